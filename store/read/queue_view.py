@@ -1,4 +1,4 @@
-"""Queues as a reader sees them: where each begins and ends, and where its records are.
+"""Queues as a reader sees them: bounds, places and sizes of records, and the queue offset of a store time.
 
 ::
 
@@ -21,10 +21,19 @@ An implausible entry is half written, damaged, or of a record that is gone.
 
 Most queues of a store with thousands of them are short and sound. `QueueView.bounds` reads such queues whole, decodes
 them into one array and decides with a few calls of numpy. Every other queue is looked at by itself.
+
+The queue offset of a store time is found by bisection::
+
+    store time     10   20   20   20   30
+    queue offset    0    1    2    3    4        LOWER(20) = 1   UPPER(20) = 3   LOWER(25) = 4   UPPER(25) = 3
+                                                 LOWER(31) = 5   UPPER(9) = 0
+
+RocketMQ 5.1.1 and later: ``ConsumeQueue.getOffsetInQueueByTime`` with a ``BoundaryType``. Earlier releases answer
+with the nearest message of the file whose modification time fits; no caller can want that, so it is not imitated.
 """
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 import numpy as np
@@ -36,7 +45,7 @@ from ..format.message import Ints, Mask
 from ..log.commit_log import CommitLog
 from ..queues.consume_queue import PROBE_ENTRIES, ConsumeQueue
 from ..queues.consume_queues import ConsumeQueues, Span
-from ..types import QueueBounds, QueueKey, QueueRange
+from ..types import Boundary, QueueBounds, QueueKey, QueueRange
 from .plan import PlannedRange
 from .snapshot import StoreSnapshot
 
@@ -294,3 +303,58 @@ def _sound_end(log: CommitLog, queue: ConsumeQueue, end: int, *, is_live: bool) 
             true_end,
         )
     return true_end
+
+
+def offset_at(time_ms: int, start: int, stop: int, store_time: Callable[[int], int | None], boundary: Boundary) -> int:
+    """Search the messages ``[start, stop)`` of a queue, whose store times do not fall, for a store time in ms.
+
+    LOWER: the first message at or after the time, ``stop`` if there is none. UPPER: the last one at or before it,
+    ``start`` if there is none. Messages whose ``store_time`` is None cannot be read, and are stepped over.
+    """
+    low, high = start, stop
+    while low < high:
+        middle = (low + high) // 2
+        probe = middle
+        time = store_time(probe)
+        while time is None and probe + 1 < high:
+            probe += 1
+            time = store_time(probe)
+        if time is not None and (time < time_ms or (time == time_ms and boundary is Boundary.UPPER)):
+            low = probe + 1
+        else:
+            high = middle  # the probe is beyond the boundary, or nothing from here to it can be read
+    if boundary is Boundary.UPPER:
+        return max(low - 1, start)
+    return low
+
+
+def offsets_at(
+    times_ms: Ints,
+    bounds: tuple[int, int],
+    store_times: Callable[[Ints], tuple[Ints, Mask]],
+    boundary: Boundary,
+    single: Callable[[int], int],
+) -> Ints:
+    """Search for (n,) ascending store times together, as `offset_at` does: each step looks at one message per time.
+
+    A single time takes seven times as long as with `offset_at`. ``store_times`` returns ms and a mask, False where a
+    message cannot be read, at (m,) distinct ascending queue offsets. ``single`` is `offset_at` of one time, for
+    searches that meet such a message.
+    """
+    start, stop = bounds
+    low, high = np.full(times_ms.size, start), np.full(times_ms.size, stop)
+    left: Mask = np.ones(times_ms.size, np.bool_)
+    while (going := np.flatnonzero(left & (low < high))).size:
+        middle = (low[going] + high[going]) // 2
+        probes, probe_of = np.unique(middle, return_inverse=True)
+        seen, is_read = store_times(probes)
+        left[going[~is_read[probe_of]]] = False
+        going, middle, time = (each[is_read[probe_of]] for each in (going, middle, seen[probe_of]))
+        wanted = times_ms[going]
+        is_before = time <= wanted if boundary is Boundary.UPPER else time < wanted
+        low[going[is_before]] = middle[is_before] + 1
+        high[going[~is_before]] = middle[~is_before]
+    found = np.maximum(low - 1, start) if boundary is Boundary.UPPER else low
+    for row in np.flatnonzero(~left).tolist():
+        found[row] = single(int(times_ms[row]))
+    return found

@@ -36,10 +36,9 @@ from ..log.commit_log import CommitLog, FoundRecord, store_times_at
 from ..log.log_end import KnownEnd
 from ..queues.consume_queue import ConsumeQueue
 from ..queues.consume_queues import ConsumeQueues
-from ..queues.time_search import offset_at, offsets_at
 from ..types import Boundary, QueueBounds, QueueKey, QueueRange, ReadFrom
 from .plan import PlannedRange, ScanTask, TaskLimits, plan_tasks
-from .queue_view import QueueView
+from .queue_view import QueueView, offset_at, offsets_at
 from .scan import scan
 from .snapshot import StoreSnapshot, readable_stop
 from .spec import MAX_BODY_BYTES, QueueSource, ScanSpec
@@ -129,12 +128,8 @@ class StoreReader:
 
     Parameters
     ----------
-    location
-        The store.
-    log
-        Its CommitLog, listed after ``visibility`` had its first look.
-    visibility
-        What may be seen of batches that are in flight.
+    location, log_directories
+        The store, and the directories of its segments.
     broker_name, queue_source, read_from
         See `open`.
     """
@@ -142,8 +137,7 @@ class StoreReader:
     def __init__(
         self,
         location: StoreLocation,
-        log: CommitLog,
-        visibility: Visibility,
+        log_directories: Sequence[str],
         *,
         broker_name: str,
         queue_source: QueueSource,
@@ -151,14 +145,16 @@ class StoreReader:
     ) -> None:
         self.location = location
         self.path = location.root
-        self.log = log
+        self._visibility = Visibility(
+            location.fs, location.root, read_from
+        )  # before the segments are listed: `snapshot`
+        self.log = CommitLog(location.fs, log_directories)
         self.broker_name = broker_name
         self.queue_source = queue_source
         self.read_from = read_from
-        self._visibility = visibility
-        self._end = KnownEnd(location.fs, log)
+        self._end = KnownEnd(location.fs, self.log)
         self._seen: QueueView | None = None
-        self.consume_queues = ConsumeQueues(location.fs, location.root, log)
+        self.consume_queues = ConsumeQueues(location.fs, location.root, self.log)
         self._bounds: dict[QueueKey, QueueBounds] = {}
 
     @classmethod
@@ -217,22 +213,17 @@ class StoreReader:
         directories = directories or [location.paths.commit_log]
         if archive is not None:
             location = join_archive(location, archive, directories[0])
-        visibility = Visibility(location.fs, location.root, read_from)  # before the segments are listed: `snapshot`
-        log = CommitLog(location.fs, directories)
         name = broker_name or location.name
-        return cls(location, log, visibility, broker_name=name, queue_source=queue_source, read_from=read_from)
+        return cls(location, directories, broker_name=name, queue_source=queue_source, read_from=read_from)
 
     def held_end(self, key: QueueKey) -> int:
         """One past the last message that a queue holds now, whether it is confirmed or not.
 
         A confirmed offset may be lower than before for a while: after a crash of its master, or a failover.
         """
-        fs, visibility = self.location.fs, Visibility(self.location.fs, self.path)
-        log = CommitLog(fs, self.log.directories)
         held = StoreReader(
             self.location,
-            log,
-            visibility,
+            self.log.directories,
             broker_name=self.broker_name,
             queue_source=self.queue_source,
             read_from=ReadFrom.APPENDED,
@@ -325,7 +316,7 @@ class StoreReader:
         return self.consume_queues.queue(key)
 
     def offset_at(self, key: QueueKey, time_ms: int, boundary: Boundary = Boundary.LOWER) -> int:
-        """Queue offset of a store time; see `time_search.offset_at`.
+        """Queue offset of a store time; see `queue_view.offset_at`.
 
         Parameters
         ----------

@@ -46,7 +46,7 @@ from segmentlog.store.format.ledger import LOST, Application, Ledger, LedgerEntr
 from segmentlog.store.log.batch_state import BatchRecords
 from segmentlog.store.log.commit_log import CommitLog
 from segmentlog.store.read import snapshot
-from segmentlog.store.read.undispatched_tail import find_undispatched_tail
+from segmentlog.store.read.missing_entries import find_undispatched_tail
 from segmentlog.store.sink import Staged, Staging
 from segmentlog.store.write.batch_commit import CommitPipeline, Publication, find_replay
 from segmentlog.store.write.failure import Failure
