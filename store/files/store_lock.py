@@ -52,8 +52,6 @@ _FLAGS: Final = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _REFUSED: Final = {errno.EACCES, errno.EAGAIN}
 _NAMED_AFTER_S: Final = 0.02
 """The owner takes its second lock, by which it can be named, within this time."""
-
-
 _CONTENT: Final = b"lock"
 _SIGNATURE: Final = b"slog"
 _registry = threading.RLock()  # held while a descriptor of a lock file is opened or closed

@@ -36,8 +36,6 @@ MAPS_MAX: Final = 16
 """Segments that are mapped at a time, and at most a sixteenth of the descriptors of the process (RLIMIT_NOFILE)."""
 
 _FRONT_BYTES = (4 << 20) + (1 << 17)  # a blank as long as the longest usual record, and records before it
-
-
 _RESIDENT_BYTES_MAX: Final = 64 << 20
 
 

@@ -45,8 +45,6 @@ _DOUBTFUL: Final = (
     "%d records of %s end in a __CRC32# that is not theirs, or lack theirs, the first at physical offset %d: "
     "damaged properties, or a client's that were forwarded; they are kept"
 )
-
-
 _BEFORE: Final = 16
 _AFTER: Final = 64
 _BLOCK_BYTES: Final = 1 << 12

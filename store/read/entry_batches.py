@@ -47,8 +47,6 @@ from .spec import OnCorrupt, OnLoss, ScanSpec
 
 SHORT_ROWS_MAX: Final = 1 << 16
 """Messages of a range up to which it is read together with others, and about as many are read at once."""
-
-
 _BLOCK_ENTRIES = 1 << 16
 _log = logging.getLogger(__name__)
 _PROPERTY_BYTES_MAX = 1 << 15

@@ -58,8 +58,6 @@ from ..types import QueueKey
 _log = logging.getLogger(__name__)
 
 _LAST_ENTRIES = 4096
-
-
 _TAIL_BYTES: Final = (1 << 16, 1 << 20, 1 << 23)
 """Bytes before the end of the log to look at, until a record is among them; most have at most 4 MiB."""
 _LOOKS: Final = 16
@@ -364,7 +362,7 @@ class QueueSearch:
         """Return the records of a queue after the one that its last sound entry names."""
         end = queue.last_sound(self.log, queue.data_end())
         named = int(queue.entries(end - 1, end)["physical_offset"][0]) if end > queue.first else -1
-        return DerivedQueue(*(column[derived.physical_offset > named] for column in derived))
+        return _rows(derived, derived.physical_offset > named)
 
     def _without_entry(
         self, short: dict[QueueKey, DerivedQueue], opened: Callable[[QueueKey], ConsumeQueue]
@@ -447,9 +445,9 @@ def _not_named(derived: DerivedQueue, entries: Entries) -> DerivedQueue:
     same = (derived.physical_offset[at] == entries["physical_offset"]) & (derived.size[at] == entries["size"])
     if not same.any():
         return derived
-    kept = np.ones(derived.size.size, bool)
+    kept = np.ones(derived.size.size, np.bool_)
     kept[at[same]] = False
-    return DerivedQueue(*(column[kept] for column in derived))
+    return _rows(derived, kept)
 
 
 def _has_gaps(ids: Mapping[str, Sequence[int]]) -> bool:

@@ -50,8 +50,6 @@ from .plan import PlannedRange
 from .snapshot import StoreSnapshot
 
 _log = logging.getLogger(__name__)
-
-
 _BLOCK_ROWS: Final = 1 << 18
 
 

@@ -64,8 +64,6 @@ _SHARE_MAX: Final = 200
 _COMPARISONS: Final = 4
 """The shortest of so many counts: one that the scheduler interrupted for 40 µs would cost a pause of 8 ms."""
 _WINDOW_BYTES: Final = 1 << 16
-
-
 _HOPS_MAX: Final = 64
 _FRONT: Final = struct.Struct(">ii")
 _MANY_QUEUES: Final = 64
