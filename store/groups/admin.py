@@ -89,11 +89,11 @@ class GroupChange:
     Attributes
     ----------
     group
-        Whose positions.
+        The group.
     moves
         All queues that were asked for, by topic and id, also those that stay where they are.
     recorded
-        Where it was written.
+        The document that has the change.
     """
 
     group: str
@@ -115,7 +115,7 @@ class GroupProgress:
     Attributes
     ----------
     group, model
-        Which group, and how its consumers divide the queues among them.
+        The group, and how its consumers divide the queues.
     consumer
         The client id of a broadcasting consumer; None for the group as a whole.
     offsets
@@ -136,18 +136,18 @@ def publish_progress(
     consumer: str | None = None,
     fs: WritableFileSystem | None = None,
 ) -> None:
-    """Say how far a group has read. Positions only go forward: a lower one than is known is left out.
+    """Publish the positions of a group. They only go forward: a position lower than the known one is left out.
 
     Parameters
     ----------
     path
         The store directory.
     group
-        Whose progress.
+        The group.
     offsets
         The next queue offset to read of each queue; other queues keep their positions.
     consumer
-        The id of a broadcasting consumer, whose progress is its own; None for the group's.
+        The id of a broadcasting consumer, which has positions of its own; None for the group.
     fs
         The file system to write through. With a given one, no lock is taken.
 

@@ -65,20 +65,20 @@ class Lag:
     Attributes
     ----------
     key
-        Which queue.
+        The queue.
     position
         The next queue offset of the reader; None where it has none.
     min_offset, max_offset
-        What the queue holds, half-open.
+        Offsets that the queue holds, half-open.
     messages, bytes
-        What waits; None where it is not known.
+        Messages that wait, and their bytes; None if unknown.
     lost
         Messages that were deleted before they were read.
     time_ms
-        Age of the next message relative to the newest one of all these queues. 0 where none waits, None where it is
-        not known.
+        Age of the next message relative to the newest one of all these queues. 0 if no message waits, None if
+        unknown.
     next_time_ms
-        When the next message was stored, in ms since 1970; None where none waits, or it is not known.
+        Store time of the next message, in ms since 1970; None if none waits, or it is unknown.
     """
 
     key: QueueKey

@@ -54,9 +54,9 @@ class PlannedRange(NamedTuple):
     Attributes
     ----------
     key, start, stop
-        Which messages, half-open.
+        The messages, half-open.
     rows
-        How many there are; fewer than ``stop - start`` only where queue offsets are known to be missing.
+        Number of messages; fewer than ``stop - start`` only where queue offsets are known to be missing.
     walk
         None to read the ConsumeQueue; else the physical span ``(start, stop)`` of the log to derive the entries from.
     base
@@ -77,14 +77,14 @@ class PlannedRange(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ScanTask:
-    """Messages that one task reads of one store: ranges in order, and their size.
+    """Messages of one store that one task reads: ranges in order, and their size.
 
     Attributes
     ----------
     ranges, rows
-        Which messages, and how many.
+        The messages, and their number.
     bytes
-        What the task reads of each, all together: stored records by the ConsumeQueue, or its entries alone.
+        Bytes that the task reads: stored records by the ConsumeQueue, or its entries alone.
     """
 
     ranges: tuple[PlannedRange, ...]

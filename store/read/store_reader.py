@@ -179,9 +179,9 @@ class StoreReader:
             Directories of the segments, if they are not in ``path/commitlog`` alone. A broker may have several, and 4.x
             does not derive the directory from the root.
         broker_name
-            What rows carry as ``brokerName``. A store does not contain it, so the last part of ``path`` is the default.
+            Value of the column ``brokerName``. Not in the store; the default is the last part of ``path``.
         queue_source
-            Where queues are read from.
+            Source of queue entries.
         archive
             Archive of the store, into which retention copies files before it deletes them. Both are read as one store,
             which begins where the archive does. Errors about archived files name their former paths.
@@ -382,7 +382,7 @@ class StoreReader:
         ranges
             Each within the bounds of its queue.
         spec
-            What will be read of each message; all of it, if not given.
+            The scan that will run; by default it reads whole messages.
         max_bytes, max_records, min_tasks, parallelism
             Limits of a task; see `TaskLimits`.
 
