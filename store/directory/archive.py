@@ -72,9 +72,7 @@ def join_archive(location: StoreLocation, archive: str | os.PathLike[str], commi
     """
     root = location.beside(archive)
     if location.fs.stamp(os.path.join(root, "")) is None:
-        raise ConfigError(
-            "archive: there is no such directory", path=root, fix="Name the archive that retention was given"
-        )
+        raise ConfigError("archive: directory not found", path=root, fix="Name the archive that retention was given")
     check_owner(location.fs, root, location.root)
     store, archived = location.paths, StorePaths(root)
     continued = {

@@ -35,7 +35,7 @@ _REBUILD: Final = "ConsumeQueues can be deleted, and written with the store's ow
 def stored_sizes(fs: FileSystem, path: str, config: StoreConfig) -> FileSizes:
     """Return the file sizes of an existing store; where nothing tells one, that of a configuration.
 
-    The one place that answers this: whatever writes files into a store, or copies one, asks here.
+    Every writer or copier of a store's files takes the sizes from here.
     """
     known = known_sizes(fs, path)
     given = FileSizes(config.segment_bytes, config.queue_segment_entries, config.index_slots, config.index_entries)
@@ -140,7 +140,7 @@ def _index_geometry(fs: FileSystem, path: str) -> Geometry | None:
             header = decode_header(read(0, HEADER.itemsize))
             geometry = infer_geometry(listed.size, header, fs.data_end(file), read)
         except (FormatError, FileNotFoundError):
-            continue  # damaged, or deleted since it was listed: another one may show it
+            continue  # damaged, or deleted since it was listed: another file may have the size
         if geometry is not None:
             return geometry
     return Geometry() if any(listed.size == Geometry().file_bytes for listed in _index_files(fs, path)) else None
@@ -161,7 +161,7 @@ def _check(option: str, given: int, unit: int, files: Sequence[SegmentFile], pat
         if wrong:
             raise _other(option, given, wrong[0].size // unit, path)
     for file in files:
-        misplaced = unit > 1 and file.base % wanted  # of segments `check_file_sizes` says so itself
+        misplaced = unit > 1 and file.base % wanted  # for segments, `check_file_sizes` raises
         if file.size > wanted or misplaced:
             raise ConfigError(
                 f"this file has {file.size} bytes and begins at {file.base}, {option}={given} makes files of "

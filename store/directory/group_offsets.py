@@ -4,9 +4,8 @@
 
     config/consumerOffset.json     offsetTable      topic@group → queue id → next offset       brokers write it, and we
                                                                                                while none has the store
-    .segmentlog/groups.json        offsetTable      topic@group → queue id → next offset       what we said last
-                                   seenTable        topic@group → queue id → next offset       … and what the broker's
-                                                                                               document said then
+    .segmentlog/groups.json        offsetTable      topic@group → queue id → next offset       published by this library
+                                   seenTable        topic@group → queue id → next offset       the broker's at that time
                                    broadcastTable   group → consumer → topic@group → …         each consumer for itself
 
 A broker keeps offsets in its memory, writes all of them every five seconds, and reads the document before it takes the
@@ -103,7 +102,7 @@ def group_offsets(path: str | os.PathLike[str], group: str, *, fs: FileSystem | 
     Raises
     ------
     FormatError
-        If a document cannot be read, or the one that stands in for it; with its path.
+        If neither a document nor its backup can be read; with its path.
     FileTooLargeError
         If one has more than 64 MiB.
     UnsafeFileError
@@ -137,7 +136,7 @@ def read_progress(fs: FileSystem, path: str) -> Progress:
 def client_progress(
     client_id: str, group: str, *, directory: str | None = None, fs: FileSystem | None = None
 ) -> dict[ClientQueue, int]:
-    """Read where a broadcasting RocketMQ client goes on: it keeps that beside itself, the broker does not know.
+    """Read the offsets of a broadcasting RocketMQ client, which keeps them in a file of its own.
 
     Parameters
     ----------
@@ -155,14 +154,14 @@ def client_progress(
     """
     for part in (client_id, group):
         if not is_safe_path_component(part):
-            raise ConfigError(f"{part!r} is no client id or group", fix="Write the id as the client's log has it")
+            raise ConfigError(f"{part!r} is not a client id or group", fix="Write the id as the client's log has it")
     root = os.path.expanduser(directory or os.path.join("~", ".rocketmq_offsets"))
     file = os.path.join(root, client_id, group, "offsets.json")
     return load_document(fs or LocalFileSystem(), file, lambda found: client_offsets(found.document))
 
 
 def sidecar_document(sidecar: Sidecar) -> Document:
-    """Write down what `read_progress` reads of ``.segmentlog/groups.json``."""
+    """Encode ``.segmentlog/groups.json``, as `read_progress` decodes it."""
     consumers: Document = {
         group: {consumer: _nested(table) for consumer, table in by_consumer.items() if table}
         for group, by_consumer in sidecar.broadcast.items()

@@ -160,7 +160,7 @@ def require_directory(entry: Listed, path: str) -> None:
     """Raise `UnsafeFileError` for all but a directory."""
     refuse_link(entry, path)
     if not entry.is_dir:
-        raise UnsafeFileError("this is no directory, the store wants one", path=path, fix="Put the directory there")
+        raise UnsafeFileError("not a directory", path=path, fix="Put the directory there")
 
 
 def check_is_store(location: StoreLocation, names: Mapping[str, Listed], commit_logs: Sequence[str] = ()) -> None:

@@ -30,9 +30,7 @@ from ..format.durable_point import DurablePoint
 from ..format.store_paths import StorePaths
 
 _ID: Final = re.compile(rb"[0-9a-f]{32}")
-_ID_BYTES_MAX: Final = 64  # the name, its line end, and what an editor may have added
-
-
+_ID_BYTES_MAX: Final = 64  # the name, its line end, and bytes that an editor may have added
 ABORT_SIGNATURE: Final = b" segmentlog\n"
 """Ends the file ``abort`` of a store that we have open, after our process id; RocketMQ does not read it."""
 _ABORT_BYTES_MAX: Final = 64
@@ -54,7 +52,7 @@ def is_store_id(text: str) -> bool:
 def ensure_store_id(fs: WritableFileSystem, path: str) -> str:
     """Return the id of a store, created if it has none; the caller holds its lock and created ``.segmentlog``.
 
-    What is there and is no name is replaced: nothing can have been remembered by it.
+    A file that holds no id is replaced: no reader can have remembered it.
     """
     known = store_id(path, fs)
     if known is not None:

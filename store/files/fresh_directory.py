@@ -40,7 +40,7 @@ class FreshDirectory:
     def __enter__(self) -> Self:
         parent = os.path.dirname(self.target)
         if _is_missing(parent):
-            raise ConfigError("there is no such directory", path=parent, fix="Make it first")
+            raise ConfigError("directory not found", path=parent, fix="Create it first")
         if not _is_free(self.target):
             raise self._taken()
         with Writing(self._work, "making the directory"):
@@ -110,7 +110,7 @@ class FreshDirectory:
 
 
 def _make_directories(path: str) -> None:
-    """Make a directory and those above it that are missing; each is no wider than the one that it is in."""
+    """Create a directory and its missing parents, each with at most the permissions of its parent."""
     if not os.path.isdir(path):
         _make_directories(os.path.dirname(path))
         os.mkdir(path, directory_mode(path))
@@ -127,7 +127,7 @@ def _is_free(path: str) -> bool:
 
 
 def _is_missing(path: str) -> bool:
-    """Return whether a path is no directory, and no link to one."""
+    """Return whether a path is neither a directory nor a link to one."""
     with Writing(path, "looking at it"):
         try:
             return not stat.S_ISDIR(os.stat(path).st_mode)

@@ -41,8 +41,6 @@ from .plain_reads import READ_FLAGS, Front, data_end, fronts, plain_size, pread,
 _FILE: Final = 0o644
 _DIRECTORY: Final = 0o777
 _OWN_DIRECTORY: Final = 0o755
-
-
 _LOCK_TABLE: Final = "/proc/locks"
 
 

@@ -1,4 +1,4 @@
-"""Two directory trees, read as one: what is missing in the first is read from the second.
+"""Two directory trees, read as one: files that are missing in the first are read from the second.
 
 ::
 
@@ -75,7 +75,7 @@ class JoinedFileSystem:
         return found
 
     def fronts(self, directories: Iterable[str], limit: int) -> list[Front | None]:
-        """The only file of each of many directories of the first tree; None where the second has others of it."""
+        """The only file of each of many directories of the first tree; None if the second tree has it."""
         asked = list(directories)
         found = self._fs.fronts(asked, limit)
         for number, (directory, front) in enumerate(zip(asked, found, strict=True)):

@@ -11,7 +11,7 @@
     EIO EMFILE ENOMEM ESTALE …         StoreIOError             StoreIOError             StoreIOError
 
 An OSError does not leave the package `files` as such. `NoSpaceError` means that the call can be tried again, so a sync
-never raises it: what a failed sync should have written may be lost.
+never raises it: bytes of a failed sync may be lost.
 """
 
 import errno

@@ -104,7 +104,7 @@ class ReplacedFile:
         self.close()
         if self._fs.size(self._path) is None:
             return was_there
-        self._file = self._fs.open(self._path)  # before it is read: what is read is this one, or a later one
+        self._file = self._fs.open(self._path)  # before the caller reads: it reads this file or a later one
         return True
 
     def close(self) -> None:

@@ -18,7 +18,7 @@
 
 The first four bytes are a signature: a broker writes ``lock`` when it starts, this library writes ``slog`` once the
 store is open. Java's ``FileChannel.tryLock(0, 1, false)`` takes the record lock of byte 0 on Linux. A record lock
-belongs to the process: a ``shutil.copytree`` of the store in the owning process releases it. So `StoreLock.retake`
+belongs to the process: a ``shutil.copytree`` of the store in the owning process releases it. So `StoreLock.ensure_held`
 takes it again before each step that relies on it, and fails if a broker was faster. The lock of byte 8 is never lost
 this way, and excludes other processes of this library throughout.
 
@@ -52,8 +52,6 @@ _FLAGS: Final = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _REFUSED: Final = {errno.EACCES, errno.EAGAIN}
 _NAMED_AFTER_S: Final = 0.02
 """The owner takes its second lock, by which it can be named, within this time."""
-
-
 _CONTENT: Final = b"lock"
 _SIGNATURE: Final = b"slog"
 _registry = threading.RLock()  # held while a descriptor of a lock file is opened or closed
@@ -76,7 +74,7 @@ def open_lock_file(path: str, *, make: bool) -> Descriptor:
 
 
 def lock_record(fd: int) -> bool:
-    """Take the record lock, which does nothing if this process has it; False if another one has."""
+    """Take the record lock, which does nothing if this process has it; False if another process has it."""
     try:
         fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, _RECORD_BYTE)
     except OSError as error:
@@ -87,7 +85,7 @@ def lock_record(fd: int) -> bool:
 
 
 def lock_ours(fd: int) -> bool:
-    """Take the lock against others of ours; False if one has it."""
+    """Take the lock against other processes of this library; False if one of them has it."""
     try:
         fcntl.fcntl(fd, fcntl.F_OFD_SETLK, struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, _OURS_BYTE, 1, 0))
     except OSError as error:
@@ -211,7 +209,7 @@ class StoreLock:
 
     def sign(self) -> None:
         """Write this library's signature to the file and fsync it. Raises the errors of `keep`."""
-        self.keep()
+        self.ensure_held()
         with Writing(self.path):
             os.pwrite(self._file.fd, _SIGNATURE, 0)
         with Writing(self.path, "syncing", is_sync=True):
@@ -230,7 +228,7 @@ class StoreLock:
                 f"this store is not open in this process: {why}", path=os.path.dirname(self.path), fix="Open it"
             )
 
-    def keep(self) -> None:
+    def ensure_held(self) -> None:
         """Check that both locks are held, and take the record lock again if this process lost it.
 
         It costs two system calls, some 2 µs. The identity of the locked file is known since it was opened. So one
@@ -323,10 +321,11 @@ def broker_of(path: str) -> int | None:
 
 @contextmanager
 def held_lock(path: str) -> Iterator[StoreLock | None]:
-    """Hold a store's lock, so that no broker opens it meanwhile; the caller calls `StoreLock.keep` before it publishes.
+    """Hold a store's lock, so that no broker opens it meanwhile.
 
-    A store without the file is not locked, and None is yielded: no broker ever opened it under this path. A tool that
-    reads creates no file that its caller did not ask for.
+    The caller calls `StoreLock.ensure_held` before it publishes. A store without the file is not locked, and None is
+    yielded: no broker ever opened it under this path. A tool that reads creates no file that its caller did not ask
+    for.
     """
     if not os.path.lexists(path):
         yield None
@@ -378,7 +377,7 @@ def mutex(path: str) -> Iterator[None]:
 
 def _is_kept(lock: StoreLock) -> bool:
     try:
-        lock.keep()
+        lock.ensure_held()
     except (StoreInUseError, StoreClosedError):
         return False
     return True

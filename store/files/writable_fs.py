@@ -50,7 +50,7 @@ class WritableFile(Protocol):
         """Write all of ``data``; it is on the device only after `sync`."""
 
     def allocate(self, size: int) -> None:
-        """Reserve space for ``size`` bytes, which is then the file's size; what was not written is zero."""
+        """Reserve space for ``size`` bytes, which is then the file's size; unwritten bytes are zero."""
 
     def extend(self, size: int) -> None:
         """Make the file ``size`` bytes long without reserving space; it never gets shorter."""
@@ -62,7 +62,7 @@ class WritableFile(Protocol):
         """Return whether a path is a name of this file."""
 
     def close(self) -> None:
-        """Close it, unless that was done before; what was not synced stays so."""
+        """Close it, unless that was done before; it syncs nothing."""
 
 
 class Lock(Protocol):
@@ -78,8 +78,8 @@ class Lock(Protocol):
     def check(self) -> None:
         """Raise StoreClosedError after `release`, and in a forked child. Cheap enough for each put."""
 
-    def keep(self) -> None:
-        """Make sure that it is still held, else StoreInUseError."""
+    def ensure_held(self) -> None:
+        """Take a lost record lock again; StoreInUseError if another process has the lock."""
 
     def release(self) -> None:
         """Release it, unless that was done before."""
@@ -119,7 +119,7 @@ class WritableFileSystem(FileSystem, Protocol):
         """Hold a store's lock, by its file ``lock``, if no other process has it; tells whether that is so."""
 
     def mutex(self, path: str) -> AbstractContextManager[None]:
-        """Wait for all others that are within a mutex of the same file, and keep them out."""
+        """Wait for the holder of a mutex of the same file, and keep other threads and processes out."""
 
 
 class LocalWritableFileSystem(LocalFileSystem):
@@ -194,7 +194,7 @@ class LocalWritableFileSystem(LocalFileSystem):
         return momentary_lock(path)
 
     def mutex(self, path: str) -> AbstractContextManager[None]:
-        """Wait for all others that are within a mutex of the same file; see `store_lock.mutex`."""
+        """Wait for the holder of a mutex of the same file; see `store_lock.mutex`."""
         return mutex(path)
 
     def lock_owner(self, path: str) -> int | None:

@@ -4,7 +4,7 @@
 
     change ──► .segmentlog/groups.lock ──► both documents read, positions decided
                                               │
-                                              ├──► .segmentlog/groups.json            what we say, and what was there
+                                              ├──► .segmentlog/groups.json            our positions
                                               └──► config/consumerOffset.json         where no broker has the store:
                                                    (the former one as .bak)           renamed under the store's lock
 
@@ -52,7 +52,7 @@ class ToEarliest:
 
 @dataclass(frozen=True, slots=True)
 class ToLatest:
-    """One past the last message of each queue: skip what is there."""
+    """One past the last message of each queue: skip all stored messages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class ToTime:
 
 @dataclass(frozen=True, slots=True)
 class ToOffset:
-    """One queue offset in every queue, brought into what the queue holds."""
+    """One queue offset in every queue, clamped to the offsets of the queue."""
 
     offset: int
 
@@ -89,11 +89,11 @@ class GroupChange:
     Attributes
     ----------
     group
-        Whose positions.
+        The group.
     moves
         All queues that were asked for, by topic and id, also those that stay where they are.
     recorded
-        Where it was written.
+        The document that has the change.
     """
 
     group: str
@@ -115,7 +115,7 @@ class GroupProgress:
     Attributes
     ----------
     group, model
-        Which group, and how its consumers divide the queues among them.
+        The group, and how its consumers divide the queues.
     consumer
         The client id of a broadcasting consumer; None for the group as a whole.
     offsets
@@ -136,20 +136,20 @@ def publish_progress(
     consumer: str | None = None,
     fs: WritableFileSystem | None = None,
 ) -> None:
-    """Say how far a group has read. Positions only go forward: a lower one than is known is left out.
+    """Publish the positions of a group. They only go forward: a position lower than the known one is left out.
 
     Parameters
     ----------
     path
         The store directory.
     group
-        Whose progress.
+        The group.
     offsets
-        The next queue offset to read of each queue; those that it leaves out stay as they are.
+        The next queue offset to read of each queue; other queues keep their positions.
     consumer
-        The id of a broadcasting consumer, whose progress is its own; None for the group's.
+        The id of a broadcasting consumer, which has positions of its own; None for the group.
     fs
-        What to write through. One that is given stands for a machine of its own: no lock is taken.
+        The file system to write through. With a given one, no lock is taken.
 
     Raises
     ------
@@ -171,7 +171,7 @@ def publish_progress(
     if consumer is not None:
         GroupWriter(path, fs).set_broadcast(group, _checked_consumer(consumer), forward)
     else:
-        GroupWriter(path, fs).set(forward)
+        GroupWriter(path, fs).set_offsets(forward)
 
 
 def commit_offsets(
@@ -203,7 +203,7 @@ def reset_group(
         In which topics; all that the group has positions in, if not given. A topic that is named need not be known to
         the group.
     dry_run
-        Only say what would change.
+        Return the change without making it.
 
     Raises
     ------
@@ -308,12 +308,12 @@ def _offsets(path: str, group: str, fs: WritableFileSystem | None) -> dict[Queue
 
 
 def _set(path: str, group: str, asked: Table, *, dry_run: bool = False, fs: WritableFileSystem | None) -> GroupChange:
-    """Set positions of a group, or only say what would change."""
+    """Set positions of a group, or only return the change."""
     writer = GroupWriter(path, fs)
     if dry_run:
         held = read_progress(fs or LocalWritableFileSystem(), writer.path).merged()
     else:
-        held = writer.set(lambda _: asked)
+        held = writer.set_offsets(lambda _: asked)
     before = by_queue(held, group)
     moves = tuple(Move(key, before.get(key), after) for key, after in sorted(by_queue(asked, group).items()))
     if writer.recorded is Recorded.SIDECAR:

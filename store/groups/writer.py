@@ -2,9 +2,9 @@
 
 ::
 
-    decide(positions) ──► .segmentlog/groups.json              what we say, and what the broker's document says now
-                     └──► .segmentlog/groups.making ──► config/consumerOffset.json      under the store's lock; what was
-                                                                                        there gets its name with .bak
+    decide(positions) ──► .segmentlog/groups.json              positions published here, and the broker's document now
+                     └──► .segmentlog/groups.making ──► config/consumerOffset.json      under the store's lock;
+                                                                                        the former one as .bak
 
 Ours is written first, so that a change is whole or absent. The second may meet a crash, or a broker that read the
 document earlier and writes what it remembers. The store's lock is held for two renames and no longer, so that a process
@@ -30,11 +30,11 @@ class Recorded(Enum):
     """Document that a change was written to."""
 
     STORE = "store"
-    """``config/consumerOffset.json``: a broker that is started on the store goes on from there."""
+    """``config/consumerOffset.json``: a broker that is started on the store continues from it."""
     SIDECAR = "sidecar"
     """Beside it only, since another process has the store open: our readers see it, the broker's consumers do not."""
     NOWHERE = "nowhere"
-    """Not at all: it was only asked what would change, or nothing did."""
+    """Not at all: a dry run, or nothing changed."""
 
 
 class GroupWriter:
@@ -47,7 +47,7 @@ class GroupWriter:
         self.recorded = Recorded.NOWHERE
         """Document that the change was written to, so far."""
 
-    def set(self, decide: Callable[[Table], Table]) -> Table:
+    def set_offsets(self, decide: Callable[[Table], Table]) -> Table:
         """Set the positions that a function of all positions returns; return all earlier ones."""
         with self._alone():
             progress = read_progress(self._fs, self.path)
@@ -68,7 +68,7 @@ class GroupWriter:
                 self._write_sidecar(progress)
 
     def delete(self, group: str, topics: Collection[str] | None) -> None:
-        """Forget what a group and its broadcasting consumers have read, of some topics or of all.
+        """Delete the positions of a group and its broadcasting consumers, in some topics or in all.
 
         Raises `StoreInUseError` if the broker's document knows the group and another process has the store open.
         """
@@ -146,7 +146,7 @@ class GroupWriter:
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """Keep others of ours from changing the documents, in this process and in others."""
+        """Exclude other writers of this library, in this process and in others."""
         fs, root = self._fs, self.path
         check_is_store(StoreLocation(fs, root), {entry.name: entry for entry in fs.list_dir(root)})
         fs.make_dir(self._paths.ours)
@@ -155,7 +155,7 @@ class GroupWriter:
 
 
 def _changes(held: Table, asked: Table) -> Table:
-    """Leave out of what is asked for what is there."""
+    """Return the asked positions that differ from the held ones."""
     found = {
         owner: {q: offset for q, offset in queues.items() if held.get(owner, {}).get(q) != offset}
         for owner, queues in asked.items()
@@ -164,7 +164,7 @@ def _changes(held: Table, asked: Table) -> Table:
 
 
 def _settle(progress: Progress) -> None:
-    """Forget what the broker's document says itself by now."""
+    """Drop positions that the broker's document has by now."""
     sidecar = progress.sidecar
     for owner, queues in sidecar.offsets.items():
         stored = progress.stored.get(owner, {})

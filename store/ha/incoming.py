@@ -12,8 +12,8 @@
 
 Readers combine the mark with that of the store's own batches (`log.batch_state.Visibility`). The mark is on the device
 before it hides more, and in the page cache before it hides less. So a power cut never shows a part of a batch. While
-the mark exists, the ledger does not belong to the log. `BatchRecords.settle` makes it again, in a promotion and in the
-first put of the store's own. RocketMQ has no counterpart.
+the mark exists, the ledger is not that of the log. `BatchRecords.settle_ledger` makes it again, in a promotion and in
+the first put of the store's own. RocketMQ has no counterpart.
 """
 
 import logging

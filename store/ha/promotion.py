@@ -123,7 +123,7 @@ def promote(path: str | os.PathLike[str], *, fs: WritableFileSystem | None = Non
         token = secrets.randbits(_TOKEN_BITS)
         promoted = epochs.promoted(store.end, token, above=greatest_epoch(fs, store.path))
         write_epochs(fs, store.path, promoted)
-        records.settle(fs, store.end)  # last: a promotion that is interrupted is repeated
+        records.settle_ledger(fs, store.end)  # last: a promotion that is interrupted is repeated
         return Promotion(store.path, promoted.newest, store.end, copy)
 
 
@@ -199,7 +199,7 @@ def demote(
         if plan.copy is not None:
             store.copy_log(plan.copy, plan.start)
             store.cut(plan.start)
-        BatchRecords(fs, store.path).settle(fs, store.end)
+        BatchRecords(fs, store.path).settle_ledger(fs, store.end)
         if greeting.epochs != find_epochs(fs, store.path):
             # Last: an interrupted demotion finds the former epochs, and is repeated.
             write_epochs(fs, store.path, greeting.epochs)

@@ -1,1 +1,1 @@
-"""CommitLog: segments read by memory map, records appended with `pwrite`, and what of a batch in flight is visible."""
+"""CommitLog: segments read by memory map, records appended with `pwrite`, and the visibility of batches in flight."""

@@ -40,17 +40,22 @@ _log = logging.getLogger(__name__)
 class SegmentSupply:
     """Supply of new segments, one of which is kept at the path ``spare``. Thread-safe.
 
-    ``own`` raises if another process has the store; it is called before a segment is created or named.
+    ``check_owned`` raises if another process has the store; it is called before a segment is created or named.
     """
 
     def __init__(
-        self, fs: WritableFileSystem, spare: str, log_directory: str, segment_bytes: int, own: Callable[[], None]
+        self,
+        fs: WritableFileSystem,
+        spare: str,
+        log_directory: str,
+        segment_bytes: int,
+        check_owned: Callable[[], None],
     ) -> None:
         self._fs = fs
         self._spare = spare
         self._directory = log_directory
         self._bytes = segment_bytes
-        self._own = own
+        self._check_owned = check_owned
         self._lock = threading.Lock()
         self._stock: WritableFile | None = None
 
@@ -58,13 +63,13 @@ class SegmentSupply:
         """Allocate the next segment if the stock is empty."""
         with self._lock:
             if self._stock is None:
-                self._own()
+                self._check_owned()
                 self._stock = self._make()
 
-    def take(self, base: int) -> WritableFile:
+    def take_segment(self, base: int) -> WritableFile:
         """Return the segment of a base offset under its final name; the caller syncs its directory."""
         with self._lock:
-            self._own()
+            self._check_owned()
             if self._stock is not None and not self._stock.is_at(self._spare):
                 _log.warning("%s is not the segment that was allocated there; another one is allocated", self._spare)
                 self._stock.close()
@@ -188,7 +193,7 @@ class LogAppender:
             raise StoreClosedError("this store was closed", path=self._directory, fix="Open it")
         for run in runs:
             if run.base not in self._ahead and (run.base != self._base or self._active is None):
-                self._ahead[run.base] = self._supply.take(run.base)
+                self._ahead[run.base] = self._supply.take_segment(run.base)
                 self._names_unsynced = True
 
     def write(self, data: Data | Pieces, runs: list[Run]) -> None:

@@ -1,4 +1,4 @@
-"""State of batches: the in-flight marker and the ledger, and what they let a reader see.
+"""State of batches: the in-flight marker and the ledger, and the part of the log that a reader may see.
 
 ::
 
@@ -7,7 +7,7 @@
     .segmentlog/ledger     newest batches of each application               format.ledger
     .segmentlog/batches    all batches of the log                           format.batch_history
 
-    reader   ends of queues ──► marks ──► cut off what is in flight, and what came since the reader first looked
+    reader   ends of queues ──► marks ──► cut off batches in flight, and batches after the first look
     commit   the ledger's newest batch ──► batches, synced ──► ledger with one batch more, synced
     cut      batches up to the new end, synced ──► ledger made of them, synced          promotion, demotion
 
@@ -124,7 +124,7 @@ class BatchRecords:
         return Title() if front is None else batch_history.decode_title(front, self._history_path)
 
     def incoming(self) -> BatchMark:
-        """Read the mark of a replica. A power cut may leave a damaged one: the history tells what it hid, or more."""
+        """Read the mark of a replica. After a power cut it may be damaged: the history then hides at least as much."""
         try:
             content = read_whole(self._fs, self._incoming_path, batch_mark.FILE_BYTES)
             return batch_mark.decode(content, self._incoming_path)
@@ -204,8 +204,8 @@ class BatchRecords:
         finally:
             file.close()
 
-    def settle(self, fs: WritableFileSystem, end: int) -> Ledger:
-        """Make history and ledger those of a log that ends at ``end``, onto the device; return the ledger.
+    def settle_ledger(self, fs: WritableFileSystem, end: int) -> Ledger:
+        """Cut history and ledger to the batches of a log that ends at ``end``, onto the device; return the ledger.
 
         ``end`` is not within a batch. The caller holds the store's lock. The next recovery, promotion or demotion
         repeats a call that was interrupted, and so does the first put to a store that was a replica.
@@ -268,7 +268,7 @@ def end_following(fs: WritableFileSystem, path: str, end: int) -> None:
             path=path,
             fix="Run `segmentlog promote` to make it the master, which cuts the part off",
         )
-    records.settle(fs, end)
+    records.settle_ledger(fs, end)
 
 
 class Visibility:
@@ -287,7 +287,7 @@ class Visibility:
         self._seen = self._now()
 
     def hidden_from(self) -> int | None:
-        """Physical offset from which on nothing is to be seen, of what was read before this call; None for all."""
+        """Physical offset from which on records that were read before this call are hidden; None for none."""
         starts = [hidden_from(seen, now) for seen, now in zip(self._seen, self._now(), strict=True)]
         hidden = min((start for start in starts if start is not None), default=None)
         if self._read_from is ReadFrom.APPENDED:
@@ -296,7 +296,7 @@ class Visibility:
         return confirmed if hidden is None else min(hidden, confirmed)
 
     def cut(self, stop: int) -> int:
-        """Physical offset up to which records may be seen, of those that were found to end at ``stop``."""
+        """Physical offset up to which records may be seen of a log that was found to end at ``stop``."""
         hidden = self.hidden_from()
         return stop if hidden is None else min(stop, hidden)
 

@@ -32,11 +32,9 @@ from ..format.walk import walk
 _log = logging.getLogger(__name__)
 
 MAPS_MAX: Final = 16
-"""Segments that are mapped at a time, and at most a sixteenth of what the process may have open (RLIMIT_NOFILE)."""
+"""Segments that are mapped at a time, and at most a sixteenth of the descriptors of the process (RLIMIT_NOFILE)."""
 
 _FRONT_BYTES = (4 << 20) + (1 << 17)  # a blank as long as the longest usual record, and records before it
-
-
 _RESIDENT_BYTES_MAX: Final = 64 << 20
 
 
@@ -79,11 +77,11 @@ class CommitLog:
                 _log.warning("%s has 0 bytes, and later segments are not empty: its messages are lost", each.path)
 
     def again(self) -> "CommitLog":
-        """Return the same log, listed again, for another thread. Only what never changes here is read."""
+        """Return the same log, listed again, for another thread. Only constant attributes are read here."""
         return CommitLog(self._fs, self.directories, window_bytes=self._window_bytes)
 
     def refresh(self) -> None:
-        """List the directories again. All maps are dropped: a file may be another one under its old name.
+        """List the directories again. All maps are dropped: a file may have been replaced under its name.
 
         Nor does a reader that runs for a year hold on to the space of segments that retention deleted.
         """
@@ -248,7 +246,7 @@ class CommitLog:
     def walk_read(self, start: int, stop: int) -> Iterator[FoundRecords]:
         """The records of a short span as `walk` finds them; the span is read, and no segment is mapped.
 
-        ``segment`` of what is found is the part of a segment that was read.
+        ``segment`` of the result is the part of a segment that was read.
         """
         for segment in self.segments:
             lo, hi = max(start, segment.base), min(stop, segment.stop)

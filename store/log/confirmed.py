@@ -6,7 +6,7 @@
                                                                               └──► commits with replication=sync
 
     log   [rec][rec][rec][rec][rec]
-                    ▲ confirmed        a failover keeps what is before it
+                    ▲ confirmed        a failover keeps the records before it
     open after a crash, the log ends earlier   ──► lowered to that end before anything is appended
     open after a broker had the store          ──► deleted: the broker may have appended without replicas
 
@@ -65,7 +65,7 @@ def settle_confirmation(fs: WritableFileSystem, path: str, end: int, making: str
 
 
 class ConfirmationFile:
-    """Publishes what ``needed`` copies confirm, for the only master of a store. Not thread-safe."""
+    """Publishes the offset that ``needed`` copies confirm, for the only master of a store. Not thread-safe."""
 
     def __init__(self, fs: WritableFileSystem, path: str, needed: int) -> None:
         paths = StorePaths(path)

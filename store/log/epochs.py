@@ -101,7 +101,7 @@ class OwnEpochWatch(EpochWatch):
         """Read the epochs if they were replaced; return whether they changed. Makes no system call if they were not."""
         if self._looked_at == len(_written):
             return False
-        self._looked_at = len(_written)  # before the look: the next one comes after what is written meanwhile
+        self._looked_at = len(_written)  # before the look: a file written meanwhile is seen by the next look
         return super().look()
 
 

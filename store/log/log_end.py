@@ -9,8 +9,8 @@
 
 A record ends the log only if it is surely not whole. Its lengths or its place do not fit, or the CRC of its body is
 wrong. Those are RocketMQ's rules (``CommitLog.checkMessageAndReturnSize``). A record whose ``__CRC32#`` is wrong or
-missing, where others have it, is in doubt only: a broker stores what a client forwarded. Where our own writer put all
-records, each must end in a right one. docs/reliability.md lists the rules.
+missing, where others have it, is in doubt only: a broker stores records that a client forwarded. Where our own
+writer put all records, each must end in a right one. docs/reliability.md lists the rules.
 
 `KnownEnd` is for stores that a process has open, or that were closed::
 
@@ -45,8 +45,6 @@ _DOUBTFUL: Final = (
     "%d records of %s end in a __CRC32# that is not theirs, or lack theirs, the first at physical offset %d: "
     "damaged properties, or a client's that were forwarded; they are kept"
 )
-
-
 _BEFORE: Final = 16
 _AFTER: Final = 64
 _BLOCK_BYTES: Final = 1 << 12
@@ -113,7 +111,7 @@ def examine_log(log: CommitLog, start: int, sealed_from: int | None = None, data
                 problem = Problem(int(records.problem[count])).text
             elif count < whole.size or hi > at:
                 problem = "no whole record follows"
-        after = whole & (times >= newest)  # older ones are what a truncation left
+        after = whole & (times >= newest)  # older ones are the rest of a truncation
         after[:count] = False
         beyond += int(np.count_nonzero(after))
         last = max(last, end, *(segment.base + stops[after][-1:]).tolist())  # a segment made ahead has none

@@ -266,7 +266,7 @@ def apply_retention(
     runs: list[Run] = []
     lock = fs.lock_store(StorePaths(files.path).lock)
     try:
-        cleaner = Cleaner(fs, files, DirectoryRemover(fs, lock.keep), settings)
+        cleaner = Cleaner(fs, files, DirectoryRemover(fs, lock.ensure_held), settings)
         for moment in conditions.moments(settings.interval_ms):
             plan = _decide(files, memory, moment, conditions, settings)
             runs.append(_run(files, moment, plan, archive))

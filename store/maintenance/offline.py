@@ -83,7 +83,7 @@ class OfflineStore:
 
     def cut(self, end: int) -> None:
         """End the log at the end of a record, or at the start of a partial batch before it."""
-        self._lock.keep()
+        self._lock.ensure_held()
         marker = self._opened.marker
         sequence = max(BatchRecords(self._fs, self.path).ledger().sequence, marker.mark.sequence) + 1
         marker.write(marker.mark.begun(sequence, end))
@@ -93,7 +93,7 @@ class OfflineStore:
     def close(self) -> None:
         """Leave the store as a closed store, and unlock it."""
         try:
-            self._lock.keep()
+            self._lock.ensure_held()
             self._opened.durability.note_closed()
         finally:
             self._leave()
@@ -105,7 +105,7 @@ class OfflineStore:
             self._config,
             OnDamage.REFUSE,
             lock=self._lock,
-            own=self._lock.keep,
+            check_owned=self._lock.ensure_held,
             undo=self._steps.append,
         )
 

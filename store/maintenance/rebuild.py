@@ -157,7 +157,7 @@ def _target(reader: StoreReader, directory: str | os.PathLike[str]) -> Iterator[
     target = os.path.abspath(directory)
     inside = _is_inside(reader, target)
     with held_lock(StorePaths(reader.path).lock) if inside else contextlib.nullcontext() as lock:
-        yield target, (lock.keep if lock is not None else lambda: None)
+        yield target, (lock.ensure_held if lock is not None else lambda: None)
 
 
 def _is_inside(reader: StoreReader, target: str) -> bool:

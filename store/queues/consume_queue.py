@@ -159,7 +159,7 @@ class ConsumeQueue:
     def end_before(self, physical_offset: int, end: int) -> int:
         """One past the last entry below ``end`` that names a record before a physical offset.
 
-        Entries rise by physical offset; those at the end that name nothing sensible are not counted either.
+        Entries rise by physical offset; implausible entries at the end do not count.
         """
         low, high = self.first, end
         while low < high:

@@ -4,7 +4,7 @@
 
     fronts    consumequeue/T/0/000…  [e0 e1 e2 00 …]     a listing and one read per queue: e0 e1 e2
               consumequeue/T/1/000…  [e0 00 …      ]                                       e0
-              consumequeue/T/2/      two files, or long  None: its `ConsumeQueue` reads what is asked for
+              consumequeue/T/2/      two files, or long  None: its `ConsumeQueue` reads single entries
 
     read      Span(T/0, 1, 3, 000…)  Span(T/1, 0, 1, 000…)  ──►  e1 e2, e0     one read per span, nothing is listed
 
@@ -94,14 +94,14 @@ class ConsumeQueues:
         return base if base <= start * ENTRY_BYTES and stop * ENTRY_BYTES <= base + size else None
 
     def forget(self, key: QueueKey) -> None:
-        """Drop what is known of one queue."""
+        """Drop the cached files and entries of one queue."""
         self._opened.pop(key, None)
         front = self._fronts.pop(key, None)
         if front is not None:
             self._kept_bytes -= len(front.entries)
 
     def clear(self) -> None:
-        """Drop what is known of all queues."""
+        """Drop the cached files and entries of all queues."""
         self._opened.clear()
         self.drop_fronts()
 
@@ -130,7 +130,7 @@ class ConsumeQueues:
         return self._fronts.get(key)
 
     def drop_fronts(self) -> None:
-        """Free what `fronts` has kept."""
+        """Free the entries that `fronts` has kept."""
         self._fronts.clear()
         self._kept_bytes = 0
 
@@ -155,7 +155,7 @@ class ConsumeQueues:
         if found is None:
             if not is_readable_topic(topic):  # it is about to become part of a path
                 raise UnknownQueueError(
-                    f"no topic can be named {topic[:80]!r}", path=self._root, fix="topics() lists what is there"
+                    f"no topic can be named {topic[:80]!r}", path=self._root, fix="topics() lists the topics"
                 )
             found = self._topics[topic] = os.path.join(self._paths.consume_queues, topic, "")
         return found

@@ -23,12 +23,12 @@ _COUNTED_PER_ROW: Final = 16
 """Queues that there could be, for each row, up to which counting them all is cheaper than sorting the rows."""
 
 _TABLE_IDS_MAX: Final = 1 << 16
-_TABLE_QUEUES_MIN: Final = 8  # of a topic, on average: for fewer of them tables are not worth it
+_TABLE_QUEUES_MIN: Final = 8  # per topic, on average: tables do not pay for fewer queues
 
 
 @lru_cache(maxsize=1 << 16)
 def queue_key(topic: str, queue_id: int) -> QueueKey:
-    """Return the key of a queue, the same object as before if it is cached: cheaper than another one."""
+    """Return the key of a queue, the same object as before if it is cached: cheaper than a new object."""
     return QueueKey(topic, queue_id)
 
 

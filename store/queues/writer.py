@@ -70,8 +70,6 @@ EACH_MIN: Final = 64
 """Files that each writer may hold whatever the others hold, as far as a quarter of the descriptors allows."""
 
 _held: dict[int, OrderedDict[str, WritableFile]] = {}  # by writer; single calls into C read it, so no lock is needed
-
-
 _TAIL_ENTRIES: Final = 4096
 _TOGETHER_BYTES: Final = 4 << 20
 SYNCED_EACH_MAX: Final = 256

@@ -48,8 +48,6 @@ from .spec import OnCorrupt, OnLoss, ScanSpec
 
 SHORT_ROWS_MAX: Final = 1 << 16
 """Messages of a range up to which it is read together with others, and about as many are read at once."""
-
-
 _BLOCK_ENTRIES = 1 << 16
 _log = logging.getLogger(__name__)
 _PROPERTY_BYTES_MAX = 1 << 15
@@ -97,7 +95,7 @@ def _is_short(planned: PlannedRange) -> bool:
 
 
 def _read(queues: ConsumeQueues, ranges: Sequence[PlannedRange], at: int, stop: int) -> Iterator[Together | int]:
-    """Read ranges ``[at, stop)``, and yield stretches of sound ones between the others."""
+    """Read ranges ``[at, stop)``; yield runs of sound ranges, and the index of each other range."""
     data = queues.read(
         [Span(key, start, end + 1, base) for key, start, end, _, _, base in ranges[at:stop] if base is not None]
     )
@@ -173,7 +171,7 @@ def _without_deleted(
 ) -> tuple[Entries, Ints]:
     """Leave out entries below ``first``, whose file retention deleted, unless the log still has just that message.
 
-    They are gone, not damaged: the scan misses them, and says so. Records of other offsets never stand for them,
+    They are gone, not damaged: the scan reports them as missing. Records of other offsets never replace them,
     however many there are.
     """
     offsets, entries = block.queue_offset, block.entries
@@ -198,7 +196,7 @@ class Chunk(NamedTuple):
         return Chunk(self.range_index[rows], self.queue_offset[rows], some(self.entries, rows))
 
     def part(self, first: int, last: int) -> "Chunk":
-        """Rows ``[first, last)``; itself where that is all of them."""
+        """Rows ``[first, last)``; this chunk itself if it has no others."""
         return self if last - first == self.queue_offset.size else self.take(slice(first, last))
 
 
@@ -239,7 +237,7 @@ class Chunks:
         changes = [index == 0 or r.key != task.ranges[index - 1].key for index, r in enumerate(task.ranges)]
         self._groups = np.cumsum(changes)
         self._queue_only = spec.entries_only
-        # A chunk costs something however few its rows are; but what reads bodies twice wants to find them in the cache.
+        # A chunk has a fixed cost. But CRC check and decoder both read the bodies: small chunks stay in the cache.
         self._batches_at_once = 1 if spec.check_crc or self._queue_only else _BATCHES_AT_ONCE
 
     def __iter__(self) -> Iterator[Chunk]:
@@ -353,7 +351,7 @@ def report_loss(store: StoreView, spec: ScanSpec, what: str, fix: str = _REMOVED
     error = DataLossError(what, path=store.log.directories[0], fix=fix, remedies=remedies)
     if spec.on_loss is OnLoss.FAIL:
         raise error
-    _log.warning("%s: reading goes on without them", error.described)
+    _log.warning("%s: the scan skips them", error.described)
 
 
 def _concatenate(parts: list[Chunk]) -> Chunk:

@@ -4,7 +4,7 @@
 
     ConsumeQueue   e0  e1  ##  ##  e4  e5          ## damaged, zero, or naming another record
                        └───┐       ┌┘
-    CommitLog      ....[e1][ walk ][e4]....        as many records as entries: each stands for its own
+    CommitLog      ....[e1][ walk ][e4]....        as many records as entries: in their order
                                                    other numbers than entries: by the queue offsets that records state
 
 RocketMQ has no such reading: it cuts a queue at the first entry that makes no sense.
@@ -43,7 +43,7 @@ class StoreView(Protocol):
         """Its ConsumeQueues."""
 
     def queue(self, key: QueueKey) -> ConsumeQueue:
-        """One of them, which may have no files."""
+        """One of its ConsumeQueues, which may have no files."""
 
 
 class Block(NamedTuple):
@@ -58,7 +58,7 @@ class Healed(NamedTuple):
     """Entries that were in doubt, after the log was asked."""
 
     entries: Entries  # (n,) NATIVE, replaced where the log knows better
-    # (n,) bool: replaced, or confirmed as they were; the others stand for records that are damaged or missing
+    # (n,) bool: replaced, or confirmed as they were; the records of other entries are damaged or missing
     sound: Mask
     # (n,) bool: the entry is right although its record states another queue offset. A broker of 5.0 to 5.1.0
     # burns a queue offset when a put fails: the record's number jumps, its place in the queue does not.
@@ -79,7 +79,7 @@ def heal(store: StoreView, walks: WalkCache, key: QueueKey, block: Block, doubtf
         derived = walks.queue(key, *span)
         burnt = _Lag(store, key)
         if derived.size.size == wanted.size and _stand_for(store, wanted, named, derived, span, burnt):
-            # As many records as entries: each stands for its own, whatever number the record states.
+            # As many records as entries: they match in order, whatever queue offsets the records state.
             _replace(
                 healed, rows, derived, (named != derived.physical_offset) | (entries["size"][rows] != derived.size)
             )
@@ -165,17 +165,17 @@ class _Lag:
 def _stand_for(  # noqa: PLR0917 - what `heal` knows of one run of entries
     store: StoreView, wanted: Ints, named: Ints, derived: DerivedQueue, span: tuple[int, int], burnt: _Lag
 ) -> bool:
-    """Return whether records, as many as entries, are the ones that the entries stand for, one for one."""
+    """Return whether records, as many as entries, are the records of these entries in order."""
     if (derived.queue_offset == wanted).all():
         return True
-    # Their numbers are others. They are counted only where nothing is damaged that might have to be counted as well.
+    # Their queue offsets differ. Counting is safe only without damage that may hide a further record.
     if (derived.queue_offset < wanted).any() or not burnt.explains(int(wanted[0])):
         return False
     return bool((named == derived.physical_offset).all()) or not store.log.damage(*span)
 
 
 def _replace(entries: Entries, rows: slice, derived: DerivedQueue, chosen: Mask) -> None:
-    """Write what was derived over some rows: an entry of ``derived`` for each row, or for each that was chosen."""
+    """Replace the chosen rows by derived entries; ``derived`` has one per row, or one per chosen row."""
     part = entries[rows]
     part[chosen] = as_entries(derived)[chosen if derived.size.size == chosen.size else slice(None)]
 

@@ -65,20 +65,20 @@ class Lag:
     Attributes
     ----------
     key
-        Which queue.
+        The queue.
     position
         The next queue offset of the reader; None where it has none.
     min_offset, max_offset
-        What the queue holds, half-open.
+        Offsets that the queue holds, half-open.
     messages, bytes
-        What waits; None where it is not known.
+        Messages that wait, and their bytes; None if unknown.
     lost
         Messages that were deleted before they were read.
     time_ms
-        Age of the next message relative to the newest one of all these queues. 0 where none waits, None where it is
-        not known.
+        Age of the next message relative to the newest one of all these queues. 0 if no message waits, None if
+        unknown.
     next_time_ms
-        When the next message was stored, in ms since 1970; None where none waits, or it is not known.
+        Store time of the next message, in ms since 1970; None if none waits, or it is unknown.
     """
 
     key: QueueKey
@@ -95,7 +95,7 @@ class Lag:
 def measure_lag(
     reader: StoreReader, positions: Mapping[QueueKey, int | None], *, stops: Mapping[QueueKey, int] | None = None
 ) -> list[Lag]:
-    """Measure what waits in each queue.
+    """Measure the messages that a reader has not read, by queue.
 
     Parameters
     ----------
@@ -104,7 +104,7 @@ def measure_lag(
     positions
         The next queue offset of each queue to measure; None where there is none.
     stops
-        Where queues are said to end, if not at their ends; what the store does not hold by now does not count.
+        Ends to measure up to, if not the ends of the queues; offsets that the store does not hold do not count.
 
     Returns
     -------

@@ -36,7 +36,7 @@ from ..format.consume_queue import ENTRY_BYTES
 from ..format.message import MIN_RECORD_BYTES, Ints
 from ..types import QueueKey
 
-_BLOCK_ROWS: Final = 1 << 16  # small enough that the next block finds the memory of the one before
+_BLOCK_ROWS: Final = 1 << 16  # small enough that the allocator reuses the memory of the block before
 _SAMPLES: Final = 64
 _SAMPLE_ROWS: Final = 64
 EXACT_ROWS_MAX: Final = 1 << 24
@@ -54,9 +54,9 @@ class PlannedRange(NamedTuple):
     Attributes
     ----------
     key, start, stop
-        Which messages, half-open.
+        The messages, half-open.
     rows
-        How many there are; fewer than ``stop - start`` only where queue offsets are known to be missing.
+        Number of messages; fewer than ``stop - start`` only where queue offsets are known to be missing.
     walk
         None to read the ConsumeQueue; else the physical span ``(start, stop)`` of the log to derive the entries from.
     base
@@ -77,14 +77,14 @@ class PlannedRange(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ScanTask:
-    """Messages that one task reads of one store: ranges in order, and their size.
+    """Messages of one store that one task reads: ranges in order, and their size.
 
     Attributes
     ----------
     ranges, rows
-        Which messages, and how many.
+        The messages, and their number.
     bytes
-        What the task reads of each, all together: stored records by the ConsumeQueue, or its entries alone.
+        Bytes that the task reads: stored records by the ConsumeQueue, or its entries alone.
     """
 
     ranges: tuple[PlannedRange, ...]
@@ -242,7 +242,7 @@ def measure_all(
         return _measure_exactly(ranges, extents, slot)
     measured: list[Exact | Sampled] = []
     for planned in ranges:
-        if planned.walk is not None:  # only the log knows its gaps, and what it says is in memory
+        if planned.walk is not None:  # only the log knows its gaps, and the derived queue is in memory
             measured.append(_measure_exactly([planned], extents, 1).one(0))
         else:
             measured.append(Sampled(planned, ENTRY_BYTES if limits.entries_only else _mean(planned, extents)))
@@ -341,7 +341,7 @@ def plan_tasks(ranges: Sequence[PlannedRange], limits: TaskLimits, extents: Exte
 def _even_share(total: int, limits: TaskLimits) -> int:
     """Size of tasks that keep all cores busy to the end: the same number per core, all about as large.
 
-    A little is added, since ranges end where messages do: what does not fit would make a small task of its own.
+    A little is added, since ranges end where messages do: the remainder would be a small task of its own.
     """
     cores = max(limits.parallelism, 1)
     slack = total // _BINS_A_WINDOW
@@ -420,7 +420,7 @@ def _cut_all(
         at = 0
         while at < m.slots:
             stop = m.reach(at, max_bytes)
-            # A rest of less than a slot stays with what comes before it.
+            # A rest of less than a slot stays with the piece before it.
             if max_records is not None and at * m.slot + max_records < planned.stop - planned.start:
                 stop = min(stop, at + max(1, max_records // m.slot))
             stop = min(max(stop, at + 1), m.slots)

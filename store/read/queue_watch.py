@@ -63,8 +63,6 @@ _SHARE_MAX: Final = 200
 _COMPARISONS: Final = 4
 """The shortest of so many counts: one that the scheduler interrupted for 40 µs would cost a pause of 8 ms."""
 _WINDOW_BYTES: Final = 1 << 16
-
-
 _HOPS_MAX: Final = 64
 _FRONT: Final = struct.Struct(">ii")
 _MANY_QUEUES: Final = 64
@@ -94,7 +92,7 @@ class Piece(NamedTuple):
 
 @dataclass(slots=True)
 class _Tail:
-    """A mapped piece, and what it read as at the last report."""
+    """A mapped piece, and its bytes at the last report."""
 
     piece: Piece
     window: memoryview
@@ -148,7 +146,7 @@ class QueueTails:
         return False
 
     def _changed(self) -> bool:
-        """Return whether a tail differs from what it was at the last report."""
+        """Return whether a tail differs from its bytes at the last report."""
         found = [tail for tail in self._tails.values() if tail.view != tail.seen]
         for tail in found:
             tail.seen = bytes(tail.view)
@@ -202,7 +200,7 @@ class LogFollower:
             at += abs(size)
         self._header = self._read(self._last, HEADER.itemsize)
 
-    def stands(self) -> bool:
+    def is_unchanged(self) -> bool:
         """Return whether the last record is unchanged and nothing follows it; one read of each."""
         return (
             self.since is not None
@@ -244,9 +242,9 @@ class Sighting:
     Attributes
     ----------
     moved
-        Queues whose bounds, or entries, may be others than at the look before; new ones among them.
+        Queues whose bounds or entries may have changed since the look before, and new queues.
     rewritten
-        Those of them whose last known entry is another now, or gone.
+        Moved queues whose last known entry changed or is gone.
     gone
         Queues that were there and are not any more.
     """
@@ -399,7 +397,7 @@ class QueueWatch:
     def bounds(self, key: QueueKey) -> QueueBounds:
         """The offsets that a watched queue holds, as of the last look.
 
-        The first of them is looked for again only when segments of the log were deleted since.
+        The first offset is searched again only after segments of the log were deleted.
         """
         if self._log_min[key] != self._reader.log.min_offset:
             self._take([key])
@@ -413,11 +411,11 @@ class QueueWatch:
             and since is not None
             and self._looked - since >= _DISPATCHED_S
             and now - self._looked < _BELIEVED_S
-            and self._log_end.stands()
+            and self._log_end.is_unchanged()
         )
 
     def _changed_places(self) -> tuple[set[QueueKey], set[QueueKey]]:
-        """The queues whose files read differently now; and those of them whose last known entry is another."""
+        """The queues whose bytes changed, and among them the queues whose last known entry changed."""
         moved: set[QueueKey] = set()
         rewritten: set[QueueKey] = set()
         known = [(key, piece) for key, pieces in self._places.items() for piece in pieces]
@@ -463,7 +461,7 @@ class QueueWatch:
         return self._keys
 
     def _take(self, keys: Collection[QueueKey]) -> None:
-        """Ask the reader for the bounds of queues, then note what stands where their next entries will be."""
+        """Ask the reader for the bounds of queues, then note the bytes at the places of their next entries."""
         reader = self._reader
         for key in keys:
             reader.forget(key)
@@ -496,7 +494,7 @@ class QueueWatch:
 
 
 def _pieces(queue: ConsumeQueue, end: int) -> tuple[list[Piece], list[Piece]]:
-    """Pieces of a queue's last entry and its next one: in files that were listed, and in others."""
+    """Pieces of a queue's last and next entry: those in listed files, and those in files that do not exist yet."""
     at = end * ENTRY_BYTES
     last, following = find(queue.segments, at - ENTRY_BYTES), find(queue.segments, at)
     listed, absent = [], []
@@ -504,7 +502,7 @@ def _pieces(queue: ConsumeQueue, end: int) -> tuple[list[Piece], list[Piece]]:
         length = 2 * ENTRY_BYTES if last is following else ENTRY_BYTES
         listed.append(Piece(last.path, at - ENTRY_BYTES - last.base, length, None, begins_with_last=True))
     if following is None:
-        # A queue without files may begin anywhere, a full one goes on where its file ends.
+        # A queue without files may begin anywhere, a full one continues where its file ends.
         path = os.path.join(queue.directory, segment_name(at) if queue.segments else "")
         absent.append(Piece(path, 0, ENTRY_BYTES, None, begins_with_last=False))
     elif last is not following:
@@ -513,7 +511,7 @@ def _pieces(queue: ConsumeQueue, end: int) -> tuple[list[Piece], list[Piece]]:
 
 
 def _stilled(piece: Piece, found: bytes | None) -> Piece:
-    """A piece with what it read as; what may be there already, and was not to be seen, is for the next look."""
+    """The piece with the bytes just read, zeros after its known entry: the next look reports an entry there."""
     known = ENTRY_BYTES if piece.begins_with_last else 0
     return piece if found is None else piece._replace(still=found[:known].ljust(len(found), b"\0"))
 

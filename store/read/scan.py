@@ -2,7 +2,7 @@
 
 ::
 
-    ConsumeQueue ──► Chunks (chunks.py): entries that can match, some thousand of them at a time
+    ConsumeQueue ──► Chunks (entry_batches): entries that can match, some thousand at a time
                        nothing of the record  │
                        wanted: batch at once ◄┤
                                               ▼
@@ -241,7 +241,7 @@ class _Scan(RecordBatches[Chunk]):
     def _locate(
         self, chunk: Chunk, confirmed: Mask | None = None
     ) -> tuple[list[tuple[SegmentFile | None, Records]], list[Mask]]:
-        """Records of each run of rows in one segment, and which of them are not what their entry says."""
+        """Records of each run of rows in one segment, and which of them contradict their entry."""
         located: list[tuple[SegmentFile | None, Records]] = []
         problems: list[Mask] = []
         for first, last in pairwise(self._edges(chunk)):
@@ -296,7 +296,7 @@ class _Scan(RecordBatches[Chunk]):
         records.flag_problem(wrong_place, Problem.QUEUE_OFFSET)
 
     def _heal(self, chunk: Chunk, bad: Mask) -> tuple[Chunk, Mask]:
-        """Ask the log about rows whose record is not what their entry says."""
+        """Ask the log about rows whose record contradicts their entry."""
         entries = chunk.entries.copy()
         confirmed = np.zeros(bad.size, np.bool_)
         for index in np.unique(chunk.range_index[bad]):
@@ -312,7 +312,7 @@ class _Scan(RecordBatches[Chunk]):
             changed = int((healed.sound & bad[rows] & ~healed.confirmed).sum())
             if changed:
                 _log.warning(
-                    "%d entries of ConsumeQueue %s are damaged; what they stood for was found in the CommitLog",
+                    "%d entries of ConsumeQueue %s are damaged; their records were found in the CommitLog",
                     changed,
                     planned.key,
                 )

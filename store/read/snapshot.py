@@ -28,9 +28,8 @@ from ..log.commit_log import CommitLog
 from ..log.log_end import KnownEnd
 from ..queues.consume_queue import ConsumeQueue
 from ..types import QueueKey
-from .short_queues import QueueSearch
+from .missing_entries import QueueSearch, UndispatchedTail, find_undispatched_tail, log_end_after_crash
 from .spec import QueueSource
-from .undispatched_tail import UndispatchedTail, find_undispatched_tail, log_end_after_crash
 
 _log = logging.getLogger(__name__)
 

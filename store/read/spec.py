@@ -161,7 +161,7 @@ class ScanSpec:
     property_columns
         Single properties as further string columns, after ``columns``.
     predicate
-        Which messages.
+        Condition on messages.
     check_crc
         Whether body CRCs, and ``__CRC32#`` where a record has it, are compared.
     on_corrupt, on_loss
@@ -169,7 +169,7 @@ class ScanSpec:
     raw_body
         Whether compressed bodies are returned as stored.
     max_body_bytes
-        The most that one compressed body may inflate to.
+        Limit of one inflated body.
     batch_bytes, batch_rows
         Limits of a record batch; a single larger message still makes a batch.
     """

@@ -34,10 +34,9 @@ from ..log.commit_log import CommitLog, FoundRecord, store_times_at
 from ..log.log_end import KnownEnd
 from ..queues.consume_queue import ConsumeQueue
 from ..queues.consume_queues import ConsumeQueues
-from ..queues.time_search import offset_at, offsets_at
 from ..types import Boundary, QueueBounds, QueueKey, QueueRange, ReadFrom
 from .plan import PlannedRange, ScanTask, TaskLimits, plan_tasks
-from .queue_view import RecordExtents, all_bounds, queue_bounds
+from .queue_view import QueueView, offset_at, offsets_at
 from .scan import scan
 from .snapshot import StoreSnapshot, readable_stop
 from .spec import MAX_BODY_BYTES, QueueSource, ScanSpec
@@ -127,12 +126,8 @@ class StoreReader:
 
     Parameters
     ----------
-    location
-        The store.
-    log
-        Its CommitLog, listed after ``visibility`` had its first look.
-    visibility
-        What may be seen of batches that are in flight.
+    location, log_directories
+        The store, and the directories of its segments.
     broker_name, queue_source, read_from
         See `open`.
     """
@@ -140,8 +135,7 @@ class StoreReader:
     def __init__(
         self,
         location: StoreLocation,
-        log: CommitLog,
-        visibility: Visibility,
+        log_directories: Sequence[str],
         *,
         broker_name: str,
         queue_source: QueueSource,
@@ -149,14 +143,16 @@ class StoreReader:
     ) -> None:
         self.location = location
         self.path = location.root
-        self.log = log
+        self._visibility = Visibility(
+            location.fs, location.root, read_from
+        )  # before the segments are listed: `snapshot`
+        self.log = CommitLog(location.fs, log_directories)
         self.broker_name = broker_name
         self.queue_source = queue_source
         self.read_from = read_from
-        self._visibility = visibility
-        self._end = KnownEnd(location.fs, log)
-        self._taken: StoreSnapshot | None = None
-        self.consume_queues = ConsumeQueues(location.fs, location.root, log)
+        self._end = KnownEnd(location.fs, self.log)
+        self._seen: QueueView | None = None
+        self.consume_queues = ConsumeQueues(location.fs, location.root, self.log)
         self._bounds: dict[QueueKey, QueueBounds] = {}
 
     @classmethod
@@ -181,9 +177,9 @@ class StoreReader:
             Directories of the segments, if they are not in ``path/commitlog`` alone. A broker may have several, and 4.x
             does not derive the directory from the root.
         broker_name
-            What rows carry as ``brokerName``. A store does not contain it, so the last part of ``path`` is the default.
+            Value of the column ``brokerName``. Not in the store; the default is the last part of ``path``.
         queue_source
-            Where queues are read from.
+            Source of queue entries.
         archive
             Archive of the store, into which retention copies files before it deletes them. Both are read as one store,
             which begins where the archive does. Errors about archived files name their former paths.
@@ -215,22 +211,17 @@ class StoreReader:
         directories = directories or [location.paths.commit_log]
         if archive is not None:
             location = join_archive(location, archive, directories[0])
-        visibility = Visibility(location.fs, location.root, read_from)  # before the segments are listed: `snapshot`
-        log = CommitLog(location.fs, directories)
         name = broker_name or location.name
-        return cls(location, log, visibility, broker_name=name, queue_source=queue_source, read_from=read_from)
+        return cls(location, directories, broker_name=name, queue_source=queue_source, read_from=read_from)
 
     def held_end(self, key: QueueKey) -> int:
         """One past the last message that a queue holds now, whether it is confirmed or not.
 
         A confirmed offset may be lower than before for a while: after a crash of its master, or a failover.
         """
-        fs, visibility = self.location.fs, Visibility(self.location.fs, self.path)
-        log = CommitLog(fs, self.log.directories)
         held = StoreReader(
             self.location,
-            log,
-            visibility,
+            self.log.directories,
             broker_name=self.broker_name,
             queue_source=self.queue_source,
             read_from=ReadFrom.APPENDED,
@@ -241,7 +232,7 @@ class StoreReader:
         """Look at the store again, so that segments, queues and messages that were added since are seen."""
         self._visibility = Visibility(self.location.fs, self.path, self.read_from)  # before the segments are listed
         self.log.refresh()
-        self._taken = None
+        self._seen = None
         self.consume_queues.clear()
         self._bounds.clear()
 
@@ -252,16 +243,16 @@ class StoreReader:
         List segments that may have been added after this call, with ``log.refresh``.
         """
         self._visibility = Visibility(self.location.fs, self.path, self.read_from)
-        if self._taken is not None:
-            self._taken = replace(self._taken, visibility=self._visibility)
+        if self._seen is not None:
+            self._seen.snapshot = replace(self._seen.snapshot, visibility=self._visibility)
 
     def look_for_owner(self) -> None:
         """Find out whether a process holds the store's lock now: see `is_live`. The kernel may take 10 ms to answer."""
-        if self._taken is not None:
-            self._taken = replace(self._taken, is_live=self._is_locked())
+        if self._seen is not None:
+            self._seen.snapshot = replace(self._seen.snapshot, is_live=self._is_locked())
 
     def forget(self, key: QueueKey) -> None:
-        """Drop what is known of one queue, so that it is looked at again."""
+        """Drop the cached bounds and files of one queue."""
         self.consume_queues.forget(key)
         self._bounds.pop(key, None)
 
@@ -271,18 +262,18 @@ class StoreReader:
 
         Locks of other hosts, and of brokers in other containers, are not visible.
         """
-        return self._is_locked() if self._taken is None else self._taken.is_live
+        return self._is_locked() if self._seen is None else self._seen.snapshot.is_live
 
     @property
     def goes_by_queues(self) -> bool:
         """True if ConsumeQueues alone tell where queues end, and no entry is derived from the log."""
-        return self._snapshot.goes_by_queues
+        return self._view.snapshot.goes_by_queues
 
     # Topics and queues
 
     def topics(self) -> list[str]:
         """Names of all topics, sorted, RocketMQ's own included."""
-        return sorted(self._snapshot.queue_ids)
+        return sorted(self._view.snapshot.queue_ids)
 
     def queues(self, topic: str) -> list[QueueBounds]:
         """Bounds of the queues of a topic, by queue id.
@@ -292,25 +283,25 @@ class StoreReader:
         UnknownQueueError
             If there is no such topic.
         """
-        ids = self._snapshot.queue_ids.get(topic)
+        ids = self._view.snapshot.queue_ids.get(topic)
         if ids is None:
             raise UnknownQueueError(
-                f"topic {topic} is not in this store", path=self.path, fix="topics() lists what is there"
+                f"topic {topic} is not in this store", path=self.path, fix="topics() lists the topics"
             )
         return self.bounds_of([QueueKey(topic, queue_id) for queue_id in ids])
 
     def bounds_of(self, keys: Sequence[QueueKey]) -> list[QueueBounds]:
         """The offsets that each of many queues holds, as `bounds` of each; short queues are looked at together."""
-        self._look_at(keys)
+        view = self._view  # the snapshot's first look comes before the queues are listed
+        unknown = [key for key in keys if key not in self._bounds]
+        if unknown:
+            self._bounds.update(zip(unknown, view.bounds(unknown), strict=True))
         return [self._bounds[key] for key in keys]
 
     def bounds(self, key: QueueKey) -> QueueBounds:
-        """The offsets that one queue holds, half-open; both 0 for a queue that does not exist. See `queue_bounds`."""
+        """The offsets that one queue holds, half-open; both 0 for a queue that does not exist."""
         known = self._bounds.get(key)
-        if known is None:
-            snapshot = self._snapshot  # its first look comes before the queue is listed
-            known = self._bounds[key] = queue_bounds(snapshot, self.log, self.queue(key))
-        return known
+        return self.bounds_of([key])[0] if known is None else known
 
     def queue(self, key: QueueKey) -> ConsumeQueue:
         """The ConsumeQueue of a queue; one without files where there is none.
@@ -323,7 +314,7 @@ class StoreReader:
         return self.consume_queues.queue(key)
 
     def offset_at(self, key: QueueKey, time_ms: int, boundary: Boundary = Boundary.LOWER) -> int:
-        """Queue offset of a store time; see `time_search.offset_at`.
+        """Queue offset of a store time; see `queue_view.offset_at`.
 
         Parameters
         ----------
@@ -334,20 +325,20 @@ class StoreReader:
         boundary
             LOWER or UPPER.
         """
-        bounds, extents = self.bounds(key), self._extents
+        bounds, view = self.bounds(key), self._view
 
         def store_time(queue_offset: int) -> int | None:
-            place = extents.place_of(key, queue_offset)
+            place = view.place_of(key, queue_offset)
             return None if place is None else self.log.store_time_at(place)
 
         return offset_at(time_ms, bounds.min_offset, bounds.max_offset, store_time, boundary)
 
     def offsets_at(self, key: QueueKey, times_ms: Ints, boundary: Boundary = Boundary.LOWER) -> Ints:
         """Queue offsets of (n,) distinct ascending store times: `offset_at` of each, (n,) int64."""
-        bounds, extents = self.bounds(key), self._extents
+        bounds, view = self.bounds(key), self._view
 
         def store_times(queue_offsets: Ints) -> tuple[Ints, Mask]:
-            return store_times_at(self.log, extents.places_at(key, queue_offsets))
+            return store_times_at(self.log, view.places_at(key, queue_offsets))
 
         def single(time_ms: int) -> int:
             return self.offset_at(key, time_ms, boundary)
@@ -355,20 +346,20 @@ class StoreReader:
         return offsets_at(times_ms, (bounds.min_offset, bounds.max_offset), store_times, boundary, single)
 
     def places_at(self, key: QueueKey, queue_offsets: Ints) -> Ints:
-        """Physical offsets of messages at (n,) ascending queue offsets, (n,) int64; see `RecordExtents.places_at`."""
-        return self._extents.places_at(key, queue_offsets)
+        """Physical offsets of messages at (n,) ascending queue offsets, (n,) int64; see `QueueView.places_at`."""
+        return self._view.places_at(key, queue_offsets)
 
     def place_of(self, key: QueueKey, queue_offset: int) -> int | None:
         """Physical offset of the message at a queue offset; None where there is none, or its entry is damaged."""
-        return self._extents.place_of(key, queue_offset)
+        return self._view.place_of(key, queue_offset)
 
     def record_sizes(self, wanted: QueueRange) -> Ints:
-        """Bytes per record of a range within its queue's bounds, (len(wanted),) int64; see `RecordExtents.sizes`."""
-        return self._extents.sizes(wanted)
+        """Bytes per record of a range within its queue's bounds, (len(wanted),) int64; see `QueueView.sizes`."""
+        return self._view.sizes(wanted)
 
     def stored_bytes(self, wanted: QueueRange) -> int:
         """Bytes of all records of a range within its queue's bounds. Reads 20 bytes per message."""
-        return self._extents.total(wanted)
+        return self._view.total(wanted)
 
     # Messages
 
@@ -389,7 +380,7 @@ class StoreReader:
         ranges
             Each within the bounds of its queue.
         spec
-            What will be read of each message; all of it, if not given.
+            The scan that will run; by default it reads whole messages.
         max_bytes, max_records, min_tasks, parallelism
             Limits of a task; see `TaskLimits`.
 
@@ -405,7 +396,7 @@ class StoreReader:
             parallelism=parallelism,
             entries_only=spec is not None and spec.entries_only,
         )
-        extents = self._extents
+        view = self._view
         planned: list[PlannedRange] = []
         for wanted in ranges:
             bounds = self.bounds(wanted.key)
@@ -413,14 +404,12 @@ class StoreReader:
                 raise OffsetOutOfRangeError(
                     f"asked for {wanted}, the queue holds [{bounds.min_offset}, {bounds.max_offset})", path=self.path
                 )
-            planned += extents.ranges(wanted)
-        tasks = plan_tasks(planned, limits, extents.of_all)
+            planned += view.ranges(wanted)
+        tasks = plan_tasks(planned, limits, view.extents)
         self.consume_queues.drop_fronts()
         if all(piece.walk is None for piece in planned):
             return tasks
-        return [
-            ScanTask(tuple(extents.narrowed(piece) for piece in task.ranges), task.rows, task.bytes) for task in tasks
-        ]
+        return [ScanTask(tuple(view.narrowed(piece) for piece in task.ranges), task.rows, task.bytes) for task in tasks]
 
     def scan(self, task: ScanTask, spec: ScanSpec) -> Iterator[pa.RecordBatch]:
         """Read the messages of a task; see `scan.scan`."""
@@ -440,7 +429,7 @@ class StoreReader:
         return read_message(self.log, found)
 
     def hidden_from(self) -> int | None:
-        """Physical offset from which on nothing may be seen, of what was read before this call; None for all.
+        """Physical offset from which on records that were read before this call are hidden; None for none.
 
         It costs a few small files, whereas `readable_stop` looks for the end of the log, too.
         """
@@ -453,24 +442,14 @@ class StoreReader:
     # The store as it was last looked at
 
     @property
-    def _snapshot(self) -> StoreSnapshot:
-        """The snapshot, taken when it is first needed: a task that only scans needs none."""
-        if self._taken is None:
-            self._taken = StoreSnapshot.take(
+    def _view(self) -> QueueView:
+        """The queues as of a snapshot, taken when it is first needed: a task that only scans needs none."""
+        if self._seen is None:
+            snapshot = StoreSnapshot.take(
                 self.location, self.log, self.queue_source, self._visibility, self.queue, self._end
             )
-        return self._taken
-
-    @property
-    def _extents(self) -> RecordExtents:
-        return RecordExtents(self._snapshot, self.log, self.consume_queues)
-
-    def _look_at(self, keys: Sequence[QueueKey]) -> None:
-        """Find the bounds of the queues among some whose bounds are not known."""
-        snapshot = self._snapshot  # its first look comes before the queues are listed
-        unknown = [key for key in keys if key not in self._bounds]
-        found = all_bounds(snapshot, self.log, self.consume_queues, unknown)
-        self._bounds.update(zip(unknown, found, strict=True))
+            self._seen = QueueView(snapshot, self.log, self.consume_queues)
+        return self._seen
 
     def _is_locked(self) -> bool:
         return self.location.fs.lock_owner(self.location.paths.lock) is not None

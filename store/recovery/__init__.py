@@ -1,1 +1,1 @@
-"""Recovery on open: what a crash left is examined, cut back to whole records, and dispatched again."""
+"""Recovery on open: the log is examined, cut back to whole records, and dispatched again."""

@@ -1,4 +1,4 @@
-"""Repair of a store's files on open: carries out what `decide` decided.
+"""Repair of a store's files on open, as `decide` decided.
 
 ::
 
@@ -133,7 +133,7 @@ class Repair:
             for key, placed in placement.place(found, behind):
                 if adopted:
                     corrected += self._queues.correct(key, placed.start, placed.entries)
-                else:  # what looks well may be in the page cache only, and clean there: no sync would write it
+                else:  # an equal entry may be a clean page that is not on the device: no sync would write it
                     self._queues.append(key, placed.start, placed.entries)
                     self._queues.doubt_names(key)
             if self._index is not None:
@@ -149,7 +149,7 @@ class Repair:
     def _begin_where_they_do(self, placement: Placement, queues: Mapping[QueueKey, DerivedQueue]) -> None:
         """Let queues that were taken over begin where their first record stands in them, if it does.
 
-        5.0 to 5.1.0 burn queue offsets: a record may state another than the one it has.
+        5.0 to 5.1.0 burn queue offsets: a record may state another queue offset than that of its entry.
         """
         for key in queues.keys() - placement.ends.keys():
             stated, physical = int(queues[key].queue_offset[0]), int(queues[key].physical_offset[0])
@@ -187,7 +187,7 @@ class Repair:
     def _full_files(self, stop: int) -> list[int]:
         """Index files that are full, were synced, and end before a physical offset, up to the first that does not.
 
-        Of ours those are synced that are older than the marked one; a broker says in its checkpoint up to which time.
+        Our index files before the marked one are synced; a broker's are up to the time in its checkpoint.
         """
         assert self._index is not None
         kept: list[int] = []

@@ -103,7 +103,7 @@ class CutBatches(NamedTuple):
                 entry.start,
                 entry.stop,
             )
-        BatchRecords(fs, path).settle(fs, self.log_end)
+        BatchRecords(fs, path).settle_ledger(fs, self.log_end)
 
 
 class BatchMarker:

@@ -3,7 +3,7 @@
 ::
 
     CommitLog   [rec][rec][rec][rec][rec]####[rec]000        examine: whole records side by side, up to the end
-                           ▲         ▲  ▲     └ beyond       P; what is whole beyond it
+                           ▲         ▲  ▲     └ beyond       P; whole records beyond it
              durable.queues┘         │  └ P                  decide: refuse, or end the log at P
                          durable.log ┘                       repair: abort, durable point, zeros after P, queues, index
 
@@ -13,7 +13,7 @@ left anything. A store without one, a broker's, may end in a torn record, but no
 
 Such a store is taken over once, with a walk over all of its log. Missing queue entries are written, wrong ones are
 corrected. From then on opening costs what was not flushed. Each step can be done again: a crash in the middle
-leaves what the next opening decides the same about. RocketMQ: ``CommitLog.recoverNormally``, ``recoverAbnormally``.
+leads the next opening to the same decision. RocketMQ: ``CommitLog.recoverNormally``, ``recoverAbnormally``.
 """
 
 import logging
@@ -61,7 +61,7 @@ class Recovery:
     corrected: int
 
     def log(self, path: str) -> None:
-        """Say in the log what was done, if that was anything."""
+        """Log the repairs, if there were any."""
         if self.cut_bytes:
             _log.warning(
                 "%s: the log ends at %d; %d bytes after it were cut off, %d whole records among them",
@@ -96,7 +96,7 @@ def decide(
             f"the log is damaged: {state.problem or 'it ends too early'}; {why}, {state.beyond} whole records in all",
             path=path,
             offset=state.end,
-            fix="Copy what is whole with the job `salvage`",
+            fix="Copy the whole records with the job `salvage`",
             remedies=(Remedy.CUT_DAMAGE,),
         )
     if floor == 0 and state.end == state.start:

@@ -7,7 +7,7 @@
               queues, index synced ──► checkpoint ──► durable point (queues), synced
     close     all of it ──► durable point (clean), synced ──► abort unlinked, root synced
 
-Each is written after what it speaks of. RocketMQ: ``StoreCheckpoint``, ``DefaultMessageStore.createTempFile``.
+Each is written after the data it describes. RocketMQ: ``StoreCheckpoint``, ``DefaultMessageStore.createTempFile``.
 """
 
 import os
@@ -77,7 +77,7 @@ class Durability:
             self._written_at = durable_point.position_of(fs.read(paths.durable_point, 0, durable_point.FILE_BYTES))
             self._file.write(self._written_at, durable_point.encode(self.found))
             self._sync()
-            # What is cut must not count as lost if a crash comes in between, nor what a broker put as torn.
+            # After a crash in between, cut records must not count as lost, nor a broker's records as torn.
             held = self.point
             self._note(
                 log=min(held.log, log_end),

@@ -163,7 +163,7 @@ def lock_and_recover(
     teardown.add(lock.release)
     failure = Failure(path)
     check_owned = partial(_check_owned, lock, failure)
-    opened = recover(fs, path, config, on_damage, lock=lock, own=check_owned, undo=teardown.add)
+    opened = recover(fs, path, config, on_damage, lock=lock, check_owned=check_owned, undo=teardown.add)
     return LockedStore(
         fs=fs,
         path=path,
@@ -317,7 +317,7 @@ def _check_owned(lock: Lock, failure: Failure) -> None:
     """Check that the store is still locked; nothing is written or acknowledged any more if it is not."""
     # Called per sync: `Failure.fatal_unless_full` would cost as much as the check itself.
     try:
-        lock.keep()
+        lock.ensure_held()
     except NoSpaceError:
         raise
     except BaseException as error:

@@ -184,11 +184,11 @@ def test_a_broker_that_comes_makes_the_store_fail(
     assert set(bodies(1, acknowledged)) <= set(serials(path))
 
 
-@pytest.mark.parametrize("bug", ["keep", "_take"])
+@pytest.mark.parametrize("bug", ["ensure_held", "_take"])
 def test_planted_bug_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bug: str) -> None:
     """The record lock is not taken again; the other lock is not taken at all."""
-    if bug == "keep":
-        monkeypatch.setattr(StoreLock, "keep", StoreLock.check)
+    if bug == "ensure_held":
+        monkeypatch.setattr(StoreLock, "ensure_held", StoreLock.check)
         with pytest.raises(pytest.fail.Exception, match="DID NOT RAISE"):
             test_a_broker_that_comes_makes_the_store_fail(
                 tmp_path, [sys.executable, "-c", BROKER], Services.ON_CALL, stays=True

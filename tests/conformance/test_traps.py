@@ -92,7 +92,7 @@ TRAPS = {
         "pads count as written, and 4.x as messages",
         (
             "format/test_consume_queue.py::test_what_an_entry_can_be",
-            "store/read/test_queue_end.py::test_pads_in_front_are_no_messages",
+            "store/read/test_queue_view.py::test_pads_in_front_are_no_messages",
         ),
     ),
     13: Trap(
@@ -143,14 +143,14 @@ TRAPS = {
     21: Trap(
         "retention goes by modification times and deletes the front only",
         (
-            "store/read/test_queue_end.py::test_retention_moves_the_front",
+            "store/read/test_queue_view.py::test_retention_moves_the_front",
             "store/queues/test_consume_queue.py::test_first_alive",
             "conformance/test_fixtures.py::test_modification_times_are_kept_to_the_nanosecond",
         ),
     ),
     22: Trap(
         "abort is left by some clean shutdowns, too",
-        ("store/read/test_undispatched_tail.py::test_what_no_queue_names_is_read_from_the_log",),
+        ("store/read/test_missing_entries.py::test_what_no_queue_names_is_read_from_the_log",),
     ),
     23: Trap(
         "older releases answer with the nearest message of a file chosen by its modification time",
@@ -176,7 +176,7 @@ TRAPS = {
     28: Trap(
         "a replica's log can end inside a record",
         (
-            "store/read/test_undispatched_tail.py::test_a_torn_last_record_was_never_there",
+            "store/read/test_missing_entries.py::test_a_torn_last_record_was_never_there",
             "store/log/test_commit_log.py::test_a_walk_over_a_gap_and_a_short_segment",
         ),
     ),

@@ -80,5 +80,5 @@ def test_who_comes_later_does_not_overwrite(tmp_path: Path) -> None:
 
 
 def test_the_parent_must_be_there(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="no such directory"), FreshDirectory(str(tmp_path / "no" / "new")):
+    with pytest.raises(ConfigError, match="directory not found"), FreshDirectory(str(tmp_path / "no" / "new")):
         pass

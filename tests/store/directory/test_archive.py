@@ -63,5 +63,5 @@ def test_each_directory_of_files_continues_and_no_other(tmp_path: Path, store: P
     for name in ("commitlog", "consumequeue/T/7", "index"):
         assert joined.fs.read(f"{store}/{name}/new", 0, 99) == name.encode()
     assert joined.fs.size(f"{store}/config/new") is None
-    with pytest.raises(ConfigError, match="archive: there is no such directory"):
+    with pytest.raises(ConfigError, match="archive: directory not found"):
         join_archive(location, tmp_path / "none", location.paths.commit_log)

@@ -97,7 +97,7 @@ def test_clients_keep_what_they_broadcast(tmp_path: Path) -> None:
     found = client_progress("10.0.0.7@DEFAULT", "viewers", directory=str(tmp_path))
     assert found == {ClientQueue("Prices", "broker-a", 1): 7}
     assert client_progress("10.0.0.8@DEFAULT", "viewers", directory=str(tmp_path)) == {}
-    with pytest.raises(ConfigError, match="no client id or group"):
+    with pytest.raises(ConfigError, match="not a client id or group"):
         client_progress("../..", "viewers", directory=str(tmp_path))
 
 

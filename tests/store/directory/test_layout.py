@@ -98,7 +98,7 @@ def test_queue_ids_of_one_topic(tmp_path: Path) -> None:
     [
         (refuse_link, LINK, "symbolic link"),
         (require_directory, LINK, "symbolic link"),
-        (require_directory, FILE, "no directory"),
+        (require_directory, FILE, "not a directory"),
     ],
 )
 def test_entries_that_may_not_be(check_entry: Callable[[Listed, str], None], entry: Listed, problem: str) -> None:

@@ -78,7 +78,7 @@ def offsets(store: Path, group: str = "g") -> dict[QueueKey, int]:
 def publish(store: Path, queues: dict[QueueKey, int], group: str = "g") -> Recorded:
     """As `publish_progress`, and tell where it was written."""
     writer = GroupWriter(str(store), None)
-    writer.set(lambda _: {GroupTopic("T", group): {key.queue_id: offset for key, offset in queues.items()}})
+    writer.set_offsets(lambda _: {GroupTopic("T", group): {key.queue_id: offset for key, offset in queues.items()}})
     return writer.recorded
 
 

@@ -413,7 +413,7 @@ def test_segments_of_another_size_are_refused(tmp_path: Path, log: bytes) -> Non
 
 
 def test_a_full_disk_pauses_it(tmp_path: Path, log: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    take, full = SegmentSupply.take, threading.Event()
+    take, full = SegmentSupply.take_segment, threading.Event()
     full.set()
 
     def limited(supply: SegmentSupply, base: int) -> object:
@@ -421,7 +421,7 @@ def test_a_full_disk_pauses_it(tmp_path: Path, log: bytes, monkeypatch: pytest.M
             raise NoSpaceError("there is no room")
         return take(supply, base)
 
-    monkeypatch.setattr(SegmentSupply, "take", limited)
+    monkeypatch.setattr(SegmentSupply, "take_segment", limited)
     with ScriptedMaster(log, 0, SEGMENT) as master, following(tmp_path / "copy", master) as replica:
         until(lambda: "there is no room" in replica.status.problem)
         assert replica.status.state is ReplicaState.PAUSED

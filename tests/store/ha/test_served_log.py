@@ -422,7 +422,7 @@ def test_a_history_that_was_replaced_while_the_ledger_was_damaged_is_sent_as_a_w
     feed = HistoryFeed(FS, str(path))
     feed.read_changes()
     generation, file = feed.generation, Path(StorePaths(str(path)).ledger)
-    BatchRecords(FS, str(path)).settle(FS, stops[1])
+    BatchRecords(FS, str(path)).settle_ledger(FS, stops[1])
     good = file.read_bytes()
     file.unlink()
     file.write_bytes(b"damaged")

@@ -200,9 +200,9 @@ def test_after_a_full_disk_the_segment_is_allocated_again() -> None:
         disk.make_dir("/log")
         supply = SegmentSupply(fs, "/spare", "/log", SIZE, lambda: None)
         with pytest.raises(NoSpaceError):
-            supply.take(0)
+            supply.take_segment(0)
         assert not disk.list_dir("/log")
-        supply.take(0)
+        supply.take_segment(0)
         assert [(listed.name, listed.size) for listed in disk.list_dir("/log")] == [(segment_name(0), SIZE)]
         assert disk.size("/spare") is None
 
@@ -215,7 +215,7 @@ def test_a_spare_file_that_was_exchanged_is_not_used(tmp_path: Path) -> None:
         spare.rename(tmp_path / "kept")  # so that its number is not given again
         spare.touch()
         exchange()
-        made = supply.take(0)
+        made = supply.take_segment(0)
         assert made.is_at(str(tmp_path / segment_name(0)))
         assert (tmp_path / segment_name(0)).read_bytes() == bytes(SIZE)
         made.close()
@@ -233,7 +233,7 @@ def test_without_the_lock_of_the_store_no_segment_is_made_or_named(tmp_path: Pat
     supply.prepare()
     lost.append(True)
     with pytest.raises(StoreInUseError):
-        supply.take(0)
+        supply.take_segment(0)
     supply.close()
     assert [path.name for path in tmp_path.iterdir()] == ["spare"]
     (tmp_path / "spare").unlink()

@@ -203,7 +203,7 @@ def test_a_file_that_is_older_than_the_other_is_refused(path: str, name: str) ->
 def test_a_log_that_is_cut_has_the_records_of_what_is_left(path: str, end: int) -> None:
     committed(path, 5)
     records, whole = BatchRecords(FS, path), [each for each in range(1, 6) if 100 * each + 90 <= end]
-    ledger = records.settle(FS, end)
+    ledger = records.settle_ledger(FS, end)
     assert records.ledger() == ledger
     assert ledger.sequence == 5
     entries = ledger.applications["q"].entries
@@ -220,8 +220,8 @@ def test_a_cut_that_is_interrupted_is_repeated(path: str, after: int, monkeypatc
     with monkeypatch.context() as patched:
         patched.setattr(BatchRecords, "_write_ledger" if after == 1 else "_title", fail)
         with pytest.raises(OSError, match="planted"):
-            BatchRecords(FS, path).settle(FS, 390)
-    ledger = BatchRecords(FS, path).settle(FS, 390)
+            BatchRecords(FS, path).settle_ledger(FS, 390)
+    ledger = BatchRecords(FS, path).settle_ledger(FS, 390)
     assert [each.version for each in ledger.applications["q"].entries] == [1, 2, 3]
     assert versions(BatchRecords(FS, path).history()) == [1, 2, 3]
 

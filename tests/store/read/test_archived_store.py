@@ -198,7 +198,7 @@ def test_the_python_api_reads_both(paths: Archived) -> None:
 
 def test_a_wrong_archive_is_refused(paths: Archived, tmp_path: Path) -> None:
     for archive, why in (
-        (tmp_path / "none", "no such directory"),
+        (tmp_path / "none", "directory not found"),
         (paths.whole, "no archive"),
         (paths.store, "beside"),
     ):

@@ -29,13 +29,13 @@ from segmentlog.store import (
     Tags,
 )
 from segmentlog.store.dispatch.derive import WalkCache
-from segmentlog.store.format.consume_queue import ENTRY, ENTRY_BYTES, NATIVE, Entries
+from segmentlog.store.format.consume_queue import ENTRY, ENTRY_BYTES, Entries
 from segmentlog.store.format.message import Ints
 from segmentlog.store.format.naming import SCHEDULE_TOPIC
 from segmentlog.store.read import entry_batches
 from segmentlog.store.read.entry_batches import Chunk, Chunks, Together, batches_of, range_blocks, report_lost, together
 from segmentlog.store.read.matching import Matcher
-from support.store_builder import Geometry, StoreBuilder, messages
+from support.store_builder import StoreBuilder, messages
 from support.tampering import QueueFiles, overwrite, segments
 
 COUNT = 240
@@ -316,24 +316,11 @@ KEY = QueueKey("Orders", 1)
 ENTRIES_COUNT = 50
 
 
-@pytest.fixture
-def one_queue(tmp_path: Path) -> Path:
-    geometry = Geometry(segment_bytes=4096, queue_segment_entries=10)
-    with StoreBuilder(tmp_path / "s", geometry=geometry) as builder:
-        builder.append(messages(2 * ENTRIES_COUNT, queues=2))
-    return tmp_path / "s"
-
-
-@pytest.fixture
-def sound(one_queue: Path) -> Entries:
-    return QueueFiles(one_queue, "Orders", 1).entries[:ENTRIES_COUNT].astype(NATIVE)
-
-
 def blocks(
-    one_queue: Path, start: int = 0, stop: int = ENTRIES_COUNT, walk: tuple[int, int] | None = None
+    two_queues: Path, start: int = 0, stop: int = ENTRIES_COUNT, walk: tuple[int, int] | None = None
 ) -> tuple[Ints, Entries]:
     planned = PlannedRange(KEY, start, stop, stop - start, walk)
-    reader = StoreReader.open(one_queue)
+    reader = StoreReader.open(two_queues)
     found = list(
         range_blocks(
             reader, planned, WalkCache(reader.log, [planned.key], [] if planned.walk is None else [planned.walk])
@@ -361,44 +348,44 @@ SENSELESS: dict[str, Damage] = {
 
 
 @pytest.mark.parametrize("damage", SENSELESS)
-def test_entries_that_make_no_sense_are_healed(one_queue: Path, sound: Entries, damage: str) -> None:
-    SENSELESS[damage](QueueFiles(one_queue, "Orders", 1))
-    offsets, entries = blocks(one_queue)
+def test_entries_that_make_no_sense_are_healed(two_queues: Path, sound: Entries, damage: str) -> None:
+    SENSELESS[damage](QueueFiles(two_queues, "Orders", 1))
+    offsets, entries = blocks(two_queues)
     assert offsets.tolist() == list(range(ENTRIES_COUNT))
     assert entries.tolist() == sound.tolist()
 
 
-def test_a_missing_middle_file_is_healed(one_queue: Path, sound: Entries) -> None:
-    QueueFiles(one_queue, "Orders", 1).files[2].unlink()
-    assert blocks(one_queue)[1].tolist() == sound.tolist()
+def test_a_missing_middle_file_is_healed(two_queues: Path, sound: Entries) -> None:
+    QueueFiles(two_queues, "Orders", 1).files[2].unlink()
+    assert blocks(two_queues)[1].tolist() == sound.tolist()
 
 
-def test_pads_are_left_out(one_queue: Path, sound: Entries) -> None:
-    QueueFiles(one_queue, "Orders", 1).pad(12)
-    offsets, entries = blocks(one_queue)
+def test_pads_are_left_out(two_queues: Path, sound: Entries) -> None:
+    QueueFiles(two_queues, "Orders", 1).pad(12)
+    offsets, entries = blocks(two_queues)
     assert offsets.tolist() == list(range(12, ENTRIES_COUNT))
     assert entries.tolist() == sound[12:].tolist()
 
 
-def test_a_walk_gives_what_the_queue_would(one_queue: Path, sound: Entries) -> None:
-    offsets, entries = blocks(one_queue, 5, 20, walk=(0, 1 << 40))
+def test_a_walk_gives_what_the_queue_would(two_queues: Path, sound: Entries) -> None:
+    offsets, entries = blocks(two_queues, 5, 20, walk=(0, 1 << 40))
     assert offsets.tolist() == list(range(5, 20))
     assert entries.tolist() == sound[5:20].tolist()
 
 
-def test_what_the_log_does_not_know_stays_as_it_is(one_queue: Path, sound: Entries) -> None:
-    overwrite(one_queue, int(sound["physical_offset"][22]) + 4, b"\0\0\0\0")
-    QueueFiles(one_queue, "Orders", 1).zero(20, 25)
-    _, entries = blocks(one_queue)
+def test_what_the_log_does_not_know_stays_as_it_is(two_queues: Path, sound: Entries) -> None:
+    overwrite(two_queues, int(sound["physical_offset"][22]) + 4, b"\0\0\0\0")
+    QueueFiles(two_queues, "Orders", 1).zero(20, 25)
+    _, entries = blocks(two_queues)
     assert entries[22].item() == (0, 0, 0)
     assert np.delete(entries, 22).tolist() == np.delete(sound, 22).tolist()
 
 
-def test_a_hole_in_a_log_whose_segment_is_gone(one_queue: Path, sound: Entries) -> None:
-    gone = segments(one_queue)[1]
+def test_a_hole_in_a_log_whose_segment_is_gone(two_queues: Path, sound: Entries) -> None:
+    gone = segments(two_queues)[1]
     gone.unlink()
-    QueueFiles(one_queue, "Orders", 1).zero(0, ENTRIES_COUNT - 1)
-    _, entries = blocks(one_queue)
+    QueueFiles(two_queues, "Orders", 1).zero(0, ENTRIES_COUNT - 1)
+    _, entries = blocks(two_queues)
     lost = (sound["physical_offset"] >= 4096) & (sound["physical_offset"] < 8192)
     assert lost.any()
     assert entries[lost]["size"].tolist() == [0] * int(lost.sum())

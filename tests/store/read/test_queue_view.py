@@ -1,6 +1,8 @@
-"""`queue_bounds`: where a queue begins and ends, whatever retention, copies and damage left of it.
+"""Bounds of queues, whatever retention, copies and damage left of them.
 
-`RecordExtents`: places and sizes of messages, from ConsumeQueues, from the log, and from both after a crash.
+Places and sizes of messages, from ConsumeQueues, from the log, and from both after a crash.
+
+Which message a time stands for, against a search by hand.
 """
 
 import shutil
@@ -10,28 +12,22 @@ from itertools import product
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from segmentlog.store import CorruptError, OnCorrupt, QueueKey, QueueRange, QueueSource, ScanSpec, StoreReader
 from segmentlog.store.files.fs import LocalFileSystem
 from segmentlog.store.format.consume_queue import PAD_SIZE
 from segmentlog.store.queues.consume_queues import ConsumeQueues
 from segmentlog.store.read import queue_view as module
-from segmentlog.store.read.queue_view import all_bounds, queue_bounds
+from segmentlog.store.read.queue_view import QueueView, offset_at, offsets_at
+from segmentlog.store.types import Boundary
 from support import reading
-from support.orders_store import COUNT, GEOMETRY, KEY, build_orders, offsets
+from support.orders_store import COUNT, GEOMETRY, KEY, offsets
 from support.store_builder import Appended, Geometry, StoreBuilder, messages
 from support.tampering import QueueFiles, WatchedFiles, segments
-
-
-@pytest.fixture
-def built(tmp_path: Path) -> tuple[Path, Appended]:
-    return tmp_path / "s", build_orders(tmp_path / "s")
-
-
-@pytest.fixture
-def store(built: tuple[Path, Appended]) -> Path:
-    return built[0]
 
 
 def test_retention_moves_the_front(built: tuple[Path, Appended]) -> None:
@@ -71,7 +67,7 @@ def test_an_entry_that_looks_like_a_pad_after_messages_is_damage(
     files.put(int((count - 1) * place), 0, PAD_SIZE)
     assert offsets(store) == list(range(pads, count))
     reader = StoreReader.open(store)
-    assert all_bounds(reader._snapshot, reader.log, reader.consume_queues, [KEY]) == [reader.bounds(KEY)]
+    assert reader._view.bounds_alone(reader.queue(KEY)) == reader.bounds(KEY)
     assert len(reader.bounds(KEY)) == count - pads
 
 
@@ -169,10 +165,10 @@ def test_bounds_of_all_queues_are_those_of_each(tmp_path: Path, how: str) -> Non
     assert reader.goes_by_queues
     fs, middle = LocalFileSystem(), int(appended.physical_offsets[HELD])
     for is_live, hidden in product([False, True], [None, 0, middle, 1 << 40]):
-        snapshot = replace(reader._snapshot, visibility=Hiding(hidden), is_live=is_live)  # type: ignore[arg-type]
-        each = ConsumeQueues(fs, str(store), reader.log)
-        expected = [queue_bounds(snapshot, reader.log, each.queue(key)) for key in keys]
-        assert all_bounds(snapshot, reader.log, ConsumeQueues(fs, str(store), reader.log), keys) == expected
+        snapshot = replace(reader._view.snapshot, visibility=Hiding(hidden), is_live=is_live)  # type: ignore[arg-type]
+        each, together = (ConsumeQueues(fs, str(store), reader.log) for _ in range(2))
+        expected = [QueueView(snapshot, reader.log, each).bounds_alone(each.queue(key)) for key in keys]
+        assert QueueView(snapshot, reader.log, together).bounds(keys) == expected
         if hidden is None or hidden > middle:
             assert expected[1].max_offset == HELD
         elif hidden == 0:
@@ -289,3 +285,89 @@ def test_a_task_walks_no_more_of_the_log_than_its_ranges_need(store_of_120: Path
             assert high <= (rows[stop][1] if stop < len(rows) else rows[-1][1] + rows[-1][2])
         found = [n for b in reader.scan(task, ScanSpec(columns=("queueOffset",))) for n in b.column(0).to_pylist()]
         assert found == list(range(start, stop))
+
+
+def by_hand(times: list[int | None], time: int, boundary: Boundary) -> int:
+    known = [(offset, t) for offset, t in enumerate(times) if t is not None]
+    if boundary is Boundary.LOWER:
+        return next((offset for offset, t in known if t >= time), len(times))
+    return max((offset for offset, t in known if t <= time), default=0)
+
+
+@pytest.mark.parametrize(
+    ("time", "lower", "upper"), [(9, 0, 0), (10, 0, 0), (15, 1, 0), (20, 1, 3), (25, 4, 3), (30, 4, 4), (31, 5, 4)]
+)
+def test_the_drawing(time: int, lower: int, upper: int) -> None:
+    times = [10, 20, 20, 20, 30]
+    assert offset_at(time, 0, 5, times.__getitem__, Boundary.LOWER) == lower
+    assert offset_at(time, 0, 5, times.__getitem__, Boundary.UPPER) == upper
+
+
+@given(
+    st.lists(st.integers(0, 20)).map(sorted), st.integers(-2, 22), st.sampled_from(Boundary), st.integers(0, 1 << 40)
+)
+def test_a_search_is_a_look_at_all(times: list[int], time: int, boundary: Boundary, start: int) -> None:
+    found = offset_at(time, start, start + len(times), lambda q: times[q - start], boundary)
+    assert found == start + by_hand(list(times), time, boundary)
+
+
+@given(st.lists(st.integers(0, 20)).map(sorted), st.sets(st.integers(0, 30)), st.integers(-2, 22))
+def test_messages_that_cannot_be_read_are_stepped_over(times: list[int], lost: set[int], time: int) -> None:
+    """The result is at least never on the wrong side of the time."""
+    readable = [None if offset in lost else t for offset, t in enumerate(times)]
+    found = offset_at(time, 0, len(times), readable.__getitem__, Boundary.LOWER)
+    assert all(t is None or t < time for t in readable[:found])
+    assert all(t is None or t >= time for t in readable[found:])
+
+
+def test_few_messages_are_looked_at() -> None:
+    asked: list[int] = []
+
+    def time_of(offset: int) -> int:
+        asked.append(offset)
+        return offset
+
+    assert offset_at(777_777, 0, 1 << 20, time_of, Boundary.LOWER) == 777_777
+    assert len(asked) <= 21
+
+
+@given(
+    st.lists(st.integers(0, 20)).map(sorted),
+    st.sets(st.integers(0, 30)),
+    st.sets(st.integers(-2, 22)),
+    st.sampled_from(Boundary),
+    st.integers(0, 1 << 40),
+)
+def test_many_times_are_searched_as_each_alone(
+    times: list[int], lost: set[int], wanted: set[int], boundary: Boundary, start: int
+) -> None:
+    readable = [None if offset in lost else time for offset, time in enumerate(times)]
+
+    def alone(time: int) -> int:
+        return offset_at(time, start, start + len(times), lambda offset: readable[offset - start], boundary)
+
+    def together(offsets: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+        assert (np.diff(offsets) > 0).all()
+        seen = [readable[offset - start] for offset in offsets.tolist()]
+        return np.array([each or 0 for each in seen], np.int64), np.array([each is not None for each in seen], np.bool_)
+
+    distinct = np.array(sorted(wanted), np.int64)
+    found = offsets_at(distinct, (start, start + len(times)), together, boundary, alone)
+    assert found.tolist() == [alone(time) for time in distinct.tolist()]
+
+
+@pytest.mark.parametrize("count", [1, 100_000])
+def test_many_times_take_as_many_looks_as_one(count: int) -> None:
+    looks = 0
+
+    def times(offsets: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+        nonlocal looks
+        looks += 1
+        return offsets, np.ones(offsets.size, np.bool_)
+
+    def alone(time: int) -> int:
+        raise AssertionError(time)
+
+    wanted = np.arange(0, 1 << 20, (1 << 20) // count)
+    assert offsets_at(wanted, (0, 1 << 20), times, Boundary.LOWER, alone).tolist() == wanted.tolist()
+    assert looks <= 21

@@ -730,10 +730,10 @@ def follower(log_store: Path) -> LogFollower:
 def test_the_end_is_found_over_the_ends_of_segments_and_stands(log_store: Path) -> None:
     appended = build(log_store, 50)  # some segments, and a blank at the end of each
     found = follower(log_store)
-    assert not found.stands()
+    assert not found.is_unchanged()
     found.follow(0, 7.0)
     assert found.since == 7.0
-    assert found.stands()
+    assert found.is_unchanged()
     found.follow(int(appended.physical_offsets[3]), 9.0)
     assert found.since == 7.0  # it is where it was
 
@@ -744,7 +744,7 @@ def test_a_record_that_is_appended_moves_the_end(log_store: Path) -> None:
     found = follower(log_store)
     found.follow(0, 1.0)
     overwrite(log_store, end, b"\0\0\1\0")
-    assert not found.stands()
+    assert not found.is_unchanged()
 
 
 def test_a_log_that_was_cut_does_not_stand(log_store: Path) -> None:
@@ -752,10 +752,10 @@ def test_a_log_that_was_cut_does_not_stand(log_store: Path) -> None:
     found = follower(log_store)
     found.follow(0, 1.0)
     overwrite(log_store, int(appended.physical_offsets[-1]), bytes(100))
-    assert not found.stands()
+    assert not found.is_unchanged()
     found.follow(0, 5.0)
     assert found.since == 5.0
-    assert found.stands()
+    assert found.is_unchanged()
 
 
 def test_it_gives_up_after_some_hops_and_goes_on_there(log_store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -767,4 +767,4 @@ def test_it_gives_up_after_some_hops_and_goes_on_there(log_store: Path, monkeypa
         found.follow(0, float(calls))
         calls += 1
     assert 2 < calls < 6
-    assert found.stands()
+    assert found.is_unchanged()

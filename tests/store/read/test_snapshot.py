@@ -128,7 +128,7 @@ def test_a_store_that_its_owner_closes_meanwhile_is_not_taken_for_crashed(store:
 
 def test_nothing_changes_but_by_a_new_look(store: Path) -> None:
     reader = StoreReader.open(store)
-    taken = reader._snapshot
+    taken = reader._view.snapshot
     with pytest.raises(FrozenInstanceError):
         taken.is_live = True  # type: ignore[misc]
     with StoreBuilder(store.parent / "more") as builder:
@@ -137,7 +137,7 @@ def test_nothing_changes_but_by_a_new_look(store: Path) -> None:
     assert reader.topics() == ["Orders"]
     reader.look_again()
     assert reader.topics() == ["Orders"]
-    assert reader._snapshot is not taken
+    assert reader._view.snapshot is not taken
     reader.refresh()
     assert reader.topics() == ["Orders", "Other"]
 
@@ -145,7 +145,7 @@ def test_nothing_changes_but_by_a_new_look(store: Path) -> None:
 def test_ids_are_of_directories_and_of_the_log(store: Path) -> None:
     QueueFiles(store, "Orders", 2).zero(0, 10)
     (store / "abort").touch()
-    snapshot = StoreReader.open(store)._snapshot
+    snapshot = StoreReader.open(store)._view.snapshot
     assert snapshot.queue_ids == {"Orders": (0, 1, 2, 3)}
     assert snapshot.tail is not None
     found = snapshot.from_log(QueueKey("Orders", 2))

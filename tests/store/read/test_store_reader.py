@@ -39,21 +39,10 @@ from segmentlog.store.format.message import Problem
 from segmentlog.store.log.confirmed import ConfirmationFile
 from segmentlog.store.read.store_reader import Message, read_message
 from support import reading
-from support.orders_store import COUNT, GEOMETRY, KEY, build_orders, offsets
+from support.orders_store import COUNT, GEOMETRY, KEY, offsets
 from support.store_builder import Appended, Queues, StoreBuilder, messages
 from support.tampering import QueueFiles, WatchedFiles, overwrite, segments
 from support.written_stores import SMALL, message
-
-
-@pytest.fixture
-def built(tmp_path: Path) -> tuple[Path, Appended]:
-    return tmp_path / "s", build_orders(tmp_path / "s")
-
-
-@pytest.fixture
-def store(built: tuple[Path, Appended]) -> Path:
-    return built[0]
-
 
 # What is there
 

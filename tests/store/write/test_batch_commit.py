@@ -46,7 +46,7 @@ from segmentlog.store.format.ledger import LOST, Application, Ledger, LedgerEntr
 from segmentlog.store.log.batch_state import BatchRecords
 from segmentlog.store.log.commit_log import CommitLog
 from segmentlog.store.read import snapshot
-from segmentlog.store.read.undispatched_tail import find_undispatched_tail
+from segmentlog.store.read.missing_entries import find_undispatched_tail
 from segmentlog.store.sink import Staged, Staging
 from segmentlog.store.write.batch_commit import CommitPipeline, Publication, find_replay
 from segmentlog.store.write.group_commit import Failure
@@ -886,7 +886,7 @@ def test_without_room_nothing_is_appended(store: MessageStore, path: Path, monke
         raise NoSpaceError("there is no room")
 
     with monkeypatch.context() as patch:
-        patch.setattr("segmentlog.store.log.appender.SegmentSupply.take", full)
+        patch.setattr("segmentlog.store.log.appender.SegmentSupply.take_segment", full)
         with pytest.raises(NoSpaceError):
             store.commit_batch(BatchId("q", 0), staged)
     assert not mark(path).in_flight

@@ -318,7 +318,7 @@ def test_without_room_the_same_bytes_can_be_sent_again(tmp_path: Path, monkeypat
     with MessageStore.open(tmp_path / "copy", SMALL) as copy:
         copy.append_encoded(0, log[:1000])
         with monkeypatch.context() as patched:
-            patched.setattr(SegmentSupply, "take", full)
+            patched.setattr(SegmentSupply, "take_segment", full)
             with pytest.raises(NoSpaceError):
                 copy.append_encoded(1000, log[1000:])
         assert copy.append_encoded(copy.end_offset, log[copy.end_offset :]) == end

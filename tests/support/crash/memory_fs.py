@@ -168,7 +168,7 @@ class MemoryLock:
     def sign(self) -> None:
         pass
 
-    check = keep = release = sign
+    check = ensure_held = release = sign
 
 
 class MemoryFileSystem:
