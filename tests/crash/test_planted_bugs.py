@@ -18,7 +18,7 @@ from segmentlog.store.log.appender import LogAppender
 from segmentlog.store.log.batch_state import BatchRecords, Visibility
 from segmentlog.store.log.commit_log import CommitLog
 from segmentlog.store.queues.writer import QueueWriter
-from segmentlog.store.read import undispatched_tail as crash_tail
+from segmentlog.store.read import missing_entries as crash_tail
 from segmentlog.store.recovery import apply as repair
 from segmentlog.store.recovery import decide as recovery
 from segmentlog.store.recovery import open as recovery_open
