@@ -408,7 +408,9 @@ def test_a_changed_body_is_a_body_crc(crc: RecordCrc) -> None:
     assert problems(buffer, positions) == [Problem.OK, Problem.OK, Problem.BODY_CRC]
 
 
-@pytest.mark.parametrize("field_at", [12, 16, 40, 56, 84 - 12], ids=["queue id", "flag", "born", "store", "tries"])
+@pytest.mark.parametrize(
+    "field_at", [12, 16, 40, 56, 72, 92], ids=["queue id", "flag", "born", "store", "tries", "topic"]
+)
 def test_a_changed_header_is_seen_only_where_the_whole_record_has_a_checksum(field_at: int) -> None:
     for crc, expected in ((RecordCrc.ABSENT, Problem.OK), (SEALED, Problem.RECORD_CRC)):
         buffer, positions = log_of(ROWS[:1], crc)
