@@ -228,7 +228,7 @@ def _candidates(size: int, count: int, data_end: int) -> Iterator[tuple[Geometry
 
 
 def _is_consistent(geometry: Geometry, count: int, read: Read) -> bool:
-    """Tell whether the newest entries are where a geometry says; a few may be damaged."""
+    """Return whether the newest entries fit a geometry; a few may be damaged."""
     numbers = range(max(1, count - _SAMPLE), count)
     good = sum(_is_chained(geometry, number, count, read) for number in numbers)
     return good * 8 >= len(numbers) * 7

@@ -106,7 +106,7 @@ def decode_sizes(header: ChunkHeader, data: bytes) -> Ints:
         sizes = np.frombuffer(data, "<i4").astype(np.int64)
         if sizes.min() > 0 and int(sizes.sum()) == header.record_bytes:
             return sizes
-    raise FormatError("staged rows say other sizes than they have")
+    raise FormatError("staged rows state other sizes than their records have")
 
 
 def decode_chunk(header: ChunkHeader, rest: Bytes) -> StagedRows:
