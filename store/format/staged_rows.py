@@ -112,7 +112,7 @@ def decode_sizes(header: ChunkHeader, data: bytes) -> Ints:
 def decode_chunk(header: ChunkHeader, rest: Bytes) -> StagedRows:
     """Decode the (header.rest_bytes,) bytes after the header; `FormatError` if they are not as they were written."""
     if rest.size != header.rest_bytes or isal_zlib.crc32(rest.data) != header.crc:
-        raise FormatError("staged rows are not as their task wrote them")
+        raise FormatError("staged rows are not what their task wrote")
     n, k = header.rows, max(header.keys, 0)
     sizes = decode_sizes(header, rest[: 4 * n].tobytes())
     columns, at = [], 4 * n

@@ -55,7 +55,7 @@ HOPELESS = [
     Fault("while", "kill", 6, "Python worker exited unexpectedly"),
 ]
 ALTERED = [
-    Fault("commit", kind, 1, "staged rows are not as their task wrote them")
+    Fault("commit", kind, 1, "staged rows are not what their task wrote")
     for kind in ("flip", "cut", "longer", "gone", "swap")
 ]
 KILLED = [Fault(moment, "kill", 1, "") for moment in ("commit", "committed")]

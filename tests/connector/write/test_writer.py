@@ -125,7 +125,7 @@ def test_altered_rows_are_not_appended(tmp_path: Path) -> None:
     data = bytearray(file.read_bytes())
     data[-30] ^= 1
     file.write_bytes(data)
-    with pytest.raises(FormatError, match="staged rows are not as their task wrote them"):
+    with pytest.raises(FormatError, match="staged rows are not what their task wrote"):
         one.commit([message])
     assert bodies(path) == []
     again = batch_writer(path)

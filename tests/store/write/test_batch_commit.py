@@ -912,7 +912,7 @@ def test_altered_rows_are_found_before_or_undone(path: Path) -> None:
     file = Path(staging_directory(str(path))) / staged[1].name
     data = bytearray(file.read_bytes())
     file.write_bytes(data[:-1])
-    with pytest.raises(FormatError, match="are not as their task wrote them"):
+    with pytest.raises(FormatError, match="are not what their task wrote"):
         store.commit_batch(BatchId("q", 0), staged)
     store.append(HELLO)  # found before the first byte: nothing happened
     data[-1] ^= 1  # only the checksum of the chunk tells
@@ -926,7 +926,7 @@ def test_altered_rows_are_found_before_or_undone(path: Path) -> None:
     assert bodies(path) == [b"hello"] * 2  # a reader of what was left there
     with MessageStore.open(path, SMALL) as again:
         assert again.recovered.undone_from == again.end_offset
-        with pytest.raises(FormatError, match="are not as their task wrote them"):
+        with pytest.raises(FormatError, match="are not what their task wrote"):
             again.commit_batch(BatchId("q", 0), staged)  # what was put is gone
         assert not commit(again, 0, 5, 5, job="again").repeated
     assert len(bodies(path)) == 12

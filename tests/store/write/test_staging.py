@@ -134,7 +134,7 @@ def test_altered_files_are_found(path: str, how: str) -> None:
     data = bytearray(file.read_bytes())
     ALTERED[how](data)
     file.write_bytes(data)
-    with pytest.raises(FormatError, match="staged rows are not as their task wrote them") as error:
+    with pytest.raises(FormatError, match="staged rows are not what their task wrote") as error:
         list(take_staged(FS, path, staged) if how == "a bit" else survey_staged(FS, path, staged))
     assert error.value.path == str(file)
 
@@ -160,7 +160,7 @@ def test_chunks_are_released_together(
 
 def test_a_file_of_another_attempt_is_not_taken_for_it(path: str) -> None:
     staged, other = stage(path), stage(path, 22, attempt="b")
-    with pytest.raises(FormatError, match="are not as their task wrote them"):
+    with pytest.raises(FormatError, match="are not what their task wrote"):
         list(survey_staged(FS, path, replace(staged, name=other.name)))
     with pytest.raises(FormatError, match="there is no such file"):
         list(survey_staged(FS, path, replace(staged, name="job.0.c")))
@@ -296,7 +296,7 @@ def test_a_file_that_is_exchanged_after_the_survey_is_not_taken(path: str, chunk
         other = staging.finish()
     root = Path(staging_directory(path))
     (root / other.name).rename(root / staged.name)
-    with pytest.raises(FormatError, match="are not as their task wrote them"):
+    with pytest.raises(FormatError, match="are not what their task wrote"):
         list(take_staged(FS, path, staged))
 
 
