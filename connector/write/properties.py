@@ -43,14 +43,14 @@ class Pairs(NamedTuple):
 
 
 def pairs_of_maps(maps: pa.MapArray) -> Pairs:
-    """Take a column of maps of texts, large ones too, apart."""
+    """Split a column of maps of texts, large ones too, into pairs."""
     rows, first, last = _rows(maps)
     pairs = Pairs(rows, maps.keys[first:last].cast(pa.string()), maps.items[first:last].cast(pa.string()))
     return pairs.where(_of_rows(maps, rows))
 
 
 def pairs_of_headers(headers: pa.ListArray) -> tuple[Ints, pa.Array, pa.Array]:
-    """Take a column of Kafka's headers apart: rows, keys and values of the entries that are not null."""
+    """Split a column of Kafka's headers into rows, keys and values of the entries that are not null."""
     rows, first, last = _rows(headers)
     keys, values = headers.values[first:last].flatten()
     kept = _of_rows(headers, rows) & (~_is_null(keys) | ~_is_null(values))

@@ -2,7 +2,7 @@
 
 ::
 
-    queueId of the row          as it says, if it is not null
+    queueId of the row          if it is not null
     shardingKey of the row      |hash| mod the topic's queues: equal keys, one queue, their order kept
     neither                     the topic's queues in turn, from (partition + batch) on
 

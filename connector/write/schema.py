@@ -146,7 +146,7 @@ def plan_columns(schema: StructType, options: WriteOptions) -> SinkColumns:
         if own in positions:
             raise _twice(schema.names[positions[own]], column.name, own)
         if isinstance(column.dataType, NullType) and own not in ("body", "topic"):
-            continue  # a column without a value says nothing of any row
+            continue  # a column without any value
         if not field.is_type(column.dataType):
             raise _mistyped(column.name, column.dataType, field)
         positions[own] = position
@@ -157,7 +157,7 @@ def plan_columns(schema: StructType, options: WriteOptions) -> SinkColumns:
         )
     if "topic" not in positions and options.topic is None:
         raise SchemaError(
-            f"nothing says which topic: the frame has no column `topic`, only {listing(schema.names)}",
+            f"option `topic` is not set, and the frame has no column `topic`, only {listing(schema.names)}",
             fix="Add .option('topic', 'orders'), or a column `topic`",
         )
     return SinkColumns(positions=positions, selector=_selector(positions, options.selector))

@@ -188,7 +188,7 @@ class SegmentLogStreamWriter(DataSourceStreamArrowWriter):
         """Append the staged rows, unless the batch is committed already."""
         staged = _all_staged(messages)
         if not staged:
-            # Spark 4.3 runs at least one task per batch; without one, nothing says whose batch it is.
+            # Spark 4.3 runs at least one task per batch; without one, the query is unknown.
             logger.warning("batch %d came without a task: nothing is appended", batchId)
             return
         options = self._options
@@ -266,7 +266,7 @@ class _DirectAppend(ExitStack):
         self._bytes = 0
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Take the rows of a batch; they are appended when there are enough, or at the end."""
+        """Keep the rows of a batch until there are enough to append, or until the end."""
         self._waiting.append(batch)
         self._bytes += batch.nbytes
         if self._bytes >= _TURN_BYTES:

@@ -235,7 +235,7 @@ def _refused(part: _Part, reason: str) -> _RefusedError:
 
 
 def _condition(part: _Part) -> Condition:
-    """Take a part as a condition (``asBooleanExpression``)."""
+    """Convert a part to a condition (``asBooleanExpression``)."""
     match part.node:
         case Property():
             return IsTrue(part.node)

@@ -29,7 +29,7 @@ OFFSET_MAX: Final = (1 << 63) - 1
 
 
 def is_position(queue_id: int, offset: int) -> bool:
-    """Tell whether a group can have an offset in a queue: RocketMQ's types are ``int`` and ``long``."""
+    """Return whether a queue id and an offset fit RocketMQ's types, ``int`` and ``long``."""
     return 0 <= queue_id <= QUEUE_ID_MAX and 0 <= offset <= OFFSET_MAX
 
 

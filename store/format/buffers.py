@@ -58,7 +58,7 @@ def binary_array(offsets: Ints, data: pa.Buffer) -> pa.BinaryArray:
 
 
 def bitmap(valid: Mask | None) -> pa.Buffer | None:
-    """Pack (n,) bool into the bits of a validity buffer; None, which says the same, where all are True."""
+    """Pack (n,) bool into the bits of a validity buffer; None if all are True."""
     if valid is None or valid.all():
         return None
     return pa.py_buffer(np.packbits(valid, bitorder="little"))
@@ -83,7 +83,7 @@ def integers(values: pa.Array) -> npt.NDArray[np.integer]:
 
 
 def present(values: pa.Array) -> Mask:
-    """Say of n values which are not null."""
+    """Mask, (n,), of values that are not null."""
     bits = values.buffers()[0]
     if bits is None:
         return np.ones(len(values), np.bool_)

@@ -68,7 +68,7 @@ def java_hash_array(texts: pa.StringArray) -> Ints:
 
 
 def _hashed(texts: pa.StringArray) -> tuple[Ints, Ints]:
-    """Hash every string of a column, and say how many UTF-16 units it has; see `java_hash_array`."""
+    """Hash every string of a column, and count its UTF-16 units; see `java_hash_array`."""
     if texts.null_count == len(texts):
         return np.zeros(len(texts), np.int64), np.zeros(len(texts), np.int64)
     try:

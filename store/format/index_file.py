@@ -18,8 +18,8 @@
           +----------+-----------------+----------------+----------+
 
 S and N are the broker's ``maxHashSlotNum`` and ``maxIndexNum``: they are **not** in the file, only ``40 + 4·S +
-20·N`` is, as its size. `infer_geometry` finds them. The hash of a key is all that an entry keeps, so what is found
-are candidates: a caller that needs the messages of a key reads the records and compares. RocketMQ: ``IndexFile``,
+20·N`` is, as its size. `infer_geometry` finds them. An entry keeps only the hash of a key, so a look-up finds
+candidates. A caller that needs the messages of a key reads the records and compares. RocketMQ: ``IndexFile``,
 ``IndexHeader``.
 """
 
@@ -98,11 +98,6 @@ class Header:
     used_slots: int = 0
     count: int = 1
     """Number that the next entry gets: one more than there are."""
-
-    def overlaps(self, begin_ms: int, end_ms: int) -> bool:
-        """Tell whether RocketMQ would look into this file for records of ``[begin_ms, end_ms]``."""
-        begin, end = self.begin_timestamp, self.end_timestamp
-        return (begin_ms < begin and end_ms > end) or begin <= begin_ms <= end or begin <= end_ms <= end
 
 
 class IndexPosition(NamedTuple):
@@ -197,33 +192,6 @@ def read_entry(read: Read, geometry: Geometry, number: int) -> Entry | None:
     return Entry(*_ENTRY.unpack(data)) if len(data) == _ENTRY.size else None
 
 
-def chain(
-    read: Read, geometry: Geometry, header: Header, key_hash: int, *, begin_ms: int, end_ms: int
-) -> Iterator[int]:
-    """Yield the physical offsets that one file has for a hash, newest first, as often as they occur.
-
-    Store times are inclusive. Entries have whole seconds after the file's begin timestamp, so the bounds are exact to
-    999 ms. As in ``IndexFile.selectPhyOffset``, the walk ends at the first entry older than ``begin_ms``. In a file
-    that follows a full file, the time of the first entry is too late, by the gap between the two. RocketMQ follows any
-    number up to the count and can loop for ever. Here each number must be less than its predecessor, as in every
-    undamaged file.
-    """
-    number = read_slot(read, geometry, key_hash)
-    if header.count <= 1 or not 0 < number <= header.count:
-        return
-    before = number + 1
-    while 0 < number < before:
-        entry = read_entry(read, geometry, number)
-        if entry is None or entry.seconds < 0:
-            return
-        stored_ms = header.begin_timestamp + 1000 * entry.seconds
-        if entry.key_hash == key_hash and begin_ms <= stored_ms <= end_ms and entry.physical_offset >= 0:
-            yield entry.physical_offset
-        if stored_ms < begin_ms:
-            return
-        before, number = number, entry.previous
-
-
 def infer_geometry(size: int, header: Header, data_end: int, read: Read) -> Geometry | None:
     """Find out how a file is divided, from its bytes.
 
@@ -260,7 +228,7 @@ def _candidates(size: int, count: int, data_end: int) -> Iterator[tuple[Geometry
 
 
 def _is_consistent(geometry: Geometry, count: int, read: Read) -> bool:
-    """Tell whether the newest entries are where a geometry says; a few may be damaged."""
+    """Return whether the newest entries fit a geometry; a few may be damaged."""
     numbers = range(max(1, count - _SAMPLE), count)
     good = sum(_is_chained(geometry, number, count, read) for number in numbers)
     return good * 8 >= len(numbers) * 7

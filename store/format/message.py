@@ -98,16 +98,13 @@ MAGIC_BLANK: Final = 0xCBD43194 - (1 << 32)
 
 BLANK_BYTES: Final = 8
 MIN_RECORD_BYTES: Final = 91  # v1, two IPv4 hosts, no body, no topic, no properties
-MAX_RECORD_BYTES: Final = (1 << 31) - 1
 
 SYS_COMPRESSED: Final = 0x1
 SYS_TRANSACTION: Final = 0xC
-SYS_PREPARED: Final = 0x4
 SYS_COMMIT: Final = 0x8
 SYS_ROLLBACK: Final = 0xC
 SYS_BORN_HOST_V6: Final = 0x10
 SYS_STORE_HOST_V6: Final = 0x20
-SYS_NEEDS_UNWRAP: Final = 0x40
 SYS_INNER_BATCH: Final = 0x80
 SYS_COMPRESSION_TYPE: Final = 0x700
 

@@ -60,7 +60,7 @@ def index_name(created: datetime) -> str:
 
 
 def is_index_name(name: str) -> bool:
-    """Tell whether RocketMQ would open a file in ``index/``: any number of 64 bits; it skips other names."""
+    """Return whether RocketMQ would open a file in ``index/``: any number of 64 bits."""
     return _number(name, _OFFSET_MAX) is not None
 
 
@@ -106,7 +106,7 @@ def topic_problem(topic: str) -> str | None:
 
 
 def is_readable_topic(name: str) -> bool:
-    """Tell whether a name can be a topic that is read: any that can be printed and stays in its directory.
+    """Return whether a name can be a topic that is read: printable, and an entry of its directory.
 
     Wider than `topic_problem`: a 5.x store takes topics of 128 characters and more, and light queues (``%LMQ%…``) carry
     names of MQTT.
@@ -115,7 +115,7 @@ def is_readable_topic(name: str) -> bool:
 
 
 def is_system_topic(topic: str) -> bool:
-    """Tell whether a topic belongs to the broker or to a consumer group, and not to a producer.
+    """Return whether a topic belongs to the broker or to a consumer group, and not to a producer.
 
     True for the topics of `is_broker_topic`, and for the retry (``%RETRY%group``) and dead-letter (``%DLQ%group``)
     topics, which hold second copies of messages. A pattern leaves these topics out and a sink refuses to write to
@@ -125,7 +125,7 @@ def is_system_topic(topic: str) -> bool:
 
 
 def is_broker_topic(topic: str) -> bool:
-    """Tell whether a broker reserves a topic for itself, and creates it without an entry in ``topics.json``.
+    """Return whether a broker reserves a topic, and creates it without an entry in ``topics.json``.
 
     RocketMQ's list (``TopicValidator``) with its prefix ``rmq_sys_``, and the topics of a cluster: ``DefaultCluster``
     and ``…_REPLY_TOPIC``. A broker also has an empty topic of its own name, which only its configuration tells.

@@ -106,13 +106,13 @@ def decode_sizes(header: ChunkHeader, data: bytes) -> Ints:
         sizes = np.frombuffer(data, "<i4").astype(np.int64)
         if sizes.min() > 0 and int(sizes.sum()) == header.record_bytes:
             return sizes
-    raise FormatError("staged rows say other sizes than they have")
+    raise FormatError("staged rows state other sizes than their records have")
 
 
 def decode_chunk(header: ChunkHeader, rest: Bytes) -> StagedRows:
     """Decode the (header.rest_bytes,) bytes after the header; `FormatError` if they are not as they were written."""
     if rest.size != header.rest_bytes or isal_zlib.crc32(rest.data) != header.crc:
-        raise FormatError("staged rows are not as their task wrote them")
+        raise FormatError("staged rows differ from the rows that their task wrote")
     n, k = header.rows, max(header.keys, 0)
     sizes = decode_sizes(header, rest[: 4 * n].tobytes())
     columns, at = [], 4 * n

@@ -1,4 +1,4 @@
-"""Records found without being told where: the walk over a segment.
+"""Walk over a segment: records found without known positions.
 
 ::
 

@@ -63,8 +63,7 @@ class SingleKey(NamedTuple):
                  equal     one of them is equal ──► True      equal, in the other property or topic ──► False
                            none has even the hash ──► None    the index entry that named the record is damaged
 
-    `asked.match` and `asked.confirm` pay dozens of array operations for one record. With them the
-    look-up of a single key takes milliseconds, without them less than 250 µs (benchmarks/sections/finding.py).
+    `match` and `confirm` pay dozens of array operations for one record; see `find.search.SingleSearch` for figures.
     """
 
     topic: str

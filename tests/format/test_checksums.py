@@ -244,18 +244,14 @@ def test_digits_are_written_the_least_significant_first() -> None:
     assert changed.max() < 99
 
 
-@pytest.mark.parametrize("size", [-1, 19, 101])
-def test_a_record_that_is_not_inside_is_refused(size: int) -> None:
-    data, positions = records(np.array([100]))
+@pytest.mark.parametrize(
+    ("room", "size", "problem"),
+    [(100, -1, "outside a buffer of 100"), (100, 19, "outside"), (100, 101, "outside"), (84, 83, "less than 64 bytes")],
+)
+def test_a_record_that_does_not_hold_its_numbers_is_refused(room: int, size: int, problem: str) -> None:
+    data, positions = records(np.array([room]))
     scatter(data, positions, np.array([size], ">i4"))
-    with pytest.raises(FormatError, match="outside a buffer of 100 bytes"):
-        covered_bytes(data, positions)
-
-
-def test_a_record_that_ends_before_its_numbers_is_refused() -> None:
-    data, positions = records(np.array([84]))
-    scatter(data, positions, np.array([83], ">i4"))
-    with pytest.raises(FormatError, match="less than 64 bytes"):
+    with pytest.raises(FormatError, match=problem):
         moved_crcs(np.array([1]), covered_bytes(data, positions), {56: 1})
 
 
@@ -338,42 +334,38 @@ def test_half_of_the_fixed_bytes_are_a_checksum_that_was_there(damaged: int, exp
     assert looks_lost(likeness).tolist() == [expected]
 
 
-def test_a_log_that_never_had_checksums_lost_none() -> None:
-    buffer, positions = sealed_log((PLAIN, TIME, TAGS), (PLAIN, TIME, TAGS), (PLAIN, TIME, TAGS))
-    assert lost(buffer, positions) == [False] * 3
+OLD, LATE = (PLAIN, TIME, TAGS), (PLAIN, TIME + LATER, TAGS)
 
 
-def test_a_log_in_which_all_have_one_lost_none() -> None:
-    buffer, positions = sealed_log((SEALED, TIME, TAGS), (SEALED, TIME, TAGS))
-    assert lost(buffer, positions) == [False] * 2
+@pytest.mark.parametrize(
+    ("records", "rest", "expected"),
+    [
+        ([OLD, OLD, OLD], bytes(64), [False] * 3),
+        ([(SEALED, TIME, TAGS)] * 2, bytes(64), [False] * 2),
+        ([(SEALED, TIME, TAGS), LATE, LATE], bytes(64), [False] * 3),
+        ([(SEALED, TIME, TAGS), (PLAIN, TIME + 9, TAGS)], bytes(64), [False, True]),
+        ([(SEALED, TIME, TAGS), (PLAIN, TIME + 10, TAGS)], bytes(64), [False, False]),
+        ([(SEALED, TIME, TAGS), LATE], b"garbage " * 20, [False, True]),
+        *(
+            ([(SEALED, TIME, TAGS), (PLAIN, TIME + LATER, properties)], bytes(64), [False, True])
+            for properties in (b"TAGS\x01\xff\x02", b"\x00TAGS\x01t\x02", b"TAGS")
+        ),
+    ],
+    ids=[
+        *("never had any", "all have one", "another broker without", "no restart within 9 ms", "a restart in 10 ms"),
+        *("nothing whole follows", "not UTF-8", "control character", "no pair"),
+    ],
+)
+def test_checksums_that_must_have_been_there(
+    records: list[tuple[RecordCrc, int, bytes]], rest: bytes, expected: list[bool]
+) -> None:
+    assert lost(*sealed_log(*records, rest=rest)) == expected
 
 
 def test_a_damaged_name_is_a_lost_checksum() -> None:
     buffer, positions = sealed_log((PLAIN, TIME, TAGS), (SEALED, TIME, TAGS))
     at = buffer.tobytes().rindex(b"__CRC32#")
     buffer[at : at + 4] = 0
-    assert lost(buffer, positions) == [False, True]
-
-
-def test_another_broker_may_go_on_without() -> None:
-    buffer, positions = sealed_log((SEALED, TIME, TAGS), (PLAIN, TIME + LATER, TAGS), (PLAIN, TIME + LATER, TAGS))
-    assert lost(buffer, positions) == [False] * 3
-
-
-@pytest.mark.parametrize(("after_ms", "expected"), [(9, True), (10, False)])
-def test_no_broker_starts_within_milliseconds(after_ms: int, expected: bool) -> None:
-    buffer, positions = sealed_log((SEALED, TIME, TAGS), (PLAIN, TIME + after_ms, TAGS))
-    assert lost(buffer, positions) == [False, expected]
-
-
-def test_after_a_checksum_nothing_whole_may_follow_without() -> None:
-    buffer, positions = sealed_log((SEALED, TIME, TAGS), (PLAIN, TIME + LATER, TAGS), rest=b"garbage " * 20)
-    assert lost(buffer, positions) == [False, True]
-
-
-@pytest.mark.parametrize("properties", [b"TAGS\x01\xff\x02", b"\x00TAGS\x01t\x02", b"TAGS"])
-def test_properties_that_no_broker_writes_are_damage(properties: bytes) -> None:
-    buffer, positions = sealed_log((SEALED, TIME, TAGS), (PLAIN, TIME + LATER, properties))
     assert lost(buffer, positions) == [False, True]
 
 
@@ -396,7 +388,6 @@ ROWS = [
     (b"", "T", b"", V6, V4),
     (b"three" * 30, "t" * 130, b"a\x01b\x02", V4, V6),
 ]
-SEALED = RecordCrc.PROPERTY
 
 
 def problems(buffer: Bytes, positions: list[int]) -> list[Problem]:
@@ -417,7 +408,9 @@ def test_a_changed_body_is_a_body_crc(crc: RecordCrc) -> None:
     assert problems(buffer, positions) == [Problem.OK, Problem.OK, Problem.BODY_CRC]
 
 
-@pytest.mark.parametrize("field_at", [12, 16, 40, 56, 84 - 12], ids=["queue id", "flag", "born", "store", "tries"])
+@pytest.mark.parametrize(
+    "field_at", [12, 16, 40, 56, 72, 92], ids=["queue id", "flag", "born", "store", "tries", "topic"]
+)
 def test_a_changed_header_is_seen_only_where_the_whole_record_has_a_checksum(field_at: int) -> None:
     for crc, expected in ((RecordCrc.ABSENT, Problem.OK), (SEALED, Problem.RECORD_CRC)):
         buffer, positions = log_of(ROWS[:1], crc)

@@ -11,12 +11,12 @@ from segmentlog.store.format.index_file import (
     Geometry,
     Header,
     Read,
-    chain,
     decode,
     decode_header,
     encode_header,
     infer_geometry,
 )
+from support.broker_index import chain, overlaps
 
 START_MS = 1_700_000_000_000
 EVER = (0, 2**62)
@@ -96,7 +96,7 @@ def test_a_number_that_no_header_holds_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("begin", "end", "overlaps"),
+    ("begin", "end", "expected"),
     [
         (0, 99, False),
         (0, 100, True),
@@ -107,8 +107,8 @@ def test_a_number_that_no_header_holds_is_refused() -> None:
         (0, 300, True),
     ],
 )
-def test_a_file_is_looked_into_if_its_times_meet(begin: int, end: int, overlaps: bool) -> None:
-    assert Header(begin_timestamp=100, end_timestamp=200).overlaps(begin, end) is overlaps
+def test_a_file_is_looked_into_if_its_times_meet(begin: int, end: int, expected: bool) -> None:
+    assert overlaps(Header(begin_timestamp=100, end_timestamp=200), begin, end) is expected
 
 
 def test_default_files_have_rocketmqs_size() -> None:
@@ -185,51 +185,6 @@ def test_the_first_entry_of_a_following_file_seems_late() -> None:
     assert decode_header(bytes(data[:40])).begin_timestamp == START_MS + 7000
     assert found(data, geometry, 7, START_MS + 7000, START_MS + 7000) == []
     assert found(data, geometry, 7, START_MS + 14000, START_MS + 14000) == [100]
-
-
-@pytest.mark.attack
-@pytest.mark.parametrize(
-    ("number", "field", "value", "offsets"),
-    [
-        (3, "previous", 3, [30]),  # points to itself
-        (1, "previous", 3, [30, 20, 10]),  # a circle
-        (2, "previous", 2**31 - 1, [30, 20]),
-        (2, "previous", -1, [30, 20]),
-        (2, "seconds", -1, [30]),
-        (2, "key_hash", 8, [30, 10]),
-        (2, "physical_offset", -20, [30, 10]),
-    ],
-)
-def test_a_damaged_entry_ends_a_chain(number: int, field: str, value: int, offsets: list[int]) -> None:
-    geometry = Geometry(1, 5)
-    data = write(geometry, [(7, 10, 0), (7, 20, 0), (7, 30, 0)])
-    entries = np.frombuffer(data, np.uint8)[geometry.entry_position(0) :].view(ENTRY)
-    entries[field][number] = value
-    assert found(data, geometry, 7, *EVER) == offsets
-
-
-@pytest.mark.attack
-@pytest.mark.parametrize("slot", [-1, 0, 5, 2**31 - 1, -(2**31)])
-def test_a_damaged_slot_has_no_chain(slot: int) -> None:
-    geometry = Geometry(1, 5)
-    data = write(geometry, [(7, 10, 0), (7, 20, 0), (7, 30, 0)])
-    data[40:44] = slot.to_bytes(4, "big", signed=True)
-    assert found(data, geometry, 7, *EVER) == []
-
-
-@pytest.mark.attack
-@given(puts, st.integers(1, 5), st.data())
-def test_a_mutated_file_ends_every_chain(added: list[Put], slots: int, data: st.DataObject) -> None:
-    geometry = Geometry(slots, len(added) + 3)
-    file = write(geometry, added)
-    for _ in range(data.draw(st.integers(1, 20))):
-        file[data.draw(st.integers(0, len(file) - 1))] = data.draw(st.integers(0, 255))
-    cut = file[: data.draw(st.integers(0, len(file)) | st.just(len(file)))]
-    header = decode_header(bytes(cut[:40]))
-    for key_hash in range(slots):
-        offsets = list(chain(reading(cut, len(added) + 10), geometry, header, key_hash, begin_ms=0, end_ms=EVER[1]))
-        assert len(offsets) <= len(added) + 3
-        assert all(offset >= 0 for offset in offsets)
 
 
 @given(puts.filter(lambda added: added and added[-1][1] > 0), st.integers(1, 50), st.integers(1, 60))

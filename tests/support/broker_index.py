@@ -14,14 +14,23 @@ RocketMQ: ``IndexService``, ``DefaultMessageStore.queryMessage``.
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import islice
 
 from segmentlog.store import MessageStore
 from segmentlog.store.errors import FormatError
 from segmentlog.store.files.fs import FileSystem, LocalFileSystem
 from segmentlog.store.format.hashing import index_key_hash
-from segmentlog.store.format.index_file import HEADER, Geometry, Header, chain, decode_header, infer_geometry
+from segmentlog.store.format.index_file import (
+    HEADER,
+    Geometry,
+    Header,
+    Read,
+    decode_header,
+    infer_geometry,
+    read_entry,
+    read_slot,
+)
 from segmentlog.store.format.naming import is_index_name
 from segmentlog.store.format.store_paths import StorePaths
 
@@ -122,7 +131,7 @@ class Index:
         for path in reversed(self.files()):
             try:
                 header = self.header(path)
-                if header.overlaps(begin_ms, end_ms) and (geometry := self._geometry(path, header)) is not None:
+                if overlaps(header, begin_ms, end_ms) and (geometry := self._geometry(path, header)) is not None:
                     matches = chain(
                         _Window(self._fs, path).read, geometry, header, key_hash, begin_ms=begin_ms, end_ms=end_ms
                     )
@@ -149,6 +158,39 @@ class Index:
             if geometry is not None:
                 self._inferred[size] = geometry
         return geometry
+
+
+def overlaps(header: Header, begin_ms: int, end_ms: int) -> bool:
+    """Return whether RocketMQ would look into a file for records of ``[begin_ms, end_ms]``."""
+    begin, end = header.begin_timestamp, header.end_timestamp
+    return (begin_ms < begin and end_ms > end) or begin <= begin_ms <= end or begin <= end_ms <= end
+
+
+def chain(
+    read: Read, geometry: Geometry, header: Header, key_hash: int, *, begin_ms: int, end_ms: int
+) -> Iterator[int]:
+    """Yield the physical offsets that one file has for a hash, newest first, as often as they occur.
+
+    Store times are inclusive. Entries have whole seconds after the file's begin timestamp, so the bounds are exact to
+    999 ms. As in ``IndexFile.selectPhyOffset``, the walk ends at the first entry older than ``begin_ms``. In a file
+    that follows a full file, the time of the first entry is too late, by the gap between the two. RocketMQ follows any
+    number up to the count and can loop for ever. Here each number must be less than its predecessor, as in every
+    undamaged file.
+    """
+    number = read_slot(read, geometry, key_hash)
+    if header.count <= 1 or not 0 < number <= header.count:
+        return
+    before = number + 1
+    while 0 < number < before:
+        entry = read_entry(read, geometry, number)
+        if entry is None or entry.seconds < 0:
+            return
+        stored_ms = header.begin_timestamp + 1000 * entry.seconds
+        if entry.key_hash == key_hash and begin_ms <= stored_ms <= end_ms and entry.physical_offset >= 0:
+            yield entry.physical_offset
+        if stored_ms < begin_ms:
+            return
+        before, number = number, entry.previous
 
 
 class _Window:

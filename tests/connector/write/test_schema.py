@@ -107,7 +107,7 @@ def test_what_may_be_there(given: dict[str, DataType]) -> None:
             {"topic": TEXT, "body": TEXT, "Zebra": TEXT},
             ["a column `Zebra`", "Drop it, as .drop('Zebra')", "`queueId` or `partition`"],
         ),
-        ({"body": TEXT}, ["nothing says which topic", ".option('topic', 'orders')"]),
+        ({"body": TEXT}, ["option `topic` is not set", ".option('topic', 'orders')"]),
         (
             {"topic": TEXT, "body": TEXT, "value": TEXT},
             ["columns `body` and `value`, which are two names of one thing: `body`"],

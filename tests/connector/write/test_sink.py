@@ -281,7 +281,7 @@ def test_messages_that_cannot_be_stored_name_their_rows(spark: "SparkSession", t
             ["[SEGMENTLOG_BAD_SCHEMA] the frame has a column `bodi`", "Did you mean `body`"],
         ),
         (["1 body"], {"topic": "t"}, ["column `body` of the frame has type int"]),
-        (["'x' body"], {}, ["nothing says which topic"]),
+        (["'x' body"], {}, ["option `topic` is not set"]),
         (["'x' body"], {"topic": "t", "startingOffsets": "earliest"}, ["`startingOffsets` is an option of the source"]),
         (["'x' body"], {"topic": "t", "txnAppId": "a"}, ["`txnAppId` is there without `txnVersion`"]),
         (

@@ -165,6 +165,25 @@ def test_a_segment_deleted_meanwhile_is_a_loss(store: Path) -> None:
     assert [row["physicalOffset"] for _, row in found] == [offset for offset in offsets if offset >= 4096]
 
 
+def test_rows_of_a_log_that_is_cut_meanwhile_are_damage(store: Path) -> None:
+    """A replica that truncates its log overwrites records with zeros, in the pages that are mapped."""
+    offsets = np.array([row["physicalOffset"] for row in stored(store)])
+    for on_corrupt in (OnCorrupt.FAIL, OnCorrupt.SKIP):
+        spec = ScanSpec(columns=("physicalOffset", "body"), batch_bytes=500, on_corrupt=on_corrupt)
+        batches = fetch(StoreReader.open(store).log, offsets[:12], spec, "b")
+        before = next(batches)[0].tolist()
+        held = segments(store)[0].read_bytes()
+        overwrite(store, int(offsets[9]), bytes(4))
+        if on_corrupt is OnCorrupt.FAIL:
+            with pytest.raises(CorruptRecordError) as caught:
+                list(batches)
+            assert caught.value.offset == offsets[9]
+        else:
+            rest = [row for rows, _ in batches for row in rows.tolist()]
+            assert before + rest == [row for row in range(12) if row != 9]
+        overwrite(store, int(offsets[9]), held[int(offsets[9]) :][:4])
+
+
 def test_a_damaged_body_is_what_the_spec_makes_of_it(store: Path) -> None:
     expected = stored(store)
     offsets = [row["physicalOffset"] for row in expected]

@@ -87,6 +87,7 @@ def test_records_that_were_rolled_back_carry_no_keys(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "window",
     [
+        ALWAYS,
         Window(START_MS + 1000, START_MS + 2000),
         Window(None, START_MS + 37 * 300),
         Window(START_MS + 37 * 300, None),
@@ -97,6 +98,7 @@ def test_records_that_were_rolled_back_carry_no_keys(tmp_path: Path) -> None:
 def test_windows_are_exact(window: Window, tmp_path: Path) -> None:
     a_store(tmp_path / "store")
     check(tmp_path / "store", KEYS, window)
+    check_keys(tmp_path / "store", window)
 
 
 @pytest.mark.parametrize("damage", BROKEN, ids=lambda each: each.__name__)
@@ -105,6 +107,7 @@ def test_what_a_damaged_index_does_not_answer_is_scanned(damage: Callable[[list[
     damage(files)
     coverage = check(tmp_path / "store", KEYS)
     assert coverage.scanned_bytes > 2000
+    check_keys(tmp_path / "store")
 
 
 def test_a_damaged_file_is_named_in_the_coverage(tmp_path: Path) -> None:
@@ -392,18 +395,6 @@ def test_a_warm_look_up_searches_nothing_in_bulk(tmp_path: Path, counted: Counte
     for topic, key in ASKED:
         one(finder, topic, key)
     assert counted.bulk - before == len(TOPICS) * KEYS.count("")
-
-
-@pytest.mark.parametrize("window", [ALWAYS, Window(START_MS + 37 * 300, START_MS + 37 * 600)])
-def test_equal_to_reading_every_record(tmp_path: Path, window: Window) -> None:
-    a_store(tmp_path / "store")
-    check_keys(tmp_path / "store", window)
-
-
-@pytest.mark.parametrize("damage", BROKEN, ids=lambda each: each.__name__)
-def test_equal_with_a_damaged_index(damage: Callable[[list[Path]], None], tmp_path: Path) -> None:
-    damage(a_store(tmp_path / "store"))
-    check_keys(tmp_path / "store")
 
 
 def test_a_result_is_that_of_a_search_in_bulk(tmp_path: Path) -> None:

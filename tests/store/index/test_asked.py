@@ -291,9 +291,18 @@ def test_places_where_no_record_begins(tmp_path: Path) -> None:
     assert not Carriers(asked).find(buffer, 4096, positions, wanted).any(), "they state other offsets"
 
 
-def test_a_text_of_several_keys_is_left_to_decoding(tmp_path: Path) -> None:
-    buffer, positions = log_of(tmp_path / "store", [Row("T", "a b")] * COUNT)
-    asked, _ = asked_for([("T", "a b")], KeyField.KEYS)
+@pytest.mark.parametrize(
+    ("row", "key", "window"),
+    [
+        (Row("T", "a b"), "a b", ALWAYS),
+        (Row("T", "key", time_ms=START_MS), "key", Window(START_MS + 1, None)),
+        (Row("T", "key", sys_flag=SYS_ROLLBACK), "key", ALWAYS),
+    ],
+    ids=["several keys", "window", "rolled back"],
+)
+def test_records_that_are_left_to_decoding(tmp_path: Path, row: Row, key: str, window: Window) -> None:
+    buffer, positions = log_of(tmp_path / "store", [row] * COUNT)
+    asked, _ = asked_for([("T", key)], KeyField.KEYS, window)
     assert not compared(buffer, positions, asked, np.zeros(COUNT, np.int64)).any()
 
 
@@ -321,18 +330,6 @@ def test_a_value_that_became_another_property(tmp_path: Path, field: KeyField) -
         buffer[at + found + 1] = 2
         buffer[at + buffer[at:].tobytes().index(b"+z")] = 1
     assert compared(buffer, positions, asked, wanted)[: COUNT // 2].all()
-
-
-def test_a_window_of_time_is_left_to_decoding(tmp_path: Path) -> None:
-    buffer, positions = log_of(tmp_path / "store", [Row("T", "key", time_ms=START_MS)] * COUNT)
-    asked, _ = asked_for([("T", "key")], KeyField.KEYS, Window(START_MS + 1, None))
-    assert not compared(buffer, positions, asked, np.zeros(COUNT, np.int64)).any()
-
-
-def test_messages_that_were_rolled_back_carry_nothing(tmp_path: Path) -> None:
-    buffer, positions = log_of(tmp_path / "store", [Row("T", "key", sys_flag=0xC)] * COUNT)
-    asked, _ = asked_for([("T", "key")], KeyField.KEYS)
-    assert not compared(buffer, positions, asked, np.zeros(COUNT, np.int64)).any()
 
 
 def test_a_body_of_less_than_nothing_ends_before_its_record(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from segmentlog.store.errors import NotAStoreError
 from segmentlog.store.files.small_file import read_front
 from segmentlog.store.format import durable_point
 from segmentlog.store.format.consume_queue import ENTRY_BYTES, NATIVE, decode, encode
-from segmentlog.store.format.index_file import HEADER, Geometry, chain, decode_header
+from segmentlog.store.format.index_file import HEADER, Geometry, decode_header
 from segmentlog.store.format.message import SYS_COMMIT, SYS_TRANSACTION, Bytes, Ints
 from segmentlog.store.format.properties import KEYS, TAGS, UNIQ_KEY, Properties
 from segmentlog.store.format.store_paths import StorePaths
@@ -35,6 +35,7 @@ from segmentlog.store.read.spec import ScanSpec
 from segmentlog.store.read.store_reader import StoreReader
 from segmentlog.store.types import QueueKey, QueueRange
 from segmentlog.store.write.message_store import MessageStore
+from support.broker_index import chain
 
 from .driver import ROOT, Issued
 from .memory_fs import FileNode, MemoryFileSystem
