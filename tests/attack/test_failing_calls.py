@@ -283,9 +283,35 @@ def place(whole: Path, folder: Path, operation: Callable[..., Any]) -> Path:
     return store
 
 
+def attempted(act: Callable[[], Any], calls: FailingCalls, call: str, count: Count, expected: Any = None) -> list[str]:
+    """Run an operation while a call fails; return the faults of its error, or of its answer."""
+    before, wrong = descriptors(), list[str]()
+    try:
+        with calls.armed():
+            found = act()
+        count.unnoticed += 1
+        wrong = [] if found == expected else ["another answer, and no error"]
+    except Exception as error:  # noqa: BLE001 - whatever comes is judged
+        count.failed += 1
+        count.errors[type(error).__name__] += 1
+        wrong = complaints(error, calls, call)
+        del error
+    return [*wrong, *check_descriptors(before)]
+
+
+def verdict(name: str, count: Count, wrong: list[str], report: Callable[[str, object], None]) -> None:
+    report(name, count)
+    assert not wrong, f"{len(wrong)} of {count.failed + count.unnoticed}:\n" + "\n".join(wrong[:40])
+    assert count.failed > count.unnoticed
+
+
+def named(call: str, at: int, number: int, *, sticky: bool) -> str:
+    return f"call {at}, {call}, {errno.errorcode[number]}{' for good' if sticky else ''}: "
+
+
 @pytest.mark.scaled
 @pytest.mark.parametrize("operation", READING, ids=lambda each: each.__name__)
-def test_reading(
+def test_a_failed_call_of_a_reader_is_an_error_of_the_store_or_changes_nothing(
     operation: Callable[[Path], Any], whole: Path, tmp_path: Path, report: Callable[[str, object], None]
 ) -> None:
     store = place(whole, tmp_path / "run", operation)
@@ -295,28 +321,15 @@ def test_reading(
         expected = operation(store)
     count, wrong = Count(calls=len(healthy.calls)), []
     for at, number, sticky in faults(healthy.calls, READ_ERRORS):
-        calls, before = FailingCalls(str(store), at, number, sticky=sticky), descriptors()
-        case = f"call {at}, {healthy.calls[at - 1]}, {errno.errorcode[number]}{' for good' if sticky else ''}: "
-        try:
-            with calls.armed():
-                found = operation(store)
-        except Exception as error:  # noqa: BLE001 - whatever comes is judged
-            count.failed += 1
-            count.errors[type(error).__name__] += 1
-            wrong += [case + each for each in complaints(error, calls, healthy.calls[at - 1])]
-            del error
-        else:
-            count.unnoticed += 1
-            wrong += [] if found == expected else [case + "another answer, and no error"]
-        wrong += [case + each for each in check_descriptors(before)]
-    report(operation.__name__, count)
-    assert not wrong, f"{len(wrong)} of {count.failed + count.unnoticed}:\n" + "\n".join(wrong[:40])
-    assert count.failed > count.unnoticed
+        calls, call = FailingCalls(str(store), at, number, sticky=sticky), healthy.calls[at - 1]
+        problems = attempted(lambda: operation(store), calls, call, count, expected)
+        wrong += [named(call, at, number, sticky=sticky) + each for each in problems]
+    verdict(operation.__name__, count, wrong, report)
 
 
 @pytest.mark.scaled
 @pytest.mark.parametrize("operation", WRITING, ids=lambda each: each.__name__)
-def test_writing(
+def test_a_failed_call_of_a_writer_is_an_error_of_the_store_and_loses_nothing(
     operation: Callable[[Path, Acknowledged], None], whole: Path, tmp_path: Path, report: Callable[[str, object], None]
 ) -> None:
     operation(place(whole, tmp_path / "run", operation), lambda _: None)
@@ -327,26 +340,12 @@ def test_writing(
     count, wrong = Count(calls=len(healthy.calls)), []
     for at, number, sticky in faults(healthy.calls, WRITE_ERRORS):
         store = place(whole, tmp_path / "run", operation)
-        calls, before = FailingCalls(str(tmp_path / "run"), at, number, sticky=sticky), descriptors()
-        case = f"call {at}, {healthy.calls[at - 1]}, {errno.errorcode[number]}{' for good' if sticky else ''}: "
-        promised: list[bytes] = []
-        try:
-            with calls.armed():
-                operation(store, promised.extend)
-        except Exception as error:  # noqa: BLE001 - whatever comes is judged
-            count.failed += 1
-            count.errors[type(error).__name__] += 1
-            wrong += [case + each for each in complaints(error, calls, healthy.calls[at - 1])]
-            del error
-        else:
-            count.unnoticed += 1
-        wrong += [case + each for each in check_descriptors(before)]
-        wrong += [
-            case + each for each in afterwards(store, [*(() if operation is begin_a_store else BODIES), *promised])
-        ]
-    report(operation.__name__, count)
-    assert not wrong, f"{len(wrong)} of {count.failed + count.unnoticed}:\n" + "\n".join(wrong[:40])
-    assert count.failed > count.unnoticed
+        calls, call = FailingCalls(str(tmp_path / "run"), at, number, sticky=sticky), healthy.calls[at - 1]
+        promised = list[bytes]() if operation is begin_a_store else [*BODIES]
+        problems = attempted(lambda: operation(store, promised.extend), calls, call, count)  # noqa: B023 - called here
+        problems += afterwards(store, promised)
+        wrong += [named(call, at, number, sticky=sticky) + each for each in problems]
+    verdict(operation.__name__, count, wrong, report)
 
 
 def afterwards(store: Path, promised: list[bytes]) -> list[str]:

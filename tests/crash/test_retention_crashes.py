@@ -12,14 +12,18 @@ from segmentlog.store.retention.archive import Archive
 from segmentlog.store.retention.clean import Cleaner, DirectoryRemover
 from segmentlog.store.retention.policy import Plan
 from segmentlog.store.retention.state import FileId
+from segmentlog.store.write.housekeeping import Housekeeping
 from support.crash.promises import BrokenPromiseError
-from support.crash.retained import ARCHIVE, cut_retained, prepare_retained, record
+from support.crash.retained import ARCHIVE, cut_retained, cut_written, prepare_retained, record, record_written
 from support.crash.states import Breadth
 from support.scale import scale
 
 pytestmark = pytest.mark.attack
 
 BREADTH = Breadth(exhaustive_bits=scale(4, 4, 10), random_subsets=scale(8, 8, 64))
+OPEN_BREADTH = Breadth(exhaustive_bits=0, random_subsets=scale(1, 1, 8), torn=1, per_point=scale(0, 2, 64))
+OPEN_EVERY = scale(15, 3, 1)
+"""Step from one call at which the power is cut to the next."""
 ARCHIVE_BREADTH = Breadth(exhaustive_bits=scale(1, 4, 6), random_subsets=scale(1, 8, 16))
 
 
@@ -36,13 +40,6 @@ def test_no_step_of_retention_loses_a_message_that_did_not_expire(report: Callab
 Patch = Callable[[object, str, object], None]
 
 
-def _no_directory_is_synced(patch: Patch) -> None:
-    def remove(self: DirectoryRemover, file: FileId, found: SegmentFile) -> None:
-        self._fs.unlink(found.path)
-
-    patch(DirectoryRemover, "remove", remove)
-
-
 def _the_newest_of_a_run_goes_first(patch: Patch) -> None:
     real = Cleaner.steps
 
@@ -50,16 +47,6 @@ def _the_newest_of_a_run_goes_first(patch: Patch) -> None:
         return real(self, replace(plan, deletions=plan.deletions[::-1]), *rest)  # type: ignore[arg-type]
 
     patch(Cleaner, "steps", steps)
-
-
-def _files_are_emptied_and_stay(patch: Patch) -> None:
-    def remove(self: DirectoryRemover, file: FileId, found: SegmentFile) -> None:
-        opened = self._fs.open(found.path)
-        opened.write(0, bytes(found.size))
-        opened.sync()
-        opened.close()
-
-    patch(DirectoryRemover, "remove", remove)
 
 
 def _history_comes_last(patch: Patch) -> None:
@@ -83,25 +70,6 @@ def _one_segment_too_many(patch: Patch) -> None:
     patch(DirectoryRemover, "remove", remove)
 
 
-BUGS = (
-    _no_directory_is_synced,
-    _the_newest_of_a_run_goes_first,
-    _files_are_emptied_and_stay,
-    _history_comes_last,
-    _one_segment_too_many,
-)
-
-
-@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.__name__.strip("_"))
-def test_a_planted_bug_is_seen(bug: Callable[[Patch], None], monkeypatch: pytest.MonkeyPatch) -> None:
-    prepared = prepare_retained()
-    with monkeypatch.context() as planted:
-        bug(planted.setattr)
-        recording = record(prepared)
-    with pytest.raises(BrokenPromiseError):
-        cut_retained(prepared, recording, BREADTH)
-
-
 @pytest.mark.scaled
 def test_no_step_of_archiving_loses_anything(report: Callable[[str, object], None]) -> None:
     prepared = prepare_retained()
@@ -123,43 +91,6 @@ def _copies_are_not_synced(patch: Patch) -> None:
     patch(Archive, "copy", copy)
 
 
-def _names_of_copies_are_not_synced(patch: Patch) -> None:
-    real = Archive.copy
-
-    def copy(self: Archive, file: FileId, found: SegmentFile) -> Generator[float, None, None]:
-        self._durable.add(os.path.dirname(self.path_of(file)))
-        fs = self._fs
-        if fs.stamp(os.path.dirname(self.path_of(file))) is None:
-            fs.make_dir(os.path.dirname(self.path_of(file)))
-        with pytest.MonkeyPatch.context() as within:
-            within.setattr(fs, "sync_dir", lambda _: None)
-            yield from real(self, file, found)
-
-    patch(Archive, "copy", copy)
-
-
-def _a_whole_file_is_believed(patch: Patch) -> None:
-    def is_copy(self: Archive, found: SegmentFile, path: str) -> Generator[float, None, bool]:
-        yield 0.0
-        return self._fs.size(path) == found.size
-
-    def copy(self: Archive, file: FileId, found: SegmentFile) -> Generator[float, None, None]:
-        self._make_directories(os.path.dirname(self.path_of(file)))
-        target = self.path_of(file)
-        if (yield from self._is_copy(found, target)):
-            return
-        made = self._fs.create(target)
-        made.extend(found.size)
-        yield 0.0
-        made.write(0, self._fs.read(found.path, 0, found.size))
-        made.sync()
-        made.close()
-        self._fs.sync_dir(os.path.dirname(target))
-
-    patch(Archive, "_is_copy", is_copy)
-    patch(Archive, "copy", copy)
-
-
 def _files_go_without_copies(patch: Patch) -> None:
     def copy(self: Archive, file: FileId, found: SegmentFile) -> Generator[float, None, None]:
         self._make_directories(os.path.dirname(self.path_of(file)))
@@ -168,19 +99,53 @@ def _files_go_without_copies(patch: Patch) -> None:
     patch(Archive, "copy", copy)
 
 
-ARCHIVE_BUGS = (
-    _copies_are_not_synced,
-    _names_of_copies_are_not_synced,
-    _a_whole_file_is_believed,
-    _files_go_without_copies,
-)
+@pytest.mark.scaled
+def test_messages_that_did_not_expire_are_kept(report: Callable[[str, object], None]) -> None:
+    written = record_written()
+    states, later = cut_written(written, OPEN_BREADTH, lambda point: point % OPEN_EVERY == 0)
+    report("retention while written", f"{len(written.recording.ops)} calls, {states} states, {later} began later")
+    assert states >= 60
+    assert later >= 30
 
 
-@pytest.mark.parametrize("bug", ARCHIVE_BUGS, ids=lambda bug: bug.__name__.strip("_"))
-def test_a_planted_bug_of_archiving_is_seen(bug: Callable[[Patch], None], monkeypatch: pytest.MonkeyPatch) -> None:
-    prepared = prepare_retained()
+def _entries_that_wait_are_not_flushed_first(patch: Patch) -> None:
+    real = Housekeeping.remove
+
+    def remove(self: Housekeeping, file: object, found: SegmentFile) -> None:
+        with pytest.MonkeyPatch.context() as inner:
+            inner.setattr(Housekeeping, "flush_queues", lambda _: None)
+            real(self, file, found)  # type: ignore[arg-type]
+
+    patch(Housekeeping, "remove", remove)
+
+
+# Bugs, by the promise that each breaks: of a closed store, of its archive, of an open store
+
+CLOSED = {
+    "the log has no gap": _the_newest_of_a_run_goes_first,
+    "the history names each deleted segment": _history_comes_last,
+    "messages that did not expire are kept": _one_segment_too_many,
+}
+ARCHIVED = {"copies are durable": _copies_are_not_synced, "each deleted file has a copy": _files_go_without_copies}
+OPEN = {"entries are flushed before their segment is deleted": _entries_that_wait_are_not_flushed_first}
+
+
+@pytest.mark.parametrize("promise", [*CLOSED, *ARCHIVED])
+def test_a_broken_promise_of_retention_is_seen(promise: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    prepared, archive = prepare_retained(), ARCHIVE if promise in ARCHIVED else None
     with monkeypatch.context() as planted:
-        bug(planted.setattr)
-        recording = record(prepared, ARCHIVE)
+        (CLOSED | ARCHIVED)[promise](planted.setattr)
+        recording = record(prepared, archive)
+        if archive is None:
+            planted.undo()
         with pytest.raises(BrokenPromiseError):
-            cut_retained(prepared, recording, BREADTH, ARCHIVE)
+            cut_retained(prepared, recording, BREADTH, archive)
+
+
+@pytest.mark.parametrize("promise", OPEN)
+def test_a_broken_promise_of_an_open_store_is_seen(promise: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as planted:
+        OPEN[promise](planted.setattr)
+        written = record_written()
+    with pytest.raises(BrokenPromiseError):
+        cut_written(written, OPEN_BREADTH, lambda point: point % 15 == 0)

@@ -11,12 +11,14 @@ from segmentlog.store.format.broker_config import ClientQueue
 from segmentlog.store.groups import group_offsets
 from segmentlog.store.groups.admin import publish_progress
 from segmentlog.store.groups.allocation import allocate_averagely, allocate_by_circle, allocate_consistent_hash
-from support import groups_oracle
+from support import groups_oracle, oracle
+
+MISSING = oracle.available(groups_oracle.NEEDED)
 
 pytestmark = [
     pytest.mark.interop,
     pytest.mark.scaled(quick=1),
-    pytest.mark.skipif(groups_oracle.available() is not None, reason=str(groups_oracle.available())),
+    pytest.mark.skipif(MISSING is not None, reason=str(MISSING)),
 ]
 
 SEED = 20261121

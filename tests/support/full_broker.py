@@ -6,14 +6,11 @@ import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
-from .oracle import RUN, TIMEOUT_SECONDS
+from .oracle import RUN, TIMEOUT_SECONDS, Line, ask
 
 SMALL = "-Xms64m -Xmx768m -XX:MaxDirectMemorySize=512m -XX:TieredStopAtLevel=1"
 """For a broker and a client beside each other."""
-
-Line = dict[str, Any]
 
 
 class FullBroker:
@@ -62,18 +59,7 @@ class FullBroker:
         return [answer["phyOffsets"] for answer in answers]
 
     def _client(self, *arguments: object) -> list[Line]:
-        command = [str(RUN), *map(str, arguments), "--namesrv", self._ready["namesrv"]]
-        done = subprocess.run(
-            command,
-            env=_environment(self._version),
-            capture_output=True,
-            text=True,
-            timeout=TIMEOUT_SECONDS,
-            check=False,
-        )
-        if done.returncode:
-            raise AssertionError(f"{arguments} failed with RocketMQ {self._version}:\n{done.stderr[-4000:]}")
-        return [json.loads(line) for line in done.stdout.splitlines()]
+        return ask(self._version, *arguments, "--namesrv", self._ready["namesrv"], java=SMALL)
 
 
 @contextmanager
@@ -82,10 +68,16 @@ def serving(version: str, store: Path, config: Mapping[str, object], folder: Pat
     settings = folder / "broker.json"
     settings.write_text(json.dumps(dict(config)))
     command = [str(RUN), "broker", "--store", str(store), "--config", str(settings)]
+    env = {"ORACLE_JAVA_OPTS": SMALL, **os.environ, "ROCKETMQ_VERSION": version}
     with (
         (folder / "broker.log").open("w") as log,
         subprocess.Popen(
-            command, env=_environment(version), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True
+            command,
+            env=env,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
         ) as process,
     ):
         assert process.stdout is not None
@@ -98,7 +90,3 @@ def serving(version: str, store: Path, config: Mapping[str, object], folder: Pat
         finally:
             process.stdin.close()  # this is how it is told to end
             process.wait(timeout=TIMEOUT_SECONDS)
-
-
-def _environment(version: str) -> dict[str, str]:
-    return {"ORACLE_JAVA_OPTS": SMALL, **os.environ, "ROCKETMQ_VERSION": version}

@@ -4,23 +4,16 @@ Its jars come from Maven's own cache, or once from its repository, and are kept 
 """
 
 import os
-import shutil
-import subprocess
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from .oracle import output_of
+
 FOLDER = Path(__file__).parents[1] / "interop" / "groups"
 NEEDED = ("java", "javac", "mvn")
-TIMEOUT_SECONDS = 300
 
 VERSIONS = ("4.9.1", "5.3.3")
-
-
-def available() -> str | None:
-    """Say why the oracle cannot run here; ``None`` if it can."""
-    missing = [program for program in NEEDED if shutil.which(program) is None]
-    return f"the oracle needs {', '.join(missing)}" if missing else None
 
 
 def offsets(document: Path, version: str) -> list[str]:
@@ -49,16 +42,8 @@ def allocate(version: str, cases: Sequence[tuple[Sequence[str], Sequence[tuple[s
 def _ask(version: str, *arguments: str) -> list[str]:
     with tempfile.TemporaryDirectory() as home:  # where its loggers make their folder
         options = [f"-Duser.home={home}", "-Dfile.encoding=UTF-8", "-cp", f"{_jars(version)}/*"]
-        done = subprocess.run(
-            ["java", *options, FOLDER / "GroupsOracle.java", *arguments],
-            capture_output=True,
-            text=True,
-            timeout=TIMEOUT_SECONDS,
-            check=False,
-        )
-    if done.returncode:
-        raise AssertionError(f"the oracle of RocketMQ {version} failed ({done.returncode}):\n{done.stderr[-4000:]}")
-    return [line.removeprefix("> ") for line in done.stdout.splitlines() if line.startswith("> ")]
+        lines = output_of(["java", *options, FOLDER / "GroupsOracle.java", *arguments], f"RocketMQ {version}")
+    return [line.removeprefix("> ") for line in lines if line.startswith("> ")]
 
 
 def _jars(version: str) -> Path:
@@ -71,15 +56,8 @@ def _jars(version: str) -> Path:
         with tempfile.TemporaryDirectory(dir=cache) as folder:
             made = Path(folder) / "jars"
             options = [f"-Drocketmq.version={version}", f"-DoutputDirectory={made}", "-DincludeScope=runtime"]
-            done = subprocess.run(
-                ["mvn", "-q", "-B", "-f", FOLDER / "pom.xml", "dependency:copy-dependencies", *options],
-                capture_output=True,
-                text=True,
-                timeout=TIMEOUT_SECONDS,
-                check=False,
-            )
-            if done.returncode:
-                raise AssertionError(f"no jars of RocketMQ {version}:\n{done.stdout[-4000:]}")
+            command = ["mvn", "-q", "-B", "-f", FOLDER / "pom.xml", "dependency:copy-dependencies", *options]
+            output_of(command, f"Maven for RocketMQ {version}")
             if not jars.exists():  # another worker may have been first
                 made.rename(jars)
     return jars

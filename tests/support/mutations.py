@@ -218,12 +218,15 @@ def mutate(snapshot: Snapshot, rng: np.random.Generator) -> Mutation:
 
 def set_field(snapshot: Snapshot, target: Target) -> Mutation:
     """Overwrite one integer."""
-    content = bytearray(snapshot.files[target.file])
-    stop = target.position + target.width
-    content[target.position : stop] = target.value.to_bytes(target.width, "big")
-    return _mutation(
-        snapshot, "field", str(target), {target.file: bytes(content)}, {target.file: [(target.position, stop)]}
-    )
+    value = target.value.to_bytes(target.width, "big")
+    return _overwritten(snapshot, "field", str(target), target.file, target.position, value)
+
+
+def _overwritten(  # noqa: PLR0917 - a change of bytes and its name
+    snapshot: Snapshot, kind: str, what: str, path: str, start: int, data: bytes
+) -> Mutation:
+    content, stop = snapshot.files[path], start + len(data)
+    return _mutation(snapshot, kind, what, {path: content[:start] + data + content[stop:]}, {path: [(start, stop)]})
 
 
 def _mutation(
@@ -244,31 +247,23 @@ def _place(snapshot: Snapshot, rng: np.random.Generator) -> tuple[str, int]:
 
 
 def _bits(snapshot: Snapshot, rng: np.random.Generator, kind: str) -> Mutation:
-    path, position = _place(snapshot, rng)
-    content = bytearray(snapshot.files[path])
+    path, at = _place(snapshot, rng)
     bit = int(rng.integers(8))
-    content[position] ^= 1 << bit
-    what = f"bit {bit} at {position} of {path}"
-    return _mutation(snapshot, kind, what, {path: bytes(content)}, {path: [(position, position + 1)]})
+    flipped = bytes([snapshot.files[path][at] ^ 1 << bit])
+    return _overwritten(snapshot, kind, f"bit {bit} at {at} of {path}", path, at, flipped)
 
 
 def _byte(snapshot: Snapshot, rng: np.random.Generator, kind: str) -> Mutation:
-    path, position = _place(snapshot, rng)
-    content = bytearray(snapshot.files[path])
-    value = int(rng.choice([0, 0xFF, 0x7F, 0x80, 1, 2, int(rng.integers(256))]))
-    content[position] = value if content[position] != value else value ^ 0xFF
-    what = f"byte {content[position]} at {position} of {path}"
-    return _mutation(snapshot, kind, what, {path: bytes(content)}, {path: [(position, position + 1)]})
+    path, at = _place(snapshot, rng)
+    value, old = int(rng.choice([0, 0xFF, 0x7F, 0x80, 1, 2, int(rng.integers(256))])), snapshot.files[path][at]
+    value ^= 0xFF if value == old else 0
+    return _overwritten(snapshot, kind, f"byte {value} at {at} of {path}", path, at, bytes([value]))
 
 
 def _run(snapshot: Snapshot, rng: np.random.Generator, kind: str) -> Mutation:
-    path, position = _place(snapshot, rng)
-    content = bytearray(snapshot.files[path])
-    stop = min(position + int(rng.integers(2, 33)), len(content))
-    content[position:stop] = rng.bytes(stop - position)
-    return _mutation(
-        snapshot, kind, f"random [{position}, {stop}) of {path}", {path: bytes(content)}, {path: [(position, stop)]}
-    )
+    path, start = _place(snapshot, rng)
+    stop = min(start + int(rng.integers(2, 33)), len(snapshot.files[path]))
+    return _overwritten(snapshot, kind, f"random [{start}, {stop}) of {path}", path, start, rng.bytes(stop - start))
 
 
 def _block(snapshot: Snapshot, rng: np.random.Generator) -> tuple[str, int, int]:
@@ -281,20 +276,12 @@ def _block(snapshot: Snapshot, rng: np.random.Generator) -> tuple[str, int, int]
 
 def _zero(snapshot: Snapshot, rng: np.random.Generator, kind: str) -> Mutation:
     path, start, stop = _block(snapshot, rng)
-    content = bytearray(snapshot.files[path])
-    content[start:stop] = bytes(stop - start)
-    return _mutation(
-        snapshot, kind, f"zeros [{start}, {stop}) of {path}", {path: bytes(content)}, {path: [(start, stop)]}
-    )
+    return _overwritten(snapshot, kind, f"zeros [{start}, {stop}) of {path}", path, start, bytes(stop - start))
 
 
 def _noise(snapshot: Snapshot, rng: np.random.Generator, kind: str) -> Mutation:
     path, start, stop = _block(snapshot, rng)
-    content = bytearray(snapshot.files[path])
-    content[start:stop] = rng.bytes(stop - start)
-    return _mutation(
-        snapshot, kind, f"noise [{start}, {stop}) of {path}", {path: bytes(content)}, {path: [(start, stop)]}
-    )
+    return _overwritten(snapshot, kind, f"noise [{start}, {stop}) of {path}", path, start, rng.bytes(stop - start))
 
 
 def _swap(snapshot: Snapshot, rng: np.random.Generator, kind: str) -> Mutation:
@@ -317,10 +304,8 @@ def _duplicate(snapshot: Snapshot, rng: np.random.Generator, kind: str) -> Mutat
     one, start, stop = _block(snapshot, rng)
     other, second, _ = _block(snapshot, rng)
     length = min(stop - start, len(snapshot.files[other]) - second)
-    content = bytearray(snapshot.files[other])
-    content[second : second + length] = snapshot.files[one][start : start + length]
     what = f"{length} bytes at {start} of {one} onto {second} of {other}"
-    return _mutation(snapshot, kind, what, {other: bytes(content)}, {other: [(second, second + length)]})
+    return _overwritten(snapshot, kind, what, other, second, snapshot.files[one][start : start + length])
 
 
 def _truncate(snapshot: Snapshot, rng: np.random.Generator, kind: str) -> Mutation:

@@ -23,9 +23,9 @@ BRIEF = "-Xms64m -Xmx2g -XX:MaxDirectMemorySize=1g -XX:TieredStopAtLevel=1"
 Line = dict[str, Any]
 
 
-def available() -> str | None:
+def available(needed: Sequence[str] = NEEDED) -> str | None:
     """Say why the oracle cannot run here; ``None`` if it can."""
-    missing = [program for program in NEEDED if shutil.which(program) is None]
+    missing = [program for program in needed if shutil.which(program) is None]
     return f"the oracle needs {', '.join(missing)}" if missing else None
 
 
@@ -33,7 +33,7 @@ def dump(store: Path, config: Mapping[str, object], version: str) -> list[Line]:
     """Return everything that RocketMQ of this version reads from a store."""
     with tempfile.TemporaryDirectory() as folder:
         copy = _copy(store, Path(folder))
-        return _run(version, "dump", "--store", copy, "--config", _json(Path(folder), config), "--no-close")
+        return ask(version, "dump", "--store", copy, "--config", _json(Path(folder), config), "--no-close")
 
 
 def query(store: Path, config: Mapping[str, object], version: str, queries: Sequence[Line]) -> list[Line]:
@@ -41,7 +41,7 @@ def query(store: Path, config: Mapping[str, object], version: str, queries: Sequ
     with tempfile.TemporaryDirectory() as folder:
         copy = _copy(store, Path(folder))
         asked = _json(Path(folder), {"config": dict(config), "queries": list(queries)})
-        return _run(version, "query", "--store", copy, "--queries", asked, "--no-close")
+        return ask(version, "query", "--store", copy, "--queries", asked, "--no-close")
 
 
 def write(
@@ -50,19 +50,19 @@ def write(
     """Let RocketMQ put messages into a store, which it makes if there is none; one answer for each."""
     with tempfile.TemporaryDirectory() as folder:
         plan = _json(Path(folder), {"config": dict(config), "messages": list(messages)})
-        return _run(version, "write", "--store", store, "--plan", plan, *options)
+        return ask(version, "write", "--store", store, "--plan", plan, *options)
 
 
 def retain(version: str, *options: str | Path) -> list[Line]:
     """Let RocketMQ clean stores, which changes them: runs of each, in order; see the oracle's README."""
-    return _run(version, "retain", *options)
+    return ask(version, "retain", *options)
 
 
 def filter_answers(version: str, expressions: Sequence[str], rows: Sequence[Mapping[str, str]]) -> list[Line]:
     """Evaluate SQL92 filters on rows of properties with RocketMQ's own classes; one answer for each expression."""
     with tempfile.TemporaryDirectory() as folder:
         cases = _json(Path(folder), {"expressions": list(expressions), "rows": list(rows)})
-        return _run(version, "filter", "--cases", cases)
+        return ask(version, "filter", "--cases", cases)
 
 
 def _copy(store: Path, folder: Path) -> Path:
@@ -77,15 +77,16 @@ def _json(folder: Path, content: object) -> Path:
     return path
 
 
-def _run(version: str, *arguments: str | Path) -> list[Line]:
-    done = subprocess.run(
-        [RUN, *arguments],
-        env={"ORACLE_JAVA_OPTS": BRIEF, **os.environ, "ROCKETMQ_VERSION": version},
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT_SECONDS,
-        check=False,
-    )
+def ask(version: str, *arguments: object, java: str = BRIEF) -> list[Line]:
+    """Run a verb of the oracle; return its lines."""
+    env = {"ORACLE_JAVA_OPTS": java, **os.environ, "ROCKETMQ_VERSION": version}
+    lines = output_of([str(RUN), *map(str, arguments)], f"the oracle of RocketMQ {version}", env=env)
+    return [json.loads(line) for line in lines]
+
+
+def output_of(command: Sequence[str | Path], what: str, env: Mapping[str, str] | None = None) -> list[str]:
+    """Run a program to its end; return the lines that it printed, or fail with its last errors."""
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=TIMEOUT_SECONDS, check=False)
     if done.returncode:
-        raise AssertionError(f"the oracle of RocketMQ {version} failed ({done.returncode}):\n{done.stderr[-4000:]}")
-    return [json.loads(line) for line in done.stdout.splitlines()]
+        raise AssertionError(f"{what} failed ({done.returncode}):\n{done.stdout[-1000:]}\n{done.stderr[-4000:]}")
+    return done.stdout.splitlines()

@@ -222,7 +222,7 @@ def cut_power(
     key_of = dict(zip(places, keys_in_log(prepared.disk), strict=True))
     for turn, state in enumerate(States(prepared.recording, breadth, points)):
         promised = max(labels(prepared.recording, state), default=0)
-        with told(prepared, state):
+        with told(prepared.recording, state, prepared.named):
             disk = state.disk()
             seen = look(prepared, disk, promised)
             rows = [key_of[place] for _, physical in seen.values() for place in physical.tolist()]

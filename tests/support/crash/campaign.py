@@ -9,7 +9,8 @@
 Everything follows from a seed. A promise that is broken is reported with the seed, the call and the state.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from segmentlog.store.config import StoreConfig
@@ -84,6 +85,11 @@ class Prepared:
     driver: Driver
     opened_at: int = 0
 
+    @property
+    def named(self) -> str:
+        """The workload, for messages."""
+        return f"workload {self.name}, seed {self.seed}"
+
 
 def new_disk() -> MemoryFileSystem:
     """An empty disk with the directory that stores are made in."""
@@ -142,7 +148,7 @@ def cut_power(
     written_at = -1
     for turn, state in enumerate(states):
         promised = max(labels(prepared.recording, state), default=0)
-        with told(prepared, state):
+        with told(prepared.recording, state, prepared.named):
             within = reference if state.point <= prepared.opened_at else None
             disk = state.disk()
             if effort.halted and turn % effort.halted == 3:
@@ -160,25 +166,17 @@ def cut_power(
     return tally
 
 
-class told:  # noqa: N801 - reads as a sentence: with told(...)
-    """Says of whatever goes wrong inside in which state it was."""
-
-    def __init__(self, prepared: Prepared, state: CrashState) -> None:
-        self._prepared = prepared
-        self._state = state
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        if error is None or not isinstance(error, Exception):
-            return
-        ops, point = self._prepared.recording.ops, self._state.point
-        promise = error.promise if isinstance(error, BrokenPromiseError) else "opening failed"
+@contextmanager
+def told(recording: Recording, state: CrashState, workload: str = "") -> Iterator[None]:
+    """Name the state in what goes wrong within."""
+    try:
+        yield
+    except Exception as error:
+        ops, point = recording.ops, state.point
         raise BrokenPromiseError(
-            promise,
-            f"{error!r} [workload {self._prepared.name}, seed {self._prepared.seed}, crash point {point} of {len(ops)},"
-            f" after {ops[point - 1] if point else 'nothing'}, state: {self._state.description}]",
+            error.promise if isinstance(error, BrokenPromiseError) else "opening failed",
+            f"{error!r} [{workload}, crash point {point} of {len(ops)}, after {ops[point - 1] if point else 'nothing'},"
+            f" state: {state.description}]",
         ) from error
 
 

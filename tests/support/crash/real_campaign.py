@@ -115,7 +115,7 @@ def cut_power(real: RealRun, breadth: Breadth, share: float) -> RealTally:
     written = written_at = -1
     for turn, state in enumerate(states):
         promised, acknowledged = _promised(prepared, state)
-        with told(prepared, state):
+        with told(prepared.recording, state, prepared.named):
             disk = state.disk()
             if turn % BATCHES_SEEN == 0 and disk.list_dir(LOG):
                 check_whole(rows_seen(disk), real.batches, "reader")

@@ -1,4 +1,4 @@
-"""Cuts the power everywhere while retention deletes files, recovers, and judges.
+"""Cuts the power everywhere while retention deletes files, of a closed store or an open one, recovers, and judges.
 
 ::
 
@@ -13,9 +13,10 @@ Checks: the log has no gap, and no queue begins before its start. The messages f
 others are. Deletion continues to the same end. The history names each deleted segment.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from random import Random
 
 from segmentlog.store.directory.retention_history import deletions
 from segmentlog.store.files.fs import Space
@@ -27,20 +28,24 @@ from segmentlog.store.read.store_reader import StoreReader
 from segmentlog.store.retention.clean import Cleaner, DirectoryRemover, finish
 from segmentlog.store.retention.policy import Disks, decide
 from segmentlog.store.retention.settings import RetentionSettings
-from segmentlog.store.retention.state import Memory, Moment, State
+from segmentlog.store.retention.state import Kind, Memory, Moment, State
 from segmentlog.store.retention.survey import StoreFiles
 from segmentlog.store.types import QueueKey, QueueRange
+from segmentlog.store.write.message_store import MessageStore
 
-from .campaign import new_disk, reopen
-from .driver import CONFIG, ROOT, START_MS, Driver
+from .campaign import new_disk, reopen, told
+from .driver import CONFIG, ROOT, START_MS, TIME, Clock, Driver, make_message
 from .memory_fs import MemoryFileSystem
 from .promises import BrokenPromiseError
 from .recorder import Recording, RecordingFileSystem
-from .states import Breadth, States
+from .states import Breadth, States, labels
 from .workloads import batches, one_queue, run, singles
 
 RUNS = 3
 SETTINGS = RetentionSettings(files_per_run=2, log_pause_ms=0, queue_pause_ms=0)
+OPEN_SETTINGS = RetentionSettings(
+    file_reserved_hours=0, files_per_run=2, log_pause_ms=0, queue_pause_ms=0, start_ms=0, interval_ms=100
+)
 ROOMY = Space(100, 90, 90)
 ARCHIVE = "/archived"
 """Archive of the tests that have one."""
@@ -99,15 +104,8 @@ def cut_retained(
         if state.point % every:
             continue
         disk = state.disk()
-        try:
+        with told(recording, state):
             start = _judge(disk, prepared, archive)
-        except Exception as error:
-            ops = recording.ops
-            raise BrokenPromiseError(
-                error.promise if isinstance(error, BrokenPromiseError) else "opening failed",
-                f"{error!r} [crash point {state.point} of {len(ops)}, after "
-                f"{ops[state.point - 1] if state.point else 'nothing'}, state: {state.description}]",
-            ) from error
         states += 1
         shorter += 0 < start < prepared.start
     return states, shorter
@@ -115,12 +113,7 @@ def cut_retained(
 
 def _judge(disk: MemoryFileSystem, prepared: Retained, archive: str | None) -> int:
     """Look at one disk, recover it, and let retention go on; return where its log began."""
-    segments = list_segments(disk, [StorePaths(ROOT).commit_log])
-    start = segments[0].base
-    for one, following in pairwise(segments):
-        if one.stop != following.base:
-            raise BrokenPromiseError("gap", f"nothing is between {one.path} and {following.path}")
-    _check_history(disk, start)
+    start = _start(disk)
     expected = {at: found for at, found in prepared.messages.items() if found[0] >= start}
     _judge_archive(disk, prepared, archive)
     for when in ("before", "after"):
@@ -129,10 +122,7 @@ def _judge(disk: MemoryFileSystem, prepared: Retained, archive: str | None) -> i
             if store.recovered.corrected or store.recovered.cut_bytes:
                 raise BrokenPromiseError("recovered", f"{store.recovered}")
             store.close()
-        found = dict(_messages(disk))
-        if found != expected:
-            lost, more = expected.keys() - found.keys(), found.keys() - expected.keys()
-            raise BrokenPromiseError("messages", f"{when} recovery lost {sorted(lost)}, invented {sorted(more)}")
+        _check_messages(disk, expected, when)
         reader = StoreReader.open(ROOT, fs=disk)
         for key in {key for key, _ in prepared.messages}:
             bounds = reader.bounds(key)
@@ -190,11 +180,24 @@ def retain_some(fs: WritableFileSystem, segments: int, archive: str | None = Non
     finish(cleaner.steps(plan, Memory(), START_MS), lambda _: None)
 
 
-def _check_history(disk: MemoryFileSystem, start: int) -> None:
-    named = {each.log_base for each in deletions(disk, ROOT)}
-    missing = set(range(0, start, CONFIG.segment_bytes)) - named
+def _start(disk: MemoryFileSystem) -> int:
+    """Return where the log begins, after a look that it has no gap, and that all before it is in the history."""
+    segments = list_segments(disk, [StorePaths(ROOT).commit_log])
+    start = segments[0].base if segments else 0
+    for one, following in pairwise(segments):
+        if one.stop != following.base:
+            raise BrokenPromiseError("gap", f"nothing is between {one.path} and {following.path}")
+    missing = set(range(0, start, CONFIG.segment_bytes)) - {each.log_base for each in deletions(disk, ROOT)}
     if missing:
         raise BrokenPromiseError("history", f"nothing says when the segments at {sorted(missing)} were deleted")
+    return start
+
+
+def _check_messages(disk: MemoryFileSystem, expected: Messages, when: str) -> None:
+    found = dict(_messages(disk))
+    if found != expected:
+        lost, more = expected.keys() - found.keys(), found.keys() - expected.keys()
+        raise BrokenPromiseError("messages", f"{when} recovery lost {sorted(lost)}, invented {sorted(more)}")
 
 
 def _files(disk: MemoryFileSystem) -> frozenset[str]:
@@ -214,3 +217,55 @@ def _messages(
                 for batch in reader.scan(task, SPEC):
                     for row in batch.to_pylist():
                         yield (bounds.key, row["queueOffset"]), (row["physicalOffset"], row["body"])
+
+
+# A store that is written while its files expire
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """Calls of a store that was written while its files expired; all messages that it acknowledged."""
+
+    recording: Recording
+    issued: Messages
+
+
+def record_written() -> Written:
+    """Write a store whose files expire at once; each end of the log that was acknowledged is marked."""
+    recorder = RecordingFileSystem(new_disk())
+    clock = TIME.clock = Clock()
+    issued: Messages = {}
+    draw = Random(7)
+    store = MessageStore.open(ROOT, CONFIG, fs=recorder, clock=clock, retention=OPEN_SETTINGS)
+    for number in range(90):
+        message = make_message(draw, 400 if number % 3 else 1500, topic=f"Topic{number % 2}", queue_id=0)
+        placed = store.append(message)
+        issued[QueueKey(message.topic, 0), placed.queue_offset] = (placed.physical_offset, bytes(message.body))
+        recorder.mark(placed.physical_offset + placed.size)
+        clock.pass_time(40)
+        store.tick()
+    assert store.retention is not None
+    assert store.retention.counts.files[Kind.LOG] >= 2
+    assert store.retention.counts.files[Kind.QUEUE] >= 1
+    store.close()
+    return Written(recorder.recording, issued)
+
+
+def cut_written(written: Written, breadth: Breadth, points: Callable[[int], bool]) -> tuple[int, int]:
+    """Judge states of a store that was written; return how many states, and in how many the log began later."""
+    states = later = 0
+    for state in States(written.recording, breadth, points):
+        promised = max(labels(written.recording, state), default=0)
+        disk = state.disk()
+        with told(written.recording, state):
+            store = reopen(disk, CONFIG)
+            end = store.end_offset
+            store.close()
+            if end < promised:
+                raise BrokenPromiseError("durable", f"the log ends at {end}, {promised} was promised")
+            start = _start(disk)
+            expected = {at: found for at, found in written.issued.items() if start <= found[0] < end}
+            _check_messages(disk, expected, "after")
+        states += 1
+        later += start > 0
+    return states, later
