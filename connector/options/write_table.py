@@ -148,8 +148,8 @@ class SinkOptions:
         shown="fail",
     )
     create_topic: bool = switch(
-        "Whether topics that the store does not have are made. If not, they are an error, as are queues beyond "
-        "those that a topic has.",
+        "Whether topics that the store does not have are created. If not, they are an error, as are queues beyond "
+        "the last queue of a topic.",
         default=True,
     )
     system_topics: bool = switch(

@@ -158,7 +158,7 @@ def check_workers(python: str | None = None, *, master: str | None = None) -> Ch
     """Check that Spark's Python workers can run with the same Python version as this driver, and have the packages.
 
     ``python`` and ``master`` are those of a session; without them the next session's interpreter is checked. Only the
-    interpreter on this machine is asked, where Spark plans; `check_executors` asks those on other machines.
+    interpreter on this machine is asked, where Spark plans; `check_executors` asks the interpreters on other machines.
     """
     named = os.environ.get("PYSPARK_PYTHON")
     command = python or named or "python3"

@@ -5,10 +5,11 @@
     segmentlog VERB STORE … [flags]
         │
         ├─ main        exit code, errors, interrupts, closed pipes
-        ├─ catalogue   one row per verb: its name, its module in verbs/, one line of help
+        ├─ catalogue   one row per verb: its name, which is that of its module in verbs/, one line of help
         ├─ parser      argparse with suggestions; flags that verbs share
         ├─ verbs/x     add_arguments(parser), run(options, console) ──► exit code
-        └─ output/     rows as table, JSON, JSON lines, CSV, Arrow or Parquet; reports as text or JSON
+        ├─ report      reports of maintenance verbs as text or JSON; `progress` meanwhile
+        └─ output/     rows as table, JSON, JSON lines, CSV, Arrow or Parquet
 
 To add a verb:
 

@@ -118,10 +118,7 @@ def session(scratch: str) -> "Iterator[SparkSession]":
 
 
 def unpack(archive: str, to: str) -> str:
-    """Unpack an archive of one store, and return the path of the store.
-
-    Raises `ConfigError` if there is no such archive, or it holds something else.
-    """
+    """Unpack an archive of one store, and return the path of the store; `ConfigError` if it is missing or not one."""
     if not os.path.isfile(archive):
         raise ConfigError(
             "there is no archive of a store here",
@@ -154,7 +151,7 @@ def answers(spark: "SparkSession", stores: Sequence[str], rows: int = _ROWS) -> 
 
 
 def _questions(spark: "SparkSession", stores: Sequence[str]) -> Iterator[tuple[str, "DataFrame"]]:
-    """Titles and answers. A later answer needs the ones before; those that need messages or tags may be left out."""
+    """Yield titles and answers. A later answer needs the earlier ones; without messages or tags some are left out."""
     from pyspark.sql import functions as sf
 
     def load(columns: str, **options: object) -> "DataFrame":

@@ -89,7 +89,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
 
 
 class _Rules:
-    """Conditions that messages meet: those of the store, and known topics."""
+    """Conditions that messages meet: limits of the store, and known topics."""
 
     def __init__(self, config: "StoreConfig", known: frozenset[str] | None) -> None:
         self._config = config
