@@ -220,19 +220,17 @@ def iso(ms: int) -> str:
     return when.isoformat(timespec="milliseconds" if ms % 1000 else "seconds").replace("+00:00", "Z")
 
 
-def check_window(
-    names: tuple[str, str], start_ms: int | None, end_ms: int | None, error: type[ConfigError] = ConfigError
-) -> None:
-    """Refuse a window whose start is after its end; ``names`` are those of its two options.
+class StartAfterEndError(ConfigError):
+    """The start of a queue is after its end."""
 
-    Raises
-    ------
-    ConfigError
-        As ``error``.
-    """
+    condition = "SEGMENTLOG_RESOLVED_START_OFFSET_GREATER_THAN_END"
+
+
+def check_window(names: tuple[str, str], start_ms: int | None, end_ms: int | None) -> None:
+    """Raise `StartAfterEndError` for a window whose start is after its end; ``names`` are those of its two options."""
     if start_ms is not None and end_ms is not None and start_ms > end_ms:
         problem = f"{names[0]} ({iso(start_ms)}) is after {names[1]} ({iso(end_ms)})"
-        raise error(problem, fix="Swap or correct them; the end is exclusive")
+        raise StartAfterEndError(problem, fix="Swap or correct them; the end is exclusive")
 
 
 def hint_ms(number: int) -> str | None:

@@ -12,12 +12,12 @@ Whatever is not known is None, and so is a total with such a part: unknown is no
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from segmentlog.metadata import lag_by_queue
-from segmentlog.store import QueueKey, StoreReader
+from segmentlog.query.metadata import lag_by_queue
+from segmentlog.query.selection import group_progress
+from segmentlog.store import ConfigError, QueueKey, StoreReader
 from segmentlog.store.follow import Lag, measure_lag
-from segmentlog.store.groups import GroupProgress, list_groups
+from segmentlog.store.groups import GroupProgress
 
-from ..errors import unknown_group
 from ..stream.offsets import StreamOffset
 
 
@@ -119,11 +119,11 @@ def group_lag(path: str, group: str, *, consumer: str | None = None) -> LagRepor
         If the group, or the consumer, has no position in this store.
     """
     reader = StoreReader.open(path)
-    known = list_groups(reader.path)
-    for each in known:
-        if (each.group, each.consumer) == (group, consumer):
+    for _, each in group_progress([reader.path], group):
+        if each.consumer == consumer:
             return LagReport(group, progress_lag(reader, each))
-    raise unknown_group(group, {each.group for each in known}, path=reader.path)
+    problem = f"consumer `{consumer}` of group `{group}` has no position here"
+    raise ConfigError(problem, path=reader.path, fix="The consumers of the frame `metadata=groups` have one")
 
 
 def progress_lag(reader: StoreReader, progress: GroupProgress) -> tuple[QueueLag, ...]:

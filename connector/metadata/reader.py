@@ -15,15 +15,15 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import DataType, StructField, StructType
 
-from segmentlog.metadata import SCHEMAS, Row, group_rows, lag_rows, queue_rows, segment_rows, topic_rows
+from segmentlog.query.metadata import SCHEMAS, Row, group_rows, lag_rows, queue_rows, segment_rows, topic_rows
+from segmentlog.query.selection import Topics, check_topics, group_progress, listing, suggest
 from segmentlog.store import StoreReader
-from segmentlog.store.groups import GroupProgress, list_groups
+from segmentlog.store.groups import GroupProgress
 
-from ..errors import ConflictingOptionsError, SchemaError, in_spark_words, listing, suggest, unknown_group
+from ..errors import ConflictingOptionsError, SchemaError, in_spark_words
 from ..options.metadata_options import MetadataOptions, parse_metadata_options
-from ..options.read_options import Subscribe
 from ..options.read_table import MetadataKind
-from ..read.planning import check_topics, open_stores, select_queues, topic_filter
+from ..read.planning import open_stores, select_queues
 from ..setup.spark_versions import to_arrow_schema, to_spark_type
 from ..setup.worker_tuning import SentToWorkers, settle_worker
 
@@ -121,20 +121,15 @@ def _queues(stores: Sequence[StoreReader], options: MetadataOptions, columns: fr
 
 def _progress(stores: Sequence[StoreReader], options: MetadataOptions) -> Iterator[tuple[StoreReader, GroupProgress]]:
     """Groups that are asked for, and of each the positions in topics that are asked for."""
-    is_wanted = topic_filter(options.read)
-    found = [(store, each) for store in stores for each in list_groups(store.path)]
-    if isinstance(options.read.topics, Subscribe):
+    wanted, by_path = options.read.topics, {store.path: store for store in stores}
+    if isinstance(wanted, Topics):
         there = {topic for store in stores for topic in store.topics()}
-        there |= {key.topic for _, each in found for key in each.offsets}  # a group outlives the topics that it read
-        check_topics(options.read.topics.topics, sorted(there), stores)
-    group = options.consumer_group
-    if group is not None and all(each.group != group for _, each in found):
-        known = {each.group for _, each in found}
-        raise unknown_group(group, known, path=", ".join(store.path for store in stores))
-    for store, each in found:
-        if group is None or each.group == group:
-            offsets = {key: offset for key, offset in each.offsets.items() if is_wanted(key.topic)}
-            yield store, GroupProgress(each.group, each.model, each.consumer, offsets)
+        # A group outlives the topics that it read.
+        there |= {key.topic for _, each in group_progress(list(by_path), None) for key in each.offsets}
+        check_topics(wanted.names, sorted(there), path=", ".join(by_path))
+    for path, each in group_progress(list(by_path), options.consumer_group):
+        offsets = {key: offset for key, offset in each.offsets.items() if wanted.wants(key.topic)}
+        yield by_path[path], GroupProgress(each.group, each.model, each.consumer, offsets)
 
 
 def _groups(stores: Sequence[StoreReader], options: MetadataOptions, columns: frozenset[str]) -> Iterator[Row]:  # noqa: ARG001 - all are at hand

@@ -13,9 +13,10 @@ Texts are parsed by `Given`; the callers check them against each other.
 import logging
 from collections.abc import Mapping, Sequence
 
+from segmentlog.query.selection import listing, suggest
 from segmentlog.store import ConfigError, StoreLocation
 
-from ..errors import ConflictingOptionsError, UnknownOptionError, listing, suggest
+from ..errors import ConflictingOptionsError, UnknownOptionError
 from .option import STRICT_OPTIONS, Given, Table
 
 logger = logging.getLogger(__name__)

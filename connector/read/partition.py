@@ -7,20 +7,15 @@ from dataclasses import dataclass
 
 from pyspark.sql.datasource import InputPartition
 
-from segmentlog.store import QueueSource, ScanSpec, ScanTask
+from segmentlog.query.source import StoreSource
+from segmentlog.store import ScanSpec, ScanTask
 
 
 @dataclass(frozen=True, kw_only=True)
 class StorePartition(InputPartition):
     """One Spark task: runs of queues of one store, short ones packed together."""
 
-    path: str
-    """The store directory, as the worker sees it."""
-    broker_name: str
-    commit_log_paths: tuple[str, ...]
-    archive: str | None
-    """Archive in which the store continues."""
-    queue_source: QueueSource
+    source: StoreSource
     task: ScanTask
     spec: ScanSpec
     """The columns that are read of each message, and the predicate that its rows are checked against."""

@@ -29,7 +29,9 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from ..errors import ConflictingOptionsError, SchemaError, listing, suggest
+from segmentlog.query.selection import listing, suggest
+
+from ..errors import ConflictingOptionsError, SchemaError
 from ..options.read_options import ReadOptions
 from ..options.read_table import SchemaMode
 from ..setup.spark_versions import to_arrow_schema
@@ -106,7 +108,7 @@ def spark_schema(options: ReadOptions) -> StructType:
     mode = options.schema_mode
     if options.columns is None:
         names = list(available)[: _DEFAULT_COLUMNS[mode]]
-        names += ["brokerName"] if len(options.paths) > 1 else []
+        names += ["brokerName"] if len(options.sources) > 1 else []
     else:
         for name in options.columns:
             if name not in available:

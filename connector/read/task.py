@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
-from segmentlog.store import OnLoss, ScanSpec, StoreReader
+from segmentlog.store import ScanSpec
 
 from ..errors import in_spark_words
 from ..options.read_options import ReadOptions
@@ -27,7 +27,7 @@ def scan_spec(options: ReadOptions, projection: Projection) -> ScanSpec:
         property_columns=projection.property_columns,
         check_crc=options.check_crc,
         on_corrupt=options.on_corrupt,
-        on_loss=OnLoss.FAIL if options.start_rules.fail_on_data_loss else OnLoss.SKIP,
+        on_loss=options.rules.on_loss,
         raw_body=options.raw_body,
         max_body_bytes=options.max_body_bytes,
         batch_bytes=options.batch_bytes,
@@ -41,13 +41,7 @@ def read_partition(partition: InputPartition, projection: Projection) -> Iterato
         return
     keep_memory()
     with in_spark_words():
-        store = StoreReader.open(
-            partition.path,
-            commit_log_paths=partition.commit_log_paths,
-            broker_name=partition.broker_name,
-            queue_source=partition.queue_source,
-            archive=partition.archive,
-        )
+        store = partition.source.open()
         for batch in store.scan(partition.task, partition.spec):
             settle_worker()  # only now: what a batch needs has been imported
             yield projection.convert(batch)

@@ -19,6 +19,7 @@ import logging
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
+from segmentlog.query.selection import Queues
 from segmentlog.store import (
     DataLossError,
     QueueBounds,
@@ -32,8 +33,7 @@ from segmentlog.store import (
 from segmentlog.store.follow import QueueWatch, deletion_note, message_identity, store_id
 
 from ..errors import OtherStoreError
-from ..options.read_options import Assign, ReadOptions
-from ..read.planning import topic_filter
+from ..options.read_options import ReadOptions
 from .offsets import LastRead, StoreOffset, TopicOffset
 
 logger = logging.getLogger(__name__)
@@ -88,11 +88,9 @@ class WatchedStore:
     def __init__(self, reader: StoreReader, options: ReadOptions) -> None:
         self.reader = reader
         self.name = reader.broker_name
-        self._fails = options.start_rules.fail_on_data_loss
-        self._topic_wanted = topic_filter(options)
-        assigned = frozenset(options.topics.keys) if isinstance(options.topics, Assign) else None
-        self._assigned = assigned
-        self.watch = QueueWatch(reader, self._topic_wanted, self._queue_wanted)
+        self._fails = options.fail_on_data_loss
+        self._wanted = options.topics
+        self.watch = QueueWatch(reader, self._wanted.wants, self._wanted.wants_queue)
         self.id = store_id(reader.path)
         self._doubtful: set[str] | None = None
         """Topics to be known again before they are read; None for all, as at the start."""
@@ -178,9 +176,6 @@ class WatchedStore:
         if self._doubtful is None:
             self._remade(before)
 
-    def _queue_wanted(self, key: QueueKey) -> bool:
-        return self._assigned is None or key in self._assigned
-
     def _of_known(self, topic: str, known: TopicOffset, remade: set[str]) -> Iterator[Step]:
         """Steps of the queues that the stream has been reading."""
         ends = self.watch.ends.get(topic, {})
@@ -262,7 +257,7 @@ class WatchedStore:
         """
         note = deletion_note(self.reader.path)
         first = f"{begin} messages of {key}, offsets 0 to {begin - 1}"
-        if not is_added or self._assigned is not None:
+        if not is_added or isinstance(self._wanted, Queues):
             problem = f"{first}, are gone{note.text}. If the queue is not older than the query, they are lost"
             self._say(problem, warn=True)
             return False
@@ -276,7 +271,7 @@ class WatchedStore:
 
     def _leave(self, key: QueueKey, position: int) -> None:
         """Leave a queue that is not read any more: it was deleted, or the options do not ask for it now."""
-        if not (self._topic_wanted(key.topic) and self._queue_wanted(key)):
+        if not (self._wanted.wants(key.topic) and self._wanted.wants_queue(key)):
             self._say(f"{key} was read up to offset {position}, and is not subscribed to any more: it is left there")
         elif position:
             problem = f"{key} was read up to offset {position}, and is gone now: what followed, if any, is lost"

@@ -19,6 +19,9 @@ from typing import Final, Self
 
 import pyarrow as pa
 
+from segmentlog.query.position import AtTime, ByQueue, Earliest, Position, Resolver, Words, listed
+from segmentlog.query.selection import Selection, select
+from segmentlog.query.source import StoreSource
 from segmentlog.store import (
     ConfigError,
     DataLossError,
@@ -32,8 +35,7 @@ from segmentlog.store import (
 from segmentlog.store.follow import MessageIdentity, QueueWatch, message_identity
 
 from .errors import in_api_words
-from .positions import Edge, Parsed, Time, offset_of, selected
-from .request import Source
+from .positions import rules_of
 
 _log = logging.getLogger(__name__)
 
@@ -51,7 +53,7 @@ class Follow:
 
     Parameters
     ----------
-    source, topics, start, spec
+    source, wanted, start, spec
         What is read, and from where on.
     poll_s, timeout_s
         As of ``Store.follow``.
@@ -59,24 +61,27 @@ class Follow:
 
     def __init__(
         self,
-        source: Source,
-        topics: Sequence[str],
-        start: Parsed,
+        source: StoreSource,
+        wanted: Selection,
+        start: Position,
         spec: ScanSpec,
         *,
-        poll_s: float,
-        timeout_s: float | None,
+        poll_s: float = 0.05,
+        timeout_s: float | None = None,
     ) -> None:
         self._spec = spec
         self._start = start
         self._poll_s = poll_s
         self._timeout_s = timeout_s
         self._closed = threading.Event()
-        self._reader = source.reader()
-        list(selected(self._reader, topics, start))  # an unknown queue is an error here
-        self._watch = QueueWatch(self._reader, frozenset(topics).__contains__, self._is_wanted)
+        self._reader = source.open()
+        self._wanted = wanted
+        ((_, queues),) = select([self._reader], wanted)
+        listed(self._reader, queues, {"start": start})  # an unknown queue is an error here
+        self._resolver = Resolver(self._reader, rules_of(spec.on_loss), Words())
+        self._watch = QueueWatch(self._reader, wanted.wants, self._is_wanted)
         moved = self._watch.look().moved
-        self._positions = {key: offset_of("start", start, self._watch.bounds(key), self._reader) for key in moved}
+        self._positions = {key: self._resolver.start(start, self._watch.bounds(key)) for key in moved}
         self._read_last: dict[QueueKey, MessageIdentity | None] = {
             key: message_identity(self._reader, key, position - 1) if position else None
             for key, position in self._positions.items()
@@ -109,7 +114,8 @@ class Follow:
         self._closed.set()
 
     def _is_wanted(self, key: QueueKey) -> bool:
-        return not isinstance(self._start, dict) or key in self._start
+        is_listed = not isinstance(self._start, ByQueue) or self._start.of(self._reader.broker_name, key) is not None
+        return is_listed and self._wanted.wants_queue(key)
 
     def _follow(self) -> Generator[pa.RecordBatch, None, None]:
         with in_api_words():
@@ -153,8 +159,8 @@ class Follow:
         bounds = self._watch.bounds(key)
         position = self._positions.get(key)
         if position is None:  # a new queue: all of its messages came after the start, unless that is a later time
-            edge = self._start if isinstance(self._start, Time) else Edge.EARLIEST
-            position = self._positions[key] = offset_of("start", edge, bounds, self._reader)
+            start = self._start if isinstance(self._start, AtTime) else Earliest()
+            position = self._positions[key] = self._resolver.start(start, bounds)
         if position > bounds.max_offset:
             if self._reader.read_from is ReadFrom.CONFIRMED and position <= self._reader.held_end(key):
                 return None  # it was confirmed before, and is not yet again

@@ -19,10 +19,10 @@ from typing import Final
 
 import pyarrow as pa
 
+from segmentlog.query.source import StoreSource
 from segmentlog.store import NATIVE_SCHEMA, DataLossError, OnLoss, QueueRange, Remedy, ScanSpec, StoreReader
 
 from .errors import in_api_words
-from .request import Source
 from .rows import Rows, checked_number
 from .threads import read_in_order
 
@@ -47,7 +47,7 @@ class Scan(Rows):
         What is read of each, and the filter.
     """
 
-    def __init__(self, source: Source, ranges: Sequence[QueueRange], spec: ScanSpec) -> None:
+    def __init__(self, source: StoreSource, ranges: Sequence[QueueRange], spec: ScanSpec) -> None:
         self._source = source
         self._spec = spec
         self.ranges = tuple(ranges)
@@ -120,10 +120,10 @@ class Scan(Rows):
         self, ranges: Sequence[QueueRange], spec: ScanSpec, threads: int
     ) -> Generator[pa.RecordBatch, None, None]:
         with in_api_words():
-            reader = self._source.reader()
+            reader = self._source.open()
             there = [each for wanted in ranges if (each := still_there(reader, wanted, spec.on_loss)) is not None]
             tasks = reader.plan(there, max_bytes=_TASK_BYTES, parallelism=threads, spec=spec)
-            with closing(read_in_order(self._source.reader, tasks, spec, threads)) as batches:
+            with closing(read_in_order(self._source.open, tasks, spec, threads)) as batches:
                 yield from batches
 
 

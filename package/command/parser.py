@@ -13,8 +13,8 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, NoReturn, TypeVar
 
+from segmentlog.query.selection import did_you_mean, listing
 from segmentlog.store import ConfigError
-from segmentlog.suggestions import did_you_mean, listing
 
 from .errors import UsageError
 
@@ -148,20 +148,6 @@ def add_store(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="a directory of CommitLog segments, if not STORE/commitlog; repeatable",
     )
-
-
-def known_column(flag: str, wanted: Sequence[str], known: Sequence[str]) -> None:
-    """Check names of columns.
-
-    Raises
-    ------
-    UsageError
-        If one does not exist, with the one that was probably meant.
-    """
-    for name in wanted:
-        if name not in known:
-            fix = f"{did_you_mean(name, known)}The columns are {listing(known, most=40)}"
-            raise UsageError(f"{flag}: there is no column `{name}`", fix=fix)
 
 
 def typed(parse: Callable[[str], T]) -> Callable[[str], Any]:

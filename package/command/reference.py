@@ -64,7 +64,7 @@ def _meaning(action: argparse.Action) -> str:
 
 def _schemas() -> list[str]:
     """Write the columns of verbs whose rows always have the same."""
-    from segmentlog.metadata import SCHEMAS
+    from segmentlog.query.metadata import SCHEMAS
     from segmentlog.store import NATIVE_SCHEMA
 
     from .receipt import SCHEMA

@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
-from segmentlog.connector.errors import MissingOptionError, StartAfterEndError, UnknownTopicError
+from segmentlog.connector.errors import MissingOptionError
 from segmentlog.connector.options.read_options import parse_read_options
 from segmentlog.connector.read.partition import StorePartition
 from segmentlog.connector.read.planning import open_stores, plan_partitions
+from segmentlog.query.selection import UnknownTopicError
+from segmentlog.query.times import StartAfterEndError
 from segmentlog.store import (
     ConfigError,
     NotAStoreError,
@@ -127,7 +129,7 @@ def test_what_retention_deleted(store: Store) -> None:
 
 
 def test_numbers_for_a_queue_that_is_not_read(store: Store) -> None:
-    with pytest.raises(ConfigError, match="option `startingOffsets` names TopicB/0, which this query does not read"):
+    with pytest.raises(UnknownQueueError, match="option `startingOffsets` names TopicB/0, which is not read"):
         plan(
             store(BASIC), subscribe="TopicA", startingOffsets='{"TopicB": {"0": 1}}', startingOffsetsDefault="earliest"
         )
@@ -243,10 +245,10 @@ def test_several_stores(store: Store, tmp_path: Path) -> None:
         parse_read_options(given | {"startingOffsets": json.dumps(starts), "startingOffsetsDefault": "latest"}),
         BODIES,
     )
-    found = {partition.broker_name: queues([partition]) for partition in partitions}
+    found = {partition.source.broker_name: queues([partition]) for partition in partitions}
     assert found == {"broker-a": {"TopicA/0": (7, 57)}, "broker-b": {"TopicA/0": (50, 57)}}
     named = parse_read_options(given | {"brokerNames": "x,y"})
-    assert {partition.broker_name for partition in plan_partitions(named, BODIES)} == {"x", "y"}
+    assert {partition.source.broker_name for partition in plan_partitions(named, BODIES)} == {"x", "y"}
 
 
 def test_stores_whose_names_do_not_differ() -> None:
@@ -257,7 +259,7 @@ def test_stores_whose_names_do_not_differ() -> None:
 def test_a_topic_need_not_be_in_every_store(store: Store) -> None:
     given = {"paths": f"{store(BASIC)},{store('time-5.3.3')}", "brokerNames": "a,b", "subscribe": "TopicA,TimeTopic"}
     partitions = plan_partitions(parse_read_options(given), BODIES)
-    assert {p.broker_name: {r.key.topic for r in p.task.ranges} for p in partitions} == {
+    assert {p.source.broker_name: {r.key.topic for r in p.task.ranges} for p in partitions} == {
         "a": {"TopicA"},
         "b": {"TimeTopic"},
     }

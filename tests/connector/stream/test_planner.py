@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from segmentlog.connector.errors import CheckpointError, ConflictingOptionsError, OtherStoreError, UnknownTopicError
+from segmentlog.connector.errors import CheckpointError, ConflictingOptionsError, OtherStoreError
 from segmentlog.connector.stream.offsets import StreamOffset
+from segmentlog.query.selection import UnknownTopicError
 from segmentlog.store import (
     ConfigError,
     DataLossError,
