@@ -164,18 +164,7 @@ class Words:
 
 
 def parse_position(text: str, name: str, grammar: Grammar) -> Position:
-    """Parse a position.
-
-    Parameters
-    ----------
-    name
-        Option, argument or flag, for errors; empty if the caller adds it.
-
-    Raises
-    ------
-    ConfigError
-        If the text is in none of the forms of the grammar.
-    """
+    """Parse a position; ``name`` is the option, argument or flag, and empty if the caller adds it to errors."""
     word = text.strip()
     if word.lower().startswith("group:"):
         group = text.lstrip()[len("group:") :]

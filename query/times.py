@@ -82,14 +82,7 @@ Moment: TypeAlias = Instant | Local | Ago | Day
 class Clock:
     """Present moment and time zone of a query: all its times are resolved by the same clock.
 
-    Attributes
-    ----------
-    now_ms
-        Milliseconds since 1970.
-    zone
-        Zone of dates, days and times without a zone. None: dates are in UTC, and times without a zone are refused.
-    setting
-        How the caller sets the zone, for the remedy.
+    Without a zone, dates are in UTC, and times without a zone are refused; the error names the ``setting`` of the zone.
     """
 
     now_ms: int
@@ -102,13 +95,7 @@ class Clock:
         return cls(now_ms=time.time_ns() // 1_000_000, zone=zone, setting=setting)
 
     def ms(self, moment: Moment) -> int:
-        """Resolve a time into milliseconds since 1970.
-
-        Raises
-        ------
-        ConfigError
-            If it has no time zone, and the clock has no zone.
-        """
+        """Resolve a time into milliseconds since 1970; `ConfigError` if neither it nor the clock has a zone."""
         match moment:
             case Instant(ms=ms):
                 return ms
@@ -142,22 +129,10 @@ class Clock:
 
 
 def parse_time(text: str, name: str = "", *, is_number_ms: bool = False) -> Moment:
-    """Parse a time.
+    """Parse a time in one of the forms above; ``name`` is the option or argument, for errors.
 
-    Parameters
-    ----------
-    text
-        In one of the forms above; white space around it is ignored.
-    name
-        The option or argument, for errors.
-    is_number_ms
-        Take a plain number for milliseconds since 1970, as Spark's options do. It is refused elsewhere, where it could
-        be an offset.
-
-    Raises
-    ------
-    ConfigError
-        If it is in none of the forms, or is a number that is most likely in seconds.
+    ``is_number_ms`` takes a plain number for milliseconds since 1970, as Spark's options do. Elsewhere it could be an
+    offset, and is refused.
     """
     word = text.strip()
     if _NUMBER.fullmatch(word):
@@ -184,13 +159,7 @@ def parse_day(text: str, name: str = "") -> Moment:
 
 
 def parse_zone(text: str, name: str = "") -> tzinfo:
-    """Parse a time zone: a region such as Europe/Berlin, or an offset such as +02:00.
-
-    Raises
-    ------
-    ConfigError
-        If there is no such zone.
-    """
+    """Parse a time zone: a region such as Europe/Berlin, or an offset such as +02:00."""
     word = text.strip()
     if match := _OFFSET.fullmatch(word):
         offset = timedelta(hours=int(match[2]), minutes=int(match[3]))

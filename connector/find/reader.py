@@ -48,17 +48,7 @@ class FoundRecords(InputPartition):
 
 
 class LookupReader(SentToWorkers, DataSourceReader):
-    """Reads the messages that were looked up.
-
-    Parameters
-    ----------
-    options
-        What the user asked for.
-    lookup
-        The keys or ids of these options.
-    schema
-        The columns Spark expects, checked by `check_schema` here.
-    """
+    """Reads the messages that were looked up."""
 
     def __init__(self, options: ReadOptions, lookup: Lookup, schema: StructType) -> None:
         check_schema(schema, options)

@@ -137,22 +137,10 @@ def progress_lag(reader: StoreReader, progress: GroupProgress) -> tuple[QueueLag
 
 
 def stream_lag(name: str, end: str, latest: str | None, stores: Mapping[str, StoreReader]) -> LagReport:
-    """Measure the lag of a stream.
+    """Measure the lag between the end of a stream's last micro-batch and the ends of its queues, as of its progress.
 
-    Parameters
-    ----------
-    name
-        The query's.
-    end, latest
-        Where its last micro-batch ended, and where the queues ended then, as the progress has them. Without the latter,
-        the current ends of the stores count.
-    stores
-        By broker name: where to look for sizes and times. Of the others only the messages are counted.
-
-    Raises
-    ------
-    CheckpointError
-        If the offsets are not of this source.
+    Without ``latest`` the current ends of the stores count. Messages of other stores than ``stores``, by broker name,
+    are counted, but have no sizes and times. `CheckpointError` if the offsets are not of this source.
     """
     positions = StreamOffset.from_json(end).positions()
     stops = {} if latest is None else StreamOffset.from_json(latest).positions()

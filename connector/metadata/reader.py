@@ -34,15 +34,7 @@ COLUMNS: Final[dict[MetadataKind, dict[str, DataType]]] = {
 
 
 def metadata_schema(given: Mapping[str, str]) -> StructType:
-    """Make the schema that options ask for, of stores that are there.
-
-    Raises
-    ------
-    SchemaError
-        If ``columns`` names a column that the frame does not have.
-    SegmentLogError
-        If the options make no sense, or a path holds no store.
-    """
+    """Make the schema that options ask for, of stores that exist; `SchemaError` for an unknown column."""
     options = parse_metadata_options(given)
     open_stores(options.read)
     available = COLUMNS[options.kind]
@@ -54,22 +46,7 @@ def metadata_schema(given: Mapping[str, str]) -> StructType:
 
 
 class MetadataReader(SentToWorkers, DataSourceReader):
-    """Reads one metadata frame.
-
-    Parameters
-    ----------
-    given
-        The options, as Spark hands them over.
-    schema
-        The columns Spark expects: ours, or the user's choice of them from ``.schema(…)``.
-
-    Raises
-    ------
-    SchemaError
-        If a column is not there, or has another type.
-    ConflictingOptionsError
-        If the option ``columns`` asks for others.
-    """
+    """Reads one metadata frame, with the columns that Spark expects."""
 
     def __init__(self, given: Mapping[str, str], schema: StructType) -> None:
         options = parse_metadata_options(given)

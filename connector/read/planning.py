@@ -60,17 +60,7 @@ def worker_source(store: StoreReader, options: ReadOptions) -> StoreSource:
 
 
 def plan_partitions(options: ReadOptions, spec: ScanSpec) -> list[StorePartition]:
-    """Plan a batch read; no partition when there is nothing to read. ``spec`` has no predicate yet.
-
-    Raises
-    ------
-    NotAStoreError, UnsupportedStoreError
-        If a path holds no store that we read.
-    UnknownTopicError, UnknownQueueError
-        If no store holds an asked topic or queue.
-    OffsetOutOfRangeError, MissingOptionError, StartAfterEndError, ConfigError
-        If a start or an end does not fit a queue.
-    """
+    """Plan a batch read; no partition when there is nothing to read. ``spec`` has no predicate yet."""
     stores = open_stores(options)
     selected = select_queues(stores, options)
     read = {(store.broker_name, bounds.key) for store, queues in selected for bounds in queues}

@@ -97,13 +97,7 @@ _HEADERS: Final = pa.list_(
 
 
 def spark_schema(options: ReadOptions) -> StructType:
-    """Make the schema that the options ask for.
-
-    Raises
-    ------
-    SchemaError
-        If ``columns`` names a column that there is not, or two columns have one name.
-    """
+    """Make the schema that the options ask for; `SchemaError` for an unknown column."""
     available = _available(options)
     mode = options.schema_mode
     if options.columns is None:
@@ -121,15 +115,7 @@ def spark_schema(options: ReadOptions) -> StructType:
 
 
 def check_schema(asked: StructType, options: ReadOptions) -> None:
-    """Check a schema against what there is: the user's own, from ``.schema(…)``, or ours.
-
-    Raises
-    ------
-    SchemaError
-        If it is empty, or a column is not there, has another type, is declared not null, or is there twice.
-    ConflictingOptionsError
-        If ``columns`` asks for other columns.
-    """
+    """Check a schema, the user's from ``.schema(…)`` or that of `spark_schema`; `SchemaError` names the column."""
     available = _available(options)
     if not asked.fields:
         raise SchemaError("the schema has no column", fix="Ask for at least one, such as `queueOffset`")
@@ -164,13 +150,7 @@ class Projection:
     target: pa.Schema
 
     def convert(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Arrange a batch of the store as Spark expects it.
-
-        Parameters
-        ----------
-        batch
-            The scanned columns, then the property columns. Its buffers are shared with the result.
-        """
+        """Arrange a batch of the store, properties last, as Spark expects it. Result and batch share buffers."""
         if batch.schema.equals(self.target):
             return batch
         arrays = [self._column(name, batch) for name in self.names]

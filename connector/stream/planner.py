@@ -39,17 +39,7 @@ _NOTHING = StoreOffset()
 
 
 class StreamPlanner:
-    """Plans the micro-batches of one query.
-
-    Parameters
-    ----------
-    options
-        What the user asked for.
-    spec
-        What is read of each message.
-    clock
-        Seconds, never falling; for tests.
-    """
+    """Plans the micro-batches of one query; ``clock`` returns seconds that never fall."""
 
     def __init__(self, options: ReadOptions, spec: ScanSpec, clock: Callable[[], float] = time.monotonic) -> None:
         self._options = options
@@ -96,24 +86,9 @@ class StreamPlanner:
         }
 
     def latest(self, start: StreamOffset, limits: TriggerLimits | None) -> StreamOffset:
-        """Find where the next batch ends.
+        """Return the end of the next batch; ``start`` itself when there is nothing to read yet.
 
-        Parameters
-        ----------
-        start
-            Where it begins.
-        limits
-            How large it may be; None for all that there is.
-
-        Returns
-        -------
-        StreamOffset
-            ``start`` itself when there is nothing to read yet.
-
-        Raises
-        ------
-        OtherStoreError, DataLossError
-            If the stores are not what ``start`` says they were.
+        `OtherStoreError` or `DataLossError` if the stores are not as ``start`` says they were.
         """
         self._look()
         if start is self._exhausted:
@@ -153,13 +128,7 @@ class StreamPlanner:
         return self._newest
 
     def partitions(self, start: StreamOffset, end: StreamOffset) -> list[StorePartition]:
-        """Cut a batch into tasks.
-
-        Raises
-        ------
-        OtherStoreError, DataLossError
-            If what the batch is to read is not there any more.
-        """
+        """Cut a batch into tasks; errors as of `latest`."""
         if not self._has_looked:
             self._look()
         before, after = self._aligned(start), self._aligned(end)
