@@ -10,7 +10,7 @@ Whatever is not known is None, and so is a total with such a part: unknown is no
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from segmentlog.query.metadata import lag_by_queue
 from segmentlog.query.selection import group_progress
@@ -173,18 +173,7 @@ def _counted(broker_name: str, key: QueueKey, position: int | None, stop: int | 
 
 
 def _of_store(broker_name: str, lag: Lag) -> QueueLag:
-    return QueueLag(
-        broker_name=broker_name,
-        key=lag.key,
-        position=lag.position,
-        min_offset=lag.min_offset,
-        max_offset=lag.max_offset,
-        messages=lag.messages,
-        bytes=lag.bytes,
-        time_ms=lag.time_ms,
-        lost=lag.lost,
-        next_time_ms=lag.next_time_ms,
-    )
+    return QueueLag(broker_name=broker_name, **{each.name: getattr(lag, each.name) for each in fields(lag)})
 
 
 def _sum(parts: Iterable[int | None]) -> int | None:

@@ -16,14 +16,15 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import DataType, StructField, StructType
 
 from segmentlog.query.metadata import SCHEMAS, Row, group_rows, lag_rows, queue_rows, segment_rows, topic_rows
-from segmentlog.query.selection import Topics, check_topics, group_progress, listing, suggest
+from segmentlog.query.selection import Topics, check_topics, group_progress
 from segmentlog.store import StoreReader
 from segmentlog.store.groups import GroupProgress
 
-from ..errors import ConflictingOptionsError, SchemaError, in_spark_words
+from ..errors import in_spark_words
 from ..options.metadata_options import MetadataOptions, parse_metadata_options
 from ..options.read_table import MetadataKind
 from ..read.planning import open_stores, select_queues
+from ..read.schema import check_fields, no_column
 from ..setup.spark_versions import to_arrow_schema, to_spark_type
 from ..setup.worker_tuning import SentToWorkers, settle_worker
 
@@ -41,7 +42,7 @@ def metadata_schema(given: Mapping[str, str]) -> StructType:
     names = list(available) if options.columns is None else list(options.columns)
     for name in names:
         if name not in available:
-            raise _no_column(name, options)
+            raise no_column(name, available, f"option `columns` of `metadata={options.kind.value}`")
     return StructType([StructField(name, available[name]) for name in names])
 
 
@@ -50,19 +51,7 @@ class MetadataReader(SentToWorkers, DataSourceReader):
 
     def __init__(self, given: Mapping[str, str], schema: StructType) -> None:
         options = parse_metadata_options(given)
-        available = COLUMNS[options.kind]
-        if not schema.fields:
-            raise SchemaError("the schema has no column", fix="Ask for at least one, such as `brokerName`")
-        for field in schema.fields:
-            if field.name not in available:
-                raise _no_column(field.name, options)
-            wanted = available[field.name]
-            if field.dataType != wanted or not field.nullable:
-                problem = f"column `{field.name}` of the schema has another type than {wanted.simpleString()}, nullable"
-                raise SchemaError(problem, fix="Declare that, and cast in the query")
-        if options.columns is not None and tuple(schema.names) != options.columns:
-            problem = f"the schema and option `columns` ask for different columns: {listing(schema.names)}, and "
-            raise ConflictingOptionsError(problem + listing(options.columns), fix="Keep one of them")
+        check_fields(schema, COLUMNS[options.kind], options.columns)
         self._options = options
         self.target = to_arrow_schema(schema)
 
@@ -131,11 +120,3 @@ _ROWS: Final[dict[MetadataKind, Callable[[Sequence[StoreReader], MetadataOptions
     MetadataKind.LAG: _lag,
     MetadataKind.SEGMENTS: _segments,
 }
-
-
-def _no_column(name: str, options: MetadataOptions) -> SchemaError:
-    available = COLUMNS[options.kind]
-    near = suggest(name, available)
-    hint = f"Did you mean `{near}`? " if near is not None else ""
-    problem = f"the frame `metadata={options.kind.value}` has no column `{name}`"
-    return SchemaError(problem, fix=f"{hint}The columns are {listing(list(available), most=20)}")
