@@ -43,7 +43,6 @@ RE_EXPORTS: Final = {
 """Modules without code of their own."""
 TESTED_ELSEWHERE: Final = {
     "connector/option_docs.py": "tests/connector/test_source.py compares its tables with docs/options.md",
-    "connector/read/partition.py": "a record: tests/connector/read/test_planning.py",
     "store/types.py": "records without behaviour",
 }
 """Modules whose contract another file of tests holds."""

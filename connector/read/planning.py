@@ -38,7 +38,7 @@ from segmentlog.store import (
 )
 
 from ..options.read_options import ReadOptions
-from .partition import StorePartition
+from .task import StorePartition
 
 logger = logging.getLogger(__name__)
 

@@ -7,17 +7,31 @@
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
-from segmentlog.store import ScanSpec
+from segmentlog.query.source import StoreSource
+from segmentlog.store import ScanSpec, ScanTask
 
 from ..errors import in_spark_words
 from ..options.read_options import ReadOptions
 from ..setup.worker_tuning import keep_memory, settle_worker
-from .partition import StorePartition
 from .schema import Projection
+
+
+@dataclass(frozen=True, kw_only=True)
+class StorePartition(InputPartition):
+    """One Spark task: runs of queues of one store, short ones packed together.
+
+    Plain values: a view of a map would be pickled as all the bytes that it shows.
+    """
+
+    source: StoreSource
+    task: ScanTask
+    spec: ScanSpec
+    """The columns that are read of each message, and the predicate that its rows are checked against."""
 
 
 def scan_spec(options: ReadOptions, projection: Projection) -> ScanSpec:

@@ -26,8 +26,8 @@ from segmentlog.store import QueueKey, QueueRange, ScanSpec
 
 from ..errors import OtherStoreError
 from ..options.read_options import ReadOptions, TriggerLimits
-from ..read.partition import StorePartition
 from ..read.planning import ANY_TIME, check_groups, open_stores, plan_shares, select_queues
+from ..read.task import StorePartition
 from .admission import Waiting, admit
 from .offsets import StoreOffset, StreamOffset, TopicOffset
 from .watched_store import Step, WatchedStore

@@ -9,8 +9,8 @@ import pytest
 
 from segmentlog.connector.errors import MissingOptionError
 from segmentlog.connector.options.read_options import parse_read_options
-from segmentlog.connector.read.partition import StorePartition
 from segmentlog.connector.read.planning import open_stores, plan_partitions
+from segmentlog.connector.read.task import StorePartition
 from segmentlog.query.selection import UnknownTopicError
 from segmentlog.query.times import StartAfterEndError
 from segmentlog.store import (
