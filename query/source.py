@@ -44,9 +44,9 @@ class StoreSource:
         if read_from not in known:
             raise ConfigError(f"read_from={read_from!r} is unknown", fix=f"Pass one of {listing(known)}")
         return cls(
-            path=os.path.abspath(path),
-            commit_log_paths=tuple(os.fspath(each) for each in commit_log_paths),
-            archive=None if archive is None else os.path.abspath(archive),
+            path=full_path(path),
+            commit_log_paths=tuple(os.path.expanduser(each) for each in commit_log_paths),
+            archive=None if archive is None else full_path(archive),
             broker_name=broker_name,
             read_from=ReadFrom(read_from),
         )
@@ -61,3 +61,8 @@ class StoreSource:
             archive=self.archive,
             read_from=self.read_from,
         )
+
+
+def full_path(path: PathLike) -> str:
+    """Return the absolute path; ``~`` is the home directory."""
+    return os.path.abspath(os.path.expanduser(path))

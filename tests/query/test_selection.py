@@ -44,12 +44,16 @@ def test_queues_of_a_selection(path: Path, wanted: Topics | TopicPattern | Queue
 @pytest.mark.parametrize(
     ("wanted", "kind", "text"),
     [
-        (Topics(("ordrs",)), UnknownTopicError, r"TOPIC: there is no topic `ordrs` \(in .*Did you mean `orders`\?"),
+        (
+            Topics(("ordrs",)),
+            UnknownTopicError,
+            r"UNKNOWN_TOPIC\] TOPIC: there is no topic `ordrs` \(in .*mean `orders`\?",
+        ),
         (Queues((QueueKey("order", 1),)), UnknownTopicError, "The topics are `%RETRY%etl`, `orders`, `payments`"),
         (
             Queues((QueueKey("orders", 4),)),
             UnknownQueueError,
-            "there is no queue 4 of topic `orders` .*The queues of this topic are 0, 1, 2, 3",
+            r"UNKNOWN_QUEUE\] there is no queue 4 of topic `orders` .*queues of this topic are 0, 1, 2, 3",
         ),
         (Topics(("orders", "payments"), (1, 7)), UnknownQueueError, "no queue 7 of topics `orders`, `payments`"),
     ],

@@ -19,6 +19,7 @@ def test_a_source_opens_the_store_as_it_is(path: Path) -> None:
 
 
 def test_checked_arguments(path: Path) -> None:
+    assert StoreSource.of("~/s", (), None, None, "appended").path == str(Path.home() / "s")
     found = StoreSource.of(path, [path / "commitlog"], "b", path / "a", "confirmed")
     logs, archive = (f"{path}/commitlog",), f"{path}/a"
     assert found == StoreSource(

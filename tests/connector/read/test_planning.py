@@ -12,7 +12,6 @@ from segmentlog.connector.options.read_options import parse_read_options
 from segmentlog.connector.read.planning import open_stores, plan_partitions
 from segmentlog.connector.read.task import StorePartition
 from segmentlog.query.selection import UnknownTopicError
-from segmentlog.query.times import StartAfterEndError
 from segmentlog.store import (
     ConfigError,
     NotAStoreError,
@@ -74,24 +73,6 @@ def test_system_topics_are_left_out_of_patterns(store: Store, name: str) -> None
     assert queues(plan(store(name), subscribe=named))
 
 
-def test_a_topic_that_is_not_there(store: Store) -> None:
-    with pytest.raises(UnknownTopicError) as caught:
-        plan(store(BASIC), subscribe="TopicA,topica")
-    text = str(caught.value)
-    assert text.startswith(
-        f"[SEGMENTLOG_UNKNOWN_TOPIC] there is no topic `topica` (in {store(BASIC)}). Did you mean `TopicA`?"
-    )
-    assert text.endswith("The topics are `TopicA`, `TopicB`, `topic_c-3`.")
-
-
-def test_a_queue_that_is_not_there(store: Store) -> None:
-    with pytest.raises(UnknownQueueError) as caught:
-        plan(store(BASIC), assign='{"TopicA": [0, 4]}')
-    text = str(caught.value)
-    assert "[SEGMENTLOG_UNKNOWN_QUEUE] there is no queue 4 of topic `TopicA`" in text
-    assert "The queues of this topic are 0, 1, 2, 3" in text
-
-
 @pytest.mark.parametrize("exists", [True, False])
 def test_a_path_that_is_no_store(tmp_path: Path, exists: bool) -> None:
     with pytest.raises(NotAStoreError, match=r"^\[SEGMENTLOG_NOT_A_STORE\] "):
@@ -106,16 +87,6 @@ def test_offsets_of_both_ends(store: Store) -> None:
         endingOffsets='{"TopicA": {"0": 20, "2": 5}}',
     )
     assert queues(partitions) == {"TopicA/0": (10, 20), "TopicA/2": (0, 5)}
-
-
-def test_backwards_is_an_error(store: Store) -> None:
-    with pytest.raises(StartAfterEndError, match="TopicA/0 would be read from offset 30 to offset 20"):
-        plan(
-            store(BASIC),
-            assign='{"TopicA": [0]}',
-            startingOffsets='{"TopicA": {"0": 30}}',
-            endingOffsets='{"TopicA": {"0": 20}}',
-        )
 
 
 def test_what_retention_deleted(store: Store) -> None:
