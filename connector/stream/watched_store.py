@@ -2,13 +2,9 @@
 
 ::
 
-    checkpoint   queue at 40            store [25 … 70)   40 to 69 wait
-                                              [55 … 70)   40 to 54 are lost: retention was faster
-                                              [ 0 … 30)   truncated, or recreated
-                                              none        the queue was deleted
-    checkpoint   queue at 40            store [25 … 70), confirmed [25 … 30)   after a crash of the master: wait
-    checkpoint   last read: queue 1, offset 39, at 81920 since 12:00:00
-                                        store queue 1, offset 39, at  4096 since 14:30:00      recreated
+    checkpoint ── StoreOffset ──┐
+    QueueWatch.look ── ends ────┴─► Cursor of each queue that moved ──► Step: messages that wait, or a jump
+                                    (query/cursor.py)
 
 A loss is an error, or with ``failOnDataLoss=false`` a warning. Then a queue that was cut in front goes on at its first
 message. One that ends too early, or was recreated, goes on at the first message stored after the last one that was read
