@@ -1,3 +1,5 @@
+from segmentlog.query.selection import UnknownTopicError as UnknownTopicError
+from segmentlog.query.times import StartAfterEndError as StartAfterEndError
 from segmentlog.store import MissingExtraError as MissingExtraError
 from segmentlog.store.sink import last_commit as last_commit
 
@@ -5,9 +7,7 @@ from .errors import ConflictingOptionsError as ConflictingOptionsError
 from .errors import MissingOptionError as MissingOptionError
 from .errors import NotSupportedError as NotSupportedError
 from .errors import SchemaError as SchemaError
-from .errors import StartAfterEndError as StartAfterEndError
 from .errors import UnknownOptionError as UnknownOptionError
-from .errors import UnknownTopicError as UnknownTopicError
 from .find.frames import find_by_keys as find_by_keys
 from .metadata.lag import LagReport as LagReport
 from .metadata.lag import QueueLag as QueueLag

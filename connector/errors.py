@@ -7,9 +7,9 @@
     │   ├── MissingOptionError              a required option that is missing
     │   ├── UnknownOptionError              an option that does not exist
     │   ├── ConflictingOptionsError         two options that exclude each other
-    │   └── StartAfterEndError              a start after its end
+    │   └── StartAfterEndError              a start after its end                  (segmentlog.query.times)
     ├── SchemaError                         a column that the source does not have, or has with another type
-    ├── UnknownTopicError                   a topic that no store holds            (also UnknownQueueError)
+    ├── UnknownTopicError                   a topic that no store holds            (segmentlog.query.selection)
     ├── CheckpointError                     a checkpoint that is not of this source, or not of this release
     ├── OtherStoreError                     a checkpoint of another store, or of a recreated topic
     └── NotSupportedError                   a use of the source that it does not offer
@@ -22,10 +22,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final
 
-from segmentlog.store import ConfigError, Remedy, SegmentLogError, UnknownQueueError
-from segmentlog.suggestions import listing as listing  # noqa: PLC0414 - the connector takes them from here
-from segmentlog.suggestions import suggest as suggest  # noqa: PLC0414 - as above
-from segmentlog.suggestions import unknown_group as unknown_group  # noqa: PLC0414 - as above
+from segmentlog.store import ConfigError, Remedy, SegmentLogError
 
 SPARK_WORDS: Final[Mapping[Remedy, str]] = {
     Remedy.SKIP_LOST: "failOnDataLoss=false goes on without lost messages",
@@ -64,22 +61,10 @@ class ConflictingOptionsError(ConfigError):
     condition = "SEGMENTLOG_CONFLICTING_OPTIONS"
 
 
-class StartAfterEndError(ConfigError):
-    """The start of a queue is after its end."""
-
-    condition = "SEGMENTLOG_RESOLVED_START_OFFSET_GREATER_THAN_END"
-
-
 class SchemaError(SegmentLogError, ValueError):
     """A column that the source does not have, or has with another type."""
 
     condition = "SEGMENTLOG_BAD_SCHEMA"
-
-
-class UnknownTopicError(UnknownQueueError):
-    """A topic that no store holds."""
-
-    condition = "SEGMENTLOG_UNKNOWN_TOPIC"
 
 
 class CheckpointError(SegmentLogError, ValueError):

@@ -5,7 +5,7 @@
     segmentlog              this file, kept in package/
     segmentlog.api          package/api/   reading without Spark: what segmentlog.open returns
     segmentlog.store        store/         RocketMQ's message store
-    segmentlog.query        query/         what a read asks for: times
+    segmentlog.query        query/         the decisions of a read: store, topics, positions, columns
     segmentlog.connector    connector/     the Spark data source
     segmentlog.jobs         jobs/          jobs: maintenance verbs of the command, by module
     segmentlog.command      package/command/  the command ``segmentlog``

@@ -1,4 +1,4 @@
-"""Query layer: what a read asks for, the same for Spark options, Python arguments and flags of the command.
+"""Query layer: the decisions of a read, the same for Spark options, Python arguments and flags of the command.
 
 ::
 
@@ -6,5 +6,10 @@
                       ├──► query ──► store
     connector ────────┘
 
-It knows neither Spark nor a terminal. ``query.times`` parses times.
+    source      the store                    position    starts and ends, resolved to queue offsets
+    selection   topics, queues, names        request     columns, filters, treatment of damage
+    times       texts of times               metadata    rows about topics, queues, groups, lag, segments
+    cursor      what was lost, truncated or not confirmed since a reader reached an offset
+
+It knows neither Spark nor a terminal. A door passes the names of its options, arguments or flags in.
 """

@@ -82,14 +82,7 @@ Moment: TypeAlias = Instant | Local | Ago | Day
 class Clock:
     """Present moment and time zone of a query: all its times are resolved by the same clock.
 
-    Attributes
-    ----------
-    now_ms
-        Milliseconds since 1970.
-    zone
-        Zone of dates, days and times without a zone. None: dates are in UTC, and times without a zone are refused.
-    setting
-        How the caller sets the zone, for the remedy.
+    Without a zone, dates are in UTC, and times without a zone are refused; the error names the ``setting`` of the zone.
     """
 
     now_ms: int
@@ -102,13 +95,7 @@ class Clock:
         return cls(now_ms=time.time_ns() // 1_000_000, zone=zone, setting=setting)
 
     def ms(self, moment: Moment) -> int:
-        """Resolve a time into milliseconds since 1970.
-
-        Raises
-        ------
-        ConfigError
-            If it has no time zone, and the clock has no zone.
-        """
+        """Resolve a time into milliseconds since 1970; `ConfigError` if neither it nor the clock has a zone."""
         match moment:
             case Instant(ms=ms):
                 return ms
@@ -142,22 +129,10 @@ class Clock:
 
 
 def parse_time(text: str, name: str = "", *, is_number_ms: bool = False) -> Moment:
-    """Parse a time.
+    """Parse a time in one of the forms above; ``name`` is the option or argument, for errors.
 
-    Parameters
-    ----------
-    text
-        In one of the forms above; white space around it is ignored.
-    name
-        The option or argument, for errors.
-    is_number_ms
-        Take a plain number for milliseconds since 1970, as Spark's options do. It is refused elsewhere, where it could
-        be an offset.
-
-    Raises
-    ------
-    ConfigError
-        If it is in none of the forms, or is a number that is most likely in seconds.
+    ``is_number_ms`` takes a plain number for milliseconds since 1970, as Spark's options do. Elsewhere it could be an
+    offset, and is refused.
     """
     word = text.strip()
     if _NUMBER.fullmatch(word):
@@ -184,13 +159,7 @@ def parse_day(text: str, name: str = "") -> Moment:
 
 
 def parse_zone(text: str, name: str = "") -> tzinfo:
-    """Parse a time zone: a region such as Europe/Berlin, or an offset such as +02:00.
-
-    Raises
-    ------
-    ConfigError
-        If there is no such zone.
-    """
+    """Parse a time zone: a region such as Europe/Berlin, or an offset such as +02:00."""
     word = text.strip()
     if match := _OFFSET.fullmatch(word):
         offset = timedelta(hours=int(match[2]), minutes=int(match[3]))
@@ -220,19 +189,17 @@ def iso(ms: int) -> str:
     return when.isoformat(timespec="milliseconds" if ms % 1000 else "seconds").replace("+00:00", "Z")
 
 
-def check_window(
-    names: tuple[str, str], start_ms: int | None, end_ms: int | None, error: type[ConfigError] = ConfigError
-) -> None:
-    """Refuse a window whose start is after its end; ``names`` are those of its two options.
+class StartAfterEndError(ConfigError):
+    """The start of a queue is after its end."""
 
-    Raises
-    ------
-    ConfigError
-        As ``error``.
-    """
+    condition = "SEGMENTLOG_RESOLVED_START_OFFSET_GREATER_THAN_END"
+
+
+def check_window(names: tuple[str, str], start_ms: int | None, end_ms: int | None) -> None:
+    """Raise `StartAfterEndError` for a window whose start is after its end; ``names`` are those of its two options."""
     if start_ms is not None and end_ms is not None and start_ms > end_ms:
         problem = f"{names[0]} ({iso(start_ms)}) is after {names[1]} ({iso(end_ms)})"
-        raise error(problem, fix="Swap or correct them; the end is exclusive")
+        raise StartAfterEndError(problem, fix="Swap or correct them; the end is exclusive")
 
 
 def hint_ms(number: int) -> str | None:

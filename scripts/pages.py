@@ -25,7 +25,7 @@ from segmentlog.connector.options.write_table import SINK
 from segmentlog.connector.read.column_docs import KAFKA_MEANINGS, NATIVE_MEANINGS, ColumnMeaning
 from segmentlog.connector.read.schema import KAFKA, NATIVE
 from segmentlog.connector.write.schema import FIELDS, IGNORED
-from segmentlog.metadata import SCHEMAS
+from segmentlog.query.metadata import SCHEMAS
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -44,7 +44,6 @@ RE_EXPORTS: Final = {
 }
 """Modules without code of their own."""
 TESTED_ELSEWHERE: Final = {
-    "connector/read/partition.py": "a record: tests/connector/read/test_planning.py",
     "store/types.py": "records without behaviour",
 }
 """Modules whose contract another file of tests holds."""

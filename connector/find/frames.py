@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 from pyspark.sql.types import StringType, StructField, StructType
 
+from segmentlog.query.selection import listing, suggest
 from segmentlog.store import NATIVE_SCHEMA, ConfigError, ScanSpec, StoreReader
 from segmentlog.store.find import ASKED, Finder, KeyField
 
-from ..errors import SchemaError, in_spark_words, listing, suggest
+from ..errors import SchemaError, in_spark_words
 from ..options.matching import local_path
 from ..read.schema import NATIVE
 

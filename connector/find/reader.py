@@ -19,13 +19,14 @@ import pyarrow.compute as pc
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from segmentlog.store import QueueSource, ScanSpec, StoreReader
+from segmentlog.query.position import AtTime, Position
+from segmentlog.query.source import StoreSource
+from segmentlog.store import ScanSpec, StoreReader
 from segmentlog.store.find import Finder, Found, Window
 
 from ..errors import in_spark_words
-from ..options.positions import AtTime, Position
 from ..options.read_options import Lookup, ReadOptions
-from ..read.planning import open_stores, select_queues
+from ..read.planning import open_stores, select_queues, worker_source
 from ..read.schema import check_schema, project
 from ..read.task import scan_spec
 from ..setup.worker_tuning import SentToWorkers
@@ -40,28 +41,14 @@ _PLACE = ScanSpec(columns=("topic", "storeTimestamp"))
 class FoundRecords(InputPartition):
     """One Spark task: some records of one store."""
 
-    path: str
-    broker_name: str
-    commit_log_paths: tuple[str, ...]
-    archive: str | None
-    queue_source: QueueSource
+    source: StoreSource
     physical_offsets: bytes
     """(n,) int64, native byte order."""
     spec: ScanSpec
 
 
 class LookupReader(SentToWorkers, DataSourceReader):
-    """Reads the messages that were looked up.
-
-    Parameters
-    ----------
-    options
-        What the user asked for.
-    lookup
-        The keys or ids of these options.
-    schema
-        The columns Spark expects, checked by `check_schema` here.
-    """
+    """Reads the messages that were looked up."""
 
     def __init__(self, options: ReadOptions, lookup: Lookup, schema: StructType) -> None:
         check_schema(schema, options)
@@ -84,15 +71,7 @@ class LookupReader(SentToWorkers, DataSourceReader):
             most = options.max_records_per_partition or _RECORDS_MAX
             parts = max(-(-offsets.size // most), min(options.min_partitions or 1, offsets.size))
             planned += [
-                FoundRecords(
-                    path=store.path,
-                    broker_name=store.broker_name,
-                    commit_log_paths=options.commit_logs.get(store.path, ()),
-                    archive=options.archives.get(store.path),
-                    queue_source=options.queue_source,
-                    physical_offsets=part.tobytes(),
-                    spec=spec,
-                )
+                FoundRecords(source=worker_source(store, options), physical_offsets=part.tobytes(), spec=spec)
                 for part in np.array_split(offsets, max(parts, 1))
                 if part.size
             ]
@@ -103,13 +82,7 @@ class LookupReader(SentToWorkers, DataSourceReader):
         if not isinstance(partition, FoundRecords):
             return
         with in_spark_words():
-            store = StoreReader.open(
-                partition.path,
-                commit_log_paths=partition.commit_log_paths,
-                broker_name=partition.broker_name,
-                queue_source=partition.queue_source,
-                archive=partition.archive,
-            )
+            store = partition.source.open()
             offsets = np.frombuffer(partition.physical_offsets, np.int64)
             for batch in Finder(store).read(offsets, partition.spec):
                 yield self._projection.convert(batch)

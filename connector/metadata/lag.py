@@ -10,14 +10,14 @@ Whatever is not known is None, and so is a total with such a part: unknown is no
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
-from segmentlog.metadata import lag_by_queue
-from segmentlog.store import QueueKey, StoreReader
+from segmentlog.query.metadata import lag_by_queue
+from segmentlog.query.selection import group_progress
+from segmentlog.store import ConfigError, QueueKey, StoreReader
 from segmentlog.store.follow import Lag, measure_lag
-from segmentlog.store.groups import GroupProgress, list_groups
+from segmentlog.store.groups import GroupProgress
 
-from ..errors import unknown_group
 from ..stream.offsets import StreamOffset
 
 
@@ -119,11 +119,11 @@ def group_lag(path: str, group: str, *, consumer: str | None = None) -> LagRepor
         If the group, or the consumer, has no position in this store.
     """
     reader = StoreReader.open(path)
-    known = list_groups(reader.path)
-    for each in known:
-        if (each.group, each.consumer) == (group, consumer):
+    for _, each in group_progress([reader.path], group):
+        if each.consumer == consumer:
             return LagReport(group, progress_lag(reader, each))
-    raise unknown_group(group, {each.group for each in known}, path=reader.path)
+    problem = f"consumer `{consumer}` of group `{group}` has no position here"
+    raise ConfigError(problem, path=reader.path, fix="The consumers of the frame `metadata=groups` have one")
 
 
 def progress_lag(reader: StoreReader, progress: GroupProgress) -> tuple[QueueLag, ...]:
@@ -137,22 +137,10 @@ def progress_lag(reader: StoreReader, progress: GroupProgress) -> tuple[QueueLag
 
 
 def stream_lag(name: str, end: str, latest: str | None, stores: Mapping[str, StoreReader]) -> LagReport:
-    """Measure the lag of a stream.
+    """Measure the lag between the end of a stream's last micro-batch and the ends of its queues, as of its progress.
 
-    Parameters
-    ----------
-    name
-        The query's.
-    end, latest
-        Where its last micro-batch ended, and where the queues ended then, as the progress has them. Without the latter,
-        the current ends of the stores count.
-    stores
-        By broker name: where to look for sizes and times. Of the others only the messages are counted.
-
-    Raises
-    ------
-    CheckpointError
-        If the offsets are not of this source.
+    Without ``latest`` the current ends of the stores count. Messages of other stores than ``stores``, by broker name,
+    are counted, but have no sizes and times. `CheckpointError` if the offsets are not of this source.
     """
     positions = StreamOffset.from_json(end).positions()
     stops = {} if latest is None else StreamOffset.from_json(latest).positions()
@@ -185,18 +173,7 @@ def _counted(broker_name: str, key: QueueKey, position: int | None, stop: int | 
 
 
 def _of_store(broker_name: str, lag: Lag) -> QueueLag:
-    return QueueLag(
-        broker_name=broker_name,
-        key=lag.key,
-        position=lag.position,
-        min_offset=lag.min_offset,
-        max_offset=lag.max_offset,
-        messages=lag.messages,
-        bytes=lag.bytes,
-        time_ms=lag.time_ms,
-        lost=lag.lost,
-        next_time_ms=lag.next_time_ms,
-    )
+    return QueueLag(broker_name=broker_name, **{each.name: getattr(lag, each.name) for each in fields(lag)})
 
 
 def _sum(parts: Iterable[int | None]) -> int | None:

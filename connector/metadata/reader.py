@@ -15,15 +15,16 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import DataType, StructField, StructType
 
-from segmentlog.metadata import SCHEMAS, Row, group_rows, lag_rows, queue_rows, segment_rows, topic_rows
+from segmentlog.query.metadata import SCHEMAS, Row, group_rows, lag_rows, queue_rows, segment_rows, topic_rows
+from segmentlog.query.selection import Topics, check_topics, group_progress
 from segmentlog.store import StoreReader
-from segmentlog.store.groups import GroupProgress, list_groups
+from segmentlog.store.groups import GroupProgress
 
-from ..errors import ConflictingOptionsError, SchemaError, in_spark_words, listing, suggest, unknown_group
+from ..errors import in_spark_words
 from ..options.metadata_options import MetadataOptions, parse_metadata_options
-from ..options.read_options import Subscribe
 from ..options.read_table import MetadataKind
-from ..read.planning import check_topics, open_stores, select_queues, topic_filter
+from ..read.planning import open_stores, select_queues
+from ..read.schema import check_fields, no_column
 from ..setup.spark_versions import to_arrow_schema, to_spark_type
 from ..setup.worker_tuning import SentToWorkers, settle_worker
 
@@ -34,58 +35,23 @@ COLUMNS: Final[dict[MetadataKind, dict[str, DataType]]] = {
 
 
 def metadata_schema(given: Mapping[str, str]) -> StructType:
-    """Make the schema that options ask for, of stores that are there.
-
-    Raises
-    ------
-    SchemaError
-        If ``columns`` names a column that the frame does not have.
-    SegmentLogError
-        If the options make no sense, or a path holds no store.
-    """
+    """Make the schema that options ask for, of stores that exist; `SchemaError` for an unknown column."""
     options = parse_metadata_options(given)
     open_stores(options.read)
     available = COLUMNS[options.kind]
     names = list(available) if options.columns is None else list(options.columns)
     for name in names:
         if name not in available:
-            raise _no_column(name, options)
+            raise no_column(name, available, f"option `columns` of `metadata={options.kind.value}`")
     return StructType([StructField(name, available[name]) for name in names])
 
 
 class MetadataReader(SentToWorkers, DataSourceReader):
-    """Reads one metadata frame.
-
-    Parameters
-    ----------
-    given
-        The options, as Spark hands them over.
-    schema
-        The columns Spark expects: ours, or the user's choice of them from ``.schema(…)``.
-
-    Raises
-    ------
-    SchemaError
-        If a column is not there, or has another type.
-    ConflictingOptionsError
-        If the option ``columns`` asks for others.
-    """
+    """Reads one metadata frame, with the columns that Spark expects."""
 
     def __init__(self, given: Mapping[str, str], schema: StructType) -> None:
         options = parse_metadata_options(given)
-        available = COLUMNS[options.kind]
-        if not schema.fields:
-            raise SchemaError("the schema has no column", fix="Ask for at least one, such as `brokerName`")
-        for field in schema.fields:
-            if field.name not in available:
-                raise _no_column(field.name, options)
-            wanted = available[field.name]
-            if field.dataType != wanted or not field.nullable:
-                problem = f"column `{field.name}` of the schema has another type than {wanted.simpleString()}, nullable"
-                raise SchemaError(problem, fix="Declare that, and cast in the query")
-        if options.columns is not None and tuple(schema.names) != options.columns:
-            problem = f"the schema and option `columns` ask for different columns: {listing(schema.names)}, and "
-            raise ConflictingOptionsError(problem + listing(options.columns), fix="Keep one of them")
+        check_fields(schema, COLUMNS[options.kind], options.columns)
         self._options = options
         self.target = to_arrow_schema(schema)
 
@@ -121,20 +87,15 @@ def _queues(stores: Sequence[StoreReader], options: MetadataOptions, columns: fr
 
 def _progress(stores: Sequence[StoreReader], options: MetadataOptions) -> Iterator[tuple[StoreReader, GroupProgress]]:
     """Groups that are asked for, and of each the positions in topics that are asked for."""
-    is_wanted = topic_filter(options.read)
-    found = [(store, each) for store in stores for each in list_groups(store.path)]
-    if isinstance(options.read.topics, Subscribe):
+    wanted, by_path = options.read.topics, {store.path: store for store in stores}
+    if isinstance(wanted, Topics):
         there = {topic for store in stores for topic in store.topics()}
-        there |= {key.topic for _, each in found for key in each.offsets}  # a group outlives the topics that it read
-        check_topics(options.read.topics.topics, sorted(there), stores)
-    group = options.consumer_group
-    if group is not None and all(each.group != group for _, each in found):
-        known = {each.group for _, each in found}
-        raise unknown_group(group, known, path=", ".join(store.path for store in stores))
-    for store, each in found:
-        if group is None or each.group == group:
-            offsets = {key: offset for key, offset in each.offsets.items() if is_wanted(key.topic)}
-            yield store, GroupProgress(each.group, each.model, each.consumer, offsets)
+        # A group outlives the topics that it read.
+        there |= {key.topic for _, each in group_progress(list(by_path), None) for key in each.offsets}
+        check_topics(wanted.names, sorted(there), path=", ".join(by_path))
+    for path, each in group_progress(list(by_path), options.consumer_group):
+        offsets = {key: offset for key, offset in each.offsets.items() if wanted.wants(key.topic)}
+        yield by_path[path], GroupProgress(each.group, each.model, each.consumer, offsets)
 
 
 def _groups(stores: Sequence[StoreReader], options: MetadataOptions, columns: frozenset[str]) -> Iterator[Row]:  # noqa: ARG001 - all are at hand
@@ -159,11 +120,3 @@ _ROWS: Final[dict[MetadataKind, Callable[[Sequence[StoreReader], MetadataOptions
     MetadataKind.LAG: _lag,
     MetadataKind.SEGMENTS: _segments,
 }
-
-
-def _no_column(name: str, options: MetadataOptions) -> SchemaError:
-    available = COLUMNS[options.kind]
-    near = suggest(name, available)
-    hint = f"Did you mean `{near}`? " if near is not None else ""
-    problem = f"the frame `metadata={options.kind.value}` has no column `{name}`"
-    return SchemaError(problem, fix=f"{hint}The columns are {listing(list(available), most=20)}")

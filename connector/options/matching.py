@@ -13,9 +13,10 @@ Texts are parsed by `Given`; the callers check them against each other.
 import logging
 from collections.abc import Mapping, Sequence
 
+from segmentlog.query.selection import listing, suggest
 from segmentlog.store import ConfigError, StoreLocation
 
-from ..errors import ConflictingOptionsError, UnknownOptionError, listing, suggest
+from ..errors import ConflictingOptionsError, UnknownOptionError
 from .option import STRICT_OPTIONS, Given, Table
 
 logger = logging.getLogger(__name__)
@@ -27,23 +28,9 @@ SPARKS_OWN = frozenset(
 
 
 def match(given: Mapping[str, str], table: Table, *, elsewhere: Sequence[Table]) -> Given:
-    """Match option texts to the options of a table.
+    """Match option texts, names in any case, to a table; the tables ``elsewhere`` are for the error.
 
-    Parameters
-    ----------
-    given
-        Option texts by name, names in any case.
-    table
-        The options that have a meaning here.
-    elsewhere
-        Tables of options that have none here, for the error.
-
-    Raises
-    ------
-    UnknownOptionError
-        If an option is not of this table, unless ``strictOptions`` is false.
-    ConflictingOptionsError
-        If one option is given under two names.
+    `UnknownOptionError` unless ``strictOptions`` is false, `ConflictingOptionsError` for one option under two names.
     """
     known = table.by_name()
     texts: dict[str, str] = {}
@@ -92,13 +79,7 @@ def conflict(one: str, other: str, why: str) -> ConflictingOptionsError:
 
 
 def local_path(path: str) -> str:
-    """Make a path absolute; Spark writes a table's location as ``file:/…``.
-
-    Raises
-    ------
-    ConfigError
-        If it is the address of something that cannot be mapped.
-    """
+    """Make a path absolute; Spark writes a table's location as ``file:/…``. `ConfigError` for other addresses."""
     try:
         return StoreLocation.at_url(path).root
     except ConfigError as error:

@@ -12,7 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from ..errors import ConflictingOptionsError, MissingOptionError, listing
+from segmentlog.query.selection import listing
+
+from ..errors import ConflictingOptionsError, MissingOptionError
 from .matching import match
 from .option import STRICT_OPTIONS, Mode, Table
 from .read_options import ReadOptions, assemble

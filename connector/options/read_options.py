@@ -10,18 +10,30 @@ No file is opened here: `planning` reports a path without a store and a missing 
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from segmentlog.query.times import Clock, check_window
-from segmentlog.store import Boundary, ConfigError, OnCorrupt, QueueKey, Tags
+from segmentlog.query.position import (
+    AtTime,
+    ByQueue,
+    Earliest,
+    Latest,
+    Position,
+    Rules,
+    Words,
+    check_order,
+    settled,
+)
+from segmentlog.query.selection import Queues, Selection, TopicPattern, Topics, listing
+from segmentlog.query.source import StoreSource
+from segmentlog.query.times import Clock
+from segmentlog.store import Boundary, ConfigError, OnCorrupt, OnLoss, Tags
 from segmentlog.store.find import KeyField
 
-from ..errors import ConflictingOptionsError, MissingOptionError, listing
+from ..errors import ConflictingOptionsError, MissingOptionError
 from .matching import conflict, local_path, match
 from .option import Given, Mode, Option
-from .positions import EARLIEST, AtOffsets, AtTime, AtTimes, Earliest, Latest, Position, StartRules
 from .read_table import SOURCE, SourceOptions
 from .write_table import SINK
 
@@ -43,7 +55,6 @@ EXCLUSIVE: Final[Mapping[str, tuple[Option[Any], ...]]] = {
 _STARTS: Final = EXCLUSIVE["where to start"]
 _STOPS: Final = EXCLUSIVE["where to stop"]
 _TIMES: Final = SOURCE.pick("startingTimestamp", "endingTimestamp")
-_TIMES_BY_QUEUE: Final = SOURCE.pick("startingOffsetsByTimestamp", "endingOffsetsByTimestamp")
 
 T = TypeVar("T")
 _BY_STORE: Final = {
@@ -55,30 +66,6 @@ _NOT_LOOKED_UP: Final = tuple(
     each for each in (*SOURCE.pick("assign", "tags", "sqlFilter"), *_STARTS, *_STOPS) if each not in _TIMES
 )
 """Options that a look-up does not go with."""
-
-
-@dataclass(frozen=True, slots=True)
-class Subscribe:
-    """These topics."""
-
-    topics: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class SubscribePattern:
-    """The topics whose whole name the expression matches."""
-
-    expression: str
-
-
-@dataclass(frozen=True, slots=True)
-class Assign:
-    """These queues."""
-
-    keys: tuple[QueueKey, ...]
-
-
-Topics: TypeAlias = Subscribe | SubscribePattern | Assign
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -119,17 +106,12 @@ class Lookup:
 class ReadOptions(SourceOptions):
     """The options of a read, checked against each other, and the facts that several state. Crosses to the workers."""
 
-    paths: tuple[str, ...]
-    commit_logs: Mapping[str, tuple[str, ...]]
-    """Directories of CommitLog segments, by store path, where they are not in ``commitlog`` below it."""
-    archives: Mapping[str, str]
-    """Archives by store path, of stores that continue in one."""
-    topics: Topics
+    sources: tuple[StoreSource, ...]
+    topics: Selection
     start: Position
     stop: Position
-    start_option: str
-    stop_option: str
-    start_rules: StartRules
+    rules: Rules
+    words: Words
     exact_timestamps: bool
     filter: "Tags | Sql92Filter | None"
     trigger: TriggerLimits
@@ -184,15 +166,13 @@ def assemble(given: Given, mode: Mode, clock: Clock | None = None) -> ReadOption
     clock = clock or Clock.system(asked.time_zone, "`timeZone`")
     made = {
         **_positions(given, mode, clock),
-        "paths": paths,
-        "commit_logs": _commit_logs(asked.commit_log_paths, paths),
-        "archives": {store: local_path(each) for store, each in _by_store("archive", asked.archive, paths).items()},
+        "sources": _sources(asked, paths),
         "topics": _topics(asked),
-        "start_rules": StartRules(
+        "rules": Rules(
             unlisted=asked.starting_offsets_default,
             unmatched_time=asked.starting_offsets_by_timestamp_strategy,
             boundary=asked.timestamp_boundary,
-            fail_on_data_loss=asked.fail_on_data_loss,
+            on_loss=OnLoss.FAIL if asked.fail_on_data_loss else OnLoss.SKIP,
         ),
         "exact_timestamps": _exact_timestamps(asked.exact_timestamps, asked.timestamp_boundary),
         "filter": asked.sql_filter if asked.tags is None else Tags(asked.tags),
@@ -208,10 +188,21 @@ def assemble(given: Given, mode: Mode, clock: Clock | None = None) -> ReadOption
 def _positions(given: Given, mode: Mode, clock: Clock) -> dict[str, Any]:
     """Return the start, the end, and the options that state them, by fields of `ReadOptions`."""
     default = Latest() if mode is Mode.STREAM else Earliest()
-    start_option, start = _stated(given, _STARTS, clock) or ("startingOffsets", default)
-    stop_option, stop = _stated(given, _STOPS, clock) or ("endingOffsets", Latest())
-    _check_positions(start, stop, mode)
-    return {"start": start, "stop": stop, "start_option": start_option, "stop_option": stop_option}
+    start_option, start = _stated(given, _STARTS, default, clock)
+    stop_option, stop = _stated(given, _STOPS, Latest(), clock)
+    words = Words(
+        start=f"option `{start_option}`",
+        end=f"option `{stop_option}`",
+        order="Move the start before the end: startingOffsets and startingTimestamp against endingOffsets and "
+        "endingTimestamp; where one is a group or a time, look at the offsets it stands for",
+        unlisted="State a starting offset for the queue, or set startingOffsetsDefault to earliest or latest",
+        unlisted_error=MissingOptionError,
+        unmatched="Ask for an earlier time, or set startingOffsetsByTimestampStrategy to latest (read nothing of such "
+        "a queue) or earliest (read all of it)",
+    )
+    if mode is Mode.BATCH:
+        _check_positions(start, stop, words)
+    return {"start": start, "stop": stop, "words": words}
 
 
 def _trigger_limits(asked: SourceOptions) -> TriggerLimits:
@@ -275,42 +266,36 @@ _INSTEAD: Final[Mapping[str, str]] = {
 }
 
 
-def _topics(asked: SourceOptions) -> Topics:
+def _topics(asked: SourceOptions) -> Selection:
     if asked.subscribe is not None:
-        return Subscribe(asked.subscribe)
-    return Assign(asked.assign or ()) if asked.subscribe_pattern is None else SubscribePattern(asked.subscribe_pattern)
+        return Topics(asked.subscribe)
+    if asked.subscribe_pattern is not None:
+        return TopicPattern(asked.subscribe_pattern, asked.include_system_topics)
+    return asked.assign or Queues(())
 
 
-def _stated(given: Given, options: tuple[Option[Any], ...], clock: Clock) -> tuple[str, Position] | None:
-    """Return the position that one of three options states, and that option's name."""
+def _stated(given: Given, options: tuple[Option[Any], ...], default: Position, clock: Clock) -> tuple[str, Position]:
+    """Return the position that one of three options states, and that option's name; the first one has the default."""
     for option in given.of(options):
         found = given[option]
-        if option in _TIMES:
-            return option.name, AtTime(clock.ms(found))
-        if option in _TIMES_BY_QUEUE:
-            return option.name, AtTimes({key: clock.ms(moment) for key, moment in found.items()})
-        return option.name, found
-    return None
+        return option.name, settled(AtTime(found) if option in _TIMES else found, clock)
+    return options[0].name, default
 
 
-def _check_positions(start: Position, stop: Position, mode: Mode) -> None:
-    if mode is not Mode.BATCH:
-        return
+def _check_positions(start: Position, stop: Position, words: Words) -> None:
+    """Refuse positions of a batch read between which nothing is left to read."""
     if isinstance(start, Latest):
-        fix = "Leave it out, or use earliest, a group, JSON of offsets, or startingTimestamp"
-        raise ConfigError("option `startingOffsets` is `latest`, after which a batch read finds nothing", fix=fix)
+        fix = "Leave it out, or use earliest, last:N, a group, JSON of offsets, or startingTimestamp"
+        raise ConfigError(f"{words.start} is `latest`, after which a batch read finds nothing", fix=fix)
     if isinstance(stop, Earliest):
-        fix = "Leave it out, or use latest, a group, JSON of offsets, or endingTimestamp"
-        raise ConfigError("option `endingOffsets` is `earliest`, before which nothing is left to read", fix=fix)
-    if isinstance(stop, AtOffsets):
-        for (_, key), offset in stop.by_queue.items():
-            if offset == EARLIEST:
-                raise ConfigError(
-                    f"option `endingOffsets` is -2 (earliest) for {key}, before which nothing is left to read",
-                    fix="Use an offset, or -1 (latest)",
-                )
-    if isinstance(start, AtTime) and isinstance(stop, AtTime):
-        check_window(("`startingTimestamp`", "`endingTimestamp`"), start.ms, stop.ms, ConflictingOptionsError)
+        fix = "Leave it out, or use latest, last:N, a group, JSON of offsets, or endingTimestamp"
+        raise ConfigError(f"{words.end} is `earliest`, before which nothing is left to read", fix=fix)
+    if isinstance(stop, ByQueue):
+        for (_, key), place in stop.table.items():
+            if isinstance(place, Earliest):
+                problem = f"{words.end} is -2 (earliest) for {key}, before which nothing is left to read"
+                raise ConfigError(problem, fix="Use an offset, or -1 (latest)")
+    check_order(start, stop, words)
 
 
 def _exact_timestamps(given: bool | None, boundary: Boundary) -> bool:  # noqa: FBT001 - an option's value
@@ -322,11 +307,35 @@ def _exact_timestamps(given: bool | None, boundary: Boundary) -> bool:  # noqa: 
     return given is not False
 
 
-def _commit_logs(
-    given: tuple[str, ...] | dict[str, tuple[str, ...]] | None, paths: tuple[str, ...]
-) -> dict[str, tuple[str, ...]]:
-    found = _by_store("commitLogPaths", given, paths)
-    return {store: tuple(local_path(each) for each in roots) for store, roots in found.items()}
+def _sources(asked: SourceOptions, paths: tuple[str, ...]) -> tuple[StoreSource, ...]:
+    """Return the stores, in the order of the options."""
+    commit_logs = _by_store("commitLogPaths", asked.commit_log_paths, paths)
+    archives = _by_store("archive", asked.archive, paths)
+    return tuple(
+        StoreSource(
+            path=path,
+            commit_log_paths=tuple(map(local_path, commit_logs.get(path, ()))),
+            archive=local_path(archives[path]) if path in archives else None,
+            broker_name=name,
+            queue_source=asked.queue_source,
+            read_from=asked.read_from,
+        )
+        for path, name in zip(paths, asked.broker_names or _broker_names(paths), strict=True)
+    )
+
+
+def _broker_names(paths: Sequence[str]) -> Sequence[str | None]:
+    """Name stores by the last part of their paths that tells all of them apart; one alone names itself.
+
+    The directory of a store is often called ``store``, under one that is called after the broker.
+    """
+    if len(paths) == 1:
+        return [None]
+    for names in zip(*(reversed(path.split("/")) for path in paths), strict=False):
+        if len(set(names)) == len(names):
+            return names
+    problem = f"no part of the paths tells these stores apart: {listing(paths)}"
+    raise ConfigError(problem, fix="Name their brokers, in order, with brokerNames")
 
 
 def _by_store(option: str, given: T | dict[str, T] | None, paths: tuple[str, ...]) -> dict[str, T]:

@@ -3,29 +3,28 @@
 To add an option: a field of `SourceOptions`, and ``scripts/pages.py``.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import tzinfo
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
+from segmentlog.query.position import ByQueue, Fallback, Position
+from segmentlog.query.selection import Queues, suggest
 from segmentlog.query.times import Moment
 from segmentlog.store import (
     Boundary,
     ConfigError,
     FilterSyntaxError,
     OnCorrupt,
-    QueueKey,
     QueueSource,
     ReadFrom,
     ScanSpec,
     Tags,
 )
 
-from ..errors import suggest
 from . import values
 from .option import COUNT, NAMES, SIZE, STRICT_OPTIONS, SWITCH, Mode, Table, option, switch
-from .positions import Fallback, Position, parse_assign, parse_offsets, parse_times
+from .positions import parse_assign, parse_offsets, parse_times
 
 if TYPE_CHECKING:
     from segmentlog.store import Sql92Filter
@@ -182,9 +181,7 @@ class SourceOptions:
     subscribe_pattern: str | None = option(
         "a regular expression", values.regex, "Read the topics whose whole name matches.", default=None
     )
-    assign: tuple[QueueKey, ...] | None = option(
-        '`{"topic": [0, 1]}`', parse_assign, "Read these queues.", default=None
-    )
+    assign: Queues | None = option('`{"topic": [0, 1]}`', parse_assign, "Read these queues.", default=None)
     include_system_topics: bool = switch(
         "Whether `subscribePattern` includes system topics: RocketMQ's own, such as `SCHEDULE_TOPIC_XXXX`, and "
         "the retry (`%RETRY%group`) and dead-letter (`%DLQ%group`) topics of consumer groups, which hold second "
@@ -192,15 +189,16 @@ class SourceOptions:
         default=False,
     )
     starting_offsets: Position | None = option(
-        f"earliest, latest (streams), group:NAME, {OFFSETS_JSON}",
+        f"earliest, latest (streams), last:N, group:NAME, {OFFSETS_JSON}",
         parse_offsets,
-        "The first message to read of each queue; in JSON, -2 is the earliest and -1 the latest. A stream that "
-        "goes on from its checkpoint goes by that alone.",
+        "The first message to read of each queue. `last:10` is 10 messages before the end of the queue. In JSON, -2 is "
+        'the earliest, -1 the latest, and texts such as `"last:10"` are allowed. A stream that continues from its '
+        "checkpoint ignores this option.",
         default=None,
         shown="earliest; latest in streams",
     )
     ending_offsets: Position | None = option(
-        f"latest, group:NAME, {OFFSETS_JSON}",
+        f"latest, last:N, group:NAME, {OFFSETS_JSON}",
         parse_offsets,
         "One past the last message to read of each queue; the end of those that the JSON leaves out.",
         default=None,
@@ -226,10 +224,10 @@ class SourceOptions:
         "The zone of dates and times that name none. Without it dates are in UTC, and such times are refused.",
         default=None,
     )
-    starting_offsets_by_timestamp: Mapping[tuple[str | None, QueueKey], Moment] | None = option(
+    starting_offsets_by_timestamp: ByQueue | None = option(
         TIMES_JSON, parse_times, "As `startingTimestamp`, a time for each queue.", default=None
     )
-    ending_offsets_by_timestamp: Mapping[tuple[str | None, QueueKey], Moment] | None = option(
+    ending_offsets_by_timestamp: ByQueue | None = option(
         TIMES_JSON, parse_times, "As `endingTimestamp`, a time for each queue.", default=None, mode=Mode.BATCH
     )
     starting_offsets_by_timestamp_strategy: Fallback = option(

@@ -4,7 +4,6 @@ Spark hands every option over as text, ``option("x", True)`` as ``true``. Each p
 error message, and the text. It raises `ConfigError`, which quotes both and lists what is accepted.
 """
 
-import json
 import re
 from collections.abc import Callable, Mapping
 from datetime import tzinfo
@@ -23,11 +22,10 @@ _DURATION = re.compile(r"(\d{1,12})(?:\.(\d{1,3}))?\s*([a-z]*)", re.ASCII)
 _LONG_MAX = (1 << 63) - 1
 
 
-def bad_value(name: str, text: str, wanted: str, *, at: str = "") -> ConfigError:
-    """Make the error for a text that is not a value of its option; ``at`` says where in the option it stands."""
+def bad_value(name: str, text: str, wanted: str) -> ConfigError:
+    """Make the error for a text that is not a value of its option."""
     shown = text if len(text) <= 200 else text[:200] + "…"
-    place = f", {at}," if at else ""
-    return ConfigError(f"option `{name}`{place} is `{shown}`", fix=f"Give {wanted}")
+    return ConfigError(f"option `{name}` is `{shown}`", fix=f"Give {wanted}")
 
 
 def text(name: str, raw: str) -> str:
@@ -115,17 +113,12 @@ def json_array(name: str, raw: str) -> list[str]:
 
 def json_value(name: str, raw: str) -> Any:
     """Read JSON in which no key of an object appears twice."""
-
-    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(pairs)
-        if len(found) != len(pairs):
-            raise bad_value(name, raw, "JSON in which every key is there once")
-        return found
+    from segmentlog.query.position import parse_json  # noqa: PLC0415 - loads numpy, which jobs need not for durations
 
     try:
-        return json.loads(raw, object_pairs_hook=once)
-    except (json.JSONDecodeError, RecursionError):
-        raise bad_value(name, raw, "valid JSON") from None
+        return parse_json(raw)
+    except ValueError as error:
+        raise bad_value(name, raw, str(error)) from None
 
 
 def regex(name: str, raw: str) -> str:
@@ -155,6 +148,6 @@ def zone(name: str, raw: str) -> tzinfo:
     return parse_zone(raw, f"option `{name}`")
 
 
-def moment(name: str, raw: str, *, at: str = "") -> Moment:
-    """Read a time; ``at`` says where in the option it stands. A plain number is milliseconds since 1970."""
-    return parse_time(raw, f"option `{name}`, {at}" if at else f"option `{name}`", is_number_ms=True)
+def moment(name: str, raw: str) -> Moment:
+    """Read a time. A plain number is milliseconds since 1970."""
+    return parse_time(raw, f"option `{name}`", is_number_ms=True)

@@ -29,15 +29,7 @@ from .task import read_partition, scan_spec
 
 
 class SegmentLogBatchReader(SentToWorkers, DataSourceReader):
-    """Reads stores once, from where to where the options say.
-
-    Parameters
-    ----------
-    options
-        What the user asked for.
-    schema
-        The columns Spark expects, checked by `check_schema` here.
-    """
+    """Reads stores once, between the positions of the options."""
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         check_schema(schema, options)

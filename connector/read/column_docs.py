@@ -18,18 +18,11 @@ _TIME: Final = "the clock of the broker; stored as milliseconds since 1970, in U
 
 @dataclass(frozen=True, slots=True)
 class ColumnMeaning:
-    """One line of the reference.
-
-    Attributes
-    ----------
-    source
-        The field of RocketMQ's that the column holds, and its unit.
-    null
-        Why a column of a whole message can be null; None if only a damaged record is, empty if nothing is.
-    """
+    """One line of the reference."""
 
     source: str
     null: str | None = None
+    """Reason for a null in a column of a whole message: None if only a damaged record has one, empty for never."""
 
     @property
     def null_text(self) -> str:

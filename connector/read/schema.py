@@ -10,7 +10,7 @@ So the target is always made by Spark's own `to_arrow_schema`, and every column 
 ``schemaMode=kafka`` has the columns of Spark's Kafka source, made of the native ones without touching a row.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -29,7 +29,9 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from ..errors import ConflictingOptionsError, SchemaError, listing, suggest
+from segmentlog.query.selection import did_you_mean, listing
+
+from ..errors import ConflictingOptionsError, SchemaError
 from ..options.read_options import ReadOptions
 from ..options.read_table import SchemaMode
 from ..setup.spark_versions import to_arrow_schema
@@ -95,22 +97,16 @@ _HEADERS: Final = pa.list_(
 
 
 def spark_schema(options: ReadOptions) -> StructType:
-    """Make the schema that the options ask for.
-
-    Raises
-    ------
-    SchemaError
-        If ``columns`` names a column that there is not, or two columns have one name.
-    """
+    """Make the schema that the options ask for; `SchemaError` for an unknown column."""
     available = _available(options)
     mode = options.schema_mode
     if options.columns is None:
         names = list(available)[: _DEFAULT_COLUMNS[mode]]
-        names += ["brokerName"] if len(options.paths) > 1 else []
+        names += ["brokerName"] if len(options.sources) > 1 else []
     else:
         for name in options.columns:
             if name not in available:
-                raise _no_column(name, available, "option `columns`")
+                raise no_column(name, available, "option `columns`")
         names = list(options.columns)
     extra = ([_PROPERTIES[mode]] if options.include_properties else []) + list(options.property_columns)
     names += [name for name in extra if name not in names]
@@ -119,22 +115,19 @@ def spark_schema(options: ReadOptions) -> StructType:
 
 
 def check_schema(asked: StructType, options: ReadOptions) -> None:
-    """Check a schema against what there is: the user's own, from ``.schema(…)``, or ours.
+    """Check a schema, the user's from ``.schema(…)`` or that of `spark_schema`."""
+    columns = None if options.columns is None else spark_schema(options).names
+    check_fields(asked, _available(options), columns)
 
-    Raises
-    ------
-    SchemaError
-        If it is empty, or a column is not there, has another type, is declared not null, or is there twice.
-    ConflictingOptionsError
-        If ``columns`` asks for other columns.
-    """
-    available = _available(options)
+
+def check_fields(asked: StructType, available: Mapping[str, DataType], columns: Sequence[str] | None) -> None:
+    """Check a schema against the columns that exist, and those of the option ``columns``; errors name the column."""
     if not asked.fields:
-        raise SchemaError("the schema has no column", fix="Ask for at least one, such as `queueOffset`")
+        raise SchemaError("the schema has no column", fix=f"Ask for at least one, such as `{next(iter(available))}`")
     for field in asked.fields:
         wanted = available.get(field.name)
         if wanted is None:
-            raise _no_column(field.name, available, "the schema")
+            raise no_column(field.name, available, "the schema")
         if field.dataType.simpleString() != wanted.simpleString():
             problem = f"column `{field.name}` of the schema has type {field.dataType.simpleString()}"
             raise SchemaError(problem, fix=f"Its type is {wanted.simpleString()}: declare that, and cast in the query")
@@ -142,10 +135,9 @@ def check_schema(asked: StructType, options: ReadOptions) -> None:
             problem = f"the schema declares column `{field.name}`, or a part of it, as not null"
             raise SchemaError(problem, fix="Every column of this source is nullable throughout: declare it so")
     _check_distinct(asked.names)
-    if options.columns is not None and asked.names != spark_schema(options).names:
+    if columns is not None and asked.names != list(columns):
         problem = f"the schema and option `columns` ask for different columns: {listing(asked.names)}, and "
-        problem += listing(options.columns)
-        raise ConflictingOptionsError(problem, fix="Keep one of them")
+        raise ConflictingOptionsError(problem + listing(columns), fix="Keep one of them")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -162,13 +154,7 @@ class Projection:
     target: pa.Schema
 
     def convert(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Arrange a batch of the store as Spark expects it.
-
-        Parameters
-        ----------
-        batch
-            The scanned columns, then the property columns. Its buffers are shared with the result.
-        """
+        """Arrange a batch of the store, properties last, as Spark expects it. Result and batch share buffers."""
         if batch.schema.equals(self.target):
             return batch
         arrays = [self._column(name, batch) for name in self.names]
@@ -229,8 +215,7 @@ def _check_distinct(names: Sequence[str]) -> None:
         seen[name.lower()] = name
 
 
-def _no_column(name: str, available: Iterable[str], asker: str) -> SchemaError:
-    near = suggest(name, available)
-    hint = f"Did you mean `{near}`? " if near is not None else ""
-    valid = listing(list(available), most=1000)
-    return SchemaError(f"column `{name}` does not exist: {asker} asks for it", fix=f"{hint}The columns are {valid}")
+def no_column(name: str, available: Iterable[str], asker: str) -> SchemaError:
+    """Make the error for a column that does not exist."""
+    fix = f"{did_you_mean(name, available)}The columns are {listing(list(available), most=1000)}"
+    return SchemaError(f"column `{name}` does not exist: {asker} asks for it", fix=fix)

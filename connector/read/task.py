@@ -7,17 +7,31 @@
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
-from segmentlog.store import OnLoss, ScanSpec, StoreReader
+from segmentlog.query.source import StoreSource
+from segmentlog.store import ScanSpec, ScanTask
 
 from ..errors import in_spark_words
 from ..options.read_options import ReadOptions
 from ..setup.worker_tuning import keep_memory, settle_worker
-from .partition import StorePartition
 from .schema import Projection
+
+
+@dataclass(frozen=True, kw_only=True)
+class StorePartition(InputPartition):
+    """One Spark task: runs of queues of one store, short ones packed together.
+
+    Plain values: a view of a map would be pickled as all the bytes that it shows.
+    """
+
+    source: StoreSource
+    task: ScanTask
+    spec: ScanSpec
+    """The columns that are read of each message, and the predicate that its rows are checked against."""
 
 
 def scan_spec(options: ReadOptions, projection: Projection) -> ScanSpec:
@@ -27,7 +41,7 @@ def scan_spec(options: ReadOptions, projection: Projection) -> ScanSpec:
         property_columns=projection.property_columns,
         check_crc=options.check_crc,
         on_corrupt=options.on_corrupt,
-        on_loss=OnLoss.FAIL if options.start_rules.fail_on_data_loss else OnLoss.SKIP,
+        on_loss=options.rules.on_loss,
         raw_body=options.raw_body,
         max_body_bytes=options.max_body_bytes,
         batch_bytes=options.batch_bytes,
@@ -41,13 +55,7 @@ def read_partition(partition: InputPartition, projection: Projection) -> Iterato
         return
     keep_memory()
     with in_spark_words():
-        store = StoreReader.open(
-            partition.path,
-            commit_log_paths=partition.commit_log_paths,
-            broker_name=partition.broker_name,
-            queue_source=partition.queue_source,
-            archive=partition.archive,
-        )
+        store = partition.source.open()
         for batch in store.scan(partition.task, partition.spec):
             settle_worker()  # only now: what a batch needs has been imported
             yield projection.convert(batch)

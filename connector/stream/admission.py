@@ -25,34 +25,17 @@ _SIZES_MAX: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """Waiting messages of one queue.
-
-    Attributes
-    ----------
-    count
-        How many messages, at least one.
-    sizes
-        Returns the bytes of messages ``[start, stop)``, counted from the first that waits: (stop - start,) int64.
-    """
+    """Waiting messages of one queue: at least one."""
 
     count: int
     sizes: Callable[[int, int], npt.NDArray[np.int64]]
+    """Stored bytes of messages ``[start, stop)``, counted from the first waiting one: (stop - start,) int64."""
 
 
 def admit(waiting: Sequence[Waiting], *, max_records: int | None, max_bytes: int | None) -> list[int]:
-    """Say how many messages of each queue go into the next batch.
+    """Return how many messages of each queue go into the next batch: at least 1 of the first queue, whose turn it is.
 
-    Parameters
-    ----------
-    waiting
-        The queues, beginning with the one whose turn it is.
-    max_records, max_bytes
-        Limits of the batch, at least 1; None for none. The first that is hit wins.
-
-    Returns
-    -------
-    list of int
-        For each queue at most its ``count``; at least 1 for the first.
+    A limit is at least 1, or None; the first that is reached ends the batch.
     """
     if max_bytes is None:
         counts = [each.count for each in waiting]

@@ -62,25 +62,13 @@ class StoreOffset:
 
 @dataclass(frozen=True, slots=True)
 class StreamOffset:
-    """Offset of a stream in all its stores.
-
-    Attributes
-    ----------
-    stores
-        By broker name.
-    """
+    """Offset of a stream in all its stores, by broker name."""
 
     stores: Mapping[str, StoreOffset]
 
     @classmethod
     def from_json(cls, text: str) -> "StreamOffset":
-        """Read what `to_json` wrote.
-
-        Raises
-        ------
-        CheckpointError
-            If it is not that.
-        """
+        """Read what `to_json` wrote; `CheckpointError` for other text."""
         try:
             found = json.loads(text)
         except (ValueError, RecursionError):

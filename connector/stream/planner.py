@@ -20,13 +20,14 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
+from segmentlog.query.position import Resolver, check_tables
+from segmentlog.query.selection import Topics, check_topics, listing
 from segmentlog.store import QueueKey, QueueRange, ScanSpec
 
-from ..errors import OtherStoreError, listing
-from ..options.read_options import ReadOptions, Subscribe, TriggerLimits
-from ..read.partition import StorePartition
-from ..read.planning import ANY_TIME, check_groups, check_topics, open_stores, plan_shares, select_queues, side_of
-from ..read.positions import check_all_read, resolve_start
+from ..errors import OtherStoreError
+from ..options.read_options import ReadOptions, TriggerLimits
+from ..read.planning import ANY_TIME, check_groups, open_stores, plan_shares, select_queues
+from ..read.task import StorePartition
 from .admission import Waiting, admit
 from .offsets import StoreOffset, StreamOffset, TopicOffset
 from .watched_store import Step, WatchedStore
@@ -38,17 +39,7 @@ _NOTHING = StoreOffset()
 
 
 class StreamPlanner:
-    """Plans the micro-batches of one query.
-
-    Parameters
-    ----------
-    options
-        What the user asked for.
-    spec
-        What is read of each message.
-    clock
-        Seconds, never falling; for tests.
-    """
+    """Plans the micro-batches of one query; ``clock`` returns seconds that never fall."""
 
     def __init__(self, options: ReadOptions, spec: ScanSpec, clock: Callable[[], float] = time.monotonic) -> None:
         self._options = options
@@ -71,14 +62,14 @@ class StreamPlanner:
         readers = [store.reader for store in self._stores.values()]
         selected = select_queues(readers, options)
         read = {(reader.broker_name, bounds.key) for reader, queues in selected for bounds in queues}
-        check_all_read(options.start, options.start_option, read)
+        check_tables({options.words.start: options.start}, read)
         check_groups(readers, options)
         stores = {}
         for reader, queues in selected:
-            side = side_of(reader)
+            resolver = Resolver(reader, options.rules, options.words)
             topics: dict[str, dict[int, int]] = {}
             for bounds in queues:
-                start = resolve_start(options.start, bounds, side, options.start_rules)
+                start = resolver.start(options.start, bounds)
                 topics.setdefault(bounds.key.topic, {})[bounds.key.queue_id] = start
             store = self._stores[reader.broker_name]
             stores[store.name] = StoreOffset(
@@ -95,24 +86,9 @@ class StreamPlanner:
         }
 
     def latest(self, start: StreamOffset, limits: TriggerLimits | None) -> StreamOffset:
-        """Find where the next batch ends.
+        """Return the end of the next batch; ``start`` itself when there is nothing to read yet.
 
-        Parameters
-        ----------
-        start
-            Where it begins.
-        limits
-            How large it may be; None for all that there is.
-
-        Returns
-        -------
-        StreamOffset
-            ``start`` itself when there is nothing to read yet.
-
-        Raises
-        ------
-        OtherStoreError, DataLossError
-            If the stores are not what ``start`` says they were.
+        `OtherStoreError` or `DataLossError` if the stores are not as ``start`` says they were.
         """
         self._look()
         if start is self._exhausted:
@@ -152,13 +128,7 @@ class StreamPlanner:
         return self._newest
 
     def partitions(self, start: StreamOffset, end: StreamOffset) -> list[StorePartition]:
-        """Cut a batch into tasks.
-
-        Raises
-        ------
-        OtherStoreError, DataLossError
-            If what the batch is to read is not there any more.
-        """
+        """Cut a batch into tasks; errors as of `latest`."""
         if not self._has_looked:
             self._look()
         before, after = self._aligned(start), self._aligned(end)
@@ -203,7 +173,7 @@ class StreamPlanner:
         if missing:
             problem = f"the checkpoint has the stores {listing(missing)}, this query reads {listing(sorted(there))}"
             fix = "Name each path as it was, in brokerNames, or begin a new checkpoint"
-            if self._options.start_rules.fail_on_data_loss:
+            if self._options.fail_on_data_loss:
                 fix += "; failOnDataLoss=false goes on without those"
                 raise OtherStoreError(problem, fix=fix)
             logger.warning("%s. They are left out", problem)
@@ -211,11 +181,11 @@ class StreamPlanner:
 
     def _check_subscribed(self, before: Mapping[str, StoreOffset]) -> None:
         """Refuse a topic that is neither there nor was there, once: most likely a wrong name."""
-        if self._is_subscribed or not isinstance(self._options.topics, Subscribe):
+        if self._is_subscribed or not isinstance(self._options.topics, Topics):
             return
         readers = [store.reader for store in self._stores.values()]
         known = set().union(*(reader.topics() for reader in readers), *(store.topics for store in before.values()))
-        check_topics(self._options.topics.topics, sorted(known), readers)
+        check_topics(self._options.topics.names, sorted(known), path=", ".join(each.path for each in readers))
         self._is_subscribed = True
 
     def _begin(self, store: WatchedStore, topic: str, starts: dict[int, int]) -> TopicOffset:

@@ -50,15 +50,7 @@ Offset = dict[str, Any]
 
 
 class SegmentLogStreamReader(SentToWorkers, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads stores on and on, from where the checkpoint or the options say.
-
-    Parameters
-    ----------
-    options
-        What the user asked for.
-    schema
-        The columns Spark expects, checked by `check_schema` here.
-    """
+    """Stream reader: continues from the checkpoint, else from the starting options."""
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         check_schema(schema, options)

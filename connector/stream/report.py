@@ -20,17 +20,7 @@ from .offsets import StoreOffset, StreamOffset
 
 
 def progress_report(ends: StreamOffset, reached: StreamOffset, paths: Mapping[str, str]) -> dict[str, Any]:
-    """Compare where a batch ends with where the queues end.
-
-    Parameters
-    ----------
-    ends
-        The ends of all queues that the stream reads.
-    reached
-        Where the batch ends.
-    paths
-        The store directories, by broker name.
-    """
+    """Compare the end of a batch with the ends of all queues that the stream reads; ``paths`` by broker name."""
     report = ends.to_dict()
     total: list[int | None] = []
     for name, store in report["stores"].items():

@@ -2,13 +2,9 @@
 
 ::
 
-    checkpoint   queue at 40            store [25 … 70)   40 to 69 wait
-                                              [55 … 70)   40 to 54 are lost: retention was faster
-                                              [ 0 … 30)   truncated, or recreated
-                                              none        the queue was deleted
-    checkpoint   queue at 40            store [25 … 70), confirmed [25 … 30)   after a crash of the master: wait
-    checkpoint   last read: queue 1, offset 39, at 81920 since 12:00:00
-                                        store queue 1, offset 39, at  4096 since 14:30:00      recreated
+    checkpoint ── StoreOffset ──┐
+    QueueWatch.look ── ends ────┴─► Cursor of each queue that moved ──► Step: messages that wait, or a jump
+                                    (query/cursor.py)
 
 A loss is an error, or with ``failOnDataLoss=false`` a warning. Then a queue that was cut in front goes on at its first
 message. One that ends too early, or was recreated, goes on at the first message stored after the last one that was read
@@ -19,28 +15,25 @@ import logging
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
+from segmentlog.query.cursor import Cursor, State, other_message, queue_gone, remaining
+from segmentlog.query.selection import Queues
 from segmentlog.store import (
-    DataLossError,
     QueueBounds,
     QueueKey,
     QueueRange,
-    ReadFrom,
     SegmentLogError,
     StoreReader,
-    UnconfirmedError,
 )
 from segmentlog.store.follow import QueueWatch, deletion_note, message_identity, store_id
 
 from ..errors import OtherStoreError
-from ..options.read_options import Assign, ReadOptions
-from ..read.planning import topic_filter
+from ..options.read_options import ReadOptions
 from .offsets import LastRead, StoreOffset, TopicOffset
 
 logger = logging.getLogger(__name__)
 
 _LAST_READ_CANDIDATES: Final = 8
-_GO_ON = "failOnDataLoss=false skips what is lost, says so, and goes on"
-_READ_FASTER = f"Keep messages longer than the query can fall behind, or read faster. {_GO_ON}"
+_GO_ON = "failOnDataLoss=false goes on"
 _NEW_CHECKPOINT = (
     "Point the query to the store that the checkpoint was made on, or begin a new checkpoint; failOnDataLoss=false "
     "goes on with the messages stored after the last one that was read"
@@ -48,18 +41,10 @@ _NEW_CHECKPOINT = (
 
 
 class Step(NamedTuple):
-    """A step of a stream in one queue: the messages that wait, if any.
+    """A step of a stream in one queue of the store of a broker name: the waiting messages ``[begin, end)``.
 
-    Attributes
-    ----------
-    store
-        Broker name.
-    key
-        Which queue.
-    position
-        Where the stream stood; None for a queue that is new to it, and 0 if the first messages of that are lost.
-    begin, end
-        What there is to read, half-open; ``begin`` is ``position`` unless messages were lost.
+    ``position`` is the offset that the stream has reached. It is None for a queue that is new to the stream, and 0 if
+    the first messages of such a queue are lost. ``begin`` differs from it only if messages were lost.
     """
 
     store: str
@@ -75,24 +60,14 @@ class Step(NamedTuple):
 
 
 class WatchedStore:
-    """A store that a stream reads on and on.
-
-    Parameters
-    ----------
-    reader
-        The store.
-    options
-        What the user asked for.
-    """
+    """A store that a stream reads."""
 
     def __init__(self, reader: StoreReader, options: ReadOptions) -> None:
         self.reader = reader
         self.name = reader.broker_name
-        self._fails = options.start_rules.fail_on_data_loss
-        self._topic_wanted = topic_filter(options)
-        assigned = frozenset(options.topics.keys) if isinstance(options.topics, Assign) else None
-        self._assigned = assigned
-        self.watch = QueueWatch(reader, self._topic_wanted, self._queue_wanted)
+        self._fails = options.fail_on_data_loss
+        self._wanted = options.topics
+        self.watch = QueueWatch(reader, self._wanted.wants, self._wanted.wants_queue)
         self.id = store_id(reader.path)
         self._doubtful: set[str] | None = None
         """Topics to be known again before they are read; None for all, as at the start."""
@@ -113,21 +88,9 @@ class WatchedStore:
         return self.watch.bounds(key) if watched else self.reader.bounds(key)
 
     def steps(self, before: StoreOffset, target: Mapping[QueueKey, int] | None) -> list[Step]:
-        """Find what waits, and where queues jump.
+        """Find waiting messages, and queues that jump; ``target`` are the ends of a run with AvailableNow.
 
-        Parameters
-        ----------
-        before
-            Where the stream stands.
-        target
-            Ends that a run with AvailableNow goes to; None without one.
-
-        Raises
-        ------
-        OtherStoreError
-            If the store, or a topic, is not the one that was read before.
-        DataLossError
-            If messages were lost that were not read yet, or may have been.
+        `OtherStoreError` if the store, or a topic, was replaced; `DataLossError` if messages were or may be lost.
         """
         remade = self._remade(before)
         self._doubtful = set()
@@ -153,39 +116,22 @@ class WatchedStore:
 
     def still_there(self, wanted: QueueRange) -> QueueRange | None:
         """The part of a planned range that the queue still holds; None for nothing."""
-        bounds = self.bounds(wanted.key)
-        start, stop = max(wanted.start, bounds.min_offset), min(wanted.stop, bounds.max_offset)
-        gone = len(wanted) - max(stop - start, 0)
-        if gone and self._waits(wanted.key, wanted.stop):
-            raise UnconfirmedError(
-                f"{wanted} was confirmed when a micro-batch was planned, and is confirmed only up to "
-                f"{bounds.max_offset} since a crash or failover",
-                path=self.reader.path,
-                fix="Start the replicas and the master, and the query again: nothing is lost",
-            )
-        if gone:
-            note = deletion_note(self.reader.path)
-            problem = (
-                f"{gone} messages of {wanted} that a micro-batch is to read are gone: the queue holds "
-                f"[{bounds.min_offset}, {bounds.max_offset}) now{note.text}"
-            )
-            self._lose(DataLossError(problem, path=self.reader.path, fix=_GO_ON, remedies=note.remedies))
-            self._count(wanted.key.topic, gone)
-        return QueueRange(wanted.key, start, stop) if start < stop else None
+        held, error = remaining(self.reader, wanted, self.bounds(wanted.key))
+        if error is not None:
+            self._lose(error)
+            self._count(wanted.key.topic, len(wanted) - (0 if held is None else len(held)))
+        return held
 
     def check(self, before: StoreOffset) -> None:
         """Raise `OtherStoreError`, or warn, if this is not the store of an offset; once at the start of a query."""
         if self._doubtful is None:
             self._remade(before)
 
-    def _queue_wanted(self, key: QueueKey) -> bool:
-        return self._assigned is None or key in self._assigned
-
     def _of_known(self, topic: str, known: TopicOffset, remade: set[str]) -> Iterator[Step]:
         """Steps of the queues that the stream has been reading."""
         ends = self.watch.ends.get(topic, {})
         short = [each for each, position in known.queues.items() if position > ends.get(each, position)]
-        waiting = {each for each in short if self._waits(QueueKey(topic, each), known.queues[each])}
+        waiting = {each for each in short if self._is_unconfirmed(QueueKey(topic, each), known.queues[each])}
         if topic in remade or len(waiting) < len(short):
             yield from self._of_remade(topic, known)
             return
@@ -197,21 +143,15 @@ class WatchedStore:
             if end is None:
                 self._leave(key, position)
                 continue
-            begin = self.watch.bounds(key).min_offset
-            if position < begin:
-                why = "deleted before they were read, most likely by the broker's retention"
-                note = deletion_note(self.reader.path)
-                lost = f"{begin - position} messages of {key}, offsets {position} to {begin - 1}"
-                problem = f"{lost}, were {why}{note.text}"
-                self._lose(DataLossError(problem, path=self.reader.path, fix=_READ_FASTER, remedies=note.remedies))
+            cursor = Cursor(self.reader, self.watch.bounds(key), position)
+            begin = cursor.bounds.min_offset
+            if cursor.state is State.DELETED:
+                self._lose(cursor.deleted())
                 self._count(topic, begin - position)
             yield Step(self.name, key, position, max(begin, position), end)
 
-    def _waits(self, key: QueueKey, position: int) -> bool:
-        """Return whether all messages before a position are there, and some of them are not confirmed again yet."""
-        return self.reader.read_from is ReadFrom.CONFIRMED and self.bounds(
-            key
-        ).max_offset < position <= self.reader.held_end(key)
+    def _is_unconfirmed(self, key: QueueKey, position: int) -> bool:
+        return Cursor(self.reader, self.bounds(key), position).state is State.UNCONFIRMED
 
     def _of_remade(self, topic: str, known: TopicOffset) -> Iterator[Step]:
         """Steps of a topic whose queues are others, or shorter, than they were."""
@@ -222,11 +162,7 @@ class WatchedStore:
                 continue
             bounds = self.watch.bounds(key)
             if position > bounds.max_offset:
-                problem = (
-                    f"{key} now ends at offset {bounds.max_offset}, before the checkpointed offset {position}: the "
-                    "topic was recreated, or the store was truncated"
-                )
-                self._lose(DataLossError(problem, path=self.reader.path, fix=_NEW_CHECKPOINT))
+                self._lose(Cursor(self.reader, bounds, position).truncated(_NEW_CHECKPOINT))
             begin = min(position, bounds.max_offset)
             if known.last is not None:
                 begin = min(begin, self.reader.offset_at(key, known.last.mark.store_time + 1))
@@ -260,14 +196,14 @@ class WatchedStore:
 
         A queue that was added to a topic had none before. A topic, or an assigned queue, may be new to the options.
         """
-        note = deletion_note(self.reader.path)
+        cursor = Cursor(self.reader, self.watch.bounds(key), 0)
         first = f"{begin} messages of {key}, offsets 0 to {begin - 1}"
-        if not is_added or self._assigned is not None:
+        if not is_added or isinstance(self._wanted, Queues):
+            note = deletion_note(self.reader.path)
             problem = f"{first}, are gone{note.text}. If the queue is not older than the query, they are lost"
             self._say(problem, warn=True)
             return False
-        problem = f"{first}, were deleted before this query saw the queue, most likely by retention{note.text}"
-        self._lose(DataLossError(problem, path=self.reader.path, fix=_READ_FASTER, remedies=note.remedies))
+        self._lose(cursor.lost(f"{first}, were deleted before this query saw the queue, most likely by retention"))
         self._count(key.topic, begin)
         return True
 
@@ -276,12 +212,11 @@ class WatchedStore:
 
     def _leave(self, key: QueueKey, position: int) -> None:
         """Leave a queue that is not read any more: it was deleted, or the options do not ask for it now."""
-        if not (self._topic_wanted(key.topic) and self._queue_wanted(key)):
+        if not (self._wanted.wants(key.topic) and self._wanted.wants_queue(key)):
             self._say(f"{key} was read up to offset {position}, and is not subscribed to any more: it is left there")
         elif position:
-            problem = f"{key} was read up to offset {position}, and is gone now: what followed, if any, is lost"
             fix = f"Was the topic deleted? Then {_GO_ON} without it"
-            self._lose(DataLossError(problem, path=self.reader.path, fix=fix))
+            self._lose(queue_gone(self.reader, key, position, fix=fix))
 
     def _remade(self, before: StoreOffset) -> set[str]:
         """The doubtful topics that are others than those that were read."""
@@ -299,8 +234,8 @@ class WatchedStore:
             bounds = self.watch.bounds(key)
             if not bounds.min_offset <= last.queue_offset < bounds.max_offset:
                 continue  # retention took it, or the queue is too short, which is found without it
-            mark = message_identity(self.reader, key, last.queue_offset)
-            if mark is None or mark == last.mark:
+            mark = other_message(self.reader, key, last.queue_offset, last.mark)
+            if mark is None:
                 continue
             problem = (
                 f"the checkpoint is of another store, or topic `{topic}` was recreated: the message of {key} at offset "
@@ -318,7 +253,7 @@ class WatchedStore:
         """Fail with an error, or say it and go on."""
         if self._fails:
             raise error
-        self._say(str(error), warn=True)
+        self._say(error.described, warn=True)
 
     def _say(self, what: str, *, warn: bool = False) -> None:
         """Log something once, however often it is found before an offset says so."""

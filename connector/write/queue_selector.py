@@ -19,10 +19,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from segmentlog.query.selection import UnknownTopicError
 from segmentlog.store import IllegalMessageError, is_system_topic
 from segmentlog.store.sink import java_hash_array
 
-from ..errors import UnknownTopicError
 from ..options.write_options import SYSTEM_TOPIC_FIX
 from ..options.write_table import Selector
 

@@ -30,7 +30,9 @@ from pyspark.sql.types import (
     VarcharType,
 )
 
-from ..errors import SchemaError, listing, suggest
+from segmentlog.query.selection import listing, suggest
+
+from ..errors import SchemaError
 from ..options.write_options import WriteOptions
 from ..options.write_table import Selector
 

@@ -19,25 +19,26 @@ from typing import Final, Self
 
 import pyarrow as pa
 
+from segmentlog.query.cursor import Cursor, State, other_message, queue_gone, skip_or_raise
+from segmentlog.query.position import AtTime, ByQueue, Earliest, Position, Resolver, Words, listed
+from segmentlog.query.selection import Selection, select
+from segmentlog.query.source import StoreSource
 from segmentlog.store import (
     ConfigError,
     DataLossError,
-    OnLoss,
     QueueKey,
     QueueRange,
-    ReadFrom,
-    Remedy,
     ScanSpec,
 )
 from segmentlog.store.follow import MessageIdentity, QueueWatch, message_identity
 
 from .errors import in_api_words
-from .positions import Edge, Parsed, Time, offset_of, selected
-from .request import Source
+from .positions import rules_of
 
 _log = logging.getLogger(__name__)
 
 _TASK_BYTES: Final = 8 << 20
+_AGAIN: Final = "Follow the topic again, from a new start"
 _QUIET_S: Final = 2.0
 """So long after the last message all queues are looked at less often."""
 _QUIET_POLLS: Final = 4
@@ -51,7 +52,7 @@ class Follow:
 
     Parameters
     ----------
-    source, topics, start, spec
+    source, wanted, start, spec
         What is read, and from where on.
     poll_s, timeout_s
         As of ``Store.follow``.
@@ -59,24 +60,27 @@ class Follow:
 
     def __init__(
         self,
-        source: Source,
-        topics: Sequence[str],
-        start: Parsed,
+        source: StoreSource,
+        wanted: Selection,
+        start: Position,
         spec: ScanSpec,
         *,
-        poll_s: float,
-        timeout_s: float | None,
+        poll_s: float = 0.05,
+        timeout_s: float | None = None,
     ) -> None:
         self._spec = spec
         self._start = start
         self._poll_s = poll_s
         self._timeout_s = timeout_s
         self._closed = threading.Event()
-        self._reader = source.reader()
-        list(selected(self._reader, topics, start))  # an unknown queue is an error here
-        self._watch = QueueWatch(self._reader, frozenset(topics).__contains__, self._is_wanted)
+        self._reader = source.open()
+        self._wanted = wanted
+        ((_, queues),) = select([self._reader], wanted)
+        listed(self._reader, queues, {"start": start})  # an unknown queue is an error here
+        self._resolver = Resolver(self._reader, rules_of(spec.on_loss), Words())
+        self._watch = QueueWatch(self._reader, wanted.wants, self._is_wanted)
         moved = self._watch.look().moved
-        self._positions = {key: offset_of("start", start, self._watch.bounds(key), self._reader) for key in moved}
+        self._positions = {key: self._resolver.start(start, self._watch.bounds(key)) for key in moved}
         self._read_last: dict[QueueKey, MessageIdentity | None] = {
             key: message_identity(self._reader, key, position - 1) if position else None
             for key, position in self._positions.items()
@@ -109,7 +113,8 @@ class Follow:
         self._closed.set()
 
     def _is_wanted(self, key: QueueKey) -> bool:
-        return not isinstance(self._start, dict) or key in self._start
+        is_listed = not isinstance(self._start, ByQueue) or self._start.of(self._reader.broker_name, key) is not None
+        return is_listed and self._wanted.wants_queue(key)
 
     def _follow(self) -> Generator[pa.RecordBatch, None, None]:
         with in_api_words():
@@ -137,15 +142,14 @@ class Follow:
         """See which queues moved, and refuse those that hold other messages now."""
         sighting = self._watch.look()
         for key in sighting.gone:
-            if self._positions.pop(key, 0):
-                raise self._other(key, "is gone")
+            if position := self._positions.pop(key, 0):
+                raise queue_gone(self._reader, key, position, fix=_AGAIN)
             self._read_last.pop(key, None)
         for key in sighting.rewritten:
-            before = self._read_last.get(key)
-            if before is not None:
-                found = message_identity(self._reader, key, self._positions[key] - 1)
-                if found not in {None, before}:
-                    raise self._other(key, "holds another message at the last offset that was read")
+            before, last = self._read_last.get(key), self._positions.get(key, 0) - 1
+            if before is not None and other_message(self._reader, key, last, before) is not None:
+                problem = f"{key} holds another message at offset {last}, the last one that was read: the topic was "
+                raise DataLossError(f"{problem}recreated, or the store truncated", path=self._reader.path, fix=_AGAIN)
         self._moved |= sighting.moved
 
     def _waiting(self, key: QueueKey) -> QueueRange | None:
@@ -153,19 +157,17 @@ class Follow:
         bounds = self._watch.bounds(key)
         position = self._positions.get(key)
         if position is None:  # a new queue: all of its messages came after the start, unless that is a later time
-            edge = self._start if isinstance(self._start, Time) else Edge.EARLIEST
-            position = self._positions[key] = offset_of("start", edge, bounds, self._reader)
-        if position > bounds.max_offset:
-            if self._reader.read_from is ReadFrom.CONFIRMED and position <= self._reader.held_end(key):
-                return None  # it was confirmed before, and is not yet again
-            raise self._other(key, f"ends at {bounds.max_offset} now, before offset {position}")
-        if position < bounds.min_offset:
-            problem = f"messages {position} to {bounds.min_offset - 1} of {key} were deleted before they were read"
-            error = DataLossError(problem, path=self._reader.path, remedies=[Remedy.SKIP_LOST])
-            if self._spec.on_loss is OnLoss.FAIL:
-                raise error
-            _log.warning("%s", error.described)
-            position = self._positions[key] = bounds.min_offset
+            start = self._start if isinstance(self._start, AtTime) else Earliest()
+            position = self._positions[key] = self._resolver.start(start, bounds)
+        cursor = Cursor(self._reader, bounds, position)
+        match cursor.state:
+            case State.READ | State.UNCONFIRMED:
+                return None
+            case State.TRUNCATED:
+                raise cursor.truncated(_AGAIN)
+            case State.DELETED:
+                skip_or_raise(cursor.deleted(), self._spec.on_loss)
+                position = self._positions[key] = bounds.min_offset
         return QueueRange(key, position, bounds.max_offset) if position < bounds.max_offset else None
 
     def _scan(self, ranges: Sequence[QueueRange]) -> Iterable[pa.RecordBatch]:
@@ -178,19 +180,9 @@ class Follow:
         for each in ranges:  # offsets at the end that hold no message are in no task
             self._positions[each.key] = each.stop
 
-    def _other(self, key: QueueKey, found: str) -> DataLossError:
-        problem = f"{key} {found}: the topic was deleted or recreated, or the store was truncated"
-        return DataLossError(problem, path=self._reader.path, fix="Follow the topic again, from a new start")
-
 
 def checked_seconds(argument: str, value: object) -> float:
-    """Check a time span in seconds.
-
-    Raises
-    ------
-    ConfigError
-        If it is no number above 0.
-    """
+    """Check a time span: a number of seconds above 0."""
     if not isinstance(value, int | float) or isinstance(value, bool) or not value > 0:
         raise ConfigError(f"{argument}={value!r} is no number of seconds above 0", fix="Pass such as 0.05")
     return float(value)

@@ -36,13 +36,7 @@ class _Kept(NamedTuple):
 
 
 class KeptFinder:
-    """Finder of one store. Safe in any number of threads.
-
-    Parameters
-    ----------
-    new_reader
-        Opens the store.
-    """
+    """Finder of one store. Safe in any number of threads."""
 
     def __init__(self, new_reader: Callable[[], StoreReader]) -> None:
         self.new_reader = new_reader

@@ -1,38 +1,33 @@
-"""Positions: where a scan begins and ends in each queue, as arguments and as queue offsets.
+"""Positions as Python arguments: topics, times, starts and ends converted to values of `segmentlog.query`.
 
 ::
 
-    start=…                                        queue offset, per queue
-    None, "earliest"                           ──► min_offset             (end: None, "latest" ──► max_offset)
-    "2026-01-31T12:00:00Z", "-1h", datetime    ──► first message stored at or after the time
-    Time(ms)                                       the same; all texts: query/times.py
-    {0: 12}, {("orders", 0): 12}               ──► the offset itself; queues that are not named are not read
+    start=…                                        position
+    None                                           Earliest()             (end and follow: Latest())
+    "latest", "last:10", "-10", "group:etl"        as of query/position.py
+    "2026-01-31T12:00:00Z", "-1h", datetime        AtTime
+    Time(ms)                                       AtTime
+    {0: 12}, {("orders", 0): "-1h"}                ByQueue; queues that are not named are not read
 
-Ranges are half-open: the start is read, the end is not. A plain number is refused: it could be a time or an offset.
+A plain number is refused: it could be a time or an offset.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from enum import Enum
 from typing import Final, TypeAlias
 
-from segmentlog.query.times import Clock, check_window, parse_time, store_ms
-from segmentlog.store import (
-    ConfigError,
-    OffsetOutOfRangeError,
-    QueueBounds,
-    QueueKey,
-    QueueRange,
-    StoreReader,
-    UnknownQueueError,
-)
-from segmentlog.suggestions import listing, unknown_topic
+from segmentlog.query import position as query
+from segmentlog.query.position import AtTime, ByQueue, Fallback, Grammar, Place, Rules
+from segmentlog.query.selection import check_topics, listing
+from segmentlog.query.times import Clock, Instant, parse_time, store_ms
+from segmentlog.store import ConfigError, OnLoss, QueueKey
 
 _FORMS: Final = (
     "Pass a time such as '2026-01-31T12:00:00Z' or '-1h', a datetime with a time zone, Time(ms=…), 'earliest', "
-    "'latest', or queue offsets such as {0: 12}"
+    "'latest', 'last:10', 'group:NAME', or places of queues such as {0: 12}"
 )
+_GRAMMAR: Final = Grammar(forms=_FORMS, has_signs=True, has_times=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,69 +43,40 @@ class Time:
     ms: int
 
 
-Position: TypeAlias = datetime | str | Time | Mapping[int, int] | Mapping[QueueKey, int] | Mapping[tuple[str, int], int]
-"""A start or an end, as callers pass it."""
 Moment: TypeAlias = datetime | str | Time
 """A store time, as callers pass it."""
+QueuePosition: TypeAlias = int | Moment
+"""A queue offset, a time, or a text such as ``"last:10"``."""
+Position: TypeAlias = (
+    Moment | Mapping[int, QueuePosition] | Mapping[QueueKey, QueuePosition] | Mapping[tuple[str, int], QueuePosition]
+)
+"""A start or an end, as callers pass it."""
 
 
-class Edge(Enum):
-    """One end of a queue."""
+def rules_of(on_loss: OnLoss) -> Rules:
+    """Return the rules for queues that a start does not cover.
 
-    EARLIEST = "earliest"
-    LATEST = "latest"
-
-
-Offsets: TypeAlias = dict[QueueKey, int]
-Parsed: TypeAlias = Edge | Time | Offsets
-"""A position that was checked; offsets by queue."""
+    A queue without a position of the group was added later: RocketMQ's consumers start at its first message, too.
+    """
+    return Rules(unlisted=Fallback.EARLIEST, unmatched_time=Fallback.LATEST, on_loss=on_loss)
 
 
 def checked_topics(topics: object, known: Sequence[str], path: str) -> tuple[str, ...]:
-    """Check the argument ``topics``: one name or several, all of them in the store.
-
-    Raises
-    ------
-    ConfigError
-        If it is no text, or no collection of texts.
-    UnknownQueueError
-        If the store holds no such topic.
-    """
+    """Check the argument ``topics``: one name or several, all of them in the store."""
     names = [topics] if isinstance(topics, str) else topics
     if not isinstance(names, list | tuple | set | frozenset) or not all(isinstance(each, str) for each in names):
-        raise ConfigError(f"topics={topics!r} is no name and no list of names", fix="Pass 'orders' or ['orders', …]")
+        raise ConfigError(f"topics={topics!r} is not a name or a list of names", fix="Pass 'orders' or ['orders', …]")
     if not names:
         raise ConfigError("topics names no topic", fix=f"The topics are {listing(known)}")
-    for name in names:
-        if name not in known:
-            raise unknown_topic("topics", name, known, path=path)
+    check_topics(names, known, path=path, argument="topics")
     return tuple(dict.fromkeys(sorted(names) if isinstance(names, set | frozenset) else names))
 
 
 def time_of(argument: str, value: object, clock: Clock) -> Time:
-    """Check a time.
-
-    Parameters
-    ----------
-    argument, value
-        Its name and what was passed.
-    clock
-        The present moment, for relative times.
-
-    Returns
-    -------
-    Time
-        A store keeps whole milliseconds, so finer digits are rounded up. Both "at or after t" and "before t" then mean
-        the same messages as before.
-
-    Raises
-    ------
-    ConfigError
-        If it is no time, or has no time zone.
-    """
+    """Check a time; digits finer than a millisecond are rounded up, as in `query.times`."""
     if isinstance(value, Time):
         if not isinstance(value.ms, int) or isinstance(value.ms, bool):
-            raise ConfigError(f"{argument}: Time(ms={value.ms!r}) is no whole number of milliseconds", fix=_FORMS)
+            raise ConfigError(f"{argument}: Time(ms={value.ms!r}) is not a whole number of milliseconds", fix=_FORMS)
         return value
     if isinstance(value, str):
         return Time(ms=clock.ms(parse_time(value, argument)))
@@ -124,110 +90,37 @@ def time_of(argument: str, value: object, clock: Clock) -> Time:
     return Time(ms=store_ms(value))
 
 
-def parsed(argument: str, value: object, default: Edge, topics: Sequence[str], clock: Clock) -> Parsed:
-    """Check a start or an end.
-
-    Parameters
-    ----------
-    argument, value
-        Its name and what was passed.
-    default
-        What None stands for.
-    topics
-        The topics that are read: numbers of queues alone mean the queues of a single topic.
-    clock
-        The present moment, for relative times.
-
-    Raises
-    ------
-    ConfigError
-        If it is in none of the forms of `Position`.
-    """
+def parsed(argument: str, value: object, default: Place, topics: Sequence[str], clock: Clock) -> query.Position:
+    """Check a start or an end; ``default`` is the position of None."""
     if value is None:
         return default
-    if isinstance(value, str) and value in {edge.value for edge in Edge}:
-        return Edge(value)
     if isinstance(value, Mapping):
-        return dict(_offset(argument, key, offset, topics) for key, offset in value.items())
-    return time_of(argument, value, clock)
+        return ByQueue(dict(_entry(argument, key, place, topics, clock) for key, place in value.items()))
+    if isinstance(value, str):
+        return query.settled(query.parse_position(value, argument, _GRAMMAR), clock)
+    return AtTime(Instant(time_of(argument, value, clock).ms))
 
 
-def _offset(argument: str, key: object, offset: object, topics: Sequence[str]) -> tuple[QueueKey, int]:
-    if not isinstance(offset, int) or isinstance(offset, bool) or offset < 0:
-        raise ConfigError(f"{argument}: {offset!r} is no queue offset", fix="Queue offsets are whole numbers from 0 on")
+def _entry(
+    argument: str, key: object, value: object, topics: Sequence[str], clock: Clock
+) -> tuple[tuple[None, QueueKey], Place]:
     if isinstance(key, int) and not isinstance(key, bool):
         if len(topics) > 1:
             problem = f"{argument}: queue {key} may be of any of {listing(topics)}"
-            raise ConfigError(problem, fix=f"Name the topic: {{({topics[0]!r}, {key}): {offset}}}")
-        return QueueKey(topics[0], key), offset
+            raise ConfigError(problem, fix=f"Name the topic: {{({topics[0]!r}, {key}): {value!r}}}")
+        return (None, QueueKey(topics[0], key)), _place(argument, value, clock)
     match key:
         case (str(topic), int(queue_id)) if not isinstance(queue_id, bool):
-            if topic not in topics:
-                raise ConfigError(f"{argument} names topic `{topic}`, which is not read", fix="Add it to topics")
-            return QueueKey(topic, queue_id), offset
-    problem = f"{argument}: {key!r} is no queue"
+            return (None, QueueKey(topic, queue_id)), _place(argument, value, clock)
+    problem = f"{argument}: {key!r} is not a queue"
     raise ConfigError(problem, fix="Name queues by number, or by topic and number such as ('orders', 0)")
 
 
-def ranges_between(store: StoreReader, topics: Sequence[str], start: Parsed, end: Parsed) -> list[QueueRange]:
-    """Resolve a start and an end against what each queue holds.
-
-    Returns
-    -------
-    list of QueueRange
-        By topic in the order of ``topics``, then by queue. Empty ranges are left out.
-
-    Raises
-    ------
-    UnknownQueueError
-        If a queue that is named does not exist.
-    OffsetOutOfRangeError
-        If the queue does not hold an offset.
-    ConfigError
-        If a start is after its end.
-    """
-    if isinstance(start, Time) and isinstance(end, Time):
-        check_window(("start", "end"), start.ms, end.ms)
-    found = []
-    for bounds in selected(store, topics, start, end):
-        first, stop = offset_of("start", start, bounds, store), offset_of("end", end, bounds, store)
-        if first > stop:
-            problem = f"start is offset {first} of {bounds.key}, after its end {stop}"
-            raise ConfigError(problem, path=store.path, fix="Move the start before the end")
-        if first < stop:
-            found.append(QueueRange(bounds.key, first, stop))
-    return found
-
-
-def selected(store: StoreReader, topics: Sequence[str], *positions: Parsed) -> Iterator[QueueBounds]:
-    """Yield the bounds of the queues that are read: all of the topics, or those that every mapping names."""
-    every = {bounds.key: bounds for topic in topics for bounds in store.queues(topic)}
-    wanted = set(every)
-    for position in positions:
-        if isinstance(position, dict):
-            for key in position:
-                if key not in every:
-                    there = ", ".join(str(each.queue_id) for each in every if each.topic == key.topic)
-                    fix = f"The queues of this topic are {there}"
-                    raise UnknownQueueError(f"there is no queue {key}", path=store.path, fix=fix)
-            wanted &= position.keys()
-    yield from (bounds for key, bounds in every.items() if key in wanted)
-
-
-def offset_of(argument: str, position: Parsed, bounds: QueueBounds, store: StoreReader) -> int:
-    """Find the queue offset that a position stands for, within ``[bounds.min_offset, bounds.max_offset]``."""
-    match position:
-        case Edge.EARLIEST:
-            return bounds.min_offset
-        case Edge.LATEST:
-            return bounds.max_offset
-        case Time(ms=ms):
-            return store.offset_at(bounds.key, ms)
-    offset = position[bounds.key]
-    if not bounds.min_offset <= offset <= bounds.max_offset:
-        raise OffsetOutOfRangeError(
-            f"{argument} is offset {offset} of {bounds.key}, which holds [{bounds.min_offset}, {bounds.max_offset})",
-            path=store.path,
-            fix=f"Pass {bounds.min_offset} to {bounds.max_offset}, or a time",
-        )
-    return offset
+def _place(argument: str, value: object, clock: Clock) -> Place:
+    if isinstance(value, int) and not isinstance(value, bool):
+        if value < 0:
+            raise ConfigError(f"{argument}: {value} is not a queue offset", fix="Queue offsets are numbers from 0 on")
+        return query.At(value)
+    if isinstance(value, str):
+        return query.settled_place(query.parse_place(value, argument, _GRAMMAR), clock)
+    return AtTime(Instant(time_of(argument, value, clock).ms))

@@ -19,10 +19,11 @@ from typing import Final
 
 import pyarrow as pa
 
-from segmentlog.store import NATIVE_SCHEMA, DataLossError, OnLoss, QueueRange, Remedy, ScanSpec, StoreReader
+from segmentlog.query.cursor import held_ranges
+from segmentlog.query.source import StoreSource
+from segmentlog.store import NATIVE_SCHEMA, QueueRange, ScanSpec
 
 from .errors import in_api_words
-from .request import Source
 from .rows import Rows, checked_number
 from .threads import read_in_order
 
@@ -47,7 +48,7 @@ class Scan(Rows):
         What is read of each, and the filter.
     """
 
-    def __init__(self, source: Source, ranges: Sequence[QueueRange], spec: ScanSpec) -> None:
+    def __init__(self, source: StoreSource, ranges: Sequence[QueueRange], spec: ScanSpec) -> None:
         self._source = source
         self._spec = spec
         self.ranges = tuple(ranges)
@@ -120,30 +121,8 @@ class Scan(Rows):
         self, ranges: Sequence[QueueRange], spec: ScanSpec, threads: int
     ) -> Generator[pa.RecordBatch, None, None]:
         with in_api_words():
-            reader = self._source.reader()
-            there = [each for wanted in ranges if (each := still_there(reader, wanted, spec.on_loss)) is not None]
+            reader = self._source.open()
+            there = held_ranges(reader, ranges, spec.on_loss)
             tasks = reader.plan(there, max_bytes=_TASK_BYTES, parallelism=threads, spec=spec)
-            with closing(read_in_order(self._source.reader, tasks, spec, threads)) as batches:
+            with closing(read_in_order(self._source.open, tasks, spec, threads)) as batches:
                 yield from batches
-
-
-def still_there(reader: StoreReader, wanted: QueueRange, on_loss: OnLoss) -> QueueRange | None:
-    """Return the part of a range that the queue still holds; None for nothing.
-
-    Raises
-    ------
-    DataLossError
-        If a part is gone, and ``on_loss`` is ``FAIL``; with ``SKIP`` it is logged.
-    """
-    bounds = reader.bounds(wanted.key)
-    start, stop = max(wanted.start, bounds.min_offset), min(wanted.stop, bounds.max_offset)
-    lost = len(wanted) - max(stop - start, 0)
-    if lost:
-        problem = (
-            f"{lost} messages of {wanted} are gone: the queue holds [{bounds.min_offset}, {bounds.max_offset}) now"
-        )
-        error = DataLossError(problem, path=reader.path, remedies=[Remedy.SKIP_LOST])
-        if on_loss is OnLoss.FAIL:
-            raise error
-        _log.warning("%s", error.described)
-    return QueueRange(wanted.key, start, stop) if start < stop else None

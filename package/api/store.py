@@ -17,17 +17,18 @@ from weakref import WeakSet
 
 import pyarrow as pa
 
-from segmentlog.metadata import SCHEMAS, group_rows, lag_rows, queue_rows, segment_rows, topic_rows
+from segmentlog.query.metadata import SCHEMAS, group_rows, lag_rows, queue_rows, segment_rows, topic_rows
+from segmentlog.query.position import Earliest, Latest, Resolver, Words
+from segmentlog.query.request import Names, scan_spec
+from segmentlog.query.selection import Topics, group_progress, select
+from segmentlog.query.source import PathLike, StoreSource
 from segmentlog.query.times import Clock
 from segmentlog.store import Message, OnCorrupt, OnLoss, StoreClosedError, StoreReader
-from segmentlog.store.groups import list_groups
-from segmentlog.suggestions import unknown_group
 
 from .errors import in_api_words
 from .follow import Follow, checked_seconds
 from .kept import KeptFinder
-from .positions import Edge, Moment, Position, checked_topics, parsed, ranges_between
-from .request import Names, PathLike, Source, scan_spec
+from .positions import Moment, Position, checked_topics, parsed, rules_of
 from .scan import Scan
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ def open(  # noqa: A001 - used as segmentlog.open, as gzip.open is
     ConfigError
         If an argument has a wrong type, or ``archive`` is not the archive of this store.
     """
-    return Store(Source.of(path, commit_log_paths, broker_name, archive, read_from))
+    return Store(StoreSource.of(path, commit_log_paths, broker_name, archive, read_from))
 
 
 class Store:
@@ -82,12 +83,12 @@ class Store:
         The store; it is opened once here, so that a wrong path is an error at once.
     """
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: StoreSource) -> None:
         self._source = source
-        self.path = source.reader().path
+        self.path = source.open().path
         """The store directory."""
         self._is_closed = False
-        self._finders = KeptFinder(source.reader)
+        self._finders = KeptFinder(source.open)
         self._followers: WeakSet[Follow] = WeakSet()
         self._lock = threading.Lock()
 
@@ -152,7 +153,7 @@ class Store:
             ``metadata.SCHEMAS["groups"]``.
         """
         reader = self._reader()
-        rows = [row for each in list_groups(self.path) for row in group_rows(reader, each)]
+        rows = [row for _, each in group_progress([self.path], None) for row in group_rows(reader, each)]
         return pa.Table.from_pylist(rows, SCHEMAS["groups"])
 
     @in_api_words()
@@ -170,10 +171,7 @@ class Store:
             If the group has no position in this store.
         """
         reader = self._reader()
-        known = list_groups(self.path)
-        if all(each.group != group for each in known):
-            raise unknown_group(group, {each.group for each in known}, path=self.path)
-        rows = [row for each in known if each.group == group for row in lag_rows(reader, each)]
+        rows = [row for _, each in group_progress([self.path], group) for row in lag_rows(reader, each)]
         return pa.Table.from_pylist(rows, SCHEMAS["lag"])
 
     @in_api_words()
@@ -208,8 +206,9 @@ class Store:
         topics
             One topic or several.
         start, end
-            First message and end of each queue, half-open; see `Position`. A time means the store time, and a queue
-            begins at its first message stored at or after it. Offsets by queue read the named queues only. By default
+            First message and end of each queue, half-open. A position is a store time, ``"earliest"``, ``"latest"``,
+            ``"last:10"``, or ``"group:etl"``. A mapping has offsets, times or such texts by queue, and reads these
+            queues only. At a time a queue begins with its first message stored at or after it. By default
             everything that the queues hold now.
         tags
             ``"A || B"`` or a list: messages with one of these tags.
@@ -238,9 +237,10 @@ class Store:
         )
         reader = self._reader()
         names, clock = checked_topics(topics, reader.topics(), self.path), Clock.system()
-        first = parsed("start", start, Edge.EARLIEST, names, clock)
-        stop = parsed("end", end, Edge.LATEST, names, clock)
-        return Scan(self._source, ranges_between(reader, names, first, stop), spec)
+        first = parsed("start", start, Earliest(), names, clock)
+        stop = parsed("end", end, Latest(), names, clock)
+        ((_, queues),) = select([reader], Topics(names))
+        return Scan(self._source, Resolver(reader, rules_of(spec.on_loss), Words()).plan(first, stop, queues), spec)
 
     @in_api_words()
     def get(
@@ -383,8 +383,8 @@ class Store:
         pause = checked_seconds("poll_s", poll_s)
         timeout = None if timeout_s is None else checked_seconds("timeout_s", timeout_s)
         names = checked_topics(topics, self._reader().topics(), self.path)
-        first = parsed("start", start, Edge.LATEST, names, Clock.system())
-        follower = Follow(self._source, names, first, spec, poll_s=pause, timeout_s=timeout)
+        first = parsed("start", start, Latest(), names, Clock.system())
+        follower = Follow(self._source, Topics(names), first, spec, poll_s=pause, timeout_s=timeout)
         with self._lock:
             self._followers.add(follower)
             if self._is_closed:
@@ -397,4 +397,4 @@ class Store:
 
     def _reader(self) -> StoreReader:
         self._check_open()
-        return self._source.reader()
+        return self._source.open()

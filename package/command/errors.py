@@ -2,7 +2,7 @@
 
 ::
 
-    error[SEGMENTLOG_UNKNOWN_QUEUE]: TOPIC: there is no topic `ordrs`                what was found
+    error[SEGMENTLOG_UNKNOWN_TOPIC]: TOPIC: there is no topic `ordrs`                what was found
       asked:  segmentlog cat /data/store ordrs
       where:  /data/store
       remedy: Did you mean `orders`? The topics are `orders`, `payments`

@@ -21,9 +21,9 @@ from typing import Any, BinaryIO, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from segmentlog.query.selection import did_you_mean, listing
 from segmentlog.query.times import Instant, parse_time
 from segmentlog.store import ConfigError
-from segmentlog.suggestions import did_you_mean, listing
 
 from .errors import UsageError
 

@@ -13,8 +13,8 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
+from segmentlog.query.selection import did_you_mean, listing
 from segmentlog.store import ConfigError
-from segmentlog.suggestions import did_you_mean, listing
 
 from .errors import UsageError
 
@@ -171,14 +171,6 @@ def tls_of(options: argparse.Namespace) -> "Tls | None":
         return None
     certificate, key, authority = options.tls
     return Tls(certificate=certificate, key=key, authority=authority)
-
-
-def known_column(flag: str, wanted: Sequence[str], known: Sequence[str]) -> None:
-    """Check names of columns; the `UsageError` has the column that was probably meant."""
-    for name in wanted:
-        if name not in known:
-            fix = f"{did_you_mean(name, known)}The columns are {listing(known, most=40)}"
-            raise UsageError(f"{flag}: there is no column `{name}`", fix=fix)
 
 
 def typed(parse: Callable[[str], T]) -> Callable[[str], Any]:

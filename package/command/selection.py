@@ -4,23 +4,27 @@
 
     TOPIC … -p 0,1 --from 12:00 --to 13:00 --tag 'a || b' --sql 'n > 3' --columns … --properties …
        └────────┬────────────────────────┘ └──────────┬──────────────────────────────────────────┘
-        offsets by queue                      arguments of Store.scan
+        ranges of queue offsets               ScanSpec
 """
 
 import argparse
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from segmentlog.connector.options.values import names
+from segmentlog.query.selection import Topics, select
 
 from .console import Console
-from .errors import UsageError
 from .output.formats import Format, Target
-from .parser import Parser, add_store, chosen, known_column, names
-from .positions import Position, offsets
-from .reading import bounds_of, opened, reader_of
+from .parser import Parser, add_store, chosen
+from .positions import words
+from .reading import source_of
 
 if TYPE_CHECKING:
-    import segmentlog
-    from segmentlog.store import QueueBounds, QueueKey, StoreReader
+    from segmentlog import Scan
+    from segmentlog.query.position import Position
+    from segmentlog.store import QueueKey, ScanSpec
 
 TABLE_COLUMNS: Final = ("topic", "queueId", "queueOffset", "storeTimestamp", "tags", "keys", "body")
 """Columns of a table, unless ``--columns`` names others."""
@@ -58,7 +62,7 @@ def add_selection(parser: Parser) -> None:
 
 
 def add_columns(parser: Parser) -> None:
-    """Add the flags for `columns_of`, and for the treatment of damage."""
+    """Add the flags for `spec_of`."""
     parser.add_argument("--columns", metavar="C,…", type=names, help="columns, in order")
     parser.add_argument(
         "--properties", metavar="P,…", type=names, default=(), help="properties of messages as further columns"
@@ -86,23 +90,17 @@ def _queues(text: str) -> tuple[int, ...]:
     return tuple(map(int, found))
 
 
-def columns_of(options: argparse.Namespace, default: Sequence[str]) -> dict[str, Any]:
-    """Return columns and treatment of damage as arguments of ``Store.scan`` and ``Store.find``.
+def spec_of(options: argparse.Namespace, columns: Sequence[str], **filters: str | None) -> "ScanSpec":
+    """Return the request of `add_columns`, with filters of `scan_spec`; ``columns`` are those without ``--columns``."""
+    from segmentlog.query.request import scan_spec
 
-    Raises
-    ------
-    UsageError
-        If a column does not exist.
-    """
-    from segmentlog.store import NATIVE_SCHEMA, OnCorrupt, OnLoss
-
-    known_column("--columns", options.columns or (), NATIVE_SCHEMA.names)
-    return {
-        "columns": options.columns or default,
-        "properties": options.properties,
-        "on_corrupt": OnCorrupt[options.on_corrupt.upper()],
-        "on_loss": OnLoss[options.on_loss.upper()],
-    }
+    return scan_spec(
+        columns=options.columns or columns,
+        properties=options.properties,
+        on_corrupt=options.on_corrupt,
+        on_loss=options.on_loss,
+        **filters,
+    )
 
 
 def message_columns(options: argparse.Namespace, console: Console) -> tuple[str, ...]:
@@ -113,52 +111,34 @@ def message_columns(options: argparse.Namespace, console: Console) -> tuple[str,
 
 
 class Selection:
-    """The messages that a command line names. Not thread-safe.
-
-    Parameters
-    ----------
-    options
-        What `add_selection` added.
-    columns
-        Columns unless ``--columns`` names others.
-
-    Raises
-    ------
-    SegmentLogError
-        If the store, a topic or a queue does not exist, or a flag is wrong.
-    """
+    """The messages that a command line names. Not thread-safe."""
 
     def __init__(self, options: argparse.Namespace, columns: Sequence[str]) -> None:
-        self.store = opened(options)
-        self.reader = reader_of(options)
-        self.topics = tuple(dict.fromkeys(options.topic))
-        self.arguments = columns_of(options, columns) | {"tags": options.tag, "sql": options.sql}
-        """Arguments of ``Store.scan`` and ``Store.follow``, but for topics and positions."""
-        self.queues = _selected(self.reader, self.topics, options.queue)
+        self.source = source_of(options)
+        self._reader = self.source.open()
+        self.topics = Topics(tuple(dict.fromkeys(options.topic)), options.queue)
+        self.spec = spec_of(options, columns, tags=options.tag, sql=options.sql)
+        ((_, queues),) = select([self._reader], self.topics, argument="TOPIC")
+        self.queues = {bounds.key: bounds for bounds in queues}
         """The queues that are read, with their bounds."""
 
-    def scan(self, start: Position, end: Position) -> "segmentlog.Scan":
+    def scan(self, start: "Position", end: "Position") -> "Scan":
         """Return the messages between two positions."""
-        stops = offsets("--to", end, self.reader, self.queues)
-        starts = offsets("--from", start, self.reader, self.queues)
-        return self.between({key: min(first, stops[key]) for key, first in starts.items()}, stops)
+        from segmentlog.api.scan import Scan
+        from segmentlog.query.position import Fallback, Resolver, Rules
+
+        rules = Rules(
+            unlisted=Fallback.EARLIEST, unmatched_time=Fallback.LATEST, on_loss=self.spec.on_loss, is_lenient=True
+        )
+        ranges = Resolver(self._reader, rules, words()).plan(start, end, self.queues.values())
+        return Scan(self.source, ranges, self.spec)
 
     def between(
-        self, starts: dict["QueueKey", int], stops: dict["QueueKey", int], *, columns: Sequence[str] | None = None
-    ) -> "segmentlog.Scan":
-        """Return the messages between queue offsets, which have the same queues; ``columns`` replace the asked ones."""
-        arguments = self.arguments if columns is None else self.arguments | {"columns": columns}
-        if self.arguments["on_loss"].name == "SKIP":
-            starts = {key: max(first, self.queues[key].min_offset) for key, first in starts.items()}
-        return self.store.scan(self.topics, start=starts, end=stops, **arguments)
+        self, starts: "Mapping[QueueKey, int]", stops: "Mapping[QueueKey, int]", columns: Sequence[str]
+    ) -> "Scan":
+        """Return some columns of the messages between queue offsets, which have the same queues."""
+        from segmentlog.api.scan import Scan
+        from segmentlog.store import QueueRange
 
-
-def _selected(
-    reader: "StoreReader", topics: Sequence[str], wanted: Sequence[int] | None
-) -> dict["QueueKey", "QueueBounds"]:
-    found = bounds_of(reader, topics)
-    for queue in wanted or ():
-        if all(key.queue_id != queue for key in found):
-            there = ", ".join(sorted({str(key.queue_id) for key in found}, key=int))
-            raise UsageError(f"-p: there is no queue {queue}", path=reader.path, fix=f"The queues are {there}")
-    return {key: bounds for key, bounds in found.items() if wanted is None or key.queue_id in wanted}
+        ranges = [QueueRange(key, first, stops[key]) for key, first in starts.items() if first < stops[key]]
+        return Scan(self.source, ranges, replace(self.spec, columns=tuple(columns)))

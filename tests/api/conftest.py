@@ -6,22 +6,12 @@ from pathlib import Path
 import pytest
 
 import segmentlog
-from segmentlog.store import QueueKey
-from segmentlog.store.groups import commit_offsets
-from support.store_builder import Geometry, StoreBuilder, messages
-
-START_MS = 1_769_817_600_000  # 2026-01-31T00:00:00Z
+from support.known_store import build_known_store
 
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """Topics ``orders`` and ``payments``: 400 messages each in 4 queues, one per second, in small segments."""
-    made = tmp_path / "broker-a"
-    with StoreBuilder(made, geometry=Geometry(segment_bytes=1 << 15, queue_segment_entries=50)) as builder:
-        for topic in ("orders", "payments"):
-            builder.append(messages(400, topic=topic, store_time_start=START_MS, step_ms=1000))
-    commit_offsets(made, "etl", {QueueKey("orders", queue): 20 for queue in range(4)})
-    return made
+    return build_known_store(tmp_path / "broker-a", has_retries=False)
 
 
 @pytest.fixture

@@ -146,7 +146,7 @@ def test_messages_deleted_before_they_were_read(tmp_path: Path, on_loss: OnLoss)
     min((tmp_path / "store" / "commitlog").iterdir()).unlink()
     follower._look()
     if on_loss is OnLoss.FAIL:
-        with pytest.raises(DataLossError, match=r"messages 0 to \d+ of orders/0 were deleted.*on_loss=OnLoss\.SKIP"):
+        with pytest.raises(DataLossError, match=r"of orders/0, offsets 0 to \d+, were deleted.*on_loss=OnLoss\.SKIP"):
             next(follower)
     else:
         found = pa.Table.from_batches(list(follower))["queueOffset"].to_pylist()
@@ -155,7 +155,12 @@ def test_messages_deleted_before_they_were_read(tmp_path: Path, on_loss: OnLoss)
 
 
 @pytest.mark.parametrize(
-    ("count", "problem"), [(10, "ends at 10 now, before offset 40"), (60, "holds another message"), (0, "is gone")]
+    ("count", "problem"),
+    [
+        (10, "now ends at offset 10, before offset 40"),
+        (60, "holds another message"),
+        (0, "was read up to offset 40, and"),
+    ],
 )
 def test_a_recreated_queue_is_an_error(tmp_path: Path, count: int, problem: str) -> None:
     small_store(tmp_path / "store", 40)
@@ -200,7 +205,7 @@ def test_a_follower_of_confirmed_messages_waits_for_the_replicas(tmp_path: Path,
         ahead._positions[QueueKey("orders", 0)] = 5
         ahead._moved.add(QueueKey("orders", 0))
         ahead._batches = ahead._follow()
-        with pytest.raises(DataLossError, match="ends at 3 now, before offset 5"):
+        with pytest.raises(DataLossError, match="now ends at offset 3, before offset 5"):
             list(ahead)
         again = store.follow("orders", start="earliest", columns=columns, poll_s=0.01, timeout_s=0.1)
         assert bodies(list(again)) == ["0", "1", "2"]

@@ -13,7 +13,7 @@ import pytest
 import segmentlog
 from segmentlog.connector.metadata.reader import MetadataReader
 from segmentlog.connector.source import SegmentLogDataSource
-from segmentlog.metadata import SCHEMAS
+from segmentlog.query.metadata import SCHEMAS
 from segmentlog.store import ConfigError, StoreClosedError, UnknownQueueError, UnsafeFileError
 
 
@@ -60,9 +60,9 @@ def test_names_that_do_not_exist(store: segmentlog.Store) -> None:
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        ({"path": 7}, "path=7 is no path"),
-        ({"commit_log_paths": "/log"}, "commit_log_paths='/log' is no list of paths"),
-        ({"broker_name": 7}, "broker_name=7 is no text"),
+        ({"path": 7}, "path=7 is not a path"),
+        ({"commit_log_paths": "/log"}, "commit_log_paths='/log' is not a list"),
+        ({"broker_name": 7}, "broker_name=7 is not text"),
     ],
 )
 def test_arguments_of_open(path: Path, arguments: dict[str, Any], text: str) -> None:

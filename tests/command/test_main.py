@@ -35,7 +35,7 @@ def test_an_error_states_code_found_asked_where_and_remedy(store: Path) -> None:
     ran = run_command("queues", store, "ordrs")
     assert (ran.code, ran.out) == (2, b"")
     assert ran.err == (
-        "error[SEGMENTLOG_UNKNOWN_QUEUE]: TOPIC: there is no topic `ordrs`\n"
+        "error[SEGMENTLOG_UNKNOWN_TOPIC]: TOPIC: there is no topic `ordrs`\n"
         f"  asked:  segmentlog queues {store} ordrs\n"
         f"  where:  {store}\n"
         "  remedy: Did you mean `orders`? The topics are `%RETRY%etl`, `orders`, `payments`\n"
@@ -46,7 +46,7 @@ def test_an_error_states_code_found_asked_where_and_remedy(store: Path) -> None:
 def test_an_error_is_json_where_rows_would_be(store: Path, flags: list[str]) -> None:
     error = run_command("queues", store, "ordrs", *flags).error
     assert sorted(error) == ["asked", "code", "found", "remedy", "where"]
-    assert error["code"] == "SEGMENTLOG_UNKNOWN_QUEUE"
+    assert error["code"] == "SEGMENTLOG_UNKNOWN_TOPIC"
     assert error["where"] == {"path": str(store), "offset": None}
     assert error["asked"].endswith("ordrs " + " ".join(flags))
 

@@ -5,7 +5,9 @@ import argparse
 import pytest
 
 from segmentlog.command.errors import UsageError
-from segmentlog.command.parser import Parser, add_store, chosen, known_column, names, typed, whole
+from segmentlog.command.parser import Parser, add_store, chosen, typed
+from segmentlog.connector.options.values import names
+from segmentlog.store.find.finder import whole
 
 
 @pytest.fixture
@@ -48,13 +50,6 @@ def test_wrong_arguments(parser: Parser, arguments: list[str], problem: str, rem
 
 def test_words_after_two_dashes_are_no_flags(parser: Parser) -> None:
     assert parser.parse(["--", "--store"]).store == "--store"
-
-
-def test_a_wrong_column_suggests_the_right_one() -> None:
-    known_column("--columns", ["body"], ["body", "tags"])
-    with pytest.raises(UsageError, match="--columns: there is no column `boody`") as caught:
-        known_column("--columns", ["body", "boody"], ["body", "tags"])
-    assert "Did you mean `body`?" in str(caught.value)
 
 
 def test_a_parser_of_text_is_a_type_of_arguments() -> None:

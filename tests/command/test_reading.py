@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from segmentlog.command.reading import opened, reader_of
+from segmentlog.command.reading import opened, source_of
 from segmentlog.store import NotAStoreError
 
 
@@ -13,9 +13,9 @@ def test_the_store_and_its_log_elsewhere(store: Path, tmp_path: Path) -> None:
     options = argparse.Namespace(store=str(store), commit_log=[])
     with opened(options) as found:
         assert found.path == str(store)
-    assert "orders" in reader_of(options).topics()
+    assert "orders" in source_of(options).open().topics()
     moved = argparse.Namespace(store=str(store), commit_log=[str(store / "commitlog")])
-    assert "orders" in reader_of(moved).topics()
+    assert "orders" in source_of(moved).open().topics()
 
 
 def test_no_store(tmp_path: Path) -> None:
@@ -23,4 +23,4 @@ def test_no_store(tmp_path: Path) -> None:
     with pytest.raises(NotAStoreError):
         opened(options)
     with pytest.raises(NotAStoreError):
-        reader_of(options)
+        source_of(options).open()

@@ -7,9 +7,9 @@ import pytest
 
 from segmentlog.command.errors import UsageError
 from segmentlog.command.parser import Parser
-from segmentlog.command.positions import EARLIEST, LATEST, Last, Offset
 from segmentlog.command.selection import MESSAGE_COLUMNS, Selection, add_selection
-from segmentlog.store import NATIVE_SCHEMA, QueueKey, UnknownQueueError
+from segmentlog.query.position import At, Earliest, Last, Latest
+from segmentlog.store import NATIVE_SCHEMA, ConfigError, OffsetOutOfRangeError, QueueKey, UnknownQueueError
 
 
 def selection(store: Path, *arguments: str) -> Selection:
@@ -21,33 +21,33 @@ def selection(store: Path, *arguments: str) -> Selection:
 def test_queues_and_positions(store: Path) -> None:
     found = selection(store, "orders", "-p", "1,3")
     assert sorted(found.queues) == [QueueKey("orders", 1), QueueKey("orders", 3)]
-    assert found.scan(EARLIEST, LATEST).count() == 200
-    assert found.scan(Last(5), LATEST).count() == 10
-    assert found.scan(Offset(90), Offset(95)).to_arrow().column_names == ["queueId", "queueOffset"]
+    assert found.scan(Earliest(), Latest()).count() == 200
+    assert found.scan(Last(5), Latest()).count() == 10
+    assert found.scan(At(90), At(95)).to_arrow().column_names == ["queueId", "queueOffset"]
 
 
 def test_a_start_after_the_end_of_a_queue_reads_nothing_of_it(store: Path) -> None:
-    assert selection(store, "orders", "%RETRY%etl").scan(Offset(99), LATEST).count() == 4
-    assert selection(store, "orders").scan(Offset(50), Offset(40)).count() == 0
+    assert selection(store, "orders", "%RETRY%etl").scan(At(99), Latest()).count() == 4
+    assert selection(store, "orders").scan(At(50), Last(60)).count() == 0
+    with pytest.raises(OffsetOutOfRangeError, match="--from: offset 101 is after the end of all queues"):
+        selection(store, "orders").scan(At(101), Latest())
 
 
 def test_filters_and_columns(store: Path) -> None:
     found = selection(
         store, "orders", "--tag", "paid", "--sql", "KEYS = 'key-2'", "--columns", "keys", "--properties", "TAGS"
     )
-    assert (found.arguments["tags"], found.arguments["sql"]) == ("paid", "KEYS = 'key-2'")
-    assert found.scan(EARLIEST, LATEST).to_arrow().to_pylist() == [{"keys": "key-2", "TAGS": "paid"}]
-    unfiltered = selection(store, "orders")
-    assert (unfiltered.arguments["tags"], unfiltered.arguments["sql"]) == (None, None)
+    assert found.scan(Earliest(), Latest()).to_arrow().to_pylist() == [{"keys": "key-2", "TAGS": "paid"}]
+    assert selection(store, "orders").spec.predicate.filter is None
 
 
 @pytest.mark.parametrize(
     ("arguments", "error", "problem"),
     [
         (["ordrs"], UnknownQueueError, "TOPIC: there is no topic `ordrs`"),
-        (["orders", "-p", "4"], UsageError, "-p: there is no queue 4"),
+        (["orders", "-p", "4"], UnknownQueueError, "there is no queue 4 of topic `orders`"),
         (["orders", "-p", "x"], UsageError, "-p/--queue: `x` is no list of queue numbers"),
-        (["orders", "--columns", "bdy"], UsageError, "--columns: there is no column `bdy`"),
+        (["orders", "--columns", "bdy"], ConfigError, "columns: there is no column `bdy`"),
         (["orders", "--on-loss", "null"], UsageError, "--on-loss: `null` is unknown"),
         ([], UsageError, "the following arguments are required: TOPIC"),
     ],

@@ -102,7 +102,7 @@ def test_formats_that_a_terminal_cannot_show(verb: str, store: Path) -> None:
 def test_an_unknown_topic(verb: str, store: Path) -> None:
     error = refused([verb, store, *WITH_TOPIC[verb]])
     assert "ordrs" in error["found"]
-    assert error["code"] == "SEGMENTLOG_UNKNOWN_QUEUE"
+    assert error["code"] == "SEGMENTLOG_UNKNOWN_TOPIC"
 
 
 @pytest.mark.parametrize("verb", ["groups", "lag", "reset-offset"])

@@ -10,9 +10,10 @@ import pytest
 
 import segmentlog.store
 from segmentlog.connector import errors
-from segmentlog.connector.errors import SPARK_WORDS, in_spark_words, listing, suggest
+from segmentlog.connector.errors import SPARK_WORDS, in_spark_words
 from segmentlog.connector.options.read_table import SOURCE
 from segmentlog.connector.options.write_table import SINK
+from segmentlog.query.selection import listing, suggest
 from segmentlog.store import DataLossError, Remedy, SegmentLogError
 
 NAMES = {option.name for option in (*SOURCE, *SINK)}

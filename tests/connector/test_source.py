@@ -299,7 +299,7 @@ def test_a_wrong_path_fails_in_load(spark: "SparkSession", tmp_path: Path) -> No
         (
             {"assign": '{"TopicA": [0]}', "startingOffsets": '{"TopicA": {"0": 900}}'},
             [
-                "[SEGMENTLOG_OFFSET_OUT_OF_RANGE] `startingOffsets` asks for offset 900 of TopicA/0,",
+                "[SEGMENTLOG_OFFSET_OUT_OF_RANGE] option `startingOffsets` asks for offset 900 of TopicA/0,",
                 "which is out of range (min 0, max 57): the queue never got so far",
                 "Ask for 0 to 57",
             ],

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final, Self
 
-from segmentlog.suggestions import listing
+from segmentlog.query.selection import listing
 
 from ..console import Console
 from ..errors import UsageError

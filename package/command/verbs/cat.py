@@ -14,11 +14,13 @@ import argparse
 from contextlib import closing
 from typing import TYPE_CHECKING
 
+from segmentlog.store.find.finder import whole
+
 from ..console import Console
 from ..output.formats import add_output
 from ..output.templates import parse_template
-from ..parser import Parser, typed, whole
-from ..positions import EARLIEST, LATEST, add_day, asked_window, clock_of, parse_end, parse_start
+from ..parser import Parser, typed
+from ..positions import add_day, asked_window, clock_of, parse_end, parse_start
 from ..selection import Selection, add_selection, message_columns
 
 if TYPE_CHECKING:
@@ -32,20 +34,20 @@ if TYPE_CHECKING:
 def add_arguments(parser: Parser) -> None:
     """Add the arguments."""
     add_selection(parser)
-    position = "a queue offset, -N (last N), a time (also -1h, yesterday), earliest or latest"
     parser.add_argument(
         "--from",
         dest="start",
         metavar="POSITION",
         type=typed(parse_start),
-        help=f"first message of each queue: {position}, or group:NAME (default: earliest)",
+        help="first message of each queue: an offset, -N (last N), a time (also -1h, yesterday), earliest, latest, "
+        "group:NAME or JSON by queue (default: earliest)",
     )
     parser.add_argument(
         "--to",
         dest="end",
         metavar="POSITION",
         type=typed(parse_end),
-        help=f"end of each queue, which is not read: {position} (default: latest)",
+        help="end of each queue, which is not read, as --from (default: latest)",
     )
     add_day(parser)
     parser.add_argument("-n", "--number", metavar="N", type=whole, help="at most N messages")
@@ -64,7 +66,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
     from ..output.rows import write_messages
 
     start, end = asked_window(options, clock_of(options))
-    scan = Selection(options, message_columns(options, console)).scan(start or EARLIEST, end or LATEST)
+    scan = Selection(options, message_columns(options, console)).scan(start, end)
     with closing(_first_rows(scan, options.number)) as batches:
         return write_messages(scan.schema, batches, options, console)
 

@@ -15,11 +15,14 @@ Damage is shown, not refused: the row ``problem`` names the first fault of an it
 import argparse
 from typing import TYPE_CHECKING, Final
 
+from segmentlog.query.selection import Topics, select
+from segmentlog.store.find.finder import whole
+
 from ..console import Console
 from ..errors import NOT_FOUND, UsageError
 from ..output.formats import add_output
-from ..parser import Parser, add_store, whole
-from ..reading import bounds_of, reader_of
+from ..parser import Parser, add_store
+from ..reading import source_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -60,7 +63,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
             ("path", pa.string()),
         ]
     )
-    reader = reader_of(options)
+    reader = source_of(options).open()
     problems: list[DissectedField] = []
     batches = _batches(_fields(reader, options), schema, problems)
     code = write_rows(schema, batches, options, console)
@@ -81,12 +84,8 @@ def _fields(reader: "StoreReader", options: argparse.Namespace) -> "Iterator[Dis
         raise UsageError(problem, fix="Pass such as --topic orders -p 3 --offset 12")
     if options.physical_offset is not None:
         raise UsageError("--physical-offset and --offset are passed together", fix="Leave one of them out")
-    queues = bounds_of(reader, [options.topic])
-    key = QueueKey(options.topic, options.queue)
-    if key not in queues:
-        there = ", ".join(str(each.queue_id) for each in queues)
-        raise UsageError(f"-p: there is no queue {options.queue}", path=reader.path, fix=f"The queues are {there}")
-    return dissect_entries(reader, key, options.offset, options.number)
+    select([reader], Topics((options.topic,), (options.queue,)), argument="--topic")
+    return dissect_entries(reader, QueueKey(options.topic, options.queue), options.offset, options.number)
 
 
 def _batches(

@@ -17,16 +17,16 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from segmentlog.output import printable
-from segmentlog.suggestions import listing
+from segmentlog.query.selection import listing
 
 from ..console import Console
 from ..errors import FOUND, NOT_FOUND, UsageError
 from ..output.formats import add_output
 from ..output.templates import parse_template
 from ..parser import Parser, add_store, typed, whole
-from ..positions import At, add_day, asked_window, clock_of, parse_time
-from ..reading import known_topics, reader_of
-from ..selection import add_columns, columns_of, message_columns
+from ..positions import add_day, asked_window, clock_of, parse_at
+from ..reading import known_topics, source_of
+from ..selection import add_columns, message_columns, spec_of
 
 if TYPE_CHECKING:
     from segmentlog.store import StoreReader
@@ -47,8 +47,8 @@ def add_arguments(parser: Parser) -> None:
     add("--physical-offset", metavar="N", type=whole, action="append", help="where the record begins in the CommitLog")
     add("--topic", metavar="TOPIC", action="append", help="with --key, --unique-key (default: all topics) and --offset")
     add("-p", "--queue", metavar="N", type=whole, help="with --offset")
-    add("--from", dest="start", metavar="TIME", type=typed(parse_time), help="with keys: stored at or after")
-    add("--to", dest="end", metavar="TIME", type=typed(parse_time), help="with keys: stored before")
+    add("--from", dest="start", metavar="TIME", type=typed(parse_at), help="with keys: stored at or after")
+    add("--to", dest="end", metavar="TIME", type=typed(parse_at), help="with keys: stored before")
     add_day(parser)
     add("--newest-first", action="store_true", help="with keys: newest first (default: oldest)")
     add("-f", "--format", metavar="TEMPLATE", type=typed(parse_template), help=r"as of `segmentlog cat`: '%%s\n'")
@@ -59,18 +59,10 @@ def add_arguments(parser: Parser) -> None:
 def run(options: argparse.Namespace, console: Console) -> int:
     """Print the messages."""
     way = _way(options)
-    from segmentlog.store import ScanSpec
-
     from ..output.rows import write_messages
 
-    asked = columns_of(options, message_columns(options, console))
-    spec = ScanSpec(
-        columns=tuple(asked["columns"]),
-        property_columns=tuple(asked["properties"]),
-        on_corrupt=asked["on_corrupt"],
-        on_loss=asked["on_loss"],
-    )
-    found = _found(reader_of(options), way, options)
+    spec = spec_of(options, message_columns(options, console))
+    found = _found(source_of(options).open(), way, options)
     names = [*spec.columns, *spec.property_columns]
     schema = found.schema(spec)
     rows = schema.empty_table().select(names).schema  # without `asked`
@@ -106,6 +98,7 @@ def _way(options: argparse.Namespace) -> str:
 
 
 def _found(reader: "StoreReader", way: str, options: argparse.Namespace) -> "Found":
+    from segmentlog.query.position import AtTime
     from segmentlog.store import QueueKey
     from segmentlog.store.find import Finder, KeyField, Order, Window
 
@@ -118,7 +111,8 @@ def _found(reader: "StoreReader", way: str, options: argparse.Namespace) -> "Fou
         case "offset":
             (topic,) = known_topics(reader, options.topic)
             return finder.by_queue_offsets(QueueKey(topic, options.queue), values)
-    start, stop = (each.ms if isinstance(each, At) else None for each in asked_window(options, clock_of(options)))
+    window = asked_window(options, clock_of(options))
+    start, stop = (each.ms if isinstance(each, AtTime) else None for each in window)
     topics = reader.topics() if options.topic is None else known_topics(reader, options.topic)
     return finder.by_keys(
         topics,

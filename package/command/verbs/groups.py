@@ -7,7 +7,7 @@
 
 import argparse
 
-from segmentlog.suggestions import unknown_group
+from segmentlog.query.selection import group_progress
 
 from ..console import Console
 from ..output.formats import add_output
@@ -31,8 +31,6 @@ def run(options: argparse.Namespace, console: Console) -> int:
         if options.group is not None:
             import pyarrow.compute as pc
 
-            known = set(table["group"].to_pylist())
-            if options.group not in known:
-                raise unknown_group(options.group, known, path=store.path)
+            group_progress([store.path], options.group)  # an unknown group is an error
             table = table.filter(pc.equal(table["group"], options.group))
     return write_table(table, options, console)

@@ -28,7 +28,7 @@ def add_arguments(parser: Parser) -> None:
 
 def run(options: argparse.Namespace, console: Console) -> int:
     """Print the rows."""
-    from segmentlog.metadata import MEMORY_RATIO, memory_bytes
+    from segmentlog.query.metadata import MEMORY_RATIO, memory_bytes
 
     from ..output.rows import write_table
 

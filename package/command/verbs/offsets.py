@@ -16,7 +16,7 @@ from ..console import Console
 from ..output.formats import add_output
 from ..parser import Parser, add_store, chosen, typed
 from ..positions import add_zone, clock_of, parse_time
-from ..reading import bounds_of, reader_of
+from ..reading import bounds_of, source_of
 
 _SCHEMA: Final = ("topic", "queueId", "offset", "minOffset", "maxOffset", "storeTimestamp")
 
@@ -52,7 +52,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
 
     from ..output.rows import write_table
 
-    reader = reader_of(options)
+    reader = source_of(options).open()
     queues = bounds_of(reader, options.topic or reader.topics())
     at = clock_of(options).ms(options.at)
     found = {key: reader.offset_at(key, at, Boundary[options.boundary.upper()]) for key in queues}

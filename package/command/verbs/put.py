@@ -13,12 +13,13 @@ The first bad line ends it. All lines before are appended, and the error states 
 import argparse
 from typing import TYPE_CHECKING, Final
 
-from segmentlog.suggestions import did_you_mean, listing
+from segmentlog.query.selection import UnknownTopicError, did_you_mean, listing
+from segmentlog.store.find.finder import whole
 
 from ..console import Console
 from ..errors import FLAGS, UsageError
 from ..output.formats import add_output
-from ..parser import Parser, chosen, whole
+from ..parser import Parser, chosen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -100,8 +101,6 @@ class _Rules:
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        from segmentlog.store import UnknownQueueError
-
         if self._known is None:
             return batch, None
         is_known = pc.is_in(batch["topic"], pa.array(sorted(self._known), pa.string()))
@@ -110,7 +109,7 @@ class _Rules:
             return batch, None
         topic = batch["topic"][row].as_py()
         fix = f"{did_you_mean(topic, self._known)}--create makes it; the topics are {listing(sorted(self._known))}"
-        return batch.slice(0, row), UnknownQueueError(f"there is no topic `{topic}`", fix=fix)
+        return batch.slice(0, row), UnknownTopicError(f"there is no topic `{topic}`", fix=fix)
 
     def check(self, batch: "pa.RecordBatch") -> None:
         """Raise what ``append_batch`` would."""
@@ -197,7 +196,7 @@ def _fixed(options: argparse.Namespace) -> "Fixed":
 
 
 def _known_topics(options: argparse.Namespace) -> frozenset[str]:
-    from segmentlog.store import NotAStoreError, StoreReader, UnknownQueueError
+    from segmentlog.store import NotAStoreError, StoreReader
 
     try:
         known = frozenset(StoreReader.open(options.store).topics())
@@ -205,5 +204,5 @@ def _known_topics(options: argparse.Namespace) -> frozenset[str]:
         raise NotAStoreError(error.problem, path=error.path, fix="--create makes a store here") from None
     if options.topic is not None and options.topic not in known:
         fix = f"{did_you_mean(options.topic, known)}--create makes it; the topics are {listing(sorted(known))}"
-        raise UnknownQueueError(f"TOPIC: there is no topic `{options.topic}`", path=options.store, fix=fix)
+        raise UnknownTopicError(f"TOPIC: there is no topic `{options.topic}`", path=options.store, fix=fix)
     return known

@@ -13,12 +13,13 @@ asked for it. See ``store.groups.admin.reset_group``.
 import argparse
 from typing import TYPE_CHECKING, Final
 
-from segmentlog.suggestions import unknown_group
+from segmentlog.query.selection import check_topics, group_progress
+from segmentlog.store.find.finder import whole
 
 from ..console import Console
 from ..errors import NOT_FOUND
 from ..output.formats import add_output
-from ..parser import Parser, chosen, typed, whole
+from ..parser import Parser, chosen, typed
 from ..positions import add_zone, clock_of, parse_time
 
 if TYPE_CHECKING:
@@ -68,6 +69,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
     """Move the group, and print its positions before and after."""
     import pyarrow as pa
 
+    from segmentlog.store import StoreReader
     from segmentlog.store.groups import Recorded, list_groups, reset_group
 
     from ..output.formats import Target
@@ -75,9 +77,10 @@ def run(options: argparse.Namespace, console: Console) -> int:
     from ..progress import logged
 
     Target.of(options, console)  # a wrong -o is an error before anything changes
-    known = {each.group for each in list_groups(options.store)} if not options.topic else set()
-    if known and options.group not in known:
-        raise unknown_group(options.group, known, path=options.store)
+    if options.topic:
+        check_topics(options.topic, StoreReader.open(options.store).topics(), path=options.store, argument="--topic")
+    elif list_groups(options.store):
+        group_progress([options.store], options.group)  # an unknown group is an error
     with logged(console):
         change = reset_group(
             options.store, options.group, _target(options), topics=options.topic, dry_run=options.dry_run

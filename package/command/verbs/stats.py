@@ -19,7 +19,7 @@ from ..console import Console
 from ..output.formats import Format, Pace, Target, add_output
 from ..parser import Parser, add_store, seconds, typed
 from ..positions import add_zone, clock_of, parse_time
-from ..reading import bounds_of, reader_of
+from ..reading import bounds_of, source_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -68,7 +68,7 @@ def _tables(first: "pa.Table", options: argparse.Namespace) -> "Iterator[pa.Tabl
 def _table(options: argparse.Namespace) -> "pa.Table":
     import pyarrow as pa
 
-    reader = reader_of(options)
+    reader = source_of(options).open()
     clock = clock_of(options)
     now = clock.now_ms if options.at is None else clock.ms(options.at)
     rows = [_row(reader, topic, now) for topic in options.topic or reader.topics()]

@@ -14,11 +14,12 @@ import argparse
 from contextlib import closing
 from typing import TYPE_CHECKING, Final
 
+from segmentlog.store.find.finder import whole
+
 from ..console import Console
 from ..output.formats import Pace, add_output
 from ..output.templates import parse_template
-from ..parser import Parser, seconds, typed, whole
-from ..positions import LATEST
+from ..parser import Parser, seconds, typed
 from ..selection import Selection, add_selection, message_columns
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    import segmentlog
+    from segmentlog import Follow
     from segmentlog.store import QueueKey
 
 _PLACE: Final = "physicalOffset"
@@ -51,8 +52,8 @@ def run(options: argparse.Namespace, console: Console) -> int:
     from ..output.rows import write_messages
 
     selection = Selection(options, message_columns(options, console))
-    with selection.store, closing(_messages(selection, options)) as batches:
-        schema = selection.scan(LATEST, LATEST).schema
+    with closing(_messages(selection, options)) as batches:
+        schema = selection.between({}, {}, selection.spec.columns).schema
         pace = Pace.LIVE if options.follow else Pace.BULK
         return write_messages(schema, batches, options, console, pace=pace)
 
@@ -68,24 +69,23 @@ def _messages(selection: Selection, options: argparse.Namespace) -> "Generator[p
         yield from follower
 
 
-def _follower(selection: Selection, options: argparse.Namespace) -> "segmentlog.Follow":
-    # Offsets as a start name the queues that are read; without them queues that are added later are read, too.
-    start = None
-    if options.queue is not None:
-        start = {key: each.max_offset for key, each in selection.queues.items()}
-    return selection.store.follow(selection.topics, start=start, timeout_s=options.timeout, **selection.arguments)
+def _follower(selection: Selection, options: argparse.Namespace) -> "Follow":
+    from segmentlog.api.follow import Follow
+    from segmentlog.query.position import Latest
+
+    return Follow(selection.source, selection.topics, Latest(), selection.spec, timeout_s=options.timeout)
 
 
 def _last(selection: Selection, ends: "dict[QueueKey, int]", number: int) -> "Iterable[pa.RecordBatch]":
     """Return the last messages before some ends, in the order of the log."""
     if not number:
         return []
-    names = [*selection.arguments["columns"], *selection.arguments["properties"]]
-    columns = dict.fromkeys([*selection.arguments["columns"], _PLACE])
+    names = [*selection.spec.columns, *selection.spec.property_columns]
+    columns = list(dict.fromkeys([*selection.spec.columns, _PLACE]))
     width = number
     while True:
         starts = {key: max(selection.queues[key].min_offset, end - width) for key, end in ends.items()}
-        found = selection.between(starts, ends, columns=list(columns)).to_arrow()
+        found = selection.between(starts, ends, columns).to_arrow()
         if found.num_rows >= number or all(first == selection.queues[key].min_offset for key, first in starts.items()):
             break
         width *= 4  # a filter left messages out

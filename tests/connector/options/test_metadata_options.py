@@ -4,8 +4,8 @@ import pytest
 
 from segmentlog.connector.errors import ConflictingOptionsError
 from segmentlog.connector.options.metadata_options import METADATA, parse_metadata_options, wants_metadata
-from segmentlog.connector.options.read_options import Subscribe, SubscribePattern
 from segmentlog.connector.options.read_table import SOURCE, MetadataKind
+from segmentlog.query.selection import TopicPattern, Topics
 from segmentlog.store import ConfigError
 
 LEAST = {"path": "/data/store", "metadata": "lag"}
@@ -18,8 +18,8 @@ def test_every_frame_takes_options_of_the_source() -> None:
 
 
 def test_all_topics_are_meant_without_a_topic() -> None:
-    assert parse_metadata_options(LEAST).read.topics == SubscribePattern(".*")
-    assert parse_metadata_options(LEAST | {"topic": "a"}).read.topics == Subscribe(("a",))
+    assert parse_metadata_options(LEAST).read.topics == TopicPattern(".*")
+    assert parse_metadata_options(LEAST | {"topic": "a"}).read.topics == Topics(("a",))
 
 
 @pytest.mark.parametrize(

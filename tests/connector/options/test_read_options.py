@@ -9,36 +9,28 @@ from segmentlog.connector.errors import ConflictingOptionsError, MissingOptionEr
 from segmentlog.connector.options import read_table as option_table
 from segmentlog.connector.options.matching import match
 from segmentlog.connector.options.option import Mode
-from segmentlog.connector.options.positions import (
-    AtOffsets,
-    AtTime,
-    AtTimes,
-    Earliest,
-    Fallback,
-    GroupPosition,
-    Latest,
-    StartRules,
-)
 from segmentlog.connector.options.read_options import (
-    Assign,
     Lookup,
     ReadOptions,
-    Subscribe,
-    SubscribePattern,
     TriggerLimits,
     assemble,
     parse_read_options,
 )
 from segmentlog.connector.options.read_table import SchemaMode
 from segmentlog.connector.options.write_table import SINK
-from segmentlog.query.times import Clock
+from segmentlog.query.position import At, AtTime, ByQueue, Earliest, Fallback, Last, Latest, OfGroup, Rules
+from segmentlog.query.selection import Queues, TopicPattern, Topics
+from segmentlog.query.source import StoreSource
+from segmentlog.query.times import Clock, Instant, StartAfterEndError
 from segmentlog.store import (
     Boundary,
     ConfigError,
     FilterSyntaxError,
     OnCorrupt,
+    OnLoss,
     QueueKey,
     QueueSource,
+    ReadFrom,
     SegmentLogError,
     Sql92Filter,
     Tags,
@@ -48,16 +40,20 @@ from segmentlog.store.find import KeyField
 LEAST = {"path": "/data/store", "subscribe": "orders"}
 
 
+def at(ms: int) -> AtTime:
+    return AtTime(Instant(ms))
+
+
 def parse(**given: str) -> ReadOptions:
     return parse_read_options(LEAST | given)
 
 
 def test_defaults() -> None:
     found = parse()
-    assert found.paths == ("/data/store",)
-    assert found.topics == Subscribe(("orders",))
+    assert found.sources == (StoreSource(path="/data/store"),)
+    assert found.topics == Topics(("orders",))
     assert (found.start, found.stop) == (Earliest(), Latest())
-    assert found.start_rules == StartRules()
+    assert found.rules == Rules()
     assert found.max_bytes_per_partition == 128 << 20
     assert (found.filter, found.columns, found.property_columns) == (None, None, ())
     assert found.schema_mode is SchemaMode.NATIVE
@@ -74,7 +70,7 @@ def test_options_travel_to_workers() -> None:
 
 @pytest.mark.parametrize("name", ["subscribe", "SUBSCRIBE", "topic", "Topics"])
 def test_names_in_any_case_and_aliases(name: str) -> None:
-    assert parse_read_options({"PATH": "/x", name: "a,b"}).topics == Subscribe(("a", "b"))
+    assert parse_read_options({"PATH": "/x", name: "a,b"}).topics == Topics(("a", "b"))
 
 
 def test_an_option_under_two_names_is_a_conflict() -> None:
@@ -107,7 +103,7 @@ def test_what_spark_adds_is_ignored() -> None:
     ],
 )
 def test_paths(given: dict[str, str], paths: tuple[str, ...]) -> None:
-    assert parse_read_options({"subscribe": "t"} | given).paths == paths
+    assert tuple(each.path for each in parse_read_options({"subscribe": "t"} | given).sources) == paths
 
 
 @pytest.mark.parametrize("path", ["hdfs://host/x", "s3://bucket/x", "s3a:/x"])
@@ -188,29 +184,30 @@ def test_conflicting_options_are_both_named(one: str, other: str) -> None:
 
 def test_start_and_end_may_be_of_different_kinds() -> None:
     found = parse(startingTimestamp="1970-01-01T00:00:00.005Z", endingOffsets='{"orders": {"0": 9}}')
-    assert found.start == AtTime(5)
-    assert found.stop == AtOffsets({(None, QueueKey("orders", 0)): 9})
-    assert (found.start_option, found.stop_option) == ("startingTimestamp", "endingOffsets")
+    assert found.start == at(5)
+    assert found.stop == ByQueue({(None, QueueKey("orders", 0)): At(9)})
+    assert (found.words.start, found.words.end) == ("option `startingTimestamp`", "option `endingOffsets`")
 
 
 def test_a_time_window_that_is_backwards() -> None:
     with pytest.raises(
-        ConflictingOptionsError,
-        match=r"`startingTimestamp` \(2026-01-01T00:00:00.006Z\) is after `endingTimestamp` \(2026-01-.*005Z\)",
+        StartAfterEndError,
+        match=r"`startingTimestamp` \(2026-01-01T00:00:00.006Z\) is after option `endingTimestamp` \(2026-01-.*005Z\)",
     ):
         parse(startingTimestamp="1767225600006", endingTimestamp="1767225600005")
 
 
 def test_time_zone_is_for_times_that_name_none() -> None:
     found = parse(startingTimestamp="2026-01-01T01:00:00", endingTimestamp="2026-01-01T01:00:00Z", timeZone="+01:00")
-    assert found.start == AtTime(1_767_225_600_000)
-    assert found.stop == AtTime(1_767_229_200_000)
+    assert found.start == at(1_767_225_600_000)
+    assert found.stop == at(1_767_229_200_000)
 
 
 def test_where_to_start_and_stop() -> None:
-    assert parse(startingOffsets="group:g", endingOffsets=" Latest ").start == GroupPosition("g")
+    assert parse(startingOffsets="group:g", endingOffsets=" Latest ").start == OfGroup("g")
+    assert parse(startingOffsets="last:10").start == Last(10)
     times = parse(startingOffsetsByTimestamp='{"orders": {"3": 1767225600000}}').start
-    assert times == AtTimes({(None, QueueKey("orders", 3)): 1_767_225_600_000})
+    assert times == ByQueue({(None, QueueKey("orders", 3)): at(1_767_225_600_000)})
 
 
 @pytest.mark.parametrize(
@@ -230,7 +227,7 @@ def test_exact_times_go_with_the_lower_boundary() -> None:
     assert not parse(exactTimestamps="false").exact_timestamps
     upper = parse(timestampBoundary="upper", startingTimestamp="1767225600000")
     assert not upper.exact_timestamps
-    assert upper.start_rules.boundary is Boundary.UPPER
+    assert upper.rules.boundary is Boundary.UPPER
     with pytest.raises(ConflictingOptionsError, match="`exactTimestamps=true` and `timestampBoundary=upper`"):
         parse(timestampBoundary="upper", exactTimestamps="true")
 
@@ -238,10 +235,10 @@ def test_exact_times_go_with_the_lower_boundary() -> None:
 def test_rules() -> None:
     found = parse(
         startingOffsetsDefault="earliest", startingOffsetsByTimestampStrategy="latest", failOnDataLoss="false"
-    ).start_rules
+    ).rules
     assert found.unlisted is Fallback.EARLIEST
     assert found.unmatched_time is Fallback.LATEST
-    assert not found.fail_on_data_loss
+    assert found.on_loss is OnLoss.SKIP
 
 
 @pytest.mark.parametrize(
@@ -274,20 +271,26 @@ def test_sql_filter() -> None:
 
 def test_assign_and_pattern() -> None:
     assigned = parse_read_options({"path": "/x", "assign": '{"t": [2, 0]}'}).topics
-    assert assigned == Assign((QueueKey("t", 2), QueueKey("t", 0)))
-    assert parse_read_options({"path": "/x", "subscribePattern": "a.*"}).topics == SubscribePattern("a.*")
+    assert assigned == Queues((QueueKey("t", 2), QueueKey("t", 0)))
+    assert parse_read_options({"path": "/x", "subscribePattern": "a.*"}).topics == TopicPattern("a.*")
 
 
 def test_several_stores() -> None:
     found = parse_read_options(
         {"paths": "/a,/b", "topic": "t", "brokerNames": "x,y", "commitLogPaths": '{"/b": ["/c", "/d"]}'}
     )
-    assert found.broker_names == ("x", "y")
-    assert found.commit_logs == {"/b": ("/c", "/d")}
-    assert parse(commitLogPaths="/c,/d").commit_logs == {"/data/store": ("/c", "/d")}
-    assert parse(archive="/c").archives == {"/data/store": "/c"}
+    assert found.sources == (
+        StoreSource(path="/a", broker_name="x"),
+        StoreSource(path="/b", broker_name="y", commit_log_paths=("/c", "/d")),
+    )
+    (one,) = parse(commitLogPaths="/c,/d", archive="/c", queueSource="commitlog", readFrom="confirmed").sources
+    assert (one.commit_log_paths, one.archive) == (("/c", "/d"), "/c")
+    assert (one.queue_source, one.read_from) == (QueueSource.COMMIT_LOG, ReadFrom.CONFIRMED)
     both = parse_read_options({"paths": "/a,/b", "topic": "t", "archive": '{"/b": "file:/c", "/a": "/d"}'})
-    assert both.archives == {"/a": "/d", "/b": "/c"}
+    assert [(each.path, each.archive, each.broker_name) for each in both.sources] == [
+        ("/a", "/d", "a"),
+        ("/b", "/c", "b"),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -420,15 +423,15 @@ def test_times_relative_to_now() -> None:
     clock = Clock(now_ms=1_767_225_600_000)  # 2026-01-01T00:00:00Z
     texts = {"path": "/s", "subscribe": "orders", "startingTimestamp": "yesterday", "endingTimestamp": "-1h"}
     found = assemble(match(texts, option_table.SOURCE, elsewhere=(SINK,)), Mode.BATCH, clock)
-    assert (found.start, found.stop) == (AtTime(1_767_139_200_000), AtTime(1_767_222_000_000))
+    assert (found.start, found.stop) == (at(1_767_139_200_000), at(1_767_222_000_000))
 
 
 def test_dates_are_midnight_in_the_zone() -> None:
-    assert parse(startingTimestamp="2026-01-01").start == AtTime(1_767_225_600_000)
-    assert parse(startingTimestamp="2026-01-01Z", timeZone="+01:00").start == AtTime(1_767_225_600_000)
-    assert parse(startingTimestamp="2026-01-01", timeZone="+01:00").start == AtTime(1_767_222_000_000)
+    assert parse(startingTimestamp="2026-01-01").start == at(1_767_225_600_000)
+    assert parse(startingTimestamp="2026-01-01Z", timeZone="+01:00").start == at(1_767_225_600_000)
+    assert parse(startingTimestamp="2026-01-01", timeZone="+01:00").start == at(1_767_222_000_000)
     times = parse(startingOffsetsByTimestamp='{"orders": {"3": "2026-01-01"}}', timeZone="+01:00").start
-    assert times == AtTimes({(None, QueueKey("orders", 3)): 1_767_222_000_000})
+    assert times == ByQueue({(None, QueueKey("orders", 3)): at(1_767_222_000_000)})
     with pytest.raises(ConfigError, match=r"option `startingTimestamp`: .* has no time zone.*or set `timeZone`"):
         parse(startingTimestamp="2026-01-01T00:00:00")
 

@@ -116,7 +116,7 @@ def test_json_that_is_none(raw: str) -> None:
 
 def test_times_and_zones_are_named() -> None:
     assert values.moment("x", str(MS)) == Instant(MS)
-    with pytest.raises(ConfigError, match="option `x`, orders/0: `noon` is not a time"):
-        values.moment("x", "noon", at="orders/0")
+    with pytest.raises(ConfigError, match="option `x`: `noon` is not a time"):
+        values.moment("x", "noon")
     with pytest.raises(ConfigError, match="option `timeZone`: `Mars` is not a time zone"):
         values.zone("timeZone", "Mars")

@@ -11,10 +11,9 @@ from pyspark.sql.datasource import InputPartition
 
 from segmentlog.connector.options.read_options import ReadOptions, parse_read_options
 from segmentlog.connector.read import task as tasks
-from segmentlog.connector.read.partition import StorePartition
 from segmentlog.connector.read.planning import plan_partitions
 from segmentlog.connector.read.schema import Projection, project, spark_schema
-from segmentlog.connector.read.task import read_partition, scan_spec
+from segmentlog.connector.read.task import StorePartition, read_partition, scan_spec
 from segmentlog.store import CorruptRecordError, DataLossError, OnCorrupt, OnLoss, ScanSpec
 from support.store_builder import StoreBuilder, messages
 from support.tampering import overwrite

@@ -176,13 +176,13 @@ def test_a_planned_range_may_have_gone_since(store: MessageStore) -> None:
     assert watched.still_there(QueueRange(T0, first - 3, first + 2)) == QueueRange(T0, first, first + 2)
     assert watched.still_there(QueueRange(T0, 0, 4)) is None
     assert watched.lost == {"T": 3 + 4}
-    with pytest.raises(DataLossError, match=r"4 messages of .* that a micro-batch is to read are gone"):
+    with pytest.raises(DataLossError, match=r"4 messages of .* are gone: the queue holds"):
         watch(store.path).still_there(QueueRange(T0, 0, 4))
 
 
 def test_a_queue_that_ends_before_the_checkpoint_is_a_loss(store: MessageStore) -> None:
     watched = watch(store.path)
-    with pytest.raises(DataLossError, match="T/0 now ends at offset 3, before the checkpointed offset 8"):
+    with pytest.raises(DataLossError, match="T/0 now ends at offset 3, before offset 8"):
         watched.steps(at(watched, q0=8, q1=3), None)
 
 
@@ -262,5 +262,5 @@ def test_messages_that_are_not_confirmed_any_more_are_waited_for(store: MessageS
         assert steps(watched, ahead) == {"T/1": (2, 2, 3)}
         assert watched.still_there(QueueRange(T0, 0, 3)) == QueueRange(T0, 0, 3)
     watched = watch(store.path, readFrom="confirmed", failOnDataLoss="true")
-    with pytest.raises(DataLossError, match="T/0 now ends at offset 3, before the checkpointed offset 4"):
+    with pytest.raises(DataLossError, match="T/0 now ends at offset 3, before offset 4"):
         watched.steps(at(watched, q0=4, q1=2), None)

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from segmentlog.connector.errors import UnknownTopicError
 from segmentlog.connector.options.write_table import Selector
 from segmentlog.connector.write.queue_selector import QueueChooser, QueueRules
+from segmentlog.query.selection import UnknownTopicError
 from segmentlog.store import IllegalMessageError
 
 

@@ -6,13 +6,13 @@ import pytest
 from pyspark.sql.types import ArrayType, BinaryType, DataType, IntegerType, MapType, StringType, StructField, StructType
 from pyspark.sql.types import TimestampType as Timestamp
 
-from segmentlog.connector.errors import UnknownTopicError
 from segmentlog.connector.options.option import Mode
 from segmentlog.connector.options.write_options import parse_write_options
 from segmentlog.connector.write import rows as sink_rows
 from segmentlog.connector.write.queue_selector import QueueRules
 from segmentlog.connector.write.rows import Origin, SinkRows
 from segmentlog.connector.write.schema import plan_columns
+from segmentlog.query.selection import UnknownTopicError
 from segmentlog.store import IllegalMessageError, StoreConfig
 from segmentlog.store.encode.batch import encode_batch
 

@@ -1,16 +1,14 @@
 """Columns, properties and filters of a request: what is accepted, and what each error names."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from segmentlog.api.request import Source, scan_spec
+from segmentlog.query.request import scan_spec
 from segmentlog.store import (
     NATIVE_SCHEMA,
     ConfigError,
     FilterSyntaxError,
-    NotAStoreError,
     OnCorrupt,
     OnLoss,
     ScanSpec,
@@ -20,14 +18,18 @@ from segmentlog.store import (
 
 
 def made(**given: Any) -> ScanSpec:
-    defaults = {"columns": None, "properties": (), "on_corrupt": OnCorrupt.FAIL, "on_loss": OnLoss.FAIL}
-    return scan_spec(**(defaults | given))
+    return scan_spec(**given)
 
 
 def test_all_columns_are_the_default() -> None:
     assert made().columns == tuple(NATIVE_SCHEMA.names)
     spec = made(columns=iter(["body", "topic"]), properties="region", on_loss=OnLoss.SKIP)
     assert (spec.columns, spec.property_columns, spec.on_loss) == (("body", "topic"), ("region",), OnLoss.SKIP)
+
+
+def test_treatments_by_text_or_by_member() -> None:
+    assert made(on_corrupt="null").on_corrupt is made(on_corrupt=OnCorrupt.NULL).on_corrupt is OnCorrupt.NULL
+    assert made(on_loss="skip").on_loss is OnLoss.SKIP
 
 
 @pytest.mark.parametrize(
@@ -58,19 +60,19 @@ def test_sql_alone_and_with_tags() -> None:
     ("given", "text"),
     [
         ({"columns": "bodi"}, r"columns: there is no column `bodi`.*Did you mean `body`\? The columns are `topic`"),
-        ({"columns": 7}, "columns=7 is no list of names"),
-        ({"columns": [7]}, r"columns=\[7\] is no list of names"),
+        ({"columns": 7}, "columns=7 is not a list of names"),
+        ({"columns": [7]}, r"columns=\[7\] is not a list of names"),
         ({"columns": []}, "columns names no column"),
         ({"columns": ["body", "body"]}, "name `body` twice"),
         ({"columns": ["body"], "properties": ["body"]}, "columns and properties name `body` twice"),
-        ({"properties": 1}, "properties=1 is no list of names"),
+        ({"properties": 1}, "properties=1 is not a list of names"),
         ({"tags": []}, "has an empty tag"),
         ({"tags": "||"}, "no tag"),
         ({"tags": ["a", ""]}, "an empty tag"),
         ({"tags": "a || *"}, r"or `\*` beside others"),
-        ({"sql": 1}, "sql=1 is no text"),
-        ({"on_corrupt": "skip"}, r"on_corrupt='skip' is no OnCorrupt.*`OnCorrupt.FAIL`, `OnCorrupt.SKIP`"),
-        ({"on_loss": OnCorrupt.SKIP}, "is no OnLoss"),
+        ({"sql": 1}, "sql=1 is not text"),
+        ({"on_corrupt": "drop"}, "on_corrupt='drop' is unknown.*`fail`, `skip`, `null`"),
+        ({"on_loss": OnCorrupt.SKIP}, "on_loss=<OnCorrupt.SKIP: 'skip'> is unknown"),
     ],
 )
 def test_what_makes_no_sense_is_named(given: dict[str, Any], text: str) -> None:
@@ -81,10 +83,3 @@ def test_what_makes_no_sense_is_named(given: dict[str, Any], text: str) -> None:
 def test_a_filter_that_rocketmq_refuses() -> None:
     with pytest.raises(FilterSyntaxError):
         made(sql="a = ")
-
-
-def test_a_source_opens_the_store_as_it_is(path: Path) -> None:
-    reader = Source(path=str(path), broker_name="b").reader()
-    assert (reader.broker_name, reader.topics()) == ("b", ["orders", "payments"])
-    with pytest.raises(NotAStoreError):
-        Source(path=str(path / "config")).reader()

@@ -93,17 +93,7 @@ SCHEMAS: Final[dict[str, pa.Schema]] = {
 
 
 def topic_rows(store: StoreReader, queues: Sequence[QueueBounds], columns: AbstractSet[str]) -> Iterator[Row]:
-    """Yield one row per topic of some queues.
-
-    Parameters
-    ----------
-    store
-        The store.
-    queues
-        Bounds of all queues of the topics.
-    columns
-        Columns that are wanted; sizes and times are measured only for these.
-    """
+    """Yield one row per topic of some queues; sizes and times are measured only if ``columns`` has them."""
     spans = _spans(store, queues, columns)
     for topic in sorted({bounds.key.topic for bounds in queues}):
         rows = [spans[bounds.key] for bounds in queues if bounds.key.topic == topic]
@@ -169,12 +159,9 @@ def memory_bytes() -> int:
 
 
 def lag_by_queue(store: StoreReader, progress: GroupProgress) -> dict[QueueKey, Lag | None]:
-    """Measure each queue of the topics that a group, or a broadcasting consumer, has positions in.
+    """Measure the queues of the topics with positions of a group or broadcasting consumer, in the order of their keys.
 
-    Returns
-    -------
-    dict
-        By queue, in order. None for a position in a queue that the store does not hold: it says nothing of what waits.
+    None for a position in a queue that the store does not hold: its lag is unknown.
     """
     there = set(store.topics())
     topics = sorted({key.topic for key in progress.offsets})

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from segmentlog.metadata import SCHEMAS, lag_by_queue, lag_rows, queue_rows, segment_rows, topic_rows
+from segmentlog.query.metadata import SCHEMAS, lag_by_queue, lag_rows, queue_rows, segment_rows, topic_rows
 from segmentlog.store import QueueKey, StoreReader
 from segmentlog.store.groups import commit_offsets, list_groups
 from support.store_builder import Geometry, StoreBuilder, messages

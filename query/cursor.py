@@ -1,0 +1,141 @@
+"""Cursor: a queue compared with the offset that a scan, a follower or a stream has reached in it.
+
+::
+
+    reached 40    queue [25 … 70)                          Cursor.state   WAITING       40 to 69 wait
+                        [25 … 40)                                         READ
+                        [55 … 70)                                         DELETED       retention was faster: 40 to 54
+                        [25 … 30), up to 70 not confirmed                 UNCONFIRMED   after a crash of the master
+                        [ 0 … 30)                                         TRUNCATED     or recreated
+    last read 39 at 81920, 12:00:00 ── other_message ── 39 at 4096, 14:30:00    recreated
+
+Errors are made here, and raised or logged by the readers, as ``on_loss`` or ``failOnDataLoss`` says.
+"""
+
+import logging
+from collections.abc import Iterable
+from enum import Enum, auto
+from typing import NamedTuple
+
+from segmentlog.store import (
+    DataLossError,
+    OnLoss,
+    QueueBounds,
+    QueueKey,
+    QueueRange,
+    ReadFrom,
+    Remedy,
+    StoreReader,
+    UnconfirmedError,
+)
+from segmentlog.store.follow import MessageIdentity, deletion_note, message_identity
+
+_log = logging.getLogger(__name__)
+
+
+class State(Enum):
+    """State of a queue for a reader."""
+
+    READ = auto()
+    WAITING = auto()
+    DELETED = auto()
+    UNCONFIRMED = auto()
+    """All messages before the offset are stored, and some of them are not confirmed again yet."""
+    TRUNCATED = auto()
+
+
+class Cursor(NamedTuple):
+    """An offset that a reader has reached in a queue, and the bounds of the queue now."""
+
+    reader: StoreReader
+    bounds: QueueBounds
+    position: int
+
+    @property
+    def state(self) -> State:
+        """State of the queue."""
+        if self.position < self.bounds.min_offset:
+            return State.DELETED
+        if self.position <= self.bounds.max_offset:
+            return State.READ if self.position == self.bounds.max_offset else State.WAITING
+        return State.UNCONFIRMED if self._is_held() else State.TRUNCATED
+
+    def _is_held(self) -> bool:
+        return self.reader.read_from is ReadFrom.CONFIRMED and self.position <= self.reader.held_end(self.bounds.key)
+
+    def deleted(self) -> DataLossError:
+        """Make the error for messages that were deleted before they were read."""
+        begin = self.bounds.min_offset
+        lost = f"{begin - self.position} messages of {self.bounds.key}, offsets {self.position} to {begin - 1}"
+        return self.lost(f"{lost}, were deleted before they were read, most likely by the broker's retention")
+
+    def lost(self, problem: str) -> DataLossError:
+        """Make an error for messages that retention deleted too early, with its last deletion."""
+        note = deletion_note(self.reader.path)
+        fix = "Keep messages longer than the reader can fall behind, or read faster"
+        remedies = [Remedy.SKIP_LOST, *note.remedies]
+        return DataLossError(f"{problem}{note.text}", path=self.reader.path, fix=fix, remedies=remedies)
+
+    def truncated(self, fix: str) -> DataLossError:
+        """Make the error for a queue that ends before the offset."""
+        problem = (
+            f"{self.bounds.key} now ends at offset {self.bounds.max_offset}, before offset {self.position}, up to "
+            "which it was read: the topic was deleted or recreated, or the store was truncated"
+        )
+        return DataLossError(problem, path=self.reader.path, fix=fix)
+
+
+def queue_gone(reader: StoreReader, key: QueueKey, position: int, *, fix: str) -> DataLossError:
+    """Make the error for a queue that no longer exists."""
+    problem = f"{key} was read up to offset {position}, and is gone now: messages after this offset, if any, are lost"
+    return DataLossError(problem, path=reader.path, fix=fix)
+
+
+def other_message(reader: StoreReader, key: QueueKey, offset: int, known: MessageIdentity) -> MessageIdentity | None:
+    """Return the message at a queue offset if it is another than the known one: the topic was recreated."""
+    found = message_identity(reader, key, offset)
+    return None if found == known else found
+
+
+def remaining(
+    reader: StoreReader, wanted: QueueRange, bounds: QueueBounds
+) -> tuple[QueueRange | None, DataLossError | None]:
+    """Return the part of a planned range that a queue still holds, and the error for the rest; None for nothing.
+
+    `UnconfirmedError` if the rest is stored, and not confirmed any more.
+    """
+    start, stop = max(wanted.start, bounds.min_offset), min(wanted.stop, bounds.max_offset)
+    held = QueueRange(wanted.key, start, stop) if start < stop else None
+    gone = len(wanted) - (0 if held is None else len(held))
+    if not gone:
+        return held, None
+    if Cursor(reader, bounds, wanted.stop).state is State.UNCONFIRMED:
+        raise UnconfirmedError(
+            f"{wanted} was confirmed when it was planned, and is confirmed only up to {bounds.max_offset} since a "
+            "crash or failover",
+            path=reader.path,
+            fix="Start the replicas and the master, and read again: nothing is lost",
+        )
+    note = deletion_note(reader.path)
+    holds = f"the queue holds [{bounds.min_offset}, {bounds.max_offset}) now"
+    problem = f"{gone} messages of {wanted} are gone: {holds}{note.text}"
+    return held, DataLossError(problem, path=reader.path, remedies=[Remedy.SKIP_LOST, *note.remedies])
+
+
+def held_ranges(reader: StoreReader, ranges: Iterable[QueueRange], on_loss: OnLoss) -> list[QueueRange]:
+    """Return the parts of planned ranges that the queues still hold; the rest is raised or logged."""
+    found = []
+    for wanted in ranges:
+        held, error = remaining(reader, wanted, reader.bounds(wanted.key))
+        if error is not None:
+            skip_or_raise(error, on_loss)
+        if held is not None:
+            found.append(held)
+    return found
+
+
+def skip_or_raise(error: DataLossError, on_loss: OnLoss) -> None:
+    """Raise the error, or log it and continue."""
+    if on_loss is OnLoss.FAIL:
+        raise error
+    _log.warning("%s", error.described)

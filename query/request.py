@@ -1,0 +1,101 @@
+"""Request: columns, properties and filter of a read, checked before anything is read.
+
+::
+
+    columns=["queueId", "body"]  properties=["region"]  ──► ScanSpec.columns, .property_columns
+    tags="paid || refunded"  sql="amount > 100"         ──► ScanSpec.predicate
+
+A scan, a look-up and a follower share these arguments.
+"""
+
+from collections.abc import Iterable
+from enum import Enum
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from segmentlog.store import NATIVE_SCHEMA, ConfigError, OnCorrupt, OnLoss, Predicate, ScanSpec, Tags
+
+from .selection import did_you_mean, listing
+
+if TYPE_CHECKING:
+    from segmentlog.store import Sql92Filter
+
+E = TypeVar("E", bound=Enum)
+Names = str | Iterable[str]
+_EVERY: Final = tuple(NATIVE_SCHEMA.names)
+
+
+def scan_spec(
+    *,
+    columns: Names | None = None,
+    properties: Names = (),
+    tags: Names | None = None,
+    sql: str | None = None,
+    on_corrupt: OnCorrupt | str = OnCorrupt.FAIL,
+    on_loss: OnLoss | str = OnLoss.FAIL,
+) -> ScanSpec:
+    """Check arguments of any type. `ConfigError` names the wrong one; `FilterSyntaxError` as of RocketMQ."""
+    chosen = _EVERY if columns is None else _names("columns", columns)
+    for name in chosen:
+        if name not in _EVERY:
+            fix = f"{did_you_mean(name, _EVERY)}The columns are {listing(_EVERY, most=30)}; properties=… takes others"
+            raise ConfigError(f"columns: there is no column `{name}`", fix=fix)
+    single = _names("properties", properties)
+    every = [*chosen, *single]
+    twice = sorted({name for name in every if every.count(name) > 1})
+    if twice:
+        raise ConfigError(f"columns and properties name {listing(twice)} twice", fix="Leave one of them out")
+    if not every:
+        raise ConfigError("columns names no column", fix="Name at least one, such as queueOffset")
+    return ScanSpec(
+        columns=chosen,
+        property_columns=single,
+        predicate=Predicate(filter=_filter(tags, sql)),
+        on_corrupt=_member("on_corrupt", on_corrupt, OnCorrupt),
+        on_loss=_member("on_loss", on_loss, OnLoss),
+    )
+
+
+def _member(argument: str, value: object, kind: type[E]) -> E:
+    """Return a member of an enumeration, passed as it is or by its text."""
+    for each in kind:
+        if value is each or value == each.value:
+            return each
+    raise ConfigError(f"{argument}={value!r} is unknown", fix=f"Pass one of {listing([each.value for each in kind])}")
+
+
+def _names(argument: str, value: object) -> tuple[str, ...]:
+    if isinstance(value, str):
+        return (value,)
+    names = tuple(value) if isinstance(value, Iterable) else (value,)
+    if not all(isinstance(name, str) for name in names):
+        raise ConfigError(f"{argument}={value!r} is not a list of names", fix="Pass text, or a list of texts")
+    return names
+
+
+def _filter(tags: Names | None, sql: object) -> "Tags | Sql92Filter | None":
+    wanted = None if tags is None else _tags(tags)
+    if sql is None:
+        return None if wanted is None else Tags(wanted)
+    if not isinstance(sql, str):
+        raise ConfigError(
+            f"sql={sql!r} is not text", fix="Pass a SQL92 filter such as \"amount > 100 AND region = 'eu'\""
+        )
+    from segmentlog.store import Sql92Filter  # noqa: PLC0415 - loads pyarrow.compute, and with it pandas if it is there
+
+    compiled = Sql92Filter.compile(sql)
+    return compiled if wanted is None else compiled.tagged(wanted)
+
+
+def _tags(tags: Names) -> frozenset[str] | None:
+    """Read tags; RocketMQ's ``A || B`` in one text, None for ``*``."""
+    if isinstance(tags, str):
+        parsed = Tags.parse(tags)
+        return None if parsed is None else parsed.any_of
+    found = frozenset(name.strip() for name in _names("tags", tags))
+    if found == {"*"}:
+        return None
+    if not found or found & {"", "*"}:
+        raise ConfigError(
+            f"tags={tags!r} has an empty tag, or `*` beside others", fix="Pass 'A || B', ['A', 'B'] or '*'"
+        )
+    return found

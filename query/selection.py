@@ -1,0 +1,200 @@
+"""Selection: topics and queues that a read names, and the known names that were most likely meant.
+
+::
+
+    Topics(("orders",), queue_ids=(0, 3))    TopicPattern("order.*")    Queues((orders/0, orders/3))
+        │ wants(topic), wants_queue(key)              without a store: followers and streams ask for new queues
+        ▼
+    select(stores, selection) ──► each store with the bounds of its queues
+
+    suggest("ordrs", ["orders", "payments"]) ──► orders
+
+Loaded by every start of the command: numpy and Arrow are imported by the functions that need them.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import cached_property
+from typing import TYPE_CHECKING, TypeAlias
+
+from segmentlog.store import ConfigError, UnknownQueueError
+
+if TYPE_CHECKING:
+    from segmentlog.store import QueueBounds, QueueKey, StoreReader
+    from segmentlog.store.groups import GroupProgress
+
+
+class UnknownTopicError(UnknownQueueError):
+    """A topic that no store holds."""
+
+    condition = "SEGMENTLOG_UNKNOWN_TOPIC"
+
+
+@dataclass(frozen=True)
+class Topics:
+    """Topics by name; of each all queues, or those with some ids."""
+
+    names: tuple[str, ...]
+    queue_ids: tuple[int, ...] | None = None
+
+    @cached_property
+    def _names(self) -> frozenset[str]:
+        return frozenset(self.names)
+
+    def wants(self, topic: str) -> bool:
+        """Return whether the topic is read."""
+        return topic in self._names
+
+    def wants_queue(self, key: "QueueKey") -> bool:
+        """Return whether the queue of a wanted topic is read."""
+        return self.queue_ids is None or key.queue_id in self.queue_ids
+
+
+@dataclass(frozen=True, slots=True)
+class TopicPattern:
+    """Topics whose whole name the expression matches; system topics only if `has_system`."""
+
+    expression: str
+    has_system: bool = False
+
+    def wants(self, topic: str) -> bool:
+        """Return whether the topic is read."""
+        from segmentlog.store import is_system_topic  # noqa: PLC0415 - loads numpy
+
+        return re.fullmatch(self.expression, topic) is not None and (self.has_system or not is_system_topic(topic))
+
+    def wants_queue(self, key: "QueueKey") -> bool:  # noqa: ARG002 - a pattern has all queues
+        """Return whether the queue of a wanted topic is read."""
+        return True
+
+
+@dataclass(frozen=True)
+class Queues:
+    """Queues by key."""
+
+    keys: tuple["QueueKey", ...]
+
+    @cached_property
+    def _keys(self) -> frozenset["QueueKey"]:
+        return frozenset(self.keys)
+
+    @cached_property
+    def _topics(self) -> frozenset[str]:
+        return frozenset(key.topic for key in self.keys)
+
+    def wants(self, topic: str) -> bool:
+        """Return whether any queue of the topic is read."""
+        return topic in self._topics
+
+    def wants_queue(self, key: "QueueKey") -> bool:
+        """Return whether the queue is read."""
+        return key in self._keys
+
+
+Selection: TypeAlias = Topics | TopicPattern | Queues
+
+
+def select(
+    stores: "Sequence[StoreReader]", wanted: Selection, *, argument: str = ""
+) -> "list[tuple[StoreReader, list[QueueBounds]]]":
+    """Return the bounds of the wanted queues of each store; a topic or queue need not be in all stores, but in one."""
+    topics = [store.topics() for store in stores]
+    path = _paths(stores)
+    match wanted:
+        case Topics(names):
+            check_topics(names, sorted(set().union(*topics)), path=path, argument=argument)
+            chosen: Sequence[str] = names
+        case Queues(keys):
+            chosen = tuple(dict.fromkeys(key.topic for key in keys))
+            check_topics(chosen, sorted(set().union(*topics)), path=path, argument=argument)
+        case TopicPattern():
+            chosen = list(filter(wanted.wants, sorted(set().union(*topics))))
+    held = [
+        [bounds for topic in chosen if topic in there for bounds in store.queues(topic)]
+        for store, there in zip(stores, map(frozenset, topics), strict=True)
+    ]
+    _check_queues(wanted, {bounds.key for queues in held for bounds in queues}, path)
+    return [
+        (store, [bounds for bounds in queues if wanted.wants_queue(bounds.key)])
+        for store, queues in zip(stores, held, strict=True)
+    ]
+
+
+def _check_queues(wanted: Selection, held: "AbstractSet[QueueKey]", path: str) -> None:
+    match wanted:
+        case Topics(names, queue_ids) if queue_ids is not None:
+            for queue_id in queue_ids:
+                if all(key.queue_id != queue_id for key in held):
+                    raise unknown_queue(queue_id, names, held, path=path)
+        case Queues(keys):
+            for key in keys:
+                if key not in held:
+                    raise unknown_queue(key.queue_id, [key.topic], held, path=path)
+
+
+def check_topics(wanted: Iterable[str], known: Sequence[str], *, path: str, argument: str = "") -> None:
+    """Raise `UnknownTopicError` for the first topic that is not known; ``argument`` is what named it."""
+    for topic in wanted:
+        if topic not in known:
+            prefix = f"{argument}: " if argument else ""
+            fix = f"{did_you_mean(topic, known)}The topics are {listing(known)}"
+            raise UnknownTopicError(f"{prefix}there is no topic `{topic}`", path=path, fix=fix)
+
+
+def unknown_queue(queue_id: int, topics: Sequence[str], held: "Iterable[QueueKey]", *, path: str) -> UnknownQueueError:
+    """Make the error for a queue that topics do not have; ``held`` are their queues."""
+    there = sorted({key.queue_id for key in held if key.topic in topics})
+    of, these = ("topic", "this topic") if len(topics) == 1 else ("topics", "these topics")
+    problem = f"there is no queue {queue_id} of {of} {listing(topics)}"
+    return UnknownQueueError(problem, path=path, fix=f"The queues of {these} are {', '.join(map(str, there))}")
+
+
+def group_progress(paths: Sequence[str], group: str | None) -> "list[tuple[str, GroupProgress]]":
+    """Return the positions of a consumer group, or of all groups, with the path of their store.
+
+    `ConfigError` if a group has no position in any store.
+    """
+    from segmentlog.store.groups import list_groups  # noqa: PLC0415 - loads the writer of groups
+
+    found = [(path, each) for path in paths for each in list_groups(path)]
+    if group is None:
+        return found
+    of_group = [(path, each) for path, each in found if each.group == group]
+    if not of_group:
+        raise unknown_group(group, {each.group for _, each in found}, path=", ".join(paths))
+    return of_group
+
+
+def unknown_group(group: str, known: Iterable[str], *, path: str) -> ConfigError:
+    """Make the error for a consumer group without a position in any of the stores."""
+    names = sorted(known)
+    fix = f"{did_you_mean(group, names)}The groups with a position are {listing(names)}"
+    return ConfigError(f"consumer group `{group}` has no position here", path=path, fix=fix)
+
+
+def suggest(word: str, known: Iterable[str]) -> str | None:
+    """Find the known word that was most likely meant, whatever its case; None when nothing is near."""
+    by_folded = {name.lower(): name for name in known}
+    near = get_close_matches(word.lower(), by_folded, n=1, cutoff=0.6)
+    return by_folded[near[0]] if near else None
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Ask for the word that was most likely meant, with a blank after the question; empty when no word is near."""
+    near = suggest(word, known)
+    return f"Did you mean `{near}`? " if near is not None else ""
+
+
+def listing(names: Sequence[str], *, most: int = 12) -> str:
+    """Write names as a comma-separated list, at most ``most`` of them; the rest as a count."""
+    if not names:
+        return "none"
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(f"`{name}`" for name in names[:most]) + more
+
+
+def _paths(stores: "Sequence[StoreReader]") -> str:
+    return ", ".join(store.path for store in stores)

@@ -1,0 +1,12 @@
+"""A store of known messages, shared by the tests that only read."""
+
+from pathlib import Path
+
+import pytest
+
+from support.known_store import build_known_store
+
+
+@pytest.fixture(scope="session")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_known_store(tmp_path_factory.mktemp("query") / "broker-a")

@@ -1,0 +1,115 @@
+"""One table of positions: Spark, Python and the command read the same messages, or raise the same error."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+import segmentlog
+from segmentlog.command.parser import Parser
+from segmentlog.command.positions import asked_window, clock_of
+from segmentlog.command.selection import Selection
+from segmentlog.command.verbs.cat import add_arguments
+from segmentlog.connector.options.read_options import parse_read_options
+from segmentlog.connector.read.planning import plan_partitions
+from segmentlog.query.selection import UnknownTopicError
+from segmentlog.query.times import StartAfterEndError
+from segmentlog.store import ConfigError, OffsetOutOfRangeError, ScanSpec, UnknownQueueError
+
+EARLY = "2026-01-31T00:00:10Z"
+LATE = "2026-01-31T00:05:00Z"
+
+Window = tuple[str | None, str | None]
+
+
+def spark(path: Path, topic: str, window: Window) -> set[str]:
+    options = {"path": str(path), "subscribe": topic}
+    for text, name in zip(window, ("starting", "ending"), strict=True):
+        if text is not None:
+            is_time = text.startswith(("2026", "-"))
+            options[f"{name}{'Timestamp' if is_time else 'Offsets'}"] = text
+    if window[0] and window[0].startswith("{"):  # a table limits the queues in the other doors
+        options["assign"] = json.dumps({topic: list(map(int, json.loads(window[0])[topic]))})
+        del options["subscribe"]
+    partitions = plan_partitions(parse_read_options(options), ScanSpec(columns=("body",)))
+    return {f"{each.key}[{each.start}, {each.stop})" for part in partitions for each in part.task.ranges}
+
+
+def python(path: Path, topic: str, window: Window) -> set[str]:
+    with segmentlog.open(path) as store:
+        return set(map(str, store.scan(topic, start=window[0], end=window[1]).ranges))
+
+
+def command(path: Path, topic: str, window: Window) -> set[str]:
+    parser = Parser("cat", "messages")
+    add_arguments(parser)
+    flags = [f"{flag}={text}" for flag, text in zip(("--from", "--to"), window, strict=True) if text is not None]
+    options = parser.parse([str(path), topic, *flags])
+    scan = Selection(options, ("body",)).scan(*asked_window(options, clock_of(options)))
+    return set(map(str, scan.ranges))
+
+
+DOORS = {"spark": spark, "python": python, "command": command}
+every = pytest.mark.parametrize("door", DOORS)
+
+
+def all_queues(start: int, stop: int) -> set[str]:
+    return {f"orders/{queue}[{start}, {stop})" for queue in range(4)}
+
+
+@every
+@pytest.mark.parametrize(
+    ("window", "ranges"),
+    [
+        ((None, None), all_queues(0, 100)),
+        (("earliest", "latest"), all_queues(0, 100)),
+        (("last:3", None), all_queues(97, 100)),
+        (("last:300", "last:98"), all_queues(0, 2)),
+        (("group:etl", None), all_queues(20, 100)),
+        ((None, "group:etl"), all_queues(0, 20)),
+        ((EARLY, LATE), {"orders/0[3, 75)", "orders/1[3, 75)", "orders/2[2, 75)", "orders/3[2, 75)"}),
+        (('{"orders": {"0": 12, "2": "last:5"}}', None), {"orders/0[12, 100)", "orders/2[95, 100)"}),
+        (('{"orders": {"0": 100}}', None), set()),
+    ],
+)
+def test_messages(door: str, path: Path, window: Window, ranges: set[str]) -> None:
+    assert DOORS[door](path, "orders", window) == ranges
+
+
+@every
+@pytest.mark.parametrize(
+    ("window", "kind", "problem"),
+    [
+        ((None, None), UnknownTopicError, r"there is no topic `ordrs` .*Did you mean `orders`\?"),
+        (("group:elt", None), ConfigError, "consumer group `elt` has no position here.*Did you mean `etl`"),
+        (('{"orders": {"0": 101}}', None), OffsetOutOfRangeError, r"offset 101 of orders/0|offset 101 is"),
+        ((LATE, EARLY), StartAfterEndError, r"\(2026-01-31T00:05:00Z\) is after .*\(2026-01-31T00:00:10Z\)"),
+        (("last:5", "last:6"), StartAfterEndError, r"\(last:5\) is after .*\(last:6\)"),
+        (("noon:", None), ConfigError, "`noon:` is not a position"),
+    ],
+)
+def test_errors(door: str, path: Path, window: Window, kind: type[Exception], problem: str) -> None:
+    topic = "ordrs" if kind is UnknownTopicError else "orders"
+    if door == "command" and window[0] == '{"orders": {"0": 101}}':
+        assert DOORS[door](path, topic, window) == set()  # an offset after the end is the end
+        return
+    with pytest.raises(kind, match=problem):
+        DOORS[door](path, topic, window)
+
+
+@pytest.mark.parametrize("door", ["python", "command"])
+def test_a_table_with_an_unknown_queue(door: str, path: Path) -> None:
+    with pytest.raises(UnknownQueueError, match="names orders/4, which is not read"):
+        DOORS[door](path, "orders", ('{"orders": {"4": 0}}', None))
+
+
+@pytest.mark.parametrize("door", ["python", "command"])
+def test_tables_limit_the_queues(door: str, path: Path) -> None:
+    window = ('{"orders": {"1": "-10", "2": 50}}', f'{{"orders": {{"2": "{EARLY}", "3": 1}}}}')
+    if door == "command":
+        assert DOORS[door](path, "orders", window) == set()  # a start after the end reads nothing of the queue
+    else:
+        with pytest.raises(StartAfterEndError, match="orders/2 would be read from offset 50 to offset 2"):
+            DOORS[door](path, "orders", window)
+    later = (window[0], f'{{"orders": {{"2": "{LATE}", "3": 1}}}}')
+    assert DOORS[door](path, "orders", later) == {"orders/2[50, 75)"}

@@ -1,0 +1,85 @@
+"""Selection of topics and queues, and names in errors."""
+
+from pathlib import Path
+
+import pytest
+
+from segmentlog.query.selection import (
+    Queues,
+    TopicPattern,
+    Topics,
+    UnknownTopicError,
+    did_you_mean,
+    group_progress,
+    listing,
+    select,
+    suggest,
+)
+from segmentlog.query.source import StoreSource
+from segmentlog.store import ConfigError, QueueKey, UnknownQueueError
+
+
+@pytest.mark.parametrize(
+    ("wanted", "queues"),
+    [
+        (
+            Topics(("payments", "orders")),
+            [f"{topic}/{queue}" for topic in ("payments", "orders") for queue in range(4)],
+        ),
+        (Topics(("orders",), (3, 1)), ["orders/1", "orders/3"]),
+        (TopicPattern("ord.*"), [f"orders/{queue}" for queue in range(4)]),
+        (TopicPattern("ord"), []),
+        (TopicPattern(".*etl"), []),
+        (TopicPattern(".*etl", has_system=True), ["%RETRY%etl/0"]),
+        (Queues((QueueKey("payments", 2), QueueKey("orders", 0))), ["payments/2", "orders/0"]),
+    ],
+)
+def test_queues_of_a_selection(path: Path, wanted: Topics | TopicPattern | Queues, queues: list[str]) -> None:
+    ((_, found),) = select([StoreSource(path=str(path)).open()], wanted)
+    assert [str(bounds.key) for bounds in found] == queues
+    assert all(wanted.wants(bounds.key.topic) and wanted.wants_queue(bounds.key) for bounds in found)
+    assert not wanted.wants("other")
+
+
+@pytest.mark.parametrize(
+    ("wanted", "kind", "text"),
+    [
+        (
+            Topics(("ordrs",)),
+            UnknownTopicError,
+            r"UNKNOWN_TOPIC\] TOPIC: there is no topic `ordrs` \(in .*mean `orders`\?",
+        ),
+        (Queues((QueueKey("order", 1),)), UnknownTopicError, "The topics are `%RETRY%etl`, `orders`, `payments`"),
+        (
+            Queues((QueueKey("orders", 4),)),
+            UnknownQueueError,
+            r"UNKNOWN_QUEUE\] there is no queue 4 of topic `orders` .*queues of this topic are 0, 1, 2, 3",
+        ),
+        (Topics(("orders", "payments"), (1, 7)), UnknownQueueError, "no queue 7 of topics `orders`, `payments`"),
+    ],
+)
+def test_unknown_names(path: Path, wanted: Topics | TopicPattern | Queues, kind: type[Exception], text: str) -> None:
+    with pytest.raises(kind, match=text):
+        select([StoreSource(path=str(path)).open()], wanted, argument="TOPIC")
+
+
+def test_positions_of_groups(path: Path) -> None:
+    ((_, found),) = group_progress([str(path)], "etl")
+    assert found.offsets[QueueKey("orders", 2)] == 20
+    assert group_progress([str(path)], None) == group_progress([str(path)], "etl")
+    with pytest.raises(ConfigError) as caught:
+        group_progress([str(path)], "elt")
+    assert f"consumer group `elt` has no position here (in {path})" in str(caught.value)
+    assert "Did you mean `etl`? The groups with a position are `etl`" in str(caught.value)
+
+
+def test_the_nearest_name_whatever_its_case() -> None:
+    assert suggest("ORDRS", ["orders", "payments"]) == "orders"
+    assert suggest("xyz", ["orders", "payments"]) is None
+    assert did_you_mean("payment", ["orders", "payments"]) == "Did you mean `payments`? "
+    assert did_you_mean("xyz", ["orders"]) == ""
+
+
+def test_long_lists_end_with_a_count() -> None:
+    assert listing([]) == "none"
+    assert listing(["a", "b", "c"], most=2) == "`a`, `b` and 1 more"

@@ -1,0 +1,42 @@
+"""The source of a store: checked arguments, pickled, and opened."""
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from segmentlog.query.source import StoreSource
+from segmentlog.store import ConfigError, NotAStoreError, ReadFrom
+
+
+def test_a_source_opens_the_store_as_it_is(path: Path) -> None:
+    source = pickle.loads(pickle.dumps(StoreSource(path=str(path), broker_name="b")))
+    reader = source.open()
+    assert (reader.broker_name, reader.topics()) == ("b", ["%RETRY%etl", "orders", "payments"])
+    with pytest.raises(NotAStoreError):
+        StoreSource(path=str(path / "config")).open()
+
+
+def test_checked_arguments(path: Path) -> None:
+    assert StoreSource.of("~/s", (), None, None, "appended").path == str(Path.home() / "s")
+    found = StoreSource.of(path, [path / "commitlog"], "b", path / "a", "confirmed")
+    logs, archive = (f"{path}/commitlog",), f"{path}/a"
+    assert found == StoreSource(
+        path=str(path), commit_log_paths=logs, archive=archive, broker_name="b", read_from=ReadFrom.CONFIRMED
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ((7, (), None, None, "appended"), "path=7 is not a path"),
+        (("x", "y", None, None, "appended"), "commit_log_paths='y' is not a list"),
+        (("x", (), 7, None, "appended"), "broker_name=7 is not text"),
+        (("x", (), None, 7, "appended"), "archive=7 is not a path"),
+        (("x", (), None, None, "all"), "read_from='all' is unknown.*`appended`, `confirmed`"),
+    ],
+)
+def test_wrong_arguments(arguments: tuple[Any, ...], text: str) -> None:
+    with pytest.raises(ConfigError, match=text):
+        StoreSource.of(*arguments)
