@@ -14,12 +14,10 @@ import argparse
 from contextlib import closing
 from typing import TYPE_CHECKING
 
-from segmentlog.store.find.finder import whole
-
 from ..console import Console
 from ..output.formats import add_output
 from ..output.templates import parse_template
-from ..parser import Parser, typed
+from ..parser import Parser, typed, whole
 from ..positions import add_day, asked_window, clock_of, parse_end, parse_start
 from ..selection import Selection, add_selection, message_columns
 

@@ -16,12 +16,11 @@ import argparse
 from typing import TYPE_CHECKING, Final
 
 from segmentlog.query.selection import Topics, select
-from segmentlog.store.find.finder import whole
 
 from ..console import Console
 from ..errors import NOT_FOUND, UsageError
 from ..output.formats import add_output
-from ..parser import Parser, add_store
+from ..parser import Parser, add_store, whole
 from ..reading import source_of
 
 if TYPE_CHECKING:

@@ -14,12 +14,11 @@ import argparse
 from typing import TYPE_CHECKING, Final
 
 from segmentlog.query.selection import UnknownTopicError, did_you_mean, listing
-from segmentlog.store.find.finder import whole
 
 from ..console import Console
 from ..errors import FLAGS, UsageError
 from ..output.formats import add_output
-from ..parser import Parser, chosen
+from ..parser import Parser, chosen, whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -14,12 +14,11 @@ import argparse
 from typing import TYPE_CHECKING, Final
 
 from segmentlog.query.selection import check_topics, group_progress
-from segmentlog.store.find.finder import whole
 
 from ..console import Console
 from ..errors import NOT_FOUND
 from ..output.formats import add_output
-from ..parser import Parser, chosen, typed
+from ..parser import Parser, chosen, typed, whole
 from ..positions import add_zone, clock_of, parse_time
 
 if TYPE_CHECKING:

@@ -14,12 +14,10 @@ import argparse
 from contextlib import closing
 from typing import TYPE_CHECKING, Final
 
-from segmentlog.store.find.finder import whole
-
 from ..console import Console
 from ..output.formats import Pace, add_output
 from ..output.templates import parse_template
-from ..parser import Parser, seconds, typed
+from ..parser import Parser, seconds, typed, whole
 from ..selection import Selection, add_selection, message_columns
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from segmentlog import metadata
+from segmentlog.query import metadata
 from support.commands import run_command
 
 
