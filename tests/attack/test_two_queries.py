@@ -17,10 +17,9 @@ import pytest
 
 from segmentlog.store import StoreReader
 from segmentlog.store.sink import last_commit, prepare_store
-from support.commit_nursery import CONFIG, ROWS
+from support.commit_nursery import CONFIG, ROWS, commit_together
 from support.reading import read
 from support.scale import scale
-from support.turns import commit_together
 
 pytestmark = [pytest.mark.scaled, pytest.mark.attack, pytest.mark.timeout(scale(600, 600, 36_000))]
 
