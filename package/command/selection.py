@@ -12,12 +12,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from segmentlog.connector.options.values import names
 from segmentlog.query.selection import Topics, select
 
 from .console import Console
 from .output.formats import Format, Target
-from .parser import Parser, add_store, chosen
+from .parser import Parser, add_store, chosen, names
 from .positions import words
 from .reading import source_of
 

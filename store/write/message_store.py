@@ -27,8 +27,6 @@ from typing import Final, Self
 
 import pyarrow as pa
 
-from segmentlog.connector.options.read_options import assemble
-
 from ..config import BatchPlacement, OnChangedReplay, OnDamage, StoreConfig
 from ..encode.batch import encode_batch
 from ..encode.message import Appended, Outgoing, encode_message
@@ -40,7 +38,7 @@ from ..log.epochs import check_current
 from ..read.store_reader import StoreReader
 from ..retention.settings import RetentionSettings
 from ..types import QueueBounds, QueueKey
-from .assembly import StoreParts, Teardown, lock_and_recover, make_directory
+from .assembly import StoreParts, Teardown, assemble, lock_and_recover, make_directory
 from .async_append import PendingAppend
 from .attachments import NO_ATTACHMENTS, Attachments
 from .batch_commit import BatchId, CommittedBatch

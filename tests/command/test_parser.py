@@ -5,9 +5,7 @@ import argparse
 import pytest
 
 from segmentlog.command.errors import UsageError
-from segmentlog.command.parser import Parser, add_store, chosen, typed
-from segmentlog.connector.options.values import names
-from segmentlog.store.find.finder import whole
+from segmentlog.command.parser import Parser, add_store, chosen, names, typed, whole
 
 
 @pytest.fixture

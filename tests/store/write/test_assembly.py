@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from segmentlog.connector.options.read_options import assemble
 from segmentlog.store import (
     MessageStore,
     NotAStoreError,
@@ -21,7 +20,7 @@ from segmentlog.store import (
 from segmentlog.store.errors import ConfigError, StoreInUseError
 from segmentlog.store.files.writable_fs import LocalWritableFileSystem
 from segmentlog.store.groups import commit_offsets
-from segmentlog.store.write.assembly import LockedStore, Teardown, lock_and_recover, make_directory
+from segmentlog.store.write.assembly import LockedStore, Teardown, assemble, lock_and_recover, make_directory
 from segmentlog.store.write.attachments import NO_ATTACHMENTS
 from support.streams import Stream
 from support.written_stores import SMALL
