@@ -22,9 +22,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from segmentlog.connector import prepare_java, prepare_workers
 from segmentlog.connector.setup.java import JavaNotFoundError
 from segmentlog.output import text_table
+from segmentlog.spark import prepare_java, prepare_workers
 from segmentlog.store import ConfigError, SegmentLogError
 
 from .command_line import DONE, failed
@@ -281,7 +281,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _show_all(args: Args, scratch: str, show: Callable[[Table], None]) -> None:
     from pyspark.sql import SparkSession  # noqa: PLC0415 - after prepare_java, and see above
 
-    from segmentlog.connector import register  # noqa: PLC0415 - loads PySpark, too
+    from segmentlog.spark import register  # noqa: PLC0415 - loads PySpark, too
 
     # Spark asks for the machine's own name, which many containers cannot resolve.
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")

@@ -23,6 +23,7 @@ from segmentlog.store import (
     ScanSpec,
     StoreReader,
     Tags,
+    choice,
 )
 from segmentlog.suggestions import did_you_mean, listing
 
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
 
 Names = str | Iterable[str]
 PathLike = str | os.PathLike[str]
-_READ_FROM: Final = tuple(each.value for each in ReadFrom)
 _EVERY: Final = tuple(NATIVE_SCHEMA.names)
 
 
@@ -70,16 +70,12 @@ class Source:
             raise ConfigError(f"broker_name={broker_name!r} is no text", fix="Pass the broker's name")
         if archive is not None and not isinstance(archive, str | os.PathLike):
             raise ConfigError(f"archive={archive!r} is no path", fix="Pass the directory of the archive")
-        if read_from not in _READ_FROM:
-            raise ConfigError(f"read_from={read_from!r} is unknown", fix=f"Pass one of {listing(list(_READ_FROM))}")
-        continued = None if archive is None else os.path.abspath(archive)
-        directories = tuple(os.fspath(each) for each in commit_log_paths)
         return cls(
-            path=os.path.abspath(path),
-            commit_log_paths=directories,
+            path=full_path(path),
+            commit_log_paths=tuple(os.path.expanduser(each) for each in commit_log_paths),
             broker_name=broker_name,
-            archive=continued,
-            read_from=ReadFrom(read_from),
+            archive=None if archive is None else full_path(archive),
+            read_from=choice("read_from", read_from, ReadFrom),
         )
 
     def reader(self) -> StoreReader:
@@ -93,14 +89,19 @@ class Source:
         )
 
 
+def full_path(path: PathLike) -> str:
+    """Return the absolute path; ``~`` is the home directory."""
+    return os.path.abspath(os.path.expanduser(path))
+
+
 def scan_spec(
     *,
     columns: Names | None,
     properties: Names,
     tags: Names | None = None,
     sql: str | None = None,
-    on_corrupt: OnCorrupt,
-    on_loss: OnLoss,
+    on_corrupt: OnCorrupt | str,
+    on_loss: OnLoss | str,
 ) -> ScanSpec:
     """Check the arguments that say what is read of which messages.
 
@@ -111,10 +112,6 @@ def scan_spec(
     FilterSyntaxError
         If RocketMQ refuses the SQL92 filter.
     """
-    for name, value, kind in (("on_corrupt", on_corrupt, OnCorrupt), ("on_loss", on_loss, OnLoss)):
-        if not isinstance(value, kind):
-            members = listing([f"{kind.__name__}.{each.name}" for each in kind])
-            raise ConfigError(f"{name}={value!r} is no {kind.__name__}", fix=f"Pass one of {members}")
     chosen = _EVERY if columns is None else _names("columns", columns)
     for name in chosen:
         if name not in _EVERY:
@@ -129,7 +126,11 @@ def scan_spec(
         raise ConfigError("columns names no column", fix="Name at least one, such as queueOffset")
     predicate = Predicate(filter=_filter(tags, sql))
     return ScanSpec(
-        columns=chosen, property_columns=single, predicate=predicate, on_corrupt=on_corrupt, on_loss=on_loss
+        columns=chosen,
+        property_columns=single,
+        predicate=predicate,
+        on_corrupt=choice("on_corrupt", on_corrupt, OnCorrupt),
+        on_loss=choice("on_loss", on_loss, OnLoss),
     )
 
 

@@ -1,13 +1,12 @@
 """Forms of a result: Arrow, pandas, Polars and DuckDB hold the same rows; a missing package says what to install."""
 
 import sys
-from pathlib import Path
 
 import duckdb
 import pytest
 
 import segmentlog
-from segmentlog.store import ConfigError, CorruptRecordError, MissingExtraError
+from segmentlog.store import MissingExtraError
 
 COLUMNS = ["queueId", "queueOffset", "body", "storeTimestamp", "keys"]
 
@@ -54,20 +53,3 @@ def test_a_missing_package_is_named(store: segmentlog.Store, name: str, monkeypa
     text = rf"to_{name}\(\) needs the package {name}, which is not installed.*pip install 'segmentlog\[{name}\]'"
     with pytest.raises(MissingExtraError, match=text):
         calls[name]()
-
-
-def test_duckdb_is_the_callers(store: segmentlog.Store, path: Path) -> None:
-    scan = store.scan("orders")
-    with pytest.raises(ConfigError, match="connection is a str, no DuckDB connection"):
-        scan.to_duckdb("file.db", "orders")
-    with duckdb.connect() as connection:
-        connection.execute("CREATE TABLE orders (a INT)")
-        with pytest.raises(duckdb.CatalogException):
-            scan.to_duckdb(connection, "orders")
-        last = max((path / "commitlog").iterdir())
-        for segment in (path / "commitlog").iterdir():
-            if segment != last:
-                segment.write_bytes(bytes(segment.stat().st_size))
-        with pytest.raises(CorruptRecordError, match="on_corrupt="):
-            scan.to_duckdb(connection, "damaged")
-        assert connection.execute("SHOW TABLES").fetchall() == [("orders",)]

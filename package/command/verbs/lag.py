@@ -34,7 +34,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
     from ..output.rows import write_table
 
     with opened(options) as store:
-        table = store.lag(options.group)
+        table = store.lag(options.group).to_arrow()
     waiting = sum(size for size in table["bytes"].to_pylist() if size)
     memory = _memory_bytes()
     if waiting > _IN_MEMORY_RATIO * memory:
