@@ -73,3 +73,4 @@ from .write.batch_commit import BatchId as BatchId
 from .write.batch_commit import CommittedBatch as CommittedBatch
 from .write.message_store import MessageStore as MessageStore
 from .write.put_path import AppendedBatch as AppendedBatch
+from .write.retention_service import RetentionService as RetentionService

@@ -133,7 +133,7 @@ def check_java() -> Check:
         status=Status.WARN,
         found=f"{found}, but JAVA_HOME is {home or 'not set'}",
         fix='In this shell: eval "$(python -m segmentlog.connector.doctor --export)"; '
-        "in Python, before the session: segmentlog.connector.prepare_java()",
+        "in Python, before the session: segmentlog.spark.prepare_java()",
     )
 
 

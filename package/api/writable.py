@@ -22,6 +22,7 @@ from segmentlog.store import (
     MessageStore,
     OnDamage,
     Outgoing,
+    RetentionService,
     RetentionSettings,
     StoreConfig,
     choice,
@@ -67,6 +68,11 @@ class WritableStore(Store):
     def config(self) -> StoreConfig:
         """Write configuration, with the file sizes that the store has."""
         return self._engine.config
+
+    @property
+    def retention(self) -> RetentionService | None:
+        """Service that deletes expired files; None if the store was opened without ``retention``."""
+        return self._engine.retention
 
     @in_api_words()
     def append(
