@@ -1,4 +1,6 @@
+from .store.directory.group_offsets import client_progress as client_progress
 from .store.directory.group_offsets import group_offsets as group_offsets
+from .store.format.broker_config import ClientQueue as ClientQueue
 from .store.groups.admin import GroupChange as GroupChange
 from .store.groups.admin import GroupProgress as GroupProgress
 from .store.groups.admin import MessageModel as MessageModel
@@ -13,6 +15,9 @@ from .store.groups.admin import delete_group as delete_group
 from .store.groups.admin import list_groups as list_groups
 from .store.groups.admin import publish_progress as publish_progress
 from .store.groups.admin import reset_group as reset_group
+from .store.groups.allocation import allocate_averagely as allocate_averagely
+from .store.groups.allocation import allocate_by_circle as allocate_by_circle
+from .store.groups.allocation import allocate_consistent_hash as allocate_consistent_hash
 from .store.groups.writer import Recorded as Recorded
 from .store.maintenance.expiry import Conditions as Conditions
 from .store.maintenance.expiry import Retained as Retained

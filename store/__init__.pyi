@@ -58,15 +58,12 @@ from .read.spec import Tags as Tags
 from .read.store_reader import StoreReader as StoreReader
 from .read.tasks import PlannedRange as PlannedRange
 from .read.tasks import ScanTask as ScanTask
-from .read.tasks import TaskLimits as TaskLimits
 from .recovery.decide import Recovery as Recovery
 from .retention.settings import RetentionSettings as RetentionSettings
 from .retention.settings import RocketMQRelease as RocketMQRelease
 from .types import Boundary as Boundary
-from .types import PhysicalOffset as PhysicalOffset
 from .types import QueueBounds as QueueBounds
 from .types import QueueKey as QueueKey
-from .types import QueueOffset as QueueOffset
 from .types import QueueRange as QueueRange
 from .types import ReadFrom as ReadFrom
 from .write.batch_commit import BatchId as BatchId

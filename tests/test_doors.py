@@ -65,10 +65,11 @@ Appended AppendedBatch Config Flush Follow Lookup Message MetadataTable OnCorrup
 Scan Store Time WritableStore admin open replication spark
 """
 ADMIN = """
-Boundary Conditions Finding GroupChange GroupProgress Kind MessageModel Move QueueKey RebuiltQueues Recorded Retained
-RetentionSettings RocketMQRelease SalvageReport ToEarliest ToLatest ToOffset ToTime VerifyReport apply_retention
-clone_group commit_offsets delete_group group_offsets list_groups plan_retention publish_progress rebuild_index
-rebuild_queues reset_group salvage verify
+Boundary ClientQueue Conditions Finding GroupChange GroupProgress Kind MessageModel Move QueueKey RebuiltQueues
+Recorded Retained RetentionSettings RocketMQRelease SalvageReport ToEarliest ToLatest ToOffset ToTime VerifyReport
+allocate_averagely allocate_by_circle allocate_consistent_hash apply_retention client_progress clone_group
+commit_offsets delete_group group_offsets list_groups plan_retention publish_progress rebuild_index rebuild_queues
+reset_group salvage verify
 """
 REPLICATION = """
 Address Attachments Begin Demotion MessageStore MetadataCopier Promotion Quorum Replica ReplicaConfig ReplicaMetrics

@@ -2,7 +2,6 @@ from ..index.criteria import ALWAYS as ALWAYS
 from ..index.criteria import KeyField as KeyField
 from ..index.criteria import Window as Window
 from .coverage import Coverage as Coverage
-from .coverage import CoveredRange as CoveredRange
 from .coverage import Source as Source
 from .finder import Finder as Finder
 from .finder import StoreState as StoreState

@@ -1,6 +1,5 @@
 from ..write.attachments import Attachments as Attachments
 from .followed_log import FollowedLog as FollowedLog
-from .followed_log import ServedLog as ServedLog
 from .metadata import MetadataCopier as MetadataCopier
 from .promotion import Demotion as Demotion
 from .promotion import Promotion as Promotion
