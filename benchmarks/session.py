@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from segmentlog.connector import prepare_java, prepare_workers, register
+from segmentlog.spark import prepare_java, prepare_workers, register
 
 CORES = 2
 DRIVER_MEMORY = "4g"  # with 2 GiB, Kafka's tuned consumers once filled it, and all later sections failed

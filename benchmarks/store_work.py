@@ -5,16 +5,17 @@ import time
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
 from segmentlog.store import (
     NATIVE_SCHEMA,
+    Appended,
     Flush,
     MessageStore,
     Outgoing,
-    PendingAppend,
     Predicate,
     QueueRange,
     QueueSource,
@@ -22,6 +23,9 @@ from segmentlog.store import (
     StoreConfig,
     StoreReader,
 )
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
 
 TOPIC = "BenchTopic"
 BATCH_ROWS = 8192
@@ -99,7 +103,7 @@ def put_singles(store: MessageStore, *, count: int, threads: int) -> None:
 def put_in_flight(store: MessageStore, *, count: int, window: int) -> None:
     """Append messages of 1 KiB by one thread, with so many of them under way, and a unique key each."""
     body = np.random.default_rng(7).integers(0, 256, 1024, dtype=np.uint8).tobytes()
-    pending: deque[PendingAppend] = deque()
+    pending: deque[Future[Appended]] = deque()
     for number in range(count):
         if len(pending) == window:
             pending.popleft().result()

@@ -3,31 +3,28 @@
 ::
 
     store/__init__.pyi    from .write.message_store import MessageStore as MessageStore    the list; mypy reads it too
-    store/__init__.py     __all__, __getattr__, __dir__ = lazy_names(__name__, __file__)
+    store/__init__.py     __all__, __getattr__, __dir__ = lazy_names(__name__, globals())
                                                   │
     user                  from segmentlog.store import MessageStore ──► imports store.write.message_store, then
 
-A process of Spark's imports what it needs and nothing else: a task that reads does not load what writes.
+A process of Spark's imports what it needs and nothing else: a task that reads does not load what writes. ``dir`` lists
+the names of the stub, so that completion offers them alone.
 """
 
 import re
-import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from importlib import import_module
 from importlib.util import find_spec, resolve_name
 from typing import Any, Final
 
-_NONE: Final[Mapping[str, str]] = {}
 _ENTRY: Final = re.compile(r"^from (\S+) import (\w+) as \2$", re.MULTILINE)
 
 
 def names_of(module: str) -> dict[str, str]:
     """Return the names that a door's stub lists, each with the absolute name of its home module.
 
-    Parameters
-    ----------
-    module
-        The door: a package or module with a ``.pyi`` beside it, in a directory or in an archive on ``sys.path``.
+    The door is a module with a ``.pyi`` beside it, in a directory or in an archive on ``sys.path``. The home of another
+    door is the package that it is in.
     """
     spec = find_spec(module)
     assert spec is not None
@@ -39,51 +36,22 @@ def names_of(module: str) -> dict[str, str]:
 
 
 def lazy_names(
-    module: str,
-    namespace: dict[str, Any],
-    *,
-    former: tuple[str, ...] = (),
-    renamed: Mapping[str, str] = _NONE,
+    module: str, namespace: dict[str, Any]
 ) -> tuple[list[str], Callable[[str], Any], Callable[[], list[str]]]:
-    """Make ``__all__``, ``__getattr__`` and ``__dir__`` of a door.
+    """Make ``__all__``, ``__getattr__`` and ``__dir__`` of a door from its ``__name__`` and ``globals()``.
 
-    Parameters
-    ----------
-    module
-        The door's ``__name__``.
-    namespace
-        Its ``globals()``: names that were loaded are kept there.
-    former
-        Doors whose names were on this one once. They are still found here, with a `DeprecationWarning`.
-    renamed
-        Former names, each with the door and the name of today: ``"segmentlog.store.follow.Lag"``. They are still
-        found, too, with the same warning.
-
-    Returns
-    -------
-    (list of str, callable, callable)
-        Thread-safe as imports are.
+    Names that were loaded are kept in the namespace. Thread-safe as imports are.
     """
     homes = names_of(module)
 
     def load(name: str) -> Any:
-        if name in homes:
-            namespace[name] = getattr(import_module(homes[name]), name)
-            return namespace[name]
-        if name in renamed:
-            door, _, current = renamed[name].rpartition(".")
-            text = f"{module}.{name} is renamed: import {current} from {door}"
-            warnings.warn(text, DeprecationWarning, stacklevel=2)
-            return getattr(import_module(door), current)
-        for door in () if name.startswith("_") else former:
-            moved: Mapping[str, str] = names_of(door)
-            if name in moved:
-                text = f"{module}.{name} moved: import it from {door}"
-                warnings.warn(text, DeprecationWarning, stacklevel=2)
-                return getattr(import_module(moved[name]), name)
-        raise AttributeError(f"module {module!r} has no attribute {name!r}")
+        if name not in homes:
+            raise AttributeError(f"module {module!r} has no attribute {name!r}")
+        home = homes[name]
+        namespace[name] = import_module(f"{home}.{name}") if home == module else getattr(import_module(home), name)
+        return namespace[name]
 
     def listed() -> list[str]:
-        return sorted({*homes, *namespace})
+        return sorted({*homes, *(name for name in namespace if name.startswith("__"))})
 
     return list(homes), load, listed

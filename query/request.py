@@ -9,17 +9,15 @@ A scan, a look-up and a follower share these arguments.
 """
 
 from collections.abc import Iterable
-from enum import Enum
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final
 
-from segmentlog.store import NATIVE_SCHEMA, ConfigError, OnCorrupt, OnLoss, Predicate, ScanSpec, Tags
+from segmentlog.store import NATIVE_SCHEMA, ConfigError, OnCorrupt, OnLoss, Predicate, ScanSpec, Tags, choice
 
 from .selection import did_you_mean, listing
 
 if TYPE_CHECKING:
     from segmentlog.store import Sql92Filter
 
-E = TypeVar("E", bound=Enum)
 Names = str | Iterable[str]
 _EVERY: Final = tuple(NATIVE_SCHEMA.names)
 
@@ -50,17 +48,9 @@ def scan_spec(
         columns=chosen,
         property_columns=single,
         predicate=Predicate(filter=_filter(tags, sql)),
-        on_corrupt=_member("on_corrupt", on_corrupt, OnCorrupt),
-        on_loss=_member("on_loss", on_loss, OnLoss),
+        on_corrupt=choice("on_corrupt", on_corrupt, OnCorrupt),
+        on_loss=choice("on_loss", on_loss, OnLoss),
     )
-
-
-def _member(argument: str, value: object, kind: type[E]) -> E:
-    """Return a member of an enumeration, passed as it is or by its text."""
-    for each in kind:
-        if value is each or value == each.value:
-            return each
-    raise ConfigError(f"{argument}={value!r} is unknown", fix=f"Pass one of {listing([each.value for each in kind])}")
 
 
 def _names(argument: str, value: object) -> tuple[str, ...]:

@@ -9,9 +9,7 @@ import os
 from dataclasses import dataclass
 from typing import Self
 
-from segmentlog.store import ConfigError, QueueSource, ReadFrom, StoreReader
-
-from .selection import listing
+from segmentlog.store import ConfigError, QueueSource, ReadFrom, StoreReader, choice
 
 PathLike = str | os.PathLike[str]
 
@@ -40,15 +38,12 @@ class StoreSource:
             raise ConfigError(f"broker_name={broker_name!r} is not text", fix="Pass the broker's name")
         if archive is not None and not isinstance(archive, str | os.PathLike):
             raise ConfigError(f"archive={archive!r} is not a path", fix="Pass the directory of the archive")
-        known = [each.value for each in ReadFrom]
-        if read_from not in known:
-            raise ConfigError(f"read_from={read_from!r} is unknown", fix=f"Pass one of {listing(known)}")
         return cls(
             path=full_path(path),
             commit_log_paths=tuple(os.path.expanduser(each) for each in commit_log_paths),
             archive=None if archive is None else full_path(archive),
             broker_name=broker_name,
-            read_from=ReadFrom(read_from),
+            read_from=choice("read_from", read_from, ReadFrom),
         )
 
     def open(self) -> StoreReader:

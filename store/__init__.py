@@ -1,4 +1,4 @@
-"""RocketMQ message stores, read and written without a broker: the same bytes.
+"""RocketMQ message stores, read and written without a broker: the same bytes. For programs that embed the engine.
 
 ::
 
@@ -11,16 +11,10 @@
     segmentlog.store.sink            staging and batch commits, for data sinks such as the connector's
     segmentlog.store.follow          queue watching, lag and sizes, for streams such as the connector's
 
-The names are in the stub beside this file and are loaded when they are first used.
+The names are in the stub beside this file and are loaded when they are first used. Unlike those of `segmentlog`, they
+may change between releases.
 """
-
-from typing import Final
 
 from segmentlog.doors import lazy_names
 
-from .follow import RENAMED
-
-_FORMER: Final = tuple(f"{__name__}.{door}" for door in ("groups", "maintenance", "sink", "follow"))
-"""Doors whose names were on this one until version 0.1."""
-
-__all__, __getattr__, __dir__ = lazy_names(__name__, globals(), former=_FORMER, renamed=RENAMED)
+__all__, __getattr__, __dir__ = lazy_names(__name__, globals())

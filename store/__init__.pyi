@@ -4,6 +4,7 @@ from .config import OnChangedReplay as OnChangedReplay
 from .config import OnDamage as OnDamage
 from .config import Services as Services
 from .config import StoreConfig as StoreConfig
+from .config import choice as choice
 from .directory.layout import StoreLocation as StoreLocation
 from .encode.message import Appended as Appended
 from .encode.message import Outgoing as Outgoing
@@ -62,14 +63,12 @@ from .recovery.decide import Recovery as Recovery
 from .retention.settings import RetentionSettings as RetentionSettings
 from .retention.settings import RocketMQRelease as RocketMQRelease
 from .types import Boundary as Boundary
-from .types import PhysicalOffset as PhysicalOffset
 from .types import QueueBounds as QueueBounds
 from .types import QueueKey as QueueKey
-from .types import QueueOffset as QueueOffset
 from .types import QueueRange as QueueRange
 from .types import ReadFrom as ReadFrom
-from .write.async_append import PendingAppend as PendingAppend
 from .write.batch_commit import BatchId as BatchId
 from .write.batch_commit import CommittedBatch as CommittedBatch
 from .write.message_store import MessageStore as MessageStore
 from .write.put_path import AppendedBatch as AppendedBatch
+from .write.retention_service import RetentionService as RetentionService

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final
+from typing import Final, TypeVar
 
 from .errors import ConfigError
 
@@ -22,6 +22,24 @@ DELAYS_MS: Final = tuple(
 
 A broker with another setting wrote other delivery times.
 """
+
+
+E = TypeVar("E", bound=Enum)
+
+
+def choice(argument: str, value: object, kind: type[E]) -> E:
+    """Return a member of an enum, passed as it is or by its value.
+
+    Raises
+    ------
+    ConfigError
+        If it is neither; the error lists the values.
+    """
+    try:
+        return kind(value)
+    except ValueError:
+        values = ", ".join(repr(each.value) for each in kind)
+        raise ConfigError(f"{argument}={value!r} is unknown", fix=f"Pass one of {values}") from None
 
 
 class Flush(Enum):
@@ -84,7 +102,7 @@ class StoreConfig:
     index
         Whether keys are indexed (``messageIndexEnable``).
     flush
-        When an append is acknowledged (``flushDiskType``; RocketMQ's own default is ASYNC).
+        When an append is acknowledged: ``"sync"`` or ``"async"`` (``flushDiskType``; RocketMQ's own default is ASYNC).
     flush_interval_ms, flush_least_pages, flush_thorough_interval_ms
         ASYNC: how often the log is synced, if so many 4 KiB pages are waiting, and how often at any rate.
     queue_flush_interval_ms, queue_flush_log_bytes, queue_flush_thorough_interval_ms
@@ -121,6 +139,8 @@ class StoreConfig:
     services: Services = Services.BACKGROUND
 
     def __post_init__(self) -> None:
+        for name, kind in (("flush", Flush), ("services", Services)):
+            object.__setattr__(self, name, choice(name, getattr(self, name), kind))
         for name, least in (
             ("segment_bytes", 1 << 10),
             ("queue_segment_entries", 1),

@@ -10,11 +10,6 @@
 The connector uses these names for streams and lag.
 """
 
-from typing import Final
-
 from segmentlog.doors import lazy_names
 
-RENAMED: Final = {"Backlog": f"{__name__}.Lag", "backlogs": f"{__name__}.measure_lag"}
-"""Names until version 0.1, each with its name of today; the door of the store has them, too."""
-
-__all__, __getattr__, __dir__ = lazy_names(__name__, globals(), renamed=RENAMED)
+__all__, __getattr__, __dir__ = lazy_names(__name__, globals())

@@ -5,8 +5,4 @@ from .read.lag import measure_lag as measure_lag
 from .read.lag import message_identity as message_identity
 from .read.lag import store_times as store_times
 from .read.queue_watch import QueueWatch as QueueWatch
-from .read.queue_watch import Sighting as Sighting
-from .read.spec import BATCH_BYTES as BATCH_BYTES
-from .read.spec import BATCH_ROWS as BATCH_ROWS
-from .read.spec import MAX_BODY_BYTES as MAX_BODY_BYTES
 from .types import MessageIdentity as MessageIdentity

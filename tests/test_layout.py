@@ -34,6 +34,9 @@ TESTS_OF: Final = {
 
 RE_EXPORTS: Final = {
     "package/command/__main__.py": "runs main by module: tests/command/test_main.py",
+    "package/admin.py": "a door: tests/test_doors.py",
+    "package/replication.py": "a door: tests/test_doors.py",
+    "package/spark.py": "a door: tests/test_doors.py",
     "store/follow.py": "a door: tests/test_doors.py",
     "store/sink.py": "a door: tests/test_doors.py",
     **{

@@ -19,7 +19,7 @@ from pyspark.sql import functions as f
 from targets import WORKER_BYTES
 from workload import TOPIC
 
-from segmentlog.connector import find_by_keys
+from segmentlog.spark import find_by_keys
 from segmentlog.store import Flush, MessageStore, Services, StoreConfig, StoreReader
 from segmentlog.store.find import Finder, KeyField
 from segmentlog.store.maintenance import rebuild_index

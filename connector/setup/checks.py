@@ -137,7 +137,7 @@ def check_java() -> Check:
         return Check("java", Status.OK, found)
     fix = (
         'In this shell: eval "$(python -m segmentlog.connector.doctor --export)"; '
-        "in Python, before the session: segmentlog.connector.prepare_java()"
+        "in Python, before the session: segmentlog.spark.prepare_java()"
     )
     return Check("java", Status.WARN, f"{found}, but JAVA_HOME is {home or 'not set'}", fix)
 

@@ -2,7 +2,7 @@
 
 ::
 
-    store raises DataLossError(…, remedies=[SKIP_LOST]) ──► in_api_words ──► "on_loss=OnLoss.SKIP goes on …"
+    store raises DataLossError(…, remedies=[SKIP_LOST]) ──► in_api_words ──► "on_loss='skip' goes on …"
 
 Remedies about writing have no words here: this API only reads.
 """
@@ -15,12 +15,14 @@ from typing import Any, Final
 from segmentlog.store import MissingExtraError, Remedy, SegmentLogError
 
 WORDS: Final[Mapping[Remedy, str]] = {
-    Remedy.SKIP_LOST: "on_loss=OnLoss.SKIP goes on without lost messages",
-    Remedy.SKIP_DAMAGED: "on_corrupt=OnCorrupt.SKIP goes on without damaged records, and OnCorrupt.NULL keeps their "
-    "places",
+    Remedy.SKIP_LOST: "on_loss='skip' goes on without lost messages",
+    Remedy.SKIP_DAMAGED: "on_corrupt='skip' goes on without damaged records, and 'null' keeps their places",
     Remedy.READ_APPENDED: 'segmentlog.open(path, read_from="appended") reads all messages, whether replicas hold them '
     "or not",
     Remedy.NAME_COMMIT_LOG: "segmentlog.open(path, commit_log_paths=…) names CommitLog directories that are elsewhere",
+    Remedy.LARGER_BODIES: "Config(max_body_bytes=…) raises the limit; the broker's maxMessageSize has to be as large",
+    Remedy.CUT_DAMAGE: 'segmentlog.open(path, "a", on_damage="cut") ends the log before the damage, as brokers do, and '
+    "loses what follows",
     Remedy.READ_ARCHIVE: "segmentlog.open(path, archive=…) reads the messages of the archive with those of the store",
 }
 """Remedies of the store, in terms of arguments."""

@@ -9,7 +9,6 @@ RocketMQ: ``DefaultMessageStore.queryMessage``, without its limit of 64 messages
 """
 
 from collections.abc import Generator, Iterable, Sequence
-from contextlib import closing
 from dataclasses import replace
 
 import pyarrow as pa
@@ -18,10 +17,11 @@ from segmentlog.query.times import Clock, check_window
 from segmentlog.store import ConfigError, Message, QueueKey, ScanSpec, StoreReader
 from segmentlog.store.find import Coverage, Finder, Found, KeyField, Order, Window
 
+from .display import SHOWN_ROWS, html_table
 from .errors import in_api_words
 from .kept import KeptFinder
 from .positions import Moment, checked_topics, time_of
-from .rows import Rows, checked_number
+from .rows import Rows, checked_number, first_rows
 
 
 class Lookup(Rows):
@@ -42,6 +42,15 @@ class Lookup(Rows):
         self._found = found
         self._spec = spec
         self._is_apart = False
+
+    def __repr__(self) -> str:
+        keys, coverage = self._found.asked, self.coverage
+        searched = f"{coverage.indexed_bytes} bytes by index, {coverage.scanned_bytes} scanned"
+        return f"<Lookup of {keys.num_rows} keys: {self.count()} rows ({searched})>"
+
+    def _repr_html_(self) -> str:
+        columns = self.head(SHOWN_ROWS).to_pydict().values()
+        return html_table(repr(self), self.schema.names, zip(*columns, strict=True), self.count())
 
     @property
     def schema(self) -> pa.Schema:
@@ -69,9 +78,9 @@ class Lookup(Rows):
         Raises
         ------
         CorruptRecordError
-            At the first damaged record, if ``on_corrupt`` is ``OnCorrupt.FAIL``.
+            At the first damaged record, if ``on_corrupt`` is ``"fail"``.
         DataLossError
-            If retention deleted messages since they were found, and ``on_loss`` is ``OnLoss.FAIL``.
+            If retention deleted messages since they were found, and ``on_loss`` is ``"fail"``.
         """
         return self._read(self._spec)
 
@@ -81,17 +90,8 @@ class Lookup(Rows):
 
     def head(self, n: int = 10) -> pa.Table:
         """Decode the first ``n`` rows."""
-        left = checked_number("n", n)
-        found: list[pa.RecordBatch] = []
-        if left:
-            spec = replace(self._spec, batch_rows=max(1, min(n, self._spec.batch_rows)))
-            with closing(self._read(spec)) as batches:
-                for batch in batches:
-                    found.append(batch.slice(0, left))
-                    left -= found[-1].num_rows
-                    if not left:
-                        break
-        return pa.Table.from_batches(found, self.schema)
+        spec = replace(self._spec, batch_rows=max(1, min(checked_number("n", n), self._spec.batch_rows)))
+        return first_rows(self._read(spec), n, self.schema)
 
     def _read(self, spec: ScanSpec) -> Generator[pa.RecordBatch, None, None]:
         with in_api_words():

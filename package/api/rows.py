@@ -3,13 +3,14 @@
 ::
 
     to_batches() ──► RecordBatch, RecordBatch, …      bounded memory
+        ├─► to_reader(), iteration, __arrow_c_stream__: DuckDB, Polars, DataFusion, pyarrow take the rows as they are
         ├─► to_arrow()   pyarrow.Table        ├─► to_pandas()  pandas.DataFrame
         ├─► head(n)      pyarrow.Table        ├─► to_polars()  polars.DataFrame
         └─► to_duckdb(connection, name)       a new table in a DuckDB database
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
@@ -17,13 +18,13 @@ import pyarrow as pa
 
 from segmentlog.store import ConfigError
 
+from .display import SHOWN_ROWS, html_table
+from .duckdb_table import write_table
 from .errors import optional_module
 
 if TYPE_CHECKING:
     import pandas as pd
     import polars as pl
-
-_SOURCE = "segmentlog_rows"
 
 
 class Rows(ABC):
@@ -45,6 +46,24 @@ class Rows(ABC):
     @abstractmethod
     def head(self, n: int = 10) -> pa.Table:
         """Read the first ``n`` rows."""
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        return self.to_batches()
+
+    def __arrow_c_schema__(self) -> object:
+        """Export `schema`, by Arrow's PyCapsule interface."""
+        return self.schema.__arrow_c_schema__()
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """Export the rows as a stream of batches, by Arrow's PyCapsule interface. Each call reads them again."""
+        return self.to_reader().__arrow_c_stream__(requested_schema)
+
+    @abstractmethod
+    def _repr_html_(self) -> str: ...
+
+    def to_reader(self) -> pa.RecordBatchReader:
+        """Return a reader of the batches of `to_batches`, for libraries that take one."""
+        return pa.RecordBatchReader.from_batches(self.schema, self.to_batches())
 
     def to_arrow(self) -> pa.Table:
         """Read all rows into a table."""
@@ -75,12 +94,14 @@ class Rows(ABC):
     def to_duckdb(self, connection: Any, name: str) -> None:
         """Write all rows into a new table of a DuckDB database, batch by batch.
 
+        A query needs no table: ``duckdb.sql("SELECT … FROM rows")`` reads the variable ``rows``.
+
         Parameters
         ----------
         connection
             A ``duckdb.DuckDBPyConnection``.
         name
-            Of the table, which must not exist. An error leaves no table.
+            Of the table, which must not exist. An error leaves no table. Within a transaction the caller commits.
 
         Raises
         ------
@@ -91,30 +112,76 @@ class Rows(ABC):
         duckdb.Error
             If DuckDB refuses the table.
         """
-        duckdb = optional_module("duckdb", "to_duckdb()")
-        if not isinstance(connection, duckdb.DuckDBPyConnection):
-            fix = "Pass what duckdb.connect() returns"
-            raise ConfigError(f"connection is a {type(connection).__name__}, no DuckDB connection", fix=fix)
-        failures: list[Exception] = []
+        write_table(connection, name, self.schema, self.to_batches())
 
-        def batches() -> Generator[pa.RecordBatch, None, None]:
-            try:
-                yield from self.to_batches()
-            except Exception as error:  # DuckDB would only keep its text
-                failures.append(error)
-                raise
 
-        quoted = '"' + name.replace('"', '""') + '"'
-        with closing(batches()) as rows:
-            connection.register(_SOURCE, pa.RecordBatchReader.from_batches(self.schema, rows))
-            try:
-                connection.execute(f"CREATE TABLE {quoted} AS SELECT * FROM {_SOURCE}")  # noqa: S608 - quoted above
-            except duckdb.Error:
-                if failures:
-                    raise failures[0] from None
-                raise
-            finally:
-                connection.unregister(_SOURCE)
+class MetadataTable(Rows):
+    """Rows about a store, in memory: what `Store.topics` and others return. Immutable.
+
+    Parameters
+    ----------
+    title
+        What the rows are about.
+    table
+        The rows.
+    """
+
+    def __init__(self, title: str, table: pa.Table) -> None:
+        self._title = title
+        self._table = table
+
+    def __repr__(self) -> str:
+        return f"<{self._title}: {self.count()} rows>\n{self._table.to_string(preview_cols=20)}"
+
+    def _repr_html_(self) -> str:
+        columns = self._table.slice(0, SHOWN_ROWS).to_pydict().values()
+        return html_table(self._title, self.schema.names, zip(*columns, strict=True), self.count())
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, MetadataTable) and self._table.equals(other._table)
+
+    __hash__ = None  # type: ignore[assignment] # as tables of Arrow
+
+    def __getitem__(self, column: str) -> pa.ChunkedArray:
+        """Return one column."""
+        return self._table[column]
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns."""
+        return self._table.schema
+
+    def to_arrow(self) -> pa.Table:
+        """Return the table."""
+        return self._table
+
+    def to_pylist(self) -> list[dict[str, Any]]:
+        """Return the rows as dicts by column."""
+        rows: list[dict[str, Any]] = self._table.to_pylist()
+        return rows
+
+    def to_batches(self) -> Generator[pa.RecordBatch, None, None]:
+        """Yield the rows; no batch is empty."""
+        yield from (batch for batch in self._table.to_batches() if batch.num_rows)
+
+    def count(self) -> int:
+        """Count the rows."""
+        return len(self._table)
+
+    def head(self, n: int = 10) -> pa.Table:
+        """Return the first ``n`` rows."""
+        return self._table.slice(0, checked_number("n", n))
+
+
+def first_rows(batches: Generator[pa.RecordBatch, None, None], n: int, schema: pa.Schema) -> pa.Table:
+    """Take ``n`` rows of some batches, which are closed then."""
+    found: list[pa.RecordBatch] = []
+    left = n
+    with closing(batches):
+        while left and (batch := next(batches, None)) is not None:
+            found.append(batch.slice(0, left))
+            left -= found[-1].num_rows
+    return pa.Table.from_batches(found, schema)
 
 
 def checked_number(argument: str, value: object, *, least: int = 0) -> int:

@@ -15,7 +15,7 @@ import logging
 from collections.abc import Generator, Sequence
 from contextlib import closing
 from dataclasses import replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
@@ -23,9 +23,13 @@ from segmentlog.query.cursor import held_ranges
 from segmentlog.query.source import StoreSource
 from segmentlog.store import NATIVE_SCHEMA, QueueRange, ScanSpec
 
+from .display import html_table
 from .errors import in_api_words
-from .rows import Rows, checked_number
+from .rows import Rows, checked_number, first_rows
 from .threads import read_in_order
+
+if TYPE_CHECKING:
+    import polars as pl
 
 _log = logging.getLogger(__name__)
 
@@ -59,6 +63,12 @@ class Scan(Rows):
             f"<Scan of {sum(map(len, self.ranges))} queue offsets in {len(self.ranges)} queues of {self._source.path}>"
         )
 
+    def _repr_html_(self) -> str:
+        """Show what is read; the messages are not, since a filter may read all of them."""
+        rows = ((each.key.topic, each.key.queue_id, each.start, each.stop) for each in self.ranges)
+        caption = f"{self!r}: {', '.join(self.schema.names)}"
+        return html_table(caption, ("topic", "queueId", "start", "stop"), rows, len(self.ranges))
+
     @property
     def schema(self) -> pa.Schema:
         """The columns, then the properties, in the order in which they were asked for."""
@@ -84,9 +94,9 @@ class Scan(Rows):
         ConfigError
             If ``threads`` is no number from 1 on.
         CorruptRecordError, CorruptQueueError
-            At the first damage, if ``on_corrupt`` is ``OnCorrupt.FAIL``.
+            At the first damage, if ``on_corrupt`` is ``"fail"``.
         DataLossError
-            If messages are gone, and ``on_loss`` is ``OnLoss.FAIL``.
+            If messages are gone, and ``on_loss`` is ``"fail"``.
         """
         return self._read(self.ranges, self._spec, checked_number("threads", threads, least=1))
 
@@ -102,20 +112,33 @@ class Scan(Rows):
 
     def head(self, n: int = 10) -> pa.Table:
         """Read some ``n`` messages: each queue from its start, until there are enough."""
-        left = checked_number("n", n)
-        spec = replace(self._spec, batch_rows=max(1, min(n, self._spec.batch_rows)))
+        spec = replace(self._spec, batch_rows=max(1, min(checked_number("n", n), self._spec.batch_rows)))
         ranges = self.ranges
         if spec.predicate.filter is None:
             ranges = tuple(QueueRange(each.key, each.start, min(each.stop, each.start + n)) for each in ranges)
-        found: list[pa.RecordBatch] = []
-        if left:
-            with closing(self._read(ranges, spec, 1)) as batches:
-                for batch in batches:
-                    found.append(batch.slice(0, left))
-                    left -= found[-1].num_rows
-                    if not left:
-                        break
-        return pa.Table.from_batches(found, self.schema)
+        return first_rows(self._read(ranges, spec, 1), n, self.schema)
+
+    def lazy(self) -> "pl.LazyFrame":
+        """Return a LazyFrame of Polars, which reads the messages when it is collected.
+
+        Only the columns of the query are decoded. Conditions on ``topic``, ``queueId``, ``queueOffset``,
+        ``storeTimestamp`` and ``tags`` narrow what is read, also where retention or damage would be met otherwise.
+        Polars does the rest of a filter.
+
+        Raises
+        ------
+        MissingExtraError
+            If Polars is not installed.
+        """
+        from .lazy import lazy_frame  # noqa: PLC0415 - a reader of batches does not wait for it
+
+        return lazy_frame(
+            self.schema,
+            self.ranges,
+            self._spec,
+            self._source.open,
+            lambda ranges, spec: self._read(ranges, spec, 1),
+        )
 
     def _read(
         self, ranges: Sequence[QueueRange], spec: ScanSpec, threads: int

@@ -2,7 +2,7 @@
 
 ::
 
-    segmentlog.open(path) ──► Store ──┬─ topics, queues, groups, lag, segments ──► pyarrow.Table
+    segmentlog.open(path) ──► Store ──┬─ topics, queues, groups, lag, segments ──► MetadataTable
                                       ├─ scan ──► Scan ──► Arrow, pandas, Polars, DuckDB
                                       ├─ get ───► Message        find ──► Lookup ──► as a scan
                                       └─ follow ► Follow ──► batches as a broker appends
@@ -11,7 +11,6 @@ No lock is taken and nothing is written. Every call sees the store as it is then
 """
 
 import threading
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Self
 from weakref import WeakSet
 
@@ -21,61 +20,24 @@ from segmentlog.query.metadata import SCHEMAS, group_rows, lag_rows, queue_rows,
 from segmentlog.query.position import Earliest, Latest, Resolver, Words
 from segmentlog.query.request import Names, scan_spec
 from segmentlog.query.selection import Topics, group_progress, select
-from segmentlog.query.source import PathLike, StoreSource
+from segmentlog.query.source import StoreSource
 from segmentlog.query.times import Clock
 from segmentlog.store import Message, OnCorrupt, OnLoss, StoreClosedError, StoreReader
 
+from .display import html_table
 from .errors import in_api_words
 from .follow import Follow, checked_seconds
 from .kept import KeptFinder
 from .positions import Moment, Position, checked_topics, parsed, rules_of
+from .rows import MetadataTable
 from .scan import Scan
 
 if TYPE_CHECKING:
     from .lookup import Lookup
 
 
-@in_api_words()
-def open(  # noqa: A001 - used as segmentlog.open, as gzip.open is
-    path: PathLike,
-    *,
-    commit_log_paths: Sequence[PathLike] = (),
-    broker_name: str | None = None,
-    archive: PathLike | None = None,
-    read_from: str = "appended",
-) -> "Store":
-    """Open a store directory for reading, without Spark.
-
-    Parameters
-    ----------
-    path
-        The broker's ``storePathRootDir``: of a running broker, a replica, a copy, or what a crash left.
-    commit_log_paths
-        Directories of the CommitLog segments, if they are not in ``path/commitlog`` alone.
-    broker_name
-        What column ``brokerName`` holds; by default the last part of ``path``.
-    archive
-        Archive of the store, into which retention copies files before it deletes them: both are read as one store.
-    read_from
-        ``"confirmed"`` hides messages that a failover could undo, ``UnconfirmedError`` if no master says which.
-
-    Returns
-    -------
-    Store
-        Also a context manager.
-
-    Raises
-    ------
-    NotAStoreError, UnsupportedStoreError
-        If the directory does not look like a store, or is one of a kind that is not supported.
-    ConfigError
-        If an argument has a wrong type, or ``archive`` is not the archive of this store.
-    """
-    return Store(StoreSource.of(path, commit_log_paths, broker_name, archive, read_from))
-
-
 class Store:
-    """A store directory for reading. Safe in any number of threads; made by ``segmentlog.open``.
+    """A store directory for reading. Safe in any number of threads, and picklable; made by ``segmentlog.open``.
 
     Parameters
     ----------
@@ -95,6 +57,15 @@ class Store:
     def __repr__(self) -> str:
         return f"<segmentlog.Store {self.path}>"
 
+    def _repr_html_(self) -> str:
+        topics = self.topics()
+        shown = ("topic", "queues", "messages", "firstStoreTimestamp", "lastStoreTimestamp")
+        rows = zip(*(topics[name].to_pylist() for name in shown), strict=True)
+        return html_table(repr(self), shown, rows, topics.count())
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self._source,)
+
     def __enter__(self) -> Self:
         return self
 
@@ -110,26 +81,28 @@ class Store:
         self._finders.clear()
 
     @in_api_words()
-    def topics(self) -> pa.Table:
+    def topics(self) -> MetadataTable:
         """Return the topics, RocketMQ's own included: one row each.
 
         Returns
         -------
-        Table
+        MetadataTable
             ``metadata.SCHEMAS["topics"]``, the columns of the Spark frame ``metadata=topics``.
         """
         reader = self._reader()
         queues = [bounds for topic in reader.topics() for bounds in reader.queues(topic)]
         schema = SCHEMAS["topics"]
-        return pa.Table.from_pylist(list(topic_rows(reader, queues, set(schema.names))), schema)
+        return MetadataTable(
+            f"Topics of {self.path}", pa.Table.from_pylist(list(topic_rows(reader, queues, set(schema.names))), schema)
+        )
 
     @in_api_words()
-    def queues(self, topic: Names | None = None) -> pa.Table:
+    def queues(self, topic: Names | None = None) -> MetadataTable:
         """Return the queues of some topics, or of all: one row each.
 
         Returns
         -------
-        Table
+        MetadataTable
             ``metadata.SCHEMAS["queues"]``.
 
         Raises
@@ -141,28 +114,30 @@ class Store:
         topics = reader.topics() if topic is None else checked_topics(topic, reader.topics(), self.path)
         queues = [bounds for each in topics for bounds in reader.queues(each)]
         schema = SCHEMAS["queues"]
-        return pa.Table.from_pylist(list(queue_rows(reader, queues, set(schema.names))), schema)
+        return MetadataTable(
+            f"Queues of {self.path}", pa.Table.from_pylist(list(queue_rows(reader, queues, set(schema.names))), schema)
+        )
 
     @in_api_words()
-    def groups(self) -> pa.Table:
+    def groups(self) -> MetadataTable:
         """Return the positions of all consumer groups: one row per position.
 
         Returns
         -------
-        Table
+        MetadataTable
             ``metadata.SCHEMAS["groups"]``.
         """
         reader = self._reader()
         rows = [row for _, each in group_progress([self.path], None) for row in group_rows(reader, each)]
-        return pa.Table.from_pylist(rows, SCHEMAS["groups"])
+        return MetadataTable(f"Consumer groups of {self.path}", pa.Table.from_pylist(rows, SCHEMAS["groups"]))
 
     @in_api_words()
-    def lag(self, group: str) -> pa.Table:
+    def lag(self, group: str) -> MetadataTable:
         """Measure the lag of a consumer group: one row per queue of the topics that it has positions in.
 
         Returns
         -------
-        Table
+        MetadataTable
             ``metadata.SCHEMAS["lag"]``; null is unknown, 0 is caught up.
 
         Raises
@@ -172,18 +147,19 @@ class Store:
         """
         reader = self._reader()
         rows = [row for _, each in group_progress([self.path], group) for row in lag_rows(reader, each)]
-        return pa.Table.from_pylist(rows, SCHEMAS["lag"])
+        return MetadataTable(f"Lag of {group}", pa.Table.from_pylist(rows, SCHEMAS["lag"]))
 
     @in_api_words()
-    def segments(self) -> pa.Table:
+    def segments(self) -> MetadataTable:
         """Return the segments of the CommitLog: one row each, oldest first.
 
         Returns
         -------
-        Table
+        MetadataTable
             ``metadata.SCHEMAS["segments"]``.
         """
-        return pa.Table.from_pylist(list(segment_rows(self._reader())), SCHEMAS["segments"])
+        rows = list(segment_rows(self._reader()))
+        return MetadataTable(f"Segments of {self.path}", pa.Table.from_pylist(rows, SCHEMAS["segments"]))
 
     @in_api_words()
     def scan(
@@ -196,8 +172,8 @@ class Store:
         sql: str | None = None,
         columns: Names | None = None,
         properties: Names = (),
-        on_corrupt: OnCorrupt = OnCorrupt.FAIL,
-        on_loss: OnLoss = OnLoss.FAIL,
+        on_corrupt: OnCorrupt | str = OnCorrupt.FAIL,
+        on_loss: OnLoss | str = OnLoss.FAIL,
     ) -> Scan:
         """Describe a scan. Arguments are checked and queue offsets settled here; messages are read later.
 
@@ -300,8 +276,8 @@ class Store:
         newest_first: bool = False,
         columns: Names | None = None,
         properties: Names = (),
-        on_corrupt: OnCorrupt = OnCorrupt.FAIL,
-        on_loss: OnLoss = OnLoss.FAIL,
+        on_corrupt: OnCorrupt | str = OnCorrupt.FAIL,
+        on_loss: OnLoss | str = OnLoss.FAIL,
     ) -> "Lookup":
         """Find all messages that carry one of some keys. The search takes place here, rows are decoded later.
 
@@ -349,8 +325,8 @@ class Store:
         sql: str | None = None,
         columns: Names | None = None,
         properties: Names = (),
-        on_corrupt: OnCorrupt = OnCorrupt.FAIL,
-        on_loss: OnLoss = OnLoss.FAIL,
+        on_corrupt: OnCorrupt | str = OnCorrupt.FAIL,
+        on_loss: OnLoss | str = OnLoss.FAIL,
         poll_s: float = 0.05,
         timeout_s: float | None = None,
     ) -> Follow:
@@ -374,7 +350,7 @@ class Store:
         ConfigError, FilterSyntaxError, UnknownQueueError, OffsetOutOfRangeError
             As of `scan`.
         DataLossError
-            While iterating: if messages were deleted before they were read and ``on_loss`` is ``OnLoss.FAIL``, or if a
+            While iterating: if messages were deleted before they were read and ``on_loss`` is ``"fail"``, or if a
             queue was recreated or truncated.
         """
         spec = scan_spec(

@@ -5,7 +5,6 @@ from .finder import Finder as Finder
 from .finder import StoreState as StoreState
 from .found import ASKED as ASKED
 from .found import Coverage as Coverage
-from .found import CoveredRange as CoveredRange
 from .found import Found as Found
 from .found import Order as Order
 from .found import Source as Source

@@ -7,7 +7,6 @@ from .promotion import promote as promote
 from .quorum import Quorum as Quorum
 from .replica import Replica as Replica
 from .served_log import FollowedLog as FollowedLog
-from .served_log import ServedLog as ServedLog
 from .server import ReplicationServer as ReplicationServer
 from .settings import Address as Address
 from .settings import Begin as Begin

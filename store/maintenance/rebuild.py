@@ -29,6 +29,7 @@ from ..format.naming import segment_name
 from ..format.store_paths import StorePaths
 from ..index.writer import IndexWriter, put_keys
 from ..log.commit_log import CommitLog
+from ..read.spec import QueueSource
 from ..read.store_reader import StoreReader
 from ..types import QueueKey
 
@@ -69,7 +70,10 @@ class RebuiltQueues:
 
 
 def rebuild_queues(
-    reader: StoreReader, directory: str | os.PathLike[str], *, entries_per_segment: int | None = None
+    store: StoreReader | str | os.PathLike[str],
+    directory: str | os.PathLike[str],
+    *,
+    entries_per_segment: int | None = None,
 ) -> RebuiltQueues:
     """Write the ConsumeQueues of a whole store into a new directory, which appears once all of it is on the device.
 
@@ -77,8 +81,8 @@ def rebuild_queues(
 
     Parameters
     ----------
-    reader
-        The store; only its CommitLog is looked at.
+    store
+        The store, or its path; only its CommitLog is looked at.
     directory
         A new path, or an empty directory; for a broker, the store's ``consumequeue``.
     entries_per_segment
@@ -99,7 +103,7 @@ def rebuild_queues(
     """
     if entries_per_segment is not None and entries_per_segment < 1:
         raise ConfigError(f"a file of {entries_per_segment} entries cannot be", fix="Give 1 or more")
-    files = LocalFileSystem()
+    reader, files = _opened(store), LocalFileSystem()
     entries = entries_per_segment or stored_sizes(files, reader.path, StoreConfig()).queue_segment_entries
     with _target(reader, directory) as (target, own), FreshDirectory(target) as fresh:
         if _is_inside(reader, target):
@@ -110,13 +114,18 @@ def rebuild_queues(
     return report
 
 
-def rebuild_index(reader: StoreReader, directory: str | os.PathLike[str], *, geometry: Geometry | None = None) -> int:
+def rebuild_index(
+    store: StoreReader | str | os.PathLike[str],
+    directory: str | os.PathLike[str],
+    *,
+    geometry: Geometry | None = None,
+) -> int:
     """Write the index of a whole store into a new directory, which appears once all of it is on the device.
 
     Parameters
     ----------
-    reader
-        The store; only its CommitLog is looked at.
+    store
+        The store, or its path; only its CommitLog is looked at.
     directory
         A path that is not there, or an empty directory; for a broker, the store's ``index``.
     geometry
@@ -135,7 +144,7 @@ def rebuild_index(reader: StoreReader, directory: str | os.PathLike[str], *, geo
     ConfigError
         If something is at ``directory``.
     """
-    keys = 0
+    reader, keys = _opened(store), 0
     sizes = stored_sizes(LocalFileSystem(), reader.path, StoreConfig())
     geometry = geometry or Geometry(sizes.index_slots, sizes.index_entries)
     with _target(reader, directory) as (target, own), FreshDirectory(target) as fresh:
@@ -147,6 +156,10 @@ def rebuild_index(reader: StoreReader, directory: str | os.PathLike[str], *, geo
         own()
         fresh.publish()
     return keys
+
+
+def _opened(store: StoreReader | str | os.PathLike[str]) -> StoreReader:
+    return store if isinstance(store, StoreReader) else StoreReader.open(store, queue_source=QueueSource.COMMIT_LOG)
 
 
 @contextlib.contextmanager

@@ -9,7 +9,7 @@
     thread 4            encode ──► ask ───────────────────────────────────────────────► acknowledged
 
     asynchronous append   one thread that has many appends under way
-    caller    encode ──► submit ──► PendingAppend ──► …  ──► result(): where it is, or why not
+    caller    encode ──► submit ──► AppendFuture ──► …  ──► result(): where it is, or why not
                             │                            ▲
     thread    take all ─────┘──► put together ──► wait: device, replicas
                                                     meanwhile the next ones gather
@@ -19,18 +19,22 @@ and wakes per message; an asynchronous append avoids that. Its messages are appe
 submitted. RocketMQ: ``CommitLog.asyncPutMessage``, ``GroupCommitService``, ``DefaultMessageStore.asyncPutMessage``.
 """
 
+import logging
 import queue
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from ..encode.message import Appended, Encoded
 from ..errors import SegmentLogError, StoreClosedError
 from .group_commit import Combiner, GroupCommit
 from .put_path import PutPath
 from .workers import await_end
+
+_log = logging.getLogger(__name__)
 
 _TOGETHER_BYTES: Final = 4 << 20  # are copied side by side; at most a segment, see `PutPath.catch_up`
 
@@ -94,32 +98,91 @@ def runs(sizes: Iterable[int], segment_bytes: int) -> Iterator[slice]:
 _IN_FLIGHT_BYTES: Final = 64 << 20  # of records; beyond it a caller waits for the message that it submits
 
 
-class PendingAppend:
-    """An append that is under way; `MessageStore.append_async` makes it. Thread-safe."""
+class _NoLock:
+    """Lock that is always free."""
 
-    __slots__ = ("_appended", "_ended", "_error")
+    def acquire(self) -> None:
+        """Do nothing."""
+
+    release = acquire
+    __enter__ = acquire
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+class _Waiters:
+    """List of the waiters of a future, as `concurrent.futures.wait` and ``as_completed`` use it."""
+
+    def __init__(self, future: "AppendFuture") -> None:
+        self._future = future
+
+    def append(self, waiter: Any) -> None:
+        """Tell a waiter when the future is done."""
+
+        def tell(future: "Future[Appended]") -> None:
+            (waiter.add_result if future.exception() is None else waiter.add_exception)(future)
+
+        self._future.add_done_callback(tell)
+
+    def remove(self, waiter: object) -> None:
+        """Do nothing: a waiter that is told too late ignores it."""
+
+
+class AppendFuture(Future[Appended]):
+    """Future of an append that is under way; `MessageStore.append_async` makes it. Thread-safe.
+
+    A subclass without the lock of the base class, which a Ctrl-C can leave held: the store's thread would wait for it
+    for ever. Each waiting thread has a lock of its own instead, and leaves it in the list of callbacks. That costs a
+    tenth, too.
+    """
+
+    _condition: Any = _NoLock()  # `concurrent.futures.wait` takes it; appending to a list is atomic without
 
     def __init__(self) -> None:
-        self._appended: Appended | None = None
-        self._error: BaseException | None = None
-        self._ended = threading.Lock()  # held until it is done
-        self._ended.acquire()
+        # Without the call of the base class: its attributes are properties here.
+        self._outcome: Appended | BaseException | None = None
+        self._callbacks: list[Callable[[Future[Appended]], object]] = []
 
     @property
-    def is_done(self) -> bool:
-        """True if `result` returns at once."""
-        return not self._ended.locked()
+    def _state(self) -> str:  # type: ignore[override] # read by `concurrent.futures.wait`
+        return "RUNNING" if self._outcome is None else "FINISHED"
 
-    def wait(self) -> None:
-        """Return when it is done."""
-        with self._ended:
-            pass
+    @property
+    def _waiters(self) -> _Waiters:  # type: ignore[override] # appended to by the same
+        return _Waiters(self)
 
-    def result(self) -> Appended:
+    def __repr__(self) -> str:
+        return f"<AppendFuture {self._state.lower()}>"
+
+    def cancel(self) -> bool:
+        """Return False: what was submitted is appended."""
+        return False
+
+    def cancelled(self) -> bool:
+        """Return False."""
+        return False
+
+    def running(self) -> bool:
+        """Return whether the append is under way."""
+        return self._outcome is None
+
+    def done(self) -> bool:
+        """Return whether `result` returns at once."""
+        return self._outcome is not None
+
+    def result(self, timeout: float | None = None) -> Appended:
         """Return where the message is, when the append is acknowledged. It may be called again.
+
+        Parameters
+        ----------
+        timeout
+            Seconds to wait at most; None for as long as it takes.
 
         Raises
         ------
+        TimeoutError
+            If the append is still under way.
         NoSpaceError
             If the disk is full; the message was not appended.
         StoreFailedError
@@ -127,19 +190,48 @@ class PendingAppend:
         SegmentLogError
             What an acknowledger of the store raises, like `NoReplicaError`; the message is in the log.
         """
-        self.wait()
-        if self._error is not None:
-            raise self._error
-        assert self._appended is not None
-        return self._appended
-
-    def end(self, outcome: Appended | BaseException | None) -> None:
-        """Let `result` return a place, or raise an error. The store calls it once."""
+        outcome = self._outcome
+        if outcome is None:
+            outcome = self._wait(timeout)
         if isinstance(outcome, BaseException):
-            self._error = outcome
-        else:
-            self._appended = outcome
-        self._ended.release()
+            raise outcome
+        return outcome
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """Return the error that `result` raises, or None."""
+        outcome = self._wait(timeout) if self._outcome is None else self._outcome
+        return outcome if isinstance(outcome, BaseException) else None
+
+    def add_done_callback(self, fn: Callable[[Future[Appended]], object]) -> None:
+        """Call a function with this future when it is done: in the store's thread, so that it must not wait."""
+        self._callbacks.append(fn)
+        if self._outcome is not None:
+            self._call_back(Exception)
+
+    def end(self, outcome: Appended | BaseException) -> None:
+        """Let `result` return a place, or raise an error. The store calls it once."""
+        self._outcome = outcome
+        if self._callbacks:
+            self._call_back(BaseException)  # the store's thread goes on
+
+    def _wait(self, timeout: float | None) -> Appended | BaseException:
+        ended = threading.Lock()
+        ended.acquire()
+        self.add_done_callback(lambda _: ended.release())
+        ended.acquire(timeout=-1 if timeout is None else max(timeout, 0))
+        if self._outcome is None:
+            raise TimeoutError
+        return self._outcome
+
+    def _call_back(self, caught: type[BaseException]) -> None:
+        """Call each callback once, whichever thread takes it from the list."""
+        while self._callbacks:
+            with suppress(IndexError):  # another thread took the last
+                callback = self._callbacks.pop(0)
+                try:
+                    callback(self)
+                except caught:
+                    _log.exception("a callback of an append failed")
 
 
 @dataclass(slots=True)
@@ -147,7 +239,7 @@ class _Submitted:
     """A message that is to be appended, the append that waits for it, and the error that it ended with."""
 
     encoded: Encoded
-    pending: PendingAppend
+    pending: AppendFuture
     error: BaseException | None = None
 
 
@@ -178,14 +270,14 @@ class AsyncAppend:
         self._is_threaded = is_threaded
         self._lock = threading.Lock()
         self._submitted: queue.SimpleQueue[_Submitted | None] = queue.SimpleQueue()
-        self._last: PendingAppend | None = None
+        self._last: AppendFuture | None = None
         self._is_stopping = False
         self._threads: list[threading.Thread] = []  # a second one if a Ctrl-C came while the first one started
         self._running = threading.Lock()  # held by the thread that appends
         self._submitted_bytes = 0  # written under the lock
         self._done_bytes = 0  # written by the thread: two counters, as the two share no lock
 
-    def submit(self, encoded: Encoded) -> PendingAppend:
+    def submit(self, encoded: Encoded) -> AppendFuture:
         """Submit a message; wait for it if too many bytes are under way.
 
         Raises
@@ -193,7 +285,7 @@ class AsyncAppend:
         StoreClosedError
             After `stop`.
         """
-        pending = PendingAppend()
+        pending = AppendFuture()
         submitted = _Submitted(encoded, pending)
         if not self._is_threaded:
             self._append([submitted])
@@ -206,8 +298,11 @@ class AsyncAppend:
             self._submitted_bytes += len(encoded.record)
             self._last = pending
             self._submitted.put(submitted)
-        if self._submitted_bytes - self._done_bytes > _IN_FLIGHT_BYTES:
-            pending.wait()
+        if (
+            self._submitted_bytes - self._done_bytes > _IN_FLIGHT_BYTES
+            and threading.current_thread() not in self._threads
+        ):
+            pending.exception()
         return pending
 
     def stop(self) -> None:
@@ -215,7 +310,7 @@ class AsyncAppend:
         with self._lock:
             self._is_stopping = True
         if self._last is not None:
-            self._last.wait()
+            self._last.exception()
         self._submitted.put(None)
         await_end(self._threads, [self._running])
 
@@ -254,7 +349,9 @@ class AsyncAppend:
         finally:
             self._done_bytes += sum(len(each.encoded.record) for each in gathered)
             for each in gathered:
-                each.pending.end(each.error or each.encoded.appended)
+                outcome = each.error or each.encoded.appended
+                assert outcome is not None
+                each.pending.end(outcome)
 
     def _put(self, together: list[_Submitted]) -> None:
         """Put messages together; if there is no room for all of them, one by one."""

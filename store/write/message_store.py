@@ -21,6 +21,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import suppress
 from types import TracebackType
 from typing import Final, Self
@@ -39,7 +40,6 @@ from ..read.store_reader import StoreReader
 from ..retention.settings import RetentionSettings
 from ..types import QueueBounds, QueueKey
 from .assembly import StoreParts, Teardown, assemble, lock_and_recover, make_directory
-from .async_append import PendingAppend
 from .attachments import NO_ATTACHMENTS, Attachments
 from .batch_commit import BatchId, CommittedBatch
 from .put_path import AppendedBatch
@@ -163,12 +163,12 @@ class MessageStore:
         self._services.after_put()
         return appended
 
-    def append_async(self, message: Outgoing) -> PendingAppend:
-        """Append one message without waiting: its `PendingAppend.result` returns its place, once it is acknowledged.
+    def append_async(self, message: Outgoing) -> Future[Appended]:
+        """Append one message without waiting: the future's result says where it is, once it is acknowledged.
 
-        Messages are appended in the order of the calls. While some 64 MiB are under way, a call waits for its message.
-        `close` waits for all. With ``Services.ON_CALL`` the message is appended before this returns. Errors of `append`
-        that are known at once are raised here, others by the result.
+        Messages are appended in the order of the calls. Callbacks run in the store's thread and must not wait. While
+        some 64 MiB are under way, a call waits for its message. `close` waits for all. With ``Services.ON_CALL`` the
+        message is appended before this returns. Raises what `append` does if that is known now; else the result does.
         """
         self._check_put()
         return self._parts.async_append.submit(encode_message(message, self.config))

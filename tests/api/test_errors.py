@@ -8,16 +8,17 @@ import pytest
 
 import segmentlog
 from segmentlog.api.errors import WORDS, in_api_words, optional_module
-from segmentlog.store import DataLossError, MissingExtraError, OnCorrupt, OnLoss, Remedy
+from segmentlog.store import DataLossError, MissingExtraError, OnCorrupt, OnDamage, OnLoss, ReadFrom, Remedy
 
 
 def test_remedies_name_arguments_that_exist() -> None:
-    scan, opened = inspect.signature(segmentlog.Store.scan), inspect.signature(segmentlog.open)
+    calls = (segmentlog.Store.scan, inspect.unwrap(segmentlog.open), segmentlog.Config)
+    known = {name for call in calls for name in inspect.signature(call).parameters}
+    kinds = {"on_loss": OnLoss, "on_corrupt": OnCorrupt, "on_damage": OnDamage, "read_from": ReadFrom}
     for words in WORDS.values():
-        for argument in re.findall(r"(\w+)=", words):
-            assert argument in {**scan.parameters, **opened.parameters}, words
-        for kind, member in re.findall(r"(OnLoss|OnCorrupt)\.([A-Z]+)", words):
-            assert member in {"OnLoss": OnLoss, "OnCorrupt": OnCorrupt}[kind].__members__
+        assert set(re.findall(r"(\w+)=", words)) <= known, words
+        for argument, value in re.findall(r"(\w+)=['\"](\w+)['\"]", words):
+            assert kinds[argument](value)
 
 
 def test_errors_are_worded_and_others_pass() -> None:

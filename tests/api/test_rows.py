@@ -4,10 +4,12 @@ import sys
 from pathlib import Path
 
 import duckdb
+import polars as pl
+import pyarrow as pa
 import pytest
 
 import segmentlog
-from segmentlog.store import ConfigError, CorruptRecordError, MissingExtraError
+from segmentlog.store import CorruptRecordError, MissingExtraError
 
 COLUMNS = ["queueId", "queueOffset", "body", "storeTimestamp", "keys"]
 
@@ -56,18 +58,32 @@ def test_a_missing_package_is_named(store: segmentlog.Store, name: str, monkeypa
         calls[name]()
 
 
-def test_duckdb_is_the_callers(store: segmentlog.Store, path: Path) -> None:
-    scan = store.scan("orders")
-    with pytest.raises(ConfigError, match="connection is a str, no DuckDB connection"):
-        scan.to_duckdb("file.db", "orders")
+def test_libraries_take_a_result_as_it_is(store: segmentlog.Store) -> None:
+    scan = store.scan("orders", columns=COLUMNS)
+    found = store.find("orders", keys=["key-7", "key-8"])
+    for rows in (scan, found, store.topics()):
+        table = rows.to_arrow()
+        assert pa.table(rows) == table
+        assert pa.RecordBatchReader.from_stream(rows).read_all() == table
+        assert pa.schema(rows) == rows.schema
+        assert rows.to_reader().read_all() == table
+        assert pa.Table.from_batches(list(rows), rows.schema) == table
+        assert pl.DataFrame(rows).equals(rows.to_polars())
     with duckdb.connect() as connection:
-        connection.execute("CREATE TABLE orders (a INT)")
-        with pytest.raises(duckdb.CatalogException):
-            scan.to_duckdb(connection, "orders")
-        last = max((path / "commitlog").iterdir())
-        for segment in (path / "commitlog").iterdir():
-            if segment != last:
-                segment.write_bytes(bytes(segment.stat().st_size))
-        with pytest.raises(CorruptRecordError, match="on_corrupt="):
-            scan.to_duckdb(connection, "damaged")
-        assert connection.execute("SHOW TABLES").fetchall() == [("orders",)]
+        assert connection.execute("SELECT count(*), count(DISTINCT keys) FROM scan").fetchall() == [(400, 400)]
+        query = "SELECT a.keys FROM scan a JOIN found b USING (keys) ORDER BY 1"  # each is read where it is named
+        assert connection.execute(query).fetchall() == [("key-7",), ("key-8",)]
+        assert len(connection.execute("SELECT * FROM scan LIMIT 3").fetchall()) == 3
+        assert connection.execute("SELECT count(*) FROM scan").fetchall() == [(400,)]
+
+
+def test_an_error_of_the_store_reaches_the_consumer(store: segmentlog.Store, path: Path) -> None:
+    scan = store.scan("orders")
+    for segment in (path / "commitlog").iterdir():
+        segment.write_bytes(bytes(segment.stat().st_size))
+    with pytest.raises(CorruptRecordError):
+        scan.to_reader().read_all()
+    with pytest.raises(pa.ArrowInvalid, match="SEGMENTLOG_CORRUPT_RECORD"):
+        pa.table(scan)
+    with duckdb.connect() as connection, pytest.raises(duckdb.Error, match="SEGMENTLOG_CORRUPT_RECORD"):
+        connection.execute("SELECT * FROM scan")

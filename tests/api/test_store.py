@@ -27,11 +27,11 @@ def spark_frame(path: Path, kind: str, **options: str) -> pa.Table:
 
 def test_metadata_is_that_of_the_spark_frames(store: segmentlog.Store, path: Path) -> None:
     every = {"subscribePattern": ".*"}
-    assert store.topics() == spark_frame(path, "topics", **every)
-    assert store.queues() == spark_frame(path, "queues", **every)
-    assert store.groups() == spark_frame(path, "groups", **every)
-    assert store.lag("etl") == spark_frame(path, "lag", consumerGroup="etl", **every)
-    assert store.segments() == spark_frame(path, "segments")
+    assert store.topics().to_arrow() == spark_frame(path, "topics", **every)
+    assert store.queues().to_arrow() == spark_frame(path, "queues", **every)
+    assert store.groups().to_arrow() == spark_frame(path, "groups", **every)
+    assert store.lag("etl").to_arrow() == spark_frame(path, "lag", consumerGroup="etl", **every)
+    assert store.segments().to_arrow() == spark_frame(path, "segments")
     for kind, table in (("topics", store.topics()), ("lag", store.lag("etl")), ("segments", store.segments())):
         assert table.schema == SCHEMAS[kind]
 
@@ -42,10 +42,10 @@ def test_metadata_of_known_messages(store: segmentlog.Store) -> None:
     assert orders["firstStoreTimestamp"] == datetime(2026, 1, 31, tzinfo=UTC)
     assert orders["lastStoreTimestamp"] == datetime(2026, 1, 31, 0, 6, 39, tzinfo=UTC)
     assert store.queues("payments")["queueId"].to_pylist() == [0, 1, 2, 3]
-    assert store.queues(["payments", "orders"]).num_rows == 8
+    assert store.queues(["payments", "orders"]).count() == 8
     assert store.lag("etl")["messages"].to_pylist() == [80] * 4
     assert store.groups()["position"].to_pylist() == [20] * 4
-    assert store.segments().num_rows > 2
+    assert store.segments().count() > 2
 
 
 def test_names_that_do_not_exist(store: segmentlog.Store) -> None:

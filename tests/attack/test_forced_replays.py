@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from segmentlog.connector import last_commit
+from segmentlog.spark import last_commit
 from support.pipes import Feed, Pipe, contents
 from support.scale import sample, scale
 from support.spark_session import refused

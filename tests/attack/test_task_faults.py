@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import pytest
 
-from segmentlog.connector import last_commit
+from segmentlog.spark import last_commit
 from segmentlog.store import StoreReader
 from segmentlog.store.sink import sweep_staging
 from support.faulty_sink import Faults

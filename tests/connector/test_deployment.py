@@ -19,7 +19,7 @@ JOB = """\
 import sys
 import segmentlog
 from pyspark.sql import SparkSession
-from segmentlog.connector import register
+from segmentlog.spark import register
 
 spark = SparkSession.builder.getOrCreate()
 register(spark)

@@ -45,10 +45,10 @@ def test_every_block_does_what_it_says(
         builder.append(messages(40, topic="orders", tags=tags, first=48, store_time_start=JANUARY_31 + 48 * HOUR))
     blocks = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
     writing = [block for block in blocks if '.format("segmentlog")' in block and "write" in block]
-    (opening,) = (block for block in blocks if "MessageStore.open" in block)
+    (opening,) = (block for block in blocks if 'segmentlog.open("/data/new-store"' in block)
     (streaming,) = (block for block in blocks if 'readStream.format("segmentlog")' in block)
     writing.remove(streaming)
-    (without_spark,) = (block for block in blocks if "segmentlog.open" in block)
+    (without_spark,) = (block for block in blocks if 'segmentlog.open("/data/store")' in block)
     blocks = [block for block in blocks if block not in (*writing, opening, streaming, without_spark)]
     assert len(blocks) == 5
     names: dict[str, Any] = {}
@@ -81,7 +81,7 @@ def test_every_block_does_what_it_says(
     run(opening.replace("/data/new-store", str(tmp_path / "written")), {})
     written = spark.read.format("segmentlog").option("subscribePattern", ".*").load(str(tmp_path / "written"))
     assert sorted((row["topic"], row["queueOffset"], row["keys"]) for row in written.collect()) == [
-        ("orders", 0, "order-17"),
+        ("orders", 0, "order-17 customer-4"),
         *(("orders", offset, None) for offset in range(1, 5)),
         ("refunds", 0, None),
     ]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from segmentlog.connector import register
+from segmentlog.spark import register
 from support.spark_session import said_by
 
 if TYPE_CHECKING:
@@ -99,8 +99,8 @@ def test_spark_connect(tmp_path: Path) -> None:
 
         warnings.simplefilter("ignore")  # Connect's, of settings that only the server takes
         from pyspark.sql import SparkSession
-        from segmentlog.connector import register
-        from segmentlog.connector import prepare_java, prepare_workers
+        from segmentlog.spark import register
+        from segmentlog.spark import prepare_java, prepare_workers
 
         prepare_java(), prepare_workers()
         conf = {{"spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1", "spark.log.level": "OFF"}}

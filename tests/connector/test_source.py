@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from segmentlog.connector import register
+from segmentlog.spark import register
 from support import fixtures
 from support.spark_session import said_by
 
@@ -350,7 +350,7 @@ def test_without_registration(spark: "SparkSession", store: Store) -> None:
     # Another session of another process, which has only heard of the format through the installed module.
     code = f"""
         from pyspark.sql import SparkSession
-        from segmentlog.connector import prepare_java
+        from segmentlog.spark import prepare_java
 
         prepare_java()
         conf = {{"spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1", "spark.log.level": "OFF"}}
@@ -369,8 +369,8 @@ def test_registered_it_runs_in_the_python_that_registered_it(store: Store, tmp_p
     other.chmod(0o755)
     code = f"""
         from pyspark.sql import SparkSession
-        from segmentlog.connector import register
-        from segmentlog.connector import prepare_java
+        from segmentlog.spark import register
+        from segmentlog.spark import prepare_java
 
         prepare_java()
         conf = {{"spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1", "spark.log.level": "OFF"}}

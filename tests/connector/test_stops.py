@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from segmentlog.connector import register
+from segmentlog.spark import register
 from support.pipes import Feed, Pipe
 from support.stops import is_worker_timeout
 

@@ -20,8 +20,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from segmentlog.connector import last_commit
 from segmentlog.connector.source import SegmentLogDataSource
+from segmentlog.spark import last_commit
 from segmentlog.store import Boundary, QueueKey, StoreReader
 from support import oracle
 from support.reading import read

@@ -13,7 +13,7 @@ import pyspark
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from segmentlog.connector import last_commit, prepare_java, register
+from segmentlog.spark import last_commit, prepare_java, register
 
 SMALL = {"mappedFileSizeCommitLog": "1m", "mappedFileSizeConsumeQueue": "20000"}
 

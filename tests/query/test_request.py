@@ -71,8 +71,9 @@ def test_sql_alone_and_with_tags() -> None:
         ({"tags": ["a", ""]}, "an empty tag"),
         ({"tags": "a || *"}, r"or `\*` beside others"),
         ({"sql": 1}, "sql=1 is not text"),
-        ({"on_corrupt": "drop"}, "on_corrupt='drop' is unknown.*`fail`, `skip`, `null`"),
-        ({"on_loss": OnCorrupt.SKIP}, "on_loss=<OnCorrupt.SKIP: 'skip'> is unknown"),
+        ({"on_corrupt": "drop"}, r"on_corrupt='drop' is unknown.*Pass one of 'fail', 'skip', 'null'"),
+        ({"on_loss": OnCorrupt.SKIP}, r"on_loss=.*is unknown.*'fail', 'skip'"),
+        ({"on_loss": []}, r"on_loss=\[\] is unknown.*'fail', 'skip'"),
     ],
 )
 def test_what_makes_no_sense_is_named(given: dict[str, Any], text: str) -> None:

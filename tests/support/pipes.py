@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from segmentlog.connector import last_commit
+from segmentlog.spark import last_commit
 from segmentlog.store import Flush, MessageStore, Outgoing, QueueKey, StoreConfig, StoreReader
 
 from .batches import batch_of

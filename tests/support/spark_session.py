@@ -41,7 +41,7 @@ def local_session(scratch: Path, master: str = "local[2]", **conf: str) -> "Spar
 
     from pyspark.sql import SparkSession  # noqa: PLC0415 - most tests need no Spark, and its import takes a second
 
-    from segmentlog.connector import register  # noqa: PLC0415 - imports pyspark
+    from segmentlog.spark import register  # noqa: PLC0415 - imports pyspark
 
     settings = {
         "spark.driver.host": "127.0.0.1",

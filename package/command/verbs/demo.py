@@ -98,7 +98,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
 @contextmanager
 def session(scratch: str) -> "Iterator[SparkSession]":
     """Start Spark on this machine, with its files in a directory."""
-    from segmentlog.connector import prepare_java, prepare_workers, register
+    from segmentlog.spark import prepare_java, prepare_workers, register
 
     prepare_java()
     prepare_workers()

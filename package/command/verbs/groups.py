@@ -27,7 +27,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
     from ..output.rows import write_table
 
     with opened(options) as store:
-        table = store.groups()
+        table = store.groups().to_arrow()
         if options.group is not None:
             import pyarrow.compute as pc
 

@@ -33,7 +33,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
     from ..output.rows import write_table
 
     with opened(options) as store:
-        table = store.lag(options.group)
+        table = store.lag(options.group).to_arrow()
     rows = zip(table["bytes"].to_pylist(), table["suggestReplica"].to_pylist(), strict=True)
     waiting = sum(size or 0 for size, suggests_replica in rows if suggests_replica)
     if waiting:

@@ -25,5 +25,5 @@ def run(options: argparse.Namespace, console: Console) -> int:
     from ..output.rows import write_table
 
     with opened(options) as store:
-        table = store.queues(options.topic or None)
+        table = store.queues(options.topic or None).to_arrow()
     return write_table(table, options, console)

@@ -24,5 +24,5 @@ def run(options: argparse.Namespace, console: Console) -> int:
     from ..output.rows import write_table
 
     with opened(options) as store:
-        table = store.segments()
+        table = store.segments().to_arrow()
     return write_table(table, options, console)

@@ -25,7 +25,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
     from ..output.rows import write_table
 
     with opened(options) as store:
-        table = store.topics()
+        table = store.topics().to_arrow()
     if not options.all:
         import pyarrow.compute as pc
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from segmentlog.connector import SchemaError, find_by_keys
+from segmentlog.spark import SchemaError, find_by_keys
 from segmentlog.store import ConfigError
 from segmentlog.store.errors import NotAStoreError
 from segmentlog.store.find import KeyField

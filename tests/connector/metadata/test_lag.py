@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from segmentlog.connector import LagReport, QueueLag, group_lag
 from segmentlog.connector.errors import CheckpointError
 from segmentlog.connector.metadata.lag import stream_lag
+from segmentlog.spark import LagReport, QueueLag, group_lag
 from segmentlog.store import ConfigError, MessageStore, Outgoing, QueueKey, StoreConfig, StoreReader
 from segmentlog.store.groups import commit_offsets, publish_progress
 

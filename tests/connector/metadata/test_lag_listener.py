@@ -10,7 +10,7 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from pyspark.sql.streaming.listener import QueryProgressEvent, QueryTerminatedEvent, StreamingQueryProgress
 
-from segmentlog.connector import LagListener, LagMetrics, LagReport
+from segmentlog.spark import LagListener, LagMetrics, LagReport
 from segmentlog.store import MessageStore, NotAStoreError, Outgoing, StoreConfig
 
 CONFIG = StoreConfig(segment_bytes=1 << 20, index=False)

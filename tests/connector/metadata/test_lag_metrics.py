@@ -5,7 +5,8 @@ import sys
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from segmentlog.connector import LagMetrics, LagReport, MissingExtraError, QueueLag
+from segmentlog import MissingExtraError
+from segmentlog.spark import LagMetrics, LagReport, QueueLag
 from segmentlog.store import QueueKey
 
 

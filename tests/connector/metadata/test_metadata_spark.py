@@ -8,7 +8,7 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from segmentlog.connector import LagListener, LagReport, group_lag
+from segmentlog.spark import LagListener, LagReport, group_lag
 from segmentlog.store import MessageStore, Outgoing, QueueKey, StoreConfig
 from segmentlog.store.groups import group_offsets, publish_progress
 

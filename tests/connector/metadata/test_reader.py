@@ -10,10 +10,10 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
-from segmentlog.connector import ConflictingOptionsError, MissingOptionError, SchemaError, UnknownTopicError
 from segmentlog.connector.metadata.reader import COLUMNS, MetadataReader
 from segmentlog.connector.options.read_table import MetadataKind
 from segmentlog.connector.source import SegmentLogDataSource
+from segmentlog.spark import ConflictingOptionsError, MissingOptionError, SchemaError, UnknownTopicError
 from segmentlog.store import ConfigError, MessageStore, NotAStoreError, Outgoing, QueueKey, StoreConfig
 from segmentlog.store.groups import commit_offsets, publish_progress
 from support import fixtures

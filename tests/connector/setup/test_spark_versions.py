@@ -9,10 +9,10 @@ import pytest
 from pyspark.errors import AnalysisException
 from pyspark.sql.types import LongType, StructType
 
-from segmentlog.connector import NotSupportedError
 from segmentlog.connector.setup import spark_versions
 from segmentlog.connector.setup.spark_versions import RefusedStream, has_streams, refuse_stream, register_format
 from segmentlog.connector.source import SegmentLogDataSource
+from segmentlog.spark import NotSupportedError
 
 SCHEMA = StructType().add("topic", "string")
 

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
-from segmentlog.connector import UnknownTopicError
 from segmentlog.connector.options.option import Mode
 from segmentlog.connector.options.write_options import parse_write_options
 from segmentlog.connector.options.write_table import Selector
 from segmentlog.connector.write.planning import SinkPlan, plan_write
+from segmentlog.spark import UnknownTopicError
 from segmentlog.store import (
     ConfigError,
     FormatError,

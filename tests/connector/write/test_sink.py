@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from segmentlog.connector import last_commit
 from segmentlog.connector.read.schema import KAFKA, NATIVE
+from segmentlog.spark import last_commit
 from segmentlog.store import MessageStore, QueueSpan, StoreConfig, StoreReader
 from segmentlog.store.ha import FollowedLog, Quorum, ReplicationServer, ServerConfig
 from segmentlog.store.sink import java_hash_array, prepare_store

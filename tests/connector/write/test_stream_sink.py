@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from segmentlog.connector import last_commit
+from segmentlog.spark import last_commit
 from segmentlog.store import QueueKey, StoreReader
 from support.checkpoints import Checkpoint
 from support.pipes import Feed, Pipe, contents, differences

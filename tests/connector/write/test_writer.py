@@ -9,10 +9,10 @@ import pytest
 from pyspark import cloudpickle
 from pyspark.sql.types import StringType, StructField, StructType
 
-from segmentlog.connector import NotSupportedError, last_commit
 from segmentlog.connector.source import SegmentLogDataSource
 from segmentlog.connector.write import writer
 from segmentlog.connector.write.writer import SegmentLogBatchWriter, SegmentLogStreamWriter, StagedMessage, stream_batch
+from segmentlog.spark import NotSupportedError, last_commit
 from segmentlog.store import BatchGapError, BatchId, ChangedReplayError, FormatError, IllegalMessageError, StoreReader
 from segmentlog.store.write import batch_commit as replays
 from support.reading import read

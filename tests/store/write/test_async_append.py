@@ -1,9 +1,11 @@
 """Group appends, and asynchronous appends: order, errors, bounds, and what a close does to them."""
 
+import asyncio
 import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, as_completed, wait
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -12,13 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from segmentlog.store import (
+    Appended,
     Flush,
     IllegalMessageError,
     MessageStore,
     NoReplicaError,
     NoSpaceError,
     Outgoing,
-    PendingAppend,
     SegmentLogError,
     Services,
     StoreClosedError,
@@ -256,7 +258,7 @@ def test_what_gathers_shares_a_write_and_a_sync() -> None:
         began = len(recorder.recording.ops)
         with held_up(store):
             pending = [store.append_async(message(number)) for number in (2, 3, 4, 5)]
-            assert not any(each.is_done for each in pending)
+            assert not any(each.done() for each in pending)
         where = [each.result() for each in pending]
         log = [op.kind for op in recorder.recording.ops[began:] if "/commitlog/" in str(op.path)]
         assert log == [Kind.WRITE, Kind.SYNC] * 2
@@ -348,7 +350,7 @@ def test_each_hears_of_replicas_that_are_missing() -> None:
 def test_a_caller_waits_while_too_much_is_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("segmentlog.store.write.async_append._IN_FLIGHT_BYTES", 1000)
     with opened(disk()) as store:
-        submitted: list[PendingAppend] = []
+        submitted: list[Future[Appended]] = []
         with held_up(store):
             store.append_async(message(2))
             thread = threading.Thread(target=lambda: submitted.append(store.append_async(message(3, 900))))
@@ -356,7 +358,7 @@ def test_a_caller_waits_while_too_much_is_under_way(monkeypatch: pytest.MonkeyPa
             thread.join(0.05)
             assert not submitted
         thread.join(30)
-        assert submitted[0].is_done
+        assert submitted[0].done()
         assert firsts(store) == [99, 2, 3]
 
 
@@ -386,7 +388,7 @@ def test_without_threads_it_is_appended_at_once() -> None:
     faulty = FaultyFileSystem(disk())
     with opened(faulty, replace(SYNCED, services=Services.ON_CALL)) as store:
         pending = store.append_async(message(1))
-        assert pending.is_done
+        assert pending.done()
         assert pending.result().physical_offset == 0
         store.parts.log.supply.discard()
         faulty.fault = ENOSPC
@@ -430,3 +432,87 @@ def test_a_store_that_is_dropped_appends_what_was_submitted() -> None:
     store = None
     for each in pending:
         each.result()
+
+
+def test_it_is_a_future_of_the_standard_library() -> None:
+    with opened(disk()) as store:
+        called: list[object] = []
+        with held_up(store):
+            pending = [store.append_async(message(number)) for number in (1, 2)]
+            assert all(isinstance(each, Future) and each.running() and not each.done() for each in pending)
+            assert wait(pending, timeout=0.01) == (set(), set(pending))
+            with pytest.raises(TimeoutError):
+                pending[0].result(timeout=0.01)
+            with pytest.raises(TimeoutError):
+                pending[0].exception(timeout=0)
+            assert not pending[0].cancel()
+            pending[0].add_done_callback(called.append)
+            pending[0].add_done_callback(lambda _: 1 / 0)
+            pending[0].add_done_callback(called.append)
+            late = threading.Thread(target=lambda: called.extend(as_completed(pending)))
+            late.start()
+            waiting = threading.Thread(target=lambda: called.append(wait(pending).not_done))
+            waiting.start()
+        places = [each.result(30) for each in pending]
+        late.join(30)
+        waiting.join(30)
+        assert called.count(pending[0]) == 3
+        assert called.count(pending[1]) == 1
+        assert set() in called
+        assert wait(pending, timeout=0).done == set(pending) == set(as_completed(pending))
+        pending[1].add_done_callback(called.append)
+        assert called[-1] is pending[1]
+        assert [each.exception() for each in pending] == [None, None]
+        assert not pending[0].running()
+        assert not pending[0].cancelled()
+        assert "finished" in repr(pending[0])
+
+        async def awaited() -> list[Appended]:
+            return await asyncio.gather(*map(asyncio.wrap_future, [*pending, store.append_async(message(3))]))
+
+        assert asyncio.run(awaited())[:2] == places
+
+
+def test_a_future_of_a_failed_append_tells_all_that_wait() -> None:
+    faulty = FaultyFileSystem(disk())
+    store = opened(faulty)
+    with held_up(store):
+        pending = store.append_async(message(2))
+        faulty.fault = EIO
+    assert wait([pending], timeout=30, return_when="FIRST_EXCEPTION").done == {pending}
+    assert isinstance(pending.exception(), SegmentLogError)
+
+    async def awaited() -> Appended:
+        return await asyncio.wrap_future(pending)
+
+    with pytest.raises(SegmentLogError):
+        asyncio.run(awaited())
+    with pytest.raises(StoreFailedError):
+        store.close()
+
+
+def test_a_callback_may_submit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beyond the limit of bytes that are under way a submitting thread waits, but not the thread that appends."""
+    monkeypatch.setattr("segmentlog.store.write.async_append._IN_FLIGHT_BYTES", 1)
+    with opened(disk()) as store:
+        more: list[Future[Appended]] = []
+        store.append_async(message(1)).add_done_callback(lambda _: more.append(store.append_async(message(2))))
+        store.append_async(message(3)).result()
+        assert more[0].result(30).size
+
+
+def test_callbacks_are_called_once_whoever_comes_first() -> None:
+    with opened(disk()) as store:
+        for number in range(100):
+            pending = store.append_async(message(number))
+            called: list[object] = []
+            threads = [threading.Thread(target=pending.add_done_callback, args=(called.append,)) for _ in range(3)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join(30)
+            pending.result()
+            until = time.monotonic() + 30
+            while len(called) < 3 and time.monotonic() < until:
+                time.sleep(0.001)
+            assert called == [pending] * 3

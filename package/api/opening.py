@@ -1,0 +1,124 @@
+"""``segmentlog.open``: a store directory, for reading or for appending.
+
+::
+
+    mode "r" ──► Store            takes no lock, writes nothing
+    mode "a" ──► WritableStore    an existing store, or a new one
+    mode "x" ──► WritableStore    a new one: an error if the path holds anything
+"""
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Literal, overload
+
+from segmentlog.query.source import PathLike, StoreSource
+from segmentlog.store import ConfigError, ExistingFileError, OnDamage, ReadFrom, choice
+
+from .errors import in_api_words
+from .store import Store
+
+if TYPE_CHECKING:
+    from segmentlog.store import RetentionSettings, StoreConfig
+
+    from .writable import WritableStore
+
+
+@overload
+def open(  # noqa: A001 - see below
+    path: PathLike,
+    mode: Literal["r"] = "r",
+    *,
+    commit_log_paths: Sequence[PathLike] = (),
+    broker_name: str | None = None,
+    archive: PathLike | None = None,
+    read_from: ReadFrom | str = "appended",
+) -> Store: ...
+
+
+@overload
+def open(  # noqa: A001 - see below
+    path: PathLike,
+    mode: Literal["a", "x"],
+    *,
+    config: "StoreConfig | None" = None,
+    on_damage: OnDamage | str = "refuse",
+    retention: "RetentionSettings | None" = None,
+    broker_name: str | None = None,
+    archive: PathLike | None = None,
+    read_from: ReadFrom | str = "appended",
+) -> "WritableStore": ...
+
+
+@in_api_words()
+def open(  # noqa: A001 - used as segmentlog.open, as gzip.open is
+    path: PathLike,
+    mode: str = "r",
+    *,
+    config: "StoreConfig | None" = None,
+    on_damage: OnDamage | str = OnDamage.REFUSE,
+    retention: "RetentionSettings | None" = None,
+    commit_log_paths: Sequence[PathLike] = (),
+    broker_name: str | None = None,
+    archive: PathLike | None = None,
+    read_from: ReadFrom | str = ReadFrom.APPENDED,
+) -> Store:
+    """Open a store directory, without Spark and without a broker.
+
+    Parameters
+    ----------
+    path
+        The broker's ``storePathRootDir``: of a running broker, a replica, a copy, or what a crash left.
+    mode
+        ``"r"`` reads. ``"a"`` appends to a store, of a stopped broker or ours, or creates it, and reads. ``"x"`` does
+        the same and refuses a path that holds anything.
+    config
+        Write configuration; file sizes count for a new store, an existing one keeps its own.
+    on_damage
+        ``"refuse"``, or ``"cut"`` to end a log before damage in its middle, and to lose the records after it.
+    retention
+        Rules by which expired files are deleted while the store is open; by default all files stay.
+    commit_log_paths
+        Directories of the CommitLog segments, if they are not in ``path/commitlog`` alone; for reading only.
+    broker_name
+        What column ``brokerName`` holds; by default the last part of ``path``.
+    archive
+        Archive of the store, into which retention copies expired files: both are read as one store.
+    read_from
+        ``"confirmed"`` hides messages that a failover could undo, ``UnconfirmedError`` if no master says which.
+
+    Returns
+    -------
+    Store or WritableStore
+        Also a context manager.
+
+    Raises
+    ------
+    NotAStoreError, UnsupportedStoreError
+        If the directory does not look like a store, or its kind is not supported.
+    ConfigError
+        If an argument has a wrong type or value, or if ``archive`` is not the archive of this store.
+    ExistingFileError, StoreInUseError, DamagedLogError
+        If the store is to be written and exists (mode ``"x"``), is open elsewhere, or has damage in its middle.
+    """
+    source = StoreSource.of(path, commit_log_paths, broker_name, archive, read_from)
+    _check_mode(mode, {"config": config, "retention": retention}, {"commit_log_paths": source.commit_log_paths})
+    if mode == "r":
+        return Store(source)
+    if mode == "x" and os.path.lexists(source.path) and not _is_empty(source.path):
+        raise ExistingFileError("mode 'x' creates a store, and the path exists", path=source.path, fix="Pass mode 'a'")
+    from .writable import WritableStore  # noqa: PLC0415 - loads what appends, for which a reader does not wait
+
+    return WritableStore(source, config, choice("on_damage", on_damage, OnDamage), retention)
+
+
+def _check_mode(mode: object, writing: Mapping[str, object], reading: Mapping[str, object]) -> None:
+    if mode not in {"r", "a", "x"}:
+        raise ConfigError(f"mode={mode!r} is unknown", fix="Pass 'r', 'a' or 'x'")
+    for name, value in (writing if mode == "r" else reading).items():
+        if value:
+            others = "'a' or 'x'" if mode == "r" else "'r'"
+            raise ConfigError(f"{name} is passed with mode {mode!r}", fix=f"Only mode {others} takes it: leave it out")
+
+
+def _is_empty(path: str) -> bool:
+    return os.path.isdir(path) and not os.listdir(path)

@@ -1,0 +1,232 @@
+"""Writable store: what ``segmentlog.open(path, "a")`` returns, a store that appends and reads.
+
+::
+
+    append(topic, body, …)        ──► one message, acknowledged            ──► Appended
+    submit(topic, body, …)        ──► one message, without waiting         ──► Future[Appended]
+    append_batch(table)           ──► rows, acknowledged together          ──► AppendedBatch
+    flush()                       ──► everything is on the device, and visible to readers
+"""
+
+from collections.abc import Iterable, Mapping
+from concurrent.futures import Future
+from typing import Final, NoReturn, TypeAlias
+
+import pyarrow as pa
+
+from segmentlog.query.source import StoreSource
+from segmentlog.store import (
+    Appended,
+    AppendedBatch,
+    BatchPlacement,
+    ConfigError,
+    MessageStore,
+    OnDamage,
+    Outgoing,
+    RetentionService,
+    RetentionSettings,
+    StoreConfig,
+    choice,
+)
+from segmentlog.store.sink import stored_config
+
+from .errors import in_api_words
+from .store import Store
+
+Config: TypeAlias = StoreConfig
+"""Write configuration of a store, as the door names it."""
+_NONE: Final[Mapping[str, str]] = {}
+
+
+class WritableStore(Store):
+    """A store directory that this process appends to, and reads; made by ``segmentlog.open`` with mode "a" or "x".
+
+    Safe in any number of threads, of this process alone. It holds the store's lock until it is closed. Readers, also
+    those of this object, see a message soon after it was appended, and after `flush` at the latest.
+
+    Parameters
+    ----------
+    source, config, on_damage, retention
+        As of ``segmentlog.open``.
+    """
+
+    def __init__(
+        self, source: StoreSource, config: StoreConfig | None, on_damage: OnDamage, retention: RetentionSettings | None
+    ) -> None:
+        sized = stored_config(source.path, config or StoreConfig())
+        self._engine = MessageStore.open(source.path, sized, on_damage=on_damage, retention=retention)
+        try:
+            super().__init__(source)
+        except BaseException:
+            self._engine.close()
+            raise
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(f"{self!r} is open for appending: another process cannot have it; pickle its path")
+
+    @property
+    def config(self) -> StoreConfig:
+        """Write configuration, with the file sizes that the store has."""
+        return self._engine.config
+
+    @property
+    def retention(self) -> RetentionService | None:
+        """Service that deletes expired files; None if the store was opened without ``retention``."""
+        return self._engine.retention
+
+    @in_api_words()
+    def append(
+        self,
+        topic: str,
+        body: bytes,
+        *,
+        queue: int = 0,
+        tags: str | None = None,
+        keys: str | Iterable[str] | None = None,
+        unique_key: str | None = None,
+        properties: Mapping[str, str] = _NONE,
+        flag: int = 0,
+        born_ms: int | None = None,
+        born_host: str = "127.0.0.1:0",
+    ) -> Appended:
+        """Append one message; return where it is, once it is acknowledged.
+
+        Parameters
+        ----------
+        topic, body
+            The topic, which need not exist, and the content.
+        queue
+            Its id.
+        tags, keys, unique_key
+            The tag; business keys, one or several; the producer's id (``UNIQ_KEY``). Keys are indexed.
+        properties
+            Further properties. ``DELAY`` greater than 0 makes a scheduled message.
+        flag
+            32 bits of the producer.
+        born_ms, born_host
+            The producer's clock, ms since 1970, by default now, and its address, ``ip:port``.
+
+        Returns
+        -------
+        Appended
+            With ``flush="sync"``, the default, the message is on the device.
+
+        Raises
+        ------
+        IllegalMessageError
+            If RocketMQ would refuse the message.
+        ConfigError
+            If an argument is unknown or has a wrong type.
+        NoSpaceError
+            If the disk is full; nothing was appended.
+        StoreFailedError
+            If the disk failed; whether the store holds the message after a restart is not known.
+        """
+        message = Outgoing(
+            topic=topic,
+            body=body,
+            queue_id=queue,
+            tags=tags,
+            keys=_keys(keys),
+            uniq_key=unique_key,
+            properties=properties,
+            flag=flag,
+            born_timestamp=born_ms,
+            born_host=born_host,
+        )
+        return self._engine.append(message)
+
+    @in_api_words()
+    def submit(
+        self,
+        topic: str,
+        body: bytes,
+        *,
+        queue: int = 0,
+        tags: str | None = None,
+        keys: str | Iterable[str] | None = None,
+        unique_key: str | None = None,
+        properties: Mapping[str, str] = _NONE,
+        flag: int = 0,
+        born_ms: int | None = None,
+        born_host: str = "127.0.0.1:0",
+    ) -> Future[Appended]:
+        """Append one message without waiting; arguments and errors as of `append`.
+
+        Returns
+        -------
+        Future
+            Of where the message is, once it is acknowledged. It cannot be cancelled. Messages are appended in the order
+            of the calls. While some 64 MiB are under way, a call waits for its message.
+        """
+        message = Outgoing(
+            topic=topic,
+            body=body,
+            queue_id=queue,
+            tags=tags,
+            keys=_keys(keys),
+            uniq_key=unique_key,
+            properties=properties,
+            flag=flag,
+            born_timestamp=born_ms,
+            born_host=born_host,
+        )
+        return self._engine.append_async(message)
+
+    @in_api_words()
+    def append_batch(self, batch: object, *, placement: BatchPlacement | str = BatchPlacement.RUN_ON) -> AppendedBatch:
+        """Append rows in their order.
+
+        Parameters
+        ----------
+        batch
+            A table or batch of Arrow, or any object with an Arrow stream, such as a frame of Polars. Columns ``topic``,
+            ``body`` and others are those of a scan; ``docs/options.md`` lists them. The rows are held in memory.
+        placement
+            ``"run-on"``, or ``"one-segment"`` for RocketMQ's placement of a client's batch.
+
+        Returns
+        -------
+        AppendedBatch
+            All rows were checked before the first was written. After a crash the first of them may be there.
+
+        Raises
+        ------
+        IllegalMessageError, ConfigError, NoSpaceError, StoreFailedError, StoreClosedError
+            As of `append`.
+        """
+        if not isinstance(batch, pa.RecordBatch | pa.Table):
+            if not hasattr(batch, "__arrow_c_stream__"):
+                raise ConfigError(
+                    f"batch is a {type(batch).__name__}, not a table", fix="Pass a table or batch of Arrow"
+                )
+            batch = pa.table(batch)
+        return self._engine.append_batch(batch, placement=choice("placement", placement, BatchPlacement))
+
+    @in_api_words()
+    def flush(self) -> None:
+        """Return when everything that was appended is on the device, and readers see it.
+
+        Raises
+        ------
+        StoreFailedError, StoreClosedError
+            As of `append`.
+        """
+        self._engine.flush()
+        self._engine.wait_dispatched()
+
+    @in_api_words()
+    def close(self) -> None:
+        """Write everything to the device, leave the store as a broker that was shut down does, and release its lock."""
+        super().close()
+        self._engine.close()
+
+
+def _keys(keys: str | Iterable[str] | None) -> str | None:
+    if keys is None or isinstance(keys, str):
+        return keys
+    several = list(keys)
+    for key in several:
+        if not isinstance(key, str) or not key or " " in key:
+            raise ConfigError(f"keys has {key!r}, which is not a key", fix="Pass texts without blanks")
+    return " ".join(several) or None

@@ -1,0 +1,109 @@
+"""Writable stores: messages as they were appended, futures, batches of any library, closing."""
+
+import asyncio
+from collections.abc import Iterator
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+import pytest
+
+import segmentlog
+from segmentlog import Config, ConfigError, IllegalMessageError, StoreClosedError, WritableStore
+
+BATCH = {"topic": ["orders", "refunds"], "body": [b"1", b"2"], "tags": ["a", None]}
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> Iterator[WritableStore]:
+    with segmentlog.open(tmp_path / "store", "x", config=Config(segment_bytes=1 << 20)) as store:
+        yield store
+
+
+def test_all_that_a_message_has_is_stored(written: WritableStore) -> None:
+    place = written.append(
+        "orders",
+        b"body",
+        queue=3,
+        tags="paid",
+        keys=["order-17", "customer-4"],
+        unique_key="u1",
+        properties={"region": "eu"},
+        flag=5,
+        born_ms=1_769_817_600_000,
+        born_host="10.0.0.7:1234",
+    )
+    written.flush()
+    message = written.get(message_id=place.message_id)
+    assert message is not None
+    assert (message.topic, message.queue_id, message.body, message.tags) == ("orders", 3, b"body", "paid")
+    assert (message.keys, message.properties["region"], message.flag) == ("order-17 customer-4", "eu", 5)
+    assert message.queue_offset == place.queue_offset == 0
+    assert written.find("orders", keys="customer-4").count() == 1
+    assert written.get(unique_key="u1", topic="orders") == message
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [({"keys": ["a b"]}, "keys has 'a b', which is not a key"), ({"keys": [7]}, "keys has 7"), ({"keys": [""]}, "''")],
+)
+def test_keys_are_texts_without_blanks(written: WritableStore, arguments: dict[str, Any], text: str) -> None:
+    with pytest.raises(ConfigError, match=text):
+        written.append("orders", b"", **arguments)
+
+
+def test_errors_name_arguments_of_this_api(tmp_path: Path) -> None:
+    config = Config(segment_bytes=1 << 20, max_body_bytes=10)
+    with segmentlog.open(tmp_path / "store", "x", config=config) as store:
+        with pytest.raises(IllegalMessageError, match=r" Config\(max_body_bytes=…\) raises the limit"):
+            store.append("orders", bytes(11))
+        with pytest.raises(IllegalMessageError):
+            store.submit("not a topic", b"")
+        with pytest.raises(TypeError, match="tag"):
+            store.append("orders", b"", tag="a")  # type: ignore[call-arg]
+
+
+def test_a_submitted_message_is_a_future(written: WritableStore) -> None:
+    pending = [written.submit("orders", b"%d" % each) for each in range(3)]
+    assert all(isinstance(each, Future) for each in pending)
+    assert [each.result(timeout=30).queue_offset for each in pending] == [0, 1, 2]
+
+    async def submitted() -> segmentlog.Appended:
+        return await asyncio.wrap_future(written.submit("orders", b"3"))
+
+    assert asyncio.run(submitted()).queue_offset == 3
+
+
+@pytest.mark.parametrize(
+    "made",
+    [pa.table, pa.RecordBatch.from_pydict, pl.DataFrame, lambda batch: pa.table(batch).to_reader()],
+    ids=["table", "batch", "polars", "reader"],
+)
+def test_rows_of_any_library_are_appended(written: WritableStore, made: Any) -> None:
+    assert len(written.append_batch(made(BATCH), placement="one-segment").queue_offsets) == 2
+    written.flush()
+    assert written.scan(["orders", "refunds"], columns=["topic", "body", "tags"]).to_arrow().to_pydict() == BATCH
+
+
+def test_what_is_no_batch_is_named(written: WritableStore) -> None:
+    with pytest.raises(ConfigError, match="batch is a dict, not a table"):
+        written.append_batch(BATCH)
+    with pytest.raises(ConfigError, match=r"placement='any' is unknown.*'run-on', 'one-segment'"):
+        written.append_batch(pa.table(BATCH), placement="any")
+
+
+def test_rows_of_a_scan_are_appended(written: WritableStore, store: segmentlog.Store) -> None:
+    scan = store.scan("orders", columns=["topic", "queueId", "body", "tags", "keys"])
+    written.append_batch(scan)
+    written.flush()
+    assert written.scan("orders", columns=scan.schema.names).to_arrow() == scan.to_arrow()
+
+
+def test_a_closed_store_appends_nothing(written: WritableStore) -> None:
+    written.close()
+    written.close()
+    for call in (lambda: written.append("orders", b""), lambda: written.submit("orders", b""), written.topics):
+        with pytest.raises(StoreClosedError):
+            call()
