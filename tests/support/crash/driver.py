@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from segmentlog.store.config import Flush, Services, StoreConfig
 from segmentlog.store.directory import documents
+from segmentlog.store.dispatch import dispatcher
 from segmentlog.store.encode import message as outgoing
 from segmentlog.store.encode.message import Outgoing
 from segmentlog.store.errors import NoSpaceError
@@ -83,7 +84,7 @@ class Time:
 
 
 TIME = Time()
-TIMED = (batch_append, documents, index_writer, outgoing, retention_service, upkeep)
+TIMED = (batch_append, dispatcher, documents, index_writer, outgoing, retention_service, upkeep)
 """Modules that ask for the time; tests replace it by `TIME`."""
 
 
