@@ -133,7 +133,7 @@ def _no_parent(path: Path) -> None:
     ("make", "error", "text"),
     [
         (_file, UnsafeFileError, "something else is there"),
-        (_other_things, NotAStoreError, "holds no store, and other things, like 'thesis.doc'"),
+        (_other_things, NotAStoreError, "this directory has no store, but other files, like 'thesis.doc'"),
         (_no_parent, NotAStoreError, "Make .* first"),
     ],
 )

@@ -192,7 +192,7 @@ def test_the_python_api_reads_both(paths: Archived) -> None:
         assert store.find("orders", keys="k7").to_arrow().num_rows == 1
     with segmentlog.open(paths.store) as store:
         assert store.find("orders", keys="k7").to_arrow().num_rows == 0
-    with pytest.raises(ConfigError, match="archive=7 is no path"):
+    with pytest.raises(ConfigError, match="archive=7 is not a path"):
         segmentlog.open(paths.store, archive=7)  # type: ignore[arg-type]
 
 

@@ -11,6 +11,8 @@ import pytest
 import segmentlog
 from support.scale import scale
 
+pytestmark = [pytest.mark.attack, pytest.mark.scaled]
+
 ROW_BYTES = 1 << 12
 BATCH_ROWS = 1 << 11
 MEASURED = """
@@ -73,8 +75,6 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int]:
     return path, batches * BATCH_ROWS * ROW_BYTES
 
 
-@pytest.mark.slow
-@pytest.mark.scaled
 @pytest.mark.parametrize("use", USES)
 def test_a_stream_needs_less_memory_than_the_store(large: tuple[Path, int], tmp_path: Path, use: str) -> None:
     path, size = large
