@@ -53,7 +53,7 @@ def find_by_keys(
     ConfigError
         If the frame belongs to another session, or there is no path.
     SchemaError
-        If a column is missing, or is no string.
+        If a column is missing, or is not a string.
     NotAStoreError, UnsupportedStoreError
         If a path holds no store that is supported.
     """

@@ -8,7 +8,7 @@
                connection to the JVM         64 MiB                          is not looked at again
 
 A worker process is shared: Spark runs other queries in it, too. So all of it is off where the environment of the worker
-says ``SEGMENTLOG_WORKER_TUNING=off`` (docs/deployment.md, docs/adr/0016). Processes that are no workers of a task, such
+says ``SEGMENTLOG_WORKER_TUNING=off`` (docs/deployment.md, docs/adr/0016). Processes other than workers of a task, such
 as drivers, are never changed.
 """
 

@@ -184,5 +184,5 @@ class Follow:
 def checked_seconds(argument: str, value: object) -> float:
     """Check a time span: a number of seconds above 0."""
     if not isinstance(value, int | float) or isinstance(value, bool) or not value > 0:
-        raise ConfigError(f"{argument}={value!r} is no number of seconds above 0", fix="Pass such as 0.05")
+        raise ConfigError(f"{argument}={value!r} is not a number of seconds above 0", fix="Pass such as 0.05")
     return float(value)

@@ -116,7 +116,7 @@ def look_up(
     Raises
     ------
     ConfigError
-        If not exactly one kind of keys is passed, if they are no texts, or if a time is no time.
+        If not exactly one kind of keys is passed, if they are not texts, or if a time is not a time.
     """
     if (keys is None) == (unique_keys is None):
         problem = "keys and unique_keys are both missing" if keys is None else "keys and unique_keys are both passed"
@@ -150,7 +150,7 @@ def get_message(
     ConfigError
         If the arguments name no single place, or more than one.
     FormatError
-        If ``message_id`` is no offset message id.
+        If ``message_id`` is not an offset message id.
     """
     ways = {
         "message_id": message_id is not None,
@@ -194,7 +194,7 @@ def _unique(keys: object) -> tuple[str, object, KeyField]:
 
 def _text(argument: str, value: object) -> str:
     if not isinstance(value, str):
-        raise ConfigError(f"{argument}={value!r} is no text", fix="Pass text")
+        raise ConfigError(f"{argument}={value!r} is not text", fix="Pass text")
     return value
 
 
@@ -207,7 +207,7 @@ def _texts(argument: str, values: object) -> pa.Array:
         return found.cast(pa.string())
     except (TypeError, pa.ArrowException):
         raise ConfigError(
-            f"{argument} is no list of texts", fix="Pass text, a list of texts, or an Arrow array"
+            f"{argument} is not a list of texts", fix="Pass text, a list of texts, or an Arrow array"
         ) from None
 
 

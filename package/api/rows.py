@@ -190,8 +190,8 @@ def checked_number(argument: str, value: object, *, least: int = 0) -> int:
     Raises
     ------
     ConfigError
-        If it is no whole number, or too small.
+        If it is not a whole number, or too small.
     """
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise ConfigError(f"{argument}={value!r} is no whole number from {least} on", fix="Pass such a number")
+        raise ConfigError(f"{argument}={value!r} is not a whole number from {least} on", fix="Pass such a number")
     return value

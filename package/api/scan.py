@@ -92,7 +92,7 @@ class Scan(Rows):
         Raises
         ------
         ConfigError
-            If ``threads`` is no number from 1 on.
+            If ``threads`` is not a number from 1 on.
         CorruptRecordError, CorruptQueueError
             At the first damage, if ``on_corrupt`` is ``"fail"``.
         DataLossError

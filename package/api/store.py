@@ -247,7 +247,7 @@ class Store:
         ConfigError
             If the arguments name no single place, or more than one.
         FormatError
-            If ``message_id`` is no offset message id.
+            If ``message_id`` is not an offset message id.
         CorruptRecordError
             If the body contradicts its CRC, or cannot be inflated.
         """

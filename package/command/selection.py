@@ -85,7 +85,7 @@ def add_columns(parser: Parser) -> None:
 def _queues(text: str) -> tuple[int, ...]:
     found = names(text)
     if not all(each.isascii() and each.isdigit() for each in found):
-        raise argparse.ArgumentTypeError(f"`{text}` is no list of queue numbers: write such as 0,3")
+        raise argparse.ArgumentTypeError(f"`{text}` is not a list of queue numbers: write such as 0,3")
     return tuple(map(int, found))
 
 

@@ -35,7 +35,7 @@ def owner_of(fs: FileSystem, archive: str) -> str | None:
     others = sorted({each.name for each in fs.list_dir(archive)} - _NAMES_BEFORE)
     if others:
         raise ConfigError(
-            f"archive: this directory is no archive, it holds {others[0]!r}",
+            f"archive: this directory is not an archive, it holds {others[0]!r}",
             path=archive,
             fix="Name an empty directory, or the archive that retention of this store was given",
         )

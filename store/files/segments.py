@@ -40,7 +40,7 @@ class SegmentFile(NamedTuple):
 def list_segments(fs: FileSystem, directories: Sequence[str]) -> list[SegmentFile]:
     """The segments in one or several directories, by base offset.
 
-    Names that are no decimal number are left alone (a broker would refuse to start; a copy may hold anything). A base
+    Names other than decimal numbers are left alone (a broker would refuse to start; a copy may hold anything). A base
     that two directories hold is taken from the first. Raises `FormatError` for a file larger than RocketMQ can create,
     whose sizes are 32-bit. A link or directory with the name of a segment is an `UnsafeFileError`.
     """

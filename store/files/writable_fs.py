@@ -165,7 +165,7 @@ class LocalWritableFileSystem(LocalFileSystem):
                     ) from None
             except (FileNotFoundError, NotADirectoryError):
                 raise NotAStoreError(
-                    "the store wants to make a directory here, and what it should be in is no directory",
+                    "a directory cannot be created here: its parent is not a directory",
                     path=path,
                     fix=f"Make {os.path.dirname(path)} first, or name another store directory",
                 ) from None

@@ -178,7 +178,7 @@ def test_a_recreated_queue_is_an_error(tmp_path: Path, count: int, problem: str)
 
 @pytest.mark.parametrize("value", [0, -1, "1", True, float("nan")])
 def test_seconds_are_above_zero(value: object) -> None:
-    with pytest.raises(ConfigError, match=r"poll_s=.* is no number of seconds above 0"):
+    with pytest.raises(ConfigError, match=r"poll_s=.* is not a number of seconds above 0"):
         checked_seconds("poll_s", value)
 
 

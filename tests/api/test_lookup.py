@@ -55,9 +55,9 @@ def test_ways_to_ask(store: segmentlog.Store, arguments: dict[str, Any], numbers
     [
         ({}, "keys and unique_keys are both missing"),
         ({"keys": "a", "unique_keys": "b"}, "keys and unique_keys are both passed"),
-        ({"keys": 7}, "keys is no list of texts"),
-        ({"unique_keys": [7]}, "unique_keys is no list of texts"),
-        ({"keys": b"a"}, "keys is no list of texts"),
+        ({"keys": 7}, "keys is not a list of texts"),
+        ({"unique_keys": [7]}, "unique_keys is not a list of texts"),
+        ({"keys": b"a"}, "keys is not a list of texts"),
         ({"keys": ["a", None]}, "nulls"),
         ({"keys": "a", "start": {0: 1}}, "start=.* is a dict"),
     ],
@@ -96,10 +96,10 @@ def test_one_message_by_each_way_to_name_it(store: segmentlog.Store, path: Path)
         ({"physical_offset": 0, "topic": "orders"}, "topic is passed with physical_offset"),
         ({"queue": 0, "offset": 1}, "queue and offset name a message together with topic"),
         ({"topic": "orders", "queue": 0}, "queue and offset name a message together with topic"),
-        ({"topic": "orders", "queue": 0, "offset": -1}, "offset=-1 is no whole number"),
-        ({"topic": "orders", "queue": "0", "offset": 1}, "queue='0' is no whole number"),
-        ({"physical_offset": "0"}, "physical_offset='0' is no whole number"),
-        ({"unique_key": 7}, "unique_key=7 is no text"),
+        ({"topic": "orders", "queue": 0, "offset": -1}, "offset=-1 is not a whole number"),
+        ({"topic": "orders", "queue": "0", "offset": 1}, "queue='0' is not a whole number"),
+        ({"physical_offset": "0"}, "physical_offset='0' is not a whole number"),
+        ({"unique_key": 7}, "unique_key=7 is not text"),
     ],
 )
 def test_ways_that_name_no_message(store: segmentlog.Store, arguments: dict[str, Any], text: str) -> None:

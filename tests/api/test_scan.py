@@ -111,7 +111,7 @@ def test_head_reads_no_more_than_it_returns(store: segmentlog.Store) -> None:
     assert scan.head(0).schema == scan.schema
     assert scan.head(1000).num_rows == 400
     assert set(store.scan("orders", tags="sent").head(5)["tags"].to_pylist()) == {"sent"}
-    with pytest.raises(ConfigError, match="n=-1 is no whole number"):
+    with pytest.raises(ConfigError, match="n=-1 is not a whole number"):
         scan.head(-1)
 
 
@@ -161,5 +161,5 @@ def test_an_early_end_leaves_no_thread(store: segmentlog.Store, monkeypatch: pyt
 
 
 def test_a_number_of_threads_is_checked(store: segmentlog.Store) -> None:
-    with pytest.raises(ConfigError, match="threads=0 is no whole number from 1 on"):
+    with pytest.raises(ConfigError, match="threads=0 is not a whole number from 1 on"):
         store.scan("orders").to_batches(threads=0)

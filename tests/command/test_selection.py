@@ -46,7 +46,7 @@ def test_filters_and_columns(store: Path) -> None:
     [
         (["ordrs"], UnknownQueueError, "TOPIC: there is no topic `ordrs`"),
         (["orders", "-p", "4"], UnknownQueueError, "there is no queue 4 of topic `orders`"),
-        (["orders", "-p", "x"], UsageError, "-p/--queue: `x` is no list of queue numbers"),
+        (["orders", "-p", "x"], UsageError, "-p/--queue: `x` is not a list of queue numbers"),
         (["orders", "--columns", "bdy"], ConfigError, "columns: there is no column `bdy`"),
         (["orders", "--on-loss", "null"], UsageError, "--on-loss: `null` is unknown"),
         ([], UsageError, "the following arguments are required: TOPIC"),

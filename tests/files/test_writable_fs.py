@@ -222,7 +222,7 @@ def test_directories_are_made_once(tmp_path: Path) -> None:
 def test_directories_are_made_in_one_that_is_there(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     for parent in (tmp_path / "none", tmp_path / "file"):
-        with pytest.raises(NotAStoreError, match="what it should be in is no directory") as raised:
+        with pytest.raises(NotAStoreError, match="its parent is not a directory") as raised:
             FS.make_dir(str(parent / "a"))
         assert raised.value.path == str(parent / "a")
         assert f"Make {parent} first" in str(raised.value)

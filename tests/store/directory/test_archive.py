@@ -33,7 +33,7 @@ def test_an_empty_directory_has_no_owner_and_one_of_other_things_is_no_archive(t
     (tmp_path / "empty" / ".segmentlog").mkdir()
     assert owner_of(FS, str(tmp_path / "empty")) is None
     assert owner_of(FS, str(claimed(tmp_path / "archive", "me"))) == "me"
-    with pytest.raises(ConfigError, match=r"archive: this directory is no archive, it holds 'abort'|'checkpoint'"):
+    with pytest.raises(ConfigError, match=r"archive: this directory is not an archive, it holds 'abort'|'checkpoint'"):
         owner_of(FS, str(store))
 
 

@@ -365,7 +365,7 @@ class MemoryFileSystem:
                 try:
                     parent, name = self._parent(path)
                 except FileNotFoundError:
-                    raise NotAStoreError("what it should be in is no directory", path=path) from None
+                    raise NotAStoreError("its parent is not a directory", path=path) from None
                 parent.entries[name] = Directory(next(self._numbers))
 
     def sync_dir(self, path: str) -> None:
