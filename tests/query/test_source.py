@@ -34,7 +34,7 @@ def test_checked_arguments(path: Path) -> None:
         (("x", "y", None, None, "appended"), "commit_log_paths='y' is not a list"),
         (("x", (), 7, None, "appended"), "broker_name=7 is not text"),
         (("x", (), None, 7, "appended"), "archive=7 is not a path"),
-        (("x", (), None, None, "all"), "read_from='all' is unknown.*`appended`, `confirmed`"),
+        (("x", (), None, None, "all"), "read_from='all' is unknown.*'appended', 'confirmed'"),
     ],
 )
 def test_wrong_arguments(arguments: tuple[Any, ...], text: str) -> None:
