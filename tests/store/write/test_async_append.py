@@ -476,6 +476,7 @@ def test_it_is_a_future_of_the_standard_library() -> None:
 def test_a_future_of_a_failed_append_tells_all_that_wait() -> None:
     faulty = FaultyFileSystem(disk())
     store = opened(faulty)
+    store.append(message(1))  # the log has its segment
     with held_up(store):
         pending = store.append_async(message(2))
         faulty.fault = EIO
