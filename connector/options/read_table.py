@@ -132,27 +132,27 @@ class SourceOptions:
     paths: tuple[str, ...] | None = option(
         "directories, comma-separated or a JSON array",
         values.names,
-        "Several stores, one of each broker, told apart by the column `brokerName`. What `load([…])` sets.",
+        "Several stores, one per broker; column `brokerName` names the broker of a row. `load([…])` sets this option.",
         default=None,
     )
     broker_names: tuple[str, ...] | None = option(
         NAMES,
         values.names,
-        "The brokers' names, in the order of the paths. Without it: the last part of the paths that differs.",
+        "The brokers' names, in the order of the paths. By default, the last part in which the paths differ.",
         default=None,
     )
     commit_log_paths: tuple[str, ...] | dict[str, tuple[str, ...]] | None = option(
         "directories, comma-separated, or `{store: [directories]}`",
         _commit_log_paths,
-        "Where CommitLog segments are, if not in `commitlog` below the path; the broker's `storePathCommitLog`"
-        " and all its parts.",
+        "Directories of the CommitLog, if not `commitlog` below the path: all parts of the broker's "
+        "`storePathCommitLog`.",
         default=None,
     )
     archive: str | dict[str, str] | None = option(
         "a directory, or `{store: directory}`",
         _archives,
-        "The archive into which retention copies files before it deletes them, as driver and workers see it. "
-        "Store and archive are read as one store.",
+        "The archive into which retention copies files before it deletes them. Store and archive are read as "
+        "one store.",
         default=None,
     )
     queue_source: QueueSource = option(
@@ -200,7 +200,7 @@ class SourceOptions:
     ending_offsets: Position | None = option(
         f"latest, last:N, group:NAME, {OFFSETS_JSON}",
         parse_offsets,
-        "One past the last message to read of each queue; the end of those that the JSON leaves out.",
+        "One past the last message to read of each queue. A queue that the JSON leaves out is read to its end.",
         default=None,
         shown="latest",
         mode=Mode.BATCH,
@@ -208,7 +208,7 @@ class SourceOptions:
     starting_offsets_default: Fallback = option(
         "error, earliest, latest",
         values.choice(_FALLBACKS),
-        "Where a queue starts that the JSON leaves out, or that the group has no position for.",
+        "Start of a queue that the JSON leaves out, or in which the group has no position.",
         default=Fallback.ERROR,
         shown="error",
     )
@@ -221,7 +221,7 @@ class SourceOptions:
     time_zone: tzinfo | None = option(
         "a region or an offset",
         values.zone,
-        "The zone of dates and times that name none. Without it dates are in UTC, and such times are refused.",
+        "Zone of dates and times without a zone. By default, dates are in UTC, and times without a zone are refused.",
         default=None,
     )
     starting_offsets_by_timestamp: ByQueue | None = option(
@@ -233,7 +233,7 @@ class SourceOptions:
     starting_offsets_by_timestamp_strategy: Fallback = option(
         "error, latest, earliest",
         values.choice(_FALLBACKS),
-        "What a starting time means for a queue without a message at or after it.",
+        "Start of a queue without a message at or after the starting time.",
         default=Fallback.ERROR,
         shown="error",
     )
@@ -248,8 +248,8 @@ class SourceOptions:
     exact_timestamps: bool | None = option(
         SWITCH,
         values.boolean,
-        "Check the store time of every row against the asked times, so that a clock that was set back cannot "
-        "let others in.",
+        "Compare the store time of every row with the asked times. A broker's clock that was set back then adds no "
+        "other rows.",
         default=None,
         shown="true; false with `timestampBoundary=upper`",
         mode=Mode.BATCH,
@@ -257,14 +257,14 @@ class SourceOptions:
     consumer_group: str | None = option(
         "a name",
         values.single_name,
-        "Publish the stream's progress as this consumer group's, for tools that show lag. It is never read "
-        "back: the checkpoint rules.",
+        "Publish the stream's progress as offsets of this consumer group, for tools that show lag. The stream itself "
+        "continues from its checkpoint.",
         default=None,
         mode=Mode.STREAM,
     )
     fail_on_data_loss: bool = switch(
-        "Whether an offset that a queue does not hold, or messages that are gone when they are read, are an "
-        "error; else a warning, and reading goes on with what there is.",
+        "Whether missing messages are an error: an offset outside a queue, or messages that were deleted before they "
+        "were read. `false` logs a warning and reads the rest.",
         default=True,
     )
     tags: frozenset[str] | None = option(
@@ -285,8 +285,8 @@ class SourceOptions:
     metadata: MetadataKind | None = option(
         "topics, queues, groups, lag, segments",
         _metadata,
-        "Read what there is of topics, queues, consumer groups, their lag or CommitLog segments, and no "
-        "messages: see [groups-and-lag.md](groups-and-lag.md).",
+        "Read rows about topics, queues, consumer groups, lag or CommitLog segments in place of messages: see "
+        "[groups-and-lag.md](groups-and-lag.md).",
         default=None,
         mode=Mode.BATCH,
     )
@@ -311,8 +311,8 @@ class SourceOptions:
     max_offsets_per_trigger: int | None = option(
         COUNT,
         values.positive,
-        "The most messages of one micro-batch. Queues share it by what waits in each, with at least one "
-        "message per queue as far as it goes.",
+        "The most messages of one micro-batch. Queues get shares in proportion to their waiting messages, and at "
+        "least one message each while the limit allows it.",
         default=None,
         mode=Mode.STREAM,
     )

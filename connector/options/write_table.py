@@ -108,33 +108,33 @@ class SinkOptions:
     path: str | None = option(
         "a directory",
         values.text,
-        "The store directory, as driver and workers see it; it is made if there is none, its parent is there. "
+        "The store directory, as driver and workers see it. It is created if its parent exists. "
         "Usually the argument of `save` or `start`.",
         default=None,
     )
     topic: str | None = option(
         "a name",
         _topic,
-        "The topic of all rows, whatever a column `topic` says. Without it that column is needed.",
+        "The topic of all rows, in place of the column `topic`. One of the two is needed.",
         default=None,
     )
     exactly_once: bool = switch(
-        "Whether tasks stage their rows and the driver appends all of them at once, or each task appends its "
-        "own straight away, at least once.",
+        "`true`: tasks stage their rows, and the driver appends all of them at once. `false`: each task appends its "
+        "own rows, at least once.",
         default=True,
     )
     app: str | None = option(
         "a name",
         _name,
-        "Under which name batches are remembered. In batches together with `txnVersion`; in streams, where it "
-        "takes the place of the query's id, alone.",
+        "Identity under which batches are recorded. A batch write needs `txnVersion`, too. In a stream it replaces the "
+        "query's id.",
         default=None,
         name="txnAppId",
     )
     version: int | None = option(
         "a number, 0 or more",
         _version,
-        "Which batch of `txnAppId` this is. A version that is not above the last one is not written again.",
+        "Number of the batch of `txnAppId`. A number up to the last committed one is not written again.",
         default=None,
         name="txnVersion",
         mode=Mode.BATCH,
@@ -148,8 +148,8 @@ class SinkOptions:
         shown="fail",
     )
     create_topic: bool = switch(
-        "Whether topics that the store does not have are created. If not, they are an error, as are queues beyond "
-        "the last queue of a topic.",
+        "Whether missing topics are created. `false` makes a missing topic an error, and a queue beyond the last queue "
+        "of a topic.",
         default=True,
     )
     system_topics: bool = switch(
@@ -161,15 +161,15 @@ class SinkOptions:
     default_queues: int = option(
         COUNT,
         _queues,
-        "The number of queues of a topic that is made; a broker's `defaultTopicQueueNums`.",
+        "Number of queues of a created topic; a broker's `defaultTopicQueueNums`.",
         default=8,
         name="defaultQueueNums",
     )
     selector: Selector = option(
         "auto, column, shardingKey, roundrobin",
         values.choice(_SELECTORS),
-        "What chooses the queue: the column `queueId`, a hash of the column `shardingKey`, or each in turn. "
-        "`auto` takes the first of these that there is.",
+        "Choice of the queue: the column `queueId`, a hash of the column `shardingKey`, or each queue in turn. "
+        "`auto` takes the first of these columns that exists, else each in turn.",
         default=Selector.AUTO,
         name="queueSelector",
         shown="auto",
@@ -199,7 +199,7 @@ class SinkOptions:
     lock_timeout_s: float = option(
         "a duration with its unit: 30s, 5m",
         _seconds,
-        "How long to wait while another write has the store.",
+        "Longest wait while another writer has the store open.",
         default=120.0,
         name="lockTimeout",
         shown="120s",
@@ -257,8 +257,7 @@ class SinkOptions:
     segment_bytes: int | None = option(
         SIZE,
         _int32(values.size),
-        "Bytes of a CommitLog segment, for a store that is made. One that is there keeps its own; saying "
-        "something else is an error.",
+        "Bytes of a CommitLog segment of a new store. An existing store keeps its size; another value is an error.",
         default=None,
         name="mappedFileSizeCommitLog",
         shown="that of the store; 1g",
@@ -266,7 +265,7 @@ class SinkOptions:
     queue_file_bytes: int | None = option(
         SIZE,
         _int32(values.size),
-        "Bytes of a ConsumeQueue file, which has 20 for each message; as above.",
+        "Bytes of a ConsumeQueue file, 20 per message; as above.",
         default=None,
         name="mappedFileSizeConsumeQueue",
         shown="that of the store; 6000000",
