@@ -52,14 +52,14 @@ TRAPS = {
         "the topic length is a signed byte; version 2 has a short",
         (
             "format/test_message.py::test_all_layouts",
-            "format/test_message.py::test_what_does_not_add_up",
+            "format/test_message.py::test_a_damaged_record_has_a_problem_and_sound_neighbours",
             "format/test_message_encode.py::test_the_topic_decides_the_version",
         ),
     ),
     6: Trap(
         "of a blank record only eight bytes are written, what follows is garbage",
         (
-            "format/test_walk.py::test_what_lies_behind_a_blank_is_not_there",
+            "format/test_walk.py::test_records_after_a_blank_are_not_found",
             "store/test_store_builder.py::test_segments_are_full_size_and_end_with_a_blank",
         ),
     ),
@@ -91,7 +91,7 @@ TRAPS = {
     12: Trap(
         "pads count as written, and 4.x as messages",
         (
-            "format/test_consume_queue.py::test_what_an_entry_can_be",
+            "format/test_consume_queue.py::test_pads_and_implausible_entries_are_recognized",
             "store/read/test_queue_view.py::test_pads_in_front_are_no_messages",
         ),
     ),
@@ -102,8 +102,8 @@ TRAPS = {
     14: Trap(
         "the index begins at entry 1, its times are coarse, its keys are not verified",
         (
-            "format/test_index_file.py::test_a_table_is_what_was_put",
-            "format/test_index_file.py::test_a_range_within_a_second_misses_what_came_late_in_it",
+            "format/test_index_file.py::test_a_decoded_table_equals_the_entries_put",
+            "format/test_index_file.py::test_a_range_within_a_second_misses_entries_late_in_that_second",
             "format/test_index_file.py::test_the_first_entry_of_a_following_file_seems_late",
             "conformance/test_index_queries.py::test_keys_are_answered_as_rocketmq_answers",
         ),
@@ -138,7 +138,7 @@ TRAPS = {
     ),
     20: Trap(
         "truncation leaves older records that can come back",
-        ("store/dispatch/test_derive.py::test_what_a_truncation_left_behind_is_not_there",),
+        ("store/dispatch/test_derive.py::test_records_left_by_a_truncation_are_not_derived",),
     ),
     21: Trap(
         "retention goes by modification times and deletes the front only",
@@ -203,7 +203,7 @@ TRAPS = {
     34: Trap(
         "lock is taken after recovery by real brokers",
         (
-            "files/test_store_lock.py::test_others_are_kept_out_while_it_is_held",
+            "files/test_store_lock.py::test_other_processes_are_kept_out_while_the_lock_is_held",
             "store/maintenance/test_rebuild.py::test_a_broker_cannot_start_meanwhile",
             "interop/test_live_writer.py::test_a_reader_follows_a_live_writer",
         ),

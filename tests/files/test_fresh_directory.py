@@ -51,7 +51,7 @@ def test_a_failure_leaves_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["file", "full", "link"])
-def test_what_is_there_stays(tmp_path: Path, kind: str) -> None:
+def test_an_existing_target_is_refused_and_kept(tmp_path: Path, kind: str) -> None:
     target = tmp_path / "new"
     (tmp_path / "elsewhere").mkdir()
     if kind == "file":
@@ -67,7 +67,7 @@ def test_what_is_there_stays(tmp_path: Path, kind: str) -> None:
     assert sorted(os.listdir(tmp_path)) == ["elsewhere", "new"]
 
 
-def test_who_comes_later_does_not_overwrite(tmp_path: Path) -> None:
+def test_publish_does_not_overwrite_a_directory_made_meanwhile(tmp_path: Path) -> None:
     target = tmp_path / "new"
     with FreshDirectory(str(target)) as fresh:
         fresh.write("file", 0, b"x", file_bytes=1)

@@ -40,7 +40,7 @@ def test_a_directory_is_listed_in_order(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["missing", "file", "file/below", "x" * 300, "nul\0"])
-def test_what_is_no_directory_is_empty(tmp_path: Path, name: str) -> None:
+def test_a_path_that_is_not_a_directory_lists_no_files(tmp_path: Path, name: str) -> None:
     (tmp_path / "file").touch()
     assert FS.list_dir(f"{tmp_path}/{name}") == []
 
@@ -142,7 +142,7 @@ def test_data_end_where_holes_cannot_be_told(tmp_path: Path, monkeypatch: pytest
         (errno.ESTALE, StoreIOError),
     ],
 )
-def test_errors_say_what_they_mean(
+def test_os_errors_become_store_errors_that_name_the_path(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, expected: type[Exception]
 ) -> None:
     path = str(tmp_path / "f")
@@ -186,7 +186,9 @@ def test_a_failed_read_names_its_place_and_leaves_no_descriptor(
     assert len(os.listdir("/proc/self/fd")) == before
 
 
-def test_an_owner_that_cannot_be_asked_for_is_no_missing_owner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreadable_lock_table_is_an_error_and_not_a_missing_owner(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """With no descriptor left the table of locks cannot be read: a live store must not pass for a closed one."""
     (tmp_path / "lock").write_bytes(b"lock")
 
@@ -243,7 +245,7 @@ def test_asking_for_the_owner_does_not_drop_a_lock_of_our_own(tmp_path: Path) ->
         assert FS.lock_owner(str(path)) == os.getpid()
 
 
-def test_a_map_is_what_other_processes_write(tmp_path: Path) -> None:
+def test_a_map_shows_bytes_that_other_processes_write(tmp_path: Path) -> None:
     path = tmp_path / "f"
     path.write_bytes(bytes(8))
     mapped = FS.map(str(path))
@@ -273,7 +275,7 @@ def test_released_pages_leave_the_process_and_can_be_read_again(tmp_path: Path) 
         release(mapped)
 
 
-def test_release_leaves_memory_that_is_no_file_alone() -> None:
+def test_release_leaves_memory_without_a_file_alone() -> None:
     anonymous = np.frombuffer(mmap.mmap(-1, 4096, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS), np.uint8)
     anonymous[:] = 7
     release(anonymous)

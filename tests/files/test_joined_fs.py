@@ -53,7 +53,7 @@ def test_a_file_that_moved_since_it_was_listed_is_found(joined: JoinedFileSystem
     assert joined.read(str(path), 0, 99) == b"c of first"
 
 
-def test_what_neither_has_is_missing(joined: JoinedFileSystem, roots: tuple[Path, Path]) -> None:
+def test_a_path_in_neither_root_is_missing(joined: JoinedFileSystem, roots: tuple[Path, Path]) -> None:
     for path in (str(roots[0] / "below" / "d"), str(roots[0] / "d"), str(roots[0] / "belower" / "a")):
         assert joined.size(path) is None
         assert joined.stamp(path) is None

@@ -71,7 +71,7 @@ def test_each_errno_has_its_error(number: int | None, reading: type, writing: ty
     assert found[0].offset == 7
 
 
-def test_an_error_of_the_store_stays_what_it_is() -> None:
+def test_an_error_of_the_store_passes_unchanged() -> None:
     error = NoSpaceError("full", path="/other")
     assert read_error(error, "reading", "/store/file") is error
     assert write_error(error, "writing", "/store/file") is error

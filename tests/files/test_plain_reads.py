@@ -76,7 +76,7 @@ def many(tmp_path: Path) -> list[str]:
     return [made(tmp_path / str(number), *[(end // 2, end)] * bool(end)) for number, end in enumerate(ends)]
 
 
-def test_many_fronts_are_what_each_of_them_is(many: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fronts_of_many_directories_equal_single_reads(many: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     expected = [front_of(FS, directory) for directory in many]
     opened, real = [0], os.open
 
@@ -96,7 +96,7 @@ def test_many_fronts_are_what_each_of_them_is(many: list[str], monkeypatch: pyte
         assert len(front.data) >= front.end
 
 
-def test_few_fronts_are_what_many_are(many: list[str]) -> None:
+def test_fronts_read_in_small_groups_equal_one_large_read(many: list[str]) -> None:
     found = FS.fronts(many, LIMIT)
     few = [front for at in range(0, len(many), 7) for front in FS.fronts(many[at : at + 7], LIMIT)]
     assert [front and front[:3] for front in few] == [front and front[:3] for front in found]
@@ -132,7 +132,9 @@ def test_a_device_among_many_files_is_refused(many: list[str], monkeypatch: pyte
     assert descriptors() == before
 
 
-def test_pieces_of_which_one_is_absent_or_short(many: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_read_each_returns_none_for_an_absent_file_and_short_bytes_for_a_short_file(
+    many: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     paths = [f"{directory}/00000000000000000000" for directory in many]
     asked = [(path, number, 10) for number, path in enumerate(paths)]
     found = FS.read_each(asked)
@@ -184,7 +186,7 @@ def test_pieces_of_many_files(tmp_path: Path) -> None:
     assert found == [b"aaa", None, b"bb", b"", b""]
 
 
-def test_what_is_no_plain_file_is_refused(tmp_path: Path) -> None:
+def test_links_and_fifos_are_refused(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to("elsewhere")
     os.mkfifo(tmp_path / "fifo")
     (tmp_path / "plain").write_bytes(b"x")
@@ -237,7 +239,7 @@ def test_a_ctrl_c_leaks_no_descriptor(tmp_path: Path, monkeypatch: pytest.Monkey
     assert descriptors() == before
 
 
-def test_a_read_that_the_kernel_cuts_short_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_read_that_the_kernel_cuts_short_continues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "f").write_bytes(bytes(range(100)))
     pread = os.pread
     monkeypatch.setattr(os, "pread", lambda fd, count, offset: pread(fd, min(count, 7), offset))

@@ -45,7 +45,7 @@ def test_several_directories_make_one_log(tmp_path: Path, caplog: pytest.LogCapt
     assert listed(tmp_path / "b", tmp_path / "a") == [(0, 10), (10, 10), (20, 7)]
 
 
-def test_what_cannot_be_a_segment(tmp_path: Path) -> None:
+def test_links_directories_and_files_of_2_gib_are_refused_as_segments(tmp_path: Path) -> None:
     for name, plant in (("link", "symlink_to"), ("directory", "mkdir")):
         (tmp_path / name).mkdir()
         path = tmp_path / name / f"{0:020d}"

@@ -34,7 +34,7 @@ def test_bytes_are_on_the_device_before_the_name_is(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("call", ["create", "write", "sync", "rename"])
-def test_what_goes_wrong_leaves_the_old_one(tmp_path: Path, call: str) -> None:
+def test_a_failed_replacement_leaves_the_old_file(tmp_path: Path, call: str) -> None:
     path, making = str(tmp_path / "file"), str(tmp_path / "making")
     (tmp_path / "file").write_bytes(b"old")
     before = open_files()
@@ -154,7 +154,7 @@ def test_each_replacement_is_seen_once(tmp_path: Path) -> None:
     watched.close()
 
 
-def test_what_is_written_in_place_is_not_seen(tmp_path: Path) -> None:
+def test_a_write_in_place_is_not_seen_as_a_replacement(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"first")
     watched = ReplacedFile(LocalWritableFileSystem(), str(path))

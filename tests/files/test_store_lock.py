@@ -43,7 +43,7 @@ with open(sys.argv[1], "r+b") as file:
 """
 
 
-def test_others_are_kept_out_while_it_is_held(tmp_path: Path) -> None:
+def test_other_processes_are_kept_out_while_the_lock_is_held(tmp_path: Path) -> None:
     path = tmp_path / "lock"
     path.write_bytes(b"lock")
     attempt = [sys.executable, "-c", TRY, str(path)]
@@ -73,7 +73,7 @@ def test_a_store_without_a_lock_file_gets_none(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_a_store_is_locked_by_the_first_who_comes(tmp_path: Path) -> None:
+def test_the_first_opener_locks_the_store(tmp_path: Path) -> None:
     path = str(tmp_path / "lock")
     with StoreLock(path) as lock:
         assert os.path.getsize(path) == 4  # reading it here would drop the lock
@@ -99,14 +99,14 @@ def test_a_link_to_the_same_file_is_the_same_lock(tmp_path: Path) -> None:
         assert subprocess.run(attempt, check=False, stdin=subprocess.DEVNULL).returncode == 3
 
 
-def test_what_a_lock_file_holds_stays(tmp_path: Path) -> None:
+def test_the_content_of_a_lock_file_is_kept(tmp_path: Path) -> None:
     (tmp_path / "lock").write_bytes(b"a broker wrote this")
     with StoreLock(str(tmp_path / "lock")):
         pass
     assert (tmp_path / "lock").read_bytes() == b"a broker wrote this"
 
 
-def test_a_released_lock_says_that_it_is_none(tmp_path: Path) -> None:
+def test_a_released_lock_reports_a_closed_store(tmp_path: Path) -> None:
     lock = StoreLock(str(tmp_path / "lock"))
     lock.release()
     lock.release()
@@ -114,7 +114,9 @@ def test_a_released_lock_says_that_it_is_none(tmp_path: Path) -> None:
         lock.check()
 
 
-def test_a_lock_that_is_released_while_it_is_checked_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lock_released_during_its_check_reports_a_closed_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "lock").write_bytes(b"lock")
     lock = StoreLock(str(tmp_path / "lock"))
 
@@ -175,7 +177,7 @@ def test_a_lock_for_a_moment_takes_nothing_from_a_store_of_this_process(tmp_path
         assert subprocess.run(attempt, check=False, stdin=subprocess.DEVNULL).returncode == 3
 
 
-def test_a_lock_for_a_moment_is_not_had_from_others(tmp_path: Path) -> None:
+def test_a_momentary_lock_is_refused_while_another_process_holds_the_lock(tmp_path: Path) -> None:
     path = str(tmp_path / "lock")
     hold = "import sys; from segmentlog.store.files.store_lock import StoreLock; lock = StoreLock(sys.argv[1])"
     hold += "; print(1, flush=True); sys.stdin.read()"
@@ -250,7 +252,7 @@ def test_a_lock_file_that_was_only_touched_is_kept(tmp_path: Path) -> None:
         lock.ensure_held()
 
 
-def test_others_of_ours_are_kept_out_without_the_record_lock(tmp_path: Path) -> None:
+def test_our_own_lock_keeps_our_processes_out_without_the_record_lock(tmp_path: Path) -> None:
     path = str(tmp_path / "lock")
     attempt = "import sys; from segmentlog.store.files.store_lock import StoreLock; StoreLock(sys.argv[1])"
     with StoreLock(path):
@@ -283,7 +285,7 @@ def test_a_broker_is_told_from_one_of_ours(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["link", "dangling", "fifo", "directory", "device"])
-def test_what_is_no_plain_file_is_no_lock(tmp_path: Path, kind: str) -> None:
+def test_only_a_plain_file_can_be_a_lock_file(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "lock"
     (tmp_path / "target").write_bytes(b"mine")
     match kind:
@@ -398,7 +400,7 @@ def test_a_lock_file_is_made_only_if_it_may_be(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write any file")
-def test_a_file_that_may_not_be_written_says_so(path: Path) -> None:
+def test_a_read_only_lock_file_is_refused_with_unreadable_error(path: Path) -> None:
     path.chmod(0o400)
     with pytest.raises(UnreadableError, match="may not write"):
         open_lock_file(str(path), make=True)
@@ -424,7 +426,7 @@ def test_another_process_is_kept_out_until_it_is_released(path: Path, call: str)
         again.close()
 
 
-def test_the_two_locks_do_not_get_in_each_others_way(path: Path) -> None:
+def test_the_two_locks_are_independent(path: Path) -> None:
     file = open_lock_file(str(path), make=False)
     with other(path) as process:
         assert process.does("lock_ours") == "True"

@@ -161,7 +161,7 @@ def test_a_file_is_not_made_twice(tmp_path: Path) -> None:
     assert (tmp_path / "file").read_bytes() == b"mine"
 
 
-def test_only_what_is_there_is_opened(tmp_path: Path) -> None:
+def test_open_requires_an_existing_file(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         FS.open(str(tmp_path / "file"))
     (tmp_path / "file").write_bytes(b"mine")
@@ -183,7 +183,7 @@ def test_links_are_not_followed(tmp_path: Path, call: Callable[[str], object]) -
 
 
 @pytest.mark.timeout(10)
-def test_what_is_no_plain_file_is_not_opened(tmp_path: Path) -> None:
+def test_pipes_and_directories_are_not_opened(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(UnsafeFileError, match="not a plain file"):
         FS.open(str(tmp_path / "pipe"))
@@ -219,7 +219,7 @@ def test_directories_are_made_once(tmp_path: Path) -> None:
         assert raised.value.path == str(tmp_path / name)
 
 
-def test_directories_are_made_in_one_that_is_there(tmp_path: Path) -> None:
+def test_make_dir_requires_an_existing_parent_directory(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     for parent in (tmp_path / "none", tmp_path / "file"):
         with pytest.raises(NotAStoreError, match="its parent is not a directory") as raised:
@@ -229,7 +229,9 @@ def test_directories_are_made_in_one_that_is_there(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
-def test_a_full_disk_is_said_to_be_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+def test_a_full_disk_is_reported_as_no_space_with_path_and_fix(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
     file = FS.create(str(tmp_path / "file"))
     for name in ("pwrite", "posix_fallocate", "ftruncate", "fdatasync"):
         monkeypatch.setattr(writable_fs.os, name, fails(number))

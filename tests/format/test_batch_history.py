@@ -42,7 +42,7 @@ def test_it_is_read_as_it_was_written() -> None:
 
 
 @pytest.mark.parametrize("split", range(6))
-def test_lines_continue_what_was_read_before(split: int) -> None:
+def test_decoding_lines_continues_an_earlier_history(split: int) -> None:
     front, rest = BatchHistory(HISTORY.batches[:split]), BatchHistory(HISTORY.batches[split:])
     assert decode_lines(encode_lines(rest), None, front)[0] == HISTORY
 

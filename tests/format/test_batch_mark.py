@@ -23,7 +23,7 @@ def test_it_is_read_as_it_was_written() -> None:
         assert decode(encode(mark), "batch") == mark
 
 
-def test_a_batch_knows_where_those_before_it_began() -> None:
+def test_a_mark_knows_the_starts_of_recent_batches() -> None:
     mark = NO_BATCH
     for sequence in range(1, 200):
         mark = mark.begun(sequence, 100 * sequence)
@@ -35,7 +35,7 @@ def test_a_batch_knows_where_those_before_it_began() -> None:
     assert mark.begun(300, 40_000).before == ()  # a number was left out
 
 
-def test_no_file_is_no_batch() -> None:
+def test_a_missing_mark_file_means_no_batch() -> None:
     assert decode(None, "batch") == NO_BATCH
 
 
@@ -72,5 +72,5 @@ def test_any_altered_byte_is_refused() -> None:
         (FLYING, BatchMark(9, 12000, 13000), 4096),
     ],
 )
-def test_what_came_after_the_first_look_is_hidden(seen: BatchMark, now: BatchMark, expected: int | None) -> None:
+def test_rows_that_came_after_the_first_look_are_hidden(seen: BatchMark, now: BatchMark, expected: int | None) -> None:
     assert hidden_from(seen, now) == expected

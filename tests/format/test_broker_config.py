@@ -46,7 +46,7 @@ def test_offsets_of_another_type_are_refused(text: str, says: str) -> None:
         consumer_offsets(parse(text))
 
 
-def test_a_key_that_is_no_queue_is_refused() -> None:
+def test_a_key_that_is_not_a_queue_is_refused() -> None:
     with pytest.raises(FormatError, match="'T' where a queue was expected"):
         client_offsets(parse('{"offsetTable":{"T":1}}'))
 

@@ -90,7 +90,7 @@ def test_integers_are_the_same_memory(kind: pa.DataType) -> None:
     assert integers(whole[:0]).dtype == viewed.dtype
 
 
-def test_what_is_present() -> None:
+def test_present_returns_the_validity_of_values() -> None:
     values = pa.array([*([1, None, 3] * 5), None])
     for first in range(len(values)):
         assert present(values[first:]).tolist() == values[first:].is_valid().to_pylist()
@@ -98,7 +98,7 @@ def test_what_is_present() -> None:
     assert present(values[:0]).tolist() == []
 
 
-def test_what_is_always_there() -> None:
+def test_constants_hold_and_a_bitmap_without_nulls_is_omitted() -> None:
     assert FALSE.as_py() is False
     assert NO_TEXT.as_py() == ""
     assert bitmap(None) is None
@@ -106,7 +106,7 @@ def test_what_is_always_there() -> None:
 
 
 @pytest.mark.parametrize("values", [[], [True], [True, None, False] * 7])
-def test_truths_are_those_that_are_neither_false_nor_null(values: list[bool | None]) -> None:
+def test_truths_are_values_that_are_neither_false_nor_null(values: list[bool | None]) -> None:
     array = pa.array(values, pa.bool_())
     for start in range(len(values) + 1):
         found = truths(array[start:])
@@ -164,7 +164,7 @@ def test_a_slice_that_leaves_the_buffer(start: int, length: int, others: int) ->
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 40])
-def test_a_slice_whose_end_is_no_64_bit_number(count: int) -> None:
+def test_a_slice_end_beyond_64_bits_is_an_error(count: int) -> None:
     far = np.full(count, 1 << 62)
     with pytest.raises(FormatError, match=rf"\[{1 << 62}, {1 << 63}\) leaves a buffer of 8 bytes"):
         slices(np.zeros(8, np.uint8), far, far)
@@ -190,7 +190,7 @@ def test_nulls() -> None:
 @pytest.mark.parametrize(
     "raw", [b"", b"plain", "grüße 已支付 😀".encode(), b"\xff", b"ab\xc3", b"\xed\xa0\x80", b"\xf8\x88\x80\x80\x80"]
 )
-def test_text_that_is_no_utf8_is_replaced(raw: bytes) -> None:
+def test_invalid_utf8_is_replaced(raw: bytes) -> None:
     data = raw + b"next"
     cut = slices(np.frombuffer(data, np.uint8), ints(0, len(raw), 0), ints(len(raw), 4, 0))
     column = text(cut, valid=np.array([True, True, False]))
@@ -212,7 +212,7 @@ def test_repeated(texts: list[str], times: int) -> None:
     assert column.to_pylist() == texts * times
 
 
-def test_no_texts_are_no_rows() -> None:
+def test_repeating_an_empty_list_returns_an_empty_column() -> None:
     assert repeated([], 3).to_pylist() == []
     assert repeated([], 1).type == pa.string()
 
@@ -265,7 +265,7 @@ SPANS = st.integers(0, 1).flatmap(
 
 
 @given(st.lists(SPANS, min_size=1, max_size=6), st.data())
-def test_they_are_what_they_lie_in(spans: list[tuple[int, int, int]], data: st.DataObject) -> None:
+def test_pieces_equal_the_bytes_of_their_spans(spans: list[tuple[int, int, int]], data: st.DataObject) -> None:
     all_of_it = b"".join(TEXTS[which][start : start + length] for which, start, length in spans)
     given = pieces(*spans)
     assert given.size == len(all_of_it)
@@ -279,7 +279,7 @@ def test_they_are_what_they_lie_in(spans: list[tuple[int, int, int]], data: st.D
     assert given.join().tobytes() == all_of_it
 
 
-def test_what_is_joined_may_be_written_to() -> None:
+def test_joined_pieces_are_writable() -> None:
     joined = pieces((0, 4, 5), (1, 0, 3)).join()
     joined[0] = ord("F")
     assert joined.tobytes() == b"First2nd"

@@ -26,7 +26,7 @@ def test_checkpoints_round_trip(checkpoint: Checkpoint) -> None:
 
 
 @given(st.binary(max_size=CHECKPOINT_BYTES + 100))
-def test_any_bytes_are_a_checkpoint_and_stay_what_they_are(data: bytes) -> None:
+def test_any_bytes_decode_as_a_checkpoint_and_encode_unchanged(data: bytes) -> None:
     assert encode(decode(data)) == data[:CHECKPOINT_BYTES].ljust(CHECKPOINT_BYTES, b"\0")
 
 

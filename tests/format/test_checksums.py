@@ -100,7 +100,7 @@ def test_remainders_are_linear() -> None:
     assert both.tolist() == (append_zeros(one, zeros) ^ append_zeros(two, zeros)).tolist()
 
 
-def test_what_was_given_stays_as_it_was() -> None:
+def test_append_zeros_leaves_its_arguments_unchanged() -> None:
     given_words, zeros = np.array([1, 2, 3], np.uint32), np.array([9, 700, 0])
     append_zeros(given_words, zeros)
     assert (given_words.tolist(), zeros.tolist()) == ([1, 2, 3], [9, 700, 0])
@@ -178,7 +178,7 @@ def test_the_same_patch_with_and_without_reading() -> None:
     assert b"__CRC32#" not in buffer.tobytes()
 
 
-def test_damage_from_before_the_patch_is_not_summed_up_anew() -> None:
+def test_patching_does_not_recompute_known_checksums_over_damaged_bytes() -> None:
     encoded = encode(RecordColumns(body=pa.array([b"body"]), topic="T", queue_id=1), record_crc=RecordCrc.PROPERTY)
     buffer = encoded.join()
     known = summed_up(buffer, encoded.positions)

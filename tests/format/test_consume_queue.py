@@ -25,7 +25,7 @@ ROWS = st.lists(st.tuples(INT64, st.integers(-(1 << 31), (1 << 31) - 1), INT64),
 
 
 @given(ROWS)
-def test_entries_are_what_java_writes(rows: list[tuple[int, int, int]]) -> None:
+def test_entries_have_the_bytes_that_java_writes(rows: list[tuple[int, int, int]]) -> None:
     written = b"".join(struct.pack(">qiq", *row) for row in rows)
     entries = decode(written)
     assert entries.dtype == NATIVE
@@ -75,7 +75,9 @@ def test_a_run_that_ends_inside_an_entry(length: int) -> None:
         ((1 << 63) - 1, 100, False, True),
     ],
 )
-def test_what_an_entry_can_be(physical_offset: int, size: int, *, pad: bool, plausible: bool) -> None:
+def test_pads_and_implausible_entries_are_recognized(
+    physical_offset: int, size: int, *, pad: bool, plausible: bool
+) -> None:
     entries = np.array([(physical_offset, size, 7)], NATIVE)
     assert is_pad(entries).tolist() == [pad]
     assert is_plausible(entries).tolist() == [plausible]

@@ -120,7 +120,7 @@ def test_objects_as_keys() -> None:
         ("{{}:1}", {(): 1}),
     ],
 )
-def test_what_fastjson_takes(text: str, document: dict[Any, Any]) -> None:
+def test_texts_that_fastjson_accepts_are_parsed(text: str, document: dict[Any, Any]) -> None:
     assert parse(text) == document
 
 
@@ -230,7 +230,7 @@ def test_plain_json_is_read_alike_by_the_quick_and_the_thorough_parser(document:
         '{"a":' + "[" * 100_000,
     ],
 )
-def test_what_the_two_parsers_would_read_otherwise_is_left_to_the_thorough_one(text: str) -> None:
+def test_the_plain_parser_declines_texts_that_it_would_read_differently(text: str) -> None:
     assert _parse_plain(text) is None
 
 
@@ -266,7 +266,7 @@ def test_a_document_is_written_as_fastjson_writes_it() -> None:
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), "\ud800"])
-def test_what_json_cannot_say_is_not_written(value: float | str) -> None:
+def test_values_without_a_json_form_are_not_written(value: float | str) -> None:
     with pytest.raises(FormatError, match="cannot be written"):
         render({"a": value})
 

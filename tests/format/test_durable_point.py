@@ -39,7 +39,7 @@ def test_a_point_fits_a_sector() -> None:
     assert len(encode(POINTS[0])) <= 512  # one that is not torn is written at once or not at all
 
 
-def test_where_the_newer_of_two_lies() -> None:
+def test_position_of_finds_the_slot_of_the_newer_point() -> None:
     assert position_of(bytes(written(*POINTS[:2]))) == SLOT_BYTES
     assert position_of(bytes(written(POINTS[1], POINTS[0]))) == 0
     assert position_of(bytes(FILE_BYTES)) == 0
@@ -52,7 +52,7 @@ def test_the_newer_of_two_counts() -> None:
 
 
 @pytest.mark.parametrize("data", [b"", bytes(10), bytes(FILE_BYTES), b"\xff" * FILE_BYTES])
-def test_bytes_that_are_none_are_no_point(data: bytes) -> None:
+def test_invalid_bytes_hold_no_durable_point(data: bytes) -> None:
     assert decode(data) is None
 
 
@@ -72,7 +72,7 @@ def test_no_flipped_bit_makes_another_point() -> None:
         assert decode(bytes(data)) == POINTS[3]
 
 
-def test_a_file_that_was_cut_short_gives_what_is_whole() -> None:
+def test_a_file_that_was_cut_short_yields_its_whole_slot() -> None:
     data = bytes(written(*POINTS[3:]))
     assert decode(data[:SLOT_BYTES]) == POINTS[3]
     assert decode(data[: SLOT_BYTES + 20]) == POINTS[3]

@@ -24,7 +24,7 @@ def histories(draw: st.DrawFn) -> Epochs:
 
 
 @given(histories())
-def test_what_is_written_is_read(epochs: Epochs) -> None:
+def test_an_encoded_history_is_decoded_unchanged(epochs: Epochs) -> None:
     data = codec.encode(epochs)
     assert codec.decode(data) == epochs
     assert len(data) <= codec.FILE_BYTES_MAX

@@ -71,7 +71,7 @@ def test_a_long_column_is_hashed_piece_by_piece(monkeypatch: pytest.MonkeyPatch,
     assert java_hash_array(pa.array(rows)).tolist() == [by_definition(row) for row in rows]
 
 
-def test_what_lies_beneath_a_null_does_not_count() -> None:
+def test_bytes_of_a_null_value_do_not_count() -> None:
     offsets, data = pa.py_buffer(np.array([0, 2, 3], np.int32)), pa.py_buffer(b"\xff\xc3A")
     column = pa.StringArray.from_buffers(2, offsets, data, pa.py_buffer(b"\x02"), 1)
     assert column.to_pylist() == [None, "A"]
@@ -146,6 +146,6 @@ def test_keys_are_listed_by_message_the_unique_one_first() -> None:
     assert hashes == [index_key_hash(name, key) for name, key in zip(names, listed.text.to_pylist(), strict=True)]
 
 
-def test_messages_with_unique_keys_alone_list_those() -> None:
+def test_messages_with_only_unique_keys_list_unique_keys() -> None:
     listed = key_texts(pa.array(["u0", None, "u2"]), pa.nulls(3, pa.string()))
     assert (listed.row.tolist(), listed.is_unique.tolist()) == ([0, 2], [True, True])

@@ -122,7 +122,7 @@ def test_a_geometry_without_slots_or_entries_is_refused(geometry: tuple[int, int
 
 
 @given(puts, st.integers(1, 9))
-def test_a_table_is_what_was_put(added: list[Put], slots: int) -> None:
+def test_a_decoded_table_equals_the_entries_put(added: list[Put], slots: int) -> None:
     geometry = Geometry(slots, len(added) + 1)
     table = decode(np.frombuffer(bytes(write(geometry, added)), np.uint8), geometry)
     assert table.header.count == len(added) + 1 == table.entries.size
@@ -162,7 +162,7 @@ def test_a_chain_finds_all_of_a_hash_newest_first(added: list[Put], slots: int, 
     assert found(write(geometry, added), geometry, key_hash, begin, end) == expected
 
 
-def test_a_range_within_a_second_misses_what_came_late_in_it() -> None:
+def test_a_range_within_a_second_misses_entries_late_in_that_second() -> None:
     """RocketMQ's: an entry of 10 900 ms counts as 10 000 ms after the first one."""
     geometry = Geometry(3, 5)
     data = write(geometry, [(7, 100, 0), (7, 200, 10_900)])
@@ -170,7 +170,7 @@ def test_a_range_within_a_second_misses_what_came_late_in_it() -> None:
     assert found(data, geometry, 7, START_MS + 10_000, START_MS + 10_100) == [200]
 
 
-def test_a_clock_that_went_back_hides_what_came_before() -> None:
+def test_a_clock_that_went_back_hides_earlier_entries() -> None:
     """RocketMQ's: a chain ends at the first entry older than what is asked for."""
     geometry = Geometry(3, 5)
     data = write(geometry, [(7, 100, 0), (7, 200, 20_000), (7, 300, 5_000)])

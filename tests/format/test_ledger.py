@@ -138,7 +138,7 @@ def test_a_batch_that_no_store_has_is_refused(app: object, changed: dict[int, ob
         checked_batch(app, numbers)
 
 
-def test_a_mark_of_lost_batches_is_no_batch() -> None:
+def test_a_mark_of_lost_batches_is_not_found_as_a_batch() -> None:
     mark = checked_batch("q", [3, 7, 900, 900, LOST, 0, 0, None]).entry
     ledger = Ledger(7, {"q": Application((mark,), ())})
     assert decode(encode(ledger), "ledger") == ledger

@@ -89,7 +89,7 @@ def test_layouts_mixed_in_one_buffer() -> None:
         ("both hosts IPv6", altered(RAW, 36, ">i", 0x30), {Problem.LENGTHS, Problem.BEYOND_END}),
     ],
 )
-def test_what_does_not_add_up(what: str, damaged: bytes, expected: set[Problem]) -> None:
+def test_a_damaged_record_has_a_problem_and_sound_neighbours(what: str, damaged: bytes, expected: set[Problem]) -> None:
     sound = one(offset=9)
     buffer = segment(sound, damaged, sound)
     records = Records(buffer, np.array([0, len(sound), len(sound) + len(damaged)]))
@@ -199,7 +199,7 @@ def test_the_fields_of_the_shortest_header_are_where_rocketmq_has_them() -> None
 
 
 @pytest.mark.parametrize("layout", LAYOUTS, ids=str)
-def test_a_longer_host_moves_what_comes_after_it(layout: Layout) -> None:
+def test_a_longer_host_moves_the_fields_after_it(layout: Layout) -> None:
     fields = layout.header.fields
     assert fields is not None
     for name, at in FIELDS.items():
@@ -269,7 +269,7 @@ def differences(record: Record, records: Records) -> list[str]:
     st.integers(-5, 500),
     st.integers(0, 30),
 )
-def test_one_is_read_as_many_are(
+def test_reading_a_single_record_equals_reading_many(
     rows: list[tuple[bytes, str, bytes, bytes, bytes]],
     crc: RecordCrc,
     damage: list[tuple[int, int]],
@@ -293,7 +293,7 @@ def test_one_is_read_as_many_are(
 @given(ROWS)
 @example([(b"", "T", b"", V4, V4), (b"C\x002#\x01", "T", b"TAGS\x01t\x02", V4, V4)])  # much of what a checksum has
 @example([(b"__CRC32#\x01", "T", b"TAGS\x01t\x02", V4, V4), (b"", "T", b"", V4, V4)])
-def test_what_is_as_it_was_written_surely_holds(rows: list[tuple[bytes, str, bytes, bytes, bytes]]) -> None:
+def test_undamaged_records_surely_hold(rows: list[tuple[bytes, str, bytes, bytes, bytes]]) -> None:
     for crc in RecordCrc:
         buffer, positions = log_of(rows, crc)
         for position in positions[crc is RecordCrc.ABSENT :]:  # of the first of a segment a look around has to decide
@@ -306,13 +306,13 @@ def test_what_is_as_it_was_written_surely_holds(rows: list[tuple[bytes, str, byt
 
 @given(st.lists(st.sampled_from([b"\x01", b"\x02", b"a", b"TAGS", "я".encode(), b"\xff"]), max_size=12).map(b"".join))
 @example(b"a\x01\x01b\x02a\x01c\x02\x01d\x02e\x01")
-def test_properties_of_one_are_those_of_many(text: bytes) -> None:
+def test_parsing_properties_of_one_record_equals_parsing_many(text: bytes) -> None:
     buffer, (position,) = log_of([(b"", "T", text, V4, V4)], RecordCrc.ABSENT)
     maps = Properties(Records(buffer, np.array([position]))).maps()
     assert parse_properties(text) == dict(maps.to_pylist()[0] or ())
 
 
-def test_lengths_below_zero_are_none() -> None:
+def test_negative_lengths_are_a_problem() -> None:
     body = altered(altered(one(), 84, ">i", -8), 0, ">i", 83)  # the lengths would be found in the header, and fit
     topic = one(topic="T", body=struct.pack(">h", 11))
     topic = altered(topic, topic.index(b"\x01T", 88), ">b", -3)  # that of the properties in the body

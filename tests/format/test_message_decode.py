@@ -112,7 +112,7 @@ def test_times_that_no_microseconds_can_tell_are_null(millis: int, *, readable: 
     assert times == [millis * 1000 if readable else None, 5000]
 
 
-def test_damaged_rows_keep_what_the_queue_knows() -> None:
+def test_damaged_rows_keep_their_queue_columns() -> None:
     found = records([b"a", b"b", b"c"])
     found.flag_problem(np.array([False, True, False]), Problem.BODY_CRC)
     for name in NATIVE_SCHEMA.names:
@@ -142,7 +142,7 @@ def test_columns_do_not_point_into_the_segment() -> None:
 # Compressed bodies
 
 
-def test_bodies_are_inflated_where_the_flag_says_so() -> None:
+def test_bodies_with_the_compression_flag_are_inflated() -> None:
     packed = zlib.compress(b"plain " * 50)
     found = records([packed, packed, b"as it is"], sys_flag=np.array([1, 0, 0]))
     assert column(found, "body") == [b"plain " * 50, packed, b"as it is"]
@@ -162,7 +162,7 @@ def test_a_body_over_the_limit_is_damage() -> None:
     assert found.problem.tolist() == [Problem.INFLATE, Problem.OK, Problem.INFLATE]
 
 
-def test_a_schema_is_what_was_asked_for() -> None:
+def test_select_returns_the_requested_columns_and_refuses_unknown_names() -> None:
     schema = select(["body", "topic"], ["TAGS", "any"])
     assert schema.names == ["body", "topic", "TAGS", "any"]
     assert [str(t) for t in schema.types] == ["binary", "string", "string", "string"]
@@ -210,7 +210,7 @@ def test_a_bomb_costs_no_more_than_the_limit(sys_flag: int, kind: str) -> None:
 
 @pytest.mark.parametrize(("sys_flag", "kind"), FLAGS)
 @pytest.mark.parametrize("damage", ["cut short", "other bytes", "empty"])
-def test_damage_is_none(sys_flag: int, kind: str, damage: str) -> None:
+def test_a_damaged_compressed_body_inflates_to_none(sys_flag: int, kind: str, damage: str) -> None:
     data = bytearray(compressed(kind, BODY))
     if damage == "cut short":
         del data[len(data) // 2 :]

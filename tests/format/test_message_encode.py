@@ -468,7 +468,7 @@ def test_slices_and_null_maps_that_own_pairs() -> None:
 
 
 @given(st.lists(st.dictionaries(NAMES, VALUES, max_size=4), min_size=1, max_size=8), st.integers(0, 3))
-def test_what_is_encoded_is_decoded(rows: list[dict[str, str | None]], skipped: int) -> None:
+def test_encoded_properties_are_decoded_unchanged(rows: list[dict[str, str | None]], skipped: int) -> None:
     maps = pa.array([list(row.items()) for row in rows], MAP)[skipped:]
     bodies = pa.array([b""] * len(maps), pa.binary())
     encoded = encode(RecordColumns(body=bodies, topic="T", queue_id=0, properties=encode_properties(properties=maps)))

@@ -36,14 +36,14 @@ def test_offset_ids_round_trip(address: bytes, port: int, offset: int) -> None:
 
 
 @given(st.lists(st.tuples(addresses, i32, st.integers(0, 2**63 - 1), st.booleans())))
-def test_many_offsets_are_read_as_one(rows: list[tuple[bytes, int, int, bool]]) -> None:
+def test_offset_ids_are_decoded_in_bulk(rows: list[tuple[bytes, int, int, bool]]) -> None:
     texts = [encode_one(*row[:3]).lower() if row[3] else encode_one(*row[:3]) for row in rows]
     assert decode_offset_ids(pa.array(texts, pa.string())).tolist() == [row[2] for row in rows]
 
 
 @pytest.mark.conformance
 @pytest.mark.parametrize("name", ["hosts-ipv6-4.9.1", "hosts-ipv6-5.3.3", "index-4.9.1"])
-def test_ids_are_those_that_rocketmq_gives(name: str) -> None:
+def test_ids_equal_the_ids_of_rocketmq(name: str) -> None:
     messages = fixtures.expected(name).messages
     for width in (4, 16):
         ours = [m for m in messages if len(ipaddress.ip_address(m["storeHost"]).packed) == width]
@@ -77,7 +77,7 @@ def test_an_address_of_another_size_is_refused() -> None:
         "é" * 32,
     ],
 )
-def test_what_is_no_id_is_refused(text: str) -> None:
+def test_a_text_that_is_not_a_message_id_is_refused(text: str) -> None:
     with pytest.raises(FormatError, match="is not a message id"):
         decode_offset_ids(pa.array(["7F00000100002A9F0000000000000081", text]))
 

@@ -52,7 +52,7 @@ def test_index_names() -> None:
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_hostile_names_are_no_topics_and_never_joined(name: str) -> None:
+def test_hostile_names_are_neither_topics_nor_path_components(name: str) -> None:
     assert not naming.is_safe_path_component(name)
     assert naming.topic_problem(name) is not None
 
@@ -93,7 +93,7 @@ def test_why_a_topic_is_refused(topic: str, says: str) -> None:
 
 @pytest.mark.conformance
 @pytest.mark.parametrize("name", fixtures.names())
-def test_every_topic_of_a_real_store_is_one(name: str) -> None:
+def test_every_topic_of_a_real_store_is_readable(name: str) -> None:
     assert all(naming.is_readable_topic(queue["topic"]) for queue in fixtures.expected(name).queues)
 
 
@@ -150,6 +150,6 @@ def test_users_topics(topic: str) -> None:
         ("x" * 256, False),
     ],
 )
-def test_what_is_read_is_wider_than_what_is_written(name: str, *, readable: bool) -> None:
+def test_more_topic_names_are_readable_than_writable(name: str, *, readable: bool) -> None:
     assert naming.is_readable_topic(name) == readable
     assert readable or naming.topic_problem(name) is not None

@@ -98,7 +98,7 @@ def test_names_that_share_their_first_eight_bytes() -> None:
     assert [len(m) for m in properties.maps().to_pylist()] == [3, 3]
 
 
-def test_last_gives_only_what_stands_last() -> None:
+def test_last_finds_a_property_only_at_the_end_of_a_text() -> None:
     rows, values = parsed(b"a\x01b\x02c\x01d\x02", b"c\x01d\x02a\x01b", b"", b"c\x01e").last("c")
     assert rows.tolist() == [0, 3]
     assert values.to_pylist() == [b"d", b"e"]

@@ -86,7 +86,7 @@ def test_queues_that_are_not_there_are_refused() -> None:
         decoded(encoded(ROWS._replace(hash_rows=np.array([0, 3], np.int64))))
 
 
-def test_sizes_that_are_not_those_of_the_records_are_refused() -> None:
+def test_sizes_that_differ_from_the_records_are_refused() -> None:
     with pytest.raises(FormatError, match="other sizes"):
         decoded(encoded(ROWS._replace(sizes=np.array([3, 5, 2], np.int64))))
 

@@ -61,7 +61,7 @@ def test_a_copy_of_a_record_in_a_body_is_a_body() -> None:
     assert walked(segment(*parts))[0] == [0, len(outer)]
 
 
-def test_what_lies_behind_a_blank_is_not_there() -> None:
+def test_records_after_a_blank_are_not_found() -> None:
     parts = run(3)
     size = sum(map(len, parts))
     stale = one(at=size + 8)

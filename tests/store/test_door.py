@@ -33,7 +33,7 @@ def loaded(module: str) -> set[str]:
         "segmentlog.connector.read.batch_reader",
     ],
 )
-def test_who_reads_does_not_load_what_writes(module: str) -> None:
+def test_reading_modules_do_not_load_writing_modules(module: str) -> None:
     found = loaded(module)
     assert module in found
     assert not found & WRITE

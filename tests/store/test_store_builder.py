@@ -63,7 +63,7 @@ def test_queues_go_on_over_batches_and_files(tmp_path: Path) -> None:
     assert np.fromfile(files[2], ">i8", 1)[0] == appended.physical_offsets[10]
 
 
-def test_what_is_too_large_for_a_segment_is_refused(tmp_path: Path) -> None:
+def test_a_message_too_large_for_a_segment_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="does not fit into a segment of 4096"):
         StoreBuilder(tmp_path / "store", geometry=SMALL).append(messages(1, body_bytes=4096))
 
@@ -72,7 +72,7 @@ def test_what_is_too_large_for_a_segment_is_refused(tmp_path: Path) -> None:
 @pytest.mark.interop
 @pytest.mark.skipif(oracle.available() is not None, reason=str(oracle.available()))
 @pytest.mark.parametrize("version", oracle.VERSIONS)
-def test_rocketmq_reads_what_was_built(tmp_path: Path, version: str) -> None:
+def test_rocketmq_reads_a_built_store(tmp_path: Path, version: str) -> None:
     hostless = messages(40, topic="Plain", queues=2, store_time_start=1_700_000_000_100)
     sys_flags = np.arange(40) % 4 * 4  # none, prepared, commit, rollback
     batches = [

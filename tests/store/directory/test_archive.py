@@ -27,7 +27,7 @@ def claimed(path: Path, owner: str) -> Path:
     return path
 
 
-def test_an_empty_directory_has_no_owner_and_one_of_other_things_is_no_archive(tmp_path: Path, store: Path) -> None:
+def test_an_empty_directory_has_no_owner_and_a_store_is_not_an_archive(tmp_path: Path, store: Path) -> None:
     assert owner_of(FS, str(tmp_path / "missing")) is None
     (tmp_path / "empty" / "lost+found").mkdir(parents=True)
     (tmp_path / "empty" / ".segmentlog").mkdir()

@@ -71,7 +71,7 @@ def test_a_guard_that_refuses_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize("at", [1, 2])
-def test_whatever_rename_fails_a_document_is_there(at: int) -> None:
+def test_the_old_document_is_loaded_after_a_failed_rename(at: int) -> None:
     fs = disk(file='{"n": 1}')
     loaded = load(fs)
     loaded.document["n"] = 2

@@ -106,7 +106,7 @@ def test_longer_files_than_the_store_is_written_with_are_refused(store: Path, fo
     assert tree(store) == before
 
 
-def test_a_file_that_a_crash_left_short_is_no_other_size(store: Path) -> None:
+def test_a_file_cut_short_by_a_crash_does_not_change_the_queue_file_size(store: Path) -> None:
     with MessageStore.open(store, CONFIG) as opened:
         opened.append(Outgoing(topic="new", body=b"one"))
     file = store / "consumequeue" / "new" / "0" / f"{0:020d}"

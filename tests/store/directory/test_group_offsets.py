@@ -41,7 +41,7 @@ def test_which_word_counts(stored: int | None, published: int | None, seen: int 
     assert later(stored, published, seen) == expected
 
 
-def test_both_documents_are_read_as_one(tmp_path: Path) -> None:
+def test_offsets_of_both_documents_are_merged(tmp_path: Path) -> None:
     (tmp_path / "config").mkdir()
     (tmp_path / ".segmentlog").mkdir()
     (tmp_path / "config/consumerOffset.json").write_text('{"offsetTable":{"T@g":{0:3,1:-1,2:9},"T@h":{0:1}}}')
@@ -53,7 +53,7 @@ def test_both_documents_are_read_as_one(tmp_path: Path) -> None:
     assert group_offsets(tmp_path, "i") == {}
 
 
-def test_what_is_written_is_what_is_read(tmp_path: Path) -> None:
+def test_a_rendered_sidecar_is_read_unchanged(tmp_path: Path) -> None:
     (tmp_path / ".segmentlog").mkdir()
     table = {GroupTopic("T", "g"): {0: 5, 11: 1 << 62}}
     sidecar = Sidecar(table, {GroupTopic("T", "g"): {0: 3}}, {"g": {"10.0.0.1@DEFAULT": table}})
@@ -86,7 +86,7 @@ def test_a_link_in_place_of_a_directory_is_refused(tmp_path: Path, name: str) ->
         group_offsets(tmp_path, "g")
 
 
-def test_clients_keep_what_they_broadcast(tmp_path: Path) -> None:
+def test_broadcast_offsets_are_read_from_the_directory_of_the_client(tmp_path: Path) -> None:
     folder = tmp_path / "10.0.0.7@DEFAULT" / "viewers"
     folder.mkdir(parents=True)
     queue = '{"brokerName":"broker-a","queueId":1,"topic":"Prices"}'

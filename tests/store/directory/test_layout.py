@@ -151,7 +151,7 @@ def nested(path: Path) -> None:
     ],
     ids=["rocksdb", "dledger", "other", "nested", "absent"],
 )
-def test_a_directory_that_is_no_store_says_why(
+def test_a_directory_that_is_not_a_store_is_refused_with_the_reason(
     tmp_path: Path, make: Callable[[Path], None], error: type[SegmentLogError], text: str
 ) -> None:
     path = tmp_path / "store"

@@ -75,7 +75,7 @@ def test_without_a_durable_point_it_is_not_ours(tmp_path: Path, content: bytes |
 
 
 @pytest.mark.parametrize(("has_record_crc", "sealed_from"), [(True, 700), (False, None)])
-def test_records_are_sealed_where_the_point_says_so(
+def test_records_are_sealed_from_the_queue_position_of_the_durable_point(
     tmp_path: Path, has_record_crc: bool, sealed_from: int | None
 ) -> None:
     point = DurablePoint(log=900, queues=700, has_record_crc=has_record_crc)
@@ -89,7 +89,7 @@ def test_the_checkpoint_is_read(tmp_path: Path) -> None:
     assert (found.physic_timestamp, found.logics_timestamp) == (17, 19)
 
 
-def test_an_open_store_and_a_closed_one(tmp_path: Path) -> None:
+def test_own_state_tells_an_open_store_from_a_closed_store(tmp_path: Path) -> None:
     path = tmp_path / "store"
     with MessageStore.open(path, SMALL) as made:
         made.append(Outgoing(topic="T", body=b"x"))
@@ -122,7 +122,7 @@ def test_two_stores_have_two_names(path: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"0123", b"\0" * 33, b"Z" * 32, b"../../etc/passwd"])
-def test_what_is_no_name_is_replaced(path: Path, content: bytes) -> None:
+def test_an_invalid_store_id_is_replaced(path: Path, content: bytes) -> None:
     (path / ".segmentlog" / "id").write_bytes(content)
     assert store_id(str(path)) is None
     made = ensure_store_id(LocalWritableFileSystem(), str(path))

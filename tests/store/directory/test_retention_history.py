@@ -22,14 +22,14 @@ def fs() -> MemoryFileSystem:
     return made
 
 
-def test_what_is_added_is_read_in_order(fs: MemoryFileSystem) -> None:
+def test_deletions_are_read_in_the_order_of_their_addition(fs: MemoryFileSystem) -> None:
     assert list(deletions(fs, STORE)) == []
     History(fs, STORE).add([segment(0), segment(1)])
     History(fs, STORE).add([segment(2)])
     assert list(deletions(fs, STORE)) == [segment(0), segment(1), segment(2)]
 
 
-def test_a_torn_line_and_foreign_ones_are_skipped(fs: MemoryFileSystem) -> None:
+def test_torn_and_foreign_lines_are_skipped(fs: MemoryFileSystem) -> None:
     writer = History(fs, STORE)
     writer.add([segment(0)])
     for torn in (b'{"ms": 5, "fi', b'\n{"ms": "x", "file": "a", "bytes": 1, "reason": ""}\n[1]\n{"a": 1}\n'):
@@ -54,7 +54,9 @@ def test_a_note_names_the_last_segment(fs: MemoryFileSystem) -> None:
     assert deletion_note(STORE, fs) == (f"; {segment(1)}, the last of the CommitLog", ())
 
 
-def test_it_is_bounded_and_keeps_what_is_newest(fs: MemoryFileSystem, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_history_is_bounded_and_keeps_the_newest_deletions(
+    fs: MemoryFileSystem, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(history, "BYTES_MAX", 2000)
     writer = History(fs, STORE)
     for number in range(100):

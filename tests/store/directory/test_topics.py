@@ -45,7 +45,7 @@ def test_new_topics_have_as_many_queues_as_were_seen() -> None:
     assert table(fs)["dataVersion"]["counter"] == 1
 
 
-def test_what_is_known_is_not_written_again() -> None:
+def test_a_known_queue_is_not_written_again() -> None:
     fs = disk()
     noted = topics(fs)
     noted.note([QueueKey("A", 3)])
@@ -58,7 +58,7 @@ def test_what_is_known_is_not_written_again() -> None:
     assert table(fs, "topics.json.bak")["topicConfigTable"]["A"]["readQueueNums"] == 4
 
 
-def test_what_a_broker_wrote_stays() -> None:
+def test_settings_that_a_broker_wrote_are_kept() -> None:
     held = {
         "dataVersion": {"counter": 41, "stateVersion": 7, "timestamp": 1},
         "topicConfigTable": {
@@ -78,14 +78,14 @@ def test_what_a_broker_wrote_stays() -> None:
 
 
 @pytest.mark.parametrize("torn", ["", "{", '{"topicConfigTable": {"A"'])
-def test_a_torn_one_is_made_of_its_backup(torn: str) -> None:
+def test_a_torn_document_is_recreated_from_its_backup(torn: str) -> None:
     fs = disk(torn, json.dumps({"topicConfigTable": {"Old": {"readQueueNums": 1, "writeQueueNums": 1}}}))
     topics(fs).note([QueueKey("A", 0)])
     assert table(fs)["topicConfigTable"].keys() == {"Old", "A"}
 
 
 @pytest.mark.parametrize("strange", ['{"topicConfigTable": []}', '{"topicConfigTable": {"A": 3}}'])
-def test_what_cannot_be_understood_is_left_alone(strange: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_document_of_unknown_form_is_left_alone(strange: str, caplog: pytest.LogCaptureFixture) -> None:
     fs = disk(strange)
     with caplog.at_level(logging.WARNING):
         topics(fs).note([QueueKey("A", 0)])

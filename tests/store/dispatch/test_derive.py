@@ -46,7 +46,7 @@ def whole(store: Path) -> dict[QueueKey, DerivedQueue]:
     return derive_queues(found, found.min_offset, found.stop)
 
 
-def test_what_is_derived_is_what_dispatch_wrote(tmp_path: Path) -> None:
+def test_derived_queues_equal_the_entries_that_dispatch_wrote(tmp_path: Path) -> None:
     build(tmp_path / "s", messages(90), messages(30, topic="Ünïcode", queues=2), messages(9, topic="t" * 200, queues=1))
     found = log(tmp_path / "s")
     assert len(found.segments) > 3
@@ -130,7 +130,7 @@ def test_burnt_queue_offsets_stay_as_they_are(tmp_path: Path) -> None:
     assert derived.queue_offset.tolist() == [*range(25), *range(32, 47)]
 
 
-def test_what_a_truncation_left_behind_is_not_there(tmp_path: Path) -> None:
+def test_records_left_by_a_truncation_are_not_derived(tmp_path: Path) -> None:
     """Whole older records follow the end of the newer ones, after bytes of one that was cut in two."""
     old = messages(20, queues=1, store_time_start=1_600_000_000_000, body_bytes=50)
     build(tmp_path / "s", old)
@@ -287,7 +287,7 @@ def test_a_store_without_queues_is_walked_once_a_task(store: Path, walked: list[
     assert 0 < stop - start <= reader.log.stop
 
 
-def test_planned_ranges_that_lie_apart_are_walked_apart(store: Path, walked: list[Span]) -> None:
+def test_planned_ranges_that_do_not_touch_are_walked_separately(store: Path, walked: list[Span]) -> None:
     place = places(store, 0)
     spans = [(place[at], place[at + 2]) for at in (30, 0, 20, 10)]
     walks = WalkCache(StoreReader.open(store).log, [QueueKey("Orders", 0)], spans)
@@ -297,7 +297,9 @@ def test_planned_ranges_that_lie_apart_are_walked_apart(store: Path, walked: lis
     assert walked == spans
 
 
-def test_what_is_too_long_is_not_remembered(store: Path, walked: list[Span], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_walk_cache_stays_below_its_size_limit(
+    store: Path, walked: list[Span], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(module, "_REMEMBERED_BYTES_MAX", 10_000)
     log = StoreReader.open(store).log
     walks = WalkCache(log, [QueueKey("Orders", queue_id) for queue_id in range(QUEUES)])

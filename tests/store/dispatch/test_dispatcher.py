@@ -49,7 +49,7 @@ def puts(count: int, first: int = 0, **options: Any) -> list[DispatchRequest]:
     return made
 
 
-def test_only_what_lies_below_the_limit_is_dispatched() -> None:
+def test_only_records_below_the_limit_are_dispatched() -> None:
     disk = MemoryFileSystem()
     working = dispatcher(disk)
     waiting = puts(5)
@@ -65,7 +65,7 @@ def test_only_what_lies_below_the_limit_is_dispatched() -> None:
     assert working.newest_timestamp == 1_700_000_000_000 + 4 * size
 
 
-def test_queues_and_index_are_what_the_log_says_however_it_was_put() -> None:
+def test_queues_and_index_match_the_log_after_single_puts_and_batches() -> None:
     disk = memory()
     kinds = [{}, {"sys_flag": 0x4}, {"sys_flag": 0x8}, {"sys_flag": 0xC}, {"properties": {"DELAY": "4"}}]
     with MessageStore.open(ROOT, SMALL, fs=disk) as store:
@@ -84,7 +84,7 @@ def test_queues_and_index_are_what_the_log_says_however_it_was_put() -> None:
 
 @pytest.mark.parametrize("call", ["create", "write", "extend", "rename", "make_dir"])
 @pytest.mark.parametrize("at", [1, 2, 3])
-def test_what_had_no_room_is_dispatched_when_there_is(call: str, at: int) -> None:
+def test_records_are_dispatched_once_the_disk_has_room_again(call: str, at: int) -> None:
     disk = memory()
     fs = FaultyFileSystem(disk)
     with MessageStore.open(ROOT, replace(SMALL, queue_flush_log_bytes=1 << 30), fs=fs) as store:

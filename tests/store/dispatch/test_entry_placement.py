@@ -68,7 +68,7 @@ def test_a_gap_between_adjacent_records_is_closed(tmp_path: Path) -> None:
     assert placement.ends == {KEY: 12}
 
 
-def test_records_whose_number_is_taken_are_skipped(tmp_path: Path) -> None:
+def test_records_below_the_end_of_their_queue_are_skipped(tmp_path: Path) -> None:
     log, offsets = a_log(tmp_path / "s")
     placement = Placement(log, 0, {KEY: 4})
     (placed,) = place(log, placement)

@@ -118,7 +118,7 @@ def test_bodies_of_a_large_batch_may_stay_where_they_are(monkeypatch: pytest.Mon
     assert small.records.lay().bodies is None
 
 
-def test_no_rows_are_no_pieces() -> None:
+def test_an_empty_batch_encodes_to_an_empty_list() -> None:
     assert encode_batch(rows(0).cast(pa.schema([("topic", pa.string()), ("body", pa.binary())])), CONFIG) == []
 
 
@@ -183,7 +183,7 @@ def test_bytes_of_any_layout_become_a_body(kind: pa.DataType) -> None:
 
 
 @pytest.mark.parametrize("kind", [pa.int8(), pa.uint16(), pa.int32(), pa.int64()], ids=str)
-def test_numbers_of_any_width_become_int64_and_zero_stands_for_nulls(kind: pa.DataType) -> None:
+def test_numbers_of_any_width_become_int64_and_nulls_become_zero(kind: pa.DataType) -> None:
     found = columns(queueId=pa.array([3, None, 5], kind)).integers("queueId")
     assert found.dtype == np.int64
     assert found.tolist() == [3, 0, 5]
@@ -204,7 +204,7 @@ def test_timestamps_of_any_unit_become_milliseconds(unit: str, stored: int, expe
     assert found.tolist() == [expected] * 3
 
 
-def test_hosts_are_packed_and_the_local_one_stands_for_nulls() -> None:
+def test_hosts_are_packed_and_nulls_become_the_local_host() -> None:
     local = b"\x7f\0\0\x01\0\0\0\0"
     assert columns().hosts("bornHost") == local
     found = columns(bornHost=["10.0.0.1:4000", None, "[::1]:1"]).hosts("bornHost")
@@ -230,7 +230,7 @@ def test_a_column_of_a_known_type_is_not_copied() -> None:
     assert columns(body=body).get("body").buffers()[2].address == body.buffers()[2].address
 
 
-def test_a_column_that_no_message_has_is_refused_with_those_it_has() -> None:
+def test_an_unknown_column_is_refused_with_a_list_of_the_columns() -> None:
     with pytest.raises(ConfigError, match="column 'colour' is not a column of messages") as raised:
         columns(colour=[1, 2, 3])
     assert all(name in str(raised.value) for name in COLUMN_TYPES)

@@ -129,7 +129,7 @@ def test_a_batch_and_its_messages_alone_are_the_same_bytes(messages: list[Outgoi
 
 
 @given(MESSAGES, WRONG)
-def test_a_batch_refuses_what_is_refused_alone(message: Outgoing, wrong: dict[str, Any]) -> None:
+def test_a_batch_refuses_the_same_messages_as_a_single_append(message: Outgoing, wrong: dict[str, Any]) -> None:
     config = replace(CONFIG, max_body_bytes=150)
     message = replace(message, body=message.body[:150])
     message = replace(message, **wrong)
@@ -214,7 +214,7 @@ def test_a_checksum_that_is_brought_along_is_left_out() -> None:
 
 
 @pytest.mark.parametrize("properties", [{}, {"properties": pa.array([[], None], pa.map_(pa.string(), pa.string()))}])
-def test_what_a_column_leaves_open_has_a_default(properties: dict[str, pa.Array]) -> None:
+def test_nulls_and_missing_columns_have_defaults(properties: dict[str, pa.Array]) -> None:
     given = pa.record_batch(
         {"topic": ["A", "B"], "body": pa.array([b"x", b"y"]), "queueId": pa.array([None, 2], pa.int32()), **properties}
     )

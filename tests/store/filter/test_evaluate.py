@@ -123,7 +123,7 @@ def test_rules(text: str, expected: str) -> None:
     assert matched(text) == expected
 
 
-def test_a_filter_reads_only_what_it_names() -> None:
+def test_a_filter_reads_only_the_properties_it_names() -> None:
     wanted = Sql92Filter.compile("a = 1 OR (b > 2 AND a IS NULL) OR 'c' = 'd'")
     assert wanted.columns == {"a", "b"}
     assert Sql92Filter.compile("TRUE").columns == frozenset()
@@ -135,7 +135,7 @@ def test_no_rows() -> None:
     assert Sql92Filter.compile("TRUE").mask(filter_cases.columns([], frozenset())).tolist() == []
 
 
-def test_filters_are_equal_by_what_they_mean() -> None:
+def test_filters_are_equal_by_their_meaning() -> None:
     wanted = Sql92Filter.compile("a = 1")
     assert wanted == Sql92Filter.compile(" (A = 1)".replace("A", "a"))
     assert hash(wanted) == hash(Sql92Filter.compile("a=1"))
@@ -215,13 +215,13 @@ def double_value(text: str | None) -> float | None:
 
 
 @given(st.lists(TEXTS))
-def test_integers_are_those_of_java(texts: list[str | None]) -> None:
+def test_integers_are_parsed_as_in_java(texts: list[str | None]) -> None:
     assert integers(column(texts), 32).to_pylist() == [None if t is None else java_int(t) for t in texts]
     assert integers(column(texts), 64).to_pylist() == list(map(long_value, texts))
 
 
 @given(st.lists(TEXTS))
-def test_doubles_are_those_of_java(texts: list[str | None]) -> None:
+def test_doubles_are_parsed_as_in_java(texts: list[str | None]) -> None:
     expected = [None if value is None else order_key(value) for value in map(double_value, texts)]
     assert doubles(column(texts)).to_pylist() == expected
 

@@ -22,7 +22,7 @@ from segmentlog.store.filter.expressions import (
 )
 
 
-def test_property_names_are_those_of_all_parts() -> None:
+def test_property_names_are_collected_from_all_parts() -> None:
     a, b, c, d, e, f, g = map(Property, "abcdefg")
     condition = And(
         (

@@ -122,7 +122,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("text", "position", "words"), REFUSED, ids=range(len(REFUSED)))
-def test_refused_texts_name_the_place_and_what_belongs_there(text: str, position: int, words: str) -> None:
+def test_refused_texts_report_the_position_and_the_expected_token(text: str, position: int, words: str) -> None:
     with pytest.raises(FilterSyntaxError) as caught:
         parse(text)
     assert isinstance(caught.value, ConfigError)
@@ -166,7 +166,7 @@ def test_a_comment_may_end_with_the_text(text: str) -> None:
     assert parse(text) in (Equal(A, ONE), Or((Equal(A, ONE), Truth(True))))
 
 
-def test_minus_signs_are_no_comment_within_an_expression() -> None:
+def test_two_minus_signs_are_a_comment_only_if_a_newline_follows() -> None:
     assert parse("a = --1") == Equal(A, Negative(Negative(ONE)))
     with pytest.raises(FilterSyntaxError, match="ends in place of"):
         parse("a = --1\n")

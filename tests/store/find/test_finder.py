@@ -111,7 +111,7 @@ def test_by_time(finder: Finder) -> None:
     assert keys(found) == ["key-1", "key-1", "key-3", "key-199"]
 
 
-def test_what_a_writer_adds_is_found_after_refresh(tmp_path: Path) -> None:
+def test_messages_of_an_open_writer_are_found_after_refresh(tmp_path: Path) -> None:
     config = StoreConfig(segment_bytes=1 << 16, index_slots=31, index_entries=50)
     with MessageStore.open(tmp_path / "s", config) as store:
         store.append(Outgoing(topic="T", body=b"a", keys="first"))
@@ -169,7 +169,7 @@ def test_a_damaged_entry_is_healed_by_the_log(entry: tuple[int, int, int], tmp_p
     assert places_in_queue(StoreReader.open(tmp_path / "s"), TWO_QUEUES, wanted).tolist() == expected[39:42]
 
 
-def test_a_damaged_record_is_no_hit(tmp_path: Path) -> None:
+def test_a_damaged_record_is_not_a_hit(tmp_path: Path) -> None:
     expected = a_store(tmp_path / "s")
     overwrite(tmp_path / "s", expected[40] + 4, bytes(4))
     reader = StoreReader.open(tmp_path / "s")
@@ -186,7 +186,7 @@ def test_only_whole_records_before_the_end_count(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("address", [b"\x0a\0\0\x07", bytes.fromhex("fe80") + bytes(13) + b"\x01"])
-def test_ids_of_both_families_are_found_and_those_of_others_are_not(address: bytes, tmp_path: Path) -> None:
+def test_ids_of_ipv4_and_ipv6_are_found_and_ids_of_another_host_are_not(address: bytes, tmp_path: Path) -> None:
     with StoreBuilder(
         tmp_path / "s", geometry=StoreGeometry(segment_bytes=8192), store_host=pack_host(address, 10911)
     ) as builder:
@@ -201,7 +201,7 @@ def test_ids_of_both_families_are_found_and_those_of_others_are_not(address: byt
     assert places_of_ids(reader.log, ids, reader.log.stop).tolist() == [*offsets, -1, -1]
 
 
-def test_a_text_that_is_no_id_is_an_error(tmp_path: Path) -> None:
+def test_a_text_that_is_not_a_message_id_is_an_error(tmp_path: Path) -> None:
     a_store(tmp_path / "s")
     log = StoreReader.open(tmp_path / "s").log
     with pytest.raises(FormatError, match="'nothing' is not a message id"):
@@ -246,7 +246,7 @@ def test_a_record_that_has_the_key_twice_is_one_hit(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_answers_are_those_of_comparing_every_record(tmp_path: Path) -> None:
+def test_answers_equal_a_comparison_of_every_record(tmp_path: Path) -> None:
     rows = [Row("AB"[i % 2], f"k{i % 9} {colliding(f'kk{i % 5}')}", unique=f"kk{i % 7}") for i in range(300)]
     indexed_places(tmp_path / "s", rows)
     stored = every_record(tmp_path / "s")

@@ -32,7 +32,7 @@ def finder(tmp_path: Path) -> Finder:
     return Finder(StoreReader.open(tmp_path / "store"))
 
 
-def test_rows_state_what_they_were_asked_by(finder: Finder) -> None:
+def test_rows_have_a_column_with_the_key_that_found_them(finder: Finder) -> None:
     found = finder.by_keys(["T", "S"], ["key-7", "both", "none"])
     spec = ScanSpec(columns=tuple(NATIVE_SCHEMA.names), property_columns=("UNIQ_KEY",))
     table = found.to_table(spec)
@@ -44,7 +44,7 @@ def test_rows_state_what_they_were_asked_by(finder: Finder) -> None:
     assert table.filter(pa.compute.equal(table[ASKED], "key-7"))["body"].to_pylist() == [bytes(7)]
 
 
-def test_what_found_nothing_is_missing_per_topic(finder: Finder) -> None:
+def test_keys_without_a_hit_are_missing_per_topic(finder: Finder) -> None:
     missing = finder.by_keys(["T", "S"], ["key-7", "none"]).missing()
     assert sorted(missing.to_pylist(), key=str) == [
         {"topic": "S", "key": "none"},
@@ -69,7 +69,7 @@ def test_an_empty_result_has_its_schema(finder: Finder) -> None:
     assert table.num_rows == 0
 
 
-def test_no_columns_are_wanted_but_what_was_asked(finder: Finder) -> None:
+def test_a_spec_without_columns_returns_only_the_asked_key(finder: Finder) -> None:
     table = finder.by_keys(["T", "S"], ["key-7", "key-8"]).to_table(ScanSpec(columns=()))
     assert table[ASKED].to_pylist() == ["key-7", "key-8"]
 
@@ -184,7 +184,7 @@ def test_rows_of_a_log_that_is_cut_meanwhile_are_damage(store: Path) -> None:
         overwrite(store, int(offsets[9]), held[int(offsets[9]) :][:4])
 
 
-def test_a_damaged_body_is_what_the_spec_makes_of_it(store: Path) -> None:
+def test_a_damaged_body_follows_check_crc_and_on_corrupt(store: Path) -> None:
     expected = stored(store)
     offsets = [row["physicalOffset"] for row in expected]
     overwrite(store, offsets[40] + 90, b"##")
@@ -210,7 +210,7 @@ def compressed(store: Path, bodies: list[bytes]) -> list[int]:
         return builder.append(batch.append_column("sysFlag", flags)).physical_offsets.tolist()
 
 
-def test_bodies_are_inflated_unless_raw_ones_are_wanted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bodies_are_inflated_unless_raw_body_is_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scan, "_INFLATED_BATCHES", 1)
     bodies = [f"body {i} ".encode() * 50 for i in range(40)]
     offsets = compressed(tmp_path / "s", bodies)
@@ -246,7 +246,7 @@ def test_delayed_messages_have_the_code_of_their_delivery(tmp_path: Path) -> Non
     assert [row["tagsCode"] for _, row in found] == [1_700_000_000_000 + at + 10_000 for at in range(4)]
 
 
-def test_what_no_file_answers_for_is_scanned_and_says_why() -> None:
+def test_ranges_without_an_index_file_are_scanned_with_a_reason() -> None:
     coverage = cover(100, 1000, [Span(500, 700, "b"), Span(50, 300, "a")], [])
     assert coverage.ranges == (
         CoveredRange(100, 300, Source.INDEX, "a"),

@@ -65,7 +65,7 @@ def test_keys_are_found_through_the_index_alone_but_for_its_edges(tmp_path: Path
     assert coverage.indexed_bytes > 900 * 100
 
 
-def test_a_key_of_one_topic_is_none_of_another(tmp_path: Path) -> None:
+def test_a_key_of_one_topic_is_not_found_in_another_topic(tmp_path: Path) -> None:
     path = tmp_path / "store"
     build(path, [Row("A", "same"), Row("B", "same"), Row("A", "AaAa"), Row("B", "BBBB"), Row("A", "BBAa")])
     write_index(path, GEOMETRY)
@@ -102,7 +102,7 @@ def test_windows_are_exact(window: Window, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", BROKEN, ids=lambda each: each.__name__)
-def test_what_a_damaged_index_does_not_answer_is_scanned(damage: Callable[[list[Path]], None], tmp_path: Path) -> None:
+def test_ranges_of_a_damaged_index_are_scanned(damage: Callable[[list[Path]], None], tmp_path: Path) -> None:
     files = a_store(tmp_path / "store")
     damage(files)
     coverage = check(tmp_path / "store", KEYS)
@@ -183,7 +183,7 @@ def test_an_index_that_was_disabled_for_a_while_is_scanned_there(tmp_path: Path)
     assert (hole.start, hole.stop) == (first, stop)
 
 
-def test_large_records_are_no_gap_of_the_index(tmp_path: Path) -> None:
+def test_large_records_do_not_count_as_a_gap_of_the_index(tmp_path: Path) -> None:
     path = tmp_path / "store"
     build(path, [Row(TOPICS[0], f"order-{i}", body_bytes=70_000) for i in range(20)], segment_bytes=1 << 18)
     write_index(path, GEOMETRY)
@@ -191,7 +191,7 @@ def test_large_records_are_no_gap_of_the_index(tmp_path: Path) -> None:
     assert coverage.scanned_bytes < 72_000  # the last record
 
 
-def test_what_is_added_later_is_found_after_refresh(tmp_path: Path) -> None:
+def test_index_entries_added_later_reduce_the_scan(tmp_path: Path) -> None:
     path = tmp_path / "store"
     files = a_store(path)
     held = {file: file.read_bytes() for file in files}
@@ -446,7 +446,7 @@ def test_whether_bulk_has_to_search_is_found_out_once(tmp_path: Path, monkeypatc
     assert len(calls) == 1
 
 
-def test_equal_hashes_of_other_texts_are_no_hits(tmp_path: Path, counted: Counted) -> None:
+def test_other_keys_with_an_equal_hash_are_not_hits(tmp_path: Path, counted: Counted) -> None:
     path = tmp_path / "store"
     build(path, [Row("A", "key-1"), Row("A", colliding("key-1")), Row("B", "key-1"), Row("A", None, "key-1")] * 40)
     write_index(path, Geometry(3, 700))
@@ -464,7 +464,7 @@ def test_equal_hashes_of_other_texts_are_no_hits(tmp_path: Path, counted: Counte
     assert counted.bulk == before
 
 
-def test_a_topic_of_an_equal_hash_is_another_one(tmp_path: Path, counted: Counted) -> None:
+def test_another_topic_with_an_equal_hash_is_not_a_hit(tmp_path: Path, counted: Counted) -> None:
     path = tmp_path / "store"
     build(path, [Row("Aa", "k", "u"), Row("BB", "k", "u"), Row("C", "k", "u")])  # Aa#k and BB#k hash alike
     write_index(path, GEOMETRY)
@@ -496,7 +496,7 @@ def test_a_record_that_lacks_the_key_of_its_entry_is_left_to_bulk(tmp_path: Path
     assert again.coverage == found.coverage
 
 
-def test_what_was_added_is_found_after_refresh(tmp_path: Path) -> None:
+def test_an_added_key_is_found_after_refresh(tmp_path: Path) -> None:
     path = tmp_path / "store"
     build(path, [Row("A", "k-0")])
     finder = warm(path)

@@ -106,7 +106,7 @@ def test_a_dry_run_leaves_no_trace(path: str) -> None:
     assert {each: each.stat().st_mtime_ns for each in Path(path).rglob("*")} == before
 
 
-def test_a_clone_goes_on_from_the_same_places(path: str) -> None:
+def test_a_clone_continues_from_the_same_positions(path: str) -> None:
     publish_progress(path, "g", {T0: 8, U0: 1})
     publish_progress(path, "h", {T0: 9, T1: 1})
     assert clone_group(path, "g", "h", dry_run=True).moves == (Move(T0, 9, 8), Move(U0, None, 1))
@@ -152,7 +152,7 @@ def test_groups_are_listed_by_name(path: str) -> None:
 
 
 @pytest.mark.parametrize("group", ["", "a@b", "a b", "ä", "x" * 256, "a\n"])
-def test_what_cannot_be_a_group_is_refused(path: str, group: str) -> None:
+def test_invalid_group_names_are_refused(path: str, group: str) -> None:
     for change in (
         lambda: publish_progress(path, group, {T0: 1}),
         lambda: reset_group(path, group, ToLatest(), topics=["T"]),
@@ -173,7 +173,7 @@ def test_what_cannot_be_a_group_is_refused(path: str, group: str) -> None:
         (QueueKey("../x", 0), 0),
     ],
 )
-def test_what_cannot_be_a_position_is_refused(path: str, key: QueueKey, offset: int) -> None:
+def test_invalid_positions_are_refused(path: str, key: QueueKey, offset: int) -> None:
     with pytest.raises(ConfigError):
         publish_progress(path, "g", {key: offset})
     assert list_groups(path) == []
@@ -184,7 +184,7 @@ def test_a_consumer_needs_an_id(path: str) -> None:
         publish_progress(path, "g", {T0: 1}, consumer="a\nb")
 
 
-def test_who_sets_back_a_group_of_a_broker_is_told(
+def test_resetting_a_group_of_a_running_broker_logs_a_warning(
     path: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(GroupWriter, "_is_anothers", lambda _: True)

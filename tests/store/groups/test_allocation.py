@@ -32,7 +32,7 @@ def ids(got: list[ClientQueue]) -> list[int]:
         (0, "a", [[]]),
     ],
 )
-def test_averagely_gives_runs(count: int, consumers: str, expected: list[list[int]]) -> None:
+def test_averagely_assigns_runs_of_consecutive_queues(count: int, consumers: str, expected: list[list[int]]) -> None:
     assert [ids(allocate_averagely(queues(count), consumers, each)) for each in consumers] == expected
 
 
@@ -59,11 +59,11 @@ def test_a_hashed_queue_goes_to_the_next_point_on_the_ring() -> None:
     assert next((each for at, each in ring if at >= asked), ring[0][1]) == "b"
 
 
-def test_without_points_on_the_ring_nobody_gets_anything() -> None:
+def test_a_ring_without_points_assigns_no_queues() -> None:
     assert allocate_consistent_hash(queues(4), "ab", "a", virtual_nodes=0) == []
 
 
-def test_one_that_joins_takes_queues_and_moves_no_others() -> None:
+def test_a_joining_consumer_moves_only_the_queues_it_receives() -> None:
     before = {each: set(allocate_consistent_hash(queues(100), "abc", each)) for each in "abc"}
     after = {each: set(allocate_consistent_hash(queues(100), "abcd", each)) for each in "abcd"}
     assert all(after[each] <= before[each] for each in "abc")
@@ -87,7 +87,9 @@ def test_names_are_sorted_as_java_does() -> None:
     st.sets(st.tuples(st.sampled_from(["T", "U"]), st.sampled_from("ab"), st.integers(0, 30)), max_size=40),
     st.sets(st.text(min_size=1, max_size=5), min_size=1, max_size=9),
 )
-def test_every_queue_has_one_reader_whatever_the_order(asked: set[tuple[str, str, int]], consumers: set[str]) -> None:
+def test_every_queue_has_one_reader_for_any_order_of_arguments(
+    asked: set[tuple[str, str, int]], consumers: set[str]
+) -> None:
     made = [ClientQueue(*queue) for queue in asked]
     for allocate in STRATEGIES:
         got = [queue for each in consumers for queue in allocate(made, consumers, each)]

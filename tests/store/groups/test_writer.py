@@ -82,7 +82,7 @@ def publish(store: Path, queues: dict[QueueKey, int], group: str = "g") -> Recor
     return writer.recorded
 
 
-def test_a_store_that_nobody_has_gets_it_in_its_own_document(store: Path) -> None:
+def test_progress_is_written_to_the_document_of_an_unlocked_store(store: Path) -> None:
     assert publish(store, {T0: 1}) is Recorded.STORE
     assert document(store)["offsetTable"] == {"T@g": {"0": 1}}
     assert document(store)["dataVersion"]["counter"] == 1
@@ -92,7 +92,7 @@ def test_a_store_that_nobody_has_gets_it_in_its_own_document(store: Path) -> Non
     assert not (store / ".segmentlog/groups.making").exists()
 
 
-def test_what_a_broker_wrote_stays(store: Path) -> None:
+def test_content_that_a_broker_wrote_is_kept(store: Path) -> None:
     (store / "config/consumerOffset.json").write_text(json.dumps(BROKERS).replace('"0":', "0:"))
     publish(store, {T0: 9})
     written = document(store)
@@ -106,7 +106,7 @@ def test_what_a_broker_wrote_stays(store: Path) -> None:
     }
 
 
-def test_what_is_known_is_not_written_again(store: Path) -> None:
+def test_a_known_position_is_not_written_again(store: Path) -> None:
     publish(store, {T0: 1})
     before = {path: path.stat().st_mtime_ns for path in store.rglob("*") if path.is_file()}
     assert publish(store, {T0: 1}) is Recorded.NOWHERE
@@ -123,7 +123,7 @@ def test_a_torn_document_does_not_take_the_place_of_its_backup(store: Path, torn
     assert document(store, "config/consumerOffset.json.bak") == BROKERS
 
 
-def test_a_store_of_somebody_else_is_not_touched(store: Path) -> None:
+def test_progress_in_a_locked_store_is_written_to_the_sidecar(store: Path) -> None:
     (store / "config/consumerOffset.json").write_text(json.dumps(BROKERS))
     with somebody_else(store):
         assert publish(store, {T0: 9}) is Recorded.SIDECAR
@@ -142,7 +142,7 @@ def test_a_store_of_somebody_else_is_not_touched(store: Path) -> None:
     assert offsets(store) == {T0: 9, T1: 7}
 
 
-def test_when_the_others_have_gone_all_of_it_is_written_to_the_store(store: Path) -> None:
+def test_the_sidecar_is_written_to_the_store_once_it_is_unlocked(store: Path) -> None:
     with somebody_else(store):
         publish(store, {T0: 9})
         publish(store, {T1: 4}, "other")
@@ -170,7 +170,7 @@ def test_a_store_that_is_open_here_stays_open_here(tmp_path: Path) -> None:
     assert offsets(path) == {T0: 1}
 
 
-def test_one_who_comes_in_between_has_the_store(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_locks_the_store_during_a_publish_keeps_it(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = store / "config/consumerOffset.json"
     before.write_text(json.dumps(BROKERS))
     monkeypatch.setattr("segmentlog.store.files.fs.LocalFileSystem.lock_owner", lambda *_: None)
@@ -243,7 +243,7 @@ CHANGES: dict[str, tuple[Callable[[WritableFileSystem], object], dict[QueueKey, 
 
 @pytest.mark.parametrize("error", [Failure.EIO, Failure.ENOSPC, Failure.SHORT], ids=lambda failure: failure.name)
 @pytest.mark.parametrize("change", CHANGES)
-def test_whatever_fails_a_change_is_whole_or_not_there(change: str, error: Failure) -> None:
+def test_a_failed_change_is_applied_entirely_or_not_at_all(change: str, error: Failure) -> None:
     apply, after = CHANGES[change]
     failed = 0
     for at in range(1, 200):

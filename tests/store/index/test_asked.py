@@ -53,7 +53,7 @@ def test_pairs_are_distinct_and_ordered_by_their_hash() -> None:
     assert [index_key_hash(*pair) for pair in pairs] == asked.hashes.tolist()
 
 
-def test_nulls_are_no_keys() -> None:
+def test_nulls_are_refused_as_keys_and_topics() -> None:
     with pytest.raises(ConfigError, match="keys holds nulls"):
         ask(pa.array(["T"]), pa.array([None], pa.string()), KeyField.KEYS, ALWAYS)
     with pytest.raises(ConfigError, match="topics holds nulls"):

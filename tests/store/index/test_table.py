@@ -66,7 +66,7 @@ class Bytes:
         self._file.write_bytes(self.data.tobytes())
 
 
-def test_a_sound_file_tells_what_it_covers(indexed: Path) -> None:
+def test_a_sound_file_reports_its_count_and_covered_offsets(indexed: Path) -> None:
     table = opened(indexed)
     assert (table.count, table.geometry) == (1501, GEOMETRY)
     assert table.first == 0
@@ -74,7 +74,7 @@ def test_a_sound_file_tells_what_it_covers(indexed: Path) -> None:
     assert table.jumps.shape == (0, 2)
 
 
-def test_a_file_without_entries_is_no_table(tmp_path: Path) -> None:
+def test_a_file_without_entries_opens_as_none(tmp_path: Path) -> None:
     file = tmp_path / "20261123000000000"
     file.write_bytes(bytes(GEOMETRY.file_bytes))
     assert open_table(FS, str(file)) is None
@@ -204,7 +204,7 @@ def test_a_truncated_file_is_not_believed(indexed: Path) -> None:
         open_table(FS, str(indexed))
 
 
-def test_entries_that_the_header_does_not_count_yet_are_no_damage(indexed: Path) -> None:
+def test_entries_not_yet_counted_by_the_header_are_not_damage(indexed: Path) -> None:
     """A broker adds entry, slot and count in this order; a reader may come in between."""
     parts = Bytes(indexed)
     parts.header["count"] -= 20
@@ -284,7 +284,7 @@ def test_numbers_are_sorted_with_their_places(numbers: list[int]) -> None:
 
 
 @given(st.lists(st.integers(0, 40), min_size=1, max_size=200), st.sampled_from([1, 3, 17, 1000]))
-def test_a_walk_finds_what_a_search_in_bulk_finds(hashes: list[int], slots: int) -> None:
+def test_a_chain_walk_finds_the_same_entries_as_a_bulk_search(hashes: list[int], slots: int) -> None:
     table = table_of(hashes, slots)
     walk = ChainWalk(table)
     for asked in range(42):
@@ -403,7 +403,7 @@ def test_a_cycle_ends(file: Path) -> None:
         list_entries(LocalFileSystem(), str(file), index_key_hash("T", "key-30"))
 
 
-def test_entries_that_a_broker_has_not_counted_yet_are_no_damage(file: Path) -> None:
+def test_listing_includes_entries_that_a_broker_has_not_counted_yet(file: Path) -> None:
     fs, key_hash = LocalFileSystem(), index_key_hash("T", "key-30")
     whole = list_entries(fs, str(file), key_hash)
     assert whole is not None
@@ -414,7 +414,7 @@ def test_entries_that_a_broker_has_not_counted_yet_are_no_damage(file: Path) -> 
     assert fewer.physical_offset.tolist() == whole.physical_offset.tolist()
 
 
-def test_a_file_without_entries_and_one_that_is_gone(file: Path) -> None:
+def test_listing_an_empty_file_returns_none_and_a_deleted_file_raises(file: Path) -> None:
     file.write_bytes(bytes(LISTED.file_bytes))
     assert list_entries(LocalFileSystem(), str(file), 5) is None
     file.unlink()
@@ -544,7 +544,7 @@ ADDED_DAMAGE: dict[str, Callable[[Broker], None]] = {
 
 
 @pytest.mark.parametrize("damage", ADDED_DAMAGE.values(), ids=ADDED_DAMAGE)
-def test_what_no_broker_adds_is_left_to_the_check_of_the_whole_file(
+def test_implausible_additions_are_left_to_the_check_of_the_whole_file(
     broker: Broker, damage: Callable[[Broker], None]
 ) -> None:
     table = checked(broker)

@@ -79,7 +79,7 @@ def test_entries_are_not_found_before_their_slots_are_written() -> None:
     assert found(fs, "a") == [100]
 
 
-def test_it_is_gone_on_with_behind_a_mark() -> None:
+def test_a_reopened_index_continues_after_its_mark() -> None:
     fs = MemoryFileSystem()
     fs.make_dir("/log")
     index = writer(fs)
@@ -110,7 +110,7 @@ def test_files_from_a_name_on_are_dropped() -> None:
 
 
 @pytest.mark.parametrize("call", ["create", "extend", "rename"])
-def test_without_room_for_the_next_file_it_goes_on_when_there_is(call: str) -> None:
+def test_the_index_continues_once_there_is_room_for_the_next_file(call: str) -> None:
     disk = MemoryFileSystem()
     fs = FaultyFileSystem(disk, Fault(error=Failure.ENOSPC, at=2, calls=(call,)))
     index = writer(fs)
@@ -175,7 +175,7 @@ def test_a_file_that_a_close_left_is_not_written_again(was_closed: bool) -> None
         assert found(fs, key) == places(list("abcdaba"), key)
 
 
-def test_a_file_that_goes_on_after_a_close_is_written_again() -> None:
+def test_a_file_continued_by_a_broker_after_a_close_is_written_again() -> None:
     fs, end = left_by_a_close("abcda")
     broker = writer(fs)
     broker.open(end, CommitLog(fs, ["/log"]))
@@ -194,7 +194,7 @@ def records_of(*records: bytes | bytearray) -> Records:
     return Records(np.frombuffer(b"".join(records), np.uint8), starts)
 
 
-def test_all_records_but_those_rolled_back_have_their_keys_hashed() -> None:
+def test_keys_are_hashed_for_all_records_except_rollbacks() -> None:
     keyed = b"UNIQ_KEY\x01u\x02KEYS\x01k1 k2\x02"
     flags = (0, 0x4, 0x8, 0xC, 0x80)
     records = records_of(*(one(topic="orders", properties=keyed, sys_flag=flag) for flag in flags))

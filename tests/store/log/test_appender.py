@@ -120,7 +120,7 @@ def test_a_put_without_room_leaves_all_as_it_was() -> None:
     assert log.end == 3 * SIZE + 900
 
 
-def test_going_on_behind_a_record_or_a_full_segment() -> None:
+def test_appending_continues_after_a_record_or_a_full_segment() -> None:
     disk = MemoryFileSystem()
     put(appender(disk), 100)
     put(appender(disk, 100), 50)
@@ -130,7 +130,7 @@ def test_going_on_behind_a_record_or_a_full_segment() -> None:
     assert names(disk) == [f"{0:020d}", f"{SIZE:020d}"]
 
 
-def test_closing_takes_away_what_nothing_was_written_to() -> None:
+def test_closing_deletes_unused_segments_and_the_spare() -> None:
     disk = MemoryFileSystem()
     log = appender(disk)
     put(log, 10)

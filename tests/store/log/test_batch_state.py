@@ -39,7 +39,7 @@ def test_a_store_without_batches(path: str) -> None:
     assert (records.mark(), records.ledger(), records.pending(records.mark())) == (BatchMark(), Ledger(), False)
 
 
-def test_what_was_written_is_read(path: str) -> None:
+def test_a_written_mark_and_ledger_are_read(path: str) -> None:
     write_mark(path, LANDED)
     ledger = write_ledger(path, 3)
     assert BatchRecords(FS, path).mark() == LANDED
@@ -119,7 +119,7 @@ def test_a_broker_that_took_the_store_over_made_its_rows_messages(path: str, is_
     assert Visibility(FS, path).cut(900) == (500 if is_signed else 900)
 
 
-def test_the_mark_of_a_replica_hides_what_it_receives(path: str) -> None:
+def test_the_mark_of_a_replica_hides_the_batch_it_receives(path: str) -> None:
     Path(path, "lock").touch()
     with StoreLock(f"{path}/lock") as lock:
         lock.sign()
@@ -200,7 +200,7 @@ def test_a_file_that_is_older_than_the_other_is_refused(path: str, name: str) ->
 
 
 @pytest.mark.parametrize("end", [90, 100, 190, 250, 590, 700])
-def test_a_log_that_is_cut_has_the_records_of_what_is_left(path: str, end: int) -> None:
+def test_a_cut_log_keeps_the_ledger_and_history_of_its_whole_batches(path: str, end: int) -> None:
     committed(path, 5)
     records, whole = BatchRecords(FS, path), [each for each in range(1, 6) if 100 * each + 90 <= end]
     ledger = records.settle_ledger(FS, end)
@@ -277,7 +277,7 @@ def batch(number: int) -> Batch:
 
 
 @pytest.mark.parametrize("end", [150, 250, 300, 400])
-def test_a_damaged_mark_of_a_replica_hides_what_the_history_says(path: str, end: int) -> None:
+def test_a_damaged_mark_of_a_replica_hides_the_unfinished_batch_of_the_history(path: str, end: int) -> None:
     log = Path(path, "commitlog")
     log.mkdir()
     (log / f"{0:020d}").write_bytes(b"r" * end + bytes(1000 - end))

@@ -215,7 +215,7 @@ class Windows(LocalFileSystem):
         return super().map(path, start, stop)
 
 
-def test_a_log_in_windows_maps_what_is_asked_for_alone(built: tuple[Path, Appended]) -> None:
+def test_a_log_in_windows_maps_only_the_requested_windows(built: tuple[Path, Appended]) -> None:
     store, appended = built
     fs = Windows()
     whole, parts = log(store), CommitLog(fs, [str(store / "commitlog")], window_bytes=256)

@@ -36,7 +36,7 @@ def test_a_store_without_a_master_is_an_error(path: str) -> None:
     assert "segmentlog serve" in str(caught.value)
 
 
-def test_what_is_published_is_read_and_never_falls(path: str) -> None:
+def test_a_published_confirmation_is_read_and_never_falls(path: str) -> None:
     with ConfirmationFile(FS, path, 2) as file:
         assert confirmed_offset(FS, path) == 0
         for offset, expected in ((700, 700), (300, 700), (900, 900)):
@@ -48,7 +48,7 @@ def test_what_is_published_is_read_and_never_falls(path: str) -> None:
         assert file.last[1:] == (900, 3, 1)
 
 
-def test_recovery_lowers_what_the_log_lost(path: str) -> None:
+def test_recovery_lowers_the_confirmation_to_the_end_of_the_log(path: str) -> None:
     with ConfirmationFile(FS, path, 2) as file:
         file.publish(900, 2)
     settle(path, 900)

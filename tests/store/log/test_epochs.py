@@ -48,7 +48,7 @@ def test_a_superseded_store_is_current_again_with_a_greater_epoch(path: str) -> 
 
 
 @pytest.mark.parametrize("name", ["epochs", "superseded"])
-def test_damage_is_no_epoch_0(path: str, name: str) -> None:
+def test_a_damaged_epoch_file_is_an_error_and_not_epoch_0(path: str, name: str) -> None:
     Path(getattr(StorePaths(path), name)).write_bytes(bytes(16))
     with pytest.raises(FormatError, match="damaged"):
         check_current(FS, path)

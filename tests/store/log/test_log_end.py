@@ -81,7 +81,7 @@ def test_a_stale_checksum_of_a_client_cuts_nothing(
     [(3, b"\xff"), (4, b"\0"), (28, b"\x01"), (90, b"\xff")],
     ids=["size", "magic", "physical offset", "body"],
 )
-def test_what_rocketmq_checks_ends_a_brokers_log(tmp_path: Path, at: int, byte: bytes) -> None:
+def test_a_record_that_fails_rocketmqs_checks_ends_a_brokers_log(tmp_path: Path, at: int, byte: bytes) -> None:
     store = tmp_path / "s"
     start = brokers(store, MESSAGES - 1)
     overwrite(store, start + at, byte)
@@ -342,7 +342,7 @@ def test_a_writer_in_between_hides_nothing_that_was_there(make: Callable[..., Lo
     assert log.fs.ends == 0
 
 
-def test_a_log_that_was_truncated_is_searched_anew(make: Callable[..., Log]) -> None:
+def test_a_truncated_log_is_searched_again(make: Callable[..., Log]) -> None:
     log = make(rows(500))
     places = starts(log)
     assert log.end.now() == log.last_record()
@@ -350,7 +350,7 @@ def test_a_log_that_was_truncated_is_searched_anew(make: Callable[..., Log]) -> 
     assert log.end.now() == places[200]
 
 
-def test_a_log_that_was_replaced_is_searched_anew(make: Callable[..., Log], tmp_path: Path) -> None:
+def test_a_replaced_log_is_searched_again(make: Callable[..., Log], tmp_path: Path) -> None:
     log = make(rows(500))
     assert log.end.now() == log.last_record()
     other = Log(tmp_path / "other", [*rows(500), *rows(3)])

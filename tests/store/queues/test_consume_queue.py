@@ -83,7 +83,7 @@ def test_a_queue_that_is_deleted_while_it_is_looked_at(store: Path) -> None:
     assert opened.first_alive(0, COUNT) == COUNT
 
 
-def test_part_of_an_entry_is_none(store: Path) -> None:
+def test_a_partial_entry_reads_as_unwritten(store: Path) -> None:
     with files(store).files[3].open("r+b") as file:
         file.truncate(50)
     assert queue(store).entries(30, 35)["size"].tolist()[2:] == [0, 0, 0]
@@ -161,14 +161,14 @@ def test_a_gap_that_the_log_can_fill_is_a_gap(store: Path) -> None:
     assert queue(store, missing_max=PER_FILE - 1).data_end() == PER_FILE
 
 
-def test_where_an_entry_lies(store: Path) -> None:
+def test_path_of_names_the_file_of_an_entry(store: Path) -> None:
     assert queue(store).path_of(12) == str(files(store).files[1])
     assert queue(store).path_of(99) == str(files(store).directory) + "/"
 
 
 @pytest.mark.parametrize(("apart", "window"), [(0, 1), (3, 10), (1 << 10, 1 << 16)])
 @pytest.mark.parametrize("step", [1, 2, 5, 12])
-def test_single_entries_are_those_of_the_range(
+def test_single_entries_equal_the_entries_of_a_range(
     store: Path, step: int, apart: int, window: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(consume_queue, "_APART_ENTRIES", apart)

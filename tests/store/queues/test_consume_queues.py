@@ -111,7 +111,7 @@ def test_spans_are_read_from_the_file_that_they_name(store: Path) -> None:
 
 
 @pytest.mark.parametrize("topic", ["", "..", "a/b", "x\0"])
-def test_a_name_that_leads_out_of_the_store_is_no_topic(store: Path, topic: str) -> None:
+def test_a_topic_name_that_leads_out_of_the_store_is_an_unknown_queue(store: Path, topic: str) -> None:
     queues, key = opened(store), QueueKey(topic, 0)
     for ask in (lambda: queues.queue(key), lambda: queues.fronts([key]), lambda: queues.read([Span(key, 0, 1, 0)])):
         with pytest.raises(UnknownQueueError):

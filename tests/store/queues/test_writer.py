@@ -73,7 +73,7 @@ def test_entries_go_file_by_file() -> None:
 
 
 @pytest.mark.parametrize("stop", [3, 4, 9])
-def test_a_queue_that_was_cut_goes_on_where_it_ends(stop: int) -> None:
+def test_a_truncated_queue_continues_at_its_new_end(stop: int) -> None:
     fs = MemoryFileSystem()
     queues = writer(fs)
     queues.append(KEY, 0, entries(0, 11))
@@ -186,7 +186,7 @@ class CountingFileSystem(MemoryFileSystem):
 
 
 @pytest.mark.parametrize("call", ["create", "extend", "write", "rename"])
-def test_without_room_it_goes_on_when_there_is(call: str) -> None:
+def test_an_append_succeeds_once_the_disk_has_room_again(call: str) -> None:
     disk = MemoryFileSystem()
     queues = writer(FaultyFileSystem(disk, Fault(error=Failure.ENOSPC, at=2, calls=(call,))))
     queues.append(KEY, 0, entries(0, 4))
@@ -200,7 +200,7 @@ def test_without_room_it_goes_on_when_there_is(call: str) -> None:
     assert disk.size("/making") is None
 
 
-def test_a_full_file_is_dropped_and_the_queue_goes_on() -> None:
+def test_a_full_file_is_dropped_and_the_queue_continues() -> None:
     recorder = RecordingFileSystem(MemoryFileSystem())
     queues = writer(recorder)
     queues.append(KEY, 0, entries(0, 10))
@@ -268,7 +268,7 @@ def test_half_of_the_descriptors_stay_open(fs: NumberedFiles) -> None:
     files.close()
 
 
-def test_what_was_used_least_lately_is_closed_first(fs: NumberedFiles) -> None:
+def test_the_least_recently_used_file_is_closed_first(fs: NumberedFiles) -> None:
     files = OpenFiles(fs)
     use(files, DESCRIPTORS // 2)
     files.open(path_of(0))

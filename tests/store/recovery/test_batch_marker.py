@@ -48,7 +48,9 @@ def test_a_batch_that_is_in_the_ledger_is_kept(path: str) -> None:
     assert found.settled(900) == BatchMark(3, 500, 900)
 
 
-def test_a_batch_whose_rows_a_broker_took_for_messages_is_kept(path: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_unfinished_batch_with_rows_dispatched_by_a_broker_is_kept(
+    path: str, caplog: pytest.LogCaptureFixture
+) -> None:
     BatchMarker(FS, path, BatchMark()).write(FLIGHT)
     with caplog.at_level(logging.ERROR):
         found = UnfinishedBatch.find(FS, path, was_ours=False)
@@ -56,7 +58,7 @@ def test_a_batch_whose_rows_a_broker_took_for_messages_is_kept(path: str, caplog
     assert "its first rows are messages now" in caplog.text
 
 
-def test_a_written_mark_is_the_one_that_is_read(path: str) -> None:
+def test_a_written_mark_is_read_unchanged(path: str) -> None:
     marker = BatchMarker(FS, path, BatchMark())
     assert not marker.in_flight
     marker.write(FLIGHT)

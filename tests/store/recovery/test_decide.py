@@ -73,7 +73,7 @@ _DERIVED = "INFO /store: the log ends at 4711; 2 queue entries were missing or w
 @pytest.mark.parametrize(
     ("cut", "corrected", "lines"), [(0, 0, []), (7, 0, [_CUT]), (0, 2, [_DERIVED]), (7, 2, [_CUT, _DERIVED])]
 )
-def test_only_what_was_changed_is_logged(
+def test_only_changes_by_recovery_are_logged(
     cut: int, corrected: int, lines: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     found = Recovery(

@@ -62,7 +62,7 @@ def check_slots(ops: list[Op]) -> None:
             synced, pending = pending, -1
 
 
-def test_what_was_found_is_made_durable_before_the_other_slot_is_written() -> None:
+def test_the_found_point_is_made_durable_before_the_other_slot_is_written() -> None:
     """Of a process that was killed the newest point may be in the page cache alone."""
     disk = new_disk()
     opened = begun(RecordingFileSystem(disk))
@@ -77,7 +77,7 @@ def test_what_was_found_is_made_durable_before_the_other_slot_is_written() -> No
 
 
 @pytest.mark.parametrize("was_ours", [True, False])
-def test_what_a_broker_put_is_not_said_to_have_our_checksums(was_ours: bool) -> None:
+def test_records_of_a_broker_are_not_reported_as_sealed(was_ours: bool) -> None:
     """An opening that is killed leaves a store that is ours, with records of a broker after the point."""
     disk = new_disk()
     opened = begun(RecordingFileSystem(disk))

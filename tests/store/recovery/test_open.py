@@ -28,7 +28,7 @@ def crashed(path: Path) -> MemoryFileSystem:
     return disk
 
 
-def test_each_step_precedes_the_next_one(tmp_path: Path) -> None:
+def test_recovery_steps_have_a_fixed_order(tmp_path: Path) -> None:
     disk = crashed(tmp_path / "store")
     recorder = RecordingFileSystem(disk)
     MessageStore.open(ROOT, SMALL, fs=recorder)
@@ -114,7 +114,7 @@ def test_an_empty_last_segment_is_deleted(tmp_path: Path, *, is_killed: bool) ->
     assert empty.stat().st_size == SMALL.segment_bytes
 
 
-def test_an_empty_segment_between_others_is_damage(tmp_path: Path) -> None:
+def test_an_empty_segment_within_the_log_is_damage(tmp_path: Path) -> None:
     path = crashed_on_disk(tmp_path / "store")
     with MessageStore.open(path, SMALL) as store:
         while store.end_offset < 3 * SMALL.segment_bytes:
