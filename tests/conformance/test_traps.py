@@ -92,7 +92,7 @@ TRAPS = {
         "pads count as written, and 4.x as messages",
         (
             "format/test_consume_queue.py::test_pads_and_implausible_entries_are_recognized",
-            "store/read/test_queue_view.py::test_pads_in_front_are_no_messages",
+            "store/read/test_queue_view.py::test_pads_before_the_first_message_are_not_messages",
         ),
     ),
     13: Trap(
@@ -128,13 +128,13 @@ TRAPS = {
         (
             "conformance/test_store_reader.py::test_bounds_are_rocketmqs",
             "store/read/test_scan.py::test_a_damaged_queue_is_healed",
-            "store/maintenance/test_rebuild.py::test_a_broker_that_does_not_rebuild_goes_on_with_them",
+            "store/maintenance/test_rebuild.py::test_a_broker_that_does_not_rebuild_queues_reads_our_rebuilt_queues",
         ),
     ),
     18: Trap("with abort, index files that are not full are deleted", why_not=BROKER + "recovery on start"),
     19: Trap(
         "without CommitLog files the queues are deleted by a broker; a reader loses nothing by looking",
-        ("store/read/test_store_reader.py::test_what_makes_a_store",),
+        ("store/read/test_store_reader.py::test_a_commitlog_a_consumequeue_or_a_checkpoint_alone_makes_a_store",),
     ),
     20: Trap(
         "truncation leaves older records that can come back",
@@ -150,7 +150,7 @@ TRAPS = {
     ),
     22: Trap(
         "abort is left by some clean shutdowns, too",
-        ("store/read/test_missing_entries.py::test_what_no_queue_names_is_read_from_the_log",),
+        ("store/read/test_missing_entries.py::test_messages_without_queue_entries_are_read_from_the_log",),
     ),
     23: Trap(
         "older releases answer with the nearest message of a file chosen by its modification time",
@@ -169,7 +169,7 @@ TRAPS = {
     ),
     25: Trap(
         "an offset far beyond the end resets 4.x to 0",
-        ("store/read/test_store_reader.py::test_ranges_must_lie_in_their_queue",),
+        ("store/read/test_store_reader.py::test_ranges_outside_their_queue_are_refused",),
     ),
     26: Trap("a synchronous master of 5.x does not wait", why_not=BROKER + "replication"),
     27: Trap("a first report of 0 means from the last file", why_not=BROKER + "replication"),

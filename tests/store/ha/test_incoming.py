@@ -166,7 +166,7 @@ def test_a_power_cut_may_take_the_mark(master: Path, replica: Path, left: bytes 
         until(lambda: seen(replica) == {0: ROWS})
 
 
-def test_a_batch_whose_end_came_before_a_kill_is_shown_by_the_next_open(master: Path, replica: Path) -> None:
+def test_the_next_open_shows_a_complete_batch_still_marked_as_incoming(master: Path, replica: Path) -> None:
     batch = part_of(master, replica)
     mark = Path(StorePaths(str(replica)).incoming)
     old = mark.read_bytes()

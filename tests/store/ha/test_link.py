@@ -138,7 +138,7 @@ def test_the_certificate_of_a_master_names_its_address(
 
 
 @needs_openssl
-def test_files_that_are_no_certificates_are_named(tmp_path: Path, tls: Tls) -> None:
+def test_a_file_that_is_not_a_certificate_or_key_is_named_in_the_error(tmp_path: Path, tls: Tls) -> None:
     (tmp_path / "text").write_text("text")
     for wrong in ("certificate", "key", "authority"):
         for file in (str(tmp_path / "text"), str(tmp_path / "missing")):

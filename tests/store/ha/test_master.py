@@ -49,7 +49,7 @@ def test_nothing_is_sent_before_the_first_report() -> None:
 
 
 @pytest.mark.parametrize(("report", "start"), [(0, 4000), (1, 1), (4499, 4499), (2000, 2000)])
-def test_a_report_of_0_starts_at_the_last_segment_and_others_exactly(report: int, start: int) -> None:
+def test_a_report_of_0_starts_at_the_last_segment_any_other_at_its_own_offset(report: int, start: int) -> None:
     assert frames(follower(report), 4500)[0][0] == start
 
 
@@ -176,7 +176,7 @@ def test_a_request_acknowledges_nothing() -> None:
 
 
 @pytest.mark.parametrize("wrong", [-1, 999, 1301, 4500, (1 << 63) - 1])
-def test_acknowledgements_rise_and_stay_below_what_was_sent(monkeypatch: pytest.MonkeyPatch, wrong: int) -> None:
+def test_acknowledgements_never_decrease_or_exceed_the_sent_offset(monkeypatch: pytest.MonkeyPatch, wrong: int) -> None:
     monkeypatch.setattr(master, "FRAME_BYTES", 300)
     made = follower(1000)
     assert made.next_frame(0, 4500, 0.0) == (1000, 1300)
@@ -188,7 +188,7 @@ def test_acknowledgements_rise_and_stay_below_what_was_sent(monkeypatch: pytest.
 
 
 @given(st.lists(st.binary(max_size=30), max_size=10), st.integers(0, 4500))
-def test_garbage_never_acknowledges_what_was_not_sent(pieces: list[bytes], end: int) -> None:
+def test_garbage_never_acknowledges_bytes_that_were_not_sent(pieces: list[bytes], end: int) -> None:
     made, sent = Follower(SEGMENT, 0.0), 0
     try:
         for piece in pieces:
@@ -217,7 +217,7 @@ def test_our_slave_follows_our_master(end: int, held: int, piece: int) -> None:
     assert made.acknowledged == 4500
 
 
-def test_the_history_goes_once_to_slaves_that_asked() -> None:
+def test_each_line_of_the_history_is_sent_once_to_slaves_that_asked() -> None:
     silent, asking = follower(1500), follower(-1, 1500)
     for each in (silent, asking):
         assert each.history_position(0, 5) is None

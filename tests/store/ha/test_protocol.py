@@ -67,7 +67,7 @@ def test_adjacent_bodies_are_joined() -> None:
     assert [tuple(each) for each in FrameReader(SEGMENT).feed(frames + beat)] == [(500, log), (590, b"")]
 
 
-def test_what_was_announced_is_known_before_it_came() -> None:
+def test_announced_bytes_are_known_before_they_arrive() -> None:
     reader = FrameReader(SEGMENT)
     assert list(reader.feed(encode_header(100, 50) + b"x")) == [(100, b"x")]
     assert reader.announced == 150
@@ -165,7 +165,7 @@ def test_an_answer_comes_in_any_pieces(cuts: list[int], is_ours: bool) -> None:
     assert (made.greeting, left) == ((GREETING, LOG) if is_ours else (None, LOG * 6))
 
 
-def test_the_question_is_what_rocketmqs_master_takes_for_none() -> None:
+def test_the_question_is_an_offset_that_rocketmqs_master_takes_for_no_report() -> None:
     assert question() == struct.pack(">q", -1)
 
 
@@ -222,7 +222,7 @@ def test_garbage_in_an_answer_is_bounded(garbage: bytes, cuts: list[int]) -> Non
         assert len(made._kept) <= 12 + 8 + FILE_BYTES_MAX
 
 
-def test_a_master_of_the_same_epochs_or_of_newer_ones_after_our_end_is_followed() -> None:
+def test_a_master_with_our_epochs_or_newer_epochs_after_our_end_is_followed() -> None:
     check_greeting(ONE, 4, 2500, GREETING)
     check_greeting(Epochs(), 0, 100, GREETING)
     check_greeting(Epochs(ONE.history[:1]), 4, 2000, GREETING)

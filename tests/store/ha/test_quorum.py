@@ -176,7 +176,7 @@ def test_only_noted_ends_are_published(path: str, quorum: Quorum, confirmer: Con
     assert confirmer.confirmed == 250
 
 
-def test_an_acknowledgement_within_a_record_confirms_what_is_before_it(
+def test_an_acknowledgement_within_a_record_confirms_only_the_records_before_it(
     path: str, quorum: Quorum, confirmer: Confirmer
 ) -> None:
     for end in (100, 250):

@@ -165,7 +165,7 @@ def sends_no_heartbeat(connection: socket.socket, master: ScriptedMaster) -> Non
 
 
 @pytest.mark.slow
-def test_it_goes_on_after_it_was_closed(tmp_path: Path, log: bytes) -> None:
+def test_a_reopened_replica_continues_at_its_end(tmp_path: Path, log: bytes) -> None:
     for stop in (*range(15_000, len(log), 15_000), len(log)):
         with (
             ScriptedMaster(log[:stop], 0, SEGMENT, sends_no_heartbeat) as master,
@@ -475,7 +475,7 @@ def test_bytes_are_a_yes(answer: bytes, found: bool) -> None:
         assert master.recv(100) == struct.pack(">q", 4096)
 
 
-def test_a_closed_connection_is_no_answer() -> None:
+def test_a_closed_connection_is_an_error_instead_of_an_answer() -> None:
     master, ours = socket.socketpair()
     with Link(ours) as link:
         master.shutdown(socket.SHUT_WR)

@@ -66,7 +66,7 @@ def test_it_follows_writers_that_come_and_go(path: Path) -> None:
         assert log.settled_offset == log.end_offset == end
 
 
-def test_what_is_not_on_the_device_is_not_sent(path: Path) -> None:
+def test_log_bytes_that_are_not_synced_are_not_sent(path: Path) -> None:
     log = FollowedLog(path)
     # A flush of the queues flushes the log first.
     late = replace(SMALL, flush=Flush.ASYNC, flush_interval_ms=60_000, queue_flush_thorough_interval_ms=60_000)
@@ -106,7 +106,7 @@ def test_a_batch_that_lands_between_the_two_files_is_not_sent_in_part(path: Path
 
 
 @pytest.mark.parametrize("has_landed", [False, True])
-def test_a_point_within_a_batch_that_others_followed_is_not_sent(
+def test_the_settled_offset_is_a_batch_end_if_the_mark_changes_during_the_read(
     path: Path, monkeypatch: pytest.MonkeyPatch, *, has_landed: bool
 ) -> None:
     """Between the reads of point and mark, the batch of the point lands, and another one begins or lands, too."""
@@ -395,7 +395,7 @@ def test_a_feed_of_a_replica_sends_its_master_s_batches_on(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("name", ["ledger", "batches"])
-def test_no_replica_gets_rows_whose_batches_are_not_known(tmp_path: Path, name: str) -> None:
+def test_no_rows_are_sent_while_the_ledger_or_the_batches_file_is_damaged(tmp_path: Path, name: str) -> None:
     master, replica = tmp_path / "master", tmp_path / "replica"
     append(master, range(3))
     stop = [commit(master, number).stop for number in range(2)][-1]

@@ -90,7 +90,7 @@ def test_the_first_record_of_an_empty_master_arrives_over_the_first_connection(t
 
 
 @pytest.mark.slow
-def test_a_replica_begins_after_what_retention_deleted(tmp_path: Path) -> None:
+def test_a_replica_begins_after_the_segments_that_retention_deleted(tmp_path: Path) -> None:
     with MessageStore.open(tmp_path / "first", PLAIN) as store:
         put(store, 0, 300)
     for expired in sorted((tmp_path / "first" / "commitlog").iterdir())[:2]:
@@ -630,7 +630,7 @@ def test_the_oldest_silent_connection_of_the_address_makes_room() -> None:
     assert places.victim_of("a") == 3
 
 
-def test_an_address_whose_connections_all_have_requests_is_refused() -> None:
+def test_an_address_with_requests_on_all_its_connections_is_refused() -> None:
     places = Places(100, 2)
     taken(places, ("a", 1), ("a", 2))
     for number in (1, 2):

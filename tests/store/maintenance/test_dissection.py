@@ -44,7 +44,7 @@ def test_every_byte_of_the_log_is_in_one_field(store: Path) -> None:
         assert int(mine[-2].value) == CONFIG.segment_bytes - (mine[-1].item - base)
 
 
-def test_values_are_those_of_the_messages(store: Path) -> None:
+def test_values_of_a_dissected_record_equal_the_fields_of_its_message(store: Path) -> None:
     messages = [fields for fields in records(store) if len(fields) > 2]
     assert len(messages) >= ROWS
     first = {each.name: each for each in messages[0]}
@@ -57,7 +57,7 @@ def test_values_are_those_of_the_messages(store: Path) -> None:
     assert list(first)[:3] == ["total_size", "magic", "body_crc"]
 
 
-def test_the_log_ends_with_bytes_that_are_no_record(store: Path) -> None:
+def test_the_bytes_after_the_last_record_are_reported_as_a_problem(store: Path) -> None:
     last = records(store)[-1]
     assert last[-1].name == "problem"
     assert last[-1].value.startswith("no record begins here")

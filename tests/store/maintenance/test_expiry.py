@@ -48,7 +48,7 @@ def deleted(found: Retained) -> list[list[str]]:
     return [[each.file for each in run.expired] for run in found.runs]
 
 
-def test_a_plan_changes_nothing_and_says_what_goes(path: Path) -> None:
+def test_a_plan_changes_no_file_and_lists_the_files_to_delete(path: Path) -> None:
     before = content(path)
     found = plan_retention(path, SETTINGS, CALM)
     assert content(path) == before
@@ -65,7 +65,7 @@ def test_a_plan_changes_nothing_and_says_what_goes(path: Path) -> None:
     assert {"commitlog", "consumequeue", "index"} == set(kinds)
 
 
-def test_apply_does_what_plan_says(path: Path) -> None:
+def test_apply_deletes_exactly_the_planned_files(path: Path) -> None:
     conditions = Conditions(now_ms=NOW, hour=4, log_used=10, queues_used=10, rounds=3)
     before = set(content(path))
     planned = plan_retention(path, SETTINGS, conditions)
@@ -149,7 +149,7 @@ def test_a_file_that_cannot_be_deleted_is_counted(path: Path, monkeypatch: pytes
     assert found.log_start == 0
 
 
-def test_what_is_no_store_is_refused(tmp_path: Path) -> None:
+def test_a_directory_without_a_store_is_refused(tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     for act in (plan_retention, apply_retention):
         with pytest.raises(NotAStoreError):
@@ -185,7 +185,7 @@ def test_without_directories_the_log_is_in_the_store(store: Path) -> None:
         assert configured_paths(conf, store) == BrokerPaths((), ())
 
 
-def test_several_directories_and_read_only_ones(store: Path, tmp_path: Path) -> None:
+def test_commit_log_paths_include_read_only_directories_without_duplicates(store: Path, tmp_path: Path) -> None:
     conf = (
         f"storePathRootDir={store}\nstorePathCommitLog={store}/log, {tmp_path}/disk2,\n"
         f"readOnlyCommitLogStorePaths={tmp_path}/disk3,{tmp_path}/disk2\n"

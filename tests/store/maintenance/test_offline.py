@@ -88,7 +88,7 @@ def test_the_copy_is_a_store_with_all_that_is_cut_off(path: Path) -> None:
     assert rows(path) == before
 
 
-def test_batches_after_the_cut_are_forgotten_and_one_that_it_divides_goes_as_a_whole(path: Path) -> None:
+def test_a_cut_drops_the_whole_batch_it_divides_and_all_later_batches(path: Path) -> None:
     spans = [commit(path, version, 20) for version in range(4)]
     before = rows(path)
     inside = next(int(str(row["physicalOffset"])) for row in before if int(str(row["physicalOffset"])) > spans[2][0])
@@ -104,7 +104,7 @@ def test_batches_after_the_cut_are_forgotten_and_one_that_it_divides_goes_as_a_w
     assert verify(path).findings == ()
 
 
-def test_what_was_confirmed_ends_at_the_cut(path: Path) -> None:
+def test_the_confirmed_offset_is_at_most_the_cut(path: Path) -> None:
     offsets = [int(str(row["physicalOffset"])) for row in rows(path)]
     with ConfirmationFile(FS, str(path), 2) as file:
         file.publish(offsets[200], 2)

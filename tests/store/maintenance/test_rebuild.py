@@ -93,7 +93,7 @@ def test_the_reader_reads_the_same_through_them(name: str, tmp_path: Path) -> No
 
 @pytest.mark.interop
 @pytest.mark.skipif(oracle.available() is not None, reason=str(oracle.available()))
-def test_a_broker_that_does_not_rebuild_goes_on_with_them(tmp_path: Path) -> None:
+def test_a_broker_that_does_not_rebuild_queues_reads_our_rebuilt_queues(tmp_path: Path) -> None:
     name = "cq-deleted-5.1.0"
     store = fixtures.unpack(name, tmp_path)
     config = fixtures.config(name)
@@ -124,7 +124,7 @@ def rebuilt_entries(store: Path, queue_id: int = 0) -> np.ndarray:
 
 
 @pytest.mark.parametrize("lost", [[7], [7, 8], [20, 21, 22, 23], [40, 42]])
-def test_messages_behind_damage_keep_their_offsets(tmp_path: Path, lost: list[int]) -> None:
+def test_messages_after_damage_keep_their_offsets(tmp_path: Path, lost: list[int]) -> None:
     appended = build(tmp_path / "store")
     for row in lost:
         overwrite(tmp_path / "store", int(appended.physical_offsets[row]), bytes(int(appended.sizes[row])))
@@ -140,7 +140,7 @@ def test_messages_behind_damage_keep_their_offsets(tmp_path: Path, lost: list[in
     assert [row["queueOffset"] for row in rows] == kept.tolist()
 
 
-def test_a_segment_that_is_gone_keeps_the_offsets_behind_it(tmp_path: Path) -> None:
+def test_messages_after_a_missing_segment_keep_their_offsets(tmp_path: Path) -> None:
     appended = build(tmp_path / "store")
     (tmp_path / "store" / "commitlog" / f"{4096:020d}").unlink()
     entries = rebuilt_entries(tmp_path / "store")
@@ -149,7 +149,7 @@ def test_a_segment_that_is_gone_keeps_the_offsets_behind_it(tmp_path: Path) -> N
     assert (entries["physical_offset"][kept] == appended.physical_offsets[kept]).all()
 
 
-def test_a_number_that_was_skipped_is_no_gap(tmp_path: Path) -> None:
+def test_a_skipped_queue_offset_is_not_a_gap(tmp_path: Path) -> None:
     appended = build(tmp_path / "store")
     # As 5.1.0 leaves it: a failed put took 10; after a restart, numbers go on where the queue ends.
     for row, number in [(10, 11), (11, 12), (12, 13), (13, 13)]:
@@ -183,7 +183,7 @@ def test_a_queue_of_one_impossible_number_is_left_out(tmp_path: Path) -> None:
     assert (report.queues, report.entries, report.files) == (0, 0, 0)
 
 
-def test_lost_messages_at_the_front_have_places_if_none_was_ever_deleted(tmp_path: Path) -> None:
+def test_lost_first_messages_keep_their_places_if_no_segment_was_deleted(tmp_path: Path) -> None:
     appended = build(tmp_path / "store")
     for row in (0, 1):
         overwrite(tmp_path / "store", int(appended.physical_offsets[row]), bytes(int(appended.sizes[row])))
@@ -251,7 +251,7 @@ def test_no_entries_in_a_file_cannot_be(tmp_path: Path) -> None:
         rebuild_queues(StoreReader.open(tmp_path / "store"), tmp_path / "new", entries_per_segment=0)
 
 
-def test_an_index_made_again_answers_as_the_one_that_was_written(tmp_path: Path) -> None:
+def test_a_rebuilt_index_equals_the_written_index(tmp_path: Path) -> None:
     config = StoreConfig(segment_bytes=1 << 14, queue_segment_entries=20, index_slots=20, index_entries=80)
     with MessageStore.open(tmp_path / "store", config) as store:
         for number in range(200):

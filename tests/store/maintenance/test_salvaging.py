@@ -60,7 +60,7 @@ def rows(
 
 @pytest.mark.parametrize("position", [0, 5, 777, 4000, 12000])
 @pytest.mark.parametrize("size", [1, 40, 500])
-def test_what_is_whole_is_copied_with_its_offsets(store: Path, tmp_path: Path, position: int, size: int) -> None:
+def test_whole_messages_are_copied_with_their_offsets(store: Path, tmp_path: Path, position: int, size: int) -> None:
     whole = rows(store)
     put_at(segments(store)[1], position, b"\xee" * size)
     left = rows(store, OnCorrupt.SKIP)
@@ -120,7 +120,7 @@ def test_verify_lists_the_lost_message(copy: Path) -> None:
     assert verify(copy).entries == ROWS - 1
 
 
-def test_an_entry_that_repeats_the_next_one_is_healed_where_the_log_has_the_message(store: Path) -> None:
+def test_an_entry_that_repeats_a_neighbour_is_repaired_from_the_log(store: Path) -> None:
     whole = rows(store)
     queue = QueueFiles(store, "orders", 0)
     entries = queue.entries
@@ -151,7 +151,7 @@ def test_the_copy_has_an_index(store: Path, copy: Path) -> None:
     assert only_lost(copy) == 1
 
 
-def test_a_store_without_an_index_is_copied_without_one(tmp_path: Path) -> None:
+def test_a_store_without_an_index_is_copied_without_an_index(tmp_path: Path) -> None:
     config = replace(CONFIG, index=False)
     with MessageStore.open(tmp_path / "store", config) as opened:
         opened.append(Outgoing(topic="orders", body=b"", keys="k"))
@@ -161,7 +161,7 @@ def test_a_store_without_an_index_is_copied_without_one(tmp_path: Path) -> None:
     assert list((tmp_path / "copy").glob("index/*")) == []
 
 
-def test_a_lost_message_before_the_last_one(store: Path, tmp_path: Path) -> None:
+def test_a_lost_message_before_the_last_message_leaves_the_queue_end_unchanged(store: Path, tmp_path: Path) -> None:
     whole = rows(store)
     (*_, lost, last) = (row for row in whole if (row["topic"], row["queueId"]) == ("orders", 1))
     overwrite(store, lost["physicalOffset"], b"\xee" * 8)

@@ -168,7 +168,7 @@ def walked(path: Path, queue_id: int) -> PlannedRange:
     return planned(queue_id, walk=(0, StoreReader.open(path).readable_stop()))
 
 
-def test_ranges_are_derived_from_the_log_where_the_plan_says_so(store: Path) -> None:
+def test_ranges_planned_as_log_walks_have_the_rows_of_the_queue(store: Path) -> None:
     named, derived = chunks(store, task_of(planned(3))), chunks(store, task_of(walked(store, 3)))
     assert rows(named) == rows(derived)
     assert (named[0].entries == derived[0].entries).all()
@@ -231,7 +231,7 @@ def damage(files: QueueFiles, how: str, at: int) -> None:
         max_size=SHORT_QUEUES,
     )
 )
-def test_sound_ranges_are_read_together_and_the_others_alone(built: Path, damages: list[tuple[str, int]]) -> None:
+def test_sound_ranges_are_read_together_and_damaged_ranges_alone(built: Path, damages: list[tuple[str, int]]) -> None:
     ranges = [PlannedRange(key, 1, HELD - 1, HELD - 2, None, 0) for key in KEYS]
     saved = {key: QueueFiles(built, *key).files[0] for key in KEYS}
     whole = {path: path.read_bytes()[: 50 * ENTRY_BYTES] for path in saved.values()}
@@ -367,13 +367,13 @@ def test_pads_are_left_out(two_queues: Path, sound: Entries) -> None:
     assert entries.tolist() == sound[12:].tolist()
 
 
-def test_a_walk_gives_what_the_queue_would(two_queues: Path, sound: Entries) -> None:
+def test_a_walk_yields_the_entries_of_the_queue(two_queues: Path, sound: Entries) -> None:
     offsets, entries = blocks(two_queues, 5, 20, walk=(0, 1 << 40))
     assert offsets.tolist() == list(range(5, 20))
     assert entries.tolist() == sound[5:20].tolist()
 
 
-def test_what_the_log_does_not_know_stays_as_it_is(two_queues: Path, sound: Entries) -> None:
+def test_a_zeroed_entry_without_a_log_record_stays_zero(two_queues: Path, sound: Entries) -> None:
     overwrite(two_queues, int(sound["physical_offset"][22]) + 4, b"\0\0\0\0")
     QueueFiles(two_queues, "Orders", 1).zero(20, 25)
     _, entries = blocks(two_queues)
@@ -381,7 +381,7 @@ def test_what_the_log_does_not_know_stays_as_it_is(two_queues: Path, sound: Entr
     assert np.delete(entries, 22).tolist() == np.delete(sound, 22).tolist()
 
 
-def test_a_hole_in_a_log_whose_segment_is_gone(two_queues: Path, sound: Entries) -> None:
+def test_zeroed_entries_are_restored_from_the_log_except_in_a_missing_segment(two_queues: Path, sound: Entries) -> None:
     gone = segments(two_queues)[1]
     gone.unlink()
     QueueFiles(two_queues, "Orders", 1).zero(0, ENTRIES_COUNT - 1)

@@ -43,7 +43,7 @@ def measure(path: Path, key: QueueKey, position: int | None, **rest: dict[QueueK
 
 
 @pytest.mark.parametrize("position", range(6))
-def test_what_waits_is_counted_and_weighed(store: Path, position: int) -> None:
+def test_lag_counts_the_messages_bytes_and_time_after_a_position(store: Path, position: int) -> None:
     found = measure(store, A, position)
     assert found.messages == 5 - position
     assert found.bytes == sum(sizes(store, A)[position:])
@@ -54,7 +54,7 @@ def test_what_waits_is_counted_and_weighed(store: Path, position: int) -> None:
 
 
 @pytest.mark.parametrize("position", [None, 6, 1 << 40])
-def test_what_is_not_known_is_not_zero(store: Path, position: int | None) -> None:
+def test_lag_is_unknown_not_zero_for_a_missing_or_too_large_position(store: Path, position: int | None) -> None:
     found = measure(store, A, position)
     assert (found.min_offset, found.max_offset) == (0, 5)
     assert (found.messages, found.bytes, found.lost, found.time_ms, found.next_time_ms) == (None,) * 5
@@ -91,7 +91,7 @@ def test_without_queues_it_is_told_from_the_log(store: Path) -> None:
     assert [measure(store, A, position) for position in (0, 3, 5)] == whole
 
 
-def test_what_retention_took_is_lost_and_does_not_wait(tmp_path: Path) -> None:
+def test_messages_that_retention_deleted_count_as_lost_not_as_lag(tmp_path: Path) -> None:
     path = fixtures.unpack("retention-5.3.3", tmp_path)
     reader = StoreReader.open(path)
     bounds = next(b for topic in reader.topics() for b in reader.queues(topic) if b.min_offset and len(b))
@@ -100,7 +100,7 @@ def test_what_retention_took_is_lost_and_does_not_wait(tmp_path: Path) -> None:
     assert found.next_time_ms == store_times(reader, {bounds.key: bounds.min_offset})[bounds.key]
 
 
-def test_no_queue_is_no_lag(store: Path) -> None:
+def test_lag_and_store_times_of_no_queues_are_empty(store: Path) -> None:
     assert measure_lag(StoreReader.open(store), {}) == []
     assert store_times(StoreReader.open(store), {}) == {}
 
@@ -130,7 +130,7 @@ def test_every_message(name: str, source: QueueSource, tmp_path: Path) -> None:
     assert checked > 10
 
 
-def test_a_message_whose_record_is_gone_has_no_identity(tmp_path: Path) -> None:
+def test_a_message_without_its_record_has_no_identity(tmp_path: Path) -> None:
     with MessageStore.open(tmp_path / "store", writing.SMALL) as store:
         for message in writing.plain(300):
             store.append(message)

@@ -77,7 +77,7 @@ def test_a_filter_sees_the_properties_that_it_names(
         ("TRUE", list(range(COUNT))),
     ],
 )
-def test_a_sql92_filter_is_one(store: Path, text: str, expected: list[int]) -> None:
+def test_a_sql92_filter_selects_its_messages(store: Path, text: str, expected: list[int]) -> None:
     assert found(store, Sql92Filter.compile(text)) == expected
 
 

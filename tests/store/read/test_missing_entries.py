@@ -68,7 +68,7 @@ def offsets(store: Path, queue_id: int) -> list[int]:
 @pytest.mark.parametrize(
     "kept", [[20, 20, 20, 20], [20, 19, 18, 15], [11, 12, 9, 10], [0, 0, 0, 0], [0, 20, 20, 20], [20, 20, 3, 20]]
 )
-def test_what_no_queue_names_is_read_from_the_log(built: tuple[Path, Appended], kept: list[int]) -> None:
+def test_messages_without_queue_entries_are_read_from_the_log(built: tuple[Path, Appended], kept: list[int]) -> None:
     store, _ = built
     for queue_id, keep in enumerate(kept):
         forget(store, queue_id, keep)
@@ -76,7 +76,7 @@ def test_what_no_queue_names_is_read_from_the_log(built: tuple[Path, Appended], 
         assert offsets(store, queue_id) == list(range(20))
 
 
-def test_a_queue_that_a_power_cut_emptied_far_in_front_of_the_end(tmp_path: Path) -> None:
+def test_a_queue_emptied_by_a_power_cut_far_before_the_end_is_read_from_the_log(tmp_path: Path) -> None:
     """All others have their last entries, so only the checkpoint tells from where on some may be lost."""
     store = tmp_path / "s"
     with StoreBuilder(store, geometry=GEOMETRY) as builder:
@@ -112,7 +112,7 @@ def crashed_store(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     "lost", ["first file", "first file, all bytes", "all bytes", "directory", "middle", "last entries"]
 )
-def test_a_committed_batch_is_seen_whole_whatever_a_power_cut_took_of_its_queues(
+def test_a_committed_batch_is_seen_whole_after_a_power_cut_damaged_its_queues(
     tmp_path: Path, lost: str, queue_id: int
 ) -> None:
     store = crashed_store(tmp_path)
@@ -144,7 +144,7 @@ def test_where_a_broker_had_the_store_since_the_durable_point_is_not_believed(tm
     assert offsets(store, 0) == list(range(18))
 
 
-def test_an_entry_that_holds_half_of_its_zeros_is_none(tmp_path: Path) -> None:
+def test_an_entry_that_lost_its_physical_offset_is_read_from_the_log(tmp_path: Path) -> None:
     store = crashed_store(tmp_path)
     files = QueueFiles(store, "Orders", 3)
     files.zero(0, 9)
@@ -321,7 +321,7 @@ DAMAGES = [removed, fifo, plain_file, all_of_the_topic, too_short]
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_auto_reads_what_the_log_has_and_logs_it_once(
+def test_auto_reads_the_log_of_a_store_with_damaged_queues_and_warns_once(
     store: Path, damage: Callable[[Path], None], caplog: pytest.LogCaptureFixture
 ) -> None:
     damage(store)
@@ -476,7 +476,7 @@ def test_a_sound_store_costs_a_few_small_reads(store: Path) -> None:
     assert added["read"] <= 40
 
 
-def test_the_log_is_not_walked_for_a_store_whose_queues_are_sound(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_log_is_not_walked_for_a_store_with_sound_queues(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     walked: list[int] = []
     monkeypatch.setattr(missing_entries, "derive_queues", lambda log, start, stop: walked.append(stop) or {})
     assert StoreReader.open(store).goes_by_queues

@@ -146,7 +146,7 @@ def test_small_messages_are_measured_once() -> None:
     assert log.asked == 20_000
 
 
-def test_queues_that_lie_together_are_read_together() -> None:
+def test_ranges_of_interleaved_queues_share_tasks() -> None:
     log = Log.of([[100] * 2000] * 4)
     tasks = check(log, TaskLimits(max_bytes=100_000))
     assert len(tasks) > 4
@@ -208,7 +208,7 @@ def test_nothing_to_do(max_bytes: int) -> None:
     assert plan_tasks([empty], TaskLimits(max_bytes=max_bytes, min_tasks=4), Log.of([]).extents) == []
 
 
-def test_gaps_in_a_derived_queue_are_no_messages() -> None:
+def test_gaps_in_a_derived_queue_are_not_counted_as_messages() -> None:
     """Rows that the log does not hold have size 0; they are in no task's count."""
     sizes = np.zeros(100, np.int64)
     sizes[::10] = 200
@@ -332,7 +332,7 @@ def test_entries_alone_weigh_their_own_bytes_and_are_not_read() -> None:
     assert (found.bytes, records.asked) == ([200], [])
 
 
-def test_a_short_range_is_no_sample() -> None:
+def test_a_short_range_is_measured_in_full_not_sampled() -> None:
     records = Records([[100, 300, 100, 100]], gaps=False)
     assert measure_all(records.ranges, LIMITS_MEASURING, records, exact=False, slot=1).bytes == [600]
     assert records.asked == [4]

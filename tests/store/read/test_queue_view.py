@@ -48,7 +48,7 @@ def test_a_missing_first_file(store: Path) -> None:
     assert offsets(store) == list(range(10, 30))
 
 
-def test_pads_in_front_are_no_messages(store: Path) -> None:
+def test_pads_before_the_first_message_are_not_messages(store: Path) -> None:
     QueueFiles(store, "Orders", 0).pad(17)
     assert offsets(store) == list(range(17, 30))
 
@@ -72,7 +72,7 @@ def test_an_entry_that_looks_like_a_pad_after_messages_is_damage(
 
 
 @pytest.mark.parametrize("garbage", [(1 << 60, 200), (100, 200), (-9, 200), (0, 1)])
-def test_garbage_behind_the_end(tmp_path: Path, garbage: tuple[int, int]) -> None:
+def test_garbage_after_the_end_of_a_queue_is_not_read_as_messages(tmp_path: Path, garbage: tuple[int, int]) -> None:
     with StoreBuilder(tmp_path / "s", geometry=GEOMETRY) as builder:
         builder.append(messages(100))
     files = QueueFiles(tmp_path / "s", "Orders", 0)
@@ -155,7 +155,7 @@ DAMAGE: dict[str, Callable[[QueueFiles], object]] = {
 
 
 @pytest.mark.parametrize("how", DAMAGE)
-def test_bounds_of_all_queues_are_those_of_each(tmp_path: Path, how: str) -> None:
+def test_bounds_of_queues_read_together_equal_bounds_read_alone(tmp_path: Path, how: str) -> None:
     store = tmp_path / "s"
     with StoreBuilder(store, geometry=Geometry(segment_bytes=4096, queue_segment_entries=100)) as builder:
         appended = builder.append(messages(HELD * 3, queues=3))
@@ -241,7 +241,7 @@ def scanned(reader: StoreReader) -> list[tuple[int, int, int]]:
 
 
 @pytest.mark.parametrize("how", ["queue", "log", "crash"])
-def test_places_and_sizes_are_those_of_a_scan(store_of_120: Path, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_places_and_sizes_agree_with_a_scan(store_of_120: Path, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
     source = QueueSource.COMMIT_LOG if how == "log" else QueueSource.AUTO
     reader = after_a_crash(store_of_120) if how == "crash" else StoreReader.open(store_of_120, queue_source=source)
     assert reader.goes_by_queues is (how == "queue")
@@ -357,7 +357,7 @@ def test_many_times_are_searched_as_each_alone(
 
 
 @pytest.mark.parametrize("count", [1, 100_000])
-def test_many_times_take_as_many_looks_as_one(count: int) -> None:
+def test_a_search_for_many_times_needs_no_more_looks_than_for_a_single_time(count: int) -> None:
     looks = 0
 
     def times(offsets: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:

@@ -54,7 +54,7 @@ def keys(found: frozenset[QueueKey]) -> list[str]:
     return sorted(map(str, found))
 
 
-def test_it_sees_what_moved_and_nothing_else(store: MessageStore) -> None:
+def test_a_look_reports_only_the_queues_that_moved(store: MessageStore) -> None:
     put(store, 5)
     put(store, 3, queue=1)
     seen = watch(store.path)
@@ -118,7 +118,7 @@ def test_a_deleted_topic_is_gone_and_forgotten(store: MessageStore) -> None:
     assert not seen.look().gone
 
 
-def test_a_queue_made_anew_between_two_looks_is_rewritten(store: MessageStore, tmp_path: Path) -> None:
+def test_a_queue_recreated_between_two_looks_is_reported_as_rewritten(store: MessageStore, tmp_path: Path) -> None:
     put(store, 4)
     store.close()
     seen = watch(store.path)
@@ -134,7 +134,7 @@ def test_a_queue_made_anew_between_two_looks_is_rewritten(store: MessageStore, t
     assert seen.ends["T"] == {0: 9}
 
 
-def test_retention_moves_the_front_only_for_who_asks(store: MessageStore) -> None:
+def test_retention_changes_the_bounds_but_no_look_reports_a_move(store: MessageStore) -> None:
     for number in range(400):
         store.append(Outgoing(topic="T", body=b"x" * 600, queue_id=number % 2))
     store.close()
@@ -438,7 +438,7 @@ def test_not_before_all_must_have_been_dispatched(quiet: Quiet) -> None:
 
 
 @pytest.mark.slow
-def test_what_is_put_is_seen_at_once_also_over_the_ends_of_segments(quiet: Quiet) -> None:
+def test_appended_messages_are_seen_by_the_next_look_across_segment_ends(quiet: Quiet) -> None:
     segments = set()
     for number in range(50):
         quiet.settle()
@@ -595,7 +595,7 @@ def test_a_change_of_any_byte_counts(tails: Tails, index: int) -> None:
     assert tails.wait() == PAUSE_MIN_S
 
 
-def test_what_was_there_before_the_wait_ends_it_without_a_pause(tails: Tails) -> None:
+def test_an_entry_written_before_the_wait_ends_it_without_a_pause(tails: Tails) -> None:
     tails.write(20)
     tails.tails.place({KEY: [tails.at(20)]})
     assert tails.wait() == 0
@@ -758,7 +758,9 @@ def test_a_log_that_was_cut_does_not_stand(log_store: Path) -> None:
     assert found.is_unchanged()
 
 
-def test_it_gives_up_after_some_hops_and_goes_on_there(log_store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_follow_stops_after_a_number_of_hops_and_the_next_call_continues_there(
+    log_store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     build(log_store, 20)
     monkeypatch.setattr(module, "_HOPS_MAX", 8)
     found = follower(log_store)

@@ -77,7 +77,9 @@ def test_retention_takes_queue_files_of_a_plan(path: Path, opened: str) -> None:
 
 
 @pytest.mark.parametrize("opened", ["before", "after"])
-def test_no_other_messages_come_for_those_that_retention_took(path: Path, tmp_path: Path, opened: str) -> None:
+def test_deleted_messages_are_not_replaced_by_other_messages_of_the_queue(
+    path: Path, tmp_path: Path, opened: str
+) -> None:
     """Not even as many of the same queue as are left."""
     shutil.copytree(path, tmp_path / "copy")
     Retention(tmp_path / "copy", keep=2).tick()

@@ -99,7 +99,7 @@ def test_batches_are_no_larger_than_asked(store: Path, batch: dict[str, int]) ->
 
 
 @pytest.mark.parametrize("batch_rows", [1, 4, 7])
-def test_what_comes_does_not_depend_on_the_size_of_batches(tmp_path: Path, batch_rows: int) -> None:
+def test_rows_do_not_depend_on_the_batch_size(tmp_path: Path, batch_rows: int) -> None:
     bodies = [zlib.compress(bytes([n]) * 300) if n % 3 else bytes([n]) for n in range(40)]
     with StoreBuilder(tmp_path / "s") as builder:
         appended = builder.append(with_bodies(bodies, [int(n % 3 > 0) for n in range(40)]))
@@ -174,7 +174,7 @@ def test_a_scan_of_the_queue_alone_never_opens_the_log(store: Path) -> None:
         {"columns": ("topic",), "predicate": Predicate(store_time_start=0)},
     ],
 )
-def test_what_needs_the_log_opens_it(store: Path, spec: dict[str, Any]) -> None:
+def test_columns_and_filters_that_need_the_log_open_its_segments(store: Path, spec: dict[str, Any]) -> None:
     fs = WatchedFiles()
     list(reading.read(StoreReader.open(store, fs=fs), **{"check_crc": False, **spec}))
     assert len(set(fs.mapped)) == len(segments(store))

@@ -66,7 +66,7 @@ def test_the_broker_is_named_after_its_directory_unless_told(store: Path) -> Non
 
 
 @pytest.mark.parametrize("keep", ["commitlog", "consumequeue", "checkpoint"])
-def test_what_makes_a_store(tmp_path: Path, keep: str) -> None:
+def test_a_commitlog_a_consumequeue_or_a_checkpoint_alone_makes_a_store(tmp_path: Path, keep: str) -> None:
     (tmp_path / keep).touch() if keep == "checkpoint" else (tmp_path / keep).mkdir()
     reader = StoreReader.open(tmp_path)
     assert reader.topics() == []
@@ -83,7 +83,7 @@ def test_what_makes_a_store(tmp_path: Path, keep: str) -> None:
         ("its parent", "Did you mean .*/deep"),
     ],
 )
-def test_what_is_no_store(tmp_path: Path, what: str, hint: str) -> None:
+def test_a_path_without_a_store_is_refused_with_a_hint(tmp_path: Path, what: str, hint: str) -> None:
     root = tmp_path / "root"
     if what == "a file":
         root.touch()
@@ -121,7 +121,7 @@ def test_segments_in_other_directories(store: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("source", list(QueueSource))
 @pytest.mark.parametrize("queues", list(Queues))
-def test_every_source_gives_the_same(tmp_path: Path, source: QueueSource, queues: Queues) -> None:
+def test_every_queue_source_yields_the_same_offsets(tmp_path: Path, source: QueueSource, queues: Queues) -> None:
     with StoreBuilder(tmp_path / "s", geometry=GEOMETRY, queues=queues) as builder:
         builder.append(messages(COUNT))
     for queue_id in range(4):
@@ -148,7 +148,7 @@ def test_a_topic_that_is_deleted_meanwhile(store: Path) -> None:
 # Growing
 
 
-def test_refresh_sees_what_was_added(tmp_path: Path) -> None:
+def test_refresh_sees_appended_messages_and_new_topics(tmp_path: Path) -> None:
     builder = StoreBuilder(tmp_path / "s", geometry=GEOMETRY)
     builder.append(messages(20))
     reader = StoreReader.open(tmp_path / "s")
@@ -193,7 +193,7 @@ def test_a_live_store_has_no_crash_tail(store: Path) -> None:
 # Plans
 
 
-def test_ranges_must_lie_in_their_queue(store: Path) -> None:
+def test_ranges_outside_their_queue_are_refused(store: Path) -> None:
     reader = StoreReader.open(store)
     for start, stop in ((-1, 5), (0, 31), (5, 4), (40, 50)):
         with pytest.raises(OffsetOutOfRangeError, match=r"the queue holds \[0, 30\)"):
@@ -269,7 +269,7 @@ def test_offsets_by_time(store: Path, source: QueueSource, time: int, lower: int
 # Descriptors
 
 
-def test_no_descriptor_is_kept_but_those_of_maps(store: Path) -> None:
+def test_a_deleted_reader_leaves_no_descriptor_open(store: Path) -> None:
     gc.collect()  # descriptors of the tests before
     before = len(os.listdir("/proc/self/fd"))
     reader = StoreReader.open(store)
@@ -287,7 +287,7 @@ def confirmed_reader(path: Path, source: QueueSource = QueueSource.AUTO) -> Stor
 
 
 @pytest.mark.parametrize("how", ["live", "closed", "crashed", "from the log"])
-def test_a_confirmed_reader_sees_what_ends_at_or_before_the_confirmed_offset(tmp_path: Path, how: str) -> None:
+def test_a_confirmed_reader_sees_only_messages_up_to_the_confirmed_offset(tmp_path: Path, how: str) -> None:
     path, source = tmp_path / "s", QueueSource.COMMIT_LOG if how == "from the log" else QueueSource.AUTO
     with MessageStore.open(path, SMALL) as store:
         placed = [store.append(message(3, 1, serial)) for serial in range(40)]

@@ -92,7 +92,7 @@ def test_a_damaged_copy_is_found_and_replaced(
     assert "is not equal to" in caplog.text
 
 
-def test_what_a_torn_copy_left_is_replaced(fs: MemoryFileSystem) -> None:
+def test_a_partial_copy_left_by_a_crash_is_replaced(fs: MemoryFileSystem) -> None:
     steps = Archive(fs, STORE, ARCHIVE).copy(LOG, found(LOG))
     next(steps)
     left = fs.clone()  # as a crash leaves it

@@ -155,7 +155,7 @@ def test_a_segment_that_cannot_be_deleted_ends_the_run(fs: MemoryFileSystem, cap
     assert memory.hung == {LOG[1]: NOW - 9}  # since the first attempt
 
 
-def test_a_queue_file_that_cannot_be_deleted_keeps_those_after_it_in_its_queue(fs: MemoryFileSystem) -> None:
+def test_a_queue_file_that_cannot_be_deleted_keeps_the_later_files_of_its_queue(fs: MemoryFileSystem) -> None:
     _, memory = driven(cleaner(fs, QUEUE[0]).steps(plan(*QUEUE, *INDEX), Memory(), NOW))
     assert left(fs, *QUEUE, *INDEX) == QUEUE[:2]
     assert memory == replace(plan().memory, hung={QUEUE[0]: NOW})
@@ -209,7 +209,7 @@ def copies(fs: MemoryFileSystem, *files: FileId) -> list[FileId]:
     return [file for file in files if fs.size(f"{ARCHIVE}/{file}") is not None]
 
 
-def test_each_file_is_archived_before_it_goes_and_the_history_says_so(fs: MemoryFileSystem) -> None:
+def test_each_file_is_archived_and_recorded_in_the_history_before_deletion(fs: MemoryFileSystem) -> None:
     recorder = RecordingFileSystem(fs)
     made = archiving(recorder)
     pauses, memory = driven(made.steps(plan(*LOG, *QUEUE, *INDEX), Memory(), NOW))

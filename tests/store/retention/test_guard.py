@@ -140,7 +140,7 @@ def test_the_newest_message_below_each_end_of_a_segment_is_found(tmp_path: Path,
             assert found.newest(topic, stop) == (max(below) if below else None), (topic, stop)
 
 
-def test_answers_are_remembered_and_unknown_ones_are_not(tmp_path: Path, puts: list[Put]) -> None:
+def test_known_ages_are_cached_and_unknown_ages_are_not(tmp_path: Path, puts: list[Put]) -> None:
     fs, reached, stop = Counting(), [0], 5 * CONFIG.segment_bytes
     found = TopicAges(StoreFiles(fs, str(tmp_path / "store")), lambda: reached[0])
     assert found.newest("orders", stop) == UNKNOWN_MS

@@ -155,7 +155,7 @@ def test_a_limit_of_bytes_takes_the_oldest_segments_at_any_hour(limit: int | Non
     assert {each.reason for each in plan.deletions} <= {"above log_bytes_max"}
 
 
-def test_a_limit_of_bytes_counts_what_other_rules_delete_and_keeps_the_newest() -> None:
+def test_a_byte_limit_counts_other_deletions_and_keeps_the_newest_segment() -> None:
     plan = decide(state(log([99, 1, 1])), AT_FOUR, EMPTY, RetentionSettings(log_bytes_max=2000))
     assert [each.reason for each in plan.deletions] == ["expired (time)"]
     plan = decide(state(log([99, 1, 1])), AT_FOUR, EMPTY, RetentionSettings(log_bytes_max=1))
@@ -220,7 +220,7 @@ def test_queue_files_go_up_to_the_first_that_stays_and_never_the_last() -> None:
     ]
 
 
-def test_a_held_queue_file_keeps_those_after_it_until_the_log_starts_later() -> None:
+def test_a_held_queue_file_keeps_the_later_files_until_the_log_start_moves() -> None:
     settings = RetentionSettings()
     first = decide(
         state(log([99, 1]), below=lambda _: (queues([100, 200], [300], held=(0,)), index())), AT_FOUR, EMPTY, settings
@@ -252,7 +252,7 @@ def test_index_files_go_by_their_end_and_never_the_last() -> None:
     assert deleted(100, 200, 300, held=(1,)) == [0]
 
 
-def test_releases_differ_in_what_the_force_level_starts() -> None:
+def test_the_force_level_starts_a_run_at_any_hour_except_in_4_9() -> None:
     disks = Disks((Space(100, 8, 8),), Space(100, 90, 90))
     settings = RetentionSettings(disk_max_used_percent=95)
     files = log([1, 1, 1])
@@ -297,7 +297,7 @@ def test_a_segment_that_a_protected_group_has_not_read_is_kept() -> None:
         assert {each.reason for each in plan.deletions} <= {"expired (time)"}
 
 
-def test_above_the_limit_unread_segments_go_and_the_reason_says_so() -> None:
+def test_above_the_limit_unread_segments_are_deleted_with_that_reason() -> None:
     files = log([100, 100, 100, 1])
     assert not guarded(files, SIZE, used=85).disk_wins
     plan = guarded(files, SIZE, used=86)
@@ -324,7 +324,7 @@ def test_a_segment_that_hung_and_is_kept_still_hangs() -> None:
     assert names(plan) == []
 
 
-def test_the_limit_of_bytes_keeps_what_is_unread_too() -> None:
+def test_the_byte_limit_keeps_unread_segments() -> None:
     settings = RetentionSettings(protected_groups=("g",), log_bytes_max=SIZE)
     made = state(log([1, 1, 1, 1]))._replace(unread=lambda: Unread(SIZE, "unread"))
     assert names(decide(made, AT_FIVE, EMPTY, settings)) == [0]
@@ -367,7 +367,7 @@ def test_a_segment_with_a_message_below_its_topics_minimum_age_is_kept() -> None
     assert names(aged(9000, 8000, 7000, u=50)) == [0, SIZE, 2 * SIZE]
 
 
-def test_a_minimum_age_says_what_it_keeps() -> None:
+def test_a_minimum_age_reports_the_young_message_that_it_keeps() -> None:
     plan = aged(9000, 4999, 1)
     assert (
         plan.wanted == "young: topic T has a message of 2025-11-21T04:39:55.001+00:00, and keeps messages for 5000 ms"
@@ -399,7 +399,7 @@ def test_a_minimum_age_holds_for_each_rule(settings: RetentionSettings) -> None:
     assert names(aged(9000, 9000, 9000, settings=settings, used=80, now=AT_FIVE)) == [0, SIZE, 2 * SIZE]
 
 
-def test_above_the_hard_limit_young_messages_go_and_the_reason_says_so() -> None:
+def test_above_the_hard_limit_young_messages_are_deleted_with_that_reason() -> None:
     assert not aged(9000, 4999, 1, used=85).disk_wins
     plan = aged(9000, 4999, 1, used=86)
     assert plan.disk_wins
@@ -518,7 +518,7 @@ def test_levels_of_4(
     assert found == Verdict(*(full if each is None else each for each in expected))
 
 
-def test_4_clears_what_the_log_disk_set_if_only_young_files_could_go() -> None:
+def test_4_9_clears_the_full_flag_of_the_log_disk_below_disk_max_used_percent() -> None:
     settings = RetentionSettings(release=RocketMQRelease.V4_9, disk_max_used_percent=95)
     assert look(0.92, 0.10, settings) == Verdict(delete=False, forced=True, disk_full=False)
 

@@ -131,7 +131,7 @@ def test_a_store_is_locked_until_the_teardown_runs(tmp_path: Path) -> None:
     again.run()
 
 
-def test_what_a_failed_recovery_opened_is_closed_by_the_teardown(tmp_path: Path) -> None:
+def test_the_teardown_releases_a_store_after_a_failed_recovery(tmp_path: Path) -> None:
     with MessageStore.open(tmp_path / "s", SMALL) as store:
         store.append(Outgoing(topic="T", body=b"x"))
     teardown = Teardown()

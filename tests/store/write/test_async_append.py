@@ -107,7 +107,7 @@ def bodies(store: MessageStore) -> list[bytes]:
     return [row["body"] for row in sorted(read(store.reader()), key=lambda row: row["physicalOffset"])]
 
 
-def test_those_who_wait_share_a_write_and_a_sync() -> None:
+def test_waiting_threads_share_a_write_and_a_sync() -> None:
     recorder = RecordingFileSystem(disk())
     with opened_on_call(recorder) as store:
         store.append(keyed_message(1))
@@ -139,7 +139,7 @@ def test_together_or_one_by_one_the_log_has_the_same_bytes(sizes: list[int], bef
     assert stores[0] == stores[1]
 
 
-def test_long_ones_are_put_in_several_writes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_messages_are_put_in_several_writes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("segmentlog.store.write.async_append._TOGETHER_BYTES", 500)
     recorder = RecordingFileSystem(disk())
     with opened_on_call(recorder) as store:
@@ -182,7 +182,7 @@ def test_a_failed_sync_acknowledges_no_waiting_thread() -> None:
         store.close()
 
 
-def test_a_close_refuses_those_who_wait() -> None:
+def test_a_close_refuses_the_messages_of_waiting_threads() -> None:
     store = opened_on_call(disk())
     store.append(keyed_message(1))
     threads = gathered(store, [2, 3, 4], before=store.parts.log.appender.stop)
@@ -251,7 +251,7 @@ def held_up(store: PartedStore, first: int = 99) -> Iterator[None]:
         yield
 
 
-def test_what_gathers_shares_a_write_and_a_sync() -> None:
+def test_pending_appends_share_a_write_and_a_sync() -> None:
     recorder = RecordingFileSystem(disk())
     with opened(recorder) as store:
         store.append(message(1))
@@ -277,7 +277,7 @@ def test_a_result_is_on_the_device() -> None:
         assert store.flushed_offset >= appended.physical_offset + appended.size
 
 
-def test_messages_of_a_thread_keep_their_order_among_those_of_others() -> None:
+def test_messages_of_a_thread_keep_their_order_among_other_threads() -> None:
     with opened(disk()) as store:
 
         def run(thread: int) -> None:
@@ -296,7 +296,7 @@ def test_messages_of_a_thread_keep_their_order_among_those_of_others() -> None:
         assert [body[1] for body in bodies if body[0] == number] == [*range(100)]
 
 
-def test_what_cannot_be_encoded_is_refused_at_once() -> None:
+def test_a_message_that_cannot_be_encoded_is_refused_at_once() -> None:
     with opened(disk()) as store, pytest.raises(IllegalMessageError, match="topic"):
         store.append_async(Outgoing(topic="not a topic", body=b""))
 
@@ -408,7 +408,7 @@ def test_without_threads_an_interruption_is_the_callers(monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("dies", [MemoryError, SystemExit])
-def test_an_error_of_another_kind_ends_no_thread_and_leaves_nobody_waiting(dies: Callable[[], BaseException]) -> None:
+def test_an_unexpected_error_fails_its_append_and_the_next_append_succeeds(dies: Callable[[], BaseException]) -> None:
     with opened(disk()) as store:
         put = store.parts.log.put_path.put
 
@@ -424,7 +424,7 @@ def test_an_error_of_another_kind_ends_no_thread_and_leaves_nobody_waiting(dies:
         assert firsts(store) == [2]
 
 
-def test_a_store_that_is_dropped_appends_what_was_submitted() -> None:
+def test_a_store_that_is_dropped_still_appends_the_submitted_messages() -> None:
     fs = disk()
     store: MessageStore | None = opened(fs)
     assert store is not None
@@ -502,7 +502,7 @@ def test_a_callback_may_submit(monkeypatch: pytest.MonkeyPatch) -> None:
         assert more[0].result(30).size
 
 
-def test_callbacks_are_called_once_whoever_comes_first() -> None:
+def test_each_callback_is_called_once_if_the_append_completes_meanwhile() -> None:
     with opened(disk()) as store:
         for number in range(100):
             pending = store.append_async(message(number))

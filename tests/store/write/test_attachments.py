@@ -70,7 +70,7 @@ def test_an_append_is_acknowledged_once_the_replica_holds_it(tmp_path: Path, flu
             assert not thread.is_alive()
 
 
-def test_what_a_replica_does_not_acknowledge_is_an_error_of_that_append(tmp_path: Path) -> None:
+def test_a_missing_replica_acknowledgement_fails_only_that_append(tmp_path: Path) -> None:
     class Refusing(Replica):
         def wait(self, offset: int) -> None:
             raise StoreFailedError("no replica is connected")

@@ -343,7 +343,7 @@ def test_an_error_of_the_iterator_comes_when_its_turn_does(is_threaded: bool) ->
             next(coming)
 
 
-def test_one_sync_runs_at_a_time_and_others_are_left_out() -> None:
+def test_a_sync_requested_while_another_runs_is_skipped() -> None:
     began, go_on, second, third = (threading.Event() for _ in range(4))
     done: list[str] = []
 
@@ -431,7 +431,7 @@ def test_an_interrupt_waits_for_items_that_are_written() -> None:
     assert done.is_set()
 
 
-def test_calls_aside_do_not_wait_for_each_other_until_many_are_behind() -> None:
+def test_calls_aside_do_not_wait_for_each_other_until_several_are_queued() -> None:
     go_on, last = threading.Event(), threading.Event()
     done: list[int] = []
 
@@ -473,7 +473,7 @@ def test_calls_aside_that_have_not_begun_are_dropped_at_the_end() -> None:
 
 
 @pytest.mark.parametrize("is_threaded", [False, True])
-def test_an_error_of_a_call_aside_is_raised_by_a_later_one(is_threaded: bool) -> None:
+def test_an_error_of_a_call_aside_is_raised_by_a_later_call(is_threaded: bool) -> None:
     def fail() -> None:
         raise OSError("release")
 
@@ -798,7 +798,9 @@ def test_a_store_that_is_opened_while_its_crash_is_looked_at(
     assert seen == [2, 2, 8, 8]
 
 
-def test_nobody_else_puts_meanwhile(path: Path, store: MessageStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_append_waits_while_a_batch_is_committed(
+    path: Path, store: MessageStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pause = Pause(monkeypatch)
     staged = stage(path, 4, 4)
     done: list[CommittedBatch] = []
@@ -942,7 +944,7 @@ def test_it_is_shown_as_soon_as_there_is_room(path: Path, how: str) -> None:
     assert not mark(path).in_flight
 
 
-def test_a_mark_that_cannot_be_taken_back_is_no_failed_commit(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_commit_succeeds_even_if_its_mark_cannot_be_cleared(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = MessageStore.open(path, SMALL)
     real = BatchRecords.write_mark
 
@@ -997,7 +999,9 @@ def test_a_batch_lands_while_the_ledger_is_read(store: MessageStore, path: Path,
     assert fs.left <= 0
 
 
-def test_what_a_broker_took_over_is_not_undone(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_unfinished_batch_is_not_undone_after_a_broker_took_the_store_over(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     with MessageStore.open(path, SMALL) as store:
         commit(store, 0, 2)
         start = store.end_offset

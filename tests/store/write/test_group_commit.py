@@ -43,14 +43,14 @@ def waiting(flusher: Flusher, offset: int, done: list[int]) -> threading.Thread:
     return thread
 
 
-def test_what_is_there_is_not_waited_for() -> None:
+def test_a_wait_for_a_flushed_offset_needs_no_sync() -> None:
     device = Device()
     flusher = Flusher(device.sync, 100, Failure("store"))
     flusher.wait(100)
     assert device.syncs == 0
 
 
-def test_those_who_come_during_a_sync_share_the_next_one() -> None:
+def test_threads_that_arrive_during_a_sync_share_the_next_sync() -> None:
     device = Device()
     flusher = Flusher(device.sync, 0, Failure("store"))
     done: list[int] = []
@@ -69,7 +69,7 @@ def test_those_who_come_during_a_sync_share_the_next_one() -> None:
     assert (device.syncs, flusher.flushed) == (2, 50)
 
 
-def test_a_sync_that_fails_is_the_last_one() -> None:
+def test_no_sync_is_tried_after_a_failed_sync() -> None:
     failure, tries = Failure("/store"), []
 
     def sync() -> int:
@@ -88,7 +88,7 @@ def test_a_sync_that_fails_is_the_last_one() -> None:
     assert (len(tries), flusher.flushed) == (1, 7)
 
 
-def test_all_who_wait_hear_of_a_failure() -> None:
+def test_a_failed_sync_is_raised_in_every_waiting_thread() -> None:
     device, heard = Device(), []
     failure = Failure("store")
 
@@ -231,7 +231,7 @@ def interrupted_when(condition: Callable[[], bool]) -> Iterator[None]:
         signal.signal(signal.SIGUSR1, before)
 
 
-def test_who_is_alone_works_for_itself() -> None:
+def test_a_single_thread_does_its_own_work() -> None:
     calls: list[tuple[list[str], threading.Thread]] = []
     alone = Combiner[str](lambda asked: calls.append((asked, threading.current_thread())))
     alone.ask("a")
@@ -239,7 +239,7 @@ def test_who_is_alone_works_for_itself() -> None:
     assert calls == [(["a"], threading.current_thread()), (["b"], threading.current_thread())]
 
 
-def test_those_who_come_meanwhile_are_worked_for_together() -> None:
+def test_requests_that_arrive_during_a_call_share_the_next_call() -> None:
     worker = Worker()
     first = Asking(worker, "a")
     assert worker.began.acquire(timeout=30)
@@ -256,7 +256,7 @@ def test_those_who_come_meanwhile_are_worked_for_together() -> None:
     assert worker.calls == [["a"], ["b", "c", "d"]]
 
 
-def test_only_who_works_hears_of_a_failure() -> None:
+def test_a_failure_is_raised_only_in_the_thread_that_does_the_work() -> None:
     worker = Worker()
     worker.failing = {"c"}
     first = Asking(worker, "a")
@@ -276,7 +276,7 @@ def test_only_who_works_hears_of_a_failure() -> None:
     assert str(again.error) == "cannot do ['c']"
 
 
-def test_who_is_interrupted_while_it_waits_is_not_worked_for() -> None:
+def test_a_request_interrupted_while_it_waits_is_dropped() -> None:
     worker = Worker()
     first = Asking(worker, "a")
     assert worker.began.acquire(timeout=30)
@@ -290,7 +290,7 @@ def test_who_is_interrupted_while_it_waits_is_not_worked_for() -> None:
     assert worker.calls == [["a"], ["b"]]
 
 
-def test_who_is_interrupted_while_it_is_worked_for_holds_nobody_up() -> None:
+def test_a_request_interrupted_during_its_call_blocks_no_other_request() -> None:
     worker = Worker()
     first = Asking(worker, "a")
     assert worker.began.acquire(timeout=30)
@@ -313,7 +313,7 @@ def test_who_is_interrupted_while_it_is_worked_for_holds_nobody_up() -> None:
     assert worker.calls[1:] == [["b", "interrupted"], ["c"]]
 
 
-def test_who_is_interrupted_when_it_should_lead_hands_that_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_thread_interrupted_as_it_becomes_the_leader_passes_the_lead_on(monkeypatch: pytest.MonkeyPatch) -> None:
     worker = Worker()
     first = Asking(worker, "a")
     assert worker.began.acquire(timeout=30)

@@ -152,7 +152,7 @@ def test_stopping_waits_for_the_service_that_runs_and_may_be_repeated() -> None:
     running.stop()
 
 
-def test_a_service_that_takes_long_delays_no_other_one() -> None:
+def test_a_service_that_takes_long_delays_no_other_service() -> None:
     began, go_on, flushes = threading.Event(), threading.Event(), threading.Semaphore(0)
 
     def delete() -> None:
@@ -169,7 +169,7 @@ def test_a_service_that_takes_long_delays_no_other_one() -> None:
     running.stop()
 
 
-def test_what_was_never_started_can_be_stopped() -> None:
+def test_services_that_were_never_started_can_be_stopped() -> None:
     services().stop()
 
 

@@ -84,7 +84,9 @@ def test_one_message_goes_where_it_is_said_to(store: MessageStore) -> None:
 
 
 @pytest.mark.parametrize("large", [0, 1 << 30], ids=["bodies apart", "joined"])
-def test_a_batch_is_what_its_rows_are_one_by_one(tmp_path: Path, large: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_is_stored_like_its_rows_appended_singly(
+    tmp_path: Path, large: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(outgoing_batch, "LARGE_BATCH_BYTES", large)
     messages = [message(7, 1, serial) for serial in range(120)]
     with MessageStore.open(tmp_path / "singly", SMALL, clock=lambda: NOW) as one_by_one:
@@ -208,7 +210,7 @@ def test_a_message_is_found_by_its_keys(store: MessageStore) -> None:
     assert found("Payments", "a") == []
 
 
-def test_what_was_written_is_there_when_it_is_opened_again(path: Path) -> None:
+def test_written_messages_are_there_when_the_store_is_opened_again(path: Path) -> None:
     with MessageStore.open(path, SMALL) as store:
         store.append_batch(batch_of(message(7, 1, serial) for serial in range(60)))
         before = rows(store)
@@ -400,7 +402,7 @@ def test_sizes_that_make_no_sense_are_refused(option: str, value: int) -> None:
         StoreConfig(**{option: value})
 
 
-def test_a_directory_with_other_things_is_no_store(tmp_path: Path) -> None:
+def test_a_directory_with_unrelated_files_is_not_a_store(tmp_path: Path) -> None:
     (tmp_path / "letters").mkdir()
     before = tree(tmp_path)
     with pytest.raises(NotAStoreError, match="this directory has no store, but other files, like 'letters'"):
@@ -415,7 +417,7 @@ def test_a_store_is_made_in_a_directory_that_is_there(tmp_path: Path) -> None:
     assert tree(tmp_path) == {".": "directory"}
 
 
-def test_a_file_is_no_store(tmp_path: Path) -> None:
+def test_a_file_is_not_a_store(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"mine")
     with pytest.raises(SegmentLogError, match="the store wants a directory here and something else is there"):
         MessageStore.open(tmp_path / "file", SMALL)
@@ -555,7 +557,7 @@ def test_many_threads_each_find_their_messages_in_order(path: Path) -> None:
         assert [serial for each, serial in found if each == writer] == list(range(40))
 
 
-def test_new_topics_may_come_while_the_others_are_written_down(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_new_topic_may_appear_while_the_topics_file_is_written(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = replace(SMALL, services=Services.BACKGROUND, flush_interval_ms=60_000, queue_flush_interval_ms=60_000)
     with PartedStore.open(path, config) as store:
         for number in range(3):
@@ -661,7 +663,7 @@ def until_refused(store: MessageStore, put: Outgoing) -> int:
     raise AssertionError("no put was refused")
 
 
-def test_a_put_for_which_there_is_no_room_changes_nothing() -> None:
+def test_a_put_refused_on_a_full_disk_changes_nothing() -> None:
     planted = Planted()
     store = MessageStore.open(ROOT, SMALL, fs=planted.recorder, clock=lambda: NOW)
     store.append(HELLO)
@@ -681,7 +683,7 @@ def test_a_put_for_which_there_is_no_room_changes_nothing() -> None:
     )
 
 
-def test_a_reader_of_the_directory_sees_what_is_dispatched(path: Path, store: MessageStore) -> None:
+def test_a_reader_of_the_directory_sees_dispatched_messages(path: Path, store: MessageStore) -> None:
     store.append(HELLO)
     store.wait_dispatched()
     assert [bytes(row["body"]) for row in read(StoreReader.open(path))] == [b"hello"]

@@ -94,7 +94,7 @@ def test_offsets_that_were_left_out_are_closed_up() -> None:
     assert followed(made, [(0, 9)]) == [(0, 9)]  # the other store was restarted: it counts its entries again
 
 
-def test_a_record_whose_offset_is_taken_gets_no_entry() -> None:
+def test_a_record_with_a_taken_queue_offset_gets_no_entry() -> None:
     made = offsets(5)
     assert followed(made, [(0, 5), (0, 4), (0, 6), (1, 3), (0, 6), (0, 9)]) == [(0, 5), (0, 6), (1, 3), (0, 7)]
     assert ends_of(made) == [8, 4, 0, 0]
@@ -151,7 +151,7 @@ def contents(path: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("delayed", [False, True])
-def test_pieces_written_in_any_order_are_what_a_batch_writes(tmp_path: Path, *, delayed: bool) -> None:
+def test_pieces_written_in_any_order_leave_the_files_of_a_single_batch(tmp_path: Path, *, delayed: bool) -> None:
     with opened(tmp_path / "whole") as store:
         before = store.append(FIRST).size
         for rows in pieces(delayed=delayed):
@@ -180,7 +180,7 @@ def test_a_request_has_entries_unless_the_records_have_to_be_read(tmp_path: Path
         assert request.positions.tolist() == delayed.placed.rows.records.positions.tolist()
 
 
-def test_rows_for_one_segment_are_placed_in_one(tmp_path: Path) -> None:
+def test_rows_for_one_segment_are_placed_in_a_single_segment(tmp_path: Path) -> None:
     rows = encode_batch(batch_of(MESSAGES[:20]), SMALL, BatchPlacement.ONE_SEGMENT)
     with opened(tmp_path / "s") as store:
         (piece,) = place_all(store, rows)
@@ -241,7 +241,7 @@ def test_store_times_do_not_go_back_between_puts_and_batches(store: PartedStore)
     ]
 
 
-def test_a_batch_of_pieces_goes_on_where_the_last_one_ended(store: PartedStore) -> None:
+def test_each_piece_of_a_batch_continues_after_the_piece_before_it(store: PartedStore) -> None:
     pieces = [*encode_batch(batch_of([HELLO] * 2), SMALL), *encode_batch(batch_of([HELLO] * 3), SMALL)]
     appended = store.parts.log.put_path.put_batch(pieces)
     assert appended.queue_offsets.tolist() == [0, 1, 2, 3, 4]

@@ -130,7 +130,7 @@ def test_large_pieces_get_their_places_at_once(tmp_path: Path, monkeypatch: pyte
 
 
 @pytest.mark.slow
-def test_the_copy_goes_on_after_it_was_closed(tmp_path: Path) -> None:
+def test_a_reopened_copy_continues_at_its_end(tmp_path: Path) -> None:
     log, end = sent(tmp_path / "first")
     at = 0
     for seed in range(8):
@@ -186,7 +186,7 @@ def test_records_without_a_checksum_are_refused_where_recovery_relies_on_it(tmp_
         assert plain.append_encoded(0, log) == end
 
 
-def test_queue_offsets_are_those_of_the_other_store(tmp_path: Path) -> None:
+def test_queue_offsets_are_copied_from_the_other_store(tmp_path: Path) -> None:
     with MessageStore.open(tmp_path / "first", SMALL) as first:
         placed = [first.append(Outgoing(topic="A", body=b"%d" % number)) for number in range(4)]
     log = (tmp_path / "first" / "commitlog" / f"{0:020d}").read_bytes()

@@ -239,7 +239,7 @@ def test_a_wrong_hour_is_said(world: World, caplog: pytest.LogCaptureFixture) ->
     assert "retention skips the CommitLog: deleteWhen is '4 h'" in caplog.text
 
 
-def test_the_disks_are_those_of_the_directories() -> None:
+def test_disks_of_missing_directories_are_unknown() -> None:
     files = StoreFiles(MemoryFileSystem(), "/", commit_logs=("/tmp", "/missing"))
     found = disks_of(files)
     assert found.logs[0] is not None
@@ -280,7 +280,7 @@ def test_a_run_that_deletes_lists_the_segments_again(tmp_path: Path, world: Worl
 EVERY_HOUR = ";".join(map(str, range(24)))
 
 
-def test_puts_are_refused_and_accepted_while_a_run_goes_on(world: World) -> None:
+def test_puts_are_refused_and_accepted_again_during_a_run(world: World) -> None:
     made = service(world, RetentionSettings(log_pause_ms=60_000, files_per_run=4))
     for at, used, refused, left in (
         (60, 10, False, 9),  # the run begins, and deletes one file
@@ -435,7 +435,9 @@ def test_a_store_refuses_puts_and_serves_readers(tmp_path: Path, monkeypatch: py
         assert store.bounds(KEY).max_offset == 12
 
 
-def test_what_a_protected_group_has_not_read_is_kept(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_messages_that_a_protected_group_has_not_read_are_kept(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     path = tmp_path / "store"
     settings = replace(EAGER, protected_groups=("g",))
     with MessageStore.open(path, SMALL, retention=settings) as store:

@@ -80,7 +80,7 @@ def test_each_commit_is_logged(path: Path, caplog: pytest.LogCaptureFixture) -> 
 
 
 @pytest.mark.parametrize("broken", ["close", "sweep"])
-def test_what_fails_after_the_commit_does_not_undo_it(
+def test_a_failure_after_the_commit_does_not_undo_it(
     path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, broken: str
 ) -> None:
     prepare_store(path, SMALL)
@@ -117,7 +117,7 @@ def test_sizes_of_a_store_are_its_own(path: Path, tmp_path: Path) -> None:
     )
 
 
-def test_sizes_of_a_broker_s_store_are_those_of_its_files(path: Path) -> None:
+def test_sizes_of_a_brokers_store_are_inferred_from_its_files(path: Path) -> None:
     with MessageStore.open(path, SMALL) as store:
         store.append_batch(batch_of([Outgoing(topic="Orders", body=bytes(9000)) for _ in range(40)]))
     (path / ".segmentlog" / "durable").unlink()

@@ -55,7 +55,7 @@ def files(path: str) -> list[str]:
     return sorted(os.listdir(staging_directory(path)))
 
 
-def test_it_says_what_it_staged(path: str) -> None:
+def test_the_staged_file_reports_its_name_rows_and_bytes(path: str) -> None:
     staged = stage(path)
     assert staged.name == "job.0.a"
     assert staged.rows == 20
@@ -87,7 +87,7 @@ def test_a_task_without_rows_stages_an_empty_file(path: str) -> None:
     assert list(survey_staged(FS, path, staged)) == list(take_staged(FS, path, staged)) == []
 
 
-def test_what_fails_leaves_nothing(path: str) -> None:
+def test_a_failed_staging_leaves_no_file(path: str) -> None:
     with Staging.open(path, "job", 0, "a", SMALL) as staging:
         staging.add(batch_of(messages(3)))
         with pytest.raises(IllegalMessageError, match="MESSAGE_ILLEGAL"):
@@ -104,7 +104,7 @@ def test_attempts_do_not_meet(path: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "..", "a b", "x" * 101, "a.b"])
-def test_names_that_are_none_are_refused(path: str, name: str) -> None:
+def test_invalid_names_are_refused(path: str, name: str) -> None:
     with pytest.raises(ConfigError, match="cannot name staged rows"):
         Staging.open(path, name, 0, "a", SMALL)
     with pytest.raises(ConfigError, match="cannot name staged rows"):

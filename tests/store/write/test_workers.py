@@ -30,7 +30,7 @@ def test_a_thread_is_started_for_each_of_the_first_jobs() -> None:
     workers.stop()
 
 
-def test_a_stop_waits_for_the_job_that_runs_and_drops_the_others() -> None:
+def test_a_stop_waits_for_the_running_job_and_drops_queued_jobs() -> None:
     began, go_on = threading.Event(), threading.Event()
     done: list[int] = []
 
@@ -52,7 +52,7 @@ def test_a_stop_waits_for_the_job_that_runs_and_drops_the_others() -> None:
     assert own_threads() == []
 
 
-def test_workers_end_whatever_a_ctrl_c_interrupts() -> None:
+def test_workers_end_after_a_ctrl_c_at_any_point() -> None:
     def use(made: list[Workers]) -> None:
         workers = Workers(2, "segmentlog-put")
         made.append(workers)
