@@ -34,7 +34,7 @@ def test_names_are_aligned_left_and_numbers_right() -> None:
     ]
 
 
-def test_a_column_with_one_text_is_no_column_of_numbers() -> None:
+def test_a_column_with_a_text_is_aligned_to_the_left() -> None:
     assert text_table([(1, "a"), ("10", "b")]).splitlines() == ["1   a", "10  b"]
 
 
@@ -68,7 +68,7 @@ def test_json_of_dataclasses_enums_and_tuples() -> None:
     ("text", "shown"),
     [("a\tb", "a\\tb"), ("\x9b1m", "\\x9b1m"), ("\u202e", "\\u202e"), ("é", "é"), ("\ud800", "\\ud800")],
 )
-def test_what_a_terminal_would_obey_is_escaped(text: str, shown: str) -> None:
+def test_terminal_control_characters_are_escaped(text: str, shown: str) -> None:
     assert printable(text) == shown
     assert printable(shown).isprintable()
 

@@ -21,7 +21,7 @@ def test_remedies_name_arguments_that_exist() -> None:
             assert kinds[argument](value)
 
 
-def test_errors_are_worded_and_others_pass() -> None:
+def test_store_errors_get_the_remedy_of_the_api_and_a_key_error_passes_unchanged() -> None:
     with pytest.raises(DataLossError) as raised, in_api_words():
         raise DataLossError("2 messages are gone", remedies=(Remedy.SKIP_LOST, Remedy.NEW_APP))
     assert raised.value.fix == WORDS[Remedy.SKIP_LOST]
@@ -29,7 +29,7 @@ def test_errors_are_worded_and_others_pass() -> None:
         raise KeyError
 
 
-def test_a_package_that_fails_for_another_reason_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_installed_package_with_a_missing_dependency_is_not_a_missing_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     assert optional_module("json", "x()").loads("1") == 1
     monkeypatch.setitem(sys.modules, "polars", None)
     with pytest.raises(MissingExtraError, match=r"x\(\) needs the package polars"):

@@ -69,7 +69,7 @@ def test_each_message_of_a_live_writer_comes_once_and_in_order(tmp_path: Path, w
         assert follower.positions == {QueueKey("orders", queue): 101 if queue == 0 else 100 for queue in range(3)}
 
 
-def test_it_begins_with_what_is_appended_from_now_on(tmp_path: Path, writer: MessageStore) -> None:
+def test_following_starts_with_messages_appended_after_the_call(tmp_path: Path, writer: MessageStore) -> None:
     follower = segmentlog.open(tmp_path / "live").follow("orders", poll_s=0.01, timeout_s=0.5)
     put(writer, "1")
     put(writer, "2", queue=7)  # a new queue
@@ -90,7 +90,7 @@ def test_positions_are_where_to_go_on(tmp_path: Path, writer: MessageStore) -> N
     assert bodies(list(again)) == ["1"]
 
 
-def test_filters_and_columns_are_those_of_a_scan(tmp_path: Path, writer: MessageStore) -> None:
+def test_follow_takes_the_filters_and_columns_of_a_scan(tmp_path: Path, writer: MessageStore) -> None:
     put(writer, "1", "2", "11")
     follower = segmentlog.open(tmp_path / "live").follow(
         "orders", start="earliest", tags="t1", columns="body", properties="TAGS", timeout_s=0.1

@@ -139,7 +139,7 @@ def test_conditions_in_any_combination(made: list[Made], predicate: pl.Expr, whi
     ],
     ids=str,
 )
-def test_what_a_store_can_answer_is_found(predicate: pl.Expr, found: dict[str, Any]) -> None:
+def test_conditions_that_a_store_can_answer_are_found_in_a_predicate(predicate: pl.Expr, found: dict[str, Any]) -> None:
     """If a release of Polars writes its expressions in another form, this fails, and results stay right."""
     assert conditions(predicate, NATIVE) == found
 
@@ -207,7 +207,7 @@ def test_a_property_is_not_taken_for_a_column(tmp_path: Path) -> None:
         assert scan.lazy().filter(pl.col("tags") == "b").collect().rows() == [(b"1", "b")]
 
 
-def test_errors_are_those_of_the_scan(store: segmentlog.Store, path: Path) -> None:
+def test_a_lazy_frame_raises_the_errors_of_the_scan(store: segmentlog.Store, path: Path) -> None:
     lazy = store.scan("orders").lazy()
     first, second, *_ = sorted((path / "commitlog").iterdir())
     first.unlink()

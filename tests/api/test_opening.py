@@ -29,7 +29,7 @@ def test_a_appends_and_x_creates(tmp_path: Path) -> None:
         assert store.append("orders", b"1").queue_offset == 0
 
 
-def test_x_refuses_what_exists(tmp_path: Path) -> None:
+def test_mode_x_refuses_an_existing_path(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     segmentlog.open(tmp_path / "empty", "x", config=SMALL).close()
     (tmp_path / "file").write_text("")

@@ -47,7 +47,7 @@ def test_forms_of_one_time(value: object) -> None:
         ({("orders", True): 1}, "is not a queue"),
     ],
 )
-def test_values_that_are_no_position(value: object, text: str) -> None:
+def test_invalid_positions_are_refused(value: object, text: str) -> None:
     with pytest.raises(ConfigError, match=text):
         parsed("start", value, Earliest(), ["orders"], CLOCK)
 
@@ -68,7 +68,7 @@ def test_topics_are_one_name_or_several(topics: object) -> None:
     assert checked_topics(["b", "a", "b"], ["a", "b"], "/store") == ("b", "a")
 
 
-def test_topics_that_are_none() -> None:
+def test_unknown_and_invalid_topics_are_refused() -> None:
     with pytest.raises(UnknownQueueError, match=r"topics: there is no topic `order` .*Did you mean `orders`\?"):
         checked_topics("order", ["orders", "payments"], "/store")
     for topics, text in (

@@ -80,7 +80,7 @@ def test_a_scan_equals_a_filter_over_all_messages(
     assert scan.count() == len(wanted)
 
 
-def test_all_columns_are_those_of_the_store_and_properties_follow(store: segmentlog.Store, path: Path) -> None:
+def test_a_scan_returns_all_native_columns_and_property_columns_come_last(store: segmentlog.Store, path: Path) -> None:
     table = store.scan("orders").to_arrow()
     assert table.schema == NATIVE_SCHEMA
     wanted = sorted((row for row in every_row(path) if row["topic"] == "orders"), key=key_of)

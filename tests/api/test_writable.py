@@ -87,7 +87,7 @@ def test_rows_of_any_library_are_appended(written: WritableStore, made: Any) -> 
     assert written.scan(["orders", "refunds"], columns=["topic", "body", "tags"]).to_arrow().to_pydict() == BATCH
 
 
-def test_what_is_no_batch_is_named(written: WritableStore) -> None:
+def test_a_batch_that_is_not_a_table_and_an_unknown_placement_are_refused(written: WritableStore) -> None:
     with pytest.raises(ConfigError, match="batch is a dict, not a table"):
         written.append_batch(BATCH)
     with pytest.raises(ConfigError, match=r"placement='any' is unknown.*'run-on', 'one-segment'"):

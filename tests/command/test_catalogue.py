@@ -29,7 +29,7 @@ def test_names_of_mqadmin_are_found_but_not_listed() -> None:
     assert "topicList" not in help_text()
 
 
-def test_an_unknown_verb_suggests_the_known_one() -> None:
+def test_an_unknown_verb_suggests_the_nearest_verb() -> None:
     with pytest.raises(UsageError, match="there is no verb `topcs`") as caught:
         find_verb("topcs")
     assert "Did you mean `topics`?" in str(caught.value)

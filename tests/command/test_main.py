@@ -145,7 +145,7 @@ assert gc.isenabled()
 
 
 @pytest.mark.slow
-def test_a_reader_that_goes_away_is_no_error(store: Path) -> None:
+def test_a_closed_output_pipe_exits_with_141_and_no_error_text(store: Path) -> None:
     read_end, write_end = os.pipe()
     os.close(read_end)
     with os.fdopen(write_end, "wb") as stdout:

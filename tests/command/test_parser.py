@@ -46,7 +46,7 @@ def test_wrong_arguments(parser: Parser, arguments: list[str], problem: str, rem
     assert remedy in (caught.value.fix or "")
 
 
-def test_words_after_two_dashes_are_no_flags(parser: Parser) -> None:
+def test_words_after_two_dashes_are_arguments(parser: Parser) -> None:
     assert parser.parse(["--", "--store"]).store == "--store"
 
 

@@ -27,7 +27,7 @@ def test_a_report_is_printed(*, as_json: bool, shown: bytes, has_findings: bool,
     assert out.getvalue() == shown
 
 
-def test_names_in_json_are_those_of_columns() -> None:
+def test_keys_in_json_are_in_camel_case_like_columns() -> None:
     @dataclass
     class Found:
         lost_messages: int = 3

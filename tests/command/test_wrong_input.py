@@ -69,7 +69,7 @@ def test_a_path_that_does_not_exist(verb: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("verb", WITH_STORE)
-def test_a_directory_that_is_no_store(verb: str, tmp_path: Path) -> None:
+def test_a_directory_without_a_store_is_refused_and_unchanged(verb: str, tmp_path: Path) -> None:
     (tmp_path / "letter.txt").write_text("mine")
     assert refused(line(verb, tmp_path))["code"] == "SEGMENTLOG_NOT_A_STORE"
     assert [each.name for each in tmp_path.iterdir()] == ["letter.txt"]

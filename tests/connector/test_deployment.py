@@ -81,7 +81,7 @@ def test_the_doctor_asks_the_executors(cluster: StandaloneCluster, tmp_path: Pat
 
 
 @pytest.mark.scaled(quick=0)
-def test_the_doctor_says_what_executors_lack(cluster: StandaloneCluster, tmp_path: Path) -> None:
+def test_the_doctor_names_the_packages_missing_on_executors(cluster: StandaloneCluster, tmp_path: Path) -> None:
     bare = environment(tmp_path / "bare")
     with pytest.raises(AssertionError, match="exit code 1 of") as caught:
         execute(block_with("doctor --master"), tmp_path, cluster, {}, PYSPARK_PYTHON=str(bare))

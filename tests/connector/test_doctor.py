@@ -37,7 +37,7 @@ def set_checks(monkeypatch: pytest.MonkeyPatch, *found: Check) -> None:
     monkeypatch.setattr(doctor, "environment_checks", lambda: iter(found))
 
 
-def test_table_is_aligned_and_says_what_to_do() -> None:
+def test_the_table_is_aligned_and_lists_remedies() -> None:
     assert doctor.render([FIT, ODD, ILL]).splitlines() == [
         "ok    python   3.11.7",
         "warn  java     17 from PATH",
@@ -79,7 +79,7 @@ def test_store_checks_are_added_for_a_store(monkeypatch: pytest.MonkeyPatch, tmp
 
 
 @pytest.mark.slow
-def test_it_runs_and_says_so_where_pyspark_is_missing() -> None:
+def test_the_doctor_runs_without_pyspark_and_reports_it_missing() -> None:
     ran = run_without("pyspark,py4j,pandas", "--json")
     assert ran.stderr == ""
     assert ran.returncode == 1
@@ -89,7 +89,7 @@ def test_it_runs_and_says_so_where_pyspark_is_missing() -> None:
     assert found["discovery"]["status"] == "fail"
 
 
-def test_export_prints_what_a_shell_can_evaluate(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_export_prints_lines_that_a_shell_can_evaluate(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYSPARK_PYTHON", "another-python")
     script = (
         f"exports=$('{sys.executable}' -m segmentlog.connector.doctor --export); eval \"$exports\"; "

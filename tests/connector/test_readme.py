@@ -31,7 +31,7 @@ def run(block: str, names: dict[str, Any]) -> Any:
 
 
 @pytest.mark.spark
-def test_every_block_does_what_it_says(
+def test_every_block_of_the_readme_has_its_stated_result(
     spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name in ("JAVA_HOME", "PYSPARK_PYTHON"):

@@ -18,7 +18,7 @@ def run(code: str) -> str:
     return done.stdout.strip()
 
 
-def test_the_shim_is_what_spark_looks_for() -> None:
+def test_the_shim_has_the_data_source_that_spark_looks_for() -> None:
     assert issubclass(pyspark_segmentlog.DefaultSource, DataSource)
     assert pyspark_segmentlog.DefaultSource.name() == SegmentLogDataSource.name() == "segmentlog"
 
@@ -54,7 +54,7 @@ def test_the_door_does_not_import_pyspark() -> None:
     assert run("import sys, segmentlog.connector; print('pyspark' in sys.modules)") == "False"
 
 
-def test_the_door_has_what_it_names() -> None:
+def test_every_exported_name_of_the_connector_exists() -> None:
     for name in segmentlog.connector.__all__:
         assert getattr(segmentlog.connector, name) is not None
     assert segmentlog.connector.SegmentLogDataSource is SegmentLogDataSource

@@ -109,7 +109,7 @@ def test_filters(load: Load) -> None:
         assert shared.where(condition).count() == wanted, condition
 
 
-def test_a_sql_filter_limits_what_is_read(load: Load) -> None:
+def test_a_sql_filter_limits_the_rows(load: Load) -> None:
     lines = fixtures.expected(BASIC).messages
     asked = "KEYS IS NOT NULL AND user CONTAINS 'ship'"
     wanted = [m for m in lines if m["keys"] is not None and "ship" in m["properties"].get("user", "")]
@@ -178,7 +178,7 @@ def test_register_leaves_other_python_sources_as_they_are(spark: "SparkSession")
         spark.read.format("another_source").load().collect()
 
 
-def test_a_schema_of_ones_own_is_a_projection(spark: "SparkSession", store: Store) -> None:
+def test_a_user_schema_is_a_projection(spark: "SparkSession", store: Store) -> None:
     frame = (
         spark.read.format("segmentlog")
         .schema("queueOffset bigint, topic string")
@@ -310,7 +310,9 @@ def test_a_wrong_path_fails_in_load(spark: "SparkSession", tmp_path: Path) -> No
         ),
     ],
 )
-def test_what_the_store_does_not_hold_fails_in_planning(load: Load, options: dict[str, str], texts: list[str]) -> None:
+def test_absent_topics_queues_and_offsets_fail_in_planning(
+    load: Load, options: dict[str, str], texts: list[str]
+) -> None:
     shown = refused(load(**options).collect)
     for text in texts:
         assert text in shown

@@ -49,7 +49,7 @@ def test_a_worker_that_starts_late_is_one_more_stop(
     assert pipe.check() == feed.total
 
 
-def test_other_errors_are_none_of_that() -> None:
+def test_other_errors_are_not_worker_timeouts() -> None:
     assert is_worker_timeout(RuntimeError("SparkException: Python worker failed to connect back."))
     assert not is_worker_timeout(RuntimeError("[SEGMENTLOG_DATA_LOSS] …"))
     assert not is_worker_timeout(None)

@@ -27,7 +27,7 @@ def test_each_job_is_a_verb(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("flags", [[], ["--json"]])
-def test_errors_and_exit_codes_are_those_of_the_verb(flags: list[str], tmp_path: Path) -> None:
+def test_a_job_has_the_errors_and_exit_codes_of_its_verb(flags: list[str], tmp_path: Path) -> None:
     command = [sys.executable, "-m", "segmentlog.jobs.verify", str(tmp_path), *flags]
     ran = subprocess.run(command, capture_output=True, check=False, timeout=60)
     expected = run_command("verify", tmp_path, *flags)

@@ -36,7 +36,7 @@ def test_states(reader: StoreReader, position: int, state: State) -> None:
     assert cursor(reader, position).state is state
 
 
-def test_errors_name_what_is_lost(reader: StoreReader) -> None:
+def test_errors_name_the_lost_offsets(reader: StoreReader) -> None:
     deleted = cursor(reader, 20).deleted()
     assert "5 messages of orders/0, offsets 20 to 24, were deleted before they were read" in str(deleted)
     assert Remedy.SKIP_LOST in deleted.remedies

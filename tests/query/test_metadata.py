@@ -23,7 +23,7 @@ def test_rows_have_the_columns_of_their_schema(tmp_path: Path) -> None:
     assert all(list(row) == SCHEMAS["segments"].names for row in segment_rows(store))
 
 
-def test_only_what_is_wanted_is_measured(tmp_path: Path) -> None:
+def test_only_requested_columns_are_measured(tmp_path: Path) -> None:
     store = opened(tmp_path)
     row = next(queue_rows(store, store.queues("orders"), {"messages"}))
     assert "bytes" not in row

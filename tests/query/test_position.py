@@ -104,7 +104,7 @@ def test_texts(door: str, text: str, position: Position, doors: tuple[str, ...])
     ],
 )
 @pytest.mark.parametrize("door", ALL)
-def test_texts_that_are_no_position(door: str, text: str) -> None:
+def test_invalid_texts_of_a_position_are_refused(door: str, text: str) -> None:
     with pytest.raises(ConfigError, match="is not a position") as caught:
         DOORS[door](text)
     assert caught.value.fix

@@ -76,7 +76,7 @@ def test_sql_alone_and_with_tags() -> None:
         ({"on_loss": []}, r"on_loss=\[\] is unknown.*'fail', 'skip'"),
     ],
 )
-def test_what_makes_no_sense_is_named(given: dict[str, Any], text: str) -> None:
+def test_an_invalid_argument_is_named_in_the_error(given: dict[str, Any], text: str) -> None:
     with pytest.raises(ConfigError, match=text):
         made(**given)
 

@@ -73,7 +73,7 @@ def test_positions_of_groups(path: Path) -> None:
     assert "Did you mean `etl`? The groups with a position are `etl`" in str(caught.value)
 
 
-def test_the_nearest_name_whatever_its_case() -> None:
+def test_the_nearest_name_is_suggested_regardless_of_case() -> None:
     assert suggest("ORDRS", ["orders", "payments"]) == "orders"
     assert suggest("xyz", ["orders", "payments"]) is None
     assert did_you_mean("payment", ["orders", "payments"]) == "Did you mean `payments`? "

@@ -106,7 +106,7 @@ def test_long_sentences_are_counted_by_words(found: Found) -> None:
     assert found("f.md", f"{' '.join(['`a code span`'] * 13)} [a link](to/a.md#page) — {' '.join(['x'] * 10)}.\n") == []
 
 
-def test_code_is_no_prose(found: Found) -> None:
+def test_code_is_not_checked_as_prose(found: Found) -> None:
     assert (
         found("a.md", "Text.\n\n```text\nnobody\n```\n\n    nobody indented\n\n`nobody` [a](nobody) <!-- nobody -->\n")
         == []

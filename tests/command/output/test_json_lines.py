@@ -114,6 +114,6 @@ def test_characters_that_turn_or_hide_text_are_escaped(character: str, around: s
     assert json.loads(line) == {"tags": text, "properties": {text: text}, "body": text}
 
 
-def test_columns_of_null_and_no_columns_but_one() -> None:
+def test_a_column_of_nulls_is_written_as_null_and_an_empty_batch_as_nothing() -> None:
     assert bytes(json_lines(pa.record_batch({"a": pa.nulls(2)}))) == b'{"a":null}\n{"a":null}\n'
     assert bytes(json_lines(pa.record_batch({"a": pa.array([], pa.int64())}))) == b""

@@ -60,7 +60,7 @@ def test_a_terminal_shows_a_message_but_does_not_obey_it() -> None:
     assert "\x1b[31m" not in rich(BATCH, has_colour=True)
 
 
-def test_messages_are_no_markup() -> None:
+def test_brackets_in_a_message_are_not_markup() -> None:
     assert "[red]x[/red]" in rich(pa.record_batch({"body": pa.array([b"[red]x[/red]"])}), has_colour=True)
 
 

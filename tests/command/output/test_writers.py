@@ -93,7 +93,7 @@ def test_a_table_is_rich_on_a_terminal_only() -> None:
 
 
 @pytest.mark.parametrize("format_", Format)
-def test_what_is_abandoned_gets_no_end(format_: Format) -> None:
+def test_an_abandoned_writer_writes_nothing_more(format_: Format) -> None:
     sink = io.BytesIO()
     writer = writer_of(format_, sink, BATCH.schema, None)
     writer.write(BATCH)

@@ -16,7 +16,7 @@ from support.small_store import write_small_store
 from support.tampering import put_at, segments
 
 
-def test_rows_are_those_of_a_scan(store: Path) -> None:
+def test_cat_prints_the_rows_of_a_scan(store: Path) -> None:
     rows = run_command("cat", store, "orders", "payments", "--json").rows
     scan = segmentlog.open(store).scan(["orders", "payments"], columns=["topic", "queueId", "queueOffset", "body"])
     expected = [row | {"body": row["body"].decode()} for row in scan.to_arrow().to_pylist()]
@@ -104,7 +104,7 @@ def odd(tmp_path: Path) -> Path:
     return tmp_path / "odd"
 
 
-def test_bodies_that_are_no_text(odd: Path) -> None:
+def test_a_binary_body_is_printed_in_hexadecimal(odd: Path) -> None:
     rows = run_command("cat", odd, "odd", "--columns", "body", "--json").rows
     assert rows == [{"bodyHex": "ff00"}, {"body": "\x1b]0;owned\x07"}, {"body": "Grüße \u202e"}, {"body": ""}]
 

@@ -21,7 +21,7 @@ BASIC, TIME = (fixtures.expected(name).messages for name in ("basic-5.3.3", "tim
 
 @pytest.mark.spark
 @pytest.mark.conformance
-def test_what_it_shows_is_what_rocketmq_has(spark: "SparkSession", tmp_path: Path) -> None:
+def test_the_demo_shows_the_queues_and_messages_that_rocketmq_has(spark: "SparkSession", tmp_path: Path) -> None:
     stores = tuple(demo.unpack(archive, str(tmp_path / archive.split("/")[-2])) for archive in demo.ARCHIVES)
     queues, topics, tags, times, tagged, one = demo.answers(spark, stores, rows=1000)
 
@@ -56,7 +56,7 @@ def found_tag(tagged: demo.Table) -> tuple[object, object]:
     return topic, tag
 
 
-def test_a_table_is_aligned_whatever_its_letters() -> None:
+def test_a_table_with_wide_and_combining_letters_is_aligned() -> None:
     table = demo.Table("Title", ("name", "n"), (("标签", 1), ("e\u0301\n", None), ("x" * 90, {"a": "b"})))
     title, _, header, rule, *rows = str(table).splitlines()
     assert (title, header) == ("Title", f"  name{' ' * 46}n")

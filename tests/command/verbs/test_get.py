@@ -40,7 +40,7 @@ def test_keys_are_looked_up_in_all_topics_and_times(store: Path) -> None:
     assert len(get(store, "--key", "key-7", "--from", "2026-01-31T00:00:07Z").rows) == 2
 
 
-def test_what_is_not_found(store: Path) -> None:
+def test_an_absent_message_exits_with_1_and_prints_nothing(store: Path) -> None:
     for flags in (
         ["--key", "nothing"],
         ["--unique-key", "nothing"],

@@ -118,7 +118,7 @@ def test_a_null_key_removes_the_property(target: Path) -> None:
         ({"topic": "orders", "body": "x" * 5_000_000}, "line 2: MESSAGE_ILLEGAL: the body of this line has 5000000"),
     ],
 )
-def test_a_bad_line_is_refused_and_those_before_it_are_appended(line: object, found: str, target: Path) -> None:
+def test_a_bad_line_is_refused_and_earlier_lines_are_appended(line: object, found: str, target: Path) -> None:
     good = {"topic": "orders", "body": "good"}
     ran = put_json(target, good, line, good, flags=("--json",))
     assert found in ran.error["found"]

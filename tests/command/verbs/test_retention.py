@@ -153,7 +153,7 @@ def test_wrong_arguments(store: Path, words: tuple[str, ...], found: str) -> Non
     assert found in ran.err
 
 
-def test_a_protected_group_keeps_what_it_has_not_read(store: Path, conf: Path) -> None:
+def test_files_with_unread_messages_of_a_protected_group_are_kept(store: Path, conf: Path) -> None:
     options = ("--config", conf, "--now", NOW, "--hour", 5, "--disk-usage", "80")
     _, free = ran("plan", store, *options)
     assert (free["runs"][0]["wanted"], free["runs"][0]["diskWins"]) == ("", False)
@@ -202,7 +202,7 @@ def test_a_minimum_age_names_a_topic_and_a_duration(store: Path, given: list[str
     assert named in out["found"] + out["remedy"]
 
 
-def test_files_are_archived_and_the_plan_says_so(store: Path, conf: Path, tmp_path: Path) -> None:
+def test_files_are_archived_as_the_plan_reports(store: Path, conf: Path, tmp_path: Path) -> None:
     archive = tmp_path / "archive"
     options = ("--config", conf, "--now", NOW, "--hour", 5, "--disk-usage", "10", "--archive", archive)
     _, plan = ran("plan", store, *options)

@@ -35,9 +35,7 @@ def test_all_topics_now(store: Path) -> None:
 
 
 @pytest.mark.parametrize("terminal", [True, False])
-def test_watching_goes_on_until_it_is_interrupted(
-    store: Path, monkeypatch: pytest.MonkeyPatch, *, terminal: bool
-) -> None:
+def test_watching_continues_until_an_interrupt(store: Path, monkeypatch: pytest.MonkeyPatch, *, terminal: bool) -> None:
     pauses: list[float] = []
 
     def pause(seconds: float) -> None:

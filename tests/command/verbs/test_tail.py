@@ -28,7 +28,7 @@ def test_the_last_messages_that_a_filter_accepts(store: Path) -> None:
     assert keys(store, "orders", "--sql", "KEYS = 'key-5'") == ["key-5"]
 
 
-def test_columns_are_those_asked_for(store: Path) -> None:
+def test_tail_prints_the_requested_columns_and_properties(store: Path) -> None:
     flags = ["-n", "1", "--columns", "body,queueId", "--properties", "KEYS"]
     (row,) = run_command("tail", store, "orders", *flags, "--json").rows
     assert list(row) == ["body", "queueId", "KEYS"]
@@ -36,7 +36,7 @@ def test_columns_are_those_asked_for(store: Path) -> None:
 
 
 @pytest.mark.slow
-def test_following_goes_on_where_the_last_messages_end(tmp_path: Path) -> None:
+def test_following_continues_after_the_last_messages(tmp_path: Path) -> None:
     """Every message once: some are appended before, some while it runs; a table has one head."""
     path = tmp_path / "store"
     with MessageStore.open(path) as store:
@@ -63,7 +63,7 @@ def test_a_live_table_has_one_head(store: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_message_is_shown_before_the_next_one_is_appended(tmp_path: Path) -> None:
+def test_each_followed_message_is_printed_before_the_next_append(tmp_path: Path) -> None:
     """Benchmarks measure the time between the two."""
     path = tmp_path / "store"
     with MessageStore.open(path) as store:

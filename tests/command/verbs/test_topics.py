@@ -6,7 +6,7 @@ import segmentlog
 from support.commands import run_command
 
 
-def test_topics_without_those_of_rocketmq(store: Path) -> None:
+def test_topics_are_listed_without_system_topics_of_rocketmq(store: Path) -> None:
     rows = run_command("topics", store, "--json").rows
     assert [(row["topic"], row["queues"], row["messages"]) for row in rows] == [
         ("orders", 4, 400),

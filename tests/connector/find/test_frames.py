@@ -42,7 +42,7 @@ def test_every_key_of_a_frame_is_looked_up(spark: "SparkSession", path: Path) ->
     assert len(expected) > 800
 
 
-def test_several_stores_are_searched_and_one_that_is_named_twice_once(
+def test_a_store_named_twice_among_several_stores_is_searched_once(
     spark: "SparkSession", path: Path, tmp_path: Path
 ) -> None:
     build(tmp_path / "other", [Row("A", "key-8 mine"), Row("B", "key-8")])
@@ -64,7 +64,9 @@ def test_the_options_of_a_read_look_up_in_spark(spark: "SparkSession", path: Pat
     assert frame.count() == 2
 
 
-def test_what_is_wrong_is_said_at_once(spark: "SparkSession", path: Path, tmp_path: Path) -> None:
+def test_wrong_arguments_of_find_by_keys_are_refused_at_the_call(
+    spark: "SparkSession", path: Path, tmp_path: Path
+) -> None:
     with pytest.raises(SchemaError, match="column `key` of the keys does not exist"):
         find_by_keys(spark, str(path), spark.createDataFrame([("A",)], "topic string"))
     with pytest.raises(SchemaError, match=r"withColumnRenamed\('Keys', 'key'\)"):

@@ -37,7 +37,7 @@ def chosen(read: Read, path: Path, keep: Callable[[dict[str, Any]], bool], **opt
     return [row for row in rows(read(path, columns=COLUMNS, **options)) if keep(row)]
 
 
-def test_keys_and_unique_keys_find_what_a_filter_would(read: Read, path: Path) -> None:
+def test_keys_and_unique_keys_find_the_rows_of_an_equal_filter(read: Read, path: Path) -> None:
     wanted = {"key-7", "group-3", "key-500", "u-9"}
     found = rows(read(path, subscribe="A,B", keys=",".join(wanted), columns=COLUMNS))
     assert found == chosen(read, path, lambda row: bool(wanted & set(row["keys"].split())), subscribe="A,B")
@@ -46,7 +46,7 @@ def test_keys_and_unique_keys_find_what_a_filter_would(read: Read, path: Path) -
     assert [row["uniqKey"] for row in found] == ["u-8"]
 
 
-def test_message_ids_find_those_of_the_topics(read: Read, path: Path) -> None:
+def test_message_ids_find_messages_of_the_subscribed_topics_alone(read: Read, path: Path) -> None:
     ids = [f"7F00000100002A9F{record.physical_offset:016X}" for record in every_record(path)]
     found = rows(read(path, subscribe="A", messageIds=",".join([ids[8], ids[9], ids[10].lower()]), columns=COLUMNS))
     assert [row["msgId"] for row in found] == [ids[8], ids[10]]
@@ -62,7 +62,7 @@ def test_times_limit_a_look_up(read: Read, path: Path) -> None:
     assert [row["uniqKey"] for row in found] == [f"u-{i}" for i in range(20, 100)]
 
 
-def test_nothing_found_is_no_row(read: Read, path: Path) -> None:
+def test_an_absent_key_has_no_rows_and_no_partitions(read: Read, path: Path) -> None:
     planned: list[object] = []
     assert read(path, subscribe="A", keys="nothing", columns=COLUMNS, partitions=planned).num_rows == 0
     assert planned == []
@@ -85,7 +85,7 @@ def test_stores_are_looked_up_one_by_one(read: Read, path: Path) -> None:
     assert sorted(row["brokerName"] for row in found.to_pylist()) == ["other", "store"]
 
 
-def test_the_kafka_schema_and_property_columns_are_those_of_a_read(read: Read, path: Path) -> None:
+def test_a_look_up_has_the_kafka_schema_and_property_columns_of_a_read(read: Read, path: Path) -> None:
     options = {"subscribe": "A,B", "schemaMode": "kafka", "propertyColumns": "UNIQ_KEY"}
     found = read(path, keys="group-3", **options).to_pylist()
     every = [row for row in read(path, **options).to_pylist() if b"group-3" in row["key"].split()]

@@ -39,7 +39,7 @@ def lag(messages: int | None, size: int | None, time_ms: int | None) -> QueueLag
     return QueueLag(broker_name="b", key=O0, messages=messages, bytes=size, time_ms=time_ms)
 
 
-def test_a_group_is_behind_in_all_queues_of_its_topics(path: str) -> None:
+def test_the_lag_of_a_group_covers_all_queues_of_its_topics(path: str) -> None:
     publish_progress(path, "g", {O0: 4, O1: 2})
     report = group_lag(path, "g")
     assert [(queue.key, queue.position, queue.messages, queue.time_ms) for queue in report.queues] == [
@@ -53,7 +53,7 @@ def test_a_group_is_behind_in_all_queues_of_its_topics(path: str) -> None:
     assert str(report) == f"g: 2 messages, {report.bytes} bytes, 1.000 s behind in 2 queues"
 
 
-def test_what_is_not_known_makes_the_total_unknown(path: str) -> None:
+def test_a_queue_with_unknown_lag_makes_the_total_unknown(path: str) -> None:
     commit_offsets(path, "g", {O0: 4, GONE: 7})
     report = group_lag(path, "g")
     assert [(queue.key, queue.position, queue.messages) for queue in report.queues] == [
@@ -95,7 +95,7 @@ def test_an_unknown_group_is_an_error_with_a_suggestion(path: str) -> None:
         group_lag(path, "reader")
 
 
-def test_a_stream_is_behind_what_its_progress_says(path: str) -> None:
+def test_the_lag_of_a_stream_is_counted_from_its_progress(path: str) -> None:
     stores = {"broker-a": StoreReader.open(path)}
     report = stream_lag("etl", offset({O0: 1, O1: 2}), offset({O0: 5, O1: 2}), stores)
     first, second = report.queues
@@ -117,6 +117,6 @@ def test_without_the_store_only_messages_are_counted() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "12", '{"orders": {"0": 3}}', "not json", '{"version": 2, "stores": {}}'])
-def test_offsets_of_other_sources_are_none(text: str) -> None:
+def test_offsets_of_other_sources_are_refused(text: str) -> None:
     with pytest.raises(CheckpointError):
         stream_lag("etl", text, None, {})

@@ -130,7 +130,9 @@ def test_measuring_takes_a_small_part_of_the_time(path: str) -> None:
         assert (found.messages, found.bytes, found.time_ms) == (0, 0, 0)
 
 
-def test_what_goes_wrong_stays_away_from_the_query(path: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_errors_of_the_listener_are_logged_and_do_not_reach_the_query(
+    path: str, caplog: pytest.LogCaptureFixture
+) -> None:
     def broken(report: LagReport) -> None:
         raise RuntimeError(f"no room for {report.name}")
 

@@ -35,7 +35,7 @@ def test_a_topic_has_the_sum_of_its_queues_and_the_longest_time() -> None:
     assert found['messages{broker="b",name="g",topic="U"}'] == 7
 
 
-def test_what_is_not_known_is_not_shown_as_zero() -> None:
+def test_an_unknown_lag_is_not_shown_as_zero() -> None:
     registry = CollectorRegistry()
     metrics = LagMetrics(registry)
     metrics.show(LagReport("g", (queue(0, 2, 5), queue(1, 3, 5))))
@@ -52,7 +52,7 @@ def test_each_queue_may_have_its_own() -> None:
     assert 'messages{broker="b",name="g",queue="1",topic="T"}' not in found
 
 
-def test_what_has_ended_is_not_shown_and_others_stay() -> None:
+def test_metrics_of_ended_topics_and_forgotten_groups_are_removed() -> None:
     registry = CollectorRegistry()
     metrics = LagMetrics(registry)
     metrics.show(LagReport("g", (queue(0, 2), queue(0, 2, topic="U"))))

@@ -79,9 +79,7 @@ def test_a_wrong_option_fails_when_the_frame_is_made(spark: SparkSession, path: 
         spark.read.format("segmentlog").option("metadata", "lags").load(path).count()
 
 
-def test_a_running_stream_reports_how_far_it_is_behind(
-    spark: SparkSession, path: str, reports: Reports, tmp_path: Path
-) -> None:
+def test_a_running_stream_reports_its_lag(spark: SparkSession, path: str, reports: Reports, tmp_path: Path) -> None:
     with MessageStore.open(path, CONFIG) as store:
         query = (
             spark.readStream.format("segmentlog")
@@ -118,7 +116,7 @@ def test_a_running_stream_reports_how_far_it_is_behind(
     assert (caught_up.messages, caught_up.bytes, caught_up.time_ms) == (0, 0, 0)
 
 
-def test_after_available_now_the_group_is_not_behind(spark: SparkSession, path: str, tmp_path: Path) -> None:
+def test_after_available_now_the_group_has_no_lag(spark: SparkSession, path: str, tmp_path: Path) -> None:
     query = (
         spark.readStream.format("segmentlog")
         .option("subscribe", "Orders")

@@ -220,7 +220,7 @@ def test_an_unknown_frame_is_an_error_with_a_suggestion(path: str, word: str, hi
         read(path, word)
 
 
-def test_what_is_not_there_is_an_error(tmp_path: Path, path: str) -> None:
+def test_an_unknown_group_topic_or_store_is_an_error(tmp_path: Path, path: str) -> None:
     publish_progress(path, "readers", {O0: 1})
     with pytest.raises(ConfigError, match=r"`reader` has no position here.*Did you mean `readers`"):
         read(path, "lag", consumerGroup="reader")
@@ -233,7 +233,7 @@ def test_what_is_not_there_is_an_error(tmp_path: Path, path: str) -> None:
         SegmentLogDataSource({"metadata": "topics", "path": str(tmp_path)}).schema()
 
 
-def test_what_is_not_there_is_an_error_before_a_task_runs(path: str) -> None:
+def test_an_unknown_group_or_topic_is_an_error_before_a_task_runs(path: str) -> None:
     publish_progress(path, "readers", {O0: 1})
 
     def plan(**options: str) -> None:

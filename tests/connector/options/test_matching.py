@@ -47,7 +47,7 @@ def test_unknown_options_are_ignored_on_request(caplog: pytest.LogCaptureFixture
 
 
 @pytest.mark.parametrize("table", [SOURCE, SINK], ids=lambda table: table.whose)
-def test_names_are_distinct_and_not_those_of_spark(table: Table) -> None:
+def test_option_names_are_distinct_and_not_reserved_by_spark(table: Table) -> None:
     names = [name.lower() for option in table for name in (option.name, *option.aliases)]
     assert len(set(names)) == len(names)
     assert not matching.SPARKS_OWN & set(names)

@@ -29,12 +29,12 @@ def test_an_option_is_named_as_its_field() -> None:
         SOURCE.pick("subscribed")
 
 
-def test_a_text_that_is_no_value_is_an_error_that_names_the_option() -> None:
+def test_the_error_of_an_invalid_value_names_the_option() -> None:
     with pytest.raises(ConfigError, match="option `batchRows` is `many`"):
         Given({"batchRows": "many"})[BATCH_ROWS]
 
 
-def test_what_was_given() -> None:
+def test_given_options_can_be_looked_up_selected_and_extended() -> None:
     given = Given({"subscribe": "a", "strictOptions": "false"})
     assert SUBSCRIBE in given
     assert TAGS not in given

@@ -31,6 +31,6 @@ def test_queues() -> None:
 @pytest.mark.parametrize(
     "raw", ["", "{}", "[]", '{"b": []}', '{"b": 1}', '{"b": [-1]}', '{"b": ["0"]}', '{"b": [1, 1]}']
 )
-def test_queues_that_are_none(raw: str) -> None:
+def test_invalid_queues_of_option_assign_are_refused(raw: str) -> None:
     with pytest.raises(ConfigError, match="option `assign` is"):
         parse_assign("assign", raw)

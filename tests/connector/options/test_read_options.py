@@ -80,7 +80,7 @@ def test_an_option_under_two_names_is_a_conflict() -> None:
         parse(topic="b")
 
 
-def test_what_spark_adds_is_ignored() -> None:
+def test_options_that_spark_adds_are_ignored() -> None:
     added = {
         "owner": "me",
         "provider": "segmentlog",
@@ -117,7 +117,7 @@ def test_a_path_that_is_there_twice() -> None:
         parse_read_options({"paths": "/a,/b/../a", "topic": "t"})
 
 
-def test_no_path_shows_the_ways_to_give_one() -> None:
+def test_the_error_for_a_missing_path_lists_the_ways_to_name_a_store() -> None:
     with pytest.raises(MissingOptionError) as caught:
         parse_read_options({})
     text = str(caught.value)
@@ -251,7 +251,7 @@ def test_tags(raw: str, tags: set[str] | None) -> None:
 
 
 @pytest.mark.parametrize("raw", ["A || *", "||"])
-def test_tags_that_are_none(raw: str) -> None:
+def test_an_invalid_tag_filter_is_refused(raw: str) -> None:
     with pytest.raises(ConfigError, match=r"Give tags as `A \|\| B`"):
         parse(tags=raw)
 
@@ -305,12 +305,12 @@ def test_several_stores() -> None:
         ({"archive": '{"/z": "/c"}'}, "`archive` names `/z`, which this query does not read"),
     ],
 )
-def test_what_does_not_fit_the_stores(given: dict[str, str], why: str) -> None:
+def test_options_by_store_that_do_not_match_the_stores_are_refused(given: dict[str, str], why: str) -> None:
     with pytest.raises(ConfigError, match=why):
         parse_read_options({"paths": "/a,/b", "topic": "t"} | given)
 
 
-def test_every_option_is_read_by_somebody() -> None:
+def test_every_option_changes_the_parsed_options() -> None:
     # One value each that differs from the default must make a difference, or the option has no effect.
     other = {
         "path": "/other",
@@ -371,13 +371,13 @@ def test_a_stream_begins_at_the_end_and_a_batch_at_the_beginning() -> None:
 
 
 @pytest.mark.parametrize("name", ["endingOffsets", "endingTimestamp", "exactTimestamps"])
-def test_what_only_a_batch_has(name: str) -> None:
+def test_options_of_a_batch_are_refused_in_a_stream(name: str) -> None:
     value = {"endingOffsets": "latest", "endingTimestamp": "1767225600000"}.get(name, "true")
     with pytest.raises(ConflictingOptionsError, match=rf"`{name}` is for batch reads, this is a stream\. Leave it out"):
         parse_read_options(LEAST | {name: value}, Mode.STREAM)
 
 
-def test_what_only_a_stream_has(caplog: pytest.LogCaptureFixture) -> None:
+def test_options_of_a_stream_are_parsed_and_have_no_effect_on_a_batch(caplog: pytest.LogCaptureFixture) -> None:
     limits = {
         "maxOffsetsPerTrigger": "7",
         "maxBytesPerTrigger": "1m",
@@ -412,7 +412,7 @@ def test_a_stream_that_survives_losses_skips_damage_unless_told() -> None:
         max_size=6,
     )
 )
-def test_any_texts_give_options_or_an_error_of_ours(given: dict[str, str]) -> None:
+def test_any_texts_parse_to_options_or_raise_an_error_of_segmentlog(given: dict[str, str]) -> None:
     try:
         parse_read_options(LEAST | given)
     except SegmentLogError as error:
@@ -457,7 +457,7 @@ def test_all_messages_are_read_without_a_look_up() -> None:
 
 
 @pytest.mark.parametrize("raw", ["", "a,,b", "[]", '["a", ""]', "[1]", "["])
-def test_what_is_no_list_of_keys_is_refused(raw: str) -> None:
+def test_an_invalid_list_of_keys_is_refused(raw: str) -> None:
     with pytest.raises(ConfigError, match="keys"):
         parsed(keys=raw)
 
@@ -474,7 +474,7 @@ def test_what_is_no_list_of_keys_is_refused(raw: str) -> None:
         ("sqlFilter", "a > 1"),
     ],
 )
-def test_what_a_look_up_does_not_go_with_is_refused(name: str, value: str) -> None:
+def test_options_that_conflict_with_a_look_up_are_refused(name: str, value: str) -> None:
     with pytest.raises(ConflictingOptionsError, match="keys"):
         parsed(**{"keys": "a", name: value})
 

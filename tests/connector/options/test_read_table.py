@@ -38,7 +38,7 @@ def test_every_field_is_an_option_with_a_name_of_its_own() -> None:
 
 
 @pytest.mark.parametrize("option", list(SOURCE), ids=SOURCE.names())
-def test_what_the_documentation_names_as_default_is_the_default(option: Option) -> None:
+def test_the_documented_default_is_the_default(option: Option) -> None:
     if option.default_text is not None and option.default is not None and option.default_text.isalnum():
         assert value(option.name, option.default_text) == option.default
 
@@ -136,7 +136,7 @@ def test_limits_of_triggers_are_for_streams_only() -> None:
     assert SOURCE.pick("tags")[0].mode is Mode.BOTH
 
 
-def test_defaults_are_those_of_a_scan() -> None:
+def test_defaults_of_the_source_equal_the_defaults_of_a_scan() -> None:
     none = SourceOptions()
     assert none.max_body_bytes == SPEC.max_body_bytes
     assert none.batch_bytes == SPEC.batch_bytes
@@ -145,7 +145,7 @@ def test_defaults_are_those_of_a_scan() -> None:
 
 
 @pytest.mark.parametrize("option", SOURCE.pick("maxBodyBytes", "batchBytes", "maxBytesPerPartition"))
-def test_the_default_size_that_is_documented_is_the_one_that_rules(option: Option[int]) -> None:
+def test_the_documented_default_size_is_the_default(option: Option[int]) -> None:
     assert option.default_text is not None
     assert size(option.name, option.default_text) == option.default
 
@@ -173,6 +173,6 @@ def test_schema_modes(text: str, mode: SchemaMode) -> None:
         ("corruptRecord", "ignore"),
     ],
 )
-def test_texts_that_are_no_value(name: str, text: str) -> None:
+def test_invalid_values_are_refused(name: str, text: str) -> None:
     with pytest.raises(ConfigError, match=rf"option `{name}`.*{text}"):
         value(name, text)

@@ -16,7 +16,7 @@ def test_size(raw: str, found: int) -> None:
 
 
 @pytest.mark.parametrize("raw", ["", "m", "64q", "-1", "1.5g", "0", "1e9", "64 m m", "9" * 20, "٣m", "8388608t"])
-def test_a_size_that_is_none(raw: str) -> None:
+def test_an_invalid_size_is_refused(raw: str) -> None:
     with pytest.raises(ConfigError, match=r"^\[SEGMENTLOG_BAD_OPTION\] option `x` is `.*`\. Give a size .*64m"):
         values.size("x", raw)
 
@@ -41,7 +41,7 @@ def test_duration(raw: str, found: int) -> None:
 
 
 @pytest.mark.parametrize("raw", ["", "m", "-1s", "1.5ms", "1.2345s", "3 weeks", "1" * 13 + "s", "٣s", ".5s", "1.s"])
-def test_a_duration_that_is_none(raw: str) -> None:
+def test_an_invalid_duration_is_refused(raw: str) -> None:
     with pytest.raises(ConfigError, match=r"option `x` is `.*`\. Give a duration with its unit, such as 15m, 30s or"):
         values.duration_ms("x", raw)
 
@@ -61,13 +61,13 @@ def test_boolean(raw: str, found: bool) -> None:
 
 
 @pytest.mark.parametrize("raw", ["", "yes", "1", "truee"])
-def test_a_boolean_that_is_none(raw: str) -> None:
+def test_an_invalid_boolean_is_refused(raw: str) -> None:
     with pytest.raises(ConfigError, match="Give true or false"):
         values.boolean("x", raw)
 
 
 @pytest.mark.parametrize("raw", ["", "0", "-3", "1.0", "x", str(1 << 63), "9" * 40])
-def test_a_count_that_is_none(raw: str) -> None:
+def test_an_invalid_count_is_refused(raw: str) -> None:
     with pytest.raises(ConfigError, match="Give a whole number of at least 1"):
         values.positive("x", raw)
 
@@ -78,7 +78,7 @@ def test_names() -> None:
 
 
 @pytest.mark.parametrize("raw", ["", "a,,b", "[]", '["a", 1]', "[", '[""]'])
-def test_names_that_are_none(raw: str) -> None:
+def test_an_invalid_list_of_names_is_refused(raw: str) -> None:
     with pytest.raises(ConfigError, match="option `x` is"):
         values.names("x", raw)
 
@@ -109,7 +109,7 @@ def test_a_name_that_is_there_twice() -> None:
 
 
 @pytest.mark.parametrize("raw", ["{", '{"a": 1, "a": 2}', "[" * 100_000])
-def test_json_that_is_none(raw: str) -> None:
+def test_invalid_json_is_refused(raw: str) -> None:
     with pytest.raises(ConfigError, match="JSON"):
         values.json_value("x", raw)
 

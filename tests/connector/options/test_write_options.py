@@ -71,7 +71,7 @@ def test_names_are_taken_as_they_are_or_not_at_all(option: str, name: str) -> No
 
 
 @pytest.mark.parametrize("topic", ["a b", "a\nb", "../up", "größe", "t" * 128])
-def test_a_topic_is_one_that_rocketmq_takes(topic: str) -> None:
+def test_a_topic_that_rocketmq_does_not_allow_is_refused(topic: str) -> None:
     with pytest.raises(ConfigError, match="option `topic` cannot be a topic: "):
         parse(topic=topic)
 
@@ -89,14 +89,14 @@ def test_no_path(mode: Mode) -> None:
         parse_write_options({"topic": "t"}, mode)
 
 
-def test_an_option_of_the_source_is_said_to_be_one() -> None:
+def test_the_error_for_an_option_of_the_source_names_the_source() -> None:
     with pytest.raises(UnknownOptionError, match=r"`startingoffsets`.*`startingOffsets` is an option of the source"):
         parse(startingoffsets="earliest")
     with pytest.raises(UnknownOptionError, match=r"`subscribe` is an option of the source"):
         parse(subscribe="orders")
 
 
-def test_an_option_of_the_sink_is_said_to_be_one() -> None:
+def test_the_error_for_an_option_of_the_sink_names_the_sink() -> None:
     with pytest.raises(UnknownOptionError, match=r"`txnAppId` is an option of the sink"):
         parse_read_options({"path": "/x", "topic": "t", "txnappid": "a"})
 
@@ -107,7 +107,7 @@ def test_an_unknown_option_has_a_suggestion() -> None:
     assert parse(nonsense="1", strictOptions="false") == parse()
 
 
-def test_what_spark_adds_is_ignored() -> None:
+def test_options_that_spark_adds_are_ignored() -> None:
     assert parse(Mode.STREAM, checkpointlocation="/cp") == parse(Mode.STREAM)
 
 
@@ -141,7 +141,9 @@ def test_what_spark_adds_is_ignored() -> None:
         (Mode.BATCH, {"path": "hdfs://x/y"}, ConfigError, "not a local directory"),
     ],
 )
-def test_what_makes_no_sense(mode: Mode, given: dict[str, str], error: type[Exception], text: str) -> None:
+def test_conflicting_and_invalid_options_are_refused(
+    mode: Mode, given: dict[str, str], error: type[Exception], text: str
+) -> None:
     with pytest.raises(error, match=text.replace("(", r"\(")):
         parse(mode, **given)
 
@@ -175,7 +177,7 @@ def test_every_option_is_declared_once() -> None:
     assert len(set(names)) == len(names)
 
 
-def test_every_option_is_read_by_somebody() -> None:
+def test_every_option_changes_the_parsed_options() -> None:
     other = {
         "path": "/elsewhere",
         "topic": "t",

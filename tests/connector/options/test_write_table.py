@@ -32,7 +32,7 @@ def test_every_field_is_an_option_with_a_name_of_its_own() -> None:
 
 
 @pytest.mark.parametrize("option", list(SINK), ids=SINK.names())
-def test_what_the_documentation_names_as_default_is_the_default(option: Option) -> None:
+def test_the_documented_default_is_the_default(option: Option) -> None:
     if option.default_text is not None and option.default is not None and option.default_text.isalnum():
         assert value(option, option.default_text) == option.default
 
@@ -53,7 +53,7 @@ def test_names_are_taken_as_they_are_or_not_at_all(text: str) -> None:
     assert value(SINK.pick("txnAppId")[0], "a b") == "a b"
 
 
-def test_a_topic_is_one_that_rocketmq_would_create() -> None:
+def test_a_topic_follows_the_naming_rules_of_rocketmq() -> None:
     assert value(SINK.pick("topic")[0], "orders%retry-1|x") == "orders%retry-1|x"
     assert "option `topic` cannot be a topic" in problem(SINK.pick("topic")[0], "orders/eu")
     assert "option `topic` cannot be a topic" in problem(SINK.pick("topic")[0], "x" * 128)

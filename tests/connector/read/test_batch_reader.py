@@ -94,7 +94,7 @@ def test_batches_have_sparks_schema_to_the_letter(store: Store, mode: str) -> No
             assert batch.schema.equals(to_arrow_schema(asked, timezone="UTC"))
 
 
-def test_kafkas_rows_are_the_native_ones(store: Store, read: Read) -> None:
+def test_rows_in_the_kafka_schema_equal_the_native_rows(store: Store, read: Read) -> None:
     native = read(store(BASIC), subscribe="TopicA", includeProperties="true").to_pylist()
     kafka = read(store(BASIC), subscribe="TopicA", includeHeaders="true", schemaMode="kafka").to_pylist()
     assert len(native) == len(kafka) == 248
@@ -197,7 +197,7 @@ def test_a_partition_without_a_share_is_empty(store: Store) -> None:
     assert list(reader.read(InputPartition(None))) == []
 
 
-def test_what_is_sent_to_workers_is_small(store: Store) -> None:
+def test_the_pickled_reader_and_partitions_are_small(store: Store) -> None:
     reader = reader_of(store(BASIC), subscribe="TopicA")
     partitions = reader.partitions()
     for sent in (reader, *partitions):

@@ -21,7 +21,7 @@ def test_every_column_has_a_line(mode: str) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_the_columns_that_can_be_null_without_damage_are_the_documented_ones(
+def test_exactly_the_documented_columns_are_null_in_a_store_without_damage(
     store: Callable[[str], Path], read: Read, mode: str
 ) -> None:
     columns, meanings = MODES[mode]

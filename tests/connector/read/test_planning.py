@@ -74,7 +74,7 @@ def test_system_topics_are_left_out_of_patterns(store: Store, name: str) -> None
 
 
 @pytest.mark.parametrize("exists", [True, False])
-def test_a_path_that_is_no_store(tmp_path: Path, exists: bool) -> None:
+def test_a_path_without_a_store_is_refused(tmp_path: Path, exists: bool) -> None:
     with pytest.raises(NotAStoreError, match=r"^\[SEGMENTLOG_NOT_A_STORE\] "):
         plan(tmp_path if exists else tmp_path / "nowhere", subscribe="t")
 
@@ -89,7 +89,7 @@ def test_offsets_of_both_ends(store: Store) -> None:
     assert queues(partitions) == {"TopicA/0": (10, 20), "TopicA/2": (0, 5)}
 
 
-def test_what_retention_deleted(store: Store) -> None:
+def test_a_start_that_retention_deleted_is_an_error_or_moves_to_the_minimum(store: Store) -> None:
     asked = {"subscribe": "Hot", "startingOffsets": '{"Hot": {"0": 5, "1": -2}}'}
     with pytest.raises(
         OffsetOutOfRangeError, match=r"asks for offset 5 of Hot/0, .*\(min 268, max 444\).*5 to 267 are gone"
@@ -222,7 +222,7 @@ def test_several_stores(store: Store, tmp_path: Path) -> None:
     assert {partition.source.broker_name for partition in plan_partitions(named, BODIES)} == {"x", "y"}
 
 
-def test_stores_whose_names_do_not_differ() -> None:
+def test_stores_with_the_same_name_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"tells these stores apart.*brokerNames"):
         open_stores(parse_read_options({"paths": "/x/y,/y/y,/x/x", "topic": "t"}))
 
@@ -236,7 +236,7 @@ def test_a_topic_need_not_be_in_every_store(store: Store) -> None:
     }
 
 
-def test_what_is_sent_to_workers_is_small(store: Store) -> None:
+def test_a_pickled_partition_is_small(store: Store) -> None:
     (partition,) = plan(store(BASIC), subscribe="TopicA")
     sent = pickle.dumps(partition)
     assert len(sent) < 4096

@@ -112,7 +112,7 @@ def test_our_own_schema_fits(given: dict[str, str]) -> None:
     check_schema(spark_schema(options(**given)), options(**given))
 
 
-def test_a_schema_of_ones_own_and_columns_exclude_each_other() -> None:
+def test_a_user_schema_and_option_columns_exclude_each_other() -> None:
     with pytest.raises(ConflictingOptionsError, match="the schema and option `columns` ask for different columns"):
         check_schema(struct(topic=StringType()), options(columns="topic,body"))
 
@@ -184,7 +184,7 @@ def test_kafkas_columns_are_made_of_ours(rows: slice) -> None:
         ({"schemaMode": "kafka", "propertyColumns": "color"}, ["offset", "color", "timestampType", "brokerName"]),
     ],
 )
-def test_a_projection_gives_the_columns_in_their_order(given: dict[str, str], names: list[str]) -> None:
+def test_a_projection_returns_the_columns_in_schema_order(given: dict[str, str], names: list[str]) -> None:
     asked = options(**given)
     every = spark_schema(options(**given | {"includeProperties": "true", "columns": ",".join(names)}))
     schema = StructType([every[name] for name in names])
@@ -195,7 +195,7 @@ def test_a_projection_gives_the_columns_in_their_order(given: dict[str, str], na
     assert found.num_rows == 3
 
 
-def test_only_what_is_asked_for_is_scanned() -> None:
+def test_only_requested_columns_are_scanned() -> None:
     projection = project(struct(queueOffset=LongType(), topic=StringType()), options(propertyColumns="color"))
     assert projection.scan_columns == ("queueOffset", "topic")
     assert projection.property_columns == ()

@@ -28,7 +28,7 @@ ROOT = Path(__file__).parents[3]
 PYTHON = ".".join(map(str, sys.version_info[:3]))
 
 
-def test_requirements_are_those_of_the_package() -> None:
+def test_checked_packages_equal_the_requirements_of_the_project() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     stated = [*project["dependencies"], *project["optional-dependencies"]["spark"]]
     found = list(checks.package_checks())
@@ -163,7 +163,7 @@ def fake_python(folder: Path, prints: str) -> str:
         ("[1]", Status.FAIL, "does not answer"),
     ],
 )
-def test_workers_are_asked_who_they_are(
+def test_version_environment_and_packages_of_workers_are_checked(
     answer: str, status: Status, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     same = ".".join(map(str, sys.version_info[:3]))
@@ -218,7 +218,7 @@ def test_open_files(soft: int, hard: int, status: Status, fix: str, monkeypatch:
 
 @pytest.mark.spark
 @pytest.mark.scaled(quick=0)
-def test_a_session_tells_on_what_it_runs(spark: "SparkSession") -> None:
+def test_session_checks_report_the_versions_of_spark_java_and_python(spark: "SparkSession") -> None:
     """In a process of its own: it stops the session that it started. A quick run has the doctor's on a cluster."""
     java = spark.sql("SELECT java_method('java.lang.System', 'getProperty', 'java.version')").head()
     assert java is not None
@@ -322,7 +322,7 @@ def owner(tmp_path: Path) -> Iterator[int]:
         process.stdin.close()
 
 
-def test_a_path_that_is_no_store_fails_with_the_reason(tmp_path: Path) -> None:
+def test_a_path_without_a_store_fails_with_the_reason(tmp_path: Path) -> None:
     found = checks.check_store(str(tmp_path / "nothing"))
     assert found.status is Status.FAIL
     assert str(tmp_path / "nothing") in found.found
@@ -338,7 +338,7 @@ def test_a_process_on_the_store_is_named(owner: int, abort: bool, tmp_path: Path
     assert found.found == f"process {owner} has it open; reading beside it is safe"
 
 
-def test_nobody_on_the_store(tmp_path: Path) -> None:
+def test_an_abort_file_without_a_process_is_a_warning(tmp_path: Path) -> None:
     (tmp_path / "lock").touch()
     assert checks.check_owner(str(tmp_path)).status is Status.OK
     (tmp_path / "abort").touch()
@@ -354,13 +354,13 @@ def test_asking_does_not_drop_a_lock_of_this_process(tmp_path: Path) -> None:
             assert checks.check_owner(str(tmp_path)).found.startswith(f"process {os.getpid()} has it open")
 
 
-def test_a_lock_that_is_no_file_is_reported(tmp_path: Path) -> None:
+def test_a_symbolic_link_as_lock_file_is_reported(tmp_path: Path) -> None:
     (tmp_path / "elsewhere").touch()
     (tmp_path / "lock").symlink_to(tmp_path / "elsewhere")
     assert checks.check_owner(str(tmp_path)).status is Status.WARN
 
 
-def test_size_counts_what_files_say_and_what_they_take(tmp_path: Path) -> None:
+def test_the_size_check_counts_file_lengths_and_disk_usage(tmp_path: Path) -> None:
     folder = tmp_path / "commitlog"
     folder.mkdir()
     with (folder / ("0" * 20)).open("wb") as segment:

@@ -125,7 +125,7 @@ def test_a_java_that_fails_is_rejected_with_its_last_line(tmp_path: Path) -> Non
 
 
 @pytest.mark.usefixtures("no_wheel")
-def test_without_any_java_the_error_says_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_without_any_java_the_error_names_the_remedy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(JavaNotFoundError) as raised:

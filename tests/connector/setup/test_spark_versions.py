@@ -72,12 +72,12 @@ print(segmentlog.connector.read.schema.to_arrow_schema(StructType().add("at", Ti
 
 
 @pytest.mark.slow
-def test_every_module_of_batches_imports_without_what_4_0_lacks() -> None:
+def test_every_module_of_batches_imports_with_the_api_of_spark_4_0() -> None:
     ran = subprocess.run([sys.executable, "-c", AS_IN_4_0], check=False, capture_output=True, text=True, timeout=120)
     assert (ran.stdout, ran.stderr) == ("timestamp[us, tz=UTC]\n", "")
 
 
-def test_arrow_types_are_those_of_spark() -> None:
+def test_a_schema_converts_to_the_arrow_types_of_spark() -> None:
     found = spark_versions.to_arrow_schema(StructType().add("at", "timestamp").add("n", LongType()))
     assert [str(each.type) for each in found] == ["timestamp[us, tz=UTC]", "int64"]
 

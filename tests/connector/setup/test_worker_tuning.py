@@ -122,7 +122,7 @@ def test_no_other_connection_of_the_process_is_touched(
         assert not acknowledges_at_once(here)
 
 
-def test_a_kernel_that_refuses_is_no_error(
+def test_a_socket_option_that_the_kernel_refuses_is_not_an_error(
     connection: tuple[socket.socket, socket.socket], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refused(*_: object) -> None:
@@ -139,7 +139,7 @@ def test_a_kernel_that_refuses_is_no_error(
     assert len(os.listdir("/proc/self/fd")) == before
 
 
-def test_what_is_no_tcp_connection_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_streams_without_a_tcp_connection_are_unchanged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker.TaskContext, "get", object)
     before = len(os.listdir("/proc/self/fd"))
     one, other = socket.socketpair()
@@ -302,5 +302,5 @@ def test_a_worker_that_reads_does_not_load_pandas(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @needs_pandas
-def test_who_appends_one_message_does_not_load_pandas(tmp_path: Path) -> None:
+def test_appending_a_message_does_not_load_pandas(tmp_path: Path) -> None:
     assert loads_pandas(APPEND, tmp_path / "store") == b"False\n"

@@ -58,7 +58,7 @@ def test_every_queue_is_served_when_its_turn_comes(
 
 
 @given(st.lists(st.integers(1, 100_000), min_size=1, max_size=50), st.integers(1, 100_000))
-def test_records_are_shared_out_by_what_waits(counts: list[int], limit: int) -> None:
+def test_the_record_limit_is_shared_in_proportion_to_waiting_messages(counts: list[int], limit: int) -> None:
     def unasked(start: int, stop: int) -> npt.NDArray[np.int64]:
         raise AssertionError("no size is read without a limit in bytes")
 
@@ -71,7 +71,7 @@ def test_records_are_shared_out_by_what_waits(counts: list[int], limit: int) -> 
             assert abs(got - limit * count / total) <= 1 + len(counts)
 
 
-def test_small_queues_are_not_starved_by_a_large_one() -> None:
+def test_small_queues_are_not_starved_by_a_large_queue() -> None:
     queues = [waiting([100] * 50_000), *(waiting([100]) for _ in range(20))]
     assert admit(queues, max_records=30, max_bytes=None)[1:] == [1] * 20
     counts = admit(queues, max_records=None, max_bytes=10_000)

@@ -42,7 +42,7 @@ def test_the_same_offset_is_the_same_text_however_it_came_about(offset: StreamOf
     assert json.dumps(again.to_dict()) == offset.to_json() == json.dumps(offset.to_dict())
 
 
-def test_what_it_looks_like() -> None:
+def test_an_offset_is_written_as_sorted_json_and_has_all_positions() -> None:
     topic = TopicOffset(
         queues={10: 7, 2: 40}, begins={2: 12}, last=LastRead(2, 39, MessageIdentity(81920, 1767225600000)), lost=3
     )
@@ -79,7 +79,7 @@ def test_ten_thousand_queues_stay_small() -> None:
         '{"stores": {"b": {"topics": {"t": {"queues": {}, "last": [1, 2]}}}}, "version": 1}',
     ],
 )
-def test_what_is_no_offset_of_ours(text: str) -> None:
+def test_offsets_that_the_source_cannot_have_written_are_refused(text: str) -> None:
     with pytest.raises(CheckpointError, match="an offset that this source cannot have written"):
         StreamOffset.from_json(text)
 

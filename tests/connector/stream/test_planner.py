@@ -94,7 +94,7 @@ def test_each_message_once_and_nothing_when_nothing_moved(store: MessageStore) -
     assert stream.positions() == {"T/0": 4, "T/1": 2}
 
 
-def test_latest_is_the_default_and_only_for_what_is_there_at_the_start(store: MessageStore) -> None:
+def test_the_default_start_is_latest_and_later_queues_are_read_in_full(store: MessageStore) -> None:
     put(store, 4)
     stream = Stream(store.path, subscribePattern=".*")
     assert stream.batch() is None
@@ -168,7 +168,7 @@ def test_least_messages_wait_but_not_for_ever(store: MessageStore, monkeypatch: 
     assert len(stream.batch() or []) == 1
 
 
-def test_available_now_ends_with_what_was_there(store: MessageStore) -> None:
+def test_available_now_ends_with_the_messages_present_at_its_start(store: MessageStore) -> None:
     put(store, 20)
     given = {"subscribePattern": "T.*", "maxOffsetsPerTrigger": "6", "minOffsetsPerTrigger": "6"}
     stream = Stream(store.path, available_now=True, **given, **EARLIEST)
@@ -222,7 +222,9 @@ def test_starts_by_group_by_json_and_by_time(store: MessageStore, tmp_path: Path
         {"minOffsetsPerTrigger": "8", "maxOffsetsPerTrigger": "7"},
     ],
 )
-def test_what_makes_no_sense_in_a_stream_is_refused(store: MessageStore, given: dict[str, str]) -> None:
+def test_ending_options_and_contradictory_limits_are_refused_in_a_stream(
+    store: MessageStore, given: dict[str, str]
+) -> None:
     with pytest.raises(ConflictingOptionsError):
         Stream(store.path, subscribe="T", **given)
 
@@ -258,7 +260,7 @@ def test_a_topic_leaves_and_joins_the_subscription(store: MessageStore, caplog: 
     assert spans(both.batch()) == {"U/0": (0, 1, 2), "U/1": (0, 1, 2)}
 
 
-def test_an_unfinished_batch_is_repeated_as_it_was_whatever_is_subscribed_now(store: MessageStore) -> None:
+def test_an_unfinished_batch_is_repeated_unchanged_after_a_change_of_subscription(store: MessageStore) -> None:
     put(store, 4)
     put(store, 4, topic="U")
     stream = Stream(store.path, subscribe="T,U", **EARLIEST)
@@ -516,7 +518,9 @@ def test_a_restart_finds_its_batch_gone(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.scaled
 @pytest.mark.timeout(scale(600, 600, 7200))
-def test_thousands_of_triggers_leave_nothing_behind(tmp_path: Path, report: Callable[[str, object], None]) -> None:
+def test_thousands_of_triggers_leak_no_descriptors_maps_objects_or_memory(
+    tmp_path: Path, report: Callable[[str, object], None]
+) -> None:
     """A day at one a second, in the long run; some find messages, and files come and go."""
     geometry = store_builder.Geometry(segment_bytes=16 << 10, queue_segment_entries=25)
     builder = store_builder.StoreBuilder(tmp_path / "store", geometry=geometry)

@@ -97,7 +97,7 @@ def failure(query: Query, path: str | Path, **options: str) -> str:
 EARLIEST: dict[str, Any] = {"subscribe": "T", "startingOffsets": "earliest"}
 
 
-def test_a_running_query_sees_what_comes(store: MessageStore, query: Query) -> None:
+def test_a_running_query_reads_new_messages_queues_and_topics(store: MessageStore, query: Query) -> None:
     wanted = put(store, 10)
     running = query.start(store.path, subscribePattern="[TU]", startingOffsets="earliest")
     try:
@@ -198,7 +198,7 @@ def test_data_loss(store: MessageStore, query: Query, what: str) -> None:
     assert query.drain(store.path, subscribe="T") == []
 
 
-def test_a_store_made_anew(store: MessageStore, query: Query) -> None:
+def test_a_recreated_store_fails_the_query_or_is_read_from_its_start(store: MessageStore, query: Query) -> None:
     put(store, 20)
     query.drain(store.path, **EARLIEST)
     store.close()

@@ -11,7 +11,7 @@ def offset(**topics: dict[int, int]) -> StreamOffset:
     return StreamOffset({"b": StoreOffset(topics=ends)})
 
 
-def test_what_waits_is_counted_by_topic_and_in_all() -> None:
+def test_waiting_messages_are_counted_by_topic_and_in_total() -> None:
     report = progress_report(offset(T={0: 10, 1: 4}, U={0: 7}), offset(T={0: 3, 1: 4}, U={0: 7}), {"b": "/data/b"})
     assert report == {
         "behind": 7,
@@ -36,7 +36,7 @@ def test_a_queue_without_a_position_is_unknown_and_not_zero() -> None:
     assert other["behind"] is None
 
 
-def test_a_queue_that_ends_before_the_position_is_not_behind() -> None:
+def test_a_queue_that_ends_before_the_position_has_no_lag() -> None:
     assert progress_report(offset(T={0: 3}), offset(T={0: 5}), {"b": "/data/b"})["behind"] == 0
 
 

@@ -86,7 +86,7 @@ def test_a_step_jumps_if_it_begins_elsewhere() -> None:
     assert not Step("s", T0, None, 5, 9).jumps
 
 
-def test_what_waits_is_a_step_of_its_queue(store: MessageStore) -> None:
+def test_waiting_messages_are_a_step_of_their_queue(store: MessageStore) -> None:
     watched = watch(store.path)
     assert steps(watched, at(watched, q0=1, q1=3)) == {"T/0": (1, 1, 3)}
     assert steps(watched, at(watched, q0=3, q1=3)) == {}
@@ -125,7 +125,7 @@ def test_the_deleted_front_of_a_new_queue_is_a_loss(store: MessageStore, caplog:
         steps(watch(store.path), at(watched, read.topics["T"].last, q0=103))
 
 
-def test_a_target_ends_steps_and_leaves_out_queues_without_one(store: MessageStore) -> None:
+def test_a_target_ends_steps_and_leaves_out_queues_without_a_target(store: MessageStore) -> None:
     watched = watch(store.path)
     before = at(watched, q0=0, q1=1)
     assert [(each.key, each.end) for each in watched.steps(before, {T0: 2})] == [(T0, 2)]
@@ -148,7 +148,7 @@ def deleted(store: MessageStore) -> WatchedStore:
     return watch(store.path)
 
 
-def test_what_retention_took_is_a_loss(store: MessageStore) -> None:
+def test_messages_deleted_by_retention_are_a_loss(store: MessageStore) -> None:
     watched = deleted(store)
     with pytest.raises(DataLossError, match=r"messages of T/0, offsets 1 to \d+, were deleted"):
         watched.steps(at(watched, q0=1, q1=203), None)
@@ -225,7 +225,7 @@ def test_the_same_store_is_known_again(store: MessageStore) -> None:
     assert steps(watched, at(watched, last, q0=3, q1=3)) == {}
 
 
-def test_a_store_of_another_id_is_another_one(store: MessageStore) -> None:
+def test_a_store_with_another_id_is_refused(store: MessageStore) -> None:
     watched = watch(store.path)
     other = StoreOffset(id="other", topics={"T": TopicOffset(queues={0: 1, 1: 1})})
     with pytest.raises(OtherStoreError, match=f"store with id other, this one has id {watched.id}"):

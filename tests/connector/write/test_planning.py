@@ -82,7 +82,7 @@ def test_no_topic_is_made_that_may_not_be(store: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", [Mode.BATCH, Mode.STREAM])
-def test_a_store_is_made_where_none_is(tmp_path: Path, mode: Mode) -> None:
+def test_an_absent_store_is_created(tmp_path: Path, mode: Mode) -> None:
     found = plan(tmp_path / "new", mode, topic="t", **SMALL)
     assert found.options.config == CONFIG
     assert (tmp_path / "new" / "commitlog").is_dir()

@@ -51,7 +51,7 @@ def test_one_less(given: list[list[tuple[str, str | None]] | None], data: st.Dat
     assert rows(maps_of_pairs(pairs, len(given))) == wanted
 
 
-def test_what_lies_beneath_a_null_is_nobodys() -> None:
+def test_map_entries_hidden_by_a_null_are_dropped() -> None:
     whole = pa.array([[("a", "1")], [("b", "2")], [("c", "3")]], MAP)
     mask = pa.array([True, False, True]).buffers()[1]
     hidden = pa.Array.from_buffers(MAP, 3, [mask, whole.buffers()[1]], children=[whole_entries(whole)])

@@ -46,7 +46,7 @@ def java_hash(text: str) -> int:
     return value - (1 << 32) if value >> 31 else value
 
 
-def test_in_turn_goes_on_over_batches() -> None:
+def test_round_robin_continues_over_batches() -> None:
     one = chooser(start=6, t=8)
     assert choose(one, ["t"] * 5) == [6, 7, 0, 1, 2]
     assert choose(one, ["t"] * 3) == [3, 4, 5]
@@ -85,7 +85,7 @@ def test_keys_go_where_rocketmqs_clients_send_them() -> None:
     assert choose(one, ["t"] * 2, keys=[None, None]) == [0, 1]
 
 
-def test_what_does_not_choose_is_not_asked() -> None:
+def test_columns_that_the_selector_does_not_use_are_ignored() -> None:
     assert choose(chooser(t=4), ["t"] * 2, [3, 3], ["x", "x"]) == [0, 1]
     assert choose(chooser(Selector.SHARDING_KEY, t=4), ["t"] * 2, [3, 3], ["x", "x"]) == [java_hash("x") % 4] * 2
 

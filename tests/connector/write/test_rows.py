@@ -99,7 +99,7 @@ def test_a_key_is_made_only_where_there_is_none() -> None:
     assert [dict(row["properties"]) for row in found[:3]] == [{}, {}, {"UNIQ_KEY": "P2"}]
 
 
-def test_what_a_column_says_the_map_need_not_say_again() -> None:
+def test_a_column_with_a_value_replaces_its_entry_in_the_properties_map() -> None:
     kinds = {"body": TEXT, "tags": TEXT, "keys": TEXT, "shardingKey": TEXT, "properties": MAP}
     pairs = [("TAGS", "old"), ("KEYS", "old"), ("__SHARDINGKEY", "old"), ("user", "amy")]
     found = convert(
@@ -181,7 +181,7 @@ def test_arrows_other_types(large: pa.DataType, large_bytes: pa.DataType) -> Non
     assert (found["body"], found["keys"], found["properties"]) == (b"\xff", "k", [("a", "1")])
 
 
-def test_what_is_said_of_time_and_the_rest() -> None:
+def test_timestamp_flag_and_reconsume_times_are_taken_from_their_columns() -> None:
     kinds = {"body": TEXT, "timestamp": Timestamp(), "flag": IntegerType(), "reconsumeTimes": IntegerType()}
     moment = datetime(2026, 1, 31, 12, 0, 0, 123_456, UTC)
     (found,) = convert(

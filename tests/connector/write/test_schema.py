@@ -94,7 +94,7 @@ def test_each_column_of_the_source_is_written_or_ignored() -> None:
         {"body": TEXT, "properties": ArrayType(StructType([StructField("KEY", TEXT), StructField("VALUE", TEXT)]))},
     ],
 )
-def test_what_may_be_there(given: dict[str, DataType]) -> None:
+def test_columns_with_accepted_names_and_types_pass(given: dict[str, DataType]) -> None:
     assert "body" in plan(given, topic="t")
 
 
@@ -133,7 +133,7 @@ def test_what_may_be_there(given: dict[str, DataType]) -> None:
         ),
     ],
 )
-def test_what_may_not(given: dict[str, DataType], texts: list[str]) -> None:
+def test_wrong_columns_and_types_are_refused(given: dict[str, DataType], texts: list[str]) -> None:
     shown = refusal(given)
     for text in texts:
         assert text in shown
@@ -150,7 +150,9 @@ def test_what_may_not(given: dict[str, DataType], texts: list[str]) -> None:
         (("queueId",), "column", Selector.COLUMN),
     ],
 )
-def test_what_chooses_the_queue(columns: tuple[str, ...], asked: str, selector: Selector) -> None:
+def test_the_queue_selector_follows_the_option_and_the_columns(
+    columns: tuple[str, ...], asked: str, selector: Selector
+) -> None:
     kinds: dict[str, DataType] = {"shardingKey": TEXT, "queueId": IntegerType(), "partition": IntegerType()}
     given = {"body": TEXT} | {name: kinds[name] for name in columns}
     assert plan(given, topic="t", queueSelector=asked).selector is selector

@@ -291,7 +291,7 @@ def test_messages_that_cannot_be_stored_name_their_rows(spark: "SparkSession", t
         ),
     ],
 )
-def test_what_is_wrong_is_said_before_anything_is_made(
+def test_wrong_columns_and_options_are_refused_before_a_store_is_created(
     spark: "SparkSession", tmp_path: Path, columns: list[str], options: dict[str, str], texts: list[str]
 ) -> None:
     shown = refused(lambda: write(spark.range(1).selectExpr(*columns), tmp_path / "store", **options))
@@ -323,7 +323,7 @@ def test_overwrite_and_partitions_are_refused(spark: "SparkSession", tmp_path: P
         writer.mode("append").partitionBy("topic").save(str(tmp_path))
 
 
-def test_what_each_save_mode_does(spark: "SparkSession", load: Load, tmp_path: Path) -> None:
+def test_append_is_the_only_save_mode_that_writes(spark: "SparkSession", load: Load, tmp_path: Path) -> None:
     """As docs/sink.md says it: `append` is the only one that writes."""
     path = tmp_path / "store"
     frame = spark.range(2).selectExpr("'x' body", "'t' topic")

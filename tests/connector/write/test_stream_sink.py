@@ -153,7 +153,7 @@ def test_a_batch_without_rows_is_a_batch(flow: Flow) -> None:
     assert (committed.version, committed.rows) == (1, 0)
 
 
-def test_a_task_that_fails_and_a_stream_that_goes_on(flow: Flow) -> None:
+def test_a_restarted_stream_repeats_the_batch_of_a_failed_task(flow: Flow) -> None:
     flow.add(50)
     flow.run()
     flow.add(50, 1)
@@ -205,7 +205,7 @@ def test_at_least_once_if_asked(flow: Flow) -> None:
     assert set(flow.found) == set(flow.expected)
 
 
-def test_what_a_stream_cannot_be_asked(flow: Flow) -> None:
+def test_unsupported_options_and_output_modes_of_a_stream_are_refused(flow: Flow) -> None:
     flow.add(3, 1)
     assert "option `txnVersion` has no meaning in a stream" in refused(lambda: flow.run(txnVersion="3"))
     counts = flow.spark.readStream.schema("id bigint").parquet(str(flow._input)).groupBy("id").count()

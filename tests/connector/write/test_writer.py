@@ -72,7 +72,7 @@ def test_the_partitions_order_counts_not_the_messages(tmp_path: Path) -> None:
     assert [row["body"] for row in read(StoreReader.open(path), columns=("body",))] == [b"a", b"b", b"c", b"d"]
 
 
-def test_attempts_that_nobody_names_are_not_appended(tmp_path: Path) -> None:
+def test_attempts_that_the_commit_does_not_name_are_not_appended(tmp_path: Path) -> None:
     path = tmp_path / "store"
     one = batch_writer(path)
     task(one, ["lost"], 0)  # the task ended, and its worker died before it said so
@@ -96,7 +96,7 @@ def test_an_attempt_that_fails_leaves_nothing(tmp_path: Path) -> None:
     assert staged(path) == []
 
 
-def test_an_abort_takes_away_what_was_staged(tmp_path: Path) -> None:
+def test_an_abort_deletes_the_staged_files_of_its_job(tmp_path: Path) -> None:
     path = tmp_path / "store"
     one, other = batch_writer(path), batch_writer(path)
     message, elses = task(one, ["a"], 0), task(other, ["b"], 0)
@@ -198,7 +198,7 @@ def test_a_batch_that_is_left_out_is_missed(tmp_path: Path) -> None:
     assert bodies(path) == ["a", "c"]
 
 
-def test_a_killed_driver_whose_commit_comes_late(tmp_path: Path) -> None:
+def test_a_late_commit_of_a_killed_driver_appends_nothing(tmp_path: Path) -> None:
     path = tmp_path / "store"
     late = task(stream_writer(path), ["0"], 0, "query", 0)
     for batch in range(3):
@@ -211,7 +211,7 @@ def test_a_killed_driver_whose_commit_comes_late(tmp_path: Path) -> None:
     assert staged(path) == []
 
 
-def test_a_killed_driver_whose_abort_comes_late(tmp_path: Path) -> None:
+def test_a_late_abort_of_a_killed_driver_keeps_the_files_of_its_successor(tmp_path: Path) -> None:
     """It takes nothing from its successor, which has staged the same batch by then."""
     path = tmp_path / "store"
     lost, successor = stream_writer(path), stream_writer(path)
@@ -259,7 +259,7 @@ def message(query: str | None, batch: int | None) -> StagedMessage:
     return StagedMessage(partition=0, query=query, batch=batch, staged=None, rows=0, skipped=0, made_topics={})
 
 
-def test_whose_batch_it_is() -> None:
+def test_a_batch_is_identified_by_its_number_and_query_or_application() -> None:
     assert stream_batch([message("q", 3), message("q", 3)], 3, None) == BatchId("q", 3, contiguous=True)
     assert stream_batch([message("q", 3)], 3, "app") == BatchId("app", 3, contiguous=True)
 
@@ -304,7 +304,7 @@ def test_straight_from_the_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert {row["queueId"] for row in read(StoreReader.open(path), columns=("queueId",))} == {0, 1}
 
 
-def test_a_stream_that_would_replace_what_is_there(tmp_path: Path) -> None:
+def test_output_mode_complete_and_save_mode_overwrite_are_refused(tmp_path: Path) -> None:
     with pytest.raises(NotSupportedError, match=r"output mode `complete`.*outputMode\('append'\)"):
         source(tmp_path / "store").streamWriter(SCHEMA, True)
     with pytest.raises(NotSupportedError, match="mode `overwrite`"):
