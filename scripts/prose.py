@@ -96,11 +96,6 @@ RULES: Final = {
 
 ``headline`` holds for first lines and headings, ``long`` for docstrings and Markdown, ``riddle`` for names of tests.
 """
-NAMES_LATER: Final = (
-    *("api", "command", "connector", "files", "format", "jobs", "query", "scripts", "store"),
-    *("test_metadata.py", "test_output.py", "test_suggestions.py"),
-)
-"""Folders of ``tests`` whose names of tests are not checked yet. Drop each when its tests are renamed."""
 
 _WORDS: Final = re.compile(
     "|".join(
@@ -248,7 +243,7 @@ def check(path: Path) -> list[Finding]:
     source = path.read_text(encoding="utf-8")
     escapes = Escapes.read(source, python=path.suffix == ".py")
     if path.suffix == ".py":
-        texts = chain(python_texts(source, literals=not path.is_relative_to(ROOT / "tests")), test_names(path, source))
+        texts = chain(python_texts(source, literals=not path.is_relative_to(ROOT / "tests")), test_names(source))
     else:
         texts = notebook_texts(source) if path.suffix == ".ipynb" else markdown_texts(source)
     found = set[Finding]()
@@ -338,12 +333,11 @@ def python_texts(source: str, *, literals: bool) -> Iterator[Text]:
             pending.extend(ast.iter_child_nodes(node))
 
 
-def test_names(path: Path, source: str) -> Iterator[Text]:
+def test_names(source: str) -> Iterator[Text]:
     """Find the names of tests, as words."""
-    if not any(path.is_relative_to(ROOT / "tests" / folder) for folder in NAMES_LATER):
-        for match in _TEST.finditer(source):
-            line = source.count("\n", 0, match.start(1)) + 1
-            yield Text("name", match[1].replace("_", " "), line, line)
+    for match in _TEST.finditer(source):
+        line = source.count("\n", 0, match.start(1)) + 1
+        yield Text("name", match[1].replace("_", " "), line, line)
 
 
 def _last(node: ast.expr | ast.stmt) -> int:
