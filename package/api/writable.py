@@ -122,18 +122,7 @@ class WritableStore(Store):
         StoreFailedError
             If the disk failed; whether the store holds the message after a restart is not known.
         """
-        message = Outgoing(
-            topic=topic,
-            body=body,
-            queue_id=queue,
-            tags=tags,
-            keys=_keys(keys),
-            uniq_key=unique_key,
-            properties=properties,
-            flag=flag,
-            born_timestamp=born_ms,
-            born_host=born_host,
-        )
+        message = _message(topic, body, queue, tags, keys, unique_key, properties, flag, born_ms, born_host)
         return self._engine.append(message)
 
     @in_api_words()
@@ -159,18 +148,7 @@ class WritableStore(Store):
             Of where the message is, once it is acknowledged. It cannot be cancelled. Messages are appended in the order
             of the calls. While some 64 MiB are under way, a call waits for its message.
         """
-        message = Outgoing(
-            topic=topic,
-            body=body,
-            queue_id=queue,
-            tags=tags,
-            keys=_keys(keys),
-            uniq_key=unique_key,
-            properties=properties,
-            flag=flag,
-            born_timestamp=born_ms,
-            born_host=born_host,
-        )
+        message = _message(topic, body, queue, tags, keys, unique_key, properties, flag, born_ms, born_host)
         return self._engine.append_async(message)
 
     @in_api_words()
@@ -220,6 +198,32 @@ class WritableStore(Store):
         """Write everything to the device, leave the store as a broker that was shut down does, and release its lock."""
         super().close()
         self._engine.close()
+
+
+def _message(  # noqa: PLR0917 - the arguments of `append` and `submit`, in their order
+    topic: str,
+    body: bytes,
+    queue: int,
+    tags: str | None,
+    keys: str | Iterable[str] | None,
+    unique_key: str | None,
+    properties: Mapping[str, str],
+    flag: int,
+    born_ms: int | None,
+    born_host: str,
+) -> Outgoing:
+    return Outgoing(
+        topic=topic,
+        body=body,
+        queue_id=queue,
+        tags=tags,
+        keys=_keys(keys),
+        uniq_key=unique_key,
+        properties=properties,
+        flag=flag,
+        born_timestamp=born_ms,
+        born_host=born_host,
+    )
 
 
 def _keys(keys: str | Iterable[str] | None) -> str | None:
