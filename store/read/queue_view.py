@@ -278,6 +278,13 @@ def _sound_end(log: CommitLog, queue: ConsumeQueue, end: int, *, is_live: bool) 
     if end <= queue.first:
         return queue.first
     last = queue.entries(end - 1, end)
+    if is_live and is_plausible(last)[0] and int(last["physical_offset"][0]) >= log.stop:
+        # A record after the listed segments: the queue ends where those end. All of them may be deleted by now, so
+        # that no record of theirs can be asked.
+        end = queue.end_before(log.stop, end)
+        if end <= queue.first:
+            return queue.first
+        last = queue.entries(end - 1, end)
     if is_plausible(last)[0]:
         offset = int(last["physical_offset"][0])
         if offset < log.min_offset or log.find(offset) is not None:

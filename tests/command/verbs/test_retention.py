@@ -225,7 +225,7 @@ def test_an_archive_of_other_things_is_refused(store: Path, conf: Path, tmp_path
     for action in ("plan", "apply"):
         code, out = ran(action, store, "--config", conf, "--archive", tmp_path / "photos")
         assert (code, out["code"]) == (2, "SEGMENTLOG_BAD_OPTION")
-        assert "no archive" in out["found"]
+        assert "not an archive" in out["found"]
 
 
 def test_the_configuration_says_where_segments_are(store: Path, conf: Path, tmp_path: Path) -> None:

@@ -199,7 +199,7 @@ def test_the_python_api_reads_both(paths: Archived) -> None:
 def test_a_wrong_archive_is_refused(paths: Archived, tmp_path: Path) -> None:
     for archive, why in (
         (tmp_path / "none", "directory not found"),
-        (paths.whole, "no archive"),
+        (paths.whole, "not an archive"),
         (paths.store, "beside"),
     ):
         with pytest.raises(ConfigError, match=why):

@@ -17,7 +17,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from segmentlog.store import CorruptError, OnCorrupt, QueueKey, QueueRange, QueueSource, ScanSpec, StoreReader
+from segmentlog.store import (
+    CorruptError,
+    MessageStore,
+    OnCorrupt,
+    Outgoing,
+    QueueKey,
+    QueueRange,
+    QueueSource,
+    ScanSpec,
+    StoreConfig,
+    StoreReader,
+)
 from segmentlog.store.files.fs import LocalFileSystem
 from segmentlog.store.format.consume_queue import PAD_SIZE
 from segmentlog.store.queues.consume_queues import ConsumeQueues
@@ -371,3 +382,26 @@ def test_a_search_for_many_times_needs_no_more_looks_than_for_a_single_time(coun
     wanted = np.arange(0, 1 << 20, (1 << 20) // count)
     assert offsets_at(wanted, (0, 1 << 20), times, Boundary.LOWER, alone).tolist() == wanted.tolist()
     assert looks <= 21
+
+
+def test_a_queue_of_a_live_store_ends_with_the_listed_segments_if_no_listed_record_is_its_own(tmp_path: Path) -> None:
+    """Retention took its older messages before the segments were listed; newer ones are in a later segment."""
+    path = tmp_path / "s"
+
+    def put(topic: str, count: int) -> None:
+        for _ in range(count):
+            store.append(Outgoing(topic=topic, body=b"x" * 200))
+        store.flush()
+        store.wait_dispatched()
+
+    with MessageStore.open(path, StoreConfig(segment_bytes=4096, queue_segment_entries=1000)) as store:
+        put("Orders", 10)
+        put("Others", 40)
+        segments(path)[0].unlink()
+        reader = StoreReader.open(path)
+        assert reader.is_live
+        put("Others", 40)
+        put("Orders", 10)
+        assert reader.bounds(KEY).max_offset == 10
+        reader.refresh()
+        assert reader.bounds(KEY).max_offset == 20

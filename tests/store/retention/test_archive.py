@@ -161,5 +161,5 @@ def test_an_archive_belongs_to_one_store(fs: MemoryFileSystem) -> None:
     fs.create("/other/.segmentlog/id").write(0, ID[::-1].encode())
     with pytest.raises(ConfigError, match=f"archive of store {ID}"):
         Archive(fs, "/other", ARCHIVE)
-    with pytest.raises(ConfigError, match="no archive"):
+    with pytest.raises(ConfigError, match="not an archive"):
         Archive(fs, "/other", STORE)
