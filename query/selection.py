@@ -172,6 +172,8 @@ def unknown_group(group: str, known: Iterable[str], *, path: str) -> ConfigError
     """Make the error for a consumer group without a position in any of the stores."""
     names = sorted(known)
     fix = f"{did_you_mean(group, names)}The groups with a position are {listing(names)}"
+    if not names:
+        fix = "No group has a position here"
     return ConfigError(f"consumer group `{group}` has no position here", path=path, fix=fix)
 
 

@@ -14,6 +14,7 @@ from segmentlog.query.selection import (
     listing,
     select,
     suggest,
+    unknown_group,
 )
 from segmentlog.query.source import StoreSource
 from segmentlog.store import ConfigError, QueueKey, UnknownQueueError
@@ -71,6 +72,7 @@ def test_positions_of_groups(path: Path) -> None:
         group_progress([str(path)], "elt")
     assert f"consumer group `elt` has no position here (in {path})" in str(caught.value)
     assert "Did you mean `etl`? The groups with a position are `etl`" in str(caught.value)
+    assert unknown_group("elt", [], path="/data").fix == "No group has a position here"
 
 
 def test_the_nearest_name_is_suggested_regardless_of_case() -> None:
