@@ -47,7 +47,7 @@ from ..dispatch.rules import is_named, is_queued, queues_of
 from ..errors import FileTooLargeError, FormatError
 from ..files.notices import warn_once
 from ..format.consume_queue import Entries, is_pad, is_plausible
-from ..format.message import Mask
+from ..format.message import Ints, Mask
 from ..format.naming import LMQ_PREFIX, is_broker_topic, is_system_topic
 from ..format.store_paths import CONFIG
 from ..log.commit_log import CommitLog
@@ -243,7 +243,7 @@ def _names_a_record_below(entries: Entries, bound: int) -> Mask:
     return below
 
 
-def _rows(derived: DerivedQueue, rows: Mask) -> DerivedQueue:
+def _rows(derived: DerivedQueue, rows: Mask | Ints) -> DerivedQueue:
     return DerivedQueue(*(column[rows] for column in derived))
 
 
@@ -368,18 +368,25 @@ class QueueSearch:
         self, short: dict[QueueKey, DerivedQueue], opened: Callable[[QueueKey], ConsumeQueue]
     ) -> dict[QueueKey, DerivedQueue]:
         """Leave out records that have an entry in any queue: their own queue id or queue offset is damaged."""
-        for topic, ids in self.listed.ids.items() if short else ():
+        if not short:
+            return short
+        every = DerivedQueue(*map(np.concatenate, zip(*short.values(), strict=True)))
+        order: Ints = np.argsort(every.physical_offset)
+        ascending = _rows(every, order)
+        named = np.zeros(order.size, np.bool_)
+        for topic, ids in self.listed.ids.items():
             if topic.startswith(LMQ_PREFIX):  # a second queue for records of another one
                 continue
             for queue_id in ids:
                 queue = opened(QueueKey(topic, queue_id))
                 end = queue.data_end()
                 for start in range(queue.first, end, _WINDOW_ENTRIES):
-                    entries = queue.entries(start, min(start + _WINDOW_ENTRIES, end))
-                    named = entries[is_plausible(entries)]
-                    left = ((key, _not_named(derived, named)) for key, derived in short.items())
-                    short = {key: derived for key, derived in left if derived.size.size}
-        return short
+                    _mark_named(named, ascending, queue.entries(start, min(start + _WINDOW_ENTRIES, end)))
+        kept = np.empty(order.size, np.bool_)
+        kept[order] = ~named
+        stops = np.cumsum([derived.size.size for derived in short.values()])
+        left = zip(short.items(), np.split(kept, stops[:-1]), strict=True)
+        return {key: _rows(derived, rows) for (key, derived), rows in left if rows.any()}
 
     def _table_names_more(self) -> bool:
         """Return whether ``topics.json`` names a queue of a producer's topic that has no directory."""
@@ -439,15 +446,12 @@ class QueueSearch:
         return short
 
 
-def _not_named(derived: DerivedQueue, entries: Entries) -> DerivedQueue:
-    """Return the records that no entry names by physical offset and size."""
-    at = np.minimum(np.searchsorted(derived.physical_offset, entries["physical_offset"]), derived.size.size - 1)
-    same = (derived.physical_offset[at] == entries["physical_offset"]) & (derived.size[at] == entries["size"])
-    if not same.any():
-        return derived
-    kept = np.ones(derived.size.size, np.bool_)
-    kept[at[same]] = False
-    return _rows(derived, kept)
+def _mark_named(named: Mask, ascending: DerivedQueue, entries: Entries) -> None:
+    """Mark the records, ascending by physical offset, that an entry names by physical offset and size."""
+    entries = entries[is_plausible(entries)]
+    at = np.minimum(np.searchsorted(ascending.physical_offset, entries["physical_offset"]), named.size - 1)
+    same = ascending.physical_offset[at] == entries["physical_offset"]
+    named[at[same & (ascending.size[at] == entries["size"])]] = True
 
 
 def _has_gaps(ids: Mapping[str, Sequence[int]]) -> bool:

@@ -446,6 +446,7 @@ def test_a_new_message_of_a_live_store_is_not_missing(tmp_path: Path) -> None:
     store = tmp_path / "s"
     with MessageStore.open(store, StoreConfig(segment_bytes=65536, index=False)) as writer:
         writer.append(Outgoing(topic="first", body=b"1"))
+        writer.wait_dispatched()  # the directory is renamed below: nothing else may be about to create a file in it
         reader = StoreReader.open(store)
         deadline = time.monotonic() + 20
         while reader.topics() != ["first"]:
