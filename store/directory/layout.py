@@ -163,16 +163,31 @@ def require_directory(entry: Listed, path: str) -> None:
         raise UnsafeFileError("not a directory", path=path, fix="Put the directory there")
 
 
+def rocksdb_queues(fs: FileSystem, root: str) -> str | None:
+    """Directory of the RocksDB database that has queues of a store, with or without files beside it; None if none."""
+    paths = StorePaths(root)
+    for directory in (paths.consume_queue_rocksdb, paths.consume_queues):
+        if {"CURRENT", "IDENTITY"} <= {entry.name for entry in fs.list_dir(directory) if entry.is_file}:
+            return directory
+    return None
+
+
+def refuse_rocksdb_queues(fs: FileSystem, root: str, what: str) -> None:
+    """Raise `UnsupportedStoreError` if a store has queues in RocksDB, which ``what`` would leave behind its log."""
+    directory = rocksdb_queues(fs, root)
+    if directory is None:
+        return
+    setting = "storeType=defaultRocksDB, or rocksdbCQDoubleWriteEnable=true"
+    raise UnsupportedStoreError(
+        f"{what}: the queues of this store are in RocksDB ({setting}), and would not follow its CommitLog",
+        path=directory,
+        fix=f"Stop the broker, move {directory} away, run `segmentlog rebuild {root}`, and set storeType=default",
+    )
+
+
 def check_is_store(location: StoreLocation, names: Mapping[str, Listed], commit_logs: Sequence[str] = ()) -> None:
     """Raise an error that says why, if a directory holds no store, or one of a kind that is not read."""
     fs, root = location.fs, location.root
-    files = {entry.name for entry in fs.list_dir(location.paths.consume_queues) if entry.is_file}
-    if {"CURRENT", "IDENTITY"} <= files:
-        raise UnsupportedStoreError(
-            "the ConsumeQueues of this store are a RocksDB database (storeType=defaultRocksDB)",
-            path=location.paths.consume_queues,
-            fix="Read a copy without consumequeue/: its queues are then derived from the CommitLog",
-        )
     if any(name.startswith("dledger") for name in names):
         raise UnsupportedStoreError(
             "this is a DLedger store, whose records are inside entries of another format",

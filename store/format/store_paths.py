@@ -5,6 +5,7 @@
     root/  commitlog/                     CommitLog segments
            consumequeue/TOPIC/QUEUE_ID/   ConsumeQueue files
            consumequeue_ext/              of a broker with enableConsumeQueueExt
+           consumequeue_rocksdb/          queues in RocksDB, with useSeparateStorePathForRocksdbCQ; else in consumequeue
            index/                         IndexFiles
            config/topics.json             TopicConfigManager      (the former version: .bak)
                   consumerOffset.json     ConsumerOffsetManager   (the former version: .bak)
@@ -34,6 +35,7 @@ from ..types import QueueKey
 COMMIT_LOG: Final = "commitlog"
 CONSUME_QUEUE: Final = "consumequeue"
 CONSUME_QUEUE_EXTENSION: Final = "consumequeue_ext"
+CONSUME_QUEUE_ROCKSDB: Final = "consumequeue_rocksdb"
 INDEX: Final = "index"
 CONFIG: Final = "config"
 TOPICS: Final = "topics.json"
@@ -69,6 +71,11 @@ class StorePaths:
     def consume_queue_extension(self) -> str:
         """Directory of ``ConsumeQueueExt``."""
         return join(self.root, CONSUME_QUEUE_EXTENSION)
+
+    @property
+    def consume_queue_rocksdb(self) -> str:
+        """Directory of the queues in RocksDB, if they are not in ``consumequeue``."""
+        return join(self.root, CONSUME_QUEUE_ROCKSDB)
 
     @property
     def index(self) -> str:

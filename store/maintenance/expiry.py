@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, NamedTuple
 
+from ..directory.layout import refuse_rocksdb_queues
 from ..errors import ConfigError
 from ..files.fs import FileSystem, LocalFileSystem, Space, space_of
 from ..files.segments import list_segments
@@ -261,6 +262,7 @@ def apply_retention(
     conditions = conditions or Conditions()
     files = _files(path, commit_log_paths)
     fs = LocalWritableFileSystem()
+    refuse_rocksdb_queues(fs, files.path, "its files cannot be deleted")
     archive = archive_of(fs, files, settings)
     memory = Memory().triggered() if conditions.manual else Memory()
     runs: list[Run] = []

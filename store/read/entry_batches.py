@@ -33,8 +33,8 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from ..directory.retention_history import deletion_note
-from ..dispatch.derive import WalkCache
 from ..dispatch.entry_placement import holds_filler
+from ..dispatch.walk_cache import WalkCache
 from ..errors import DataLossError, Remedy
 from ..format.consume_queue import Entries, decode, is_plausible, joined, repeats_next, some
 from ..format.message import Ints, Mask, Problem

@@ -14,7 +14,9 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from ..dispatch.derive import DerivedQueue, WalkCache, derive_queue
+from ..dispatch.derive import DerivedQueue, derive_queue
+from ..dispatch.kept_queues import KeptQueues
+from ..dispatch.walk_cache import WalkCache
 from ..format.consume_queue import NATIVE, Entries, is_plausible
 from ..format.message import Ints, Mask
 from ..log.commit_log import CommitLog
@@ -37,6 +39,10 @@ class StoreView(Protocol):
     @property
     def broker_name(self) -> str:
         """The name that its rows carry."""
+
+    @property
+    def kept(self) -> KeptQueues:
+        """Entries that were derived from its CommitLog before."""
 
     @property
     def consume_queues(self) -> ConsumeQueues:

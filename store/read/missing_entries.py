@@ -43,6 +43,7 @@ from ..directory.layout import ListedQueues, StoreLocation
 from ..directory.own_state import OwnState
 from ..directory.topics import topic_table
 from ..dispatch.derive import BURNT_OFFSETS_MAX, NO_ENTRIES, DerivedQueue, derive_queues
+from ..dispatch.kept_queues import KeptQueues
 from ..dispatch.rules import is_named, is_queued, queues_of
 from ..errors import FileTooLargeError, FormatError
 from ..files.notices import warn_once
@@ -260,6 +261,7 @@ class QueueSearch:
 
     location: StoreLocation
     log: CommitLog
+    kept: KeptQueues
     listed: ListedQueues  # listed after ``log``
     stop: int  # physical offset near which the readable records end, and not before their end
     is_live: bool  # whether a writer may be at work
@@ -274,7 +276,7 @@ class QueueSearch:
         if not (self.listed.in_the_way or self._tail_is_short(queue) or self._has_lost_queue()):
             return {}
         short = {}
-        for key, derived in derive_queues(self.log, self.log.min_offset, exact_stop()).items():
+        for key, derived in self.kept.queues(exact_stop()).items():
             missing = derived if self._is_absent(key) else self._after_entries(queue(key), derived)
             if missing.size.size:
                 short[key] = missing
@@ -295,7 +297,7 @@ class QueueSearch:
         }
         if not (self.listed.in_the_way or self._not_deleted(lost) or self._has_lost_queue()):
             return {}
-        found = derive_queues(self.log, self.log.min_offset, self.stop)
+        found = self.kept.queues(self.stop)
         absent = self._not_deleted({key: each for key, each in found.items() if self._is_absent(key)})
         return self._reported(self._without_entry(absent, queue))
 

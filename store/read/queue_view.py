@@ -90,11 +90,9 @@ class QueueView:
         Its files were listed after the snapshot's first look at the in-flight marker. The first offset is that of the
         first message whose segment still exists. 4.x may report 0 where retention or pads took the front.
         """
-        extra = self.snapshot.from_log(queue.key)
         if self.snapshot.derived is not None:
-            if extra is None:
-                return QueueBounds(queue.key, 0, 0)
-            return QueueBounds(queue.key, int(extra.queue_offset[0]), int(extra.queue_offset[-1]) + 1)
+            return QueueBounds(queue.key, *(self.snapshot.derived.bounds(queue.key) or (0, 0)))
+        extra = self.snapshot.from_log(queue.key)
         end = self._visible_end(queue)
         start = queue.first_alive(self._log.min_offset, end)
         if extra is not None:

@@ -24,7 +24,7 @@ from typing import Generic, Protocol, Self, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from ..dispatch.derive import WalkCache
+from ..dispatch.walk_cache import WalkCache
 from ..errors import CorruptError, DataLossError
 from ..files.segments import SegmentFile
 from ..format.buffers import booleans, numbers
@@ -182,7 +182,7 @@ class _Scan(RecordBatches[Chunk]):
         self._task = task
         self._ranges = task.ranges
         spans = (planned.walk for planned in task.ranges if planned.walk is not None)
-        self._walks = WalkCache(store.log, {planned.key for planned in task.ranges}, spans)
+        self._walks = WalkCache(store.log, {planned.key for planned in task.ranges}, spans, store.kept)
         self._queue_ids = np.array([planned.key.queue_id for planned in task.ranges], np.int64)
         self._topics = sorted({planned.key.topic for planned in task.ranges})
         codes = {topic: code for code, topic in enumerate(self._topics)}

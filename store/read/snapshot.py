@@ -18,9 +18,10 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from ..directory.layout import ListedQueues, StoreLocation, look_at_queues
+from ..directory.layout import ListedQueues, StoreLocation, look_at_queues, rocksdb_queues
 from ..directory.own_state import OwnState
-from ..dispatch.derive import DerivedQueue, derive_queues
+from ..dispatch.derive import DerivedQueue
+from ..dispatch.kept_queues import KeptQueues, LogQueues
 from ..files.notices import warn_once
 from ..files.store_lock import is_signed
 from ..log.batch_state import Visibility
@@ -41,7 +42,7 @@ class StoreSnapshot:
     visibility: Visibility
     is_live: bool  # whether a process held the store's lock
     queue_ids: Mapping[str, tuple[int, ...]]  # ascending, by topic, from directories and from the log
-    derived: Mapping[QueueKey, DerivedQueue] | None  # all queues by the log alone; None where ConsumeQueues are read
+    derived: LogQueues | None  # all queues by the log alone; None where ConsumeQueues are read
     # Records without entries: a crash left them, or queues are absent or too short. None if there are none,
     # or all queues are derived.
     tail: UndispatchedTail | None
@@ -51,6 +52,7 @@ class StoreSnapshot:
         cls,
         location: StoreLocation,
         log: CommitLog,
+        kept: KeptQueues,
         source: QueueSource,
         visibility: Visibility,
         queue: Callable[[QueueKey], ConsumeQueue],
@@ -58,6 +60,9 @@ class StoreSnapshot:
     ) -> "StoreSnapshot":
         """Take a snapshot; ``log`` was listed after the first look of ``visibility``, and ``end`` is its end."""
         fs, paths = location.fs, location.paths
+        # Queues in RocksDB, or both there and in files of which some are not continued: only the log has all of them.
+        if source is QueueSource.AUTO and rocksdb_queues(fs, location.root) is not None:
+            source = QueueSource.COMMIT_LOG
         listed = look_at_queues(fs, location.root) if source is QueueSource.AUTO else ListedQueues({}, [])
         is_live = fs.lock_owner(paths.lock) is not None
         crashed = _crashed(location, lambda: is_live)
@@ -72,11 +77,11 @@ class StoreSnapshot:
                     location.root,
                     log.stop - log.min_offset,
                 )
-            derived = derive_queues(log, log.min_offset, _readable_stop(log, visibility, crashed))
+            derived = kept.queues(_readable_stop(log, visibility, crashed))
             return cls(visibility, is_live, _ids(derived), derived, None)
         keys = _keys(listed.ids)
         if crashed is None:
-            search = QueueSearch(location, log, listed, visibility.cut(end.nearby()), is_live)
+            search = QueueSearch(location, log, kept, listed, visibility.cut(end.nearby()), is_live)
             short = search.find(queue, lambda: visibility.cut(log.data_stop()))
             tail = UndispatchedTail(log.stop, short, {}, is_exact=False) if short else None
             return cls(visibility, is_live, _ids([*keys, *short]), None, tail)
@@ -84,7 +89,7 @@ class StoreSnapshot:
         # First the end of the bytes, then the marker, and no record beyond: the store may be opened meanwhile.
         data_stop, hidden_from = log.data_stop(), visibility.hidden_from()
         tail = find_undispatched_tail(log, ends, crashed, data_stop=data_stop, hidden_from=hidden_from)
-        lost = QueueSearch(location, log, listed, tail.log_end, is_live).find_after_crash(tail.queues, queue)
+        lost = QueueSearch(location, log, kept, listed, tail.log_end, is_live).find_after_crash(tail.queues, queue)
         tail = tail._replace(queues={**tail.queues, **lost})
         return cls(visibility, is_live, _ids([*keys, *tail.queues]), None, tail)
 

@@ -22,6 +22,7 @@ import pyarrow as pa
 
 from ..directory.archive import join_archive
 from ..directory.layout import StoreLocation, check_is_store, require_directory
+from ..dispatch.kept_queues import KeptQueues
 from ..errors import CorruptRecordError, OffsetOutOfRangeError, UnknownQueueError
 from ..files.fs import FileSystem
 from ..format.message import SYS_COMPRESSED, Ints, Mask, Problem
@@ -128,7 +129,7 @@ class StoreReader:
     ----------
     location, log_directories
         The store, and the directories of its segments.
-    broker_name, queue_source, read_from
+    broker_name, queue_source, read_from, queue_cache
         See `open`.
     """
 
@@ -140,6 +141,7 @@ class StoreReader:
         broker_name: str,
         queue_source: QueueSource,
         read_from: ReadFrom,
+        queue_cache: str | None,
     ) -> None:
         self.location = location
         self.path = location.root
@@ -147,9 +149,11 @@ class StoreReader:
             location.fs, location.root, read_from
         )  # before the segments are listed: `snapshot`
         self.log = CommitLog(location.fs, log_directories)
+        self.kept = KeptQueues(self.log, location.fs, queue_cache, self._run())
         self.broker_name = broker_name
         self.queue_source = queue_source
         self.read_from = read_from
+        self.queue_cache = queue_cache
         self._end = KnownEnd(location.fs, self.log)
         self._seen: QueueView | None = None
         self.consume_queues = ConsumeQueues(location.fs, location.root, self.log)
@@ -165,6 +169,7 @@ class StoreReader:
         queue_source: QueueSource = QueueSource.AUTO,
         archive: str | os.PathLike[str] | None = None,
         read_from: ReadFrom = ReadFrom.APPENDED,
+        queue_cache: str | os.PathLike[str] | None = None,
         fs: FileSystem | None = None,
     ) -> "StoreReader":
         """Open a store for reading.
@@ -185,6 +190,9 @@ class StoreReader:
             which begins where the archive does. Errors about archived files name their former paths.
         read_from
             CONFIRMED hides messages that a failover could undo, see docs/replication.md.
+        queue_cache
+            Directory of files that keep what was derived from the CommitLog, for all stores, on this machine; None
+            keeps it in memory.
         fs
             The file system, for tests.
 
@@ -212,7 +220,14 @@ class StoreReader:
         if archive is not None:
             location = join_archive(location, archive, directories[0])
         name = broker_name or location.name
-        return cls(location, directories, broker_name=name, queue_source=queue_source, read_from=read_from)
+        return cls(
+            location,
+            directories,
+            broker_name=name,
+            queue_source=queue_source,
+            read_from=read_from,
+            queue_cache=None if queue_cache is None else os.path.abspath(queue_cache),
+        )
 
     def held_end(self, key: QueueKey) -> int:
         """One past the last message that a queue holds now, whether it is confirmed or not.
@@ -225,6 +240,7 @@ class StoreReader:
             broker_name=self.broker_name,
             queue_source=self.queue_source,
             read_from=ReadFrom.APPENDED,
+            queue_cache=self.queue_cache,
         )
         return held.bounds(key).max_offset
 
@@ -232,6 +248,7 @@ class StoreReader:
         """Look at the store again, so that segments, queues and messages that were added since are seen."""
         self._visibility = Visibility(self.location.fs, self.path, self.read_from)  # before the segments are listed
         self.log.refresh()
+        self.kept.check_again(self._run())
         self._seen = None
         self.consume_queues.clear()
         self._bounds.clear()
@@ -446,10 +463,14 @@ class StoreReader:
         """The queues as of a snapshot, taken when it is first needed: a task that only scans needs none."""
         if self._seen is None:
             snapshot = StoreSnapshot.take(
-                self.location, self.log, self.queue_source, self._visibility, self.queue, self._end
+                self.location, self.log, self.kept, self.queue_source, self._visibility, self.queue, self._end
             )
             self._seen = QueueView(snapshot, self.log, self.consume_queues)
         return self._seen
+
+    def _run(self) -> tuple[int, int] | None:
+        """Return what tells one run of the store's owner from the next: each makes its abort file anew."""
+        return self.location.fs.stamp(self.location.paths.abort)
 
     def _is_locked(self) -> bool:
         return self.location.fs.lock_owner(self.location.paths.lock) is not None

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from segmentlog.store import QueueSource, ScanSpec, StoreReader
 from segmentlog.store.dispatch import derive as module
-from segmentlog.store.dispatch.derive import DerivedQueue, WalkCache, derive_queue, derive_queues, derive_segments
+from segmentlog.store.dispatch.derive import DerivedQueue, derive_queue, derive_queues, derive_segments
+from segmentlog.store.dispatch.walk_cache import WalkCache
 from segmentlog.store.files.fs import LocalFileSystem
 from segmentlog.store.format.hashing import java_hash
 from segmentlog.store.format.message import Ints, Records

@@ -28,7 +28,7 @@ from segmentlog.store import (
     StoreReader,
     Tags,
 )
-from segmentlog.store.dispatch.derive import WalkCache
+from segmentlog.store.dispatch.walk_cache import WalkCache
 from segmentlog.store.format.consume_queue import ENTRY, ENTRY_BYTES, Entries
 from segmentlog.store.format.message import Ints
 from segmentlog.store.format.naming import SCHEDULE_TOPIC

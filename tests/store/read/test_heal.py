@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from segmentlog.store.dispatch.derive import WalkCache
+from segmentlog.store.dispatch.walk_cache import WalkCache
 from segmentlog.store.format.consume_queue import Entries
 from segmentlog.store.format.message import Mask
 from segmentlog.store.read.heal import Block, Healed, heal

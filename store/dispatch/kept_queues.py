@@ -1,0 +1,389 @@
+"""Kept queues: entries of all queues of a log, derived once and kept in files outside the store.
+
+::
+
+    CommitLog   [ segment 0     ][ segment 1     ][ segment 2  …0000]
+                       │                │                │
+    directory   0000….arrow      0001….arrow      0002….arrow            one file per segment, replaced as a whole
+                covers all       covers all       covers ───►│ the rest is walked; extended when it is worth a write
+
+    file        Arrow IPC, one batch      queue_offset  position  size  tags_code      24 bytes per record
+                  by queue, each in the   │ A/0 rows │ B/0 rows │ B/1 rows │
+                  order of the log
+                metadata  segment   its size, inode and time; header of its first and of the last covered record
+                          runs      topic, queue id, rows, first and last offset and position, whether offsets rise
+                          crc       of rows and runs
+
+A file is used if nothing wrote to its segment since, or if the same run of the broker did, which only appends. A crash,
+a truncation, another file under the same name and a damaged file in the directory make a walk of that segment. Several
+processes may write a file at once: each renames a whole one into place. All files can be deleted at any time.
+"""
+
+import contextlib
+import json
+import logging
+import os
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from itertools import pairwise
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ..files.fs import FileSystem
+from ..files.segments import SegmentFile
+from ..format.message import MIN_RECORD_BYTES
+from ..log.commit_log import CommitLog
+from ..types import QueueKey
+from .derive import (
+    BURNT_OFFSETS_MAX,
+    NO_ENTRIES,
+    DerivedQueue,
+    all_entries_of,
+    by_queue,
+    derive_queues,
+    joined,
+    rising,
+    stale_rows,
+)
+
+_log = logging.getLogger(__name__)
+
+_VERSION: Final = 1
+_HEADER_BYTES: Final = 64  # up to the store timestamp: no two records of a log have the same
+_WORTH_BYTES: Final = 64 << 20  # of log, whose walk costs more than the file of a segment
+_SCHEMA: Final = pa.schema(
+    [("queue_offset", pa.int64()), ("position", pa.int32()), ("size", pa.int32()), ("tags_code", pa.int64())]
+)
+Stamp: TypeAlias = tuple[int, int] | None
+
+
+class Run(NamedTuple):
+    """Consecutive rows of a file: the records of one queue in one segment."""
+
+    start: int
+    rows: int
+    first: int  # queue offsets
+    last: int
+    first_position: int
+    last_position: int
+    rises: int  # 1 if `rising` keeps all of them
+
+
+class Columns(NamedTuple):
+    """Rows of a file."""
+
+    queue_offset: npt.NDArray[np.int64]
+    position: npt.NDArray[np.int32]
+    size: npt.NDArray[np.int32]
+    tags_code: npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class KeptSegment:
+    """Content of one file: the entries of a segment's records up to a physical offset."""
+
+    facts: Mapping[str, Any]  # of the metadata: they say for which bytes of a segment it holds
+    base: int
+    covered: int  # physical offset
+    newest: int  # store time in ms
+    runs: Mapping[QueueKey, Run]
+    columns: Columns
+
+    def entries(self, key: QueueKey) -> DerivedQueue:
+        """Entries of one queue in the order of the log."""
+        run = self.runs.get(key)
+        if run is None:
+            return NO_ENTRIES
+        rows = DerivedQueue(*(column[run.start :][: run.rows].astype(np.int64, copy=False) for column in self.columns))
+        return rows._replace(physical_offset=rows.physical_offset + self.base)
+
+
+class KeptQueues:
+    """What is kept of one log: in memory, and in files if there is a directory for them. Not thread-safe.
+
+    Parameters
+    ----------
+    log
+        The log.
+    fs
+        Its file system.
+    directory
+        Directory of the files of all logs; None for no files.
+    run
+        Stamp of the broker's abort file, which each run makes anew; None if no broker runs.
+    """
+
+    def __init__(self, log: CommitLog, fs: FileSystem, directory: str | None, run: Stamp) -> None:
+        self._log = log
+        self._fs = fs
+        self._run = run
+        self._loaded: dict[str, KeptSegment] = {}
+        self._checked: set[str] = set()
+        name = sha256("\0".join(log.directories).encode()).hexdigest()[:16]
+        self._directory = None if directory is None else os.path.join(directory, name)
+
+    def check_again(self, run: Stamp) -> None:
+        """Look again whether what is kept still holds for the segments; the log was listed again."""
+        self._checked.clear()
+        self._run = run
+
+    def queues(self, stop: int) -> "LogQueues":
+        """Entries of all queues from the records that begin before ``stop``; keeps what had to be derived."""
+        kept: list[KeptSegment] = []
+        at, newest = self._log.min_offset, 0
+        for segment in self._log.segments:
+            if segment.base >= stop or at < segment.base:
+                break
+            found = self._extended(segment, min(stop, segment.stop), newest)
+            if found is None:
+                break
+            kept.append(found)
+            at, newest = min(found.covered, stop), max(newest, found.newest)
+        self._drop_deleted()
+        return LogQueues(kept, derive_queues(self._log, at, stop, newest) if at < stop else {}, stop)
+
+    def reach(self, start: int, stop: int) -> int:
+        """Physical offset up to ``stop`` before which all records from ``start`` on are kept; ``start`` if none is."""
+        at = start
+        for segment in self._overlapping(start, stop):
+            kept = self._load(segment) if segment.base <= at else None
+            if kept is None:
+                break
+            at = max(at, min(kept.covered, stop))
+            if kept.covered < segment.stop:
+                break
+        return at
+
+    def part(self, key: QueueKey, start: int, stop: int) -> DerivedQueue:
+        """Entries of one queue from the records that begin in ``[start, stop)``, all of which are kept."""
+        loaded = map(self._load, self._overlapping(start, stop))
+        return _within(joined([kept.entries(key) for kept in loaded if kept is not None]), start, stop)
+
+    def _overlapping(self, start: int, stop: int) -> Iterator[SegmentFile]:
+        return (each for each in self._log.segments if each.stop > start and each.base < stop)
+
+    # Segments
+
+    def _load(self, segment: SegmentFile) -> KeptSegment | None:
+        """Return what is kept of a segment, if it still holds."""
+        if segment.path not in self._checked:
+            self._checked.add(segment.path)
+            known = self._loaded.pop(segment.path, None) or self._read(segment)
+            if known is not None and not self._holds(segment, known.facts):
+                known = self._read(segment)  # another process may know better
+            if known is not None and self._holds(segment, known.facts):
+                self._loaded[segment.path] = known
+        return self._loaded.get(segment.path)
+
+    def _holds(self, segment: SegmentFile, facts: Mapping[str, Any]) -> bool:
+        if (facts["base"], facts["size"]) != (segment.base, segment.size):
+            return False
+        stamp = _listed(self._fs.stamp(segment.path))
+        # Only a broker that has been running since has not truncated the log before it wrote on.
+        if stamp is None or (facts["stamp"] != stamp and (self._run is None or facts["run"] != _listed(self._run))):
+            return False
+        return all(self._header(segment, at) == header for at, header in facts["headers"])
+
+    def _header(self, segment: SegmentFile, position: int) -> str | None:
+        try:
+            return self._fs.read(segment.path, position, _HEADER_BYTES).hex()
+        except FileNotFoundError:
+            return None
+
+    def _extended(self, segment: SegmentFile, stop: int, newest: int) -> KeptSegment | None:
+        """Return what is kept of a segment, extended to ``stop`` if it then ends there, or the walk is worth it."""
+        kept = self._load(segment)
+        covered = segment.base if kept is None else kept.covered
+        if covered >= stop or (kept is not None and stop < segment.stop and stop - covered < _WORTH_BYTES):
+            return kept
+        stamp = _listed(self._fs.stamp(segment.path))  # before the walk: what is written meanwhile changes it
+        found = next(self._log.walk(covered, stop), None)
+        if found is None or not len(found.records):
+            return kept
+        stale, reached = stale_rows(found, max(newest, 0 if kept is None else kept.newest))
+        if stale.size:  # records after a truncation: the walk over all decides where the log ends
+            return kept
+        last = int(found.records.positions[-1])
+        end = stop if stop == segment.stop else segment.base + last + int(found.records.field("total_size")[-1])
+        before = () if kept is None else ((key, kept.entries(key)) for key in kept.runs)
+        runs, columns = _in_runs(segment.base, by_queue([*before, *all_entries_of(found)]))
+        facts = {
+            "version": _VERSION,
+            "base": segment.base,
+            "size": segment.size,
+            "stamp": stamp,
+            "run": _listed(self._run),
+            "covered": end,
+            "newest": reached,
+            "headers": [[at, self._header(segment, at)] for at in (0, last)],
+        }
+        made = KeptSegment(facts, segment.base, end, reached, runs, columns)
+        self._loaded[segment.path] = self._write(made) or made
+        return made
+
+    # Files
+
+    def _path(self, base: int) -> str | None:
+        return None if self._directory is None else os.path.join(self._directory, f"{base:020d}.arrow")
+
+    def _read(self, segment: SegmentFile) -> KeptSegment | None:
+        """Return what the file of a segment says, if there is a whole one."""
+        path = self._path(segment.base)
+        if path is None or not os.path.exists(path):
+            return None
+        try:
+            batch = pa.ipc.open_file(pa.memory_map(path)).get_batch(0)
+            table, facts = batch.schema.metadata[b"runs"], json.loads(batch.schema.metadata[b"segment"])
+            offsets, positions, sizes, codes = (column.to_numpy() for column in batch.columns)
+            columns = Columns(offsets, positions, sizes, codes)
+            if facts["version"] == _VERSION and facts["crc"] == _crc(table, columns):
+                runs = {QueueKey(topic, queue_id): Run(*run) for topic, queue_id, *run in json.loads(table)}
+                return KeptSegment(facts, segment.base, facts["covered"], facts["newest"], runs, columns)
+            error: Exception | str = "another version, or damaged"
+        except (OSError, ValueError, KeyError, TypeError, pa.ArrowException) as raised:
+            error = raised
+        _log.warning("%s cannot be used (%s): its segment of the CommitLog is walked again", path, error)
+        return None
+
+    def _write(self, made: KeptSegment) -> KeptSegment | None:
+        """Write the file of a segment, and return it mapped, so that its columns need no memory of this process."""
+        path = self._path(made.base)
+        if path is None:
+            return None
+        table = json.dumps([[*key, *run] for key, run in made.runs.items()]).encode()
+        facts = {**made.facts, "crc": _crc(table, made.columns)}
+        schema = _SCHEMA.with_metadata({"segment": json.dumps(facts), "runs": table})
+        making = f"{path}.{os.getpid()}.{id(self)}"
+        try:
+            os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+            with pa.OSFile(making, "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
+                writer.write_batch(pa.record_batch([*map(pa.array, made.columns)], schema=schema))
+            os.replace(making, path)
+            columns = Columns(*(c.to_numpy() for c in pa.ipc.open_file(pa.memory_map(path)).get_batch(0).columns))
+        except (OSError, pa.ArrowException) as error:
+            _log.warning("queues that were derived from the CommitLog are not kept in files: %s", error)
+            self._directory = None
+            with contextlib.suppress(OSError):
+                os.unlink(making)
+            return None
+        return replace(made, facts=facts, columns=columns)
+
+    def _drop_deleted(self) -> None:
+        """Delete the files of segments that the log has no more."""
+        if self._directory is None or not os.path.isdir(self._directory):
+            return
+        there = {os.path.basename(self._path(segment.base) or "") for segment in self._log.segments}
+        for name in set(os.listdir(self._directory)) - there:
+            if name.endswith(".arrow"):
+                with contextlib.suppress(OSError):
+                    os.unlink(os.path.join(self._directory, name))
+
+
+class LogQueues(Mapping[QueueKey, DerivedQueue]):
+    """Entries of all queues by the log, each put together when it is first asked for."""
+
+    def __init__(self, kept: Sequence[KeptSegment], tail: Mapping[QueueKey, DerivedQueue], stop: int) -> None:
+        self._kept = kept
+        self._tail = tail
+        self._stop = stop
+        self._known: dict[QueueKey, DerivedQueue] = {}
+        self._bounds: dict[QueueKey, tuple[int, int]] = {}
+        pieces: dict[QueueKey, list[_Piece]] = {}
+        for segment in kept:
+            for key, run in segment.runs.items():
+                pieces.setdefault(key, []).append(_piece_of(segment, run, stop))
+        for key, entries in tail.items():
+            pieces.setdefault(key, []).append(_piece(entries))
+        for key, parts in pieces.items():
+            if all(each.is_clean for each in parts) and all(_follows(*pair) for pair in pairwise(parts)):
+                self._bounds[key] = parts[0].first, parts[-1].last + 1
+            else:
+                found = self._entries(key)
+                if found.size.size:
+                    self._known[key] = found
+                    self._bounds[key] = int(found.queue_offset[0]), int(found.queue_offset[-1]) + 1
+
+    def bounds(self, key: QueueKey) -> tuple[int, int] | None:
+        """The first queue offset, and one past the last; None if the log has no record of the queue."""
+        return self._bounds.get(key)
+
+    def __getitem__(self, key: QueueKey) -> DerivedQueue:
+        if key not in self._bounds:
+            raise KeyError(key)
+        if key not in self._known:
+            self._known[key] = self._entries(key)
+        return self._known[key]
+
+    def __iter__(self) -> Iterator[QueueKey]:
+        return iter(self._bounds)
+
+    def __len__(self) -> int:
+        return len(self._bounds)
+
+    def _entries(self, key: QueueKey) -> DerivedQueue:
+        parts = [segment.entries(key) for segment in self._kept if key in segment.runs]
+        parts = [*parts[:-1], *(_within(last, 0, self._stop) for last in parts[-1:])]  # kept may be a later look
+        return rising(joined([*parts, *([self._tail[key]] if key in self._tail else [])]))
+
+
+class _Piece(NamedTuple):
+    """Ends of a run of records of one queue."""
+
+    first: int
+    last: int
+    first_physical: int
+    last_physical: int
+    is_clean: bool
+
+
+def _piece(entries: DerivedQueue) -> _Piece:
+    offsets, physical = entries.queue_offset, entries.physical_offset
+    return _Piece(int(offsets[0]), int(offsets[-1]), int(physical[0]), int(physical[-1]), is_clean=True)
+
+
+def _piece_of(segment: KeptSegment, run: Run, stop: int) -> _Piece:
+    is_clean = bool(run.rises) and segment.base + run.last_position < stop
+    return _Piece(run.first, run.last, segment.base + run.first_position, segment.base + run.last_position, is_clean)
+
+
+def _follows(before: _Piece, after: _Piece) -> bool:
+    """Return whether `rising` keeps both."""
+    possible = (after.first_physical - before.last_physical) // MIN_RECORD_BYTES + BURNT_OFFSETS_MAX
+    return 0 < after.first - before.last <= possible
+
+
+def _in_runs(base: int, queues: Mapping[QueueKey, DerivedQueue]) -> tuple[dict[QueueKey, Run], Columns]:
+    """Put the entries of the queues of a segment one after the other."""
+    runs: dict[QueueKey, Run] = {}
+    start = 0
+    for key, entries in queues.items():
+        count = entries.size.size
+        ends = _piece(entries)
+        positions = ends.first_physical - base, ends.last_physical - base
+        runs[key] = Run(start, count, ends.first, ends.last, *positions, int(rising(entries).size.size == count))
+        start += count
+    offsets, physical, sizes, codes = joined([*queues.values()])
+    return runs, Columns(offsets, (physical - base).astype(np.int32), sizes.astype(np.int32), codes)
+
+
+def _within(entries: DerivedQueue, start: int, stop: int) -> DerivedQueue:
+    """Entries of records that begin in ``[start, stop)``, of some in the order of the log."""
+    first, last = np.searchsorted(entries.physical_offset, [start, stop]).tolist()
+    return DerivedQueue(*(column[first:last] for column in entries))
+
+
+def _crc(table: bytes, columns: Columns) -> int:
+    crc = zlib.crc32(table)
+    for column in columns:
+        crc = zlib.crc32(np.ascontiguousarray(column).view(np.uint8).data, crc)
+    return crc
+
+
+def _listed(stamp: Stamp) -> list[int] | None:
+    """Return a stamp as JSON has it."""
+    return None if stamp is None else [*stamp]

@@ -1,0 +1,57 @@
+"""Light queues (LMQ, LiteTopic of RocketMQ 5.5): further queues that one record is in, beside the queue that it states.
+
+::
+
+    record of topic Parent, queue 3, queue offset 17
+      INNER_MULTI_DISPATCH      %LMQ%room-1,%LMQ%room-2          entry 40 of queue %LMQ%room-1/0
+      INNER_MULTI_QUEUE_OFFSET  40,8                       ──►   entry  8 of queue %LMQ%room-2/0
+
+The broker writes the second property when it appends. A copy for a retry topic has both properties, and no entries.
+RocketMQ: ``MultiDispatchUtils``, ``ConsumeQueue.multiDispatchLmqQueue``.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+import numpy as np
+
+from ..format.buffers import slices, text
+from ..format.message import Ints, Records
+from ..format.naming import LMQ_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC
+from ..format.properties import Properties
+from ..types import QueueKey
+from .rules import is_named
+
+LIGHT_QUEUES: Final = "INNER_MULTI_DISPATCH"
+LIGHT_OFFSETS: Final = "INNER_MULTI_QUEUE_OFFSET"
+_OFFSET: Final = "^[0-9]{1,18}$"
+_NOT_DISPATCHED: Final = (RETRY_PREFIX, "rmq_sys_", SCHEDULE_TOPIC)
+
+
+def light_entries(records: Records, properties: Properties) -> Iterator[tuple[QueueKey, Ints, Ints]]:
+    """Yield each light queue of some queued records: which of the records are in it, and their queue offsets there."""
+    names, offsets = properties.column(LIGHT_QUEUES), properties.column(LIGHT_OFFSETS)
+    if names.null_count == len(names) or offsets.null_count == len(offsets):
+        return
+    import pyarrow.compute as pc  # noqa: PLC0415 - most stores have no light queue, and loading it takes long
+
+    rows = np.flatnonzero(pc.and_(names.is_valid(), offsets.is_valid()).to_numpy(zero_copy_only=False))
+    lists, numbers = (pc.split_pattern(column.take(rows), ",") for column in (names, offsets))
+    lengths = pc.list_value_length(lists).to_numpy()
+    topics = text(slices(records.buffer, records.topic_start[rows], records.topic_length[rows]))
+    is_source = lengths == pc.list_value_length(numbers).to_numpy()
+    for prefix in _NOT_DISPATCHED:
+        is_source &= ~pc.starts_with(topics, prefix).to_numpy(zero_copy_only=False)
+    rows, lists, numbers = rows[is_source], lists.filter(is_source), numbers.filter(is_source)
+    of_row = np.repeat(rows, lengths[is_source])
+    names, numbers = lists.flatten(), numbers.flatten()
+    good = pc.and_(pc.starts_with(names, LMQ_PREFIX), pc.match_substring_regex(numbers, _OFFSET))
+    of_row = of_row[good.to_numpy(zero_copy_only=False)]
+    encoded = names.filter(good).dictionary_encode()
+    stated = numbers.filter(good).cast("int64").to_numpy()
+    codes = encoded.indices.to_numpy()
+    order = np.argsort(codes, kind="stable")
+    stops = np.cumsum(np.bincount(codes, minlength=len(encoded.dictionary)))
+    for name, chosen in zip(encoded.dictionary.to_pylist(), np.split(order, stops[:-1]), strict=False):
+        if is_named(name):
+            yield QueueKey(name, 0), of_row[chosen], stated[chosen]
