@@ -7,11 +7,12 @@
 
 import os
 from dataclasses import dataclass
-from typing import Self
+from typing import Final, Self
 
 from segmentlog.store import ConfigError, QueueSource, ReadFrom, StoreReader, choice
 
 PathLike = str | os.PathLike[str]
+NO_CACHE: Final = "none"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,10 +25,18 @@ class StoreSource:
     broker_name: str | None = None
     queue_source: QueueSource = QueueSource.AUTO
     read_from: ReadFrom = ReadFrom.APPENDED
+    queue_cache: str | None = None
+    """Directory of queues that were derived from the log, or `NO_CACHE`; None for the cache of the user."""
 
     @classmethod
-    def of(
-        cls, path: object, commit_log_paths: object, broker_name: object, archive: object, read_from: object
+    def of(  # noqa: PLR0917 - the arguments of `segmentlog.open`
+        cls,
+        path: object,
+        commit_log_paths: object,
+        broker_name: object,
+        archive: object,
+        read_from: object,
+        queue_cache: object = None,
     ) -> Self:
         """Check arguments of any type; `ConfigError` names the wrong one."""
         if not isinstance(path, str | os.PathLike):
@@ -38,12 +47,15 @@ class StoreSource:
             raise ConfigError(f"broker_name={broker_name!r} is not text", fix="Pass the broker's name")
         if archive is not None and not isinstance(archive, str | os.PathLike):
             raise ConfigError(f"archive={archive!r} is not a path", fix="Pass the directory of the archive")
+        if queue_cache is not None and not isinstance(queue_cache, str | os.PathLike):
+            raise ConfigError(f"queue_cache={queue_cache!r} is not a path", fix=f"Pass a directory, or {NO_CACHE!r}")
         return cls(
             path=full_path(path),
             commit_log_paths=tuple(os.path.expanduser(each) for each in commit_log_paths),
             archive=None if archive is None else full_path(archive),
             broker_name=broker_name,
             read_from=choice("read_from", read_from, ReadFrom),
+            queue_cache=None if queue_cache is None else os.fspath(queue_cache),
         )
 
     def open(self) -> StoreReader:
@@ -55,7 +67,17 @@ class StoreSource:
             queue_source=self.queue_source,
             archive=self.archive,
             read_from=self.read_from,
+            queue_cache=_cache(self.queue_cache),
         )
+
+
+def _cache(asked: str | None) -> str | None:
+    """Return the directory of a cache on this machine."""
+    if asked is not None:
+        return None if asked == NO_CACHE else full_path(asked)
+    home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser(os.path.join("~", ".cache"))
+    # A user without a home, as in many containers, has no cache.
+    return os.path.join(home, "segmentlog", "queues") if os.path.isabs(home) else None
 
 
 def full_path(path: PathLike) -> str:

@@ -60,6 +60,12 @@ settings.register_profile(
 settings.load_profile("segmentlog")
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Keep derived queues out of the user's home."""
+    os.environ["XDG_CACHE_HOME"] = str(tmp_path_factory.mktemp("cache"))
+
+
 @pytest.fixture
 def report(record_property: Callable[[str, object], None]) -> Callable[[str, object], None]:
     """Say what was counted: at the end of the run, and in the XML report."""

@@ -21,7 +21,7 @@ from .read_options import ReadOptions, assemble
 from .read_table import SOURCE, MetadataKind
 from .write_table import SINK
 
-_STORES: Final = SOURCE.pick("path", "paths", "brokerNames", "commitLogPaths", "archive", "queueSource")
+_STORES: Final = SOURCE.pick("path", "paths", "brokerNames", "commitLogPaths", "archive", "queueSource", "queueCache")
 _TOPICS: Final = SOURCE.pick("subscribe", "subscribePattern", "includeSystemTopics")
 _NAMED: Final = SOURCE.pick("subscribe", "subscribePattern")
 _OF_GROUPS: Final = frozenset({MetadataKind.GROUPS, MetadataKind.LAG})

@@ -319,6 +319,7 @@ def _sources(asked: SourceOptions, paths: tuple[str, ...]) -> tuple[StoreSource,
             broker_name=name,
             queue_source=asked.queue_source,
             read_from=asked.read_from,
+            queue_cache=asked.queue_cache,
         )
         for path, name in zip(paths, asked.broker_names or _broker_names(paths), strict=True)
     )

@@ -158,10 +158,18 @@ class SourceOptions:
     queue_source: QueueSource = option(
         "auto, commitlog",
         values.choice({"auto": QueueSource.AUTO, "commitlog": QueueSource.COMMIT_LOG}),
-        "`auto` reads the ConsumeQueue, and derives it from the CommitLog where it is missing or damaged; "
+        "`auto` reads the ConsumeQueue, and derives it from the CommitLog where it is missing, damaged or in RocksDB; "
         "`commitlog` always derives it.",
         default=QueueSource.AUTO,
         shown="auto",
+    )
+    queue_cache: str | None = option(
+        "a directory, or none",
+        values.text,
+        "Directory of queues that were derived from the CommitLog, so that the next plan need not read all of it. Its "
+        "files can be deleted at any time.",
+        default=None,
+        shown="`segmentlog/queues` in the user's cache directory (`XDG_CACHE_HOME`, or `~/.cache`), on each machine",
     )
     read_from: ReadFrom = option(
         "appended, confirmed",

@@ -32,6 +32,7 @@ def open(  # noqa: A001 - see below
     broker_name: str | None = None,
     archive: PathLike | None = None,
     read_from: ReadFrom | str = "appended",
+    queue_cache: PathLike | None = None,
 ) -> Store: ...
 
 
@@ -46,6 +47,7 @@ def open(  # noqa: A001 - see below
     broker_name: str | None = None,
     archive: PathLike | None = None,
     read_from: ReadFrom | str = "appended",
+    queue_cache: PathLike | None = None,
 ) -> "WritableStore": ...
 
 
@@ -61,6 +63,7 @@ def open(  # noqa: A001 - used as segmentlog.open, as gzip.open is
     broker_name: str | None = None,
     archive: PathLike | None = None,
     read_from: ReadFrom | str = ReadFrom.APPENDED,
+    queue_cache: PathLike | None = None,
 ) -> Store:
     """Open a store directory, without Spark and without a broker.
 
@@ -85,6 +88,9 @@ def open(  # noqa: A001 - used as segmentlog.open, as gzip.open is
         Archive of the store, into which retention copies expired files: both are read as one store.
     read_from
         ``"confirmed"`` hides messages that a failover could undo, ``UnconfirmedError`` if no master says which.
+    queue_cache
+        Directory in which queues that were derived from the CommitLog are kept, ``"none"`` for no files; by default
+        ``segmentlog/queues`` in the user's cache directory. Only stores without complete queue files need it.
 
     Returns
     -------
@@ -100,7 +106,7 @@ def open(  # noqa: A001 - used as segmentlog.open, as gzip.open is
     ExistingFileError, StoreInUseError, DamagedLogError
         If the store is to be written and exists (mode ``"x"``), is open elsewhere, or has damage in its middle.
     """
-    source = StoreSource.of(path, commit_log_paths, broker_name, archive, read_from)
+    source = StoreSource.of(path, commit_log_paths, broker_name, archive, read_from, queue_cache)
     _check_mode(mode, {"config": config, "retention": retention}, {"commit_log_paths": source.commit_log_paths})
     if mode == "r":
         return Store(source)

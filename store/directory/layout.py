@@ -91,6 +91,7 @@ class ListedQueues(NamedTuple):
 
     ids: dict[str, list[int]]  # of each topic, of the queues that have a directory
     in_the_way: list[str]  # paths of queues that are not directories: a FIFO, a plain file
+    in_rocksdb: bool = False  # whether there are queues in RocksDB, with or without directories beside them
 
 
 def list_queues(fs: FileSystem, path: str) -> dict[str, list[int]]:
@@ -100,9 +101,12 @@ def list_queues(fs: FileSystem, path: str) -> dict[str, list[int]]:
 
 def look_at_queues(fs: FileSystem, path: str) -> ListedQueues:
     """List ``consumequeue/`` of a store."""
-    found = ListedQueues({}, [])
-    root = StorePaths(path).consume_queues
-    if fs.list_dir(StorePaths(path).consume_queue_extension):
+    paths = StorePaths(path)
+    root = paths.consume_queues
+    listed = fs.list_dir(root)
+    in_rocksdb = _is_rocksdb(listed) or _is_rocksdb(fs.list_dir(paths.consume_queue_rocksdb))
+    found = ListedQueues({}, [], in_rocksdb)
+    if fs.list_dir(paths.consume_queue_extension):
         warn_once(
             _log,
             path,
@@ -110,7 +114,7 @@ def look_at_queues(fs: FileSystem, path: str) -> ListedQueues:
             " in it and no hash, so tags are looked for in the records",
             path,
         )
-    for topic in fs.list_dir(root):
+    for topic in listed:
         directory = os.path.join(root, topic.name)
         refuse_link(topic, directory)
         if not topic.is_dir:
@@ -166,14 +170,16 @@ def require_directory(entry: Listed, path: str) -> None:
 def rocksdb_queues(fs: FileSystem, root: str) -> str | None:
     """Directory of the RocksDB database that has queues of a store, with or without files beside it; None if none."""
     paths = StorePaths(root)
-    for directory in (paths.consume_queue_rocksdb, paths.consume_queues):
-        if {"CURRENT", "IDENTITY"} <= {entry.name for entry in fs.list_dir(directory) if entry.is_file}:
-            return directory
-    return None
+    directories = (paths.consume_queue_rocksdb, paths.consume_queues)
+    return next((directory for directory in directories if _is_rocksdb(fs.list_dir(directory))), None)
+
+
+def _is_rocksdb(listed: Sequence[Listed]) -> bool:
+    return {"CURRENT", "IDENTITY"} <= {entry.name for entry in listed if entry.is_file}
 
 
 def refuse_rocksdb_queues(fs: FileSystem, root: str, what: str) -> None:
-    """Raise `UnsupportedStoreError` if a store has queues in RocksDB, which ``what`` would leave behind its log."""
+    """Raise `UnsupportedStoreError` if a store has queues in RocksDB, which would not follow its log."""
     directory = rocksdb_queues(fs, root)
     if directory is None:
         return

@@ -12,7 +12,7 @@
                   order of the log
                 metadata  segment   its size, inode and time; header of its first and of the last covered record
                           runs      topic, queue id, rows, first and last offset and position, whether offsets rise
-                          crc       of rows and runs
+                then 4 bytes: CRC32 of all of it
 
 A file is used if nothing wrote to its segment since, or if the same run of the broker did, which only appends. A crash,
 a truncation, another file under the same name and a damaged file in the directory make a walk of that segment. Several
@@ -24,8 +24,9 @@ import json
 import logging
 import os
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from hashlib import sha256
 from itertools import pairwise
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -55,6 +56,7 @@ _log = logging.getLogger(__name__)
 
 _VERSION: Final = 1
 _HEADER_BYTES: Final = 64  # up to the store timestamp: no two records of a log have the same
+_CRC_BYTES: Final = 4
 _WORTH_BYTES: Final = 64 << 20  # of log, whose walk costs more than the file of a segment
 _SCHEMA: Final = pa.schema(
     [("queue_offset", pa.int64()), ("position", pa.int32()), ("size", pa.int32()), ("tags_code", pa.int64())]
@@ -104,7 +106,7 @@ class KeptSegment:
 
 
 class KeptQueues:
-    """What is kept of one log: in memory, and in files if there is a directory for them. Not thread-safe.
+    """Derived entries of one log: in memory, and in files if there is a directory for them. Not thread-safe.
 
     Parameters
     ----------
@@ -115,22 +117,26 @@ class KeptQueues:
     directory
         Directory of the files of all logs; None for no files.
     run
-        Stamp of the broker's abort file, which each run makes anew; None if no broker runs.
+        Looks for the stamp of the broker's abort file, which each run recreates; None if no broker runs.
     """
 
-    def __init__(self, log: CommitLog, fs: FileSystem, directory: str | None, run: Stamp) -> None:
+    def __init__(self, log: CommitLog, fs: FileSystem, directory: str | None, run: Callable[[], Stamp]) -> None:
         self._log = log
         self._fs = fs
-        self._run = run
+        self._look_for_run = run
         self._loaded: dict[str, KeptSegment] = {}
         self._checked: set[str] = set()
         name = sha256("\0".join(log.directories).encode()).hexdigest()[:16]
         self._directory = None if directory is None else os.path.join(directory, name)
 
-    def check_again(self, run: Stamp) -> None:
+    def check_again(self) -> None:
         """Look again whether what is kept still holds for the segments; the log was listed again."""
         self._checked.clear()
-        self._run = run
+        self.__dict__.pop("_run", None)
+
+    @cached_property
+    def _run(self) -> list[int] | None:
+        return _listed(self._look_for_run())
 
     def queues(self, stop: int) -> "LogQueues":
         """Entries of all queues from the records that begin before ``stop``; keeps what had to be derived."""
@@ -148,7 +154,7 @@ class KeptQueues:
         return LogQueues(kept, derive_queues(self._log, at, stop, newest) if at < stop else {}, stop)
 
     def reach(self, start: int, stop: int) -> int:
-        """Physical offset up to ``stop`` before which all records from ``start`` on are kept; ``start`` if none is."""
+        """Physical offset up to ``stop`` before which all records from ``start`` on are kept; ``start`` for none."""
         at = start
         for segment in self._overlapping(start, stop):
             kept = self._load(segment) if segment.base <= at else None
@@ -185,7 +191,7 @@ class KeptQueues:
             return False
         stamp = _listed(self._fs.stamp(segment.path))
         # Only a broker that has been running since has not truncated the log before it wrote on.
-        if stamp is None or (facts["stamp"] != stamp and (self._run is None or facts["run"] != _listed(self._run))):
+        if stamp is None or (facts["stamp"] != stamp and (self._run is None or facts["run"] != self._run)):
             return False
         return all(self._header(segment, at) == header for at, header in facts["headers"])
 
@@ -217,7 +223,7 @@ class KeptQueues:
             "base": segment.base,
             "size": segment.size,
             "stamp": stamp,
-            "run": _listed(self._run),
+            "run": self._run,
             "covered": end,
             "newest": reached,
             "headers": [[at, self._header(segment, at)] for at in (0, last)],
@@ -237,41 +243,36 @@ class KeptQueues:
         if path is None or not os.path.exists(path):
             return None
         try:
-            batch = pa.ipc.open_file(pa.memory_map(path)).get_batch(0)
-            table, facts = batch.schema.metadata[b"runs"], json.loads(batch.schema.metadata[b"segment"])
-            offsets, positions, sizes, codes = (column.to_numpy() for column in batch.columns)
-            columns = Columns(offsets, positions, sizes, codes)
-            if facts["version"] == _VERSION and facts["crc"] == _crc(table, columns):
-                runs = {QueueKey(topic, queue_id): Run(*run) for topic, queue_id, *run in json.loads(table)}
-                return KeptSegment(facts, segment.base, facts["covered"], facts["newest"], runs, columns)
-            error: Exception | str = "another version, or damaged"
-        except (OSError, ValueError, KeyError, TypeError, pa.ArrowException) as raised:
-            error = raised
-        _log.warning("%s cannot be used (%s): its segment of the CommitLog is walked again", path, error)
-        return None
+            return _read_whole(path)
+        except (OSError, ValueError, KeyError, TypeError, pa.ArrowException) as error:
+            _log.warning("%s cannot be used (%s): its segment of the CommitLog is walked again", path, error)
+            return None
 
     def _write(self, made: KeptSegment) -> KeptSegment | None:
         """Write the file of a segment, and return it mapped, so that its columns need no memory of this process."""
         path = self._path(made.base)
         if path is None:
             return None
-        table = json.dumps([[*key, *run] for key, run in made.runs.items()]).encode()
-        facts = {**made.facts, "crc": _crc(table, made.columns)}
-        schema = _SCHEMA.with_metadata({"segment": json.dumps(facts), "runs": table})
+        table = json.dumps([[*key, *run] for key, run in made.runs.items()])
+        schema = _SCHEMA.with_metadata({"segment": json.dumps(made.facts), "runs": table})
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_file(sink, schema) as writer:
+            writer.write_batch(pa.record_batch([*map(pa.array, made.columns)], schema=schema))
+        data = sink.getvalue()
         making = f"{path}.{os.getpid()}.{id(self)}"
         try:
             os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-            with pa.OSFile(making, "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
-                writer.write_batch(pa.record_batch([*map(pa.array, made.columns)], schema=schema))
+            with open(making, "wb") as file:
+                file.write(data)
+                file.write(zlib.crc32(data).to_bytes(_CRC_BYTES, "big"))
             os.replace(making, path)
-            columns = Columns(*(c.to_numpy() for c in pa.ipc.open_file(pa.memory_map(path)).get_batch(0).columns))
-        except (OSError, pa.ArrowException) as error:
+            return _read_whole(path)
+        except (OSError, ValueError, pa.ArrowException) as error:
             _log.warning("queues that were derived from the CommitLog are not kept in files: %s", error)
             self._directory = None
             with contextlib.suppress(OSError):
                 os.unlink(making)
             return None
-        return replace(made, facts=facts, columns=columns)
 
     def _drop_deleted(self) -> None:
         """Delete the files of segments that the log has no more."""
@@ -377,11 +378,20 @@ def _within(entries: DerivedQueue, start: int, stop: int) -> DerivedQueue:
     return DerivedQueue(*(column[first:last] for column in entries))
 
 
-def _crc(table: bytes, columns: Columns) -> int:
-    crc = zlib.crc32(table)
-    for column in columns:
-        crc = zlib.crc32(np.ascontiguousarray(column).view(np.uint8).data, crc)
-    return crc
+def _read_whole(path: str) -> KeptSegment:
+    """Map a file; `ValueError` if it is damaged, or of another version."""
+    data = pa.memory_map(path).read_buffer()
+    if data.size < _CRC_BYTES or zlib.crc32(data[:-_CRC_BYTES]) != int.from_bytes(data[-_CRC_BYTES:], "big"):
+        raise ValueError("it is damaged")
+    batch = pa.ipc.open_file(data[:-_CRC_BYTES]).get_batch(0)
+    facts = json.loads(batch.schema.metadata[b"segment"])
+    if facts["version"] != _VERSION:
+        raise ValueError(f"it has version {facts['version']}, and not {_VERSION}")
+    runs = {
+        QueueKey(topic, queue_id): Run(*run) for topic, queue_id, *run in json.loads(batch.schema.metadata[b"runs"])
+    }
+    columns = Columns(*(column.to_numpy() for column in batch.columns))
+    return KeptSegment(facts, facts["base"], facts["covered"], facts["newest"], runs, columns)
 
 
 def _listed(stamp: Stamp) -> list[int] | None:

@@ -18,7 +18,7 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from ..directory.layout import ListedQueues, StoreLocation, look_at_queues, rocksdb_queues
+from ..directory.layout import ListedQueues, StoreLocation, look_at_queues
 from ..directory.own_state import OwnState
 from ..dispatch.derive import DerivedQueue
 from ..dispatch.kept_queues import KeptQueues, LogQueues
@@ -60,20 +60,19 @@ class StoreSnapshot:
     ) -> "StoreSnapshot":
         """Take a snapshot; ``log`` was listed after the first look of ``visibility``, and ``end`` is its end."""
         fs, paths = location.fs, location.paths
-        # Queues in RocksDB, or both there and in files of which some are not continued: only the log has all of them.
-        if source is QueueSource.AUTO and rocksdb_queues(fs, location.root) is not None:
-            source = QueueSource.COMMIT_LOG
-        listed = look_at_queues(fs, location.root) if source is QueueSource.AUTO else ListedQueues({}, [])
+        listed = ListedQueues({}, []) if source is QueueSource.COMMIT_LOG else look_at_queues(fs, location.root)
         is_live = fs.lock_owner(paths.lock) is not None
         crashed = _crashed(location, lambda: is_live)
-        if source is QueueSource.COMMIT_LOG or not (listed.ids or is_live or not log.segments):
+        # With RocksDB, files may end too early, and topics lack them: only the log has all queues.
+        by_log = source is QueueSource.COMMIT_LOG or listed.in_rocksdb
+        if by_log or not (listed.ids or is_live or not log.segments):
             # A live store without queues has just begun: its owner will create them.
-            if source is QueueSource.AUTO:
+            if not by_log:
                 warn_once(
                     _log,
                     location.root,
-                    "%s has no ConsumeQueue: each reader derives its queues from %d bytes of CommitLog; "
-                    "`python -m segmentlog.jobs.rebuild` writes them once",
+                    "%s has no ConsumeQueue: its queues are derived from %d bytes of CommitLog; "
+                    "`segmentlog rebuild` writes them once",
                     location.root,
                     log.stop - log.min_offset,
                 )

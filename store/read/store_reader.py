@@ -149,7 +149,7 @@ class StoreReader:
             location.fs, location.root, read_from
         )  # before the segments are listed: `snapshot`
         self.log = CommitLog(location.fs, log_directories)
-        self.kept = KeptQueues(self.log, location.fs, queue_cache, self._run())
+        self.kept = KeptQueues(self.log, location.fs, queue_cache, self._run)
         self.broker_name = broker_name
         self.queue_source = queue_source
         self.read_from = read_from
@@ -248,7 +248,7 @@ class StoreReader:
         """Look at the store again, so that segments, queues and messages that were added since are seen."""
         self._visibility = Visibility(self.location.fs, self.path, self.read_from)  # before the segments are listed
         self.log.refresh()
-        self.kept.check_again(self._run())
+        self.kept.check_again()
         self._seen = None
         self.consume_queues.clear()
         self._bounds.clear()
@@ -469,7 +469,7 @@ class StoreReader:
         return self._seen
 
     def _run(self) -> tuple[int, int] | None:
-        """Return what tells one run of the store's owner from the next: each makes its abort file anew."""
+        """Return what tells one run of the store's owner from the next: each recreates its abort file."""
         return self.location.fs.stamp(self.location.paths.abort)
 
     def _is_locked(self) -> bool:

@@ -40,3 +40,23 @@ def test_checked_arguments(path: Path) -> None:
 def test_wrong_arguments(arguments: tuple[Any, ...], text: str) -> None:
     with pytest.raises(ConfigError, match=text):
         StoreSource.of(*arguments)
+
+
+@pytest.mark.parametrize(
+    ("asked", "environment", "expected"),
+    [
+        (None, {"XDG_CACHE_HOME": "/c"}, "/c/segmentlog/queues"),
+        (None, {"HOME": "/h"}, "/h/.cache/segmentlog/queues"),
+        (None, {"HOME": "nowhere"}, None),
+        ("none", {"HOME": "/h"}, None),
+        ("~/q", {"HOME": "/h"}, "/h/q"),
+    ],
+)
+def test_derived_queues_are_kept_in_the_cache_of_the_user(
+    path: Path, monkeypatch: pytest.MonkeyPatch, asked: str | None, environment: dict[str, str], expected: str | None
+) -> None:
+    for name in ("XDG_CACHE_HOME", "HOME"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert StoreSource.of(path, (), None, None, "appended", asked).open().queue_cache == expected

@@ -137,7 +137,7 @@ def unpack(name: str, to: Path) -> Path:
     with tarfile.open(FOLDER / name / "store.tar.gz") as archive:
         members = archive.getmembers()
         for member in members:
-            # tarfile prefers the name of the sparse map if the name has a character beyond ASCII. Drop when it does not.
+            # tarfile takes the name of the sparse map if there are characters beyond ASCII. Drop when it does not.
             member.name = member.pax_headers.get("GNU.sparse.name", member.name)
         safe: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}  # not before 3.11.4
         archive.extractall(to, members, **safe)

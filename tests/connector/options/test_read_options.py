@@ -283,9 +283,12 @@ def test_several_stores() -> None:
         StoreSource(path="/a", broker_name="x"),
         StoreSource(path="/b", broker_name="y", commit_log_paths=("/c", "/d")),
     )
-    (one,) = parse(commitLogPaths="/c,/d", archive="/c", queueSource="commitlog", readFrom="confirmed").sources
+    (one,) = parse(
+        commitLogPaths="/c,/d", archive="/c", queueSource="commitlog", queueCache="none", readFrom="confirmed"
+    ).sources
     assert (one.commit_log_paths, one.archive) == (("/c", "/d"), "/c")
-    assert (one.queue_source, one.read_from) == (QueueSource.COMMIT_LOG, ReadFrom.CONFIRMED)
+    assert (one.queue_source, one.queue_cache) == (QueueSource.COMMIT_LOG, "none")
+    assert one.read_from is ReadFrom.CONFIRMED
     both = parse_read_options({"paths": "/a,/b", "topic": "t", "archive": '{"/b": "file:/c", "/a": "/d"}'})
     assert [(each.path, each.archive, each.broker_name) for each in both.sources] == [
         ("/a", "/d", "a"),
@@ -318,6 +321,7 @@ def test_every_option_changes_the_parsed_options() -> None:
         "commitLogPaths": "/c",
         "archive": "/d",
         "queueSource": "commitlog",
+        "queueCache": "none",
         "readFrom": "confirmed",
         "subscribe": "other",
         "includeSystemTopics": "true",

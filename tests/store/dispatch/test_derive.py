@@ -12,7 +12,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from segmentlog.store import QueueSource, ScanSpec, StoreReader
-from segmentlog.store.dispatch import derive as module
 from segmentlog.store.dispatch.derive import DerivedQueue, derive_queue, derive_queues, derive_segments
 from segmentlog.store.dispatch.walk_cache import WalkCache
 from segmentlog.store.files.fs import LocalFileSystem
@@ -281,7 +280,8 @@ def test_a_store_without_queues_is_walked_once_a_task(store: Path, walked: list[
     reader = StoreReader.open(store, queue_source=QueueSource.COMMIT_LOG)
     (task,) = reader.plan(reading.whole_queues(reader), max_bytes=1 << 30)
     walked.clear()
-    assert sum(batch.num_rows for batch in reader.scan(task, ScanSpec(columns=("topic", "body")))) == QUEUES * COUNT
+    worker = StoreReader.open(store)
+    assert sum(batch.num_rows for batch in worker.scan(task, ScanSpec(columns=("topic", "body")))) == QUEUES * COUNT
     assert task.rows == QUEUES * COUNT
     assert len(task.ranges) > 1
     ((start, stop),) = walked
@@ -301,7 +301,7 @@ def test_planned_ranges_that_do_not_touch_are_walked_separately(store: Path, wal
 def test_the_walk_cache_stays_below_its_size_limit(
     store: Path, walked: list[Span], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_REMEMBERED_BYTES_MAX", 10_000)
+    monkeypatch.setattr("segmentlog.store.dispatch.walk_cache._REMEMBERED_BYTES_MAX", 10_000)
     log = StoreReader.open(store).log
     walks = WalkCache(log, [QueueKey("Orders", queue_id) for queue_id in range(QUEUES)])
     place = places(store, 1)

@@ -26,11 +26,11 @@ from segmentlog.store import (
     StoreReader,
 )
 from segmentlog.store.directory.own_state import OwnState
+from segmentlog.store.dispatch.kept_queues import KeptQueues, LogQueues
 from segmentlog.store.files.fs import LocalFileSystem
 from segmentlog.store.find import Finder
 from segmentlog.store.format.checkpoint import SAFETY_MS, Checkpoint, encode
 from segmentlog.store.maintenance import verify
-from segmentlog.store.read import missing_entries
 from segmentlog.store.read.missing_entries import find_undispatched_tail
 from segmentlog.store.read.queue_watch import QueueWatch
 from segmentlog.store.sink import Staging
@@ -479,7 +479,8 @@ def test_a_sound_store_costs_a_few_small_reads(store: Path) -> None:
 
 def test_the_log_is_not_walked_for_a_store_with_sound_queues(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     walked: list[int] = []
-    monkeypatch.setattr(missing_entries, "derive_queues", lambda log, start, stop: walked.append(stop) or {})
+    nothing = LogQueues([], {}, 0)
+    monkeypatch.setattr(KeptQueues, "queues", lambda self, stop: walked.append(stop) or nothing)
     assert StoreReader.open(store).goes_by_queues
     assert walked == []
     removed(store)
