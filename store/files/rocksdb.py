@@ -1,0 +1,365 @@
+"""RocksDB databases of a store, read beside the broker that writes them.
+
+::
+
+    DIRECTORY (the broker's)                   mirror (temporary, deleted once the database is open)
+    CURRENT          names the manifest  ──►   CURRENT          a copy
+    MANIFEST-000005  lists live tables   ──►   MANIFEST-000005  a copy
+    000010.sst       a table             ◄──   000010.sst       a symbolic link, its footer checked
+    000014.log       write-ahead log     ◄──   000014.log       a symbolic link, replayed into memory
+    LOCK, LOG, IDENTITY, OPTIONS-000007        nothing: never opened
+
+The wheel ``rocksdict`` writes a file of its own into each directory that it opens, read-only or not, so it never sees
+the broker's directory. A read-only database takes no lock, and opens all of its tables at once. So it is a snapshot:
+tables that the broker deletes later stay readable through their descriptors, and nothing of the mirror is needed. A
+table that is deleted between the copy of the manifest and the opening is an error, after which a new mirror is made.
+
+RocksDB verifies the checksum of each block that it reads, and of each record of the manifest. Only the footer of a
+table has none before its format 6. A huge length in it would end this process by a failed allocation. ::
+
+    footer of formats 1 to 5, the last 53 bytes:
+    checksum type u8 | metaindex: offset, size | index: offset, size | zeros up to 41 | format u32 | magic u64
+                       varints                   varints                                little-endian
+"""
+
+import errno
+import importlib
+import os
+import re
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import islice
+from typing import Any, Final, Self
+
+from ..errors import (
+    CorruptError,
+    FileTooLargeError,
+    MissingExtraError,
+    MissingFileError,
+    SegmentLogError,
+    StoreIOError,
+    UnsafeFileError,
+    UnsupportedStoreError,
+)
+from .fs import FileSystem, Listed
+from .small_file import read_whole
+
+_MANIFEST: Final = re.compile(rb"(MANIFEST-[0-9]{1,20})\n?")
+_READ: Final = re.compile(r"[0-9]{1,20}\.(?:sst|ldb|log|blob)")
+_CURRENT_BYTES_MAX: Final = 4096
+_LOG_BYTES_MAX: Final = 1 << 30  # all write-ahead logs, as they are replayed into memory
+_MANIFEST_BYTES_MAX: Final = 256 << 20
+_ATTEMPTS: Final = 8
+_PAUSE_S: Final = 0.02
+_FOOTER_BYTES: Final = 53
+_TRAILER_BYTES: Final = 5  # after each block: compression type and checksum
+_BLOCK_TABLE: Final = bytes.fromhex("f7cff485b741e288")
+_CHECKED_FORMAT: Final = 6
+_NEWEST_FORMAT: Final = 7
+_READAHEAD_BYTES: Final = 2 << 20
+
+_FIX: Final = "Let a broker repair it, or take the queues from the CommitLog instead"
+
+DEFAULT_FAMILY: Final = "default"
+
+
+def is_rocksdb(fs: FileSystem, directory: str) -> bool:
+    """Return whether a directory holds a RocksDB database, beside whatever else; the wheel is not needed."""
+    return _holds_database(fs.list_dir(directory))
+
+
+def _holds_database(names: list[Listed]) -> bool:
+    files = {entry.name for entry in names if not entry.is_dir}
+    return "CURRENT" in files and any(name.startswith("MANIFEST-") for name in files)
+
+
+def rocksdb_installed() -> bool:
+    """Return whether the extra ``rocksdb`` is installed and loads here."""
+    try:
+        importlib.import_module("rocksdict")
+    except ImportError:
+        return False
+    return True
+
+
+class RocksDatabase:
+    """A snapshot of one database, with bytes as keys and values. Close it; not for use after a fork.
+
+    All methods raise `CorruptError` for damage that RocksDB finds, and `StoreIOError` for failed reads.
+    """
+
+    def __init__(self, directory: str, handle: Any, families: dict[str, Any], stamp: tuple[bytes, int]) -> None:
+        self.directory = directory
+        self._handle = handle
+        self._families = families
+        self._stamp = stamp
+
+    @classmethod
+    def open(cls, fs: FileSystem, directory: str) -> Self:
+        """Open the database as it is on disk now; takes no lock, and changes nothing in the directory.
+
+        Raises
+        ------
+        MissingExtraError
+            If the extra ``rocksdb`` is not installed.
+        MissingFileError
+            If the directory holds no database.
+        CorruptError
+            If it is damaged, or lacks a file.
+        UnsupportedStoreError
+            If its format is newer than the wheel.
+        """
+        wheel = _wheel(directory)
+        problem: SegmentLogError | None = None
+        for attempt in range(_ATTEMPTS):
+            if attempt:
+                time.sleep(_PAUSE_S * attempt)
+            try:
+                return cls._open(wheel, fs, directory)
+            except (CorruptError, MissingFileError) as error:
+                # A broker deletes tables after compactions, and replaces the manifest when it starts. Damage can not
+                # be told from either, so it is an error when it stays.
+                problem = error
+        assert problem is not None
+        raise problem
+
+    @classmethod
+    def _open(cls, wheel: Any, fs: FileSystem, directory: str) -> Self:
+        with _temporary(directory) as mirror:
+            stamp, left_out = _fill(fs, directory, mirror)
+            options = wheel.Options(raw_mode=True)
+            options.create_if_missing(create_if_missing=False)
+            options.set_max_open_files(-1)  # all tables are opened now, before the broker or we delete a name
+            options.set_skip_stats_update_on_db_open(True)
+            try:
+                with _explained(directory):
+                    named = [str(name) for name in wheel.Rdict.list_cf(mirror, options)]
+                    families = {name: wheel.Options(raw_mode=True) for name in named}
+                    handle = wheel.Rdict(
+                        mirror, options, families, wheel.AccessType.read_only(error_if_log_file_exist=False)
+                    )
+                    opened = {name: handle.get_column_family(name) for name in named}
+            except CorruptError as error:
+                raise left_out or error from None
+        return cls(directory, handle, opened, stamp)
+
+    def is_current(self, fs: FileSystem) -> bool:
+        """Return whether the database has not changed on disk since it was opened. Costs two small reads."""
+        current = read_whole(fs, os.path.join(self.directory, "CURRENT"), _CURRENT_BYTES_MAX)
+        found = None if current is None else _MANIFEST.fullmatch(current)
+        if found is None:
+            return False
+        return self._stamp == (found[1], fs.size(os.path.join(self.directory, found[1].decode())))
+
+    @property
+    def families(self) -> list[str]:
+        """Names of the column families."""
+        return sorted(self._families)
+
+    def get(self, family: str, key: bytes) -> bytes | None:
+        """Return the value of a key; None without such a key or family."""
+        held = self._families.get(family)
+        if held is None:
+            return None
+        with _explained(self.directory):
+            value: bytes | None = held.get(key)
+        return value
+
+    def first(self, family: str, start: bytes) -> bytes | None:
+        """Return the first key that is not before ``start``; None if there is none."""
+        return self._seek(family, start, before=False)
+
+    def last(self, family: str, start: bytes) -> bytes | None:
+        """Return the last key that is not after ``start``; None if there is none."""
+        return self._seek(family, start, before=True)
+
+    def _seek(self, family: str, start: bytes, *, before: bool) -> bytes | None:
+        held = self._families.get(family)
+        if held is None:
+            return None
+        with _explained(self.directory):
+            cursor = held.iter()
+            (cursor.seek_for_prev if before else cursor.seek)(start)
+            cursor.status()
+            return bytes(cursor.key()) if cursor.valid() else None
+
+    def values(self, family: str, start: bytes, stop: bytes, limit: int) -> list[bytes]:
+        """Return at most ``limit`` values of the keys in ``[start, stop)``, in the order of their keys."""
+        held = self._families.get(family)
+        if held is None:
+            return []
+        with _explained(self.directory):
+            # The iterator ends without a word at damage: callers compare the number, and ask `items`.
+            return list(islice(held.values(from_key=start, read_opt=self._bounds(stop)), limit))
+
+    def items(self, family: str, start: bytes = b"", stop: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
+        """Yield keys in ``[start, stop)`` in order, with their values; raises for damage among them."""
+        held = self._families.get(family)
+        if held is None:
+            return
+        with _explained(self.directory):
+            cursor = held.iter(self._bounds(stop))
+            cursor.seek(start)
+            while cursor.valid():
+                item = bytes(cursor.key()), bytes(cursor.value())
+                cursor.next()
+                yield item
+            cursor.status()
+
+    def _bounds(self, stop: bytes | None) -> Any:
+        options = _wheel(self.directory).ReadOptions()
+        if stop is not None:
+            options.set_iterate_upper_bound(stop)
+            options.set_readahead_size(_READAHEAD_BYTES)
+        return options
+
+    def close(self) -> None:
+        """Close the database's descriptors."""
+        self._families = {}
+        handle, self._handle = self._handle, None
+        if handle is not None:
+            handle.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _temporary(directory: str) -> tempfile.TemporaryDirectory[str]:
+    try:
+        return tempfile.TemporaryDirectory(prefix="segmentlog-rocksdb-")
+    except OSError as error:
+        raise StoreIOError(
+            f"no temporary directory for reading the database {directory} can be made: {error.strerror}",
+            path=directory,
+            fix="TMPDIR names another directory for temporary files",
+            errno=error.errno or errno.EIO,
+        ) from error
+
+
+def _wheel(directory: str) -> Any:
+    try:
+        return importlib.import_module("rocksdict")
+    except ImportError:
+        raise MissingExtraError(
+            "reading a RocksDB database needs the package rocksdict",
+            path=directory,
+            fix="pip install 'segmentlog[rocksdb]'",
+        ) from None
+
+
+def _fill(fs: FileSystem, directory: str, mirror: str) -> tuple[tuple[bytes, int], CorruptError | None]:
+    """Make the files of a mirror; return the manifest's name and size, and what is wrong with a table left out.
+
+    A broker that is at work has unfinished tables, which no manifest names yet. So a table without a good footer is
+    left out, and is damage only if RocksDB misses it.
+    """
+    path = os.path.join(directory, "CURRENT")
+    current = read_whole(fs, path, _CURRENT_BYTES_MAX)
+    if current is None:
+        raise MissingFileError("no RocksDB database is here", path=directory, errno=errno.ENOENT)
+    found = _MANIFEST.fullmatch(current)
+    if found is None:
+        raise CorruptError("CURRENT names no manifest", path=path, fix=_FIX)
+    manifest = found[1].decode()
+    listed = read_whole(fs, os.path.join(directory, manifest), _MANIFEST_BYTES_MAX)
+    if listed is None:
+        raise CorruptError(f"the manifest that CURRENT names, {manifest}, is missing", path=directory, fix=_FIX)
+    wanted = [entry for entry in fs.list_dir(directory) if _READ.fullmatch(entry.name)]  # after the manifest was read
+    replayed = sum(entry.size for entry in wanted if entry.name.endswith(".log"))
+    if replayed > _LOG_BYTES_MAX:
+        raise FileTooLargeError(
+            f"the write-ahead logs have {replayed} bytes, at most {_LOG_BYTES_MAX} are replayed",
+            path=directory,
+            fix="Start the broker and stop it: it empties them",
+        )
+    problem = None
+    try:
+        for name, content in (("CURRENT", found[1] + b"\n"), (manifest, listed)):
+            with open(os.path.join(mirror, name), "wb") as made:
+                made.write(content)
+        for entry in wanted:
+            file = os.path.join(directory, entry.name)
+            _require_plain(entry, file)
+            wrong = None if entry.name.endswith((".log", ".blob")) else _footer_problem(fs, file, entry.size)
+            if wrong is None:
+                os.symlink(os.path.abspath(file), os.path.join(mirror, entry.name))
+            else:
+                problem = CorruptError(wrong, path=file, offset=entry.size, fix=_FIX)
+    except OSError as error:
+        if isinstance(error, SegmentLogError):
+            raise
+        raise StoreIOError(
+            f"the temporary mirror of the database {directory} cannot be made: {error.strerror}",
+            path=mirror,
+            fix="TMPDIR names another directory for temporary files",
+            errno=error.errno or errno.EIO,
+        ) from error
+    return (found[1], len(listed)), problem
+
+
+def _require_plain(entry: Listed, path: str) -> None:
+    if not entry.is_file:
+        raise UnsafeFileError(
+            "not a plain file, where a file of a database belongs", path=path, fix="Put the file itself there"
+        )
+
+
+def _footer_problem(fs: FileSystem, path: str, size: int) -> str | None:
+    """Return what is wrong with a table's end, None if nothing is: cut short, or blocks that end beyond it."""
+    try:
+        footer = fs.read(path, max(size - _FOOTER_BYTES, 0), _FOOTER_BYTES)
+    except FileNotFoundError:
+        return "the table is gone"
+    if len(footer) < _FOOTER_BYTES or footer[-8:] != _BLOCK_TABLE:
+        return "the table's last bytes are not those of a RocksDB table"
+    version = int.from_bytes(footer[41:45], "little")
+    if not 0 < version <= _NEWEST_FORMAT:
+        return f"the table has the unknown format {version}"
+    if version >= _CHECKED_FORMAT:
+        return None
+    at = 1
+    for block in ("metaindex", "index"):
+        start, at = _varint(footer, at)
+        length, at = _varint(footer, at)
+        if at > 41 or start + length + _TRAILER_BYTES > size:
+            return f"the table's {block} block ends beyond its end"
+    return None
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while at < len(data):
+        byte = data[at]
+        value |= (byte & 127) << shift
+        at, shift = at + 1, shift + 7
+        if byte < 128:
+            break
+    return value, at
+
+
+@contextmanager
+def _explained(directory: str) -> Iterator[None]:
+    """Raise an error of ours for one of RocksDB; other errors pass."""
+    try:
+        yield
+    except BaseException as error:
+        # The wheel raises plain Exceptions. A panic of its Rust code, which is no Exception, also means damage.
+        panic = type(error).__name__ == "PanicException"
+        if not panic and type(error) is not Exception:
+            raise
+        problem = f"RocksDB cannot read the database: {error}"
+        kind = str(error).partition(":")[0]
+        if kind in {"Not implemented", "Operation not supported"} or "nsupported" in problem:
+            raise UnsupportedStoreError(
+                problem,
+                path=directory,
+                fix="A newer rocksdict may read it; or take the queues from the CommitLog instead",
+            ) from None
+        if kind == "IO error" and "No such file" not in problem:
+            raise StoreIOError(problem, path=directory, fix=_FIX, errno=errno.EIO) from None
+        raise CorruptError(problem, path=directory, fix=_FIX) from None
