@@ -23,6 +23,7 @@ from urllib.parse import unquote, urlsplit
 from ..errors import ConfigError, NotAStoreError, Remedy, UnsafeFileError, UnsupportedStoreError
 from ..files.fs import FileSystem, Listed, LocalFileSystem
 from ..files.notices import warn_once
+from ..files.rocksdb import holds_database, is_rocksdb
 from ..format.naming import is_readable_topic, parse_queue_id
 from ..format.store_paths import CHECKPOINT, COMMIT_LOG, CONSUME_QUEUE, StorePaths
 
@@ -104,7 +105,7 @@ def look_at_queues(fs: FileSystem, path: str) -> ListedQueues:
     paths = StorePaths(path)
     root = paths.consume_queues
     listed = fs.list_dir(root)
-    in_rocksdb = _is_rocksdb(listed) or _is_rocksdb(fs.list_dir(paths.consume_queue_rocksdb))
+    in_rocksdb = holds_database(listed) or is_rocksdb(fs, paths.consume_queue_rocksdb)
     found = ListedQueues({}, [], in_rocksdb)
     if fs.list_dir(paths.consume_queue_extension):
         warn_once(
@@ -168,14 +169,13 @@ def require_directory(entry: Listed, path: str) -> None:
 
 
 def rocksdb_queues(fs: FileSystem, root: str) -> str | None:
-    """Directory of the RocksDB database that has queues of a store, with or without files beside it; None if none."""
+    """Directory of the RocksDB database that has queues of a store, with or without files beside it; None if none.
+
+    Of two databases that of ``consumequeue_rocksdb/`` counts: RocketMQ only writes there since it exists.
+    """
     paths = StorePaths(root)
     directories = (paths.consume_queue_rocksdb, paths.consume_queues)
-    return next((directory for directory in directories if _is_rocksdb(fs.list_dir(directory))), None)
-
-
-def _is_rocksdb(listed: Sequence[Listed]) -> bool:
-    return {"CURRENT", "IDENTITY"} <= {entry.name for entry in listed if entry.is_file}
+    return next((directory for directory in directories if is_rocksdb(fs, directory)), None)
 
 
 def refuse_rocksdb_queues(fs: FileSystem, root: str, what: str) -> None:

@@ -24,6 +24,7 @@ import json
 import logging
 import os
 import zlib
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -57,7 +58,8 @@ _log = logging.getLogger(__name__)
 _VERSION: Final = 1
 _HEADER_BYTES: Final = 64  # up to the store timestamp: no two records of a log have the same
 _CRC_BYTES: Final = 4
-_WORTH_BYTES: Final = 64 << 20  # of log, whose walk costs more than the file of a segment
+WORTH_BYTES: Final = 64 << 20
+"""Bytes of log whose walk costs more than to write the file of a segment, or to open a database."""
 _SCHEMA: Final = pa.schema(
     [("queue_offset", pa.int64()), ("position", pa.int32()), ("size", pa.int32()), ("tags_code", pa.int64())]
 )
@@ -138,12 +140,13 @@ class KeptQueues:
     def _run(self) -> list[int] | None:
         return _listed(self._look_for_run())
 
-    def queues(self, stop: int) -> "LogQueues":
-        """Entries of all queues from the records that begin before ``stop``; keeps what had to be derived."""
+    def queues(self, stop: int, start: int = 0) -> "LogQueues":
+        """Entries of all queues from the records that begin in ``[start, stop)``; keeps what had to be derived."""
         kept: list[KeptSegment] = []
-        at, newest = self._log.min_offset, 0
-        for segment in self._log.segments:
-            if segment.base >= stop or at < segment.base:
+        segments = list(self._overlapping(start, stop)) if start < stop else []
+        at, newest = segments[0].base if segments else stop, 0
+        for segment in segments:
+            if at < segment.base:
                 break
             found = self._extended(segment, min(stop, segment.stop), newest)
             if found is None:
@@ -151,7 +154,7 @@ class KeptQueues:
             kept.append(found)
             at, newest = min(found.covered, stop), max(newest, found.newest)
         self._drop_deleted()
-        return LogQueues(kept, derive_queues(self._log, at, stop, newest) if at < stop else {}, stop)
+        return LogQueues(kept, derive_queues(self._log, at, stop, newest) if at < stop else {}, (start, stop))
 
     def reach(self, start: int, stop: int) -> int:
         """Physical offset up to ``stop`` before which all records from ``start`` on are kept; ``start`` for none."""
@@ -205,7 +208,7 @@ class KeptQueues:
         """Return what is kept of a segment, extended to ``stop`` if it then ends there, or the walk is worth it."""
         kept = self._load(segment)
         covered = segment.base if kept is None else kept.covered
-        if covered >= stop or (kept is not None and stop < segment.stop and stop - covered < _WORTH_BYTES):
+        if covered >= stop or (kept is not None and stop < segment.stop and stop - covered < WORTH_BYTES):
             return kept
         stamp = _listed(self._fs.stamp(segment.path))  # before the walk: what is written meanwhile changes it
         found = next(self._log.walk(covered, stop), None)
@@ -285,19 +288,29 @@ class KeptQueues:
                     os.unlink(os.path.join(self._directory, name))
 
 
-class LogQueues(Mapping[QueueKey, DerivedQueue]):
+class AllQueues(Mapping[QueueKey, DerivedQueue], ABC):
+    """Entries of all queues of a store."""
+
+    @abstractmethod
+    def bounds(self, key: QueueKey) -> tuple[int, int] | None:
+        """The first queue offset, and one past the last; None if the log has no record of the queue."""
+
+
+class LogQueues(AllQueues):
     """Entries of all queues by the log, each put together when it is first asked for."""
 
-    def __init__(self, kept: Sequence[KeptSegment], tail: Mapping[QueueKey, DerivedQueue], stop: int) -> None:
+    def __init__(
+        self, kept: Sequence[KeptSegment], tail: Mapping[QueueKey, DerivedQueue], span: tuple[int, int]
+    ) -> None:
         self._kept = kept
         self._tail = tail
-        self._stop = stop
+        self._span = span
         self._known: dict[QueueKey, DerivedQueue] = {}
         self._bounds: dict[QueueKey, tuple[int, int]] = {}
         pieces: dict[QueueKey, list[_Piece]] = {}
         for segment in kept:
             for key, run in segment.runs.items():
-                pieces.setdefault(key, []).append(_piece_of(segment, run, stop))
+                pieces.setdefault(key, []).append(_piece_of(segment, run, span))
         for key, entries in tail.items():
             pieces.setdefault(key, []).append(_piece(entries))
         for key, parts in pieces.items():
@@ -310,7 +323,7 @@ class LogQueues(Mapping[QueueKey, DerivedQueue]):
                     self._bounds[key] = int(found.queue_offset[0]), int(found.queue_offset[-1]) + 1
 
     def bounds(self, key: QueueKey) -> tuple[int, int] | None:
-        """The first queue offset, and one past the last; None if the log has no record of the queue."""
+        """As `AllQueues.bounds`; known from the first and the last record of each segment."""
         return self._bounds.get(key)
 
     def __getitem__(self, key: QueueKey) -> DerivedQueue:
@@ -328,7 +341,7 @@ class LogQueues(Mapping[QueueKey, DerivedQueue]):
 
     def _entries(self, key: QueueKey) -> DerivedQueue:
         parts = [segment.entries(key) for segment in self._kept if key in segment.runs]
-        parts = [*parts[:-1], *(_within(last, 0, self._stop) for last in parts[-1:])]  # kept may be a later look
+        parts = [_within(part, *self._span) for part in parts]  # a segment may begin before, and be kept beyond
         return rising(joined([*parts, *([self._tail[key]] if key in self._tail else [])]))
 
 
@@ -347,9 +360,9 @@ def _piece(entries: DerivedQueue) -> _Piece:
     return _Piece(int(offsets[0]), int(offsets[-1]), int(physical[0]), int(physical[-1]), is_clean=True)
 
 
-def _piece_of(segment: KeptSegment, run: Run, stop: int) -> _Piece:
-    is_clean = bool(run.rises) and segment.base + run.last_position < stop
-    return _Piece(run.first, run.last, segment.base + run.first_position, segment.base + run.last_position, is_clean)
+def _piece_of(segment: KeptSegment, run: Run, span: tuple[int, int]) -> _Piece:
+    first, last = segment.base + run.first_position, segment.base + run.last_position
+    return _Piece(run.first, run.last, first, last, bool(run.rises) and span[0] <= first and last < span[1])
 
 
 def _follows(before: _Piece, after: _Piece) -> bool:

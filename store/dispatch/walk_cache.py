@@ -46,6 +46,10 @@ class WalkCache:
         self._of_planned: dict[int, _Walked] = {}
         self._of_doubts: list[_Walked] = []
 
+    def is_kept(self, start: int, stop: int) -> bool:
+        """Return whether no walk is needed for records that begin in ``[start, stop)``."""
+        return self._reach(start, stop) >= stop
+
     def queue(self, key: QueueKey, start: int, stop: int) -> DerivedQueue:
         """Entries of one queue from the records that begin in ``[start, stop)``; the result of `derive_queue`."""
         at = self._reach(start, stop)

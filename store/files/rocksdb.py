@@ -28,7 +28,7 @@ import os
 import re
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from typing import Any, Final, Self
@@ -67,10 +67,11 @@ DEFAULT_FAMILY: Final = "default"
 
 def is_rocksdb(fs: FileSystem, directory: str) -> bool:
     """Return whether a directory holds a RocksDB database, beside whatever else; the wheel is not needed."""
-    return _holds_database(fs.list_dir(directory))
+    return holds_database(fs.list_dir(directory))
 
 
-def _holds_database(names: list[Listed]) -> bool:
+def holds_database(names: Sequence[Listed]) -> bool:
+    """Return whether these are, among others, the names of a RocksDB database."""
     files = {entry.name for entry in names if not entry.is_dir}
     return "CURRENT" in files and any(name.startswith("MANIFEST-") for name in files)
 

@@ -23,6 +23,7 @@ from ..log.commit_log import CommitLog
 from ..queues.consume_queue import ConsumeQueue
 from ..queues.consume_queues import ConsumeQueues
 from ..types import QueueKey
+from .plan import PlannedRange
 
 _ANCHORS_MAX = 32
 _NONE = np.empty(0, np.int64)
@@ -47,6 +48,9 @@ class StoreView(Protocol):
     @property
     def consume_queues(self) -> ConsumeQueues:
         """Its ConsumeQueues."""
+
+    def in_database(self, planned: PlannedRange) -> DerivedQueue | None:
+        """The entries of a planned range by RocksDB, if it has all of them."""
 
     def queue(self, key: QueueKey) -> ConsumeQueue:
         """One of its ConsumeQueues, which may have no files."""

@@ -21,14 +21,16 @@ from dataclasses import dataclass
 from ..directory.layout import ListedQueues, StoreLocation, look_at_queues
 from ..directory.own_state import OwnState
 from ..dispatch.derive import DerivedQueue
-from ..dispatch.kept_queues import KeptQueues, LogQueues
+from ..dispatch.kept_queues import WORTH_BYTES, AllQueues, KeptQueues
 from ..files.notices import warn_once
 from ..files.store_lock import is_signed
 from ..log.batch_state import Visibility
 from ..log.commit_log import CommitLog
 from ..log.log_end import KnownEnd
 from ..queues.consume_queue import ConsumeQueue
+from ..queues.rocksdb_queues import RocksQueues
 from ..types import QueueKey
+from .database_queues import DatabaseQueues
 from .missing_entries import QueueSearch, UndispatchedTail, find_undispatched_tail, log_end_after_crash
 from .spec import QueueSource
 
@@ -42,7 +44,7 @@ class StoreSnapshot:
     visibility: Visibility
     is_live: bool  # whether a process held the store's lock
     queue_ids: Mapping[str, tuple[int, ...]]  # ascending, by topic, from directories and from the log
-    derived: LogQueues | None  # all queues by the log alone; None where ConsumeQueues are read
+    derived: AllQueues | None  # all queues by the log alone; None where ConsumeQueues are read
     # Records without entries: a crash left them, or queues are absent or too short. None if there are none,
     # or all queues are derived.
     tail: UndispatchedTail | None
@@ -57,8 +59,12 @@ class StoreSnapshot:
         visibility: Visibility,
         queue: Callable[[QueueKey], ConsumeQueue],
         end: KnownEnd,
+        database: Callable[[], RocksQueues | None],
     ) -> "StoreSnapshot":
-        """Take a snapshot; ``log`` was listed after the first look of ``visibility``, and ``end`` is its end."""
+        """Take a snapshot; ``log`` was listed after the first look of ``visibility``, and ``end`` is its end.
+
+        ``database`` opens the queues in RocksDB; None if that is not possible.
+        """
         fs, paths = location.fs, location.paths
         listed = ListedQueues({}, []) if source is QueueSource.COMMIT_LOG else look_at_queues(fs, location.root)
         is_live = fs.lock_owner(paths.lock) is not None
@@ -76,7 +82,8 @@ class StoreSnapshot:
                     location.root,
                     log.stop - log.min_offset,
                 )
-            derived = kept.queues(_readable_stop(log, visibility, crashed))
+            stop = _readable_stop(log, visibility, crashed)
+            derived = _from_database(log, kept, database, queue, stop) if listed.in_rocksdb else kept.queues(stop)
             return cls(visibility, is_live, _ids(derived), derived, None)
         keys = _keys(listed.ids)
         if crashed is None:
@@ -102,6 +109,25 @@ class StoreSnapshot:
         if self.derived is not None:
             return self.derived.get(key)
         return None if self.tail is None else self.tail.queues.get(key)
+
+
+def _from_database(
+    log: CommitLog,
+    kept: KeptQueues,
+    database: Callable[[], RocksQueues | None],
+    queue: Callable[[QueueKey], ConsumeQueue],
+    stop: int,
+) -> AllQueues:
+    """Return all queues of a store with RocksDB: by the database, unless as much is kept of the log anyway."""
+    if stop - kept.reach(log.min_offset, stop) < WORTH_BYTES:
+        return kept.queues(stop)
+    opened = database()
+    dispatched = None if opened is None else opened.dispatched_up_to()
+    if opened is None or dispatched is None:
+        return kept.queues(stop)
+    dispatched = min(dispatched, stop)
+    tail = kept.queues(stop, max(dispatched, log.min_offset))
+    return DatabaseQueues(opened, log, queue, tail, dispatched, lambda: kept.queues(stop))
 
 
 def readable_stop(

@@ -12,6 +12,7 @@ the rest of a damaged one. Liveness only decides how the end is read. A message 
 ConsumeQueue entry does. After a crash the log may hold more than the queues, and its last record may be torn.
 """
 
+import logging
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -21,10 +22,18 @@ from typing import Final
 import pyarrow as pa
 
 from ..directory.archive import join_archive
-from ..directory.layout import StoreLocation, check_is_store, require_directory
+from ..directory.layout import StoreLocation, check_is_store, require_directory, rocksdb_queues
+from ..dispatch.derive import DerivedQueue
 from ..dispatch.kept_queues import KeptQueues
-from ..errors import CorruptRecordError, OffsetOutOfRangeError, UnknownQueueError
+from ..errors import (
+    CorruptRecordError,
+    MissingExtraError,
+    OffsetOutOfRangeError,
+    SegmentLogError,
+    UnknownQueueError,
+)
 from ..files.fs import FileSystem
+from ..files.notices import warn_once
 from ..format.message import SYS_COMPRESSED, Ints, Mask, Problem
 from ..format.message_decode import host_text, inflate
 from ..format.message_id import encode_offset_id
@@ -35,13 +44,16 @@ from ..log.commit_log import CommitLog, FoundRecord, store_times_at
 from ..log.log_end import KnownEnd
 from ..queues.consume_queue import ConsumeQueue
 from ..queues.consume_queues import ConsumeQueues
+from ..queues.rocksdb_queues import RocksQueues
 from ..types import Boundary, QueueBounds, QueueKey, QueueRange, ReadFrom
+from .database_queues import of_database
 from .plan import PlannedRange, ScanTask, TaskLimits, plan_tasks
 from .queue_view import QueueView, offset_at, offsets_at
 from .scan import scan
 from .snapshot import StoreSnapshot, readable_stop
 from .spec import MAX_BODY_BYTES, QueueSource, ScanSpec
 
+_log = logging.getLogger(__name__)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _FIRST_MILLIS: Final = int(datetime.min.replace(tzinfo=UTC).timestamp()) * 1000
 _STOP_MILLIS: Final = (int(datetime.max.replace(tzinfo=UTC, microsecond=0).timestamp()) + 1) * 1000
@@ -158,6 +170,7 @@ class StoreReader:
         self._seen: QueueView | None = None
         self.consume_queues = ConsumeQueues(location.fs, location.root, self.log)
         self._bounds: dict[QueueKey, QueueBounds] = {}
+        self._database: RocksQueues | None = None
 
     @classmethod
     def open(
@@ -463,10 +476,47 @@ class StoreReader:
         """The queues as of a snapshot, taken when it is first needed: a task that only scans needs none."""
         if self._seen is None:
             snapshot = StoreSnapshot.take(
-                self.location, self.log, self.kept, self.queue_source, self._visibility, self.queue, self._end
+                self.location,
+                self.log,
+                self.kept,
+                self.queue_source,
+                self._visibility,
+                self.queue,
+                self._end,
+                self._open_database,
             )
             self._seen = QueueView(snapshot, self.log, self.consume_queues)
         return self._seen
+
+    def in_database(self, planned: PlannedRange) -> DerivedQueue | None:
+        """Entries of a planned range by the RocksDB of the store; None unless it has all of them."""
+        if self.queue_source is QueueSource.COMMIT_LOG or planned.walk is None:
+            return None
+        database = self._open_database()
+        try:
+            found = None if database is None else of_database(database, planned.key, planned.start, planned.stop)
+        except SegmentLogError:  # the plan has said so
+            return None
+        if found is None or found.size.size != planned.rows:
+            return None
+        start, stop = planned.walk
+        return found if ((found.physical_offset >= start) & (found.physical_offset < stop)).all() else None
+
+    def _open_database(self) -> RocksQueues | None:
+        """Open the queues in RocksDB; None if there are none, or they cannot be read, which is said once."""
+        fs = self.location.fs
+        if self._database is not None and not self._database.is_current(fs):
+            self._database.close()
+            self._database = None
+        if self._database is None:
+            directory = rocksdb_queues(fs, self.path)
+            try:
+                self._database = None if directory is None else RocksQueues.open(fs, directory)
+            except MissingExtraError as error:
+                warn_once(_log, self.path, "%s; without it, queues are derived from the CommitLog", error.described)
+            except SegmentLogError as error:
+                warn_once(_log, self.path, "%s. All queues are derived from the CommitLog", error.described)
+        return self._database
 
     def _run(self) -> tuple[int, int] | None:
         """Return what tells one run of the store's owner from the next: each recreates its abort file."""

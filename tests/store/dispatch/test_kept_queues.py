@@ -89,7 +89,7 @@ def test_nothing_is_written_without_a_directory(store: Path, tmp_path: Path) -> 
 
 
 def test_a_log_that_grows_is_walked_on(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_WORTH_BYTES", 1000)
+    monkeypatch.setattr(module, "WORTH_BYTES", 1000)
     for _ in range(4):
         check(store, kept(store, tmp_path / "c", (1, 1)))
         with MessageStore.open(store, StoreConfig(segment_bytes=4096, queue_segment_entries=20)) as writer:

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support import fixtures
 
 from segmentlog.store import QueueKey
 from segmentlog.store.files.fs import LocalFileSystem
 from segmentlog.store.queues.rocksdb_queues import RocksBounds, RocksPart, RocksQueues, rocksdb_directory
+from support import fixtures
 
 pytest.importorskip("rocksdict")
 pytestmark = pytest.mark.conformance

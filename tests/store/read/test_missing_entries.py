@@ -479,7 +479,7 @@ def test_a_sound_store_costs_a_few_small_reads(store: Path) -> None:
 
 def test_the_log_is_not_walked_for_a_store_with_sound_queues(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     walked: list[int] = []
-    nothing = LogQueues([], {}, 0)
+    nothing = LogQueues([], {}, (0, 0))
     monkeypatch.setattr(KeptQueues, "queues", lambda self, stop: walked.append(stop) or nothing)
     assert StoreReader.open(store).goes_by_queues
     assert walked == []

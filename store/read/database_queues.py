@@ -1,0 +1,144 @@
+"""DatabaseQueues: queues that RocketMQ keeps in RocksDB, and what their database does not have of them.
+
+::
+
+    files        e0 e1 e2 …                        an earlier storeType=default: entries before the database's first
+    RocksDB            e3 e4 e5 … e90              a snapshot: up to where its broker had dispatched when it was flushed
+    CommitLog                          e91 e92     the records after that: derived
+
+A database that is damaged, or that a newer RocketMQ wrote, costs a warning: the log has all queues.
+"""
+
+import logging
+from collections.abc import Callable, Iterator
+from typing import TypeVar
+
+import numpy as np
+
+from ..dispatch.derive import NO_ENTRIES, DerivedQueue, joined, rising
+from ..dispatch.kept_queues import AllQueues, LogQueues
+from ..errors import CorruptError, StoreIOError, UnsupportedStoreError
+from ..files.notices import warn_once
+from ..format.consume_queue import Entries, is_plausible
+from ..log.commit_log import CommitLog
+from ..queues.consume_queue import ConsumeQueue
+from ..queues.rocksdb_queues import RocksQueues
+from ..types import QueueKey
+
+_log = logging.getLogger(__name__)
+_FAILURES = (CorruptError, StoreIOError, UnsupportedStoreError)
+T = TypeVar("T")
+
+
+class DatabaseQueues(AllQueues):
+    """Queues by a database up to the physical offset ``dispatched``, then by the log. Not thread-safe."""
+
+    def __init__(  # noqa: PLR0917 - the parts of one snapshot
+        self,
+        database: RocksQueues,
+        log: CommitLog,
+        queue: Callable[[QueueKey], ConsumeQueue],
+        tail: LogQueues,
+        dispatched: int,
+        by_log: Callable[[], LogQueues],
+    ) -> None:
+        self._database = database
+        self._log = log
+        self._queue = queue
+        self._tail = tail
+        self._dispatched = dispatched
+        self._by_log = by_log
+        self._instead: LogQueues | None = None
+        self._known: dict[QueueKey, DerivedQueue] = {}
+        self._bounds: dict[QueueKey, tuple[int, int] | None] = {}
+        self._keys = self._or_by_log(lambda: {*database.queues(), *tail}, set)
+
+    def bounds(self, key: QueueKey) -> tuple[int, int] | None:
+        """As `AllQueues.bounds`, by a few reads: the entries between are not read."""
+        if key not in self._bounds:
+            self._bounds[key] = self._or_by_log(lambda: self._find_bounds(key), lambda queues: queues.bounds(key))
+        return self._bounds[key]
+
+    def __getitem__(self, key: QueueKey) -> DerivedQueue:
+        if key not in self._known:
+            self._known[key] = self._or_by_log(
+                lambda: self._find_entries(key), lambda queues: queues.get(key, NO_ENTRIES)
+            )
+        if not self._known[key].size.size:
+            raise KeyError(key)
+        return self._known[key]
+
+    def __iter__(self) -> Iterator[QueueKey]:
+        return (key for key in self._keys if self.bounds(key) is not None)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def _or_by_log(self, find: Callable[[], T], instead: Callable[[LogQueues], T]) -> T:
+        if self._instead is None:
+            try:
+                return find()
+            except _FAILURES as error:
+                warn_once(
+                    _log, self._database.directory, "%s. All queues are derived from the CommitLog", error.described
+                )
+                self._instead = self._by_log()
+                self._keys = set(self._instead)
+        return instead(self._instead)
+
+    def _find_bounds(self, key: QueueKey) -> tuple[int, int] | None:
+        front, tail = self._front(key), self._tail.bounds(key)
+        held = self._database.bounds(key)
+        start, stop = (0, 0) if held is None else (held.start, held.stop)
+        start = self._first_from(key, start, stop, self._log.min_offset)
+        if held is not None and held.last_physical >= self._dispatched:
+            stop = self._first_from(key, start, stop, self._dispatched)
+        spans = [(start, stop)] if start < stop else []
+        if front.size.size:
+            spans.append((int(front.queue_offset[0]), int(front.queue_offset[-1]) + 1))
+        spans += [tail] if tail is not None else []
+        return (min(first for first, _ in spans), max(last for _, last in spans)) if spans else None
+
+    def _first_from(self, key: QueueKey, start: int, stop: int, physical: int) -> int:
+        """Return the first queue offset of ``[start, stop)`` whose record does not begin before a physical offset."""
+        low, high = start, stop
+        while low < high:
+            # At the front first: most often nothing was deleted.
+            middle = low if low == start else (low + high) // 2
+            found = next(self._database.entries(key, middle, middle + 1), None)
+            if found is not None and found.entries["physical_offset"][0] < physical:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def _find_entries(self, key: QueueKey) -> DerivedQueue:
+        bounds = self.bounds(key)
+        if bounds is None:
+            return NO_ENTRIES
+        held = of_database(self._database, key, *bounds)
+        inside = (held.physical_offset >= self._log.min_offset) & (held.physical_offset < self._dispatched)
+        held = DerivedQueue(*(column[inside] for column in held))
+        return rising(joined([self._front(key), held, self._tail.get(key, NO_ENTRIES)]))
+
+    def _front(self, key: QueueKey) -> DerivedQueue:
+        """Entries of the queue's files before the first one of the database."""
+        queue, held = self._queue(key), self._database.bounds(key)
+        if held is None or not queue.segments:
+            return NO_ENTRIES
+        end = min(queue.data_end(), held.start)
+        start = queue.first_alive(self._log.min_offset, end)
+        return from_entries(start, queue.entries(start, end)) if start < end else NO_ENTRIES
+
+
+def of_database(database: RocksQueues, key: QueueKey, start: int, stop: int) -> DerivedQueue:
+    """Entries ``[start, stop)`` of a queue that a database has."""
+    return joined([from_entries(part.start, part.entries) for part in database.entries(key, start, stop)])
+
+
+def from_entries(start: int, entries: Entries) -> DerivedQueue:
+    """Entries from queue offset ``start`` on, without those that name no record."""
+    sound = np.flatnonzero(is_plausible(entries))
+    some = entries[sound]
+    columns = (some[name].astype(np.int64) for name in ("physical_offset", "size", "tags_code"))
+    return DerivedQueue(start + sound, *columns)
