@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from ..errors import FileTooLargeError, FormatError
 from ..files.writable_fs import WritableFileSystem
 from ..format.documents import Document
-from ..format.naming import is_broker_topic
+from ..format.naming import LMQ_PREFIX, is_broker_topic
 from ..format.store_paths import StorePaths
 from ..types import QueueKey
 from .documents import load_document, replace_document
@@ -47,7 +47,9 @@ class TopicTable:
         wanted = {
             topic: count
             for topic, count in queues.items()
-            if count > self._seen.get(topic, 0) and not is_broker_topic(topic)
+            if count > self._seen.get(topic, 0)
+            and not is_broker_topic(topic)
+            and not topic.startswith(LMQ_PREFIX)  # a light queue is of no topic that producers know
         }
         if not wanted:
             return

@@ -18,12 +18,12 @@ from typing import NamedTuple
 import numpy as np
 
 from ..format.message import MIN_RECORD_BYTES, Ints, Records
-from ..format.naming import LMQ_PREFIX, SCHEDULE_TOPIC
+from ..format.naming import LMQ_PREFIX, SCHEDULE_TOPIC, is_dispatched_topic
 from ..format.properties import Properties
 from ..log.commit_log import CommitLog, FoundRecords
 from ..types import QueueKey
 from .light_queues import light_entries
-from .rules import is_named, is_queued, queues_of, tags_codes, warn_unnamed
+from .rules import is_queued, queues_of, tags_codes, warn_unnamed
 
 _log = logging.getLogger(__name__)
 
@@ -76,7 +76,7 @@ def _collect(
 ) -> dict[QueueKey, DerivedQueue]:
     walked = _without_stale(log.walk(start, stop), newest)
     queues = by_queue(each for found in walked for each in entries_in(found))
-    for queue in [queue for queue in queues if not is_named(queue.topic)]:
+    for queue in [queue for queue in queues if not is_dispatched_topic(queue.topic)]:
         warn_unnamed(queue.topic, queues.pop(queue).size.size)
     risen = {queue: rising(entries) for queue, entries in queues.items()}
     return {queue: entries for queue, entries in risen.items() if entries.size.size}
@@ -137,7 +137,7 @@ def all_entries_of(found: FoundRecords) -> Iterator[tuple[QueueKey, DerivedQueue
     """Entries of all queues, as the records state them. An impossible topic has none."""
     groups: list[tuple[QueueKey, Ints]] = []
     for key, rows in _groups(found.records):
-        if is_named(key.topic):
+        if is_dispatched_topic(key.topic):
             groups.append((key, rows))
         else:
             warn_unnamed(key.topic, rows.size)

@@ -17,13 +17,10 @@ import numpy as np
 
 from ..format.buffers import slices, text
 from ..format.message import Ints, Records
-from ..format.naming import LMQ_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC
-from ..format.properties import Properties
+from ..format.naming import LMQ_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC, is_dispatched_topic
+from ..format.properties import LIGHT_OFFSETS, LIGHT_QUEUES, Properties
 from ..types import QueueKey
-from .rules import is_named
 
-LIGHT_QUEUES: Final = "INNER_MULTI_DISPATCH"
-LIGHT_OFFSETS: Final = "INNER_MULTI_QUEUE_OFFSET"
 _OFFSET: Final = "^[0-9]{1,18}$"
 _NOT_DISPATCHED: Final = (RETRY_PREFIX, "rmq_sys_", SCHEDULE_TOPIC)
 
@@ -53,5 +50,5 @@ def light_entries(records: Records, properties: Properties) -> Iterator[tuple[Qu
     order = np.argsort(codes, kind="stable")
     stops = np.cumsum(np.bincount(codes, minlength=len(encoded.dictionary)))
     for name, chosen in zip(encoded.dictionary.to_pylist(), np.split(order, stops[:-1]), strict=False):
-        if is_named(name):
+        if is_dispatched_topic(name):
             yield QueueKey(name, 0), of_row[chosen], stated[chosen]

@@ -24,10 +24,11 @@ from ..format.buffers import slices, text
 from ..format.consume_queue import ENTRY, Entries, from_columns
 from ..format.hashing import java_hash_array
 from ..format.message import SYS_COMMIT, SYS_INNER_BATCH, SYS_TRANSACTION, Ints, Mask, Records
-from ..format.naming import SCHEDULE_TOPIC, is_readable_topic
+from ..format.naming import SCHEDULE_TOPIC, is_dispatched_topic
 from ..format.properties import TAGS, Properties, java_int
 from ..index.writer import indexed_keys
 from ..queues.keys import QueueNumbers, Queues, different_queues
+from .light_queues import light_entries
 
 _log = logging.getLogger(__name__)
 
@@ -61,7 +62,7 @@ class DispatchedRecords(NamedTuple):
         physical, timestamps = records.field("physical_offset"), records.field("store_timestamp")
         rows = np.flatnonzero(is_queued(records))
         queues, queue_of = queues_of(records, rows)
-        if not all(map(is_named, queues.topics)):
+        if not all(map(is_dispatched_topic, queues.topics)):
             rows = rows[_are_named(queues, queue_of)]
             queues, queue_of = queues_of(records, rows)
         entries = from_columns(
@@ -72,8 +73,16 @@ class DispatchedRecords(NamedTuple):
             entries["tags_code"][later] = tags_codes(records.take(rows[later]), SCHEDULE_TOPIC)
         hashes, of = indexed_keys(records, properties) if with_keys else (_NONE, _NONE)
         offsets = records.field("queue_offset")[rows]
+        every = numbers.of(queues)
+        of_queued = entries
+        for key, inside, stated in light_entries(records, properties):
+            is_entry = np.isin(inside, rows)
+            among = np.searchsorted(rows, inside[is_entry])
+            queue_of = np.append(queue_of, np.full(among.size, every.size))
+            every = np.append(every, numbers.of_one(key))
+            offsets, entries = np.append(offsets, stated[is_entry]), np.append(entries, of_queued[among])
         places = physical[of], timestamps[of]
-        return cls(numbers.of(queues), queue_of, offsets, entries, hashes, *places, int(timestamps[-1]))
+        return cls(every, queue_of, offsets, entries, hashes, *places, int(timestamps[-1]))
 
     @classmethod
     def of_columns(
@@ -103,12 +112,6 @@ def is_queued(records: Records) -> Mask:
     return queued
 
 
-def is_named(topic: str) -> bool:
-    """Tell whether a text of a record can be the directory of a topic; a replica's master may send any."""
-    # The replacement character replaced bytes that are not text.
-    return is_readable_topic(topic) and "\N{REPLACEMENT CHARACTER}" not in topic
-
-
 def warn_unnamed(topic: str, count: int) -> None:
     """Log that records are in the log alone."""
     _log.warning("%d records are left out: no topic can be named %r", count, topic)
@@ -119,7 +122,7 @@ def _are_named(queues: Queues, queue_of: Ints) -> Mask:
     topic_of = queues.topic_of[queue_of]
     kept = np.ones(queue_of.size, np.bool_)
     for number, topic in enumerate(queues.topics):
-        if not is_named(topic):
+        if not is_dispatched_topic(topic):
             of_topic = topic_of == number
             warn_unnamed(topic, int(of_topic.sum()))
             kept &= ~of_topic

@@ -39,7 +39,7 @@ from ..format.message import (
 )
 from ..format.message_encode import PROPERTIES_BYTES_MAX, RecordColumns, encode, encode_properties
 from ..format.naming import SCHEDULE_TOPIC
-from ..format.properties import KEYS, TAGS, UNIQ_KEY
+from ..format.properties import KEYS, LIGHT_QUEUES, TAGS, UNIQ_KEY
 from ..queues.keys import Queues, different_queues
 from .message import (
     DEFLATE_LEVEL,
@@ -53,6 +53,7 @@ from .message import (
     check_record,
     check_topic,
     delay_level,
+    light_queues_refused,
     packed_host,
     record_crc,
 )
@@ -254,6 +255,9 @@ def _checked_rows(columns: BatchColumns, config: StoreConfig) -> _Rows:
     counts: Mask = (transaction == 0) | (transaction == SYS_COMMIT)
     named = {name: columns.get(column) for name, column in _PROPERTY_COLUMNS.items() if column in columns.names}
     pairs = columns.get("properties") if "properties" in columns.names else None
+    if pairs is not None and pc.any(pc.equal(pairs.keys, LIGHT_QUEUES)).as_py():
+        row = int(pc.index(pc.map_lookup(pairs, LIGHT_QUEUES, "last").is_valid(), True).as_py())
+        raise light_queues_refused(f"row {row}")
     asked = _delay_levels(pairs, counts)
     is_delayed = bool((asked > 0).any())
     if is_delayed:

@@ -30,7 +30,7 @@ from ..format.message import (
 )
 from ..format.message_encode import PROPERTIES_BYTES_MAX, encode_record, pack_host
 from ..format.naming import SCHEDULE_TOPIC, topic_problem
-from ..format.properties import KEYS, RECORD_CRC, TAGS, UNIQ_KEY, java_int
+from ..format.properties import KEYS, LIGHT_QUEUES, RECORD_CRC, TAGS, UNIQ_KEY, java_int
 from ..types import QueueKey
 
 DELAY_LEVELS: Final = len(DELAYS_MS) - 1
@@ -113,6 +113,8 @@ def encode_message(message: Outgoing, config: StoreConfig) -> Encoded:
     topic, queue_id, properties = message.topic, message.queue_id, dict(message.properties)
     properties.pop(RECORD_CRC, None)
     check_topic(topic)
+    if LIGHT_QUEUES in properties:
+        raise light_queues_refused("the message")
     if queue_id < 0:
         raise IllegalMessageError(f"{MESSAGE_ILLEGAL}: queue id {queue_id} is below zero", fix="Use 0 or more")
     named = {TAGS: message.tags, KEYS: message.keys, UNIQ_KEY: message.uniq_key}
@@ -150,6 +152,14 @@ def encode_message(message: Outgoing, config: StoreConfig) -> Encoded:
     )
     check_record(len(record), config)
     return Encoded(record, QueueKey(topic, queue_id), counts)
+
+
+def light_queues_refused(what: str) -> IllegalMessageError:
+    """Return the error for a message that is to be in light queues: only a broker knows their ends."""
+    return IllegalMessageError(
+        f"{MESSAGE_ILLEGAL}: {what} has the property {LIGHT_QUEUES}, and light queues are only read",
+        fix="Leave the property out: the message is then in the queue of its own topic alone",
+    )
 
 
 def record_crc(config: StoreConfig) -> RecordCrc:

@@ -114,6 +114,12 @@ def is_readable_topic(name: str) -> bool:
     return is_safe_path_component(name) and name.isprintable()
 
 
+def is_dispatched_topic(topic: str) -> bool:
+    """Return whether a text of a record can be the directory of a topic; a replica's master may send any."""
+    # The replacement character replaced bytes that are not text.
+    return is_readable_topic(topic) and "\N{REPLACEMENT CHARACTER}" not in topic
+
+
 def is_system_topic(topic: str) -> bool:
     """Return whether a topic belongs to the broker or to a consumer group, and not to a producer.
 

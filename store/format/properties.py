@@ -24,6 +24,9 @@ PAIR_END: Final = 2
 
 TAGS: Final = "TAGS"
 KEYS: Final = "KEYS"
+LIGHT_QUEUES: Final = "INNER_MULTI_DISPATCH"
+"""Light queues that a record is in as well, separated by commas; `LIGHT_OFFSETS` has its queue offset in each."""
+LIGHT_OFFSETS: Final = "INNER_MULTI_QUEUE_OFFSET"
 UNIQ_KEY: Final = "UNIQ_KEY"
 RECORD_CRC: Final = "__CRC32#"
 

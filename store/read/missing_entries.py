@@ -44,12 +44,12 @@ from ..directory.own_state import OwnState
 from ..directory.topics import topic_table
 from ..dispatch.derive import BURNT_OFFSETS_MAX, NO_ENTRIES, DerivedQueue, derive_queues
 from ..dispatch.kept_queues import KeptQueues
-from ..dispatch.rules import is_named, is_queued, queues_of
+from ..dispatch.rules import is_queued, queues_of
 from ..errors import FileTooLargeError, FormatError
 from ..files.notices import warn_once
 from ..format.consume_queue import Entries, is_pad, is_plausible
 from ..format.message import Ints, Mask
-from ..format.naming import LMQ_PREFIX, is_broker_topic, is_system_topic
+from ..format.naming import LMQ_PREFIX, is_broker_topic, is_dispatched_topic, is_system_topic
 from ..format.store_paths import CONFIG
 from ..log.commit_log import CommitLog
 from ..log.log_end import LogState, examine_log
@@ -346,7 +346,7 @@ class QueueSearch:
             first, last = np.zeros((2, queues.queue_id.size), np.int64)
             first[queue_of[::-1]], last[queue_of] = physical[::-1], physical  # of equal indices the last one stays
             for key, begin, end in zip(queues.as_keys(), first.tolist(), last.tolist(), strict=True):
-                if is_named(key.topic):
+                if is_dispatched_topic(key.topic):
                     seen[key] = _Seen(seen[key].first if key in seen else begin, end)
         return seen
 
