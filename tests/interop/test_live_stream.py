@@ -42,20 +42,29 @@ CONFIG = {
     "mappedFileSizeConsumeQueue": 20 * scale(5000, 5000, 100_000),
 }
 
+MODES = {
+    "files": {},
+    "rocksdb": {"storeType": "defaultRocksDB"},
+    "both": {"rocksdbCQDoubleWriteEnable": True},
+    "both apart": {"rocksdbCQDoubleWriteEnable": True, "useSeparateStorePathForRocksdbCQ": True},
+}
+"""Settings of RocketMQ 5.5 that say where queues are."""
+
 Report = Callable[[str, object], None]
 
 
-def begun(folder: Path, version: str) -> Path:
+def begun(folder: Path, version: str, mode: str = "files") -> Path:
     """Make a store in which there is something, but nothing to subscribe to; this builds the version, too."""
-    oracle.write(folder / "store", CONFIG, version, [{"topic": "Before", "queueId": 0, "body": "first"}])
+    first = [{"topic": "Before", "queueId": 0, "body": "first"}]
+    oracle.write(folder / "store", CONFIG | MODES[mode], version, first)
     return folder / "store"
 
 
 @contextmanager
-def writing(store: Path, version: str) -> Iterator["subprocess.Popen[bytes]"]:
+def writing(store: Path, version: str, mode: str = "files") -> Iterator["subprocess.Popen[bytes]"]:
     """Let RocketMQ write for a while, as fast as it can."""
     config = store.parent / "config.json"
-    config.write_text(json.dumps(CONFIG))
+    config.write_text(json.dumps(CONFIG | MODES[mode]))
     command = [str(oracle.RUN), "bench-put", "--store", str(store), "--config", str(config), "--warmup", "0"]
     command += ["--size", "200", "--count", "1000000000", "--seconds", str(SECONDS), "--threads", str(QUEUES)]
     environment = {**os.environ, "ROCKETMQ_VERSION": version}
@@ -88,10 +97,15 @@ def look_at(received: Received, counted: dict[str, Any], during: int, report: Re
         pytest.skip("nothing was read while it was written: the machine is too busy")
 
 
-@pytest.mark.parametrize("version", sample(["5.3.3", "4.9.1"], 1))
-def test_the_stream_reader_beside_a_live_broker(tmp_path: Path, version: str, report: Report) -> None:
+@pytest.mark.parametrize(
+    ("version", "mode"),
+    sample(
+        [("5.5.1", "both"), ("5.5.1", "rocksdb"), ("5.3.3", "files"), ("4.9.1", "files"), ("5.5.1", "both apart")], 2
+    ),
+)
+def test_the_stream_reader_beside_a_live_broker(tmp_path: Path, version: str, mode: str, report: Report) -> None:
     received = Received(QUEUES)
-    store = begun(tmp_path, version)
+    store = begun(tmp_path, version, mode)
     stream = Stream(store, subscribePattern=TOPIC, startingOffsets="earliest", checkCrc="true")
 
     def batch() -> bool:
@@ -101,7 +115,7 @@ def test_the_stream_reader_beside_a_live_broker(tmp_path: Path, version: str, re
         received.batches += found is not None
         return found is not None
 
-    with writing(store, version) as writer:
+    with writing(store, version, mode) as writer:
         while writer.poll() is None:
             if not batch():
                 time.sleep(0.01)
@@ -110,7 +124,7 @@ def test_the_stream_reader_beside_a_live_broker(tmp_path: Path, version: str, re
     while batch():
         pass
     shutil.rmtree(store)  # some gigabytes in the long run
-    look_at(received, counted, during, report, "the reader alone")
+    look_at(received, counted, during, report, f"the reader alone, queues: {mode}")
 
 
 @pytest.mark.spark
