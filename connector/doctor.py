@@ -27,11 +27,9 @@ from .setup.java import JavaNotFoundError, prepare_java
 
 
 def examine(*, store: str | None = None, start: bool = False, master: str | None = None) -> list[Check]:
-    """Run all checks, in the order of repairs.
-
-    A ``store`` is opened as a reader would. ``start`` or a ``master`` starts Spark and a Python worker, which takes
-    some seconds and sets ``JAVA_HOME`` of this process.
-    """
+    """Run all checks, in the order of repairs."""
+    # A `store` is opened as a reader would. `start` or a `master` starts Spark and a Python worker, which takes some
+    # seconds and sets `JAVA_HOME` of this process.
     found = list(environment_checks())
     if start or master is not None:
         found += session_checks(master)

@@ -55,10 +55,8 @@ def register(spark: "SparkSession") -> None:
 
 
 def _is_registered(spark: "SparkSession", context: "SparkContext") -> bool:
-    """Tell whether Spark has the format with the Python and the files that registering it now would use.
-
-    Registering it again would only make Spark warn that a data source was replaced.
-    """
+    """Tell whether Spark has the format with the Python and the files that registering it now would use."""
+    # Registering it again would only make Spark warn that a data source was replaced.
     from py4j.protocol import Py4JError  # noqa: PLC0415 - a client of Spark Connect may not have it
 
     session: Any = spark._jsparkSession  # noqa: SLF001 - Spark has no public way

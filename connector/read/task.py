@@ -23,10 +23,9 @@ from .schema import Projection
 
 @dataclass(frozen=True, kw_only=True)
 class StorePartition(InputPartition):
-    """One Spark task: runs of queues of one store, short ones packed together.
+    """One Spark task: runs of queues of one store, short ones packed together."""
 
-    Plain values: a view of a map would be pickled as all the bytes that it shows.
-    """
+    # Plain values: a view of a map would be pickled as all the bytes that it shows.
 
     source: StoreSource
     task: ScanTask

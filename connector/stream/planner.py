@@ -86,10 +86,8 @@ class StreamPlanner:
         }
 
     def latest(self, start: StreamOffset, limits: TriggerLimits | None) -> StreamOffset:
-        """Return the end of the next batch; ``start`` itself when there is nothing to read yet.
-
-        `OtherStoreError` or `DataLossError` if the stores are not as ``start`` says they were.
-        """
+        """Return the end of the next batch; ``start`` itself when there is nothing to read yet."""
+        # OtherStoreError or DataLossError if the stores are not as `start` says they were.
         self._look()
         if start is self._exhausted:
             return start

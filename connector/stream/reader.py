@@ -72,7 +72,6 @@ class SegmentLogStreamReader(SentToWorkers, DataSourceStreamReader, SupportsTrig
 
     @in_spark_words()
     def initialOffset(self) -> Offset:  # noqa: N802 - Spark's name
-        """Find where a new query begins."""
         self._initial = self._published = self._made(self._plans.initial())
         return self._initial
 
@@ -119,7 +118,6 @@ class SegmentLogStreamReader(SentToWorkers, DataSourceStreamReader, SupportsTrig
         return self._plans.partitions(self._offset(start), self._offset(end))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Read one task's share."""
         return read_partition(partition, self._projection)
 
     def commit(self, end: Offset) -> None:

@@ -41,12 +41,9 @@ class SinkPlan:
 
 
 def plan_write(options: WriteOptions, schema: StructType, mode: Mode) -> SinkPlan:
-    """Check a write against the existing store, and create the store if there is none.
-
-    A stream plans each of its batches, and only looks; a batch opens the store and closes it again. All errors are
-    raised here, before a row moves: unknown columns, a broker that has the store open, an unknown topic, other file
-    sizes.
-    """
+    """Check a write against the existing store, and create the store if there is none."""
+    # A stream plans each of its batches, and only looks; a batch opens the store and closes it again. All errors are
+    # raised here, before a row moves.
     columns = plan_columns(schema, options)
     refuse_broker(options.path)
     config = _with_stored_sizes(options)

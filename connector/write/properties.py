@@ -31,14 +31,12 @@ class Pairs(NamedTuple):
     values: pa.StringArray
 
     def where(self, kept: Mask) -> "Pairs":
-        """Some of the pairs."""
         if kept.all():
             return self
         chosen = pa.array(kept)
         return Pairs(self.rows[kept], self.names.filter(chosen), self.values.filter(chosen))
 
     def named(self, name: str) -> Mask:
-        """Which of them have this name."""
         return np.asarray(pc.equal(self.names, name).to_numpy(zero_copy_only=False), np.bool_)
 
 

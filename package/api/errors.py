@@ -39,20 +39,7 @@ def in_api_words() -> Iterator[None]:
 
 
 def optional_module(name: str, method: str) -> Any:
-    """Import a package that only one method needs.
-
-    Parameters
-    ----------
-    name
-        The package, which is also the name of the extra that installs it.
-    method
-        What needs it, as the error begins.
-
-    Raises
-    ------
-    MissingExtraError
-        If it is not installed.
-    """
+    """Import the package ``name`` of the extra ``name``, which ``method`` needs; `MissingExtraError` without it."""
     try:
         return import_module(name)
     except ModuleNotFoundError as error:

@@ -49,13 +49,6 @@ class Follow:
 
     One thread iterates; `close` may be called by any. An interrupt (Ctrl-C) ends the waiting at once and leaves
     nothing to clean up.
-
-    Parameters
-    ----------
-    source, wanted, start, spec
-        What is read, and from where on.
-    poll_s, timeout_s
-        As of ``Store.follow``.
     """
 
     def __init__(

@@ -47,13 +47,7 @@ _KINDS: Final = {"topic": str, "tags": str, "queueId": int, "queueOffset": int, 
 def lazy_frame(
     schema: pa.Schema, ranges: Sequence[QueueRange], spec: ScanSpec, open_reader: Callable[[], StoreReader], read: Read
 ) -> "pl.LazyFrame":
-    """Make a lazy frame whose rows ``read`` returns for ranges and a specification.
-
-    Raises
-    ------
-    MissingExtraError
-        If Polars is not installed.
-    """
+    """Make a lazy frame whose rows ``read`` returns for ranges and a specification; error without Polars."""
     polars = optional_module("polars", "lazy()")
 
     def batches(

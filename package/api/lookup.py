@@ -29,13 +29,6 @@ class Lookup(Rows):
 
     The search took place when the object was made. Rows are decoded at each call. A message that several keys found is
     a row per key; column ``asked`` has the key.
-
-    Parameters
-    ----------
-    found
-        What was found.
-    spec
-        What is read of each message.
     """
 
     def __init__(self, found: Found, spec: ScanSpec) -> None:
@@ -111,13 +104,7 @@ def look_up(
     newest_first: bool,
     spec: ScanSpec,
 ) -> Lookup:
-    """Search a store for keys; arguments as of ``Store.find``.
-
-    Raises
-    ------
-    ConfigError
-        If not exactly one kind of keys is passed, if they are not texts, or if a time is not a time.
-    """
+    """Search a store for keys; arguments and errors as of ``Store.find``."""
     if (keys is None) == (unique_keys is None):
         problem = "keys and unique_keys are both missing" if keys is None else "keys and unique_keys are both passed"
         raise ConfigError(problem, fix="Pass one of them")
@@ -143,15 +130,7 @@ def get_message(
     queue: int | None,
     offset: int | None,
 ) -> Message | None:
-    """Find one message; arguments as of ``Store.get``.
-
-    Raises
-    ------
-    ConfigError
-        If the arguments name no single place, or more than one.
-    FormatError
-        If ``message_id`` is not an offset message id.
-    """
+    """Find one message; arguments and errors as of ``Store.get``."""
     ways = {
         "message_id": message_id is not None,
         "unique_key": unique_key is not None,

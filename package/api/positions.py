@@ -54,10 +54,8 @@ Position: TypeAlias = (
 
 
 def rules_of(on_loss: OnLoss) -> Rules:
-    """Return the rules for queues that a start does not cover.
-
-    A queue without a position of the group was added later: RocketMQ's consumers start at its first message, too.
-    """
+    """Return the rules for queues that a start does not cover."""
+    # A queue without a position of the group was added later: RocketMQ's consumers start at its first message, too.
     return Rules(unlisted=Fallback.EARLIEST, unmatched_time=Fallback.LATEST, on_loss=on_loss)
 
 

@@ -116,15 +116,7 @@ class Rows(ABC):
 
 
 class MetadataTable(Rows):
-    """Rows about a store, in memory: what `Store.topics` and others return. Immutable.
-
-    Parameters
-    ----------
-    title
-        What the rows are about.
-    table
-        The rows.
-    """
+    """Rows about a store, in memory: what `Store.topics` and others return. Immutable."""
 
     def __init__(self, title: str, table: pa.Table) -> None:
         self._title = title
@@ -185,13 +177,7 @@ def first_rows(batches: Generator[pa.RecordBatch, None, None], n: int, schema: p
 
 
 def checked_number(argument: str, value: object, *, least: int = 0) -> int:
-    """Check a number of rows or threads.
-
-    Raises
-    ------
-    ConfigError
-        If it is not a whole number, or too small.
-    """
+    """Check a number of rows or threads: `ConfigError` if it is not a whole number, or too small."""
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
         raise ConfigError(f"{argument}={value!r} is not a whole number from {least} on", fix="Pass such a number")
     return value

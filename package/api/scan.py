@@ -41,15 +41,6 @@ class Scan(Rows):
 
     Every method reads the store, and reads it again at the next call. Messages of one queue come in the order of their
     queue offsets. Between queues there is no order.
-
-    Parameters
-    ----------
-    source
-        The store.
-    ranges
-        Which messages.
-    spec
-        What is read of each, and the filter.
     """
 
     def __init__(self, source: StoreSource, ranges: Sequence[QueueRange], spec: ScanSpec) -> None:

@@ -25,29 +25,8 @@ _BATCHES_A_TASK: Final = 4
 def read_in_order(
     open_reader: Callable[[], StoreReader], tasks: Sequence[ScanTask], spec: ScanSpec, threads: int
 ) -> Generator[pa.RecordBatch, None, None]:
-    """Scan tasks.
-
-    Parameters
-    ----------
-    open_reader
-        Opens the store; called once per thread.
-    tasks
-        In the order in which their batches are yielded.
-    spec
-        What is read of each message.
-    threads
-        How many threads read at once; with 1 the caller's own does.
-
-    Yields
-    ------
-    RecordBatch
-        As of `StoreReader.scan`.
-
-    Raises
-    ------
-    SegmentLogError
-        As of `StoreReader.scan`; batches of earlier tasks have been yielded.
-    """
+    """Scan tasks with some threads, each with a reader of its own; yield their batches in the order of the tasks."""
+    # With one thread the caller's own reads. An error is raised after the batches of earlier tasks.
     if threads == 1 or len(tasks) < 2:
         reader = open_reader()
         for task in tasks:

@@ -42,11 +42,9 @@ class Verb:
 
     @property
     def module(self) -> str:
-        """Return the name of its module in ``verbs/``."""
         return self.name.replace("-", "_")
 
     def load(self) -> VerbModule:
-        """Import its module."""
         return cast("VerbModule", import_module(f"segmentlog.command.verbs.{self.module}"))
 
     def parser(self) -> Parser:

@@ -78,10 +78,7 @@ class UsageError(ConfigError):
 
 
 def describe(error: BaseException, arguments: Sequence[str]) -> dict[str, object]:
-    """Return an error as the object that ``--json`` prints; ``arguments`` is the command line without the program.
-
-    The remedies of the store's errors are worded as flags.
-    """
+    """Return an error as the object that ``--json`` prints; ``arguments`` is the command line without the program."""
     path: str | None = None
     offset: int | None = None
     remedy: str | None = None

@@ -35,10 +35,7 @@ _TEXTS: Final = pa.map_(pa.string(), pa.string())
 
 
 class Lines(NamedTuple):
-    """Messages of consecutive lines, in columns of ``append_batch``.
-
-    ``bad`` is the error of the line after the last row; nothing follows it.
-    """
+    """Messages of consecutive lines, and ``bad``, the error of the line after them, which nothing follows."""
 
     batch: pa.RecordBatch
     bad: UsageError | None = None
@@ -56,10 +53,7 @@ class Fixed:
 
 
 def text_lines(stdin: BinaryIO, fixed: Fixed) -> Iterator[Lines]:
-    """Yield a message per line. Its body is the line without its line end; an empty line is a message, too.
-
-    A line of more than 64 MiB is a `UsageError`.
-    """
+    """Yield a message per line: its body is the line without its line end, also if empty; at most 64 MiB."""
     assert fixed.topic is not None
     for data in _whole_lines(stdin):
         ends = np.flatnonzero(np.frombuffer(data, np.uint8) == ord("\n"))

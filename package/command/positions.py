@@ -99,10 +99,7 @@ def words() -> "Words":
 
 
 def asked_window(options: "argparse.Namespace", clock: "Clock") -> "tuple[Position, Position]":
-    """Return start and end of ``--from``, ``--to`` and ``--day``, with resolved times.
-
-    `ConfigError` if ``--day`` is passed with another flag, or the start is after the end.
-    """
+    """Return start and end of ``--from``, ``--to`` and ``--day``, times resolved; `ConfigError` if they conflict."""
     from segmentlog.query.position import AtTime, Earliest, Latest, check_order, settled
 
     if options.day is not None:

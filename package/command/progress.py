@@ -36,10 +36,8 @@ _log = logging.getLogger(__name__)
 
 @contextmanager
 def logged(console: Console, level: int = logging.INFO) -> Iterator[None]:
-    """Write what segmentlog logs to stderr, until the block ends. Not thread-safe: loggers are of the process.
-
-    The command writes warnings of all verbs. A verb that shows progress replaces that handler by its own for a while.
-    """
+    """Write what segmentlog logs to stderr, until the block ends. Not thread-safe: loggers are of the process."""
+    # The command writes warnings of all verbs. A verb that shows progress replaces that handler by its own for a while.
     log = logging.getLogger(_LOGGER)
     handler: _Lines | _Bar = _Bar(console) if console.has_progress and level < logging.WARNING else _Lines(console)
     before, outer = log.level, [each for each in log.handlers if isinstance(each, _Lines)]
@@ -105,7 +103,6 @@ class _Lines(logging.Handler):
         self.setFormatter(logging.Formatter(_FORMAT))
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write the line."""
         lines = self.format(record).splitlines()
         self._stderr.write("".join(printable(line) + "\n" for line in lines))
         self._stderr.flush()
@@ -128,7 +125,6 @@ class _Bar(_Lines):
             super().emit(record)
 
     def close(self) -> None:
-        """Remove the bar."""
         self._hide()
         super().close()
 

@@ -74,10 +74,8 @@ class Progress:
 
 
 def later(stored: int | None, published: int | None, seen: int | None) -> int:
-    """Choose between the broker's position of a queue and the position published last, one of which is not None.
-
-    ``seen`` is the broker's position when ``published`` was written.
-    """
+    """Choose between the broker's position of a queue and the position published last, one of which is not None."""
+    # `seen` is the broker's position when `published` was written.
     if published is None or stored is None:
         found = stored if published is None else published
         assert found is not None
@@ -90,23 +88,8 @@ def later(stored: int | None, published: int | None, seen: int | None) -> int:
 def group_offsets(path: str | os.PathLike[str], group: str, *, fs: FileSystem | None = None) -> dict[QueueKey, int]:
     """Next queue offset of a consumer group in each queue; empty for an unknown group.
 
-    Parameters
-    ----------
-    path
-        The store directory.
-    group
-        The group's name. Broadcasting consumers have positions of their own, see `list_groups`.
-    fs
-        The file system, for tests.
-
-    Raises
-    ------
-    FormatError
-        If neither a document nor its backup can be read; with its path.
-    FileTooLargeError
-        If one has more than 64 MiB.
-    UnsafeFileError
-        If ``config`` is a link, or no directory.
+    Broadcasting consumers have positions of their own, see `list_groups`. Raises `FormatError` if neither a document
+    nor its backup can be read, `FileTooLargeError` for more than 64 MiB, `UnsafeFileError` if ``config`` is a link.
     """
     return by_queue(read_progress(fs or LocalFileSystem(), os.path.abspath(path)).merged(), group)
 

@@ -50,10 +50,8 @@ def is_store_id(text: str) -> bool:
 
 
 def ensure_store_id(fs: WritableFileSystem, path: str) -> str:
-    """Return the id of a store, created if it has none; the caller holds its lock and created ``.segmentlog``.
-
-    A file that holds no id is replaced: no reader can have remembered it.
-    """
+    """Return the id of a store, created if it has none; the caller holds its lock and created ``.segmentlog``."""
+    # A file that holds no id is replaced: no reader can have remembered it.
     known = store_id(path, fs)
     if known is not None:
         return known
@@ -74,11 +72,9 @@ class OwnState:
 
     @classmethod
     def read(cls, fs: FileSystem, path: str, *, is_signed: bool) -> "OwnState":
-        """Read the state of a store directory.
-
-        ``is_signed`` is whether the lock says that no other process opened the store since we last had it. The file
-        ``abort`` tells too, but 4.x leaves an existing one as it is.
-        """
+        """Read the state of a store directory."""
+        # `is_signed` is whether the lock says that no other process opened the store since we last had it. The file
+        # `abort` tells too, but 4.x leaves an existing one as it is.
         paths = StorePaths(path)
         point = durable_point.decode(read_front(fs, paths.durable_point, durable_point.FILE_BYTES) or b"")
         abort = read_front(fs, paths.abort, _ABORT_BYTES_MAX + 1)
@@ -98,9 +94,7 @@ class OwnState:
 
     @property
     def sealed_from(self) -> int | None:
-        """Physical offset from which on every record ends in a right ``__CRC32#``; None if that is not known.
-
-        Opening a store puts the durable point at the end of the log: records after it are the last owner's.
-        """
+        """Physical offset from which on every record ends in a right ``__CRC32#``; None if that is not known."""
+        # Opening a store puts the durable point at the end of the log: records after it are the last owner's.
         point = self.crash_point
         return point.queues if point is not None and point.has_record_crc else None

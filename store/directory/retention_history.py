@@ -28,8 +28,6 @@ _READ_MAX: Final = 2 * BYTES_MAX
 
 
 class Deleted(NamedTuple):
-    """One deleted file."""
-
     ms: int  # time of the run, ms since the epoch
     file: str  # path in the store
     bytes: int  # its length
@@ -110,15 +108,7 @@ class DeletionNote(NamedTuple):
 
 
 def deletion_note(path: str, fs: FileSystem | None = None) -> DeletionNote:
-    """Return the clause of a data-loss report about the last deletion of a CommitLog segment.
-
-    Parameters
-    ----------
-    path
-        Store directory.
-    fs
-        File system of the store; the local one if None.
-    """
+    """Return the clause of a data-loss report about the last deletion of a CommitLog segment."""
     last = None
     for each in deletions(fs or LocalFileSystem(), path):
         if each.log_base is not None:

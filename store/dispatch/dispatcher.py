@@ -70,13 +70,11 @@ class _Entries(NamedTuple):
 
 
 class Dispatcher:
-    """Queue of dispatch requests, and their dispatch to ConsumeQueues and index.
+    """Queue of dispatch requests, and their dispatch to ConsumeQueues and index."""
 
-    A write to a queue costs the same for one entry as for a hundred. So entries of up to 64 queues are written after
-    every `run`. Entries of more queues are gathered until there are enough per queue, or until they have waited 1 s.
-
-    Any thread that holds the put lock may call `add` and `settle_replicated`; one thread at a time all other methods.
-    """
+    # A write to a queue costs the same for one entry as for a hundred. So entries of up to 64 queues are written after
+    # every `run`. Entries of more queues are gathered until there are enough per queue, or until they have waited 1 s.
+    # Any thread that holds the put lock may call `add` and `settle_replicated`; one thread at a time all other methods.
 
     def __init__(
         self,

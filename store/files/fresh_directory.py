@@ -25,11 +25,10 @@ _NEW_FILE = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class FreshDirectory:
-    """Files on their way into a new directory; a context manager that removes them unless published.
+    """Files on their way into a new directory; a context manager that removes them unless published."""
 
-    ``target`` must not exist, or be an empty directory, and its parent must exist: `ConfigError` otherwise, on entering
-    and on publishing. Permissions are bounded by those of the directory ``like``.
-    """
+    # `target` must not exist, or be an empty directory, and its parent must exist: ConfigError otherwise, on entering
+    # and on publishing. Permissions are bounded by those of the directory `like`.
 
     def __init__(self, target: str, *, like: str | None = None) -> None:
         self.target = os.path.abspath(target)
@@ -57,10 +56,7 @@ class FreshDirectory:
                 shutil.rmtree(self._work, ignore_errors=True)
 
     def write(self, name: str, position: int, data: bytes, *, file_bytes: int) -> None:
-        """Write into a file, which is created sparse, at its full size, by the first write.
-
-        Each part of ``name``, a path below the target, has been checked to be a plain name.
-        """
+        """Write into a file, which is created sparse, at its full size, by the first write; ``name`` was checked."""
         path = os.path.join(self._work, name)
         with Writing(path):
             try:

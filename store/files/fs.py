@@ -75,10 +75,7 @@ def space_of(path: str) -> Space | None:
 
 
 class Listed(NamedTuple):
-    """One name in a directory; links are not followed.
-
-    ``size`` and ``modified_ms`` are bytes, and ms since the epoch; both 0 for a directory.
-    """
+    """One name in a directory; links are not followed."""
 
     name: str
     is_dir: bool
@@ -89,13 +86,11 @@ class Listed(NamedTuple):
 
 
 class Descriptor:
-    """An open file descriptor that a Ctrl-C cannot leak; a context manager that closes it.
+    """An open file descriptor that a Ctrl-C cannot leak; a context manager that closes it once, for all threads."""
 
-    Python raises KeyboardInterrupt between two bytecodes, for instance after ``os.open`` returned and before its result
-    was stored. Here opening and storing are one call into C, and so are forgetting and closing. A descriptor whose
-    owner was lost to an exception is closed by reference counting. Close it from several threads, or several times: it
-    is closed once.
-    """
+    # Python raises KeyboardInterrupt between two bytecodes, for instance after `os.open` returned and before its result
+    # was stored. Here opening and storing are one call into C, and so are forgetting and closing. A descriptor whose
+    # owner was lost to an exception is closed by reference counting.
 
     __slots__ = ("__weakref__", "_held")
 
@@ -167,10 +162,7 @@ class FileSystem(Protocol):
         """Pieces ``(path, offset, count)`` of many files, as `read` returns them; None where there is no such file."""
 
     def fronts(self, directories: Iterable[str], limit: int) -> list[Front | None]:
-        """The only file of each of many directories, and its data up to ``limit`` bytes.
-
-        None for a directory that is not there, or holds anything but one plain file.
-        """
+        """The only file of each of many directories, and its data up to ``limit`` bytes; None without exactly one."""
 
     def lock_owner(self, path: str) -> int | None:
         """Process that holds a store's lock; 0 if one does that cannot be named, None if none can be seen."""
@@ -180,10 +172,7 @@ class FileSystem(Protocol):
 
 
 class LocalFileSystem:
-    """The real one."""
-
     def list_dir(self, path: str) -> list[Listed]:
-        """Names in a directory, sorted; empty if there is no such directory."""
         try:
             with os.scandir(path) as found:
                 entries = list(found)
@@ -196,7 +185,6 @@ class LocalFileSystem:
         return sorted(_listed(entries))
 
     def size(self, path: str) -> int | None:
-        """Bytes in a plain file; None if there is no such file."""
         try:  # not opened: readers ask for a file that is mostly absent before they look at each queue
             status = os.lstat(path)
         except OSError as error:
@@ -208,13 +196,11 @@ class LocalFileSystem:
         return size_of(status, path)
 
     def read(self, path: str, offset: int, count: int) -> bytes:
-        """At most ``count`` bytes from ``offset``, fewer only at the end of the file."""
         opened, _ = _open(path)
         with opened as fd:
             return pread(fd, path, offset, count)
 
     def read_into(self, path: str, offset: int, buffer: Bytes) -> int:
-        """Fill a buffer from ``offset``; return the number of bytes, fewer only at the end of the file."""
         opened, _ = _open(path)
         with opened as fd:
             filled = 0
@@ -226,7 +212,6 @@ class LocalFileSystem:
             return filled
 
     def map(self, path: str, start: int = 0, stop: int | None = None) -> Bytes:
-        """Bytes ``[start, stop)`` of a file, mapped read-only; the array owns the map, dropping it unmaps."""
         opened, size = _open(path)
         with opened as fd:
             stop = size if stop is None else min(stop, size)
@@ -248,27 +233,20 @@ class LocalFileSystem:
             return mapped[start - base :] if start > base else mapped
 
     def data_end(self, path: str) -> int:
-        """Return the end of the last non-zero byte of a file; 0 if there is none."""
         opened, size = _open(path)
         with opened as fd:
             return data_end(fd, path, size)
 
     def read_each(self, pieces: Iterable[tuple[str, int, int]]) -> list[bytes | None]:
-        """Pieces ``(path, offset, count)`` of many files, as `read` returns them; None where there is no such file."""
         return read_each(pieces)
 
     def fronts(self, directories: Iterable[str], limit: int) -> list[Front | None]:
-        """The only file of each of many directories, and its data up to ``limit`` bytes."""
         return fronts(directories, limit)
 
     def lock_owner(self, path: str) -> int | None:
-        """Process that holds a store's lock; 0 if one does that cannot be named, None if none can be seen.
-
-        The kernel's table is read and not the file. By POSIX, opening and closing ``lock`` in the owner's process would
-        release its record lock. Owners on other hosts cannot be seen, and brokers in other
-        containers cannot. One of ours that lost its record lock still shows, without its number, by the other lock
-        that it has (see `store_lock`).
-        """
+        # The kernel's table is read and not the file: by POSIX, opening and closing `lock` in the owner's process would
+        # release its record lock. Owners on other hosts or in other containers cannot be seen. One of ours that lost
+        # its record lock still shows, without its number, by the other lock that it has (see `store_lock`).
         try:
             status = os.stat(path, follow_symlinks=False)
         except OSError as error:
@@ -297,7 +275,6 @@ class LocalFileSystem:
         return owner
 
     def stamp(self, path: str) -> tuple[int, int] | None:
-        """Which directory this is, and when a name in it last changed, in ns; None if there is none."""
         try:
             status = os.stat(path, follow_symlinks=False)
         except ValueError:  # a zero byte: no directory has such a name

@@ -31,11 +31,7 @@ class PlainFiles:
 
     @classmethod
     def open(cls, root: str, *names: str) -> Self:
-        """Open the directory ``root/names[0]/names[1]/…``.
-
-        Raises FileNotFoundError if one of them does not exist, `UnsafeFileError` if one after ``root`` is a symbolic
-        link or a file.
-        """
+        """Open ``root/names[0]/names[1]/…``; `UnsafeFileError` if a part after ``root`` is a link or a file."""
         with ExitStack() as stack:
             path, fd = root, os.open(root, _DIRECTORY)
             stack.callback(os.close, fd)

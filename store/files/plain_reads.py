@@ -80,11 +80,9 @@ def pread(fd: int, path: str, offset: int, count: int) -> bytes:
 
 
 def data_end(fd: int, path: str, size: int) -> int:
-    """Return the end of the last non-zero byte of an open file of ``size`` bytes; 0 if there is none.
-
-    Files of a queue are created at full size, sparse: holes are skipped without reading them. A segment that was
-    preallocated, or warmed up by a broker, may have a gigabyte of zeros to read.
-    """
+    """Return the end of the last non-zero byte of an open file of ``size`` bytes; 0 if there is none."""
+    # Files of a queue are created at full size, sparse: holes are skipped without reading them. A segment that was
+    # preallocated, or warmed up by a broker, may have a gigabyte of zeros to read.
     for start, end in reversed(_extents(fd, size)):
         stop, step = end, _BLOCK
         while stop > start:
@@ -185,10 +183,9 @@ def _only_file(directory: str) -> str | None:
 
 
 class _Together:
-    """A few plain files that are open at the same time: a loop in C per system call, and none in Python.
+    """A few plain files that are open at the same time: a loop in C per system call, and none in Python."""
 
-    Any failure leaves the files to the code that takes one at a time, which knows the error.
-    """
+    # Any failure leaves the files to the code that takes one at a time, which knows the error.
 
     def __init__(self) -> None:
         self.held: list[int] = []

@@ -362,10 +362,7 @@ _BLANKS: Final = "".join(map(chr, range(ord(" ") + 1)))  # what String.trim take
 
 
 def integers(texts: pa.StringArray, bits: int) -> pa.Int64Array:
-    """Parse a column as ``Integer.valueOf`` (32 bits) or ``Long.valueOf`` (64) does.
-
-    Null where the text is null or Java throws a ``NumberFormatException``.
-    """
+    """Parse a column as ``Integer.valueOf`` (32 bits) or ``Long.valueOf`` (64) does; null where Java throws."""
     if _within(texts, _PLAIN_INTEGER):
         try:
             return _in_range(pc.cast(texts, pa.int64()), bits)
@@ -411,10 +408,7 @@ def _with_ascii_digits(texts: pa.StringArray) -> pa.StringArray:
 
 
 def doubles(texts: pa.StringArray) -> pa.Int64Array:
-    """Parse a column as ``Double.valueOf`` does, to `order_key`s, which compare as ``Double.compareTo`` does.
-
-    Null where the text is null or Java throws a ``NumberFormatException``.
-    """
+    """Parse a column as ``Double.valueOf`` does, to `order_key`s; null where Java throws."""
     if _within(texts, _PLAIN_DOUBLE):
         try:
             return _order_keys(pc.cast(texts, pa.float64()))

@@ -156,10 +156,8 @@ class KeySearch:
         """For single keys of that part, prepared when it is asked for the second time; None for the search in bulk."""
 
     def find_one(self, asked: SingleKey, start: int, stop: int) -> tuple[list[int], Coverage] | None:
-        """Find all records that carry one key, without arrays: ascending physical offsets, and the coverage.
-
-        None if only `find` can tell: while the log grows, or for a key that cannot be looked up alone.
-        """
+        """Find all records that carry one key, without arrays: ascending physical offsets, and the coverage."""
+        # None if only `find` can tell: while the log grows, or for a key that cannot be looked up alone.
         part = _Part(start, stop, self._log.segments)
         if not part.is_same(self._part):
             self._part, self._is_prepared = part, False
@@ -300,10 +298,8 @@ class KeySearch:
                 yield from without(whole, self._holes(checked.table, start, stop))
 
     def _holes(self, table: IndexTable, start: int, stop: int) -> Iterator[tuple[int, int]]:
-        """Spans between neighbouring entries that hold more than the record of the first.
-
-        An index that was disabled for a while, or that lacks records without keys, has some; they are scanned.
-        """
+        """Spans between neighbouring entries that hold more than the record of the first."""
+        # An index that was disabled for a while, or that lacks records without keys, has some; they are scanned.
         firsts, nexts = table.jumps.T
         inside = (nexts > start) & (firsts < stop)
         firsts, nexts = firsts[inside], nexts[inside]
@@ -319,10 +315,8 @@ class KeySearch:
     # The log
 
     def _confirm(self, asked: Asked, offsets: Ints, wanted: Ints) -> tuple[Hits, Ints]:
-        """Read the records of (n,) candidates, each named for the first asked key of its hash.
-
-        Return the hits, and the (m,) candidates that are not a record, or carry no key of their hash.
-        """
+        """Read (n,) candidates, each named for the first asked key of its hash; return hits and wrong ones."""
+        # Wrong are (m,) candidates that are not a record, or carry no key of their hash.
         order, offsets = sorted_rows(offsets)
         wanted = wanted[order]
         carriers, is_alone = Carriers(asked), asked.is_alone

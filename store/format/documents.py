@@ -69,11 +69,9 @@ class Loaded(NamedTuple):
 
 
 def load(file: bytes | None, backup: bytes | None) -> Loaded:
-    """Choose between ``FILE`` and ``FILE.bak`` (None if missing) as a broker does when it starts, and parse.
-
-    The backup counts where the file is missing, empty or cannot be parsed; without either the document is empty. If
-    neither can be parsed, the error is that of the file: a broker would forget every offset, a reader reports it.
-    """
+    """Choose between ``FILE`` and ``FILE.bak`` (None if missing) as a broker does when it starts, and parse."""
+    # The backup counts where the file is missing, empty or cannot be parsed; without either the document is empty. If
+    # neither can be parsed, the error is that of the file: a broker would forget every offset, a reader reports it.
     problem: FormatError | None = None
     for data, origin in ((file, Origin.FILE), (backup, Origin.BACKUP)):
         if not data:
@@ -231,8 +229,8 @@ class _Text:
 def parse(text: str) -> Document:
     """Read JSON, or what fastjson also accepts: bare keys, objects as keys, single quotes, comments, extra commas.
 
-    Fields keep their order; the last of equal keys counts. Every string can be written as UTF-8. `FormatError` if the
-    text is not one object, or nested more than 64 deep; its ``offset`` is the first wrong character.
+    Fields keep their order; the last of equal keys counts. `FormatError`, whose ``offset`` is the first wrong
+    character, if the text is not one object, or nested more than 64 deep.
     """
     plain = _parse_plain(text)
     return _parse_wide(text) if plain is None else plain
@@ -279,12 +277,9 @@ def _parse_wide(text: str) -> Document:
 
 
 def render(document: Document) -> str:
-    """Write a document in fastjson's pretty style: tabs, keys in order, no blanks.
-
-    Integer keys are written with quotes, so that all documents without objects as keys are valid JSON. Brokers of all
-    versions read them as integers. Equal documents have equal texts. `FormatError` for a number or text that JSON or
-    UTF-8 cannot hold.
-    """
+    """Write a document in fastjson's pretty style; `FormatError` for what JSON or UTF-8 cannot hold."""
+    # Integer keys are written with quotes, so that all documents without objects as keys are valid JSON. Brokers of all
+    # versions read them as integers. Equal documents have equal texts.
     try:
         text = "".join(_pieces(document, 0))
         text.encode()

@@ -67,11 +67,8 @@ class Epochs:
         return self.history[-1].number if self.history else 0
 
     def promoted(self, end: int, token: int, above: int = 0) -> Self:
-        """Return the epochs of a log that ends at ``end`` after the promotion of its store.
-
-        Epochs that begin at ``end`` or later have no byte in this log. The new epoch exceeds all of these, and
-        ``above``; `FormatError` if none does. ``token`` is a random number of 63 bits.
-        """
+        """Return the epochs of a log that ends at ``end`` after the promotion of its store; ``token`` is random."""
+        # Epochs that begin at `end` or later have no byte in this log. The new epoch exceeds all of them, and `above`.
         number = max(self.newest, above) + 1
         if number > EPOCH_MAX:
             raise FormatError(f"the epoch {number} is greater than any that a store can have")
@@ -86,7 +83,6 @@ class Epochs:
 
 
 def encode(epochs: Epochs) -> bytes:
-    """Encode the epochs of a log."""
     fields = _HEAD.pack(_MAGIC, len(epochs.history)) + b"".join(_ENTRY.pack(*each) for each in epochs.history)
     return fields + _CRC.pack(zlib.crc32(fields))
 

@@ -73,7 +73,6 @@ class Geometry:
 
     @property
     def file_bytes(self) -> int:
-        """Size of the file."""
         return self.entry_position(self.entries)
 
     def slot_position(self, key_hash: int) -> int:
@@ -120,8 +119,6 @@ class Table(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """One entry."""
-
     key_hash: int
     physical_offset: int
     seconds: int
@@ -157,10 +154,7 @@ def encode_header(header: Header) -> bytes:
 
 
 def decode(buffer: npt.NDArray[np.uint8], geometry: Geometry) -> Table:
-    """View a whole file, usually mapped, as arrays without copying.
-
-    `FormatError` if its size is not that of the geometry, or it counts more entries than fit.
-    """
+    """View a whole file, usually mapped, as arrays; `FormatError` unless size and count of entries fit the geometry."""
     if buffer.size != geometry.file_bytes:
         raise FormatError(
             f"an index file of {geometry.slots} slots and {geometry.entries} entries has {geometry.file_bytes} bytes, "
@@ -193,14 +187,12 @@ def read_entry(read: Read, geometry: Geometry, number: int) -> Entry | None:
 
 
 def infer_geometry(size: int, header: Header, data_end: int, read: Read) -> Geometry | None:
-    """Find out how a file is divided, from its bytes.
-
-    The newest entry is the last thing in a file that is not zero. With its number, which the header tells, that leaves
-    five values of S, and one of them fits the size, as N is whole. The entries then have to prove it: each is in a
-    chain of its own slot. (An entry may be zero throughout, if the first record of all has a key of hash 0 and no other
-    came yet.) ``header`` is read before ``data_end``, the end of the last byte that is not zero: a broker may add
-    entries in between. None for a file without entries; `FormatError` if no geometry fits.
-    """
+    """Find out how a file is divided; None for a file without entries, `FormatError` if no geometry fits."""
+    # The newest entry is the last thing in a file that is not zero. With its number, which the header tells, that
+    # leaves five values of S, and one of them fits the size, as N is whole. The entries then have to prove it: each is
+    # in a chain of its own slot. (An entry may be zero throughout, if the first record of all has a key of hash 0 and
+    # no other came yet.) `header` is read before `data_end`, the end of the last byte that is not zero: a broker may
+    # add entries in between.
     if header.count <= 1:
         return None
     for geometry, count in _candidates(size, header.count, data_end):

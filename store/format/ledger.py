@@ -56,8 +56,6 @@ class QueueSpan(NamedTuple):
 
 
 class LedgerEntry(NamedTuple):
-    """One batch."""
-
     version: int  # number of the batch, as its application counts
     sequence: int  # number of the batch, as the store counts
     start: int  # physical offset
@@ -84,7 +82,6 @@ class Application:
 
     @property
     def newest(self) -> LedgerEntry:
-        """The entry of the newest batch."""
         return self.entries[-1]
 
     def find(self, version: int) -> LedgerEntry | None:
@@ -94,8 +91,6 @@ class Application:
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    """Content of a ledger."""
-
     sequence: int = 0  # number of the last appended batch; 0 for none
     applications: Mapping[str | None, Application] = field(default_factory=dict)
     """By name; None for batches that cannot be repeated."""
@@ -126,7 +121,6 @@ class Ledger:
 
 
 def encode(ledger: Ledger) -> bytes:
-    """Encode the file."""
     body = b"".join(
         json.dumps({"app": app, "batches": held.entries, "queues": held.queues}, ensure_ascii=False).encode() + b"\n"
         for app, held in ledger.applications.items()
@@ -136,10 +130,8 @@ def encode(ledger: Ledger) -> bytes:
 
 
 def decode(data: bytes | None, path: str) -> Ledger:
-    """Decode the file; an empty ledger for None, and a `FormatError` for damage.
-
-    A damaged ledger does not count as empty: batches that are in the log would be appended again.
-    """
+    """Decode the file; an empty ledger for None, and a `FormatError` for damage."""
+    # A damaged ledger does not count as empty: batches that are in the log would be appended again.
     if data is None:
         return Ledger()
     title, _, body = data.partition(b"\n")

@@ -246,13 +246,7 @@ def clone_group(
     dry_run: bool = False,
     fs: WritableFileSystem | None = None,
 ) -> GroupChange:
-    """Copy the offsets of another group; those in other queues stay. Arguments as `reset_group`.
-
-    Raises
-    ------
-    ConfigError
-        If the source has no position in these topics.
-    """
+    """Copy the offsets of another group; those in other queues stay. Arguments and errors as `reset_group`."""
     _check_group(target)
     there = {key: offset for key, offset in _offsets(path, source, fs).items() if topics is None or key.topic in topics}
     if not there:
@@ -273,10 +267,7 @@ def delete_group(
 ) -> GroupChange:
     """Forget a group's positions, those of broadcasting consumers too; arguments as `reset_group`.
 
-    Raises
-    ------
-    StoreInUseError
-        If a broker has the store open and knows the group: it would write it down again.
+    Raises `StoreInUseError` if a broker has the store open and knows the group: it would write it down again.
     """
     held = {key: offset for key, offset in _offsets(path, group, fs).items() if topics is None or key.topic in topics}
     writer = GroupWriter(path, fs)

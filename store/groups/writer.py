@@ -68,10 +68,8 @@ class GroupWriter:
                 self._write_sidecar(progress)
 
     def delete(self, group: str, topics: Collection[str] | None) -> None:
-        """Delete the positions of a group and its broadcasting consumers, in some topics or in all.
-
-        Raises `StoreInUseError` if the broker's document knows the group and another process has the store open.
-        """
+        """Delete the positions of a group and its broadcasting consumers, in some topics or in all."""
+        # Refused if the broker's document knows the group and another process has the store open.
         with self._alone():
             progress = read_progress(self._fs, self.path)
             sidecar = progress.sidecar

@@ -50,7 +50,6 @@ class Frame(NamedTuple):
 
     @property
     def header(self) -> bytes:
-        """Its header."""
         return encode_header(self.start, self.stop - self.start)
 
 
@@ -134,10 +133,8 @@ class Follower:
         return answer(greeting)
 
     def history_position(self, generation: int, size: int) -> int | None:
-        """Return the position from which the slave lacks lines of the history; None if it lacks none, or did not ask.
-
-        ``generation`` and ``size`` come from `HistoryFeed.read_changes`, called after the end of the log was read.
-        """
+        """Position from which the slave lacks lines of the history; None if it lacks none, or did not ask."""
+        # `generation` and `size` come from `HistoryFeed.read_changes`, called after the end of the log was read.
         if self.greeting is None:
             return None
         if self._history is None or self._history[0] != generation:
@@ -153,12 +150,10 @@ class Follower:
         return [encode_header(MORE_HISTORY, len(lines)), lines] if lines else []
 
     def next_frame(self, first: int, end: int, now: float) -> Frame | None:
-        """Return the next frame, which counts as sent, of bytes in ``[first, end)``; None if nothing is to be sent.
-
-        Heartbeats alone go to a slave that asks for bytes before ``first``, the first physical offset of the log, as
-        from RocketMQ. A replica that is ahead of the log gets them, too. A slave of RocketMQ without a log gets no
-        frame between its first bytes and its receipt for them.
-        """
+        """Return the next frame, which counts as sent, of bytes in ``[first, end)``; None if nothing is to be sent."""
+        # Heartbeats alone go to a slave that asks for bytes before `first`, the first physical offset of the log, as
+        # from RocketMQ, and to a replica that is ahead of the log. A slave of RocketMQ without a log gets no frame
+        # between its first bytes and its receipt for them.
         start = self._next
         if start is None or self._first is not None:
             return None

@@ -128,10 +128,7 @@ def promote(path: str | os.PathLike[str], *, fs: WritableFileSystem | None = Non
 
 
 def _cut_partial_batch(fs: WritableFileSystem, store: OfflineStore, records: BatchRecords, epoch: int) -> str | None:
-    """Cut off the first rows of a batch whose rest the former master, of ``epoch``, did not send.
-
-    Returns the store directory of their copy; None if nothing was cut off.
-    """
+    """Cut off the first rows of a batch whose rest the former master did not send; return the path of their copy."""
     end = store.end
     start = max(records.history().whole_end(end), store.start)
     if start == end:

@@ -50,10 +50,9 @@ HISTORY_BEGIN: Final = b"segmentlog-batches 1\n"
 
 
 class Chunk(NamedTuple):
-    """Bytes of the master's log from a physical offset on, owned by the receiver.
+    """Bytes of the master's log from a physical offset on, owned by the receiver."""
 
-    A heartbeat has no bytes, and the offset of the next byte. At `HISTORY` or `MORE_HISTORY` are lines of batches.
-    """
+    # A heartbeat has no bytes, and the offset of the next byte. At HISTORY or MORE_HISTORY are lines of batches.
 
     offset: int
     data: bytes
@@ -75,10 +74,9 @@ def encode_report(offset: int) -> bytes:
 
 
 class FrameReader:
-    """Splits the stream of a master into chunks. Not thread-safe.
+    """Splits the stream of a master into chunks. Not thread-safe."""
 
-    Between calls it holds less than one header, or a part of a history. No frame crosses the end of a segment.
-    """
+    # Between calls it holds less than one header, or a part of a history. No frame crosses the end of a segment.
 
     def __init__(self, segment_bytes: int) -> None:
         self._segment_bytes = segment_bytes

@@ -168,11 +168,7 @@ class Quorum:
 
 
 class Confirmer:
-    """Publishes the offset of one store that a quorum of replicas holds. Not thread-safe.
-
-    The store was opened before, and the quorum needs one replica or more. `StoreInUseError` if another server publishes
-    for the store.
-    """
+    """Publishes the offset of an existing store that a quorum of one replica or more holds. Not thread-safe."""
 
     def __init__(self, path: str, quorum: Quorum, fs: WritableFileSystem | None = None) -> None:
         fs = fs or LocalWritableFileSystem()

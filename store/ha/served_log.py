@@ -181,6 +181,5 @@ class HistoryFeed:
         return data[: data.rfind(b"\n") + 1]
 
     def close(self) -> None:
-        """Close the files."""
         self._ledger.close()
         self._history.close()

@@ -73,10 +73,7 @@ class Accepted(NamedTuple):
 
 
 class Listener:
-    """Listening socket, and a spare descriptor. Not thread-safe.
-
-    Port 0 takes a free port. `OSError` if the address is in use or does not exist, or without a free descriptor.
-    """
+    """Listening socket, and a spare descriptor; port 0 takes a free port. Not thread-safe."""
 
     def __init__(self, host: str, port: int) -> None:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -465,10 +462,8 @@ class ReplicationServer:
                     self._drop(number, "the store has another epoch")
 
     def _send_all(self) -> set[int]:
-        """Send as much as connections take; return the connections that may take more at once.
-
-        Idle connections get their turn after the end of the log moved, and once per second.
-        """
+        """Send as much as connections take; return the connections that may take more at once."""
+        # Idle connections get their turn after the end of the log moved, and once per second.
         now, chosen = time.monotonic(), self._active
         try:
             end = self._store.settled_offset

@@ -72,9 +72,8 @@ class IndexTable:
 def open_table(fs: FileSystem, path: str) -> IndexTable | None:
     """Map an index file and check its chains; None for a file without entries. Takes some 200 ns per entry.
 
-    Raises FormatError for a damaged file: no geometry fits, physical offsets fall, a slot or link is out of
-    range, or a chain is damaged. Raises UnsafeFileError for a symbolic link, FIFO or device, and
-    FileNotFoundError for a deleted file.
+    `FormatError` for a damaged file, `UnsafeFileError` for a link, FIFO or device, `FileNotFoundError` for a deleted
+    file.
     """
     with damage_of(path):
         mapped = map_index(fs, path)
@@ -296,10 +295,8 @@ def sorted_rows(values: Ints) -> tuple[Ints, Ints]:
 
 
 def places_among(wanted: Ints, values: Ints) -> tuple[Ints, Ints]:
-    """Find values in sorted numbers: which of the values are in ``wanted``, in no order, and the first place of each.
-
-    The values are sorted first, which makes the search ten times faster.
-    """
+    """Find values in sorted numbers: which values are in ``wanted``, in no order, and the first place of each."""
+    # The values are sorted first, which makes the search ten times faster.
     if not wanted.size:
         return np.empty(0, np.int64), np.empty(0, np.int64)
     order, ascending = sorted_rows(values)

@@ -47,10 +47,8 @@ def confirmed_offset(fs: FileSystem, path: str) -> int:
 
 
 def settle_confirmation(fs: WritableFileSystem, path: str, end: int, making: str, *, was_ours: bool) -> None:
-    """Make the confirmation fit a log that recovery ends at ``end``; called before the first record is appended.
-
-    ``was_ours`` is False if a broker had the store since the confirmation was published.
-    """
+    """Make the confirmation fit a log that recovery ends at ``end``; called before the first record is appended."""
+    # `was_ours` is False if a broker had the store since the confirmation was published.
     paths = StorePaths(path)
     data = read_front(fs, paths.confirmed, confirmations.FILE_BYTES)
     if data is None:
@@ -77,10 +75,8 @@ class ConfirmationFile:
         self._file = fs.open(paths.confirmed)
 
     def publish(self, offset: int, copies: int) -> None:
-        """State an offset, unless a greater one was stated, and the number of copies in sync.
-
-        If the file cannot be written, the last statement holds.
-        """
+        """State an offset, unless a greater one was stated, and the number of copies in sync."""
+        # If the file cannot be written, the last statement holds.
         last = self.last
         stated = Confirmation(last.sequence + 1, max(offset, last.offset), last.needed, copies)
         self._file.write(confirmations.position_of(stated), confirmations.encode(stated))

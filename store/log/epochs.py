@@ -86,7 +86,6 @@ class EpochWatch:
         return self.now != before
 
     def close(self) -> None:
-        """Close the file."""
         self._file.close()
 
 

@@ -163,11 +163,10 @@ class Expired(NamedTuple):
 
 
 class Run(NamedTuple):
-    """One run: its time, which rules started it, and the files in order of their deletion.
+    """One run: its time, which rules started it, and the files in order of their deletion."""
 
-    ``time_up`` and ``space_short`` are None where ``problem`` kept the CommitLog from being looked at. ``wanted`` is
-    the reason to keep segments that are due; they are kept, unless ``disk_wins``.
-    """
+    # `time_up` and `space_short` are None where `problem` kept the CommitLog from being looked at. `wanted` is the
+    # reason to keep segments that are due; they are kept, unless `disk_wins`.
 
     moment: Moment
     time_up: bool | None

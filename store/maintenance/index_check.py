@@ -58,10 +58,8 @@ def keeps_index(fs: FileSystem, path: str) -> bool:
 
 
 def _stated_index(fs: FileSystem, path: str) -> bool | None:
-    """Return whether a store has index files, or states that it should; None where nothing tells.
-
-    A broker's index may be off, or in RocksDB, and the store does not state that.
-    """
+    """Return whether a store has index files, or states that it should; None where nothing tells."""
+    # A broker's index may be off, or in RocksDB, and the store does not state that.
     paths = StorePaths(path)
     if index_files(fs, paths.index):
         return True
@@ -70,10 +68,9 @@ def _stated_index(fs: FileSystem, path: str) -> bool | None:
 
 
 class IndexCheck:
-    """Compares an index with the log it belongs to, a segment of the log at a time. Not thread-safe.
+    """Compares an index with the log it belongs to, a segment of the log at a time. Not thread-safe."""
 
-    Index files stay mapped while it lives; memory beyond that goes with the keys of one segment.
-    """
+    # Index files stay mapped while it lives; memory beyond that goes with the keys of one segment.
 
     def __init__(
         self, fs: FileSystem, path: str, log: CommitLog, damage: Sequence[tuple[int, int]], *, is_live: bool
@@ -140,11 +137,9 @@ class IndexCheck:
         return self._gaps
 
     def wrong_entries(self, positions: Ints) -> Iterator[tuple[str, Mask, int]]:
-        """Yield per file the wrong entries (the first is number 1), and the number of right entries.
-
-        A wrong entry names no record, or a later entry as its previous entry. ``positions`` are the (n,) physical
-        offsets of all records, ascending.
-        """
+        """Yield per file the wrong entries (the first is number 1), and the number of right entries."""
+        # A wrong entry names no record, or a later entry as its previous entry. `positions` are the (n,) physical
+        # offsets of all records, ascending.
         for path, entries in self._files:
             offsets = entries["physical_offset"].astype(np.int64)
             alive = offsets >= self._log.min_offset

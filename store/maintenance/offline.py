@@ -53,14 +53,11 @@ class OfflineStore:
 
     @property
     def start(self) -> int:
-        """First physical offset that the log has."""
         return self._log().min_offset
 
     def copy_log(self, target: str, start: int) -> None:
-        """Copy the segments from the segment of ``start`` on up to the end of the log, onto the device.
-
-        Files of an interrupted copy in ``target`` are replaced.
-        """
+        """Copy the segments from the segment of ``start`` on up to the end of the log, onto the device."""
+        # Files of an interrupted copy in `target` are replaced.
         fs, log = self._fs, self._log()
         directory = os.path.join(target, COMMIT_LOG)
         for made in (target, directory):

@@ -141,13 +141,7 @@ class RetentionSettings:
     def from_broker(
         cls, properties: Mapping[str, str], release: RocketMQRelease = RocketMQRelease.V5_1
     ) -> "RetentionSettings":
-        """Return the settings of a broker's configuration; properties that are not about retention are ignored.
-
-        Raises
-        ------
-        ConfigError
-            If a value is not of the property's type.
-        """
+        """Return the settings of a broker's configuration; other properties are ignored, wrong ones an error."""
         found: dict[str, object] = {}
         defaults = {each.name: each.default for each in fields(cls)}
         for name, attribute in PROPERTIES.items():
@@ -157,13 +151,7 @@ class RetentionSettings:
 
     @classmethod
     def from_conf(cls, text: str, release: RocketMQRelease = RocketMQRelease.V5_1) -> "RetentionSettings":
-        """Return the settings of a ``broker.conf``; see `from_broker`.
-
-        Raises
-        ------
-        ConfigError, FormatError
-            If a value is not of the property's type, or the text holds a wrong escape.
-        """
+        """Return the settings of a ``broker.conf``; see `from_broker`, and `FormatError` for a wrong escape."""
         return cls.from_broker(parse_properties(text), release)
 
     @property

@@ -32,8 +32,6 @@ class Kind(Enum):
 
 
 class FileId(NamedTuple):
-    """One file."""
-
     kind: Kind
     base: int  # number in its name: first byte in its log or queue; of an index file the time it was made
     queue: QueueKey | None = None  # queue of a ConsumeQueue file, else None
@@ -44,10 +42,9 @@ class FileId(NamedTuple):
 
 
 class LogFiles(NamedTuple):
-    """CommitLog segments by base: (n,) int64 each, bytes and ms since the epoch; ``held`` (n,) bool.
+    """CommitLog segments by base: (n,) int64 each, bytes and ms since the epoch; ``held`` (n,) bool."""
 
-    ``held``: a reference keeps RocketMQ from deleting it. Our readers never do: an unlinked file stays mapped.
-    """
+    # `held`: a reference keeps RocketMQ from deleting it. Our readers never do: an unlinked file stays mapped.
 
     base: Ints
     size: Ints

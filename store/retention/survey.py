@@ -45,7 +45,6 @@ class StoreFiles:
 
     @property
     def log_directories(self) -> tuple[str, ...]:
-        """Directories of CommitLog segments."""
         return self.commit_logs or (StorePaths(self.path).commit_log,)
 
     def without(self, files: Iterable[FileId]) -> "StoreFiles":
@@ -53,7 +52,6 @@ class StoreFiles:
         return StoreFiles(self.fs, self.path, self.commit_logs, self.gone.union(files))
 
     def log(self) -> LogFiles:
-        """List the CommitLog segments."""
         listings = {directory: self.fs.list_dir(directory) for directory in self.log_directories}
         modified = {
             f"{directory}/{each.name}": each.modified_ms for directory in listings for each in listings[directory]
@@ -74,7 +72,6 @@ class StoreFiles:
         return self._queues(start), self._index(start)
 
     def queue_segments(self, key: QueueKey) -> list[SegmentFile]:
-        """List the files of one queue."""
         found = list_segments(self.fs, [StorePaths(self.path).consume_queue(key)])
         return [each for each in found if FileId(Kind.QUEUE, each.base, key) not in self.gone] if self.gone else found
 
@@ -138,10 +135,9 @@ class StoreFiles:
 
 
 class KnownLog:
-    """CommitLog segments of a store, known between runs: most runs have nothing to do. Not thread-safe.
+    """CommitLog segments of a store, known between runs: most runs have nothing to do. Not thread-safe."""
 
-    A known listing may only show that nothing is deleted. A run that deletes segments decides by a new listing.
-    """
+    # A known listing may only show that nothing is deleted. A run that deletes segments decides by a new listing.
 
     def __init__(self, files: StoreFiles) -> None:
         self._files = files
@@ -158,7 +154,6 @@ class KnownLog:
         return self._log
 
     def list_again(self, now_ms: int) -> LogFiles:
-        """List the segments."""
         self._stamps = self._look_at_names()  # before the listing: a later change is seen by the next look
         now_ns = time.time_ns()
         settled = all(each is not None and abs(now_ns - each[1]) > _SETTLED_NS for each in self._stamps)

@@ -57,11 +57,9 @@ class Teardown:
         self._steps.append(step)
 
     def run(self) -> None:
-        """Take all steps that were not taken yet. A forked child takes none: its parent still uses the store.
-
-        An ordinary error of a step is raised after the last step. An interrupt is raised at the end, too: the step in
-        which it came is repeated. A second interrupt is raised at once, and the rest is left for the next call.
-        """
+        """Take all steps that were not taken yet. A forked child takes none: its parent still uses the store."""
+        # An ordinary error of a step is raised after the last step. An interrupt is raised at the end, too: the step in
+        # which it came is repeated. A second interrupt is raised at once, and the rest is left for the next call.
         if self._pid != os.getpid():
             return
         try:

@@ -133,11 +133,9 @@ class Combiner(Generic[Asked]):
         self._waiting: list[_Waiter[Asked]] = []
 
     def ask(self, asked: Asked) -> None:
-        """Return when ``work`` was called with this request, and has ended.
-
-        Only the thread that calls ``work`` gets its error. So the caller has to check whether its request was served,
-        and to call again if not. Sooner or later it is the thread that calls ``work``.
-        """
+        """Return when ``work`` was called with this request, and has ended."""
+        # Only the thread that calls `work` gets its error. So the caller has to check whether its request was served,
+        # and to call again if not. Sooner or later it is the thread that calls `work`.
         waiter = _Waiter(asked)
         is_over = False
         try:
@@ -161,10 +159,8 @@ class Combiner(Generic[Asked]):
                     raise
 
     def _leave(self, waiter: _Waiter[Asked]) -> None:
-        """Remove a thread that is done or was interrupted: the next thread leads, and the gathered threads wake up.
-
-        It may be repeated from any point at which it was interrupted: a thread that is woken twice has left by then.
-        """
+        """Remove a thread that is done or was interrupted: the next thread leads, and the gathered threads wake up."""
+        # It may be repeated from any point at which it was interrupted: a thread that is woken twice has left by then.
         with self._lock:
             if waiter in self._waiting:
                 self._waiting.remove(waiter)

@@ -290,7 +290,6 @@ class BackgroundServices:
             self.wake()
 
     def wake(self) -> None:
-        """Wake the dispatching thread."""
         if self._work.empty():  # the thread takes the item out before it looks for records
             self._work.put(None)
 

@@ -52,13 +52,7 @@ _CURRENT_S: Final = 1.0
 
 
 class MessageStore:
-    """One store directory, open for writing; a context manager. Thread-safe. Use `open`.
-
-    Parameters
-    ----------
-    parts
-        Parts of the store, all of them open; its services are not started yet.
-    """
+    """One store directory, open for writing; a context manager. Thread-safe. Use `open`."""
 
     def __init__(self, parts: StoreParts) -> None:
         self._closing = threading.RLock()

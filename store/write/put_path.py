@@ -89,11 +89,9 @@ class QueueOffsets:
         return number
 
     def assign(self, numbers: Ints, queue_of: Ints, counts: Mask) -> tuple[Ints, Ints]:
-        """Return the queue offset of each of (n,) rows, and the next one of each of (q,) distinct queues, for `set`.
-
-        ``queue_of`` is an index into ``numbers`` per row. Rows that do not count (prepared and rolled back messages)
-        take no queue offset, and get 0.
-        """
+        """Return the queue offset of each of (n,) rows, and the next one of each of (q,) distinct queues, for `set`."""
+        # `queue_of` is an index into `numbers` per row. Rows that do not count (prepared and rolled back messages) take
+        # no queue offset, and get 0.
         self._make_room(int(numbers.max()))
         firsts = self._view()[numbers]
         if numbers.size == 1 and counts.all():
@@ -108,13 +106,11 @@ class QueueOffsets:
         return offsets, firsts + held
 
     def followed(self, known: DispatchedRecords) -> tuple[DispatchedRecords, Ints]:
-        """Place the records of another log in their queues, as RocketMQ's slaves do.
-
-        A record takes the queue offset that it states. Where the other log left offsets out, as 5.0 to 5.1.0 do when a
-        put fails, it takes the next free offset. A record whose queue offset is taken gets no entry. A queue without
-        entries begins at the offset that its first record states: earlier records have expired. Returned are the
-        entries, and the next queue offset of each of their (q,) queues, for `set`.
-        """
+        """Place records of another log in their queues; return their entries, and next queue offsets for `set`."""
+        # As RocketMQ's slaves do: a record takes the queue offset that it states. Where the other log left offsets out,
+        # as 5.0 to 5.1.0 do when a put fails, it takes the next free offset. A record whose queue offset is taken gets
+        # no entry. A queue without entries begins at the offset that its first record states: earlier records have
+        # expired.
         if not known.queues.size:
             return known, known.queues
         self._make_room(int(known.queues.max()))
@@ -163,7 +159,6 @@ class QueueOffsets:
         return np.frombuffer(self.nexts, np.int64)
 
     def _make_room(self, number: int) -> None:
-        """Make room for the number of a queue."""
         if number >= len(self.nexts):
             self.nexts.extend([0] * (max(number + 1, 2 * len(self.nexts)) - len(self.nexts)))
 
@@ -394,10 +389,8 @@ class PutPath:
         return AppendedBatch(physical, offsets, sizes, now)
 
     def put_replicated(self, records: Records, properties: Properties, physical: int, size: int) -> None:
-        """Append records of another log, byte for byte.
-
-        A small piece gets its places in the queues when it is dispatched, or before the next put of this store's own.
-        """
+        """Append records of another log, byte for byte."""
+        # A small piece gets its places in the queues when it is dispatched, or before the next put of this store's own.
         asked = time.perf_counter() if self._metrics is not None else 0.0
         with self.turn, self._caught_up():
             self._locked(asked)
@@ -426,10 +419,8 @@ class PutPath:
                 self._appender.fill(physical, data)
 
     def put_blank(self, end: int, *, is_filled: bool) -> None:
-        """Finish a segment with a blank record at the end of the log, as a roll does.
-
-        Filler after it is synced first, so that no crash keeps the blank record alone.
-        """
+        """Finish a segment with a blank record at the end of the log, as a roll does."""
+        # Filler after it is synced first, so that no crash keeps the blank record alone.
         with self.turn, self._appender.lock:
             self._open_at(end)
             with self._failure.fatal_put:

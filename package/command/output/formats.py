@@ -69,10 +69,7 @@ class Target:
 
     @classmethod
     def of(cls, options: argparse.Namespace, console: Console) -> Self:
-        """Read the flags of `add_output`.
-
-        Contradicting flags, an unknown suffix and a format that a terminal cannot show are a `UsageError`.
-        """
+        """Read the flags of `add_output`; `UsageError` if they conflict, or a terminal cannot show the format."""
         file: str | None = options.write
         named = None if options.output is None else Format(options.output)
         if options.json:

@@ -140,10 +140,8 @@ def escaped(values: pa.StringArray) -> pa.StringArray:
 
 
 def _is_plain(values: pa.BinaryArray) -> bool:
-    """Tell whether all bytes are text that stands in the quotes of JSON as it is: printable ASCII, nothing to escape.
-
-    As signed numbers, all other bytes but three are below the blank: one pass finds both controls and bytes of UTF-8.
-    """
+    """Tell whether all bytes are text that JSON quotes as it is: printable ASCII, nothing to escape."""
+    # As signed numbers, all other bytes but three are below the blank: one pass finds both controls and bytes of UTF-8.
     offsets, data = string_buffers(values)
     for start in range(int(offsets[0]), int(offsets[-1]), _CACHED_BYTES):
         piece = data[start : min(start + _CACHED_BYTES, offsets[-1])]

@@ -52,10 +52,8 @@ def write_rows(
     *,
     pace: Pace = Pace.BULK,
 ) -> int:
-    """Write rows as the flags of `add_output` ask, and return `FOUND`, or `NOT_FOUND` if there is no row.
-
-    A result without rows has the columns of ``schema``, too. Contradicting flags and an existing file are `UsageError`.
-    """
+    """Write rows as the flags of `add_output` ask, and return `FOUND`, or `NOT_FOUND` if there is no row."""
+    # A result without rows has the columns of `schema`, too.
     target = Target.of(options, console)
     if target.file is None:
         writer = writer_of(target.format, console.stdout, schema, console if console.is_terminal else None, pace)

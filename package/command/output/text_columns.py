@@ -41,10 +41,7 @@ class Bodies(NamedTuple):
 
 
 def bodies(values: pa.BinaryArray) -> Bodies:
-    """Return values that are UTF-8 as text, and all others in hexadecimal.
-
-    The memory of the result is its own, or is shared with ``values``.
-    """
+    """Return values that are UTF-8 as text, and all others in hexadecimal; the memory may be shared."""
     offsets, data = string_buffers(values) if len(values) else (np.zeros(1, np.int32), np.zeros(0, np.uint8))
     if values.null_count == 0 and _is_ascii(data[offsets[0] : offsets[-1]]):
         return Bodies(as_text(values), pa.nulls(len(values), pa.string()))
@@ -110,10 +107,8 @@ def strings(offsets: Offsets, data: npt.NDArray[Any], nulls: pa.BooleanArray | N
 
 
 def instants(values: pa.TimestampArray) -> pa.StringArray:
-    """Return times in ISO-8601 with milliseconds and a Z.
-
-    Neighbouring rows mostly have the same second, so seconds are formatted once per run of equal ones.
-    """
+    """Return times in ISO-8601 with milliseconds and a Z."""
+    # Neighbouring rows mostly have the same second, so seconds are formatted once per run of equal ones.
     values = values.cast(pa.timestamp("us", values.type.tz))  # tables have milliseconds, messages microseconds
     if values.null_count or not len(values):
         return _formatted(values)

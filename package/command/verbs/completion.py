@@ -21,12 +21,10 @@ SHELLS: Final = ("bash", "zsh", "fish")
 
 
 def add_arguments(parser: Parser) -> None:
-    """Add the arguments."""
     parser.add_argument("shell", metavar="SHELL", type=chosen(SHELLS), help=" or ".join(SHELLS))
 
 
 def run(options: argparse.Namespace, console: Console) -> int:
-    """Print the script."""
     import shtab
 
     from ..catalogue import VERBS

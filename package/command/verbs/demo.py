@@ -65,7 +65,6 @@ class Table(NamedTuple):
 
 
 def add_arguments(parser: Parser) -> None:
-    """Add the arguments."""
     parser.add_argument(
         "--store", metavar="PATH", action="append", help="a store of yours, not those of a clone; repeatable"
     )
@@ -73,7 +72,6 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace, console: Console) -> int:
-    """Print the tables, each as soon as it is there."""
     import importlib.util
 
     from segmentlog.connector.setup.java import JavaNotFoundError

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: Parser) -> None:
-    """Add the arguments."""
     parser.add_argument("store", metavar="STORE", help="store directory of the former master; its writers have ended")
     parser.add_argument(
         "--master", metavar="HOST:PORT", required=True, help="address at which the new master is served to replicas"
@@ -34,7 +33,6 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace, console: Console) -> int:
-    """Print the part of the log that the new master lacks: it is cut off."""
     from segmentlog.store.ha import Address, demote
 
     def work() -> Report:

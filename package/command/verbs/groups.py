@@ -16,14 +16,12 @@ from ..reading import opened
 
 
 def add_arguments(parser: Parser) -> None:
-    """Add the arguments."""
     add_store(parser)
     parser.add_argument("group", metavar="GROUP", nargs="?", help="one group (default: all)")
     add_output(parser)
 
 
 def run(options: argparse.Namespace, console: Console) -> int:
-    """Print the rows."""
     from ..output.rows import write_table
 
     with opened(options) as store:

@@ -14,14 +14,12 @@ from ..reading import opened
 
 
 def add_arguments(parser: Parser) -> None:
-    """Add the arguments."""
     add_store(parser)
     parser.add_argument("topic", metavar="TOPIC", nargs="*", help="topics (default: all)")
     add_output(parser)
 
 
 def run(options: argparse.Namespace, console: Console) -> int:
-    """Print the rows."""
     from ..output.rows import write_table
 
     with opened(options) as store:

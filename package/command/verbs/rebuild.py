@@ -25,7 +25,6 @@ from ..report import Report, camel_case, print_report
 
 
 def add_arguments(parser: Parser) -> None:
-    """Add the arguments."""
     parser.add_argument("store", metavar="STORE", help="the broker's storePathRootDir")
     parser.add_argument("--to", metavar="DIR", help="where they go (default: STORE/consumequeue)")
     add_commit_log(parser)
@@ -34,7 +33,6 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace, console: Console) -> int:
-    """Print the number of queues and entries."""
     from segmentlog.store import QueueSource, StoreReader
     from segmentlog.store.maintenance import rebuild_queues
 

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: Parser) -> None:
-    """Add the arguments."""
     parser.add_argument("master", metavar="BROKER:HAPORT", help="the broker's haListenPort, its listenPort + 1")
     parser.add_argument("store", metavar="REPLICA", help="directory of the replica; its parent exists")
     parser.add_argument("--broker", metavar="BROKER:PORT", help="copy topics, groups and offsets from this listenPort")
@@ -63,7 +62,6 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace, console: Console) -> int:
-    """Replicate until a signal ends it, and print the last status."""
     with signalled() as stop:
         return print_report(lambda: replicate(options, console, stop), options, console)
 

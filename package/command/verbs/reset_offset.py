@@ -28,7 +28,6 @@ _COLUMNS: Final = ("group", "topic", "queueId", "before", "after", "recorded")
 
 
 def add_arguments(parser: Parser) -> None:
-    """Add the arguments."""
     parser.add_argument("store", metavar="STORE", help="the broker's storePathRootDir, or a copy of it")
     parser.add_argument("group", metavar="GROUP", help="the consumer group")
     parser.add_argument(
@@ -65,7 +64,6 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace, console: Console) -> int:
-    """Move the group, and print its positions before and after."""
     import pyarrow as pa
 
     from segmentlog.store import StoreReader

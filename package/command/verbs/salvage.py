@@ -20,7 +20,6 @@ from ..report import Report, camel_case, print_report
 
 
 def add_arguments(parser: Parser) -> None:
-    """Add the arguments."""
     parser.add_argument("store", metavar="STORE", help="the damaged store")
     parser.add_argument("to", metavar="TO", help="a path that is not there, or an empty directory")
     parser.add_argument(
@@ -31,7 +30,6 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace, console: Console) -> int:
-    """Print the counts of copied and lost records."""
     from segmentlog.store.maintenance import salvage
 
     def work() -> Report:

@@ -14,13 +14,11 @@ from ..reading import opened
 
 
 def add_arguments(parser: Parser) -> None:
-    """Add the arguments."""
     add_store(parser)
     add_output(parser)
 
 
 def run(options: argparse.Namespace, console: Console) -> int:
-    """Print the rows."""
     from ..output.rows import write_table
 
     with opened(options) as store:

@@ -27,13 +27,11 @@ _SHOWN: Final = 50
 
 
 def add_arguments(parser: Parser) -> None:
-    """Add the arguments."""
     add_store(parser)
     add_json(parser)
 
 
 def run(options: argparse.Namespace, console: Console) -> int:
-    """Print the findings."""
     from segmentlog.store.maintenance import verify
 
     def work() -> Report:
