@@ -42,8 +42,7 @@ class FoundRecords(InputPartition):
     """One Spark task: some records of one store."""
 
     source: StoreSource
-    physical_offsets: bytes
-    """(n,) int64, native byte order."""
+    physical_offsets: bytes  # (n,) int64, native byte order
     spec: ScanSpec
 
 

@@ -144,13 +144,10 @@ def check_fields(asked: StructType, available: Mapping[str, DataType], columns: 
 class Projection:
     """Projection of one query: where each of its columns comes from. Crosses to the workers."""
 
-    names: tuple[str, ...]
-    """The columns of the result, in order."""
+    names: tuple[str, ...]  # the columns of the result, in order
     mode: SchemaMode
-    scan_columns: tuple[str, ...]
-    """The native columns that the store has to read."""
-    property_columns: tuple[str, ...]
-    """The properties that it has to read as columns."""
+    scan_columns: tuple[str, ...]  # the native columns that the store has to read
+    property_columns: tuple[str, ...]  # the properties that it has to read as columns
     target: pa.Schema
 
     def convert(self, batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -29,8 +29,7 @@ class StorePartition(InputPartition):
 
     source: StoreSource
     task: ScanTask
-    spec: ScanSpec
-    """The columns that are read of each message, and the predicate that its rows are checked against."""
+    spec: ScanSpec  # the columns that are read of each message, and the predicate that its rows are checked against
 
 
 def scan_spec(options: ReadOptions, projection: Projection) -> ScanSpec:

@@ -35,8 +35,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
-JAVA_MAJOR_MIN: Final = 17
-"""The least version that Spark 4 runs on."""
+JAVA_MAJOR_MIN: Final = 17  # the least version that Spark 4 runs on
 
 _JAVA_MAJOR_STOP: Final = 24
 """The first Java without ``Subject.getSubject``, which the Hadoop client of older Sparks calls when it starts."""

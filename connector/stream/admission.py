@@ -59,8 +59,7 @@ class _Line:
         self._waiting = waiting
         self.taken = 0
         self._start = 0
-        self._ends: npt.NDArray[np.int64] = np.zeros(0, np.int64)
-        """Bytes of all messages from ``_start`` up to each."""
+        self._ends: npt.NDArray[np.int64] = np.zeros(0, np.int64)  # bytes of all messages from `_start` up to each
 
     @property
     def left(self) -> int:

@@ -71,8 +71,7 @@ class WatchedStore:
         self._doubtful: set[str] | None = None
         """Topics to be known again before they are read; None for all, as at the start."""
         self._said: set[str] = set()
-        self.lost: dict[str, int] = {}
-        """Messages that were found lost by topic, and are in no offset yet."""
+        self.lost: dict[str, int] = {}  # messages that were found lost by topic, and are in no offset yet
 
     def look(self) -> bool:
         """See what changed; whether anything did."""

@@ -39,8 +39,7 @@ _log = logging.getLogger(__name__)
 
 _TASK_BYTES: Final = 8 << 20
 _AGAIN: Final = "Follow the topic again, from a new start"
-_QUIET_S: Final = 2.0
-"""So long after the last message all queues are looked at less often."""
+_QUIET_S: Final = 2.0  # so long after the last message all queues are looked at less often
 _QUIET_POLLS: Final = 4
 
 

@@ -32,8 +32,7 @@ if TYPE_CHECKING:
 
 Spans: TypeAlias = list[tuple[Any, Any]]
 """Closed spans, one of which a value has to be in: texts, numbers, or store times in ms."""
-Conditions: TypeAlias = dict[str, Spans]
-"""By column; a column that is missing may have any value."""
+Conditions: TypeAlias = dict[str, Spans]  # by column; a column that is missing may have any value
 Read: TypeAlias = Callable[[Sequence[QueueRange], ScanSpec], Generator[pa.RecordBatch, None, None]]
 
 _INFINITE: Final = float("inf")

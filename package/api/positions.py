@@ -43,10 +43,8 @@ class Time:
     ms: int
 
 
-Moment: TypeAlias = datetime | str | Time
-"""A store time, as callers pass it."""
-QueuePosition: TypeAlias = int | Moment
-"""A queue offset, a time, or a text such as ``"last:10"``."""
+Moment: TypeAlias = datetime | str | Time  # a store time, as callers pass it
+QueuePosition: TypeAlias = int | Moment  # a queue offset, a time, or a text such as `"last:10"`
 Position: TypeAlias = (
     Moment | Mapping[int, QueuePosition] | Mapping[QueueKey, QueuePosition] | Mapping[tuple[str, int], QueuePosition]
 )

@@ -43,8 +43,7 @@ class _Channel:
     """Batches of one task, on their way from a thread to the caller."""
 
     def __init__(self) -> None:
-        self.items: SimpleQueue[pa.RecordBatch | BaseException | None] = SimpleQueue()
-        """None at the end of the task."""
+        self.items: SimpleQueue[pa.RecordBatch | BaseException | None] = SimpleQueue()  # None at the end of the task
         self.room = threading.Semaphore(_BATCHES_A_TASK)
 
 

@@ -37,10 +37,8 @@ class Parser(argparse.ArgumentParser):
             formatter_class=argparse.RawDescriptionHelpFormatter,
             allow_abbrev=False,
         )
-        self.verb = verb
-        """Name of the verb."""
-        self.summary = summary
-        """First line of its help."""
+        self.verb = verb  # name of the verb
+        self.summary = summary  # first line of its help
 
     @property
     def actions(self) -> Sequence[argparse.Action]:

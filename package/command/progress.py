@@ -28,8 +28,7 @@ _FORMAT: Final = "%(asctime)s %(levelname)-7s %(message)s"
 _LOGGER: Final = "segmentlog"
 _TERMINAL_S: Final = 0.5
 _LINES_S: Final = 10.0
-_IN_PLACE: Final = {"of": None}
-"""Attributes of a record that a terminal shows in place, without a bar."""
+_IN_PLACE: Final = {"of": None}  # attributes of a record that a terminal shows in place, without a bar
 
 _log = logging.getLogger(__name__)
 

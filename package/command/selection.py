@@ -118,8 +118,7 @@ class Selection:
         self.topics = Topics(tuple(dict.fromkeys(options.topic)), options.queue)
         self.spec = spec_of(options, columns, tags=options.tag, sql=options.sql)
         ((_, queues),) = select([self._reader], self.topics, argument="TOPIC")
-        self.queues = {bounds.key: bounds for bounds in queues}
-        """The queues that are read, with their bounds."""
+        self.queues = {bounds.key: bounds for bounds in queues}  # the queues that are read, with their bounds
 
     def scan(self, start: "Position", end: "Position") -> "Scan":
         """Return the messages between two positions."""

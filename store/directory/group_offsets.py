@@ -37,8 +37,7 @@ from .layout import require_directory
 
 T = TypeVar("T")
 
-Table = dict[GroupTopic, dict[int, int]]
-"""By topic and group, then by queue id: the next queue offset."""
+Table = dict[GroupTopic, dict[int, int]]  # by topic and group, then by queue id: the next queue offset
 
 
 @dataclass(slots=True)

@@ -33,8 +33,7 @@ _ID: Final = re.compile(rb"[0-9a-f]{32}")
 _ID_BYTES_MAX: Final = 64  # the name, its line end, and bytes that an editor may have added
 ABORT_SIGNATURE: Final = b" segmentlog\n"
 """Ends the file ``abort`` of a store that we have open, after our process id; RocketMQ does not read it."""
-_ABORT_BYTES_MAX: Final = 64
-"""More than a process id and our signature have; a longer file is not ours."""
+_ABORT_BYTES_MAX: Final = 64  # more than a process id and our signature have; a longer file is not ours
 
 
 def store_id(path: str, fs: FileSystem | None = None) -> str | None:

@@ -22,8 +22,7 @@ from ..files.small_file import read_whole, replace_file
 from ..files.writable_fs import WritableFileSystem
 from ..format.store_paths import COMMIT_LOG, StorePaths
 
-BYTES_MAX: Final = 1 << 20
-"""Size from which the history is halved."""
+BYTES_MAX: Final = 1 << 20  # size from which the history is halved
 _READ_MAX: Final = 2 * BYTES_MAX
 
 

@@ -88,8 +88,7 @@ class Dispatcher:
     ) -> None:
         self._lagged = lagged
         self._oldest_put = 0.0  # of the gathered entries, as `DispatchRequest.put_at`
-        self.numbers = QueueNumbers()
-        """Numbers of the queues, shared with the writer that appends."""
+        self.numbers = QueueNumbers()  # numbers of the queues, shared with the writer that appends
         self._queues = queues
         self._index = index
         self._waiting: deque[DispatchRequest] = deque()
@@ -105,8 +104,7 @@ class Dispatcher:
         self._gathered_stop = dispatched
         self.ends = ends
         self.dispatched = dispatched
-        self.newest_timestamp = newest_timestamp
-        """Store time in ms of the last dispatched record; 0 without one."""
+        self.newest_timestamp = newest_timestamp  # store time in ms of the last dispatched record; 0 without one
 
     @property
     def waiting_bytes(self) -> int:

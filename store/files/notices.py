@@ -13,8 +13,7 @@ import logging
 import threading
 from typing import Final
 
-_MOST: Final = 4096
-"""Notices that a process remembers; the oldest are forgotten first."""
+_MOST: Final = 4096  # notices that a process remembers; the oldest are forgotten first
 
 _seen: Final[dict[tuple[str, str], None]] = {}
 _lock: Final = threading.Lock()

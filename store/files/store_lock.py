@@ -50,8 +50,7 @@ _OURS_BYTE: Final = 8
 _FLOCK: Final = "hhqqi4x"  # struct flock of 64-bit Linux: type, whence, start, length, process
 _FLAGS: Final = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _REFUSED: Final = {errno.EACCES, errno.EAGAIN}
-_NAMED_AFTER_S: Final = 0.02
-"""The owner takes its second lock, by which it can be named, within this time."""
+_NAMED_AFTER_S: Final = 0.02  # the owner takes its second lock, by which it can be named, within this time
 _CONTENT: Final = b"lock"
 _SIGNATURE: Final = b"slog"
 _registry = threading.RLock()  # held while a descriptor of a lock file is opened or closed

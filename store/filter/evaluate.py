@@ -168,8 +168,7 @@ class _Verdict(NamedTuple):
     failed: Booleans | None = None
 
 
-_Operand = Property | Text | Number | _Verdict
-"""Operand with its conditions evaluated."""
+_Operand = Property | Text | Number | _Verdict  # operand with its conditions evaluated
 
 
 class _Evaluation:

@@ -22,10 +22,8 @@ from enum import Enum, auto
 class NumberType(Enum):
     """Java type of a numeric literal. A property that is compared with a literal is parsed as its type."""
 
-    INTEGER = auto()
-    """32 bits: every literal without point and exponent that fits, with or without ``L``."""
-    LONG = auto()
-    """64 bits."""
+    INTEGER = auto()  # 32 bits: every literal without point and exponent that fits, with or without `L`
+    LONG = auto()  # 64 bits
     DOUBLE = auto()
 
 

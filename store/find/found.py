@@ -53,8 +53,7 @@ class CoveredRange:
     start: int
     stop: int
     source: Source
-    reason: str
-    """The index file, or why none answers for the span."""
+    reason: str  # the index file, or why none answers for the span
 
     def __len__(self) -> int:
         return self.stop - self.start

@@ -43,8 +43,7 @@ from ..log.commit_log import CommitLog, records_at, views_at
 from ..types import ALWAYS, KeyField
 from .found import Coverage, Hits, Span, cover, without
 
-CANDIDATES_MAX: Final = 64
-"""Records to read one by one; more of them are faster in bulk."""
+CANDIDATES_MAX: Final = 64  # records to read one by one; more of them are faster in bulk
 
 _ROWS_AT_ONCE: Final = 1 << 13  # their columns stay in the processor's cache
 _SAMPLE: Final = 64
@@ -149,8 +148,7 @@ class KeySearch:
         self._directory = directory
         self._log = log
         self._checked: dict[str, _Checked] = {}
-        self._part: _Part | None = None
-        """The part that was asked last."""
+        self._part: _Part | None = None  # the part that was asked last
         self._is_prepared = False
         self._single: SingleSearch | None = None
         """For single keys of that part, prepared when it is asked for the second time; None for the search in bulk."""

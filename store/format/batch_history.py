@@ -32,8 +32,7 @@ from .ledger import KEPT, LOST, Application, Batch, Ledger, LedgerEntry, checked
 
 _TITLE: Final = b"segmentlog-batches 1 %010d %020d\n"
 _TITLE_PATTERN: Final = re.compile(rb"segmentlog-batches 1 (\d{10}) (\d{20})\n")
-TITLE_BYTES: Final = len(_TITLE % (0, 0))
-"""Bytes before the first line."""
+TITLE_BYTES: Final = len(_TITLE % (0, 0))  # bytes before the first line
 _CRC_BYTES: Final = 8
 
 

@@ -25,8 +25,7 @@ from typing import Final, NamedTuple
 
 from ..errors import FormatError
 
-BEFORE_MAX: Final = 64
-"""Batches before the last one whose starts are kept."""
+BEFORE_MAX: Final = 64  # batches before the last one whose starts are kept
 _FIELDS: Final = struct.Struct(">IqqqI")
 _STARTS: Final = struct.Struct(f">{BEFORE_MAX}q")
 _CRC: Final = struct.Struct(">I")

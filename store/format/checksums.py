@@ -47,8 +47,7 @@ from .message import (
 )
 from .properties import RECORD_CRC, Properties
 
-Words: TypeAlias = npt.NDArray[np.uint32]
-"""(n,) uint32: all 32 bits of a remainder or checksum each."""
+Words: TypeAlias = npt.NDArray[np.uint32]  # (n,) uint32: all 32 bits of a remainder or checksum each
 
 NUMBER_BYTES: Final = 8
 _POLYNOMIAL: Final = 0xEDB88320  # of zlib, bits reversed
@@ -241,14 +240,12 @@ def moved_crcs(crcs: Ints, covered: Ints, numbers: Mapping[int, Ints | int]) -> 
     return crcs ^ (append_zeros(change, covered - end).astype(np.int64) & CRC_MASK)
 
 
-Front: TypeAlias = Callable[[], Bytes]
-"""Returns the end of the segment before."""
+Front: TypeAlias = Callable[[], Bytes]  # returns the end of the segment before
 
 CRC_NAME: Final = b"__CRC32#\x01"
 _MAGIC_PREFIX: Final = b"\xda\xa3\x20"
 _SEARCH_BYTES: Final = 1 << 16
-_RESTART_MS: Final = 10
-"""No store is closed and opened again within less."""
+_RESTART_MS: Final = 10  # no store is closed and opened again within less
 _CRC_AT: Final = np.array([*range(9), 19])
 _CRC_FIXED: Final = np.frombuffer(b"__CRC32#\x01\x02", np.uint8)
 # Pairs and nothing between them, without control characters; some releases leave out the last separator.

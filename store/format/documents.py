@@ -25,15 +25,12 @@ from typing import Any, Final, NamedTuple, NoReturn, TypeAlias, cast
 from ..errors import FormatError
 
 Scalar: TypeAlias = str | int | float | bool | None
-ObjectKey: TypeAlias = tuple[tuple[str, Scalar], ...]
-"""An object that is a key: its fields in their order."""
-Key: TypeAlias = str | int | ObjectKey
-"""A quoted key is a str, a bare number an int: ``"5"`` and ``5`` are two keys."""
+ObjectKey: TypeAlias = tuple[tuple[str, Scalar], ...]  # an object that is a key: its fields in their order
+Key: TypeAlias = str | int | ObjectKey  # a quoted key is a str, a bare number an int: `"5"` and `5` are two keys
 Json: TypeAlias = "Scalar | list[Json] | dict[Key, Json]"
 Document: TypeAlias = dict[Key, Json]
 
-DEPTH_MAX: Final = 64
-"""RocketMQ's own documents go 6 deep."""
+DEPTH_MAX: Final = 64  # RocketMQ's own documents go 6 deep
 _DIGITS_MAX: Final = 64  # Java's numbers have 20, and reading n digits takes n² steps
 
 # Possessive throughout: nothing is tried twice, so a hostile text costs no more than its length.

@@ -45,8 +45,7 @@ from .message import (
     scatter,
 )
 
-Integers: TypeAlias = int | npt.NDArray[np.integer]
-"""One value for all records, or an (n,) array."""
+Integers: TypeAlias = int | npt.NDArray[np.integer]  # one value for all records, or an (n,) array
 
 _INT32 = np.dtype(">i4")
 

@@ -30,8 +30,7 @@ from typing import Final, NamedTuple, Self
 
 from ..errors import FormatError
 
-EPOCHS_MAX: Final = 1000
-"""Promotions that are kept; the oldest ones are dropped."""
+EPOCHS_MAX: Final = 1000  # promotions that are kept; the oldest ones are dropped
 EPOCH_MAX: Final = 1 << 40
 """Largest epoch that is accepted: no store is promoted so often, and sums of it stay within 64 bits."""
 
@@ -41,10 +40,8 @@ _HEAD: Final = struct.Struct(">Ii")
 _ENTRY: Final = struct.Struct(">qqq")
 _EPOCH: Final = struct.Struct(">Iq")
 _CRC: Final = struct.Struct(">I")
-FILE_BYTES_MAX: Final = _HEAD.size + EPOCHS_MAX * _ENTRY.size + _CRC.size
-"""Largest size of the encoded epochs."""
-SUPERSEDED_BYTES: Final = _EPOCH.size + _CRC.size
-"""Size of the encoded superseding epoch."""
+FILE_BYTES_MAX: Final = _HEAD.size + EPOCHS_MAX * _ENTRY.size + _CRC.size  # largest size of the encoded epochs
+SUPERSEDED_BYTES: Final = _EPOCH.size + _CRC.size  # size of the encoded superseding epoch
 
 
 class Epoch(NamedTuple):

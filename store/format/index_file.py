@@ -62,10 +62,8 @@ Read: TypeAlias = Callable[[int, int], bytes]
 class Geometry:
     """Geometry of an index file; the defaults are RocketMQ's."""
 
-    slots: int = 5_000_000
-    """S, ``maxHashSlotNum``."""
-    entries: int = 20_000_000
-    """N, ``maxIndexNum``; one less can be used."""
+    slots: int = 5_000_000  # S, `maxHashSlotNum`
+    entries: int = 20_000_000  # N, `maxIndexNum`; one less can be used
 
     def __post_init__(self) -> None:
         if self.slots < 1 or self.entries < 1:
@@ -88,15 +86,12 @@ class Geometry:
 class Header:
     """The first 40 bytes."""
 
-    begin_timestamp: int = 0
-    """Store time in ms of the first record indexed."""
-    end_timestamp: int = 0
-    """Store time in ms of the last one."""
+    begin_timestamp: int = 0  # store time in ms of the first record indexed
+    end_timestamp: int = 0  # store time in ms of the last one
     begin_physical_offset: int = 0
     end_physical_offset: int = 0
     used_slots: int = 0
-    count: int = 1
-    """Number that the next entry gets: one more than there are."""
+    count: int = 1  # number that the next entry gets: one more than there are
 
 
 class IndexPosition(NamedTuple):
@@ -106,8 +101,7 @@ class IndexPosition(NamedTuple):
     next_number: int  # of the next entry in it; the first entry is number 1
 
 
-EMPTY_INDEX: Final = IndexPosition(0, 1)
-"""Position in an index without files."""
+EMPTY_INDEX: Final = IndexPosition(0, 1)  # position in an index without files
 
 
 class Table(NamedTuple):

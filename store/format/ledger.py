@@ -24,14 +24,10 @@ from typing import Any, Final, NamedTuple
 from ..errors import FormatError
 
 _TITLE: Final = b"segmentlog-ledger 1 "
-KEPT: Final = 16
-"""Batches of one application that are kept; only the number of the newest decides."""
-LOST: Final = -1
-"""Rows of an entry that marks an application of which this log lost all batches from a version on."""
-APP_BYTES_MAX: Final = 255
-"""Largest name of an application in UTF-8."""
-VERSION_MAX: Final = 1 << 62
-"""Largest number of a batch, and largest physical offset: sums of two are within 64 bits."""
+KEPT: Final = 16  # batches of one application that are kept; only the number of the newest decides
+LOST: Final = -1  # rows of an entry that marks an application of which this log lost all batches from a version on
+APP_BYTES_MAX: Final = 255  # largest name of an application in UTF-8
+VERSION_MAX: Final = 1 << 62  # largest number of a batch, and largest physical offset: sums of two are within 64 bits
 _DIGEST_MAX: Final = (1 << 64) - 1
 
 

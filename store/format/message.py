@@ -31,8 +31,7 @@ from typing import Final, NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-IPV6_EXTRA_BYTES: Final = 12
-"""Bytes by which a host with an IPv6 address is longer."""
+IPV6_EXTRA_BYTES: Final = 12  # bytes by which a host with an IPv6 address is longer
 
 
 class Layout(NamedTuple):
@@ -359,8 +358,7 @@ _INT32: Final = np.dtype(">i4")
 
 
 HOST_V4_BYTES: Final = 8
-HOST_V6_BYTES: Final = 20
-"""Of an address and its port."""
+HOST_V6_BYTES: Final = 20  # of an address and its port
 
 SYS_FLAG_AT: Final = 36
 

@@ -49,13 +49,11 @@ from .message import (
 )
 from .properties import RECORD_CRC
 
-V1_TOPIC_CHARS = 127
-"""A longer topic (in UTF-16 units, as Java counts) makes a version 2 record."""
+V1_TOPIC_CHARS = 127  # a longer topic (in UTF-16 units, as Java counts) makes a version 2 record
 
 TOPIC_BYTES_MAX = 255
 PROPERTIES_BYTES_MAX = 32767
-BATCH_BYTES_MAX = (1 << 31) - 1
-"""Arrow's offsets of a binary array are 32-bit."""
+BATCH_BYTES_MAX = (1 << 31) - 1  # Arrow's offsets of a binary array are 32-bit
 
 _KEEPING = pa.system_memory_pool()
 """For buffers of a whole batch: malloc keeps released memory for the next batch, Arrow's own pool unmaps it."""

@@ -16,14 +16,11 @@ from typing import Final
 
 from ..errors import FormatError
 
-TOPIC_CHARS_MAX: Final = 127
-"""RocketMQ's limit for topics that users make."""
+TOPIC_CHARS_MAX: Final = 127  # RocketMQ's limit for topics that users make
 STORED_TOPIC_BYTES_MAX: Final = 255
 """Longest topic that a 5.x broker stores, and the longest directory name of most file systems."""
-SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
-"""Holds delayed messages; its tags codes are times of delivery."""
-LMQ_PREFIX: Final = "%LMQ%"
-"""Begins the name of a light queue: a further ConsumeQueue for records of another topic."""
+SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"  # holds delayed messages; its tags codes are times of delivery
+LMQ_PREFIX: Final = "%LMQ%"  # begins the name of a light queue: a further ConsumeQueue for records of another topic
 RETRY_PREFIX: Final = "%RETRY%"
 DLQ_PREFIX: Final = "%DLQ%"
 

@@ -19,8 +19,7 @@ from typing import Final
 
 from ..format.broker_config import ClientQueue
 
-VIRTUAL_NODES: Final = 10
-"""Number of points of each consumer on the ring; the default of RocketMQ's clients."""
+VIRTUAL_NODES: Final = 10  # number of points of each consumer on the ring; the default of RocketMQ's clients
 
 
 def allocate_averagely(queues: Iterable[ClientQueue], consumers: Iterable[str], consumer: str) -> list[ClientQueue]:

@@ -44,8 +44,7 @@ class GroupWriter:
         self._fs = fs or LocalWritableFileSystem()
         self.path = os.path.abspath(path)
         self._paths = StorePaths(self.path)
-        self.recorded = Recorded.NOWHERE
-        """Document that the change was written to, so far."""
+        self.recorded = Recorded.NOWHERE  # document that the change was written to, so far
 
     def set_offsets(self, decide: Callable[[Table], Table]) -> Table:
         """Set the positions that a function of all positions returns; return all earlier ones."""

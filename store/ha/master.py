@@ -64,12 +64,10 @@ class Follower:
         self._heard_at = self._sent_at = self._begun_at = now
         self.acknowledged: int | None = None
         """Physical offset up to which the slave holds the log; None before its second report."""
-        self.is_asking = False
-        """True from the question for the epochs until the answer."""
+        self.is_asking = False  # True from the question for the epochs until the answer
         self.greeting: Greeting | None = None
         """Answer that was sent; None if the slave did not ask. RocketMQ's slaves never ask."""
-        self.refused_by: int | None = None
-        """Epoch that a refusal of the slave stated; None before one."""
+        self.refused_by: int | None = None  # epoch that a refusal of the slave stated; None before one
         self._history: tuple[int, int] | None = None  # generation and bytes of the lines that were sent
         self._is_empty = False  # RocketMQ's slave at its first start, without a log and before its first bytes
         self._first: Frame | None = None  # first frame of an empty slave, until its receipt

@@ -33,8 +33,7 @@ from .settings import Address
 
 _log = logging.getLogger(__name__)
 
-PERIOD_S: Final = 10.0
-"""Seconds between two copies, as of RocketMQ 4."""
+PERIOD_S: Final = 10.0  # seconds between two copies, as of RocketMQ 4
 FRAME_BYTES_MAX: Final = 64 << 20
 _READ_BYTES: Final = 64 << 10
 _TIMEOUT_S: Final = 5.0
@@ -52,12 +51,9 @@ class BrokerDocument(Enum):
     GROUPS = (201, "subscriptionGroup.json", "subscriptionGroupTable")
 
     def __init__(self, code: int, file: str, table: str) -> None:
-        self.code = code
-        """RocketMQ's request code."""
-        self.file = file
-        """File name."""
-        self.table = table
-        """Field that the document has to have."""
+        self.code = code  # RocketMQ's request code
+        self.file = file  # file name
+        self.table = table  # field that the document has to have
 
 
 def encode_request(document: BrokerDocument, opaque: int) -> bytes:

@@ -65,12 +65,9 @@ from .slave import Slave
 
 _log = logging.getLogger(__name__)
 
-FIRST_PAUSE_S: Final = 0.25
-"""Mean of the first pause between connections in seconds."""
-LONGEST_PAUSE_S: Final = 30.0
-"""Largest mean of a pause in seconds."""
-BUFFER_BYTES: Final = 4 << 20
-"""Bytes that are handled together at most."""
+FIRST_PAUSE_S: Final = 0.25  # mean of the first pause between connections in seconds
+LONGEST_PAUSE_S: Final = 30.0  # largest mean of a pause in seconds
+BUFFER_BYTES: Final = 4 << 20  # bytes that are handled together at most
 _GATHER_S: Final = 0.01
 _GATHER_STEP_S: Final = 0.001
 _HELD_BYTES: Final = 64 << 10  # compared with the master's bytes on every connection

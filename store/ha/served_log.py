@@ -147,8 +147,7 @@ class HistoryFeed:
         self._is_other = False  # whether the file was replaced since then
         self._in_file = 0  # bytes of lines in the file
         self._newest = b""  # line of the ledger's newest batch, if the file may lack it
-        self.generation = 0
-        """Number of times that the whole history was replaced."""
+        self.generation = 0  # number of times that the whole history was replaced
 
     @property
     def size(self) -> int:

@@ -58,8 +58,7 @@ from .settings import ServerConfig
 _log = logging.getLogger(__name__)
 
 
-LINE_EVERY_S: Final = 60.0
-"""Seconds between two log lines of a subject."""
+LINE_EVERY_S: Final = 60.0  # seconds between two log lines of a subject
 _SUBJECTS_MAX: Final = 1024
 _EXHAUSTED: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
@@ -84,10 +83,8 @@ class Listener:
             self._close_spare()
             raise
         self._socket.settimeout(0.0)
-        self.port: int = self._socket.getsockname()[1]
-        """Port at which it listens."""
-        self.turned_away = 0
-        """Number of times that a connection was closed, or left to wait, without a free descriptor."""
+        self.port: int = self._socket.getsockname()[1]  # port at which it listens
+        self.turned_away = 0  # number of times that a connection was closed, or left to wait, without a free descriptor
 
     def fileno(self) -> int:
         """Return the descriptor, for a selector."""

@@ -17,8 +17,7 @@ from typing import Final, NamedTuple, Protocol, Self
 
 from ..errors import ConfigError
 
-LOOPBACK: Final = ("127.0.0.0/8", "::1/128")
-"""Networks of this host."""
+LOOPBACK: Final = ("127.0.0.0/8", "::1/128")  # networks of this host
 
 
 class Address(NamedTuple):

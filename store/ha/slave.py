@@ -46,8 +46,7 @@ class Slave:
         self._sent_at: float | None = None
         self._heard_at = now
         self._heartbeats_behind = 0
-        self.is_idle = False
-        """True after a heartbeat at our end: the master has nothing new."""
+        self.is_idle = False  # True after a heartbeat at our end: the master has nothing new
         self._history: list[Chunk] = []
 
     @classmethod

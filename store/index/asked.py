@@ -111,8 +111,7 @@ _PAIR_MIN: Final = 3
 _WORD: Final = 8
 _PAIR_ENDS: Final = np.uint64(0x0101010101010101 * PAIR_END)
 _ONES: Final = np.uint64(0x0101010101010101)
-_HIGHS: Final = np.uint64(0x8080808080808080)
-"""Bits of a word by which a zero byte is found: ``(x - ONES) & ~x & HIGHS``."""
+_HIGHS: Final = np.uint64(0x8080808080808080)  # bits of a word by which a zero byte is found: `(x - ONES) & ~x & HIGHS`
 
 
 @dataclass(frozen=True, eq=False, slots=True)

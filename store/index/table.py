@@ -33,14 +33,11 @@ from ..format.naming import is_index_name
 JUMP_BYTES: Final = 1 << 16
 """Bytes of log between two neighbouring entries from which it is asked whether one large record fills them."""
 
-GENERATIONS_MAX: Final = 256
-"""Steps after which chains that are longer are compared entry by entry."""
-STEPS_MAX: Final = 256
-"""Entries after which a chain is left to `look_up`."""
+GENERATIONS_MAX: Final = 256  # steps after which chains that are longer are compared entry by entry
+STEPS_MAX: Final = 256  # entries after which a chain is left to `look_up`
 
 _BLOCK_ENTRIES: Final = 1 << 20
-_UNCOUNTED_MAX: Final = 64
-"""Entries of one slot that may be added between the reads of the header and of the slot."""
+_UNCOUNTED_MAX: Final = 64  # entries of one slot that may be added between the reads of the header and of the slot
 _COMPARED_ENTRIES: Final = 1 << 18
 _LISTED_ENTRIES: Final = 1 << 14  # their columns stay in the processor's cache
 _CHAIN_MAX: Final = 1 << 20

@@ -117,10 +117,8 @@ class LogAppender:
     def __init__(
         self, fs: WritableFileSystem, log_directory: str, supply: SegmentSupply, segment_bytes: int, end: int
     ) -> None:
-        self.lock = threading.Lock()
-        """Put lock: held by the thread that appends."""
-        self.end = end
-        """Physical offset of the next byte."""
+        self.lock = threading.Lock()  # put lock: held by the thread that appends
+        self.end = end  # physical offset of the next byte
         self._fs = fs
         self._directory = log_directory
         self._supply = supply

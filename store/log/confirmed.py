@@ -69,8 +69,7 @@ class ConfirmationFile:
         paths = StorePaths(path)
         found = find_confirmation(fs, path) or NOT_CONFIRMED
         # What a slot held before may be in the page cache only: the first statement is made on the device.
-        self.last = Confirmation(found.sequence + 1, found.offset, needed, 1)
-        """The last statement."""
+        self.last = Confirmation(found.sequence + 1, found.offset, needed, 1)  # the last statement
         _replace(fs, path, self.last, paths.making_confirmed)
         self._file = fs.open(paths.confirmed)
 

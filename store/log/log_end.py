@@ -139,10 +139,8 @@ class _Seen(NamedTuple):
 
     segment: SegmentFile
     inode: int
-    end: int
-    """Position in the segment."""
-    tail: bytes
-    """The bytes before it."""
+    end: int  # position in the segment
+    tail: bytes  # the bytes before it
 
 
 class KnownEnd:

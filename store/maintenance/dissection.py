@@ -41,8 +41,7 @@ from ..types import QueueKey
 
 _MAGICS: Final = {MAGIC_V1: "message, topic length in 1 byte", MAGIC_V2: "message, topic length in 2 bytes"}
 
-_REST_BYTES: Final = 1024
-"""The most bytes that are shown of a record after a length that cannot be."""
+_REST_BYTES: Final = 1024  # the most bytes that are shown of a record after a length that cannot be
 
 
 class DissectedField(NamedTuple):

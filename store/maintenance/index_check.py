@@ -76,8 +76,7 @@ class IndexCheck:
         self, fs: FileSystem, path: str, log: CommitLog, damage: Sequence[tuple[int, int]], *, is_live: bool
     ) -> None:
         self.directory = StorePaths(path).index
-        self.unreadable: list[tuple[str, str]] = []
-        """Implausible files, and the problem of each."""
+        self.unreadable: list[tuple[str, str]] = []  # implausible files, and the problem of each
         self._fs = fs
         self._log = log
         self._damage = damage

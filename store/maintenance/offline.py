@@ -34,8 +34,7 @@ class OfflineStore:
     """Store that this process holds without appending to it; a context manager. Not thread-safe."""
 
     def __init__(self, fs: WritableFileSystem, path: str | os.PathLike[str]) -> None:
-        self.path = StoreReader.open(path, fs=fs).path
-        """Store directory, absolute."""
+        self.path = StoreReader.open(path, fs=fs).path  # store directory, absolute
         self._fs = fs
         self._config = stored_config(self.path, StoreConfig(index=keeps_index(fs, self.path), record_crc=False), fs)
         self._lock = fs.lock_store(StorePaths(self.path).lock)

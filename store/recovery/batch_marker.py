@@ -108,8 +108,7 @@ class BatchMarker:
     def __init__(self, fs: WritableFileSystem, path: str, mark: BatchMark) -> None:
         self._fs = fs
         self._records = BatchRecords(fs, path)
-        self.mark = mark
-        """The mark that is stored."""
+        self.mark = mark  # the mark that is stored
 
     @property
     def in_flight(self) -> bool:

@@ -42,18 +42,15 @@ class Durability:
         self._synced_at = self._written_at = 0
         """Positions in the file: of the slot that was synced last, and of the one that was written last."""
         found = OwnState.read(fs, path, is_signed=was_ours)
-        self.found = found.point
-        """The durable point when the store was opened; None if it has none."""
+        self.found = found.point  # the durable point when the store was opened; None if it has none
         self.point = self.found or DurablePoint()
         self.checkpoint = found.checkpoint
-        self.was_aborted = found.was_aborted
-        """True if the store was not closed."""
+        self.was_aborted = found.was_aborted  # True if the store was not closed
         self.was_closed = was_ours and not found.was_aborted and found.point is not None and found.point.clean
         """True if our close was the last thing that any process did to it."""
         self.was_ours = found.was_ours
         """True if it was not closed by us, so that no broker wrote it since the durable point."""
-        self.sealed_from = found.sealed_from
-        """See `OwnState.sealed_from`."""
+        self.sealed_from = found.sealed_from  # see `OwnState.sealed_from`
         self._record_crc = config.record_crc
         self._sizes = FileSizes(
             config.segment_bytes, config.queue_segment_entries, config.index_slots, config.index_entries

@@ -78,8 +78,7 @@ class Guard:
         return found
 
 
-_KNOWN_MAX: Final = 4096
-"""Answers that are remembered; far more than segments and topics of one run."""
+_KNOWN_MAX: Final = 4096  # answers that are remembered; far more than segments and topics of one run
 
 
 class TopicAges:

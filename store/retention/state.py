@@ -19,8 +19,7 @@ from typing import Final, NamedTuple
 from ..format.message import Ints, Mask
 from ..types import QueueKey
 
-MANUAL_RUNS: Final = 20
-"""Runs that one manual trigger starts."""
+MANUAL_RUNS: Final = 20  # runs that one manual trigger starts
 
 
 class Kind(Enum):
@@ -101,8 +100,7 @@ class Unread(NamedTuple):
     text: str
 
 
-UNKNOWN_MS: Final = (1 << 63) - 1
-"""Store time of a message that may exist and was not found: it counts as young."""
+UNKNOWN_MS: Final = (1 << 63) - 1  # store time of a message that may exist and was not found: it counts as young
 
 
 def nothing_unread() -> Unread:

@@ -30,8 +30,7 @@ from .state import FileId, IndexFiles, Kind, LogFiles, QueueFiles
 _OFFSET_BYTES = 8
 _KNOWN_MS: Final = 60_000
 """Age up to which a listing is used again if no name changed: a modification time may be set by hand."""
-_SETTLED_NS: Final = 2_000_000_000
-"""Two changes within one tick of the file system's clock leave the same time."""
+_SETTLED_NS: Final = 2_000_000_000  # two changes within one tick of the file system's clock leave the same time
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,5 +63,4 @@ class Attachments:
     metrics: WriterMetrics | None = None
 
 
-NO_ATTACHMENTS = Attachments()
-"""A store that only its own device acknowledges."""
+NO_ATTACHMENTS = Attachments()  # a store that only its own device acknowledges

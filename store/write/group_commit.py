@@ -35,8 +35,7 @@ class Failure:
     """The first failure of one store, shared by all its parts. Thread-safe."""
 
     def __init__(self, path: str) -> None:
-        self.path = path
-        """Store directory."""
+        self.path = path  # store directory
         self._cause: BaseException | None = None
         self.fatal_put = _FatalPut(self)
         """Context that notes every error, an interrupt included: how much of a put was written is not known then.
@@ -203,8 +202,7 @@ class Flusher:
         self._failure = failure
         self._metrics = metrics
         self._syncs = Combiner(self._sync_for)
-        self.flushed = flushed
-        """Physical offset up to which the log is on the device."""
+        self.flushed = flushed  # physical offset up to which the log is on the device
 
     def wait(self, offset: int) -> None:
         """Return when all bytes below a physical offset are on the device."""

@@ -62,10 +62,8 @@ class QueueOffsets:
     """Next queue offset of each queue; ``ends`` has that of each queue with entries. Used under the put lock alone."""
 
     def __init__(self, numbers: QueueNumbers, ends: Mapping[QueueKey, int]) -> None:
-        self.numbers = numbers
-        """Numbers of the queues."""
-        self.nexts = array("q")
-        """Next queue offset by number of a queue."""
+        self.numbers = numbers  # numbers of the queues
+        self.nexts = array("q")  # next queue offset by number of a queue
         for key, end in ends.items():
             self.nexts[self.number_of(key)] = end
 
@@ -289,10 +287,8 @@ class PutPath:
         self._clock = clock
         self._newest_ms = dispatcher.newest_timestamp
         self._queues = QueueOffsets(dispatcher.numbers, dispatcher.ends)
-        self.turn = threading.RLock()
-        """Held during each put, and during a batch commit."""
-        self.dispatch_all: Callable[[], None] = lambda: None
-        """Dispatches everything that was put; see `catch_up`."""
+        self.turn = threading.RLock()  # held during each put, and during a batch commit
+        self.dispatch_all: Callable[[], None] = lambda: None  # dispatches everything that was put; see `catch_up`
 
     def catch_up(self) -> None:
         """Dispatch everything that was put if the log is several segments ahead of the queues; raises as `put`."""

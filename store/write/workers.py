@@ -62,8 +62,7 @@ class Workers:
         self._jobs: queue.SimpleQueue[Job[object] | None] = queue.SimpleQueue()
         self._is_stopping = False
         self._threads: list[threading.Thread] = []
-        self._running: list[threading.Lock] = []
-        """Per thread: held while it runs jobs."""
+        self._running: list[threading.Lock] = []  # per thread: held while it runs jobs
 
     def submit(self, call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> Job[R]:
         """Let a thread make a call."""

@@ -41,10 +41,8 @@ class Format(Enum):
 class Pace(Enum):
     """Arrival of rows."""
 
-    BULK = "bulk"
-    """As fast as they are read."""
-    LIVE = "live"
-    """One by one, as they are appended."""
+    BULK = "bulk"  # as fast as they are read
+    LIVE = "live"  # one by one, as they are appended
 
 
 _SUFFIXES: Final = {

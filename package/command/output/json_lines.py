@@ -27,8 +27,7 @@ from .text_columns import Bytes, as_text, bodies, instants, string_buffers
 _QUOTED: Final = {"\b": "\\b", "\t": "\\t", "\n": "\\n", "\f": "\\f", "\r": "\\r"}
 _BLANK: Final = 0x20
 _DELETE: Final = 0x7F
-_LONGEST: Final = 2
-"""Bytes of a hidden character that may follow a piece."""
+_LONGEST: Final = 2  # bytes of a hidden character that may follow a piece
 _HIDDEN: Final = (
     (b"\xc2\x80", b"\xc2\x9f"),  # C1
     (b"\xc2\xad", b"\xc2\xad"),  # soft hyphen
@@ -42,8 +41,7 @@ _HIDDEN: Final = (
 )
 """Characters that a terminal obeys, or that turn or hide the text beside them: the first and last of each range."""
 _CACHED_BYTES: Final = 1 << 17
-_SHORT: Final = 256
-"""Characters of a value up to which it is compared with the others of its column."""
+_SHORT: Final = 256  # characters of a value up to which it is compared with the others of its column
 
 
 def json_lines(batch: pa.RecordBatch) -> memoryview:

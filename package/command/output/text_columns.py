@@ -27,10 +27,8 @@ _SECOND: Final = len("2026-01-31T12:00:00.")
 _PARTS: Final = np.dtype([("second", f"V{_SECOND}"), ("ms", f"V{_INSTANT - _SECOND}")])
 _MS: Final = np.frombuffer("".join(f"{ms:03d}Z" for ms in range(1000)).encode(), _PARTS["ms"])
 _YEAR_0: Final = -62_167_219_200
-_YEAR_10000: Final = 253_402_300_800
-"""Seconds between which a year has four digits."""
-_RUN_ROWS: Final = 4
-"""Rows with the same second, on average, from which it is worth to look for them."""
+_YEAR_10000: Final = 253_402_300_800  # seconds between which a year has four digits
+_RUN_ROWS: Final = 4  # rows with the same second, on average, from which it is worth to look for them
 
 
 class Bodies(NamedTuple):

@@ -48,8 +48,7 @@ _CONF: Final = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
-_Load = Callable[..., "DataFrame"]
-"""Loads columns of all stores, with options of the reader by name."""
+_Load = Callable[..., "DataFrame"]  # loads columns of all stores, with options of the reader by name
 
 
 class Table(NamedTuple):
