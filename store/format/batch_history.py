@@ -50,11 +50,6 @@ class BatchHistory:
 
     batches: tuple[Batch, ...] = ()
 
-    @property
-    def last_stop(self) -> int:
-        """Physical offset after the last batch; 0 without any."""
-        return self.batches[-1].entry.stop if self.batches else 0
-
     def joined(self, ledger: Ledger) -> Self:
         """Return the history with the newest batch of a ledger, whose line may not be written yet."""
         newest = ledger.newest
