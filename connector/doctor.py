@@ -8,10 +8,6 @@
     python -m segmentlog.connector.doctor --master URL     … and start it there, and ask the executors' workers
     eval "$(python -m segmentlog.connector.doctor --export)"        make this shell fit: JAVA_HOME, PYSPARK_PYTHON
 
-    ok    python       3.11.7 (/home/me/.venv/bin/python)
-    fail  pyspark      not installed
-                       -> pip install 'segmentlog[spark]'
-
 The checks are in ``setup/checks.py``. `segmentlog doctor` prints the same table.
 """
 

@@ -7,8 +7,8 @@
                                                          activate the session in the JVM thread of the caller
     Connect session    client Python ── gRPC ──► server  register the format
 
-For a write, Spark looks the format up in the session that is *active* in the JVM thread of the caller. Each Python
-thread has a JVM thread of its own. Spark activates a session in the thread that makes it, and in no other.
+For a write, Spark looks the format up in the session that is *active* in the JVM thread of the caller. It activates a
+session in the thread that makes it, and in no other.
 """
 
 import os

@@ -7,8 +7,7 @@
                                                   │
     user                  from segmentlog.store import MessageStore ──► imports store.write.message_store, then
 
-A process of Spark's imports what it needs and nothing else: a task that reads does not load what writes. ``dir`` lists
-the names of the stub, so that completion offers them alone.
+A process of Spark's imports what it needs and nothing else: a task that reads does not load what writes.
 """
 
 import re

@@ -11,9 +11,8 @@
     check_owner          STORE/abort   there while a broker runs, and after one was killed
                          STORE/lock    byte 0 is locked by the process that runs on the store, byte 8 by one of ours
 
-That is also the order of repairs: each check assumes that the checks before it pass.
-
-Imports only the standard library until a check needs more: it has to run where everything else is missing.
+Each check assumes that the checks before it pass. Imports only the standard library until a check needs more: it has to
+run where everything else is missing.
 """
 
 import importlib

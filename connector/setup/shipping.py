@@ -10,9 +10,7 @@
 
     driver     installed    warn_of_workers: does the interpreter that Spark will start have what is needed?
 
-Spark plans a Python source on the driver's machine, in processes that run the *workers'* interpreter. So that one has
-to be usable on the driver's machine as well. A look at it there finds most faults. The reasons are in
-``docs/adr/0001-packages.md``.
+Spark plans a Python source on the driver's machine, in processes that run the *workers'* interpreter (ADR 1).
 """
 
 import logging

@@ -8,9 +8,8 @@
     Spark's workers, per task                                                read(StorePartition) ─► record batches
 
 Spark calls ``commit`` for a batch after it has planned the next one, and never for the last batch of a run with
-AvailableNow. But the ``start`` of each ``latestOffset`` is the end of a batch that is finished, and AvailableNow asks
-once more after its last one. So progress is published from there; ``commit`` and ``stop`` find nothing left to do most
-of the time.
+AvailableNow. But the ``start`` of each ``latestOffset`` is the end of a batch that is finished, so progress is
+published from there.
 """
 
 import logging

@@ -9,8 +9,7 @@
                    ├─► tags ──► Tags                                   searched in the ConsumeQueues
                    └─► Polars filters each batch by the whole predicate
 
-A filter is read from the JSON of its expression. A part that is not understood narrows nothing, so that a new form of
-the JSON costs time and no rows. The filter is applied to every batch in any case.
+A part of a filter that is not understood narrows nothing, so that a new form of its JSON costs time and no rows.
 """
 
 import io

@@ -6,8 +6,7 @@
                            │                 │                                                      │
     caller  ◄──────────────┴─ then ──────────┴─ then task 2 …             a task consumed ──────────┘ frees a permit
 
-Each thread has a reader of its own, since `StoreReader` is not thread-safe. At most ``threads + 1`` tasks are held,
-each with at most `_BATCHES_A_TASK` batches.
+At most ``threads + 1`` tasks are held, each with at most `_BATCHES_A_TASK` batches.
 """
 
 import threading

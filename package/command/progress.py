@@ -6,8 +6,6 @@
     verb  ──► log record (of=None)       ──►                        812,000 rows, 1,204,018 per second
                                         └──► else:                  2026-01-31 12:00:00,000 INFO    CommitLog segment …
     both  ──► WARNING                    ──► a line, above the bar
-
-The store logs in the same way for all of its users; only this module knows of terminals.
 """
 
 import logging

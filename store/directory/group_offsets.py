@@ -8,16 +8,15 @@
                                    seenTable        topic@group → queue id → next offset       the broker's at that time
                                    broadcastTable   group → consumer → topic@group → …         each consumer for itself
 
-A broker keeps offsets in its memory, writes all of them every five seconds, and reads the document before it takes the
-lock. Offsets that another process writes there meanwhile are lost. So ours are kept beside it, with the document's own
-offsets of that time::
+A broker keeps offsets in memory and writes all of them every five seconds. Offsets that another process writes there
+meanwhile are lost. So ours are kept beside it, with the document's own offsets of that time::
 
     the document still says that        ours counts: it is the later word, or it was overwritten
     it says more than then              the higher of the two: a consumer read through the broker
     it says less than then              the document's: the group was set back at the broker
     it says nothing                     ours
 
-A negative offset is RocketMQ's word for unknown, and none. Readers take the second document first: it is written first.
+A negative offset is RocketMQ's word for unknown. Readers take the second document first: it is written first.
 """
 
 import os

@@ -9,8 +9,7 @@
             consumequeue/TOPIC/QUEUE_ID/    files of one queue each
             consumequeue_ext/               of a broker with enableConsumeQueueExt
 
-Only this module makes a path of a caller absolute: on another file system that is another rule. A symbolic link among
-the directories is refused. Names that no broker writes are ignored.
+Only this module makes a path of a caller absolute: on another file system that is another rule.
 """
 
 import logging

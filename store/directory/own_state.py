@@ -10,9 +10,7 @@
 
     was ours = durable point, and abort is ours, and the lock is signed: no other process wrote the store since
 
-Recovery and readers of a crashed store ask the same questions here. Only stores that we write have an id; a broker's
-directory is not written to. A stream also remembers the identity of the last message that it read
-(`types.MessageIdentity`), and checks that the message is still at its place.
+Recovery and readers of a crashed store ask the same questions here. Only stores that we write have an id.
 """
 
 import re

@@ -4,9 +4,8 @@
 
     Outgoing ──► check ──► delay? ──► deflate? ──► properties ──► encode ──► Encoded: a record without place and time
 
-Nothing is written for a message that RocketMQ would refuse: the error begins with its name of the status. RocketMQ:
-``DefaultMessageStore.putMessage`` and the broker's hooks before it, ``SendMessageProcessor``,
-``HookUtils.handleScheduleMessage``.
+The error of a refused message begins with RocketMQ's name of the status. RocketMQ: ``DefaultMessageStore.putMessage``,
+``SendMessageProcessor``, ``HookUtils.handleScheduleMessage``.
 """
 
 import ipaddress

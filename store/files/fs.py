@@ -7,9 +7,8 @@
                                    tests replace this one thing to inject faults
 
 Readers use this part: they never lock, never write and never create. Every file is opened with ``O_NOFOLLOW`` and must
-be a plain file. So a link, FIFO or device planted in a store directory is an error. It neither leads out of the store
-nor blocks a read for ever. A system call that fails raises an error of the store's own
-(`os_errors`), never a plain OSError.
+be a plain file. So a link, FIFO or device planted in a store directory is an error. A failed system call raises an
+error of the store's own (`os_errors`), never a plain OSError.
 
 Files and directories that the store creates have at most the permissions of the directory they are created in::
 
@@ -18,8 +17,7 @@ Files and directories that the store creates have at most the permissions of the
                       0777                      0777             0644      never writable by others
     a shared, sticky directory (1777)  ──►  a store directory that is created in it   0755
 
-The umask takes further permissions away, and is not relied upon: a process with umask 0 creates nothing wider. Since
-each directory of a store is bounded by the one above it, all of them are bounded by the store directory.
+The umask is not relied upon: a process with umask 0 creates nothing wider.
 """
 
 import errno

@@ -11,8 +11,8 @@
 A *condition* is true, false, null or an evaluation error. An *operand* is a property (text or null), a constant, a
 negated operand, or a condition. Parentheses and unary plus leave no trace.
 
-As in RocketMQ (``org.apache.rocketmq.filter.expression``), ``<>`` is ``Not(Equal)``, ``BETWEEN`` is an ``And`` of two
-`Compare`, ``NOT BETWEEN`` an ``Or``. Apart from the parser, so that workers unpickle a filter without loading it.
+As in RocketMQ, ``<>`` is ``Not(Equal)``, ``BETWEEN`` an ``And`` of two `Compare`, ``NOT BETWEEN`` an ``Or``. Apart from
+the parser, so that workers unpickle a filter without loading it.
 """
 
 from dataclasses import dataclass

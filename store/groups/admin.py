@@ -9,9 +9,8 @@
                                                    (the former one as .bak)           renamed under the store's lock
 
 A broker with the store open keeps offsets in memory and would overwrite ours. So they stay in the document beside its
-own, and `group_offsets` merges both; `directory.group_offsets` states the rule. Once the broker has closed the
-store, the first change writes them all into its document. The store's lock is held for two renames only, so that other
-processes can open the store. RocketMQ: ``ConsumerOffsetManager``, ``ConfigManager``, ``LocalFileOffsetStore``.
+own, and `directory.group_offsets` merges both. Once the broker has closed the store, the first change writes them all
+into its document. RocketMQ: ``ConsumerOffsetManager``, ``ConfigManager``, ``LocalFileOffsetStore``.
 """
 
 import logging

@@ -6,9 +6,8 @@
                      └──► .segmentlog/groups.making ──► config/consumerOffset.json      under the store's lock;
                                                                                         the former one as .bak
 
-Ours is written first, so that a change is whole or absent. The second may meet a crash, or a broker that read the
-document earlier and writes what it remembers. The store's lock is held for two renames and no longer, so that a process
-that opens the store does not find it taken. RocketMQ: ``ConsumerOffsetManager``, ``ConfigManager``.
+Ours is written first, so that a change is whole or absent. The store's lock is held for two renames and no longer, so
+that a process that opens the store does not find it taken. RocketMQ: ``ConsumerOffsetManager``, ``ConfigManager``.
 """
 
 import os

@@ -8,9 +8,8 @@
                        problem           no bytes            the first fault of the record, if it has one
     entry 12       ──► physical_offset, size, tags_code      20 bytes of the file of the queue
 
-What is damaged is shown as far as the bytes go: no error is raised for it. The log is read as it is on the disk, so
-records that no queue shows are there, too. RocketMQ's tools have no counterpart; its ``dumpCompactionLog`` prints whole
-messages.
+What is damaged is shown as far as the bytes go. The log is read as it is on the disk, so records that no queue shows
+are there, too.
 """
 
 import ipaddress

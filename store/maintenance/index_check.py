@@ -5,8 +5,7 @@
     CommitLog   [rec: UNIQ_KEY, KEYS] ──► (hash, physical offset) of each key ──► in the index?     no: INDEX_GAP
     index       [h e1 e2 …]           ──► physical offset of each entry ──► a record of the log?    no: INDEX_ENTRY
 
-A broker that crashed deletes the index file that was not full, and indexes no record twice. Missing keys stay missing,
-and no query by key finds their messages. RocketMQ: ``IndexService``, ``IndexFile``.
+A broker that crashed deletes the index file that was not full, and indexes no record twice: missing keys stay missing.
 """
 
 from collections.abc import Iterator, Sequence

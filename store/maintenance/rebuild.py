@@ -3,9 +3,6 @@
 ::
 
     CommitLog  ──► derive (entries of each queue) ──► placement (where they go) ──► a fresh directory, published whole
-
-``entry_placement`` decides on the entries of a queue. The tests compare them, byte for byte, with those of real
-brokers.
 """
 
 import contextlib

@@ -6,8 +6,8 @@
     copy      [rec][rec][filler][rec][rec][B…]       [rec]         B blank: the segment ends here
                          ▲ one record over the damaged bytes, of a transaction that was rolled back: in no queue
 
-Every whole record keeps its physical offset, and so its message id. Every message keeps its queue offset: that of a
-lost one repeats the next entry, as in a rebuild. The source is only read.
+Every whole record keeps its physical offset, and every message its queue offset: that of a lost one repeats the next
+entry.
 """
 
 import logging

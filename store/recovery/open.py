@@ -6,8 +6,7 @@
     └─ examine: nothing is changed, so a   │ └─ repair: a crash in it is decided  │   └─ publish: all is on the device
        refused store stays as it was found │    about in the same way             │
 
-`recover` has three phases: examine, repair, publish. The text of each phase is the order of its steps, and each comment
-says why a step precedes the next one. RocketMQ: ``DefaultMessageStore.load``, ``recover``.
+RocketMQ: ``DefaultMessageStore.load``, ``recover``.
 """
 
 from collections.abc import Callable

@@ -10,9 +10,8 @@
                 consumequeue/orders/1   [ … 4,100 │ 7,700 … ]       └ last entry before it, by binary search
                                               └──► store times of these two records ──► the later one
 
-A stream of the connector publishes its progress as a group's (`consumerGroup`), and is protected by that name. The age
-of a queue costs about as many reads of 20 bytes as its length has bits, and one record. RocketMQ has neither rule: it
-deletes by age and space only.
+A stream of the connector publishes its progress as a group's (`consumerGroup`), and is protected by that name. RocketMQ
+has neither rule: it deletes by age and space only.
 """
 
 import os

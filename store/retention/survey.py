@@ -6,7 +6,7 @@
     consumequeue/TOPIC/QUEUE/   last entry of a file    ──► QueueFiles          only if the log's start moved
     index/       end offset in the header               ──► IndexFiles          only if the log's start moved
 
-Of a queue only the files up to the first that stays are read, 8 bytes each, and none of a queue with one file.
+Of a queue only the files up to the first that stays are read, 8 bytes each.
 """
 
 import os

@@ -12,9 +12,8 @@
                       NoReplicaError: nothing was appended                    ReplicaTimeoutError: the batch is here
     segmentlog serve ──► .segmentlog/confirmed       the only link between the committing process and the master
 
-Sinks of several queries take turns. A broker does not, so a sink that finds one raises at once. A sink opens the store
-for one commit, often in a process of its own, so the master is another process. RocketMQ's counterparts are
-SLAVE_NOT_AVAILABLE, which it returns after the append, and FLUSH_SLAVE_TIMEOUT.
+Sinks of several queries take turns. A broker does not, so a sink that finds one raises at once. RocketMQ's counterparts
+are SLAVE_NOT_AVAILABLE, which it returns after the append, and FLUSH_SLAVE_TIMEOUT.
 """
 
 import logging

@@ -6,8 +6,7 @@
     segmentlog completion zsh  > ~/.zfunc/_segmentlog                           in a directory of fpath
     segmentlog completion fish > ~/.config/fish/completions/segmentlog.fish
 
-`shtab` writes it from the parsers of all verbs. The script states the verbs of this version, and starts no Python when
-a key is pressed.
+`shtab` writes it from the parsers of all verbs.
 """
 
 import argparse

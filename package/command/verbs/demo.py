@@ -5,8 +5,7 @@
     segmentlog demo [--store PATH]
         store.tar.gz, … ──► unpacked into a temporary directory ──► Spark, local[2] ──► one table per question
 
-The stores are in the repository and not in the package; elsewhere name one with ``--store-archive``, or your own with
-``--store``. The Java of the extra ``java`` is enough.
+The stores are in the repository and not in the package; elsewhere name one with ``--store-archive`` or ``--store``.
 """
 
 import argparse

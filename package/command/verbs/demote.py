@@ -4,10 +4,7 @@
 
     segmentlog demote STORE --master HOST:10912 [--dry-run]
 
-    STORE/commitlog     cut where the new master's log parts from it
-    STORE/.segmentlog   cut-EPOCH-START-STOP: the part that was cut off, as a store that `segmentlog cat` reads
-
-Then `replicate` follows the new master. The new master is only asked for its epochs.
+The part that was cut off is a store in .segmentlog/cut-EPOCH-START-STOP. The new master is only asked for its epochs.
 """
 
 import argparse

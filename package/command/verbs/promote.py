@@ -4,10 +4,7 @@
 
     segmentlog promote STORE
 
-    STORE   recovered, then .segmentlog/epochs: a new epoch begins at the end of the log
-
-Run it before the first write and before `serve`. Replicas that connect learn of the epoch, and refuse the former
-master.
+Run it before the first write and before `serve`. Replicas that connect learn of the epoch.
 """
 
 import argparse

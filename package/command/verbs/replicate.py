@@ -5,11 +5,7 @@
     segmentlog replicate BROKER:10912 REPLICA                            the log; queues and index are derived
     segmentlog replicate BROKER:10912 REPLICA --broker BROKER:10911      with topics, groups and offsets
 
-    broker ── haListenPort ──► REPLICA/commitlog ──► consumequeue, index           readers and Spark: any time
-           ── listenPort ────► REPLICA/config                                      every 10 s
-
-Runs until it is interrupted, and continues where it stopped when it is started again. Lost connections are made again
-with growing pauses. A broker whose log does not continue the replica's is refused, and nothing is truncated.
+Runs until it is interrupted, and continues where it stopped when it is started again.
 """
 
 import argparse

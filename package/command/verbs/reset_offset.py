@@ -5,9 +5,8 @@
     segmentlog reset-offset STORE GROUP --to-time 2026-01-31T12:00:00Z --dry-run     before and after, of each queue
     segmentlog reset-offset STORE GROUP --to-time 2026-01-31T12:00:00Z               done; mqadmin: resetOffsetByTime
 
-While a broker has the store open, the positions are noted beside its own: readers of segmentlog see them, its
-consumers and replicas do not. Column ``recorded`` is then ``sidecar``, and the exit code 1 unless ``--beside-broker``
-asked for it. See ``store.groups.admin.reset_group``.
+While a broker has the store open, the positions are noted beside its own: readers of segmentlog see them, its consumers
+do not. Column ``recorded`` is then ``sidecar``, and the exit code 1 unless ``--beside-broker`` asked for it.
 """
 
 import argparse

@@ -4,11 +4,7 @@
 
     segmentlog salvage STORE TO
 
-    damaged   [rec][rec]########[rec]      [rec]
-    copy      [rec][rec][filler][rec]      [rec]      same physical offsets, same queue offsets
-
-The damaged store is only read, and no process should be writing it. Queues and key index are written from the log. A
-broker started on the copy must have the same file sizes.
+The damaged store is only read. A broker started on the copy must have the same file sizes.
 """
 
 import argparse

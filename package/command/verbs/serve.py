@@ -4,10 +4,6 @@
 
     segmentlog serve STORE --listen HOST:10912 --allow 10.1.0.0/16 --in-sync-replicas 2
 
-    Spark sinks ──► STORE ──► serve ──► replicas, RocketMQ's slaves
-                      ▲         │
-                      └─────────┘ .segmentlog/confirmed: readFrom=confirmed, replication=sync
-
 Takes no lock that a writer needs, and writes the confirmed offset. Runs until it is interrupted, or until a replica by
 TLS knows of a newer master: that is noted in the store.
 """

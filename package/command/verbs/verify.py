@@ -4,10 +4,7 @@
 
     segmentlog verify STORE [--json]
 
-    commitlog/ ──► every record, its CRCs ──► every queue entry, every index entry ──► findings
-
-The store is only read, beside its owner, too. `salvage` copies a store with a damaged log, `rebuild` writes damaged
-queues again.
+The store is only read, beside its owner, too.
 """
 
 import argparse
