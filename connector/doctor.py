@@ -41,7 +41,6 @@ def render(checks: Sequence[Check]) -> str:
 
 
 def has_failed(checks: Sequence[Check]) -> bool:
-    """Return whether a check failed."""
     return any(check.status is Status.FAIL for check in checks)
 
 

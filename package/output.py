@@ -38,12 +38,10 @@ class Layout:
 
     @property
     def rule(self) -> str:
-        """Return the line between head and rows."""
         return _GAP.join("-" * width for width in self._widths)
 
     @property
     def indent(self) -> str:
-        """Return the blanks before the last column."""
         return "".join(" " * width + _GAP for width in self._widths[:-1])
 
 

@@ -156,8 +156,6 @@ class NotAStoreError(SegmentLogError, FileNotFoundError):
 
     condition = "SEGMENTLOG_NOT_A_STORE"
 
-    __str__ = SegmentLogError.__str__  # FileNotFoundError has its own idea
-
 
 class UnsupportedStoreError(SegmentLogError):
     """A store of a kind that we do not read."""
@@ -176,15 +174,11 @@ class UnreadableError(SegmentLogError, PermissionError):
 
     condition = "SEGMENTLOG_UNREADABLE"
 
-    __str__ = SegmentLogError.__str__  # PermissionError has its own idea
-
 
 class UnknownQueueError(SegmentLogError, KeyError):
     """A topic or queue that the store does not hold."""
 
     condition = "SEGMENTLOG_UNKNOWN_QUEUE"
-
-    __str__ = SegmentLogError.__str__  # KeyError would show its argument's repr
 
 
 class OffsetOutOfRangeError(SegmentLogError, IndexError):
@@ -246,18 +240,11 @@ class NoSpaceError(SegmentLogError, OSError):
 
     condition = "SEGMENTLOG_NO_SPACE"
 
-    __str__ = SegmentLogError.__str__  # OSError has its own idea
-
 
 class StoreIOError(SegmentLogError, OSError):
     """A system call that failed: a broken device, too many open files, a mount that is gone.
 
-    Parameters
-    ----------
-    problem, path, offset, fix, remedies
-        As of `SegmentLogError`.
-    errno
-        The error number of the call, as of any OSError.
+    ``errno`` is the error number of the call, as of any OSError.
     """
 
     condition = "SEGMENTLOG_IO_ERROR"
@@ -275,8 +262,6 @@ class StoreIOError(SegmentLogError, OSError):
     ) -> None:
         super().__init__(problem, path=path, offset=offset, fix=fix, remedies=remedies)
         self.errno = errno
-
-    __str__ = SegmentLogError.__str__  # OSError has its own idea
 
 
 class MissingFileError(StoreIOError, FileNotFoundError):
@@ -356,8 +341,6 @@ class MissingExtraError(SegmentLogError, ImportError):
 
     condition = "SEGMENTLOG_MISSING_EXTRA"
 
-    __str__ = SegmentLogError.__str__  # ImportError has its own idea
-
 
 class ConfigError(SegmentLogError, ValueError):
     """An option or argument that makes no sense, alone or beside another."""
@@ -368,12 +351,7 @@ class ConfigError(SegmentLogError, ValueError):
 class FilterSyntaxError(ConfigError):
     """SQL92 filter that RocketMQ refuses, or of which it ignores a part.
 
-    Parameters
-    ----------
-    problem, path, offset, fix, remedies
-        As of `SegmentLogError`.
-    position
-        Index of the character that is at fault; the length of the text where it ends too early.
+    ``position`` is the index of the character at fault; the length of the text where it ends too early.
     """
 
     condition = "SEGMENTLOG_FILTER_SYNTAX"

@@ -49,7 +49,6 @@ ANY_TIME: Final[Window] = (None, None)
 
 
 def open_stores(options: ReadOptions) -> list[StoreReader]:
-    """Open every store that the options name, in their order."""
     return [source.open() for source in options.sources]
 
 

@@ -213,6 +213,5 @@ def _check_distinct(names: Sequence[str]) -> None:
 
 
 def no_column(name: str, available: Iterable[str], asker: str) -> SchemaError:
-    """Make the error for a column that does not exist."""
     fix = f"{did_you_mean(name, available)}The columns are {listing(list(available), most=1000)}"
     return SchemaError(f"column `{name}` does not exist: {asker} asks for it", fix=fix)

@@ -59,13 +59,11 @@ def to_spark_type(type_: pa.DataType) -> DataType:
 
 
 def has_streams(version: str = pyspark.__version__) -> bool:
-    """Tell whether a PySpark release can run streams of this source."""
     major, minor = version.split(".")[:2]
     return (int(major), int(minor)) >= _STREAMS_FROM
 
 
 def refuse_stream(version: str = pyspark.__version__) -> NotSupportedError:
-    """Make the error for a stream on a PySpark release that cannot run it."""
     wanted = ".".join(map(str, _STREAMS_FROM))
     return NotSupportedError(
         f"streams of format `segmentlog` need PySpark {wanted} or later, and this is PySpark {version}",

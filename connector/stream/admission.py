@@ -63,7 +63,6 @@ class _Line:
 
     @property
     def left(self) -> int:
-        """Return the number of messages that still wait."""
         return self._waiting.count - self.taken
 
     def mean(self) -> float:
@@ -99,8 +98,6 @@ class _Line:
 
 
 class _Room:
-    """Remaining room below the limits."""
-
     def __init__(self, records: int, size: int) -> None:
         self.records = records
         self.bytes = size

@@ -140,7 +140,6 @@ class StreamPlanner:
         return plan_shares(shares, self._options, self._spec)
 
     def paths(self) -> dict[str, str]:
-        """Return the store directories, by broker name."""
         return {name: store.reader.path for name, store in self._stores.items()}
 
     def by_path(self, offset: StreamOffset) -> dict[str, dict[QueueKey, int]]:
@@ -155,7 +154,6 @@ class StreamPlanner:
         }
 
     def _look(self) -> None:
-        """See what changed."""
         changed = [store.look() for store in self._stores.values()]
         self._has_looked = True
         if any(changed):

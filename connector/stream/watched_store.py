@@ -59,8 +59,6 @@ class Step(NamedTuple):
 
 
 class WatchedStore:
-    """A store that a stream reads."""
-
     def __init__(self, reader: StoreReader, options: ReadOptions) -> None:
         self.reader = reader
         self.name = reader.broker_name

@@ -32,13 +32,7 @@ _GRAMMAR: Final = Grammar(forms=_FORMS, has_signs=True, has_times=True)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Time:
-    """A store time by number.
-
-    Attributes
-    ----------
-    ms
-        Milliseconds since 1970, the broker's clock.
-    """
+    """A store time by number: milliseconds since 1970, the broker's clock."""
 
     ms: int
 

@@ -70,24 +70,12 @@ class Rows(ABC):
         return pa.Table.from_batches(self.to_batches(), self.schema)
 
     def to_pandas(self) -> "pd.DataFrame":
-        """Read all rows into a pandas DataFrame, converted by Arrow. ``properties`` are lists of pairs.
-
-        Raises
-        ------
-        MissingExtraError
-            If pandas is not installed.
-        """
+        """Read all rows into a pandas DataFrame, converted by Arrow. ``properties`` are lists of pairs."""
         optional_module("pandas", "to_pandas()")
         return self.to_arrow().to_pandas()
 
     def to_polars(self) -> "pl.DataFrame":
-        """Read all rows into a Polars DataFrame. ``properties`` are lists of structs.
-
-        Raises
-        ------
-        MissingExtraError
-            If Polars is not installed.
-        """
+        """Read all rows into a Polars DataFrame. ``properties`` are lists of structs."""
         frame: pl.DataFrame = optional_module("polars", "to_polars()").from_arrow(self.to_arrow())
         return frame
 

@@ -115,11 +115,6 @@ class Scan(Rows):
         Only the columns of the query are decoded. Conditions on ``topic``, ``queueId``, ``queueOffset``,
         ``storeTimestamp`` and ``tags`` narrow what is read, also where retention or damage would be met otherwise.
         Polars does the rest of a filter.
-
-        Raises
-        ------
-        MissingExtraError
-            If Polars is not installed.
         """
         from .lazy import lazy_frame  # noqa: PLC0415 - a reader of batches does not wait for it
 

@@ -68,7 +68,6 @@ class Parser(argparse.ArgumentParser):
                 raise UsageError(f"there is no flag `{flag}`", fix=fix)
 
     def error(self, message: str) -> NoReturn:
-        """Raise what argparse found."""
         problem, _, fix = message.removeprefix("argument ").partition(_REMEDY)
         raise UsageError(problem, fix=fix or f"`{self.prog} --help` lists arguments and flags")
 

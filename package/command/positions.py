@@ -37,12 +37,10 @@ _KCAT: Final = {"beginning": "earliest", "end": "latest"}
 
 
 def parse_start(text: str) -> "Position":
-    """Parse ``--from``."""
     return _parse(text.removeprefix("s") if text.startswith("s@") else text)
 
 
 def parse_end(text: str) -> "Position":
-    """Parse ``--to``."""
     return _parse(text.removeprefix("e") if text.startswith("e@") else text)
 
 
@@ -66,7 +64,6 @@ def parse_at(text: str) -> "AtTime":
 
 
 def add_zone(parser: "Parser") -> None:
-    """Add ``--tz``."""
     parser.add_argument(
         "--tz",
         metavar="ZONE",

@@ -28,8 +28,6 @@ _AFTER_UNDERSCORE: Final = re.compile(r"_([a-z])")
 
 
 class Report(NamedTuple):
-    """Result of a maintenance verb."""
-
     text: str
     document: Mapping[str, object]
     has_findings: bool = False

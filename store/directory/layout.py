@@ -30,15 +30,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class StoreLocation:
-    """A store directory on a file system.
-
-    Attributes
-    ----------
-    fs
-        Its file system.
-    root
-        Its absolute path.
-    """
+    """A store directory on a file system, by its absolute path."""
 
     fs: FileSystem
     root: str
@@ -50,13 +42,7 @@ class StoreLocation:
 
     @classmethod
     def at_url(cls, url: str) -> "StoreLocation":
-        """Locate a store by a path, in which ``~`` is expanded, or by a ``file:`` URL, as of Spark tables.
-
-        Raises
-        ------
-        ConfigError
-            If it is a URL of another file system.
-        """
+        """Locate a store by a path, in which ``~`` is expanded, or by a ``file:`` URL, as of Spark tables."""
         parts = urlsplit(url)
         if parts.scheme and parts.scheme != "file" and ":/" in url:
             raise ConfigError(
@@ -156,7 +142,6 @@ def refuse_link(entry: Listed, path: str) -> None:
 
 
 def require_directory(entry: Listed, path: str) -> None:
-    """Raise `UnsafeFileError` for all but a directory."""
     refuse_link(entry, path)
     if not entry.is_dir:
         raise UnsafeFileError("not a directory", path=path, fix="Put the directory there")

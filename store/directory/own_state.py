@@ -42,7 +42,6 @@ def store_id(path: str, fs: FileSystem | None = None) -> str | None:
 
 
 def is_store_id(text: str) -> bool:
-    """Return whether a text has the form of an id."""
     return _ID.fullmatch(text.encode("utf-8", "replace")) is not None
 
 

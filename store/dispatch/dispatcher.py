@@ -177,7 +177,6 @@ class Dispatcher:
         return chosen
 
     def _leave(self, done: list[DispatchRequest]) -> None:
-        """Take dispatched requests out of the queue."""
         with self._placing:
             for request in done:
                 self._waiting.popleft()

@@ -103,7 +103,6 @@ class Descriptor:
         return self._held[0] if self._held else -1
 
     def close(self) -> None:
-        """Close it, unless that was done before."""
         if self._held:  # a reader closes thousands, and each is asked again when it is dropped
             try:  # noqa: SIM105 - a context manager costs as much as the call
                 deque(map(os.close, map(self._held.pop, (0,))), 0)

@@ -269,7 +269,6 @@ class KeySearch:
         return _Checked(inode, count, None, _DENIED.format(path))
 
     def _distrust(self, path: str) -> None:
-        """Distrust a file from now on."""
         checked = self._checked[path]
         count = checked.next_number if checked.table is None else checked.table.count
         self._checked[path] = checked._replace(table=None, problem=_DENIED.format(path), next_number=count)

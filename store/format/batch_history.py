@@ -130,7 +130,6 @@ def newest_line(ledger: Ledger) -> bytes:
 
 
 def encode_lines(history: BatchHistory) -> bytes:
-    """Encode the lines of all batches."""
     return b"".join(map(encode_line, history.batches))
 
 

@@ -74,11 +74,9 @@ class Geometry:
         return self.entry_position(self.entries)
 
     def slot_position(self, key_hash: int) -> int:
-        """Return the file offset of the slot of a hash."""
         return HEADER.itemsize + SLOT.itemsize * (key_hash % self.slots)
 
     def entry_position(self, number: int) -> int:
-        """Return the file offset of an entry."""
         return HEADER.itemsize + SLOT.itemsize * self.slots + ENTRY.itemsize * number
 
 

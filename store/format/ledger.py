@@ -32,17 +32,7 @@ _DIGEST_MAX: Final = (1 << 64) - 1
 
 
 class QueueSpan(NamedTuple):
-    """Queue offsets of a batch in one queue.
-
-    Attributes
-    ----------
-    topic, queue_id
-        Which queue.
-    first, last
-        Queue offsets of the first and the last row.
-    rows
-        How many they are.
-    """
+    """Queue offsets of a batch in one queue: those of its first and last row, and the number of rows."""
 
     topic: str
     queue_id: int

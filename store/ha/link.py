@@ -33,7 +33,6 @@ class Link:
         self._socket = connection
 
     def fileno(self) -> int:
-        """Return the descriptor, for a selector."""
         return self._socket.fileno()
 
     def receive(self, into: memoryview) -> int:
@@ -67,7 +66,6 @@ class Link:
         return self._ready(select.POLLIN, seconds)
 
     def close(self) -> None:
-        """Close the connection."""
         self._socket.close()
 
     def _ready(self, event: int, seconds: float) -> bool:

@@ -145,16 +145,10 @@ class Quorum:
             self._publish_reached()
 
     def serve_by(self, wake: Callable[[], None], confirm: Callable[[], None] | None = None) -> None:
-        """Set the callbacks of the server.
-
-        Parameters
-        ----------
-        wake
-            Called when bytes wait to be sent; it returns at once.
-        confirm
-            Called after each acknowledgement, before appends that waited for it return: an acknowledged append is
-            confirmed for other processes, too.
-        """
+        """Set the callbacks of the server."""
+        # `wake` is called when bytes wait to be sent; it returns at once. `confirm` is called after each
+        # acknowledgement, before appends that waited for it return: an acknowledged append is confirmed for other
+        # processes, too.
         self._wake, self._confirm = wake, confirm or _nothing
 
     def _publish_reached(self) -> None:

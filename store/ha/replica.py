@@ -131,7 +131,6 @@ class Backoff:
         return mean_s * self._draw.uniform(0.5, 1.5)
 
     def reset(self) -> None:
-        """Begin at the first pause again."""
         self._mean_s = FIRST_PAUSE_S
 
 
@@ -154,7 +153,6 @@ class TokenBucket:
         return max(min(int(self._level), most), 0)
 
     def count_received(self, size: int) -> None:
-        """Count bytes that were received."""
         self._level -= size
 
     def wait_s(self, size: int) -> float:

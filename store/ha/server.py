@@ -87,7 +87,6 @@ class Listener:
         self.turned_away = 0  # number of times that a connection was closed, or left to wait, without a free descriptor
 
     def fileno(self) -> int:
-        """Return the descriptor, for a selector."""
         return self._socket.fileno()
 
     @property
@@ -113,7 +112,6 @@ class Listener:
         return Accepted(connection, address[0], address[1])
 
     def close(self) -> None:
-        """Close the socket and the spare descriptor."""
         self._socket.close()
         self._close_spare()
 
@@ -206,8 +204,6 @@ _FRAMES_AT_ONCE: Final = 16  # per connection and round: no slave keeps other sl
 
 @dataclass(slots=True)
 class _Connection:
-    """One slave."""
-
     link: Link
     host: str
     name: str

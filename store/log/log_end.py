@@ -176,7 +176,6 @@ class KnownEnd:
         return self._log.min_offset
 
     def _searched(self) -> int:
-        """Search without knowing anything."""
         for segment in reversed(self._log.segments):
             if any(self._holds(segment, at, _AFTER) for at in _spread(0, segment.size)):
                 end = self._end_in(segment, 0)

@@ -47,7 +47,6 @@ class OfflineStore:
 
     @property
     def end(self) -> int:
-        """Physical offset at which the log ends."""
         return self._opened.log_end
 
     @property

@@ -112,8 +112,6 @@ _INTEGER: Final = re.compile(r"[+-]?\d+")
 
 
 class Deletion(NamedTuple):
-    """A file to delete, and why."""
-
     file: FileId
     reason: str
 

@@ -60,7 +60,6 @@ class StoreFiles:
         return LogFiles(columns[0], columns[1], columns[2], np.zeros(len(segments), np.bool_))
 
     def segments(self) -> list[SegmentFile]:
-        """List the CommitLog segments with their paths."""
         return self._left(list_segments(self.fs, self.log_directories))
 
     def _left(self, segments: list[SegmentFile]) -> list[SegmentFile]:
@@ -81,7 +80,6 @@ class StoreFiles:
         return None if size is None else SegmentFile(name, size, path)
 
     def queues(self) -> Iterator[QueueKey]:
-        """List the queues, by topic and number."""
         for topic, ids in list_queues(self.fs, self.path).items():
             for queue_id in sorted(ids):
                 yield QueueKey(topic, queue_id)

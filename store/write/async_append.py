@@ -151,15 +151,12 @@ class AppendFuture(Future[Appended]):
         return False
 
     def cancelled(self) -> bool:
-        """Return False."""
         return False
 
     def running(self) -> bool:
-        """Return whether the append is under way."""
         return self._outcome is None
 
     def done(self) -> bool:
-        """Return whether `result` returns at once."""
         return self._outcome is not None
 
     def result(self, timeout: float | None = None) -> Appended:
@@ -176,7 +173,6 @@ class AppendFuture(Future[Appended]):
         return outcome
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """Return the error that `result` raises, or None."""
         outcome = self._wait(timeout) if self._outcome is None else self._outcome
         return outcome if isinstance(outcome, BaseException) else None
 

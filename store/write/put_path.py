@@ -315,7 +315,6 @@ class PutPath:
         return self._queues.spans_since(before)
 
     def reserve(self, sizes: Iterable[Ints]) -> None:
-        """Reserve all segments that the next records need."""
         with self.turn, self._appender.lock:
             end = self._appender.end
             for each in sizes:

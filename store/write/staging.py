@@ -62,26 +62,14 @@ _STAGED_NAME: Final = re.compile(rf"{_PART}\.[0-9]+\.{_PART}")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Staged:
-    """Description of the rows that one task attempt staged. Small and picklable: it goes back to the driver.
+    """Description of the rows that one task attempt staged. Small and picklable: it goes back to the driver."""
 
-    Attributes
-    ----------
-    name
-        ``job.partition.attempt``.
-    rows, record_bytes, file_bytes
-        Number of rows, bytes of their records, and of the file.
-    crc
-        CRC of the headers of all chunks; each header has the CRC of its chunk.
-    digest
-        See `staged_rows.row_digest`.
-    """
-
-    name: str
+    name: str  # `job.partition.attempt`
     rows: int
     record_bytes: int
     file_bytes: int
-    crc: int
-    digest: int
+    crc: int  # of the headers of all chunks; each header has the CRC of its chunk
+    digest: int  # see `staged_rows.row_digest`
 
     @property
     def job(self) -> str:
