@@ -1,10 +1,4 @@
-"""A read task, of a batch or of a micro-batch: opens one store, scans its share, yields Arrow batches.
-
-::
-
-    driver    scan_spec(options, projection) ──► in each StorePartition
-    worker    read_partition(partition, projection) ──► StoreReader.scan ──► batches as Spark expects them
-"""
+"""A read task, of a batch or of a micro-batch: opens one store, scans its share, yields Arrow batches."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

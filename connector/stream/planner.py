@@ -7,8 +7,7 @@
                                                                                                       │
                                                                         start, end ──► ranges ──► tasks
 
-Where a batch begins and ends is in its two offsets alone (`stream_offsets`), so it can be planned again after a
-restart. Work for each trigger grows with the number of queues, by some microseconds each, not with what they hold.
+Where a batch begins and ends is in its two offsets alone (`offsets`), so it can be planned again after a restart.
 """
 
 import logging

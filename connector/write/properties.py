@@ -5,8 +5,6 @@
     rows     0    0    2                 one entry a pair, rows ascending; row 1 has none
     names    user TAGS user
     values   amy  paid bob
-
-Of equal names in one row the last one counts, for RocketMQ as for us. Nothing here loops over rows.
 """
 
 from collections.abc import Mapping

@@ -1,11 +1,4 @@
-"""Errors of the Python API: the store's own, with remedies worded as arguments of this API.
-
-::
-
-    store raises DataLossError(…, remedies=[SKIP_LOST]) ──► in_api_words ──► "on_loss='skip' goes on …"
-
-Remedies about writing have no words here: this API only reads.
-"""
+"""Errors of the Python API: the store's own, with remedies worded as arguments of this API."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager

@@ -1,10 +1,5 @@
 """Lookup: messages found by key, and single messages found by id, key, queue offset or physical offset.
 
-::
-
-    Store.find(topics, keys=…) ──► Finder ──► Lookup    places of the records; rows are decoded when asked for
-    Store.get(message_id=…)    ──► Finder ──► Message   or None
-
 RocketMQ: ``DefaultMessageStore.queryMessage``, without its limit of 64 messages and without hash collisions.
 """
 

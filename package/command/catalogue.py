@@ -1,11 +1,4 @@
-"""Catalogue of verbs: names, modules, and the text of ``segmentlog --help``, which imports none of them.
-
-::
-
-    VERBS    cat ─► verbs.cat      aliases: consumeMessage (mqadmin)     heading: Read messages
-                        │
-    segmentlog cat …    └─► imported when it is asked for
-"""
+"""Catalogue of verbs: names, modules, and the text of ``segmentlog --help``, which imports none of them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,10 +1,4 @@
-"""Console: the three standard streams of one run, and what their ends can show.
-
-::
-
-    stdin  ──► bytes            stdout ◄── bytes: data only          stderr ◄── text: errors, progress
-                                  └ is a terminal: tables by rich, control characters escaped
-"""
+"""Console: the three standard streams of one run, and what their ends can show. Stdout has data only."""
 
 import os
 import shutil

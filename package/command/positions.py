@@ -10,8 +10,6 @@
     s@1769817600000 (--from), e@… (--to)          the same, as kcat writes it
     group:etl                                     the next message of the consumer group
     {"orders": {"0": 12, "1": "-1h"}}             one of these, but a group, by queue: other queues are not read
-
-Half-open, as everywhere: the start is read, the end is not.
 """
 
 from typing import TYPE_CHECKING, Final

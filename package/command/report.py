@@ -1,10 +1,4 @@
-"""Reports of maintenance verbs: work with progress on stderr, then one report on stdout, as text or as JSON.
-
-::
-
-    work ──► Report ──► stdout: text, or with --json one object          0, or 1 with findings
-      └─ log records ──► stderr: a bar on a terminal, else lines
-"""
+"""Reports of maintenance verbs: work with progress on stderr, then one report on stdout, as text or as JSON."""
 
 import argparse
 import re

@@ -1,11 +1,4 @@
-"""Selection of messages: the flags that ``cat`` and ``tail`` share, and the scan that they describe.
-
-::
-
-    TOPIC … -p 0,1 --from 12:00 --to 13:00 --tag 'a || b' --sql 'n > 3' --columns … --properties …
-       └────────┬────────────────────────┘ └──────────┬──────────────────────────────────────────┘
-        ranges of queue offsets               ScanSpec
-"""
+"""Selection of messages: the flags that ``cat`` and ``tail`` share, as ranges of queue offsets and a `ScanSpec`."""
 
 import argparse
 from collections.abc import Mapping, Sequence

@@ -5,8 +5,6 @@
     ARCHIVE/  commitlog/  consumequeue/TOPIC/QUEUE_ID/  index/     files that the store does not have any more
               .segmentlog/archive-of                               id of the store, or its path if it has none
 
-    StoreLocation + ARCHIVE ──► StoreLocation of both: each directory of the store continues in the archive
-
 `retention/archive.py` makes the copies. RocketMQ has no archive.
 """
 

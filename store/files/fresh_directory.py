@@ -5,8 +5,7 @@
     parent/target.unfinished-1f0c7a2e/     write, write, …    then sync every file and directory
     parent/target/                         rename             then sync parent
 
-``target`` does not exist, or is an empty directory, until all of it is on the device. After a crash, the neighbour with
-the long name remains: no process reads it, and it can be deleted.
+After a crash, the neighbour with the long name remains: no process reads it, and it can be deleted.
 """
 
 import os

@@ -1,13 +1,5 @@
 """Expressions of a SQL92 property filter, as RocketMQ's parser builds them.
 
-::
-
-    a > 5 AND b IN ('x', 'y')
-
-    And ─┬─ Compare ─┬─ Property a
-         │           └─ Number 5, 32 bits
-         └─ In ─────── Property b
-
 A *condition* is true, false, null or an evaluation error. An *operand* is a property (text or null), a constant, a
 negated operand, or a condition. Parentheses and unary plus leave no trace.
 

@@ -7,9 +7,9 @@
     by circle (AVG_BY_CIRCLE)      A  B  C  A  B  C  A  B        in turns
     consistent hash                wherever the ring of hashes says; few queues move when a consumer comes or goes
 
-The clients ask the broker for the list of consumers, sort both lists, and compute the same answer independently. So
-every step must equal theirs exactly: the order of Java's strings, the text of a queue that is hashed. RocketMQ:
-``RebalanceImpl.rebalanceByTopic``, ``AllocateMessageQueueAveragely``, ``…AveragelyByCircle``, ``…ConsistentHash``.
+The clients sort both lists and compute the same answer independently, so every step must equal theirs exactly.
+RocketMQ: ``RebalanceImpl.rebalanceByTopic``, ``AllocateMessageQueueAveragely``, ``…AveragelyByCircle``,
+``…ConsistentHash``.
 """
 
 import hashlib

@@ -1,13 +1,5 @@
 """Dissection of records and queue entries: every field with its place, its bytes and its value.
 
-::
-
-    record at 4096 ──► magic             bytes 4-7 of it     dadaa320ab   …
-                       body_crc          bytes 8-11          …
-                       body, topic, properties               by the lengths that the record states
-                       problem           no bytes            the first fault of the record, if it has one
-    entry 12       ──► physical_offset, size, tags_code      20 bytes of the file of the queue
-
 What is damaged is shown as far as the bytes go. The log is read as it is on the disk, so records that no queue shows
 are there, too.
 """

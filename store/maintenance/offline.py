@@ -7,8 +7,7 @@
                                └ cut(P): in-flight marker at P ──► recovery: the log ends at P, like before a batch
                                                                    that a crash left: queues, index, ledger, confirmed
 
-The marker is one atomic write. Before it nothing is cut; after it every open cuts, whatever the process does. No record
-is appended meanwhile.
+The marker is one atomic write. Before it nothing is cut; after it every open cuts, whatever the process does.
 """
 
 import os

@@ -1,14 +1,6 @@
-"""Settings of retention, under RocketMQ's names and with its defaults.
+"""Settings of retention, under the names of ``broker.conf`` and with its defaults; a release decides which rules hold.
 
-::
-
-    broker.conf     fileReservedTime=48         ──► RetentionSettings.from_broker(properties)
-                    deleteWhen=03;04                       │
-                    diskMaxUsedSpaceRatio=70               ▼
-    thresholds      75 delete … 85 delete young files, too … 90 refuse puts      of a disk's space, in percent
-
-A release decides which rules hold: brokers of 4.9, 5.1 and 5.3 differ. RocketMQ: ``MessageStoreConfig``,
-``DefaultMessageStore.CleanCommitLogService``.
+RocketMQ: ``MessageStoreConfig``, ``DefaultMessageStore.CleanCommitLogService``.
 """
 
 import math

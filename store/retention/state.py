@@ -1,13 +1,5 @@
 """Input and memory of retention: the files of a store as arrays, and what one run leaves for the next.
 
-::
-
-    LogFiles     base   0        2^30     2^31          QueueFiles   queue_of       0     0     1
-                 mtime  12:00    13:10    14:20                      base           0     6e6   0
-                                                                     last_physical  9e8   …     …
-    Memory       manual_left, disk_full, queues_cleaned_to, retried_ms, hung
-    ──► decide ──► Plan.memory ──► the next run
-
 RocketMQ keeps the same in fields of ``CleanCommitLogService``, ``RunningFlags`` and ``ReferenceResource``.
 """
 

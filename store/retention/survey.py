@@ -1,10 +1,4 @@
-"""Files of a store directory, listed for `policy.decide`.
-
-::
-
-    commitlog/   names, sizes, modification times       ──► LogFiles            each run, see `KnownLog`
-    consumequeue/TOPIC/QUEUE/   last entry of a file    ──► QueueFiles          only if the log's start moved
-    index/       end offset in the header               ──► IndexFiles          only if the log's start moved
+"""Files of a store directory, listed for `policy.decide`: queues and index only if the start of the log moved.
 
 Of a queue only the files up to the first that stays are read, 8 bytes each.
 """

@@ -10,9 +10,8 @@
     open       lock ──► files ──► appender ──► upkeep ──► service threads
     teardown   lock ◄── files ◄── appender ◄── upkeep ◄── service threads      each ends before the next
 
-So no thread of a store runs without its files and its lock. Every part is complete after its constructor. No part
-refers to the `MessageStore`: a store that is dropped without a close can be finalized. RocketMQ: the constructor of
-``DefaultMessageStore``.
+No part refers to the `MessageStore`: a store that is dropped without a close can be finalized. RocketMQ: the
+constructor of ``DefaultMessageStore``.
 """
 
 import _thread

@@ -1,12 +1,4 @@
-"""Formats of rows, and the flags that choose one. Nothing here loads Arrow.
-
-::
-
-    -o jsonl          --json          -w orders.parquet              else
-        │                │                │ by its suffix              │
-        └────────────────┴────────┬───────┴────────────────────────────┘
-                                  └──► Target(format, file)        table on stdout
-"""
+"""Formats of rows, and the flags that choose one: ``-o``, ``--json``, the suffix of ``-w``; else a table. No Arrow."""
 
 import argparse
 import os

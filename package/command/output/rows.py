@@ -1,11 +1,4 @@
-"""Rows of a verb, written where and how the command line asks.
-
-::
-
-    schema, batches ──► writer of the format ──► stdout, or FILE under another name ──► FILE when it is complete
-                           │
-                           └─ rows so far ──► stderr, if a terminal shows it and the rows go elsewhere
-"""
+"""Rows of a verb, on stdout or in a file that gets its name when it is complete; stderr counts them meanwhile."""
 
 import argparse
 import os

@@ -1,12 +1,7 @@
-"""Rows as tables: by rich on a terminal, else as plain text.
+"""Rows as tables: by rich on a terminal, else as plain text, in blocks of 200 rows.
 
-::
-
-    batches ──► blocks of 200 rows ──► cells ──► rich: borders, as wide as the terminal
-                                            └──► text: blanks between columns, widths of the first block for all
-
-Cells are text without control characters, so that no message reaches a terminal as a command. Plain text is the same
-wherever it goes.
+Cells are text without control characters, so that no message reaches a terminal as a command. The first block decides
+the widths of plain text, which is the same wherever it goes.
 """
 
 import io

@@ -1,11 +1,6 @@
-"""Writers of rows: one per format, each takes batches of one schema and writes bytes.
+"""Writers of rows: one per format, each takes batches of one schema and writes bytes, up to the end of the format.
 
-::
-
-    RecordBatch ──► write ──► table, JSON, JSON lines, CSV, Arrow, Parquet ──► BinaryIO
-                    close ──► the end of the format: ``]``, footers
-
-All work on whole batches; memory is bounded by one batch, in Parquet by one row group.
+Memory is bounded by one batch, in Parquet by one row group.
 """
 
 import io
