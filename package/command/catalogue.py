@@ -32,10 +32,11 @@ class Verb:
     heading: str
     summary: str
     aliases: tuple[str, ...] = ()
+    file: str = ""  # its module in `verbs/`, if it is not named as the verb
 
     @property
     def module(self) -> str:
-        return self.name.replace("-", "_")
+        return self.file or self.name.replace("-", "_")
 
     def load(self) -> VerbModule:
         return cast("VerbModule", import_module(f"segmentlog.command.verbs.{self.module}"))
@@ -52,13 +53,14 @@ _READ: Final = "Read messages"
 _WRITE: Final = "Write to a store"
 _MAINTAIN: Final = "Maintain a store"
 _SET_UP: Final = "Set up"
+_TABLES: Final = "tables"
 
 VERBS: Final = (
-    Verb("topics", _LOOK, "topics with their queues, messages, bytes and times", ("topicList",)),
-    Verb("queues", _LOOK, "queues with their first and last offset, bytes and times", ("topicStatus",)),
-    Verb("segments", _LOOK, "segments of the CommitLog"),
+    Verb("topics", _LOOK, "topics with their queues, messages, bytes and times", ("topicList",), _TABLES),
+    Verb("queues", _LOOK, "queues with their first and last offset, bytes and times", ("topicStatus",), _TABLES),
+    Verb("segments", _LOOK, "segments of the CommitLog", file=_TABLES),
     Verb("stats", _LOOK, "messages, bytes and rates of topics; --watch shows them live", ("statsAll",)),
-    Verb("groups", _LOOK, "positions of consumer groups"),
+    Verb("groups", _LOOK, "positions of consumer groups", file=_TABLES),
     Verb("lag", _LOOK, "lag of a consumer group in messages, bytes and time", ("consumerProgress",)),
     Verb("offsets", _LOOK, "the queue offset of a time, in each queue"),
     Verb("cat", _READ, "messages of topics: by offset, time, tag, SQL92 filter", ("consumeMessage", "printMsg")),
