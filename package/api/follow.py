@@ -14,7 +14,6 @@ import logging
 import threading
 import time
 from collections.abc import Generator, Iterable, Sequence
-from types import TracebackType
 from typing import Final, Self
 
 import pyarrow as pa
@@ -95,9 +94,7 @@ class Follow:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:

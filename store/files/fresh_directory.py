@@ -13,7 +13,6 @@ import secrets
 import shutil
 import stat
 from contextlib import suppress
-from types import TracebackType
 from typing import NoReturn, Self
 
 from ..errors import ConfigError
@@ -47,9 +46,7 @@ class FreshDirectory:
                 os.chmod(self._work, stat.S_IMODE(os.stat(self._work).st_mode & os.stat(self._like).st_mode))
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if not self._published:
             with suppress(OSError):  # ignore_errors does not cover all of its calls, and the first error counts
                 shutil.rmtree(self._work, ignore_errors=True)

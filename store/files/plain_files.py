@@ -15,7 +15,6 @@ import errno
 import os
 import stat
 from contextlib import ExitStack
-from types import TracebackType
 from typing import Final, Self
 
 from ..errors import UnsafeFileError
@@ -74,7 +73,5 @@ class PlainFiles:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         os.close(self._fd)

@@ -37,7 +37,6 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import Final, NamedTuple, NoReturn, Self
 
 from ..errors import ReplicationError, SegmentLogError, StaleMasterError
@@ -532,7 +531,5 @@ class ReplicationServer:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()

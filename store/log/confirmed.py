@@ -13,7 +13,6 @@
 A published offset never falls while the store keeps its records. Publishing costs one small write, and no sync.
 """
 
-from types import TracebackType
 from typing import Self
 
 from ..errors import Remedy, UnconfirmedError
@@ -92,9 +91,7 @@ class ConfirmationFile:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

@@ -46,7 +46,6 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from types import TracebackType
 from typing import Final, Self, TypeVar
 
 from ..config import OnChangedReplay
@@ -369,9 +368,7 @@ class CommitPipeline:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         try:
             self._shut_down()
         except BaseException:  # a Ctrl-C
