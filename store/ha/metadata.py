@@ -123,17 +123,7 @@ def fetch_documents(broker: Address) -> dict[BrokerDocument, Document]:
 
 
 class MetadataCopier:
-    """Keeps the documents of a store equal to a broker's. Use `run` in a thread of your choice.
-
-    Parameters
-    ----------
-    path
-        Store directory of the replica.
-    broker
-        Address of the broker's ``listenPort``.
-    fs
-        File system of the store.
-    """
+    """Keeps the documents of a store equal to a broker's (``listenPort``). Use `run` in a thread of your choice."""
 
     def __init__(self, path: str, broker: Address, fs: WritableFileSystem | None = None) -> None:
         self._paths = StorePaths(path)
@@ -159,14 +149,8 @@ class MetadataCopier:
     def copy(self) -> list[str]:
         """Copy the documents once; return the names of the files that changed.
 
-        Raises
-        ------
-        ReplicationError
-            If the broker answers with anything but its documents.
-        OSError
-            If the connection failed.
-        NoSpaceError
-            If the disk is full.
+        Raises `ReplicationError` if the broker answers with anything but its documents, `OSError` if the connection
+        failed, and `NoSpaceError` if the disk is full.
         """
         self._fs.make_dir(self._paths.config)
         changed = []

@@ -54,18 +54,9 @@ _READ_BYTES: Final = 64 << 10
 
 @dataclass(frozen=True, slots=True)
 class Promotion:
-    """Result of a promotion.
+    """Result of a promotion: the new epoch, which begins at ``start``, the end of the log.
 
-    Attributes
-    ----------
-    path
-        Store directory, absolute.
-    epoch
-        Number of the new epoch.
-    start
-        Physical offset at which it begins: the end of the log.
-    copy
-        Store directory with the log from the segment of ``start`` on, as it was; None if nothing was cut off.
+    ``copy`` is a store directory with the log from the segment of ``start`` on, as it was; None if nothing was cut off.
     """
 
     path: str
@@ -76,18 +67,10 @@ class Promotion:
 
 @dataclass(frozen=True, slots=True)
 class Demotion:
-    """Result of a demotion, done or planned.
+    """Result of a demotion, done or planned: the newest epoch of the master, and where the log was cut off.
 
-    Attributes
-    ----------
-    path
-        Store directory, absolute.
-    epoch
-        Newest epoch of the master.
-    start, stop
-        Physical offsets between which the log was cut off; equal if nothing was.
-    copy
-        Store directory with the log from the segment of ``start`` on, as it was; None if nothing was cut off.
+    ``start`` and ``stop`` are physical offsets, equal if nothing was cut off. ``copy`` is a store directory with the
+    log from the segment of ``start`` on, as it was; None if nothing was cut off.
     """
 
     path: str

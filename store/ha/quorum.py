@@ -75,14 +75,8 @@ class Quorum:
     def wait(self, offset: int) -> None:
         """Return when enough replicas hold all bytes below a physical offset.
 
-        Raises
-        ------
-        NoReplicaError
-            If fewer are in sync than are needed.
-        ReplicaTimeoutError
-            If too few acknowledged in time.
-        StaleMasterError
-            If another master has replaced this one.
+        Raises `NoReplicaError` if fewer are in sync than are needed, `ReplicaTimeoutError` if too few acknowledged in
+        time. After another master has replaced this one it raises `StaleMasterError`.
         """
         if self._replaced is None and (not self._needed or offset <= self._reached):
             return

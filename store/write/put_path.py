@@ -244,14 +244,9 @@ _AT_ONCE_BYTES: Final = 1 << 20
 
 
 class AppendedBatch(NamedTuple):
-    """Places of the rows of a batch: (n,) int64 arrays in the order of the rows, and the store time of all of them.
+    """Physical offsets, queue offsets and record bytes of the rows of a batch, and their one store time in ms.
 
-    Attributes
-    ----------
-    physical_offsets, queue_offsets, sizes
-        (n,) int64: physical offset, queue offset and record bytes per row.
-    store_timestamp
-        Store time of all rows, ms since the epoch.
+    The arrays are (n,) int64, in the order of the rows.
     """
 
     physical_offsets: Ints
