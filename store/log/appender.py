@@ -166,6 +166,7 @@ class LogAppender:
 
     def place_at(self, physical: int, size: int) -> Run:
         """Assign ``size`` bytes to the end of the log, or to the start of the next segment. Needs the put lock."""
+        # An empty log begins at the start of any segment.
         position = physical % self._bytes
         is_empty = self.end == 0 and self._active is None
         follows = not is_empty and self._active is not None and physical - self._bytes == self._base
