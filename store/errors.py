@@ -1,39 +1,6 @@
-"""Error tree of the store: each error states what was asked, what was found, where, and what to do.
+"""Errors of the store: each states what was asked, what was found, where, and what to do. docs/errors.md lists all.
 
 ::
-
-    SegmentLogError
-    ├── FormatError                 bytes that are not of the layout they are read as
-    ├── NotAStoreError              a path that holds no store            (also FileNotFoundError)
-    ├── UnsupportedStoreError       a store of a kind that we do not read (RocksDB, DLedger, …)
-    ├── UnsafeFileError             a symbolic link, FIFO or device where a plain file belongs
-    ├── UnreadableError             a file or directory that this process may not read (also PermissionError)
-    ├── UnknownQueueError           a topic or queue that the store does not hold (also KeyError)
-    ├── OffsetOutOfRangeError       an offset the queue does not hold (also IndexError)
-    ├── DataLossError               messages that were there are gone
-    ├── CorruptError                bytes that are not what was written
-    │   ├── CorruptRecordError      … in the CommitLog
-    │   ├── CorruptQueueError       … in a ConsumeQueue
-    │   └── DamagedLogError         … in the CommitLog of a store that is opened for writing
-    ├── StoreInUseError             a store that a broker has open, where something was to be written
-    ├── StoreClosedError            a store that was closed, or that came along through a fork
-    ├── StoreFailedError            a store whose disk failed: nothing is written until it is opened again
-    ├── NoSpaceError                a full disk                           (also OSError)
-    ├── StoreIOError                a system call that failed             (also OSError, with its errno)
-    │   ├── MissingFileError        … because the file is gone            (also FileNotFoundError)
-    │   └── ExistingFileError       … because a file is there             (also FileExistsError)
-    ├── FileTooLargeError           a small file of a store that is larger than any that is read
-    ├── BatchGapError               a batch whose predecessor never came
-    ├── ChangedReplayError          a batch that is repeated with another number of rows
-    ├── IllegalMessageError         a message that RocketMQ would refuse  (also ValueError)
-    ├── ReplicationError            a peer of a replication that is silent, hostile or out of step
-    │   ├── DivergedLogError        … whose log does not continue ours
-    │   ├── StaleMasterError        … that another master has replaced
-    │   ├── ReplicaTimeoutError     … that did not acknowledge an append in time
-    │   └── NoReplicaError          … that does not exist: too few replicas for an append
-    ├── MissingExtraError           a package of an extra that is not installed (also ImportError)
-    └── ConfigError                 an option or argument that makes no sense
-        └── FilterSyntaxError       a SQL92 filter that RocketMQ refuses, or reads in part
 
     store raises      problem, path, offset, fix + remedies ──► text in terms of the Python API
     connector, verb   reword(words) ──────────────────────────► text in terms of options, or of flags
