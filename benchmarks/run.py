@@ -117,7 +117,7 @@ def _publish(report: Report, args: argparse.Namespace) -> None:
         except ImportError:
             _tell("no plots: pip install matplotlib, or the extra 'bench'")
     if args.page is not None:
-        put_into_page(args.page, markdown(report, only_compared=True), plots)
+        put_into_page(args.page, markdown(report, with_cases=False), plots)
 
 
 def _arguments() -> argparse.Namespace:

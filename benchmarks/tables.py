@@ -22,18 +22,18 @@ STEPS = {
 }
 
 
-def markdown(report: Report, *, only_compared: bool = False) -> str:
-    """Format all tables; if ``only_compared``, medians of those sections alone that compare something with a peer."""
+def markdown(report: Report, *, with_cases: bool = True) -> str:
+    """Format all tables; without the cases of each section, which the page leaves to `as_csv`."""
     lines = [_machine_text(report), ""]
     if any(section.rows < TELLING_ROWS for section in report.sections.values()):
         lines += ["Few rows show that everything runs; fixed costs drown the rest. Judge no target by them.", ""]
     lines += _targets(report)
     run = ""
-    for name, section in report.sections.items():
-        if only_compared and len({_peer_and_case(result)[0] for result in section.results}) < 2:
-            continue
-        lines += _section(name, section, run, with_extent=not only_compared)
+    for name, section in report.sections.items() if with_cases else ():
+        lines += _section(name, section, run)
         run = _run_text(section)
+    if not with_cases:
+        lines += [*dict.fromkeys(map(_run_text, report.sections.values())), ""]
     lines += _steps({result.name: result for result in report.results()})
     lines += _curves(list(report.results()))
     lines += [f"- `{name}` failed: {why}" for name, why in report.failed.items()]
@@ -96,7 +96,7 @@ def _run_text(section: Section) -> str:
     return f"{asked}: `{section.command}`"
 
 
-def _section(name: str, section: Section, run_before: str, *, with_extent: bool) -> list[str]:
+def _section(name: str, section: Section, run_before: str) -> list[str]:
     """Format one section; the run is named where it differs from that of the section before."""
     run = _run_text(section)
     rated = [result for result in section.results if result.unit is not Unit.LATENCY and not result.curve]
@@ -105,18 +105,18 @@ def _section(name: str, section: Section, run_before: str, *, with_extent: bool)
         return []  # all of it is in the table of growth
     lines = [f"### `{name}`", "", *([run, ""] if run != run_before else [])]
     if rated:
-        lines += [*_side_by_side(rated, with_extent=with_extent), ""]
+        lines += [*_side_by_side(rated), ""]
     if waits:
         lines += ["| case | p50, p95, p99 |", "| --- | --- |", *map(_waited, waits), ""]
     return lines + [f"- {name}: {value:,.0f}" for name, value in section.figures.items()] + [""] * bool(section.figures)
 
 
-def _side_by_side(results: Iterable[Result], *, with_extent: bool) -> list[str]:
+def _side_by_side(results: Iterable[Result]) -> list[str]:
     """Format rates: a row per case, a column per peer. ``PEER, KIND: CASE`` is the case ``CASE, KIND`` of that peer."""
     cases: dict[str, dict[str, str]] = {}
     for result in results:
         peer, case = _peer_and_case(result)
-        cases.setdefault(case, {})[peer] = _rate(result, with_extent=with_extent)
+        cases.setdefault(case, {})[peer] = _rate(result)
     peers = list(dict.fromkeys(peer for rates in cases.values() for peer in rates))
     rows = [f"| {case} | {' | '.join(rates.get(peer, '') for peer in peers)} |" for case, rates in cases.items()]
     return [f"| per second | {' | '.join(peers)} |", "| --- |" + " --- |" * len(peers), *rows]
@@ -128,10 +128,10 @@ def _peer_and_case(result: Result) -> tuple[str, str]:
     return peer, f"{case}{comma}{kind}"
 
 
-def _rate(result: Result, *, with_extent: bool) -> str:
+def _rate(result: Result) -> str:
     scale, suffix = SCALES[result.unit]
     low, middle, high = (_number(rate / scale) for rate in result.rates())
-    return f"{middle}{suffix}" + f" ({low}–{high})" * with_extent
+    return f"{middle}{suffix} ({low}–{high})"
 
 
 def _waited(result: Result) -> str:

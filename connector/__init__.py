@@ -5,13 +5,8 @@
     spark.read.format("segmentlog").option("subscribe", "orders").load("/data/store")
     frame.write.format("segmentlog").mode("append").option("topic", "orders").save("/data/store")
 
-Both work without registration where Spark's Python workers run an interpreter that has this package
-(``PYSPARK_PYTHON``). `register` is for the other cases, and for writes from threads. `prepare_java` and
-`prepare_workers` make a session start on this machine. The options are in ``docs/options.md``. `last_commit` returns
-where the rows of a write are, `group_lag` and `LagListener` the lag of readers.
-
-Importing this module does not import PySpark. Its names are in the stub beside it, and are loaded when they are first
-used.
+Both work without registration where Spark's Python workers run an interpreter that has this package. `register` is for
+the other cases, and for writes from threads. Importing this module does not import PySpark.
 """
 
 from segmentlog.doors import lazy_names

@@ -8,10 +8,6 @@
     python -m segmentlog.connector.doctor --master URL     … and start it there, and ask the executors' workers
     eval "$(python -m segmentlog.connector.doctor --export)"        make this shell fit: JAVA_HOME, PYSPARK_PYTHON
 
-    ok    python       3.11.7 (/home/me/.venv/bin/python)
-    fail  pyspark      not installed
-                       -> pip install 'segmentlog[spark]'
-
 The checks are in ``setup/checks.py``. `segmentlog doctor` prints the same table.
 """
 
@@ -27,11 +23,9 @@ from .setup.java import JavaNotFoundError, prepare_java
 
 
 def examine(*, store: str | None = None, start: bool = False, master: str | None = None) -> list[Check]:
-    """Run all checks, in the order of repairs.
-
-    A ``store`` is opened as a reader would. ``start`` or a ``master`` starts Spark and a Python worker, which takes
-    some seconds and sets ``JAVA_HOME`` of this process.
-    """
+    """Run all checks, in the order of repairs."""
+    # A `store` is opened as a reader would. `start` or a `master` starts Spark and a Python worker, which takes some
+    # seconds and sets `JAVA_HOME` of this process.
     found = list(environment_checks())
     if start or master is not None:
         found += session_checks(master)
@@ -47,7 +41,6 @@ def render(checks: Sequence[Check]) -> str:
 
 
 def has_failed(checks: Sequence[Check]) -> bool:
-    """Return whether a check failed."""
     return any(check.status is Status.FAIL for check in checks)
 
 

@@ -1,18 +1,4 @@
-"""The connector's own errors; the rest are the store's.
-
-::
-
-    SegmentLogError                         (segmentlog.store)
-    ├── ConfigError                         (segmentlog.store: one option has a value that makes no sense)
-    │   ├── MissingOptionError              a required option that is missing
-    │   ├── UnknownOptionError              an option that does not exist
-    │   ├── ConflictingOptionsError         two options that exclude each other
-    │   └── StartAfterEndError              a start after its end                  (segmentlog.query.times)
-    ├── SchemaError                         a column that the source does not have, or has with another type
-    ├── UnknownTopicError                   a topic that no store holds            (segmentlog.query.selection)
-    ├── CheckpointError                     a checkpoint that is not of this source, or not of this release
-    ├── OtherStoreError                     a checkpoint of another store, or of a recreated topic
-    └── NotSupportedError                   a use of the source that it does not offer
+"""The connector's own errors; the rest are the store's, `StartAfterEndError` and `UnknownTopicError` those of `query`.
 
 Spark shows an error of a Python source inside a traceback. The text of ours begins with ``[SEGMENTLOG_…]``, so that a
 search finds it, and is one paragraph.

@@ -7,8 +7,8 @@
                                                          activate the session in the JVM thread of the caller
     Connect session    client Python ── gRPC ──► server  register the format
 
-For a write, Spark looks the format up in the session that is *active* in the JVM thread of the caller. Each Python
-thread has a JVM thread of its own. Spark activates a session in the thread that makes it, and in no other.
+For a write, Spark looks the format up in the session that is *active* in the JVM thread of the caller. It activates a
+session in the thread that makes it, and in no other.
 """
 
 import os
@@ -55,10 +55,8 @@ def register(spark: "SparkSession") -> None:
 
 
 def _is_registered(spark: "SparkSession", context: "SparkContext") -> bool:
-    """Tell whether Spark has the format with the Python and the files that registering it now would use.
-
-    Registering it again would only make Spark warn that a data source was replaced.
-    """
+    """Tell whether Spark has the format with the Python and the files that registering it now would use."""
+    # Registering it again would only make Spark warn that a data source was replaced.
     from py4j.protocol import Py4JError  # noqa: PLC0415 - a client of Spark Connect may not have it
 
     session: Any = spark._jsparkSession  # noqa: SLF001 - Spark has no public way

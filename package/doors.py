@@ -7,8 +7,7 @@
                                                   │
     user                  from segmentlog.store import MessageStore ──► imports store.write.message_store, then
 
-A process of Spark's imports what it needs and nothing else: a task that reads does not load what writes. ``dir`` lists
-the names of the stub, so that completion offers them alone.
+A process of Spark's imports what it needs and nothing else: a task that reads does not load what writes.
 """
 
 import re
@@ -21,11 +20,9 @@ _ENTRY: Final = re.compile(r"^from (\S+) import (\w+) as \2$", re.MULTILINE)
 
 
 def names_of(module: str) -> dict[str, str]:
-    """Return the names that a door's stub lists, each with the absolute name of its home module.
-
-    The door is a module with a ``.pyi`` beside it, in a directory or in an archive on ``sys.path``. The home of another
-    door is the package that it is in.
-    """
+    """Return the names that a door's stub lists, each with the absolute name of its home module."""
+    # The door is a module with a `.pyi` beside it, in a directory or in an archive on `sys.path`. The home of another
+    # door is the package that it is in.
     spec = find_spec(module)
     assert spec is not None
     assert spec.origin is not None
@@ -38,10 +35,8 @@ def names_of(module: str) -> dict[str, str]:
 def lazy_names(
     module: str, namespace: dict[str, Any]
 ) -> tuple[list[str], Callable[[str], Any], Callable[[], list[str]]]:
-    """Make ``__all__``, ``__getattr__`` and ``__dir__`` of a door from its ``__name__`` and ``globals()``.
-
-    Names that were loaded are kept in the namespace. Thread-safe as imports are.
-    """
+    """Make ``__all__``, ``__getattr__`` and ``__dir__`` of a door from its ``__name__`` and ``globals()``."""
+    # Names that were loaded are kept in the namespace. Thread-safe as imports are.
     homes = names_of(module)
 
     def load(name: str) -> Any:

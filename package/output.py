@@ -38,12 +38,10 @@ class Layout:
 
     @property
     def rule(self) -> str:
-        """Return the line between head and rows."""
         return _GAP.join("-" * width for width in self._widths)
 
     @property
     def indent(self) -> str:
-        """Return the blanks before the last column."""
         return "".join(" " * width + _GAP for width in self._widths[:-1])
 
 
@@ -55,11 +53,9 @@ def text_table(
     notes: Sequence[str] = (),
     cell_chars: int | None = None,
 ) -> str:
-    """Return rows as a plain table, without a line end after the last line.
-
-    None is ``-`` among numbers, else empty. ``notes`` has one text per row, or an empty one. Cells are `printable`, and
-    cut after ``cell_chars``.
-    """
+    """Return rows as a plain table, without a line end after the last line."""
+    # None is `-` among numbers, else empty. `notes` has one text per row, or an empty one. Cells are `printable`, and
+    # cut after `cell_chars`.
     are_numbers = [_are_numbers(column) for column in zip(*rows, strict=True)] or [False] * len(head)
     cells = [
         [_cell(value, cell_chars, "-" if right else "") for value, right in zip(row, are_numbers, strict=True)]

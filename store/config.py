@@ -28,13 +28,7 @@ E = TypeVar("E", bound=Enum)
 
 
 def choice(argument: str, value: object, kind: type[E]) -> E:
-    """Return a member of an enum, passed as it is or by its value.
-
-    Raises
-    ------
-    ConfigError
-        If it is neither; the error lists the values.
-    """
+    """Return a member of an enum, passed as it is or by its value; otherwise a `ConfigError` lists the values."""
     try:
         return kind(value)
     except ValueError:

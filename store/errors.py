@@ -1,39 +1,6 @@
-"""Error tree of the store: each error states what was asked, what was found, where, and what to do.
+"""Errors of the store: each states what was asked, what was found, where, and what to do. docs/errors.md lists all.
 
 ::
-
-    SegmentLogError
-    ├── FormatError                 bytes that are not of the layout they are read as
-    ├── NotAStoreError              a path that holds no store            (also FileNotFoundError)
-    ├── UnsupportedStoreError       a store of a kind that we do not read (RocksDB, DLedger, …)
-    ├── UnsafeFileError             a symbolic link, FIFO or device where a plain file belongs
-    ├── UnreadableError             a file or directory that this process may not read (also PermissionError)
-    ├── UnknownQueueError           a topic or queue that the store does not hold (also KeyError)
-    ├── OffsetOutOfRangeError       an offset the queue does not hold (also IndexError)
-    ├── DataLossError               messages that were there are gone
-    ├── CorruptError                bytes that are not what was written
-    │   ├── CorruptRecordError      … in the CommitLog
-    │   ├── CorruptQueueError       … in a ConsumeQueue
-    │   └── DamagedLogError         … in the CommitLog of a store that is opened for writing
-    ├── StoreInUseError             a store that a broker has open, where something was to be written
-    ├── StoreClosedError            a store that was closed, or that came along through a fork
-    ├── StoreFailedError            a store whose disk failed: nothing is written until it is opened again
-    ├── NoSpaceError                a full disk                           (also OSError)
-    ├── StoreIOError                a system call that failed             (also OSError, with its errno)
-    │   ├── MissingFileError        … because the file is gone            (also FileNotFoundError)
-    │   └── ExistingFileError       … because a file is there             (also FileExistsError)
-    ├── FileTooLargeError           a small file of a store that is larger than any that is read
-    ├── BatchGapError               a batch whose predecessor never came
-    ├── ChangedReplayError          a batch that is repeated with another number of rows
-    ├── IllegalMessageError         a message that RocketMQ would refuse  (also ValueError)
-    ├── ReplicationError            a peer of a replication that is silent, hostile or out of step
-    │   ├── DivergedLogError        … whose log does not continue ours
-    │   ├── StaleMasterError        … that another master has replaced
-    │   ├── ReplicaTimeoutError     … that did not acknowledge an append in time
-    │   └── NoReplicaError          … that does not exist: too few replicas for an append
-    ├── MissingExtraError           a package of an extra that is not installed (also ImportError)
-    └── ConfigError                 an option or argument that makes no sense
-        └── FilterSyntaxError       a SQL92 filter that RocketMQ refuses, or reads in part
 
     store raises      problem, path, offset, fix + remedies ──► text in terms of the Python API
     connector, verb   reword(words) ──────────────────────────► text in terms of options, or of flags
@@ -156,8 +123,6 @@ class NotAStoreError(SegmentLogError, FileNotFoundError):
 
     condition = "SEGMENTLOG_NOT_A_STORE"
 
-    __str__ = SegmentLogError.__str__  # FileNotFoundError has its own idea
-
 
 class UnsupportedStoreError(SegmentLogError):
     """A store of a kind that we do not read."""
@@ -176,15 +141,11 @@ class UnreadableError(SegmentLogError, PermissionError):
 
     condition = "SEGMENTLOG_UNREADABLE"
 
-    __str__ = SegmentLogError.__str__  # PermissionError has its own idea
-
 
 class UnknownQueueError(SegmentLogError, KeyError):
     """A topic or queue that the store does not hold."""
 
     condition = "SEGMENTLOG_UNKNOWN_QUEUE"
-
-    __str__ = SegmentLogError.__str__  # KeyError would show its argument's repr
 
 
 class OffsetOutOfRangeError(SegmentLogError, IndexError):
@@ -246,18 +207,11 @@ class NoSpaceError(SegmentLogError, OSError):
 
     condition = "SEGMENTLOG_NO_SPACE"
 
-    __str__ = SegmentLogError.__str__  # OSError has its own idea
-
 
 class StoreIOError(SegmentLogError, OSError):
     """A system call that failed: a broken device, too many open files, a mount that is gone.
 
-    Parameters
-    ----------
-    problem, path, offset, fix, remedies
-        As of `SegmentLogError`.
-    errno
-        The error number of the call, as of any OSError.
+    ``errno`` is the error number of the call, as of any OSError.
     """
 
     condition = "SEGMENTLOG_IO_ERROR"
@@ -275,8 +229,6 @@ class StoreIOError(SegmentLogError, OSError):
     ) -> None:
         super().__init__(problem, path=path, offset=offset, fix=fix, remedies=remedies)
         self.errno = errno
-
-    __str__ = SegmentLogError.__str__  # OSError has its own idea
 
 
 class MissingFileError(StoreIOError, FileNotFoundError):
@@ -356,8 +308,6 @@ class MissingExtraError(SegmentLogError, ImportError):
 
     condition = "SEGMENTLOG_MISSING_EXTRA"
 
-    __str__ = SegmentLogError.__str__  # ImportError has its own idea
-
 
 class ConfigError(SegmentLogError, ValueError):
     """An option or argument that makes no sense, alone or beside another."""
@@ -368,12 +318,7 @@ class ConfigError(SegmentLogError, ValueError):
 class FilterSyntaxError(ConfigError):
     """SQL92 filter that RocketMQ refuses, or of which it ignores a part.
 
-    Parameters
-    ----------
-    problem, path, offset, fix, remedies
-        As of `SegmentLogError`.
-    position
-        Index of the character that is at fault; the length of the text where it ends too early.
+    ``position`` is the index of the character at fault; the length of the text where it ends too early.
     """
 
     condition = "SEGMENTLOG_FILTER_SYNTAX"

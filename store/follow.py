@@ -1,14 +1,4 @@
-"""Following a store: queues watched as they grow, messages known again, sizes and store times of what waits.
-
-::
-
-    QueueWatch.look() ──► Sighting        queues that moved, shrank or went since the last look
-    measure_lag, store_times              lag per queue, and store times of single messages
-    message_identity, store_id            identity of a message and of a store, for checkpoints
-    deletion_note                         last deletion by retention, for reports of data loss
-
-The connector uses these names for streams and lag.
-"""
+"""Following a store, for the connector's streams and lag: queues watched as they grow, messages known again."""
 
 from segmentlog.doors import lazy_names
 

@@ -5,8 +5,6 @@
     tasks     Staging.open(path, …) ──► Staged          one file per task, in .segmentlog/staging
     driver    prepare_store ──► commit_batch(path, …, [Staged, …]) ──► CommittedBatch
               discard_jobs, sweep_staging               files of failed attempts
-
-The connector uses these names. Programs that only append need `segmentlog.store.MessageStore`.
 """
 
 from segmentlog.doors import lazy_names

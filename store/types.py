@@ -13,8 +13,7 @@ if TYPE_CHECKING:  # a process that only states what it wants starts without num
 
 _TIME_MIN: Final = -(1 << 63)
 
-PhysicalOffset = NewType("PhysicalOffset", int)
-"""Bytes from the start of the CommitLog (RocketMQ: phyOffset)."""
+PhysicalOffset = NewType("PhysicalOffset", int)  # bytes from the start of the CommitLog (RocketMQ: phyOffset)
 
 QueueOffset = NewType("QueueOffset", int)
 """Entries from the start of one ConsumeQueue (RocketMQ: queueOffset, logicOffset)."""

@@ -1,10 +1,4 @@
-"""Look-ups for a DataFrame of keys: each task looks its share of the keys up, and reads what it finds.
-
-::
-
-    frame   topic   key      ──► distinct ──► task: keys of a partition ──► Finder ──► rows, each with its key
-            Orders  o-4711                    task: …
-"""
+"""Look-ups for a DataFrame of keys: each task looks its share of the keys up, and reads what it finds."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final

@@ -1,12 +1,4 @@
-"""Batch reader of look-ups: messages are found on the driver, and read by the tasks.
-
-::
-
-    Spark's planning process   LookupReader ──► Finder per store ──► physical offsets ──► [FoundRecords, …]
-    Spark's worker, per task                    read(FoundRecords) ──► those records alone ──► record batches
-
-A message that several of the keys find is one row.
-"""
+"""Batch reader of look-ups: messages are found on the driver, and read by the tasks; one row per message."""
 
 import logging
 from collections.abc import Iterator
@@ -42,8 +34,7 @@ class FoundRecords(InputPartition):
     """One Spark task: some records of one store."""
 
     source: StoreSource
-    physical_offsets: bytes
-    """(n,) int64, native byte order."""
+    physical_offsets: bytes  # (n,) int64, native byte order
     spec: ScanSpec
 
 

@@ -30,14 +30,14 @@ else:
             """See `SegmentLogDataSource`, as for all below."""
             return self._source().schema()
 
-        def reader(self, schema: Any) -> Any:  # noqa: D102
+        def reader(self, schema: Any) -> Any:
             return self._source().reader(schema)
 
-        def streamReader(self, schema: Any) -> Any:  # noqa: D102, N802 - Spark's name
+        def streamReader(self, schema: Any) -> Any:  # noqa: N802 - Spark's name
             return self._source().streamReader(schema)
 
-        def writer(self, schema: Any, overwrite: bool) -> Any:  # noqa: D102, FBT001 - Spark's name
+        def writer(self, schema: Any, overwrite: bool) -> Any:  # noqa: FBT001 - Spark's name
             return self._source().writer(schema, overwrite)
 
-        def streamWriter(self, schema: Any, overwrite: bool) -> Any:  # noqa: D102, FBT001, N802 - Spark's name
+        def streamWriter(self, schema: Any, overwrite: bool) -> Any:  # noqa: FBT001, N802 - Spark's name
             return self._source().streamWriter(schema, overwrite)

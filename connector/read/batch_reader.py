@@ -6,12 +6,9 @@
     Spark's worker, per task                     read(StorePartition) ──► record batches
 
 The reader takes no filters: Spark checks them on every row. Spark 4.2 and 4.3 keep one plan of a Python source for each
-``load``, view or table reference, and a pushed filter replaces it. ``df.where("queueId = 1").count()`` followed by
-``df.count()`` then returns the first count twice, and a union of two filters on ``df`` returns the last one twice. No
-Python code runs for the second use, so a source cannot notice (``docs/adr/0009``).
-
-The reader is pickled for the workers before ``partitions`` runs. So `read` uses its projection and its partition, never
-what planning found.
+``load``, view or table reference, and a pushed filter replaces it. Later queries then return wrong rows
+(``docs/adr/0009``). The reader is pickled for the workers before ``partitions`` runs. So `read` uses its projection and
+its partition, never what planning found.
 """
 
 from collections.abc import Iterator

@@ -1,13 +1,4 @@
-"""Meanings of the source's columns for the reference: source field, unit, and when a column is null.
-
-::
-
-    schema.NATIVE, schema.KAFKA   names and types ──┐
-                                                    ├──► tables of docs/options.md (`scripts/pages.py`)
-    NATIVE_MEANINGS, KAFKA_MEANINGS   this module ──┘
-
-A row of a damaged record exists only with ``corruptRecord=null``.
-"""
+"""Meanings of the source's columns for the tables of docs/options.md: source field, unit, and when a column is null."""
 
 from dataclasses import dataclass
 from typing import Final

@@ -1,11 +1,5 @@
 """Options to Spark partitions: which queues, from where to where, in which shares.
 
-::
-
-    ReadOptions ── open ──► stores ── select ──► queues ── resolve ──► ranges ── plan ──► tasks
-                            not a      no such   bounds    offsets,    by time   packed,
-                            store      topic               times, group  window  cut by size
-
 The work is a few binary searches a queue; no message is read. Runs on the driver, or in Spark's planning process.
 """
 
@@ -49,7 +43,6 @@ ANY_TIME: Final[Window] = (None, None)
 
 
 def open_stores(options: ReadOptions) -> list[StoreReader]:
-    """Open every store that the options name, in their order."""
     return [source.open() for source in options.sources]
 
 

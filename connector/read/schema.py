@@ -144,13 +144,10 @@ def check_fields(asked: StructType, available: Mapping[str, DataType], columns: 
 class Projection:
     """Projection of one query: where each of its columns comes from. Crosses to the workers."""
 
-    names: tuple[str, ...]
-    """The columns of the result, in order."""
+    names: tuple[str, ...]  # the columns of the result, in order
     mode: SchemaMode
-    scan_columns: tuple[str, ...]
-    """The native columns that the store has to read."""
-    property_columns: tuple[str, ...]
-    """The properties that it has to read as columns."""
+    scan_columns: tuple[str, ...]  # the native columns that the store has to read
+    property_columns: tuple[str, ...]  # the properties that it has to read as columns
     target: pa.Schema
 
     def convert(self, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -216,6 +213,5 @@ def _check_distinct(names: Sequence[str]) -> None:
 
 
 def no_column(name: str, available: Iterable[str], asker: str) -> SchemaError:
-    """Make the error for a column that does not exist."""
     fix = f"{did_you_mean(name, available)}The columns are {listing(list(available), most=1000)}"
     return SchemaError(f"column `{name}` does not exist: {asker} asks for it", fix=fix)

@@ -1,10 +1,4 @@
-"""A read task, of a batch or of a micro-batch: opens one store, scans its share, yields Arrow batches.
-
-::
-
-    driver    scan_spec(options, projection) ──► in each StorePartition
-    worker    read_partition(partition, projection) ──► StoreReader.scan ──► batches as Spark expects them
-"""
+"""A read task, of a batch or of a micro-batch: opens one store, scans its share, yields Arrow batches."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -23,15 +17,13 @@ from .schema import Projection
 
 @dataclass(frozen=True, kw_only=True)
 class StorePartition(InputPartition):
-    """One Spark task: runs of queues of one store, short ones packed together.
+    """One Spark task: runs of queues of one store, short ones packed together."""
 
-    Plain values: a view of a map would be pickled as all the bytes that it shows.
-    """
+    # Plain values: a view of a map would be pickled as all the bytes that it shows.
 
     source: StoreSource
     task: ScanTask
-    spec: ScanSpec
-    """The columns that are read of each message, and the predicate that its rows are checked against."""
+    spec: ScanSpec  # the columns that are read of each message, and the predicate that its rows are checked against
 
 
 def scan_spec(options: ReadOptions, projection: Projection) -> ScanSpec:

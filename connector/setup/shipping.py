@@ -10,9 +10,7 @@
 
     driver     installed    warn_of_workers: does the interpreter that Spark will start have what is needed?
 
-Spark plans a Python source on the driver's machine, in processes that run the *workers'* interpreter. So that one has
-to be usable on the driver's machine as well. A look at it there finds most faults. The reasons are in
-``docs/adr/0001-packages.md``.
+Spark plans a Python source on the driver's machine, in processes that run the *workers'* interpreter (ADR 1).
 """
 
 import logging
@@ -42,13 +40,11 @@ def package_archive() -> Path | None:
 
 
 def ship_package(context: "SparkContext", archive: Path) -> None:
-    """Add the package's archive, as `package_archive` found it, to a running application, for batches and for streams.
-
-    Call it before a source is registered: a registration takes the application's files of that moment. Further calls do
-    no harm. ``--py-files`` alone is not enough for two reasons, both Spark's (seen in 4.0 to 4.3). Workers get only
-    files with the suffixes of ``SparkContext.PACKAGE_EXTENSIONS`` on their path. The processes that plan a stream look
-    for all files one directory deeper than where Spark puts them.
-    """
+    """Add the package's archive, as `package_archive` found it, to a running application, for batches and streams."""
+    # Called before a source is registered: a registration takes the application's files of that moment. `--py-files`
+    # alone is not enough for two reasons, both Spark's (seen in 4.0 to 4.3). Workers get only files with the suffixes
+    # of `SparkContext.PACKAGE_EXTENSIONS` on their path. The processes that plan a stream look for all files one
+    # directory deeper than where Spark puts them.
     from pyspark import SparkFiles  # noqa: PLC0415 - importing the connector must not import PySpark
 
     files = Path(SparkFiles.getRootDirectory())  # one for each application, removed when it stops

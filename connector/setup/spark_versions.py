@@ -59,13 +59,11 @@ def to_spark_type(type_: pa.DataType) -> DataType:
 
 
 def has_streams(version: str = pyspark.__version__) -> bool:
-    """Tell whether a PySpark release can run streams of this source."""
     major, minor = version.split(".")[:2]
     return (int(major), int(minor)) >= _STREAMS_FROM
 
 
 def refuse_stream(version: str = pyspark.__version__) -> NotSupportedError:
-    """Make the error for a stream on a PySpark release that cannot run it."""
     wanted = ".".join(map(str, _STREAMS_FROM))
     return NotSupportedError(
         f"streams of format `segmentlog` need PySpark {wanted} or later, and this is PySpark {version}",
@@ -77,7 +75,6 @@ class RefusedStream(DataSourceStreamReader):
     """The stream reader of a PySpark release without admission control: raises whatever it is asked."""
 
     def initialOffset(self) -> NoReturn:  # noqa: N802 - Spark's name
-        """Refuse the stream."""
         raise refuse_stream()
 
     def latestOffset(self, *_: Any) -> NoReturn:  # noqa: N802 - Spark's name
@@ -89,16 +86,13 @@ class RefusedStream(DataSourceStreamReader):
         raise refuse_stream()
 
     def read(self, partition: InputPartition) -> NoReturn:  # noqa: ARG002 - Spark's signature
-        """Refuse the stream."""
         raise refuse_stream()
 
 
 def register_format(spark: "SparkSession", source: type[DataSource]) -> None:
-    """Register a data source with a session.
-
-    Spark 4.0 refuses a format that it has already found by name, where later releases replace it. The one that it
-    found is ours, so the refusal is not an error.
-    """
+    """Register a data source with a session."""
+    # Spark 4.0 refuses a format that it has already found by name, where later releases replace it. The one that it
+    # found is ours, so the refusal is not an error.
     try:
         spark.dataSource.register(source)
     except AnalysisException as error:

@@ -43,25 +43,20 @@ def is_tuned() -> bool:
 
 @cache
 def settle_worker() -> None:
-    """Take everything that is loaded by now out of garbage collection; once per process.
-
-    PySpark collects garbage after every task, and the collection visits every object of every imported module. On two
-    cores that is some 40 ms per task, two thirds of what a short task costs. Imported modules stay until the process
-    ends, so
-    there is nothing to find in them. Objects made later are collected as before.
-    """
+    """Take everything that is loaded by now out of garbage collection; once per process."""
+    # PySpark collects garbage after every task, and the collection visits every object of every imported module. On two
+    # cores that is some 40 ms per task, two thirds of what a short task costs. Imported modules stay until the process
+    # ends, so there is nothing to find in them. Objects made later are collected as before.
     if is_tuned():
         gc.freeze()
 
 
 @cache
 def keep_memory() -> None:
-    """Let batches reuse the memory of earlier ones; once per process.
-
-    Arrow's own allocator returns a batch's pages, and the kernel zeroes others for the next batch, which costs as much
-    as filling them. So Arrow allocates with the system's ``malloc``, which is told to keep what a few batches need.
-    ``ARROW_DEFAULT_MEMORY_POOL`` still decides where it is set. A libc without ``mallopt`` keeps Arrow's allocator.
-    """
+    """Let batches reuse the memory of earlier ones; once per process."""
+    # Arrow's own allocator returns a batch's pages, and the kernel zeroes others for the next batch, which costs as
+    # much as filling them. So Arrow allocates with the system's `malloc`, which is told to keep what a few batches
+    # need. `ARROW_DEFAULT_MEMORY_POOL` still decides where it is set. A libc without `mallopt` keeps Arrow's allocator.
     if not is_tuned() or _POOL_CHOICE in os.environ:
         return
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
@@ -71,13 +66,12 @@ def keep_memory() -> None:
 
 
 class SentToWorkers:
-    """Base of the readers and writers that Spark sends to a worker with each task: it acknowledges the task at once.
+    """Base of the readers and writers that Spark sends to a worker with each task: it acknowledges the task at once."""
 
-    Spark's JVM sends a task in two small pieces, and the second only after the first was acknowledged (Nagle's rule).
-    The kernel of a worker that has answered before delays an acknowledgement by 40 ms, to send it with the next
-    answer. That answer waits for the second piece. A reader or writer is in the first piece, so it is unpickled while
-    an acknowledgement is due. Asking the kernel earlier, when the task before has ended, did not always help.
-    """
+    # Spark's JVM sends a task in two small pieces, and the second only after the first was acknowledged (Nagle's rule).
+    # The kernel of a worker that has answered before delays an acknowledgement by 40 ms, to send it with the next
+    # answer. That answer waits for the second piece. A reader or writer is in the first piece, so it is unpickled while
+    # an acknowledgement is due. Asking the kernel earlier, when the task before has ended, did not always help.
 
     def __setstate__(self, state: dict[str, object]) -> None:
         self.__dict__.update(state)
@@ -95,11 +89,9 @@ def _acknowledge_at_once() -> None:
 
 
 def _connection_to_spark(frame: FrameType | None) -> socket.socket | None:
-    """Return the TCP connection that PySpark's ``main(infile, outfile)`` writes to, under a descriptor of our own.
-
-    PySpark opens both files again for each task, over one connection for as long as the worker lives. None in a process
-    that is run in another way, or by a Unix socket, which has no delayed acknowledgements.
-    """
+    """Return the TCP connection that PySpark's ``main(infile, outfile)`` writes to, under a descriptor of our own."""
+    # PySpark opens both files again for each task, over one connection for as long as the worker lives. None in a
+    # process that is run in another way, or by a Unix socket, which has no delayed acknowledgements.
     while frame is not None and not _is_main(frame):
         frame = frame.f_back
     try:

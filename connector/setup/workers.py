@@ -44,10 +44,8 @@ def is_local(master: str | None) -> bool:
 
 @contextmanager
 def workers_like_driver(context: "SparkContext") -> Iterator[None]:
-    """Let workers of what is registered inside run in this interpreter, unless one is named or Spark is not local.
-
-    What else the session does keeps its own. A cluster has an interpreter of its own, and needs `segmentlog` there.
-    """
+    """Let workers of what is registered inside run in this interpreter, unless one is named or Spark is not local."""
+    # What else the session does keeps its own. A cluster has an interpreter of its own, and needs `segmentlog` there.
     spark_own = context.pythonExec
     chosen = "PYSPARK_PYTHON" in os.environ or context.getConf().contains("spark.pyspark.python")
     if not chosen and is_local(context.master):

@@ -33,10 +33,8 @@ class Waiting:
 
 
 def admit(waiting: Sequence[Waiting], *, max_records: int | None, max_bytes: int | None) -> list[int]:
-    """Return how many messages of each queue go into the next batch: at least 1 of the first queue, whose turn it is.
-
-    A limit is at least 1, or None; the first that is reached ends the batch.
-    """
+    """Return how many messages of each queue go into the next batch: at least 1 of the queue whose turn it is."""
+    # It is the turn of the first queue. A limit is at least 1, or None; the first that is reached ends the batch.
     if max_bytes is None:
         counts = [each.count for each in waiting]
         return counts if max_records is None else _share(counts, max_records)
@@ -61,12 +59,10 @@ class _Line:
         self._waiting = waiting
         self.taken = 0
         self._start = 0
-        self._ends: npt.NDArray[np.int64] = np.zeros(0, np.int64)
-        """Bytes of all messages from ``_start`` up to each."""
+        self._ends: npt.NDArray[np.int64] = np.zeros(0, np.int64)  # bytes of all messages from `_start` up to each
 
     @property
     def left(self) -> int:
-        """Return the number of messages that still wait."""
         return self._waiting.count - self.taken
 
     def mean(self) -> float:
@@ -102,8 +98,6 @@ class _Line:
 
 
 class _Room:
-    """Remaining room below the limits."""
-
     def __init__(self, records: int, size: int) -> None:
         self.records = records
         self.bytes = size

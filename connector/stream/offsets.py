@@ -54,8 +54,6 @@ class TopicOffset:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StoreOffset:
-    """Offset of a stream in one store."""
-
     id: str | None = None
     topics: Mapping[str, TopicOffset] = field(default_factory=dict)
 

@@ -7,8 +7,7 @@
                                                                                                       │
                                                                         start, end ──► ranges ──► tasks
 
-Where a batch begins and ends is in its two offsets alone (`stream_offsets`), so it can be planned again after a
-restart. Work for each trigger grows with the number of queues, by some microseconds each, not with what they hold.
+Where a batch begins and ends is in its two offsets alone (`offsets`), so it can be planned again after a restart.
 """
 
 import logging
@@ -86,10 +85,8 @@ class StreamPlanner:
         }
 
     def latest(self, start: StreamOffset, limits: TriggerLimits | None) -> StreamOffset:
-        """Return the end of the next batch; ``start`` itself when there is nothing to read yet.
-
-        `OtherStoreError` or `DataLossError` if the stores are not as ``start`` says they were.
-        """
+        """Return the end of the next batch; ``start`` itself when there is nothing to read yet."""
+        # OtherStoreError or DataLossError if the stores are not as `start` says they were.
         self._look()
         if start is self._exhausted:
             return start
@@ -142,7 +139,6 @@ class StreamPlanner:
         return plan_shares(shares, self._options, self._spec)
 
     def paths(self) -> dict[str, str]:
-        """Return the store directories, by broker name."""
         return {name: store.reader.path for name, store in self._stores.items()}
 
     def by_path(self, offset: StreamOffset) -> dict[str, dict[QueueKey, int]]:
@@ -157,7 +153,6 @@ class StreamPlanner:
         }
 
     def _look(self) -> None:
-        """See what changed."""
         changed = [store.look() for store in self._stores.values()]
         self._has_looked = True
         if any(changed):

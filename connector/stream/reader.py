@@ -8,9 +8,8 @@
     Spark's workers, per task                                                read(StorePartition) ─► record batches
 
 Spark calls ``commit`` for a batch after it has planned the next one, and never for the last batch of a run with
-AvailableNow. But the ``start`` of each ``latestOffset`` is the end of a batch that is finished, and AvailableNow asks
-once more after its last one. So progress is published from there; ``commit`` and ``stop`` find nothing left to do most
-of the time.
+AvailableNow. But the ``start`` of each ``latestOffset`` is the end of a batch that is finished, so progress is
+published from there.
 """
 
 import logging
@@ -72,7 +71,6 @@ class SegmentLogStreamReader(SentToWorkers, DataSourceStreamReader, SupportsTrig
 
     @in_spark_words()
     def initialOffset(self) -> Offset:  # noqa: N802 - Spark's name
-        """Find where a new query begins."""
         self._initial = self._published = self._made(self._plans.initial())
         return self._initial
 
@@ -119,7 +117,6 @@ class SegmentLogStreamReader(SentToWorkers, DataSourceStreamReader, SupportsTrig
         return self._plans.partitions(self._offset(start), self._offset(end))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Read one task's share."""
         return read_partition(partition, self._projection)
 
     def commit(self, end: Offset) -> None:

@@ -8,9 +8,7 @@
                                "queues": {"0": 30, "1": 45}}}}},     ends of the queues
      "version": 1}
 
-It is ``sources[].latestOffset`` of ``StreamingQueryProgress``, the only place that Spark leaves to a Python stream. It
-has no metrics, and its description is the name of a class of Spark's. The report can be read as an offset of
-the stream (`offsets`), and never becomes one.
+It is ``sources[].latestOffset`` of ``StreamingQueryProgress``, the only place that Spark leaves to a Python stream.
 """  # prose: allow behind - a key of the report
 
 from collections.abc import Mapping

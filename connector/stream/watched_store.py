@@ -41,11 +41,10 @@ _NEW_CHECKPOINT = (
 
 
 class Step(NamedTuple):
-    """A step of a stream in one queue of the store of a broker name: the waiting messages ``[begin, end)``.
+    """A step of a stream in one queue of the store of a broker name: the waiting messages ``[begin, end)``."""
 
-    ``position`` is the offset that the stream has reached. It is None for a queue that is new to the stream, and 0 if
-    the first messages of such a queue are lost. ``begin`` differs from it only if messages were lost.
-    """
+    # `position` is the offset that the stream has reached. It is None for a queue that is new to the stream, and 0 if
+    # the first messages of such a queue are lost. `begin` differs from it only if messages were lost.
 
     store: str
     key: QueueKey
@@ -60,8 +59,6 @@ class Step(NamedTuple):
 
 
 class WatchedStore:
-    """A store that a stream reads."""
-
     def __init__(self, reader: StoreReader, options: ReadOptions) -> None:
         self.reader = reader
         self.name = reader.broker_name
@@ -72,8 +69,7 @@ class WatchedStore:
         self._doubtful: set[str] | None = None
         """Topics to be known again before they are read; None for all, as at the start."""
         self._said: set[str] = set()
-        self.lost: dict[str, int] = {}
-        """Messages that were found lost by topic, and are in no offset yet."""
+        self.lost: dict[str, int] = {}  # messages that were found lost by topic, and are in no offset yet
 
     def look(self) -> bool:
         """See what changed; whether anything did."""
@@ -88,10 +84,8 @@ class WatchedStore:
         return self.watch.bounds(key) if watched else self.reader.bounds(key)
 
     def steps(self, before: StoreOffset, target: Mapping[QueueKey, int] | None) -> list[Step]:
-        """Find waiting messages, and queues that jump; ``target`` are the ends of a run with AvailableNow.
-
-        `OtherStoreError` if the store, or a topic, was replaced; `DataLossError` if messages were or may be lost.
-        """
+        """Find waiting messages, and queues that jump; ``target`` are the ends of a run with AvailableNow."""
+        # OtherStoreError if the store, or a topic, was replaced; DataLossError if messages were or may be lost.
         remade = self._remade(before)
         self._doubtful = set()
         steps = [step for topic, known in before.topics.items() for step in self._of_known(topic, known, remade)]
@@ -192,10 +186,8 @@ class WatchedStore:
         return self.reader.log.min_offset > max(read, default=0)
 
     def _lose_front(self, key: QueueKey, begin: int, *, is_added: bool) -> bool:
-        """Say that the first messages of a queue are deleted that is new to the stream; return whether they are lost.
-
-        A queue that was added to a topic had none before. A topic, or an assigned queue, may be new to the options.
-        """
+        """Say that the first messages of a new queue of the stream are deleted; return whether they are lost."""
+        # A queue that was added to a topic had none before. A topic, or an assigned queue, may be new to the options.
         cursor = Cursor(self.reader, self.watch.bounds(key), 0)
         first = f"{begin} messages of {key}, offsets 0 to {begin - 1}"
         if not is_added or isinstance(self._wanted, Queues):

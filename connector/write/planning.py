@@ -1,15 +1,4 @@
-"""Planning of a write on the driver: the store, its file sizes, its topics and their queues.
-
-::
-
-    options, schema ──► which column is which field          sink_schema
-    path            ──► a broker has it open?  no            otherwise an error names its process
-                    ──► file sizes, if a store is there      else those of the options; it is made
-                    ──► queues of its topics                 what tasks choose queues by
-                    ──► SinkPlan                             crosses to the workers
-
-Errors are raised here, before a row moves.
-"""
+"""Planning of a write on the driver: the store, its file sizes, topics and queues. Errors come before a row moves."""
 
 import logging
 from collections.abc import Mapping
@@ -41,12 +30,9 @@ class SinkPlan:
 
 
 def plan_write(options: WriteOptions, schema: StructType, mode: Mode) -> SinkPlan:
-    """Check a write against the existing store, and create the store if there is none.
-
-    A stream plans each of its batches, and only looks; a batch opens the store and closes it again. All errors are
-    raised here, before a row moves: unknown columns, a broker that has the store open, an unknown topic, other file
-    sizes.
-    """
+    """Check a write against the existing store, and create the store if there is none."""
+    # A stream plans each of its batches, and only looks; a batch opens the store and closes it again. All errors are
+    # raised here, before a row moves.
     columns = plan_columns(schema, options)
     refuse_broker(options.path)
     config = _with_stored_sizes(options)

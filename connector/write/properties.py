@@ -5,8 +5,6 @@
     rows     0    0    2                 one entry a pair, rows ascending; row 1 has none
     names    user TAGS user
     values   amy  paid bob
-
-Of equal names in one row the last one counts, for RocketMQ as for us. Nothing here loops over rows.
 """
 
 from collections.abc import Mapping
@@ -31,14 +29,12 @@ class Pairs(NamedTuple):
     values: pa.StringArray
 
     def where(self, kept: Mask) -> "Pairs":
-        """Some of the pairs."""
         if kept.all():
             return self
         chosen = pa.array(kept)
         return Pairs(self.rows[kept], self.names.filter(chosen), self.values.filter(chosen))
 
     def named(self, name: str) -> Mask:
-        """Which of them have this name."""
         return np.asarray(pc.equal(self.names, name).to_numpy(zero_copy_only=False), np.bool_)
 
 

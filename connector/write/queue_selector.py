@@ -42,10 +42,9 @@ class QueueRules:
 
 
 class QueueChooser:
-    """Chooses the queues of the rows of one task, batch after batch; ``made`` has the queues of new topics.
+    """Chooses the queues of the rows of one task, batch after batch; ``made`` has the queues of new topics."""
 
-    ``start`` is where each topic's turn begins: any number that is the same in the next attempt.
-    """
+    # `start` is where each topic's turn begins: any number that is the same in the next attempt.
 
     def __init__(self, rules: QueueRules, start: int) -> None:
         self._rules = rules
@@ -56,12 +55,8 @@ class QueueChooser:
     def choose(
         self, topics: pa.DictionaryArray, queue_ids: pa.Array | None, sharding_keys: pa.StringArray | None, rows: Ints
     ) -> Queues:
-        """Choose a queue for each of (n,) rows; ``rows`` are the numbers that errors name.
-
-        Topics have no nulls, and a dictionary without repetitions. `UnknownTopicError` for a topic that does not exist
-        and must not be created. `IllegalMessageError` for a system topic that is not allowed. It is raised also for a
-        queue id below zero, or beyond the queues of a topic that must not grow.
-        """
+        """Choose a queue for each of (n,) rows; ``rows`` are the numbers that errors name."""
+        # Topics have no nulls, and a dictionary without repetitions.
         codes = topics.indices.to_numpy(zero_copy_only=False).astype(np.int64)
         names = topics.dictionary.to_pylist()
         counts = self._counts(names, codes, rows)[codes] if names else codes

@@ -71,11 +71,7 @@ class SinkRows:
         return self._chooser.made
 
     def convert(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """Convert a batch of the frame; a huge batch is returned in pieces, a batch without rows not at all.
-
-        `IllegalMessageError` names the row that cannot be a message; `UnknownTopicError` a topic that must not be
-        created.
-        """
+        """Convert a batch of the frame; a huge batch is returned in pieces, a batch without rows not at all."""
         pieces = -(-batch.nbytes // _BATCH_BYTES_MAX)
         each = max(1, -(-batch.num_rows // max(1, pieces)))
         for start in range(0, batch.num_rows, each):

@@ -1,11 +1,5 @@
 """Columns of the sink: the columns that a frame may have, and the part of a message that each becomes.
 
-::
-
-    the frame's columns ──► fields of a message          body, topic, queueId, tags, keys, …   by name or alias
-                        ├─► nothing                      places, which the store decides: queueOffset, …
-                        └─► SchemaError                  unknown, mistyped, there twice, missing
-
 Checked when the write is planned, before a task runs. Names are read in any case, as Spark reads them. A frame of our
 own source is accepted as it is, and so is one of Spark's Kafka source.
 """

@@ -161,15 +161,12 @@ class SegmentLogBatchWriter(DataSourceArrowWriter):
         self._id = BatchId(options.app, options.version or 0)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedMessage:
-        """Stage one task's rows."""
         return self._writer.stage(iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Append the staged rows."""
         self._writer.append(self._id, _all_staged(messages))
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Delete the staged rows."""
         self._writer.discard(messages)
 
 
@@ -181,7 +178,6 @@ class SegmentLogStreamWriter(DataSourceStreamArrowWriter):
         self._writer = _Writer(options, schema, Mode.STREAM)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedMessage:
-        """Stage one task's rows."""
         return self._writer.stage(iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
@@ -196,15 +192,12 @@ class SegmentLogStreamWriter(DataSourceStreamArrowWriter):
         self._writer.append(known, staged)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803 - as above
-        """Delete the staged rows."""
         self._writer.discard(messages)
 
 
 def stream_batch(messages: Sequence[StagedMessage], batch: int, app: str | None) -> BatchId:
-    """Return the batch that the messages of all tasks belong to; ``app`` replaces the id of the query.
-
-    `NotSupportedError` if they disagree, or name no query: an exactly-once append is impossible then.
-    """
+    """Return the batch that the messages of all tasks belong to; ``app`` replaces the id of the query."""
+    # An exactly-once append is impossible if messages disagree, or name no query.
     said = {(each.query, each.batch) for each in messages}
     (query, number), *others = sorted(said, key=str)
     name = app or query
@@ -244,7 +237,6 @@ class _StagedRows(ExitStack):
         self._staging: Staging | None = None
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Stage the rows of a batch."""
         if self._staging is None:
             options = self._options
             staging = Staging.open(options.path, self._job, self._partition, uuid4().hex, options.config)
@@ -273,7 +265,6 @@ class _DirectAppend(ExitStack):
             self.finish()
 
     def finish(self) -> None:
-        """Append the waiting rows."""
         if not self._waiting:
             return
         options = self._options

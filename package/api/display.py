@@ -1,9 +1,4 @@
-"""Results in a notebook: short HTML tables, every text escaped.
-
-::
-
-    Store, Scan, Lookup, MetadataTable ── _repr_html_ ──► html_table: a caption, a head, at most SHOWN_ROWS rows
-"""
+"""Results in a notebook: short HTML tables, every text escaped."""
 
 from collections.abc import Iterable, Sequence
 from html import escape

@@ -20,8 +20,7 @@ from segmentlog.store import ConfigError
 from .errors import optional_module
 
 _SOURCE: Final = "segmentlog_rows"
-_COMPRESSED: Final = {"body": "zstd"}
-"""The compression of a column, where DuckDB need not look for one."""
+_COMPRESSED: Final = {"body": "zstd"}  # the compression of a column, where DuckDB need not look for one
 
 
 def write_table(connection: Any, name: str, schema: pa.Schema, rows: Generator[pa.RecordBatch, None, None]) -> None:

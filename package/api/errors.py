@@ -1,11 +1,4 @@
-"""Errors of the Python API: the store's own, with remedies worded as arguments of this API.
-
-::
-
-    store raises DataLossError(…, remedies=[SKIP_LOST]) ──► in_api_words ──► "on_loss='skip' goes on …"
-
-Remedies about writing have no words here: this API only reads.
-"""
+"""Errors of the Python API: the store's own, with remedies worded as arguments of this API."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -39,20 +32,7 @@ def in_api_words() -> Iterator[None]:
 
 
 def optional_module(name: str, method: str) -> Any:
-    """Import a package that only one method needs.
-
-    Parameters
-    ----------
-    name
-        The package, which is also the name of the extra that installs it.
-    method
-        What needs it, as the error begins.
-
-    Raises
-    ------
-    MissingExtraError
-        If it is not installed.
-    """
+    """Import the package ``name`` of the extra ``name``, which ``method`` needs; `MissingExtraError` without it."""
     try:
         return import_module(name)
     except ModuleNotFoundError as error:

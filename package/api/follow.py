@@ -14,7 +14,6 @@ import logging
 import threading
 import time
 from collections.abc import Generator, Iterable, Sequence
-from types import TracebackType
 from typing import Final, Self
 
 import pyarrow as pa
@@ -39,8 +38,7 @@ _log = logging.getLogger(__name__)
 
 _TASK_BYTES: Final = 8 << 20
 _AGAIN: Final = "Follow the topic again, from a new start"
-_QUIET_S: Final = 2.0
-"""So long after the last message all queues are looked at less often."""
+_QUIET_S: Final = 2.0  # so long after the last message all queues are looked at less often
 _QUIET_POLLS: Final = 4
 
 
@@ -49,13 +47,6 @@ class Follow:
 
     One thread iterates; `close` may be called by any. An interrupt (Ctrl-C) ends the waiting at once and leaves
     nothing to clean up.
-
-    Parameters
-    ----------
-    source, wanted, start, spec
-        What is read, and from where on.
-    poll_s, timeout_s
-        As of ``Store.follow``.
     """
 
     def __init__(
@@ -103,9 +94,7 @@ class Follow:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:

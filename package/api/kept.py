@@ -39,8 +39,7 @@ class KeptFinder:
     """Finder of one store. Safe in any number of threads."""
 
     def __init__(self, new_reader: Callable[[], StoreReader]) -> None:
-        self.new_reader = new_reader
-        """Opens the store, for the caller alone."""
+        self.new_reader = new_reader  # opens the store, for the caller alone
         self._kept: _Kept | None = None
         self._lock = threading.Lock()
 

@@ -9,8 +9,7 @@
                    ├─► tags ──► Tags                                   searched in the ConsumeQueues
                    └─► Polars filters each batch by the whole predicate
 
-A filter is read from the JSON of its expression. A part that is not understood narrows nothing, so that a new form of
-the JSON costs time and no rows. The filter is applied to every batch in any case.
+A part of a filter that is not understood narrows nothing, so that a new form of its JSON costs time and no rows.
 """
 
 import io
@@ -32,8 +31,7 @@ if TYPE_CHECKING:
 
 Spans: TypeAlias = list[tuple[Any, Any]]
 """Closed spans, one of which a value has to be in: texts, numbers, or store times in ms."""
-Conditions: TypeAlias = dict[str, Spans]
-"""By column; a column that is missing may have any value."""
+Conditions: TypeAlias = dict[str, Spans]  # by column; a column that is missing may have any value
 Read: TypeAlias = Callable[[Sequence[QueueRange], ScanSpec], Generator[pa.RecordBatch, None, None]]
 
 _INFINITE: Final = float("inf")
@@ -47,13 +45,7 @@ _KINDS: Final = {"topic": str, "tags": str, "queueId": int, "queueOffset": int, 
 def lazy_frame(
     schema: pa.Schema, ranges: Sequence[QueueRange], spec: ScanSpec, open_reader: Callable[[], StoreReader], read: Read
 ) -> "pl.LazyFrame":
-    """Make a lazy frame whose rows ``read`` returns for ranges and a specification.
-
-    Raises
-    ------
-    MissingExtraError
-        If Polars is not installed.
-    """
+    """Make a lazy frame whose rows ``read`` returns for ranges and a specification; error without Polars."""
     polars = optional_module("polars", "lazy()")
 
     def batches(

@@ -1,10 +1,5 @@
 """Lookup: messages found by key, and single messages found by id, key, queue offset or physical offset.
 
-::
-
-    Store.find(topics, keys=…) ──► Finder ──► Lookup    places of the records; rows are decoded when asked for
-    Store.get(message_id=…)    ──► Finder ──► Message   or None
-
 RocketMQ: ``DefaultMessageStore.queryMessage``, without its limit of 64 messages and without hash collisions.
 """
 
@@ -29,13 +24,6 @@ class Lookup(Rows):
 
     The search took place when the object was made. Rows are decoded at each call. A message that several keys found is
     a row per key; column ``asked`` has the key.
-
-    Parameters
-    ----------
-    found
-        What was found.
-    spec
-        What is read of each message.
     """
 
     def __init__(self, found: Found, spec: ScanSpec) -> None:
@@ -68,19 +56,10 @@ class Lookup(Rows):
         return self._found.missing()
 
     def to_batches(self) -> Generator[pa.RecordBatch, None, None]:
-        """Decode the messages, in the order of the log.
+        """Decode the messages, in the order of the log: batches of `schema`, never empty.
 
-        Yields
-        ------
-        RecordBatch
-            Of `schema`, never empty.
-
-        Raises
-        ------
-        CorruptRecordError
-            At the first damaged record, if ``on_corrupt`` is ``"fail"``.
-        DataLossError
-            If retention deleted messages since they were found, and ``on_loss`` is ``"fail"``.
+        Raises `CorruptRecordError` at the first damaged record, and `DataLossError` if retention deleted messages since
+        they were found, unless ``on_corrupt`` or ``on_loss`` says otherwise.
         """
         return self._read(self._spec)
 
@@ -111,13 +90,7 @@ def look_up(
     newest_first: bool,
     spec: ScanSpec,
 ) -> Lookup:
-    """Search a store for keys; arguments as of ``Store.find``.
-
-    Raises
-    ------
-    ConfigError
-        If not exactly one kind of keys is passed, if they are not texts, or if a time is not a time.
-    """
+    """Search a store for keys; arguments and errors as of ``Store.find``."""
     if (keys is None) == (unique_keys is None):
         problem = "keys and unique_keys are both missing" if keys is None else "keys and unique_keys are both passed"
         raise ConfigError(problem, fix="Pass one of them")
@@ -143,15 +116,7 @@ def get_message(
     queue: int | None,
     offset: int | None,
 ) -> Message | None:
-    """Find one message; arguments as of ``Store.get``.
-
-    Raises
-    ------
-    ConfigError
-        If the arguments name no single place, or more than one.
-    FormatError
-        If ``message_id`` is not an offset message id.
-    """
+    """Find one message; arguments and errors as of ``Store.get``."""
     ways = {
         "message_id": message_id is not None,
         "unique_key": unique_key is not None,

@@ -32,21 +32,13 @@ _GRAMMAR: Final = Grammar(forms=_FORMS, has_signs=True, has_times=True)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Time:
-    """A store time by number.
-
-    Attributes
-    ----------
-    ms
-        Milliseconds since 1970, the broker's clock.
-    """
+    """A store time by number: milliseconds since 1970, the broker's clock."""
 
     ms: int
 
 
-Moment: TypeAlias = datetime | str | Time
-"""A store time, as callers pass it."""
-QueuePosition: TypeAlias = int | Moment
-"""A queue offset, a time, or a text such as ``"last:10"``."""
+Moment: TypeAlias = datetime | str | Time  # a store time, as callers pass it
+QueuePosition: TypeAlias = int | Moment  # a queue offset, a time, or a text such as `"last:10"`
 Position: TypeAlias = (
     Moment | Mapping[int, QueuePosition] | Mapping[QueueKey, QueuePosition] | Mapping[tuple[str, int], QueuePosition]
 )
@@ -54,10 +46,8 @@ Position: TypeAlias = (
 
 
 def rules_of(on_loss: OnLoss) -> Rules:
-    """Return the rules for queues that a start does not cover.
-
-    A queue without a position of the group was added later: RocketMQ's consumers start at its first message, too.
-    """
+    """Return the rules for queues that a start does not cover."""
+    # A queue without a position of the group was added later: RocketMQ's consumers start at its first message, too.
     return Rules(unlisted=Fallback.EARLIEST, unmatched_time=Fallback.LATEST, on_loss=on_loss)
 
 

@@ -70,24 +70,12 @@ class Rows(ABC):
         return pa.Table.from_batches(self.to_batches(), self.schema)
 
     def to_pandas(self) -> "pd.DataFrame":
-        """Read all rows into a pandas DataFrame, converted by Arrow. ``properties`` are lists of pairs.
-
-        Raises
-        ------
-        MissingExtraError
-            If pandas is not installed.
-        """
+        """Read all rows into a pandas DataFrame, converted by Arrow. ``properties`` are lists of pairs."""
         optional_module("pandas", "to_pandas()")
         return self.to_arrow().to_pandas()
 
     def to_polars(self) -> "pl.DataFrame":
-        """Read all rows into a Polars DataFrame. ``properties`` are lists of structs.
-
-        Raises
-        ------
-        MissingExtraError
-            If Polars is not installed.
-        """
+        """Read all rows into a Polars DataFrame. ``properties`` are lists of structs."""
         frame: pl.DataFrame = optional_module("polars", "to_polars()").from_arrow(self.to_arrow())
         return frame
 
@@ -116,15 +104,7 @@ class Rows(ABC):
 
 
 class MetadataTable(Rows):
-    """Rows about a store, in memory: what `Store.topics` and others return. Immutable.
-
-    Parameters
-    ----------
-    title
-        What the rows are about.
-    table
-        The rows.
-    """
+    """Rows about a store, in memory: what `Store.topics` and others return. Immutable."""
 
     def __init__(self, title: str, table: pa.Table) -> None:
         self._title = title
@@ -185,13 +165,7 @@ def first_rows(batches: Generator[pa.RecordBatch, None, None], n: int, schema: p
 
 
 def checked_number(argument: str, value: object, *, least: int = 0) -> int:
-    """Check a number of rows or threads.
-
-    Raises
-    ------
-    ConfigError
-        If it is not a whole number, or too small.
-    """
+    """Check a number of rows or threads: `ConfigError` if it is not a whole number, or too small."""
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
         raise ConfigError(f"{argument}={value!r} is not a whole number from {least} on", fix="Pass such a number")
     return value

@@ -41,15 +41,6 @@ class Scan(Rows):
 
     Every method reads the store, and reads it again at the next call. Messages of one queue come in the order of their
     queue offsets. Between queues there is no order.
-
-    Parameters
-    ----------
-    source
-        The store.
-    ranges
-        Which messages.
-    spec
-        What is read of each, and the filter.
     """
 
     def __init__(self, source: StoreSource, ranges: Sequence[QueueRange], spec: ScanSpec) -> None:
@@ -124,11 +115,6 @@ class Scan(Rows):
         Only the columns of the query are decoded. Conditions on ``topic``, ``queueId``, ``queueOffset``,
         ``storeTimestamp`` and ``tags`` narrow what is read, also where retention or damage would be met otherwise.
         Polars does the rest of a filter.
-
-        Raises
-        ------
-        MissingExtraError
-            If Polars is not installed.
         """
         from .lazy import lazy_frame  # noqa: PLC0415 - a reader of batches does not wait for it
 

@@ -7,7 +7,7 @@
                                       ├─ get ───► Message        find ──► Lookup ──► as a scan
                                       └─ follow ► Follow ──► batches as a broker appends
 
-No lock is taken and nothing is written. Every call sees the store as it is then. All but look-ups open it again.
+No lock is taken. Every call sees the store as it is then. All but look-ups open it again.
 """
 
 import threading
@@ -37,13 +37,7 @@ if TYPE_CHECKING:
 
 
 class Store:
-    """A store directory for reading. Safe in any number of threads, and picklable; made by ``segmentlog.open``.
-
-    Parameters
-    ----------
-    source
-        The store; it is opened once here, so that a wrong path is an error at once.
-    """
+    """A store directory for reading. Safe in any number of threads, and picklable; made by ``segmentlog.open``."""
 
     def __init__(self, source: StoreSource) -> None:
         self._source = source
@@ -82,13 +76,7 @@ class Store:
 
     @in_api_words()
     def topics(self) -> MetadataTable:
-        """Return the topics, RocketMQ's own included: one row each.
-
-        Returns
-        -------
-        MetadataTable
-            ``metadata.SCHEMAS["topics"]``, the columns of the Spark frame ``metadata=topics``.
-        """
+        """Return the topics, RocketMQ's own included: one row each, the columns of ``metadata=topics`` in Spark."""
         reader = self._reader()
         queues = [bounds for topic in reader.topics() for bounds in reader.queues(topic)]
         schema = SCHEMAS["topics"]
@@ -98,18 +86,7 @@ class Store:
 
     @in_api_words()
     def queues(self, topic: Names | None = None) -> MetadataTable:
-        """Return the queues of some topics, or of all: one row each.
-
-        Returns
-        -------
-        MetadataTable
-            ``metadata.SCHEMAS["queues"]``.
-
-        Raises
-        ------
-        UnknownQueueError
-            If the store holds no such topic.
-        """
+        """Return the queues of some topics, or of all: one row each; `UnknownQueueError` for an unknown topic."""
         reader = self._reader()
         topics = reader.topics() if topic is None else checked_topics(topic, reader.topics(), self.path)
         queues = [bounds for each in topics for bounds in reader.queues(each)]
@@ -120,13 +97,7 @@ class Store:
 
     @in_api_words()
     def groups(self) -> MetadataTable:
-        """Return the positions of all consumer groups: one row per position.
-
-        Returns
-        -------
-        MetadataTable
-            ``metadata.SCHEMAS["groups"]``.
-        """
+        """Return the positions of all consumer groups: one row per position."""
         reader = self._reader()
         rows = [row for _, each in group_progress([self.path], None) for row in group_rows(reader, each)]
         return MetadataTable(f"Consumer groups of {self.path}", pa.Table.from_pylist(rows, SCHEMAS["groups"]))
@@ -135,15 +106,7 @@ class Store:
     def lag(self, group: str) -> MetadataTable:
         """Measure the lag of a consumer group: one row per queue of the topics that it has positions in.
 
-        Returns
-        -------
-        MetadataTable
-            ``metadata.SCHEMAS["lag"]``; null is unknown, 0 is caught up.
-
-        Raises
-        ------
-        ConfigError
-            If the group has no position in this store.
+        Null is unknown, 0 is caught up. `ConfigError` if the group has no position in this store.
         """
         reader = self._reader()
         rows = [row for _, each in group_progress([self.path], group) for row in lag_rows(reader, each)]
@@ -151,13 +114,7 @@ class Store:
 
     @in_api_words()
     def segments(self) -> MetadataTable:
-        """Return the segments of the CommitLog: one row each, oldest first.
-
-        Returns
-        -------
-        MetadataTable
-            ``metadata.SCHEMAS["segments"]``.
-        """
+        """Return the segments of the CommitLog: one row each, oldest first."""
         rows = list(segment_rows(self._reader()))
         return MetadataTable(f"Segments of {self.path}", pa.Table.from_pylist(rows, SCHEMAS["segments"]))
 

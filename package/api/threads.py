@@ -6,8 +6,7 @@
                            │                 │                                                      │
     caller  ◄──────────────┴─ then ──────────┴─ then task 2 …             a task consumed ──────────┘ frees a permit
 
-Each thread has a reader of its own, since `StoreReader` is not thread-safe. At most ``threads + 1`` tasks are held,
-each with at most `_BATCHES_A_TASK` batches.
+At most ``threads + 1`` tasks are held, each with at most `_BATCHES_A_TASK` batches.
 """
 
 import threading
@@ -25,29 +24,8 @@ _BATCHES_A_TASK: Final = 4
 def read_in_order(
     open_reader: Callable[[], StoreReader], tasks: Sequence[ScanTask], spec: ScanSpec, threads: int
 ) -> Generator[pa.RecordBatch, None, None]:
-    """Scan tasks.
-
-    Parameters
-    ----------
-    open_reader
-        Opens the store; called once per thread.
-    tasks
-        In the order in which their batches are yielded.
-    spec
-        What is read of each message.
-    threads
-        How many threads read at once; with 1 the caller's own does.
-
-    Yields
-    ------
-    RecordBatch
-        As of `StoreReader.scan`.
-
-    Raises
-    ------
-    SegmentLogError
-        As of `StoreReader.scan`; batches of earlier tasks have been yielded.
-    """
+    """Scan tasks with some threads, each with a reader of its own; yield their batches in the order of the tasks."""
+    # With one thread the caller's own reads. An error is raised after the batches of earlier tasks.
     if threads == 1 or len(tasks) < 2:
         reader = open_reader()
         for task in tasks:
@@ -64,8 +42,7 @@ class _Channel:
     """Batches of one task, on their way from a thread to the caller."""
 
     def __init__(self) -> None:
-        self.items: SimpleQueue[pa.RecordBatch | BaseException | None] = SimpleQueue()
-        """None at the end of the task."""
+        self.items: SimpleQueue[pa.RecordBatch | BaseException | None] = SimpleQueue()  # None at the end of the task
         self.room = threading.Semaphore(_BATCHES_A_TASK)
 
 

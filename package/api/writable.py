@@ -43,11 +43,6 @@ class WritableStore(Store):
 
     Safe in any number of threads, of this process alone. It holds the store's lock until it is closed. Readers, also
     those of this object, see a message soon after it was appended, and after `flush` at the latest.
-
-    Parameters
-    ----------
-    source, config, on_damage, retention
-        As of ``segmentlog.open``.
     """
 
     def __init__(
@@ -183,13 +178,7 @@ class WritableStore(Store):
 
     @in_api_words()
     def flush(self) -> None:
-        """Return when everything that was appended is on the device, and readers see it.
-
-        Raises
-        ------
-        StoreFailedError, StoreClosedError
-            As of `append`.
-        """
+        """Return when everything that was appended is on the device, and readers see it; errors as of `append`."""
         self._engine.flush()
         self._engine.wait_dispatched()
 

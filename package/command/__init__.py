@@ -11,14 +11,7 @@
         ├─ report      reports of maintenance verbs as text or JSON; `progress` meanwhile
         └─ output/     rows as table, JSON, JSON lines, CSV, Arrow or Parquet
 
-To add a verb:
-
-1. Write ``verbs/NAME.py`` with ``add_arguments(parser)`` and ``run(options, console) -> int``. Its first lines import
-   nothing that loads Arrow or numpy: ``segmentlog NAME --help`` runs them. What is slow is imported in ``run``.
-2. Add a row to ``catalogue.VERBS``, with the former name of mqadmin if there is one.
-3. Write ``tests/command/verbs/test_NAME.py`` with the fixture ``run_command``.
-
-A verb returns ``FOUND`` or ``NOT_FOUND``, and raises a `SegmentLogError` for everything else. Rows go through
-``output.rows.write_rows``, so that every verb has every format. ``docs/adr/0024-a-command-without-a-framework.md`` has
-the reasons.
+A verb is a module ``verbs/NAME.py``, a row of ``catalogue.VERBS`` and a test. Its first lines import nothing that loads
+Arrow or numpy, as ``segmentlog NAME --help`` runs them: what is slow is imported in ``run``. A verb returns ``FOUND``
+or ``NOT_FOUND``, and raises a `SegmentLogError` for everything else (ADR 24).
 """

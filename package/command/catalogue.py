@@ -1,11 +1,4 @@
-"""Catalogue of verbs: names, modules, and the text of ``segmentlog --help``, which imports none of them.
-
-::
-
-    VERBS    cat ─► verbs.cat      aliases: consumeMessage (mqadmin)     heading: Read messages
-                        │
-    segmentlog cat …    └─► imported when it is asked for
-"""
+"""Catalogue of verbs: names, modules, and the text of ``segmentlog --help``, which imports none of them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -39,14 +32,13 @@ class Verb:
     heading: str
     summary: str
     aliases: tuple[str, ...] = ()
+    file: str = ""  # its module in `verbs/`, if it is not named as the verb
 
     @property
     def module(self) -> str:
-        """Return the name of its module in ``verbs/``."""
-        return self.name.replace("-", "_")
+        return self.file or self.name.replace("-", "_")
 
     def load(self) -> VerbModule:
-        """Import its module."""
         return cast("VerbModule", import_module(f"segmentlog.command.verbs.{self.module}"))
 
     def parser(self) -> Parser:
@@ -61,13 +53,14 @@ _READ: Final = "Read messages"
 _WRITE: Final = "Write to a store"
 _MAINTAIN: Final = "Maintain a store"
 _SET_UP: Final = "Set up"
+_TABLES: Final = "tables"
 
 VERBS: Final = (
-    Verb("topics", _LOOK, "topics with their queues, messages, bytes and times", ("topicList",)),
-    Verb("queues", _LOOK, "queues with their first and last offset, bytes and times", ("topicStatus",)),
-    Verb("segments", _LOOK, "segments of the CommitLog"),
+    Verb("topics", _LOOK, "topics with their queues, messages, bytes and times", ("topicList",), _TABLES),
+    Verb("queues", _LOOK, "queues with their first and last offset, bytes and times", ("topicStatus",), _TABLES),
+    Verb("segments", _LOOK, "segments of the CommitLog", file=_TABLES),
     Verb("stats", _LOOK, "messages, bytes and rates of topics; --watch shows them live", ("statsAll",)),
-    Verb("groups", _LOOK, "positions of consumer groups"),
+    Verb("groups", _LOOK, "positions of consumer groups", file=_TABLES),
     Verb("lag", _LOOK, "lag of a consumer group in messages, bytes and time", ("consumerProgress",)),
     Verb("offsets", _LOOK, "the queue offset of a time, in each queue"),
     Verb("cat", _READ, "messages of topics: by offset, time, tag, SQL92 filter", ("consumeMessage", "printMsg")),

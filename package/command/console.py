@@ -1,10 +1,4 @@
-"""Console: the three standard streams of one run, and what their ends can show.
-
-::
-
-    stdin  ──► bytes            stdout ◄── bytes: data only          stderr ◄── text: errors, progress
-                                  └ is a terminal: tables by rich, control characters escaped
-"""
+"""Console: the three standard streams of one run, and what their ends can show. Stdout has data only."""
 
 import os
 import shutil
@@ -16,11 +10,10 @@ from typing import BinaryIO, Self, TextIO
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Console:
-    """Streams of one run; ``stdout`` takes bytes. Not thread-safe, as its streams are not.
+    """Streams of one run; ``stdout`` takes bytes. Not thread-safe, as its streams are not."""
 
-    ``is_terminal`` is of ``stdout``, ``has_progress`` of ``stderr``. ``has_colour`` is a terminal without ``NO_COLOR``
-    that is not ``dumb``. ``width`` is in columns.
-    """
+    # `is_terminal` is of `stdout`, `has_progress` of `stderr`. `has_colour` is a terminal without `NO_COLOR` that is
+    # not `dumb`. `width` is in columns.
 
     stdin: BinaryIO
     stdout: BinaryIO
@@ -32,7 +25,6 @@ class Console:
 
     @classmethod
     def of_process(cls, environment: Mapping[str, str] = os.environ) -> Self:
-        """Return the streams of this process."""
         is_terminal = sys.stdout.isatty()
         return cls(
             stdin=sys.stdin.buffer,

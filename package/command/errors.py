@@ -21,16 +21,11 @@ from typing import Final
 from segmentlog.output import printable
 from segmentlog.store import ConfigError, Remedy, SegmentLogError
 
-FOUND: Final = 0
-"""Exit code: the rows were found, or the store is sound."""
-NOT_FOUND: Final = 1
-"""Exit code: nothing was found, or a check has findings."""
-FAILED: Final = 2
-"""Exit code: a wrong argument, or an error."""
-INTERRUPTED: Final = 130
-"""Exit code after Ctrl-C, as of shells."""
-PIPE_CLOSED: Final = 141
-"""Exit code when the reader of stdout went away, as of shells."""
+FOUND: Final = 0  # exit code: the rows were found, or the store is sound
+NOT_FOUND: Final = 1  # exit code: nothing was found, or a check has findings
+FAILED: Final = 2  # exit code: a wrong argument, or an error
+INTERRUPTED: Final = 130  # exit code after Ctrl-C, as of shells
+PIPE_CLOSED: Final = 141  # exit code when the reader of stdout went away, as of shells
 
 FLAGS: Final[Mapping[Remedy, str]] = {
     Remedy.NAME_COMMIT_LOG: "--commit-log names CommitLog directories that are elsewhere",
@@ -78,10 +73,7 @@ class UsageError(ConfigError):
 
 
 def describe(error: BaseException, arguments: Sequence[str]) -> dict[str, object]:
-    """Return an error as the object that ``--json`` prints; ``arguments`` is the command line without the program.
-
-    The remedies of the store's errors are worded as flags.
-    """
+    """Return an error as the object that ``--json`` prints; ``arguments`` is the command line without the program."""
     path: str | None = None
     offset: int | None = None
     remedy: str | None = None

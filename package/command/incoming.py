@@ -8,8 +8,7 @@ r"""Messages on standard input, as batches for ``MessageStore.append_batch``: li
                                                    │
     values of the command line ──► replace the column, or add a property
 
-A batch has up to 4 MiB of lines. A pipe is waited for 10 ms, so that what a slow writer sends is appended soon. Lines
-are split by numpy. JSON is parsed line by line, as errors name lines; that takes some 15 µs per message.
+A batch has up to 4 MiB of lines. A pipe is waited for 10 ms, so that what a slow writer sends is appended soon.
 """
 
 import json
@@ -35,10 +34,7 @@ _TEXTS: Final = pa.map_(pa.string(), pa.string())
 
 
 class Lines(NamedTuple):
-    """Messages of consecutive lines, in columns of ``append_batch``.
-
-    ``bad`` is the error of the line after the last row; nothing follows it.
-    """
+    """Messages of consecutive lines, and ``bad``, the error of the line after them, which nothing follows."""
 
     batch: pa.RecordBatch
     bad: UsageError | None = None
@@ -56,10 +52,7 @@ class Fixed:
 
 
 def text_lines(stdin: BinaryIO, fixed: Fixed) -> Iterator[Lines]:
-    """Yield a message per line. Its body is the line without its line end; an empty line is a message, too.
-
-    A line of more than 64 MiB is a `UsageError`.
-    """
+    """Yield a message per line: its body is the line without its line end, also if empty; at most 64 MiB."""
     assert fixed.topic is not None
     for data in _whole_lines(stdin):
         ends = np.flatnonzero(np.frombuffer(data, np.uint8) == ord("\n"))

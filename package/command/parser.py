@@ -37,10 +37,8 @@ class Parser(argparse.ArgumentParser):
             formatter_class=argparse.RawDescriptionHelpFormatter,
             allow_abbrev=False,
         )
-        self.verb = verb
-        """Name of the verb."""
-        self.summary = summary
-        """First line of its help."""
+        self.verb = verb  # name of the verb
+        self.summary = summary  # first line of its help
 
     @property
     def actions(self) -> Sequence[argparse.Action]:
@@ -70,7 +68,6 @@ class Parser(argparse.ArgumentParser):
                 raise UsageError(f"there is no flag `{flag}`", fix=fix)
 
     def error(self, message: str) -> NoReturn:
-        """Raise what argparse found."""
         problem, _, fix = message.removeprefix("argument ").partition(_REMEDY)
         raise UsageError(problem, fix=fix or f"`{self.prog} --help` lists arguments and flags")
 

@@ -10,8 +10,6 @@
     s@1769817600000 (--from), e@… (--to)          the same, as kcat writes it
     group:etl                                     the next message of the consumer group
     {"orders": {"0": 12, "1": "-1h"}}             one of these, but a group, by queue: other queues are not read
-
-Half-open, as everywhere: the start is read, the end is not.
 """
 
 from typing import TYPE_CHECKING, Final
@@ -37,12 +35,10 @@ _KCAT: Final = {"beginning": "earliest", "end": "latest"}
 
 
 def parse_start(text: str) -> "Position":
-    """Parse ``--from``."""
     return _parse(text.removeprefix("s") if text.startswith("s@") else text)
 
 
 def parse_end(text: str) -> "Position":
-    """Parse ``--to``."""
     return _parse(text.removeprefix("e") if text.startswith("e@") else text)
 
 
@@ -66,7 +62,6 @@ def parse_at(text: str) -> "AtTime":
 
 
 def add_zone(parser: "Parser") -> None:
-    """Add ``--tz``."""
     parser.add_argument(
         "--tz",
         metavar="ZONE",
@@ -99,10 +94,7 @@ def words() -> "Words":
 
 
 def asked_window(options: "argparse.Namespace", clock: "Clock") -> "tuple[Position, Position]":
-    """Return start and end of ``--from``, ``--to`` and ``--day``, with resolved times.
-
-    `ConfigError` if ``--day`` is passed with another flag, or the start is after the end.
-    """
+    """Return start and end of ``--from``, ``--to`` and ``--day``, times resolved; `ConfigError` if they conflict."""
     from segmentlog.query.position import AtTime, Earliest, Latest, check_order, settled
 
     if options.day is not None:

@@ -6,8 +6,6 @@
     verb  ──► log record (of=None)       ──►                        812,000 rows, 1,204,018 per second
                                         └──► else:                  2026-01-31 12:00:00,000 INFO    CommitLog segment …
     both  ──► WARNING                    ──► a line, above the bar
-
-The store logs in the same way for all of its users; only this module knows of terminals.
 """
 
 import logging
@@ -28,18 +26,15 @@ _FORMAT: Final = "%(asctime)s %(levelname)-7s %(message)s"
 _LOGGER: Final = "segmentlog"
 _TERMINAL_S: Final = 0.5
 _LINES_S: Final = 10.0
-_IN_PLACE: Final = {"of": None}
-"""Attributes of a record that a terminal shows in place, without a bar."""
+_IN_PLACE: Final = {"of": None}  # attributes of a record that a terminal shows in place, without a bar
 
 _log = logging.getLogger(__name__)
 
 
 @contextmanager
 def logged(console: Console, level: int = logging.INFO) -> Iterator[None]:
-    """Write what segmentlog logs to stderr, until the block ends. Not thread-safe: loggers are of the process.
-
-    The command writes warnings of all verbs. A verb that shows progress replaces that handler by its own for a while.
-    """
+    """Write what segmentlog logs to stderr, until the block ends. Not thread-safe: loggers are of the process."""
+    # The command writes warnings of all verbs. A verb that shows progress replaces that handler by its own for a while.
     log = logging.getLogger(_LOGGER)
     handler: _Lines | _Bar = _Bar(console) if console.has_progress and level < logging.WARNING else _Lines(console)
     before, outer = log.level, [each for each in log.handlers if isinstance(each, _Lines)]
@@ -105,7 +100,6 @@ class _Lines(logging.Handler):
         self.setFormatter(logging.Formatter(_FORMAT))
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write the line."""
         lines = self.format(record).splitlines()
         self._stderr.write("".join(printable(line) + "\n" for line in lines))
         self._stderr.flush()
@@ -128,7 +122,6 @@ class _Bar(_Lines):
             super().emit(record)
 
     def close(self) -> None:
-        """Remove the bar."""
         self._hide()
         super().close()
 

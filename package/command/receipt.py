@@ -38,8 +38,7 @@ class Receipt:
 
     def __init__(self) -> None:
         self._spans: dict[tuple[str, int], _Span] = {}
-        self.messages = 0
-        """Number of all of them."""
+        self.messages = 0  # number of all of them
 
     def add(self, batch: pa.RecordBatch, places: "AppendedBatch | None") -> None:
         """Add the rows of a batch, and the places where they were appended; None if they were only checked."""

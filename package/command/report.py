@@ -1,10 +1,4 @@
-"""Reports of maintenance verbs: work with progress on stderr, then one report on stdout, as text or as JSON.
-
-::
-
-    work ──► Report ──► stdout: text, or with --json one object          0, or 1 with findings
-      └─ log records ──► stderr: a bar on a terminal, else lines
-"""
+"""Reports of maintenance verbs: work with progress on stderr, then one report on stdout, as text or as JSON."""
 
 import argparse
 import re
@@ -28,8 +22,6 @@ _AFTER_UNDERSCORE: Final = re.compile(r"_([a-z])")
 
 
 class Report(NamedTuple):
-    """Result of a maintenance verb."""
-
     text: str
     document: Mapping[str, object]
     has_findings: bool = False

@@ -1,11 +1,4 @@
-"""Selection of messages: the flags that ``cat`` and ``tail`` share, and the scan that they describe.
-
-::
-
-    TOPIC … -p 0,1 --from 12:00 --to 13:00 --tag 'a || b' --sql 'n > 3' --columns … --properties …
-       └────────┬────────────────────────┘ └──────────┬──────────────────────────────────────────┘
-        ranges of queue offsets               ScanSpec
-"""
+"""Selection of messages: the flags that ``cat`` and ``tail`` share, as ranges of queue offsets and a `ScanSpec`."""
 
 import argparse
 from collections.abc import Mapping, Sequence
@@ -118,8 +111,7 @@ class Selection:
         self.topics = Topics(tuple(dict.fromkeys(options.topic)), options.queue)
         self.spec = spec_of(options, columns, tags=options.tag, sql=options.sql)
         ((_, queues),) = select([self._reader], self.topics, argument="TOPIC")
-        self.queues = {bounds.key: bounds for bounds in queues}
-        """The queues that are read, with their bounds."""
+        self.queues = {bounds.key: bounds for bounds in queues}  # the queues that are read, with their bounds
 
     def scan(self, start: "Position", end: "Position") -> "Scan":
         """Return the messages between two positions."""

@@ -5,8 +5,6 @@
     ARCHIVE/  commitlog/  consumequeue/TOPIC/QUEUE_ID/  index/     files that the store does not have any more
               .segmentlog/archive-of                               id of the store, or its path if it has none
 
-    StoreLocation + ARCHIVE ──► StoreLocation of both: each directory of the store continues in the archive
-
 `retention/archive.py` makes the copies. RocketMQ has no archive.
 """
 
@@ -25,10 +23,7 @@ _NAMES_BEFORE = {OURS, "lost+found"}
 
 
 def owner_of(fs: FileSystem, archive: str) -> str | None:
-    """Return the id or path of the store that an archive belongs to; None for a directory that is still empty.
-
-    Raises `ConfigError` if it holds other things.
-    """
+    """Return the id or path of the store that an archive belongs to; None for an empty directory."""
     found = read_whole(fs, StorePaths(archive).archive_of, _OWNER_BYTES_MAX)
     if found is not None:
         return found.decode("utf-8", "replace").strip()
@@ -43,11 +38,9 @@ def owner_of(fs: FileSystem, archive: str) -> str | None:
 
 
 def check_owner(fs: FileSystem, archive: str, path: str) -> str | None:
-    """Return the owner of an archive; `ConfigError` if it is another store, or the archive is within the store.
-
-    An archive of a store that had no id when it was begun knows its path only, which differs where the store is mounted
-    elsewhere. So a path is not compared.
-    """
+    """Return the owner of an archive; `ConfigError` if it is another store, or the archive is within the store."""
+    # An archive of a store that had no id when it was begun knows its path only, which differs where the store is
+    # mounted elsewhere. So a path is not compared.
     for one, two in ((archive, path), (path, archive)):
         if os.path.commonpath([one, two]) == one:
             raise ConfigError(
@@ -66,10 +59,7 @@ def check_owner(fs: FileSystem, archive: str, path: str) -> str | None:
 
 
 def join_archive(location: StoreLocation, archive: str | os.PathLike[str], commit_log: str) -> StoreLocation:
-    """Return the location of a store that continues in its archive, whose segments follow those in ``commit_log``.
-
-    Raises `ConfigError` if there is no such directory, or it is not the archive of this store.
-    """
+    """Return the location of a store that continues in its archive, whose segments follow those in ``commit_log``."""
     root = location.beside(archive)
     if location.fs.stamp(os.path.join(root, "")) is None:
         raise ConfigError("archive: directory not found", path=root, fix="Name the archive that retention was given")

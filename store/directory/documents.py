@@ -26,10 +26,7 @@ T = TypeVar("T")
 
 
 def load_document(fs: FileSystem, path: str, parse: Callable[[Loaded], T]) -> T:
-    """Load a document, or its backup, and ``parse`` it; a `FormatError` gets the path.
-
-    Raises `FormatError` if neither can be read, `FileTooLargeError` beyond `DOCUMENT_BYTES_MAX`.
-    """
+    """Load a document, or its backup, and ``parse`` it; a `FormatError` gets the path."""
     file, backup = (read_whole(fs, name, DOCUMENT_BYTES_MAX) for name in (path, f"{path}.bak"))
     try:
         return parse(load(file, backup))
@@ -44,11 +41,9 @@ def replace_document(
     making: str,
     guard: AbstractContextManager[bool] | None = None,
 ) -> bool:
-    """Replace a document by ``loaded``, changed in place, with a new ``dataVersion``; return whether it was replaced.
-
-    The former one becomes the backup. ``guard`` is entered for the two renames; if it returns False, nothing is
-    renamed. A document larger than readers accept raises `FileTooLargeError`, and nothing is changed.
-    """
+    """Replace a document by ``loaded``, changed in place, with a new ``dataVersion``; return whether it was."""
+    # The former one becomes the backup. `guard` is entered for the two renames; if it returns False, nothing is
+    # renamed. A document larger than readers accept is a FileTooLargeError, and nothing is changed.
     _bump(loaded.document)
     content = render(loaded.document).encode()
     check_size(path, len(content), DOCUMENT_BYTES_MAX)

@@ -33,10 +33,8 @@ _REBUILD: Final = "ConsumeQueues can be deleted, and written with the store's ow
 
 
 def stored_sizes(fs: FileSystem, path: str, config: StoreConfig) -> FileSizes:
-    """Return the file sizes of an existing store; where nothing tells one, that of a configuration.
-
-    Every writer or copier of a store's files takes the sizes from here.
-    """
+    """Return the file sizes of an existing store; where nothing tells one, that of a configuration."""
+    # Every writer or copier of a store's files takes the sizes from here.
     known = known_sizes(fs, path)
     given = FileSizes(config.segment_bytes, config.queue_segment_entries, config.index_slots, config.index_entries)
     return FileSizes(*(held or wanted for held, wanted in zip(known, given, strict=True)))
@@ -48,10 +46,8 @@ def stored_config(path: str | os.PathLike[str], config: StoreConfig, fs: FileSys
 
 
 def known_sizes(fs: FileSystem, path: str) -> FileSizes:
-    """Return the file sizes that a store states, or that its files show; 0 where nothing tells.
-
-    Of index files the length alone fits several numbers of slots and entries: their entries have to show which.
-    """
+    """Return the file sizes that a store states, or that its files show; 0 where nothing tells."""
+    # Of index files the length alone fits several numbers of slots and entries: their entries have to show which.
     durable = durable_point.decode(read_front(fs, StorePaths(path).durable_point, durable_point.FILE_BYTES) or b"")
     if durable is not None and durable.sizes.segment_bytes:
         return durable.sizes
@@ -79,11 +75,9 @@ def check_segment_bytes(fs: FileSystem, path: str, segment_bytes: int) -> None:
 def check_file_sizes(
     fs: FileSystem, path: str, config: StoreConfig, durable: DurablePoint | None
 ) -> dict[str, list[SegmentFile]]:
-    """Check that a store is opened with the sizes that it states and that its files have; the error names the option.
-
-    Lengths are compared whatever the store states: files may have been copied or rebuilt with other sizes. Returns the
-    files of each ConsumeQueue by directory, so that the caller need not list thousands of directories again.
-    """
+    """Check that a store is opened with its own file sizes; return the files of each ConsumeQueue by directory."""
+    # Lengths are compared whatever the store states: files may have been copied or rebuilt with other sizes. The files
+    # are returned so that the caller need not list thousands of directories again.
     states = durable is not None and durable.sizes.segment_bytes > 0
     if durable is not None and states:
         for option, wanted in zip(FileSizes._fields, durable.sizes, strict=True):
@@ -147,11 +141,9 @@ def _index_geometry(fs: FileSystem, path: str) -> Geometry | None:
 
 
 def _check(option: str, given: int, unit: int, files: Sequence[SegmentFile], path: str, *, states: bool) -> None:
-    """Compare the files of one log with the size that they are going to be written with.
-
-    In a store that states its sizes a crash may have left any file short. In a broker's all but the last have the size,
-    and the last has none that could be the size of all.
-    """
+    """Compare the files of one log with the size that they are going to be written with."""
+    # In a store that states its sizes a crash may have left any file short. In a broker's all but the last have the
+    # size, and the last has none that could be the size of all.
     wanted = given * unit
     files = [file for file in files if file.size]
     if not states:

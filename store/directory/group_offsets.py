@@ -8,16 +8,15 @@
                                    seenTable        topic@group → queue id → next offset       the broker's at that time
                                    broadcastTable   group → consumer → topic@group → …         each consumer for itself
 
-A broker keeps offsets in its memory, writes all of them every five seconds, and reads the document before it takes the
-lock. Offsets that another process writes there meanwhile are lost. So ours are kept beside it, with the document's own
-offsets of that time::
+A broker keeps offsets in memory and writes all of them every five seconds. Offsets that another process writes there
+meanwhile are lost. So ours are kept beside it, with the document's own offsets of that time::
 
     the document still says that        ours counts: it is the later word, or it was overwritten
     it says more than then              the higher of the two: a consumer read through the broker
     it says less than then              the document's: the group was set back at the broker
     it says nothing                     ours
 
-A negative offset is RocketMQ's word for unknown, and none. Readers take the second document first: it is written first.
+A negative offset is RocketMQ's word for unknown. Readers take the second document first: it is written first.
 """
 
 import os
@@ -37,8 +36,7 @@ from .layout import require_directory
 
 T = TypeVar("T")
 
-Table = dict[GroupTopic, dict[int, int]]
-"""By topic and group, then by queue id: the next queue offset."""
+Table = dict[GroupTopic, dict[int, int]]  # by topic and group, then by queue id: the next queue offset
 
 
 @dataclass(slots=True)
@@ -74,10 +72,8 @@ class Progress:
 
 
 def later(stored: int | None, published: int | None, seen: int | None) -> int:
-    """Choose between the broker's position of a queue and the position published last, one of which is not None.
-
-    ``seen`` is the broker's position when ``published`` was written.
-    """
+    """Choose between the broker's position of a queue and the position published last, one of which is not None."""
+    # `seen` is the broker's position when `published` was written.
     if published is None or stored is None:
         found = stored if published is None else published
         assert found is not None
@@ -90,23 +86,8 @@ def later(stored: int | None, published: int | None, seen: int | None) -> int:
 def group_offsets(path: str | os.PathLike[str], group: str, *, fs: FileSystem | None = None) -> dict[QueueKey, int]:
     """Next queue offset of a consumer group in each queue; empty for an unknown group.
 
-    Parameters
-    ----------
-    path
-        The store directory.
-    group
-        The group's name. Broadcasting consumers have positions of their own, see `list_groups`.
-    fs
-        The file system, for tests.
-
-    Raises
-    ------
-    FormatError
-        If neither a document nor its backup can be read; with its path.
-    FileTooLargeError
-        If one has more than 64 MiB.
-    UnsafeFileError
-        If ``config`` is a link, or no directory.
+    Broadcasting consumers have positions of their own, see `list_groups`. Raises `FormatError` if neither a document
+    nor its backup can be read, `FileTooLargeError` for more than 64 MiB, `UnsafeFileError` if ``config`` is a link.
     """
     return by_queue(read_progress(fs or LocalFileSystem(), os.path.abspath(path)).merged(), group)
 

@@ -9,8 +9,7 @@
             consumequeue/TOPIC/QUEUE_ID/    files of one queue each
             consumequeue_ext/               of a broker with enableConsumeQueueExt
 
-Only this module makes a path of a caller absolute: on another file system that is another rule. A symbolic link among
-the directories is refused. Names that no broker writes are ignored.
+Only this module makes a path of a caller absolute: on another file system that is another rule.
 """
 
 import logging
@@ -32,15 +31,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class StoreLocation:
-    """A store directory on a file system.
-
-    Attributes
-    ----------
-    fs
-        Its file system.
-    root
-        Its absolute path.
-    """
+    """A store directory on a file system, by its absolute path."""
 
     fs: FileSystem
     root: str
@@ -52,13 +43,7 @@ class StoreLocation:
 
     @classmethod
     def at_url(cls, url: str) -> "StoreLocation":
-        """Locate a store by a path, in which ``~`` is expanded, or by a ``file:`` URL, as of Spark tables.
-
-        Raises
-        ------
-        ConfigError
-            If it is a URL of another file system.
-        """
+        """Locate a store by a path, in which ``~`` is expanded, or by a ``file:`` URL, as of Spark tables."""
         parts = urlsplit(url)
         if parts.scheme and parts.scheme != "file" and ":/" in url:
             raise ConfigError(
@@ -162,7 +147,6 @@ def refuse_link(entry: Listed, path: str) -> None:
 
 
 def require_directory(entry: Listed, path: str) -> None:
-    """Raise `UnsafeFileError` for all but a directory."""
     refuse_link(entry, path)
     if not entry.is_dir:
         raise UnsafeFileError("not a directory", path=path, fix="Put the directory there")

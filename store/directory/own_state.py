@@ -10,9 +10,7 @@
 
     was ours = durable point, and abort is ours, and the lock is signed: no other process wrote the store since
 
-Recovery and readers of a crashed store ask the same questions here. Only stores that we write have an id; a broker's
-directory is not written to. A stream also remembers the identity of the last message that it read
-(`types.MessageIdentity`), and checks that the message is still at its place.
+Recovery and readers of a crashed store ask the same questions here. Only stores that we write have an id.
 """
 
 import re
@@ -33,8 +31,7 @@ _ID: Final = re.compile(rb"[0-9a-f]{32}")
 _ID_BYTES_MAX: Final = 64  # the name, its line end, and bytes that an editor may have added
 ABORT_SIGNATURE: Final = b" segmentlog\n"
 """Ends the file ``abort`` of a store that we have open, after our process id; RocketMQ does not read it."""
-_ABORT_BYTES_MAX: Final = 64
-"""More than a process id and our signature have; a longer file is not ours."""
+_ABORT_BYTES_MAX: Final = 64  # more than a process id and our signature have; a longer file is not ours
 
 
 def store_id(path: str, fs: FileSystem | None = None) -> str | None:
@@ -45,15 +42,12 @@ def store_id(path: str, fs: FileSystem | None = None) -> str | None:
 
 
 def is_store_id(text: str) -> bool:
-    """Return whether a text has the form of an id."""
     return _ID.fullmatch(text.encode("utf-8", "replace")) is not None
 
 
 def ensure_store_id(fs: WritableFileSystem, path: str) -> str:
-    """Return the id of a store, created if it has none; the caller holds its lock and created ``.segmentlog``.
-
-    A file that holds no id is replaced: no reader can have remembered it.
-    """
+    """Return the id of a store, created if it has none; the caller holds its lock and created ``.segmentlog``."""
+    # A file that holds no id is replaced: no reader can have remembered it.
     known = store_id(path, fs)
     if known is not None:
         return known
@@ -74,11 +68,9 @@ class OwnState:
 
     @classmethod
     def read(cls, fs: FileSystem, path: str, *, is_signed: bool) -> "OwnState":
-        """Read the state of a store directory.
-
-        ``is_signed`` is whether the lock says that no other process opened the store since we last had it. The file
-        ``abort`` tells too, but 4.x leaves an existing one as it is.
-        """
+        """Read the state of a store directory."""
+        # `is_signed` is whether the lock says that no other process opened the store since we last had it. The file
+        # `abort` tells too, but 4.x leaves an existing one as it is.
         paths = StorePaths(path)
         point = durable_point.decode(read_front(fs, paths.durable_point, durable_point.FILE_BYTES) or b"")
         abort = read_front(fs, paths.abort, _ABORT_BYTES_MAX + 1)
@@ -98,9 +90,7 @@ class OwnState:
 
     @property
     def sealed_from(self) -> int | None:
-        """Physical offset from which on every record ends in a right ``__CRC32#``; None if that is not known.
-
-        Opening a store puts the durable point at the end of the log: records after it are the last owner's.
-        """
+        """Physical offset from which on every record ends in a right ``__CRC32#``; None if that is not known."""
+        # Opening a store puts the durable point at the end of the log: records after it are the last owner's.
         point = self.crash_point
         return point.queues if point is not None and point.has_record_crc else None

@@ -22,14 +22,11 @@ from ..files.small_file import read_whole, replace_file
 from ..files.writable_fs import WritableFileSystem
 from ..format.store_paths import COMMIT_LOG, StorePaths
 
-BYTES_MAX: Final = 1 << 20
-"""Size from which the history is halved."""
+BYTES_MAX: Final = 1 << 20  # size from which the history is halved
 _READ_MAX: Final = 2 * BYTES_MAX
 
 
 class Deleted(NamedTuple):
-    """One deleted file."""
-
     ms: int  # time of the run, ms since the epoch
     file: str  # path in the store
     bytes: int  # its length
@@ -110,15 +107,7 @@ class DeletionNote(NamedTuple):
 
 
 def deletion_note(path: str, fs: FileSystem | None = None) -> DeletionNote:
-    """Return the clause of a data-loss report about the last deletion of a CommitLog segment.
-
-    Parameters
-    ----------
-    path
-        Store directory.
-    fs
-        File system of the store; the local one if None.
-    """
+    """Return the clause of a data-loss report about the last deletion of a CommitLog segment."""
     last = None
     for each in deletions(fs or LocalFileSystem(), path):
         if each.log_base is not None:

@@ -79,20 +79,7 @@ class TopicTable:
 
 
 def topic_queues(path: str | os.PathLike[str]) -> dict[str, int]:
-    """Number of queues that producers write to, per topic, as ``config/topics.json`` states it.
-
-    Parameters
-    ----------
-    path
-        The store directory; a broker's, ours, or none yet.
-
-    Raises
-    ------
-    FormatError
-        If neither the document nor its backup can be parsed; with its path.
-    FileTooLargeError
-        If one has more than 64 MiB.
-    """
+    """Number of queues that producers write to, per topic, as ``topics.json`` has it; errors as `group_offsets`."""
     return {topic: count for topic, count in topic_table(StoreLocation.of(path)).items() if count > 0}
 
 

@@ -70,13 +70,11 @@ class _Entries(NamedTuple):
 
 
 class Dispatcher:
-    """Queue of dispatch requests, and their dispatch to ConsumeQueues and index.
+    """Queue of dispatch requests, and their dispatch to ConsumeQueues and index."""
 
-    A write to a queue costs the same for one entry as for a hundred. So entries of up to 64 queues are written after
-    every `run`. Entries of more queues are gathered until there are enough per queue, or until they have waited 1 s.
-
-    Any thread that holds the put lock may call `add` and `settle_replicated`; one thread at a time all other methods.
-    """
+    # A write to a queue costs the same for one entry as for a hundred. So entries of up to 64 queues are written after
+    # every `run`. Entries of more queues are gathered until there are enough per queue, or until they have waited 1 s.
+    # Any thread that holds the put lock may call `add` and `settle_replicated`; one thread at a time all other methods.
 
     def __init__(
         self,
@@ -90,8 +88,7 @@ class Dispatcher:
     ) -> None:
         self._lagged = lagged
         self._oldest_put = 0.0  # of the gathered entries, as `DispatchRequest.put_at`
-        self.numbers = QueueNumbers()
-        """Numbers of the queues, shared with the writer that appends."""
+        self.numbers = QueueNumbers()  # numbers of the queues, shared with the writer that appends
         self._queues = queues
         self._index = index
         self._waiting: deque[DispatchRequest] = deque()
@@ -107,8 +104,7 @@ class Dispatcher:
         self._gathered_stop = dispatched
         self.ends = ends
         self.dispatched = dispatched
-        self.newest_timestamp = newest_timestamp
-        """Store time in ms of the last dispatched record; 0 without one."""
+        self.newest_timestamp = newest_timestamp  # store time in ms of the last dispatched record; 0 without one
 
     @property
     def waiting_bytes(self) -> int:
@@ -181,7 +177,6 @@ class Dispatcher:
         return chosen
 
     def _leave(self, done: list[DispatchRequest]) -> None:
-        """Take dispatched requests out of the queue."""
         with self._placing:
             for request in done:
                 self._waiting.popleft()

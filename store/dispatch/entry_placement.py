@@ -98,11 +98,9 @@ class Placement:
         return placed
 
     def _front(self, first: int, physical: int) -> "_Tail":
-        """Return the begin of a queue whose first record found states a queue offset.
-
-        If no record was ever deleted, the records before it were lost to damage and keep their offsets. RocketMQ would
-        skip all messages of the first segment after a pad, whose record it cannot read.
-        """
+        """Return the begin of a queue whose first record found states a queue offset."""
+        # If no record was ever deleted, the records before it were lost to damage and keep their offsets. RocketMQ
+        # would skip all messages of the first segment after a pad, whose record it cannot read.
         if self._log.min_offset == 0 and 0 < first <= self._damage.between(-1, physical):
             return _Tail(0, -1)
         return _Tail(first, physical)

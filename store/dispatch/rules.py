@@ -55,10 +55,8 @@ class DispatchedRecords(NamedTuple):
 
     @classmethod
     def of_records(cls, records: Records, properties: Properties, numbers: QueueNumbers, *, with_keys: bool) -> Self:
-        """Return the entries and keys of records, read from their bytes. An impossible topic has no queues.
-
-        At least one record. ``numbers`` gets the queues that are new.
-        """
+        """Return the entries and keys of one record or more, read from their bytes; ``numbers`` gets new queues."""
+        # An impossible topic has no queues.
         physical, timestamps = records.field("physical_offset"), records.field("store_timestamp")
         rows = np.flatnonzero(is_queued(records))
         queues, queue_of = queues_of(records, rows)

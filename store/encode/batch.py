@@ -92,7 +92,6 @@ class BatchColumns:
             raise ConfigError(problem, fix=f"The columns can be {', '.join(COLUMN_TYPES)}")
 
     def get(self, name: str) -> Any:
-        """Return a column that the batch has, as one array."""
         values = self._batch.column(name)
         if isinstance(values, pa.ChunkedArray):
             values = only_chunk(values)
@@ -187,18 +186,9 @@ def encode_batch(
     bornHost, reconsumeTimes`` and ``preparedTransactionOffset`` may be there. Properties of both kinds of columns are
     merged; a column of its own has precedence over ``properties``.
 
-    Parameters
-    ----------
-    bodies_apart
-        Whether the bodies of a large batch may stay in its memory until they are written: it is not changed before
-        that.
-
-    Raises
-    ------
-    IllegalMessageError
-        If RocketMQ would refuse a row, which the error names; nothing is written then.
-    ConfigError
-        If a column is missing, unknown or of another type.
+    With ``bodies_apart`` the bodies of a large batch may stay in its memory until they are written: it is not changed
+    before that. Raises `IllegalMessageError`, which names the row, if RocketMQ would refuse one, and `ConfigError` if a
+    column is missing, unknown or of another type.
     """
     columns = BatchColumns(batch)
     rows = _checked_rows(columns, config)

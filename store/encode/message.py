@@ -4,9 +4,8 @@
 
     Outgoing ──► check ──► delay? ──► deflate? ──► properties ──► encode ──► Encoded: a record without place and time
 
-Nothing is written for a message that RocketMQ would refuse: the error begins with its name of the status. RocketMQ:
-``DefaultMessageStore.putMessage`` and the broker's hooks before it, ``SendMessageProcessor``,
-``HookUtils.handleScheduleMessage``.
+The error of a refused message begins with RocketMQ's name of the status. RocketMQ: ``DefaultMessageStore.putMessage``,
+``SendMessageProcessor``, ``HookUtils.handleScheduleMessage``.
 """
 
 import ipaddress
@@ -184,14 +183,12 @@ def packed_host(host: str, field: str = "bornHost") -> bytes:
 
 
 def check_topic(topic: str) -> None:
-    """Refuse a name that no topic can have."""
     problem = topic_problem(topic)
     if problem is not None:
         raise IllegalMessageError(f"{MESSAGE_ILLEGAL}: {problem}", fix="Use another topic")
 
 
 def check_body(size: int, config: StoreConfig, row: str = "the message") -> None:
-    """Refuse a body that is too large."""
     if size > config.max_body_bytes:
         raise IllegalMessageError(
             f"{MESSAGE_ILLEGAL}: the body of {row} has {size} bytes, at most {config.max_body_bytes} can be stored",
@@ -201,7 +198,6 @@ def check_body(size: int, config: StoreConfig, row: str = "the message") -> None
 
 
 def check_record(size: int, config: StoreConfig) -> None:
-    """Refuse a record that fits no segment."""
     # RocketMQ reports PUT_OK for a record that fits no file, and loses it.
     if size + BLANK_BYTES > config.segment_bytes:
         raise IllegalMessageError(

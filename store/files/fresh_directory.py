@@ -5,8 +5,7 @@
     parent/target.unfinished-1f0c7a2e/     write, write, …    then sync every file and directory
     parent/target/                         rename             then sync parent
 
-``target`` does not exist, or is an empty directory, until all of it is on the device. After a crash, the neighbour with
-the long name remains: no process reads it, and it can be deleted.
+After a crash, the neighbour with the long name remains: no process reads it, and it can be deleted.
 """
 
 import os
@@ -14,7 +13,6 @@ import secrets
 import shutil
 import stat
 from contextlib import suppress
-from types import TracebackType
 from typing import NoReturn, Self
 
 from ..errors import ConfigError
@@ -25,11 +23,10 @@ _NEW_FILE = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class FreshDirectory:
-    """Files on their way into a new directory; a context manager that removes them unless published.
+    """Files on their way into a new directory; a context manager that removes them unless published."""
 
-    ``target`` must not exist, or be an empty directory, and its parent must exist: `ConfigError` otherwise, on entering
-    and on publishing. Permissions are bounded by those of the directory ``like``.
-    """
+    # `target` must not exist, or be an empty directory, and its parent must exist: ConfigError otherwise, on entering
+    # and on publishing. Permissions are bounded by those of the directory `like`.
 
     def __init__(self, target: str, *, like: str | None = None) -> None:
         self.target = os.path.abspath(target)
@@ -49,18 +46,13 @@ class FreshDirectory:
                 os.chmod(self._work, stat.S_IMODE(os.stat(self._work).st_mode & os.stat(self._like).st_mode))
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if not self._published:
             with suppress(OSError):  # ignore_errors does not cover all of its calls, and the first error counts
                 shutil.rmtree(self._work, ignore_errors=True)
 
     def write(self, name: str, position: int, data: bytes, *, file_bytes: int) -> None:
-        """Write into a file, which is created sparse, at its full size, by the first write.
-
-        Each part of ``name``, a path below the target, has been checked to be a plain name.
-        """
+        """Write into a file, which is created sparse, at its full size, by the first write; ``name`` was checked."""
         path = os.path.join(self._work, name)
         with Writing(path):
             try:

@@ -7,9 +7,8 @@
                                    tests replace this one thing to inject faults
 
 Readers use this part: they never lock, never write and never create. Every file is opened with ``O_NOFOLLOW`` and must
-be a plain file. So a link, FIFO or device planted in a store directory is an error. It neither leads out of the store
-nor blocks a read for ever. A system call that fails raises an error of the store's own
-(`os_errors`), never a plain OSError.
+be a plain file. So a link, FIFO or device planted in a store directory is an error. A failed system call raises an
+error of the store's own (`os_errors`), never a plain OSError.
 
 Files and directories that the store creates have at most the permissions of the directory they are created in::
 
@@ -18,8 +17,7 @@ Files and directories that the store creates have at most the permissions of the
                       0777                      0777             0644      never writable by others
     a shared, sticky directory (1777)  ──►  a store directory that is created in it   0755
 
-The umask takes further permissions away, and is not relied upon: a process with umask 0 creates nothing wider. Since
-each directory of a store is bounded by the one above it, all of them are bounded by the store directory.
+The umask is not relied upon: a process with umask 0 creates nothing wider.
 """
 
 import errno
@@ -75,10 +73,7 @@ def space_of(path: str) -> Space | None:
 
 
 class Listed(NamedTuple):
-    """One name in a directory; links are not followed.
-
-    ``size`` and ``modified_ms`` are bytes, and ms since the epoch; both 0 for a directory.
-    """
+    """One name in a directory; links are not followed."""
 
     name: str
     is_dir: bool
@@ -89,13 +84,11 @@ class Listed(NamedTuple):
 
 
 class Descriptor:
-    """An open file descriptor that a Ctrl-C cannot leak; a context manager that closes it.
+    """An open file descriptor that a Ctrl-C cannot leak; a context manager that closes it once, for all threads."""
 
-    Python raises KeyboardInterrupt between two bytecodes, for instance after ``os.open`` returned and before its result
-    was stored. Here opening and storing are one call into C, and so are forgetting and closing. A descriptor whose
-    owner was lost to an exception is closed by reference counting. Close it from several threads, or several times: it
-    is closed once.
-    """
+    # Python raises KeyboardInterrupt between two bytecodes, for instance after `os.open` returned and before its result
+    # was stored. Here opening and storing are one call into C, and so are forgetting and closing. A descriptor whose
+    # owner was lost to an exception is closed by reference counting.
 
     __slots__ = ("__weakref__", "_held")
 
@@ -110,7 +103,6 @@ class Descriptor:
         return self._held[0] if self._held else -1
 
     def close(self) -> None:
-        """Close it, unless that was done before."""
         if self._held:  # a reader closes thousands, and each is asked again when it is dropped
             try:  # noqa: SIM105 - a context manager costs as much as the call
                 deque(map(os.close, map(self._held.pop, (0,))), 0)
@@ -167,10 +159,7 @@ class FileSystem(Protocol):
         """Pieces ``(path, offset, count)`` of many files, as `read` returns them; None where there is no such file."""
 
     def fronts(self, directories: Iterable[str], limit: int) -> list[Front | None]:
-        """The only file of each of many directories, and its data up to ``limit`` bytes.
-
-        None for a directory that is not there, or holds anything but one plain file.
-        """
+        """The only file of each of many directories, and its data up to ``limit`` bytes; None without exactly one."""
 
     def lock_owner(self, path: str) -> int | None:
         """Process that holds a store's lock; 0 if one does that cannot be named, None if none can be seen."""
@@ -180,10 +169,7 @@ class FileSystem(Protocol):
 
 
 class LocalFileSystem:
-    """The real one."""
-
     def list_dir(self, path: str) -> list[Listed]:
-        """Names in a directory, sorted; empty if there is no such directory."""
         try:
             with os.scandir(path) as found:
                 entries = list(found)
@@ -196,7 +182,6 @@ class LocalFileSystem:
         return sorted(_listed(entries))
 
     def size(self, path: str) -> int | None:
-        """Bytes in a plain file; None if there is no such file."""
         try:  # not opened: readers ask for a file that is mostly absent before they look at each queue
             status = os.lstat(path)
         except OSError as error:
@@ -208,13 +193,11 @@ class LocalFileSystem:
         return size_of(status, path)
 
     def read(self, path: str, offset: int, count: int) -> bytes:
-        """At most ``count`` bytes from ``offset``, fewer only at the end of the file."""
         opened, _ = _open(path)
         with opened as fd:
             return pread(fd, path, offset, count)
 
     def read_into(self, path: str, offset: int, buffer: Bytes) -> int:
-        """Fill a buffer from ``offset``; return the number of bytes, fewer only at the end of the file."""
         opened, _ = _open(path)
         with opened as fd:
             filled = 0
@@ -226,7 +209,6 @@ class LocalFileSystem:
             return filled
 
     def map(self, path: str, start: int = 0, stop: int | None = None) -> Bytes:
-        """Bytes ``[start, stop)`` of a file, mapped read-only; the array owns the map, dropping it unmaps."""
         opened, size = _open(path)
         with opened as fd:
             stop = size if stop is None else min(stop, size)
@@ -248,27 +230,20 @@ class LocalFileSystem:
             return mapped[start - base :] if start > base else mapped
 
     def data_end(self, path: str) -> int:
-        """Return the end of the last non-zero byte of a file; 0 if there is none."""
         opened, size = _open(path)
         with opened as fd:
             return data_end(fd, path, size)
 
     def read_each(self, pieces: Iterable[tuple[str, int, int]]) -> list[bytes | None]:
-        """Pieces ``(path, offset, count)`` of many files, as `read` returns them; None where there is no such file."""
         return read_each(pieces)
 
     def fronts(self, directories: Iterable[str], limit: int) -> list[Front | None]:
-        """The only file of each of many directories, and its data up to ``limit`` bytes."""
         return fronts(directories, limit)
 
     def lock_owner(self, path: str) -> int | None:
-        """Process that holds a store's lock; 0 if one does that cannot be named, None if none can be seen.
-
-        The kernel's table is read and not the file. By POSIX, opening and closing ``lock`` in the owner's process would
-        release its record lock. Owners on other hosts cannot be seen, and brokers in other
-        containers cannot. One of ours that lost its record lock still shows, without its number, by the other lock
-        that it has (see `store_lock`).
-        """
+        # The kernel's table is read and not the file: by POSIX, opening and closing `lock` in the owner's process would
+        # release its record lock. Owners on other hosts or in other containers cannot be seen. One of ours that lost
+        # its record lock still shows, without its number, by the other lock that it has (see `store_lock`).
         try:
             status = os.stat(path, follow_symlinks=False)
         except OSError as error:
@@ -297,7 +272,6 @@ class LocalFileSystem:
         return owner
 
     def stamp(self, path: str) -> tuple[int, int] | None:
-        """Which directory this is, and when a name in it last changed, in ns; None if there is none."""
         try:
             status = os.stat(path, follow_symlinks=False)
         except ValueError:  # a zero byte: no directory has such a name

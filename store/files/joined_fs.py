@@ -28,7 +28,6 @@ class JoinedFileSystem:
         self._continued = dict(continued)
 
     def list_dir(self, path: str) -> list[Listed]:
-        """Names in both directories, sorted; a name that both have is that of the first."""
         first = self._fs.list_dir(path)
         other = self._other(path)
         if other is None:
@@ -38,29 +37,23 @@ class JoinedFileSystem:
         )
 
     def size(self, path: str) -> int | None:
-        """Bytes in a plain file; None if neither has it."""
         size = self._fs.size(path)
         other = self._other(path) if size is None else None
         return size if other is None else self._fs.size(other)
 
     def read(self, path: str, offset: int, count: int) -> bytes:
-        """At most ``count`` bytes from ``offset``, fewer only at the end of the file."""
         return self._from_either(lambda found: self._fs.read(found, offset, count), path)
 
     def read_into(self, path: str, offset: int, buffer: Bytes) -> int:
-        """Fill a buffer from ``offset``; return the number of bytes, fewer only at the end of the file."""
         return self._from_either(lambda found: self._fs.read_into(found, offset, buffer), path)
 
     def map(self, path: str, start: int = 0, stop: int | None = None) -> Bytes:
-        """Bytes ``[start, stop)`` of a file, mapped read-only; see `FileSystem.map`."""
         return self._from_either(lambda found: self._fs.map(found, start, stop), path)
 
     def data_end(self, path: str) -> int:
-        """Return the end of the last non-zero byte of a file; 0 if there is none."""
         return self._from_either(self._fs.data_end, path)
 
     def read_each(self, pieces: Iterable[tuple[str, int, int]]) -> list[bytes | None]:
-        """Pieces ``(path, offset, count)`` of many files; None where neither tree has the file."""
         asked = list(pieces)
         found = self._fs.read_each(asked)
         missing = [
@@ -86,11 +79,10 @@ class JoinedFileSystem:
         return found
 
     def lock_owner(self, path: str) -> int | None:
-        """Process that holds the lock of the first; an archive has none."""
+        # An archive has no owner.
         return self._fs.lock_owner(path)
 
     def stamp(self, path: str) -> tuple[int, int] | None:
-        """Which directories these are, and when a name in one of them last changed, in ns; None if there is none."""
         first = self._fs.stamp(path)
         other = self._other(path)
         second = None if other is None else self._fs.stamp(other)

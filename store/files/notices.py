@@ -1,11 +1,5 @@
 """Notices: warnings about the state of a store, logged once per store and text.
 
-::
-
-    StoreReader.open ──► "a crash left 26 queues …"     logged
-    StoreReader.open ──► "a crash left 26 queues …"     the same store and text: not logged again
-    StoreReader.open ──► "a crash left 27 queues …"     logged
-
 Every call of the Python API opens its store again, and a stream looks at it for each micro-batch.
 """
 
@@ -13,8 +7,7 @@ import logging
 import threading
 from typing import Final
 
-_MOST: Final = 4096
-"""Notices that a process remembers; the oldest are forgotten first."""
+_MOST: Final = 4096  # notices that a process remembers; the oldest are forgotten first
 
 _seen: Final[dict[tuple[str, str], None]] = {}
 _lock: Final = threading.Lock()

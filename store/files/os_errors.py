@@ -57,10 +57,7 @@ _FIXES: Final = {
 
 
 def read_error(error: OSError, doing: str, path: str, offset: int | None = None) -> SegmentLogError:
-    """Return the store's error for a failed system call on the reading side; one of the store's own stays as it is.
-
-    ``doing`` is the call as a noun, such as ``reading``.
-    """
+    """Return the store's error for a failed system call on the reading side; ``doing`` is the call as a noun."""
     if isinstance(error, SegmentLogError):
         return error
     if error.errno in _DENIED:
@@ -91,12 +88,10 @@ def write_error(error: OSError, doing: str, path: str) -> SegmentLogError:
 
 
 class Writing:
-    """Context manager that raises the OSErrors of its body as the store's own.
+    """Context manager that raises the OSErrors of its body as the store's own; ``doing`` is the call as a noun."""
 
-    A class, since a generator would cost as much as the write inside.
-
-    ``doing`` is the call as a noun. With ``is_sync`` a failure is final: a `StoreIOError`, whatever the errno.
-    """
+    # A class, since a generator would cost as much as the write inside. With `is_sync` a failure is final: a
+    # StoreIOError, whatever the errno.
 
     __slots__ = ("_doing", "_is_sync", "_path")
 

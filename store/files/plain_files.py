@@ -15,7 +15,6 @@ import errno
 import os
 import stat
 from contextlib import ExitStack
-from types import TracebackType
 from typing import Final, Self
 
 from ..errors import UnsafeFileError
@@ -31,11 +30,7 @@ class PlainFiles:
 
     @classmethod
     def open(cls, root: str, *names: str) -> Self:
-        """Open the directory ``root/names[0]/names[1]/…``.
-
-        Raises FileNotFoundError if one of them does not exist, `UnsafeFileError` if one after ``root`` is a symbolic
-        link or a file.
-        """
+        """Open ``root/names[0]/names[1]/…``; `UnsafeFileError` if a part after ``root`` is a link or a file."""
         with ExitStack() as stack:
             path, fd = root, os.open(root, _DIRECTORY)
             stack.callback(os.close, fd)
@@ -78,7 +73,5 @@ class PlainFiles:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         os.close(self._fd)

@@ -38,12 +38,10 @@ class SegmentFile(NamedTuple):
 
 
 def list_segments(fs: FileSystem, directories: Sequence[str]) -> list[SegmentFile]:
-    """The segments in one or several directories, by base offset.
-
-    Names other than decimal numbers are left alone (a broker would refuse to start; a copy may hold anything). A base
-    that two directories hold is taken from the first. Raises `FormatError` for a file larger than RocketMQ can create,
-    whose sizes are 32-bit. A link or directory with the name of a segment is an `UnsafeFileError`.
-    """
+    """The segments in one or several directories, by base offset; of two with one base, that of the first directory."""
+    # Names other than decimal numbers are left alone (a broker would refuse to start; a copy may hold anything).
+    # RocketMQ's sizes are 32-bit: a larger file is a FormatError. A link or directory with such a name is an
+    # UnsafeFileError.
     return segments_of({directory: fs.list_dir(directory) for directory in directories})
 
 
@@ -81,10 +79,8 @@ def segments_of(listings: Mapping[str, Sequence[Listed]]) -> list[SegmentFile]:
 
 
 def allocated(files: Sequence[SegmentFile]) -> list[SegmentFile]:
-    """Return the files that have bytes.
-
-    RocketMQ creates a segment, and then allocates it: a reader may see it in between, and a halt leaves it so.
-    """
+    """Return the files that have bytes."""
+    # RocketMQ creates a segment, and then allocates it: a reader may see it in between, and a halt leaves it so.
     return [each for each in files if each.size]
 
 

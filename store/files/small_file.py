@@ -25,16 +25,12 @@ from ..errors import FileTooLargeError
 from .fs import FileSystem
 from .writable_fs import WritableFile, WritableFileSystem
 
-DOCUMENT_BYTES_MAX: Final = 64 << 20
-"""The largest JSON document or ledger: some 300,000 topics in ``topics.json``."""
+DOCUMENT_BYTES_MAX: Final = 64 << 20  # the largest JSON document or ledger: some 300,000 topics in `topics.json`
 
 
 @contextmanager
 def made_aside(fs: WritableFileSystem, making: str) -> Iterator[WritableFile]:
-    """Yield a new, empty file at the path ``making``, which is removed again if the body cannot finish it.
-
-    The body renames it; the new owner closes it. An unfinished file of an earlier process is replaced.
-    """
+    """Yield a new, empty file at the path ``making``, which the body renames; it is removed if the body fails."""
     fs.unlink(making)
     made = fs.create(making)
     try:
@@ -108,7 +104,6 @@ class ReplacedFile:
         return True
 
     def close(self) -> None:
-        """Close the file that is held open."""
         if self._file is not None:
             self._file.close()
             self._file = None

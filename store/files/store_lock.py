@@ -37,7 +37,6 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import TracebackType
 from typing import Final, Self
 from weakref import WeakSet, WeakValueDictionary
 
@@ -50,8 +49,7 @@ _OURS_BYTE: Final = 8
 _FLOCK: Final = "hhqqi4x"  # struct flock of 64-bit Linux: type, whence, start, length, process
 _FLAGS: Final = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _REFUSED: Final = {errno.EACCES, errno.EAGAIN}
-_NAMED_AFTER_S: Final = 0.02
-"""The owner takes its second lock, by which it can be named, within this time."""
+_NAMED_AFTER_S: Final = 0.02  # the owner takes its second lock, by which it can be named, within this time
 _CONTENT: Final = b"lock"
 _SIGNATURE: Final = b"slog"
 _registry = threading.RLock()  # held while a descriptor of a lock file is opened or closed
@@ -158,11 +156,9 @@ os.register_at_fork(
 
 
 class StoreLock:
-    """Both locks of one store, held from construction to `release`. Thread-safe.
+    """Both locks of one store, held from construction to `release`. Thread-safe."""
 
-    Raises `StoreInUseError` if another process or this one holds one of the locks; the message names the process.
-    `UnsafeFileError` for a link or special file; `UnreadableError` without the permission to write the file.
-    """
+    # Raises StoreInUseError, which names the process, if another process or this one holds one of the locks.
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -229,12 +225,10 @@ class StoreLock:
             )
 
     def ensure_held(self) -> None:
-        """Check that both locks are held, and take the record lock again if this process lost it.
-
-        It costs two system calls, some 2 µs. The identity of the locked file is known since it was opened. So one
-        ``stat`` of the path tells whether it still names that file, and when the file was written last. After a
-        `StoreInUseError` the caller must not write: a broker has opened the store, or the file was replaced.
-        """
+        """Check that both locks are held, and take the record lock again if this process lost it."""
+        # Two system calls, some 2 µs: one `stat` of the path tells whether it still names the locked file, and when the
+        # file was written last. After a StoreInUseError the caller must not write: a broker has opened the store, or
+        # the file was replaced.
         self.check()
         fd = self._file.fd
         try:  # translates errors as `Writing` does, without the cost of a context manager per sync
@@ -272,18 +266,13 @@ class StoreLock:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.release()
 
 
 def is_signed(path: str) -> bool:
-    """Return whether this library, and no broker, opened the store last; see `StoreLock.sign`.
-
-    The result is True without the file, and where this process holds the lock. Then the file is not read, since closing
-    it would release the record lock. Any other process may read it.
-    """
+    """Return whether this library, and no broker, opened the store last; True without the file."""
+    # Where this process holds the lock the file is not read, since closing it would release the record lock.
     with _registry:
         if _holder(path) is not None:
             return True
@@ -321,12 +310,9 @@ def broker_of(path: str) -> int | None:
 
 @contextmanager
 def held_lock(path: str) -> Iterator[StoreLock | None]:
-    """Hold a store's lock, so that no broker opens it meanwhile.
-
-    The caller calls `StoreLock.ensure_held` before it publishes. A store without the file is not locked, and None is
-    yielded: no broker ever opened it under this path. A tool that reads creates no file that its caller did not ask
-    for.
-    """
+    """Hold a store's lock, so that no broker opens it meanwhile; None for a store without the file ``lock``."""
+    # No broker ever opened a store without the file under this path, and a tool that reads creates no file that its
+    # caller did not ask for. The caller calls `StoreLock.ensure_held` before it publishes.
     if not os.path.lexists(path):
         yield None
         return
@@ -336,12 +322,9 @@ def held_lock(path: str) -> Iterator[StoreLock | None]:
 
 @contextmanager
 def momentary_lock(path: str) -> Iterator[bool]:
-    """Hold a store's lock for a moment; shared with the store that holds it, if that is open in this process.
-
-    Yields False if a broker or another process has the store open, or this process may not open the file. Meanwhile
-    this process can open and close no store, and another process cannot open this one. So the block under ``with`` has
-    to be short.
-    """
+    """Hold a store's lock for a moment, shared with a holder in this process; False if another process has it."""
+    # Meanwhile this process can open and close no store, and another process cannot open this one. So the block under
+    # `with` has to be short.
     with _registry:
         holder = _holder(path)
         if holder is not None:  # the file is not opened: closing it would release the record lock
@@ -360,10 +343,8 @@ def momentary_lock(path: str) -> Iterator[bool]:
 
 @contextmanager
 def mutex(path: str) -> Iterator[None]:
-    """Mutual exclusion by a file of its own, between processes and between threads of this one; waits for the holder.
-
-    It is a ``flock``, since a record lock does not exclude threads of one process from each other.
-    """
+    """Mutual exclusion by a file of its own, between processes and threads; waits for the holder."""
+    # It is a `flock`, since a record lock does not exclude threads of one process from each other.
     with _registry:
         file = _opened(path)
     try:

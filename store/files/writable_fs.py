@@ -123,23 +123,17 @@ class WritableFileSystem(FileSystem, Protocol):
 
 
 class LocalWritableFileSystem(LocalFileSystem):
-    """The real one."""
-
     def create(self, path: str) -> WritableFile:
-        """Make a new, empty file and open it."""
         return _LocalFile(path, _CREATE)
 
     def open(self, path: str) -> WritableFile:
-        """Open a plain file that is there."""
         return _LocalFile(path, _OPEN)
 
     def rename(self, source: str, target: str) -> None:
-        """Rename a file, atomically replacing a file of that name."""
         with Writing(target, "renaming"):
             os.rename(source, target)
 
     def unlink(self, path: str) -> None:
-        """Take a file's name away."""
         with Writing(path, "deleting"):
             try:
                 os.unlink(path)
@@ -147,12 +141,10 @@ class LocalWritableFileSystem(LocalFileSystem):
                 return
 
     def release(self, path: str, start: int, stop: int) -> None:
-        """Release the space of a part of a file, if the file system supports it."""
         with Writing(path, "opening"), Descriptor(path, _OPEN) as fd:
             _libc.fallocate(fd, _PUNCH_HOLE | _KEEP_SIZE, ctypes.c_int64(start), ctypes.c_int64(stop - start))
 
     def make_dir(self, path: str) -> None:
-        """Make a directory in one that is there."""
         with Writing(path, "making the directory"):
             try:
                 os.mkdir(path, directory_mode(path))
@@ -171,14 +163,12 @@ class LocalWritableFileSystem(LocalFileSystem):
                 ) from None
 
     def sync_dir(self, path: str) -> None:
-        """Put onto the device which names a directory has."""
         with Writing(path, "opening"):
             directory = Descriptor(path, _OPEN_DIRECTORY)
         with directory as fd, Writing(path, "syncing", is_sync=True):
             os.fsync(fd)
 
     def sync_all(self, path: str) -> None:
-        """Put onto the device all that was written in the file system that a directory is in."""
         with Writing(path, "opening"):
             directory = Descriptor(path, _OPEN_DIRECTORY)
         with directory as fd, Writing(path, "syncing", is_sync=True):
@@ -186,19 +176,15 @@ class LocalWritableFileSystem(LocalFileSystem):
                 raise OSError(ctypes.get_errno(), "syncfs failed", path)
 
     def lock_store(self, path: str) -> Lock:
-        """Take the lock of a store; see `StoreLock`."""
         return StoreLock(path)
 
     def lock_store_for_a_moment(self, path: str) -> AbstractContextManager[bool]:
-        """Hold a store's lock if no other process has it; see `store_lock.momentary_lock`."""
         return momentary_lock(path)
 
     def mutex(self, path: str) -> AbstractContextManager[None]:
-        """Wait for the holder of a mutex of the same file; see `store_lock.mutex`."""
         return mutex(path)
 
     def lock_owner(self, path: str) -> int | None:
-        """Process that holds a store's lock; 0 if one does that cannot be named, None if none can be seen."""
         return os.getpid() if is_held_here(path) else super().lock_owner(path)
 
 

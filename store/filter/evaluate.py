@@ -90,39 +90,20 @@ class Sql92Filter:
     """Compiled SQL92 filter: a `read.spec.PropertyFilter`.
 
     It is immutable, picklable, and safe in any number of threads. Where it is unpickled no parser is needed.
-
-    Attributes
-    ----------
-    text
-        The filter as it was written.
-    condition
-        The same, parsed. Filters of the same condition are equal.
-    columns
-        Names of the properties that it reads; no others are decoded.
     """
 
-    text: str = field(compare=False)
-    condition: Condition = field(repr=False)
-    columns: frozenset[str] = field(init=False, repr=False, compare=False)
+    text: str = field(compare=False)  # as it was written
+    condition: Condition = field(repr=False)  # the same, parsed: filters of the same condition are equal
+    columns: frozenset[str] = field(init=False, repr=False, compare=False)  # the properties that it reads
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "columns", property_names(self.condition))
 
     @classmethod
     def compile(cls, text: str) -> Self:
-        """Compile a filter.
+        """Compile an expression as in a RocketMQ subscription of type SQL92.
 
-        Parameters
-        ----------
-        text
-            An expression as in a RocketMQ subscription of type SQL92.
-
-        Raises
-        ------
-        FilterSyntaxError
-            As of `sql92.parse`.
-        ConfigError
-            If the package ``lark`` is not installed.
+        Raises `FilterSyntaxError` as of `sql92.parse`, `ConfigError` if the package ``lark`` is not installed.
         """
         try:
             from .sql92 import parse  # noqa: PLC0415 - workers get compiled filters, and most queries have none
@@ -139,17 +120,9 @@ class Sql92Filter:
         return type(self)(f"{self.text} (tags: {', '.join(sorted(any_of))})", condition)
 
     def mask(self, properties: pa.RecordBatch) -> Mask:
-        """Evaluate the filter for a batch of messages.
+        """Evaluate the filter for (n,) messages: a string column per name in `columns`, null where a message lacks it.
 
-        Parameters
-        ----------
-        properties
-            (n,) rows. A string column per name in `columns`, null where a message lacks the property.
-
-        Returns
-        -------
-        (n,) bool
-            True where RocketMQ delivers the message. Its memory is its own.
+        Returns (n,) bool in memory of its own, True where RocketMQ delivers the message.
         """
         value, failed = _Evaluation(properties).condition(self.condition)
         matched = pc.fill_null(value, fill_value=False)
@@ -168,8 +141,7 @@ class _Verdict(NamedTuple):
     failed: Booleans | None = None
 
 
-_Operand = Property | Text | Number | _Verdict
-"""Operand with its conditions evaluated."""
+_Operand = Property | Text | Number | _Verdict  # operand with its conditions evaluated
 
 
 class _Evaluation:
@@ -362,10 +334,7 @@ _BLANKS: Final = "".join(map(chr, range(ord(" ") + 1)))  # what String.trim take
 
 
 def integers(texts: pa.StringArray, bits: int) -> pa.Int64Array:
-    """Parse a column as ``Integer.valueOf`` (32 bits) or ``Long.valueOf`` (64) does.
-
-    Null where the text is null or Java throws a ``NumberFormatException``.
-    """
+    """Parse a column as ``Integer.valueOf`` (32 bits) or ``Long.valueOf`` (64) does; null where Java throws."""
     if _within(texts, _PLAIN_INTEGER):
         try:
             return _in_range(pc.cast(texts, pa.int64()), bits)
@@ -411,10 +380,7 @@ def _with_ascii_digits(texts: pa.StringArray) -> pa.StringArray:
 
 
 def doubles(texts: pa.StringArray) -> pa.Int64Array:
-    """Parse a column as ``Double.valueOf`` does, to `order_key`s, which compare as ``Double.compareTo`` does.
-
-    Null where the text is null or Java throws a ``NumberFormatException``.
-    """
+    """Parse a column as ``Double.valueOf`` does, to `order_key`s; null where Java throws."""
     if _within(texts, _PLAIN_DOUBLE):
         try:
             return _order_keys(pc.cast(texts, pa.float64()))
@@ -468,7 +434,6 @@ def _keys(numbers: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
 
 
 def _only(values: pa.Array, wanted: pa.BooleanArray) -> pa.Array:
-    """Values where wanted; null elsewhere."""
     return values if wanted.true_count == len(values) else pc.if_else(wanted, values, pa.scalar(None, values.type))
 
 

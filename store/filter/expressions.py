@@ -1,18 +1,10 @@
 """Expressions of a SQL92 property filter, as RocketMQ's parser builds them.
 
-::
-
-    a > 5 AND b IN ('x', 'y')
-
-    And ─┬─ Compare ─┬─ Property a
-         │           └─ Number 5, 32 bits
-         └─ In ─────── Property b
-
 A *condition* is true, false, null or an evaluation error. An *operand* is a property (text or null), a constant, a
 negated operand, or a condition. Parentheses and unary plus leave no trace.
 
-As in RocketMQ (``org.apache.rocketmq.filter.expression``), ``<>`` is ``Not(Equal)``, ``BETWEEN`` is an ``And`` of two
-`Compare`, ``NOT BETWEEN`` an ``Or``. Apart from the parser, so that workers unpickle a filter without loading it.
+As in RocketMQ, ``<>`` is ``Not(Equal)``, ``BETWEEN`` an ``And`` of two `Compare`, ``NOT BETWEEN`` an ``Or``. Apart from
+the parser, so that workers unpickle a filter without loading it.
 """
 
 from dataclasses import dataclass
@@ -22,10 +14,8 @@ from enum import Enum, auto
 class NumberType(Enum):
     """Java type of a numeric literal. A property that is compared with a literal is parsed as its type."""
 
-    INTEGER = auto()
-    """32 bits: every literal without point and exponent that fits, with or without ``L``."""
-    LONG = auto()
-    """64 bits."""
+    INTEGER = auto()  # 32 bits: every literal without point and exponent that fits, with or without `L`
+    LONG = auto()  # 64 bits
     DOUBLE = auto()
 
 

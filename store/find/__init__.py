@@ -1,8 +1,4 @@
-"""Look-ups in a store: by key, unique key, message id, physical offset, queue offset and time, singly and in bulk.
-
-Start at `Finder`. One call takes as many keys as there are. It returns a `Found`, which decodes the records into Arrow
-batches. Its ``coverage`` tells which part of the log an index answered for and which had to be scanned.
-"""
+"""Look-ups in a store, one or a million at a time: by key, message id, offset and time. Start at `Finder`."""
 
 from segmentlog.doors import lazy_names
 

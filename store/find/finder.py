@@ -44,16 +44,10 @@ _ASK_THE_LOG: Final = ScanSpec(
 
 
 class StoreState(NamedTuple):
-    """State of a store, as far as look-ups depend on it.
+    """State of a store, as far as look-ups depend on it."""
 
-    Attributes
-    ----------
-    stamps
-        Inode and time of modification of the directories that hold segments, queues and index files; None for one
-        that is missing.
-    stop
-        Physical offset where the readable records end.
-    """
+    # `stamps` has inode and time of modification of the directories that hold segments, queues and index files; None
+    # for one that is missing. `stop` is where the readable records end.
 
     stamps: tuple[tuple[int, int] | None, ...]
     stop: int
@@ -64,11 +58,6 @@ class Finder:
 
     Index files are checked when they are first used, and again when they have grown. What may be seen of the store is
     what the reader saw when it was opened or refreshed last.
-
-    Parameters
-    ----------
-    store
-        Where messages are looked up.
     """
 
     def __init__(self, store: StoreReader) -> None:
@@ -80,11 +69,9 @@ class Finder:
         self._store.refresh()
 
     def state(self) -> StoreState:
-        """Look at the store without reading it again; a different result than before means that `refresh` is due.
-
-        Costs a few calls of ``stat`` and small reads. A file that is created in the same tick of the clock as another
-        one does not show until the next change.
-        """
+        """Look at the store without reading it again; a different result than before means that `refresh` is due."""
+        # Costs a few calls of `stat` and small reads. A file that is created in the same tick of the clock as another
+        # one does not show until the next change.
         self._store.look_again()
         if self._store.log.is_incomplete:
             self._store.log.refresh()
@@ -104,29 +91,9 @@ class Finder:
     ) -> Found:
         """Find all messages that carry one of some keys, in any of some topics.
 
-        Parameters
-        ----------
-        topics
-            Names; one that the store does not have finds nothing.
-        keys
-            As many as fit memory; equal ones count once.
-        field
-            Which property holds the key.
-        window
-            When the messages were stored.
-        order
-            Of the rows.
-
-        Returns
-        -------
-        Found
-            Each message once per key and topic that it was found by; its ``coverage`` tells which part of the log the
-            index answered for. Without a limit: a key of a million messages finds a million.
-
-        Raises
-        ------
-        ConfigError
-            If a key is null.
+        A topic that the store does not have finds nothing. Equal keys count once; a null is a `ConfigError`. Each
+        message is found once per key and topic; ``coverage`` tells which part of the log the index answered for. There
+        is no limit: a key of a million messages finds a million.
         """
         stop = self._store.readable_stop()
         if len(topics) == 1 and isinstance(keys, list | tuple) and len(keys) == 1:
@@ -150,12 +117,7 @@ class Finder:
     def by_message_ids(self, ids: Texts, order: Order = Order.OLDEST_FIRST) -> Found:
         """Find messages by offset message ids (column ``msgId``), IPv4 or IPv6, in upper or lower case.
 
-        A record is found if its own id is equal. An id of another broker finds nothing.
-
-        Raises
-        ------
-        FormatError
-            If a text is not an offset message id.
+        A record is found if its own id is equal. An id of another broker finds nothing. `FormatError` for other texts.
         """
         distinct = pc.unique(pc.utf8_upper(_texts(ids)))
         places = places_of_ids(self._store.log, distinct, self._store.readable_stop())
@@ -192,17 +154,9 @@ class Finder:
         return self._found(pa.table({"storeTime": distinct}), _hits(places), order)
 
     def read(self, offsets: Ints, spec: ScanSpec) -> Iterator[pa.RecordBatch]:
-        """Decode the records at (n,) physical offsets that a look-up found, here or in another process.
+        """Decode the records at (n,) physical offsets that a look-up found, in their order, here or in another process.
 
-        Yields
-        ------
-        RecordBatch
-            Of the columns of ``spec``, in the order of the offsets.
-
-        Raises
-        ------
-        CorruptRecordError, DataLossError
-            If a record is damaged, or retention deleted it, and ``spec`` has that fail.
+        Raises `CorruptRecordError` or `DataLossError` if a record is damaged or deleted, and ``spec`` has that fail.
         """
         return (batch for _, batch in fetch(self._store.log, offsets, spec, self._store.broker_name))
 
@@ -248,11 +202,9 @@ def whole(log: CommitLog, offsets: Ints, stop: int) -> Mask:
 
 
 def places_of_ids(log: CommitLog, ids: pa.StringArray, stop: int) -> Ints:
-    """Physical offsets of (n,) offset message ids, upper case; -1 where no record has the id.
-
-    The id of a record holds the address of the broker that stored it, and must be equal as a whole. A broker
-    (``ViewMessage``) looks at the offset alone, and returns whatever message is there.
-    """
+    """Physical offsets of (n,) offset message ids, upper case; -1 where no record has the id."""
+    # The id of a record holds the address of the broker that stored it, and must be equal as a whole. A broker
+    # (`ViewMessage`) looks at the offset alone, and returns whatever message is there.
     offsets = decode_offset_ids(ids)
     rows = np.flatnonzero(whole(log, offsets, stop))
     rows = rows[np.argsort(offsets[rows], kind="stable")]

@@ -53,8 +53,7 @@ class CoveredRange:
     start: int
     stop: int
     source: Source
-    reason: str
-    """The index file, or why none answers for the span."""
+    reason: str  # the index file, or why none answers for the span
 
     def __len__(self) -> int:
         return self.stop - self.start
@@ -90,10 +89,8 @@ class Span(NamedTuple):
 
 
 def cover(start: int, stop: int, spans: Iterable[Span], reasons: Sequence[str]) -> Coverage:
-    """Cut a log into ranges that index files answer for, by ``spans`` that may overlap, and ranges to scan.
-
-    ``reasons`` tell why existing index files answer for nothing.
-    """
+    """Cut a log into ranges that index files answer for, by ``spans`` that may overlap, and ranges to scan."""
+    # `reasons` tell why existing index files answer for nothing.
     ranges: list[CoveredRange] = []
     at = start
     last = ""
@@ -150,17 +147,8 @@ class Order(Enum):
 class Found:
     """Records that a look-up found. Not thread-safe; refers to the store that was asked.
 
-    Parameters
-    ----------
-    log, broker_name
-        Where the records are.
-    asked
-        Keys, ids or offsets asked for, k rows, topics as a dictionary; the result states the last column as
-        ``asked``.
-    hits
-        Records that were found, by physical offset.
-    coverage
-        How the log was searched; None for look-ups that need no search, since they name the place.
+    ``asked`` are the keys, ids or offsets, k rows, which the result states as its last column. ``coverage`` is None for
+    look-ups that need no search, since they name the place.
     """
 
     def __init__(  # noqa: PLR0917 - one place makes them
@@ -198,24 +186,10 @@ class Found:
         return select(spec.columns, spec.property_columns).append(pa.field(ASKED, self._column.type))
 
     def batches(self, spec: ScanSpec) -> Iterator[pa.RecordBatch]:
-        """Decode the rows.
+        """Decode the rows: batches of `schema`.
 
-        Parameters
-        ----------
-        spec
-            Columns, size of batches, and treatment of damaged records. Its predicate is not applied.
-
-        Yields
-        ------
-        RecordBatch
-            Of `schema`.
-
-        Raises
-        ------
-        CorruptRecordError
-            At the first damaged record, if ``spec.on_corrupt`` is ``FAIL``.
-        DataLossError
-            If retention deleted records since they were found, and ``spec.on_loss`` is ``FAIL``.
+        Of ``spec`` the predicate is not applied. Raises `CorruptRecordError` at the first damaged record, and
+        `DataLossError` if retention deleted records since they were found, if ``spec`` has that fail.
         """
         schema = self.schema(spec)
         for rows, batch in fetch(self._log, self.physical_offset, spec, self._broker_name):

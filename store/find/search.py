@@ -43,8 +43,7 @@ from ..log.commit_log import CommitLog, records_at, views_at
 from ..types import ALWAYS, KeyField
 from .found import Coverage, Hits, Span, cover, without
 
-CANDIDATES_MAX: Final = 64
-"""Records to read one by one; more of them are faster in bulk."""
+CANDIDATES_MAX: Final = 64  # records to read one by one; more of them are faster in bulk
 
 _ROWS_AT_ONCE: Final = 1 << 13  # their columns stay in the processor's cache
 _SAMPLE: Final = 64
@@ -149,17 +148,14 @@ class KeySearch:
         self._directory = directory
         self._log = log
         self._checked: dict[str, _Checked] = {}
-        self._part: _Part | None = None
-        """The part that was asked last."""
+        self._part: _Part | None = None  # the part that was asked last
         self._is_prepared = False
         self._single: SingleSearch | None = None
         """For single keys of that part, prepared when it is asked for the second time; None for the search in bulk."""
 
     def find_one(self, asked: SingleKey, start: int, stop: int) -> tuple[list[int], Coverage] | None:
-        """Find all records that carry one key, without arrays: ascending physical offsets, and the coverage.
-
-        None if only `find` can tell: while the log grows, or for a key that cannot be looked up alone.
-        """
+        """Find all records that carry one key, without arrays: ascending physical offsets, and the coverage."""
+        # None if only `find` can tell: while the log grows, or for a key that cannot be looked up alone.
         part = _Part(start, stop, self._log.segments)
         if not part.is_same(self._part):
             self._part, self._is_prepared = part, False
@@ -273,7 +269,6 @@ class KeySearch:
         return _Checked(inode, count, None, _DENIED.format(path))
 
     def _distrust(self, path: str) -> None:
-        """Distrust a file from now on."""
         checked = self._checked[path]
         count = checked.next_number if checked.table is None else checked.table.count
         self._checked[path] = checked._replace(table=None, problem=_DENIED.format(path), next_number=count)
@@ -300,10 +295,8 @@ class KeySearch:
                 yield from without(whole, self._holes(checked.table, start, stop))
 
     def _holes(self, table: IndexTable, start: int, stop: int) -> Iterator[tuple[int, int]]:
-        """Spans between neighbouring entries that hold more than the record of the first.
-
-        An index that was disabled for a while, or that lacks records without keys, has some; they are scanned.
-        """
+        """Spans between neighbouring entries that hold more than the record of the first."""
+        # An index that was disabled for a while, or that lacks records without keys, has some; they are scanned.
         firsts, nexts = table.jumps.T
         inside = (nexts > start) & (firsts < stop)
         firsts, nexts = firsts[inside], nexts[inside]
@@ -319,10 +312,8 @@ class KeySearch:
     # The log
 
     def _confirm(self, asked: Asked, offsets: Ints, wanted: Ints) -> tuple[Hits, Ints]:
-        """Read the records of (n,) candidates, each named for the first asked key of its hash.
-
-        Return the hits, and the (m,) candidates that are not a record, or carry no key of their hash.
-        """
+        """Read (n,) candidates, each named for the first asked key of its hash; return hits and wrong ones."""
+        # Wrong are (m,) candidates that are not a record, or carry no key of their hash.
         order, offsets = sorted_rows(offsets)
         wanted = wanted[order]
         carriers, is_alone = Carriers(asked), asked.is_alone

@@ -32,19 +32,15 @@ from .ledger import KEPT, LOST, Application, Batch, Ledger, LedgerEntry, checked
 
 _TITLE: Final = b"segmentlog-batches 1 %010d %020d\n"
 _TITLE_PATTERN: Final = re.compile(rb"segmentlog-batches 1 (\d{10}) (\d{20})\n")
-TITLE_BYTES: Final = len(_TITLE % (0, 0))
-"""Bytes before the first line."""
+TITLE_BYTES: Final = len(_TITLE % (0, 0))  # bytes before the first line
 _CRC_BYTES: Final = 8
 
 
 class Title(NamedTuple):
-    """First line of the file."""
-
     generation: int = 0  # how often the history was cut, or taken from a master
     dropped: int = 0  # bytes of the lines that were removed from the front of the file
 
     def encode(self) -> bytes:
-        """Encode the first line."""
         return _TITLE % self
 
 
@@ -53,11 +49,6 @@ class BatchHistory:
     """Batches of one log, ascending by physical offset."""
 
     batches: tuple[Batch, ...] = ()
-
-    @property
-    def last_stop(self) -> int:
-        """Physical offset after the last batch; 0 without any."""
-        return self.batches[-1].entry.stop if self.batches else 0
 
     def joined(self, ledger: Ledger) -> Self:
         """Return the history with the newest batch of a ledger, whose line may not be written yet."""
@@ -88,12 +79,9 @@ class BatchHistory:
         return type(self)((*whole, *marks.values()))
 
     def compacted(self, first: int, kept: Ledger, count_max: int) -> Self:
-        """Return a shorter history: batches that retention deleted go, and the oldest of too many are merged.
-
-        A merged batch hides more of the log from readers of a replica, and never less. ``first`` is the first physical
-        offset of the log. Batches of the ledger ``kept`` stay as they are. Beyond ``count_max`` batches the older half
-        is merged.
-        """
+        """Return a shorter history: batches that retention deleted go, and the oldest of too many are merged."""
+        # A merged batch hides more of the log from readers of a replica, and never less. Batches of the ledger `kept`
+        # stay as they are; `first` is the first physical offset of the log.
         numbers = {each.sequence for held in kept.applications.values() for each in held.entries}
         at = bisect_right(self.batches, first, key=_stop)
         found = [each for each in self.batches[:at] if each.entry.sequence in numbers]
@@ -108,10 +96,7 @@ class BatchHistory:
         return type(self)((*found, *rest[half:]))
 
     def ledger_at(self, end: int, former: Ledger, *, sequence: int = 0) -> Ledger:
-        """Return the ledger of a log that ends at ``end``; the last batch has the number ``sequence`` at least.
-
-        ``former`` is the store's ledger so far, for the queues of the newest batches.
-        """
+        """Return the ledger of a log that ends at ``end``; ``former`` has the queues of the newest batches."""
         entries: dict[str | None, list[LedgerEntry]] = {}
         for app, entry in self.up_to(end).batches:
             entries.setdefault(app, []).append(entry)
@@ -145,7 +130,6 @@ def newest_line(ledger: Ledger) -> bytes:
 
 
 def encode_lines(history: BatchHistory) -> bytes:
-    """Encode the lines of all batches."""
     return b"".join(map(encode_line, history.batches))
 
 
@@ -158,11 +142,9 @@ def decode_title(data: bytes, path: str) -> Title:
 
 
 def decode_lines(data: bytes | memoryview, path: str | None, before: BatchHistory) -> tuple[BatchHistory, int]:
-    """Decode lines that continue the history ``before``: all batches, and the bytes of whole lines in ``data``.
-
-    An incomplete line at the end was being written, or was lost in a power cut. `FormatError` if a line is damaged, or
-    its batch cannot follow its predecessor. The error names ``path``, None for bytes of a connection.
-    """
+    """Decode lines that continue ``before``; return all batches, and the bytes of whole lines in ``data``."""
+    # An incomplete line at the end was being written, or was lost in a power cut. `path` is for errors, None for bytes
+    # of a connection.
     found = list(before.batches)
     at, lines = 0, bytes(data).split(b"\n")
     for line in lines[:-1]:

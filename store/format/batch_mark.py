@@ -25,8 +25,7 @@ from typing import Final, NamedTuple
 
 from ..errors import FormatError
 
-BEFORE_MAX: Final = 64
-"""Batches before the last one whose starts are kept."""
+BEFORE_MAX: Final = 64  # batches before the last one whose starts are kept
 _FIELDS: Final = struct.Struct(">IqqqI")
 _STARTS: Final = struct.Struct(f">{BEFORE_MAX}q")
 _CRC: Final = struct.Struct(">I")
@@ -70,7 +69,6 @@ NO_BATCH: Final = BatchMark()
 
 
 def encode(mark: BatchMark) -> bytes:
-    """Encode the file."""
     fields = _FIELDS.pack(_MAGIC, mark.sequence, mark.start, mark.stop, int(mark.in_flight))
     fields += _STARTS.pack(*mark.before, *(_NONE for _ in range(BEFORE_MAX - len(mark.before))))
     return fields + _CRC.pack(zlib.crc32(fields))
@@ -95,11 +93,9 @@ def decode(data: bytes | None, path: str) -> BatchMark:
 
 
 def hidden_from(seen: BatchMark, now: BatchMark) -> int | None:
-    """Return the physical offset from which on a reader sees nothing, or None.
-
-    ``seen`` is the mark at the reader's first look: batches that began later are hidden, or it would see parts of them.
-    ``now`` is the mark after it read the ends of queues.
-    """
+    """Return the physical offset from which on a reader sees nothing, or None; ``seen`` is its first look."""
+    # `now` was read after the ends of queues. Batches that began after the first look are hidden, or a reader would see
+    # parts of them.
     if now.sequence <= seen.visible:
         return None
     start = now.start_since(seen.visible + 1)

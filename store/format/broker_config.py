@@ -49,11 +49,8 @@ class ClientQueue(NamedTuple):
 
 
 def consumer_offsets(document: Document) -> dict[GroupTopic, dict[int, int]]:
-    """Read ``consumerOffset.json``: next queue offset by topic and group, then by queue id.
-
-    A key without ``@`` belongs to no group and is skipped, as in brokers. `FormatError` for a queue id or offset that
-    is not an integer or out of range; an offset below 0 is RocketMQ's word for unknown.
-    """
+    """Read ``consumerOffset.json``: next queue offset by topic and group, then by queue id."""
+    # As in brokers, a key without `@` belongs to no group and is skipped; an offset below 0 is unknown.
     return {
         GroupTopic(*key.split("@", 1)): _offsets(key, offsets)
         for key, offsets in _table(document, "offsetTable").items()

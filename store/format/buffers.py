@@ -48,11 +48,8 @@ def value_lengths(values: pa.BinaryArray | pa.StringArray) -> Ints:
 
 
 def binary_array(offsets: Ints, data: pa.Buffer) -> pa.BinaryArray:
-    """Make a binary array of ``data``, which it keeps alive, without copying it.
-
-    ``offsets`` are (n + 1,), ascending, from 0 or more to at most the size of ``data``: pyarrow checks only the last
-    one.
-    """
+    """Make a binary array of ``data``, which it keeps alive, uncopied; ``offsets`` (n + 1,) are inside ``data``."""
+    # pyarrow checks only the last offset.
     narrow = np.ascontiguousarray(offsets, np.int32)
     return pa.BinaryArray.from_buffers(pa.binary(), len(narrow) - 1, [None, pa.py_buffer(narrow), data])
 
@@ -65,10 +62,8 @@ def bitmap(valid: Mask | None) -> pa.Buffer | None:
 
 
 def numbers(values: npt.NDArray[np.generic], kind: pa.DataType | None = None, *, valid: Mask | None = None) -> pa.Array:
-    """View (n,) values, which must not change any more, as an Arrow array that keeps them alive.
-
-    ``kind`` has the same width, such as a timestamp over int64. ``valid`` (n,) is False for nulls.
-    """
+    """View (n,) values as an Arrow array that keeps them alive: they must not change; ``valid`` is False for nulls."""
+    # `kind` has the same width, such as a timestamp over int64.
     values = np.ascontiguousarray(values)
     buffers = [bitmap(valid), pa.py_buffer(values)]
     return pa.Array.from_buffers(kind or pa.from_numpy_dtype(values.dtype), values.size, buffers)
@@ -128,10 +123,7 @@ class Slices(NamedTuple):
 
 
 def slices(buffer: Bytes, starts: Ints, lengths: Ints) -> Slices:
-    """Copy ``buffer[start : start + length]`` of a buffer below 2 GiB for each of (n,) pairs.
-
-    `FormatError` if a slice leaves the buffer, or all of them hold 2 GiB or more.
-    """
+    """Copy ``buffer[start : start + length]`` for (n,) pairs; `FormatError` outside the buffer, or for 2 GiB in all."""
     count = starts.size
     if count <= _FEW:
         return _few(buffer, starts.tolist(), lengths.tolist())
@@ -192,10 +184,8 @@ def binary(cut: Slices, valid: Mask | None = None) -> pa.BinaryArray:
 
 
 def text(cut: Slices, *, valid: Mask | None = None, ascii_only: bool = False) -> pa.StringArray:
-    """View slices as a string column; bytes that are not UTF-8 become U+FFFD, as in Java.
-
-    ``valid`` (n,) is False for nulls, whose length must be 0. ``ascii_only`` skips the check: no byte is above 0x7F.
-    """
+    """View slices as a string column; bytes that are not UTF-8 become U+FFFD, as in Java; nulls have length 0."""
+    # `ascii_only` skips the check: no byte is above 0x7F.
     count = cut.offsets.size - 1
     column = pa.Array.from_buffers(
         pa.string(), count, [bitmap(valid), pa.py_buffer(cut.offsets), pa.py_buffer(cut.data)]
@@ -212,11 +202,8 @@ def text(cut: Slices, *, valid: Mask | None = None, ascii_only: bool = False) ->
 
 
 def repeated(texts: Sequence[str], times: int) -> pa.StringArray:
-    """Repeat a few texts, ``times`` times all of them, without a Python object per row.
-
-    Successive batches of a scan repeat the same texts, so a few MiB of recent results are cached. `FormatError` for 2
-    GiB or more.
-    """
+    """Repeat a few texts, ``times`` times all of them, without a Python object per row; `FormatError` for 2 GiB."""
+    # Successive batches of a scan repeat the same texts, so a few MiB of recent results are cached.
     wanted = tuple(texts)
     if not wanted:
         return pa.nulls(0, pa.string())
@@ -256,7 +243,6 @@ class Pieces(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Total number of bytes."""
         return int(self.lengths.sum())
 
     def cut(self, start: int, stop: int) -> "Pieces":
@@ -284,7 +270,6 @@ class Pieces(NamedTuple):
         return bases[self.which] + self.starts.astype(np.uint64)
 
     def join(self) -> Bytes:
-        """Copy them side by side."""
         views = [each.data for each in self.buffers]
         spans = zip(self.which.tolist(), self.starts.tolist(), (self.starts + self.lengths).tolist(), strict=True)
         return np.frombuffer(bytearray().join(views[which][start:stop] for which, start, stop in spans), np.uint8)

@@ -20,8 +20,7 @@ from typing import Final
 from ..errors import FormatError
 
 CHECKPOINT_BYTES: Final = 4096
-SAFETY_MS: Final = 3000
-"""Recovery starts this much before the checkpoint."""
+SAFETY_MS: Final = 3000  # recovery starts this much before the checkpoint
 
 _FIELDS: Final = struct.Struct(">5q")
 
@@ -30,16 +29,11 @@ _FIELDS: Final = struct.Struct(">5q")
 class Checkpoint:
     """Content of a checkpoint. Times are store timestamps in ms; 0 means *unknown*."""
 
-    physic_timestamp: int = 0
-    """Of about the last CommitLog record that was flushed; may be 10 s old."""
-    logics_timestamp: int = 0
-    """Of the last ConsumeQueue entry."""
-    index_timestamp: int = 0
-    """End of the last index file that was filled and flushed."""
-    master_flushed_offset: int = 0
-    """RocketMQ 5: physical offset up to which the master has flushed."""
-    confirm_offset: int = 0
-    """RocketMQ 5.1.1 and later: physical offset up to which records may be dispatched."""
+    physic_timestamp: int = 0  # of about the last CommitLog record that was flushed; may be 10 s old
+    logics_timestamp: int = 0  # of the last ConsumeQueue entry
+    index_timestamp: int = 0  # end of the last index file that was filled and flushed
+    master_flushed_offset: int = 0  # RocketMQ 5: physical offset up to which the master has flushed
+    confirm_offset: int = 0  # RocketMQ 5.1.1 and later: physical offset up to which records may be dispatched
     rest: bytes = b""
     """The bytes after these fields, without trailing zeros; fields of a later release survive a rewrite."""
 

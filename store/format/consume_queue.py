@@ -100,10 +100,8 @@ def pads(count: int) -> Entries:
 
 
 def is_pad(entries: Entries) -> Mask:
-    """Mask of entries that fill the front of a queue and name no message.
-
-    ``ConsumeQueue.recover`` counts them as written, since their size is over 0 (``fillPreBlank``).
-    """
+    """Mask of entries that fill the front of a queue and name no message."""
+    # `ConsumeQueue.recover` counts them as written, since their size is over 0 (`fillPreBlank`).
     pads: Mask = (entries["physical_offset"] == 0) & (entries["size"] == PAD_SIZE)
     return pads
 
@@ -115,10 +113,8 @@ def is_plausible(entries: Entries) -> Mask:
 
 
 def repeats_next(entries: Entries) -> Mask:
-    """Mask, (n,), of the first n of n + 1 entries that name the same record as their successor: lost messages.
-
-    A broker never appends a record to its queue twice; ``rebuild`` and ``salvage`` do, see ``placement``.
-    """
+    """Mask, (n,), of the first n of n + 1 entries that name the record of their successor: lost messages."""
+    # A broker never appends a record to its queue twice; `rebuild` and `salvage` do, see `entry_placement`.
     same: Mask = entries["physical_offset"][:-1] == entries["physical_offset"][1:]
     if same.any():
         same &= (entries["size"][:-1] == entries["size"][1:]) & is_plausible(entries[:-1])

@@ -25,15 +25,12 @@ from typing import Any, Final, NamedTuple, NoReturn, TypeAlias, cast
 from ..errors import FormatError
 
 Scalar: TypeAlias = str | int | float | bool | None
-ObjectKey: TypeAlias = tuple[tuple[str, Scalar], ...]
-"""An object that is a key: its fields in their order."""
-Key: TypeAlias = str | int | ObjectKey
-"""A quoted key is a str, a bare number an int: ``"5"`` and ``5`` are two keys."""
+ObjectKey: TypeAlias = tuple[tuple[str, Scalar], ...]  # an object that is a key: its fields in their order
+Key: TypeAlias = str | int | ObjectKey  # a quoted key is a str, a bare number an int: `"5"` and `5` are two keys
 Json: TypeAlias = "Scalar | list[Json] | dict[Key, Json]"
 Document: TypeAlias = dict[Key, Json]
 
-DEPTH_MAX: Final = 64
-"""RocketMQ's own documents go 6 deep."""
+DEPTH_MAX: Final = 64  # RocketMQ's own documents go 6 deep
 _DIGITS_MAX: Final = 64  # Java's numbers have 20, and reading n digits takes n² steps
 
 # Possessive throughout: nothing is tried twice, so a hostile text costs no more than its length.
@@ -69,11 +66,9 @@ class Loaded(NamedTuple):
 
 
 def load(file: bytes | None, backup: bytes | None) -> Loaded:
-    """Choose between ``FILE`` and ``FILE.bak`` (None if missing) as a broker does when it starts, and parse.
-
-    The backup counts where the file is missing, empty or cannot be parsed; without either the document is empty. If
-    neither can be parsed, the error is that of the file: a broker would forget every offset, a reader reports it.
-    """
+    """Choose between ``FILE`` and ``FILE.bak`` (None if missing) as a broker does when it starts, and parse."""
+    # The backup counts where the file is missing, empty or cannot be parsed; without either the document is empty. If
+    # neither can be parsed, the error is that of the file: a broker would forget every offset, a reader reports it.
     problem: FormatError | None = None
     for data, origin in ((file, Origin.FILE), (backup, Origin.BACKUP)):
         if not data:
@@ -231,8 +226,8 @@ class _Text:
 def parse(text: str) -> Document:
     """Read JSON, or what fastjson also accepts: bare keys, objects as keys, single quotes, comments, extra commas.
 
-    Fields keep their order; the last of equal keys counts. Every string can be written as UTF-8. `FormatError` if the
-    text is not one object, or nested more than 64 deep; its ``offset`` is the first wrong character.
+    Fields keep their order; the last of equal keys counts. `FormatError`, whose ``offset`` is the first wrong
+    character, if the text is not one object, or nested more than 64 deep.
     """
     plain = _parse_plain(text)
     return _parse_wide(text) if plain is None else plain
@@ -279,12 +274,9 @@ def _parse_wide(text: str) -> Document:
 
 
 def render(document: Document) -> str:
-    """Write a document in fastjson's pretty style: tabs, keys in order, no blanks.
-
-    Integer keys are written with quotes, so that all documents without objects as keys are valid JSON. Brokers of all
-    versions read them as integers. Equal documents have equal texts. `FormatError` for a number or text that JSON or
-    UTF-8 cannot hold.
-    """
+    """Write a document in fastjson's pretty style; `FormatError` for what JSON or UTF-8 cannot hold."""
+    # Integer keys are written with quotes, so that all documents without objects as keys are valid JSON. Brokers of all
+    # versions read them as integers. Equal documents have equal texts.
     try:
         text = "".join(_pieces(document, 0))
         text.encode()

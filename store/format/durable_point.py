@@ -55,20 +55,13 @@ class DurablePoint:
     """Content of one slot; the defaults are those of an empty store."""
 
     sequence: int = 0
-    log: int = 0
-    """Physical offset up to which the CommitLog is on the device."""
-    queues: int = 0
-    """Physical offset up to which records have their entries in queues and index on the device."""
-    entries: int = 0
-    """Sum of the ends of all queues then, which reveals a deleted queue."""
-    clean: bool = False
-    """True if the store was closed: the log then ends at ``log``, and the queues are complete."""
-    has_record_crc: bool = False
-    """True if the writer of the store ends all records in ``__CRC32#``."""
-    index_file: int = 0
-    """Name of the newest index file, a number; 0 if there is none."""
-    index_count: int = 1
-    """Number of the next entry in that file, as its header counts."""
+    log: int = 0  # physical offset up to which the CommitLog is on the device
+    queues: int = 0  # physical offset up to which records have their entries in queues and index on the device
+    entries: int = 0  # sum of the ends of all queues then, which reveals a deleted queue
+    clean: bool = False  # True if the store was closed: the log then ends at `log`, and the queues are complete
+    has_record_crc: bool = False  # True if the writer of the store ends all records in `__CRC32#`
+    index_file: int = 0  # name of the newest index file, a number; 0 if there is none
+    index_count: int = 1  # number of the next entry in that file, as its header counts
     sizes: FileSizes = _UNKNOWN
 
 

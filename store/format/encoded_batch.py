@@ -45,8 +45,7 @@ from .message import (
     scatter,
 )
 
-Integers: TypeAlias = int | npt.NDArray[np.integer]
-"""One value for all records, or an (n,) array."""
+Integers: TypeAlias = int | npt.NDArray[np.integer]  # one value for all records, or an (n,) array
 
 _INT32 = np.dtype(">i4")
 
@@ -71,10 +70,8 @@ class Frames(NamedTuple):
     """(n,) checksums of the records before `patch`; None if there are none, or they are unknown."""
 
     def summed(self, heads: Ints, body_lengths: Ints, body_crcs: Words) -> "Frames":
-        """Return the same frames with the checksums of their records, without reading the bodies.
-
-        ``heads`` are the (n,) bytes of each record before its body; ``body_crcs`` (n,) have all 32 bits.
-        """
+        """Return the same frames with the checksums of their records, without reading the bodies."""
+        # `heads` are the (n,) bytes of each record before its body; `body_crcs` (n,) have all 32 bits.
         cuts, ends = self.positions + heads, self.stops - RECORD_CRC_BYTES
         behind = cuts + body_lengths if self.bodies is None else cuts
         tails = similar_crcs(self.data, behind, ends)
@@ -131,10 +128,9 @@ def patch(
 ) -> None:
     """Write offsets and store times, known only under the put lock, into encoded records, in place.
 
-    ``positions`` (n,) are the starts of the records in the writable ``buffer``, as ``encode`` made them. Records whose
-    bodies are apart need ``stops``, their ends in it, and ``crcs``. ``crcs`` (n,) are their checksums so far, see
-    `checksums.record_crcs`; without these all bytes are read. With ``RecordCrc.PROPERTY`` the final checksums are
-    written. `FormatError` if a record is outside the buffer, or checksums are missing.
+    ``positions`` (n,) are the starts of the records. Records whose bodies are apart need ``stops``, their ends, and
+    ``crcs``, their checksums so far (`checksums.record_crcs`); without these all bytes are read. `FormatError` if a
+    record is outside the buffer, or checksums are missing.
     """
     if not len(positions):
         return

@@ -30,8 +30,7 @@ from typing import Final, NamedTuple, Self
 
 from ..errors import FormatError
 
-EPOCHS_MAX: Final = 1000
-"""Promotions that are kept; the oldest ones are dropped."""
+EPOCHS_MAX: Final = 1000  # promotions that are kept; the oldest ones are dropped
 EPOCH_MAX: Final = 1 << 40
 """Largest epoch that is accepted: no store is promoted so often, and sums of it stay within 64 bits."""
 
@@ -41,10 +40,8 @@ _HEAD: Final = struct.Struct(">Ii")
 _ENTRY: Final = struct.Struct(">qqq")
 _EPOCH: Final = struct.Struct(">Iq")
 _CRC: Final = struct.Struct(">I")
-FILE_BYTES_MAX: Final = _HEAD.size + EPOCHS_MAX * _ENTRY.size + _CRC.size
-"""Largest size of the encoded epochs."""
-SUPERSEDED_BYTES: Final = _EPOCH.size + _CRC.size
-"""Size of the encoded superseding epoch."""
+FILE_BYTES_MAX: Final = _HEAD.size + EPOCHS_MAX * _ENTRY.size + _CRC.size  # largest size of the encoded epochs
+SUPERSEDED_BYTES: Final = _EPOCH.size + _CRC.size  # size of the encoded superseding epoch
 
 
 class Epoch(NamedTuple):
@@ -67,11 +64,8 @@ class Epochs:
         return self.history[-1].number if self.history else 0
 
     def promoted(self, end: int, token: int, above: int = 0) -> Self:
-        """Return the epochs of a log that ends at ``end`` after the promotion of its store.
-
-        Epochs that begin at ``end`` or later have no byte in this log. The new epoch exceeds all of these, and
-        ``above``; `FormatError` if none does. ``token`` is a random number of 63 bits.
-        """
+        """Return the epochs of a log that ends at ``end`` after the promotion of its store; ``token`` is random."""
+        # Epochs that begin at `end` or later have no byte in this log. The new epoch exceeds all of them, and `above`.
         number = max(self.newest, above) + 1
         if number > EPOCH_MAX:
             raise FormatError(f"the epoch {number} is greater than any that a store can have")
@@ -86,7 +80,6 @@ class Epochs:
 
 
 def encode(epochs: Epochs) -> bytes:
-    """Encode the epochs of a log."""
     fields = _HEAD.pack(_MAGIC, len(epochs.history)) + b"".join(_ENTRY.pack(*each) for each in epochs.history)
     return fields + _CRC.pack(zlib.crc32(fields))
 

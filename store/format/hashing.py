@@ -35,10 +35,7 @@ _ALIKE_ROWS: Final = 8192  # so many that their characters stay in the cache
 
 
 def java_hash(text: str) -> int:
-    """Hash one string as ``String.hashCode`` does, in ``[-2**31, 2**31)``; 0 for the empty string.
-
-    A tags code is this number, sign-extended to 64 bits.
-    """
+    """Hash one string as ``String.hashCode`` does, in ``[-2**31, 2**31)``; a tags code is this number in 64 bits."""
     units = text.encode("utf-16-be", "surrogatepass")
     value = 0
     for high, low in zip(units[::2], units[1::2], strict=True):
@@ -47,23 +44,7 @@ def java_hash(text: str) -> int:
 
 
 def java_hash_array(texts: pa.StringArray) -> Ints:
-    """Hash every string of a column as ``String.hashCode`` does.
-
-    Parameters
-    ----------
-    texts
-        (n,) Arrow ``string`` or ``large_string``. Null counts as empty.
-
-    Returns
-    -------
-    (n,) int64
-        In ``[-2**31, 2**31)``; 0 for null and for the empty string.
-
-    Raises
-    ------
-    FormatError
-        If the column holds bytes that are not UTF-8.
-    """
+    """Hash every string of a column as ``String.hashCode`` does: (n,) int64; 0 for null and for the empty string."""
     return _hashed(texts)[0]
 
 
@@ -189,10 +170,7 @@ def key_texts(unique: pa.StringArray, keys: pa.StringArray) -> KeyTexts:
 
 
 def hash_keys(topics: pa.DictionaryArray, row: Ints, text: pa.StringArray) -> Ints:
-    """Hash keys of topics as index files hold them: (k,) int64 in ``[0, 2**31)``, equal to `index_key_hash` of each.
-
-    ``row`` (k,) is the row of ``topics`` (without nulls) with the topic of each key ``text``.
-    """
+    """Hash keys of topics as `index_key_hash` does; ``row`` (k,) is the row of ``topics`` of each key ``text``."""
     # The hash of "topic#key" follows from those of both: the topic's moves up by the units of the key.
     hashes, units = _hashed(text)
     prefixes = np.array([_prefix_hash(topic) for topic in topics.dictionary.to_pylist()], np.uint32)

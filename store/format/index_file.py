@@ -62,10 +62,8 @@ Read: TypeAlias = Callable[[int, int], bytes]
 class Geometry:
     """Geometry of an index file; the defaults are RocketMQ's."""
 
-    slots: int = 5_000_000
-    """S, ``maxHashSlotNum``."""
-    entries: int = 20_000_000
-    """N, ``maxIndexNum``; one less can be used."""
+    slots: int = 5_000_000  # S, `maxHashSlotNum`
+    entries: int = 20_000_000  # N, `maxIndexNum`; one less can be used
 
     def __post_init__(self) -> None:
         if self.slots < 1 or self.entries < 1:
@@ -73,15 +71,12 @@ class Geometry:
 
     @property
     def file_bytes(self) -> int:
-        """Size of the file."""
         return self.entry_position(self.entries)
 
     def slot_position(self, key_hash: int) -> int:
-        """Return the file offset of the slot of a hash."""
         return HEADER.itemsize + SLOT.itemsize * (key_hash % self.slots)
 
     def entry_position(self, number: int) -> int:
-        """Return the file offset of an entry."""
         return HEADER.itemsize + SLOT.itemsize * self.slots + ENTRY.itemsize * number
 
 
@@ -89,15 +84,12 @@ class Geometry:
 class Header:
     """The first 40 bytes."""
 
-    begin_timestamp: int = 0
-    """Store time in ms of the first record indexed."""
-    end_timestamp: int = 0
-    """Store time in ms of the last one."""
+    begin_timestamp: int = 0  # store time in ms of the first record indexed
+    end_timestamp: int = 0  # store time in ms of the last one
     begin_physical_offset: int = 0
     end_physical_offset: int = 0
     used_slots: int = 0
-    count: int = 1
-    """Number that the next entry gets: one more than there are."""
+    count: int = 1  # number that the next entry gets: one more than there are
 
 
 class IndexPosition(NamedTuple):
@@ -107,8 +99,7 @@ class IndexPosition(NamedTuple):
     next_number: int  # of the next entry in it; the first entry is number 1
 
 
-EMPTY_INDEX: Final = IndexPosition(0, 1)
-"""Position in an index without files."""
+EMPTY_INDEX: Final = IndexPosition(0, 1)  # position in an index without files
 
 
 class Table(NamedTuple):
@@ -120,8 +111,6 @@ class Table(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """One entry."""
-
     key_hash: int
     physical_offset: int
     seconds: int
@@ -157,10 +146,7 @@ def encode_header(header: Header) -> bytes:
 
 
 def decode(buffer: npt.NDArray[np.uint8], geometry: Geometry) -> Table:
-    """View a whole file, usually mapped, as arrays without copying.
-
-    `FormatError` if its size is not that of the geometry, or it counts more entries than fit.
-    """
+    """View a whole file, usually mapped, as arrays; `FormatError` unless size and count of entries fit the geometry."""
     if buffer.size != geometry.file_bytes:
         raise FormatError(
             f"an index file of {geometry.slots} slots and {geometry.entries} entries has {geometry.file_bytes} bytes, "
@@ -193,14 +179,12 @@ def read_entry(read: Read, geometry: Geometry, number: int) -> Entry | None:
 
 
 def infer_geometry(size: int, header: Header, data_end: int, read: Read) -> Geometry | None:
-    """Find out how a file is divided, from its bytes.
-
-    The newest entry is the last thing in a file that is not zero. With its number, which the header tells, that leaves
-    five values of S, and one of them fits the size, as N is whole. The entries then have to prove it: each is in a
-    chain of its own slot. (An entry may be zero throughout, if the first record of all has a key of hash 0 and no other
-    came yet.) ``header`` is read before ``data_end``, the end of the last byte that is not zero: a broker may add
-    entries in between. None for a file without entries; `FormatError` if no geometry fits.
-    """
+    """Find out how a file is divided; None for a file without entries, `FormatError` if no geometry fits."""
+    # The newest entry is the last thing in a file that is not zero. With its number, which the header tells, that
+    # leaves five values of S, and one of them fits the size, as N is whole. The entries then have to prove it: each is
+    # in a chain of its own slot. (An entry may be zero throughout, if the first record of all has a key of hash 0 and
+    # no other came yet.) `header` is read before `data_end`, the end of the last byte that is not zero: a broker may
+    # add entries in between.
     if header.count <= 1:
         return None
     for geometry, count in _candidates(size, header.count, data_end):

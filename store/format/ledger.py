@@ -24,29 +24,15 @@ from typing import Any, Final, NamedTuple
 from ..errors import FormatError
 
 _TITLE: Final = b"segmentlog-ledger 1 "
-KEPT: Final = 16
-"""Batches of one application that are kept; only the number of the newest decides."""
-LOST: Final = -1
-"""Rows of an entry that marks an application of which this log lost all batches from a version on."""
-APP_BYTES_MAX: Final = 255
-"""Largest name of an application in UTF-8."""
-VERSION_MAX: Final = 1 << 62
-"""Largest number of a batch, and largest physical offset: sums of two are within 64 bits."""
+KEPT: Final = 16  # batches of one application that are kept; only the number of the newest decides
+LOST: Final = -1  # rows of an entry that marks an application of which this log lost all batches from a version on
+APP_BYTES_MAX: Final = 255  # largest name of an application in UTF-8
+VERSION_MAX: Final = 1 << 62  # largest number of a batch, and largest physical offset: sums of two are within 64 bits
 _DIGEST_MAX: Final = (1 << 64) - 1
 
 
 class QueueSpan(NamedTuple):
-    """Queue offsets of a batch in one queue.
-
-    Attributes
-    ----------
-    topic, queue_id
-        Which queue.
-    first, last
-        Queue offsets of the first and the last row.
-    rows
-        How many they are.
-    """
+    """Queue offsets of a batch in one queue: those of its first and last row, and the number of rows."""
 
     topic: str
     queue_id: int
@@ -56,8 +42,6 @@ class QueueSpan(NamedTuple):
 
 
 class LedgerEntry(NamedTuple):
-    """One batch."""
-
     version: int  # number of the batch, as its application counts
     sequence: int  # number of the batch, as the store counts
     start: int  # physical offset
@@ -84,7 +68,6 @@ class Application:
 
     @property
     def newest(self) -> LedgerEntry:
-        """The entry of the newest batch."""
         return self.entries[-1]
 
     def find(self, version: int) -> LedgerEntry | None:
@@ -94,8 +77,6 @@ class Application:
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    """Content of a ledger."""
-
     sequence: int = 0  # number of the last appended batch; 0 for none
     applications: Mapping[str | None, Application] = field(default_factory=dict)
     """By name; None for batches that cannot be repeated."""
@@ -126,7 +107,6 @@ class Ledger:
 
 
 def encode(ledger: Ledger) -> bytes:
-    """Encode the file."""
     body = b"".join(
         json.dumps({"app": app, "batches": held.entries, "queues": held.queues}, ensure_ascii=False).encode() + b"\n"
         for app, held in ledger.applications.items()
@@ -136,10 +116,8 @@ def encode(ledger: Ledger) -> bytes:
 
 
 def decode(data: bytes | None, path: str) -> Ledger:
-    """Decode the file; an empty ledger for None, and a `FormatError` for damage.
-
-    A damaged ledger does not count as empty: batches that are in the log would be appended again.
-    """
+    """Decode the file; an empty ledger for None, and a `FormatError` for damage."""
+    # A damaged ledger does not count as empty: batches that are in the log would be appended again.
     if data is None:
         return Ledger()
     title, _, body = data.partition(b"\n")

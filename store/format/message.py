@@ -31,8 +31,7 @@ from typing import Final, NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-IPV6_EXTRA_BYTES: Final = 12
-"""Bytes by which a host with an IPv6 address is longer."""
+IPV6_EXTRA_BYTES: Final = 12  # bytes by which a host with an IPv6 address is longer
 
 
 class Layout(NamedTuple):
@@ -153,10 +152,7 @@ _PROBLEM_TEXTS: Final = {
 
 
 def gather(buffer: Bytes, positions: Ints, dtype: np.dtype[Item]) -> npt.NDArray[Item]:
-    """Copy one ``dtype`` from each of (n,) positions of a buffer, usually a mapped segment; alignment does not matter.
-
-    The caller has checked that ``0 <= position`` and ``position + dtype.itemsize <= size``.
-    """
+    """Copy one ``dtype`` from each of (n,) positions of a buffer, aligned or not; the caller checked bounds."""
     width = dtype.itemsize
     if buffer.size < width:
         return np.empty(0, dtype)
@@ -174,11 +170,9 @@ def scatter(buffer: Bytes, positions: Ints, values: npt.NDArray[np.generic]) -> 
 
 
 class Records:
-    """Records at given positions of one buffer, with the positions of their parts and their faults.
+    """Records at (n,) positions of one buffer, with the positions of their parts and their faults."""
 
-    All arrays have one element per record, in the order of the positions asked for. Parts of a record whose ``problem``
-    is not ``OK`` have length 0 and position 0, so that kernels may run over all rows.
-    """
+    # Parts of a record whose `problem` is not OK have length 0 and position 0, so that kernels run over all rows.
 
     def __init__(self, buffer: Bytes, positions: Ints) -> None:
         count = positions.size
@@ -331,12 +325,9 @@ class Records:
 
 
 def _one_topic_length(buffer: Bytes, at: Ints, stop: Ints, layout: Layout) -> tuple[Ints, Ints, Bytes] | None:
-    """Topic lengths, properties lengths and topics of records whose topics are all of one length, read in one copy.
-
-    Most batches are of one topic. The bytes after a body are then read once, not once per length. None if the topics
-    differ in length. ``at`` and ``stop`` are the topic sizes' positions and the records' ends, three bytes apart at
-    least.
-    """
+    """Topic lengths, properties lengths and topics of records, read in one copy; None if topics differ in length."""
+    # Most batches are of one topic: the bytes after a body are then read once, not once per length. `at` and `stop` are
+    # the positions of topic sizes and the ends of records, three bytes apart at least.
     size = layout.topic_size.itemsize
     width = min(int((stop - at).min()), _WINDOW_BYTES)
     window: Bytes = gather(buffer, at, np.dtype(f"V{width}")).view(np.uint8).reshape(-1, width)
@@ -367,8 +358,7 @@ _INT32: Final = np.dtype(">i4")
 
 
 HOST_V4_BYTES: Final = 8
-HOST_V6_BYTES: Final = 20
-"""Of an address and its port."""
+HOST_V6_BYTES: Final = 20  # of an address and its port
 
 SYS_FLAG_AT: Final = 36
 

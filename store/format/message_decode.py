@@ -120,12 +120,9 @@ class Inflated(NamedTuple):
 
 
 def inflate_in_pieces(records: Records, max_body_bytes: int, piece_bytes: int) -> Iterator[tuple[slice, Inflated]]:
-    """Inflate compressed bodies; yield slices of the rows with their bodies, counted from the start of the slice.
-
-    A slice ends after the row with which its inflated bodies reach ``piece_bytes``: memory stays near it, whatever the
-    compressed bodies promise. The ``problem`` of a body that is damaged or exceeds ``max_body_bytes`` becomes
-    ``INFLATE``.
-    """
+    """Inflate compressed bodies; yield slices of the rows with their bodies, counted from the start of the slice."""
+    # A slice ends after the row with which its inflated bodies reach `piece_bytes`: memory stays near it, whatever the
+    # compressed bodies promise. A body that is damaged, or exceeds `max_body_bytes`, gets the problem INFLATE.
     sys_flag = records.field("sys_flag")
     compressed = (sys_flag & SYS_COMPRESSED != 0) & (records.body_length > 0) & (records.problem == Problem.OK)
     start, total = 0, 0
@@ -152,10 +149,7 @@ def inflate_in_pieces(records: Records, max_body_bytes: int, piece_bytes: int) -
 
 
 class Decoder:
-    """Columns of n records of one segment; rows whose problem is not ``OK`` become nulls.
-
-    No column points into ``records.buffer``: all bytes are copied. ``inflated`` replaces stored bodies.
-    """
+    """Columns of n records of one segment, copied; rows whose problem is not ``OK`` become nulls."""
 
     def __init__(self, records: Records, origin: Origin, segment: str, inflated: Inflated | None = None) -> None:
         self.records = records
@@ -177,11 +171,9 @@ class Decoder:
         return None if whole.all() else booleans(whole)
 
     def column(self, name: str, rows: slice | None = None) -> pa.Array:
-        """Decode one column of `NATIVE_SCHEMA`, whole or some rows of it.
-
-        All but ``body`` are computed for all rows when first asked for: that costs something however few rows there
-        are. Bodies are copied as they are asked for, so that the cache still has them when they are used.
-        """
+        """Decode one column of `NATIVE_SCHEMA`, whole or some rows of it."""
+        # All but `body` are computed for all rows when first asked for: that costs something however few rows there
+        # are. Bodies are copied as they are asked for, so that the cache still has them when they are used.
         rows = rows or slice(0, len(self.records))
         if name == "body":
             return self._null_where_damaged(self._bodies(rows), rows)

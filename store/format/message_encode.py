@@ -49,13 +49,11 @@ from .message import (
 )
 from .properties import RECORD_CRC
 
-V1_TOPIC_CHARS = 127
-"""A longer topic (in UTF-16 units, as Java counts) makes a version 2 record."""
+V1_TOPIC_CHARS = 127  # a longer topic (in UTF-16 units, as Java counts) makes a version 2 record
 
 TOPIC_BYTES_MAX = 255
 PROPERTIES_BYTES_MAX = 32767
-BATCH_BYTES_MAX = (1 << 31) - 1
-"""Arrow's offsets of a binary array are 32-bit."""
+BATCH_BYTES_MAX = (1 << 31) - 1  # Arrow's offsets of a binary array are 32-bit
 
 _KEEPING = pa.system_memory_pool()
 """For buffers of a whole batch: malloc keeps released memory for the next batch, Arrow's own pool unmaps it."""
@@ -65,12 +63,10 @@ _INT32_FIELDS = {"queue_id", "flag", "sys_flag", "reconsume_times"}
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RecordColumns:
-    """The fields of n records, each an array of n or one value for all.
+    """The fields of n records, each an array of n or one value for all; ``body`` defines n, a null body is empty."""
 
-    ``body`` defines n; null bodies are stored as empty ones. Bodies are stored unchanged: a caller that compresses them
-    sets ``sys_flag``. The address bits of ``sys_flag`` are set here, from the hosts. Hosts are packed as on disk, see
-    ``pack_host``. Times are milliseconds since the epoch.
-    """
+    # Bodies are stored unchanged: a caller that compresses them sets `sys_flag`, whose address bits are set here. Hosts
+    # are packed as on disk (`pack_host`), times are ms since the epoch.
 
     body: pa.BinaryArray
     topic: pa.StringArray | pa.DictionaryArray | str
@@ -99,10 +95,9 @@ def encode(
 ) -> EncodedBatch:
     """Encode records, with queue offset, physical offset and store timestamp still zero.
 
-    Topics of more than 127 UTF-16 units make version 2 records, all others version 1. With ``bodies_apart`` bodies stay
-    in the caller's memory, and all else is laid out, and its checksums computed, at once. The size limit of a message
-    is the writer's. `ConfigError` if columns differ in length, a topic or property string cannot be stored, or the
-    batch exceeds 2 GiB. RocketMQ: ``MessageExtEncoder`` (5.x).
+    With ``bodies_apart`` bodies stay in the caller's memory, and all else is laid out at once. The size limit of a
+    message is the writer's. `ConfigError` if columns differ in length, a topic or property string cannot be stored, or
+    the batch exceeds 2 GiB.
     """
     rows = len(columns.body)
     if rows == 0:
@@ -267,10 +262,8 @@ def _host_bits(sys_flag: Integers, born: _Hosts, store: _Hosts) -> Integers:
 def _topics(
     topic: pa.StringArray | pa.DictionaryArray | str, rows: int
 ) -> tuple[pa.BinaryArray | pa.BinaryScalar, Ints, Ints]:
-    """Encode topics, with their length before and two bytes for the properties' length after them.
-
-    The work is done once per *different* topic. Returns the blocks, their sizes and the records' magics.
-    """
+    """Encode topics, with their length before and two bytes for the properties' length after them; and magics."""
+    # The work is done once per different topic.
     names = [topic]
     if not isinstance(topic, str):
         if topic.null_count:
@@ -361,10 +354,7 @@ def encode_record(
     prepared_transaction_offset: int,
     record_crc: RecordCrc,
 ) -> bytearray:
-    """Encode one record without Arrow, byte for byte as `encode`: a single append must not pay for columns.
-
-    `ConfigError` if the topic or the properties cannot be stored, or a number does not fit its field.
-    """
+    """Encode one record without Arrow, byte for byte and with the errors of `encode`: it pays for no columns."""
     block, magic = topic_block(topic)
     if record_crc is RecordCrc.PROPERTY:
         open_ended = properties and not properties.endswith(b"\x02")
@@ -418,13 +408,9 @@ def patch_record(
 def encode_properties(
     columns: Mapping[str, pa.StringArray] | None = None, properties: pa.MapArray | None = None
 ) -> pa.BinaryArray:
-    """Encode a map column and single columns as property strings.
-
-    Null and empty values are left out: RocketMQ cannot read them back. The pairs of ``properties`` come first, without
-    names that a column has: as in RocketMQ's own map of properties, no name is stored twice.
-
-    `ConfigError` if a name is empty or holds U+0001 or U+0002, a value holds U+0002, or there is no column at all.
-    """
+    """Encode a map column and single columns as property strings; errors as of `encode`."""
+    # Null and empty values are left out: RocketMQ cannot read them back. The pairs of `properties` come first, without
+    # names that a column has: as in RocketMQ's own map of properties, no name is stored twice.
     columns = columns or {}
     parts: list[pa.BinaryArray | bytes] = []
     if properties is not None:

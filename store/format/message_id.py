@@ -37,10 +37,7 @@ _OFFSET_BYTES: Final = 8
 def encode_offset_ids(
     addresses: npt.NDArray[np.uint8], ports: npt.NDArray[np.int64], physical_offsets: npt.NDArray[np.int64]
 ) -> pa.StringArray:
-    """Encode (n, 4) or (n, 16) addresses, ports and physical offsets as upper-case ids of 32 or 56 characters.
-
-    `FormatError` if addresses have another size, or the column would hold 2 GiB or more.
-    """
+    """Encode (n, 4) or (n, 16) addresses, ports and physical offsets as upper-case ids of 32 or 56 characters."""
     count, width = addresses.shape
     if width not in _ADDRESS_BYTES:
         raise FormatError(f"an address of {width} bytes was given for a message id, IPv4 has 4 and IPv6 has 16")
@@ -62,10 +59,7 @@ def encode_offset_id(host: bytes, physical_offset: int) -> str:
 
 
 def decode_offset_ids(texts: pa.StringArray) -> npt.NDArray[np.int64]:
-    """Decode the physical offsets, (n,) int64, of offset ids without nulls.
-
-    `FormatError` names the first text that is not an id: 32 or 56 hex digits, with an offset of 0 or more.
-    """
+    """Decode the physical offsets of offset ids without nulls; `FormatError` names the first text that is not an id."""
     import pyarrow.compute as pc  # noqa: PLC0415 - only look-ups come here, and loading it takes long
 
     sound = pc.match_substring_regex(texts, "^(?:[0-9A-Fa-f]{32}|[0-9A-Fa-f]{56})$").to_numpy(zero_copy_only=False)

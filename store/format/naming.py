@@ -16,14 +16,11 @@ from typing import Final
 
 from ..errors import FormatError
 
-TOPIC_CHARS_MAX: Final = 127
-"""RocketMQ's limit for topics that users make."""
+TOPIC_CHARS_MAX: Final = 127  # RocketMQ's limit for topics that users make
 STORED_TOPIC_BYTES_MAX: Final = 255
 """Longest topic that a 5.x broker stores, and the longest directory name of most file systems."""
-SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
-"""Holds delayed messages; its tags codes are times of delivery."""
-LMQ_PREFIX: Final = "%LMQ%"
-"""Begins the name of a light queue: a further ConsumeQueue for records of another topic."""
+SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"  # holds delayed messages; its tags codes are times of delivery
+LMQ_PREFIX: Final = "%LMQ%"  # begins the name of a light queue: a further ConsumeQueue for records of another topic
 RETRY_PREFIX: Final = "%RETRY%"
 DLQ_PREFIX: Final = "%DLQ%"
 
@@ -106,11 +103,9 @@ def topic_problem(topic: str) -> str | None:
 
 
 def is_readable_topic(name: str) -> bool:
-    """Return whether a name can be a topic that is read: printable, and an entry of its directory.
-
-    Wider than `topic_problem`: a 5.x store takes topics of 128 characters and more, and light queues (``%LMQ%…``) carry
-    names of MQTT.
-    """
+    """Return whether a name can be a topic that is read: printable, and an entry of its directory."""
+    # Wider than `topic_problem`: a 5.x store takes topics of 128 characters and more, and light queues (`%LMQ%…`) carry
+    # names of MQTT.
     return is_safe_path_component(name) and name.isprintable()
 
 
@@ -131,9 +126,7 @@ def is_system_topic(topic: str) -> bool:
 
 
 def is_broker_topic(topic: str) -> bool:
-    """Return whether a broker reserves a topic, and creates it without an entry in ``topics.json``.
-
-    RocketMQ's list (``TopicValidator``) with its prefix ``rmq_sys_``, and the topics of a cluster: ``DefaultCluster``
-    and ``…_REPLY_TOPIC``. A broker also has an empty topic of its own name, which only its configuration tells.
-    """
+    """Return whether a broker reserves a topic, and creates it without an entry in ``topics.json``."""
+    # RocketMQ's list (`TopicValidator`) with its prefix `rmq_sys_`, and the topics of a cluster. A broker also has an
+    # empty topic of its own name, which only its configuration tells.
     return topic in _SYSTEM_TOPICS or topic.startswith(_SYSTEM_PREFIXES) or topic.endswith(_SYSTEM_SUFFIX)

@@ -39,10 +39,7 @@ _INT_DIGITS_MAX: Final = 10
 
 
 def java_int(text: str) -> int | None:
-    """Read a property as ``Integer.parseInt`` does: an optional sign, then decimal digits of any script.
-
-    None where Java throws a ``NumberFormatException``.
-    """
+    """Read a property as ``Integer.parseInt`` does, digits of any script; None where Java throws."""
     digits = text[1:] if text[:1] in {"+", "-"} else text
     # Java reads UTF-16 units, so a digit beyond U+FFFF does not count.
     if not digits.isdecimal() or max(digits) > "\uffff":
@@ -65,10 +62,9 @@ def parse_properties(text: bytes) -> dict[str, str]:
 
 
 class Properties:
-    """Properties of n records, parsed once, returned by name or as a map; rows with a problem have none.
+    """Properties of n records, parsed once, returned by name or as a map; rows with a problem have none."""
 
-    The text is copied out of the segment at construction, so that no mapped file is kept.
-    """
+    # The text is copied out of the segment at construction, so that no mapped file is kept.
 
     def __init__(self, records: Records) -> None:
         self._count = len(records)
@@ -209,11 +205,9 @@ class Properties:
         return pairs
 
     def _without_overwritten(self) -> Ints | None:
-        """Pairs that no later pair of the same record overwrites, or None if that is all of them.
-
-        Names are compared by a fingerprint that equal names share. Only rows with repeated fingerprints, which hardly
-        any producer writes, are examined one by one.
-        """
+        """Pairs that no later pair of the same record overwrites, or None if that is all of them."""
+        # Names are compared by a fingerprint that equal names share. Only rows with repeated fingerprints, which hardly
+        # any producer writes, are examined one by one.
         fingerprint = self._fingerprints()
         if fingerprint.size < 2:
             return None

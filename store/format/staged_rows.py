@@ -40,8 +40,6 @@ _KEY_BYTES: Final = 8
 
 
 class ChunkHeader(NamedTuple):
-    """Header of a chunk."""
-
     rows: int
     keys: int  # number of hashes of keys; -1 if they are not in the chunk
     queue_bytes: int  # bytes of the list of queues
@@ -170,9 +168,8 @@ def row_digest(records: Bytes, positions: Ints, topic_of: Ints, topics: Sequence
         row      CRC-32 of its stored body | CRC-32 of its topic ──► mix (splitmix64) ──► 64 bits
         batch    sum of its rows' numbers, modulo 2**64          in any order, over any number of tasks
 
-    It covers only values that a repetition of the same rows keeps. Queue ids, unique keys and born times depend on the
-    task and the time of encoding. Offsets and store times are known only at the commit. ``positions`` (n,) are the
-    starts of the encoded records, ``topic_of`` (n,) the index of the topic of each.
+    ``positions`` (n,) are the starts of the encoded records, ``topic_of`` (n,) indexes their topics. It covers only
+    values that a repetition of the same rows keeps: queue ids, unique keys, times and offsets are not in it.
     """
     mixed = gather(records, positions + _BODY_CRC_AT, _BODY_CRC).astype(np.uint64)
     mixed <<= np.uint64(32)

@@ -47,218 +47,70 @@ OURS: Final = ".segmentlog"
 STAGING: Final = "staging"
 
 
+class _Path:
+    def __init__(self, *names: str) -> None:
+        self._below = join(*names)
+
+    def __get__(self, paths: "StorePaths", kind: type["StorePaths"]) -> str:
+        return join(paths.root, self._below)
+
+
 @dataclass(frozen=True, slots=True)
 class StorePaths:
     """Paths within a store directory ``root`` (``storePathRootDir``), relative ones with ``""``. No disk is touched."""
 
     root: str
 
-    @property
-    def commit_log(self) -> str:
-        """Directory of the CommitLog segments (``storePathCommitLog``), unless a broker was configured otherwise."""
-        return join(self.root, COMMIT_LOG)
+    # Directory of the CommitLog segments (`storePathCommitLog`), unless a broker was configured otherwise
+    commit_log = _Path(COMMIT_LOG)
+    consume_queues = _Path(CONSUME_QUEUE)  # directory of the topics' directories
+    consume_queue_extension = _Path(CONSUME_QUEUE_EXTENSION)  # directory of `ConsumeQueueExt`
+    # Directory of the queues in RocksDB, if they are not in `consumequeue`
+    consume_queue_rocksdb = _Path(CONSUME_QUEUE_ROCKSDB)
+    index = _Path(INDEX)  # directory of the IndexFiles
+    config = _Path(CONFIG)  # directory of the broker's JSON documents
+    topics = _Path(CONFIG, TOPICS)  # document of the topics
+    consumer_offsets = _Path(CONFIG, CONSUMER_OFFSETS)  # document of the consumer groups' positions
+    checkpoint = _Path(CHECKPOINT)  # store times up to which each part was flushed
+    abort = _Path(ABORT)  # exists while the store is open, and after a crash
+    lock = _Path(LOCK)  # file whose record lock the owner of the store holds
+    ours = _Path(OURS)  # directory of the files that only this library knows
+    store_id = _Path(OURS, "id")  # identity of the store
+    durable_point = _Path(OURS, "durable")  # up to where log, queues and index are on the device
+    batch_mark = _Path(OURS, "batch")  # part of the log that belongs to a batch in flight
+    ledger = _Path(OURS, "ledger")  # batches that the store holds
+    batch_history = _Path(OURS, "batches")  # all batches of the log; on a replica, those of its master
+    # Part of the log that belongs to batches of the master which a replica has not received as a whole
+    incoming = _Path(OURS, "incoming")
+    confirmed = _Path(OURS, "confirmed")  # physical offset that enough replicas hold
+    confirmed_lock = _Path(OURS, "confirmed.lock")  # lock file of the process that publishes the confirmed offset
+    epochs = _Path(OURS, "epochs")  # masters of the log, and where each of them began
+    superseded = _Path(OURS, "superseded")  # epoch of the master that replaced this one
+    group_positions = _Path(OURS, "groups.json")  # positions of consumer groups, kept beside the broker's document
+    group_mutex = _Path(OURS, "groups.lock")  # lock file of the two documents of positions
+    retention_history = _Path(OURS, "retention-history")  # deletions of expired files, one JSON line each
+    archive_of = _Path(OURS, "archive-of")  # id or path of the store that an archive holds files of; only in archives
+    staging = _Path(OURS, STAGING)  # directory of the rows that tasks staged
 
-    @property
-    def consume_queues(self) -> str:
-        """Directory of the topics' directories."""
-        return join(self.root, CONSUME_QUEUE)
+    # Files are written under these names, then renamed. Writers that may run at once each have their own.
+    making_segment = _Path(OURS, "spare")  # the next CommitLog segment
+    making_queue_file = _Path(OURS, "queue")  # a ConsumeQueue file with its first entries
+    making_index_file = _Path(OURS, "index")  # an IndexFile
+    making_state = _Path(OURS, "small")  # checkpoint, abort file, durable point or store id
+    making_topics = _Path(OURS, "topics.making")  # document of the topics
+    making_replicated = _Path(OURS, "replicated.making")  # a document of the broker that is replicated
+    making_batch = _Path(OURS, "batch.making")  # in-flight marker or ledger
+    making_confirmed = _Path(OURS, "confirmed.making")  # confirmed offset
+    making_epochs = _Path(OURS, "epochs.making")  # epochs
+    making_superseded = _Path(OURS, "superseded.making")  # superseding epoch
+    making_history = _Path(OURS, "history.making")  # history of deletions
+    making_copy = _Path(OURS, "copy")  # copy of an expired file; only in archives
+    making_groups = _Path(OURS, "groups.making")  # documents of the consumer groups
 
     def consume_queue(self, key: QueueKey) -> str:
         """Directory of the files of one queue; the caller has checked that the topic can be a file name."""
         return join(self.root, CONSUME_QUEUE, key.topic, str(key.queue_id))
 
-    @property
-    def consume_queue_extension(self) -> str:
-        """Directory of ``ConsumeQueueExt``."""
-        return join(self.root, CONSUME_QUEUE_EXTENSION)
-
-    @property
-    def consume_queue_rocksdb(self) -> str:
-        """Directory of the queues in RocksDB, if they are not in ``consumequeue``."""
-        return join(self.root, CONSUME_QUEUE_ROCKSDB)
-
-    @property
-    def index(self) -> str:
-        """Directory of the IndexFiles."""
-        return join(self.root, INDEX)
-
-    @property
-    def config(self) -> str:
-        """Directory of the broker's JSON documents."""
-        return join(self.root, CONFIG)
-
-    @property
-    def topics(self) -> str:
-        """Document of the topics."""
-        return join(self.root, CONFIG, TOPICS)
-
-    @property
-    def consumer_offsets(self) -> str:
-        """Document of the consumer groups' positions."""
-        return join(self.root, CONFIG, CONSUMER_OFFSETS)
-
-    @property
-    def checkpoint(self) -> str:
-        """Store times up to which each part was flushed."""
-        return join(self.root, CHECKPOINT)
-
-    @property
-    def abort(self) -> str:
-        """Exists while the store is open, and after a crash."""
-        return join(self.root, ABORT)
-
-    @property
-    def lock(self) -> str:
-        """File whose record lock the owner of the store holds."""
-        return join(self.root, LOCK)
-
-    @property
-    def ours(self) -> str:
-        """Directory of the files that only this library knows."""
-        return join(self.root, OURS)
-
-    @property
-    def store_id(self) -> str:
-        """Identity of the store."""
-        return join(self.root, OURS, "id")
-
-    @property
-    def durable_point(self) -> str:
-        """Up to where log, queues and index are on the device."""
-        return join(self.root, OURS, "durable")
-
-    @property
-    def batch_mark(self) -> str:
-        """Part of the log that belongs to a batch in flight."""
-        return join(self.root, OURS, "batch")
-
-    @property
-    def ledger(self) -> str:
-        """Batches that the store holds."""
-        return join(self.root, OURS, "ledger")
-
-    @property
-    def batch_history(self) -> str:
-        """All batches of the log; on a replica, those of its master."""
-        return join(self.root, OURS, "batches")
-
-    @property
-    def incoming(self) -> str:
-        """Part of the log that belongs to batches of the master which a replica has not received as a whole."""
-        return join(self.root, OURS, "incoming")
-
-    @property
-    def confirmed(self) -> str:
-        """Physical offset that enough replicas hold."""
-        return join(self.root, OURS, "confirmed")
-
-    @property
-    def confirmed_lock(self) -> str:
-        """Lock file of the process that publishes the confirmed offset."""
-        return join(self.root, OURS, "confirmed.lock")
-
-    @property
-    def epochs(self) -> str:
-        """Masters of the log, and where each of them began."""
-        return join(self.root, OURS, "epochs")
-
-    @property
-    def superseded(self) -> str:
-        """Epoch of the master that replaced this one."""
-        return join(self.root, OURS, "superseded")
-
     def cut_copy(self, epoch: int, start: int, stop: int) -> str:
         """Directory with the log from ``start`` to ``stop``, which a demotion or promotion cut off."""
         return join(self.root, OURS, f"cut-{epoch}-{start}-{stop}")
-
-    @property
-    def group_positions(self) -> str:
-        """Positions of consumer groups, kept beside the broker's document."""
-        return join(self.root, OURS, "groups.json")
-
-    @property
-    def group_mutex(self) -> str:
-        """Lock file of the two documents of positions."""
-        return join(self.root, OURS, "groups.lock")
-
-    @property
-    def retention_history(self) -> str:
-        """Deletions of expired files, one JSON line each."""
-        return join(self.root, OURS, "retention-history")
-
-    @property
-    def archive_of(self) -> str:
-        """Id or path of the store that an archive holds files of; only in archives."""
-        return join(self.root, OURS, "archive-of")
-
-    @property
-    def staging(self) -> str:
-        """Directory of the rows that tasks staged."""
-        return join(self.root, OURS, STAGING)
-
-    # Files are written under these names, then renamed. Writers that may run at once each have their own.
-
-    @property
-    def making_segment(self) -> str:
-        """The next CommitLog segment."""
-        return join(self.root, OURS, "spare")
-
-    @property
-    def making_queue_file(self) -> str:
-        """A ConsumeQueue file with its first entries."""
-        return join(self.root, OURS, "queue")
-
-    @property
-    def making_index_file(self) -> str:
-        """An IndexFile."""
-        return join(self.root, OURS, "index")
-
-    @property
-    def making_state(self) -> str:
-        """Checkpoint, abort file, durable point or store id."""
-        return join(self.root, OURS, "small")
-
-    @property
-    def making_topics(self) -> str:
-        """Document of the topics."""
-        return join(self.root, OURS, "topics.making")
-
-    @property
-    def making_replicated(self) -> str:
-        """A document of the broker that is replicated."""
-        return join(self.root, OURS, "replicated.making")
-
-    @property
-    def making_batch(self) -> str:
-        """In-flight marker or ledger."""
-        return join(self.root, OURS, "batch.making")
-
-    @property
-    def making_confirmed(self) -> str:
-        """Confirmed offset."""
-        return join(self.root, OURS, "confirmed.making")
-
-    @property
-    def making_epochs(self) -> str:
-        """Epochs."""
-        return join(self.root, OURS, "epochs.making")
-
-    @property
-    def making_superseded(self) -> str:
-        """Superseding epoch."""
-        return join(self.root, OURS, "superseded.making")
-
-    @property
-    def making_history(self) -> str:
-        """History of deletions."""
-        return join(self.root, OURS, "history.making")
-
-    @property
-    def making_copy(self) -> str:
-        """Copy of an expired file; only in archives."""
-        return join(self.root, OURS, "copy")
-
-    @property
-    def making_groups(self) -> str:
-        """Documents of the consumer groups."""
-        return join(self.root, OURS, "groups.making")

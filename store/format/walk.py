@@ -33,18 +33,13 @@ class Walk(NamedTuple):
 
     @property
     def positions(self) -> Ints:
-        """Start of each record, (n,) int64."""
         return self.records.positions
 
 
 def walk(buffer: Bytes, base: int, start: int, stop: int) -> Walk:
-    """Find the whole records of ``buffer[start:stop]`` without trusting the lengths of any that is not.
-
-    Every record begins four bytes before its magic and states its own physical offset. So a vectorised search finds
-    candidates, and a chain of sizes only has to agree with them. A damaged record costs itself alone: the walk
-    continues at the next candidate. ``buffer`` is a whole segment whose first byte has the physical offset ``base``;
-    records may begin in ``[start, stop)``.
-    """
+    """Find the whole records that begin in ``buffer[start:stop]``, a segment that begins at ``base``."""
+    # Every record begins four bytes before its magic and states its own physical offset. So a vectorised search finds
+    # candidates, and a chain of sizes only has to agree with them. A damaged record costs itself alone.
     if not 0 <= start <= stop <= buffer.size:
         raise FormatError(f"a walk from {start} to {stop} leaves a buffer of {buffer.size} bytes")
     candidates = _candidates(buffer, base, start, stop)

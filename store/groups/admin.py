@@ -9,9 +9,8 @@
                                                    (the former one as .bak)           renamed under the store's lock
 
 A broker with the store open keeps offsets in memory and would overwrite ours. So they stay in the document beside its
-own, and `group_offsets` merges both; `directory.group_offsets` states the rule. Once the broker has closed the
-store, the first change writes them all into its document. The store's lock is held for two renames only, so that other
-processes can open the store. RocketMQ: ``ConsumerOffsetManager``, ``ConfigManager``, ``LocalFileOffsetStore``.
+own, and `directory.group_offsets` merges both. Once the broker has closed the store, the first change writes them all
+into its document. RocketMQ: ``ConsumerOffsetManager``, ``ConfigManager``, ``LocalFileOffsetStore``.
 """
 
 import logging
@@ -86,14 +85,8 @@ class Move:
 class GroupChange:
     """Effect of a change on a group, queue by queue.
 
-    Attributes
-    ----------
-    group
-        The group.
-    moves
-        All queues that were asked for, by topic and id, also those that stay where they are.
-    recorded
-        The document that has the change.
+    ``moves`` has all queues that were asked for, by topic and id, also those that stay where they are. ``recorded`` is
+    the document that has the change.
     """
 
     group: str
@@ -112,14 +105,8 @@ def _shown(offset: int | None) -> str:
 class GroupProgress:
     """Offsets of a group, or of one broadcasting consumer of it.
 
-    Attributes
-    ----------
-    group, model
-        The group, and how its consumers divide the queues.
-    consumer
-        The client id of a broadcasting consumer; None for the group as a whole.
-    offsets
-        The next queue offset of each queue.
+    ``model`` is how its consumers divide the queues, ``consumer`` the client id of a broadcasting consumer, None for
+    the group as a whole. ``offsets`` has the next queue offset of each queue.
     """
 
     group: str
@@ -246,13 +233,7 @@ def clone_group(
     dry_run: bool = False,
     fs: WritableFileSystem | None = None,
 ) -> GroupChange:
-    """Copy the offsets of another group; those in other queues stay. Arguments as `reset_group`.
-
-    Raises
-    ------
-    ConfigError
-        If the source has no position in these topics.
-    """
+    """Copy the offsets of another group; those in other queues stay. Arguments and errors as `reset_group`."""
     _check_group(target)
     there = {key: offset for key, offset in _offsets(path, source, fs).items() if topics is None or key.topic in topics}
     if not there:
@@ -273,10 +254,7 @@ def delete_group(
 ) -> GroupChange:
     """Forget a group's positions, those of broadcasting consumers too; arguments as `reset_group`.
 
-    Raises
-    ------
-    StoreInUseError
-        If a broker has the store open and knows the group: it would write it down again.
+    Raises `StoreInUseError` if a broker has the store open and knows the group: it would write it down again.
     """
     held = {key: offset for key, offset in _offsets(path, group, fs).items() if topics is None or key.topic in topics}
     writer = GroupWriter(path, fs)

@@ -7,9 +7,9 @@
     by circle (AVG_BY_CIRCLE)      A  B  C  A  B  C  A  B        in turns
     consistent hash                wherever the ring of hashes says; few queues move when a consumer comes or goes
 
-The clients ask the broker for the list of consumers, sort both lists, and compute the same answer independently. So
-every step must equal theirs exactly: the order of Java's strings, the text of a queue that is hashed. RocketMQ:
-``RebalanceImpl.rebalanceByTopic``, ``AllocateMessageQueueAveragely``, ``…AveragelyByCircle``, ``…ConsistentHash``.
+The clients sort both lists and compute the same answer independently, so every step must equal theirs exactly.
+RocketMQ: ``RebalanceImpl.rebalanceByTopic``, ``AllocateMessageQueueAveragely``, ``…AveragelyByCircle``,
+``…ConsistentHash``.
 """
 
 import hashlib
@@ -19,8 +19,7 @@ from typing import Final
 
 from ..format.broker_config import ClientQueue
 
-VIRTUAL_NODES: Final = 10
-"""Number of points of each consumer on the ring; the default of RocketMQ's clients."""
+VIRTUAL_NODES: Final = 10  # number of points of each consumer on the ring; the default of RocketMQ's clients
 
 
 def allocate_averagely(queues: Iterable[ClientQueue], consumers: Iterable[str], consumer: str) -> list[ClientQueue]:

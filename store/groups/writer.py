@@ -6,9 +6,8 @@
                      └──► .segmentlog/groups.making ──► config/consumerOffset.json      under the store's lock;
                                                                                         the former one as .bak
 
-Ours is written first, so that a change is whole or absent. The second may meet a crash, or a broker that read the
-document earlier and writes what it remembers. The store's lock is held for two renames and no longer, so that a process
-that opens the store does not find it taken. RocketMQ: ``ConsumerOffsetManager``, ``ConfigManager``.
+Ours is written first, so that a change is whole or absent. The store's lock is held for two renames and no longer, so
+that a process that opens the store does not find it taken. RocketMQ: ``ConsumerOffsetManager``, ``ConfigManager``.
 """
 
 import os
@@ -44,8 +43,7 @@ class GroupWriter:
         self._fs = fs or LocalWritableFileSystem()
         self.path = os.path.abspath(path)
         self._paths = StorePaths(self.path)
-        self.recorded = Recorded.NOWHERE
-        """Document that the change was written to, so far."""
+        self.recorded = Recorded.NOWHERE  # document that the change was written to, so far
 
     def set_offsets(self, decide: Callable[[Table], Table]) -> Table:
         """Set the positions that a function of all positions returns; return all earlier ones."""
@@ -68,10 +66,8 @@ class GroupWriter:
                 self._write_sidecar(progress)
 
     def delete(self, group: str, topics: Collection[str] | None) -> None:
-        """Delete the positions of a group and its broadcasting consumers, in some topics or in all.
-
-        Raises `StoreInUseError` if the broker's document knows the group and another process has the store open.
-        """
+        """Delete the positions of a group and its broadcasting consumers, in some topics or in all."""
+        # Refused if the broker's document knows the group and another process has the store open.
         with self._alone():
             progress = read_progress(self._fs, self.path)
             sidecar = progress.sidecar

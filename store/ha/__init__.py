@@ -1,11 +1,4 @@
-"""Replication: a live replica of a running broker, over RocketMQ's own protocol.
-
-::
-
-    broker ── haListenPort ──► Replica ──► store directory ──► readers, Spark
-
-Start at `Replica.open`. The replica is a store like any other: readers open its directory while it follows.
-"""
+"""Replication over RocketMQ's own protocol: live replicas of brokers and of stores of ours. Start at `Replica.open`."""
 
 from segmentlog.doors import lazy_names
 

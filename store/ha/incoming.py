@@ -62,10 +62,8 @@ class IncomingBatches:
         self._is_current = False
 
     def write_history(self, frames: list[Chunk]) -> None:
-        """Write received frames of the history to the device, before the rows of their batches are appended.
-
-        A damaged history raises `ReplicationError`: the connection has to be closed.
-        """
+        """Write received frames of the history to the device, before the rows of their batches are appended."""
+        # A damaged history is a ReplicationError: the connection has to be closed.
         for frame in frames:
             if frame.offset == HISTORY:
                 self._replace(frame.data)
@@ -76,10 +74,8 @@ class IncomingBatches:
             self.show_whole()
 
     def check_known(self, begin: int, *, has_history: bool) -> None:
-        """Raise `ReplicationError` unless the batches of received rows are known before the rows are appended.
-
-        ``begin`` is the physical offset of the first row. A master of segmentlog has a history, and sends it first.
-        """
+        """Raise `ReplicationError` unless the batches of received rows, from offset ``begin`` on, are known."""
+        # A master of segmentlog has a history, and sends it first.
         if self._is_current:
             return
         if has_history:
@@ -108,10 +104,8 @@ class IncomingBatches:
             self._write(self._mark.begun(self._mark.sequence + 1, start), is_synced=True)
 
     def show_whole(self) -> None:
-        """Show the batches that the log has as a whole; a batch whose first rows came stays hidden.
-
-        A batch of the history that begins within a record is not of this log: it stays hidden, with a `FormatError`.
-        """
+        """Show the batches that the log has as a whole; a batch whose first rows came stays hidden."""
+        # A batch of the history that begins within a record is not of this log: it stays hidden, with a FormatError.
         if not self._mark.in_flight:
             return
         end = self._store.end_offset

@@ -33,7 +33,6 @@ class Link:
         self._socket = connection
 
     def fileno(self) -> int:
-        """Return the descriptor, for a selector."""
         return self._socket.fileno()
 
     def receive(self, into: memoryview) -> int:
@@ -67,7 +66,6 @@ class Link:
         return self._ready(select.POLLIN, seconds)
 
     def close(self) -> None:
-        """Close the connection."""
         self._socket.close()
 
     def _ready(self, event: int, seconds: float) -> bool:
@@ -83,14 +81,12 @@ class Link:
 
 
 class _TlsSocket(ssl.SSLSocket):
-    """Socket that closes itself if the peer is gone before the handshake.
+    """Socket that closes itself if the peer is gone before the handshake."""
 
-    `SSLContext.wrap_socket` takes the descriptor over, asks for the peer, and would drop the socket unclosed. Drop when
-    it closes the socket in this case.
-    """
+    # `SSLContext.wrap_socket` takes the descriptor over, asks for the peer, and would drop the socket unclosed. Drop
+    # when it closes the socket in this case.
 
     def getpeername(self) -> Any:
-        """Return the peer's address."""
         try:
             return super().getpeername()
         except OSError as error:
@@ -155,7 +151,6 @@ class Acceptor:
         self._context = None if tls is None else _context(tls, ssl.PROTOCOL_TLS_SERVER)
 
     def link(self, connection: socket.socket) -> Link:
-        """Return the link of a connection."""
         connection.settimeout(0.0)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if self._context is None:

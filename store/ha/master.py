@@ -50,7 +50,6 @@ class Frame(NamedTuple):
 
     @property
     def header(self) -> bytes:
-        """Its header."""
         return encode_header(self.start, self.stop - self.start)
 
 
@@ -65,12 +64,10 @@ class Follower:
         self._heard_at = self._sent_at = self._begun_at = now
         self.acknowledged: int | None = None
         """Physical offset up to which the slave holds the log; None before its second report."""
-        self.is_asking = False
-        """True from the question for the epochs until the answer."""
+        self.is_asking = False  # True from the question for the epochs until the answer
         self.greeting: Greeting | None = None
         """Answer that was sent; None if the slave did not ask. RocketMQ's slaves never ask."""
-        self.refused_by: int | None = None
-        """Epoch that a refusal of the slave stated; None before one."""
+        self.refused_by: int | None = None  # epoch that a refusal of the slave stated; None before one
         self._history: tuple[int, int] | None = None  # generation and bytes of the lines that were sent
         self._is_empty = False  # RocketMQ's slave at its first start, without a log and before its first bytes
         self._first: Frame | None = None  # first frame of an empty slave, until its receipt
@@ -134,10 +131,8 @@ class Follower:
         return answer(greeting)
 
     def history_position(self, generation: int, size: int) -> int | None:
-        """Return the position from which the slave lacks lines of the history; None if it lacks none, or did not ask.
-
-        ``generation`` and ``size`` come from `HistoryFeed.read_changes`, called after the end of the log was read.
-        """
+        """Position from which the slave lacks lines of the history; None if it lacks none, or did not ask."""
+        # `generation` and `size` come from `HistoryFeed.read_changes`, called after the end of the log was read.
         if self.greeting is None:
             return None
         if self._history is None or self._history[0] != generation:
@@ -153,12 +148,10 @@ class Follower:
         return [encode_header(MORE_HISTORY, len(lines)), lines] if lines else []
 
     def next_frame(self, first: int, end: int, now: float) -> Frame | None:
-        """Return the next frame, which counts as sent, of bytes in ``[first, end)``; None if nothing is to be sent.
-
-        Heartbeats alone go to a slave that asks for bytes before ``first``, the first physical offset of the log, as
-        from RocketMQ. A replica that is ahead of the log gets them, too. A slave of RocketMQ without a log gets no
-        frame between its first bytes and its receipt for them.
-        """
+        """Return the next frame, which counts as sent, of bytes in ``[first, end)``; None if nothing is to be sent."""
+        # Heartbeats alone go to a slave that asks for bytes before `first`, the first physical offset of the log, as
+        # from RocketMQ, and to a replica that is ahead of the log. A slave of RocketMQ without a log gets no frame
+        # between its first bytes and its receipt for them.
         start = self._next
         if start is None or self._first is not None:
             return None

@@ -33,8 +33,7 @@ from .settings import Address
 
 _log = logging.getLogger(__name__)
 
-PERIOD_S: Final = 10.0
-"""Seconds between two copies, as of RocketMQ 4."""
+PERIOD_S: Final = 10.0  # seconds between two copies, as of RocketMQ 4
 FRAME_BYTES_MAX: Final = 64 << 20
 _READ_BYTES: Final = 64 << 10
 _TIMEOUT_S: Final = 5.0
@@ -52,12 +51,9 @@ class BrokerDocument(Enum):
     GROUPS = (201, "subscriptionGroup.json", "subscriptionGroupTable")
 
     def __init__(self, code: int, file: str, table: str) -> None:
-        self.code = code
-        """RocketMQ's request code."""
-        self.file = file
-        """File name."""
-        self.table = table
-        """Field that the document has to have."""
+        self.code = code  # RocketMQ's request code
+        self.file = file  # file name
+        self.table = table  # field that the document has to have
 
 
 def encode_request(document: BrokerDocument, opaque: int) -> bytes:
@@ -127,17 +123,7 @@ def fetch_documents(broker: Address) -> dict[BrokerDocument, Document]:
 
 
 class MetadataCopier:
-    """Keeps the documents of a store equal to a broker's. Use `run` in a thread of your choice.
-
-    Parameters
-    ----------
-    path
-        Store directory of the replica.
-    broker
-        Address of the broker's ``listenPort``.
-    fs
-        File system of the store.
-    """
+    """Keeps the documents of a store equal to a broker's (``listenPort``). Use `run` in a thread of your choice."""
 
     def __init__(self, path: str, broker: Address, fs: WritableFileSystem | None = None) -> None:
         self._paths = StorePaths(path)
@@ -163,14 +149,8 @@ class MetadataCopier:
     def copy(self) -> list[str]:
         """Copy the documents once; return the names of the files that changed.
 
-        Raises
-        ------
-        ReplicationError
-            If the broker answers with anything but its documents.
-        OSError
-            If the connection failed.
-        NoSpaceError
-            If the disk is full.
+        Raises `ReplicationError` if the broker answers with anything but its documents, `OSError` if the connection
+        failed, and `NoSpaceError` if the disk is full.
         """
         self._fs.make_dir(self._paths.config)
         changed = []

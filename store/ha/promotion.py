@@ -54,18 +54,9 @@ _READ_BYTES: Final = 64 << 10
 
 @dataclass(frozen=True, slots=True)
 class Promotion:
-    """Result of a promotion.
+    """Result of a promotion: the new epoch, which begins at ``start``, the end of the log.
 
-    Attributes
-    ----------
-    path
-        Store directory, absolute.
-    epoch
-        Number of the new epoch.
-    start
-        Physical offset at which it begins: the end of the log.
-    copy
-        Store directory with the log from the segment of ``start`` on, as it was; None if nothing was cut off.
+    ``copy`` is a store directory with the log from the segment of ``start`` on, as it was; None if nothing was cut off.
     """
 
     path: str
@@ -76,18 +67,10 @@ class Promotion:
 
 @dataclass(frozen=True, slots=True)
 class Demotion:
-    """Result of a demotion, done or planned.
+    """Result of a demotion, done or planned: the newest epoch of the master, and where the log was cut off.
 
-    Attributes
-    ----------
-    path
-        Store directory, absolute.
-    epoch
-        Newest epoch of the master.
-    start, stop
-        Physical offsets between which the log was cut off; equal if nothing was.
-    copy
-        Store directory with the log from the segment of ``start`` on, as it was; None if nothing was cut off.
+    ``start`` and ``stop`` are physical offsets, equal if nothing was cut off. ``copy`` is a store directory with the
+    log from the segment of ``start`` on, as it was; None if nothing was cut off.
     """
 
     path: str
@@ -128,10 +111,7 @@ def promote(path: str | os.PathLike[str], *, fs: WritableFileSystem | None = Non
 
 
 def _cut_partial_batch(fs: WritableFileSystem, store: OfflineStore, records: BatchRecords, epoch: int) -> str | None:
-    """Cut off the first rows of a batch whose rest the former master, of ``epoch``, did not send.
-
-    Returns the store directory of their copy; None if nothing was cut off.
-    """
+    """Cut off the first rows of a batch whose rest the former master did not send; return the path of their copy."""
     end = store.end
     start = max(records.history().whole_end(end), store.start)
     if start == end:

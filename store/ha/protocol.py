@@ -43,17 +43,14 @@ SILENCE_S: Final = 20.0
 """Seconds without a byte from the peer after which a connection is dead (``haHousekeepingInterval``)."""
 HISTORY: Final = -2
 """Offset of a frame that has the whole history of batches instead of bytes of the log; see `served_log.HistoryFeed`."""
-MORE_HISTORY: Final = -3
-"""Offset of a frame that has further lines of the history."""
-HISTORY_BEGIN: Final = b"segmentlog-batches 1\n"
-"""First bytes of a whole history on a connection: no frame is empty."""
+MORE_HISTORY: Final = -3  # offset of a frame that has further lines of the history
+HISTORY_BEGIN: Final = b"segmentlog-batches 1\n"  # first bytes of a whole history on a connection: no frame is empty
 
 
 class Chunk(NamedTuple):
-    """Bytes of the master's log from a physical offset on, owned by the receiver.
+    """Bytes of the master's log from a physical offset on, owned by the receiver."""
 
-    A heartbeat has no bytes, and the offset of the next byte. At `HISTORY` or `MORE_HISTORY` are lines of batches.
-    """
+    # A heartbeat has no bytes, and the offset of the next byte. At HISTORY or MORE_HISTORY are lines of batches.
 
     offset: int
     data: bytes
@@ -75,10 +72,9 @@ def encode_report(offset: int) -> bytes:
 
 
 class FrameReader:
-    """Splits the stream of a master into chunks. Not thread-safe.
+    """Splits the stream of a master into chunks. Not thread-safe."""
 
-    Between calls it holds less than one header, or a part of a history. No frame crosses the end of a segment.
-    """
+    # Between calls it holds less than one header, or a part of a history. No frame crosses the end of a segment.
 
     def __init__(self, segment_bytes: int) -> None:
         self._segment_bytes = segment_bytes
@@ -168,8 +164,7 @@ class ReportReader:
         return [offset for (offset,) in REPORT.iter_unpack(whole[:stop])]
 
 
-ASKING: Final = -1
-"""Report that asks for the epochs, and offset of the answer."""
+ASKING: Final = -1  # report that asks for the epochs, and offset of the answer
 _END: Final = struct.Struct(">q")
 _ANSWER_MAX: Final = _END.size + codec.FILE_BYTES_MAX
 
@@ -210,10 +205,8 @@ class Handshake:
 
     def __init__(self) -> None:
         self._kept = b""
-        self.is_over = False
-        """True once the first bytes have shown whether the master answers."""
-        self.greeting: Greeting | None = None
-        """Answer of the master; None without one, as from masters of RocketMQ."""
+        self.is_over = False  # True once the first bytes have shown whether the master answers
+        self.greeting: Greeting | None = None  # answer of the master; None without one, as from masters of RocketMQ
 
     def strip_answer(self, data: bytes | memoryview) -> bytes | memoryview:
         """Return the bytes of a piece of the stream that are not of the answer. Holds at most one answer."""

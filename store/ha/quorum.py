@@ -75,14 +75,8 @@ class Quorum:
     def wait(self, offset: int) -> None:
         """Return when enough replicas hold all bytes below a physical offset.
 
-        Raises
-        ------
-        NoReplicaError
-            If fewer are in sync than are needed.
-        ReplicaTimeoutError
-            If too few acknowledged in time.
-        StaleMasterError
-            If another master has replaced this one.
+        Raises `NoReplicaError` if fewer are in sync than are needed, `ReplicaTimeoutError` if too few acknowledged in
+        time. After another master has replaced this one it raises `StaleMasterError`.
         """
         if self._replaced is None and (not self._needed or offset <= self._reached):
             return
@@ -145,16 +139,10 @@ class Quorum:
             self._publish_reached()
 
     def serve_by(self, wake: Callable[[], None], confirm: Callable[[], None] | None = None) -> None:
-        """Set the callbacks of the server.
-
-        Parameters
-        ----------
-        wake
-            Called when bytes wait to be sent; it returns at once.
-        confirm
-            Called after each acknowledgement, before appends that waited for it return: an acknowledged append is
-            confirmed for other processes, too.
-        """
+        """Set the callbacks of the server."""
+        # `wake` is called when bytes wait to be sent; it returns at once. `confirm` is called after each
+        # acknowledgement, before appends that waited for it return: an acknowledged append is confirmed for other
+        # processes, too.
         self._wake, self._confirm = wake, confirm or _nothing
 
     def _publish_reached(self) -> None:
@@ -168,11 +156,7 @@ class Quorum:
 
 
 class Confirmer:
-    """Publishes the offset of one store that a quorum of replicas holds. Not thread-safe.
-
-    The store was opened before, and the quorum needs one replica or more. `StoreInUseError` if another server publishes
-    for the store.
-    """
+    """Publishes the offset of an existing store that a quorum of one replica or more holds. Not thread-safe."""
 
     def __init__(self, path: str, quorum: Quorum, fs: WritableFileSystem | None = None) -> None:
         fs = fs or LocalWritableFileSystem()

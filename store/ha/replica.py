@@ -34,7 +34,6 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from types import TracebackType
 from typing import Final, Self
 
 from ..config import StoreConfig
@@ -65,12 +64,9 @@ from .slave import Slave
 
 _log = logging.getLogger(__name__)
 
-FIRST_PAUSE_S: Final = 0.25
-"""Mean of the first pause between connections in seconds."""
-LONGEST_PAUSE_S: Final = 30.0
-"""Largest mean of a pause in seconds."""
-BUFFER_BYTES: Final = 4 << 20
-"""Bytes that are handled together at most."""
+FIRST_PAUSE_S: Final = 0.25  # mean of the first pause between connections in seconds
+LONGEST_PAUSE_S: Final = 30.0  # largest mean of a pause in seconds
+BUFFER_BYTES: Final = 4 << 20  # bytes that are handled together at most
 _GATHER_S: Final = 0.01
 _GATHER_STEP_S: Final = 0.001
 _HELD_BYTES: Final = 64 << 10  # compared with the master's bytes on every connection
@@ -88,7 +84,6 @@ class _NewestRecord:
         self.ms = 0
 
     def add(self, request: DispatchRequest) -> None:
-        """Take the store time of the newest record."""
         if isinstance(request.records, ReplicatedRecords):
             self.ms = max(self.ms, request.records.newest)
 
@@ -101,10 +96,7 @@ class Intake:
         self._buffer = memoryview(bytearray(BUFFER_BYTES))
 
     def read(self, most: int, wait_s: float) -> memoryview | None:
-        """Return the next bytes, at most ``most``; None if none came in time. Raises the errors of `Link.receive`.
-
-        The view is of the buffer, and valid until the next call.
-        """
+        """Return the next bytes, at most ``most``, a view until the next call; None if none came in time."""
         view = self._buffer[:most]
         got = self._link.receive(view)
         if got:  # a stream: the master sends further bytes without a report
@@ -138,15 +130,13 @@ class Backoff:
         return mean_s * self._draw.uniform(0.5, 1.5)
 
     def reset(self) -> None:
-        """Begin at the first pause again."""
         self._mean_s = FIRST_PAUSE_S
 
 
 class TokenBucket:
-    """Bytes that may be received now, by a rate in bytes per second; None for no limit. Not thread-safe.
+    """Bytes that may be received now, by a rate in bytes per second; None for no limit. Not thread-safe."""
 
-    ``now`` is the time in seconds of one monotonic clock.
-    """
+    # `now` is the time in seconds of one monotonic clock.
 
     def __init__(self, rate: int | None, now: float) -> None:
         self._rate = rate
@@ -162,7 +152,6 @@ class TokenBucket:
         return max(min(int(self._level), most), 0)
 
     def count_received(self, size: int) -> None:
-        """Count bytes that were received."""
         self._level -= size
 
     def wait_s(self, size: int) -> float:
@@ -177,17 +166,6 @@ class Replica:
     """Store that follows a master; a context manager. Use `open`, then `run` in a thread of your choice.
 
     `status` may be called by any thread.
-
-    Parameters
-    ----------
-    store
-        The store, open; the replica closes it.
-    newest
-        Listener attached to the store.
-    master
-        Address of the master's replication port.
-    config, metrics
-        See `open`.
     """
 
     def __init__(
@@ -394,7 +372,6 @@ class Replica:
         return connect(self._master, self._config.connect_s, self._config.tls)
 
     def _new_slave(self) -> Slave:
-        """Return the state machine of a new connection."""
         self._torn_heartbeats = 0
         now, end = time.monotonic(), self.store.end_offset
         held = self._held_bytes(end)
@@ -471,17 +448,13 @@ class Replica:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
 def find_first_segment(is_served: Callable[[int], bool], last: int, segment_bytes: int) -> int:
-    """Return the base of the first segment that a master serves; the segment at ``last`` counts as served.
-
-    If ``is_served`` is true of a base offset, the master has all later segments.
-    """
+    """Return the base of the first segment that a master serves; the segment at ``last`` counts as served."""
+    # A master that serves a segment has all later ones, too.
     if is_served(0):
         return 0
     low, high = 1, last // segment_bytes
@@ -495,10 +468,7 @@ def find_first_segment(is_served: Callable[[int], bool], last: int, segment_byte
 
 
 def serves_segment(link: Link, base: int, segment_bytes: int, wait_s: float) -> bool:
-    """Return whether a master sends bytes of the segment at a base offset within some seconds.
-
-    The link is a new connection, used for this question only. Raises the errors of `Link.receive` and `Slave.receive`.
-    """
+    """Return whether a master sends bytes of the segment at a base offset within some seconds, on a new link."""
     deadline = time.monotonic() + wait_s
     slave = Slave.from_base(base, segment_bytes, time.monotonic())
     link.send_all(slave.report(0, time.monotonic()), wait_s)

@@ -59,19 +59,9 @@ class ServedLog(Protocol):
 
 
 class FollowedLog:
-    """Log of a store that this process does not open. Not thread-safe.
+    """Log of a store of segmentlog that this process does not open. Not thread-safe.
 
-    Parameters
-    ----------
-    path
-        Store directory, written by segmentlog.
-    fs
-        File system of the store.
-
-    Raises
-    ------
-    NotAStoreError
-        If the directory has no store of segmentlog. A broker serves its store itself.
+    `NotAStoreError` if the directory has no such store: a broker serves its store itself.
     """
 
     def __init__(self, path: str | os.PathLike[str], fs: FileSystem | None = None) -> None:
@@ -98,13 +88,8 @@ class FollowedLog:
 
     @property
     def settled_offset(self) -> int:
-        """Physical offset up to which the log is on the device, without a batch in flight.
-
-        Raises
-        ------
-        ReplicationError
-            If a writer cut the log below an offset that was returned before.
-        """
+        """Physical offset up to which the log is on the device, without a batch in flight."""
+        # A writer that cut the log below an offset that was returned before is a ReplicationError.
         before = None
         for _ in range(_LOOKS):
             point = self._point()  # before the mark: a batch is marked before any of it is on the device
@@ -147,8 +132,7 @@ class HistoryFeed:
         self._is_other = False  # whether the file was replaced since then
         self._in_file = 0  # bytes of lines in the file
         self._newest = b""  # line of the ledger's newest batch, if the file may lack it
-        self.generation = 0
-        """Number of times that the whole history was replaced."""
+        self.generation = 0  # number of times that the whole history was replaced
 
     @property
     def size(self) -> int:
@@ -181,6 +165,5 @@ class HistoryFeed:
         return data[: data.rfind(b"\n") + 1]
 
     def close(self) -> None:
-        """Close the files."""
         self._ledger.close()
         self._history.close()

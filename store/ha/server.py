@@ -37,7 +37,6 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import Final, NamedTuple, NoReturn, Self
 
 from ..errors import ReplicationError, SegmentLogError, StaleMasterError
@@ -58,8 +57,7 @@ from .settings import ServerConfig
 _log = logging.getLogger(__name__)
 
 
-LINE_EVERY_S: Final = 60.0
-"""Seconds between two log lines of a subject."""
+LINE_EVERY_S: Final = 60.0  # seconds between two log lines of a subject
 _SUBJECTS_MAX: Final = 1024
 _EXHAUSTED: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
@@ -73,10 +71,7 @@ class Accepted(NamedTuple):
 
 
 class Listener:
-    """Listening socket, and a spare descriptor. Not thread-safe.
-
-    Port 0 takes a free port. `OSError` if the address is in use or does not exist, or without a free descriptor.
-    """
+    """Listening socket, and a spare descriptor; port 0 takes a free port. Not thread-safe."""
 
     def __init__(self, host: str, port: int) -> None:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -87,13 +82,10 @@ class Listener:
             self._close_spare()
             raise
         self._socket.settimeout(0.0)
-        self.port: int = self._socket.getsockname()[1]
-        """Port at which it listens."""
-        self.turned_away = 0
-        """Number of times that a connection was closed, or left to wait, without a free descriptor."""
+        self.port: int = self._socket.getsockname()[1]  # port at which it listens
+        self.turned_away = 0  # number of times that a connection was closed, or left to wait, without a free descriptor
 
     def fileno(self) -> int:
-        """Return the descriptor, for a selector."""
         return self._socket.fileno()
 
     @property
@@ -119,7 +111,6 @@ class Listener:
         return Accepted(connection, address[0], address[1])
 
     def close(self) -> None:
-        """Close the socket and the spare descriptor."""
         self._socket.close()
         self._close_spare()
 
@@ -212,8 +203,6 @@ _FRAMES_AT_ONCE: Final = 16  # per connection and round: no slave keeps other sl
 
 @dataclass(slots=True)
 class _Connection:
-    """One slave."""
-
     link: Link
     host: str
     name: str
@@ -465,10 +454,8 @@ class ReplicationServer:
                     self._drop(number, "the store has another epoch")
 
     def _send_all(self) -> set[int]:
-        """Send as much as connections take; return the connections that may take more at once.
-
-        Idle connections get their turn after the end of the log moved, and once per second.
-        """
+        """Send as much as connections take; return the connections that may take more at once."""
+        # Idle connections get their turn after the end of the log moved, and once per second.
         now, chosen = time.monotonic(), self._active
         try:
             end = self._store.settled_offset
@@ -544,7 +531,5 @@ class ReplicationServer:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()

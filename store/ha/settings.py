@@ -17,8 +17,7 @@ from typing import Final, NamedTuple, Protocol, Self
 
 from ..errors import ConfigError
 
-LOOPBACK: Final = ("127.0.0.0/8", "::1/128")
-"""Networks of this host."""
+LOOPBACK: Final = ("127.0.0.0/8", "::1/128")  # networks of this host
 
 
 class Address(NamedTuple):
@@ -29,17 +28,9 @@ class Address(NamedTuple):
 
     @classmethod
     def parse(cls, text: str, least_port: int = 1) -> Self:
-        """Parse ``host:port``; an IPv6 address is in brackets.
+        """Parse ``host:port``, an IPv6 address in brackets; ``least_port`` 0 accepts port 0, any free port of a server.
 
-        Parameters
-        ----------
-        least_port
-            0 accepts port 0 as well: a server then listens at any free port.
-
-        Raises
-        ------
-        ConfigError
-            If the text has another form.
+        `ConfigError` if the text has another form.
         """
         host, _, port = text.rpartition(":")
         if not host or not port.isdecimal() or not least_port <= int(port) < 1 << 16:

@@ -28,12 +28,11 @@ _FIRST_BYTE: Final = b"\0"
 
 
 class Slave:
-    """The slave's side of one connection. Not thread-safe. Use `following`, `from_base` or `from_last_segment`.
+    """The slave's side of one connection. Not thread-safe. Use `following`, `from_base` or `from_last_segment`."""
 
-    The first report states ``request``. The master sends bytes from ``expected`` on; None leaves the offset to the
-    master. Its first bytes have to equal ``held``. ``prefix`` are the bytes before them, known without the master.
-    ``now`` is the time in seconds of one monotonic clock.
-    """
+    # The first report states `request`. The master sends bytes from `expected` on; None leaves the offset to the
+    # master. Its first bytes have to equal `held`. `prefix` are the bytes before them, known without the master. `now`
+    # is the time in seconds of one monotonic clock.
 
     def __init__(
         self, request: int, expected: int | None, *, held: bytes, prefix: bytes, segment_bytes: int, now: float
@@ -47,8 +46,7 @@ class Slave:
         self._sent_at: float | None = None
         self._heard_at = now
         self._heartbeats_behind = 0
-        self.is_idle = False
-        """True after a heartbeat at our end: the master has nothing new."""
+        self.is_idle = False  # True after a heartbeat at our end: the master has nothing new
         self._history: list[Chunk] = []
 
     @classmethod
@@ -90,10 +88,8 @@ class Slave:
         self._frames.history_bytes_max = bytes_max
 
     def take_history(self) -> list[Chunk]:
-        """Return the received frames of the history, each once; none while the logs are not compared yet.
-
-        Store them before the log bytes that came with them: they name the batches of these bytes.
-        """
+        """Return the received frames of the history, each once; none while the logs are not compared yet."""
+        # Store them before the log bytes that came with them: they name the batches of these bytes.
         if not self.is_verified:
             return []
         taken, self._history = self._history, []

@@ -111,18 +111,16 @@ _PAIR_MIN: Final = 3
 _WORD: Final = 8
 _PAIR_ENDS: Final = np.uint64(0x0101010101010101 * PAIR_END)
 _ONES: Final = np.uint64(0x0101010101010101)
-_HIGHS: Final = np.uint64(0x8080808080808080)
-"""Bits of a word by which a zero byte is found: ``(x - ONES) & ~x & HIGHS``."""
+_HIGHS: Final = np.uint64(0x8080808080808080)  # bits of a word by which a zero byte is found: `(x - ONES) & ~x & HIGHS`
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Asked:
-    """Distinct pairs of topic and key, in the order of their hashes.
+    """Distinct pairs of topic and key, in the order of their hashes."""
 
-    ``topics``: (k,) dictionary of strings; ``keys``: (k,) strings; ``hashes``: (k,) int64 of `hashing.hash_keys`,
-    ascending, not distinct. ``field`` is the property that has to hold the key. ``window`` bounds the record's own
-    store time: an index entry has whole seconds and, in the first entry of a file, wrong ones.
-    """
+    # `topics`: (k,) dictionary of strings; `keys`: (k,) strings; `hashes`: (k,) int64 of `hashing.hash_keys`,
+    # ascending, not distinct. `field` is the property that has to hold the key. `window` bounds the record's own store
+    # time: an index entry has whole seconds and, in the first entry of a file, wrong ones.
 
     topics: pa.DictionaryArray
     keys: pa.StringArray
@@ -147,10 +145,8 @@ class Asked:
 
 
 def ask(topics: pa.Array, keys: pa.Array, field: KeyField, window: Window) -> Asked:
-    """Prepare (n,) topics and (n,) keys; equal pairs count once, and a null is a `ConfigError`.
-
-    A key that no record can have (an empty one, or for ``KEYS`` one with a blank) is allowed, and finds nothing.
-    """
+    """Prepare (n,) topics and (n,) keys; equal pairs count once, and a null is a `ConfigError`."""
+    # A key that no record can have (an empty one, or for KEYS one with a blank) is allowed, and finds nothing.
     is_null = topics.null_count or (isinstance(topics, pa.DictionaryArray) and topics.dictionary.null_count)
     if is_null or keys.null_count:
         which = "topics" if is_null else "keys"
@@ -208,11 +204,10 @@ def _few(texts: Sequence[str]) -> pa.StringArray:
 
 
 class Matches(NamedTuple):
-    """Records that carry asked keys, and all keys that they carry.
+    """Records that carry asked keys, and all keys that they carry."""
 
-    ``row``, ``asked``: (m,), a record may carry several. ``key_row``, ``key_hash``: (k,), the hash of each key of each
-    record, as the index of the store has to hold it.
-    """
+    # `row`, `asked`: (m,), a record may carry several. `key_row`, `key_hash`: (k,), the hash of each key of each
+    # record, as the index of the store has to hold it.
 
     row: Ints
     asked: Ints
@@ -221,10 +216,8 @@ class Matches(NamedTuple):
 
 
 def match(records: Records, asked: Asked) -> Matches:
-    """Compare the keys of records with the asked keys, exactly.
-
-    Damaged records match nothing, nor do rolled back ones, which an index does not hold either.
-    """
+    """Compare the keys of records with the asked keys, exactly."""
+    # Damaged records match nothing, nor do rolled back ones, which an index does not hold either.
     topics = text(slices(records.buffer, records.topic_start, records.topic_length)).dictionary_encode()
     properties = Properties(records)
     row, keys, is_unique = key_texts(properties.column(UNIQ_KEY), properties.column(KEYS))
@@ -269,11 +262,10 @@ def _equal_texts(  # noqa: PLR0917 - the columns of both sides
 
 
 class Confirmed(NamedTuple):
-    """Result for n candidates.
+    """Result for n candidates."""
 
-    ``row``, ``asked``: (m,), which candidate's record carries which pair of `Asked`; a hit may occur twice.
-    ``denied``: (k,), ascending, candidates whose record is damaged, or has no key of their hash.
-    """
+    # `row`, `asked`: (m,), which candidate's record carries which pair of `Asked`; a hit may occur twice. `denied`:
+    # (k,), ascending, candidates whose record is damaged, or has no key of their hash.
 
     row: Ints
     asked: Ints
@@ -393,11 +385,9 @@ class Carriers:
         self._models: list[_Model] = []
 
     def find(self, buffer: Bytes, base: int, positions: Ints, wanted: Ints) -> Mask:
-        """Compare candidates with one asked key each; True: the record is whole and carries it; False decides nothing.
-
-        ``buffer`` is a segment that begins at the physical offset ``base``, ``positions`` (n,) any numbers,
-        ``wanted`` (n,) indices into the asked keys.
-        """
+        """Compare candidates with one asked key each; True: the record is whole and has it; False decides nothing."""
+        # `buffer` is a segment that begins at the physical offset `base`, `positions` (n,) any numbers, `wanted` (n,)
+        # indices into the asked keys.
         found = np.zeros(positions.size, np.bool_)
         rest = np.flatnonzero((positions >= 0) & (positions < buffer.size))
         tried = 0
@@ -453,11 +443,10 @@ class Carriers:
 
 
 class _Model(NamedTuple):
-    """A record as a template of similar ones.
+    """A record as a template of similar ones."""
 
-    ``tail`` has the bytes after the body, ``key`` the place of the key in them. ``topic`` is an index among the asked
-    topics. ``words`` has, per eight bytes of the tail, place, value, and masks of the fixed and the free bytes.
-    """
+    # `tail` has the bytes after the body, `key` the place of the key in them. `topic` is an index among the asked
+    # topics. `words` has, per eight bytes of the tail, place, value, and masks of the fixed and the free bytes.
 
     layout: Layout
     magic: int

@@ -33,14 +33,11 @@ from ..format.naming import is_index_name
 JUMP_BYTES: Final = 1 << 16
 """Bytes of log between two neighbouring entries from which it is asked whether one large record fills them."""
 
-GENERATIONS_MAX: Final = 256
-"""Steps after which chains that are longer are compared entry by entry."""
-STEPS_MAX: Final = 256
-"""Entries after which a chain is left to `look_up`."""
+GENERATIONS_MAX: Final = 256  # steps after which chains that are longer are compared entry by entry
+STEPS_MAX: Final = 256  # entries after which a chain is left to `look_up`
 
 _BLOCK_ENTRIES: Final = 1 << 20
-_UNCOUNTED_MAX: Final = 64
-"""Entries of one slot that may be added between the reads of the header and of the slot."""
+_UNCOUNTED_MAX: Final = 64  # entries of one slot that may be added between the reads of the header and of the slot
 _COMPARED_ENTRIES: Final = 1 << 18
 _LISTED_ENTRIES: Final = 1 << 14  # their columns stay in the processor's cache
 _CHAIN_MAX: Final = 1 << 20
@@ -72,9 +69,8 @@ class IndexTable:
 def open_table(fs: FileSystem, path: str) -> IndexTable | None:
     """Map an index file and check its chains; None for a file without entries. Takes some 200 ns per entry.
 
-    Raises FormatError for a damaged file: no geometry fits, physical offsets fall, a slot or link is out of
-    range, or a chain is damaged. Raises UnsafeFileError for a symbolic link, FIFO or device, and
-    FileNotFoundError for a deleted file.
+    `FormatError` for a damaged file, `UnsafeFileError` for a link, FIFO or device, `FileNotFoundError` for a deleted
+    file.
     """
     with damage_of(path):
         mapped = map_index(fs, path)
@@ -296,10 +292,8 @@ def sorted_rows(values: Ints) -> tuple[Ints, Ints]:
 
 
 def places_among(wanted: Ints, values: Ints) -> tuple[Ints, Ints]:
-    """Find values in sorted numbers: which of the values are in ``wanted``, in no order, and the first place of each.
-
-    The values are sorted first, which makes the search ten times faster.
-    """
+    """Find values in sorted numbers: which values are in ``wanted``, in no order, and the first place of each."""
+    # The values are sorted first, which makes the search ten times faster.
     if not wanted.size:
         return np.empty(0, np.int64), np.empty(0, np.int64)
     order, ascending = sorted_rows(values)

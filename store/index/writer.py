@@ -50,10 +50,9 @@ _SECONDS_MAX: Final = (1 << 31) - 1
 
 
 class IndexWriter:
-    """Writer of the index of one store. Not thread-safe.
+    """Writer of the index of one store. Not thread-safe."""
 
-    A file is created at the path ``making``, before it is renamed into ``directory``.
-    """
+    # A file is created at the path `making`, before it is renamed into `directory`.
 
     def __init__(self, fs: WritableFileSystem, directory: str, making: str, geometry: Geometry) -> None:
         self._fs = fs
@@ -86,7 +85,6 @@ class IndexWriter:
         return sorted(int(listed.name) for listed in self._fs.list_dir(self._directory) if is_index_name(listed.name))
 
     def path_of(self, name: int) -> str:
-        """Return the path of a file."""
         return os.path.join(self._directory, f"{name:017d}")
 
     def header_of(self, name: int) -> Header:
@@ -115,18 +113,10 @@ class IndexWriter:
         self._fs.sync_dir(self._directory)
 
     def open(self, end: IndexPosition, log: CommitLog, *, was_closed: bool = False) -> None:
-        """Open the newest file for appending: drop entries from a position on, and rebuild slots and header.
-
-        Parameters
-        ----------
-        end
-            Position of the next entry; entries from there on are overwritten with zeros.
-        log
-            CommitLog, from which the store times of the first and the last record are read.
-        was_closed
-            Whether a close of ours wrote the file last. Slots and header are then written again only if the file goes
-            on after the position.
-        """
+        """Open the newest file for appending: drop entries from ``end`` on, and rebuild slots and header."""
+        # Entries from there on are overwritten with zeros. `log` has the store times of the first and the last record.
+        # If a close of ours wrote the file last (`was_closed`), slots and header are written again only if the file
+        # goes on after the position.
         geometry = self._geometry
         path = self.path_of(end.file)
         held = self.header_of(end.file)
@@ -157,10 +147,8 @@ class IndexWriter:
         self._names_unsynced = True
 
     def put(self, hashes: Ints, offsets: Ints, times: Ints) -> None:
-        """Append (n,) entries, by ascending physical offset; start further files as each is full.
-
-        ``hashes`` are of ``hashing.index_hashes``, ``times`` store times in ms.
-        """
+        """Append (n,) entries, by ascending physical offset; start further files as each is full."""
+        # `hashes` are of `hashing.index_hashes`, `times` store times in ms.
         at = 0
         while at < hashes.size:
             room = self._geometry.entries - self._header.count if self._file is not None else 0

@@ -38,10 +38,9 @@ _log = logging.getLogger(__name__)
 
 
 class SegmentSupply:
-    """Supply of new segments, one of which is kept at the path ``spare``. Thread-safe.
+    """Supply of new segments, one of which is kept at the path ``spare``. Thread-safe."""
 
-    ``check_owned`` raises if another process has the store; it is called before a segment is created or named.
-    """
+    # `check_owned` raises if another process has the store; it is called before a segment is created or named.
 
     def __init__(
         self,
@@ -83,7 +82,6 @@ class SegmentSupply:
             return made
 
     def discard(self) -> None:
-        """Delete the segment in stock."""
         self.close()
         self._fs.unlink(self._spare)
 
@@ -119,10 +117,8 @@ class LogAppender:
     def __init__(
         self, fs: WritableFileSystem, log_directory: str, supply: SegmentSupply, segment_bytes: int, end: int
     ) -> None:
-        self.lock = threading.Lock()
-        """Put lock: held by the thread that appends."""
-        self.end = end
-        """Physical offset of the next byte."""
+        self.lock = threading.Lock()  # put lock: held by the thread that appends
+        self.end = end  # physical offset of the next byte
         self._fs = fs
         self._directory = log_directory
         self._supply = supply
@@ -140,11 +136,9 @@ class LogAppender:
     def place(
         self, stops: Ints, placement: BatchPlacement = BatchPlacement.RUN_ON, *, end: int | None = None
     ) -> list[Run]:
-        """Assign records, which end at ``stops`` in their buffer, (n,) int64, to segments. Needs the put lock.
-
-        The caller has checked that each record fits an empty segment with its blank record. With ``ONE_SEGMENT``, all
-        of them together fit. ``end`` is where the log will end when they are appended; None for its present end.
-        """
+        """Assign records, which end at ``stops`` in their buffer, (n,) int64, to segments. Needs the put lock."""
+        # The caller has checked that each record fits an empty segment with its blank record; with ONE_SEGMENT all of
+        # them together. `end` is where the log will end when they are appended; None for its present end.
         end = self.end if end is None else end
         position = end % self._bytes
         base = end - position
@@ -171,10 +165,8 @@ class LogAppender:
         return Run(self._base, position, 0, size)
 
     def place_at(self, physical: int, size: int) -> Run:
-        """Assign ``size`` bytes to the end of the log, or to the start of the next segment. Needs the put lock.
-
-        An empty log begins at the start of any segment.
-        """
+        """Assign ``size`` bytes to the end of the log, or to the start of the next segment. Needs the put lock."""
+        # An empty log begins at the start of any segment.
         position = physical % self._bytes
         is_empty = self.end == 0 and self._active is None
         follows = not is_empty and self._active is not None and physical - self._bytes == self._base
@@ -185,10 +177,7 @@ class LogAppender:
         return Run(physical - position, position, 0, size)
 
     def reserve(self, runs: list[Run]) -> None:
-        """Create the segments that runs need and the log does not have. Needs the put lock.
-
-        After `NoSpaceError` a later append uses the segments that were created before it.
-        """
+        """Create the segments that runs need and the log lacks; they stay after an error. Needs the put lock."""
         if self._stopped:
             raise StoreClosedError("this store was closed", path=self._directory, fix="Open it")
         for run in runs:
@@ -211,10 +200,8 @@ class LogAppender:
         self._active.write(physical - self._base, data)
 
     def finish(self) -> None:
-        """End the active segment with a blank record, as a roll does, before the next one exists. Needs the put lock.
-
-        `sync_filler` goes before it where `fill` wrote bytes: else a power cut may end the segment without them.
-        """
+        """End the active segment with a blank record, as a roll does, before the next exists. Needs the put lock."""
+        # `sync_filler` goes before it where `fill` wrote bytes: else a power cut may end the segment without them.
         assert self._active is not None
         position = self.end - self._base
         self._active.write(position, blank_record(self._bytes - position))
@@ -248,10 +235,8 @@ class LogAppender:
         self._base = self.end = base
 
     def sync(self) -> int:
-        """Fsync all bytes that were written, and return the physical offset before which they are durable.
-
-        One thread at a time may call it. It takes the put lock, and does not hold it while it waits for the device.
-        """
+        """Fsync written bytes; return the physical offset before which they are durable. For one thread at a time."""
+        # It takes the put lock, and does not hold it while it waits for the device.
         with self.lock:
             end = self.end
             finished, self._unsynced = self._unsynced, []
@@ -270,10 +255,7 @@ class LogAppender:
         return end
 
     def drop(self, segment: SegmentFile) -> None:
-        """Unlink a finished segment whose messages expired, and fsync its directory; existing maps stay readable.
-
-        Retention calls it for the first segment only, so that the log has no gap. It takes the put lock.
-        """
+        """Unlink the first segment, whose messages expired, and fsync its directory. Takes the put lock."""
         with self.lock:
             if segment.stop > self._base:
                 raise ValueError(f"{segment.path} cannot be dropped: the active segment begins at {self._base}")

@@ -62,10 +62,8 @@ class BatchRecords:
         return batch_mark.decode(read_whole(self._fs, self._mark_path, batch_mark.FILE_BYTES), self._mark_path)
 
     def ledger(self) -> Ledger:
-        """Read the ledger; `FormatError` if it is damaged, or older than the store.
-
-        With an older one, existing batches would be appended again.
-        """
+        """Read the ledger; `FormatError` if it is damaged, or older than the store."""
+        # With an older one, existing batches would be appended again.
         # All of them before the ledger, which may be replaced meanwhile. A replica's history is its master's.
         mark, is_followed = self.mark(), self.is_followed
         generation, size = (0, 0) if is_followed else self._lines()
@@ -153,10 +151,8 @@ class BatchRecords:
         made.close()
 
     def commit(self, fs: WritableFileSystem, former: Ledger, ledger: Ledger) -> Ledger:
-        """Write a ``ledger`` with one batch more than ``former``, onto the device; return it as written.
-
-        The newest batch of the former ledger joins the history.
-        """
+        """Write a ``ledger`` with one batch more than ``former``, onto the device; return it as written."""
+        # The newest batch of the former ledger joins the history.
         line = newest_line(former)
         if line:
             self._write_line(fs, former, line)
@@ -205,11 +201,9 @@ class BatchRecords:
             file.close()
 
     def settle_ledger(self, fs: WritableFileSystem, end: int) -> Ledger:
-        """Cut history and ledger to the batches of a log that ends at ``end``, onto the device; return the ledger.
-
-        ``end`` is not within a batch. The caller holds the store's lock. The next recovery, promotion or demotion
-        repeats a call that was interrupted, and so does the first put to a store that was a replica.
-        """
+        """Cut history and ledger to the batches of a log that ends at ``end``, onto the device; return the ledger."""
+        # `end` is not within a batch, and the caller holds the store's lock. The next recovery, promotion or demotion
+        # repeats a call that was interrupted, and so does the first put to a store that was a replica.
         former, history, is_followed = self._read_ledger(), self.history(), self.is_followed
         if is_followed or history.beyond(end) or former.beyond(end):
             ledger = history.ledger_at(end, former, sequence=self.mark().sequence)
@@ -219,11 +213,9 @@ class BatchRecords:
         return former
 
     def clamp(self, fs: WritableFileSystem, ledger: Ledger, end: int) -> Ledger:
-        """Return the ledger of a log that was cut at ``end`` because of damage, as it is written onto the device.
-
-        Its batches stay known, be they damaged: a job that repeats one does not append it again. Their places end with
-        the log, since the next batch begins there.
-        """
+        """Return the ledger of a log that was cut at ``end`` because of damage, as it is written onto the device."""
+        # Its batches stay known, be they damaged: a job that repeats one does not append it again. Their places end
+        # with the log, since the next batch begins there.
         if ledger.newest is None or ledger.newest.entry.stop <= end:
             return ledger
         clamped = BatchHistory(tuple(Batch(app, _up_to(each, end)) for app, each in self.history().batches))
@@ -254,10 +246,8 @@ def _up_to(entry: LedgerEntry, end: int) -> LedgerEntry:
 
 
 def end_following(fs: WritableFileSystem, path: str, end: int) -> None:
-    """Make a replica, whose log ends at ``end``, a store that takes rows of its own; nothing if it is not a replica.
-
-    Raises `ReplicationError` if it has a part of a batch: the rows after it would make that part look whole.
-    """
+    """Make a replica, whose log ends at ``end``, a store that takes rows of its own; nothing if it is not a replica."""
+    # A replica with a part of a batch is refused: the rows after it would make that part look whole.
     records = BatchRecords(fs, path)
     if not records.is_followed:
         return
@@ -272,10 +262,7 @@ def end_following(fs: WritableFileSystem, path: str, end: int) -> None:
 
 
 class Visibility:
-    """Part of the log that a reader may see: up to a batch in flight, and no batch that landed after its first look.
-
-    Raises `UnconfirmedError` if only confirmed messages may be seen, and no master says which ones are.
-    """
+    """Part of the log that a reader may see: up to a batch in flight, and no batch that landed after its first look."""
 
     def __init__(self, fs: FileSystem, path: str, read_from: ReadFrom = ReadFrom.APPENDED) -> None:
         self._fs = fs

@@ -54,12 +54,10 @@ class FoundRecords(NamedTuple):
 
 
 class CommitLog:
-    """Read access to the segments of one CommitLog, which may be spread over several directories.
+    """Read access to the segments of one CommitLog, which may be spread over several directories. Not thread-safe."""
 
-    Segments that appear later are found by `refresh`; a segment that is unlinked stays readable while it is mapped. Not
-    thread-safe. ``window_bytes`` maps segments in windows of this size, or multiples. None maps each as a whole: on a
-    local disk a map costs the same whatever its length.
-    """
+    # `window_bytes` maps segments in windows of this size, or multiples. None maps each as a whole: on a local disk a
+    # map costs the same whatever its length. A segment that is unlinked stays readable while it is mapped.
 
     def __init__(self, fs: FileSystem, directories: Sequence[str], *, window_bytes: int | None = None) -> None:
         self._fs = fs
@@ -81,10 +79,8 @@ class CommitLog:
         return CommitLog(self._fs, self.directories, window_bytes=self._window_bytes)
 
     def refresh(self) -> None:
-        """List the directories again. All maps are dropped: a file may have been replaced under its name.
-
-        Nor does a reader that runs for a year hold on to the space of segments that retention deleted.
-        """
+        """List the directories again. All maps are dropped: a file may have been replaced under its name."""
+        # Nor does a reader that runs for a year hold on to the space of segments that retention deleted.
         self._maps.clear()
         listed = list_segments(self._fs, self.directories)
         self.segments = allocated(listed)
@@ -110,11 +106,9 @@ class CommitLog:
         return bool(self.empty) and self.empty[-1].base >= self.stop
 
     def data_stop(self) -> int:
-        """One past the last byte that is not zero, as of now. The last record may end in zeros, after it.
-
-        A walk to here is consistent. Records that a live writer appends meanwhile begin at or after it, even in a
-        segment that the walk has passed.
-        """
+        """One past the last byte that is not zero, as of now. The last record may end in zeros, after it."""
+        # A walk to here is consistent: records that a live writer appends meanwhile begin at or after it, even in a
+        # segment that the walk has passed.
         for segment in reversed(self.segments):
             try:
                 end = self._fs.data_end(segment.path)
@@ -125,11 +119,9 @@ class CommitLog:
         return self.min_offset
 
     def view(self, segment: SegmentFile, start: int = 0, stop: int | None = None) -> Bytes:
-        """Bytes ``[start, stop)`` of a segment, as far as its file has them, (n,) uint8, read-only; all by default.
-
-        The array keeps the map alive, also after the file was unlinked; `DataLossError` if the file is already gone.
-        Callers that know what they need ask for no more: where the log is mapped in windows, the rest is not fetched.
-        """
+        """Bytes ``[start, stop)`` of a segment, as far as its file has them, (n,) uint8, read-only; all by default."""
+        # The array keeps the map alive, also after the file was unlinked. Where the log is mapped in windows, only the
+        # bytes that are asked for are fetched.
         unit = self._window_bytes
         if unit is None:
             mapped = self._mapped(segment, 0, None)
@@ -160,10 +152,8 @@ class CommitLog:
         return mapped
 
     def note_read(self, count: int) -> None:
-        """Count bytes of records that a scan is done with; after each 64 MiB, release the pages of all maps.
-
-        They stay in the page cache, but count as memory of this process: a long scan would look like a leak.
-        """
+        """Count bytes of records that a scan is done with; after each 64 MiB, release the pages of all maps."""
+        # They stay in the page cache, but count as memory of this process: a long scan would look like a leak.
         self._resident += count
         if self._resident >= _RESIDENT_BYTES_MAX:
             self._resident = 0
@@ -183,10 +173,8 @@ class CommitLog:
         return find(self.segments, offset)
 
     def sound(self, offsets: Ints, sizes: Ints) -> Mask:
-        """Return whether a whole record of the given size begins at each physical offset, (n,) bool.
-
-        True also where the segment was deleted since it was listed: the record may have been there.
-        """
+        """Return whether a whole record of the given size begins at each physical offset, (n,) bool."""
+        # True also where the segment was deleted since it was listed: the record may have been there.
         good = np.zeros(offsets.size, np.bool_)
         holder = self.locate(offsets)
         for index in np.unique(holder[holder >= 0]):
@@ -226,10 +214,7 @@ class CommitLog:
         return None if found is None else found.record.store_timestamp
 
     def walk(self, start: int, stop: int) -> Iterator[FoundRecords]:
-        """Whole records that begin in ``[start, stop)``, one segment at a time, damaged ones left out.
-
-        ``start`` should be where a record begins, or the base of a segment.
-        """
+        """Whole records that begin in ``[start, stop)``, by segment; ``start`` begins a record or a segment."""
         for segment in self.segments:
             if segment.stop <= start or segment.base >= stop:
                 continue
@@ -244,10 +229,8 @@ class CommitLog:
             yield FoundRecords(segment, walk(view, segment.base, lo, hi).records)
 
     def walk_read(self, start: int, stop: int) -> Iterator[FoundRecords]:
-        """The records of a short span as `walk` finds them; the span is read, and no segment is mapped.
-
-        ``segment`` of the result is the part of a segment that was read.
-        """
+        """The records of a short span as `walk` finds them; the span is read, and no segment is mapped."""
+        # `segment` of the result is the part of a segment that was read.
         for segment in self.segments:
             lo, hi = max(start, segment.base), min(stop, segment.stop)
             if lo >= hi:
@@ -259,10 +242,8 @@ class CommitLog:
             yield FoundRecords(segment._replace(base=lo, size=data.size), walk(data, lo, 0, data.size).records)
 
     def damage(self, start: int, stop: int) -> list[tuple[int, int]]:
-        """Spans of the log that begin in ``[start, stop)`` and hold no records, or records that their CRC denies.
-
-        Zeros after the last record of the log are not damage. A file that is missing between two others is.
-        """
+        """Spans of the log that begin in ``[start, stop)`` and hold no records, or records that their CRC denies."""
+        # Zeros after the last record of the log are not damage. A file that is missing between two others is.
         spans: list[tuple[int, int]] = []
         reached: int | None = None
         for segment in self.segments:
@@ -324,10 +305,8 @@ class CommitLog:
 
 
 def records_at(log: CommitLog, offsets: Ints) -> Iterator[tuple[SegmentFile, Ints, Records]]:
-    """Yield the records that begin at (n,) ascending physical offsets, by segment, and which of the offsets.
-
-    Damaged records, and those that do not state their own offset, are flagged. Offsets without a segment are left out.
-    """
+    """Yield the records at (n,) ascending physical offsets that a segment holds, by segment, and which offsets."""
+    # Damaged records, and those that do not state their own offset, are flagged.
     for segment, buffer, rows in views_at(log, offsets):
         some = offsets[rows]
         records = Records(buffer, some - segment.base)
@@ -336,10 +315,8 @@ def records_at(log: CommitLog, offsets: Ints) -> Iterator[tuple[SegmentFile, Int
 
 
 def views_at(log: CommitLog, offsets: Ints) -> Iterator[tuple[SegmentFile, Bytes, slice]]:
-    """Yield the segments that hold (n,) ascending physical offsets: bytes of the segment, and which offsets.
-
-    Offsets that no segment holds, or one that retention just deleted, are left out.
-    """
+    """Yield the segments that hold (n,) ascending physical offsets: bytes of the segment, and which offsets."""
+    # Offsets that no segment holds, or one that retention just deleted, are left out.
     holder = log.locate(offsets)
     edges = [0, *(np.flatnonzero(np.diff(holder)) + 1).tolist(), offsets.size]
     for first, last in pairwise(edges):

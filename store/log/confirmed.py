@@ -13,7 +13,6 @@
 A published offset never falls while the store keeps its records. Publishing costs one small write, and no sync.
 """
 
-from types import TracebackType
 from typing import Self
 
 from ..errors import Remedy, UnconfirmedError
@@ -47,10 +46,8 @@ def confirmed_offset(fs: FileSystem, path: str) -> int:
 
 
 def settle_confirmation(fs: WritableFileSystem, path: str, end: int, making: str, *, was_ours: bool) -> None:
-    """Make the confirmation fit a log that recovery ends at ``end``; called before the first record is appended.
-
-    ``was_ours`` is False if a broker had the store since the confirmation was published.
-    """
+    """Make the confirmation fit a log that recovery ends at ``end``; called before the first record is appended."""
+    # `was_ours` is False if a broker had the store since the confirmation was published.
     paths = StorePaths(path)
     data = read_front(fs, paths.confirmed, confirmations.FILE_BYTES)
     if data is None:
@@ -71,16 +68,13 @@ class ConfirmationFile:
         paths = StorePaths(path)
         found = find_confirmation(fs, path) or NOT_CONFIRMED
         # What a slot held before may be in the page cache only: the first statement is made on the device.
-        self.last = Confirmation(found.sequence + 1, found.offset, needed, 1)
-        """The last statement."""
+        self.last = Confirmation(found.sequence + 1, found.offset, needed, 1)  # the last statement
         _replace(fs, path, self.last, paths.making_confirmed)
         self._file = fs.open(paths.confirmed)
 
     def publish(self, offset: int, copies: int) -> None:
-        """State an offset, unless a greater one was stated, and the number of copies in sync.
-
-        If the file cannot be written, the last statement holds.
-        """
+        """State an offset, unless a greater one was stated, and the number of copies in sync."""
+        # If the file cannot be written, the last statement holds.
         last = self.last
         stated = Confirmation(last.sequence + 1, max(offset, last.offset), last.needed, copies)
         self._file.write(confirmations.position_of(stated), confirmations.encode(stated))
@@ -97,9 +91,7 @@ class ConfirmationFile:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

@@ -74,8 +74,7 @@ class EpochWatch:
         self._fs = fs
         self._path = path
         self._file = ReplacedFile(fs, StorePaths(path).epochs)
-        self.now = Epochs()
-        """Epochs as of the last look."""
+        self.now = Epochs()  # epochs as of the last look
         self.look()
 
     def look(self) -> bool:
@@ -86,7 +85,6 @@ class EpochWatch:
         return self.now != before
 
     def close(self) -> None:
-        """Close the file."""
         self._file.close()
 
 

@@ -70,12 +70,10 @@ class LogState(NamedTuple):
 
 
 def examine_log(log: CommitLog, start: int, sealed_from: int | None = None, data_stop: int | None = None) -> LogState:
-    """Follow the records from ``start``, where a record or segment begins, to their end.
-
-    From ``sealed_from`` on, if known, all records end in a right ``__CRC32#``: one without it is torn. Its body may be
-    whole, but the body's CRC does not cover the rest. No record counts from ``data_stop`` on, an earlier
-    `CommitLog.data_stop`; None looks now.
-    """
+    """Follow the records from ``start``, where a record or segment begins, to their end."""
+    # From `sealed_from` on, if known, all records end in a right `__CRC32#`: one without it is torn. Its body may be
+    # whole, but the body's CRC does not cover the rest. No record counts from `data_stop` on, an earlier
+    # `CommitLog.data_stop`; None looks now.
     last = end = min(start, log.stop)
     problem, beyond, newest = "", 0, 0
     doubtful: list[int] = []
@@ -125,10 +123,7 @@ def _warn_doubtful(log: CommitLog, doubtful: list[int]) -> None:
 
 
 def _keep_doubtful(walked: Walk, sealed: Mask) -> Ints:
-    """Count records as whole that only ``__CRC32#`` denies; but as torn those of ``sealed``, (n,) bool, without it.
-
-    Returns the positions of doubtful records in the segment, (m,) int64.
-    """
+    """Count records as whole that only ``__CRC32#`` denies, unless ``sealed``; return their positions, (m,) int64."""
     records = walked.records
     if sealed.any():
         ends = ends_in_crc(records.buffer, walked.positions + walked.sizes)
@@ -144,10 +139,8 @@ class _Seen(NamedTuple):
 
     segment: SegmentFile
     inode: int
-    end: int
-    """Position in the segment."""
-    tail: bytes
-    """The bytes before it."""
+    end: int  # position in the segment
+    tail: bytes  # the bytes before it
 
 
 class KnownEnd:
@@ -159,11 +152,9 @@ class KnownEnd:
         self._seen: _Seen | None = None
 
     def now(self) -> int:
-        """Physical offset before which all whole records begin that the log has at the time of the call.
-
-        Costs two small reads as long as nothing is appended, and some 20 after that. A log that was truncated or
-        replaced is searched as if it was new. Where its records do not lead to an end, all zeros are read.
-        """
+        """Physical offset before which all whole records begin that the log has at the time of the call."""
+        # Two small reads as long as nothing is appended, and some 20 after that. A log that was truncated or replaced
+        # is searched as if it was new. Where its records do not lead to an end, all zeros are read.
         seen = self._seen
         if seen is None or not self._is_last(seen.segment):
             return self._searched()
@@ -176,18 +167,15 @@ class KnownEnd:
         return self._noted(seen.segment, self._end_in(seen.segment, seen.end))
 
     def nearby(self) -> int:
-        """Physical offset of zeros, or of a segment's end, after the records: a page or less beyond the last one.
-
-        Costs some 20 reads of a page and no map. Data after a lost stretch is not looked for, nor are records whose own
-        zeros fill a page. `now` finds the end in any case.
-        """
+        """Physical offset of zeros, or of a segment's end, after the records: a page or less beyond the last one."""
+        # Some 20 reads of a page and no map. Data after a lost stretch is not looked for, nor are records whose own
+        # zeros fill a page. `now` finds the end in any case.
         for segment in reversed(self._log.segments):
             if self._holds(segment, 0, _AFTER):
                 return segment.base + self._limit(segment, 0)
         return self._log.min_offset
 
     def _searched(self) -> int:
-        """Search without knowing anything."""
         for segment in reversed(self._log.segments):
             if any(self._holds(segment, at, _AFTER) for at in _spread(0, segment.size)):
                 end = self._end_in(segment, 0)
@@ -259,10 +247,8 @@ class KnownEnd:
 
 
 def _last_record(view: Bytes, base: int, start: int, limit: int) -> int | None:
-    """End of the last whole record that begins in ``[start, limit)``, or of a blank one; ``start`` if there is none.
-
-    None if it cannot be said: a record of more than the largest look-back, or damage of that length.
-    """
+    """End of the last whole record, or blank one, that begins in ``[start, limit)``; ``start`` if there is none."""
+    # None if it cannot be said: a record of more than the largest look-back, or damage of that length.
     limit = min(limit, view.size)
     for back in _LOOK_BACK:
         first = max(start, limit - back)

@@ -1,16 +1,7 @@
 """Dissection of records and queue entries: every field with its place, its bytes and its value.
 
-::
-
-    record at 4096 ──► magic             bytes 4-7 of it     dadaa320ab   …
-                       body_crc          bytes 8-11          …
-                       body, topic, properties               by the lengths that the record states
-                       problem           no bytes            the first fault of the record, if it has one
-    entry 12       ──► physical_offset, size, tags_code      20 bytes of the file of the queue
-
-What is damaged is shown as far as the bytes go: no error is raised for it. The log is read as it is on the disk, so
-records that no queue shows are there, too. RocketMQ's tools have no counterpart; its ``dumpCompactionLog`` prints whole
-messages.
+What is damaged is shown as far as the bytes go. The log is read as it is on the disk, so records that no queue shows
+are there, too.
 """
 
 import ipaddress
@@ -41,60 +32,25 @@ from ..types import QueueKey
 
 _MAGICS: Final = {MAGIC_V1: "message, topic length in 1 byte", MAGIC_V2: "message, topic length in 2 bytes"}
 
-_REST_BYTES: Final = 1024
-"""The most bytes that are shown of a record after a length that cannot be."""
+_REST_BYTES: Final = 1024  # the most bytes that are shown of a record after a length that cannot be
 
 
 class DissectedField(NamedTuple):
-    """One field of a record or an entry.
+    """One field of a record or an entry."""
 
-    Attributes
-    ----------
-    path
-        The file.
-    position
-        Where the field begins, in bytes from the start of the file.
-    item
-        Physical offset of the record, or queue offset of the entry.
-    name
-        The field; ``problem`` for a fault, which has no bytes.
-    data
-        Its bytes, a copy.
-    value
-        The value as text; empty for body and properties.
-    """
-
-    path: str
-    position: int
-    item: int
-    name: str
-    data: bytes
-    value: str
+    path: str  # the file
+    position: int  # bytes from the start of the file
+    item: int  # physical offset of the record, or queue offset of the entry
+    name: str  # `problem` for a fault, which has no bytes
+    data: bytes  # a copy
+    value: str  # as text; empty for body and properties
 
 
 def dissect_records(store: StoreReader, physical_offset: int, count: int = 1) -> Iterator[DissectedField]:
-    """Dissect records of the CommitLog, one after the other.
+    """Dissect ``count`` records of the CommitLog: the fields of each, then its problem if it has one.
 
-    Parameters
-    ----------
-    store
-        The store.
-    physical_offset
-        Offset of the first record. Any offset is allowed: the bytes at it are shown as a record.
-    count
-        How many; fewer if the log ends, or after a record whose size is not known.
-
-    Yields
-    ------
-    DissectedField
-        The fields of each record in the order of its bytes, then its problem if it has one.
-
-    Raises
-    ------
-    OffsetOutOfRangeError
-        If no segment holds the offset.
-    DataLossError
-        If the segment is deleted meanwhile.
+    Any offset is allowed: the bytes at it are shown as a record. It ends after a record whose size is not known. Raises
+    `OffsetOutOfRangeError` if no segment holds the offset, `DataLossError` if the segment is deleted meanwhile.
     """
     offset = physical_offset
     for _ in range(count):
@@ -193,30 +149,9 @@ def _value(name: str, value: np.generic) -> str:
 
 
 def dissect_entries(store: StoreReader, key: QueueKey, queue_offset: int, count: int = 1) -> Iterator[DissectedField]:
-    """Dissect entries of a ConsumeQueue, one after the other.
+    """Dissect ``count`` entries of a ConsumeQueue: three fields each, then ``problem`` if it names no whole record.
 
-    Parameters
-    ----------
-    store
-        The store.
-    key
-        The queue.
-    queue_offset
-        The first entry.
-    count
-        How many; fewer if the files end.
-
-    Yields
-    ------
-    DissectedField
-        Three fields per entry, then ``problem`` for an entry that names no whole record of its size.
-
-    Raises
-    ------
-    UnknownQueueError
-        If the store does not have the queue.
-    OffsetOutOfRangeError
-        If no file of the queue holds the entry.
+    Raises `UnknownQueueError` without the queue, `OffsetOutOfRangeError` if no file of the queue holds the first entry.
     """
     queue = store.queue(key)
     for offset in range(queue_offset, queue_offset + count):

@@ -45,29 +45,15 @@ _LOGS: Final = ("storePathCommitLog", "readOnlyCommitLogStorePaths")
 
 
 class BrokerPaths(NamedTuple):
-    """CommitLog directories of a configuration."""
-
     # directories in their order; empty if the configuration names only ``commitlog`` of the store
     commit_logs: tuple[str, ...]
     notes: tuple[str, ...]  # contradictions between configuration and store, as sentences
 
 
 def configured_paths(conf: str, store: str | os.PathLike[str], fs: FileSystem | None = None) -> BrokerPaths:
-    """Return the CommitLog directories that a ``broker.conf`` names for a store.
+    """Return the CommitLog directories that the text of a ``broker.conf`` names for a store, and notes.
 
-    Parameters
-    ----------
-    conf
-        Text of the configuration.
-    store
-        Directory of the store.
-
-    Raises
-    ------
-    ConfigError
-        If a directory that is named is missing.
-    FormatError
-        If the text holds a wrong escape.
+    Raises `ConfigError` if a directory that is named is missing, `FormatError` if the text holds a wrong escape.
     """
     fs = fs or LocalFileSystem()
     properties = parse_properties(conf)
@@ -154,8 +140,6 @@ class Conditions:
 
 
 class Expired(NamedTuple):
-    """A file that a run deletes."""
-
     file: str  # path in the store
     bytes: int  # its length
     modified_ms: int | None  # modification time of a CommitLog segment, ms since the epoch; None for another file
@@ -164,11 +148,10 @@ class Expired(NamedTuple):
 
 
 class Run(NamedTuple):
-    """One run: its time, which rules started it, and the files in order of their deletion.
+    """One run: its time, which rules started it, and the files in order of their deletion."""
 
-    ``time_up`` and ``space_short`` are None where ``problem`` kept the CommitLog from being looked at. ``wanted`` is
-    the reason to keep segments that are due; they are kept, unless ``disk_wins``.
-    """
+    # `time_up` and `space_short` are None where `problem` kept the CommitLog from being looked at. `wanted` is the
+    # reason to keep segments that are due; they are kept, unless `disk_wins`.
 
     moment: Moment
     time_up: bool | None

@@ -5,8 +5,7 @@
     CommitLog   [rec: UNIQ_KEY, KEYS] ──► (hash, physical offset) of each key ──► in the index?     no: INDEX_GAP
     index       [h e1 e2 …]           ──► physical offset of each entry ──► a record of the log?    no: INDEX_ENTRY
 
-A broker that crashed deletes the index file that was not full, and indexes no record twice. Missing keys stay missing,
-and no query by key finds their messages. RocketMQ: ``IndexService``, ``IndexFile``.
+A broker that crashed deletes the index file that was not full, and indexes no record twice: missing keys stay missing.
 """
 
 from collections.abc import Iterator, Sequence
@@ -58,10 +57,8 @@ def keeps_index(fs: FileSystem, path: str) -> bool:
 
 
 def _stated_index(fs: FileSystem, path: str) -> bool | None:
-    """Return whether a store has index files, or states that it should; None where nothing tells.
-
-    A broker's index may be off, or in RocksDB, and the store does not state that.
-    """
+    """Return whether a store has index files, or states that it should; None where nothing tells."""
+    # A broker's index may be off, or in RocksDB, and the store does not state that.
     paths = StorePaths(path)
     if index_files(fs, paths.index):
         return True
@@ -70,17 +67,15 @@ def _stated_index(fs: FileSystem, path: str) -> bool | None:
 
 
 class IndexCheck:
-    """Compares an index with the log it belongs to, a segment of the log at a time. Not thread-safe.
+    """Compares an index with the log it belongs to, a segment of the log at a time. Not thread-safe."""
 
-    Index files stay mapped while it lives; memory beyond that goes with the keys of one segment.
-    """
+    # Index files stay mapped while it lives; memory beyond that goes with the keys of one segment.
 
     def __init__(
         self, fs: FileSystem, path: str, log: CommitLog, damage: Sequence[tuple[int, int]], *, is_live: bool
     ) -> None:
         self.directory = StorePaths(path).index
-        self.unreadable: list[tuple[str, str]] = []
-        """Implausible files, and the problem of each."""
+        self.unreadable: list[tuple[str, str]] = []  # implausible files, and the problem of each
         self._fs = fs
         self._log = log
         self._damage = damage
@@ -140,11 +135,9 @@ class IndexCheck:
         return self._gaps
 
     def wrong_entries(self, positions: Ints) -> Iterator[tuple[str, Mask, int]]:
-        """Yield per file the wrong entries (the first is number 1), and the number of right entries.
-
-        A wrong entry names no record, or a later entry as its previous entry. ``positions`` are the (n,) physical
-        offsets of all records, ascending.
-        """
+        """Yield per file the wrong entries (the first is number 1), and the number of right entries."""
+        # A wrong entry names no record, or a later entry as its previous entry. `positions` are the (n,) physical
+        # offsets of all records, ascending.
         for path, entries in self._files:
             offsets = entries["physical_offset"].astype(np.int64)
             alive = offsets >= self._log.min_offset

@@ -7,8 +7,7 @@
                                └ cut(P): in-flight marker at P ──► recovery: the log ends at P, like before a batch
                                                                    that a crash left: queues, index, ledger, confirmed
 
-The marker is one atomic write. Before it nothing is cut; after it every open cuts, whatever the process does. No record
-is appended meanwhile.
+The marker is one atomic write. Before it nothing is cut; after it every open cuts, whatever the process does.
 """
 
 import os
@@ -34,8 +33,7 @@ class OfflineStore:
     """Store that this process holds without appending to it; a context manager. Not thread-safe."""
 
     def __init__(self, fs: WritableFileSystem, path: str | os.PathLike[str]) -> None:
-        self.path = StoreReader.open(path, fs=fs).path
-        """Store directory, absolute."""
+        self.path = StoreReader.open(path, fs=fs).path  # store directory, absolute
         self._fs = fs
         self._config = stored_config(self.path, StoreConfig(index=keeps_index(fs, self.path), record_crc=False), fs)
         self._lock = fs.lock_store(StorePaths(self.path).lock)
@@ -48,19 +46,15 @@ class OfflineStore:
 
     @property
     def end(self) -> int:
-        """Physical offset at which the log ends."""
         return self._opened.log_end
 
     @property
     def start(self) -> int:
-        """First physical offset that the log has."""
         return self._log().min_offset
 
     def copy_log(self, target: str, start: int) -> None:
-        """Copy the segments from the segment of ``start`` on up to the end of the log, onto the device.
-
-        Files of an interrupted copy in ``target`` are replaced.
-        """
+        """Copy the segments from the segment of ``start`` on up to the end of the log, onto the device."""
+        # Files of an interrupted copy in `target` are replaced.
         fs, log = self._fs, self._log()
         directory = os.path.join(target, COMMIT_LOG)
         for made in (target, directory):

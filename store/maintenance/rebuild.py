@@ -3,9 +3,6 @@
 ::
 
     CommitLog  ──► derive (entries of each queue) ──► placement (where they go) ──► a fresh directory, published whole
-
-``entry_placement`` decides on the entries of a queue. The tests compare them, byte for byte, with those of real
-brokers.
 """
 
 import contextlib
@@ -37,7 +34,6 @@ _log = logging.getLogger(__name__)
 
 
 def log_segment(log: logging.Logger, base: int, number: int, count: int, text: str) -> None:
-    """Log that a segment was read."""
     log.info(
         "CommitLog segment %s (%d of %d): %s",
         segment_name(base),
@@ -178,8 +174,6 @@ def _is_inside(reader: StoreReader, target: str) -> bool:
 
 
 class _Rebuild:
-    """One rebuild under way."""
-
     def __init__(self, log: CommitLog, fresh: FreshDirectory, entries_per_segment: int) -> None:
         self._log = log
         self._fresh = fresh

@@ -6,8 +6,8 @@
     copy      [rec][rec][filler][rec][rec][B…]       [rec]         B blank: the segment ends here
                          ▲ one record over the damaged bytes, of a transaction that was rolled back: in no queue
 
-Every whole record keeps its physical offset, and so its message id. Every message keeps its queue offset: that of a
-lost one repeats the next entry, as in a rebuild. The source is only read.
+Every whole record keeps its physical offset, and every message its queue offset: that of a lost one repeats the next
+entry.
 """
 
 import logging
@@ -157,10 +157,8 @@ def _copy_configuration(fs: FileSystem, source: str, fresh: FreshDirectory) -> N
 
 
 def _copy_files(fs: FileSystem, source: str, fresh: FreshDirectory, name: str) -> None:
-    """Copy the plain files of a directory and its subdirectories.
-
-    Links, FIFOs and devices are left out: a device may have no end, and a link leads out of the store.
-    """
+    """Copy the plain files of a directory and its subdirectories."""
+    # Links, FIFOs and devices are left out: a device may have no end, and a link leads out of the store.
     for listed in fs.list_dir(source):
         path, inside = os.path.join(source, listed.name), os.path.join(name, listed.name)
         if listed.is_dir:
@@ -259,11 +257,9 @@ class _Copy:
             self._count_lost(hi - at)
 
     def _finish(self, base: int, at: int, records_end: int | None) -> None:
-        """End a segment that another one follows: the gap after its last whole record is filled.
-
-        ``records_end`` is where the blank of the source is; None if it is lost, and records may be lost up to the end.
-        Without a filler nothing would show that messages were here, and messages of later segments would move up.
-        """
+        """End a segment that another one follows: the gap after its last whole record is filled."""
+        # `records_end` is where the blank of the source is; None if it is lost, and records may be lost up to the end.
+        # Without a filler nothing would show that messages were here, and messages of later segments would move up.
         stop = self._bytes - BLANK_BYTES if records_end is None else records_end
         if stop > at:
             self._count_lost((self._bytes if records_end is None else stop) - at)

@@ -9,8 +9,7 @@
                                             INDEX_GAP: keys of the log that the index lacks
                                             INDEX_UNKNOWN: no IndexFile, and nothing states that the store keeps one
 
-Reads the whole log once, a segment at a time. A live store can be checked, too; records that its owner writes
-meanwhile are left out. Records that retention deleted are not damage, nor are the zeros after the last record.
+A live store can be checked, too; records that its owner writes meanwhile are left out.
 """
 
 import logging

@@ -67,10 +67,8 @@ class Repair:
     # -- the log
 
     def cut(self, end: int) -> int:
-        """End the log at a physical offset: later files are unlinked, later bytes of its own segment become zero.
-
-        All of it is on the device then. Returns at most how many bytes were not zero.
-        """
+        """End the log at a physical offset, on the device; return at most how many later bytes were not zero."""
+        # Later files are unlinked, later bytes of its own segment become zero.
         durable_log = self._durable.log if self._durable is not None else 0
         cut = 0
         for empty in self._log.empty:
@@ -112,10 +110,7 @@ class Repair:
     # -- queues and index
 
     def redispatch(self, state: LogState, end: int) -> tuple[dict[QueueKey, int], int]:
-        """Dispatch the log again into queues and index, and sync them.
-
-        Returns one past the last entry of each queue, and how many entries were missing or wrong in a store taken over.
-        """
+        """Dispatch the log again to queues and index; return the queue ends, and the number of wrong entries."""
         durable = self._durable
         kept = end if durable is None else max(min(durable.queues, end), self._log.min_offset)
         keys = list(self._queues.queues())
@@ -147,10 +142,8 @@ class Repair:
         return ends | placed_ends, corrected
 
     def _begin_where_they_do(self, placement: Placement, queues: Mapping[QueueKey, DerivedQueue]) -> None:
-        """Let queues that were taken over begin where their first record stands in them, if it does.
-
-        5.0 to 5.1.0 burn queue offsets: a record may state another queue offset than that of its entry.
-        """
+        """Let queues that were taken over begin where their first record stands in them, if it does."""
+        # 5.0 to 5.1.0 burn queue offsets: a record may state another queue offset than that of its entry.
         for key in queues.keys() - placement.ends.keys():
             stated, physical = int(queues[key].queue_offset[0]), int(queues[key].physical_offset[0])
             first = self._queues.find(key, physical, max(0, stated - _SEARCH_ENTRIES), stated + 1)
@@ -185,10 +178,8 @@ class Repair:
         return None, end if had_no_keys else 0
 
     def _full_files(self, stop: int) -> list[int]:
-        """Index files that are full, were synced, and end before a physical offset, up to the first that does not.
-
-        Our index files before the marked one are synced; a broker's are up to the time in its checkpoint.
-        """
+        """Index files that are full, were synced, and end before a physical offset, up to the first that does not."""
+        # Our index files before the marked one are synced; a broker's are up to the time in its checkpoint.
         assert self._index is not None
         kept: list[int] = []
         reached = 0

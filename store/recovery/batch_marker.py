@@ -61,20 +61,16 @@ class UnfinishedBatch(NamedTuple):
 
 
 class CutBatches(NamedTuple):
-    """Batches of the ledger that the cut of a demotion or promotion takes, and the end of the log without them.
+    """Batches of the ledger that the cut of a demotion or promotion takes, and the end of the log without them."""
 
-    Whole batches alone are in the ledger otherwise: their rows are synced before their entry is written.
-    """
+    # Whole batches alone are in the ledger otherwise: their rows are synced before their entry is written.
 
     log_end: int
     lost: tuple[Batch, ...] = ()
 
     @classmethod
     def find(cls, fs: WritableFileSystem, path: str, end: int, undone_from: int | None) -> Self:
-        """Return the batches that end after ``undone_from``; ``end`` is where recovery wants to end the log.
-
-        Raises `FormatError` if ledger or history is damaged.
-        """
+        """Return the batches that end after ``undone_from``; ``end`` is where recovery wants to end the log."""
         if undone_from is None:
             return cls(end)
         records = BatchRecords(fs, path)
@@ -112,8 +108,7 @@ class BatchMarker:
     def __init__(self, fs: WritableFileSystem, path: str, mark: BatchMark) -> None:
         self._fs = fs
         self._records = BatchRecords(fs, path)
-        self.mark = mark
-        """The mark that is stored."""
+        self.mark = mark  # the mark that is stored
 
     @property
     def in_flight(self) -> bool:

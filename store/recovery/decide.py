@@ -82,10 +82,8 @@ class Recovery:
 def decide(
     state: LogState, durable: DurablePoint | None, on_damage: OnDamage, path: str, undone_from: int | None = None
 ) -> int:
-    """Return the physical offset where the log ends from now on; ``undone_from`` is where an unfinished batch begins.
-
-    Raises `DamagedLogError` if the log is damaged where nothing can be torn, and the caller did not ask to cut it.
-    """
+    """Return the physical offset where the log ends from now on; an unfinished batch begins at ``undone_from``."""
+    # Damage where nothing can be torn is a DamagedLogError, unless the caller asked to cut it.
     floor = durable.log if durable is not None else 0
     if undone_from is not None:
         floor = min(floor, undone_from)

@@ -28,11 +28,10 @@ from ..format.store_paths import StorePaths
 
 
 class Durability:
-    """Reads and writes ``.segmentlog/durable``, ``checkpoint`` and ``abort`` of one store.
+    """Reads and writes ``.segmentlog/durable``, ``checkpoint`` and ``abort`` of one store."""
 
-    ``was_ours`` is whether the lock says that no broker had it open since we last had. The file ``abort`` tells too,
-    but 4.x leaves an existing one as it is.
-    """
+    # `was_ours` is whether the lock says that no broker had it open since we last had. The file `abort` tells too, but
+    # 4.x leaves an existing one as it is.
 
     def __init__(self, fs: WritableFileSystem, path: str, config: StoreConfig, *, was_ours: bool) -> None:
         self._fs = fs
@@ -43,18 +42,15 @@ class Durability:
         self._synced_at = self._written_at = 0
         """Positions in the file: of the slot that was synced last, and of the one that was written last."""
         found = OwnState.read(fs, path, is_signed=was_ours)
-        self.found = found.point
-        """The durable point when the store was opened; None if it has none."""
+        self.found = found.point  # the durable point when the store was opened; None if it has none
         self.point = self.found or DurablePoint()
         self.checkpoint = found.checkpoint
-        self.was_aborted = found.was_aborted
-        """True if the store was not closed."""
+        self.was_aborted = found.was_aborted  # True if the store was not closed
         self.was_closed = was_ours and not found.was_aborted and found.point is not None and found.point.clean
         """True if our close was the last thing that any process did to it."""
         self.was_ours = found.was_ours
         """True if it was not closed by us, so that no broker wrote it since the durable point."""
-        self.sealed_from = found.sealed_from
-        """See `OwnState.sealed_from`."""
+        self.sealed_from = found.sealed_from  # see `OwnState.sealed_from`
         self._record_crc = config.record_crc
         self._sizes = FileSizes(
             config.segment_bytes, config.queue_segment_entries, config.index_slots, config.index_entries
@@ -93,21 +89,17 @@ class Durability:
         return self._paths.making_state
 
     def note_log(self, end: int) -> None:
-        """Say that the log is on the device up to a physical offset.
-
-        Not synced: a crash of the machine may leave an older point, which is a lower bound as well.
-        """
+        """Say that the log is on the device up to a physical offset."""
+        # Not synced: a crash of the machine may leave an older point, which is a lower bound as well.
         with self._lock:
             self._note(log=end)
 
     def note_queues(self, end: int, entries: int, index_end: IndexPosition, newest_ms: int, index_ms: int) -> None:
-        """Record that queues and index have the records up to a physical offset on the device.
-
-        The first call ends an opening. From then on all records after the point are as ``config`` has it; until then
-        they are those of the former writer. ``entries`` is the sum of the ends of all queues, ``newest_ms`` the store
-        time of the last record. ``index_ms`` is the end of the last index file that was filled, 0 if no file was filled
-        since the store was opened.
-        """
+        """Record that queues and index have the records up to a physical offset on the device."""
+        # The first call ends an opening. From then on all records after the point are as `config` has it; until then
+        # they are those of the former writer. `entries` is the sum of the ends of all queues, `newest_ms` the store
+        # time of the last record. `index_ms` is the end of the last index file that was filled, 0 if no file was filled
+        # since the store was opened.
         self.checkpoint = replace(
             self.checkpoint,
             physic_timestamp=newest_ms,

@@ -6,8 +6,7 @@
     └─ examine: nothing is changed, so a   │ └─ repair: a crash in it is decided  │   └─ publish: all is on the device
        refused store stays as it was found │    about in the same way             │
 
-`recover` has three phases: examine, repair, publish. The text of each phase is the order of its steps, and each comment
-says why a step precedes the next one. RocketMQ: ``DefaultMessageStore.load``, ``recover``.
+RocketMQ: ``DefaultMessageStore.load``, ``recover``.
 """
 
 from collections.abc import Callable
@@ -58,12 +57,10 @@ def recover(
     check_owned: Callable[[], None],
     undo: Callable[[Callable[[], None]], None],
 ) -> Opened:
-    """Recover a store directory and open its queues, index and durable point, under its lock.
-
-    ``check_owned`` raises if another process has the store. ``undo`` takes steps that close what was just opened; the
-    caller runs them if an error is raised, too. Nothing is changed on `ConfigError`, `DamagedLogError` and
-    `FormatError`. After `NoSpaceError` the next open recovers in the same way.
-    """
+    """Recover a store directory and open its queues, index and durable point, under its lock."""
+    # `check_owned` raises if another process has the store. `undo` takes steps that close what was just opened; the
+    # caller runs them if an error is raised, too. Nothing is changed on ConfigError, DamagedLogError and FormatError.
+    # After NoSpaceError the next open recovers in the same way.
     opening = _Opening(fs, path, config, lock=lock, undo=undo)
     examined = opening.examine(on_damage)
     check_owned()  # reading all of a log may have taken long enough for the lock to be lost

@@ -48,14 +48,11 @@ class Archive:
         self._owner()
 
     def path_of(self, file: FileId) -> str:
-        """Path of the copy of a file."""
         return os.path.join(self.path, str(file))
 
     def copy(self, file: FileId, found: SegmentFile) -> Generator[float, None, None]:
-        """Copy a file, unless its copy exists; afterwards the copy is on the device, and equal to the original.
-
-        Yields 0 after each piece. Any `SegmentLogError` means that there is no verified copy.
-        """
+        """Copy a file, unless its copy exists; afterwards the copy is on the device, and equal to the original."""
+        # Yields 0 after each piece. Any SegmentLogError means that there is no verified copy.
         self._claim()
         target = self.path_of(file)
         self._make_directories(os.path.dirname(target))

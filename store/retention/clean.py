@@ -49,7 +49,6 @@ class DirectoryRemover:
         self._check_owned = check_owned
 
     def remove(self, file: FileId, found: SegmentFile) -> None:  # noqa: ARG002 - see Remover
-        """Unlink one file."""
         self._check_owned()
         self._fs.unlink(found.path)
         self._fs.sync_dir(os.path.dirname(found.path))
@@ -80,10 +79,8 @@ class Cleaner:
         self._archive = archive_of(fs, files, settings)
 
     def steps(self, plan: Plan, before: Memory, now_ms: int) -> Generator[float, None, Memory]:
-        """Delete the files of a plan; yield the seconds to wait after each step, return the memory for the next run.
-
-        Queues and index are cleaned again by the next run, unless the log was cleaned and all copies were made.
-        """
+        """Delete the files of a plan; yield the seconds to wait after each step, return the memory for the next run."""
+        # Queues and index are cleaned again by the next run, unless the log was cleaned and all copies were made.
         found = self._find(plan.deletions)
         wanted = [each for each in plan.deletions if each.file in found]
         lines = [Deleted(now_ms, str(each.file), found[each.file].size, each.reason) for each in wanted]

@@ -10,9 +10,8 @@
                 consumequeue/orders/1   [ … 4,100 │ 7,700 … ]       └ last entry before it, by binary search
                                               └──► store times of these two records ──► the later one
 
-A stream of the connector publishes its progress as a group's (`consumerGroup`), and is protected by that name. The age
-of a queue costs about as many reads of 20 bytes as its length has bits, and one record. RocketMQ has neither rule: it
-deletes by age and space only.
+A stream of the connector publishes its progress as a group's (`consumerGroup`), and is protected by that name. RocketMQ
+has neither rule: it deletes by age and space only.
 """
 
 import os
@@ -35,11 +34,10 @@ _EVERYTHING = 0
 
 
 class Guard:
-    """Finds the first message that a protected group has not read.
+    """Finds the first message that a protected group has not read."""
 
-    A queue without an offset counts as unread if the group reads its topic. So does the whole log if a group has no
-    offsets, or if they cannot be read.
-    """
+    # A queue without an offset counts as unread if the group reads its topic. So does the whole log if a group has no
+    # offsets, or if they cannot be read.
 
     def __init__(
         self, files: StoreFiles, groups: Sequence[str], dispatched: Callable[[], int] = lambda: (1 << 63) - 1
@@ -49,10 +47,8 @@ class Guard:
         self._dispatched = dispatched
 
     def unread(self) -> Unread:
-        """Return from where on the log holds messages that a protected group has not read.
-
-        Reads the offsets of all groups, and per queue of a protected group some entries.
-        """
+        """Return from where on the log holds messages that a protected group has not read."""
+        # Reads the offsets of all groups, and per queue of a protected group some entries.
         found = Unread(self._dispatched(), "records after it are not in their queues yet")
         try:
             progress = read_progress(self._files.fs, self._files.path).merged()
@@ -81,8 +77,7 @@ class Guard:
         return found
 
 
-_KNOWN_MAX: Final = 4096
-"""Answers that are remembered; far more than segments and topics of one run."""
+_KNOWN_MAX: Final = 4096  # answers that are remembered; far more than segments and topics of one run
 
 
 class TopicAges:
@@ -94,11 +89,9 @@ class TopicAges:
         self._known: dict[tuple[str, int], int | None] = {}
 
     def newest(self, topic: str, stop: int) -> int | None:
-        """Return the store time of the newest message of a topic below a physical offset; see `State.newest`.
-
-        It is unknown if records below the offset are not in their queues, or if the store has no queues. So it is if
-        an entry or record at that place is damaged.
-        """
+        """Return the store time of the newest message of a topic below a physical offset; see `State.newest`."""
+        # It is unknown if records below the offset are not in their queues, if the store has no queues, or if an entry
+        # or record at that place is damaged.
         if (topic, stop) in self._known:
             return self._known[topic, stop]
         found = self._find_newest(topic, stop)
@@ -145,7 +138,6 @@ class TopicAges:
 
 
 def _queues_of(files: StoreFiles, topic: str) -> Iterator[QueueKey]:
-    """List the queues of a topic."""
     for each in files.fs.list_dir(os.path.join(StorePaths(files.path).consume_queues, topic)):
         queue_id = parse_queue_id(each.name)
         if each.is_dir and queue_id is not None:

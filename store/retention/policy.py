@@ -49,10 +49,8 @@ class Verdict(NamedTuple):
 
 
 def used_share(space: Space | None, release: RocketMQRelease) -> float:
-    """Return the used share of a file system as a release computes it; -1 without one.
-
-    4.9 divides by the total space; 5.x by the space that users can have, rounded up to a whole percent.
-    """
+    """Return the used share of a file system as a release computes it; -1 without one."""
+    # 4.9 divides by the total space; 5.x by the space that users can have, rounded up to a whole percent.
     if space is None or space.total <= 0:
         return -1.0
     used = space.total - space.free
@@ -114,8 +112,6 @@ _INTEGER: Final = re.compile(r"[+-]?\d+")
 
 
 class Deletion(NamedTuple):
-    """A file to delete, and why."""
-
     file: FileId
     reason: str
 

@@ -1,14 +1,6 @@
-"""Settings of retention, under RocketMQ's names and with its defaults.
+"""Settings of retention, under the names of ``broker.conf`` and with its defaults; a release decides which rules hold.
 
-::
-
-    broker.conf     fileReservedTime=48         ──► RetentionSettings.from_broker(properties)
-                    deleteWhen=03;04                       │
-                    diskMaxUsedSpaceRatio=70               ▼
-    thresholds      75 delete … 85 delete young files, too … 90 refuse puts      of a disk's space, in percent
-
-A release decides which rules hold: brokers of 4.9, 5.1 and 5.3 differ. RocketMQ: ``MessageStoreConfig``,
-``DefaultMessageStore.CleanCommitLogService``.
+RocketMQ: ``MessageStoreConfig``, ``DefaultMessageStore.CleanCommitLogService``.
 """
 
 import math
@@ -141,13 +133,7 @@ class RetentionSettings:
     def from_broker(
         cls, properties: Mapping[str, str], release: RocketMQRelease = RocketMQRelease.V5_1
     ) -> "RetentionSettings":
-        """Return the settings of a broker's configuration; properties that are not about retention are ignored.
-
-        Raises
-        ------
-        ConfigError
-            If a value is not of the property's type.
-        """
+        """Return the settings of a broker's configuration; other properties are ignored, wrong ones an error."""
         found: dict[str, object] = {}
         defaults = {each.name: each.default for each in fields(cls)}
         for name, attribute in PROPERTIES.items():
@@ -157,13 +143,7 @@ class RetentionSettings:
 
     @classmethod
     def from_conf(cls, text: str, release: RocketMQRelease = RocketMQRelease.V5_1) -> "RetentionSettings":
-        """Return the settings of a ``broker.conf``; see `from_broker`.
-
-        Raises
-        ------
-        ConfigError, FormatError
-            If a value is not of the property's type, or the text holds a wrong escape.
-        """
+        """Return the settings of a ``broker.conf``; see `from_broker`, and `FormatError` for a wrong escape."""
         return cls.from_broker(parse_properties(text), release)
 
     @property

@@ -1,13 +1,5 @@
 """Input and memory of retention: the files of a store as arrays, and what one run leaves for the next.
 
-::
-
-    LogFiles     base   0        2^30     2^31          QueueFiles   queue_of       0     0     1
-                 mtime  12:00    13:10    14:20                      base           0     6e6   0
-                                                                     last_physical  9e8   …     …
-    Memory       manual_left, disk_full, queues_cleaned_to, retried_ms, hung
-    ──► decide ──► Plan.memory ──► the next run
-
 RocketMQ keeps the same in fields of ``CleanCommitLogService``, ``RunningFlags`` and ``ReferenceResource``.
 """
 
@@ -19,8 +11,7 @@ from typing import Final, NamedTuple
 from ..format.message import Ints, Mask
 from ..types import QueueKey
 
-MANUAL_RUNS: Final = 20
-"""Runs that one manual trigger starts."""
+MANUAL_RUNS: Final = 20  # runs that one manual trigger starts
 
 
 class Kind(Enum):
@@ -32,8 +23,6 @@ class Kind(Enum):
 
 
 class FileId(NamedTuple):
-    """One file."""
-
     kind: Kind
     base: int  # number in its name: first byte in its log or queue; of an index file the time it was made
     queue: QueueKey | None = None  # queue of a ConsumeQueue file, else None
@@ -44,10 +33,9 @@ class FileId(NamedTuple):
 
 
 class LogFiles(NamedTuple):
-    """CommitLog segments by base: (n,) int64 each, bytes and ms since the epoch; ``held`` (n,) bool.
+    """CommitLog segments by base: (n,) int64 each, bytes and ms since the epoch; ``held`` (n,) bool."""
 
-    ``held``: a reference keeps RocketMQ from deleting it. Our readers never do: an unlinked file stays mapped.
-    """
+    # `held`: a reference keeps RocketMQ from deleting it. Our readers never do: an unlinked file stays mapped.
 
     base: Ints
     size: Ints
@@ -104,8 +92,7 @@ class Unread(NamedTuple):
     text: str
 
 
-UNKNOWN_MS: Final = (1 << 63) - 1
-"""Store time of a message that may exist and was not found: it counts as young."""
+UNKNOWN_MS: Final = (1 << 63) - 1  # store time of a message that may exist and was not found: it counts as young
 
 
 def nothing_unread() -> Unread:

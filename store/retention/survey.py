@@ -1,12 +1,6 @@
-"""Files of a store directory, listed for `policy.decide`.
+"""Files of a store directory, listed for `policy.decide`: queues and index only if the start of the log moved.
 
-::
-
-    commitlog/   names, sizes, modification times       ──► LogFiles            each run, see `KnownLog`
-    consumequeue/TOPIC/QUEUE/   last entry of a file    ──► QueueFiles          only if the log's start moved
-    index/       end offset in the header               ──► IndexFiles          only if the log's start moved
-
-Of a queue only the files up to the first that stays are read, 8 bytes each, and none of a queue with one file.
+Of a queue only the files up to the first that stays are read, 8 bytes each.
 """
 
 import os
@@ -30,8 +24,7 @@ from .state import FileId, IndexFiles, Kind, LogFiles, QueueFiles
 _OFFSET_BYTES = 8
 _KNOWN_MS: Final = 60_000
 """Age up to which a listing is used again if no name changed: a modification time may be set by hand."""
-_SETTLED_NS: Final = 2_000_000_000
-"""Two changes within one tick of the file system's clock leave the same time."""
+_SETTLED_NS: Final = 2_000_000_000  # two changes within one tick of the file system's clock leave the same time
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +38,6 @@ class StoreFiles:
 
     @property
     def log_directories(self) -> tuple[str, ...]:
-        """Directories of CommitLog segments."""
         return self.commit_logs or (StorePaths(self.path).commit_log,)
 
     def without(self, files: Iterable[FileId]) -> "StoreFiles":
@@ -53,7 +45,6 @@ class StoreFiles:
         return StoreFiles(self.fs, self.path, self.commit_logs, self.gone.union(files))
 
     def log(self) -> LogFiles:
-        """List the CommitLog segments."""
         listings = {directory: self.fs.list_dir(directory) for directory in self.log_directories}
         modified = {
             f"{directory}/{each.name}": each.modified_ms for directory in listings for each in listings[directory]
@@ -63,7 +54,6 @@ class StoreFiles:
         return LogFiles(columns[0], columns[1], columns[2], np.zeros(len(segments), np.bool_))
 
     def segments(self) -> list[SegmentFile]:
-        """List the CommitLog segments with their paths."""
         return self._left(list_segments(self.fs, self.log_directories))
 
     def _left(self, segments: list[SegmentFile]) -> list[SegmentFile]:
@@ -74,7 +64,6 @@ class StoreFiles:
         return self._queues(start), self._index(start)
 
     def queue_segments(self, key: QueueKey) -> list[SegmentFile]:
-        """List the files of one queue."""
         found = list_segments(self.fs, [StorePaths(self.path).consume_queue(key)])
         return [each for each in found if FileId(Kind.QUEUE, each.base, key) not in self.gone] if self.gone else found
 
@@ -85,7 +74,6 @@ class StoreFiles:
         return None if size is None else SegmentFile(name, size, path)
 
     def queues(self) -> Iterator[QueueKey]:
-        """List the queues, by topic and number."""
         for topic, ids in list_queues(self.fs, self.path).items():
             for queue_id in sorted(ids):
                 yield QueueKey(topic, queue_id)
@@ -138,10 +126,9 @@ class StoreFiles:
 
 
 class KnownLog:
-    """CommitLog segments of a store, known between runs: most runs have nothing to do. Not thread-safe.
+    """CommitLog segments of a store, known between runs: most runs have nothing to do. Not thread-safe."""
 
-    A known listing may only show that nothing is deleted. A run that deletes segments decides by a new listing.
-    """
+    # A known listing may only show that nothing is deleted. A run that deletes segments decides by a new listing.
 
     def __init__(self, files: StoreFiles) -> None:
         self._files = files
@@ -158,7 +145,6 @@ class KnownLog:
         return self._log
 
     def list_again(self, now_ms: int) -> LogFiles:
-        """List the segments."""
         self._stamps = self._look_at_names()  # before the listing: a later change is seen by the next look
         now_ns = time.time_ns()
         settled = all(each is not None and abs(now_ns - each[1]) > _SETTLED_NS for each in self._stamps)

@@ -10,9 +10,8 @@
     open       lock ──► files ──► appender ──► upkeep ──► service threads
     teardown   lock ◄── files ◄── appender ◄── upkeep ◄── service threads      each ends before the next
 
-So no thread of a store runs without its files and its lock. Every part is complete after its constructor. No part
-refers to the `MessageStore`: a store that is dropped without a close can be finalized. RocketMQ: the constructor of
-``DefaultMessageStore``.
+No part refers to the `MessageStore`: a store that is dropped without a close can be finalized. RocketMQ: the
+constructor of ``DefaultMessageStore``.
 """
 
 import _thread
@@ -57,11 +56,9 @@ class Teardown:
         self._steps.append(step)
 
     def run(self) -> None:
-        """Take all steps that were not taken yet. A forked child takes none: its parent still uses the store.
-
-        An ordinary error of a step is raised after the last step. An interrupt is raised at the end, too: the step in
-        which it came is repeated. A second interrupt is raised at once, and the rest is left for the next call.
-        """
+        """Take all steps that were not taken yet. A forked child takes none: its parent still uses the store."""
+        # An ordinary error of a step is raised after the last step. An interrupt is raised at the end, too: the step in
+        # which it came is repeated. A second interrupt is raised at once, and the rest is left for the next call.
         if self._pid != os.getpid():
             return
         try:

@@ -49,15 +49,7 @@ class GroupAppend:
         self._puts = Combiner(self._put)
 
     def append(self, encoded: Encoded) -> Appended:
-        """Append one message; return when it is acknowledged.
-
-        Raises
-        ------
-        NoSpaceError, StoreFailedError, StoreClosedError
-            As `PutPath.put`.
-        SegmentLogError
-            As the acknowledgers; the message is in the log then.
-        """
+        """Append one message; return when it is acknowledged. Raises as `PutPath.put` and the acknowledgers."""
         while encoded.appended is None:
             if self._waits:
                 self._puts.ask(encoded)
@@ -130,12 +122,11 @@ class _Waiters:
 
 
 class AppendFuture(Future[Appended]):
-    """Future of an append that is under way; `MessageStore.append_async` makes it. Thread-safe.
+    """Future of an append that is under way; `MessageStore.append_async` makes it. Thread-safe."""
 
-    A subclass without the lock of the base class, which a Ctrl-C can leave held: the store's thread would wait for it
-    for ever. Each waiting thread has a lock of its own instead, and leaves it in the list of callbacks. That costs a
-    tenth, too.
-    """
+    # A subclass without the lock of the base class, which a Ctrl-C can leave held: the store's thread would wait for it
+    # for ever. Each waiting thread has a lock of its own instead, and leaves it in the list of callbacks. That costs a
+    # tenth, too.
 
     _condition: Any = _NoLock()  # `concurrent.futures.wait` takes it; appending to a list is atomic without
 
@@ -160,35 +151,19 @@ class AppendFuture(Future[Appended]):
         return False
 
     def cancelled(self) -> bool:
-        """Return False."""
         return False
 
     def running(self) -> bool:
-        """Return whether the append is under way."""
         return self._outcome is None
 
     def done(self) -> bool:
-        """Return whether `result` returns at once."""
         return self._outcome is not None
 
     def result(self, timeout: float | None = None) -> Appended:
-        """Return where the message is, when the append is acknowledged. It may be called again.
+        """Return where the message is, when the append is acknowledged; ``timeout`` in seconds. It may be called again.
 
-        Parameters
-        ----------
-        timeout
-            Seconds to wait at most; None for as long as it takes.
-
-        Raises
-        ------
-        TimeoutError
-            If the append is still under way.
-        NoSpaceError
-            If the disk is full; the message was not appended.
-        StoreFailedError
-            If the disk failed; whether the store holds the message after a restart is not known.
-        SegmentLogError
-            What an acknowledger of the store raises, like `NoReplicaError`; the message is in the log.
+        Raises `TimeoutError` if the append is still under way, and the errors of `MessageStore.append`. After an error
+        of an acknowledger, like `NoReplicaError`, the message is in the log.
         """
         outcome = self._outcome
         if outcome is None:
@@ -198,7 +173,6 @@ class AppendFuture(Future[Appended]):
         return outcome
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """Return the error that `result` raises, or None."""
         outcome = self._wait(timeout) if self._outcome is None else self._outcome
         return outcome if isinstance(outcome, BaseException) else None
 
@@ -244,21 +218,9 @@ class _Submitted:
 
 
 class AsyncAppend:
-    """Appends what any thread submits, in a thread of its own, which runs from the first message on. Thread-safe.
+    """Appends what any thread submits, in a thread of its own, which runs from the first message on. Thread-safe."""
 
-    Parameters
-    ----------
-    put_path
-        The put path of the store.
-    commit
-        What an append waits for before it is acknowledged.
-    after_put
-        Called after each put.
-    path
-        Store directory, for errors.
-    is_threaded
-        False appends within `submit`.
-    """
+    # `commit` is what an append waits for before it is acknowledged. Without `is_threaded`, `submit` appends.
 
     def __init__(
         self, put_path: PutPath, commit: GroupCommit, after_put: Callable[[], None], path: str, *, is_threaded: bool
@@ -278,13 +240,7 @@ class AsyncAppend:
         self._done_bytes = 0  # written by the thread: two counters, as the two share no lock
 
     def submit(self, encoded: Encoded) -> AppendFuture:
-        """Submit a message; wait for it if too many bytes are under way.
-
-        Raises
-        ------
-        StoreClosedError
-            After `stop`.
-        """
+        """Submit a message; wait for it if too many bytes are under way; `StoreClosedError` after `stop`."""
         pending = AppendFuture()
         submitted = _Submitted(encoded, pending)
         if not self._is_threaded:

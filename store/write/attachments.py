@@ -21,10 +21,7 @@ class LogListener(Protocol):
     """A part that learns of each new end of the log; the dispatcher is the first one."""
 
     def add(self, request: DispatchRequest) -> None:
-        """Receive records that were written to the log, in the order of the log.
-
-        Called under the put lock, so it returns at once. An error makes the store fail. The bytes are not changed.
-        """
+        """Receive records in the order of the log, under the put lock: it returns at once; an error fails the store."""
 
 
 class Acknowledger(Protocol):
@@ -35,11 +32,7 @@ class Acknowledger(Protocol):
 
 
 class WriterMetrics(Protocol):
-    """Collector of measurements.
-
-    Methods are called by the threads that append, flush and dispatch, at the same time and partly under the put lock.
-    So an implementation is thread-safe, returns at once and raises nothing.
-    """
+    """Collector of measurements: thread-safe, returns at once and raises nothing, partly under the put lock."""
 
     def fsync(self, seconds: float) -> None:
         """Receive the duration of one sync of the log, which serves all appends that waited for it."""
@@ -70,5 +63,4 @@ class Attachments:
     metrics: WriterMetrics | None = None
 
 
-NO_ATTACHMENTS = Attachments()
-"""A store that only its own device acknowledges."""
+NO_ATTACHMENTS = Attachments()  # a store that only its own device acknowledges

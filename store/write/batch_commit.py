@@ -46,7 +46,6 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from types import TracebackType
 from typing import Final, Self, TypeVar
 
 from ..config import OnChangedReplay
@@ -234,10 +233,9 @@ def _report_change(problem: str, on_changed: OnChangedReplay, path: str) -> None
 
 
 class Publication:
-    """Hides one batch at a time and publishes it. The caller of `begin` and `publish` holds `PutPath.turn`.
+    """Hides one batch at a time and publishes it. The caller of `begin` and `publish` holds `PutPath.turn`."""
 
-    ``make_visible`` dispatches everything that was put.
-    """
+    # `make_visible` dispatches everything that was put.
 
     def __init__(
         self,
@@ -311,10 +309,9 @@ _WRITERS_MAX: Final = 4  # each has a chunk of some megabytes in memory, and one
 
 
 class CommitPipeline:
-    """Threads of one batch commit; a context manager that waits for them. For one calling thread.
+    """Threads of one batch commit; a context manager that waits for them. For one calling thread."""
 
-    Without threads everything runs in the order of the calls, and nothing is synced early.
-    """
+    # Without threads everything runs in the order of the calls, and nothing is synced early.
 
     def __init__(self, *, is_threaded: bool) -> None:
         self._prefetching = Workers(1, "segmentlog-prefetch") if is_threaded else None
@@ -337,10 +334,8 @@ class CommitPipeline:
             yield item
 
     def run_aside(self, work: Callable[[], None]) -> None:
-        """Make a call on a thread of its own, in the order of the calls; wait if many are pending. For one thread.
-
-        An error of an earlier call is raised here. The last calls are dropped at the end if they have not begun.
-        """
+        """Make a call on a thread of its own, in the order of the calls; wait if many are pending. For one thread."""
+        # An error of an earlier call is raised here. The last calls are dropped at the end if they have not begun.
         if self._aside is None:
             work()
             return
@@ -349,10 +344,8 @@ class CommitPipeline:
             self._running_aside.popleft().result()
 
     def written(self, items: Iterable[T], write: Callable[[T], R]) -> Iterator[tuple[T, R]]:
-        """Call ``write`` for items on several threads, and yield each item with its result in the order of the items.
-
-        Items are taken in the calling thread, a few of them ahead. The first error of an item is raised in its turn.
-        """
+        """Call ``write`` for items on several threads, and yield each with its result in the order of the items."""
+        # Items are taken in the calling thread, a few of them ahead. The first error of an item is raised in its turn.
         if self._writing is None:
             for item in items:
                 yield item, write(item)
@@ -375,9 +368,7 @@ class CommitPipeline:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         try:
             self._shut_down()
         except BaseException:  # a Ctrl-C

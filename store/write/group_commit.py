@@ -35,8 +35,7 @@ class Failure:
     """The first failure of one store, shared by all its parts. Thread-safe."""
 
     def __init__(self, path: str) -> None:
-        self.path = path
-        """Store directory."""
+        self.path = path  # store directory
         self._cause: BaseException | None = None
         self.fatal_put = _FatalPut(self)
         """Context that notes every error, an interrupt included: how much of a put was written is not known then.
@@ -133,11 +132,9 @@ class Combiner(Generic[Asked]):
         self._waiting: list[_Waiter[Asked]] = []
 
     def ask(self, asked: Asked) -> None:
-        """Return when ``work`` was called with this request, and has ended.
-
-        Only the thread that calls ``work`` gets its error. So the caller has to check whether its request was served,
-        and to call again if not. Sooner or later it is the thread that calls ``work``.
-        """
+        """Return when ``work`` was called with this request, and has ended."""
+        # Only the thread that calls `work` gets its error. So the caller has to check whether its request was served,
+        # and to call again if not. Sooner or later it is the thread that calls `work`.
         waiter = _Waiter(asked)
         is_over = False
         try:
@@ -161,10 +158,8 @@ class Combiner(Generic[Asked]):
                     raise
 
     def _leave(self, waiter: _Waiter[Asked]) -> None:
-        """Remove a thread that is done or was interrupted: the next thread leads, and the gathered threads wake up.
-
-        It may be repeated from any point at which it was interrupted: a thread that is woken twice has left by then.
-        """
+        """Remove a thread that is done or was interrupted: the next thread leads, and the gathered threads wake up."""
+        # It may be repeated from any point at which it was interrupted: a thread that is woken twice has left by then.
         with self._lock:
             if waiter in self._waiting:
                 self._waiting.remove(waiter)
@@ -207,8 +202,7 @@ class Flusher:
         self._failure = failure
         self._metrics = metrics
         self._syncs = Combiner(self._sync_for)
-        self.flushed = flushed
-        """Physical offset up to which the log is on the device."""
+        self.flushed = flushed  # physical offset up to which the log is on the device
 
     def wait(self, offset: int) -> None:
         """Return when all bytes below a physical offset are on the device."""

@@ -201,15 +201,13 @@ class Housekeeping:
 
 
 _RETRY_S = 1.0
-_ROUND_S = 0.01
-"""Pause between two rounds of dispatch: a round costs much the same for one record as for a thousand."""
+_ROUND_S = 0.01  # pause between two rounds of dispatch: a round costs much the same for one record as for a thousand
 
 
 class StoreServices(Protocol):
     """Background work of one store, by threads or by the calls that put."""
 
-    is_threaded: bool
-    """True if threads run."""
+    is_threaded: bool  # True if threads run
 
     def start(self) -> None:
         """Start the threads, if there are any."""
@@ -264,8 +262,7 @@ class BackgroundServices:
         threads = range(1 + len(periodic))
         self._pauses: list[queue.SimpleQueue[None]] = [queue.SimpleQueue() for _ in threads]
         """Per thread: an item ends its pause early."""
-        self._running = [threading.Lock() for _ in threads]
-        """Held by each thread while it runs services."""
+        self._running = [threading.Lock() for _ in threads]  # held by each thread while it runs services
         self._threads = [
             threading.Thread(target=self._dispatching, args=(dispatch,), name="segmentlog-dispatch", daemon=True),
             *(
@@ -290,7 +287,6 @@ class BackgroundServices:
             self.wake()
 
     def wake(self) -> None:
-        """Wake the dispatching thread."""
         if self._work.empty():  # the thread takes the item out before it looks for records
             self._work.put(None)
 

@@ -52,13 +52,7 @@ _CURRENT_S: Final = 1.0
 
 
 class MessageStore:
-    """One store directory, open for writing; a context manager. Thread-safe. Use `open`.
-
-    Parameters
-    ----------
-    parts
-        Parts of the store, all of them open; its services are not started yet.
-    """
+    """One store directory, open for writing; a context manager. Thread-safe. Use `open`."""
 
     def __init__(self, parts: StoreParts) -> None:
         self._closing = threading.RLock()
@@ -195,18 +189,9 @@ class MessageStore:
         Segments end at the same physical offsets as in the other store. Records take the queue offsets that they state;
         see `write.put_path.QueueOffsets.followed`.
 
-        Parameters
-        ----------
-        physical_offset
-            Offset of ``data`` in both logs: where the last call ended, or `end_offset` to begin again. An empty store
-            begins at the start of any segment: the first segments of the other store may have expired.
-
-        Raises the errors of `append`, and
-
-        ConfigError
-            If ``physical_offset`` is neither, or the records lack the checksums that this store has.
-        FormatError
-            If the bytes are damaged.
+        ``physical_offset`` is where the last call ended, or `end_offset` to begin again. An empty store begins at the
+        start of any segment: the first segments of the other store may have expired. Raises the errors of `append`,
+        `ConfigError` for another offset or missing checksums, `FormatError` for damaged bytes.
         """
         self._check()
         end = self._parts.replica_append.append(physical_offset, data)

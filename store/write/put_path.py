@@ -62,10 +62,8 @@ class QueueOffsets:
     """Next queue offset of each queue; ``ends`` has that of each queue with entries. Used under the put lock alone."""
 
     def __init__(self, numbers: QueueNumbers, ends: Mapping[QueueKey, int]) -> None:
-        self.numbers = numbers
-        """Numbers of the queues."""
-        self.nexts = array("q")
-        """Next queue offset by number of a queue."""
+        self.numbers = numbers  # numbers of the queues
+        self.nexts = array("q")  # next queue offset by number of a queue
         for key, end in ends.items():
             self.nexts[self.number_of(key)] = end
 
@@ -89,11 +87,9 @@ class QueueOffsets:
         return number
 
     def assign(self, numbers: Ints, queue_of: Ints, counts: Mask) -> tuple[Ints, Ints]:
-        """Return the queue offset of each of (n,) rows, and the next one of each of (q,) distinct queues, for `set`.
-
-        ``queue_of`` is an index into ``numbers`` per row. Rows that do not count (prepared and rolled back messages)
-        take no queue offset, and get 0.
-        """
+        """Return the queue offset of each of (n,) rows, and the next one of each of (q,) distinct queues, for `set`."""
+        # `queue_of` is an index into `numbers` per row. Rows that do not count (prepared and rolled back messages) take
+        # no queue offset, and get 0.
         self._make_room(int(numbers.max()))
         firsts = self._view()[numbers]
         if numbers.size == 1 and counts.all():
@@ -108,13 +104,11 @@ class QueueOffsets:
         return offsets, firsts + held
 
     def followed(self, known: DispatchedRecords) -> tuple[DispatchedRecords, Ints]:
-        """Place the records of another log in their queues, as RocketMQ's slaves do.
-
-        A record takes the queue offset that it states. Where the other log left offsets out, as 5.0 to 5.1.0 do when a
-        put fails, it takes the next free offset. A record whose queue offset is taken gets no entry. A queue without
-        entries begins at the offset that its first record states: earlier records have expired. Returned are the
-        entries, and the next queue offset of each of their (q,) queues, for `set`.
-        """
+        """Place records of another log in their queues; return their entries, and next queue offsets for `set`."""
+        # As RocketMQ's slaves do: a record takes the queue offset that it states. Where the other log left offsets out,
+        # as 5.0 to 5.1.0 do when a put fails, it takes the next free offset. A record whose queue offset is taken gets
+        # no entry. A queue without entries begins at the offset that its first record states: earlier records have
+        # expired.
         if not known.queues.size:
             return known, known.queues
         self._make_room(int(known.queues.max()))
@@ -163,7 +157,6 @@ class QueueOffsets:
         return np.frombuffer(self.nexts, np.int64)
 
     def _make_room(self, number: int) -> None:
-        """Make room for the number of a queue."""
         if number >= len(self.nexts):
             self.nexts.extend([0] * (max(number + 1, 2 * len(self.nexts)) - len(self.nexts)))
 
@@ -251,14 +244,9 @@ _AT_ONCE_BYTES: Final = 1 << 20
 
 
 class AppendedBatch(NamedTuple):
-    """Places of the rows of a batch: (n,) int64 arrays in the order of the rows, and the store time of all of them.
+    """Physical offsets, queue offsets and record bytes of the rows of a batch, and their one store time in ms.
 
-    Attributes
-    ----------
-    physical_offsets, queue_offsets, sizes
-        (n,) int64: physical offset, queue offset and record bytes per row.
-    store_timestamp
-        Store time of all rows, ms since the epoch.
+    The arrays are (n,) int64, in the order of the rows.
     """
 
     physical_offsets: Ints
@@ -294,10 +282,8 @@ class PutPath:
         self._clock = clock
         self._newest_ms = dispatcher.newest_timestamp
         self._queues = QueueOffsets(dispatcher.numbers, dispatcher.ends)
-        self.turn = threading.RLock()
-        """Held during each put, and during a batch commit."""
-        self.dispatch_all: Callable[[], None] = lambda: None
-        """Dispatches everything that was put; see `catch_up`."""
+        self.turn = threading.RLock()  # held during each put, and during a batch commit
+        self.dispatch_all: Callable[[], None] = lambda: None  # dispatches everything that was put; see `catch_up`
 
     def catch_up(self) -> None:
         """Dispatch everything that was put if the log is several segments ahead of the queues; raises as `put`."""
@@ -324,7 +310,6 @@ class PutPath:
         return self._queues.spans_since(before)
 
     def reserve(self, sizes: Iterable[Ints]) -> None:
-        """Reserve all segments that the next records need."""
         with self.turn, self._appender.lock:
             end = self._appender.end
             for each in sizes:
@@ -394,10 +379,8 @@ class PutPath:
         return AppendedBatch(physical, offsets, sizes, now)
 
     def put_replicated(self, records: Records, properties: Properties, physical: int, size: int) -> None:
-        """Append records of another log, byte for byte.
-
-        A small piece gets its places in the queues when it is dispatched, or before the next put of this store's own.
-        """
+        """Append records of another log, byte for byte."""
+        # A small piece gets its places in the queues when it is dispatched, or before the next put of this store's own.
         asked = time.perf_counter() if self._metrics is not None else 0.0
         with self.turn, self._caught_up():
             self._locked(asked)
@@ -426,10 +409,8 @@ class PutPath:
                 self._appender.fill(physical, data)
 
     def put_blank(self, end: int, *, is_filled: bool) -> None:
-        """Finish a segment with a blank record at the end of the log, as a roll does.
-
-        Filler after it is synced first, so that no crash keeps the blank record alone.
-        """
+        """Finish a segment with a blank record at the end of the log, as a roll does."""
+        # Filler after it is synced first, so that no crash keeps the blank record alone.
         with self.turn, self._appender.lock:
             self._open_at(end)
             with self._failure.fatal_put:

@@ -12,9 +12,8 @@
                       NoReplicaError: nothing was appended                    ReplicaTimeoutError: the batch is here
     segmentlog serve ──► .segmentlog/confirmed       the only link between the committing process and the master
 
-Sinks of several queries take turns. A broker does not, so a sink that finds one raises at once. A sink opens the store
-for one commit, often in a process of its own, so the master is another process. RocketMQ's counterparts are
-SLAVE_NOT_AVAILABLE, which it returns after the append, and FLUSH_SLAVE_TIMEOUT.
+Sinks of several queries take turns. A broker does not, so a sink that finds one raises at once. RocketMQ's counterparts
+are SLAVE_NOT_AVAILABLE, which it returns after the append, and FLUSH_SLAVE_TIMEOUT.
 """
 
 import logging
@@ -67,13 +66,7 @@ class SyncReplication:
             )
 
     def check(self, path: str, fs: FileSystem | None = None) -> None:
-        """Return when enough copies are in sync for a commit.
-
-        Raises
-        ------
-        NoReplicaError
-            If they are not within the time limit.
-        """
+        """Return when enough copies are in sync for a commit; `NoReplicaError` after the time limit."""
         found = self._poll(path, fs or LocalFileSystem(), self._is_served)
         if not self._is_served(found):
             raise NoReplicaError(
@@ -83,13 +76,7 @@ class SyncReplication:
             )
 
     def wait(self, path: str, stop: int, fs: FileSystem | None = None) -> None:
-        """Return when enough copies hold the log up to a physical offset; it is committed in this store.
-
-        Raises
-        ------
-        ReplicaTimeoutError
-            If they do not within the time limit.
-        """
+        """Return when enough copies hold the log up to ``stop``; `ReplicaTimeoutError` after the time limit."""
 
         def is_confirmed(found: Confirmation) -> bool:
             return found.needed >= self.in_sync_replicas and found.offset >= stop
@@ -130,17 +117,9 @@ _BROKER_FIX: Final = "Stop it, write to another directory, or to a store that is
 
 
 def prepare_store(path: str | os.PathLike[str], config: StoreConfig) -> None:
-    """Create a store unless it exists, and make sure that it can be written.
-
-    Raises
-    ------
-    StoreInUseError
-        If a broker has it open. Another one of ours may: a commit waits for it.
-    StaleMasterError
-        If another master has replaced it.
-    SegmentLogError
-        As `MessageStore.open`, if it cannot be opened.
-    """
+    """Create a store unless it exists, and make sure that it can be written; raises as `MessageStore.open`."""
+    # Another process of this library may have it open: a commit waits for it. A broker may not, nor may another master
+    # have replaced the store.
     path = os.path.abspath(path)
     refuse_broker(path)
     check_current(LocalFileSystem(), path)
@@ -159,18 +138,7 @@ def refuse_broker(path: str) -> None:
 
 
 def open_in_turn(path: str | os.PathLike[str], config: StoreConfig, *, wait_s: float) -> MessageStore:
-    """Open a store as soon as no other process has it open.
-
-    Parameters
-    ----------
-    wait_s
-        Longest wait in seconds.
-
-    Raises
-    ------
-    StoreInUseError
-        If it is still open then, or a broker has it.
-    """
+    """Open a store as soon as no other process has it open; `StoreInUseError` after ``wait_s``, or for a broker."""
     path = os.path.abspath(path)
     begun, pause = time.monotonic(), _POLL_S
     while True:
@@ -202,23 +170,10 @@ def commit_batch(
 ) -> CommittedBatch:
     """Open a store in turn, commit staged rows, and close it; see `MessageStore.commit_batch`.
 
-    Parameters
-    ----------
-    on_changed_replay
-        Treatment of a batch that was committed before with another number of rows.
-    wait_s
-        Longest wait in seconds for processes that have it open.
-    replication
-        Copies that hold the batch when this returns; None waits for none.
-
-    Raises
-    ------
-    ReplicaTimeoutError
-        If the batch is committed, and too few replicas acknowledged it in time.
-    SegmentLogError
-        As `SyncReplication.check`, `open_in_turn` and `MessageStore.commit_batch`; the batch is not committed then. An
-        error of closing the store after the commit is only logged: opening the store again completes the remaining
-        steps.
+    ``wait_s`` is the longest wait for processes that have the store open, ``replication`` the copies that hold the
+    batch when this returns. Raises as `SyncReplication.check`, `open_in_turn` and `MessageStore.commit_batch`; the
+    batch is not committed then. After a `ReplicaTimeoutError` it is. An error of closing the store after the commit is
+    only logged: opening the store again completes the remaining steps.
     """
     path = os.path.abspath(path)
     if replication is not None:
@@ -277,10 +232,7 @@ def _commit(
 def last_commit(path: str | os.PathLike[str], app: str | None = None) -> CommittedBatch | None:
     """Return the last batch of an application; None if it has none in this store.
 
-    Parameters
-    ----------
-    app
-        A query's id or a ``txnAppId``; None for the last batch of all.
+    ``app`` is a query's id or a ``txnAppId``; None for the last batch of all.
     """
     applications = BatchRecords(LocalFileSystem(), os.path.abspath(path)).ledger().applications
     found = [(each, held) for each, held in applications.items() if app in {None, each} and held.newest.rows != LOST]

@@ -22,7 +22,6 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from types import TracebackType
 from typing import Final, Self
 
 import numpy as np
@@ -62,26 +61,14 @@ _STAGED_NAME: Final = re.compile(rf"{_PART}\.[0-9]+\.{_PART}")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Staged:
-    """Description of the rows that one task attempt staged. Small and picklable: it goes back to the driver.
+    """Description of the rows that one task attempt staged. Small and picklable: it goes back to the driver."""
 
-    Attributes
-    ----------
-    name
-        ``job.partition.attempt``.
-    rows, record_bytes, file_bytes
-        Number of rows, bytes of their records, and of the file.
-    crc
-        CRC of the headers of all chunks; each header has the CRC of its chunk.
-    digest
-        See `staged_rows.row_digest`.
-    """
-
-    name: str
+    name: str  # `job.partition.attempt`
     rows: int
     record_bytes: int
     file_bytes: int
-    crc: int
-    digest: int
+    crc: int  # of the headers of all chunks; each header has the CRC of its chunk
+    digest: int  # see `staged_rows.row_digest`
 
     @property
     def job(self) -> str:
@@ -112,25 +99,10 @@ class Staging:
         *,
         fs: WritableFileSystem | None = None,
     ) -> Self:
-        """Begin to stage for an existing store.
+        """Begin to stage rows of the task ``partition`` for an existing store.
 
-        Parameters
-        ----------
-        path
-            The store directory.
-        job, attempt
-            Unique names: one per write, and one per attempt of a task.
-        partition
-            Number of the task.
-        config
-            How the store is written.
-        fs
-            File system to write through.
-
-        Raises
-        ------
-        ConfigError
-            If a name is not a valid file name.
+        ``job`` and ``attempt`` are unique names: one per write, and one per attempt of a task. `ConfigError` if one is
+        not a valid file name.
         """
         for given in (job, attempt):
             if not re.fullmatch(_PART, given):
@@ -194,22 +166,17 @@ class Staging:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.discard()
 
 
 def staging_directory(path: str) -> str:
-    """Return the directory in which rows for a store are staged."""
     return StorePaths(path).staging
 
 
 def survey_staged(fs: FileSystem, path: str, staged: Staged) -> Iterator[Ints]:
-    """Yield the record sizes of each chunk, and check that the file is unchanged since its task wrote it.
-
-    Reads little of it: of each chunk its header, whose checksum covers the rest, and the sizes.
-    """
+    """Yield the record sizes of each chunk, and check that the file is unchanged since its task wrote it."""
+    # Reads little of it: of each chunk its header, whose checksum covers the rest, and the sizes.
     file = _file_of(path, staged)
     size = fs.size(file)
     if size != staged.file_bytes:
@@ -228,11 +195,9 @@ def take_staged(
     *,
     run: Callable[[Callable[[], None]], None] = lambda release: release(),
 ) -> Iterator[EncodedRows]:
-    """Read and remove the chunks of a staged file, one at a time.
-
-    The space of chunks is released after they were read: later bytes of the log are written into their pages.
-    Otherwise all of a batch would be in memory twice, be written to the device twice, and cost new pages twice.
-    """
+    """Read and remove the chunks of a staged file, one at a time."""
+    # The space of chunks is released after they were read: later bytes of the log are written into their pages.
+    # Otherwise all of a batch would be in memory twice, be written to the device twice, and cost new pages twice.
     file, released = _file_of(path, staged), 0
     for start, header in _chunks(fs, file, staged):
         rest = np.empty(min(header.rest_bytes, staged.file_bytes - start), np.uint8)
@@ -261,11 +226,9 @@ def _encoded(rows: StagedRows) -> EncodedRows:
 
 
 def _chunks(fs: FileSystem, file: str, staged: Staged) -> Iterator[tuple[int, ChunkHeader]]:
-    """Yield the chunks of a staged file: the position after each header, and the header.
-
-    At the end the headers must add up to what the task wrote. So a caller that checked each chunk against its header
-    has read the task's own file, even if the file was replaced meanwhile.
-    """
+    """Yield the chunks of a staged file: the position after each header, and the header."""
+    # At the end the headers must add up to what the task wrote. So a caller that checked each chunk against its header
+    # has read the task's own file, even if the file was replaced meanwhile.
     at = rows = record_bytes = crc = 0
     while at < staged.file_bytes:
         data = fs.read(file, at, HEADER_BYTES)
@@ -305,26 +268,13 @@ def _file_of(path: str, staged: Staged) -> str:
 
 
 def discard_jobs(path: str | os.PathLike[str], prefix: str) -> int:
-    """Delete everything staged for jobs whose name begins with a text; return the number of files.
-
-    For jobs that have ended. A task that still writes writes into a file without a name.
-
-    Raises
-    ------
-    UnsafeFileError
-        If the staging directory, or its parent, is a symbolic link. Nothing is deleted then.
-    """
+    """Delete everything staged for jobs that have ended, by the prefix of their names; return the number of files."""
+    # A task that still writes writes into a file without a name. Below a symbolic link nothing is deleted.
     return _sweep(path, prefix, idle_s=float("-inf"))
 
 
 def sweep_staging(path: str | os.PathLike[str], *, idle_s: float = SWEEP_IDLE_S) -> int:
-    """Delete the staged files of jobs that wrote nothing for a while; return the number of files.
-
-    Raises
-    ------
-    UnsafeFileError
-        As `discard_jobs`.
-    """
+    """Delete the staged files of jobs that wrote nothing for a while; return the number of files."""
     swept = _sweep(path, "", idle_s=idle_s)
     if swept:
         _log.info("%s: swept %d staged files that no commit took", path, swept)

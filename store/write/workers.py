@@ -27,8 +27,6 @@ class _Raised(NamedTuple):
 
 
 class Job(Generic[R]):
-    """Call that a worker makes."""
-
     def __init__(self, call: Callable[[], R]) -> None:
         self._call = call
         self._outcome: queue.SimpleQueue[R | _Raised] = queue.SimpleQueue()
@@ -62,11 +60,9 @@ class Workers:
         self._jobs: queue.SimpleQueue[Job[object] | None] = queue.SimpleQueue()
         self._is_stopping = False
         self._threads: list[threading.Thread] = []
-        self._running: list[threading.Lock] = []
-        """Per thread: held while it runs jobs."""
+        self._running: list[threading.Lock] = []  # per thread: held while it runs jobs
 
     def submit(self, call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> Job[R]:
-        """Let a thread make a call."""
         job = Job(lambda: call(*args, **kwargs))
         if len(self._threads) < self._count:
             running = threading.Lock()

@@ -94,11 +94,11 @@ def test_the_tables_show_figures_peers_and_failures(load, module, result, tmp_pa
     assert "| scan, by queues | 1: 1.00 · 9: 2.00 |" in text
     assert "scan, 9" not in text, "cases of a curve are in the table of growth alone"
     assert "- `sink` failed: no space" in text
-    page = tables.markdown(report, only_compared=True)
-    assert "### `drain`" in page
-    assert "| drain | 85 | 100 |" in page
-    assert "### `commit`" not in page, "nothing in it is compared with a peer"
     assert "### `commit`" in text
+    page = tables.markdown(report, with_cases=False)
+    assert "### `drain`" not in page, "the page leaves cases to the CSV"
+    assert page.count("`run.py`") == 1, "both sections are of one run"
+    assert "| scan, by queues | 1: 1.00 · 9: 2.00 |" in page
     assert tables.as_csv(report).splitlines() == [
         "section,case,unit,minimum or p50,median or p95,maximum or p99",
         "drain,segmentlog: drain,rows,85,85,85",

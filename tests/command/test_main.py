@@ -12,7 +12,7 @@ import pytest
 
 import segmentlog
 from segmentlog.command import catalogue
-from segmentlog.command.verbs import topics
+from segmentlog.command.verbs import tables
 from support.commands import INSTALLED, run_command, run_installed
 from support.small_store import write_small_store
 
@@ -69,7 +69,7 @@ def test_an_error_of_the_system(store: Path, tmp_path: Path) -> None:
 
 
 def test_a_fault_of_ours_is_reported_with_its_traceback(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(topics, "opened", lambda _: 1 // 0)
+    monkeypatch.setattr(tables, "opened", lambda _: 1 // 0)
     ran = run_command("topics", store)
     assert ran.code == 2
     assert "in run" in ran.err
@@ -80,7 +80,7 @@ def test_an_interrupt_is_quiet(store: Path, monkeypatch: pytest.MonkeyPatch) -> 
     def interrupted(_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(topics, "opened", interrupted)
+    monkeypatch.setattr(tables, "opened", interrupted)
     ran = run_command("topics", store)
     assert (ran.code, ran.out, ran.err) == (130, b"", "")
 
@@ -169,13 +169,13 @@ def test_ctrl_c_ends_the_installed_command_quietly(store: Path) -> None:
 _WAITING = """
 import sys, time
 from segmentlog.command import main
-from segmentlog.command.verbs import topics
+from segmentlog.command.verbs import tables
 
 def wait(options):
     print("waiting", flush=True)
     time.sleep(60)
 
-topics.opened = wait
+tables.opened = wait
 sys.exit(main.main(["topics", sys.argv[1]]))
 """
 

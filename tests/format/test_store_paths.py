@@ -9,7 +9,7 @@ from segmentlog.store.format.store_paths import StorePaths
 from segmentlog.store.groups import commit_offsets
 
 KEY = QueueKey("Orders", 3)
-PROPERTIES = [name for name, value in vars(StorePaths).items() if isinstance(value, property)]
+PROPERTIES = [name for name, value in vars(StorePaths).items() if isinstance(value, store_paths._Path)]
 
 
 def test_a_store_has_no_file_outside_of_its_paths(tmp_path: Path) -> None:

@@ -1,12 +1,4 @@
-"""Formats of rows, and the flags that choose one. Nothing here loads Arrow.
-
-::
-
-    -o jsonl          --json          -w orders.parquet              else
-        │                │                │ by its suffix              │
-        └────────────────┴────────┬───────┴────────────────────────────┘
-                                  └──► Target(format, file)        table on stdout
-"""
+"""Formats of rows, and the flags that choose one: ``-o``, ``--json``, the suffix of ``-w``; else a table. No Arrow."""
 
 import argparse
 import os
@@ -41,10 +33,8 @@ class Format(Enum):
 class Pace(Enum):
     """Arrival of rows."""
 
-    BULK = "bulk"
-    """As fast as they are read."""
-    LIVE = "live"
-    """One by one, as they are appended."""
+    BULK = "bulk"  # as fast as they are read
+    LIVE = "live"  # one by one, as they are appended
 
 
 _SUFFIXES: Final = {
@@ -69,10 +59,7 @@ class Target:
 
     @classmethod
     def of(cls, options: argparse.Namespace, console: Console) -> Self:
-        """Read the flags of `add_output`.
-
-        Contradicting flags, an unknown suffix and a format that a terminal cannot show are a `UsageError`.
-        """
+        """Read the flags of `add_output`; `UsageError` if they conflict, or a terminal cannot show the format."""
         file: str | None = options.write
         named = None if options.output is None else Format(options.output)
         if options.json:

@@ -1,11 +1,4 @@
-"""Rows of a verb, written where and how the command line asks.
-
-::
-
-    schema, batches ──► writer of the format ──► stdout, or FILE under another name ──► FILE when it is complete
-                           │
-                           └─ rows so far ──► stderr, if a terminal shows it and the rows go elsewhere
-"""
+"""Rows of a verb, on stdout or in a file that gets its name when it is complete; stderr counts them meanwhile."""
 
 import argparse
 import os
@@ -52,10 +45,8 @@ def write_rows(
     *,
     pace: Pace = Pace.BULK,
 ) -> int:
-    """Write rows as the flags of `add_output` ask, and return `FOUND`, or `NOT_FOUND` if there is no row.
-
-    A result without rows has the columns of ``schema``, too. Contradicting flags and an existing file are `UsageError`.
-    """
+    """Write rows as the flags of `add_output` ask, and return `FOUND`, or `NOT_FOUND` if there is no row."""
+    # A result without rows has the columns of `schema`, too.
     target = Target.of(options, console)
     if target.file is None:
         writer = writer_of(target.format, console.stdout, schema, console if console.is_terminal else None, pace)

@@ -1,12 +1,7 @@
-"""Rows as tables: by rich on a terminal, else as plain text.
+"""Rows as tables: by rich on a terminal, else as plain text, in blocks of 200 rows.
 
-::
-
-    batches ──► blocks of 200 rows ──► cells ──► rich: borders, as wide as the terminal
-                                            └──► text: blanks between columns, widths of the first block for all
-
-Cells are text without control characters, so that no message reaches a terminal as a command. Plain text is the same
-wherever it goes.
+Cells are text without control characters, so that no message reaches a terminal as a command. The first block decides
+the widths of plain text, which is the same wherever it goes.
 """
 
 import io
@@ -37,7 +32,6 @@ class TextTable:
         self._layout: Layout | None = None
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Write the rows of a batch."""
         for rows in _blocks(batch):
             self._write_block(rows)
 
@@ -74,7 +68,6 @@ class RichTable:
             self._write_block(rows)
 
     def close(self) -> None:
-        """Write the head, if there was no row."""
         if self._is_empty:
             self._write_block([])
 
@@ -108,10 +101,8 @@ class RichTable:
 
 
 def show(tables: Iterable[pa.Table], console: Console) -> int:
-    """Show tables of one schema, each in place of the table before, until Ctrl-C.
-
-    The screen is written over rather than cleared, so that it does not flicker.
-    """
+    """Show tables of one schema, each in place of the table before, until Ctrl-C."""
+    # The screen is written over rather than cleared, so that it does not flicker.
     console.stdout.write(b"\x1b[2J")
     for table in tables:
         text = io.BytesIO()
@@ -137,10 +128,8 @@ def _blocks(batch: pa.RecordBatch) -> Iterator[list[tuple[str, ...]]]:
 
 
 def cells(column: pa.Array, *, null: str = "-", most: int | None = _CELL_CHARS, separator: str = " ") -> list[str]:
-    """Return a column as text for people, without control characters.
-
-    ``null`` is the text of null, ``separator`` is between properties, and texts are cut after ``most`` characters.
-    """
+    """Return a column as text for people, without control characters, cut after ``most`` characters."""
+    # `null` is the text of null, `separator` is between properties.
     if pa.types.is_binary(column.type):
         text, hexadecimal = bodies(column)
         values = [

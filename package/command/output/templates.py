@@ -48,8 +48,6 @@ class Part(NamedTuple):
 
 
 class Template(NamedTuple):
-    """A parsed template."""
-
     parts: tuple[Part, ...]
 
     @property
@@ -84,10 +82,9 @@ def parse_template(text: str) -> Template:
 
 
 class Templated:
-    """Rows by a template. A pipe gets the bytes of bodies as they are, a terminal escapes for those that it would obey.
+    """Rows by a template; a column that the rows lack is a `UsageError`."""
 
-    A column that the rows lack is a `UsageError`.
-    """
+    # A pipe gets the bytes of bodies as they are; bytes that a terminal would obey are escaped.
 
     def __init__(self, sink: BinaryIO, schema: "pa.Schema", template: Template, *, is_escaped: bool) -> None:
         for name in template.columns:
@@ -99,7 +96,6 @@ class Templated:
         self._is_escaped = is_escaped
 
     def write(self, batch: "pa.RecordBatch") -> None:
-        """Write the rows of a batch."""
         import pyarrow as pa
         import pyarrow.compute as pc
 

@@ -27,10 +27,8 @@ _SECOND: Final = len("2026-01-31T12:00:00.")
 _PARTS: Final = np.dtype([("second", f"V{_SECOND}"), ("ms", f"V{_INSTANT - _SECOND}")])
 _MS: Final = np.frombuffer("".join(f"{ms:03d}Z" for ms in range(1000)).encode(), _PARTS["ms"])
 _YEAR_0: Final = -62_167_219_200
-_YEAR_10000: Final = 253_402_300_800
-"""Seconds between which a year has four digits."""
-_RUN_ROWS: Final = 4
-"""Rows with the same second, on average, from which it is worth to look for them."""
+_YEAR_10000: Final = 253_402_300_800  # seconds between which a year has four digits
+_RUN_ROWS: Final = 4  # rows with the same second, on average, from which it is worth to look for them
 
 
 class Bodies(NamedTuple):
@@ -41,10 +39,7 @@ class Bodies(NamedTuple):
 
 
 def bodies(values: pa.BinaryArray) -> Bodies:
-    """Return values that are UTF-8 as text, and all others in hexadecimal.
-
-    The memory of the result is its own, or is shared with ``values``.
-    """
+    """Return values that are UTF-8 as text, and all others in hexadecimal; the memory may be shared."""
     offsets, data = string_buffers(values) if len(values) else (np.zeros(1, np.int32), np.zeros(0, np.uint8))
     if values.null_count == 0 and _is_ascii(data[offsets[0] : offsets[-1]]):
         return Bodies(as_text(values), pa.nulls(len(values), pa.string()))
@@ -110,10 +105,8 @@ def strings(offsets: Offsets, data: npt.NDArray[Any], nulls: pa.BooleanArray | N
 
 
 def instants(values: pa.TimestampArray) -> pa.StringArray:
-    """Return times in ISO-8601 with milliseconds and a Z.
-
-    Neighbouring rows mostly have the same second, so seconds are formatted once per run of equal ones.
-    """
+    """Return times in ISO-8601 with milliseconds and a Z."""
+    # Neighbouring rows mostly have the same second, so seconds are formatted once per run of equal ones.
     values = values.cast(pa.timestamp("us", values.type.tz))  # tables have milliseconds, messages microseconds
     if values.null_count or not len(values):
         return _formatted(values)

@@ -1,11 +1,6 @@
-"""Writers of rows: one per format, each takes batches of one schema and writes bytes.
+"""Writers of rows: one per format, each takes batches of one schema and writes bytes, up to the end of the format.
 
-::
-
-    RecordBatch ──► write ──► table, JSON, JSON lines, CSV, Arrow, Parquet ──► BinaryIO
-                    close ──► the end of the format: ``]``, footers
-
-All work on whole batches; memory is bounded by one batch, in Parquet by one row group.
+Memory is bounded by one batch, in Parquet by one row group.
 """
 
 import io
@@ -42,11 +37,8 @@ class Writer(Protocol):
 def writer_of(
     format_: Format, sink: BinaryIO, schema: pa.Schema, console: Console | None, pace: Pace = Pace.BULK
 ) -> Writer:
-    """Return the writer of a format; ``sink`` need not be seekable.
-
-    ``console`` is the terminal that shows the bytes, None if none does. A table of live rows is plain text with one
-    head, on a terminal, too.
-    """
+    """Return the writer of a format; ``sink`` need not be seekable; ``console`` is a terminal that shows the bytes."""
+    # A table of live rows is plain text with one head, on a terminal, too.
     match format_:
         case Format.TABLE if console is not None and pace is Pace.BULK:
             return RichTable(sink, schema, console)
@@ -78,7 +70,6 @@ class _Valve(io.RawIOBase):
         self.is_shut = False
 
     def writable(self) -> bool:
-        """Return True."""
         return True
 
     def write(self, data: Any) -> int:
@@ -100,7 +91,6 @@ class JsonLines(_Text):
         self._sink = sink
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Write the rows of a batch."""
         self._sink.write(json_lines(batch))
 
     def close(self) -> None:
@@ -115,14 +105,12 @@ class JsonArray(_Text):
         self._before = b"[\n"
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Write the rows of a batch."""
         if batch.num_rows:
             # No line end is inside an object: JSON escapes those of texts.
             self._sink.write(self._before + bytes(json_lines(batch))[:-1].replace(b"\n", b",\n"))
             self._before = b",\n"
 
     def close(self) -> None:
-        """Write the end of the array."""
         self._sink.write(b"[]\n" if self._before == b"[\n" else b"\n]\n")
 
 
@@ -144,10 +132,9 @@ class _OfArrow:
 
 
 class Csv(_OfArrow):
-    """CSV as of RFC 4180, with a head; null is nothing, an empty text is ``""``.
+    """CSV as of RFC 4180, with a head; null is nothing, an empty text is ``""``."""
 
-    A binary column is two columns, as in JSON: text, and ``NAMEHex``.
-    """
+    # A binary column is two columns, as in JSON: text, and `NAMEHex`.
 
     def __init__(self, sink: BinaryIO, schema: pa.Schema, *, is_escaped: bool) -> None:
         from pyarrow import csv
@@ -157,7 +144,6 @@ class Csv(_OfArrow):
         super().__init__(sink, lambda file: csv.CSVWriter(file, self._schema))
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Write the rows of a batch."""
         self._writer.write_batch(csv_batch(batch, self._schema, is_escaped=self._is_escaped))
 
 
@@ -203,7 +189,6 @@ class Arrow(_OfArrow):
         super().__init__(sink, lambda file: make(file, schema))
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Write the rows of a batch."""
         self._writer.write_batch(batch)
 
 

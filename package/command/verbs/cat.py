@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: Parser) -> None:
-    """Add the arguments."""
     add_selection(parser)
     parser.add_argument(
         "--from",
@@ -60,7 +59,6 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace, console: Console) -> int:
-    """Print the messages."""
     from ..output.rows import write_messages
 
     start, end = asked_window(options, clock_of(options))

@@ -6,8 +6,7 @@
     segmentlog completion zsh  > ~/.zfunc/_segmentlog                           in a directory of fpath
     segmentlog completion fish > ~/.config/fish/completions/segmentlog.fish
 
-`shtab` writes it from the parsers of all verbs. The script states the verbs of this version, and starts no Python when
-a key is pressed.
+`shtab` writes it from the parsers of all verbs.
 """
 
 import argparse
@@ -21,12 +20,10 @@ SHELLS: Final = ("bash", "zsh", "fish")
 
 
 def add_arguments(parser: Parser) -> None:
-    """Add the arguments."""
     parser.add_argument("shell", metavar="SHELL", type=chosen(SHELLS), help=" or ".join(SHELLS))
 
 
 def run(options: argparse.Namespace, console: Console) -> int:
-    """Print the script."""
     import shtab
 
     from ..catalogue import VERBS

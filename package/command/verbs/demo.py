@@ -5,8 +5,7 @@
     segmentlog demo [--store PATH]
         store.tar.gz, … ──► unpacked into a temporary directory ──► Spark, local[2] ──► one table per question
 
-The stores are in the repository and not in the package; elsewhere name one with ``--store-archive``, or your own with
-``--store``. The Java of the extra ``java`` is enough.
+The stores are in the repository and not in the package; elsewhere name one with ``--store-archive`` or ``--store``.
 """
 
 import argparse
@@ -48,8 +47,7 @@ _CONF: Final = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
-_Load = Callable[..., "DataFrame"]
-"""Loads columns of all stores, with options of the reader by name."""
+_Load = Callable[..., "DataFrame"]  # loads columns of all stores, with options of the reader by name
 
 
 class Table(NamedTuple):
@@ -65,7 +63,6 @@ class Table(NamedTuple):
 
 
 def add_arguments(parser: Parser) -> None:
-    """Add the arguments."""
     parser.add_argument(
         "--store", metavar="PATH", action="append", help="a store of yours, not those of a clone; repeatable"
     )
@@ -73,7 +70,6 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace, console: Console) -> int:
-    """Print the tables, each as soon as it is there."""
     import importlib.util
 
     from segmentlog.connector.setup.java import JavaNotFoundError

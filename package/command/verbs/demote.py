@@ -4,10 +4,7 @@
 
     segmentlog demote STORE --master HOST:10912 [--dry-run]
 
-    STORE/commitlog     cut where the new master's log parts from it
-    STORE/.segmentlog   cut-EPOCH-START-STOP: the part that was cut off, as a store that `segmentlog cat` reads
-
-Then `replicate` follows the new master. The new master is only asked for its epochs.
+The part that was cut off is a store in .segmentlog/cut-EPOCH-START-STOP. The new master is only asked for its epochs.
 """
 
 import argparse
@@ -23,7 +20,6 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: Parser) -> None:
-    """Add the arguments."""
     parser.add_argument("store", metavar="STORE", help="store directory of the former master; its writers have ended")
     parser.add_argument(
         "--master", metavar="HOST:PORT", required=True, help="address at which the new master is served to replicas"
@@ -34,7 +30,6 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace, console: Console) -> int:
-    """Print the part of the log that the new master lacks: it is cut off."""
     from segmentlog.store.ha import Address, demote
 
     def work() -> Report:

@@ -14,7 +14,6 @@ from ..report import Report, print_report
 
 
 def add_arguments(parser: Parser) -> None:
-    """Add the arguments."""
     parser.add_argument("store", metavar="STORE", nargs="?", help="also open this store, and look for its owner")
     parser.add_argument("--start", action="store_true", help="also start Spark, and show on what it runs")
     parser.add_argument("--master", metavar="URL", help="start Spark on this master, and ask the workers there")
@@ -22,7 +21,6 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace, console: Console) -> int:
-    """Print the checks."""
     from segmentlog.connector.doctor import document, examine, has_failed, render
 
     def work() -> Report:

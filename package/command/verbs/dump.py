@@ -35,7 +35,6 @@ _ITEMS_A_BATCH: Final = 4_000
 
 
 def add_arguments(parser: Parser) -> None:
-    """Add the arguments."""
     add_store(parser)
     add = parser.add_argument
     add("--physical-offset", metavar="N", type=whole, help="first record (default: where the log begins)")
@@ -47,7 +46,6 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace, console: Console) -> int:
-    """Print the fields."""
     import pyarrow as pa
 
     from ..output.rows import write_rows

@@ -37,7 +37,6 @@ _WAYS: Final = ("id", "key", "unique_key", "offset", "physical_offset")
 
 
 def add_arguments(parser: Parser) -> None:
-    """Add the arguments."""
     add_store(parser)
     add = parser.add_argument
     add("--id", metavar="ID", action="append", help="offset message id (column msgId)")
@@ -57,7 +56,6 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace, console: Console) -> int:
-    """Print the messages."""
     way = _way(options)
     from ..output.rows import write_messages
 

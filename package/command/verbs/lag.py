@@ -20,14 +20,12 @@ from ..reading import opened
 
 
 def add_arguments(parser: Parser) -> None:
-    """Add the arguments."""
     add_store(parser)
     parser.add_argument("group", metavar="GROUP", help="the consumer group")
     add_output(parser)
 
 
 def run(options: argparse.Namespace, console: Console) -> int:
-    """Print the rows."""
     from segmentlog.query.metadata import MEMORY_RATIO, memory_bytes
 
     from ..output.rows import write_table

@@ -22,7 +22,6 @@ _SCHEMA: Final = ("topic", "queueId", "offset", "minOffset", "maxOffset", "store
 
 
 def add_arguments(parser: Parser) -> None:
-    """Add the arguments."""
     add_store(parser)
     parser.add_argument("topic", metavar="TOPIC", nargs="*", help="topics (default: all)")
     parser.add_argument(
@@ -44,7 +43,6 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace, console: Console) -> int:
-    """Print the offsets."""
     import pyarrow as pa
 
     from segmentlog.store import Boundary

@@ -4,10 +4,7 @@
 
     segmentlog promote STORE
 
-    STORE   recovered, then .segmentlog/epochs: a new epoch begins at the end of the log
-
-Run it before the first write and before `serve`. Replicas that connect learn of the epoch, and refuse the former
-master.
+Run it before the first write and before `serve`. Replicas that connect learn of the epoch.
 """
 
 import argparse
@@ -19,13 +16,12 @@ from ..report import Report, print_report
 
 
 def add_arguments(parser: Parser) -> None:
-    """Add the arguments."""
     parser.add_argument("store", metavar="STORE", help="store directory; its replica or its writers have ended")
     add_json(parser)
 
 
 def run(options: argparse.Namespace, console: Console) -> int:
-    """Print the new epoch and its start. A batch that is cut off was never committed here, so it is not a finding."""
+    # A batch that is cut off was never committed here, so it is not a finding.
     from segmentlog.store.ha import promote
 
     def work() -> Report:

@@ -35,7 +35,6 @@ JSON_LINES: Final = "jsonl"
 
 
 def add_arguments(parser: Parser) -> None:
-    """Add the arguments."""
     parser.add_argument("store", metavar="STORE", help="a store that no broker or other process has open")
     parser.add_argument("topic", metavar="TOPIC", nargs="?", help="the topic (default: that of each JSON line)")
     parser.add_argument(
@@ -60,7 +59,6 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace, console: Console) -> int:
-    """Append the messages, and print what was appended to each queue."""
     from segmentlog.store import Flush, MessageStore, StoreConfig
     from segmentlog.store.sink import stored_config
 

@@ -5,14 +5,8 @@
     segmentlog rebuild STORE             into STORE/consumequeue, which must be missing or empty
     segmentlog rebuild STORE --to DIR    into another new directory; the store is only read
 
-    commitlog/  ──► every record: topic, queue, queue offset, tags ──► DIR/TOPIC/QUEUE/00000000000000000000 …
-
-For a store that lost its ConsumeQueues, or that is read repeatedly without them. Each such read walks the whole
-CommitLog; a rebuild walks it once. The files are those that a broker would have dispatched, and brokers continue
-them. Some releases (5.1.0) never dispatch earlier records again, and show nothing of a store without ConsumeQueues.
-
-The owner of the store must be stopped. Nothing else in the store is touched, and a run that fails leaves no files. Run
-it as the user that the broker runs as: the files have to be writable for it.
+For a store that lost its ConsumeQueues, or that is read repeatedly without them: each such read walks the whole log.
+Some releases (5.1.0) never dispatch earlier records again, and show nothing of a store without ConsumeQueues.
 """
 
 import argparse
@@ -25,7 +19,6 @@ from ..report import Report, camel_case, print_report
 
 
 def add_arguments(parser: Parser) -> None:
-    """Add the arguments."""
     parser.add_argument("store", metavar="STORE", help="the broker's storePathRootDir")
     parser.add_argument("--to", metavar="DIR", help="where they go (default: STORE/consumequeue)")
     add_commit_log(parser)
@@ -34,7 +27,6 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace, console: Console) -> int:
-    """Print the number of queues and entries."""
     from segmentlog.store import QueueSource, StoreReader
     from segmentlog.store.maintenance import rebuild_queues
 

@@ -5,11 +5,7 @@
     segmentlog replicate BROKER:10912 REPLICA                            the log; queues and index are derived
     segmentlog replicate BROKER:10912 REPLICA --broker BROKER:10911      with topics, groups and offsets
 
-    broker ── haListenPort ──► REPLICA/commitlog ──► consumequeue, index           readers and Spark: any time
-           ── listenPort ────► REPLICA/config                                      every 10 s
-
-Runs until it is interrupted, and continues where it stopped when it is started again. Lost connections are made again
-with growing pauses. A broker whose log does not continue the replica's is refused, and nothing is truncated.
+Runs until it is interrupted, and continues where it stopped when it is started again.
 """
 
 import argparse
@@ -32,7 +28,6 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: Parser) -> None:
-    """Add the arguments."""
     parser.add_argument("master", metavar="BROKER:HAPORT", help="the broker's haListenPort, its listenPort + 1")
     parser.add_argument("store", metavar="REPLICA", help="directory of the replica; its parent exists")
     parser.add_argument("--broker", metavar="BROKER:PORT", help="copy topics, groups and offsets from this listenPort")
@@ -63,7 +58,6 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace, console: Console) -> int:
-    """Replicate until a signal ends it, and print the last status."""
     with signalled() as stop:
         return print_report(lambda: replicate(options, console, stop), options, console)
 

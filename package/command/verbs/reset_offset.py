@@ -5,9 +5,8 @@
     segmentlog reset-offset STORE GROUP --to-time 2026-01-31T12:00:00Z --dry-run     before and after, of each queue
     segmentlog reset-offset STORE GROUP --to-time 2026-01-31T12:00:00Z               done; mqadmin: resetOffsetByTime
 
-While a broker has the store open, the positions are noted beside its own: readers of segmentlog see them, its
-consumers and replicas do not. Column ``recorded`` is then ``sidecar``, and the exit code 1 unless ``--beside-broker``
-asked for it. See ``store.groups.admin.reset_group``.
+While a broker has the store open, the positions are noted beside its own: readers of segmentlog see them, its consumers
+do not. Column ``recorded`` is then ``sidecar``, and the exit code 1 unless ``--beside-broker`` asked for it.
 """
 
 import argparse
@@ -28,7 +27,6 @@ _COLUMNS: Final = ("group", "topic", "queueId", "before", "after", "recorded")
 
 
 def add_arguments(parser: Parser) -> None:
-    """Add the arguments."""
     parser.add_argument("store", metavar="STORE", help="the broker's storePathRootDir, or a copy of it")
     parser.add_argument("group", metavar="GROUP", help="the consumer group")
     parser.add_argument(
@@ -65,7 +63,6 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace, console: Console) -> int:
-    """Move the group, and print its positions before and after."""
     import pyarrow as pa
 
     from segmentlog.store import StoreReader

@@ -32,7 +32,6 @@ _HARD_LIMIT_PERCENT: Final = RetentionSettings().hard_limit_percent
 
 
 def add_arguments(parser: Parser) -> None:
-    """Add the arguments."""
     parser.add_argument("action", choices=[PLAN, "apply"], help="plan changes nothing")
     parser.add_argument("store", metavar="STORE", help="the broker's storePathRootDir")
     _add_rules(parser)
@@ -103,7 +102,6 @@ def _add_conditions(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace, console: Console) -> int:
-    """Print the files."""
     return print_report(lambda: _retain(options), options, console)
 
 

@@ -4,11 +4,7 @@
 
     segmentlog salvage STORE TO
 
-    damaged   [rec][rec]########[rec]      [rec]
-    copy      [rec][rec][filler][rec]      [rec]      same physical offsets, same queue offsets
-
-The damaged store is only read, and no process should be writing it. Queues and key index are written from the log. A
-broker started on the copy must have the same file sizes.
+The damaged store is only read. A broker started on the copy must have the same file sizes.
 """
 
 import argparse
@@ -20,7 +16,6 @@ from ..report import Report, camel_case, print_report
 
 
 def add_arguments(parser: Parser) -> None:
-    """Add the arguments."""
     parser.add_argument("store", metavar="STORE", help="the damaged store")
     parser.add_argument("to", metavar="TO", help="a path that is not there, or an empty directory")
     parser.add_argument(
@@ -31,7 +26,6 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace, console: Console) -> int:
-    """Print the counts of copied and lost records."""
     from segmentlog.store.maintenance import salvage
 
     def work() -> Report:

@@ -4,10 +4,6 @@
 
     segmentlog serve STORE --listen HOST:10912 --allow 10.1.0.0/16 --in-sync-replicas 2
 
-    Spark sinks ──► STORE ──► serve ──► replicas, RocketMQ's slaves
-                      ▲         │
-                      └─────────┘ .segmentlog/confirmed: readFrom=confirmed, replication=sync
-
 Takes no lock that a writer needs, and writes the confirmed offset. Runs until it is interrupted, or until a replica by
 TLS knows of a newer master: that is noted in the store.
 """
@@ -34,7 +30,6 @@ _STOP_S: Final = 0.2
 
 
 def add_arguments(parser: Parser) -> None:
-    """Add the arguments."""
     parser.add_argument("store", metavar="STORE", help="store directory that segmentlog writes")
     parser.add_argument(
         "--listen",
@@ -64,16 +59,13 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace, console: Console) -> int:
-    """Serve until a signal ends it, and print how far."""
     with signalled() as stop:
         return print_report(lambda: serve(options, console, stop), options, console)
 
 
 def serve(options: argparse.Namespace, console: Console, stop: threading.Event) -> Report:
-    """Serve the store until ``stop`` is set, or the server ends by itself.
-
-    Findings are an end by itself, and a peer's claim that another master has replaced the store.
-    """
+    """Serve the store until ``stop`` is set, or the server ends by itself."""
+    # Findings are an end by itself, and a peer's claim that another master has replaced the store.
     from segmentlog.store.ha import Address, FollowedLog, Quorum, ReplicationServer, ServerConfig
 
     address = Address.parse(options.listen, least_port=0)

@@ -33,7 +33,6 @@ _DAY_MS: Final = 24 * 60 * _MINUTE_MS
 
 
 def add_arguments(parser: Parser) -> None:
-    """Add the arguments."""
     add_store(parser)
     parser.add_argument("topic", metavar="TOPIC", nargs="*", help="topics (default: all)")
     parser.add_argument("--at", metavar="TIME", type=typed(parse_time), help="the end of minute and day (default: now)")
@@ -43,7 +42,6 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace, console: Console) -> int:
-    """Print the numbers."""
     from ..output.rows import write_rows, write_table
 
     first = _table(options)

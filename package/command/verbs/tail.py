@@ -32,7 +32,6 @@ _PLACE: Final = "physicalOffset"
 
 
 def add_arguments(parser: Parser) -> None:
-    """Add the arguments."""
     add_selection(parser)
     parser.add_argument("-n", "--number", metavar="N", type=whole, default=10, help="so many messages (default: 10)")
     parser.add_argument("-f", "--follow", action="store_true", help="go on with messages as they are appended")
@@ -46,7 +45,6 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace, console: Console) -> int:
-    """Print the messages."""
     from ..output.rows import write_messages
 
     selection = Selection(options, message_columns(options, console))

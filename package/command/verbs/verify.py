@@ -4,10 +4,7 @@
 
     segmentlog verify STORE [--json]
 
-    commitlog/ ──► every record, its CRCs ──► every queue entry, every index entry ──► findings
-
-The store is only read, beside its owner, too. `salvage` copies a store with a damaged log, `rebuild` writes damaged
-queues again.
+The store is only read, beside its owner, too.
 """
 
 import argparse
@@ -27,13 +24,11 @@ _SHOWN: Final = 50
 
 
 def add_arguments(parser: Parser) -> None:
-    """Add the arguments."""
     add_store(parser)
     add_json(parser)
 
 
 def run(options: argparse.Namespace, console: Console) -> int:
-    """Print the findings."""
     from segmentlog.store.maintenance import verify
 
     def work() -> Report:
