@@ -70,7 +70,7 @@ def open(  # noqa: A001 - used as segmentlog.open, as gzip.open is
     Parameters
     ----------
     path
-        The broker's ``storePathRootDir``: of a running broker, a replica, a copy, or what a crash left.
+        The broker's ``storePathRootDir``, live or not.
     mode
         ``"r"`` reads. ``"a"`` appends to a store, of a stopped broker or ours, or creates it, and reads. ``"x"`` does
         the same and refuses a path that holds anything.
@@ -89,8 +89,7 @@ def open(  # noqa: A001 - used as segmentlog.open, as gzip.open is
     read_from
         ``"confirmed"`` hides messages that a failover could undo, ``UnconfirmedError`` if no master says which.
     queue_cache
-        Directory in which queues that were derived from the CommitLog are kept, ``"none"`` for no files; by default
-        ``segmentlog/queues`` in the user's cache directory. Only stores without complete queue files need it.
+        Directory for queues derived from the CommitLog, or ``"none"``; ``segmentlog/queues`` in the user's cache.
 
     Returns
     -------
@@ -110,8 +109,8 @@ def open(  # noqa: A001 - used as segmentlog.open, as gzip.open is
     _check_mode(mode, {"config": config, "retention": retention}, {"commit_log_paths": source.commit_log_paths})
     if mode == "r":
         return Store(source)
-    if mode == "x" and os.path.lexists(source.path) and not _is_empty(source.path):
-        raise ExistingFileError("mode 'x' creates a store, and the path exists", path=source.path, fix="Pass mode 'a'")
+    if mode == "x":
+        _check_is_free(source.path)
     from .writable import WritableStore  # noqa: PLC0415 - loads what appends, for which a reader does not wait
 
     return WritableStore(source, config, choice("on_damage", on_damage, OnDamage), retention)
@@ -126,5 +125,6 @@ def _check_mode(mode: object, writing: Mapping[str, object], reading: Mapping[st
             raise ConfigError(f"{name} is passed with mode {mode!r}", fix=f"Only mode {others} takes it: leave it out")
 
 
-def _is_empty(path: str) -> bool:
-    return os.path.isdir(path) and not os.listdir(path)
+def _check_is_free(path: str) -> None:
+    if os.path.lexists(path) and not (os.path.isdir(path) and not os.listdir(path)):
+        raise ExistingFileError("mode 'x' creates a store, and the path exists", path=path, fix="Pass mode 'a'")

@@ -192,20 +192,17 @@ class StoreReader:
         path
             The broker's ``storePathRootDir``.
         commit_log_paths
-            Directories of the segments, if they are not in ``path/commitlog`` alone. A broker may have several, and 4.x
-            does not derive the directory from the root.
+            Directories of the segments, if they are not in ``path/commitlog`` alone.
         broker_name
             Value of the column ``brokerName``. Not in the store; the default is the last part of ``path``.
         queue_source
             Source of queue entries.
         archive
-            Archive of the store, into which retention copies files before it deletes them. Both are read as one store,
-            which begins where the archive does. Errors about archived files name their former paths.
+            Archive of the store, into which retention copies files before it deletes them: both are read as one store.
         read_from
             CONFIRMED hides messages that a failover could undo, see docs/replication.md.
         queue_cache
-            Directory of files that keep what was derived from the CommitLog, for all stores, on this machine; None
-            keeps it in memory.
+            Directory for queues derived from the CommitLog, of all stores; None keeps them in memory.
         fs
             The file system, for tests.
 
@@ -214,7 +211,7 @@ class StoreReader:
         NotAStoreError
             If the directory does not look like a store.
         UnsupportedStoreError
-            If the store is of a kind that is not supported: RocksDB queues, DLedger.
+            If the store is of a kind that is not supported: DLedger.
         UnsafeFileError
             If its directories are symbolic links.
         ConfigError

@@ -59,11 +59,12 @@ def test_an_existing_target_is_refused_and_kept(tmp_path: Path, kind: str) -> No
     elif kind == "link":
         target.symlink_to(tmp_path / "elsewhere")
     else:
-        target.mkdir()
-        (target / "mine").touch()
+        (target / "mine").mkdir(parents=True)
     with pytest.raises(ConfigError, match="something is there") as raised, FreshDirectory(str(target)):
         pass
     assert raised.value.path == str(target)
+    with pytest.raises(ConfigError, match="directory not found"), FreshDirectory(str(tmp_path / "no" / "new")):
+        pass
     assert sorted(os.listdir(tmp_path)) == ["elsewhere", "new"]
 
 
@@ -77,8 +78,3 @@ def test_publish_does_not_overwrite_a_directory_made_meanwhile(tmp_path: Path) -
             fresh.publish()
     assert os.listdir(target) == ["theirs"]
     assert os.listdir(tmp_path) == ["new"]
-
-
-def test_the_parent_must_be_there(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="directory not found"), FreshDirectory(str(tmp_path / "no" / "new")):
-        pass

@@ -1,16 +1,10 @@
-"""The seam to the operating system; what it refuses is in tests/attack/test_hostile_directories.py.
-
-Permissions of new files and directories.
-
-Disk space of a path.
-"""
+"""The seam to the operating system; what it refuses is in tests/attack/test_hostile_directories.py."""
 
 import errno
 import fcntl
 import mmap
 import os
 import shutil
-import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -24,7 +18,7 @@ from segmentlog.store.files.fs import Listed, LocalFileSystem, directory_mode, f
 FS = LocalFileSystem()
 
 
-def test_a_directory_is_listed_in_order(tmp_path: Path) -> None:
+def test_a_directory_is_listed_in_order_and_no_other_path_lists_files(tmp_path: Path) -> None:
     (tmp_path / "b").write_bytes(b"12345")
     (tmp_path / "a").mkdir()
     (tmp_path / "c").symlink_to("b")
@@ -37,47 +31,35 @@ def test_a_directory_is_listed_in_order(tmp_path: Path) -> None:
         Listed("c", is_dir=False, is_link=True, is_file=False),
         Listed("d", is_dir=False, is_link=False, is_file=False),
     ]
+    assert [FS.list_dir(f"{tmp_path}/{name}") for name in ("missing", "b", "b/below", "x" * 300, "nul\0")] == [[]] * 5
 
 
-@pytest.mark.parametrize("name", ["missing", "file", "file/below", "x" * 300, "nul\0"])
-def test_a_path_that_is_not_a_directory_lists_no_files(tmp_path: Path, name: str) -> None:
-    (tmp_path / "file").touch()
-    assert FS.list_dir(f"{tmp_path}/{name}") == []
-
-
-@pytest.mark.parametrize(
-    ("offset", "count", "expected"), [(0, 4, b"0123"), (8, 4, b"89"), (10, 4, b""), (0, 99, b"0123456789"), (3, 0, b"")]
-)
-def test_a_read_ends_with_the_file(tmp_path: Path, offset: int, count: int, expected: bytes) -> None:
+def test_a_read_ends_with_the_file_and_a_missing_file_has_no_bytes(tmp_path: Path) -> None:
     (tmp_path / "f").write_bytes(b"0123456789")
-    assert FS.read(str(tmp_path / "f"), offset, count) == expected
-
-
-def test_a_missing_file(tmp_path: Path) -> None:
-    path = str(tmp_path / "f")
-    assert FS.size(path) is None
-    assert FS.size(f"{__file__}/below") is None
+    reads = {(0, 4): b"0123", (8, 4): b"89", (10, 4): b"", (0, 99): b"0123456789", (3, 0): b""}
+    assert {place: FS.read(str(tmp_path / "f"), *place) for place in reads} == reads
+    path = str(tmp_path / "none")
+    assert FS.size(path) is FS.size(f"{__file__}/below") is None
     for ask in (FS.map, FS.data_end, lambda p: FS.read(p, 0, 1)):
         with pytest.raises(FileNotFoundError):
             ask(path)
 
 
-def test_a_map_outlives_the_name_and_is_read_only(tmp_path: Path) -> None:
+def test_a_map_is_read_only_outlives_the_name_and_shows_bytes_of_another_process(tmp_path: Path) -> None:
     path = tmp_path / "f"
+    path.touch()
+    assert FS.map(str(path)).size == 0
     path.write_bytes(b"some bytes")
     before = len(os.listdir("/proc/self/fd"))
     mapped = FS.map(str(path))
+    with path.open("r+b") as file:
+        file.write(b"more")
     path.unlink()
-    assert mapped.tobytes() == b"some bytes"
+    assert mapped.tobytes() == b"more bytes"
     assert not mapped.flags.writeable
     del mapped
     assert str(path) not in Path("/proc/self/maps").read_text()
     assert len(os.listdir("/proc/self/fd")) == before
-
-
-def test_an_empty_file_maps_to_nothing(tmp_path: Path) -> None:
-    (tmp_path / "f").touch()
-    assert FS.map(str(tmp_path / "f")).size == 0
 
 
 @pytest.mark.parametrize(("start", "stop"), [(0, 5), (3, None), (4095, 4097), (4096, 9000), (9000, 9999), (9001, 9002)])
@@ -133,13 +115,9 @@ def test_data_end_where_holes_cannot_be_told(tmp_path: Path, monkeypatch: pytest
 @pytest.mark.parametrize(
     ("number", "expected"),
     [
-        (errno.ELOOP, UnsafeFileError),
-        (errno.ENXIO, UnsafeFileError),
-        (errno.EACCES, UnreadableError),
-        (errno.EPERM, UnreadableError),
-        (errno.EIO, StoreIOError),
-        (errno.EMFILE, StoreIOError),
-        (errno.ESTALE, StoreIOError),
+        *((number, UnsafeFileError) for number in (errno.ELOOP, errno.ENXIO)),
+        *((number, UnreadableError) for number in (errno.EACCES, errno.EPERM)),
+        *((number, StoreIOError) for number in (errno.EIO, errno.EMFILE, errno.ESTALE)),
     ],
 )
 def test_os_errors_become_store_errors_that_name_the_path(
@@ -150,9 +128,9 @@ def test_os_errors_become_store_errors_that_name_the_path(
     def refuse(*arguments: object, **options: object) -> int:
         raise OSError(number, os.strerror(number), path)
 
-    for call in ("open", "lstat", "scandir"):
+    for call in ("open", "lstat", "scandir", "statvfs"):
         monkeypatch.setattr(os, call, refuse)
-    for ask in (FS.size, FS.map, FS.data_end, FS.list_dir):
+    for ask in (FS.size, FS.map, FS.data_end, FS.list_dir, space_of):
         with pytest.raises(expected) as raised:
             ask(path)
         assert path in str(raised.value)
@@ -172,13 +150,8 @@ def test_a_failed_read_names_its_place_and_leaves_no_descriptor(
         raise OSError(errno.EIO, "broken")
 
     monkeypatch.setattr(os, call, fail)
-    reads = (
-        (lambda: FS.read(str(path), 3, 4))
-        if call != "preadv"
-        else lambda: FS.read_into(str(path), 3, np.empty(4, np.uint8))
-    )
     with pytest.raises(StoreIOError) as raised:
-        reads()
+        FS.read_into(str(path), 3, np.empty(4, np.uint8)) if call == "preadv" else FS.read(str(path), 3, 4)
     assert raised.value.path == str(path)
     assert raised.value.errno == errno.EIO
     assert raised.value.offset == (None if call == "fstat" else 3)
@@ -212,46 +185,29 @@ def test_no_descriptor_is_left_open_by_a_refusal(tmp_path: Path) -> None:
 
 
 HOLDER = """
-import fcntl, struct, sys
+import fcntl, sys
 file = open(sys.argv[1], "r+b")
-kind = fcntl.F_WRLCK
-fcntl.fcntl(file, fcntl.F_SETLK, struct.pack("hhqqi4x", kind, 0, int(sys.argv[2]), 1, 0))
+fcntl.lockf(file, fcntl.LOCK_EX, 1, 0)
 print("held", flush=True)
 sys.stdin.read()
 """
 
 
-def test_the_owner_of_a_lock_is_seen(tmp_path: Path) -> None:
+def test_the_owner_of_a_lock_is_seen_and_a_lock_of_our_own_not_dropped(tmp_path: Path) -> None:
     path = tmp_path / "lock"
     assert FS.lock_owner(str(path)) is None
     path.write_bytes(b"lock")
     assert FS.lock_owner(str(path)) is None
-    with subprocess.Popen(
-        [sys.executable, "-c", HOLDER, str(path), "0"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as holder:
+    command, pipe = [sys.executable, "-c", HOLDER, str(path)], subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe) as holder:
         assert holder.stdout is not None
         assert holder.stdout.readline() == b"held\n"
         assert FS.lock_owner(str(path)) == holder.pid
         holder.communicate()
     assert FS.lock_owner(str(path)) is None
-
-
-def test_asking_for_the_owner_does_not_drop_a_lock_of_our_own(tmp_path: Path) -> None:
-    path = tmp_path / "lock"
-    path.write_bytes(b"lock")
     with path.open("r+b") as held:
-        fcntl.fcntl(held, fcntl.F_SETLK, struct.pack("hhqqi4x", fcntl.F_WRLCK, 0, 0, 1, 0))
-        assert FS.lock_owner(str(path)) == os.getpid()
-        assert FS.lock_owner(str(path)) == os.getpid()
-
-
-def test_a_map_shows_bytes_that_other_processes_write(tmp_path: Path) -> None:
-    path = tmp_path / "f"
-    path.write_bytes(bytes(8))
-    mapped = FS.map(str(path))
-    with path.open("r+b") as file:
-        file.write(b"new")
-    assert mapped[:4].tolist() == np.frombuffer(b"new\0", np.uint8).tolist()
+        fcntl.lockf(held, fcntl.LOCK_EX, 1, 0)
+        assert [FS.lock_owner(str(path)) for _ in range(2)] == [os.getpid()] * 2
 
 
 def _resident_kib(path: str) -> int:
@@ -283,26 +239,13 @@ def test_release_leaves_memory_without_a_file_alone() -> None:
     assert (anonymous == 7).all()
 
 
-@pytest.mark.parametrize(
-    ("above", "file", "directory"),
-    [
-        (0o700, 0o600, 0o700),
-        (0o750, 0o640, 0o750),
-        (0o755, 0o644, 0o755),
-        (0o775, 0o644, 0o775),
-        (0o777, 0o644, 0o777),
-        (0o1777, 0o644, 0o755),
-        (0o2770, 0o640, 0o770),
-    ],
-)
-def test_nothing_is_wider_than_the_directory_it_is_in(tmp_path: Path, above: int, file: int, directory: int) -> None:
-    tmp_path.chmod(above)
-    path = os.path.join(tmp_path, "new")
-    assert file_mode(path) == file
-    assert directory_mode(path) == directory
-
-
-def test_there_must_be_a_directory(tmp_path: Path) -> None:
+def test_nothing_is_wider_than_the_directory_it_is_in(tmp_path: Path) -> None:
+    modes = {0o700: (0o600, 0o700), 0o750: (0o640, 0o750), 0o755: (0o644, 0o755), 0o775: (0o644, 0o775)}
+    modes |= {0o777: (0o644, 0o777), 0o1777: (0o644, 0o755), 0o2770: (0o640, 0o770)}
+    for above, (file, directory) in modes.items():
+        tmp_path.chmod(above)
+        path = os.path.join(tmp_path, "new")
+        assert (file_mode(path), directory_mode(path)) == (file, directory)
     for mode in (file_mode, directory_mode):
         with pytest.raises(FileNotFoundError):
             mode(os.path.join(tmp_path, "none", "new"))
@@ -315,16 +258,4 @@ def test_the_space_is_the_file_systems(tmp_path: Path) -> None:
     assert found.total == usage.total
     assert found.total > found.free >= found.usable > 0
     assert abs(found.usable - usage.free) < 1 << 30  # others write meanwhile
-
-
-def test_a_path_that_does_not_exist_has_none(tmp_path: Path) -> None:
     assert space_of(str(tmp_path / "missing")) is None
-
-
-def test_an_error_names_the_path(monkeypatch: pytest.MonkeyPatch) -> None:
-    def failing(path: str) -> os.statvfs_result:
-        raise OSError(errno.EIO, "Input/output error", path)
-
-    monkeypatch.setattr(os, "statvfs", failing)
-    with pytest.raises(StoreIOError, match="asking for the space"):
-        space_of("/data/store")

@@ -46,22 +46,22 @@ def test_the_first_is_read_where_both_have_a_file(joined: JoinedFileSystem, root
         assert buffer[: len(content) - 5].tobytes() == content[5:]
 
 
-def test_a_file_that_moved_since_it_was_listed_is_found(joined: JoinedFileSystem, roots: tuple[Path, Path]) -> None:
-    path = roots[0] / "below" / "c"
-    joined.list_dir(str(path.parent))
-    path.rename(roots[1] / "below" / "c")
-    assert joined.read(str(path), 0, 99) == b"c of first"
-
-
-def test_a_path_in_neither_root_is_missing(joined: JoinedFileSystem, roots: tuple[Path, Path]) -> None:
-    for path in (str(roots[0] / "below" / "d"), str(roots[0] / "d"), str(roots[0] / "belower" / "a")):
-        assert joined.size(path) is None
-        assert joined.stamp(path) is None
+def test_pieces_of_many_files_come_from_either_root_and_a_path_in_neither_is_missing(
+    joined: JoinedFileSystem, roots: tuple[Path, Path]
+) -> None:
+    below, before = roots[0] / "below", str(roots[0] / "beside")
+    asked = [(str(below / name), 0, 6) for name in "abcd"] + [(before, 0, 3)]
+    assert joined.read_each(iter(asked)) == [b"a of s", b"b of f", b"c of f", None, b"bes"]
+    assert joined.read_each([]) == []
+    joined.list_dir(str(below))
+    (below / "c").rename(roots[1] / "below" / "c")
+    assert joined.read(str(below / "c"), 0, 99) == b"c of first", "a file that moved since it was listed is found"
+    for path in (str(below / "d"), str(roots[0] / "d"), str(roots[0] / "belower" / "a")):
+        assert joined.size(path) is joined.stamp(path) is None
         assert joined.list_dir(path) == []
-        with pytest.raises(FileNotFoundError):
-            joined.read(path, 0, 1)
-        with pytest.raises(FileNotFoundError):
-            joined.data_end(path)
+        for ask in (lambda path: joined.read(path, 0, 1), joined.data_end):
+            with pytest.raises(FileNotFoundError):
+                ask(path)
 
 
 def test_a_stamp_changes_with_the_names_of_either(joined: JoinedFileSystem, roots: tuple[Path, Path]) -> None:
@@ -78,13 +78,6 @@ def test_a_stamp_changes_with_the_names_of_either(joined: JoinedFileSystem, root
     assert joined.stamp(str(roots[0])) == fs.stamp(str(roots[0]))
     assert joined.stamp(str(below / "a")) == fs.stamp(str(roots[1] / "below" / "a"))
     assert joined.stamp(str(below / "c")) == fs.stamp(str(below / "c"))
-
-
-def test_pieces_of_many_files_come_from_either(joined: JoinedFileSystem, roots: tuple[Path, Path]) -> None:
-    below, before = roots[0] / "below", str(roots[0] / "beside")
-    asked = [(str(below / name), 0, 6) for name in "abcd"] + [(before, 0, 3)]
-    assert joined.read_each(iter(asked)) == [b"a of s", b"b of f", b"c of f", None, b"bes"]
-    assert joined.read_each([]) == []
 
 
 def test_a_front_is_the_only_file_of_both(joined: JoinedFileSystem, roots: tuple[Path, Path]) -> None:

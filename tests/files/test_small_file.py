@@ -1,9 +1,7 @@
-"""Small files, replaced whole.
-
-Replaced file: a look says once that there is another file, or none any more.
-"""
+"""Small files, replaced whole, and a look at them that reports each replacement once."""
 
 import os
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -47,65 +45,44 @@ def test_a_failed_replacement_leaves_the_old_file(tmp_path: Path, call: str) -> 
     assert (tmp_path / "file").read_bytes() == b"new"
 
 
-def test_a_file_made_aside_is_open_and_empty(tmp_path: Path) -> None:
+@pytest.mark.parametrize("error", [None, NoSpaceError("full"), KeyboardInterrupt()])
+def test_a_file_made_aside_is_open_and_empty_and_goes_if_it_cannot_be_finished(
+    tmp_path: Path, error: BaseException | None
+) -> None:
     making = tmp_path / "making"
     making.write_bytes(b"left by a crash")
-    with made_aside(LocalWritableFileSystem(), str(making)) as made:
-        assert making.read_bytes() == b""
-    made.write(0, b"more")
-    made.close()
-    assert making.read_bytes() == b"more"
-
-
-@pytest.mark.parametrize("error", [NoSpaceError("full"), KeyboardInterrupt()])
-def test_a_file_that_cannot_be_finished_goes(tmp_path: Path, error: BaseException) -> None:
-    def make() -> None:
-        with made_aside(LocalWritableFileSystem(), str(tmp_path / "making")) as made:
-            made.write(0, b"some")
-            raise error
-
     before = open_files()
-    with pytest.raises(type(error)):
-        make()
-    assert os.listdir(tmp_path) == []
+    with pytest.raises(type(error)) if error else nullcontext():
+        with made_aside(LocalWritableFileSystem(), str(making)) as made:
+            assert making.read_bytes() == b""
+            if error:
+                made.write(0, b"some")
+                raise error
+        made.write(0, b"more")
+        made.close()
+        assert making.read_bytes() == b"more"
+    assert os.listdir(tmp_path) == (["making"] if error is None else [])
     assert open_files() == before
 
 
-def test_a_small_file_is_read_whole(tmp_path: Path) -> None:
-    fs = LocalWritableFileSystem()
-    assert read_whole(fs, str(tmp_path / "file"), 7) is None
-    for content in (b"", b"content"):
-        (tmp_path / "file").write_bytes(content)
-        assert read_whole(fs, str(tmp_path / "file"), 7) == content
-
-
-@pytest.mark.parametrize("content", [b"longer than before", b"less", b""])
-def test_a_small_file_that_is_replaced_while_it_is_read(tmp_path: Path, content: bytes) -> None:
-    path, making = str(tmp_path / "file"), str(tmp_path / "making")
+@pytest.mark.parametrize("content", [b"longer than before", b"less", b"", None])
+def test_a_small_file_that_is_replaced_or_goes_while_it_is_read(tmp_path: Path, content: bytes | None) -> None:
+    path, making, fs = str(tmp_path / "file"), str(tmp_path / "making"), LocalWritableFileSystem()
+    assert read_whole(fs, path, 7) is None
+    (tmp_path / "file").write_bytes(b"what was")
+    assert read_whole(fs, path, 8) == b"what was"
 
     class Replaced(LocalWritableFileSystem):
-        replaced = False
+        is_replaced = False
 
         def size(self, path: str) -> int | None:
             size = super().size(path)
-            if not self.replaced:
-                self.replaced = True
-                replace_file(self, path, content, making)
+            if not self.is_replaced:
+                self.is_replaced = True
+                os.unlink(path) if content is None else replace_file(fs, path, content, making)
             return size
 
-    (tmp_path / "file").write_bytes(b"what was")
     assert read_whole(Replaced(), path, 18) == content
-
-
-def test_a_small_file_that_goes_while_it_is_read(tmp_path: Path) -> None:
-    class Gone(LocalWritableFileSystem):
-        def size(self, path: str) -> int | None:
-            size = super().size(path)
-            os.unlink(path)
-            return size
-
-    (tmp_path / "file").write_bytes(b"what was")
-    assert read_whole(Gone(), str(tmp_path / "file"), 8) is None
 
 
 def test_a_file_larger_than_its_kind_is_refused_before_it_is_read(tmp_path: Path) -> None:
@@ -139,26 +116,14 @@ def put(path: Path, content: bytes) -> None:
     made.rename(path)
 
 
-def test_each_replacement_is_seen_once(tmp_path: Path) -> None:
+def test_each_replacement_is_seen_once_and_a_write_in_place_not(tmp_path: Path) -> None:
     path = tmp_path / "file"
     watched = ReplacedFile(LocalWritableFileSystem(), str(path))
     assert [watched.look(), watched.look()] == [False, False]
-    for content in (b"first", b"other", b"other"):  # the same size, and at last the same content
-        put(path, content)
+    for content in (b"first", b"other", b"other", None, b"other"):  # the same size, at last the same content
+        path.unlink() if content is None else put(path, content)
         assert [watched.look(), watched.look()] == [True, False]
-    path.unlink()
-    assert [watched.look(), watched.look()] == [True, False]
-    put(path, b"other")
-    assert [watched.look(), watched.look()] == [True, False]
-    watched.close()
-    watched.close()
-
-
-def test_a_write_in_place_is_not_seen_as_a_replacement(tmp_path: Path) -> None:
-    path = tmp_path / "file"
-    path.write_bytes(b"first")
-    watched = ReplacedFile(LocalWritableFileSystem(), str(path))
-    assert watched.look()
-    path.write_bytes(b"other")
+    path.write_bytes(b"again")
     assert not watched.look()
+    watched.close()
     watched.close()

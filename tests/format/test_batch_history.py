@@ -39,12 +39,9 @@ def test_it_is_read_as_it_was_written() -> None:
     title = Title(7, 1 << 40)
     assert decode_title(title.encode() + lines, "batches") == title
     assert len(title.encode()) == TITLE_BYTES
-
-
-@pytest.mark.parametrize("split", range(6))
-def test_decoding_lines_continues_an_earlier_history(split: int) -> None:
-    front, rest = BatchHistory(HISTORY.batches[:split]), BatchHistory(HISTORY.batches[split:])
-    assert decode_lines(encode_lines(rest), None, front)[0] == HISTORY
+    for split in range(6):
+        front, rest = BatchHistory(HISTORY.batches[:split]), BatchHistory(HISTORY.batches[split:])
+        assert decode_lines(encode_lines(rest), None, front)[0] == HISTORY
 
 
 def test_any_altered_byte_is_refused() -> None:
@@ -67,39 +64,34 @@ def test_a_torn_end_is_left_out() -> None:
             assert decode_lines(whole + torn, "batches", BatchHistory()) == (HISTORY, len(whole)), size
 
 
+NEXT = batch("q", 7, 6)
+
+
 @pytest.mark.parametrize(
     "after",
-    [batch("q", 7, 5), batch("q", 7, 6)._replace(entry=batch("q", 7, 6).entry._replace(start=589))],
-    ids=["a number twice", "overlapping"],
+    [
+        batch("q", 7, 5),  # a number twice
+        *(NEXT._replace(entry=NEXT.entry._replace(start=start)) for start in (589, -5)),
+        *(NEXT._replace(app=app) for app in ("", "a\nb")),
+    ],
 )
-def test_batches_that_do_not_follow_each_other_are_refused(after: Batch) -> None:
+def test_batches_that_cannot_follow_are_refused_though_their_checksums_are_right(after: Batch) -> None:
     with pytest.raises(FormatError):
         decode_lines(encode_line(after), "batches", HISTORY)
 
 
-def test_a_line_of_another_shape_is_refused_though_its_checksum_is_right() -> None:
-    bad = batch("q", 7, 6)
-    for each in (bad._replace(app=""), bad._replace(entry=bad.entry._replace(start=-5)), bad._replace(app="a\nb")):
-        with pytest.raises(FormatError):
-            decode_lines(encode_line(each), "batches", HISTORY)
-
-
-@pytest.mark.parametrize(
-    ("end", "whole"), [(0, 0), (99, 99), (100, 100), (101, 100), (189, 100), (190, 190), (350, 300), (595, 595)]
-)
-def test_a_log_has_each_batch_as_a_whole_or_not_at_all(end: int, whole: int) -> None:
-    assert HISTORY.whole_end(end) == whole
-    assert [each.entry.sequence for each in HISTORY.beyond(end)] == [n for n in range(1, 6) if 100 * n + 90 > end]
+def test_a_log_has_each_batch_as_a_whole_or_not_at_all() -> None:
+    wholes = {0: 0, 99: 99, 100: 100, 101: 100, 189: 100, 190: 190, 350: 300, 595: 595}
+    for end, whole in wholes.items():
+        assert HISTORY.whole_end(end) == whole
+        assert [each.entry.sequence for each in HISTORY.beyond(end)] == [n for n in range(1, 6) if 100 * n + 90 > end]
 
 
 def test_every_prefix_has_its_ledger() -> None:
     former = Ledger().with_entry("q", HISTORY.batches[2].entry, SPANS)
     ledger = HISTORY.ledger_at(390, former)
-    assert {app: [each.version for each in held.entries] for app, held in ledger.applications.items()} == {
-        "q": [0, 1],
-        "größer": [4],
-        "late": [9],
-    }
+    found = {app: [each.version for each in held.entries] for app, held in ledger.applications.items()}
+    assert found == {"q": [0, 1], "größer": [4], "late": [9]}
     assert ledger.sequence == 5, "numbers go on after the batches that are lost"
     assert ledger.applications["q"].queues == SPANS
     assert ledger.applications["late"].newest.rows == LOST

@@ -54,7 +54,7 @@ def test_an_array_over_bytes_copies_none_of_them() -> None:
     assert values[1].as_py() == b"Payment"
 
 
-def test_numbers_are_the_same_memory() -> None:
+def test_numbers_are_the_same_memory_unless_they_have_nulls() -> None:
     values = np.array([3, -1, 7], np.int32)
     array = numbers(values)
     array.validate(full=True)
@@ -62,9 +62,6 @@ def test_numbers_are_the_same_memory() -> None:
     assert array.buffers()[1].address == values.ctypes.data
     assert numbers(values[::2]).to_pylist() == [3, 7]
     assert numbers(np.zeros(0, np.int64)).equals(pa.array([], pa.int64()))
-
-
-def test_numbers_of_another_kind_and_nulls() -> None:
     kind = pa.timestamp("us", tz="UTC")
     array = numbers(np.arange(9), kind, valid=np.arange(9) % 2 == 0)
     array.validate(full=True)
@@ -72,46 +69,30 @@ def test_numbers_of_another_kind_and_nulls() -> None:
     assert numbers(np.arange(3), valid=np.ones(3, np.bool_)).null_count == 0
 
 
-@pytest.mark.parametrize("count", [0, 1, 8, 13])
-def test_booleans(count: int) -> None:
-    values = np.arange(count) % 3 == 0
-    array = booleans(values)
-    array.validate(full=True)
-    assert array.to_pylist() == values.tolist()
-
-
 @pytest.mark.parametrize("kind", [pa.int32(), pa.int64(), pa.uint8()])
 def test_integers_are_the_same_memory(kind: pa.DataType) -> None:
     whole = pa.array([3, 1, 4, 1, 5], kind)
     viewed = integers(whole[1:4])
     assert viewed.tolist() == [1, 4, 1]
-    assert viewed.dtype == kind.to_pandas_dtype()
+    assert viewed.dtype == kind.to_pandas_dtype() == integers(whole[:0]).dtype
     assert viewed.ctypes.data == whole.buffers()[1].address + kind.bit_width // 8
-    assert integers(whole[:0]).dtype == viewed.dtype
 
 
-def test_present_returns_the_validity_of_values() -> None:
-    values = pa.array([*([1, None, 3] * 5), None])
-    for first in range(len(values)):
-        assert present(values[first:]).tolist() == values[first:].is_valid().to_pylist()
-    assert present(pa.array([1, 2])).tolist() == [True, True]
-    assert present(values[:0]).tolist() == []
-
-
-def test_constants_hold_and_a_bitmap_without_nulls_is_omitted() -> None:
-    assert FALSE.as_py() is False
-    assert NO_TEXT.as_py() == ""
-    assert bitmap(None) is None
-    assert bitmap(np.ones(3, np.bool_)) is None
-
-
-@pytest.mark.parametrize("values", [[], [True], [True, None, False] * 7])
-def test_truths_are_values_that_are_neither_false_nor_null(values: list[bool | None]) -> None:
-    array = pa.array(values, pa.bool_())
-    for start in range(len(values) + 1):
-        found = truths(array[start:])
+@pytest.mark.parametrize("count", [0, 1, 8, 13])
+def test_booleans_truths_and_validity(count: int) -> None:
+    values = np.arange(count) % 3 == 0
+    array = booleans(values)
+    array.validate(full=True)
+    assert array.to_pylist() == values.tolist()
+    nullable = pa.array([(True, None, False)[each % 3] for each in range(count)], pa.bool_())
+    for first in range(count + 1):
+        found = truths(nullable[first:])
         assert found.dtype == np.bool_
-        assert found.tolist() == [each is True for each in values[start:]]
+        assert found.tolist() == [each is True for each in nullable[first:].to_pylist()]
+        assert present(nullable[first:]).tolist() == nullable[first:].is_valid().to_pylist()
+    assert present(pa.array([1, 2])).tolist() == [True, True]
+    assert (FALSE.as_py(), NO_TEXT.as_py()) == (False, "")
+    assert bitmap(None) is bitmap(np.ones(3, np.bool_)) is None
 
 
 FEW_AND_MANY = pytest.mark.parametrize("others", [0, 40], ids=["few", "many"])
@@ -163,28 +144,25 @@ def test_a_slice_that_leaves_the_buffer(start: int, length: int, others: int) ->
     assert found.value.offset == start
 
 
-@pytest.mark.parametrize("count", [1, 2, 3, 40])
-def test_a_slice_end_beyond_64_bits_is_an_error(count: int) -> None:
-    far = np.full(count, 1 << 62)
-    with pytest.raises(FormatError, match=rf"\[{1 << 62}, {1 << 63}\) leaves a buffer of 8 bytes"):
-        slices(np.zeros(8, np.uint8), far, far)
-    most = np.full(count, (1 << 63) - 1)
-    with pytest.raises(FormatError, match="leaves a buffer"):
-        slices(np.zeros(8, np.uint8), most, most)
+def test_slices_beyond_64_bits_and_beyond_a_column_are_errors() -> None:
+    for count in (1, 2, 3, 40):
+        far, most = np.full(count, 1 << 62), np.full(count, (1 << 63) - 1)
+        with pytest.raises(FormatError, match=rf"\[{1 << 62}, {1 << 63}\) leaves a buffer of 8 bytes"):
+            slices(np.zeros(8, np.uint8), far, far)
+        with pytest.raises(FormatError, match="leaves a buffer"):
+            slices(np.zeros(8, np.uint8), most, most)
+    for count, size in ((2048, 1 << 20), (16, 1 << 27)):
+        with pytest.raises(FormatError, match=f"{count} slices hold {1 << 31} bytes"):
+            slices(np.zeros(size, np.uint8), np.zeros(count, np.int64), np.full(count, size))
 
 
-@pytest.mark.parametrize(("count", "size"), [(2048, 1 << 20), (16, 1 << 27)])
-def test_more_than_a_column_can_hold(count: int, size: int) -> None:
-    buffer = np.zeros(size, np.uint8)
-    with pytest.raises(FormatError, match=f"{count} slices hold {1 << 31} bytes"):
-        slices(buffer, np.zeros(count, np.int64), np.full(count, size))
-
-
-def test_nulls() -> None:
+def test_nulls_and_a_character_cut_in_two_which_its_neighbour_does_not_mend() -> None:
     cut = slices(np.frombuffer(b"abc", np.uint8), ints(0, 0, 1), ints(1, 0, 2))
     valid = np.array([True, False, True])
     assert binary(cut, valid).to_pylist() == [b"a", None, b"bc"]
     assert text(cut, valid=valid).to_pylist() == ["a", None, "bc"]
+    column = text(slices(np.frombuffer("é".encode(), np.uint8), ints(0, 1), ints(1, 1)))
+    assert column.to_pylist() == ["\N{REPLACEMENT CHARACTER}"] * 2
 
 
 @pytest.mark.parametrize(
@@ -198,23 +176,16 @@ def test_invalid_utf8_is_replaced(raw: bytes) -> None:
     assert column.to_pylist() == [raw.decode("utf-8", "replace"), "next", None]
 
 
-def test_a_character_cut_in_two_is_not_mended_by_its_neighbour() -> None:
-    data = "é".encode()
-    column = text(slices(np.frombuffer(data, np.uint8), ints(0, 1), ints(1, 1)))
-    assert column.to_pylist() == ["\N{REPLACEMENT CHARACTER}"] * 2
-
-
-@pytest.mark.parametrize(("texts", "times"), [(["ab", "", "ü"], 3), ([""], 4), (["x"], 0), (["a", "b"], 1)])
-def test_repeated(texts: list[str], times: int) -> None:
+@pytest.mark.parametrize(
+    ("texts", "times"), [(["ab", "", "ü"], 3), ([""], 4), (["x"], 0), (["a", "b"], 1), ([], 3), ([], 1)]
+)
+def test_repeated_texts(texts: list[str], times: int) -> None:
     column = repeated(texts, times)
     column.validate(full=True)
     assert column.type == pa.string()
     assert column.to_pylist() == texts * times
-
-
-def test_repeating_an_empty_list_returns_an_empty_column() -> None:
-    assert repeated([], 3).to_pylist() == []
-    assert repeated([], 1).type == pa.string()
+    with pytest.raises(FormatError, match="do not fit"):
+        repeated(["x" * 1024], 1 << 21)
 
 
 def test_the_texts_of_one_row_are_made_once() -> None:
@@ -223,11 +194,6 @@ def test_the_texts_of_one_row_are_made_once() -> None:
     assert len({column.buffers()[2].address for column in (first, again, few)}) == 1
     hosts = [f"10.0.0.1:{port}" for port in range(40)]  # different texts of one batch are not kept
     assert len({each.buffers()[2].address for each in (repeated(hosts, 1), repeated(hosts, 1))}) == 2
-
-
-def test_repeated_too_often() -> None:
-    with pytest.raises(FormatError, match="do not fit"):
-        repeated(["x" * 1024], 1 << 21)
 
 
 def test_no_more_memory_is_set_aside_than_is_taken() -> None:
@@ -279,16 +245,14 @@ def test_pieces_equal_the_bytes_of_their_spans(spans: list[tuple[int, int, int]]
     assert given.join().tobytes() == all_of_it
 
 
-def test_joined_pieces_are_writable() -> None:
-    joined = pieces((0, 4, 5), (1, 0, 3)).join()
+def test_joined_pieces_are_writable_and_a_part_is_inside_of_them() -> None:
+    given = pieces((0, 4, 5), (1, 0, 3))
+    joined = given.join()
     joined[0] = ord("F")
     assert joined.tobytes() == b"First2nd"
-
-
-@pytest.mark.parametrize(("start", "stop"), [(-1, 3), (0, 9), (3, 3), (8, 8), (5, 4)])
-def test_a_part_is_inside(start: int, stop: int) -> None:
-    with pytest.raises(FormatError, match=rf"bytes \[{start}, {stop}\) are not among 8"):
-        pieces((0, 4, 5), (1, 0, 3)).cut(start, stop)
+    for start, stop in ((-1, 3), (0, 9), (3, 3), (8, 8), (5, 4)):
+        with pytest.raises(FormatError, match=rf"bytes \[{start}, {stop}\) are not among 8"):
+            given.cut(start, stop)
 
 
 FAR = (1 << 63) - 1

@@ -2,8 +2,6 @@
 
 from itertools import pairwise
 
-import pytest
-
 from segmentlog.store.format.durable_point import (
     FILE_BYTES,
     SLOT_BYTES,
@@ -30,12 +28,10 @@ def written(*points: DurablePoint) -> bytearray:
     return data
 
 
-@pytest.mark.parametrize("point", POINTS)
-def test_a_point_is_read_as_it_was_written(point: DurablePoint) -> None:
-    assert decode(bytes(written(point))) == point
-
-
-def test_a_point_fits_a_sector() -> None:
+def test_a_point_is_read_as_it_was_written_and_the_newer_of_two_counts() -> None:
+    assert all(decode(bytes(written(point))) == point for point in POINTS)
+    for older, newer in pairwise(POINTS):
+        assert decode(bytes(written(older, newer))) == newer
     assert len(encode(POINTS[0])) <= 512  # one that is not torn is written at once or not at all
 
 
@@ -46,14 +42,11 @@ def test_position_of_finds_the_slot_of_the_newer_point() -> None:
     assert [other_position(at) for at in (0, SLOT_BYTES)] == [SLOT_BYTES, 0]
 
 
-def test_the_newer_of_two_counts() -> None:
-    for older, newer in pairwise(POINTS):
-        assert decode(bytes(written(older, newer))) == newer
-
-
-@pytest.mark.parametrize("data", [b"", bytes(10), bytes(FILE_BYTES), b"\xff" * FILE_BYTES])
-def test_invalid_bytes_hold_no_durable_point(data: bytes) -> None:
-    assert decode(data) is None
+def test_invalid_bytes_hold_no_durable_point_and_a_file_cut_short_its_whole_slot() -> None:
+    for data in (b"", bytes(10), bytes(FILE_BYTES), b"\xff" * FILE_BYTES):
+        assert decode(data) is None
+    data = bytes(written(*POINTS[3:]))
+    assert decode(data[:SLOT_BYTES]) == decode(data[: SLOT_BYTES + 20]) == POINTS[3]
 
 
 def test_a_torn_write_leaves_the_point_before() -> None:
@@ -70,9 +63,3 @@ def test_no_flipped_bit_makes_another_point() -> None:
         data = bytearray(newest)
         data[SLOT_BYTES + bit // 8] ^= 1 << bit % 8
         assert decode(bytes(data)) == POINTS[3]
-
-
-def test_a_file_that_was_cut_short_yields_its_whole_slot() -> None:
-    data = bytes(written(*POINTS[3:]))
-    assert decode(data[:SLOT_BYTES]) == POINTS[3]
-    assert decode(data[: SLOT_BYTES + 20]) == POINTS[3]

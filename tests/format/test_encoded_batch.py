@@ -25,18 +25,10 @@ def binary(values: list[Any]) -> pa.BinaryArray:
 
 def put(encoded: EncodedBatch, record_crc: RecordCrc) -> bytes:
     """Return the bytes that would be written."""
-    rows = encoded.positions.size
-    frames = encoded.lay()
-    patch(
-        frames.data,
-        frames.positions,
-        frames.stops,
-        queue_offsets=np.arange(rows) * 1_000_003,
-        physical_offsets=encoded.positions + (7 << 30),
-        store_timestamps=1_763_700_000_123,
-        record_crc=record_crc,
-        crcs=frames.crcs,
-    )
+    frames, rows = encoded.lay(), np.arange(encoded.positions.size)
+    numbers = {"queue_offsets": rows * 1_000_003, "physical_offsets": encoded.positions + (7 << 30)}
+    places = (frames.data, frames.positions, frames.stops)
+    patch(*places, store_timestamps=1_763_700_000_123, record_crc=record_crc, crcs=frames.crcs, **numbers)
     return bytes(contiguous(frames.to_write()))
 
 
@@ -106,12 +98,17 @@ def test_many_records_of_one_shape(key: str, size: int) -> None:
     assert put(apart, property_) == put(whole, property_)
 
 
-def test_bodies_are_not_copied() -> None:
+def test_bodies_are_not_copied_and_checksums_not_made_up_without_them() -> None:
     body = binary([b"one", b"", b"three"])
-    written = encode(RecordColumns(body=body, topic="T", queue_id=0), bodies_apart=True).lay().to_write()
+    columns = RecordColumns(body=body, topic="T", queue_id=0)
+    written = encode(columns, bodies_apart=True).lay().to_write()
     assert isinstance(written, Pieces)
     at = body.buffers()[2].address
     assert written.addresses()[1::2].tolist() == [at, at + 3, at + 3]
+    frames = encode(columns, record_crc=RecordCrc.PROPERTY, bodies_apart=True).lay()
+    numbers = {"queue_offsets": 1, "physical_offsets": 2, "store_timestamps": 3}
+    with pytest.raises(FormatError, match="have their bodies elsewhere, and no checksums"):
+        patch(frames.data, frames.positions, frames.stops, record_crc=RecordCrc.PROPERTY, **numbers)
 
 
 def test_no_records_and_no_bodies() -> None:
@@ -121,11 +118,3 @@ def test_no_records_and_no_bodies() -> None:
     for record_crc in RecordCrc:
         encoded = [encode(columns, record_crc=record_crc, bodies_apart=apart) for apart in (False, True)]
         assert put(encoded[0], record_crc) == put(encoded[1], record_crc)
-
-
-def test_checksums_are_not_made_up_where_bodies_are_missing() -> None:
-    columns = RecordColumns(body=binary([b"body"]), topic="T", queue_id=0)
-    frames = encode(columns, record_crc=RecordCrc.PROPERTY, bodies_apart=True).lay()
-    numbers = {"queue_offsets": 1, "physical_offsets": 2, "store_timestamps": 3}
-    with pytest.raises(FormatError, match="have their bodies elsewhere, and no checksums"):
-        patch(frames.data, frames.positions, frames.stops, record_crc=RecordCrc.PROPERTY, **numbers)

@@ -38,30 +38,19 @@ def by_definition(text: str) -> int:
     return value - 2**32 if value >= 2**31 else value
 
 
-@pytest.mark.parametrize(("text", "value"), VECTORS.items())
-def test_java_hash_is_javas(text: str, value: int) -> None:
-    assert java_hash(text) == value
-
-
-def test_a_column_hashes_as_its_rows_do() -> None:
+def test_java_hash_is_javas() -> None:
+    assert {text: java_hash(text) for text in VECTORS} == VECTORS
     hashes = java_hash_array(pa.array(VECTORS))
     assert hashes.dtype == np.int64
     assert hashes.tolist() == list(VECTORS.values())
+    assert java_hash("\ud83d") == 0xD83D, "half of a surrogate pair is one unit"
 
 
 @given(st.lists(st.none() | texts), st.integers(0, 5), st.sampled_from([pa.string(), pa.large_string()]))
 def test_every_column_hashes_by_definition(rows: list[str | None], skip: int, kind: pa.DataType) -> None:
-    column = pa.array(rows, kind)[skip:]
-    assert java_hash_array(column).tolist() == [by_definition(row or "") for row in rows[skip:]]
-
-
-@given(texts)
-def test_one_string_hashes_by_definition(text: str) -> None:
-    assert java_hash(text) == by_definition(text)
-
-
-def test_half_of_a_surrogate_pair_is_one_unit() -> None:
-    assert java_hash("\ud83d") == 0xD83D
+    expected = [by_definition(row or "") for row in rows]
+    assert java_hash_array(pa.array(rows, kind)[skip:]).tolist() == expected[skip:]
+    assert [java_hash(row or "") for row in rows] == expected
 
 
 @pytest.mark.parametrize("at_once", [1, 3, 64])
@@ -78,32 +67,26 @@ def test_bytes_of_a_null_value_do_not_count() -> None:
     assert java_hash_array(column).tolist() == [0, 65]
 
 
-@pytest.mark.parametrize("data", [b"\xff", b"a\xc3", b"\xed\xa0\x80", b"\xc0\x80", b"\xf0\x9f\x98"])
-def test_bytes_that_are_not_utf8_are_refused(data: bytes) -> None:
-    column = pa.StringArray.from_buffers(1, pa.py_buffer(np.array([0, len(data)], np.int32)), pa.py_buffer(data))
+@pytest.mark.parametrize(
+    ("data", "ends"),
+    [
+        *((data, [len(data)]) for data in (b"\xff", b"a\xc3", b"\xed\xa0\x80", b"\xc0\x80", b"\xf0\x9f\x98")),
+        ("ü".encode(), [1, 2]),  # cut by a row
+    ],
+)
+def test_bytes_that_are_not_utf8_are_refused(data: bytes, ends: list[int]) -> None:
+    offsets = pa.py_buffer(np.array([0, *ends], np.int32))
     with pytest.raises(FormatError, match="cannot be hashed"):
-        java_hash_array(column)
-
-
-def test_a_character_cut_by_a_row_is_refused() -> None:
-    column = pa.StringArray.from_buffers(2, pa.py_buffer(np.array([0, 1, 2], np.int32)), pa.py_buffer("ü".encode()))
-    with pytest.raises(FormatError, match="cannot be hashed"):
-        java_hash_array(column)
-
-
-def test_index_hashes_are_absolute_and_the_least_is_zero() -> None:
-    assert index_key_hash("T", "U0") == 2538762
-    assert index_hashes(np.array([-5, 5, 0, -(2**31), 2**31 - 1])).tolist() == [5, 5, 0, 0, 2**31 - 1]
+        java_hash_array(pa.StringArray.from_buffers(len(ends), offsets, pa.py_buffer(data)))
 
 
 @given(texts, texts)
-def test_one_index_hash_equals_the_column_of_them(topic: str, key: str) -> None:
-    assert index_key_hash(topic, key) == index_hashes(java_hash_array(pa.array([f"{topic}#{key}"])))[0]
-
-
-def test_the_key_with_the_least_hash_has_index_hash_zero() -> None:
+def test_index_hashes_are_absolute_and_the_least_is_zero(topic: str, key: str) -> None:
+    assert index_key_hash("T", "U0") == 2538762
+    assert index_hashes(np.array([-5, 5, 0, -(2**31), 2**31 - 1])).tolist() == [5, 5, 0, 0, 2**31 - 1]
     assert java_hash("T#jllgvmc") == -(2**31)  # found by search
     assert index_key_hash("T", "jllgvmc") == 0
+    assert index_key_hash(topic, key) == index_hashes(java_hash_array(pa.array([f"{topic}#{key}"])))[0]
 
 
 WORDS = st.none() | st.text(st.characters(exclude_categories=["Cs"], exclude_characters=" "), max_size=12)
@@ -144,8 +127,5 @@ def test_keys_are_listed_by_message_the_unique_one_first() -> None:
     hashes = hash_keys(topics, listed.row, listed.text).tolist()
     names = [topics[row].as_py() for row in listed.row.tolist()]
     assert hashes == [index_key_hash(name, key) for name, key in zip(names, listed.text.to_pylist(), strict=True)]
-
-
-def test_messages_with_only_unique_keys_list_unique_keys() -> None:
-    listed = key_texts(pa.array(["u0", None, "u2"]), pa.nulls(3, pa.string()))
-    assert (listed.row.tolist(), listed.is_unique.tolist()) == ([0, 2], [True, True])
+    alone = key_texts(unique[:3], pa.nulls(3, pa.string()))
+    assert (alone.row.tolist(), alone.is_unique.tolist()) == ([0, 2], [True, True])

@@ -34,10 +34,9 @@ def write(geometry: Geometry, added: Sequence[Put], header: Header | None = None
     view = np.frombuffer(buffer, np.uint8)
     slots = view[40 : geometry.entry_position(0)].view(">i4")
     entries = view[geometry.entry_position(0) :].view(ENTRY)
-    begin, last, used, count = (header or Header()).begin_timestamp, 0, 0, 1
-    begin_offset = end_offset = 0
-    for key_hash, offset, after_ms in added:
-        last, end_offset = START_MS + after_ms, offset
+    begin, last, used, begin_offset = (header or Header()).begin_timestamp, 0, 0, 0
+    for count, (key_hash, offset, after_ms) in enumerate(added, 1):
+        last = START_MS + after_ms
         previous = int(slots[key_hash % geometry.slots])
         seconds = max((last - begin) // 1000, 0) if begin > 0 else 0
         entries[count] = (key_hash, offset, seconds, previous)
@@ -45,16 +44,9 @@ def write(geometry: Geometry, added: Sequence[Put], header: Header | None = None
         if count == 1:
             begin, begin_offset = last, offset
         used += previous == 0
-        count += 1
-    filled = Header(
-        begin_timestamp=begin,
-        end_timestamp=last,
-        begin_physical_offset=begin_offset,
-        end_physical_offset=end_offset,
-        used_slots=used,
-        count=count,
-    )
-    buffer[:40] = encode_header(filled)
+    names = ("begin_timestamp", "end_timestamp", "begin_physical_offset", "end_physical_offset", "used_slots", "count")
+    values = (begin, last, begin_offset, added[-1][1] if added else 0, used, len(added) + 1)
+    buffer[:40] = encode_header(Header(**dict(zip(names, values, strict=True))))
     return buffer
 
 
@@ -90,35 +82,26 @@ def test_headers_keep_their_bytes(data: bytes) -> None:
     assert header.count == max(int.from_bytes(raw[36:], "big", signed=True), 1)
 
 
-def test_a_number_that_no_header_holds_is_refused() -> None:
+def test_a_file_is_looked_into_if_its_times_meet() -> None:
+    header = Header(begin_timestamp=100, end_timestamp=200)
+    assert all(overlaps(header, *each) for each in ((0, 100), (150, 160), (100, 100), (200, 300), (0, 300)))
+    assert not any(overlaps(header, *each) for each in ((0, 99), (201, 300)))
+
+
+def test_impossible_geometries_headers_and_tables_are_refused() -> None:
+    assert Geometry().file_bytes == 420_000_040, "RocketMQ's defaults"
+    for wrong in ((0, 5), (5, 0), (-1, 5)):
+        with pytest.raises(FormatError, match="cannot have"):
+            Geometry(*wrong)
     with pytest.raises(FormatError, match="cannot hold"):
         encode_header(Header(count=2**31))
-
-
-@pytest.mark.parametrize(
-    ("begin", "end", "expected"),
-    [
-        (0, 99, False),
-        (0, 100, True),
-        (150, 160, True),
-        (100, 100, True),
-        (200, 300, True),
-        (201, 300, False),
-        (0, 300, True),
-    ],
-)
-def test_a_file_is_looked_into_if_its_times_meet(begin: int, end: int, expected: bool) -> None:
-    assert overlaps(Header(begin_timestamp=100, end_timestamp=200), begin, end) is expected
-
-
-def test_default_files_have_rocketmqs_size() -> None:
-    assert Geometry().file_bytes == 420_000_040
-
-
-@pytest.mark.parametrize("geometry", [(0, 5), (5, 0), (-1, 5)])
-def test_a_geometry_without_slots_or_entries_is_refused(geometry: tuple[int, int]) -> None:
-    with pytest.raises(FormatError, match="cannot have"):
-        Geometry(*geometry)
+    geometry = Geometry(3, 5)
+    data = write(geometry, [(1, 2, 3)])
+    with pytest.raises(FormatError, match="has 152 bytes, this one has 151"):
+        decode(np.frombuffer(bytes(data[:-1]), np.uint8), geometry)
+    data[:40] = encode_header(Header(count=6))
+    with pytest.raises(FormatError, match="counts 5 entries and has room for 4"):
+        decode(np.frombuffer(bytes(data), np.uint8), geometry)
 
 
 @given(puts, st.integers(1, 9))
@@ -131,16 +114,6 @@ def test_a_decoded_table_equals_the_entries_put(added: list[Put], slots: int) ->
     assert (
         np.count_nonzero(table.slots) == table.header.used_slots == len({key_hash % slots for key_hash, _, _ in added})
     )
-
-
-def test_a_table_of_another_size_or_count_is_refused() -> None:
-    geometry = Geometry(3, 5)
-    data = write(geometry, [(1, 2, 3)])
-    with pytest.raises(FormatError, match="has 152 bytes, this one has 151"):
-        decode(np.frombuffer(bytes(data[:-1]), np.uint8), geometry)
-    data[:40] = encode_header(Header(count=6))
-    with pytest.raises(FormatError, match="counts 5 entries and has room for 4"):
-        decode(np.frombuffer(bytes(data), np.uint8), geometry)
 
 
 @given(puts, st.integers(1, 9), st.data())
@@ -162,20 +135,24 @@ def test_a_chain_finds_all_of_a_hash_newest_first(added: list[Put], slots: int, 
     assert found(write(geometry, added), geometry, key_hash, begin, end) == expected
 
 
-def test_a_range_within_a_second_misses_entries_late_in_that_second() -> None:
-    """RocketMQ's: an entry of 10 900 ms counts as 10 000 ms after the first one."""
-    geometry = Geometry(3, 5)
-    data = write(geometry, [(7, 100, 0), (7, 200, 10_900)])
-    assert found(data, geometry, 7, START_MS + 10_500, START_MS + 11_000) == []
-    assert found(data, geometry, 7, START_MS + 10_000, START_MS + 10_100) == [200]
+LATE_IN_A_SECOND = [(7, 100, 0), (7, 200, 10_900)]  # which counts as 10 000 ms after the first one
+CLOCK_WENT_BACK = [(7, 100, 0), (7, 200, 20_000), (7, 300, 5_000)]  # an older entry than asked for ends a chain
 
 
-def test_a_clock_that_went_back_hides_earlier_entries() -> None:
-    """RocketMQ's: a chain ends at the first entry older than what is asked for."""
+@pytest.mark.parametrize(
+    ("added", "begin", "end", "expected"),
+    [
+        (LATE_IN_A_SECOND, 10_500, 11_000, []),
+        (LATE_IN_A_SECOND, 10_000, 10_100, [200]),
+        (CLOCK_WENT_BACK, 10_000, 30_000, []),
+        (CLOCK_WENT_BACK, 5_000, 30_000, [300, 200]),
+    ],
+)
+def test_times_are_compared_as_rocketmq_compares_them(
+    added: list[Put], begin: int, end: int, expected: list[int]
+) -> None:
     geometry = Geometry(3, 5)
-    data = write(geometry, [(7, 100, 0), (7, 200, 20_000), (7, 300, 5_000)])
-    assert found(data, geometry, 7, START_MS + 10_000, START_MS + 30_000) == []
-    assert found(data, geometry, 7, START_MS + 5_000, START_MS + 30_000) == [300, 200]
+    assert found(write(geometry, added), geometry, 7, START_MS + begin, START_MS + end) == expected
 
 
 def test_the_first_entry_of_a_following_file_seems_late() -> None:
@@ -200,23 +177,15 @@ def test_a_geometry_shows_in_its_entries(added: list[Put], slots: int, spare: in
 
 
 @pytest.mark.parametrize("late", [0, 1, 5, 40])
-def test_a_geometry_shows_while_a_broker_adds_entries(late: int) -> None:
+def test_a_geometry_shows_while_a_broker_adds_entries_and_in_spite_of_some_damage(late: int) -> None:
     geometry = Geometry(37, 500)
     added = [(hash_ * 2654435761 % 2**31, hash_ * 100, hash_ * 10) for hash_ in range(1, 200)]
     header = decode_header(bytes(write(geometry, added[: len(added) - late])[:40]))
     file = write(geometry, added)
     assert infer_geometry(len(file), header, data_end(file), reading(file)) == geometry
-
-
-def test_a_geometry_shows_in_spite_of_some_damage() -> None:
-    geometry = Geometry(37, 500)
-    file = write(geometry, [(hash_ * 2654435761 % 2**31, hash_ * 100, hash_ * 10) for hash_ in range(1, 200)])
     file[geometry.entry_position(150)] ^= 0x80
-    assert infer_geometry(len(file), decode_header(bytes(file[:40])), data_end(file), reading(file)) == geometry
-
-
-def test_a_file_without_entries_has_any_geometry() -> None:
-    assert infer_geometry(152, Header(), 0, reading(bytes(152))) is None
+    assert infer_geometry(len(file), header, data_end(file), reading(file)) == geometry
+    assert infer_geometry(152, Header(), 0, reading(bytes(152))) is None, "without entries it has any"
 
 
 @pytest.mark.attack

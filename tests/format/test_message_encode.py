@@ -36,8 +36,16 @@ def simple(*bodies: bytes, **fields: Any) -> RecordColumns:
     return RecordColumns(**{"body": binary(*bodies), "topic": "T", "queue_id": 0, **fields})
 
 
-def raw_records(encoded: EncodedBatch, buffer: Bytes | None = None) -> list[bytes]:
-    buffer = encoded.join() if buffer is None else buffer
+def patched(
+    encoded: EncodedBatch, crc: RecordCrc = RecordCrc.ABSENT, *, queue: Any = 0, physical: Any = 0, time: Any = 0
+) -> Bytes:
+    """Bytes of a batch with the numbers that an append writes."""
+    buffer, places = encoded.join(), encoded.positions
+    patch(buffer, places, queue_offsets=queue, physical_offsets=physical, store_timestamps=time, record_crc=crc)
+    return buffer
+
+
+def raw_records(encoded: EncodedBatch, buffer: Bytes) -> list[bytes]:
     return [bytes(buffer[at : at + size]) for at, size in zip(encoded.positions, encoded.sizes, strict=True)]
 
 
@@ -59,41 +67,22 @@ def stored_records(name: str, folder: Path) -> tuple[list[bytes], list[dict[str,
 
 def test_one_record_is_the_worked_example() -> None:
     properties = b"KEYS\x01k0 j0\x02UNIQ_KEY\x01U0\x02TAGS\x01tagA"
-    encoded = encode(
-        simple(
-            b"body0",
-            properties=properties,
-            born_timestamp=0x0000018BCFE56800,
-            born_host=pack_host(b"\x0a\x01\x02\x03", 4567),
-            store_host=pack_host(b"\x7f\x00\x00\x01", 10911),
-        )
+    hosts = {"born_host": pack_host(b"\x0a\x01\x02\x03", 4567), "store_host": pack_host(b"\x7f\x00\x00\x01", 10911)}
+    encoded = encode(simple(b"body0", properties=properties, born_timestamp=0x0000018BCFE56800, **hosts))
+    header = bytes.fromhex(
+        "00000081 daa320a7 516fa58a 00000000 00000000 0000000000000000 0000000000000000 00000000"
+        "0000018bcfe56800 0a010203000011d7 000001a1fbbdf347 7f00000100002a9f 00000000 0000000000000000"
+        "00000005 626f647930 01 54 0020"
     )
-    buffer = encoded.join()
-    patch(buffer, encoded.positions, queue_offsets=0, physical_offsets=0, store_timestamps=0x1A1FBBDF347)
-    assert (
-        bytes(buffer)
-        == bytes.fromhex(
-            "00000081 daa320a7 516fa58a 00000000 00000000 0000000000000000 0000000000000000 00000000"
-            "0000018bcfe56800 0a010203000011d7 000001a1fbbdf347 7f00000100002a9f 00000000 0000000000000000"
-            "00000005 626f647930 01 54 0020"
-        )
-        + properties
-    )
+    assert bytes(patched(encoded, time=0x1A1FBBDF347)) == header + properties
 
 
 @pytest.mark.conformance
 @pytest.mark.parametrize(
     "name",
     [
-        "basic-4.9.1",
-        "basic-5.3.3",
-        "batch-4.9.1",
-        "compressed-5.3.3",
-        "hosts-ipv6-4.9.1",
-        "hosts-ipv6-5.3.3",
-        "long-topic-5.3.3",
-        "prop-crc-5.3.3",
-        "transactions-5.3.3",
+        *("basic-4.9.1", "basic-5.3.3", "batch-4.9.1", "compressed-5.3.3", "hosts-ipv6-4.9.1", "hosts-ipv6-5.3.3"),
+        *("long-topic-5.3.3", "prop-crc-5.3.3", "transactions-5.3.3"),
     ],
 )
 def test_records_of_real_brokers_are_encoded_to_the_same_bytes(name: str, tmp_path: Path) -> None:
@@ -113,71 +102,43 @@ def test_records_of_real_brokers_are_encoded_to_the_same_bytes(name: str, tmp_pa
     def column(field: str) -> np.ndarray[Any, Any]:
         return np.array([message[field] for message in expected])
 
-    record_crc = RecordCrc.PROPERTY if with_crc else RecordCrc.ABSENT
-    encoded = encode(
-        RecordColumns(
-            body=binary(*bodies),
-            topic=pa.array([message["topic"] for message in expected]),
-            queue_id=column("queueId"),
-            properties=binary(*properties),
-            flag=column("flag"),
-            sys_flag=column("sysFlag"),
-            born_timestamp=column("bornTimestamp"),
-            born_host=binary(*born),
-            store_host=binary(*store),
-            reconsume_times=column("reconsumeTimes"),
-            prepared_transaction_offset=column("preparedTransactionOffset"),
-        ),
-        record_crc=record_crc,
+    crc = RecordCrc.PROPERTY if with_crc else RecordCrc.ABSENT
+    columns = RecordColumns(
+        body=binary(*bodies),
+        topic=pa.array([message["topic"] for message in expected]),
+        queue_id=column("queueId"),
+        properties=binary(*properties),
+        flag=column("flag"),
+        sys_flag=column("sysFlag"),
+        born_timestamp=column("bornTimestamp"),
+        born_host=binary(*born),
+        store_host=binary(*store),
+        reconsume_times=column("reconsumeTimes"),
+        prepared_transaction_offset=column("preparedTransactionOffset"),
     )
-    buffer = encoded.join()
-    patch(
-        buffer,
-        encoded.positions,
-        queue_offsets=column("queueOffset"),
-        physical_offsets=column("phyOffset"),
-        store_timestamps=column("storeTimestamp"),
-        record_crc=record_crc,
-    )
-    assert raw_records(encoded, buffer) == raws
+    encoded = encode(columns, record_crc=crc)
+    places = {"queue": column("queueOffset"), "physical": column("phyOffset"), "time": column("storeTimestamp")}
+    assert raw_records(encoded, patched(encoded, crc, **places)) == raws
     assert len(raws) > 50
 
 
 def test_hosts_decide_the_address_bits() -> None:
-    encoded = encode(
-        simple(
-            b"a", b"b", b"c", b"d", born_host=binary(V4, V6, V4, V6), store_host=binary(V4, V4, V6, V6), sys_flag=0x31
-        )
-    )
-    buffer = encoded.join()
-    records = Records(buffer, encoded.positions)
+    hosts = {"born_host": binary(V4, V6, V4, V6), "store_host": binary(V4, V4, V6, V6)}
+    encoded = encode(simple(b"a", b"b", b"c", b"d", **hosts, sys_flag=0x31))
+    records = Records(encoded.join(), encoded.positions)
     assert records.field("sys_flag").tolist() == [0x01, 0x11, 0x21, 0x31]
     assert encoded.sizes.tolist() == [93, 105, 105, 117]
-    assert {
-        (bytes(row), port)
-        for _, address, ports in records.hosts("born")
-        for row, port in zip(address, ports.tolist(), strict=True)
-    } == {
-        (V4[:4], 4567),
-        (V6[:16], 65535),
-    }
+    born = {(bytes(row), *ports.tolist()) for _, (row,), ports in records.hosts("born")}
+    assert born == {(V4[:4], 4567), (V6[:16], 65535)}
 
 
 def test_patch_writes_the_three_fields_and_nothing_else() -> None:
     encoded = encode(simple(b"one", b"two", born_host=binary(V4, V6)))
-    buffer = encoded.join()
-    before = buffer.copy()
-    patch(
-        buffer,
-        encoded.positions,
-        queue_offsets=np.array([7, 8]),
-        physical_offsets=np.array([100, -1]),
-        store_timestamps=99,
-    )
+    before = encoded.join().copy()
+    buffer = patched(encoded, queue=np.array([7, 8]), physical=np.array([100, -1]), time=99)
     records = Records(buffer, encoded.positions)
-    assert records.field("queue_offset").tolist() == [7, 8]
-    assert records.field("physical_offset").tolist() == [100, -1]
-    assert records.field("store_timestamp").tolist() == [99, 99]
+    found = [records.field(name).tolist() for name in ("queue_offset", "physical_offset", "store_timestamp")]
+    assert found == [[7, 8], [100, -1], [99, 99]]
     patch(buffer, encoded.positions, queue_offsets=0, physical_offsets=0, store_timestamps=0)
     assert (buffer == before).all()
 
@@ -205,15 +166,7 @@ def test_every_record_is_whole(rows: list[tuple[bytes, str, bytes, bytes]], reco
         store_host=binary(*hosts),
     )
     encoded = encode(columns, record_crc=record_crc)
-    buffer = encoded.join()
-    patch(
-        buffer,
-        encoded.positions,
-        queue_offsets=1,
-        physical_offsets=encoded.positions,
-        store_timestamps=1,
-        record_crc=record_crc,
-    )
+    buffer = patched(encoded, record_crc, queue=1, physical=encoded.positions, time=1)
     records = Records(buffer, encoded.positions)
     assert (records.problem == Problem.OK).all()
     assert records.field("total_size").tolist() == encoded.sizes.tolist()
@@ -246,17 +199,15 @@ def test_the_topic_decides_the_version(topic: str, magic: int) -> None:
         assert bytes(buffer[start : start + size]).decode() == topic
 
 
-@pytest.mark.parametrize("topic", ["", "t" * 256, "é" * 64, "😀" * 32])
-def test_a_topic_that_no_length_fits_is_refused(topic: str) -> None:
-    for topics in (topic, pa.array([topic])):
-        with pytest.raises(ConfigError, match="which a record cannot hold"):
-            encode(simple(b"a", topic=topics))
-
-
 @pytest.mark.parametrize(
     ("fields", "text"),
     [
         ({"topic": pa.array([None], pa.string())}, "a message has no topic"),
+        *(
+            ({"topic": topic}, "which a record cannot hold")
+            for name in ("", "t" * 256, "é" * 64, "😀" * 32)
+            for topic in (name, pa.array([name]))
+        ),
         ({"queue_id": np.arange(2)}, "queue_id has 2 values for 1 bodies"),
         ({"queue_id": np.array([1 << 31])}, "queue_id holds a number of more than 32 bits"),
         ({"flag": -(1 << 31) - 1}, "flag holds a number of more than 32 bits"),
@@ -270,7 +221,11 @@ def test_columns_that_make_no_record_are_refused(fields: dict[str, Any], text: s
         encode(simple(b"a", **fields))
 
 
-def test_a_host_has_four_or_sixteen_bytes() -> None:
+@pytest.mark.parametrize("value", [1 << 31, -(1 << 31) - 1])
+def test_single_records_refuse_numbers_and_addresses_that_do_not_fit(value: int) -> None:
+    for field in ("queue_id", "flag", "sys_flag", "reconsume_times"):
+        with pytest.raises(ConfigError, match="a number of the message does not fit its field"):
+            one(**{field: value})
     with pytest.raises(ConfigError, match="a host address has 5 bytes"):
         pack_host(b"12345", 1)
 
@@ -286,39 +241,26 @@ def test_nulls_and_slices_are_read_as_they_look() -> None:
     records = Records(buffer, encoded.positions)
     assert records.body_length.tolist() == [0, 0, 4]
     assert records.field("body_crc").tolist() == [0, 0, zlib.crc32(b"body") & 0x7FFFFFFF]
-    assert [raw.split(b"__CRC32#")[0][-4:-1] for raw in raw_records(encoded)[::2]] == [b"a\x01b", b"c\x01d"]
+    assert [raw.split(b"__CRC32#")[0][-4:-1] for raw in raw_records(encoded, buffer)[::2]] == [b"a\x01b", b"c\x01d"]
     assert [size - len(CRC_PROPERTY) for size in records.properties_length.tolist()] == [4, 0, 4]
 
 
 def test_no_rows_make_no_bytes() -> None:
     encoded = encode(simple())
-    buffer = encoded.join()
-    assert (buffer.size, encoded.positions.size, encoded.sizes.size) == (0, 0, 0)
-    patch(buffer, encoded.positions, queue_offsets=0, physical_offsets=0, store_timestamps=0)
+    assert (patched(encoded).size, encoded.positions.size, encoded.sizes.size) == (0, 0, 0)
 
 
-@pytest.mark.parametrize("position", [-1, 6, 1 << 40])
-def test_patch_stays_inside_the_buffer(position: int) -> None:
-    encoded = encode(simple(b"a"))
-    buffer = encoded.join()
-    with pytest.raises(FormatError, match="outside a buffer of 93 bytes"):
-        patch(buffer, np.array([position]), queue_offsets=0, physical_offsets=0, store_timestamps=0)
-
-
-@pytest.mark.parametrize("size", [-1, 0, 19, 93, (1 << 31) - 1])
-def test_patch_does_not_trust_a_record_size(size: int) -> None:
-    encoded = encode(simple(b""), record_crc=RecordCrc.PROPERTY)
-    buffer = encoded.join()
-    buffer[:4] = np.frombuffer(np.array([size + (size == 93) * 20], ">i4").tobytes(), np.uint8)
-    with pytest.raises(FormatError, match="outside a buffer of 112 bytes"):
-        patch(
-            buffer,
-            encoded.positions,
-            queue_offsets=0,
-            physical_offsets=0,
-            store_timestamps=0,
-            record_crc=RecordCrc.PROPERTY,
-        )
+def test_patch_trusts_no_position_and_no_record_size() -> None:
+    numbers = {"queue_offsets": 0, "physical_offsets": 0, "store_timestamps": 0}
+    for position in (-1, 6, 1 << 40):
+        with pytest.raises(FormatError, match="outside a buffer of 93 bytes"):
+            patch(encode(simple(b"a")).join(), np.array([position]), **numbers)
+    for size in (-1, 0, 19, 113, (1 << 31) - 1):
+        encoded = encode(simple(b""), record_crc=RecordCrc.PROPERTY)
+        buffer = encoded.join()
+        buffer[:4] = np.frombuffer(size.to_bytes(4, "big", signed=True), np.uint8)
+        with pytest.raises(FormatError, match="outside a buffer of 112 bytes"):
+            patch(buffer, encoded.positions, record_crc=RecordCrc.PROPERTY, **numbers)
 
 
 INT32 = st.integers(-(1 << 31), (1 << 31) - 1)
@@ -329,69 +271,34 @@ HOST = st.sampled_from([V4, V6])
 
 
 @given(
-    topic=TOPIC,
-    body=st.binary(max_size=200),
-    properties=PROPERTIES,
+    texts=st.tuples(TOPIC, PROPERTIES, st.binary(max_size=200)),
     numbers=st.tuples(INT32, INT32, INT32, INT64, INT32, INT64),
     hosts=st.tuples(HOST, HOST),
-    place=st.tuples(st.integers(0, 1 << 62), st.integers(0, 1 << 62), st.integers(0, 1 << 62)),
+    place=st.tuples(*[st.integers(0, 1 << 62)] * 3),
     crc=st.sampled_from(RecordCrc),
 )
 def test_both_encoders_agree(
-    *,
-    topic: str,
-    body: bytes,
-    properties: bytes,
-    numbers: tuple[int, int, int, int, int, int],
+    texts: tuple[str, bytes, bytes],
+    numbers: tuple[int, ...],
     hosts: tuple[bytes, bytes],
-    place: tuple[int, int, int],
+    place: tuple[int, ...],
     crc: RecordCrc,
 ) -> None:
-    queue_id, flag, sys_flag, born, times, prepared = numbers
-    fields: dict[str, Any] = {
-        "topic": topic,
-        "properties": properties,
-        "queue_id": queue_id,
-        "flag": flag,
-        "sys_flag": sys_flag,
-        "born_timestamp": born,
-        "born_host": hosts[0],
-        "store_host": hosts[1],
-        "reconsume_times": times,
-        "prepared_transaction_offset": prepared,
-    }
-    record = encode_record(body=body, record_crc=crc, **fields)
-    batch = encode(RecordColumns(body=pa.array([body], pa.binary()), **fields), record_crc=crc)
-    buffer = batch.join()
-    assert bytes(record) == buffer.tobytes()
+    names = ("topic", "properties", "born_host", "store_host", "queue_id", "flag", "sys_flag", "born_timestamp")
+    names += ("reconsume_times", "prepared_transaction_offset")
+    fields: dict[str, Any] = dict(zip(names, (*texts[:2], *hosts, *numbers), strict=True))
+    record = encode_record(body=texts[2], record_crc=crc, **fields)
+    batch = encode(RecordColumns(body=binary(texts[2]), **fields), record_crc=crc)
+    assert bytes(record) == batch.join().tobytes()
     patch_record(record, queue_offset=place[0], physical_offset=place[1], store_timestamp=place[2], record_crc=crc)
-    patch(
-        buffer,
-        batch.positions,
-        queue_offsets=np.array([place[0]]),
-        physical_offsets=np.array([place[1]]),
-        store_timestamps=place[2],
-        record_crc=crc,
-    )
-    assert bytes(record) == buffer.tobytes()
+    queue, physical = np.array(place[:1]), np.array(place[1:2])
+    assert bytes(record) == patched(batch, crc, queue=queue, physical=physical, time=place[2]).tobytes()
 
 
-def one(**changes: object) -> bytearray:
-    fields = {
-        "topic": "T",
-        "body": b"",
-        "properties": b"",
-        "queue_id": 0,
-        "flag": 0,
-        "sys_flag": 0,
-        "born_timestamp": 0,
-        "born_host": V4,
-        "store_host": V4,
-        "reconsume_times": 0,
-        "prepared_transaction_offset": 0,
-        "record_crc": RecordCrc.ABSENT,
-    }
-    return encode_record(**fields | changes)  # type: ignore[arg-type]
+def one(**changes: Any) -> bytearray:
+    numbers = ("queue_id", "flag", "sys_flag", "born_timestamp", "reconsume_times", "prepared_transaction_offset")
+    fields: dict[str, Any] = {"topic": "T", "body": b"", "properties": b"", "record_crc": RecordCrc.ABSENT}
+    return encode_record(**fields | {"born_host": V4, "store_host": V4} | dict.fromkeys(numbers, 0) | changes)
 
 
 @pytest.mark.parametrize("crc", RecordCrc)
@@ -406,65 +313,61 @@ def test_properties_fill_their_field_and_no_more(crc: RecordCrc) -> None:
         encode(simple(b"a", properties=b"c" + fits), record_crc=crc)
 
 
-@pytest.mark.parametrize("field", ["queue_id", "flag", "sys_flag", "reconsume_times"])
-@pytest.mark.parametrize("value", [1 << 31, -(1 << 31) - 1])
-def test_numbers_that_do_not_fit_are_refused(field: str, value: int) -> None:
-    with pytest.raises(ConfigError, match="a number of the message does not fit its field"):
-        one(**{field: value})
-
-
 MAP = pa.map_(pa.string(), pa.string())
 NAMES = st.text(st.characters(codec="utf-8", exclude_characters="\x01\x02"), min_size=1, max_size=5)
 VALUES = st.none() | st.text(st.characters(codec="utf-8", exclude_characters="\x02"), max_size=8)
 
 
-def test_the_map_comes_first_and_each_pair_ends_with_a_separator() -> None:
-    encoded = encode_properties(
-        {"TAGS": pa.array(["paid", None, ""]), "KEYS": pa.array(["k1 k2", "k3", None])},
-        pa.array([[("größe", "L"), ("a", "1")], [], None], MAP),
-    )
-    assert encoded.to_pylist() == [
-        "größe\x01L\x02a\x011\x02TAGS\x01paid\x02KEYS\x01k1 k2\x02".encode(),
-        b"KEYS\x01k3\x02",
-        b"",
-    ]
+OLD_TAGS = pa.array([[("TAGS", "old"), ("a", "1")], [("TAGS", "stays")], [("TAGS", "too")], None, [("KEYS", "k")]], MAP)
+NEW_TAGS = pa.array(["before", "new", None, "", "x", "y"])[1:]
+FIVE = pa.array([[("x", "0")], [("a", "1")], [("b", "2")], [("c", "3")], [("y", "9")]], MAP)
+HOLES = pa.MapArray.from_arrays(FIVE.offsets, FIVE.keys, FIVE.items, mask=pa.array([each == 2 for each in range(5)]))
 
 
-def test_a_column_takes_the_place_of_a_pair_of_its_name() -> None:
-    maps = pa.array([[("TAGS", "old"), ("a", "1")], [("TAGS", "stays")], [("TAGS", "too")], None, [("KEYS", "k")]], MAP)
-    tags = pa.array(["before", "new", None, "", "x", "y"])[1:]
-    assert encode_properties({"TAGS": tags}, maps).to_pylist() == [
-        b"a\x011\x02TAGS\x01new\x02",
-        b"TAGS\x01stays\x02",
-        b"TAGS\x01too\x02",
-        b"TAGS\x01x\x02",
-        b"KEYS\x01k\x02TAGS\x01y\x02",
-    ]
-    assert encode_properties({"TAGS": tags[1:3]}, maps[1:3]).to_pylist() == [b"TAGS\x01stays\x02", b"TAGS\x01too\x02"]
-
-
-def test_null_and_empty_values_are_left_out() -> None:
-    maps = pa.array([[("a", None), ("b", "")], [("c", "1"), ("d", ""), ("e", "2")]], MAP)
-    assert encode_properties(properties=maps).to_pylist() == [b"", b"c\x011\x02e\x012\x02"]
-
-
-def test_rows_without_any_property_keep_their_place() -> None:
-    for values in ([None], [None, None], [None, "a", None], ["", None]):
-        column = pa.array(values, pa.string())
-        expected = [b"TAGS\x01a\x02" if value else b"" for value in values]
-        assert encode_properties({"TAGS": column}).to_pylist() == expected
-        assert encode_properties({"KEYS": pa.nulls(len(column), pa.string()), "TAGS": column}).to_pylist() == expected
-
-
-def test_slices_and_null_maps_that_own_pairs() -> None:
-    maps = pa.array([[("x", "0")], [("a", "1")], [("b", "2")], [("c", "3")], [("y", "9")]], MAP)
-    holes = pa.MapArray.from_arrays(
-        maps.offsets, maps.keys, maps.items, mask=pa.array([False, False, True, False, False])
-    )
-    assert encode_properties(properties=maps[1:4]).to_pylist() == [b"a\x011\x02", b"b\x012\x02", b"c\x013\x02"]
-    assert encode_properties(properties=holes[1:4]).to_pylist() == [b"a\x011\x02", b"", b"c\x013\x02"]
-    assert encode_properties(properties=maps[:0]).to_pylist() == []
-    assert encode_properties({"K": pa.array(["x", "y", "z"])[1:2]}).to_pylist() == [b"K\x01y\x02"]
+@pytest.mark.parametrize(
+    ("columns", "maps", "expected"),
+    [
+        (
+            {"TAGS": pa.array(["paid", None, ""]), "KEYS": pa.array(["k1 k2", "k3", None])},
+            pa.array([[("größe", "L"), ("a", "1")], [], None], MAP),
+            ["größe\x01L\x02a\x011\x02TAGS\x01paid\x02KEYS\x01k1 k2\x02", "KEYS\x01k3\x02", ""],
+        ),
+        (
+            {"TAGS": NEW_TAGS},
+            OLD_TAGS,
+            [
+                "a\x011\x02TAGS\x01new\x02",
+                "TAGS\x01stays\x02",
+                "TAGS\x01too\x02",
+                "TAGS\x01x\x02",
+                "KEYS\x01k\x02TAGS\x01y\x02",
+            ],
+        ),
+        ({"TAGS": NEW_TAGS[1:3]}, OLD_TAGS[1:3], ["TAGS\x01stays\x02", "TAGS\x01too\x02"]),
+        (
+            {},
+            pa.array([[("a", None), ("b", "")], [("c", "1"), ("d", ""), ("e", "2")]], MAP),
+            ["", "c\x011\x02e\x012\x02"],
+        ),
+        *(
+            (
+                {**rest, "TAGS": pa.array(values, pa.string())},
+                None,
+                ["TAGS\x01a\x02" if each else "" for each in values],
+            )
+            for values in ([None], [None, None], [None, "a", None], ["", None])
+            for rest in ({}, {"KEYS": pa.nulls(len(values), pa.string())})
+        ),
+        ({}, FIVE[1:4], ["a\x011\x02", "b\x012\x02", "c\x013\x02"]),
+        ({}, HOLES[1:4], ["a\x011\x02", "", "c\x013\x02"]),
+        ({}, FIVE[:0], []),
+        ({"K": pa.array(["x", "y", "z"])[1:2]}, None, ["K\x01y\x02"]),
+    ],
+)
+def test_a_map_comes_first_and_a_column_takes_the_place_of_a_pair_of_its_name(
+    columns: dict[str, pa.Array], maps: pa.Array | None, expected: list[str]
+) -> None:
+    assert encode_properties(columns, maps).to_pylist() == [each.encode() for each in expected]
 
 
 @given(st.lists(st.dictionaries(NAMES, VALUES, max_size=4), min_size=1, max_size=8), st.integers(0, 3))
@@ -478,22 +381,18 @@ def test_encoded_properties_are_decoded_unchanged(rows: list[dict[str, str | Non
     assert [dict(pairs or []) for pairs in decoded] == kept
 
 
-@pytest.mark.parametrize("name", ["", "a\x01b", "a\x02"])
-def test_names_that_cannot_be_stored_are_refused(name: str) -> None:
-    with pytest.raises(ConfigError, match="which a property string cannot hold"):
-        encode_properties({name: pa.array(["x"])})
-    with pytest.raises(ConfigError, match="which a property string cannot hold"):
-        encode_properties(properties=pa.array([[("ok", "1"), (name, "x")]], MAP))
-
-
-def test_values_that_cannot_be_stored_are_refused() -> None:
-    with pytest.raises(ConfigError, match=r" the value of property 'K' holds U\+0002, which"):
-        encode_properties({"K": pa.array(["x", "a\x02b"])})
-    with pytest.raises(ConfigError, match=r" the value of property 'k' holds U\+0002, which"):
-        encode_properties(properties=pa.array([[("k", "a\x02b")]], MAP))
-
-
-def test_there_must_be_a_column() -> None:
+@pytest.mark.parametrize(
+    ("name", "value", "problem"),
+    [
+        *((name, "x", "which a property string cannot hold") for name in ("", "a\x01b", "a\x02")),
+        ("K", "a\x02b", r" the value of property 'K' holds U\+0002, which"),
+    ],
+)
+def test_properties_that_cannot_be_stored_are_refused(name: str, value: str, problem: str) -> None:
+    with pytest.raises(ConfigError, match=problem):
+        encode_properties({name: pa.array(["x", value])})
+    with pytest.raises(ConfigError, match=problem):
+        encode_properties(properties=pa.array([[("ok", "1"), (name, value)]], MAP))
     with pytest.raises(ConfigError, match="no column was given"):
         encode_properties({})
 

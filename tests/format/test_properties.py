@@ -13,10 +13,7 @@ from segmentlog.store.format.properties import Properties
 
 def parsed(*texts: bytes) -> Properties:
     columns = RecordColumns(
-        body=pa.array([b"x"] * len(texts), pa.binary()),
-        topic="T",
-        queue_id=0,
-        properties=pa.array(texts, pa.binary()),
+        body=pa.array([b"x"] * len(texts), pa.binary()), topic="T", queue_id=0, properties=pa.array(texts, pa.binary())
     )
     encoded = encode(columns)
     return Properties(Records(encoded.join(), encoded.positions))
@@ -74,36 +71,23 @@ def test_a_text(text: bytes, expected: dict[str, str] | None) -> None:
     assert (None if found is None else dict(found)) == expected
 
 
-def test_the_last_of_equal_names_wins_among_many_pairs() -> None:
+def test_many_pairs_neighbouring_rows_and_names_with_one_beginning_stay_apart() -> None:
     text = b"".join(b"name%03d\x01first\x02" % i for i in range(40)) + b"name007\x01second\x02"
     (found,) = parsed(text).maps().to_pylist()
     assert len(found) == 40
     assert dict(found)["name007"] == "second"
-
-
-def test_rows_do_not_run_into_each_other() -> None:
     properties = parsed(b"TAGS\x01a", b"x\x01KEYS", b"\x01k\x02TAGS\x01b")
     assert properties.column("TAGS").to_pylist() == ["a", None, "b"]
     assert properties.column("KEYS").to_pylist() == [None, None, None]
-
-
-def test_names_that_share_their_first_eight_bytes() -> None:
-    text = b"ABCDEFGH1\x01one\x02ABCDEFGH2\x01two\x02ABCDEFGH\x01none\x02"
-    properties = parsed(text, text)
-    assert [properties.column(f"ABCDEFGH{i}").to_pylist() for i in ("1", "2", "")] == [
-        ["one"] * 2,
-        ["two"] * 2,
-        ["none"] * 2,
-    ]
+    properties = parsed(*[b"ABCDEFGH1\x01one\x02ABCDEFGH2\x01two\x02ABCDEFGH\x01none\x02"] * 2)
+    for name, value in (("ABCDEFGH1", "one"), ("ABCDEFGH2", "two"), ("ABCDEFGH", "none")):
+        assert properties.column(name).to_pylist() == [value] * 2
     assert [len(m) for m in properties.maps().to_pylist()] == [3, 3]
+    nothing = Properties(Records(np.zeros(0, np.uint8), np.zeros(0, np.int64)))
+    assert len(nothing.maps()) == len(nothing.column("TAGS")) == 0
 
 
 def test_last_finds_a_property_only_at_the_end_of_a_text() -> None:
     rows, values = parsed(b"a\x01b\x02c\x01d\x02", b"c\x01d\x02a\x01b", b"", b"c\x01e").last("c")
     assert rows.tolist() == [0, 3]
     assert values.to_pylist() == [b"d", b"e"]
-
-
-def test_no_records_have_no_properties() -> None:
-    properties = Properties(Records(np.zeros(0, np.uint8), np.zeros(0, np.int64)))
-    assert len(properties.maps()) == len(properties.column("TAGS")) == 0

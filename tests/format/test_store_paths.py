@@ -29,13 +29,10 @@ def test_a_store_has_no_file_outside_of_its_paths(tmp_path: Path) -> None:
     assert {paths.consumer_offsets, paths.group_positions, paths.group_mutex} <= found
 
 
-def test_no_two_things_share_a_path() -> None:
+def test_no_two_things_share_a_path_and_without_a_root_paths_are_relative() -> None:
     paths = [getattr(StorePaths("/s"), name) for name in PROPERTIES]
     assert len(set(paths)) == len(paths) > 20
     assert all(path.startswith("/s/") for path in paths)
-
-
-def test_without_a_root_paths_are_relative() -> None:
     assert StorePaths("").durable_point == ".segmentlog/durable"
     assert StorePaths("").consume_queue(KEY) == "consumequeue/Orders/3"
 

@@ -25,7 +25,7 @@ def walked(buffer: Bytes, base: int = 0, start: int = 0) -> tuple[list[int], lis
 
 
 @pytest.mark.parametrize("base", [0, 4096, 1 << 40])
-def test_a_sound_segment(base: int) -> None:
+def test_sound_and_empty_segments(base: int) -> None:
     parts = run(9, base)
     size = sum(map(len, parts))
     assert walked(segment(*parts), base) == (positions(parts), [], size, False)
@@ -34,12 +34,8 @@ def test_a_sound_segment(base: int) -> None:
     third = positions(parts)[3]
     assert walked(segment(*parts), base, third)[0] == positions(parts)[3:]
     assert walked(segment(*parts), base + 1)[0] == []  # they state other physical offsets
-
-
-def test_an_empty_segment() -> None:
-    assert walked(np.zeros(500, np.uint8)) == ([], [], 0, False)
-    assert walked(np.zeros(0, np.uint8)) == ([], [], 0, False)
-    assert walked(segment(blank(100), rest=0)) == ([], [], 100, True)
+    assert walked(np.zeros(500, np.uint8), base) == walked(np.zeros(0, np.uint8), base) == ([], [], 0, False)
+    assert walked(segment(blank(100), rest=0), base) == ([], [], 100, True)
 
 
 @pytest.mark.parametrize("victim", [0, 4, 8])
@@ -54,17 +50,12 @@ def test_a_damaged_record_costs_itself_alone(victim: int, field: int) -> None:
     assert end == (sum(map(len, parts)) if victim < 8 else at[8])
 
 
-def test_a_copy_of_a_record_in_a_body_is_a_body() -> None:
+def test_records_in_a_body_and_after_a_blank_are_not_found() -> None:
     inner = one(at=HEADER.itemsize)  # even one that states its own offset
     outer = one(body=inner)
-    parts = [outer, one(at=len(outer), offset=1)]
-    assert walked(segment(*parts))[0] == [0, len(outer)]
-
-
-def test_records_after_a_blank_are_not_found() -> None:
+    assert walked(segment(outer, one(at=len(outer), offset=1)))[0] == [0, len(outer)]
     parts = run(3)
-    size = sum(map(len, parts))
-    stale = one(at=size + 8)
+    stale = one(at=sum(map(len, parts)) + 8)
     buffer = segment(*parts, struct.pack(">ii", 8 + len(stale), MAGIC_BLANK), stale, rest=0)
     assert walked(buffer) == (positions(parts), [], buffer.size, True)
 

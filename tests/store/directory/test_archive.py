@@ -37,16 +37,15 @@ def test_an_empty_directory_has_no_owner_and_a_store_is_not_an_archive(tmp_path:
         owner_of(FS, str(store))
 
 
-def test_the_archive_of_another_store_is_refused(tmp_path: Path, store: Path) -> None:
+def test_the_archive_of_another_store_is_refused_and_an_archive_inside_of_its_store(
+    tmp_path: Path, store: Path
+) -> None:
     mine = store_id(str(store))
     assert mine is not None
     assert check_owner(FS, str(claimed(tmp_path / "mine", mine)), str(store)) == mine
     assert check_owner(FS, str(claimed(tmp_path / "moved", "/former/path")), str(store)) == "/former/path"
     with pytest.raises(ConfigError, match=f"archive of store {'0' * 32}, and the store is {mine}"):
         check_owner(FS, str(claimed(tmp_path / "other", "0" * 32)), str(store))
-
-
-def test_an_archive_is_beside_its_store(tmp_path: Path, store: Path) -> None:
     for archive in (store, store / "archive", tmp_path):
         with pytest.raises(ConfigError, match="beside each other"):
             check_owner(FS, str(archive), str(store))

@@ -44,6 +44,8 @@ def test_the_former_document_is_the_backup_and_versions_rise() -> None:
         replaced(fs, number)
     assert held(fs) == {PATH: 2, f"{PATH}.bak": 1}
     assert load(fs).document["dataVersion"]["counter"] == 3  # type: ignore[index,call-overload]
+    assert not replace_document(fs, PATH, load(fs), MAKING, nullcontext(enter_result=False))
+    assert held(fs) == {PATH: 2, f"{PATH}.bak": 1}, "a guard that refuses changes nothing"
 
 
 def test_a_torn_document_does_not_replace_its_backup() -> None:
@@ -62,12 +64,6 @@ def test_an_error_names_the_document() -> None:
 
     with pytest.raises(FormatError, match=r"no \(in /config/x.json\)"):
         load_document(disk(file="{}"), PATH, refuse)
-
-
-def test_a_guard_that_refuses_changes_nothing() -> None:
-    fs = disk(file='{"n": 1}')
-    assert not replace_document(fs, PATH, load(fs), MAKING, nullcontext(enter_result=False))
-    assert held(fs) == {PATH: 1}
 
 
 @pytest.mark.parametrize("at", [1, 2])

@@ -20,9 +20,8 @@ from segmentlog.store.format.documents import parse, render
 from segmentlog.store.types import QueueKey
 
 
-@pytest.mark.parametrize(
-    ("stored", "published", "seen", "expected"),
-    [
+def test_which_offset_counts() -> None:
+    for stored, published, seen, expected in (
         (5, None, None, 5),
         (None, 7, None, 7),
         (None, 7, 5, 7),  # the broker dropped the group: it saw none of its consumers for long
@@ -35,51 +34,51 @@ from segmentlog.store.types import QueueKey
         (7, 7, 5, 7),  # written there by us
         (6, 7, None, 7),
         (9, 7, None, 9),
-    ],
-)
-def test_which_word_counts(stored: int | None, published: int | None, seen: int | None, expected: int) -> None:
-    assert later(stored, published, seen) == expected
+    ):
+        assert later(stored, published, seen) == expected
 
 
-def test_offsets_of_both_documents_are_merged(tmp_path: Path) -> None:
-    (tmp_path / "config").mkdir()
-    (tmp_path / ".segmentlog").mkdir()
+@pytest.fixture
+def ours(tmp_path: Path) -> Path:
+    """The document that is written by us."""
+    for name in ("config", ".segmentlog"):
+        (tmp_path / name).mkdir()
+    return tmp_path / ".segmentlog/groups.json"
+
+
+def test_offsets_of_both_documents_are_merged(tmp_path: Path, ours: Path) -> None:
+    assert group_offsets(tmp_path, "g") == {}
     (tmp_path / "config/consumerOffset.json").write_text('{"offsetTable":{"T@g":{0:3,1:-1,2:9},"T@h":{0:1}}}')
-    ours = {"offsetTable": {"T@g": {"0": 5, "7": 2}}, "seenTable": {"T@g": {"0": 3}}}
-    (tmp_path / ".segmentlog/groups.json").write_text(json.dumps(ours))
+    ours.write_text('{"offsetTable": {"T@g": {"0": 5, "7": 2}}, "seenTable": {"T@g": {"0": 3}}}')
     found = group_offsets(tmp_path, "g")
     assert found == {QueueKey("T", 0): 5, QueueKey("T", 2): 9, QueueKey("T", 7): 2}  # -1: RocketMQ's unknown
     assert group_offsets(tmp_path, "h") == {QueueKey("T", 0): 1}
     assert group_offsets(tmp_path, "i") == {}
 
 
-def test_a_rendered_sidecar_is_read_unchanged(tmp_path: Path) -> None:
-    (tmp_path / ".segmentlog").mkdir()
-    table = {GroupTopic("T", "g"): {0: 5, 11: 1 << 62}}
-    sidecar = Sidecar(table, {GroupTopic("T", "g"): {0: 3}}, {"g": {"10.0.0.1@DEFAULT": table}})
+def test_a_rendered_sidecar_is_read_unchanged_without_empty_entries(tmp_path: Path, ours: Path) -> None:
+    group, empty = GroupTopic("T", "g"), dict[int, int]()
+    table = {group: {0: 5, 11: 1 << 62}}
+    sidecar = Sidecar(table, {group: {0: 3}}, {"g": {"10.0.0.1@DEFAULT": table}})
     text = render(sidecar_document(sidecar))
-    (tmp_path / ".segmentlog/groups.json").write_text(text)
+    ours.write_text(text)
     assert read_progress(LocalFileSystem(), str(tmp_path)).sidecar == sidecar
     assert json.loads(text) == parse(text)  # plain JSON, for other tools
-
-
-def test_empty_entries_are_not_written() -> None:
-    empty: dict[int, int] = {}
-    sidecar = Sidecar({GroupTopic("T", "g"): empty}, {}, {"g": {"a": {GroupTopic("T", "g"): empty}, "b": {}}, "h": {}})
+    sidecar = Sidecar({group: empty}, {}, {"g": {"a": {group: empty}, "b": {}}, "h": {}})
     assert sidecar_document(sidecar) == {"broadcastTable": {"g": {"a": {}}}, "offsetTable": {}, "seenTable": {}}
 
 
 @pytest.mark.parametrize("text", ["{ torn", '{"broadcastTable": [1]}', '{"offsetTable": {"T@g": 3}}'])
-def test_a_damaged_document_is_named(tmp_path: Path, text: str) -> None:
-    (tmp_path / ".segmentlog").mkdir()
-    (tmp_path / ".segmentlog/groups.json").write_text(text)
+def test_a_damaged_document_is_named(tmp_path: Path, ours: Path, text: str) -> None:
+    ours.write_text(text)
     with pytest.raises(FormatError) as caught:
         group_offsets(tmp_path, "g")
-    assert caught.value.path == str(tmp_path / ".segmentlog/groups.json")
+    assert caught.value.path == str(ours)
 
 
 @pytest.mark.parametrize("name", ["config", ".segmentlog"])
 def test_a_link_in_place_of_a_directory_is_refused(tmp_path: Path, name: str) -> None:
+    assert group_offsets(tmp_path, "g") == {}
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / name).symlink_to(tmp_path / "elsewhere")
     with pytest.raises(UnsafeFileError, match="symbolic link"):
@@ -119,7 +118,3 @@ def test_a_group_by_document_and_backup(
         if text is not None:
             (tmp_path / "config" / name).write_text(text)
     assert group_offsets(tmp_path, "g") == {QueueKey("Orders", q): o for q, o in expected.items()}
-
-
-def test_a_store_without_config_has_no_group(tmp_path: Path) -> None:
-    assert group_offsets(tmp_path, "g") == {}

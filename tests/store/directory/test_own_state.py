@@ -1,6 +1,7 @@
 """Recorded state of a store: its durable point, checkpoint and last owner, and what is concluded from them."""
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -41,12 +42,19 @@ def test_an_empty_directory_has_no_state(tmp_path: Path) -> None:
     assert (found.crash_point, found.sealed_from) == (None, None)
 
 
-def test_a_store_that_we_left_open_is_ours(tmp_path: Path) -> None:
-    found = read(store(tmp_path))
-    assert (found.was_aborted, found.was_ours) == (True, True)
-    assert found.point is not None
-    assert (found.point.log, found.point.queues) == (900, 700)
-    assert found.crash_point == found.point
+@pytest.mark.parametrize("has_record_crc", [True, False])
+def test_a_store_that_we_left_open_is_ours_unless_another_process_took_its_lock(
+    tmp_path: Path, has_record_crc: bool
+) -> None:
+    point = replace(POINT, has_record_crc=has_record_crc)
+    found = read(store(tmp_path, point=point))
+    assert (found.was_aborted, found.was_ours, found.checkpoint) == (True, True, Checkpoint())
+    assert found.point == found.crash_point == point
+    assert found.sealed_from == (700 if has_record_crc else None), "the queue position of the durable point"
+    (tmp_path / "checkpoint").write_bytes(checkpoints.encode(Checkpoint(physic_timestamp=17, logics_timestamp=19)))
+    found = read(tmp_path, is_signed=False)
+    assert not found.was_ours
+    assert (found.checkpoint.physic_timestamp, found.checkpoint.logics_timestamp) == (17, 19)
 
 
 @pytest.mark.parametrize(
@@ -61,10 +69,6 @@ def test_another_last_owner_leaves_nothing_known(tmp_path: Path, abort: bytes | 
     assert (found.crash_point, found.sealed_from) == (None, None)
 
 
-def test_a_lock_that_another_process_took_makes_it_another_s(tmp_path: Path) -> None:
-    assert not read(store(tmp_path), is_signed=False).was_ours
-
-
 @pytest.mark.parametrize("content", [None, b"damaged" * 100], ids=["absent", "damaged"])
 def test_without_a_durable_point_it_is_not_ours(tmp_path: Path, content: bytes | None) -> None:
     store(tmp_path, point=None)
@@ -72,21 +76,6 @@ def test_without_a_durable_point_it_is_not_ours(tmp_path: Path, content: bytes |
         (tmp_path / ".segmentlog" / "durable").write_bytes(content)
     found = read(tmp_path)
     assert (found.point, found.was_aborted, found.was_ours) == (None, True, False)
-
-
-@pytest.mark.parametrize(("has_record_crc", "sealed_from"), [(True, 700), (False, None)])
-def test_records_are_sealed_from_the_queue_position_of_the_durable_point(
-    tmp_path: Path, has_record_crc: bool, sealed_from: int | None
-) -> None:
-    point = DurablePoint(log=900, queues=700, has_record_crc=has_record_crc)
-    assert read(store(tmp_path, point=point)).sealed_from == sealed_from
-
-
-def test_the_checkpoint_is_read(tmp_path: Path) -> None:
-    store(tmp_path)
-    (tmp_path / "checkpoint").write_bytes(checkpoints.encode(Checkpoint(physic_timestamp=17, logics_timestamp=19)))
-    found = read(tmp_path).checkpoint
-    assert (found.physic_timestamp, found.logics_timestamp) == (17, 19)
 
 
 def test_own_state_tells_an_open_store_from_a_closed_store(tmp_path: Path) -> None:
@@ -106,19 +95,14 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "store"
 
 
-def test_a_name_is_given_once_and_goes_along(path: Path, tmp_path: Path) -> None:
-    assert store_id(str(path)) is None
-    made = ensure_store_id(LocalWritableFileSystem(), str(path))
-    assert ensure_store_id(LocalWritableFileSystem(), str(path)) == made == store_id(str(path))
+def test_each_store_gets_a_name_of_its_own_once_and_it_goes_along(path: Path, tmp_path: Path) -> None:
+    fs, other = LocalWritableFileSystem(), tmp_path / "other"
+    (other / ".segmentlog").mkdir(parents=True)
+    assert [store_id(str(each)) for each in (path, tmp_path, tmp_path / "nowhere")] == [None] * 3
+    made = ensure_store_id(fs, str(path))
+    assert ensure_store_id(fs, str(path)) == made == store_id(str(path)) != ensure_store_id(fs, str(other))
     assert store_id(str(shutil.copytree(path, tmp_path / "copy"))) == made
     assert sorted(file.name for file in (path / ".segmentlog").iterdir()) == ["id"]
-
-
-def test_two_stores_have_two_names(path: Path, tmp_path: Path) -> None:
-    other = tmp_path / "other"
-    (other / ".segmentlog").mkdir(parents=True)
-    fs = LocalWritableFileSystem()
-    assert ensure_store_id(fs, str(path)) != ensure_store_id(fs, str(other))
 
 
 @pytest.mark.parametrize("content", [b"", b"0123", b"\0" * 33, b"Z" * 32, b"../../etc/passwd"])
@@ -127,8 +111,3 @@ def test_an_invalid_store_id_is_replaced(path: Path, content: bytes) -> None:
     assert store_id(str(path)) is None
     made = ensure_store_id(LocalWritableFileSystem(), str(path))
     assert store_id(str(path)) == made
-
-
-def test_a_store_that_is_not_ours_has_none(tmp_path: Path) -> None:
-    assert store_id(str(tmp_path)) is None
-    assert store_id(str(tmp_path / "nowhere")) is None

@@ -22,27 +22,17 @@ def fs() -> MemoryFileSystem:
     return made
 
 
-def test_deletions_are_read_in_the_order_of_their_addition(fs: MemoryFileSystem) -> None:
+def test_deletions_are_read_in_their_order_and_torn_and_foreign_lines_skipped(fs: MemoryFileSystem) -> None:
     assert list(deletions(fs, STORE)) == []
-    History(fs, STORE).add([segment(0), segment(1)])
-    History(fs, STORE).add([segment(2)])
-    assert list(deletions(fs, STORE)) == [segment(0), segment(1), segment(2)]
-
-
-def test_torn_and_foreign_lines_are_skipped(fs: MemoryFileSystem) -> None:
     writer = History(fs, STORE)
-    writer.add([segment(0)])
+    writer.add([segment(0), segment(1)])
     for torn in (b'{"ms": 5, "fi', b'\n{"ms": "x", "file": "a", "bytes": 1, "reason": ""}\n[1]\n{"a": 1}\n'):
         file = fs.open(FILE)
         file.write(fs.size(FILE) or 0, torn)
-    writer.add([segment(1)])
-    assert list(deletions(fs, STORE)) == [segment(0), segment(1)]
-
-
-def test_a_line_is_for_people_too() -> None:
-    assert str(segment(1, 1_763_700_009_000)) == (
-        "retention deleted commitlog/00000000000000001000 at 2025-11-21T04:40:09.000+00:00: expired (time)"
-    )
+    writer.add([segment(2)])
+    assert list(deletions(fs, STORE)) == [segment(0), segment(1), segment(2)]
+    said = "retention deleted commitlog/00000000000000001000 at 2025-11-21T04:40:09.000+00:00: expired (time)"
+    assert str(segment(1, 1_763_700_009_000)) == said
 
 
 def test_a_note_names_the_last_segment(fs: MemoryFileSystem) -> None:

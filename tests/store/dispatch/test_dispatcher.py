@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from segmentlog.store import MessageStore, NoSpaceError, Outgoing, QueueKey
+from segmentlog.store import MessageStore, NoSpaceError, QueueKey
 from segmentlog.store.dispatch.dispatcher import Dispatcher, DispatchRequest, ReplicatedRecords
 from segmentlog.store.dispatch.rules import DispatchedRecords
 from segmentlog.store.format.index_file import Geometry
@@ -184,38 +184,21 @@ def run_meanwhile(working: Dispatcher, add: Callable[[], object], stop: int) -> 
 
 
 @pytest.mark.slow
-def test_putting_and_dispatching_at_once_loses_count_of_nothing() -> None:
-    working = dispatcher(MemoryFileSystem())
-    total, size = 3_000, len(one())
+@pytest.mark.parametrize(("total", "are_replicated"), [(3000, False), (1000, True)])
+def test_dispatching_while_records_are_added_and_settled_keeps_their_order_and_count(
+    total: int, are_replicated: bool
+) -> None:
+    working, following, size = dispatcher(MemoryFileSystem()), Following(), len(one())
     given = puts(total)
-    run_meanwhile(working, lambda: [working.add(put) for put in given], total * size)
-    assert working.waiting_bytes == 0
-    assert working.ends == {QueueKey("Topic", 3): total}
-    assert working.dispatched == total * size
-
-
-@pytest.mark.slow
-def test_placing_while_records_are_added_and_settled_keeps_their_order() -> None:
-    working, following = dispatcher(MemoryFileSystem()), Following()
-    total, size = 1_000, len(one())
 
     def add() -> None:
-        for number, put in enumerate(puts(total)):
-            working.add(put if number % 7 == 6 else following.of(put))
-            if number % 50 == 49:
+        for number, put in enumerate(given):
+            working.add(put if number % 7 == 6 or not are_replicated else following.of(put))
+            if are_replicated and number % 50 == 49:
                 working.settle_replicated()
 
     run_meanwhile(working, add, total * size)
     placed = [at // size for call in following.calls for at in call]
-    assert placed == [number for number in range(total) if number % 7 != 6]
+    assert placed == [number for number in range(total) if are_replicated and number % 7 != 6]
+    assert are_replicated or working.ends == {QueueKey("Topic", 3): total}
     assert (working.waiting_bytes, working.dispatched) == (0, total * size)
-
-
-def test_a_reader_finds_no_entry_before_its_record() -> None:
-    disk = memory()
-    with MessageStore.open(ROOT, SMALL, fs=disk) as store:
-        placed = store.append(Outgoing(topic="A", body=b"1"))
-        store.wait_dispatched()
-        data = disk.read(f"{ROOT}/consumequeue/A/0/{0:020d}", 0, 20)
-    assert int.from_bytes(data[:8]) == placed.physical_offset
-    assert int.from_bytes(data[8:12]) == placed.size

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from segmentlog.store import IllegalMessageError, MessageStore, Outgoing, QueueKey, StoreConfig, StoreReader
+from segmentlog.store import IllegalMessageError, MessageStore, Outgoing, QueueKey, StoreReader
 from segmentlog.store.dispatch.derive import derive_queue, derive_segments
 from segmentlog.store.dispatch.light_queues import light_entries
 from segmentlog.store.dispatch.rules import DispatchedRecords
@@ -18,7 +18,7 @@ from segmentlog.store.format.message import Records
 from segmentlog.store.format.message_encode import encode_record
 from segmentlog.store.format.properties import Properties
 from segmentlog.store.queues.keys import QueueNumbers
-from support import fixtures
+from support import fixtures, writing
 from support.tampering import QueueFiles
 
 NAME = "lite-5.5.0"
@@ -32,16 +32,6 @@ def store(tmp_path: Path) -> Path:
 
 def files(store: Path) -> dict[str, bytes]:
     return {str(path.relative_to(store)): path.read_bytes() for path in (store / "consumequeue").rglob("0" * 20)}
-
-
-def write_config() -> StoreConfig:
-    sizes = fixtures.config(NAME)
-    return StoreConfig(
-        segment_bytes=sizes["mappedFileSizeCommitLog"],
-        queue_segment_entries=sizes["mappedFileSizeConsumeQueue"] // 20,
-        index_slots=sizes["maxHashSlotNum"],
-        index_entries=sizes["maxIndexNum"],
-    )
 
 
 @pytest.mark.conformance
@@ -74,7 +64,7 @@ def test_recovery_writes_lost_entries_as_rocketmq_had_written_them(store: Path, 
     before = files(store)
     loss(store)
     (store / "abort").touch()
-    MessageStore.open(store, write_config()).close()
+    MessageStore.open(store, writing.store_config(fixtures.config(NAME))).close()
     assert files(store) == before
     assert "%LMQ%" not in (store / "config" / "topics.json").read_text(encoding="utf-8")
 

@@ -19,29 +19,13 @@ from support.scale import scale
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x02"), max_size=8)
 KEYS = st.lists(st.sampled_from(["k1", "größer", "order-17", "\U0001f600", ""]), max_size=3).map(" ".join)
-ROW = st.fixed_dictionaries(
-    {
-        "topic": st.sampled_from(["orders", "refunds", "%RETRY%group"]),
-        "body": st.binary(max_size=20),
-        "queueId": st.integers(0, 3),
-        "tags": st.none() | TEXT,
-        "keys": st.none() | KEYS,
-        "uniqKey": st.none() | TEXT,
-        "properties": st.none()
-        | st.dictionaries(st.sampled_from(["a", "b"]), TEXT, max_size=2).map(lambda d: [*d.items()]),
-    }
-)
-SCHEMA = pa.schema(
-    {
-        "topic": pa.string(),
-        "body": pa.binary(),
-        "queueId": pa.int32(),
-        "tags": pa.string(),
-        "keys": pa.string(),
-        "uniqKey": pa.string(),
-        "properties": pa.map_(pa.string(), pa.string()),
-    }
-)
+NAMES = ("topic", "body", "queueId", "tags", "keys", "uniqKey", "properties")
+MAPS = st.dictionaries(st.sampled_from(["a", "b"]), TEXT, max_size=2).map(lambda pairs: [*pairs.items()])
+OF_COLUMNS = (st.sampled_from(["orders", "refunds", "%RETRY%group"]), st.binary(max_size=20), st.integers(0, 3))
+OF_COLUMNS += tuple(st.none() | each for each in (TEXT, KEYS, TEXT, MAPS))
+ROW = st.fixed_dictionaries(dict(zip(NAMES, OF_COLUMNS, strict=True)))
+TYPES = (pa.string(), pa.binary(), pa.int32(), *[pa.string()] * 3, pa.map_(pa.string(), pa.string()))
+SCHEMA = pa.schema(zip(NAMES, TYPES, strict=True))
 
 
 @settings(deadline=None, max_examples=scale(30, 150, 2_000))
@@ -53,14 +37,8 @@ def test_columns_and_records_say_the_same(rows: list[dict[str, object]], left_ou
     buffer = records.join()
     count = records.sizes.size
     offsets, physical = np.arange(count) + 7, records.positions + 4096
-    patch(
-        buffer,
-        records.positions,
-        queue_offsets=offsets,
-        physical_offsets=physical,
-        store_timestamps=1_763_700_000_000,
-        record_crc=RecordCrc.PROPERTY,
-    )
+    places = {"queue_offsets": offsets, "physical_offsets": physical, "store_timestamps": 1_763_700_000_000}
+    patch(buffer, records.positions, record_crc=RecordCrc.PROPERTY, **places)
     numbers = QueueNumbers()
     placed = PlacedRows(piece, [], physical, offsets, numbers.of(piece.queues), offsets, 1_763_700_000_000)
     known = placed.request(records.lay()).records
@@ -94,7 +72,4 @@ def test_which_records_get_an_entry() -> None:
     starts = np.cumsum([0, *(len(record) for record in records[:-1])])
     found = Records(np.frombuffer(b"".join(records), np.uint8), starts)
     assert is_queued(found).tolist() == list(flags.values())
-
-
-def test_no_records_have_no_tags_codes() -> None:
     assert tags_codes(Records(np.zeros(0, np.uint8), np.zeros(0, np.int64)), "T").size == 0

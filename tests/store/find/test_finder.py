@@ -6,24 +6,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from segmentlog.store import (
-    BatchId,
-    Boundary,
-    MessageStore,
-    Outgoing,
-    QueueKey,
-    ScanSpec,
-    StoreConfig,
-    StoreReader,
-)
+from segmentlog.store import BatchId, Boundary, MessageStore, Outgoing, QueueKey, ScanSpec, StoreConfig, StoreReader
 from segmentlog.store.errors import FormatError
 from segmentlog.store.find import ASKED, Finder, Found, KeyField, Order, Source, Window
 from segmentlog.store.find.finder import places_in_queue, places_of_ids, whole
 from segmentlog.store.format.index_file import Geometry
 from segmentlog.store.format.message_encode import pack_host
 from support.batches import stage_messages
-from support.broker_index import Index
-from support.indexed_stores import START_MS, Row, brute_force, build, colliding, every_record, write_index
+from support.indexed_stores import START_MS, Row, build, every_record, write_index
 from support.parted_store import PartedStore
 from support.store_builder import Geometry as StoreGeometry
 from support.store_builder import Queues, StoreBuilder, messages
@@ -56,21 +46,16 @@ def asked(found: Found) -> list[object]:
     return values
 
 
-def test_by_key_unique_key_and_either(finder: Finder) -> None:
+def test_by_key_unique_key_pairs_and_time(finder: Finder) -> None:
+    unique = f"U{9:031X}"
     assert keys(finder.by_keys(["T"], ["key-7", "key-5"])) == ["key-5", "key-7"]
-    assert keys(finder.by_keys(["T"], [f"U{9:031X}"], KeyField.UNIQUE)) == ["key-9"]
-    assert keys(finder.by_keys(["T"], [f"U{9:031X}", "key-7"], KeyField.EITHER)) == ["key-7", "key-9"]
-    assert keys(finder.by_keys(["T"], [f"U{9:031X}"])) == []
-
-
-def test_by_key_and_time(finder: Finder) -> None:
-    window = Window(START_MS + 50, START_MS + 80)
-    wanted = [f"key-{i}" for i in range(200)]
-    assert keys(finder.by_keys(["T"], wanted, window=window)) == ["key-5", "key-6", "key-7"]
-    assert keys(finder.by_keys(["T"], wanted, window=window, order=Order.NEWEST_FIRST)) == ["key-7", "key-6", "key-5"]
-
-
-def test_by_pairs_of_topic_and_key(finder: Finder) -> None:
+    assert keys(finder.by_keys(["T"], [unique], KeyField.UNIQUE)) == ["key-9"]
+    assert keys(finder.by_keys(["T"], [unique, "key-7"], KeyField.EITHER)) == ["key-7", "key-9"]
+    assert keys(finder.by_keys(["T"], [unique])) == []
+    window, wanted = Window(START_MS + 50, START_MS + 80), [f"key-{i}" for i in range(200)]
+    for order, step in ((Order.OLDEST_FIRST, 1), (Order.NEWEST_FIRST, -1)):
+        found = finder.by_keys(["T"], wanted, window=window, order=order)
+        assert keys(found) == ["key-5", "key-6", "key-7"][::step]
     found = finder.by_pairs(pa.array(["T", "S", "T"]), pa.array(["key-1", "key-2", "key-3"]))
     assert keys(found) == ["key-1", "key-3"]
     assert found.missing().to_pylist() == [{"topic": "S", "key": "key-2"}]
@@ -95,20 +80,16 @@ def test_by_physical_offset(finder: Finder, path: Path) -> None:
     assert found.missing()["physicalOffset"].to_pylist() == [places[3] + 1, 1 << 40]
 
 
-def test_by_queue_offset(finder: Finder) -> None:
+def test_by_queue_offset_and_time(finder: Finder) -> None:
     found = finder.by_queue_offsets(KEY, np.array([0, 3, 99, 100]))
     assert keys(found) == ["key-1", "key-7", "key-199"]
     assert asked(found) == [0, 3, 99]
     assert found.missing()["queueOffset"].to_pylist() == [100]
-
-
-def test_by_time(finder: Finder) -> None:
     times = [START_MS + 10, START_MS + 11, START_MS + 30, START_MS + 2000]
     found = finder.by_times(KEY, times)
     assert keys(found) == ["key-1", "key-3", "key-3"]
     assert asked(found) == times[:3]
-    found = finder.by_times(KEY, times, Boundary.UPPER)
-    assert keys(found) == ["key-1", "key-1", "key-3", "key-199"]
+    assert keys(finder.by_times(KEY, times, Boundary.UPPER)) == ["key-1", "key-1", "key-3", "key-199"]
 
 
 def test_messages_of_an_open_writer_are_found_after_refresh(tmp_path: Path) -> None:
@@ -151,14 +132,10 @@ def a_store(path: Path, queues: Queues = Queues.WRITTEN) -> list[int]:
 @pytest.mark.parametrize("queues", Queues)
 def test_queue_offsets_lead_to_their_records(queues: Queues, tmp_path: Path) -> None:
     expected = a_store(tmp_path / "s", queues)
-    wanted = np.array([0, 1, 2, 77, 299, 300, 10**9])
-    found = places_in_queue(StoreReader.open(tmp_path / "s"), TWO_QUEUES, wanted)
+    reader = StoreReader.open(tmp_path / "s")
+    found = places_in_queue(reader, TWO_QUEUES, np.array([0, 1, 2, 77, 299, 300, 10**9]))
     assert found.tolist() == [*(expected[at] for at in (0, 1, 2, 77, 299)), -1, -1]
-
-
-def test_a_queue_that_is_not_there_holds_nothing(tmp_path: Path) -> None:
-    a_store(tmp_path / "s")
-    assert places_in_queue(StoreReader.open(tmp_path / "s"), QueueKey("T", 9), np.array([0, 1])).tolist() == [-1, -1]
+    assert places_in_queue(reader, QueueKey("T", 9), np.array([0, 1])).tolist() == [-1, -1]
 
 
 @pytest.mark.parametrize("entry", [(0, 0, 0), (-1, -1, -1), (0, 10, 0), (1 << 50, 200, 0)])
@@ -169,48 +146,33 @@ def test_a_damaged_entry_is_healed_by_the_log(entry: tuple[int, int, int], tmp_p
     assert places_in_queue(StoreReader.open(tmp_path / "s"), TWO_QUEUES, wanted).tolist() == expected[39:42]
 
 
-def test_a_damaged_record_is_not_a_hit(tmp_path: Path) -> None:
+def test_only_whole_records_before_the_end_count(tmp_path: Path) -> None:
     expected = a_store(tmp_path / "s")
     overwrite(tmp_path / "s", expected[40] + 4, bytes(4))
     reader = StoreReader.open(tmp_path / "s")
     assert places_in_queue(reader, TWO_QUEUES, np.array([39, 40, 41])).tolist() == [expected[39], -1, expected[41]]
-    assert whole(reader.log, np.array(expected[39:42]), reader.log.stop).tolist() == [True, False, True]
-
-
-def test_only_whole_records_before_the_end_count(tmp_path: Path) -> None:
-    expected = a_store(tmp_path / "s")
-    log = StoreReader.open(tmp_path / "s").log
-    asked = np.array([expected[7], expected[7] + 1, -5, log.stop, 1 << 60, expected[3]])
-    assert whole(log, asked, log.stop).tolist() == [True, False, False, False, False, True]
-    assert whole(log, asked, expected[7]).tolist() == [False, False, False, False, False, True]
+    log, places = (
+        reader.log,
+        (*expected[39:42], expected[7], expected[7] + 1, -5, reader.log.stop, 1 << 60, expected[3]),
+    )
+    for end, sound in ((log.stop, (0, 2, 3, 8)), (expected[7], (8,))):
+        assert np.flatnonzero(whole(log, np.array(places), end)).tolist() == list(sound)
 
 
 @pytest.mark.parametrize("address", [b"\x0a\0\0\x07", bytes.fromhex("fe80") + bytes(13) + b"\x01"])
 def test_ids_of_ipv4_and_ipv6_are_found_and_ids_of_another_host_are_not(address: bytes, tmp_path: Path) -> None:
-    with StoreBuilder(
-        tmp_path / "s", geometry=StoreGeometry(segment_bytes=8192), store_host=pack_host(address, 10911)
-    ) as builder:
-        batch = messages(50)
-        flags = pa.array([0x20 if len(address) == 16 else 0] * 50, pa.int32())
-        appended = builder.append(batch.append_column("sysFlag", flags) if len(address) == 16 else batch)
-    reader = StoreReader.open(tmp_path / "s")
-    head = (address + (10911).to_bytes(4, "big")).hex().upper()
-    other = (address[:-1] + b"\x99" + (10911).to_bytes(4, "big")).hex().upper()
-    offsets = appended.physical_offsets.tolist()
-    ids = pa.array([*(f"{head}{offset:016X}" for offset in offsets), f"{other}{offsets[3]:016X}", f"{head}{5:016X}"])
-    assert places_of_ids(reader.log, ids, reader.log.stop).tolist() == [*offsets, -1, -1]
-
-
-def test_a_text_that_is_not_a_message_id_is_an_error(tmp_path: Path) -> None:
-    a_store(tmp_path / "s")
+    geometry, port = StoreGeometry(segment_bytes=8192), (10911).to_bytes(4, "big")
+    with StoreBuilder(tmp_path / "s", geometry=geometry, store_host=pack_host(address, 10911)) as builder:
+        flags = pa.array([0x20 * (len(address) == 16)] * 50, pa.int32())
+        offsets = builder.append(messages(50).append_column("sysFlag", flags)).physical_offsets.tolist()
     log = StoreReader.open(tmp_path / "s").log
-    with pytest.raises(FormatError, match="'nothing' is not a message id"):
-        places_of_ids(log, pa.array(["7F00000100002A9F0000000000000000", "nothing"]), log.stop)
+    head, other = ((each + port).hex().upper() for each in (address, address[:-1] + b"\x99"))
+    ids = pa.array([*(f"{head}{offset:016X}" for offset in offsets), f"{other}{offsets[3]:016X}", f"{head}{5:016X}"])
+    assert places_of_ids(log, ids, log.stop).tolist() == [*offsets, -1, -1]
 
 
 SMALL_INDEX = Geometry(7, 4000)
 ORDER_KEY = "order-7"
-COLLIDING_KEY = colliding(ORDER_KEY)
 
 
 def ask(path: Path, topic: str, key: str) -> list[int]:
@@ -221,39 +183,6 @@ def indexed_places(path: Path, rows: list[Row]) -> list[int]:
     build(path, rows, segment_bytes=4096)
     write_index(path, SMALL_INDEX)
     return [record.physical_offset for record in every_record(path)]
-
-
-def test_a_record_of_an_equal_hash_is_not_found(tmp_path: Path) -> None:
-    rows = [Row("T", keys=(ORDER_KEY, COLLIDING_KEY)[i % 2], unique=f"u{i}") for i in range(30)]
-    places = indexed_places(tmp_path / "s", rows)
-    assert Index.open(tmp_path / "s" / "index", SMALL_INDEX).query("T", ORDER_KEY) == places  # the index cannot tell
-    assert ask(tmp_path / "s", "T", ORDER_KEY) == places[::2]
-    assert ask(tmp_path / "s", "T", COLLIDING_KEY) == places[1::2]
-
-
-def test_the_topic_is_compared_too(tmp_path: Path) -> None:
-    topic = "Orders"
-    places = indexed_places(
-        tmp_path / "s", [Row(topic, ORDER_KEY), Row(colliding(topic), ORDER_KEY), Row(topic, unique=ORDER_KEY)]
-    )
-    assert ask(tmp_path / "s", topic, ORDER_KEY) == [places[0], places[2]]
-    assert ask(tmp_path / "s", colliding(topic), ORDER_KEY) == [places[1]]
-
-
-def test_a_record_that_has_the_key_twice_is_one_hit(tmp_path: Path) -> None:
-    places = indexed_places(tmp_path / "s", [Row("T", f"{ORDER_KEY} {ORDER_KEY}", unique=ORDER_KEY)] * 3)
-    assert ask(tmp_path / "s", "T", ORDER_KEY) == places
-
-
-@pytest.mark.slow
-def test_answers_equal_a_comparison_of_every_record(tmp_path: Path) -> None:
-    rows = [Row("AB"[i % 2], f"k{i % 9} {colliding(f'kk{i % 5}')}", unique=f"kk{i % 7}") for i in range(300)]
-    indexed_places(tmp_path / "s", rows)
-    stored = every_record(tmp_path / "s")
-    for topic in "AB":
-        for key in [*(f"k{i}" for i in range(10)), *(f"kk{i}" for i in range(8)), colliding("kk3")]:
-            expected = [offset for offset, _ in brute_force(stored, [(topic, key)])]
-            assert ask(tmp_path / "s", topic, key) == expected
 
 
 def test_deleted_and_damaged_records_are_left_out(tmp_path: Path) -> None:

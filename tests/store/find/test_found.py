@@ -32,25 +32,27 @@ def finder(tmp_path: Path) -> Finder:
     return Finder(StoreReader.open(tmp_path / "store"))
 
 
-def test_rows_have_a_column_with_the_key_that_found_them(finder: Finder) -> None:
+def test_rows_have_a_column_with_the_key_that_found_them(finder: Finder, tmp_path: Path) -> None:
     found = finder.by_keys(["T", "S"], ["key-7", "both", "none"])
     spec = ScanSpec(columns=tuple(NATIVE_SCHEMA.names), property_columns=("UNIQ_KEY",))
     table = found.to_table(spec)
     assert table.schema == found.schema(spec)
     assert table.schema.names == [*NATIVE_SCHEMA.names, "UNIQ_KEY", ASKED]
     assert len(found) == table.num_rows == 51
-    for row in table.to_pylist():
-        assert row[ASKED] in row["keys"].split(" ")
+    assert all(row[ASKED] in row["keys"].split(" ") for row in table.to_pylist())
     assert table.filter(pa.compute.equal(table[ASKED], "key-7"))["body"].to_pylist() == [bytes(7)]
+    places = [record.physical_offset for record in every_record(tmp_path / "store")]
+    assert finder.by_keys(["T", "S"], ["both"]).physical_offset.tolist() == places
+    table = finder.by_keys(["T", "S"], ["key-7", "key-8"]).to_table(ScanSpec(columns=()))
+    assert table[ASKED].to_pylist() == ["key-7", "key-8"]
 
 
-def test_keys_without_a_hit_are_missing_per_topic(finder: Finder) -> None:
-    missing = finder.by_keys(["T", "S"], ["key-7", "none"]).missing()
-    assert sorted(missing.to_pylist(), key=str) == [
-        {"topic": "S", "key": "none"},
-        {"topic": "T", "key": "key-7"},
-        {"topic": "T", "key": "none"},
-    ]
+def test_keys_without_a_hit_are_missing_per_topic_and_an_empty_result_has_its_schema(finder: Finder) -> None:
+    missing = finder.by_keys(["T", "S"], ["key-7", "none"]).missing().to_pylist()
+    assert sorted((row["topic"], row["key"]) for row in missing) == [("S", "none"), ("T", "key-7"), ("T", "none")]
+    table = finder.by_keys(["T"], ["none"], KeyField.UNIQUE).to_table(ScanSpec(columns=("body",)))
+    assert table.schema == pa.schema([("body", pa.binary()), (ASKED, pa.string())])
+    assert table.num_rows == 0
 
 
 def test_rows_come_oldest_or_newest_first(finder: Finder) -> None:
@@ -61,22 +63,6 @@ def test_rows_come_oldest_or_newest_first(finder: Finder) -> None:
     assert offsets == sorted(offsets)
     assert newest.to_table(spec)["physicalOffset"].to_pylist() == offsets[::-1]
     assert newest.physical_offset.tolist() == offsets[::-1]
-
-
-def test_an_empty_result_has_its_schema(finder: Finder) -> None:
-    table = finder.by_keys(["T"], ["none"], KeyField.UNIQUE).to_table(ScanSpec(columns=("body",)))
-    assert table.schema == pa.schema([("body", pa.binary()), (ASKED, pa.string())])
-    assert table.num_rows == 0
-
-
-def test_a_spec_without_columns_returns_only_the_asked_key(finder: Finder) -> None:
-    table = finder.by_keys(["T", "S"], ["key-7", "key-8"]).to_table(ScanSpec(columns=()))
-    assert table[ASKED].to_pylist() == ["key-7", "key-8"]
-
-
-def test_every_record_has_a_place(finder: Finder, tmp_path: Path) -> None:
-    records = every_record(tmp_path / "store")
-    assert finder.by_keys(["T", "S"], ["both"]).physical_offset.tolist() == [r.physical_offset for r in records]
 
 
 def test_a_result_apart_reads_by_a_view_of_its_own(finder: Finder, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,44 +106,25 @@ def fetched(reader: StoreReader, offsets: list[int], spec: ScanSpec) -> list[tup
     return found
 
 
-@pytest.mark.parametrize("order", ["forward", "backward", "shuffled", "twice"])
-def test_rows_come_in_the_order_wanted_and_as_a_scan_has_them(order: str, store: Path) -> None:
-    expected = stored(store)
-    if order == "backward":
-        expected.reverse()
-    elif order == "shuffled":
-        expected = [expected[at] for at in np.random.default_rng(7).permutation(COUNT)]
-    elif order == "twice":
-        expected = [row for row in expected for _ in range(2)]
-    reader = StoreReader.open(store)
-    found = fetched(reader, [row["physicalOffset"] for row in expected], ALL)
-    assert found == list(enumerate(expected))
+def test_rows_come_in_the_order_wanted_and_as_a_scan_has_them(store: Path) -> None:
+    rows, reader = stored(store), StoreReader.open(store)
+    for order in (range(COUNT), range(COUNT)[::-1], np.random.default_rng(7).permutation(COUNT), np.arange(240) // 2):
+        expected = [rows[at] for at in order]
+        assert fetched(reader, [row["physicalOffset"] for row in expected], ALL) == list(enumerate(expected))
+    offsets = np.array([row["physicalOffset"] for row in rows])
+    for limit, most in (({"batch_rows": 7}, 7), ({"batch_bytes": 500}, 2)):
+        batches = fetch(reader.log, offsets, ScanSpec(columns=("body",), **limit), "b")
+        sizes = [batch.num_rows for _, batch in batches]
+        assert (max(sizes), sum(sizes)) == (most, COUNT)
 
 
-def test_batches_end_at_their_limits(store: Path) -> None:
-    reader = StoreReader.open(store)
-    offsets = np.array([row["physicalOffset"] for row in stored(store)])
-    by_rows = ScanSpec(columns=("body",), batch_rows=7)
-    sizes = [batch.num_rows for _, batch in fetch(reader.log, offsets, by_rows, "b")]
-    assert max(sizes) == 7
-    assert sum(sizes) == COUNT
-    by_bytes = ScanSpec(columns=("body",), batch_bytes=500)
-    sizes = [batch.num_rows for _, batch in fetch(reader.log, offsets, by_bytes, "b")]
-    assert max(sizes) == 2
-    assert sum(sizes) == COUNT
-
-
-def test_places_outside_the_log_are_lost(store: Path) -> None:
-    first = stored(store)[0]["physicalOffset"]
-    skip = ScanSpec(columns=("keys",), on_loss=OnLoss.SKIP)
-    assert fetched(StoreReader.open(store), [-1, first, 1 << 40], skip) == [(1, {"keys": "key-0"})]
-    with pytest.raises(DataLossError, match=r"1 records, the first at physical offset -1, are no longer"):
-        fetched(StoreReader.open(store), [-1, first], ScanSpec(columns=("keys",)))
-
-
-def test_a_segment_deleted_meanwhile_is_a_loss(store: Path) -> None:
-    reader = StoreReader.open(store)
+def test_places_outside_the_log_and_in_a_deleted_segment_are_lost(store: Path) -> None:
     offsets = [row["physicalOffset"] for row in stored(store)]
+    skip = ScanSpec(columns=("keys",), on_loss=OnLoss.SKIP)
+    assert fetched(StoreReader.open(store), [-1, offsets[0], 1 << 40], skip) == [(1, {"keys": "key-0"})]
+    with pytest.raises(DataLossError, match=r"1 records, the first at physical offset -1, are no longer"):
+        fetched(StoreReader.open(store), [-1, offsets[0]], ScanSpec(columns=("keys",)))
+    reader = StoreReader.open(store)
     segments(store)[0].unlink()
     with pytest.raises(DataLossError, match="are no longer in the CommitLog"):
         fetched(reader, offsets, ScanSpec(columns=("physicalOffset",)))
@@ -189,17 +156,18 @@ def test_a_damaged_body_follows_check_crc_and_on_corrupt(store: Path) -> None:
     offsets = [row["physicalOffset"] for row in expected]
     overwrite(store, offsets[40] + 90, b"##")
     columns = ("topic", "queueId", "queueOffset", "physicalOffset", "body", "keys")
-    reader = StoreReader.open(store)
-    assert len(fetched(reader, offsets, ScanSpec(columns=columns))) == COUNT  # no CRC is looked at
+
+    def read_rows(**options: Any) -> dict[int, dict[str, Any]]:
+        return dict(fetched(StoreReader.open(store), offsets, ScanSpec(columns=columns, **options)))
+
+    assert len(read_rows()) == COUNT  # no CRC is looked at
     with pytest.raises(CorruptRecordError) as error:
-        fetched(reader, offsets, ScanSpec(columns=columns, check_crc=True))
+        read_rows(check_crc=True)
     assert error.value.offset == offsets[40]
-    skipped = fetched(reader, offsets, ScanSpec(columns=columns, check_crc=True, on_corrupt=OnCorrupt.SKIP))
-    assert [at for at, _ in skipped] == [at for at in range(COUNT) if at != 40]
-    kept = fetched(reader, offsets, ScanSpec(columns=columns, check_crc=True, on_corrupt=OnCorrupt.NULL))
-    row = {**{name: expected[40][name] for name in columns}, "body": None, "keys": None}
-    assert kept[40] == (40, row)
-    assert [at for at, _ in kept] == list(range(COUNT))
+    assert list(read_rows(check_crc=True, on_corrupt=OnCorrupt.SKIP)) == [at for at in range(COUNT) if at != 40]
+    kept = read_rows(check_crc=True, on_corrupt=OnCorrupt.NULL)
+    assert kept[40] == {**{name: expected[40][name] for name in columns}, "body": None, "keys": None}
+    assert list(kept) == list(range(COUNT))
 
 
 def compressed(store: Path, bodies: list[bytes]) -> list[int]:
@@ -210,30 +178,25 @@ def compressed(store: Path, bodies: list[bytes]) -> list[int]:
         return builder.append(batch.append_column("sysFlag", flags)).physical_offsets.tolist()
 
 
-def test_bodies_are_inflated_unless_raw_body_is_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bodies_are_inflated_unless_raw_body_is_set_and_damage_if_they_cannot_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(scan, "_INFLATED_BATCHES", 1)
     bodies = [f"body {i} ".encode() * 50 for i in range(40)]
     offsets = compressed(tmp_path / "s", bodies)
-    reader = StoreReader.open(tmp_path / "s")
-    spec = ScanSpec(columns=("body",), batch_bytes=2000)
-    assert [row["body"] for _, row in fetched(reader, offsets, spec)] == bodies
-    raw = ScanSpec(columns=("body",), raw_body=True)
-    assert [zlib.decompress(row["body"]) for _, row in fetched(reader, offsets, raw)] == bodies
 
+    def read_bodies(**options: Any) -> dict[int, bytes]:
+        found = fetched(StoreReader.open(tmp_path / "s"), offsets, ScanSpec(columns=("body",), **options))
+        return {at: row["body"] for at, row in found}
 
-def test_a_body_that_cannot_be_inflated_is_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scan, "_INFLATED_BATCHES", 1)
-    bodies = [f"body {i} ".encode() * 50 for i in range(40)]
-    offsets = compressed(tmp_path / "s", bodies)
+    assert read_bodies(batch_bytes=2000) == dict(enumerate(bodies))
+    assert [zlib.decompress(body) for body in read_bodies(raw_body=True).values()] == bodies
     overwrite(tmp_path / "s", offsets[20] + 88, b"\0\0")
-    reader = StoreReader.open(tmp_path / "s")
-    spec = ScanSpec(columns=("body",), batch_bytes=2000, on_corrupt=OnCorrupt.SKIP)
-    expected = [(at, {"body": body}) for at, body in enumerate(bodies) if at != 20]
-    assert fetched(reader, offsets, spec) == expected
-    kept = fetched(reader, offsets, ScanSpec(columns=("body",), on_corrupt=OnCorrupt.NULL))
-    assert kept[20] == (20, {"body": None})
+    left = {at: body for at, body in enumerate(bodies) if at != 20}
+    assert read_bodies(batch_bytes=2000, on_corrupt=OnCorrupt.SKIP) == left
+    assert read_bodies(on_corrupt=OnCorrupt.NULL) == left | {20: None}
     with pytest.raises(CorruptRecordError, match="inflated"):
-        fetched(reader, offsets, ScanSpec(columns=("body",)))
+        read_bodies()
 
 
 def test_delayed_messages_have_the_code_of_their_delivery(tmp_path: Path) -> None:
@@ -258,13 +221,18 @@ def test_ranges_without_an_index_file_are_scanned_with_a_reason() -> None:
     assert [each.start for each in coverage.scanned()] == [300, 700]
 
 
-def test_damaged_files_are_named_where_something_is_scanned() -> None:
+def test_reasons_name_damaged_files_and_the_front_and_holes_are_cut_out() -> None:
     (scan,) = cover(0, 10, [], ["x is damaged"]).ranges
     assert scan.reason == "no index file answers for this log; x is damaged"
-
-
-def test_the_front_of_a_log_may_have_no_index() -> None:
     assert cover(0, 10, [Span(5, 10, "a")], []).ranges[0].reason == "before the first index file"
+    for holes, left in (
+        ([], [(10, 50)]),
+        ([(20, 30)], [(10, 20), (30, 50)]),
+        ([(0, 15), (40, 90)], [(15, 40)]),
+        ([(20, 30), (25, 40)], [(10, 20), (40, 50)]),
+        ([(0, 90)], []),
+    ):
+        assert list(without(Span(10, 50, "f"), holes)) == [Span(a, b, "f") for a, b in left]
 
 
 @given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50)), max_size=6), st.integers(0, 50), st.integers(0, 50))
@@ -282,17 +250,3 @@ def test_ranges_leave_no_gap_and_index_ranges_are_of_their_files(
             file = files[int(each.reason)]
             assert file.start <= each.start < each.stop <= file.stop
     assert reached == max(start, stop)
-
-
-@pytest.mark.parametrize(
-    ("holes", "left"),
-    [
-        ([], [(10, 50)]),
-        ([(20, 30)], [(10, 20), (30, 50)]),
-        ([(0, 15), (40, 90)], [(15, 40)]),
-        ([(20, 30), (25, 40)], [(10, 20), (40, 50)]),
-        ([(0, 90)], []),
-    ],
-)
-def test_holes_are_cut_out(holes: list[tuple[int, int]], left: list[tuple[int, int]]) -> None:
-    assert list(without(Span(10, 50, "f"), holes)) == [Span(a, b, "f") for a, b in left]

@@ -70,13 +70,24 @@ def test_how_puts_are_cut_makes_no_difference() -> None:
     assert disks[0] == disks[1] == disks[2]
 
 
-def test_entries_are_not_found_before_their_slots_are_written() -> None:
+def test_entries_are_found_once_their_slots_are_written_and_files_are_dropped_from_a_name_on() -> None:
     fs = MemoryFileSystem()
     index = writer(fs)
-    put(index, ["a"])
-    assert found(fs, "a") == []
+    put(index, ["h"])
+    assert found(fs, "h") == []
     index.write_slots()
-    assert found(fs, "a") == [100]
+    assert found(fs, "h") == [100]
+    put(index, list("abcdefg") * 20, 1)
+    names = index.names()
+    assert len(set(names)) == 21, "also while the clock stands still"
+    index.drop_from(names[1])
+    assert index.names() == names[:1]
+    assert index.end == IndexPosition(names[-1], 2)
+
+
+def find_all(fs: WritableFileSystem, keys: str) -> None:
+    for key in "abcdefgh":
+        assert found(fs, key) == places(list(keys), key)
 
 
 def test_a_reopened_index_continues_after_its_mark() -> None:
@@ -94,19 +105,7 @@ def test_a_reopened_index_continues_after_its_mark() -> None:
     assert (again.end, again.end_offset) == (mark, 500)
     put(again, list("ba"), 5)
     again.write_slots()
-    for key in "abcde":
-        assert found(fs, key) == places(list("abcdaba"), key)
-
-
-def test_files_from_a_name_on_are_dropped() -> None:
-    fs = MemoryFileSystem()
-    index = writer(fs)
-    put(index, list("abcdefg") * 3)
-    names = index.names()
-    assert len(names) == 3
-    index.drop_from(names[1])
-    assert index.names() == names[:1]
-    assert index.end == IndexPosition(names[2], 8)
+    find_all(fs, "abcdaba")
 
 
 @pytest.mark.parametrize("call", ["create", "extend", "rename"])
@@ -119,19 +118,11 @@ def test_the_index_continues_once_there_is_room_for_the_next_file(call: str) -> 
         put(index, list("abc"), 7)
     assert disk.size("/making") is None
     index.sync()
-    put(index, list("abc"), 7)
-    index.sync()
-    put(index, list("d"), 10)
-    index.sync()
+    for at, keys in ((7, "abc"), (10, "d")):
+        put(index, list(keys), at)
+        index.sync()
     index.close()
-    for key in "abcdefg":
-        assert found(disk, key) == places(list("abcdefgabcd"), key)
-
-
-def test_a_clock_that_stands_still_makes_other_names() -> None:
-    index = writer(MemoryFileSystem())
-    put(index, list("abcdefg") * 20)
-    assert len(set(index.names())) == 20
+    find_all(disk, "abcdefgabcd")
 
 
 def test_an_older_file_is_dropped_and_the_newest_is_not() -> None:
@@ -150,43 +141,30 @@ def test_an_older_file_is_dropped_and_the_newest_is_not() -> None:
     index.close()
 
 
-def left_by_a_close(keys: str) -> tuple[MemoryFileSystem, IndexPosition]:
+@pytest.mark.parametrize("then", ["closed", "not closed", "continued by a broker"])
+def test_a_file_that_a_close_left_is_written_again_only_if_that_does_not_hold(then: str) -> None:
     fs = MemoryFileSystem()
     fs.make_dir("/log")
     index = writer(fs)
-    put(index, list(keys))
+    put(index, list("abcda"))
     index.sync()
     index.close()
-    return fs, index.end
-
-
-@pytest.mark.parametrize("was_closed", [True, False])
-def test_a_file_that_a_close_left_is_not_written_again(was_closed: bool) -> None:
-    fs, end = left_by_a_close("abcda")
+    if then == "continued by a broker":
+        broker = writer(fs)
+        broker.open(index.end, CommitLog(fs, ["/log"]))
+        put(broker, list("be"), 5)
+        broker.sync()
+        broker.close()
     recorder = RecordingFileSystem(fs)
     again = writer(recorder)
-    again.open(end, CommitLog(fs, ["/log"]), was_closed=was_closed)
+    again.open(index.end, CommitLog(fs, ["/log"]), was_closed=then != "not closed")
     again.write_slots()
     written = sum(len(op.data) for op in recorder.recording.ops if op.kind is Kind.WRITE)
-    assert (written == 0) is was_closed
+    assert (written == 0) == (then == "closed")
+    find_all(fs, "abcda")
     put(again, list("ba"), 5)
     again.write_slots()
-    for key in "abcde":
-        assert found(fs, key) == places(list("abcdaba"), key)
-
-
-def test_a_file_continued_by_a_broker_after_a_close_is_written_again() -> None:
-    fs, end = left_by_a_close("abcda")
-    broker = writer(fs)
-    broker.open(end, CommitLog(fs, ["/log"]))
-    put(broker, list("be"), 5)
-    broker.sync()
-    broker.close()
-    again = writer(fs)
-    again.open(end, CommitLog(fs, ["/log"]), was_closed=True)
-    again.write_slots()
-    for key in "abcde":
-        assert found(fs, key) == places(list("abcda"), key)
+    find_all(fs, "abcdaba")
 
 
 def records_of(*records: bytes | bytearray) -> Records:

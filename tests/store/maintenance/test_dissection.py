@@ -45,25 +45,18 @@ def test_every_byte_of_the_log_is_in_one_field(store: Path) -> None:
 
 
 def test_values_of_a_dissected_record_equal_the_fields_of_its_message(store: Path) -> None:
-    messages = [fields for fields in records(store) if len(fields) > 2]
+    found = records(store)
+    messages = [fields for fields in found if len(fields) > 2]
     assert len(messages) >= ROWS
     first = {each.name: each for each in messages[0]}
     message = opened(store).message_at(0)
     assert message is not None
-    assert first["topic"].value == message.topic
-    assert first["body"].data == message.body
+    assert (first["topic"].value, first["body"].data) == (message.topic, message.body)
     assert int(first["queue_offset"].value) == message.queue_offset
     assert first["born_host"].value in (message.born_host or "")
     assert list(first)[:3] == ["total_size", "magic", "body_crc"]
-
-
-def test_the_bytes_after_the_last_record_are_reported_as_a_problem(store: Path) -> None:
-    last = records(store)[-1]
-    assert last[-1].name == "problem"
-    assert last[-1].value.startswith("no record begins here")
-
-
-def test_an_offset_outside_of_the_log(store: Path) -> None:
+    assert found[-1][-1].name == "problem"
+    assert found[-1][-1].value.startswith("no record begins here"), "after the last record"
     with pytest.raises(OffsetOutOfRangeError, match="physical offset 1048576 is in no segment"):
         list(dissect_records(opened(store), 1 << 20))
 
@@ -119,12 +112,10 @@ def test_entries(store: Path) -> None:
 
 def test_entries_that_name_no_record(store: Path) -> None:
     file = min((store / "consumequeue" / "orders" / "0").iterdir())
-    put_at(file, 20, b"\x7f")
-    (problem,) = [each for each in dissect_entries(opened(store), KEY, 1) if each.name == "problem"]
-    assert "entry is damaged" in problem.value
-    put_at(file, 40, bytes(20))
-    (problem,) = [each for each in dissect_entries(opened(store), KEY, 2) if each.name == "problem"]
-    assert problem.value == "the entry was never written"
+    for number, data, text in ((1, b"\x7f", "entry is damaged"), (2, bytes(20), "the entry was never written")):
+        put_at(file, 20 * number, data)
+        (problem,) = [each for each in dissect_entries(opened(store), KEY, number) if each.name == "problem"]
+        assert text in problem.value
 
 
 def test_entries_outside_of_the_files(store: Path) -> None:

@@ -1,6 +1,7 @@
 """Expired files of a store that is closed: foreseen, deleted, and the same both times."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,9 @@ SETTINGS = RetentionSettings(file_reserved_hours=72, files_per_run=2, log_pause_
 CALM = Conditions(now_ms=NOW, hour=4, log_used=10, queues_used=10)
 
 
+FULL = Conditions(now_ms=NOW, hour=5, log_used=91, queues_used=10)
+
+
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     made = write_small_store(tmp_path / "store")
@@ -37,11 +41,8 @@ def path(tmp_path: Path) -> Path:
 
 
 def content(path: Path) -> dict[str, tuple[int, int]]:
-    return {
-        str(file.relative_to(path)): (file.stat().st_size, file.stat().st_mtime_ns)
-        for file in path.rglob("*")
-        if file.is_file()
-    }
+    files = [(file, file.stat()) for file in path.rglob("*") if file.is_file()]
+    return {str(file.relative_to(path)): (found.st_size, found.st_mtime_ns) for file, found in files}
 
 
 def deleted(found: Retained) -> list[list[str]]:
@@ -66,7 +67,7 @@ def test_a_plan_changes_no_file_and_lists_the_files_to_delete(path: Path) -> Non
 
 
 def test_apply_deletes_exactly_the_planned_files(path: Path) -> None:
-    conditions = Conditions(now_ms=NOW, hour=4, log_used=10, queues_used=10, rounds=3)
+    conditions = replace(CALM, rounds=3)
     before = set(content(path))
     planned = plan_retention(path, SETTINGS, conditions)
     applied = apply_retention(path, SETTINGS, conditions)
@@ -82,29 +83,31 @@ def test_apply_deletes_exactly_the_planned_files(path: Path) -> None:
     assert verify(path).findings == ()
 
 
-def test_rounds_go_on_where_the_one_before_ended(path: Path) -> None:
-    full = Conditions(now_ms=NOW, hour=5, log_used=91, queues_used=10, rounds=3)
-    found = plan_retention(path, RetentionSettings(files_per_run=1), full)
+def test_rounds_go_on_where_the_one_before_ended_and_a_manual_trigger_starts_one_at_any_hour(path: Path) -> None:
+    found = plan_retention(path, RetentionSettings(files_per_run=1), replace(FULL, rounds=3))
     starts = [run.log_start for run in found.runs]
     assert starts == [CONFIG.segment_bytes * number for number in (1, 2, 3)][: len(starts)]
     assert [run.expired[0].reason for run in found.runs[:2]] == ["expired (space)", "forced (space)"]
     assert found.disk_full
     assert [run.moment.ms for run in found.runs] == [NOW, NOW + 10_000, NOW + 20_000]
-
-
-def test_a_manual_trigger_starts_a_run_at_any_hour(path: Path) -> None:
-    quiet = Conditions(now_ms=NOW, hour=5, log_used=10, queues_used=10)
+    quiet = replace(CALM, hour=5)
     assert deleted(plan_retention(path, SETTINGS, quiet)) == [[]]
-    manual = Conditions(now_ms=NOW, hour=5, log_used=10, queues_used=10, manual=True)
-    (run,) = plan_retention(path, SETTINGS, manual).runs
+    (run,) = plan_retention(path, SETTINGS, replace(quiet, manual=True)).runs
     assert run.manual
     assert run.expired[0].reason == "expired (manual)"
 
 
+def test_the_real_disk_and_clock_are_asked_without_suppositions(path: Path) -> None:
+    (run,) = plan_retention(path, RetentionSettings(delete_when="", disk_max_used_percent=95)).runs
+    assert "is not an hour" in run.problem
+    assert abs(run.moment.ms - NOW) > HOUR_MS
+    shared = plan_retention(path, RetentionSettings(brokers_per_disk=2, delete_when="4"), Conditions(now_ms=NOW))
+    assert shared.runs[0].space_short is not None
+
+
 def test_a_queue_without_messages_keeps_its_offsets(path: Path) -> None:
-    full = Conditions(now_ms=NOW, hour=5, log_used=91, queues_used=10, rounds=20)
     before = {bounds.key: bounds for topic in ("orders", "refunds") for bounds in StoreReader.open(path).queues(topic)}
-    found = apply_retention(path, SETTINGS, full)
+    found = apply_retention(path, SETTINGS, replace(FULL, rounds=20))
     for bounds in found.queues:
         assert bounds.max_offset == before[bounds.key].max_offset
         assert bounds.min_offset >= before[bounds.key].min_offset
@@ -112,15 +115,6 @@ def test_a_queue_without_messages_keeps_its_offsets(path: Path) -> None:
     for key in before:
         assert len(list((path / "consumequeue" / key.topic / str(key.queue_id)).iterdir())) >= 1
     assert StoreReader.open(path).bounds(QueueKey("orders", 0)).max_offset == before[QueueKey("orders", 0)].max_offset
-
-
-def test_the_real_disk_and_clock_are_asked_without_suppositions(path: Path) -> None:
-    found = plan_retention(path, RetentionSettings(delete_when="", disk_max_used_percent=95))
-    (run,) = found.runs
-    assert "is not an hour" in run.problem
-    assert abs(run.moment.ms - NOW) > HOUR_MS
-    shared = plan_retention(path, RetentionSettings(brokers_per_disk=2, delete_when="4"), Conditions(now_ms=NOW))
-    assert shared.runs[0].space_short is not None
 
 
 def test_a_store_that_is_open_keeps_its_files(path: Path) -> None:
@@ -149,25 +143,14 @@ def test_a_file_that_cannot_be_deleted_is_counted(path: Path, monkeypatch: pytes
     assert found.log_start == 0
 
 
-def test_a_directory_without_a_store_is_refused(tmp_path: Path) -> None:
+def test_a_directory_without_a_store_and_impossible_conditions_are_refused(tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     for act in (plan_retention, apply_retention):
         with pytest.raises(NotAStoreError):
             act(tmp_path / "other", SETTINGS)
-
-
-@pytest.mark.parametrize(
-    ("conditions", "named"),
-    [
-        ({"hour": 24}, "hour"),
-        ({"rounds": 0}, "rounds"),
-        ({"log_used": 101}, "log_used"),
-        ({"queues_used": -1}, "queues_used"),
-    ],
-)
-def test_conditions_that_cannot_be_are_refused(conditions: dict[str, int], named: str) -> None:
-    with pytest.raises(ConfigError, match=f"{named} is "):
-        Conditions(**conditions)  # type: ignore[arg-type]
+    for named, value in (("hour", 24), ("rounds", 0), ("log_used", 101), ("queues_used", -1)):
+        with pytest.raises(ConfigError, match=f"{named} is "):
+            Conditions(**{named: value})  # type: ignore[arg-type]
 
 
 # CommitLog directories of a broker's configuration
@@ -180,37 +163,23 @@ def store(tmp_path: Path) -> Path:
     return tmp_path / "store"
 
 
-def test_without_directories_the_log_is_in_the_store(store: Path) -> None:
+def test_commit_log_directories_of_a_configuration(store: Path, tmp_path: Path) -> None:
     for conf in ("", "fileReservedTime=3", f"storePathRootDir = {store}/", f"storePathCommitLog={store}/commitlog"):
         assert configured_paths(conf, store) == BrokerPaths((), ())
-
-
-def test_commit_log_paths_include_read_only_directories_without_duplicates(store: Path, tmp_path: Path) -> None:
     conf = (
         f"storePathRootDir={store}\nstorePathCommitLog={store}/log, {tmp_path}/disk2,\n"
         f"readOnlyCommitLogStorePaths={tmp_path}/disk3,{tmp_path}/disk2\n"
     )
     assert configured_paths(conf, store).commit_logs == (f"{store}/log", f"{tmp_path}/disk2", f"{tmp_path}/disk3")
-
-
-def test_a_copy_of_a_store_has_its_own_directories(store: Path) -> None:
-    conf = "storePathRootDir=/data/store\nstorePathCommitLog=/data/store/log"
-    found = configured_paths(conf, store)
-    assert found.commit_logs == (f"{store}/log",)
+    found = configured_paths("storePathRootDir=/data/store\nstorePathCommitLog=/data/store/log", store)
+    assert found.commit_logs == (f"{store}/log",), "a copy of a store has its own directories"
     assert found.notes == (f"storePathRootDir of the configuration is /data/store, and not {store}",)
-
-
-def test_segments_that_the_configuration_does_not_name_are_noted(store: Path, tmp_path: Path) -> None:
+    for name in ("storePathCommitLog", "readOnlyCommitLogStorePaths"):
+        with pytest.raises(ConfigError, match=f"{name} of the configuration names a directory that does not exist"):
+            configured_paths(f"{name}=/no/such/directory", store)
     (store / "commitlog" / f"{0:020d}").touch()
     found = configured_paths(f"storePathCommitLog={tmp_path}/disk2", store)
     assert found.commit_logs == (f"{tmp_path}/disk2",)
-    assert found.notes == (
-        f"{store}/commitlog has segments, and storePathCommitLog of the configuration names other directories",
-    )
+    problem = "has segments, and storePathCommitLog of the configuration names other directories"
+    assert found.notes == (f"{store}/commitlog {problem}",)
     assert configured_paths(f"storePathCommitLog={tmp_path}/disk2,{store}/commitlog", store).notes == ()
-
-
-@pytest.mark.parametrize("name", ["storePathCommitLog", "readOnlyCommitLogStorePaths"])
-def test_a_directory_that_is_missing_is_an_error(store: Path, name: str) -> None:
-    with pytest.raises(ConfigError, match=f"{name} of the configuration names a directory that does not exist"):
-        configured_paths(f"{name}=/no/such/directory", store)

@@ -2,17 +2,11 @@
 
 import shutil
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
-from segmentlog.store import (
-    BatchId,
-    MessageStore,
-    NotAStoreError,
-    StoreConfig,
-    StoreInUseError,
-    StoreReader,
-)
+from segmentlog.store import BatchId, MessageStore, NotAStoreError, StoreConfig, StoreInUseError, StoreReader
 from segmentlog.store.files.writable_fs import LocalWritableFileSystem
 from segmentlog.store.format.store_paths import StorePaths
 from segmentlog.store.log.batch_state import BatchRecords
@@ -118,7 +112,7 @@ def test_a_crash_after_the_marker_cuts_at_the_next_open(path: Path, monkeypatch:
     before = rows(path)
     cut = int(str(before[77]["physicalOffset"]))
     store = OfflineStore(FS, path)
-    monkeypatch.setattr(OfflineStore, "_recovered", _fail)
+    monkeypatch.setattr(OfflineStore, "_recovered", Mock(side_effect=RuntimeError("planted")))
     with pytest.raises(RuntimeError, match="planted"):
         store.cut(cut)
     store._lock.release()
@@ -127,11 +121,8 @@ def test_a_crash_after_the_marker_cuts_at_the_next_open(path: Path, monkeypatch:
     assert rows(path) == before[:77]
 
 
-def _fail(store: OfflineStore) -> None:
-    raise RuntimeError("planted")
-
-
-def test_an_open_store_and_a_directory_without_one_are_refused(path: Path, tmp_path: Path) -> None:
+def test_an_open_store_is_refused_and_an_error_leaves_the_store_as_a_crash_does(path: Path, tmp_path: Path) -> None:
+    before = rows(path)
     with MessageStore.open(path, SMALL), pytest.raises(StoreInUseError):
         OfflineStore(FS, path)
     with OfflineStore(FS, path), pytest.raises(StoreInUseError):
@@ -139,10 +130,6 @@ def test_an_open_store_and_a_directory_without_one_are_refused(path: Path, tmp_p
     with pytest.raises(NotAStoreError):
         OfflineStore(FS, tmp_path / "nothing")
     assert not (tmp_path / "nothing").exists()
-
-
-def test_an_error_leaves_the_store_as_a_crash_does(path: Path) -> None:
-    before = rows(path)
     with pytest.raises(ValueError, match="mine"), OfflineStore(FS, path):
         raise ValueError("mine")
     assert Path(StorePaths(str(path)).abort).exists()

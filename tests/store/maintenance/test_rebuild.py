@@ -26,7 +26,7 @@ from segmentlog.store.maintenance.rebuild import log_segment
 from support import fixtures, oracle, reading, writing
 from support.broker_index import Index
 from support.store_builder import Appended, Geometry, StoreBuilder, messages
-from support.tampering import overwrite
+from support.tampering import contents, overwrite
 
 QUEUE_OFFSET = 20  # where a record states it
 SMALL = Geometry(segment_bytes=4096, queue_segment_entries=30)
@@ -108,11 +108,26 @@ def test_a_broker_that_does_not_rebuild_queues_reads_our_rebuilt_queues(tmp_path
     assert len(read) == 250
 
 
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    return tmp_path / "store"
+
+
 def build(path: Path, *, count: int = 60, queues: int = 1) -> Appended:
     with StoreBuilder(path, geometry=SMALL) as builder:
         appended = builder.append(messages(count, queues=queues))
     shutil.rmtree(path / "consumequeue")
     return appended
+
+
+@pytest.fixture
+def appended(store: Path) -> Appended:
+    """Places of the sixty messages of a store without queues."""
+    return build(store)
+
+
+def renumber(store: Path, place: int, number: int) -> None:
+    overwrite(store, place + QUEUE_OFFSET, number.to_bytes(8, "big", signed=True))
 
 
 def rebuilt_entries(store: Path, queue_id: int = 0) -> np.ndarray:
@@ -123,132 +138,97 @@ def rebuilt_entries(store: Path, queue_id: int = 0) -> np.ndarray:
     return entries[: int(np.flatnonzero(entries["size"])[-1]) + 1]
 
 
-@pytest.mark.parametrize("lost", [[7], [7, 8], [20, 21, 22, 23], [40, 42]])
-def test_messages_after_damage_keep_their_offsets(tmp_path: Path, lost: list[int]) -> None:
-    appended = build(tmp_path / "store")
+@pytest.mark.parametrize("lost", [[7], [7, 8], [20, 21, 22, 23], [40, 42], [0, 1]])
+def test_messages_after_damage_keep_their_offsets(store: Path, appended: Appended, lost: list[int]) -> None:
     for row in lost:
-        overwrite(tmp_path / "store", int(appended.physical_offsets[row]), bytes(int(appended.sizes[row])))
-    entries = rebuilt_entries(tmp_path / "store")
+        overwrite(store, int(appended.physical_offsets[row]), bytes(int(appended.sizes[row])))
+    entries = rebuilt_entries(store)
     assert entries.size == 60
     kept = np.setdiff1d(np.arange(60), lost)
     assert (entries["physical_offset"][kept] == appended.physical_offsets[kept]).all()
     for row in lost:
         assert entries[row] == entries[kept[kept > row][0]]
     with pytest.raises(DataLossError, match=f"the first at offset {lost[0]}"):
-        list(reading.read(StoreReader.open(tmp_path / "store"), max_bytes=1 << 20))
-    rows = list(reading.read(StoreReader.open(tmp_path / "store"), on_loss=OnLoss.SKIP))
+        list(reading.read(StoreReader.open(store), max_bytes=1 << 20))
+    rows = list(reading.read(StoreReader.open(store), on_loss=OnLoss.SKIP))
     assert [row["queueOffset"] for row in rows] == kept.tolist()
 
 
-def test_messages_after_a_missing_segment_keep_their_offsets(tmp_path: Path) -> None:
-    appended = build(tmp_path / "store")
-    (tmp_path / "store" / "commitlog" / f"{4096:020d}").unlink()
-    entries = rebuilt_entries(tmp_path / "store")
+def test_messages_after_a_missing_segment_keep_their_offsets(store: Path, appended: Appended) -> None:
+    (store / "commitlog" / f"{4096:020d}").unlink()
+    entries = rebuilt_entries(store)
     kept = appended.physical_offsets // 4096 != 1
     assert 0 < (~kept).sum() < 60
     assert (entries["physical_offset"][kept] == appended.physical_offsets[kept]).all()
 
 
-def test_a_skipped_queue_offset_is_not_a_gap(tmp_path: Path) -> None:
-    appended = build(tmp_path / "store")
-    # As 5.1.0 leaves it: a failed put took 10; after a restart, numbers go on where the queue ends.
-    for row, number in [(10, 11), (11, 12), (12, 13), (13, 13)]:
-        overwrite(tmp_path / "store", int(appended.physical_offsets[row]) + QUEUE_OFFSET, number.to_bytes(8, "big"))
-    entries = rebuilt_entries(tmp_path / "store")
-    assert (entries["physical_offset"] == appended.physical_offsets).all()
+# As 5.1.0 leaves it: a failed put took 10; after a restart, numbers go on where the queue ends.
+SKIPPED = {10: 11, 11: 12, 12: 13, 13: 13}
 
 
-@pytest.mark.parametrize("number", [1 << 40, (1 << 63) - 1, 2, -1, -1 << 63])
-def test_a_damaged_number_costs_nothing(tmp_path: Path, number: int) -> None:
-    appended = build(tmp_path / "store")
-    place = int(appended.physical_offsets[10]) + QUEUE_OFFSET
-    overwrite(tmp_path / "store", place, number.to_bytes(8, "big", signed=True))
-    entries = rebuilt_entries(tmp_path / "store")
-    assert (entries["physical_offset"] == appended.physical_offsets).all()
+@pytest.mark.parametrize("numbers", [SKIPPED, *({10: number} for number in (1 << 40, (1 << 63) - 1, 2, -1, -1 << 63))])
+def test_a_skipped_or_damaged_queue_offset_is_not_a_gap(
+    store: Path, appended: Appended, numbers: dict[int, int]
+) -> None:
+    for row, number in numbers.items():
+        renumber(store, int(appended.physical_offsets[row]), number)
+    assert (rebuilt_entries(store)["physical_offset"] == appended.physical_offsets).all()
 
 
 @pytest.mark.parametrize("number", [1 << 40, (1 << 63) - 1, -1 << 63])
-def test_a_damaged_first_number_costs_no_other_message(tmp_path: Path, number: int) -> None:
-    appended = build(tmp_path / "store")
-    overwrite(tmp_path / "store", QUEUE_OFFSET, number.to_bytes(8, "big", signed=True))
-    entries = rebuilt_entries(tmp_path / "store")
+def test_a_damaged_first_number_costs_no_other_message(store: Path, appended: Appended, number: int) -> None:
+    renumber(store, 0, number)
+    entries = rebuilt_entries(store)
     assert (entries["physical_offset"][1:] == appended.physical_offsets[1:]).all()
     assert entries["size"][0] == PAD_SIZE
-
-
-def test_a_queue_of_one_impossible_number_is_left_out(tmp_path: Path) -> None:
-    build(tmp_path / "store", count=1)
-    overwrite(tmp_path / "store", QUEUE_OFFSET, ((1 << 63) - 1).to_bytes(8, "big"))
-    report = rebuild_queues(StoreReader.open(tmp_path / "store"), tmp_path / "new")
+    build(store.with_name("other"), count=1)
+    renumber(store.with_name("other"), 0, (1 << 63) - 1)  # a queue of one impossible number is left out
+    report = rebuild_queues(StoreReader.open(store.with_name("other")), store.with_name("new"))
     assert (report.queues, report.entries, report.files) == (0, 0, 0)
 
 
-def test_lost_first_messages_keep_their_places_if_no_segment_was_deleted(tmp_path: Path) -> None:
-    appended = build(tmp_path / "store")
-    for row in (0, 1):
-        overwrite(tmp_path / "store", int(appended.physical_offsets[row]), bytes(int(appended.sizes[row])))
-    entries = rebuilt_entries(tmp_path / "store")
-    assert entries["physical_offset"][:3].tolist() == [int(appended.physical_offsets[2])] * 3
-    assert entries.size == 60
-    rows = list(reading.read(StoreReader.open(tmp_path / "store"), on_loss=OnLoss.SKIP))
-    assert [row["queueOffset"] for row in rows] == list(range(2, 60))
-
-
-def test_a_queue_that_begins_late_gets_pads(tmp_path: Path) -> None:
-    appended = build(tmp_path / "store", count=200, queues=2)
-    (tmp_path / "store" / "commitlog" / f"{0:020d}").unlink()
-    (tmp_path / "store" / "commitlog" / f"{4096:020d}").unlink()
+def test_a_queue_that_begins_late_gets_pads(store: Path) -> None:
+    appended = build(store, count=200, queues=2)
+    for base in (0, 4096):
+        (store / "commitlog" / f"{base:020d}").unlink()
     alive = appended.physical_offsets >= 8192
     first = int(appended.queue_offsets[alive & (np.arange(200) % 2 == 0)][0])
     assert first % 30
-    rebuilt_entries(tmp_path / "store")
-    folder = tmp_path / "store" / "consumequeue" / "Orders" / "0"
-    oldest = min(folder.iterdir())
+    rebuilt_entries(store)
+    oldest = min((store / "consumequeue" / "Orders" / "0").iterdir())
     assert int(oldest.name) == first // 30 * 600
     entries = np.fromfile(oldest, ENTRY)
     assert (entries["size"] == PAD_SIZE).tolist() == [True] * (first % 30) + [False] * (30 - first % 30)
-    bounds = StoreReader.open(tmp_path / "store").bounds(QueueKey("Orders", 0))
+    bounds = StoreReader.open(store).bounds(QueueKey("Orders", 0))
     assert (bounds.min_offset, bounds.max_offset) == (first, 100)
 
 
-def test_hostile_names_and_numbers_get_no_file(tmp_path: Path) -> None:
-    appended = build(tmp_path / "store")
-    record = int(appended.physical_offsets[3])
-    size = int(appended.sizes[3])
-    base = record // 4096 * 4096
-    data = (tmp_path / "store" / "commitlog" / f"{base:020d}").read_bytes()[record - base : record - base + size]
-    overwrite(tmp_path / "store", record, data.replace(b"Orders", b"../../"))
-    overwrite(tmp_path / "store", int(appended.physical_offsets[5]) + 12, (-5).to_bytes(4, "big", signed=True))
-    before = sorted(path.name for path in tmp_path.iterdir())
-    rebuilt_entries(tmp_path / "store")
-    assert sorted(path.name for path in tmp_path.iterdir()) == before
-    assert [path.name for path in (tmp_path / "store" / "consumequeue").rglob("*") if path.is_dir()] == ["Orders", "0"]
+def test_hostile_names_and_numbers_get_no_file(store: Path, appended: Appended) -> None:
+    record, size = int(appended.physical_offsets[3]), int(appended.sizes[3])
+    overwrite(store, record, contents(store, record, size).replace(b"Orders", b"../../"))
+    overwrite(store, int(appended.physical_offsets[5]) + 12, (-5).to_bytes(4, "big", signed=True))
+    rebuilt_entries(store)
+    assert [path.name for path in store.parent.iterdir()] == ["store"]
+    assert [path.name for path in (store / "consumequeue").rglob("*") if path.is_dir()] == ["Orders", "0"]
 
 
-def test_a_store_with_an_owner_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    build(tmp_path / "store")
-    reader = StoreReader.open(tmp_path / "store")
-    monkeypatch.setattr(StoreReader, "is_live", property(lambda _: True))
-    with pytest.raises(StoreInUseError, match="another process"):
-        rebuild_queues(reader, tmp_path / "new")
-    assert not (tmp_path / "new").exists()
-
-
-def test_a_broker_cannot_start_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    build(tmp_path / "store")
-    (tmp_path / "store" / "lock").write_bytes(b"lock")
-    asked: list[int] = []
-    monkeypatch.setattr(fcntl, "lockf", lambda _fd, how, *_: asked.append(how))
-    rebuild_queues(StoreReader.open(tmp_path / "store"), tmp_path / "elsewhere")
-    assert asked == []
-    rebuild_queues(StoreReader.open(tmp_path / "store"), tmp_path / "store" / "consumequeue")
-    assert asked == [fcntl.LOCK_EX | fcntl.LOCK_NB] * 2  # once more before the queues get their name
-
-
-def test_no_entries_in_a_file_cannot_be(tmp_path: Path) -> None:
-    build(tmp_path / "store")
+def test_a_store_with_an_owner_is_left_alone_and_a_broker_cannot_start_meanwhile(
+    store: Path, appended: Appended, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (store / "lock").write_bytes(b"lock")
+    new, asked = store.with_name("new"), list[int]()
     with pytest.raises(ConfigError, match="0 entries"):
-        rebuild_queues(StoreReader.open(tmp_path / "store"), tmp_path / "new", entries_per_segment=0)
+        rebuild_queues(StoreReader.open(store), new, entries_per_segment=0)
+    with monkeypatch.context() as patch:
+        patch.setattr(StoreReader, "is_live", property(lambda _: True))
+        with pytest.raises(StoreInUseError, match="another process"):
+            rebuild_queues(StoreReader.open(store), new)
+    assert not new.exists()
+    monkeypatch.setattr(fcntl, "lockf", lambda _fd, how, *_: asked.append(how))
+    rebuild_queues(StoreReader.open(store), new)
+    assert asked == []
+    rebuild_queues(StoreReader.open(store), store / "consumequeue")
+    assert asked == [fcntl.LOCK_EX | fcntl.LOCK_NB] * 2  # once more before the queues get their name
 
 
 def test_a_rebuilt_index_equals_the_written_index(tmp_path: Path) -> None:

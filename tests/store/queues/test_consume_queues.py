@@ -30,7 +30,9 @@ def opened(store: Path) -> ConsumeQueues:
     return ConsumeQueues(fs, str(store), CommitLog(fs, [str(store / "commitlog")]))
 
 
-def test_fronts_are_the_entries_of_each_queue(store: Path) -> None:
+@pytest.mark.parametrize("at_once", [3, 1000])
+def test_fronts_are_the_entries_of_each_queue(store: Path, at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_AT_ONCE", at_once)
     queues = opened(store)
     for key, front in zip(KEYS, queues.fronts(KEYS), strict=True):
         assert front is not None
@@ -66,12 +68,6 @@ def test_no_more_is_kept_than_a_limit(store: Path, monkeypatch: pytest.MonkeyPat
     queues.clear()
     queues.fronts(KEYS[2:])
     assert [queues.front(key) is None for key in KEYS] == [True, True, False, False]
-
-
-def test_groups_of_queues_are_read_after_each_other(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    expected = opened(store).fronts(KEYS)
-    monkeypatch.setattr(module, "_AT_ONCE", 3)
-    assert opened(store).fronts(KEYS) == expected
 
 
 def test_a_later_file_is_the_front_of_its_queue(store: Path) -> None:

@@ -27,9 +27,14 @@ def test_each_row_has_its_queue_and_each_queue_is_there_once(ids: st.SearchStrat
     check()
 
 
-def test_a_slice_knows_only_its_own_queues() -> None:
+def test_many_queues_are_looked_up_without_a_key_each_and_a_slice_knows_its_own() -> None:
     topics = pa.array(["A", "B", "C"]).dictionary_encode()[1:2]
     assert different_queues(topics, np.array([3]))[0].as_keys() == [QueueKey("B", 3)]
+    numbers = QueueNumbers()
+    queues = Queues(["T"], np.zeros(5000, np.int64), np.arange(5000))
+    first = numbers.of(queues)
+    with patch.object(QueueNumbers, "_number", side_effect=AssertionError), patch.object(Queues, "as_keys"):
+        assert np.array_equal(numbers.of(queues), first)
 
 
 IDS = st.integers(0, 40) | st.sampled_from([65_535, 65_536, 2**31 - 1, -1])
@@ -58,11 +63,3 @@ def test_threads_that_ask_for_the_same_queues_get_the_same_numbers() -> None:
         came = list(pool.map(lambda way: way(), ways))
     assert all(each == came[0] for each in came)
     assert sorted(came[0]) == list(range(1000)) == list(range(len(numbers)))
-
-
-def test_many_queues_are_looked_up_without_a_key_each() -> None:
-    numbers = QueueNumbers()
-    queues = Queues(["T"], np.zeros(5000, np.int64), np.arange(5000))
-    first = numbers.of(queues)
-    with patch.object(QueueNumbers, "_number", side_effect=AssertionError), patch.object(Queues, "as_keys"):
-        assert np.array_equal(numbers.of(queues), first)

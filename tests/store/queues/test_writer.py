@@ -1,9 +1,4 @@
-"""ConsumeQueues, written.
-
-Open files of queues: which stay open, and the limit that all writers of a process share.
-
-Ends of queues after a crash.
-"""
+"""ConsumeQueues, written; their open files, whose limit all writers of a process share; their ends after a crash."""
 
 import gc
 import random
@@ -57,40 +52,27 @@ def content(fs: MemoryFileSystem, key: QueueKey = KEY) -> dict[int, bytes]:
     return {int(listed.name): fs.read(f"{folder}/{listed.name}", 0, 1 << 20) for listed in fs.list_dir(folder)}
 
 
-def test_entries_go_file_by_file() -> None:
+def files_of(count: int) -> dict[int, bytes]:
+    """Expected files of a queue with so many entries."""
+    raw = entries(0, count).tobytes()
+    return {base: raw[base : base + FILE_BYTES].ljust(FILE_BYTES, b"\0") for base in range(0, len(raw), FILE_BYTES)}
+
+
+@pytest.mark.parametrize("stop", [3, 4, 9])
+def test_entries_go_file_by_file_and_a_truncated_queue_continues_at_its_new_end(stop: int) -> None:
     fs = MemoryFileSystem()
     queues = writer(fs)
     at = 0
     for count in (1, 2, 3, 7, 1):
         queues.append(KEY, at, entries(at, count))
         at += count
-    raw = entries(0, at).tobytes()
-    assert content(fs) == {
-        base: raw[base : base + FILE_BYTES].ljust(FILE_BYTES, b"\0") for base in range(0, len(raw), FILE_BYTES)
-    }
+    assert content(fs) == files_of(at)
     assert list(queues.queues()) == [KEY]
-    queues.close()
-
-
-@pytest.mark.parametrize("stop", [3, 4, 9])
-def test_a_truncated_queue_continues_at_its_new_end(stop: int) -> None:
-    fs = MemoryFileSystem()
-    queues = writer(fs)
-    queues.append(KEY, 0, entries(0, 11))
     queues.truncate(KEY, stop)
+    assert content(fs) == files_of(stop)
     queues.append(KEY, stop, entries(stop, 6))
-    raw = entries(0, stop + 6).tobytes()
-    assert content(fs) == {
-        base: raw[base : base + FILE_BYTES].ljust(FILE_BYTES, b"\0") for base in range(0, len(raw), FILE_BYTES)
-    }
-
-
-def test_a_file_appears_with_its_first_entries() -> None:
-    recorder = RecordingFileSystem(MemoryFileSystem())
-    queues = writer(recorder)
-    queues.append(KEY, 0, entries(0, 1))
-    kinds = [op.kind for op in recorder.recording.ops if op.kind is not Kind.MAKE_DIR]
-    assert kinds == [Kind.CREATE, Kind.EXTEND, Kind.WRITE, Kind.RENAME]
+    assert content(fs) == files_of(stop + 6)
+    queues.close()
 
 
 def test_a_queue_that_begins_later_is_padded() -> None:
@@ -103,37 +85,34 @@ def test_a_queue_that_begins_later_is_padded() -> None:
     assert found["physical_offset"].tolist() == [0, 0, 600, 0]
 
 
-def test_syncing_covers_bytes_and_names() -> None:
+def test_a_file_appears_with_its_first_entries_and_syncing_covers_bytes_and_names() -> None:
     recorder = RecordingFileSystem(MemoryFileSystem())
-    queues = writer(recorder)
-    queues.append(KEY, 0, entries(0, 5))
-    before = len(recorder.recording.ops)
+    queues, ops = writer(recorder), recorder.recording.ops
+    queues.append(KEY, 0, entries(0, 1))
+    kinds = [op.kind for op in ops if op.kind is not Kind.MAKE_DIR]
+    assert kinds == [Kind.CREATE, Kind.EXTEND, Kind.WRITE, Kind.RENAME]
+    queues.append(KEY, 1, entries(1, 4))
+    before = len(ops)
     queues.sync()
-    synced = [(op.kind, op.path) for op in recorder.recording.ops[before:]]
+    synced = [(op.kind, op.path) for op in ops[before:]]
     assert [kind for kind, _ in synced] == [Kind.SYNC] * 2 + [Kind.SYNC_DIR] * 3
     assert {path for kind, path in synced if kind is Kind.SYNC_DIR} == {"/queues", "/queues/Orders", "/queues/Orders/3"}
-    before = len(recorder.recording.ops)
+    before = len(ops)
     queues.sync()
-    assert len(recorder.recording.ops) == before
+    assert len(ops) == before
 
 
-def test_only_wrong_entries_are_corrected() -> None:
+def test_only_wrong_entries_are_corrected_and_an_entry_is_found_by_its_record() -> None:
     fs = MemoryFileSystem()
     queues = writer(fs)
     queues.append(KEY, 0, entries(0, 6))
-    right = content(fs)
     assert queues.correct(KEY, 0, entries(0, 6)) == 0
     wrong = entries(0, 6)
     wrong["size"][[2, 5]] = 1
     assert queues.correct(KEY, 0, wrong) == 2
     assert queues.correct(KEY, 0, entries(0, 6)) == 2
-    assert content(fs) == right
-    assert queues.correct(KEY, 6, entries(6, 3)) == 3
-
-
-def test_an_entry_is_found_by_its_record() -> None:
-    queues = writer(MemoryFileSystem())
-    queues.append(KEY, 0, entries(0, 11))
+    assert content(fs) == files_of(6)
+    assert queues.correct(KEY, 6, entries(6, 5)) == 5
     assert [queues.find(KEY, physical, 0, 11) for physical in (0, 700, 1000, 750, 1100)] == [0, 7, 10, None, None]
     assert queues.find(KEY, 700, 8, 11) is None
 
@@ -223,7 +202,7 @@ DESCRIPTORS = 2000
 
 
 class NumberedFiles(MemoryFileSystem):
-    """Files named by numbers, and which of them were opened."""
+    """Notes which files were opened."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -262,22 +241,19 @@ def opens_for_two_turns(fs: NumberedFiles, files: OpenFiles, count: int) -> int:
     return len(fs.opened)
 
 
-def test_half_of_the_descriptors_stay_open(fs: NumberedFiles) -> None:
+def test_half_of_the_descriptors_stay_open_and_the_least_recently_used_file_is_closed_first(fs: NumberedFiles) -> None:
     files = OpenFiles(fs)
     assert opens_for_two_turns(fs, files, DESCRIPTORS // 2) == DESCRIPTORS // 2
-    files.close()
-
-
-def test_the_least_recently_used_file_is_closed_first(fs: NumberedFiles) -> None:
-    files = OpenFiles(fs)
-    use(files, DESCRIPTORS // 2)
-    files.open(path_of(0))
-    files.open(path_of(DESCRIPTORS))
+    for number in (0, DESCRIPTORS, 0, 1):
+        fs.opened.clear()
+        files.open(path_of(number))
+        assert fs.opened == ([] if number == 0 else [path_of(number)])
+    files.forget(path_of(7))
+    files.forget("/queues/never-opened")
     fs.opened.clear()
-    files.open(path_of(0))
-    assert not fs.opened
-    files.open(path_of(1))
-    assert fs.opened == [path_of(1)]
+    for number in (DESCRIPTORS + 1, 0, 7):
+        files.open(path_of(number))
+    assert fs.opened == [path_of(DESCRIPTORS + 1), path_of(7)]
     files.close()
 
 
@@ -303,19 +279,6 @@ def test_a_writer_that_is_gone_holds_nothing(fs: NumberedFiles, *, is_closed: bo
     second = OpenFiles(fs)
     assert opens_for_two_turns(fs, second, DESCRIPTORS // 2) == DESCRIPTORS // 2
     second.close()
-
-
-def test_a_forgotten_file_makes_room_and_is_opened_again(fs: NumberedFiles) -> None:
-    files = OpenFiles(fs)
-    use(files, DESCRIPTORS // 2)
-    files.forget(path_of(7))
-    files.forget("/queues/never-opened")
-    fs.opened.clear()
-    files.open(path_of(DESCRIPTORS))
-    files.open(path_of(0))
-    files.open(path_of(7))
-    assert fs.opened == [path_of(DESCRIPTORS), path_of(7)]
-    files.close()
 
 
 LONG_FILE = 8
@@ -416,24 +379,17 @@ def test_queues_end_where_each_entry_says(
     assert found == built.expected(log, built.end - cut)
 
 
-def test_a_file_that_was_cut_inside_of_an_entry(built: Built) -> None:
-    built.restore()
-    key = QueueKey("Orders", 1)
-    last = Path(built.files[key][-1].path)
-    last.write_bytes(last.read_bytes()[: 3 * ENTRY_BYTES + 7])
-    assert find_ends(FS, built.files, built.end, built.logs[0]) == built.expected(built.logs[0], built.end)
-    assert find_ends(FS, built.files, built.end, built.logs[0]).ends[key] == 16 + 3
-
-
-def test_queues_without_files_have_no_end(built: Built) -> None:
-    built.restore()
-    assert find_ends(FS, {}, built.end, built.logs[0]) == QueueEnds({}, -1)
-    assert find_ends(FS, {QueueKey("Orders", 0): []}, built.end, built.logs[0]) == QueueEnds({}, -1)
-
-
-def test_queues_that_end_well_are_compared_together(built: Built) -> None:
+def test_queues_that_end_well_are_compared_together_and_queues_without_files_have_no_end(built: Built) -> None:
     built.restore()
     with patch.object(CommitLog, "sound", autospec=True, side_effect=CommitLog.sound) as sound:
         found = find_ends(FS, built.files, built.end, built.logs[0])
     assert sound.call_count == 1
     assert found == QueueEnds(dict.fromkeys(built.files, 20), found.last_physical)
+    assert find_ends(FS, {}, built.end, built.logs[0]) == QueueEnds({}, -1)
+    assert find_ends(FS, {QueueKey("Orders", 0): []}, built.end, built.logs[0]) == QueueEnds({}, -1)
+    key = QueueKey("Orders", 1)
+    last = Path(built.files[key][-1].path)
+    last.write_bytes(last.read_bytes()[: 3 * ENTRY_BYTES + 7])  # cut inside of an entry
+    found = find_ends(FS, built.files, built.end, built.logs[0])
+    assert found == built.expected(built.logs[0], built.end)
+    assert found.ends[key] == 16 + 3

@@ -76,10 +76,7 @@ def test_look_ups_by_offset_and_time_work_over_both(paths: Archived) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("count", [3, 200])
 def test_look_ups_by_key_and_id_work_over_both_by_the_index(paths: Archived, count: int) -> None:
-    whole, joined = (
-        Finder(StoreReader.open(paths.whole)),
-        Finder(StoreReader.open(paths.store, archive=paths.archive)),
-    )
+    whole, joined = Finder(StoreReader.open(paths.whole)), Finder(StoreReader.open(paths.store, archive=paths.archive))
     keys = [f"k{number}" for number in np.linspace(0, ROWS - 1, count).astype(int)]
     found = joined.by_keys(["orders"], keys)
     assert found.physical_offset.tolist() == whole.by_keys(["orders"], keys).physical_offset.tolist()
@@ -175,13 +172,9 @@ def test_a_reader_without_the_archive_is_told_of_it(tmp_path: Path) -> None:
         list(late.scan(tasks[0], ScanSpec(columns=("body",))))
     assert f"above log_bytes_max, archived in {archive}, the last of the CommitLog" in str(error.value)
     assert "archive=… names the archive" in str(error.value)
-    with pytest.raises(DataLossError, match=r"segmentlog\.open\(path, archive=…\) reads the messages of the archive"):
-        raise_in_api_words(error.value)
-
-
-def raise_in_api_words(error: DataLossError) -> None:
-    with in_api_words():
-        raise error
+    in_words = pytest.raises(DataLossError, match=r"segmentlog\.open\(path, archive=…\) reads the messages of the")
+    with in_words, in_api_words():
+        raise error.value
 
 
 @pytest.mark.slow
@@ -197,17 +190,15 @@ def test_the_python_api_reads_both(paths: Archived) -> None:
 
 
 def test_a_wrong_archive_is_refused(paths: Archived, tmp_path: Path) -> None:
-    for archive, why in (
-        (tmp_path / "none", "directory not found"),
-        (paths.whole, "not an archive"),
-        (paths.store, "beside"),
+    other = write_whole(tmp_path / "other", 10)
+    for store, archive, why in (
+        (paths.store, tmp_path / "none", "directory not found"),
+        (paths.store, paths.whole, "not an archive"),
+        (paths.store, paths.store, "beside"),
+        (other, paths.archive, "the archive of store"),
     ):
         with pytest.raises(ConfigError, match=why):
-            StoreReader.open(paths.store, archive=archive)
-    other = tmp_path / "other"
-    write_whole(other, 10)
-    with pytest.raises(ConfigError, match="the archive of store"):
-        StoreReader.open(other, archive=paths.archive)
+            StoreReader.open(store, archive=archive)
 
 
 def test_segments_elsewhere_continue_too(paths: Archived, tmp_path: Path) -> None:

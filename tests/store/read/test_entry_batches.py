@@ -1,13 +1,9 @@
-"""Chunks of a task: which entries they hold, how they are cut and ordered, and losses that they report.
-
-`together`: entries of short ranges against those of each range by itself, whatever is damaged.
-
-Entries of planned ranges: what the ConsumeQueue says, what the log knows better.
-"""
+"""Entries of planned ranges: how they are cut, ordered and healed, and losses that they report."""
 
 import logging
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -29,7 +25,7 @@ from segmentlog.store import (
     Tags,
 )
 from segmentlog.store.dispatch.walk_cache import WalkCache
-from segmentlog.store.format.consume_queue import ENTRY, ENTRY_BYTES, Entries
+from segmentlog.store.format.consume_queue import ENTRY_BYTES, Entries
 from segmentlog.store.format.message import Ints
 from segmentlog.store.format.naming import SCHEDULE_TOPIC
 from segmentlog.store.read import entry_batches
@@ -41,12 +37,6 @@ from support.tampering import QueueFiles, overwrite, segments
 COUNT = 240
 QUEUES = 4
 ROWS = ScanSpec(columns=("keys",))
-
-
-def entries_of(sizes: list[int]) -> Entries:
-    entries = np.zeros(len(sizes), ENTRY)
-    entries["size"] = sizes
-    return entries
 
 
 @pytest.fixture
@@ -84,52 +74,49 @@ def rows(found: list[Chunk]) -> list[tuple[int, int]]:
 # How rows are cut
 
 
-def cut(sizes: list[int], **limits: object) -> list[tuple[int, int]]:
+@pytest.mark.parametrize(
+    ("sizes", "limits", "batches"),
+    [
+        ([400] * 5, {}, [(0, 2), (2, 4), (4, 5)]),
+        ([500] * 3, {}, [(0, 2), (2, 3)]),
+        ([], {}, []),
+        ([100, 9000, 100], {}, [(0, 1), (1, 2), (2, 3)]),  # a larger record is a batch of its own
+        ([-5] * 20, {}, [(0, 15), (15, 20)]),  # small and damaged sizes weigh at least 64 bytes
+        ([64] * 20, {}, [(0, 15), (15, 20)]),
+        ([64] * 7, {"batch_rows": 3}, [(0, 3), (3, 6), (6, 7)]),
+        ([1 << 20] * 3, {"columns": ("keys",), "batch_bytes": 1 << 16}, [(0, 2), (2, 3)]),  # without bodies
+    ],
+)
+def test_a_batch_has_about_its_bytes_and_no_more_than_its_rows(
+    sizes: list[int], limits: dict[str, Any], batches: list[tuple[int, int]]
+) -> None:
     spec = ScanSpec(**{"columns": ("body",), "batch_bytes": 1000, "batch_rows": 100, **limits})
-    return [(part.start, part.stop) for part in batches_of(np.array(sizes, np.int64), spec)]
-
-
-def test_a_batch_has_about_its_bytes() -> None:
-    assert cut([400, 400, 400, 400, 400]) == [(0, 2), (2, 4), (4, 5)]
-    assert cut([500, 500, 500]) == [(0, 2), (2, 3)]
-    assert cut([]) == []
-
-
-def test_a_larger_record_is_a_batch_of_its_own() -> None:
-    assert cut([100, 9000, 100]) == [(0, 1), (1, 2), (2, 3)]
-
-
-def test_small_and_damaged_sizes_weigh_at_least_64_bytes() -> None:
-    assert cut([-5] * 20) == cut([64] * 20) == [(0, 15), (15, 20)]
-
-
-def test_a_batch_has_no_more_than_its_rows() -> None:
-    assert cut([64] * 7, batch_rows=3) == [(0, 3), (3, 6), (6, 7)]
-
-
-def test_without_bodies_long_records_weigh_little() -> None:
-    assert cut([1 << 20] * 3, columns=("keys",), batch_bytes=1 << 16) == [(0, 2), (2, 3)]
+    assert [(part.start, part.stop) for part in batches_of(np.array(sizes, np.int64), spec)] == batches
 
 
 # Which rows
 
 
-def test_all_rows_of_all_ranges_are_there_once(store: Path) -> None:
-    found = rows(chunks(store, task_of(*(planned(queue_id) for queue_id in range(QUEUES)))))
-    assert sorted(found) == [(each, offset) for each in range(QUEUES) for offset in range(COUNT // QUEUES)]
-
-
-def test_rows_of_several_ranges_are_in_the_order_of_the_log(store: Path) -> None:
-    (found,) = chunks(store, task_of(*(planned(queue_id) for queue_id in range(QUEUES))))
+def test_all_rows_of_several_ranges_are_there_once_in_the_order_of_the_log(
+    store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = task_of(*(planned(queue_id) for queue_id in range(QUEUES)))
+    (found,) = chunks(store, task)
     assert (np.diff(found.entries["physical_offset"]) > 0).all()
-    queue = [offset for each, offset in rows([found]) if each == 2]
-    assert queue == list(range(COUNT // QUEUES))
+    for queue_id in range(QUEUES):
+        assert [offset for each, offset in rows([found]) if each == queue_id] == list(range(COUNT // QUEUES))
+    monkeypatch.setattr(entry_batches, "_RUN_ROWS", 100)  # runs are ended when they are long
+    assert [sorted(set(chunk.range_index.tolist())) for chunk in chunks(store, task)] == [[0, 1], [2, 3]]
 
 
-def test_rows_that_cannot_match_are_left_out(store: Path) -> None:
+def test_rows_that_cannot_match_are_left_out_and_a_part_of_a_chunk_has_its_rows(store: Path) -> None:
     wanted = Predicate(filter=Tags(frozenset(["b"])))
-    found = rows(chunks(store, task_of(planned(0)), ScanSpec(columns=("keys",), predicate=wanted)))
-    assert found == [(0, offset) for offset in range(COUNT // QUEUES) if offset * QUEUES % 3 == 1]
+    matching = rows(chunks(store, task_of(planned(0)), ScanSpec(columns=("keys",), predicate=wanted)))
+    assert matching == [(0, offset) for offset in range(COUNT // QUEUES) if offset * QUEUES % 3 == 1]
+    (found,) = chunks(store, task_of(planned(0)))
+    assert found.part(0, found.queue_offset.size) is found
+    assert found.part(3, 5).queue_offset.tolist() == [3, 4]
+    assert found.take(found.queue_offset == 7).entries["size"].tolist() == [int(found.entries["size"][7])]
 
 
 @pytest.mark.parametrize("check_crc", [False, True])
@@ -137,19 +124,6 @@ def test_small_batches_share_a_chunk_unless_bodies_are_read_twice(store: Path, c
     spec = ScanSpec(columns=("body",), batch_rows=10, check_crc=check_crc)
     sizes = [chunk.queue_offset.size for chunk in chunks(store, task_of(planned(1)), spec)]
     assert sizes == ([10] * 6 if check_crc else [40, 20])
-
-
-def test_runs_are_ended_when_they_are_long(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(entry_batches, "_RUN_ROWS", 100)
-    found = chunks(store, task_of(*(planned(queue_id) for queue_id in range(QUEUES))))
-    assert [sorted(set(chunk.range_index.tolist())) for chunk in found] == [[0, 1], [2, 3]]
-
-
-def test_a_part_of_a_chunk(store: Path) -> None:
-    (found,) = chunks(store, task_of(planned(0)))
-    assert found.part(0, found.queue_offset.size) is found
-    assert found.part(3, 5).queue_offset.tolist() == [3, 4]
-    assert found.take(found.queue_offset == 7).entries["size"].tolist() == [int(found.entries["size"][7])]
 
 
 # What is missing
@@ -162,6 +136,9 @@ def test_fewer_messages_than_were_planned_are_a_loss(store: Path, caplog: pytest
     with caplog.at_level(logging.WARNING):
         assert len(rows(chunks(store, task, ScanSpec(columns=("keys",), on_loss=OnLoss.SKIP)))) == 60
     assert "planned with 61 messages and has 60" in caplog.text
+    with pytest.raises(DataLossError, match="2 messages of queue Orders/1 are lost, the first at offset 5") as caught:
+        report_lost(StoreReader.open(store), ROWS, QueueKey("Orders", 1), np.array([5, 9]))
+    assert "retention" not in caught.value.described.lower()
 
 
 def walked(path: Path, queue_id: int) -> PlannedRange:
@@ -185,12 +162,6 @@ def test_a_gap_where_the_log_is_damaged_names_the_place(store: Path, caplog: pyt
         found = rows(chunks(store, task_of(walked(store, 3)), skipping))
     assert found == [(0, offset) for offset in range(60) if offset != 20]
     assert "offsets 20 to 20 are missing" in caplog.text
-
-
-def test_lost_places_are_counted(store: Path) -> None:
-    with pytest.raises(DataLossError, match="2 messages of queue Orders/1 are lost, the first at offset 5") as caught:
-        report_lost(StoreReader.open(store), ROWS, QueueKey("Orders", 1), np.array([5, 9]))
-    assert "retention" not in caught.value.described.lower()
 
 
 SHORT_QUEUES = 6
@@ -225,11 +196,7 @@ def damage(files: QueueFiles, how: str, at: int) -> None:
 
 
 @given(
-    st.lists(
-        st.tuples(st.sampled_from(DAMAGE), st.integers(0, HELD - 2)),
-        min_size=SHORT_QUEUES,
-        max_size=SHORT_QUEUES,
-    )
+    st.lists(st.tuples(st.sampled_from(DAMAGE), st.integers(0, HELD - 2)), min_size=SHORT_QUEUES, max_size=SHORT_QUEUES)
 )
 def test_sound_ranges_are_read_together_and_damaged_ranges_alone(built: Path, damages: list[tuple[str, int]]) -> None:
     ranges = [PlannedRange(key, 1, HELD - 1, HELD - 2, None, 0) for key in KEYS]
@@ -284,18 +251,12 @@ def _is_unsound(how: str, at: int) -> bool:
 
 def test_ranges_that_are_not_short_are_read_alone(built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(entry_batches, "SHORT_ROWS_MAX", 5)
-    key = KEYS[0]
-    ranges = [
-        PlannedRange(key, 0, 5, 5, None, 0),
-        PlannedRange(key, 0, 6, 6, None, 0),
-        PlannedRange(key, 0, 5, 5),
-        PlannedRange(key, 0, 5, 4, None, 0),
-        PlannedRange(key, 0, 5, 5, (0, 100)),
-        PlannedRange(QueueKey(SCHEDULE_TOPIC, 0), 0, 5, 5, None, 0),
-        PlannedRange(key, 5, 7, 2, None, 0),
-    ]
-    first, *alone, last = together(StoreReader.open(built).consume_queues, ranges)
-    assert alone == [1, 2, 3, 4, 5]
+    key, delayed = KEYS[0], QueueKey(SCHEDULE_TOPIC, 0)
+    alone = [(key, 0, 6, 6, None, 0), (key, 0, 5, 5), (key, 0, 5, 4, None, 0), (key, 0, 5, 5, (0, 100))]
+    alone.append((delayed, 0, 5, 5, None, 0))
+    ranges = [PlannedRange(*each) for each in ((key, 0, 5, 5, None, 0), *alone, (key, 5, 7, 2, None, 0))]
+    first, *others, last = together(StoreReader.open(built).consume_queues, ranges)
+    assert others == [1, 2, 3, 4, 5]
     assert isinstance(first, Together)
     assert isinstance(last, Together)
     assert (first.range_index.tolist(), first.queue_offset.tolist()) == ([0] * 5, list(range(5)))
@@ -319,13 +280,9 @@ ENTRIES_COUNT = 50
 def blocks(
     two_queues: Path, start: int = 0, stop: int = ENTRIES_COUNT, walk: tuple[int, int] | None = None
 ) -> tuple[Ints, Entries]:
-    planned = PlannedRange(KEY, start, stop, stop - start, walk)
     reader = StoreReader.open(two_queues)
-    found = list(
-        range_blocks(
-            reader, planned, WalkCache(reader.log, [planned.key], [] if planned.walk is None else [planned.walk])
-        )
-    )
+    walks = WalkCache(reader.log, [KEY], [] if walk is None else [walk])
+    found = list(range_blocks(reader, PlannedRange(KEY, start, stop, stop - start, walk), walks))
     return np.concatenate([b.queue_offset for b in found]), np.concatenate([b.entries for b in found])
 
 
@@ -344,6 +301,7 @@ SENSELESS: dict[str, Damage] = {
     "several holes": lambda queue: [queue.zero(a, a + 3) for a in (2, 9, 18, 40)] and None,
     "all but the last": lambda queue: queue.zero(0, ENTRIES_COUNT - 1),
     "nonsense": implausible,
+    "no file": lambda queue: queue.files[2].unlink(),
 }
 
 
@@ -355,38 +313,27 @@ def test_entries_that_make_no_sense_are_healed(two_queues: Path, sound: Entries,
     assert entries.tolist() == sound.tolist()
 
 
-def test_a_missing_middle_file_is_healed(two_queues: Path, sound: Entries) -> None:
-    QueueFiles(two_queues, "Orders", 1).files[2].unlink()
-    assert blocks(two_queues)[1].tolist() == sound.tolist()
-
-
-def test_pads_are_left_out(two_queues: Path, sound: Entries) -> None:
+def test_pads_are_left_out_and_a_walk_yields_the_entries_of_the_queue(two_queues: Path, sound: Entries) -> None:
     QueueFiles(two_queues, "Orders", 1).pad(12)
-    offsets, entries = blocks(two_queues)
-    assert offsets.tolist() == list(range(12, ENTRIES_COUNT))
-    assert entries.tolist() == sound[12:].tolist()
+    for start, stop, walk in ((12, ENTRIES_COUNT, None), (5, 20, (0, 1 << 40))):
+        offsets, entries = blocks(two_queues, 0 if walk is None else start, stop, walk)
+        assert offsets.tolist() == list(range(start, stop))
+        assert entries.tolist() == sound[start:stop].tolist()
 
 
-def test_a_walk_yields_the_entries_of_the_queue(two_queues: Path, sound: Entries) -> None:
-    offsets, entries = blocks(two_queues, 5, 20, walk=(0, 1 << 40))
-    assert offsets.tolist() == list(range(5, 20))
-    assert entries.tolist() == sound[5:20].tolist()
-
-
-def test_a_zeroed_entry_without_a_log_record_stays_zero(two_queues: Path, sound: Entries) -> None:
-    overwrite(two_queues, int(sound["physical_offset"][22]) + 4, b"\0\0\0\0")
-    QueueFiles(two_queues, "Orders", 1).zero(20, 25)
-    _, entries = blocks(two_queues)
-    assert entries[22].item() == (0, 0, 0)
-    assert np.delete(entries, 22).tolist() == np.delete(sound, 22).tolist()
-
-
-def test_zeroed_entries_are_restored_from_the_log_except_in_a_missing_segment(two_queues: Path, sound: Entries) -> None:
-    gone = segments(two_queues)[1]
-    gone.unlink()
+@pytest.mark.parametrize("is_segment", [False, True])
+def test_zeroed_entries_are_restored_from_the_log_except_without_their_records(
+    two_queues: Path, sound: Entries, is_segment: bool
+) -> None:
+    places = sound["physical_offset"]
+    if is_segment:
+        segments(two_queues)[1].unlink()
+        lost = (places >= 4096) & (places < 8192)
+    else:
+        overwrite(two_queues, int(places[22]) + 4, b"\0\0\0\0")
+        lost = np.arange(ENTRIES_COUNT) == 22
     QueueFiles(two_queues, "Orders", 1).zero(0, ENTRIES_COUNT - 1)
     _, entries = blocks(two_queues)
-    lost = (sound["physical_offset"] >= 4096) & (sound["physical_offset"] < 8192)
     assert lost.any()
     assert entries[lost]["size"].tolist() == [0] * int(lost.sum())
     assert entries[~lost].tolist() == sound[~lost].tolist()

@@ -29,7 +29,7 @@ def doubtful(*rows: int) -> Mask:
     return found
 
 
-def test_only_doubtful_entries_change(two_queues: Path, sound: Entries) -> None:
+def test_only_doubtful_entries_change_also_in_a_part_of_a_queue(two_queues: Path, sound: Entries) -> None:
     wrong = sound.copy()
     wrong["size"][[3, 30]] = 99_999
     healed = healed_by_log(two_queues, Block(np.arange(COUNT), wrong), doubtful(30))
@@ -37,6 +37,9 @@ def test_only_doubtful_entries_change(two_queues: Path, sound: Entries) -> None:
     assert healed.entries[3]["size"] == 99_999
     assert healed.sound.all()
     assert not healed.confirmed.any()
+    QueueFiles(two_queues, "Orders", 1).zero(20, 23)
+    healed = healed_by_log(two_queues, Block(np.arange(20, 23), np.zeros(3, sound.dtype)), np.ones(3, np.bool_))
+    assert healed.entries.tolist() == sound[20:23].tolist()
 
 
 @pytest.mark.parametrize("rows", [(10, 11), (0, 1), (COUNT - 2, COUNT - 1), (4, 40)])
@@ -56,11 +59,3 @@ def test_burnt_queue_offsets_are_confirmed(two_queues: Path, sound: Entries) -> 
     healed = healed_by_log(two_queues, Block(np.arange(COUNT), sound), doubtful(*rows))
     assert healed.entries.tolist() == sound.tolist()
     assert np.flatnonzero(healed.confirmed).tolist() == list(rows)
-
-
-def test_a_part_of_a_queue_is_healed_between_its_neighbours(two_queues: Path, sound: Entries) -> None:
-    files = QueueFiles(two_queues, "Orders", 1)
-    files.zero(20, 23)
-    blank = np.zeros(3, sound.dtype)
-    healed = healed_by_log(two_queues, Block(np.arange(20, 23), blank), np.ones(3, np.bool_))
-    assert healed.entries.tolist() == sound[20:23].tolist()

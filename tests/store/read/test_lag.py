@@ -1,7 +1,4 @@
-"""Lag in a queue, in messages, bytes and time, and unknown lag.
-
-Sizes and identities of messages, against a scan of the same messages.
-"""
+"""Lag in a queue, in messages, bytes and time, and unknown lag; sizes and identities of messages."""
 
 import shutil
 from pathlib import Path
@@ -12,6 +9,7 @@ from segmentlog.store import MessageStore, Outgoing, QueueKey, QueueRange, Queue
 from segmentlog.store.follow import message_identity
 from segmentlog.store.read.lag import Lag, measure_lag, store_times
 from support import fixtures, reading, writing
+from support.tampering import overwrite
 from support.written_stores import SMALL
 
 A, B, EMPTY = QueueKey("A", 0), QueueKey("B", 3), QueueKey("C", 0)
@@ -42,53 +40,40 @@ def measure(path: Path, key: QueueKey, position: int | None, **rest: dict[QueueK
     return measure_lag(StoreReader.open(path), {key: position, B: 0}, **rest)[0]
 
 
-@pytest.mark.parametrize("position", range(6))
-def test_lag_counts_the_messages_bytes_and_time_after_a_position(store: Path, position: int) -> None:
-    found = measure(store, A, position)
-    assert found.messages == 5 - position
-    assert found.bytes == sum(sizes(store, A)[position:])
-    assert found.lost == 0
-    newest = 11_000  # of B: A's lag is the time since then
-    assert found.time_ms == (newest - 1000 * position if position < 5 else 0)
-    assert found.next_time_ms == (START_MS + 1000 * position if position < 5 else None)
+@pytest.mark.parametrize("has_queues", [True, False])
+def test_lag_counts_the_messages_bytes_and_time_after_a_position(store: Path, has_queues: bool) -> None:
+    of_each, newest = sizes(store, A), 11_000  # of B: A's lag is the time since then
+    if not has_queues:  # then it is told from the log
+        shutil.rmtree(store / "consumequeue")
+    for position in range(6):
+        found = measure(store, A, position)
+        assert (found.messages, found.bytes, found.lost) == (5 - position, sum(of_each[position:]), 0)
+        assert found.time_ms == (newest - 1000 * position if position < 5 else 0)
+        assert found.next_time_ms == (START_MS + 1000 * position if position < 5 else None)
 
 
-@pytest.mark.parametrize("position", [None, 6, 1 << 40])
-def test_lag_is_unknown_not_zero_for_a_missing_or_too_large_position(store: Path, position: int | None) -> None:
-    found = measure(store, A, position)
-    assert (found.min_offset, found.max_offset) == (0, 5)
-    assert (found.messages, found.bytes, found.lost, found.time_ms, found.next_time_ms) == (None,) * 5
-
-
-def test_a_queue_that_is_not_there_has_nothing_that_waits(store: Path) -> None:
-    assert measure(store, EMPTY, 0).messages == 0
-    assert measure(store, EMPTY, 1).messages is None
+def test_lag_is_unknown_not_zero_for_a_missing_or_too_large_position(store: Path) -> None:
+    for position in (None, 6, 1 << 40):
+        found = measure(store, A, position)
+        assert (found.min_offset, found.max_offset) == (0, 5)
+        assert (found.messages, found.bytes, found.lost, found.time_ms, found.next_time_ms) == (None,) * 5
+    assert [measure(store, EMPTY, position).messages for position in (0, 1)] == [0, None], "a queue that is not there"
+    assert measure_lag(StoreReader.open(store), {}) == []
+    assert store_times(StoreReader.open(store), {}) == {}
 
 
 def test_the_end_may_be_one_of_before(store: Path) -> None:
     found = measure(store, A, 1, stops={A: 3})
     assert (found.messages, found.bytes, found.max_offset) == (2, sum(sizes(store, A)[1:3]), 5)
-    assert measure(store, A, 4, stops={A: 3}).messages == 0
-    assert measure(store, A, 4, stops={A: 9}).messages == 1
+    assert [measure(store, A, 4, stops={A: stop}).messages for stop in (3, 9)] == [0, 1]
 
 
 def test_a_record_that_cannot_be_read_leaves_the_time_unknown(store: Path) -> None:
-    reader = StoreReader.open(store)
-    entry = reader.queue(A).entries(2, 3)
-    segment = store / "commitlog" / f"{0:020d}"
-    data = bytearray(segment.read_bytes())
-    start = int(entry["physical_offset"][0])
-    data[start + 4 : start + 8] = b"\0\0\0\0"  # the magic
-    segment.write_bytes(data)
+    entry = StoreReader.open(store).queue(A).entries(2, 3)
+    overwrite(store, int(entry["physical_offset"][0]) + 4, b"\0\0\0\0")  # the magic
     found = measure(store, A, 2)
     assert (found.messages, found.time_ms, found.next_time_ms) == (3, None, None)
     assert found.bytes == sum(sizes(store, A)[2:])
-
-
-def test_without_queues_it_is_told_from_the_log(store: Path) -> None:
-    whole = [measure(store, A, position) for position in (0, 3, 5)]
-    shutil.rmtree(store / "consumequeue")
-    assert [measure(store, A, position) for position in (0, 3, 5)] == whole
 
 
 def test_messages_that_retention_deleted_count_as_lost_not_as_lag(tmp_path: Path) -> None:
@@ -98,11 +83,6 @@ def test_messages_that_retention_deleted_count_as_lost_not_as_lag(tmp_path: Path
     found = measure_lag(reader, {bounds.key: 0})[0]
     assert (found.lost, found.messages) == (bounds.min_offset, len(bounds))
     assert found.next_time_ms == store_times(reader, {bounds.key: bounds.min_offset})[bounds.key]
-
-
-def test_lag_and_store_times_of_no_queues_are_empty(store: Path) -> None:
-    assert measure_lag(StoreReader.open(store), {}) == []
-    assert store_times(StoreReader.open(store), {}) == {}
 
 
 COLUMNS = ("queueId", "queueOffset", "physicalOffset", "storeTimestamp", "storeSize")

@@ -1,9 +1,4 @@
-"""Bounds of queues, whatever retention, copies and damage left of them.
-
-Places and sizes of messages, from ConsumeQueues, from the log, and from both after a crash.
-
-Which message a time stands for, against a search by hand.
-"""
+"""Bounds of queues, whatever damage left of them; places and sizes of messages; the message of a time."""
 
 import shutil
 from collections.abc import Callable
@@ -53,32 +48,24 @@ def test_retention_moves_the_front(built: tuple[Path, Appended]) -> None:
     assert offsets(store)[0] == max(10, int(alive[:4].min()))
 
 
-def test_a_missing_first_file(store: Path) -> None:
-    """Without its first file a queue begins later, as it does where retention took that file."""
-    QueueFiles(store, "Orders", 0).files[0].unlink()
-    assert offsets(store) == list(range(10, 30))
-
-
-def test_pads_before_the_first_message_are_not_messages(store: Path) -> None:
-    QueueFiles(store, "Orders", 0).pad(17)
-    assert offsets(store) == list(range(17, 30))
-
-
-@pytest.mark.parametrize("place", [0.5, 1.0])
-@pytest.mark.parametrize(("count", "pads"), [(300, 0), (1200, 0), (300, 7)])
+@pytest.mark.parametrize("place", [0.5, 1.0, None])
+@pytest.mark.parametrize(("count", "pads"), [(300, 0), (1200, 0), (300, 7), (1100, 256), (1100, 257), (1100, 1000)])
 def test_an_entry_that_looks_like_a_pad_after_messages_is_damage(
-    tmp_path: Path, count: int, pads: int, place: float
+    tmp_path: Path, count: int, pads: int, place: float | None
 ) -> None:
     """A broker fills the front of a queue with pads, and no other place. One probe of the front has 256 entries."""
     store = tmp_path / "s"
     with StoreBuilder(store, geometry=Geometry(segment_bytes=1 << 20, queue_segment_entries=4096)) as builder:
         builder.append(messages(count, queues=1))
     files = QueueFiles(store, "Orders", 0)
-    files.pad(pads)
-    files.put(int((count - 1) * place), 0, PAD_SIZE)
+    entries = files.entries
+    entries[:pads] = (0, PAD_SIZE, 0)
+    if place is not None:
+        entries[int(pads + (count - pads - 1) * place)] = (0, PAD_SIZE, 0)
+    files.entries = entries
     assert offsets(store) == list(range(pads, count))
     reader = StoreReader.open(store)
-    assert reader._view.bounds_alone(reader.queue(KEY)) == reader.bounds(KEY)
+    assert reader._view.bounds_alone(reader.queue(KEY)) == reader.bounds(KEY) == reader.queues(KEY.topic)[0]
     assert len(reader.bounds(KEY)) == count - pads
 
 
@@ -186,28 +173,6 @@ def test_bounds_of_queues_read_together_equal_bounds_read_alone(tmp_path: Path, 
             assert len(expected[1]) == 0
 
 
-@pytest.mark.parametrize("pads", [0, 256, 257, 1000])
-def test_a_front_that_is_longer_than_a_probe(tmp_path: Path, pads: int) -> None:
-    with StoreBuilder(tmp_path / "s") as builder:
-        builder.append(messages(1100, queues=1))
-    files = QueueFiles(tmp_path / "s", KEY.topic, 0)
-    entries = files.entries
-    entries[:pads] = (0, PAD_SIZE, 0)
-    files.entries = entries
-    (found,) = StoreReader.open(tmp_path / "s").queues(KEY.topic)
-    assert (found.min_offset, found.max_offset) == (pads, 1100)
-    assert StoreReader.open(tmp_path / "s").bounds(found.key) == found
-
-
-def test_pads_after_the_first_probe_do_not_move_the_front(tmp_path: Path) -> None:
-    with StoreBuilder(tmp_path / "s") as builder:
-        builder.append(messages(1100, queues=1))
-    QueueFiles(tmp_path / "s", KEY.topic, 0).put(400, 0, PAD_SIZE)
-    (found,) = StoreReader.open(tmp_path / "s").queues(KEY.topic)
-    assert StoreReader.open(tmp_path / "s").bounds(found.key) == found
-    assert (found.min_offset, found.max_offset) == (0, 1100)
-
-
 def test_sound_queues_cost_one_listing_and_one_read_to_plan_and_one_read_to_scan(tmp_path: Path) -> None:
     with StoreBuilder(tmp_path / "s") as builder:
         builder.append(messages(500, queues=100))
@@ -233,16 +198,17 @@ COLUMNS = ("topic", "queueId", "queueOffset", "physicalOffset", "storeSize")
 
 @pytest.fixture
 def store_of_120(tmp_path: Path) -> Path:
-    with StoreBuilder(tmp_path / "s", geometry=Geometry(segment_bytes=4096, queue_segment_entries=10)) as builder:
+    with StoreBuilder(tmp_path / "s", geometry=GEOMETRY) as builder:
         builder.append(messages(MESSAGES))
     return tmp_path / "s"
 
 
-def after_a_crash(store_of_120: Path) -> StoreReader:
-    """A reader of the store as a crash may leave it: the last entries of the queue are missing."""
-    QueueFiles(store_of_120, QUEUE_1.topic, QUEUE_1.queue_id).zero(22, 30)
-    (store_of_120 / "abort").touch()
-    return StoreReader.open(store_of_120)
+def opened_as(store: Path, how: str) -> StoreReader:
+    """Read queues, the log, or a store as a crash may leave it: the last entries of the queue are missing."""
+    if how == "crash":
+        QueueFiles(store, QUEUE_1.topic, QUEUE_1.queue_id).zero(22, 30)
+        (store / "abort").touch()
+    return StoreReader.open(store, queue_source=QueueSource.COMMIT_LOG if how == "log" else QueueSource.AUTO)
 
 
 def scanned(reader: StoreReader) -> list[tuple[int, int, int]]:
@@ -253,8 +219,7 @@ def scanned(reader: StoreReader) -> list[tuple[int, int, int]]:
 
 @pytest.mark.parametrize("how", ["queue", "log", "crash"])
 def test_places_and_sizes_agree_with_a_scan(store_of_120: Path, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    source = QueueSource.COMMIT_LOG if how == "log" else QueueSource.AUTO
-    reader = after_a_crash(store_of_120) if how == "crash" else StoreReader.open(store_of_120, queue_source=source)
+    reader = opened_as(store_of_120, how)
     assert reader.goes_by_queues is (how == "queue")
     rows = scanned(reader)
     assert [row[0] for row in rows] == list(range(MESSAGES // 4))
@@ -281,65 +246,68 @@ def test_a_damaged_entry_has_no_place_and_no_size(store_of_120: Path) -> None:
 
 @pytest.mark.parametrize("how", ["log", "crash"])
 def test_a_task_walks_no_more_of_the_log_than_its_ranges_need(store_of_120: Path, how: str) -> None:
-    reader = (
-        after_a_crash(store_of_120)
-        if how == "crash"
-        else StoreReader.open(store_of_120, queue_source=QueueSource.COMMIT_LOG)
-    )
+    reader = opened_as(store_of_120, how)
     rows = scanned(reader)
     for start, stop in ((0, 30), (23, 25), (10, 24), (29, 30)):
         (task,) = reader.plan([QueueRange(QUEUE_1, start, stop)], max_bytes=1 << 30)
-        walks = [piece.walk for piece in task.ranges if piece.walk is not None]
-        first = next(piece.start for piece in task.ranges if piece.walk is not None) if walks else stop
-        for low, high in walks:
+        walked = [piece for piece in task.ranges if piece.walk is not None]
+        first = walked[0].start if walked else stop
+        for piece in walked:
+            low, high = piece.walk or (0, 0)
             assert low >= (rows[first - 1][1] + rows[first - 1][2] if first else 0)
             assert high <= (rows[stop][1] if stop < len(rows) else rows[-1][1] + rows[-1][2])
         found = [n for b in reader.scan(task, ScanSpec(columns=("queueOffset",))) for n in b.column(0).to_pylist()]
         assert found == list(range(start, stop))
 
 
-def by_hand(times: list[int | None], time: int, boundary: Boundary) -> int:
-    known = [(offset, t) for offset, t in enumerate(times) if t is not None]
+def by_hand(times: list[int], time: int, boundary: Boundary) -> int:
     if boundary is Boundary.LOWER:
-        return next((offset for offset, t in known if t >= time), len(times))
-    return max((offset for offset, t in known if t <= time), default=0)
+        return next((offset for offset, t in enumerate(times) if t >= time), len(times))
+    return max((offset for offset, t in enumerate(times) if t <= time), default=0)
 
 
-@pytest.mark.parametrize(
-    ("time", "lower", "upper"), [(9, 0, 0), (10, 0, 0), (15, 1, 0), (20, 1, 3), (25, 4, 3), (30, 4, 4), (31, 5, 4)]
-)
-def test_the_drawing(time: int, lower: int, upper: int) -> None:
-    times = [10, 20, 20, 20, 30]
-    assert offset_at(time, 0, 5, times.__getitem__, Boundary.LOWER) == lower
-    assert offset_at(time, 0, 5, times.__getitem__, Boundary.UPPER) == upper
+def test_the_message_of_a_time_is_the_first_at_it_or_the_last_up_to_it() -> None:
+    times, lower, upper = [10, 20, 20, 20, 30], [0, 0, 1, 1, 4, 4, 5], [0, 0, 0, 3, 3, 4, 4]
+    for boundary, expected in ((Boundary.LOWER, lower), (Boundary.UPPER, upper)):
+        asked = (9, 10, 15, 20, 25, 30, 31)
+        assert [offset_at(time, 0, 5, times.__getitem__, boundary) for time in asked] == expected
 
 
 @given(
-    st.lists(st.integers(0, 20)).map(sorted), st.integers(-2, 22), st.sampled_from(Boundary), st.integers(0, 1 << 40)
+    st.lists(st.integers(0, 20)).map(sorted),
+    st.sets(st.integers(0, 30)),
+    st.integers(-2, 22),
+    st.sampled_from(Boundary),
+    st.integers(0, 1 << 40),
 )
-def test_a_search_is_a_look_at_all(times: list[int], time: int, boundary: Boundary, start: int) -> None:
+def test_a_search_is_a_look_at_all_and_steps_over_messages_that_cannot_be_read(
+    times: list[int], lost: set[int], time: int, boundary: Boundary, start: int
+) -> None:
     found = offset_at(time, start, start + len(times), lambda q: times[q - start], boundary)
-    assert found == start + by_hand(list(times), time, boundary)
-
-
-@given(st.lists(st.integers(0, 20)).map(sorted), st.sets(st.integers(0, 30)), st.integers(-2, 22))
-def test_messages_that_cannot_be_read_are_stepped_over(times: list[int], lost: set[int], time: int) -> None:
-    """The result is at least never on the wrong side of the time."""
+    assert found == start + by_hand(times, time, boundary)
     readable = [None if offset in lost else t for offset, t in enumerate(times)]
     found = offset_at(time, 0, len(times), readable.__getitem__, Boundary.LOWER)
-    assert all(t is None or t < time for t in readable[:found])
+    assert all(t is None or t < time for t in readable[:found]), "never on the wrong side of the time"
     assert all(t is None or t >= time for t in readable[found:])
 
 
-def test_few_messages_are_looked_at() -> None:
-    asked: list[int] = []
+@pytest.mark.parametrize("count", [1, 100_000])
+def test_a_search_for_many_times_needs_no_more_looks_than_for_a_single_time(count: int) -> None:
+    looks: list[object] = []
 
-    def time_of(offset: int) -> int:
-        asked.append(offset)
-        return offset
+    def times(offsets: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+        looks.append(offsets)
+        return offsets, np.ones(offsets.size, np.bool_)
 
-    assert offset_at(777_777, 0, 1 << 20, time_of, Boundary.LOWER) == 777_777
-    assert len(asked) <= 21
+    def alone(time: int) -> int:
+        raise AssertionError(time)
+
+    wanted = np.arange(0, 1 << 20, (1 << 20) // count)
+    assert offsets_at(wanted, (0, 1 << 20), times, Boundary.LOWER, alone).tolist() == wanted.tolist()
+    assert len(looks) <= 21
+    looks.clear()
+    assert offset_at(777_777, 0, 1 << 20, lambda offset: looks.append(offset) or offset, Boundary.LOWER) == 777_777
+    assert len(looks) <= 21
 
 
 @given(
@@ -365,23 +333,6 @@ def test_many_times_are_searched_as_each_alone(
     distinct = np.array(sorted(wanted), np.int64)
     found = offsets_at(distinct, (start, start + len(times)), together, boundary, alone)
     assert found.tolist() == [alone(time) for time in distinct.tolist()]
-
-
-@pytest.mark.parametrize("count", [1, 100_000])
-def test_a_search_for_many_times_needs_no_more_looks_than_for_a_single_time(count: int) -> None:
-    looks = 0
-
-    def times(offsets: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
-        nonlocal looks
-        looks += 1
-        return offsets, np.ones(offsets.size, np.bool_)
-
-    def alone(time: int) -> int:
-        raise AssertionError(time)
-
-    wanted = np.arange(0, 1 << 20, (1 << 20) // count)
-    assert offsets_at(wanted, (0, 1 << 20), times, Boundary.LOWER, alone).tolist() == wanted.tolist()
-    assert looks <= 21
 
 
 def test_a_queue_of_a_live_store_ends_with_the_listed_segments_if_no_listed_record_is_its_own(tmp_path: Path) -> None:

@@ -1,16 +1,9 @@
-"""Changes of a written store that a watch notices, and their cost.
-
-A watch of many queues asks the log first: when it may, what that costs, and what it notices all the same.
-
-Tails of queues: which changes end a wait, how often each is reported, and the pauses between two comparisons.
-
-`LogFollower`: the end of a log is found by hops, stands while nothing is appended, and is lost with a cut.
-"""
+"""Changes of a written store that a watch notices, and their cost; tails of queues, and the end of the log."""
 
 import mmap
 import os
 import shutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterator
 from pathlib import Path
 
 import pytest
@@ -18,16 +11,15 @@ import pytest
 from segmentlog.store import BatchId, MessageStore, Outgoing, QueueKey, QueueSource, StoreConfig, StoreReader
 from segmentlog.store.files.fs import LocalFileSystem
 from segmentlog.store.follow import QueueWatch, message_identity
-from segmentlog.store.format.message import Bytes
 from segmentlog.store.log.commit_log import CommitLog
 from segmentlog.store.read import queue_watch as module
 from segmentlog.store.read.queue_watch import PAUSE_MAX_S, PAUSE_MIN_S, LogFollower, Piece, QueueTails
 from segmentlog.store.sink import Staging
 from segmentlog.store.write.batch_commit import Publication
-from support import fixtures, store_builder, writing
+from support import fixtures, writing
 from support.live_copy import copy_live
 from support.store_builder import Appended, Geometry, StoreBuilder, messages
-from support.tampering import overwrite
+from support.tampering import WatchedFiles, overwrite, put_at
 from support.telling import batch_of
 
 Watched = Callable[..., QueueWatch]
@@ -92,11 +84,25 @@ def test_new_topics_and_queues(store: MessageStore) -> None:
     assert only.ends == {"T": {0: 1, 7: 1}}
 
 
-def test_an_old_directory_is_not_listed_again(store: MessageStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    put(store, 1)
-    for folder in Path(store.path).rglob("*"):
+@pytest.fixture
+def seen(store: MessageStore) -> QueueWatch:
+    """A watch that has looked at some messages of T/0."""
+    put(store, 4)
+    made = watch(store.path)
+    made.look()
+    return made
+
+
+def make_old(path: str | Path) -> None:
+    """Let directories seem unchanged for long."""
+    for folder in Path(path).rglob("*"):
         if folder.is_dir():
             os.utime(folder, (1, 1))
+
+
+def test_an_old_directory_is_not_listed_again(store: MessageStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(store, 1)
+    make_old(store.path)
     seen = watch(store.path)
     seen.look()
     listed = []
@@ -105,23 +111,21 @@ def test_an_old_directory_is_not_listed_again(store: MessageStore, monkeypatch: 
     assert listed == []
 
 
-def test_a_deleted_topic_is_gone_and_forgotten(store: MessageStore) -> None:
-    put(store, 2)
+def test_a_deleted_topic_is_gone_and_forgotten(store: MessageStore, seen: QueueWatch) -> None:
     put(store, 2, topic="U")
     store.close()
-    seen = watch(store.path)
     seen.look()
     shutil.rmtree(Path(store.path, "consumequeue", "U"))
     sighting = seen.look()
     assert (keys(sighting.gone), keys(sighting.moved)) == (["U/0"], [])
-    assert seen.ends == {"T": {0: 2}}
+    assert seen.ends == {"T": {0: 4}}
     assert not seen.look().gone
 
 
-def test_a_queue_recreated_between_two_looks_is_reported_as_rewritten(store: MessageStore, tmp_path: Path) -> None:
-    put(store, 4)
+def test_a_queue_recreated_between_two_looks_is_reported_as_rewritten(
+    store: MessageStore, seen: QueueWatch, tmp_path: Path
+) -> None:
     store.close()
-    seen = watch(store.path)
     seen.look()
     with MessageStore.open(tmp_path / "other", writing.SMALL) as other:
         put(other, 1, topic="before")
@@ -129,8 +133,7 @@ def test_a_queue_recreated_between_two_looks_is_reported_as_rewritten(store: Mes
     for tree in ("consumequeue", "commitlog"):
         shutil.rmtree(Path(store.path, tree))
         shutil.copytree(tmp_path / "other" / tree, Path(store.path, tree))
-    sighting = seen.look()
-    assert keys(sighting.rewritten) == ["T/0"]
+    assert keys(seen.look().rewritten) == ["T/0"]
     assert seen.ends["T"] == {0: 9}
 
 
@@ -149,28 +152,22 @@ def test_retention_changes_the_bounds_but_no_look_reports_a_move(store: MessageS
     assert seen.bounds(key) == StoreReader.open(store.path).bounds(key)
 
 
-def test_a_derived_store_moves_with_its_log(store: MessageStore) -> None:
+@pytest.mark.parametrize("source", [QueueSource.AUTO, QueueSource.COMMIT_LOG])
+def test_a_store_that_is_closed_and_opened_again_moves_on(store: MessageStore, source: QueueSource) -> None:
     put(store, 3)
-    seen = watch(store.path, queue_source=QueueSource.COMMIT_LOG)
+    seen = watch(store.path, queue_source=source)
     assert keys(seen.look().moved) == ["T/0"]
     assert not seen.look().moved
     put(store, 2)
-    seen.look()
-    assert seen.ends == {"T": {0: 5}}
-    assert not seen.look().moved
-
-
-def test_a_store_that_is_closed_and_opened_again(store: MessageStore) -> None:
-    put(store, 3)
-    seen = watch(store.path)
-    seen.look()
-    store.close()
-    seen.look()
-    assert seen.ends == {"T": {0: 3}}
+    for close in (bool, store.close):
+        close()
+        seen.look()
+        assert seen.ends == {"T": {0: 5}}
+        assert not seen.look().moved
     with MessageStore.open(store.path, writing.SMALL) as again:
         put(again, 1)
         seen.look()
-        assert seen.ends == {"T": {0: 4}}
+        assert seen.ends == {"T": {0: 6}}
 
 
 @pytest.mark.parametrize("name", ["basic-5.3.3", "retention-5.3.3", "time-5.3.3"])
@@ -190,49 +187,27 @@ def test_it_agrees_with_a_reader_on_stores_of_rocketmq(name: str, tmp_path: Path
 @pytest.mark.slow
 def test_ten_thousand_queues_of_which_ten_move(tmp_path: Path) -> None:
     """The calls of a look are counted, not timed: one read per unchanged queue, and no list of files."""
-    builder = store_builder.StoreBuilder(
-        tmp_path / "store", geometry=store_builder.Geometry(segment_bytes=1 << 26, queue_segment_entries=64)
-    )
-    builder.append(store_builder.messages(10_000, queues=10_000))
-
-    class Counting(LocalFileSystem):
-        reads = lists = 0
-
-        def read(self, path: str, offset: int, count: int) -> bytes:
-            Counting.reads += 1
-            return super().read(path, offset, count)
-
-        def list_dir(self, path: str) -> list[object]:
-            Counting.lists += 1
-            return super().list_dir(path)
-
-        def read_each(self, pieces: Iterable[tuple[str, int, int]]) -> list[bytes | None]:
-            asked = list(pieces)
-            Counting.reads += len(asked)
-            return super().read_each(asked)
-
-    for folder in (tmp_path / "store").rglob("*"):
-        if folder.is_dir():
-            os.utime(folder, (1, 1))
-    fs = Counting()
+    builder = StoreBuilder(tmp_path / "store", geometry=Geometry(segment_bytes=1 << 26, queue_segment_entries=64))
+    builder.append(messages(10_000, queues=10_000))
+    make_old(tmp_path / "store")
+    fs = WatchedFiles()
     seen = QueueWatch(StoreReader.open(tmp_path / "store", fs=fs), lambda _: True, lambda _: True, fs=fs)
     assert len(seen.look().moved) == 10_000
-    builder.append(store_builder.messages(10, queues=10))
-    Counting.reads = Counting.lists = 0
+    builder.append(messages(10, queues=10))
+    fs.calls.clear()
     assert len(seen.look().moved) == 10
-    assert Counting.reads <= 10_000 + 10 * 12
-    assert Counting.lists <= 10 * 4
+    assert fs.calls["read"] <= 10_000 + 10 * 12
+    assert fs.calls["list_dir"] <= 10 * 4
     builder.close()
 
 
 @pytest.mark.slow
 def test_thousands_of_looks_leave_nothing_open(tmp_path: Path) -> None:
-    geometry = store_builder.Geometry(segment_bytes=1 << 22, queue_segment_entries=10_000)
-    builder = store_builder.StoreBuilder(tmp_path / "store", geometry=geometry)
-    builder.append(store_builder.messages(20, queues=2))
+    geometry, key = Geometry(segment_bytes=1 << 22, queue_segment_entries=10_000), QueueKey("Orders", 0)
+    builder = StoreBuilder(tmp_path / "store", geometry=geometry)
+    builder.append(messages(20, queues=2))
     seen = watch(tmp_path / "store")
     seen.look()
-    key = QueueKey("Orders", 0)
     message_identity(StoreReader.open(tmp_path / "store"), key, 0)
 
     def held() -> tuple[int, int]:
@@ -242,7 +217,7 @@ def test_thousands_of_looks_leave_nothing_open(tmp_path: Path) -> None:
     before = held()
     for number in range(3000):
         if number % 30 == 0:
-            builder.append(store_builder.messages(2, queues=2))
+            builder.append(messages(2, queues=2))
         seen.look()
         seen.bounds(key)
     assert held() == before
@@ -250,10 +225,8 @@ def test_thousands_of_looks_leave_nothing_open(tmp_path: Path) -> None:
     builder.close()
 
 
-def test_a_message_in_any_queue_ends_a_wait(store: MessageStore) -> None:
-    put(store, 5)
+def test_a_message_in_any_queue_ends_a_wait(store: MessageStore, seen: QueueWatch) -> None:
     put(store, 3, queue=1)
-    seen = watch(store.path)
     seen.look()
     pauses = []
 
@@ -321,14 +294,13 @@ def test_a_file_of_0_bytes_becomes_a_segment(store: MessageStore, tmp_path: Path
     written = last.read_bytes()
     last.write_bytes(b"")
     (path / "abort").unlink()
-    os.utime(path / "commitlog", (1, 1))
+    make_old(path)
     seen = watch(path)
     seen.look()
     before = seen.ends["T"][0]
     seen.look()
     assert seen.ends["T"][0] == before
-    with last.open("r+b") as file:  # its directory stays the same
-        file.write(written)
+    put_at(last, 0, written)  # its directory stays the same
     assert keys(seen.look().moved) == ["T/0"]
     assert seen.ends["T"][0] > before
 
@@ -339,23 +311,16 @@ CONFIG = StoreConfig(segment_bytes=32 << 10, queue_segment_entries=40, index=Fal
 LONG_S = 100.0
 
 
-class Counting(LocalFileSystem):
+class SizedFiles(WatchedFiles):
     """Counts the files that are opened."""
 
-    opened = 0
-
-    def read(self, path: str, offset: int, count: int) -> bytes:
-        self.opened += 1
-        return super().read(path, offset, count)
-
-    def read_each(self, pieces: Iterable[tuple[str, int, int]]) -> list[bytes | None]:
-        asked = list(pieces)
-        self.opened += len(asked)
-        return super().read_each(asked)
-
     def size(self, path: str) -> int | None:
-        self.opened += 1
+        self.calls["size"] += 1
         return super().size(path)
+
+    @property
+    def opened(self) -> int:
+        return self.calls["read"] + self.calls["size"]
 
 
 class Quiet:
@@ -364,7 +329,7 @@ class Quiet:
     def __init__(self, quiet_store: MessageStore, topic: str | None = None) -> None:
         self.store = quiet_store
         self.ends = dict.fromkeys(KEYS, 0)
-        self.fs = Counting()
+        self.fs = SizedFiles()
         self.now = 0.0
         reader = StoreReader.open(quiet_store.path, fs=self.fs)
         self.watch = QueueWatch(
@@ -423,17 +388,11 @@ def test_a_quiet_look_opens_a_few_files_only(quiet: Quiet) -> None:
     quiet.now += 4.0  # that was long enough to believe it
     assert quiet.cost() > QUEUES
     assert quiet.cost() < 10
-
-
-def test_not_before_all_must_have_been_dispatched(quiet: Quiet) -> None:
-    quiet.settle()
     quiet.put(KEYS[7])
     assert quiet.look() == ["T/7"]
-    for _ in range(4):
+    for pause in (0.9, 0.9, 0.9, 1.9, 0):  # not before all must have been dispatched
         assert quiet.cost() > QUEUES
-        quiet.now += 0.9
-    quiet.now += 1.0
-    assert quiet.cost() > QUEUES
+        quiet.now += pause
     assert quiet.cost() < 10
 
 
@@ -467,15 +426,11 @@ def test_an_entry_that_comes_late_is_seen_a_little_later(quiet: Quiet) -> None:
     path = Path(quiet.store.path, "consumequeue", "T", "5", "0" * 20)
     quiet.put(KEYS[5])
     entry = path.read_bytes()[20:40]
-    with path.open("r+b") as file:
-        file.seek(20)
-        file.write(bytes(20))
+    put_at(path, 20, bytes(20))
     quiet.now += LONG_S
     quiet.look()
     quiet.settle()
-    with path.open("r+b") as file:
-        file.seek(20)
-        file.write(entry)
+    put_at(path, 20, entry)
     assert quiet.look() == []
     quiet.now += 6.0
     assert quiet.look() == ["T/5"]
@@ -513,14 +468,9 @@ def test_a_log_that_was_cut_is_looked_at_in_full(quiet: Quiet) -> None:
     quiet.settle()
     assert quiet.cost() < 10
     queue = Path(quiet.store.path, "consumequeue", "T", "8", "0" * 20)
-    at = int.from_bytes(queue.read_bytes()[20:28], "big")
-    segment = max(s for s in quiet.watch._reader.log.segments if s.base <= at)
-    for file, position, count in ((segment.path, at - segment.base, 91), (queue, 20, 20)):
-        with open(file, "r+b") as opened:
-            opened.seek(position)
-            opened.write(bytes(count))
-    sighting = quiet.watch.look()
-    assert sighting.rewritten == {KEYS[8]}
+    overwrite(Path(quiet.store.path), int.from_bytes(queue.read_bytes()[20:28], "big"), bytes(91))
+    put_at(queue, 20, bytes(20))
+    assert quiet.watch.look().rewritten == {KEYS[8]}
     assert quiet.watch.ends["T"][8] == 1
     quiet.settle()
     assert quiet.cost() < 10
@@ -539,19 +489,16 @@ class Tails:
         Path(self.path).write_bytes(bytes(1 << 18))
         self.now = 0.0
         self.pauses: list[float] = []
-        self.maps = 0
         self.event: Callable[[], object] = bool
-        outer = self
-
-        class Counting(LocalFileSystem):
-            def map(self, path: str, start: int = 0, stop: int | None = None) -> Bytes:
-                outer.maps += 1
-                return super().map(path, start, stop)
-
-        self.tails = QueueTails(Counting(), lambda: self.now)
+        self.fs = WatchedFiles()
+        self.tails = QueueTails(self.fs, lambda: self.now)
 
     def at(self, position: int, length: int = 20, still: bytes | None = bytes(20)) -> Piece:
         return Piece(self.path, position, length, still, begins_with_last=False)
+
+    def place(self, *positions: int) -> None:
+        for position in positions:
+            self.tails.place({KEY: [self.at(position)]})
 
     def write(self, position: int, data: bytes = ENTRY) -> None:
         with open(self.path, "rb+", buffering=0) as file:
@@ -581,39 +528,26 @@ def mapped_store(tails: Tails) -> None:
         mapped[20:40] = ENTRY
 
 
-@pytest.mark.parametrize("write", [lambda tails: tails.write(20), mapped_store], ids=["pwrite", "map"])
-def test_an_entry_ends_the_wait_at_once_however_it_is_written(tails: Tails, write: Callable[[Tails], object]) -> None:
-    tails.tails.place({KEY: [tails.at(20)]})
-    tails.event = lambda: write(tails)
-    assert tails.wait() == PAUSE_MIN_S
-
-
-@pytest.mark.parametrize("index", range(20))
-def test_a_change_of_any_byte_counts(tails: Tails, index: int) -> None:
-    tails.tails.place({KEY: [tails.at(20)]})
-    tails.event = lambda: tails.write(20 + index, b"\1")
-    assert tails.wait() == PAUSE_MIN_S
-
-
-def test_an_entry_written_before_the_wait_ends_it_without_a_pause(tails: Tails) -> None:
-    tails.write(20)
-    tails.tails.place({KEY: [tails.at(20)]})
+def test_a_change_of_any_byte_ends_the_wait_at_once_however_it_is_written(tmp_path: Path) -> None:
+    one_byte = [lambda tails, index=index: tails.write(20 + index, b"\1") for index in range(20)]
+    for number, write in enumerate((lambda tails: tails.write(20), mapped_store, *one_byte)):
+        (tmp_path / str(number)).mkdir()
+        tails = Tails(tmp_path / str(number))
+        tails.place(20)
+        tails.event = lambda write=write, tails=tails: write(tails)
+        assert tails.wait() == PAUSE_MIN_S
+    tails.place(40)
+    tails.write(40)
     assert tails.wait() == 0
     assert not tails.pauses
 
 
-def test_a_change_is_reported_once_and_the_next_one_again(tails: Tails) -> None:
-    tails.tails.place({KEY: [tails.at(20)]})
+def test_a_change_is_reported_once_and_the_next_one_again_at_its_place(tails: Tails) -> None:
+    tails.place(20)
     tails.write(20, b"\1")
     assert tails.wait() == 0
-    tails.tails.place({KEY: [tails.at(20)]})  # a look that found nothing: the entry is hidden, or half written
+    tails.place(20)  # a look that found nothing: the entry is hidden, or half written
     assert tails.wait(2) == pytest.approx(2)
-    tails.write(20)
-    assert tails.wait() == 0
-
-
-def test_a_queue_that_moved_is_compared_at_its_new_place(tails: Tails) -> None:
-    tails.tails.place({KEY: [tails.at(20)]})
     tails.write(20)
     assert tails.wait() == 0
     tails.tails.place({KEY: [tails.at(20, 40, ENTRY + bytes(20))]})
@@ -623,10 +557,9 @@ def test_a_queue_that_moved_is_compared_at_its_new_place(tails: Tails) -> None:
 
 
 def test_places_in_one_window_share_a_map(tails: Tails) -> None:
-    for position in range(0, 1 << 17, 20):
-        tails.tails.place({KEY: [tails.at(position)]})
-    assert tails.maps == 2 + (1 << 17) // (1 << 16) - 1
-    tails.write(position)
+    tails.place(*range(0, 1 << 17, 20))
+    assert tails.fs.calls["map"] == 2 + (1 << 17) // (1 << 16) - 1
+    tails.write(range(0, 1 << 17, 20)[-1])
     assert tails.wait() == 0
 
 
@@ -655,116 +588,74 @@ def test_a_file_that_is_not_there_is_left_to_the_next_look(tails: Tails, lacks: 
 
 
 def test_pauses_grow_while_nothing_comes_and_are_short_again_after_a_change(tails: Tails) -> None:
-    tails.tails.place({KEY: [tails.at(20)]})
+    tails.place(20)
     tails.wait(0.05)
     assert set(tails.pauses[:-1]) == {PAUSE_MIN_S}
     tails.wait(10)
     assert tails.pauses[:-1] == sorted(tails.pauses[:-1])
     assert tails.pauses[-2] == PAUSE_MAX_S
+    assert [tails.wait(limit) for limit in (0.0005, 0)] == [pytest.approx(0.0005), 0], "the limit is kept"
+    assert tails.tails.wait(WAIT_S, lambda _: True), "a pause ends the wait"
     tails.write(20)
     assert tails.wait() == 0
-    tails.tails.place({KEY: [tails.at(40)]})
+    tails.place(40)
     tails.wait(0.05)
     assert set(tails.pauses[:-1]) == {PAUSE_MIN_S}
 
 
-def test_the_limit_is_kept(tails: Tails) -> None:
-    tails.tails.place({KEY: [tails.at(20)]})
-    tails.wait(10)
-    assert tails.wait(0.0005) == pytest.approx(0.0005)
-    assert tails.wait(0) == 0
-
-
-def test_slow_comparisons_make_pauses_longer(tails: Tails) -> None:
-    tails.tails.place({KEY: [tails.at(20)]})
-    compared = tails.tails._changed
+@pytest.mark.parametrize("slow", [range(1, 1 << 20), [10]], ids=["all", "one, which is interrupted"])
+def test_slow_comparisons_make_pauses_longer(tails: Tails, slow: Container[int]) -> None:
+    tails.place(20)
+    compared, comparisons = tails.tails._changed, 0
 
     def slowly() -> bool:
-        tails.now += 0.001
+        nonlocal comparisons
+        comparisons += 1
+        tails.now += 0.001 * (comparisons in slow)
         return compared()
 
     tails.tails._changed = slowly  # type: ignore[method-assign]
-    tails.wait(10)
-    assert min(tails.pauses[:-1]) >= 0.1
-
-
-def test_one_comparison_that_is_interrupted_makes_no_pause_longer(tails: Tails) -> None:
-    tails.tails.place({KEY: [tails.at(20)]})
-    compared, comparisons = tails.tails._changed, 0
-
-    def interrupted() -> bool:
-        nonlocal comparisons
-        comparisons += 1
-        tails.now += 0.001 if comparisons == 10 else 0
-        return compared()
-
-    tails.tails._changed = interrupted  # type: ignore[method-assign]
-    tails.wait(0.05)
-    assert comparisons > 50
-    assert set(tails.pauses[:-1]) == {PAUSE_MIN_S}
-
-
-def test_a_pause_ends_the_wait(tails: Tails) -> None:
-    tails.tails.place({KEY: [tails.at(20)]})
-    assert tails.tails.wait(WAIT_S, lambda _: True)
-
-
-GEOMETRY = Geometry(segment_bytes=4096, queue_segment_entries=100)
+    if len(slow) == 1:  # type: ignore[arg-type]
+        tails.wait(0.05)
+        assert comparisons > 50
+        assert set(tails.pauses[:-1]) == {PAUSE_MIN_S}
+    else:
+        tails.wait(10)
+        assert min(tails.pauses[:-1]) >= 0.1
 
 
 @pytest.fixture
-def log_store(tmp_path: Path) -> Path:
-    return tmp_path / "s"
+def followed(tmp_path: Path) -> tuple[Path, Appended, LogFollower]:
+    """A store of fifty messages in some segments, each with a blank at its end; and a follower of its log."""
+    path, fs = tmp_path / "s", LocalFileSystem()
+    with StoreBuilder(path, geometry=Geometry(segment_bytes=4096, queue_segment_entries=100)) as builder:
+        appended = builder.append(messages(50))
+    return path, appended, LogFollower(fs, CommitLog(fs, [str(path / "commitlog")]))
 
 
-def build(log_store: Path, count: int) -> Appended:
-    with StoreBuilder(log_store, geometry=GEOMETRY) as builder:
-        return builder.append(messages(count))
-
-
-def follower(log_store: Path) -> LogFollower:
-    fs = LocalFileSystem()
-    return LogFollower(fs, CommitLog(fs, [str(log_store / "commitlog")]))
-
-
-def test_the_end_is_found_over_the_ends_of_segments_and_stands(log_store: Path) -> None:
-    appended = build(log_store, 50)  # some segments, and a blank at the end of each
-    found = follower(log_store)
+def test_the_end_is_found_over_the_ends_of_segments_and_stands(followed: tuple[Path, Appended, LogFollower]) -> None:
+    path, appended, found = followed
     assert not found.is_unchanged()
     found.follow(0, 7.0)
     assert found.since == 7.0
     assert found.is_unchanged()
+    last, size = int(appended.physical_offsets[-1]), int(appended.sizes[-1])
     found.follow(int(appended.physical_offsets[3]), 9.0)
     assert found.since == 7.0  # it is where it was
-
-
-def test_a_record_that_is_appended_moves_the_end(log_store: Path) -> None:
-    appended = build(log_store, 10)
-    end = int(appended.physical_offsets[-1]) + int(appended.sizes[-1])
-    found = follower(log_store)
-    found.follow(0, 1.0)
-    overwrite(log_store, end, b"\0\0\1\0")
-    assert not found.is_unchanged()
-
-
-def test_a_log_that_was_cut_does_not_stand(log_store: Path) -> None:
-    appended = build(log_store, 10)
-    found = follower(log_store)
-    found.follow(0, 1.0)
-    overwrite(log_store, int(appended.physical_offsets[-1]), bytes(100))
-    assert not found.is_unchanged()
+    overwrite(path, last + size, b"\0\0\1\0")
+    assert not found.is_unchanged(), "a record that is appended moves it"
+    overwrite(path, last, bytes(size + 4))
+    assert not found.is_unchanged(), "a log that was cut does not stand"
     found.follow(0, 5.0)
     assert found.since == 5.0
     assert found.is_unchanged()
 
 
 def test_a_follow_stops_after_a_number_of_hops_and_the_next_call_continues_there(
-    log_store: Path, monkeypatch: pytest.MonkeyPatch
+    followed: tuple[Path, Appended, LogFollower], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    build(log_store, 20)
-    monkeypatch.setattr(module, "_HOPS_MAX", 8)
-    found = follower(log_store)
-    calls = 0
+    monkeypatch.setattr(module, "_HOPS_MAX", 20)
+    calls, found = 0, followed[2]
     while found.since is None:
         found.follow(0, float(calls))
         calls += 1

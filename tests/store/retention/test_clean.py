@@ -33,35 +33,19 @@ SETTINGS = RetentionSettings(log_pause_ms=100, queue_pause_ms=20)
 @pytest.fixture
 def fs() -> MemoryFileSystem:
     made = MemoryFileSystem()
-    for path in (
-        "",
-        "/commitlog",
-        "/consumequeue",
-        "/consumequeue/T",
-        "/consumequeue/T/0",
-        "/consumequeue/T/1",
-        "/index",
-    ):
-        made.make_dir(STORE + path)
+    for path in ("", "commitlog", "consumequeue", "consumequeue/T", "consumequeue/T/0", "consumequeue/T/1", "index"):
+        made.make_dir(f"{STORE}/{path}".rstrip("/"))
     for file in [*LOG, FileId(Kind.LOG, 3000), *QUEUE, FileId(Kind.QUEUE, 80, A), FileId(Kind.QUEUE, 40, B), *INDEX]:
         made.create(f"{STORE}/{file}").extend(1000)
     return made
 
 
-def plan(*files: FileId) -> Plan:
-    return Plan(
-        deletions=tuple(Deletion(file, "expired (time)") for file in files),
-        wanted="",
-        disk_wins=False,
-        time_up=True,
-        space_short=False,
-        manual=False,
-        forced=False,
-        failure="",
-        log_start=3000,
-        disk_full_checked=False,
-        memory=Memory(queues_cleaned_to=3000, retried_ms=NOW),
-    )
+def plan(*files: FileId, disk_wins: bool = False) -> Plan:
+    said = dict.fromkeys(("space_short", "manual", "forced", "disk_full_checked"), False)
+    deletions = tuple(Deletion(file, "expired (time)") for file in files)
+    memory = Memory(queues_cleaned_to=3000, retried_ms=NOW)
+    texts = {"wanted": "", "failure": ""}
+    return Plan(deletions=deletions, disk_wins=disk_wins, time_up=True, log_start=3000, memory=memory, **texts, **said)
 
 
 class Refusing(DirectoryRemover):
@@ -91,38 +75,58 @@ def left(fs: MemoryFileSystem, *files: FileId) -> list[FileId]:
     return [file for file in files if fs.size(f"{STORE}/{file}") is not None]
 
 
+ALL = (*LOG, *QUEUE, *INDEX)
+
+
 def test_files_go_in_order_with_pauses(fs: MemoryFileSystem) -> None:
     recorder = RecordingFileSystem(fs)
     made = Cleaner(recorder, StoreFiles(recorder, STORE), DirectoryRemover(recorder, lambda: None), SETTINGS)
-    pauses, memory = driven(made.steps(plan(*LOG, *QUEUE, *INDEX), Memory(), NOW))
+    pauses, memory = driven(made.steps(plan(*ALL), Memory(), NOW))
     assert pauses == [0.1, 0.1, 0.1, 0.02, 0.02, 0.0]
     assert memory == plan().memory
-    assert left(fs, *LOG, *QUEUE, *INDEX) == []
-    assert left(fs, FileId(Kind.LOG, 3000), FileId(Kind.QUEUE, 80, A), FileId(Kind.QUEUE, 40, B)) != []
+    assert left(fs, *ALL) == []
+    assert len(left(fs, FileId(Kind.LOG, 3000), FileId(Kind.QUEUE, 80, A), FileId(Kind.QUEUE, 40, B))) == 3
     calls = [op for op in recorder.recording.ops if op.kind in {Call.UNLINK, Call.SYNC_DIR}]
     unlinked = [op.path.removeprefix(STORE + "/") for op in calls if op.kind is Call.UNLINK and op.path.count("0" * 10)]
     assert unlinked == [str(file) for file in (*LOG, *QUEUE)]
     for op, following in itertools.pairwise(calls):
         if op.kind is Call.UNLINK and "history" not in op.path:
-            assert following.kind is Call.SYNC_DIR
-            assert following.path == op.path.rpartition("/")[0]
+            assert (following.kind, following.path) == (Call.SYNC_DIR, op.path.rpartition("/")[0])
     assert made.counts.files == {Kind.LOG: 3, Kind.QUEUE: 3, Kind.INDEX: 1}
     assert (made.counts.bytes, made.counts.failures) == (7000, 0)
 
 
-def test_each_deletion_is_logged_and_in_the_history(fs: MemoryFileSystem, caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.INFO):
-        driven(cleaner(fs).steps(plan(*LOG, *QUEUE), Memory(), NOW))
-    found = list(deletions(fs, STORE))
-    assert [each.file for each in found] == [str(file) for file in (*LOG, *QUEUE)]
-    assert {(each.ms, each.bytes, each.reason) for each in found} == {(NOW, 1000, "expired (time)")}
-    assert [f"deleted {STORE}/{file}, 1000 bytes: expired (time)" for file in (*LOG, *QUEUE)] == caplog.messages
+def test_each_file_is_archived_and_recorded_in_the_history_before_deletion(fs: MemoryFileSystem) -> None:
+    recorder = RecordingFileSystem(fs)
+    made = archiving(recorder)
+    pauses, memory = driven(made.steps(plan(*ALL), Memory(), NOW))
+    assert [pause for pause in pauses if pause] == [0.1, 0.1, 0.1, 0.02, 0.02]
+    assert memory == plan().memory
+    assert (left(fs, *ALL), copies(fs, *ALL)) == ([], list(ALL))
+    found = [(each.file, each.archive) for each in deletions(fs, STORE)]
+    assert found == [(str(file), ARCHIVE) for file in ALL]
+    assert (made.counts.archived, made.counts.failures) == (7, 0)
+    ops = recorder.recording.ops
+    for file in ALL:
+        gone = next(n for n, op in enumerate(ops) if op.kind is Call.UNLINK and op.path == f"{STORE}/{file}")
+        before = [op for op in ops[:gone] if op.kind is not Call.WRITE]
+        assert before[-1].path.endswith("retention-history") or before[-1].path == f"{STORE}/.segmentlog"
+        synced = max(n for n, op in enumerate(before) if op.kind is Call.SYNC_DIR and op.path.startswith(ARCHIVE))
+        assert any(op.kind is Call.RENAME and op.path == f"{ARCHIVE}/.segmentlog/copy" for op in before[:synced])
 
 
-def test_the_history_is_written_before_the_first_deletion(fs: MemoryFileSystem) -> None:
+def test_each_deletion_is_logged_and_in_the_history_before_it(
+    fs: MemoryFileSystem, caplog: pytest.LogCaptureFixture
+) -> None:
     next(cleaner(fs).steps(plan(*LOG), Memory(), NOW))
     assert left(fs, *LOG) == LOG[1:]
-    assert len(list(deletions(fs, STORE))) == 3
+    assert [each.file for each in deletions(fs, STORE)] == [str(file) for file in LOG]
+    with caplog.at_level(logging.INFO):
+        driven(cleaner(fs).steps(plan(*LOG[1:], *QUEUE), Memory(), NOW))
+    found = list(deletions(fs, STORE))[3:]
+    assert [each.file for each in found] == [str(file) for file in (*LOG[1:], *QUEUE)]
+    assert {(each.ms, each.bytes, each.reason) for each in found} == {(NOW, 1000, "expired (time)")}
+    assert [f"deleted {STORE}/{file}, 1000 bytes: expired (time)" for file in (*LOG[1:], *QUEUE)] == caplog.messages
 
 
 def test_a_disk_without_room_for_the_history_is_cleaned_first(
@@ -209,27 +213,6 @@ def copies(fs: MemoryFileSystem, *files: FileId) -> list[FileId]:
     return [file for file in files if fs.size(f"{ARCHIVE}/{file}") is not None]
 
 
-def test_each_file_is_archived_and_recorded_in_the_history_before_deletion(fs: MemoryFileSystem) -> None:
-    recorder = RecordingFileSystem(fs)
-    made = archiving(recorder)
-    pauses, memory = driven(made.steps(plan(*LOG, *QUEUE, *INDEX), Memory(), NOW))
-    assert [pause for pause in pauses if pause] == [0.1, 0.1, 0.1, 0.02, 0.02]
-    assert memory == plan().memory
-    assert left(fs, *LOG, *QUEUE, *INDEX) == []
-    assert copies(fs, *LOG, *QUEUE, *INDEX) == [*LOG, *QUEUE, *INDEX]
-    found = list(deletions(fs, STORE))
-    assert [each.file for each in found] == [str(file) for file in (*LOG, *QUEUE, *INDEX)]
-    assert {each.archive for each in found} == {ARCHIVE}
-    assert (made.counts.archived, made.counts.failures) == (7, 0)
-    ops = recorder.recording.ops
-    for file in (*LOG, *QUEUE, *INDEX):
-        gone = next(n for n, op in enumerate(ops) if op.kind is Call.UNLINK and op.path == f"{STORE}/{file}")
-        before = [op for op in ops[:gone] if op.kind is not Call.WRITE]
-        assert before[-1].path.endswith("retention-history") or before[-1].path == f"{STORE}/.segmentlog"
-        synced = max(n for n, op in enumerate(before) if op.kind is Call.SYNC_DIR and op.path.startswith(ARCHIVE))
-        assert any(op.kind is Call.RENAME and op.path == f"{ARCHIVE}/.segmentlog/copy" for op in before[:synced])
-
-
 def test_a_segment_that_cannot_be_archived_stays_with_all_after_it(
     fs: MemoryFileSystem, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -258,7 +241,7 @@ def test_above_the_hard_limit_files_go_without_a_copy_and_that_is_an_error(
 ) -> None:
     failing_copies(monkeypatch, LOG[1])
     made = archiving(fs)
-    driven(made.steps(replace(plan(*LOG), disk_wins=True), Memory(), NOW))
+    driven(made.steps(plan(*LOG, disk_wins=True), Memory(), NOW))
     assert left(fs, *LOG) == []
     assert copies(fs, *LOG) == [LOG[0], LOG[2]]
     assert [(each.archive, each.reason) for each in deletions(fs, STORE)] == [

@@ -13,16 +13,22 @@ from segmentlog.store.groups import commit_offsets
 from segmentlog.store.retention.guard import Guard, TopicAges
 from segmentlog.store.retention.state import UNKNOWN_MS, Unread
 from segmentlog.store.retention.survey import StoreFiles
+from support.tampering import WatchedFiles, overwrite, put_at, segments
 
 CONFIG = StoreConfig(segment_bytes=4 << 10, queue_segment_entries=10, index=False, services=Services.ON_CALL)
 A, B, OTHER = QueueKey("orders", 0), QueueKey("orders", 1), QueueKey("other", 0)
 
 
 @pytest.fixture
-def placed(tmp_path: Path) -> dict[QueueKey, list[int]]:
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "store"
+
+
+@pytest.fixture
+def placed(path: Path) -> dict[QueueKey, list[int]]:
     """Physical offsets by queue, of a store of sixty messages."""
     found: dict[QueueKey, list[int]] = {A: [], B: [], OTHER: []}
-    with MessageStore.open(tmp_path / "store", CONFIG) as store:
+    with MessageStore.open(path, CONFIG) as store:
         for number in range(60):
             key = (A, B, OTHER)[number % 3]
             put = store.append(Outgoing(topic=key.topic, queue_id=key.queue_id, body=bytes(300)))
@@ -34,8 +40,9 @@ def unread(path: Path, *groups: str, dispatched: int = 1 << 62) -> Unread:
     return Guard(StoreFiles(LocalFileSystem(), str(path)), groups, lambda: dispatched).unread()
 
 
-def test_the_lowest_of_all_queues_and_groups_counts(tmp_path: Path, placed: dict[QueueKey, list[int]]) -> None:
-    path = tmp_path / "store"
+def test_the_lowest_of_all_queues_and_groups_counts(path: Path, placed: dict[QueueKey, list[int]]) -> None:
+    commit_offsets(path, "g", {A: 12})
+    assert unread(path, "g") == (placed[B][0], "group g has read orders/1 up to offset 0")
     commit_offsets(path, "g", {A: 12, B: 15})
     commit_offsets(path, "h", {OTHER: 5})
     assert unread(path, "g") == (placed[A][12], "group g has read orders/0 up to offset 12")
@@ -43,50 +50,30 @@ def test_the_lowest_of_all_queues_and_groups_counts(tmp_path: Path, placed: dict
     assert unread(path, "g", "h") == unread(path, "h", "g") == unread(path, "h")
 
 
-def test_a_group_that_has_read_everything_keeps_nothing(tmp_path: Path, placed: dict[QueueKey, list[int]]) -> None:
-    path = tmp_path / "store"
+def test_a_group_that_has_read_everything_keeps_nothing_unless_offsets_are_missing(
+    path: Path, tmp_path: Path, placed: dict[QueueKey, list[int]]
+) -> None:
     commit_offsets(path, "g", {A: len(placed[A]), B: len(placed[B])})
     assert unread(path, "g").physical_offset == 1 << 62
     assert unread(path, "g", dispatched=77) == (77, "records after it are not in their queues yet")
-
-
-def test_a_queue_without_an_offset_is_unread(tmp_path: Path, placed: dict[QueueKey, list[int]]) -> None:
-    path = tmp_path / "store"
-    commit_offsets(path, "g", {A: 12})
-    assert unread(path, "g") == (placed[B][0], "group g has read orders/1 up to offset 0")
-
-
-def test_a_group_without_offsets_keeps_everything(tmp_path: Path, placed: dict[QueueKey, list[int]]) -> None:
-    path = tmp_path / "store"
-    commit_offsets(path, "g", {A: len(placed[A]), B: len(placed[B])})
     assert unread(path, "g", "typo") == (0, "group typo has no offsets yet")
-
-
-def test_offsets_that_cannot_be_read_keep_everything(tmp_path: Path, placed: dict[QueueKey, list[int]]) -> None:
-    path = tmp_path / "store"
-    commit_offsets(path, "g", {A: len(placed[A]), B: len(placed[B])})
+    commit_offsets(path, "g", {OTHER: 3})
+    assert unread(path, "g").physical_offset == placed[OTHER][3]
+    (path / "consumequeue" / "other").rename(tmp_path / "gone")
+    assert unread(path, "g").physical_offset == 1 << 62, "a topic that was deleted keeps nothing"
     (path / ".segmentlog" / "groups.json").write_text("[]")
     found = unread(path, "g")
     assert found.physical_offset == 0
     assert found.text.startswith("offsets of groups cannot be read: ")
 
 
-def test_messages_that_are_gone_already_are_not_waited_for(tmp_path: Path, placed: dict[QueueKey, list[int]]) -> None:
-    path = tmp_path / "store"
+def test_messages_that_are_gone_already_are_not_waited_for(path: Path, placed: dict[QueueKey, list[int]]) -> None:
     commit_offsets(path, "g", {A: 0, B: 0})
-    for segment in sorted((path / "commitlog").iterdir())[:2]:
+    for segment in segments(path)[:2]:
         segment.unlink()
-    first = StoreReader.open(path).bounds(A).min_offset
-    assert first > 0
+    assert StoreReader.open(path).bounds(A).min_offset > 0
     start = 2 * CONFIG.segment_bytes
     assert unread(path, "g").physical_offset == min(each for key in (A, B) for each in placed[key] if each >= start)
-
-
-def test_a_topic_that_was_deleted_keeps_nothing(tmp_path: Path, placed: dict[QueueKey, list[int]]) -> None:
-    path = tmp_path / "store"
-    commit_offsets(path, "g", {A: len(placed[A]), B: len(placed[B]), OTHER: 3})
-    (path / "consumequeue" / "other").rename(tmp_path / "gone")
-    assert unread(path, "g").physical_offset == 1 << 62
 
 
 # Store times of the newest messages of topics below a physical offset
@@ -116,16 +103,6 @@ def puts(tmp_path: Path) -> list[Put]:
     return found
 
 
-class Counting(LocalFileSystem):
-    """Counts the reads of entries."""
-
-    reads = 0
-
-    def read(self, path: str, offset: int, count: int) -> bytes:
-        self.reads += 1
-        return super().read(path, offset, count)
-
-
 def ages(tmp_path: Path, dispatched: Callable[[], int] = lambda: 1 << 62) -> TopicAges:
     return TopicAges(StoreFiles(LocalFileSystem(), str(tmp_path / "store")), dispatched)
 
@@ -141,16 +118,16 @@ def test_the_newest_message_below_each_end_of_a_segment_is_found(tmp_path: Path,
 
 
 def test_known_ages_are_cached_and_unknown_ages_are_not(tmp_path: Path, puts: list[Put]) -> None:
-    fs, reached, stop = Counting(), [0], 5 * CONFIG.segment_bytes
+    fs, reached, stop = WatchedFiles(), [0], 5 * CONFIG.segment_bytes
     found = TopicAges(StoreFiles(fs, str(tmp_path / "store")), lambda: reached[0])
     assert found.newest("orders", stop) == UNKNOWN_MS
     reached[0] = stop
     newest = found.newest("orders", stop)
     assert newest == max(put.store_ms for put in puts if put.topic == "orders" and put.physical < stop)
-    reads = fs.reads
+    reads = fs.calls["read"]
     assert 3 <= reads <= 60
     assert found.newest("orders", stop) == newest
-    assert fs.reads == reads
+    assert fs.calls["read"] == reads
 
 
 def test_messages_that_are_deleted_already_do_not_count(tmp_path: Path, puts: list[Put]) -> None:
@@ -174,23 +151,14 @@ def test_damaged_entries_beside_the_place_make_the_age_unknown(tmp_path: Path, p
         places = [int.from_bytes(entries[at : at + 8], "big") for at in range(0, len(entries), ENTRY)]
         number = next(at for at, place in enumerate(places) if place >= stop)
     at = (number + side) * ENTRY
-    file = files[at // (10 * ENTRY)]
-    data = bytearray(file.read_bytes())
-    data[at % (10 * ENTRY) : at % (10 * ENTRY) + 8] = b"\xff" * 8
-    file.write_bytes(data)
+    put_at(files[at // (10 * ENTRY)], at % (10 * ENTRY), b"\xff" * 8)
     assert ages(tmp_path).newest("refunds" if side else "orders", stop) == UNKNOWN_MS
 
 
-def test_a_record_that_cannot_be_read_has_an_unknown_age(tmp_path: Path, puts: list[Put]) -> None:
+def test_ages_are_unknown_without_the_record_or_the_queues(tmp_path: Path, puts: list[Put]) -> None:
     stop = 5 * CONFIG.segment_bytes
     at = max(put.physical for put in puts if put.topic == "refunds" and put.physical < stop)
-    file = tmp_path / "store" / "commitlog" / f"{at - at % CONFIG.segment_bytes:020d}"
-    data = bytearray(file.read_bytes())
-    data[at % CONFIG.segment_bytes : at % CONFIG.segment_bytes + 8] = bytes(8)
-    file.write_bytes(data)
+    overwrite(tmp_path / "store", at, bytes(8))
     assert ages(tmp_path).newest("refunds", stop) == UNKNOWN_MS
-
-
-def test_without_queues_all_ages_are_unknown(tmp_path: Path, puts: list[Put]) -> None:
     (tmp_path / "store" / "consumequeue").rename(tmp_path / "queues")
     assert ages(tmp_path).newest("orders", CONFIG.segment_bytes) == UNKNOWN_MS

@@ -64,62 +64,51 @@ def test_every_rule_comes_up(version: str, cases: Recorded) -> None:
 
 
 PLANTED = {
-    "the newest segment goes": (policy, "candidates = max(log.base.size - 1, 0)", "candidates = log.base.size"),
-    "a segment expires a millisecond late": (policy, "_HOUR_MS <= now", "_HOUR_MS < now"),
+    "the newest segment goes": ("candidates = max(log.base.size - 1, 0)", "candidates = log.base.size"),
+    "a segment expires a millisecond late": ("_HOUR_MS <= now", "_HOUR_MS < now"),
     "a young segment does not end the run": (
-        policy,
         "            break\n        file = FileId",
         "            continue\n        file = FileId",
     ),
-    "one segment too many": (policy, "if len(found) >= settings.files_max", "if len(found) > settings.files_max"),
-    "forced although disabled": (policy, "forced = forced and settings.force_enabled", "forced = bool(forced)"),
-    "a manual run does not count": (policy, "manual_left -= manual", "manual_left -= 0"),
-    "an idle manual run does not count": (policy, "manual_left -= manual", "manual_left -= manual and bool(time_up)"),
-    "no retry": (policy, "if now.ms - retried_ms > settings.retry_ms", "if now.ms < 0"),
-    "the retry comes in each run": (policy, "            retried_ms = now.ms\n", ""),
-    "a hung segment is the log's start": (policy, "if FileId(Kind.LOG, base) not in hung", "if hung is not None"),
-    "held files go": (policy, "if held and (since", "if since == 0 and (since"),
-    "held files never go": (policy, "now - since < held_ms", "now >= since"),
-    "queue files at the log's start go": (policy, "files.last_physical < start", "files.last_physical <= start"),
-    "the last queue file goes": (policy, "    goes &= ~is_last\n", "    goes |= is_last\n"),
-    "queues are cleaned in each run": (policy, "        cleaned_to = log_start\n", ""),
-    "the last index file goes": (policy, "range(files.name.size - 1)", "range(files.name.size)"),
-    "a wrong hour is skipped": (
-        policy,
-        "            raise ValueError",
-        "            continue\n            raise ValueError",
-    ),
+    "one segment too many": ("if len(found) >= settings.files_max", "if len(found) > settings.files_max"),
+    "forced although disabled": ("forced = forced and settings.force_enabled", "forced = bool(forced)"),
+    "a manual run does not count": ("manual_left -= manual", "manual_left -= 0"),
+    "an idle manual run does not count": ("manual_left -= manual", "manual_left -= manual and bool(time_up)"),
+    "no retry": ("if now.ms - retried_ms > settings.retry_ms", "if now.ms < 0"),
+    "the retry comes in each run": ("            retried_ms = now.ms\n", ""),
+    "a hung segment is the log's start": ("if FileId(Kind.LOG, base) not in hung", "if hung is not None"),
+    "held files go": ("if held and (since", "if since == 0 and (since"),
+    "held files never go": ("now - since < held_ms", "now >= since"),
+    "queue files at the log's start go": ("files.last_physical < start", "files.last_physical <= start"),
+    "the last queue file goes": ("    goes &= ~is_last\n", "    goes |= is_last\n"),
+    "queues are cleaned in each run": ("        cleaned_to = log_start\n", ""),
+    "the last index file goes": ("range(files.name.size - 1)", "range(files.name.size)"),
+    "a wrong hour is skipped": ("            raise ValueError", "            continue\n            raise ValueError"),
     "an hour after the match is read": (
-        policy,
         "            return True\n    return False",
         "            matched = True\n    return bool(locals().get('matched'))",
     ),
-    "shares are not rounded up": (policy, "-(-used * 100 //", "(used * 100 //"),
-    "the force level refuses puts": (policy, "disk_full=disk_full or log > limits.refuse", "disk_full=True"),
+    "shares are not rounded up": ("-(-used * 100 //", "(used * 100 //"),
+    "the force level refuses puts": ("disk_full=disk_full or log > limits.refuse", "disk_full=True"),
     "the force level clears the refusal": (
-        policy,
         "disk_full=disk_full or log > limits.refuse",
         "disk_full=log > limits.refuse",
     ),
     "the refusal stays": (
-        policy,
         "return Verdict(delete=short, forced=False, disk_full=False)",
         "return Verdict(delete=short, forced=False, disk_full=disk_full)",
     ),
-    "the queues' disk is not looked at": (policy, "    if queues > force:", "    if queues > 2:"),
-    "at the level counts": (policy, "share > limits.delete for share", "share >= limits.delete for share"),
+    "the queues' disk is not looked at": ("    if queues > force:", "    if queues > 2:"),
+    "at the level counts": ("share > limits.delete for share", "share >= limits.delete for share"),
     "4.9 deletes at the force level": (
-        policy,
         "        elif share > limits.force:\n            forced = True",
         "        elif share > limits.force:\n            return Verdict(delete=True, forced=True, disk_full=disk_full)",
     ),
     "4.9 looks at both disks": (
-        policy,
         "            return Verdict(delete=True, forced=forced, disk_full=disk_full)",
         "            pass",
     ),
     "4.9 checks the queues' disk, too": (
-        policy,
         "return used_share(disks.logs[0], settings.release) > settings.thresholds.refuse",
         "return disk_full",
     ),
@@ -133,15 +122,11 @@ def all_cases() -> dict[str, Recorded]:
 
 @pytest.mark.parametrize("bug", PLANTED)
 def test_a_planted_bug_is_seen(bug: str, all_cases: dict[str, Recorded], monkeypatch: pytest.MonkeyPatch) -> None:
-    module, right, wrong = PLANTED[bug]
-    source = inspect.getsource(module)
+    right, wrong = PLANTED[bug]
+    source = inspect.getsource(policy)
     assert source.count(right) == 1, "the place of this bug is gone, it wants another one"
-    broken = ModuleType(module.__name__)
-    broken.__package__ = module.__package__
+    broken = ModuleType(policy.__name__)
+    broken.__package__ = policy.__package__
     exec(compile(source.replace(right, wrong), bug, "exec"), broken.__dict__)
-    if module is policy:
-        monkeypatch.setattr(retention_states, "decide", broken.decide)
-    else:
-        monkeypatch.setattr(policy, "look_at_disks", broken.look_at_disks)
-        monkeypatch.setattr(policy, "is_full_after_check", broken.is_full_after_check)
+    monkeypatch.setattr(retention_states, "decide", broken.decide)
     assert any(True for version, cases in all_cases.items() for _ in disagreeing(cases, version))

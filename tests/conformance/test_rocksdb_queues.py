@@ -1,0 +1,56 @@
+"""Stores with queues in RocksDB are not written; the way out that the errors name makes stores that are."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from segmentlog.store import MessageStore, Outgoing, QueueKey, RetentionSettings, StoreReader, UnsupportedStoreError
+from segmentlog.store.directory.layout import rocksdb_queues
+from segmentlog.store.files.fs import LocalFileSystem
+from segmentlog.store.ha.promotion import promote
+from segmentlog.store.maintenance import rebuild_queues
+from segmentlog.store.maintenance.expiry import apply_retention
+from support import conformance, fixtures, reading, writing
+
+pytestmark = pytest.mark.conformance
+NAMES = [name for name in fixtures.names() if name.startswith(("queues-", "lite-rocksdb"))]
+CHANGES: list[Callable[[Path], object]] = [
+    MessageStore.open,
+    lambda store: apply_retention(store, RetentionSettings()),
+    promote,
+]
+
+
+def content(store: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in store.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=["open", "retention", "promote"])
+@pytest.mark.parametrize("name", NAMES)
+def test_a_store_whose_database_would_not_follow_is_left_as_it_is(
+    name: str, change: Callable[[Path], object], tmp_path: Path
+) -> None:
+    store = fixtures.unpack(name, tmp_path)
+    (store / "lock").touch()
+    before = content(store)
+    with pytest.raises(UnsupportedStoreError, match=r"defaultRocksDB.*segmentlog rebuild .*storeType=default"):
+        change(store)
+    assert content(store) == before
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_rebuilt_queues_make_a_store_that_is_written(name: str, tmp_path: Path) -> None:
+    store = fixtures.unpack(name, tmp_path)
+    directory = rocksdb_queues(LocalFileSystem(), str(store))
+    assert directory is not None
+    for moved in {Path(directory), store / "consumequeue"}:
+        moved.rename(tmp_path / moved.name)
+    sizes = fixtures.config(name)
+    rebuild_queues(str(store), store / "consumequeue", entries_per_segment=sizes["mappedFileSizeConsumeQueue"] // 20)
+    reader = StoreReader.open(store)
+    assert reader.goes_by_queues
+    conformance.check_rows(name, list(reading.read(reader)), reader.queue_source)
+    with MessageStore.open(store, writing.store_config(fixtures.config(name))) as writer:
+        written = writer.append(Outgoing(topic="Added", body=b"one more"))
+    assert StoreReader.open(store).bounds(QueueKey("Added", 0)).max_offset == written.queue_offset + 1

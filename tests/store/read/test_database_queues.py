@@ -1,0 +1,107 @@
+"""`DatabaseQueues`: all messages of a store with RocksDB, whatever its database lacks, and as fast as it can be."""
+
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from segmentlog.store import OnCorrupt, QueueKey, QueueSource, StoreReader
+from segmentlog.store.dispatch.kept_queues import LogQueues
+from segmentlog.store.log.commit_log import CommitLog
+from segmentlog.store.read import snapshot
+from segmentlog.store.read.database_queues import DatabaseQueues
+from support import conformance, fixtures, reading
+
+pytestmark = pytest.mark.conformance
+IN_ROCKSDB = [name for name in fixtures.names() if name.startswith(("queues-", "lite-rocksdb"))]
+
+
+@pytest.fixture(autouse=True)
+def _small_logs_are_worth_a_database(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(snapshot, "WORTH_BYTES", 1)
+
+
+def check(name: str, store: Path) -> StoreReader:
+    """Assert that rows and bounds are RocketMQ's, but for the known differences."""
+    reader = StoreReader.open(store)
+    conformance.check_rows(name, list(reading.read(reader, on_corrupt=OnCorrupt.NULL)), QueueSource.AUTO)
+    for queue in fixtures.expected(name).queues:
+        bounds = reader.bounds(QueueKey(queue["topic"], queue["queueId"]))
+        assert bounds.max_offset == queue["maxOffset"]
+        assert bounds.min_offset == queue["minOffset"] or name in conformance.DIFFERENCES
+    return reader
+
+
+@pytest.mark.parametrize("name", IN_ROCKSDB)
+def test_all_messages_are_read(name: str, tmp_path: Path) -> None:
+    reader = check(name, fixtures.unpack(name, tmp_path))
+    assert isinstance(reader._view.snapshot.derived, DatabaseQueues)
+
+
+@pytest.mark.parametrize("name", IN_ROCKSDB)
+def test_all_messages_are_read_without_the_extra(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setitem(sys.modules, "rocksdict", None)
+    reader = check(name, fixtures.unpack(name, tmp_path))
+    assert isinstance(reader._view.snapshot.derived, LogQueues)
+    (said,) = [record.getMessage() for record in caplog.records if "rocksdict" in record.getMessage()]
+    assert "pip install 'segmentlog[rocksdb]'" in said
+
+
+def cut_tables(directory: Path) -> None:
+    for table in directory.glob("*.sst"):
+        table.write_bytes(table.read_bytes()[:-100])
+
+
+def noise_in_tables(directory: Path) -> None:
+    for table in directory.glob("*.sst"):
+        content = bytearray(table.read_bytes())
+        content[: len(content) // 2] = b"\xa5" * (len(content) // 2)
+        table.write_bytes(content)
+
+
+def lost_tables(directory: Path) -> None:
+    for table in directory.glob("*.sst"):
+        table.unlink()
+
+
+def lost_manifest(directory: Path) -> None:
+    for manifest in directory.glob("MANIFEST-*"):
+        manifest.unlink()
+
+
+@pytest.mark.parametrize("damage", [cut_tables, noise_in_tables, lost_tables, lost_manifest])
+@pytest.mark.parametrize("name", ["queues-rocksdb-5.5.0", "queues-both-5.5.0"])
+def test_the_log_has_all_messages_if_the_database_is_damaged(
+    name: str, damage: Callable[[Path], None], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = fixtures.unpack(name, tmp_path)
+    damage(store / "consumequeue")
+    check(name, store)
+    assert "derived from the CommitLog" in caplog.text
+
+
+def test_a_task_reads_its_entries_from_the_database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = "queues-rocksdb-5.5.0"
+    store = fixtures.unpack(name, tmp_path)
+    planner = StoreReader.open(store)
+    tasks = planner.plan(reading.whole_queues(planner), max_bytes=1 << 30)
+    worker = StoreReader.open(store)
+    monkeypatch.setattr(CommitLog, "walk", lambda *_: pytest.fail("the log is walked"))
+    spec = reading.ScanSpec(columns=("topic", "queueOffset", "body"))
+    rows = sum(batch.num_rows for task in tasks for batch in worker.scan(task, spec))
+    assert rows == len(fixtures.expected(name).messages)
+
+
+def test_a_log_whose_front_was_deleted_bounds_the_queues(tmp_path: Path) -> None:
+    store = fixtures.unpack("queues-rocksdb-crash-5.5.0", tmp_path)
+    (store / "commitlog" / f"{0:020d}").unlink()
+    found = StoreReader.open(store)
+    expected = StoreReader.open(store, queue_source=QueueSource.COMMIT_LOG)
+    assert [found.queues(topic) for topic in found.topics()] == [expected.queues(topic) for topic in expected.topics()]
+    shutil.rmtree(store / "consumequeue")
+    alone = StoreReader.open(store)
+    assert [found.queues(topic) for topic in found.topics()] == [alone.queues(topic) for topic in alone.topics()]
