@@ -72,10 +72,9 @@ def open(  # noqa: A001 - used as segmentlog.open, as gzip.open is
     path
         The broker's ``storePathRootDir``, live or not.
     mode
-        ``"r"`` reads. ``"a"`` appends to a store, of a stopped broker or ours, or creates it, and reads. ``"x"`` does
-        the same and refuses a path that holds anything.
+        ``"r"`` reads. ``"a"`` appends to a store or creates it; ``"x"`` refuses a path that holds anything.
     config
-        Write configuration; file sizes count for a new store, an existing one keeps its own.
+        Write configuration; an existing store keeps its file sizes.
     on_damage
         ``"refuse"``, or ``"cut"`` to end a log before damage in its middle, and to lose the records after it.
     retention
@@ -94,14 +93,13 @@ def open(  # noqa: A001 - used as segmentlog.open, as gzip.open is
     Returns
     -------
     Store or WritableStore
-        Also a context manager.
 
     Raises
     ------
     NotAStoreError, UnsupportedStoreError
         If the directory does not look like a store, or its kind is not supported.
     ConfigError
-        If an argument has a wrong type or value, or if ``archive`` is not the archive of this store.
+        If an argument is wrong, or ``archive`` is of another store.
     ExistingFileError, StoreInUseError, DamagedLogError
         If the store is to be written and exists (mode ``"x"``), is open elsewhere, or has damage in its middle.
     """

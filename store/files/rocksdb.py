@@ -73,7 +73,7 @@ def is_rocksdb(fs: FileSystem, directory: str) -> bool:
 def holds_database(names: Sequence[Listed]) -> bool:
     """Return whether these are, among others, the names of a RocksDB database."""
     files = {entry.name for entry in names if not entry.is_dir}
-    return "CURRENT" in files and any(name.startswith("MANIFEST-") for name in files)
+    return "CURRENT" in files or any(name.startswith("MANIFEST-") for name in files)
 
 
 def rocksdb_installed() -> bool:

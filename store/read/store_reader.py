@@ -185,20 +185,18 @@ class StoreReader:
         queue_cache: str | os.PathLike[str] | None = None,
         fs: FileSystem | None = None,
     ) -> "StoreReader":
-        """Open a store for reading.
+        """Open a store, the broker's ``storePathRootDir``, for reading.
 
         Parameters
         ----------
-        path
-            The broker's ``storePathRootDir``.
         commit_log_paths
             Directories of the segments, if they are not in ``path/commitlog`` alone.
         broker_name
-            Value of the column ``brokerName``. Not in the store; the default is the last part of ``path``.
+            Value of the column ``brokerName``; by default the last part of ``path``.
         queue_source
-            Source of queue entries.
+            Source of entries.
         archive
-            Archive of the store, into which retention copies files before it deletes them: both are read as one store.
+            Archive of retention: both are read as one store.
         read_from
             CONFIRMED hides messages that a failover could undo, see docs/replication.md.
         queue_cache
@@ -208,10 +206,8 @@ class StoreReader:
 
         Raises
         ------
-        NotAStoreError
-            If the directory does not look like a store.
-        UnsupportedStoreError
-            If the store is of a kind that is not supported: DLedger.
+        NotAStoreError, UnsupportedStoreError
+            If the directory does not look like a store, or has a DLedger log.
         UnsafeFileError
             If its directories are symbolic links.
         ConfigError
@@ -224,16 +220,15 @@ class StoreReader:
         for name in (COMMIT_LOG, CONSUME_QUEUE, OURS):
             if name in names:
                 require_directory(names[name], os.path.join(location.root, name))
-        directories = [location.beside(each) for each in commit_log_paths]
-        check_is_store(location, names, directories)
-        directories = directories or [location.paths.commit_log]
+        given = [location.beside(each) for each in commit_log_paths]
+        check_is_store(location, names, given)
+        directories = given or [location.paths.commit_log]
         if archive is not None:
             location = join_archive(location, archive, directories[0])
-        name = broker_name or location.name
         return cls(
             location,
             directories,
-            broker_name=name,
+            broker_name=broker_name or location.name,
             queue_source=queue_source,
             read_from=read_from,
             queue_cache=None if queue_cache is None else os.path.abspath(queue_cache),
@@ -510,9 +505,9 @@ class StoreReader:
             try:
                 self._database = None if directory is None else RocksQueues.open(fs, directory)
             except MissingExtraError as error:
-                warn_once(_log, self.path, "%s; without it, queues are derived from the CommitLog", error.described)
+                warn_once(_log, self.path, "%s. Meanwhile all queues are derived from the CommitLog", error)
             except SegmentLogError as error:
-                warn_once(_log, self.path, "%s. All queues are derived from the CommitLog", error.described)
+                warn_once(_log, self.path, "%s. All queues are derived from the CommitLog", error)
         return self._database
 
     def _run(self) -> tuple[int, int] | None:

@@ -5,7 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from segmentlog.store import MessageStore, Outgoing, QueueKey, RetentionSettings, StoreReader, UnsupportedStoreError
+from segmentlog.store import (
+    MessageStore,
+    Outgoing,
+    QueueKey,
+    QueueSource,
+    RetentionSettings,
+    StoreReader,
+    UnsupportedStoreError,
+)
 from segmentlog.store.directory.layout import rocksdb_queues
 from segmentlog.store.files.fs import LocalFileSystem
 from segmentlog.store.ha.promotion import promote
@@ -28,9 +36,7 @@ def content(store: Path) -> dict[Path, bytes]:
 
 @pytest.mark.parametrize("change", CHANGES, ids=["open", "retention", "promote"])
 @pytest.mark.parametrize("name", NAMES)
-def test_a_store_whose_database_would_not_follow_is_left_as_it_is(
-    name: str, change: Callable[[Path], object], tmp_path: Path
-) -> None:
+def test_a_store_with_rocksdb_is_left_as_it_is(name: str, change: Callable[[Path], object], tmp_path: Path) -> None:
     store = fixtures.unpack(name, tmp_path)
     (store / "lock").touch()
     before = content(store)
@@ -48,9 +54,7 @@ def test_rebuilt_queues_make_a_store_that_is_written(name: str, tmp_path: Path) 
         moved.rename(tmp_path / moved.name)
     sizes = fixtures.config(name)
     rebuild_queues(str(store), store / "consumequeue", entries_per_segment=sizes["mappedFileSizeConsumeQueue"] // 20)
-    reader = StoreReader.open(store)
-    assert reader.goes_by_queues
-    conformance.check_rows(name, list(reading.read(reader)), reader.queue_source)
+    conformance.check_rows(name, list(reading.read(StoreReader.open(store))), QueueSource.AUTO)
     with MessageStore.open(store, writing.store_config(fixtures.config(name))) as writer:
         written = writer.append(Outgoing(topic="Added", body=b"one more"))
     assert StoreReader.open(store).bounds(QueueKey("Added", 0)).max_offset == written.queue_offset + 1

@@ -96,7 +96,7 @@ def test_a_task_reads_its_entries_from_the_database(tmp_path: Path, monkeypatch:
     assert rows == len(fixtures.expected(name).messages)
 
 
-def test_a_log_whose_front_was_deleted_bounds_the_queues(tmp_path: Path) -> None:
+def test_queues_begin_with_the_log(tmp_path: Path) -> None:
     store = fixtures.unpack("queues-rocksdb-crash-5.5.0", tmp_path)
     (store / "commitlog" / f"{0:020d}").unlink()
     found = StoreReader.open(store)
