@@ -79,8 +79,8 @@ def _recovery() -> int:
         and sum(op.path == lost.path and op.kind is Kind.WRITE for op in ops[int(call[1]) : point]) > 2
     ]
     draw = random.Random(29)
-    filled = set(draw.sample([each for each in holes if "commitlog" in _path(ops, each)], 4))
-    wanted = {*draw.sample(torn, 8), *filled}
+    filled = set(draw.sample([each for each in holes if "commitlog" in _path(ops, each)], 2))
+    wanted = {*draw.sample(torn, 3), *filled}
     states = 0
     for state in States(prepared.recording, WIDE):
         if (state.point, state.description) in wanted:

@@ -27,11 +27,12 @@ from segmentlog.store.types import QueueRange
 
 from ..batches import batch_of
 from ..scale import scale
-from .campaign import Effort, Prepared, Tally, judge, look, prepare, reopen, told
+from . import campaign
+from .campaign import Effort, Prepared, Tally, prepare, reopen
 from .driver import CONFIG, ROOT, Driver
 from .memory_fs import MemoryFileSystem
-from .promises import LOG, BrokenPromiseError
-from .states import CUTS, Breadth, States, labels
+from .promises import LOG, BrokenPromiseError, Seen
+from .states import CUTS, Breadth
 
 BREADTH = Breadth(
     exhaustive_bits=scale(2, 2, 10),
@@ -182,7 +183,7 @@ def check_order(disk: MemoryFileSystem, batches: list[IssuedBatch]) -> None:
 
 # The power goes
 
-EFFORT = Effort(again=12, written_on=0, read=60)
+EFFORT = Effort(again=12, written_on=0, read=60, halted=0)
 
 
 def written_in_any_order(seed: int) -> Callable[..., Iterator[tuple[Any, Any]]]:
@@ -216,25 +217,18 @@ def prepare_with(
 def cut_power(
     prepared: Prepared, batches: list[IssuedBatch], breadth: Breadth, points: Callable[[int], bool] = lambda _: True
 ) -> Tally:
-    """Judge every state of a recording."""
-    tally = Tally(calls=len(prepared.recording.ops))
-    places = [start for start, _ in prepared.truth.records]
-    key_of = dict(zip(places, keys_in_log(prepared.disk), strict=True))
-    for turn, state in enumerate(States(prepared.recording, breadth, points)):
-        promised = max(labels(prepared.recording, state), default=0)
-        with told(prepared.recording, state, prepared.named):
-            disk = state.disk()
-            seen = look(prepared, disk, promised)
-            rows = [key_of[place] for _, physical in seen.values() for place in physical.tolist()]
-            tally.kept += check_whole(rows, batches, "reader") > 0
-            end = judge(prepared, disk, promised, effort=EFFORT, turn=turn, tally=tally)
-            tally.lost += end < prepared.truth.image.size
-            there = check_whole(keys_in_log(disk), batches, "log")
-            if turn % 9 == 0:
-                again(prepared, known(batches), disk, there)
-        tally.states += 1
-        tally.after_promises += promised > 0
-    return tally
+    """Judge every state of a recording, and the batches in it."""
+    key_of = dict(zip((start for start, _ in prepared.truth.records), keys_in_log(prepared.disk), strict=True))
+
+    def check_batches(disk: MemoryFileSystem, seen: Seen, end: int, turn: int) -> None:
+        rows = [key_of[place] for _, physical in seen.values() for place in physical.tolist()]
+        check_whole(rows, batches, "reader")
+        # the log was compared with the undamaged one up to its end
+        there = check_whole([key for place, key in key_of.items() if place < end], batches, "log")
+        if turn % 9 == 0:
+            again(prepared, known(batches), disk, there)
+
+    return campaign.cut_power(prepared, breadth, EFFORT, points=points, also=check_batches)
 
 
 def known(batches: list[IssuedBatch]) -> list[IssuedBatch]:

@@ -132,6 +132,10 @@ class Effort:
     halted: int = 5
 
 
+Also = Callable[[MemoryFileSystem, Seen, int, int], None]
+"""Further check of a recovered disk: messages of the reader before recovery, the log's end, the number of the state."""
+
+
 def cut_power(
     prepared: Prepared,
     breadth: Breadth,
@@ -139,6 +143,7 @@ def cut_power(
     *,
     points: Callable[[int], bool] = lambda _: True,
     reference: Mapping[str, bytes] | None = None,
+    also: Also | None = None,
 ) -> Tally:
     """Judge every state of a recording."""
     effort = effort or Effort()
@@ -146,15 +151,26 @@ def cut_power(
     tally = Tally(calls=len(prepared.recording.ops))
     written = -1
     written_at = -1
+    # The same disk is read and recovered once: what is promised later is compared with what was found on it.
+    # A reader of queues opens no index.
+    seen: dict[object, Seen] = {}
+    ends: dict[object, int] = {}
     for turn, state in enumerate(states):
         promised = max(labels(prepared.recording, state), default=0)
         with told(prepared.recording, state, prepared.named):
             within = reference if state.point <= prepared.opened_at else None
+            halted = bool(effort.halted) and turn % effort.halted == 3
+            visible, whole = (state.digest(INDEX), promised > 0, halted), (state.digest(), within is None, halted)
             disk = state.disk()
-            if effort.halted and turn % effort.halted == 3:
+            if halted:
                 tally.halted += add_empty_segment(disk, prepared.config)
-            look(prepared, disk, promised)
-            end = judge(prepared, disk, promised, effort=effort, turn=turn, tally=tally, reference=within)
+            seen[visible] = look(prepared, disk, promised, seen.get(visible))
+            if whole not in ends:
+                ends[whole] = judge(prepared, disk, promised, effort=effort, turn=turn, tally=tally, reference=within)
+                if also is not None:
+                    also(disk, seen[visible], ends[whole], turn)
+            if (end := ends[whole]) < promised:
+                raise BrokenPromiseError("D", f"the log ends at {end}, up to {promised} was promised")
         if state.point != written_at:
             written, written_at = promised, state.point
         written = max(written, end)
@@ -188,10 +204,10 @@ def add_empty_segment(disk: MemoryFileSystem, config: StoreConfig) -> bool:
     return bool(bases)
 
 
-def look(prepared: Prepared, disk: MemoryFileSystem, promised: int) -> Seen:
-    """Read one disk before it is recovered; return the messages of the reader."""
+def look(prepared: Prepared, disk: MemoryFileSystem, promised: int, seen: Seen | None = None) -> Seen:
+    """Read one disk before it is recovered, unless its messages are known; return the messages of the reader."""
     prepared.truth.check_point(disk, promised)
-    seen = seen_by_a_reader(disk, promised)
+    seen = seen_by_a_reader(disk, promised) if seen is None else seen
     prepared.truth.check_seen(seen, promised)
     return seen
 

@@ -21,7 +21,7 @@ import numpy as np
 
 from segmentlog.store.format.message import Bytes
 
-from .disk_model import SECTOR_BYTES, DiskModel, FileModel, Version, build, digest
+from .disk_model import NOTHING, SECTOR_BYTES, DiskModel, FileModel, Version, build, digest
 from .memory_fs import PAGE_BYTES, MemoryFileSystem
 from .recorder import Kind, Op, Recording
 
@@ -61,6 +61,7 @@ class CrashState(NamedTuple):
     marks: int  # how many marks had been made
     description: str  # what of the rest got there
     disk: Callable[[], MemoryFileSystem]  # makes the disk
+    digest: Callable[..., bytes]  # identity of the disk, or of all but a directory
 
 
 class _Choice(NamedTuple):
@@ -130,7 +131,13 @@ class States:
             seen.add(key)
             self.count.states += 1
             self.count.digests.add(key)
-            yield CrashState(point, marks, description, lambda places=places, version=version: build(places, version))
+            yield CrashState(
+                point,
+                marks,
+                description,
+                lambda places=places, version=version: build(places, version),
+                lambda without=NOTHING, places=places, version=version: digest(places, version, without),
+            )
 
 
 def labels(recording: Recording, state: CrashState) -> list[Any]:
