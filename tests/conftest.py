@@ -60,6 +60,13 @@ settings.register_profile(
 settings.load_profile("segmentlog")
 
 
+LONGEST = (
+    *("test_store_crashes", "test_commit_crashes", "test_mutated_stores", "test_io_errors", "test_planted_bugs"),
+    *("test_failover", "test_restarted_streams", "test_soak", "test_retention_crashes", "test_full_disk"),
+)
+"""Files that take minutes at the scale ``attack``. They run first: a worker that began last would end alone."""
+
+
 @pytest.fixture
 def report(record_property: Callable[[str, object], None]) -> Callable[[str, object], None]:
     """Say what was counted: at the end of the run, and in the XML report."""
@@ -84,6 +91,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         chosen.update(thinned(sized))
     if SCALE is Scale.CHECK:
         chosen = {item for item in chosen if item.get_closest_marker("slow") is None}
+    items.sort(key=lambda item: LONGEST.index(item.path.stem) if item.path.stem in LONGEST else len(LONGEST))
     if len(chosen) < len(items):
         config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
         items[:] = [item for item in items if item in chosen]

@@ -60,7 +60,7 @@ class Reader:
 
     def _run(self) -> None:
         last = 0
-        while not self._done.wait(0.005):
+        while not self._done.wait(0.03):
             try:
                 found = seen(self.path)
             except Exception as error:  # noqa: BLE001 - for the test to see

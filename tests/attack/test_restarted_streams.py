@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.scaled, pytest.mark.attack, pytest.mark.spark, pytest.mark.timeout(scale(600, 600, 36_000))]
 
 SEED = int(os.environ.get("SEGMENTLOG_ATTACK_SEED", "20261121"))
-RESTARTS = scale(2, 60, 3_000)
+RESTARTS = scale(2, 40, 3_000)
 
 
 def wait_for(pipe: Pipe, running: Any, moment: str, rng: random.Random) -> None:
@@ -47,7 +47,7 @@ def wait_for(pipe: Pipe, running: Any, moment: str, rng: random.Random) -> None:
             return
         if moment == "committed" and pipe.committed >= committed + batches:
             return
-        time.sleep(0.001)
+        time.sleep(0.004)
 
 
 def test_a_stream_that_is_stopped_and_restarted_loses_and_repeats_nothing(

@@ -25,11 +25,11 @@ CONFIGS = {
     "sync": CONFIG,
     "async": replace(CONFIG, flush=Flush.ASYNC, flush_interval_ms=40, flush_least_pages=1),
 }
-LEAST = scale(40, 1500, 6000)
+LEAST = scale(40, 800, 6000)
 """Runs with a fault, by configuration."""
 STRIDE = scale(23, 1, 1)
 """Step from one call that fails to the next."""
-OF_FIVE = scale(2, 2, 5)
+OF_FIVE = scale(2, 1, 5)
 """Of five ways in which a call can fail so many are tried, by turns."""
 BREADTH = Breadth(exhaustive_bits=0, random_subsets=scale(0, 0, 12), per_point=scale(0, 0, 20), seed=6)
 

@@ -468,6 +468,7 @@ class Plan:
 
     seed: int
     copies: int
+    table_every: int
     folder: str
     stores: list[dict[str, Any]]
 
@@ -486,11 +487,11 @@ class Attack:
         self.table = [table[i] for i in order.permutation(len(table))]
 
     def case(self, number: int) -> Case:
-        """Return case ``number``: every fourth is a line of the table of fields, the others are drawn."""
+        """Return case ``number``: every ``table_every``-th is a line of the table of fields, the others are drawn."""
         rng = np.random.default_rng((self.plan.seed, number))
         question = Question.draw(rng)
-        if number % 4 == 0:
-            store, target = self.table[number // 4 % len(self.table)]
+        if number % self.plan.table_every == 0:
+            store, target = self.table[number // self.plan.table_every % len(self.table)]
             return store, set_field(store.snapshot, target), question, rng
         store = self.stores[int(rng.choice(len(self.stores), p=self.weights))]
         mutation = mutate(store.snapshot, rng)
