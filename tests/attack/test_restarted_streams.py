@@ -20,9 +20,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from support.pipes import Feed, Pipe
+from support.pipes import Feed, Pipe, is_worker_timeout
 from support.scale import scale
-from support.stops import is_worker_timeout
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -34,7 +33,6 @@ RESTARTS = scale(2, 40, 3_000)
 
 
 def wait_for(pipe: Pipe, running: Any, moment: str, rng: random.Random) -> None:
-    """Wait until a query is to be stopped."""
     planned, committed = pipe.checkpoint.planned, pipe.committed
     batches = rng.choice([1, 1, 2, 3])
     begun = time.monotonic()

@@ -36,8 +36,6 @@ BREADTH = Breadth(exhaustive_bits=0, random_subsets=scale(0, 0, 12), per_point=s
 
 @dataclass
 class Count:
-    """Counts of tried faults."""
-
     runs: int = 0
     hit: int = 0
     states: int = 0

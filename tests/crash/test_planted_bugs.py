@@ -98,7 +98,6 @@ def _recovery() -> int:
 
 
 def _log_writes(ops: Sequence[Op]) -> list[int]:
-    """Return the crash points right after the writes to the log."""
     return [at for at, op in enumerate(ops, 1) if op.kind is Kind.WRITE and "commitlog" in op.path]
 
 
@@ -155,7 +154,6 @@ class Trial(Enum):
     COMMIT = (_commit,)
 
     def run(self) -> int:
-        """Return the number of states that were judged."""
         return self.value[0]()
 
 

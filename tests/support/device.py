@@ -27,7 +27,6 @@ def _returned_at_once(fd: int) -> None:
 
 
 def waits(item: pytest.Item) -> bool:
-    """Tell whether a test waits for the device."""
     is_soak = SCALE is Scale.SOAK
     return (is_soak and item.get_closest_marker("attack") is not None) or _FILES in item.path.parents
 

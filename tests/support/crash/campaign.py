@@ -16,10 +16,9 @@ from dataclasses import dataclass
 from segmentlog.store.config import StoreConfig
 from segmentlog.store.files.writable_fs import WritableFileSystem
 from segmentlog.store.format.naming import segment_name
-from segmentlog.store.read.spec import ScanSpec
-from segmentlog.store.types import QueueRange
 from segmentlog.store.write.message_store import MessageStore
 
+from ..reading import read
 from .driver import CONFIG, ROOT, TIME, Clock, Driver
 from .memory_fs import MemoryFileSystem
 from .promises import (
@@ -64,7 +63,6 @@ class Tally:
     same: int = 0  # states within a recovery, after which it came to the same bytes
 
     def add(self, other: "Tally") -> None:
-        """Add up."""
         for name in self.__dataclass_fields__:
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
@@ -87,12 +85,10 @@ class Prepared:
 
     @property
     def named(self) -> str:
-        """The workload, for messages."""
         return f"workload {self.name}, seed {self.seed}"
 
 
 def new_disk() -> MemoryFileSystem:
-    """An empty disk with the directory that stores are made in."""
     disk = MemoryFileSystem()
     disk.make_dir("/disk")
     return disk
@@ -145,7 +141,6 @@ def cut_power(
     reference: Mapping[str, bytes] | None = None,
     also: Also | None = None,
 ) -> Tally:
-    """Judge every state of a recording."""
     effort = effort or Effort()
     states = States(prepared.recording, breadth, points)
     tally = Tally(calls=len(prepared.recording.ops))
@@ -184,7 +179,6 @@ def cut_power(
 
 @contextmanager
 def told(recording: Recording, state: CrashState, workload: str = "") -> Iterator[None]:
-    """Name the state in what goes wrong within."""
     try:
         yield
     except Exception as error:
@@ -251,29 +245,19 @@ def judge(
 
 
 def reopen(disk: WritableFileSystem, config: StoreConfig, later_ms: int = LATER_MS) -> MessageStore:
-    """Open a store as the next process would."""
     clock = TIME.clock = Clock()
     clock.pass_time(later_ms)
     return MessageStore.open(ROOT, config, fs=disk, clock=clock)
 
 
 def read_all(store: MessageStore, truth: Truth, end: int) -> None:
-    """Read all messages of all queues through a reader."""
-    reader = store.reader()
-    rows = 0
-    for topic in reader.topics():
-        for bounds in reader.queues(topic):
-            wanted = QueueRange(bounds.key, bounds.min_offset, bounds.max_offset)
-            spec = ScanSpec(columns=("body", "queueOffset", "physicalOffset"), check_crc=True)
-            for task in reader.plan([wanted], max_bytes=1 << 20):
-                rows += sum(batch.num_rows for batch in reader.scan(task, spec))
+    rows = sum(1 for _ in read(store.reader(), columns=("body", "queueOffset", "physicalOffset")))
     there = sum(int((entries.ends <= end).sum()) for entries in truth.queues.values())
     if rows != there:
         raise BrokenPromiseError("F", f"a reader finds {rows} messages, the log has {there}")
 
 
 def write_on(store: MessageStore, disk: MemoryFileSystem, prepared: Prepared, end: int, turn: int) -> None:
-    """Append to a recovered store, close it, and look at it again."""
     writer = Driver(RecordingFileSystem(disk), disk, config=prepared.config, seed=1_000_000 + turn)
     writer.store = store
     if store.end_offset != end:

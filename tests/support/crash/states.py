@@ -46,8 +46,6 @@ class Breadth:
 
 @dataclass(slots=True)
 class Count:
-    """Counts of tried states."""
-
     points: int = 0
     generated: int = 0
     states: int = 0
@@ -141,14 +139,12 @@ class States:
 
 
 def labels(recording: Recording, state: CrashState) -> list[Any]:
-    """Return the marks made before the power cut."""
     return [label for _, label in recording.marks[: state.marks]]
 
 
 def _candidates(
     model: DiskModel, last: Op | None, rng: random.Random, breadth: Breadth
 ) -> tuple[list[_Candidate], list[_Candidate]]:
-    """States that are always tried at a point, and further ones."""
     every = frozenset(pending.at for pending in model.names.pending)
     no: frozenset[int] = frozenset()
     files = model.uncertain()
@@ -317,7 +313,6 @@ def _mixed_once(model: DiskModel, files: list[FileModel], number: int, seed: flo
 
 
 def _calls(model: DiskModel, files: list[FileModel]) -> Iterator[_Candidate]:
-    """Each call that is pending lost alone, and all up to each."""
     numbers = sorted(pending.at for owner in (model.names, *files) for pending in owner.pending)
     for number in numbers:
         yield f"call {number} alone lost", lambda n=number: _kept_calls(model, files, lambda at: at != n)
