@@ -27,7 +27,7 @@ STRIDE = {"flushed": scale(67, 1, 1), "late": scale(67, 2, 1)}
 CASES = [case for case in product(WORKLOADS, GEOMETRIES) if case != ("killed", "late")]
 """`killed` opens its store before 8 KiB were written: both geometries make the same calls."""
 
-EFFORT = scale(Effort(again=6, written_on=8, read=12), *[Effort(again=8, written_on=25, read=40)] * 2)
+EFFORT = scale(Effort(again=6, written_on=8, read=12), *[Effort(again=8, written_on=25, read=25)] * 2)
 
 TOTAL = Tally()
 DONE: set[tuple[str, str]] = set()

@@ -40,7 +40,7 @@ _WORKER_TIMED_OUT = (
     "Python worker failed to connect back",
     "Timed out while waiting for the Python worker to connect back",
 )
-"""Spark 4.3 waits ten seconds for a Python worker to start, which a busy machine exceeds: the query ends as if stopped."""
+"""Spark 4.3 waits ten seconds for a Python worker, which a busy machine exceeds: the query ends as if stopped."""
 Contents = dict[QueueKey, list[bytes]]
 Change = Callable[["DataFrame"], "DataFrame"]
 
