@@ -60,9 +60,18 @@ settings.register_profile(
 settings.load_profile("segmentlog")
 
 
+LONGEST = (
+    *("test_store_crashes", "test_commit_crashes", "test_mutated_stores", "test_io_errors", "test_planted_bugs"),
+    *("test_failover", "test_restarted_streams", "test_soak", "test_retention_crashes", "test_full_disk"),
+)
+"""Files that take minutes at the scale ``attack``. They run first: a worker that began last would end alone."""
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Keep derived queues out of the user's home."""
+    """Keep derived queues out of the user's home; RocketMQ's jars stay where they are."""
+    caches = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    os.environ.setdefault("SEGMENTLOG_ORACLE_CACHE", os.path.join(caches, "segmentlog-oracle"))
     os.environ["XDG_CACHE_HOME"] = str(tmp_path_factory.mktemp("cache"))
 
 
@@ -90,6 +99,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         chosen.update(thinned(sized))
     if SCALE is Scale.CHECK:
         chosen = {item for item in chosen if item.get_closest_marker("slow") is None}
+    items.sort(key=lambda item: LONGEST.index(item.path.stem) if item.path.stem in LONGEST else len(LONGEST))
     if len(chosen) < len(items):
         config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
         items[:] = [item for item in items if item in chosen]

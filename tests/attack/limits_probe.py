@@ -52,7 +52,6 @@ def open_for_writing(store: str) -> int:
 
 
 def scan(store: str, on_corrupt: str = "fail") -> list[int]:
-    """Rows, and the bytes of their bodies."""
     reader = StoreReader.open(store)
     ranges = [
         QueueRange(bounds.key, bounds.min_offset, bounds.max_offset)
@@ -69,7 +68,6 @@ def scan(store: str, on_corrupt: str = "fail") -> list[int]:
 
 
 def plan(store: str) -> int:
-    """Ask for all queues."""
     reader = StoreReader.open(store)
     ranges = [
         QueueRange(bounds.key, bounds.min_offset, bounds.max_offset)
@@ -84,7 +82,6 @@ OPERATIONS = {"facts": facts, "open": open_for_writing, "scan": scan, "plan": pl
 
 
 def most_memory() -> int:
-    """Bytes. What getrusage tells begins with the memory of the parent process."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:")) << 10
 

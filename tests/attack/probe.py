@@ -64,7 +64,6 @@ def limited() -> Iterator[None]:
 
 
 def read_all(case: dict[str, Any]) -> dict[str, Any]:
-    """Ask everything that can be asked of one store."""
     reader = StoreReader.open(case["store"], commit_log_paths=case.get("commit_log_paths", ()))
     ranges = [
         QueueRange(bounds.key, bounds.min_offset, bounds.max_offset)

@@ -52,7 +52,6 @@ def put(store: MessageStore, serial: int, count: int) -> None:
 
 
 def rows(reader: StoreReader) -> list[tuple[int, int, int | None]]:
-    """Serial number, physical offset and store time of each message."""
     bounds = reader.bounds(KEY)
     tasks = reader.plan([QueueRange(KEY, bounds.min_offset, bounds.max_offset)], max_bytes=1 << 20)
     spec = ScanSpec(columns=("physicalOffset", "body"), check_crc=True)

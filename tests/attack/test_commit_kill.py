@@ -18,9 +18,10 @@ from typing import Self
 
 import pytest
 
-from segmentlog.store import Flush, MessageStore, QueueRange, ScanSpec, StoreReader
+from segmentlog.store import Flush, MessageStore, StoreReader
 from segmentlog.store.sink import prepare_store
 from support.commit_nursery import CONFIG, ROWS, CommitNursery, stage_and_commit
+from support.reading import read
 from support.scale import scale
 
 pytestmark = [pytest.mark.attack, pytest.mark.scaled]
@@ -30,14 +31,8 @@ KILLS = scale(10, 120, 5_000)
 
 
 def seen(path: str) -> Counter[str]:
-    """Return the number of rows per batch that a reader finds."""
-    reader = StoreReader.open(path)
-    found: Counter[str] = Counter()
-    ranges = [QueueRange(b.key, b.min_offset, b.max_offset) for t in reader.topics() for b in reader.queues(t)]
-    for task in reader.plan(ranges, max_bytes=1 << 24):
-        for batch in reader.scan(task, ScanSpec(columns=("tags",))):
-            found.update(batch["tags"].to_pylist())
-    return found
+    rows = read(StoreReader.open(path), columns=("tags",), max_bytes=1 << 24, check_crc=False)
+    return Counter(row["tags"] for row in rows)
 
 
 class Reader:
@@ -60,7 +55,7 @@ class Reader:
 
     def _run(self) -> None:
         last = 0
-        while not self._done.wait(0.005):
+        while not self._done.wait(0.03):
             try:
                 found = seen(self.path)
             except Exception as error:  # noqa: BLE001 - for the test to see

@@ -72,8 +72,6 @@ with MessageStore.open({path!r}, config, attached=attached) as store:
 
 
 class Model:
-    """Rows that any confirmed reader saw."""
-
     def __init__(self) -> None:
         self.rows: dict[tuple[str, int, int], bytes] = {}
         self.reads = 0
@@ -91,7 +89,6 @@ class Model:
         return len(found)
 
     def check(self, found: dict[tuple[str, int, int], bytes]) -> None:
-        """Check that rows are those that were seen before."""
         for key in self.rows.keys() & found.keys():
             assert self.rows[key] == found[key], f"{key} was another message before"
 

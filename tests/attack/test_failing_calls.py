@@ -29,7 +29,6 @@ from segmentlog.store import (
     MessageStore,
     Outgoing,
     QueueKey,
-    QueueRange,
     QueueSource,
     ScanSpec,
     SegmentLogError,
@@ -41,6 +40,7 @@ from segmentlog.store.groups import ToEarliest, group_offsets, list_groups, publ
 from segmentlog.store.maintenance import rebuild_index, rebuild_queues, salvage, verify
 from segmentlog.store.sink import Staging, discard_jobs, last_commit, stored_config, sweep_staging, topic_queues
 from support.failing_calls import READ_ERRORS, WRITE_ERRORS, FailingCalls, reads
+from support.reading import whole_queues
 from support.scale import scale
 from support.small_store import CONFIG as SMALL
 
@@ -88,12 +88,7 @@ Acknowledged = Callable[[tuple[bytes, ...]], None]
 
 
 def scanned(reader: StoreReader) -> list[Any]:
-    ranges = [
-        QueueRange(bounds.key, bounds.min_offset, bounds.max_offset)
-        for topic in reader.topics()
-        for bounds in reader.queues(topic)
-    ]
-    tasks = reader.plan(ranges, max_bytes=1 << 13)
+    tasks = reader.plan(whole_queues(reader), max_bytes=1 << 13)
     return [row for task in tasks for piece in reader.scan(task, SPEC) for row in piece.to_pylist()]
 
 
@@ -232,8 +227,6 @@ BEFORE: Final[dict[Callable[..., Any], Callable[[Path], None]]] = {
 
 @dataclass
 class Count:
-    """Counts of attempts, and their results."""
-
     calls: int = 0
     failed: int = 0
     unnoticed: int = 0
@@ -241,14 +234,12 @@ class Count:
 
 
 def faults(calls: list[str], numbers: tuple[int, ...]) -> Iterator[tuple[int, int, bool]]:
-    """Which call fails, with which error, and whether for good."""
     for step, at in enumerate(range(1, len(calls) + 1, max(1, len(calls) // CALLS_MAX))):
         for turn in range(step, step + OF_THE_ERRORS):
             yield at, numbers[turn % len(numbers)], turn // len(numbers) % 2 == 1
 
 
 def complaints(error: BaseException, calls: FailingCalls, call: str) -> list[str]:
-    """Return the faults of an error."""
     if not isinstance(error, SegmentLogError):
         return [f"{error!r} is none of the store's errors"]
     wrong = []
@@ -273,7 +264,6 @@ def check_descriptors(before: int) -> list[str]:
 
 
 def place(whole: Path, folder: Path, operation: Callable[..., Any]) -> Path:
-    """A fresh copy of the store."""
     if folder.exists():
         shutil.rmtree(folder)
     folder.mkdir()
@@ -349,7 +339,6 @@ def test_a_failed_call_of_a_writer_is_an_error_of_the_store_and_loses_nothing(
 
 
 def afterwards(store: Path, promised: list[bytes]) -> list[str]:
-    """Return the faults of a store whose disk works again."""
     try:
         with MessageStore.open(store, CONFIG) as opened:
             held = [row["body"] for row in scanned(opened.reader())]

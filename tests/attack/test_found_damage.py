@@ -54,14 +54,12 @@ class Damaged:
         return self.path / "consumequeue" / "Orders" / "0" / f"{0:020d}"
 
     def place(self, queue_offset: int) -> int:
-        """Physical offset of a message of Orders/0."""
         return int(self.whole["Orders", 0, queue_offset]["physicalOffset"])
 
     def size(self, queue_offset: int) -> int:
         return int(self.whole["Orders", 0, queue_offset]["storeSize"])
 
     def write(self, physical: int, content: bytes) -> None:
-        """Overwrite bytes of the CommitLog."""
         segment = next(s for s in reversed(self.segments) if int(s.name) <= physical)
         put_at(segment, physical - int(segment.name), content)
 

@@ -225,7 +225,6 @@ def test_paths(clean: Path, tmp_path: Path) -> None:
 
 
 def outside_of(path: Path) -> Path:
-    """A fresh path beside the store of a path."""
     store = next(parent for parent in path.parents if parent.name == "store")
     return Path(tempfile.mkdtemp(dir=store.parent)) / "moved"
 

@@ -75,7 +75,6 @@ class Scene:
         self.store.close()
 
     def append(self) -> None:
-        """Some messages, over the end of a segment now and then."""
         assert self.store is not None
         for _ in range(6):
             self.serial += 1
@@ -85,7 +84,6 @@ class Scene:
             self.acknowledged[body] += 1
 
     def append_async(self) -> None:
-        """Some messages that are under way together."""
         assert self.store is not None
         pending = []
         for _ in range(6):
@@ -114,7 +112,6 @@ class Scene:
 
 
 def settle(scene: Scene, before: list[str], wait_s: float = 10) -> None:
-    """Drop the store, and judge what is left."""
     scene.store = None
     gc.collect()
     until = time.monotonic() + wait_s
@@ -177,6 +174,17 @@ def only_new_objects() -> Iterator[None]:
     gc.unfreeze()
 
 
+def closed_scene(folder: Path) -> tuple[Scene, set[str]]:
+    """Write a store and close it; return it, and the files that stay open."""
+    scene = Scene(folder / "store")
+    scene.open()
+    scene.append()
+    scene.close()
+    scene.store = None
+    gc.collect()
+    return scene, open_files()
+
+
 # A directory that is being listed is closed by reference counting, with this warning.
 @pytest.mark.scaled
 @pytest.mark.filterwarnings("ignore:unclosed scandir iterator:ResourceWarning")
@@ -184,13 +192,7 @@ def only_new_objects() -> Iterator[None]:
 @pytest.mark.parametrize("act", ACTS)
 def test_a_ctrl_c_at_each_point(tmp_path: Path, act: str, report: Callable[[str, object], None]) -> None:
     prepare, do = ACTS[act]
-    scene = Scene(tmp_path / "store")
-    scene.open()
-    scene.append()
-    scene.close()
-    scene.store = None
-    gc.collect()
-    before = open_files()
+    scene, before = closed_scene(tmp_path)
     total = 0
     for _ in range(2):  # the first time, modules are imported
         prepare(scene)
@@ -219,13 +221,7 @@ def test_a_ctrl_c_at_each_point(tmp_path: Path, act: str, report: Callable[[str,
 @pytest.mark.usefixtures("only_new_objects")
 def test_planted_bug_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Threads are not ended before the files are closed and the lock is released."""
-    scene = Scene(tmp_path / "store")
-    scene.open()
-    scene.append()
-    scene.close()
-    scene.store = None
-    gc.collect()
-    before = open_files()
+    scene, before = closed_scene(tmp_path)
     with monkeypatch.context() as patched:
         patched.setattr(BackgroundServices, "stop", lambda self: None)
         patched.setattr(BackgroundServices, "_halt", lambda self: None)  # else a closed store ends them by its error

@@ -41,7 +41,6 @@ Found = dict[str, Any]
 
 @pytest.fixture(scope="module")
 def clean(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A store with all small files that there are."""
     store = tmp_path_factory.mktemp("limits") / "clean"
     with MessageStore.open(store, CONFIG) as opened:
         opened.append(Outgoing(topic="T", queue_id=0, body=b"body"))

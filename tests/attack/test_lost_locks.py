@@ -106,7 +106,6 @@ ON_CALL = replace(SMALL, services=Services.ON_CALL)
 
 @pytest.fixture(params=["python", "java"])
 def broker(request: pytest.FixtureRequest, tmp_path: Path) -> list[str]:
-    """The command of something that takes a store as a broker does."""
     if request.param == "python":
         return [sys.executable, "-c", BROKER]
     if shutil.which("javac") is None:

@@ -46,8 +46,6 @@ PAGE = 4096
 
 @dataclass
 class Counts:
-    """Counts of all runs."""
-
     runs: int = 0
     steps: int = 0
     records: int = 0
@@ -59,8 +57,6 @@ class Counts:
 
 
 class Machine(RuleBasedStateMachine):
-    """One store and its model."""
-
     def __init__(self, config: StoreConfig, counts: Counts) -> None:
         super().__init__()
         self.config = config

@@ -72,7 +72,6 @@ def header_field(content: Content, draw: Draw) -> None:
 
 
 def a_slot(content: Content, draw: Draw) -> None:
-    """Let a slot name any entry, or none."""
     at = HEADER.itemsize + SLOT.itemsize * number(draw, GEOMETRY.slots)
     content[at : at + 4] = (number(draw, 720) * number(draw, 2)).to_bytes(4, "big")
 
@@ -90,7 +89,6 @@ def an_offset(content: Content, draw: Draw) -> None:
 
 
 def two_entries(content: Content, draw: Draw) -> None:
-    """Exchange two entries."""
     one, two = (GEOMETRY.entry_position(1 + number(draw, 698)) for _ in range(2))
     size = ENTRY.itemsize
     content[one : one + size], content[two : two + size] = content[two : two + size], content[one : one + size]
@@ -132,8 +130,6 @@ def compared(whole: bytes, content: Content) -> Damage:
 
 
 class Carried(NamedTuple):
-    """A key that a record carries."""
-
     physical_offset: int
     topic: str
     key: str

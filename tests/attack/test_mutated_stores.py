@@ -2,7 +2,7 @@
 
 ::
 
-    built and real stores ──► 20,000 copies, each damaged in one way ──► worker processes read them ──► judged, counted
+    built and real stores ──► 10,000 copies, each damaged in one way ──► worker processes read them ──► judged, counted
 
 Run one case again:  SEGMENTLOG_ATTACK_SEED=… python -m support.mutation_worker plan.json CASE 1000000000   (in tests/)
 What is attacked and what it found is in ``docs/reliability.md``.
@@ -31,7 +31,9 @@ pytestmark = [pytest.mark.attack, pytest.mark.scaled]
 
 TESTS = Path(__file__).parent.parent
 SEED = int(os.environ.get("SEGMENTLOG_ATTACK_SEED", "20261121"))
-COPIES = scale(120, 20_000, 1_000_000)
+COPIES = scale(120, 10_000, 1_000_000)
+TABLE_EVERY = scale(4, 2, 4)
+"""Of so many cases one is a line of the table of fields; the seed is fixed, so a run repeats the drawn ones."""
 PROCESSES = min(os.cpu_count() or 1, 8)
 DEATHS_MAX = 20
 
@@ -124,7 +126,8 @@ def test_a_damaged_store_never_yields_wrong_rows(
 ) -> None:
     plan = tmp_path / "plan.json"
     (tmp_path / "real").mkdir()
-    plan.write_text(json.dumps({"seed": SEED, "copies": COPIES, "folder": str(tmp_path / "real"), "stores": stores}))
+    asked = {"seed": SEED, "copies": COPIES, "table_every": TABLE_EVERY}
+    plan.write_text(json.dumps(asked | {"folder": str(tmp_path / "real"), "stores": stores}))
     workers = [Worker(plan, first, PROCESSES, COPIES) for first in range(PROCESSES)]
     threads = [threading.Thread(target=worker.run) for worker in workers]
     for thread in threads:
@@ -160,11 +163,11 @@ def _check_gates(results: list[dict[str, Any]]) -> None:
     outcomes = Counter(r["outcome"] for r in results)
     kinds = Counter(r["kind"] for r in results)
     assert len(results) == COPIES
-    assert len({r["digest"] for r in results}) >= 0.9 * min(COPIES, 20_000)
+    assert len({r["digest"] for r in results}) >= 0.9 * min(COPIES, 10_000)
     assert sum(r["live"] > 0 for r in results) >= 0.7 * COPIES
     assert sum(r["real"] for r in results) >= COPIES // 60
     for kind in KINDS:
-        assert kinds[kind] >= COPIES // scale(40, 20, 20), kind
+        assert kinds[kind] >= COPIES // scale(40, 30, 20), kind
     assert outcomes["equal"] >= COPIES // 50
     assert outcomes["CorruptRecordError"] >= COPIES // 50
     assert outcomes["nulls for damage"] >= COPIES // 50

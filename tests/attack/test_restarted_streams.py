@@ -20,9 +20,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from support.pipes import Feed, Pipe
+from support.pipes import Feed, Pipe, is_worker_timeout
 from support.scale import scale
-from support.stops import is_worker_timeout
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -30,11 +29,10 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.scaled, pytest.mark.attack, pytest.mark.spark, pytest.mark.timeout(scale(600, 600, 36_000))]
 
 SEED = int(os.environ.get("SEGMENTLOG_ATTACK_SEED", "20261121"))
-RESTARTS = scale(2, 60, 3_000)
+RESTARTS = scale(2, 40, 3_000)
 
 
 def wait_for(pipe: Pipe, running: Any, moment: str, rng: random.Random) -> None:
-    """Wait until a query is to be stopped."""
     planned, committed = pipe.checkpoint.planned, pipe.committed
     batches = rng.choice([1, 1, 2, 3])
     begun = time.monotonic()
@@ -47,7 +45,7 @@ def wait_for(pipe: Pipe, running: Any, moment: str, rng: random.Random) -> None:
             return
         if moment == "committed" and pipe.committed >= committed + batches:
             return
-        time.sleep(0.001)
+        time.sleep(0.004)
 
 
 def test_a_stream_that_is_stopped_and_restarted_loses_and_repeats_nothing(

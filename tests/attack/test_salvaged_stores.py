@@ -70,12 +70,10 @@ def digest(body: bytes) -> str:
 
 
 def orders(store: Path) -> QueueFiles:
-    """The queue Orders/0, or orders/0."""
     return QueueFiles(store, "Orders" if (store / "consumequeue" / "Orders").is_dir() else "orders", 0)
 
 
 def record_span(store: Path, queue_offset: int) -> tuple[int, int]:
-    """Return the physical offset of one of its messages."""
     entry = orders(store).entries[queue_offset]
     return int(entry["physical_offset"]), int(entry["physical_offset"] + entry["size"])
 
@@ -137,8 +135,6 @@ def no_queues(store: Path) -> Spans:
 
 
 def in_queue(change: Callable[[Entries], None]) -> Callable[[Path], Spans]:
-    """Change the entries of the queue Orders/0, or orders/0."""
-
     def damage(store: Path) -> Spans:
         queue = orders(store)
         entries = queue.entries
@@ -296,7 +292,6 @@ def missing(held: Messages, *, from_start: bool) -> Iterator[Place]:
 
 
 def frontmost(found: Salvaged) -> set[Place]:
-    """The places of lost messages before the first message of their queue."""
     return {place for place in found.lost if not any(q[:2] == place[:2] and q < place for q in found.held)}
 
 

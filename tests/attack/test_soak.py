@@ -36,7 +36,7 @@ pytestmark = [pytest.mark.attack, pytest.mark.scaled]
 
 SECONDS = scale(3, 40, 3600)
 CUT_SECONDS = scale(2, 10, 600)
-EXPIRING_SECONDS = scale(3, 90, 3600)
+EXPIRING_SECONDS = scale(3, 45, 3600)
 SETTLED_SECONDS_MAX = 5
 LOST_LEAST = scale(0, 1, 1)
 """Of a stream; in the first seconds it may not have begun, or be fast enough."""
@@ -53,7 +53,6 @@ MAPS_MAX = 17
 
 @contextmanager
 def running(*roles: tuple[str, dict[str, object]], of: type[SoakProcess] = SoakProcess) -> Iterator[list[SoakProcess]]:
-    """Start processes; none of them is left behind."""
     started: list[SoakProcess] = []
     try:
         for role, options in roles:
@@ -65,7 +64,6 @@ def running(*roles: tuple[str, dict[str, object]], of: type[SoakProcess] = SoakP
 
 
 def ended(processes: list[SoakProcess]) -> list[Report]:
-    """Let processes end in turn; what they counted."""
     return [process.end() for process in processes]
 
 
@@ -84,7 +82,6 @@ def let_run(processes: list[SoakProcess], follower: "Follower", done: "Callable[
 
 
 def look_at_readers(counted: list[Report]) -> None:
-    """No reader grew, or holds on to what is gone."""
     for each in counted:
         assert each["memory"] < MEMORY_KIB_MAX, each
         assert each["memory"] < each["settled"]["memory"] + GROWTH_KIB_MAX, each

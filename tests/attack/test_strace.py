@@ -51,7 +51,6 @@ def errand(store: Path, *traced: str) -> Errand:
 
 
 def calls_of(nursery: Nursery, folder: Path) -> Counter[str]:
-    """Count what an undisturbed writer calls."""
     listing = folder / "calls"
     came = nursery.send(errand(folder / "undisturbed", "-o", str(listing), "-e", f"trace={','.join(CALLS)}"))
     assert came.status == 0, came.error

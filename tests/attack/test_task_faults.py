@@ -89,7 +89,6 @@ class Batches:
         return None if error is None else str(error)
 
     def next(self) -> None:
-        """Have more to write."""
         self.version += 1
 
     def check(self, batches: int) -> int:
@@ -102,7 +101,6 @@ class Batches:
 
     @property
     def done(self) -> int:
-        """Number of batches in the ledger."""
         committed = last_commit(self.path, "jobs") if self.path.exists() else None
         return committed.version + 1 if committed is not None else 0
 
@@ -123,7 +121,6 @@ class Streams:
         return None if error is None else str(error)
 
     def next(self) -> None:
-        """Have more to write."""
         self._feed.put(ROWS)
 
     def check(self, batches: int) -> int:
@@ -138,7 +135,6 @@ class Streams:
 
     @property
     def done(self) -> int:
-        """Number of batches in the ledger."""
         return self._pipe.committed + 1
 
 

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from segmentlog.spark import register
-from support.pipes import Feed, Pipe
-from support.stops import is_worker_timeout
+from support.pipes import Feed, Pipe, is_worker_timeout
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -1,6 +1,7 @@
 """S3: the power is cut at every call of the commit protocol; a batch is there as a whole or not at all, and once."""
 
 from collections.abc import Callable
+from itertools import product
 
 import pytest
 
@@ -12,15 +13,17 @@ from support.scale import scale
 
 pytestmark = [pytest.mark.attack, pytest.mark.scaled]
 
+ORDERS = ("in order", "in any order")
 SEEDS = scale(1, 1, 40)
 STRIDE = scale(47, 1, 1)
 """Step from one call of a workload at which the power is cut to the next."""
 STATES_LEAST = scale(200, 5_000, 250_000)
+CASES = scale(*[[("flushed", "in any order"), ("late", "in order")]] * 2, list(product(GEOMETRIES, ORDERS)))
+"""The order of pieces decides on calls before the log's sync, the geometry on calls after it."""
 TOTAL = Tally()
 
 
-@pytest.mark.parametrize("order", ["in order", "in any order"])
-@pytest.mark.parametrize("geometry", GEOMETRIES)
+@pytest.mark.parametrize(("geometry", "order"), CASES)
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_a_batch_is_whole_and_once(
     name: str, geometry: str, order: str, report: Callable[[str, object], None], monkeypatch: pytest.MonkeyPatch

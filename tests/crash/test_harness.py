@@ -16,11 +16,15 @@ import pytest
 
 from segmentlog.store.errors import NoSpaceError, NotAStoreError, SegmentLogError, UnsafeFileError
 from segmentlog.store.files.writable_fs import LocalWritableFileSystem, WritableFileSystem
+from support.crash import promises
+from support.crash.campaign import prepare
 from support.crash.disk_model import SECTOR_BYTES, FileModel
 from support.crash.faults import CALLS, Failure, Fault, FaultyFileSystem, Span
 from support.crash.memory_fs import MemoryFileSystem
+from support.crash.promises import seen_by_a_reader
 from support.crash.recorder import Kind, Op, RecordingFileSystem
 from support.crash.states import Breadth, CrashState, States, labels
+from support.crash.workloads import batches
 
 HEAD = struct.Struct(">II")
 LOG = "/disk/log"
@@ -369,6 +373,16 @@ def test_disks_of_states_share_no_writes() -> None:
             assert bytes(seen[:1]) == b"!"
             assert state.disk().files()["/disk/f"][:1] != b"!"
     assert fs.disk.files()["/disk/f"][:1] == b"n"
+
+
+def test_a_reader_of_queues_opens_no_index(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`cut_power` reads disks once that differ in the index alone."""
+    disk, asked = prepare(batches).disk, set[str]()
+    node = MemoryFileSystem.node
+    monkeypatch.setattr(MemoryFileSystem, "node", lambda self, path: (asked.add(path), node(self, path))[1])
+    assert seen_by_a_reader(disk, 1)
+    assert any(path.startswith(promises.LOG) for path in asked)
+    assert not any(path.startswith(promises.INDEX) for path in asked)
 
 
 # The disk in memory is as the real one

@@ -79,8 +79,8 @@ def _recovery() -> int:
         and sum(op.path == lost.path and op.kind is Kind.WRITE for op in ops[int(call[1]) : point]) > 2
     ]
     draw = random.Random(29)
-    filled = set(draw.sample([each for each in holes if "commitlog" in _path(ops, each)], 4))
-    wanted = {*draw.sample(torn, 8), *filled}
+    filled = set(draw.sample([each for each in holes if "commitlog" in _path(ops, each)], 2))
+    wanted = {*draw.sample(torn, 3), *filled}
     states = 0
     for state in States(prepared.recording, WIDE):
         if (state.point, state.description) in wanted:
@@ -98,7 +98,6 @@ def _recovery() -> int:
 
 
 def _log_writes(ops: Sequence[Op]) -> list[int]:
-    """Return the crash points right after the writes to the log."""
     return [at for at, op in enumerate(ops, 1) if op.kind is Kind.WRITE and "commitlog" in op.path]
 
 
@@ -155,7 +154,6 @@ class Trial(Enum):
     COMMIT = (_commit,)
 
     def run(self) -> int:
-        """Return the number of states that were judged."""
         return self.value[0]()
 
 

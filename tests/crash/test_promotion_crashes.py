@@ -53,7 +53,6 @@ def written() -> tuple[MemoryFileSystem, list[int], int]:
 
 
 def image(disk: MemoryFileSystem, path: str, start: int, stop: int) -> bytes:
-    """Return the bytes of a log between two physical offsets."""
     log = CommitLog(disk, [f"{path}/commitlog"])
     parts = [log.view(each)[max(start - each.base, 0) : stop - each.base].tobytes() for each in log.segments]
     return b"".join(part for part, each in zip(parts, log.segments, strict=True) if each.base < stop)

@@ -22,23 +22,24 @@ BREADTH = Breadth(
     per_point=scale(1, 1, 400),
 )
 """States that are tried besides the fixed ones."""
-STRIDE = scale(67, 1, 1)
-"""Step from one call of a workload at which the power is cut to the next."""
+STRIDE = {"flushed": scale(67, 1, 1), "late": scale(67, 2, 1)}
+"""Step from one call at which the power is cut to the next. Most calls of both geometries are the same."""
+CASES = [case for case in product(WORKLOADS, GEOMETRIES) if case != ("killed", "late")]
+"""`killed` opens its store before 8 KiB were written: both geometries make the same calls."""
 
-EFFORT = scale(Effort(again=6, written_on=8, read=12), *[Effort(again=8, written_on=25, read=40)] * 2)
+EFFORT = scale(Effort(again=6, written_on=8, read=12), *[Effort(again=8, written_on=25, read=25)] * 2)
 
 TOTAL = Tally()
 DONE: set[tuple[str, str]] = set()
 
 
-@pytest.mark.parametrize("geometry", GEOMETRIES)
-@pytest.mark.parametrize("name", WORKLOADS)
+@pytest.mark.parametrize(("name", "geometry"), CASES)
 def test_nothing_promised_is_lost(name: str, geometry: str, report: Callable[[str, object], None]) -> None:
-    tally, points = Tally(), 0
+    tally, points, stride = Tally(), 0, STRIDE[geometry]
     for seed in range(SEEDS):
         prepared = prepare(WORKLOADS[name], seed, config=GEOMETRIES[geometry])
-        points += len(range(0, len(prepared.recording.ops) + 1, STRIDE))
-        tally.add(cut_power(prepared, BREADTH, EFFORT, points=lambda point: point % STRIDE == 0))
+        points += len(range(0, len(prepared.recording.ops) + 1, stride))
+        tally.add(cut_power(prepared, BREADTH, EFFORT, points=lambda point: point % stride == 0))
     report(f"S1 {name} {geometry}", tally)
     assert tally.points == points
     assert tally.distinct >= 0.85 * tally.states
@@ -51,7 +52,7 @@ def test_nothing_promised_is_lost(name: str, geometry: str, report: Callable[[st
 
 
 def test_enough_states_were_judged(report: Callable[[str, object], None]) -> None:
-    if set(product(WORKLOADS, GEOMETRIES)) != DONE:
+    if set(CASES) != DONE:
         pytest.skip("counts what all tests above did, and not all were run")
     report("S1 in all", TOTAL)
     assert TOTAL.states >= STATES_LEAST

@@ -15,7 +15,6 @@ import pyarrow as pa
 
 from segmentlog.store import (
     MessageStore,
-    QueueRange,
     RetentionSettings,
     ScanSpec,
     Services,
@@ -23,6 +22,8 @@ from segmentlog.store import (
     StoreReader,
 )
 from segmentlog.store.maintenance import Conditions, Retained, apply_retention
+
+from .reading import whole_queues
 
 CONFIG = StoreConfig(
     segment_bytes=4 << 10, queue_segment_entries=20, index_slots=40, index_entries=80, services=Services.ON_CALL
@@ -67,7 +68,6 @@ def write_whole(path: Path, rows: int = ROWS) -> Path:
 
 
 def settings(archive: Path | None, segments_kept: int = 4, **more: Any) -> RetentionSettings:
-    """Return settings that keep a number of segments."""
     return RetentionSettings(
         log_bytes_max=segments_kept * CONFIG.segment_bytes,
         archive=None if archive is None else str(archive),
@@ -87,7 +87,6 @@ def archive_some(path: Path, archive: Path | None, segments_kept: int = 4) -> Re
 
 
 def write_archived(root: Path) -> Archived:
-    """Write a store, and archive all of it but four segments."""
     whole = write_whole(root / "whole")
     shutil.copytree(whole, root / "store")
     found = archive_some(root / "store", root / "archive")
@@ -97,12 +96,6 @@ def write_archived(root: Path) -> Archived:
 
 
 def all_rows(reader: StoreReader, spec: ScanSpec = SPEC, max_bytes: int = 1 << 20) -> list[dict[str, Any]]:
-    """Read all messages, by queue."""
-    ranges = [
-        QueueRange(bounds.key, bounds.min_offset, bounds.max_offset)
-        for topic in reader.topics()
-        for bounds in reader.queues(topic)
-    ]
-    tasks = reader.plan(ranges, max_bytes=max_bytes)
+    tasks = reader.plan(whole_queues(reader), max_bytes=max_bytes)
     rows = [row for task in tasks for batch in reader.scan(task, spec) for row in batch.to_pylist()]
     return sorted(rows, key=lambda row: (row["topic"], row["queueId"], row["queueOffset"]))

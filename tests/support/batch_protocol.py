@@ -38,11 +38,9 @@ class FrozenLedger(NamedTuple):
 
     @classmethod
     def of(cls, ledger: Ledger) -> Self:
-        """Freeze a ledger."""
         return cls(ledger.sequence, tuple(sorted(ledger.applications.items(), key=str)))
 
     def thawed(self) -> Ledger:
-        """Return the ledger."""
         return Ledger(self.sequence, dict(self.applications))
 
 
@@ -54,8 +52,6 @@ class Row(NamedTuple):
 
 
 class Store(NamedTuple):
-    """One store."""
-
     log: tuple[Row, ...] = ()  # its rows; the physical offset of one is its index
     # the file of the history: of a replica, that of its master; of a master, all batches but the newest
     history: BatchHistory = BatchHistory()
@@ -66,8 +62,6 @@ class Store(NamedTuple):
 
 
 class Budget(NamedTuple):
-    """Events that are left."""
-
     commits: int
     messages: int
     repeats: int
@@ -93,17 +87,14 @@ class Protocol:
         return store.history if store.is_followed else store.history.joined(store.ledger.thawed())
 
     def committed(self, store: Store, entry: LedgerEntry) -> Store:
-        """Return a store with one batch more in its records."""
         ledger = store.ledger.thawed()
         extended = ledger.with_entry(APP, entry, ())
         return store._replace(history=store.history.joined(ledger), ledger=FrozenLedger.of(extended))
 
     def received(self, replica: Store, master: Store) -> Store:
-        """Return a replica that knows the batches of its master."""
         return replica._replace(history=self.sent(master), is_followed=True)
 
     def visible(self, store: Store) -> int:
-        """Return the physical offset up to which readers see a log."""
         return store.history.whole_end(len(store.log)) if store.is_followed else len(store.log)
 
     def part_start(self, store: Store, end: int) -> int:
@@ -294,7 +285,6 @@ def _connections(protocol: Protocol, state: State, number: int, master: int) -> 
 
 
 def _leads_to(state: State, number: int | None, target: int) -> bool:
-    """Return whether a store follows another one, be it through a third."""
     while number is not None:
         if number == target:
             return True

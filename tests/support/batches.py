@@ -11,7 +11,6 @@ from segmentlog.store.sink import Staged, Staging
 
 
 def batch_of(messages: Iterable[Outgoing]) -> pa.RecordBatch:
-    """Say the same messages in columns, nulls where a message lacks something."""
     rows = list(messages)
     properties = [list(row.properties.items()) or None for row in rows]
     return pa.record_batch(
@@ -42,7 +41,6 @@ def stage_messages(
     partition: int = 0,
     attempt: str = "a",
 ) -> Staged:
-    """Stage messages as one task does."""
     with Staging.open(path, job, partition, attempt, config) as staging:
         staging.add(batch_of(messages))
         return staging.finish()

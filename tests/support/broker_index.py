@@ -63,7 +63,6 @@ class Index:
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], geometry: Geometry | None = None) -> "Index":
-        """Open a directory on this machine."""
         return cls(os.fspath(path), geometry)
 
     def files(self) -> list[str]:

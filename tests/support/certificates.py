@@ -11,15 +11,12 @@ _KEY = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
 
 
 class Authority:
-    """Signs certificates for loopback."""
-
     def __init__(self, folder: Path) -> None:
         folder.mkdir()
         self._folder = folder
         self._run("req", "-x509", *_KEY, "-keyout", "ca.key", "-out", "ca.pem", "-subj", "/CN=ca", "-days", "30")
 
     def sign(self, name: str, *, address: str = "127.0.0.1") -> Tls:
-        """Return the files of a peer whose certificate names an IP address."""
         names = ("-subj", f"/CN={name}", "-addext", f"subjectAltName=IP:{address}")
         self._run("req", *_KEY, "-keyout", f"{name}.key", "-out", f"{name}.csr", *names)
         signer = ("-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-days", "30", "-copy_extensions", "copy")

@@ -40,7 +40,6 @@ def _path() -> Path | None:
 
 
 def make() -> None:
-    """Make the archive, unless it is there."""
     from segmentlog.connector.setup.java import prepare_java  # noqa: PLC0415 - most tests need no connector
 
     from .spark_session import BRIEF, DRIVER_OPTIONS, local_session  # noqa: PLC0415 - it asks for `options`
@@ -63,7 +62,6 @@ def make() -> None:
 
 
 def _use(session: Any, folder: Path) -> None:
-    """Do a bit of all that tests do."""
     store, copy = str(folder / "store"), str(folder / "copy")
     rows = session.range(100).selectExpr("concat('row-', id) as body", "'Rows' as topic", "string(id) as keys")
     rows.write.format("segmentlog").mode("append").save(store)

@@ -65,7 +65,6 @@ def run_command(*arguments: object, stdin: bytes = b"", terminal: bool = False, 
 
 
 def run_installed(*arguments: object, stdin: bytes = b"", environment: Mapping[str, str] | None = None) -> Ran:
-    """Run the installed command as a user does."""
     ran = subprocess.run(
         [INSTALLED, *map(str, arguments)],
         input=stdin,

@@ -10,8 +10,6 @@ from . import fixtures, reading
 
 @dataclass(frozen=True)
 class Difference:
-    """Messages that a reader returns beyond RocketMQ's."""
-
     why: str
     more: int = 0
     damaged: int = 0

@@ -1,6 +1,9 @@
 """Base class of the fakes: every call goes to the real object, except for those that a subclass overrides."""
 
+from types import ModuleType
 from typing import Any
+
+import pytest
 
 
 class Delegating:
@@ -12,3 +15,11 @@ class Delegating:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.inner, name)
+
+
+def patch_import(monkeypatch: pytest.MonkeyPatch, of: ModuleType, imported: str, **names: Any) -> None:
+    """Let `of` alone see other `names` in the module that it imported as `imported`.
+
+    ``monkeypatch.setattr(of.time, "sleep", …)`` would change ``time`` itself, for every thread of the process.
+    """
+    monkeypatch.setattr(of, imported, Delegating(getattr(of, imported), **names))

@@ -2,8 +2,8 @@
 
 ::
 
-    flush ──► os.fsync, os.fdatasync ──┬──►  the device           attacks, tests of the calls, make attack, make soak
-                                       └──►  EBADF or nothing     other tests of make test and make check
+    flush ──► os.fsync, os.fdatasync ──┬──►  the device           tests of the calls, and attacks of make soak
+                                       └──►  EBADF or nothing     all other tests
 
 A flush makes no difference unless a power cut follows. Power cuts are tests of their own: on a disk in memory, and with
 the calls that other processes make. Everywhere else waiting costs one third of the CPU time of a writing test, and most
@@ -27,9 +27,8 @@ def _returned_at_once(fd: int) -> None:
 
 
 def waits(item: pytest.Item) -> bool:
-    """Tell whether a test waits for the device."""
-    beyond_quick = SCALE not in {Scale.CHECK, Scale.QUICK}
-    return beyond_quick or item.get_closest_marker("attack") is not None or _FILES in item.path.parents
+    is_soak = SCALE is Scale.SOAK
+    return (is_soak and item.get_closest_marker("attack") is not None) or _FILES in item.path.parents
 
 
 def prepare(item: pytest.Item) -> None:

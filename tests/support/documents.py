@@ -34,8 +34,6 @@ _COMMANDS: Final = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Block:
-    """A code block, and where it is."""
-
     page: Path
     line: int
     language: str  # ``python``, ``sql`` or ``sh``; anything else is not code that could be executed
@@ -49,7 +47,6 @@ class Block:
 
 
 def code_blocks(page: Path) -> list[Block]:
-    """Find the blocks of a page, hidden ones included, in order."""
     pattern = re.compile(
         r"^```(?P<language>[^\n]*)\n(?P<fenced>.*?)^```$"
         r"|(?<=\n\n)(?P<indented>(?:    [^\n]*\n(?:\n(?=    ))?)+)"

@@ -81,7 +81,6 @@ class Disk:
         self._store = self._open()
 
     def round(self) -> None:
-        """Let puts be refused, wait until they are accepted, and go on."""
         self._until_used(0.7)
         self._until_refused(self._rng.uniform(0.905, 0.97))
         assert self._used() > 0.5
@@ -96,7 +95,6 @@ class Disk:
             self._store = self._open()
 
     def end(self) -> None:
-        """Close the store, and compare it with what was put."""
         self._look()
         self._store.close()
         assert verify(self._path).findings == ()
@@ -210,7 +208,6 @@ def _check_refusal(error: NoSpaceError) -> None:
 
 
 def main() -> None:
-    """Run some rounds on one disk."""
     logging.disable(logging.ERROR)
     folder, seed, rounds = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
     mount(folder, DISK_KIB)

@@ -11,7 +11,6 @@ Run as a program: ``python -m support.expiring_store ROLE OPTIONS``, see `soak_w
 """
 
 import json
-import logging
 import os
 import random
 import sys
@@ -40,7 +39,7 @@ from segmentlog.store.files.fs import LocalFileSystem, Space
 from segmentlog.store.retention.state import Kind
 from segmentlog.store.write import retention_service
 
-from .soak_worker import CONFIG, Report, SoakProcess, Writing, goes_on, ready, run
+from .soak_worker import CONFIG, Report, SoakProcess, Warnings, Writing, goes_on, ready, run
 from .streams import Stream
 from .telling import COLUMNS, check
 
@@ -71,15 +70,9 @@ def write(path: str, rows_per_second: int) -> Report:
     ``kept``: by queue, the first offset that has to be there, and its end; calls that a segment divides are left out.
     """
     retention_service.space_of = lambda _: Space(100, 90, 90)  # type: ignore[assignment] # not the real disk
-    begun = time.monotonic()
     with MessageStore.open(path, CONFIG, retention=SETTINGS) as store:
         writing = Writing(store, path)
-        writing.once(1, 1)
-        store.wait_dispatched()
-        ready()
-        while goes_on(max(0.0, begun + writing.written.total() / rows_per_second - time.monotonic())):
-            writing.once(10, 4)
-        writing.check_ends()
+        writing.go_on(rows_per_second)
         assert store.retention is not None
         counts = store.retention.counts
     start = log_start(path)
@@ -94,27 +87,13 @@ def write(path: str, rows_per_second: int) -> Report:
 
 
 def log_start(path: str | Path) -> int:
-    """First physical offset of a log."""
     return min(int(name) for name in os.listdir(Path(path, "commitlog")))
-
-
-class _Warnings(logging.Handler):
-    """Keeps warnings."""
-
-    def __init__(self) -> None:
-        super().__init__(logging.WARNING)
-        self.said: list[str] = []
-        logging.getLogger("segmentlog").addHandler(self)
-        logging.getLogger("segmentlog").propagate = False
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.said.append(record.getMessage())
 
 
 def read(path: str, seed: int) -> Report:
     """Plan, be late now and then, and scan; each missing message has to be before the first offset of its queue."""
     os.nice(5)
-    rng, warnings = random.Random(seed), _Warnings()
+    rng, warnings = random.Random(seed), Warnings()
     rows = lost = 0
     errors: Counter[str] = Counter()
     ready()
@@ -185,9 +164,8 @@ def _missed(path: str, wanted: list[QueueRange], found: dict[QueueKey, list[np.n
 
 
 def stream(path: str) -> Report:
-    """Run micro-batches of the connector, with pauses in which retention is faster."""
     os.nice(5)
-    rng, warnings = random.Random(5), _Warnings()
+    rng, warnings = random.Random(5), Warnings()
     query = Stream(path, startingOffsets="earliest", failOnDataLoss="false", subscribePattern=".*")
     begun = StreamOffset.from_json(query.offset).positions()
     nexts = Counter({(key.topic, key.queue_id): begin for (_, key), begin in begun.items()})
@@ -229,7 +207,6 @@ class HistoryWatch:
         self.reasons: dict[int, str] = {}
 
     def look(self) -> None:
-        """Read the history."""
         for each in deletions(LocalFileSystem(), self._path):
             if each.log_base is not None:
                 self.reasons[each.log_base] = each.reason

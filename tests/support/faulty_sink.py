@@ -46,7 +46,6 @@ class Faults:
         self.folder = folder
 
     def plant(self, moment: str, kind: str, times: int = 1) -> None:
-        """Let something go wrong at a moment, as often as said."""
         self.folder.mkdir(parents=True, exist_ok=True)
         for serial in range(times):
             (self.folder / f"{moment}.{kind}.{serial}").touch()
@@ -77,10 +76,14 @@ class Faults:
 
 
 class _FaultyTasks:
-    """Faults in a task of either writer."""
-
     _faults: Faults
     _writer: Any
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedMessage:
+        self._strike("before")
+        message: StagedMessage = super().write(self._midway(iterator))  # type: ignore[misc]
+        self._strike("after")
+        return message
 
     def _strike(self, moment: str) -> None:
         kind = self._faults.claim(moment)
@@ -113,7 +116,6 @@ class _FaultyTasks:
 
 
 def _alter(path: str, messages: Sequence[WriterCommitMessage | None], kind: str) -> None:
-    """Change a staged file without its task."""
     said = [each.staged for each in messages if isinstance(each, StagedMessage) and each.staged is not None]
     folder = Path(path, ".segmentlog", "staging")
     file = folder / said[0].name
@@ -140,17 +142,9 @@ def _strike_commit(faults: Faults, moment: str, path: str, messages: Sequence[Wr
 
 
 class FaultyBatchWriter(_FaultyTasks, SegmentLogBatchWriter):
-    """The writer of batches, with accidents."""
-
     def __init__(self, options: WriteOptions, schema: StructType, faults: Faults) -> None:
         super().__init__(options, schema)
         self._faults = faults
-
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedMessage:
-        self._strike("before")
-        message = super().write(self._midway(iterator))
-        self._strike("after")
-        return message
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         _strike_commit(self._faults, "commit", self._writer._plan.options.path, messages)
@@ -164,12 +158,6 @@ class FaultyStreamWriter(_FaultyTasks, SegmentLogStreamWriter):
     def __init__(self, options: WriteOptions, schema: StructType, faults: Faults) -> None:
         super().__init__(options, schema)
         self._faults = faults
-
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedMessage:
-        self._strike("before")
-        message = super().write(self._midway(iterator))
-        self._strike("after")
-        return message
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         _strike_commit(self._faults, "commit", self._writer._plan.options.path, messages)

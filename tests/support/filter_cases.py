@@ -261,7 +261,6 @@ _STRAY: Final = (
 
 
 def columns(properties: Sequence[Mapping[str, str]], names: frozenset[str]) -> pa.RecordBatch:
-    """Return rows of properties as a filter reads them."""
     arrays = [pa.array([row.get(name) for row in properties], pa.string()) for name in sorted(names)]
     if not arrays:
         return pa.RecordBatch.from_struct_array(pa.array([{}] * len(properties), pa.struct([])))

@@ -29,7 +29,6 @@ class Expected:
         return iter(self.lines)
 
     def of_type(self, kind: str) -> list[Line]:
-        """Lines of one type."""
         return [line for line in self.lines if line["type"] == kind]
 
     @functools.cached_property
@@ -40,7 +39,6 @@ class Expected:
 
     @functools.cached_property
     def checkpoint(self) -> Line:
-        """The checkpoint as it was in the file before RocketMQ opened it."""
         (line,) = self.of_type("checkpoint")
         return line
 
@@ -75,7 +73,6 @@ class Expected:
 
     @functools.cached_property
     def records(self) -> list[Line]:
-        """CommitLog records that no queue shows."""
         return self.of_type("record")
 
     @functools.cached_property
@@ -85,7 +82,6 @@ class Expected:
 
 
 def names() -> list[str]:
-    """All fixtures."""
     return sorted(path.parent.name for path in FOLDER.glob("*/fixture.json"))
 
 
@@ -117,7 +113,6 @@ def config(name: str) -> Line:
 
 @functools.lru_cache(maxsize=4)
 def expected(name: str) -> Expected:
-    """RocketMQ's reading of a fresh copy of the store."""
     text = (FOLDER / name / "expected.jsonl").read_text(encoding="utf-8")
     return Expected(tuple(json.loads(line) for line in text.splitlines()))
 

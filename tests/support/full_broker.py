@@ -48,7 +48,6 @@ class FullBroker:
         return self._answers("keys", topic, keys)
 
     def by_ids(self, topic: str, ids: Sequence[str]) -> list[list[int]]:
-        """Physical offsets of the messages of offset message ids or unique keys."""
         return self._answers("ids", topic, ids)
 
     def _answers(self, action: str, topic: str, texts: Sequence[str]) -> list[list[int]]:

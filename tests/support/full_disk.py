@@ -28,8 +28,6 @@ ROOM_KIB = 512
 
 @dataclass(slots=True)
 class Filling:
-    """One disk."""
-
     folder: Path
     seed: int
     size: int
@@ -41,7 +39,6 @@ class Filling:
     made: int = 0
 
     def run(self) -> None:
-        """Fill it, make room, and see that nothing was lost or invented."""
         rng = random.Random(f"{self.seed} {self.size}")
         mount(self.folder, self.size)
         try:
@@ -129,7 +126,6 @@ def mount(folder: Path, size: int) -> None:
 
 
 def main() -> None:
-    """Fill one disk after the other."""
     logging.disable(logging.WARNING)
     folder, seed, *sizes = sys.argv[1:]
     for size in sizes:

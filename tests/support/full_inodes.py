@@ -82,7 +82,6 @@ def commit_on(folder: Path, inodes: int, *, ledger_first: bool) -> dict[str, obj
 
 
 def main() -> None:
-    """Use one disk after the other."""
     logging.disable(logging.ERROR)
     folder, *numbers = sys.argv[1:]
     for inodes, ledger_first in product(map(int, numbers), (False, True)):

@@ -16,7 +16,6 @@ _SECONDS: Final = 120
 
 
 def free_port() -> int:
-    """Return a port of loopback on which nothing listens."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -48,19 +47,16 @@ class Peer:
 
     @classmethod
     def slave(cls, version: str, store: Path, port: int, config: Mapping[str, object]) -> Self:
-        """Start a slave of a master on loopback."""
         address = f"127.0.0.1:{port}"
         return cls(version, "ha-slave", "--store", store, "--master", address, "--config", _file(store, config))
 
     def ask(self, cmd: str, **fields: object) -> dict[str, Any]:
-        """Send a command and return its answer."""
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps({"cmd": cmd, **fields}) + "\n")
         self._process.stdin.flush()
         return self._line()
 
     def put(self, count: int, size: int, first: int = 0, **fields: object) -> list[dict[str, Any]]:
-        """Put messages of a size; return the answers."""
         return [
             self.ask(
                 "put", topic="T", queueId=each % 3, size=size, seed=f"s{each}", tags="a", keys=f"k{each}", **fields
@@ -69,12 +65,10 @@ class Peer:
         ]
 
     def quit(self) -> None:
-        """Shut it down cleanly."""
         assert self.ask("quit")["event"] == "closed"
         self._process.wait(_SECONDS)
 
     def kill(self) -> None:
-        """Kill it as a crash of the process does."""
         if self._process.poll() is None:
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait(_SECONDS)

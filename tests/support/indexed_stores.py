@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -24,8 +24,6 @@ START_MS = 1_700_000_000_000
 
 
 class Row(NamedTuple):
-    """A message to be stored."""
-
     topic: str
     keys: str | None = None
     unique: str | None = None
@@ -36,7 +34,6 @@ class Row(NamedTuple):
 
 
 def build(path: Path, rows: Sequence[Row], *, segment_bytes: int = 1 << 16, queues: Queues = Queues.WRITTEN) -> None:
-    """Write a store of some messages, without an index."""
     geometry = store_builder.Geometry(segment_bytes=segment_bytes, queue_segment_entries=1 << 12)
     with StoreBuilder(path, geometry=geometry, queues=queues) as builder:
         if rows:
@@ -104,17 +101,9 @@ def every_record(path: Path) -> list[Stored]:
     return stored
 
 
-def brute_force(
-    records: Iterable[Stored],
-    pairs: Iterable[tuple[str, str]],
-    *,
-    keys: bool = True,
-    unique: bool = True,
-    start_ms: int | None = None,
-    stop_ms: int | None = None,
-) -> list[tuple[int, str]]:
+def brute_force(records: Iterable[Stored], pairs: Iterable[tuple[str, str]], **limits: Any) -> list[tuple[int, str]]:
     """Physical offset and key of each record that carries one of some keys of its topic, by comparing them all."""
-    of_each = brute_force_each(records, pairs, keys=keys, unique=unique, start_ms=start_ms, stop_ms=stop_ms)
+    of_each = brute_force_each(records, pairs, **limits)
     return sorted(hit for found in of_each.values() for hit in found)
 
 
@@ -149,5 +138,4 @@ def colliding(key: str) -> str:
 
 
 def entry_bytes(geometry: Geometry, number: int, field: str) -> int:
-    """Position of a field of an entry in an index file."""
     return geometry.entry_position(number) + ENTRY.fields[field][1]

@@ -95,7 +95,6 @@ def _is_in_finalizer(frame: FrameType | None) -> bool:
 
 
 def points_of(act: Callable[[], object]) -> int:
-    """Number of check points of a call."""
     counting = Interrupter()
     counting.run(act)
     return counting.passed

@@ -39,7 +39,6 @@ from segmentlog.store import (
     OnCorrupt,
     Predicate,
     QueueKey,
-    QueueRange,
     QueueSource,
     ScanSpec,
     ScanTask,
@@ -51,6 +50,7 @@ from segmentlog.store.files.fs import FileSystem, LocalFileSystem
 from segmentlog.store.groups import group_offsets
 
 from .mutations import LOG, QUEUES, Mutation, Snapshot, mutate, set_field
+from .reading import whole_queues
 
 Row = dict[str, Any]
 
@@ -88,8 +88,6 @@ ENTRY_COLUMNS = frozenset({"tagsCode"})
 
 
 class Shape(Enum):
-    """Question to a store."""
-
     ALL = "all"
     QUEUE = "queue"
     TAGS = "tags"
@@ -210,7 +208,6 @@ class Undamaged:
         return self._tables[asked]
 
     def rows(self, question: Question) -> dict[tuple[Any, ...], Row]:
-        """The same without predicate, by topic, queue and queue offset."""
         plain = question.shape if question.shape in {Shape.RAW, Shape.QUEUE, Shape.PROPERTY} else Shape.ALL
         if (question.source, plain) not in self._rows:
             rows = rows_of(self.table(dataclasses.replace(question, shape=plain)))
@@ -229,15 +226,9 @@ class Answer:
 
 
 def ask(reader: StoreReader, undamaged: Undamaged, question: Question) -> Answer:
-    """Read all queues of a store."""
     spec = question.spec(undamaged)
-    ranges = [
-        QueueRange(bounds.key, bounds.min_offset, bounds.max_offset)
-        for topic in reader.topics()
-        for bounds in reader.queues(topic)
-    ]
     max_bytes = undamaged.snapshot.record_bytes // question.pieces + 1
-    tasks = reader.plan(ranges, max_bytes=1 << 30 if question.pieces == 1 else max_bytes)
+    tasks = reader.plan(whole_queues(reader), max_bytes=1 << 30 if question.pieces == 1 else max_bytes)
     batches: list[pa.RecordBatch] = []
     counts: list[int] = []
     for task in tasks:
@@ -269,7 +260,6 @@ def in_order(table: pa.Table) -> pa.Table:
 
 
 def judge(undamaged: Undamaged, mutation: Mutation, question: Question, answer: Answer) -> str:
-    """Say what kind of answer this is."""
     expected = undamaged.table(question)
     if answer.table.num_rows == expected.num_rows and in_order(answer.table).equals(expected):
         return "equal"
@@ -359,7 +349,6 @@ def _free_columns(snapshot: Snapshot, mutation: Mutation, question: Question) ->
 
 
 def _by_record(snapshot: Snapshot, question: Question) -> bool:
-    """Return whether the log alone may state the queue of a record."""
     return (
         question.source is QueueSource.COMMIT_LOG
         or f"{snapshot.root}/abort" in snapshot.files
@@ -406,7 +395,6 @@ def _short(row: Row) -> str:
 
 
 def look(undamaged: Undamaged, mutation: Mutation, question: Question, reader: StoreReader, rng: Any) -> str:
-    """Ask for offsets by time, single messages, a group's offsets."""
     snapshot = undamaged.snapshot
     result = "equal"
     for topic in reader.topics():
@@ -468,13 +456,12 @@ class Plan:
 
     seed: int
     copies: int
+    table_every: int
     folder: str
     stores: list[dict[str, Any]]
 
 
 class Attack:
-    """All cases of a run."""
-
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self.stores = [Undamaged(Snapshot.load(s["name"], Path(s["root"]), sealed=s["sealed"])) for s in plan.stores]
@@ -486,11 +473,11 @@ class Attack:
         self.table = [table[i] for i in order.permutation(len(table))]
 
     def case(self, number: int) -> Case:
-        """Return case ``number``: every fourth is a line of the table of fields, the others are drawn."""
+        """Return case ``number``: every ``table_every``-th is a line of the table of fields, the others are drawn."""
         rng = np.random.default_rng((self.plan.seed, number))
         question = Question.draw(rng)
-        if number % 4 == 0:
-            store, target = self.table[number // 4 % len(self.table)]
+        if number % self.plan.table_every == 0:
+            store, target = self.table[number // self.plan.table_every % len(self.table)]
             return store, set_field(store.snapshot, target), question, rng
         store = self.stores[int(rng.choice(len(self.stores), p=self.weights))]
         mutation = mutate(store.snapshot, rng)

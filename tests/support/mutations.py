@@ -50,8 +50,6 @@ class Target:
 
 @dataclass(frozen=True)
 class Mutation:
-    """Damage of a store."""
-
     kind: str
     what: str
     changes: Changes = field(repr=False)
@@ -61,8 +59,6 @@ class Mutation:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """All bytes of one undamaged store."""
-
     name: str
     root: str
     files: Mapping[str, bytes]
@@ -77,12 +73,10 @@ class Snapshot:
         return MemoryFileSystem.of(self.files)
 
     def kind_of(self, folder: str) -> list[str]:
-        """Files under a folder of the store."""
         return [path for path in self.files if path.startswith(f"{self.root}/{folder}")]
 
     @cached_property
     def records(self) -> dict[str, Records]:
-        """The records of each CommitLog file."""
         found = {}
         for path in self.kind_of(LOG):
             buffer = np.frombuffer(self.files[path], np.uint8)
@@ -91,7 +85,6 @@ class Snapshot:
 
     @cached_property
     def live(self) -> dict[str, list[Span]]:
-        """Ranges of each file that a reader may read."""
         spans: dict[str, list[Span]] = {}
         for path, content in self.files.items():
             if path in self.records:
@@ -115,7 +108,6 @@ class Snapshot:
         return list(weights), [weight / total for weight in weights.values()]
 
     def live_bytes(self, damaged: Mapping[str, list[Span]]) -> int:
-        """Return the number of live bytes within damage."""
         return sum(
             max(0, min(stop, last) - max(start, first))
             for path, spans in damaged.items()
@@ -207,7 +199,6 @@ def _targets(  # noqa: PLR0917 - one integer: where, how wide, what it is
 
 
 def mutate(snapshot: Snapshot, rng: np.random.Generator) -> Mutation:
-    """Damage one or two files of a store, at random."""
     kinds = list(_RANDOM)
     kind = kinds[int(rng.integers(len(kinds)))]
     while True:  # zeros onto zeros and the like are no damage
@@ -217,7 +208,6 @@ def mutate(snapshot: Snapshot, rng: np.random.Generator) -> Mutation:
 
 
 def set_field(snapshot: Snapshot, target: Target) -> Mutation:
-    """Overwrite one integer."""
     value = target.value.to_bytes(target.width, "big")
     return _overwritten(snapshot, "field", str(target), target.file, target.position, value)
 
@@ -236,7 +226,6 @@ def _mutation(
 
 
 def _place(snapshot: Snapshot, rng: np.random.Generator) -> tuple[str, int]:
-    """A file, and a position within it, mostly in live data."""
     paths, weights = snapshot.weighted
     path = str(rng.choice(paths, p=weights))
     if rng.random() < LIVE_SHARE:

@@ -30,14 +30,12 @@ def available(needed: Sequence[str] = NEEDED) -> str | None:
 
 
 def dump(store: Path, config: Mapping[str, object], version: str) -> list[Line]:
-    """Return everything that RocketMQ of this version reads from a store."""
     with tempfile.TemporaryDirectory() as folder:
         copy = _copy(store, Path(folder))
         return ask(version, "dump", "--store", copy, "--config", _json(Path(folder), config), "--no-close")
 
 
 def query(store: Path, config: Mapping[str, object], version: str, queries: Sequence[Line]) -> list[Line]:
-    """Return RocketMQ's answers to questions about a store, each with its question."""
     with tempfile.TemporaryDirectory() as folder:
         copy = _copy(store, Path(folder))
         asked = _json(Path(folder), {"config": dict(config), "queries": list(queries)})

@@ -4,8 +4,13 @@
 
     Feed ──► source store ──► spark.readStream ──► writeStream ──► sink store
        numbers its messages    adds where each was                  `Pipe.check`: queue by queue, the same messages
+
+    checkpoint   offsets/N    batch N is to hold these messages    written before the batch is run
+                 commits/N    batch N has ended                    written after the sink has committed it
+                              Spark repeats the last batch that has offsets and no commit
 """
 
+import re
 import threading
 import time
 from collections import Counter
@@ -17,9 +22,7 @@ from segmentlog.spark import last_commit
 from segmentlog.store import Flush, MessageStore, Outgoing, QueueKey, StoreConfig, StoreReader
 
 from .batches import batch_of
-from .checkpoints import Checkpoint
 from .reading import by_queue, read
-from .stops import is_worker_timeout
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -33,12 +36,65 @@ SINK = {
     "maxIndexNum": "400",
 }
 _TIMED_OUT_MAX = 10
+_WORKER_TIMED_OUT = (
+    "Python worker failed to connect back",
+    "Timed out while waiting for the Python worker to connect back",
+)
+"""Spark 4.3 waits ten seconds for a Python worker, which a busy machine exceeds: the query ends as if stopped."""
 Contents = dict[QueueKey, list[bytes]]
 Change = Callable[["DataFrame"], "DataFrame"]
 
 
 def _as_they_are(frame: "DataFrame") -> "DataFrame":
     return frame
+
+
+def is_worker_timeout(error: BaseException | None) -> bool:
+    """Tell whether a query ended because a Python worker did not start in time."""
+    return error is not None and any(said in str(error) for said in _WORKER_TIMED_OUT)
+
+
+class Checkpoint:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    @property
+    def planned(self) -> int:
+        """The last batch that has offsets; -1 without one."""
+        return self._last("offsets")
+
+    @property
+    def ended(self) -> int:
+        """The last batch that Spark knows to have ended; -1 without one."""
+        return self._last("commits")
+
+    @property
+    def query(self) -> str | None:
+        """The query's id; None before it was started."""
+        metadata = self.folder / "metadata"
+        found = re.search(r'"id":"([^"]+)"', metadata.read_text()) if metadata.exists() else None
+        return found[1] if found else None
+
+    def forget_commits(self, batches: int) -> None:
+        """Make the last batches unfinished for Spark, as after a crash that follows the sink's commit."""
+        self._forget("commits", self.ended - batches)
+
+    def forget_batches(self, batches: int) -> None:
+        """Take the checkpoint back by some batches: the first of them is repeated, the others are planned again."""
+        last = self.ended - batches
+        self._forget("commits", last)
+        self._forget("offsets", last + 1)
+
+    def _forget(self, log: str, last: int) -> None:
+        for file in (self.folder / log).iterdir():
+            number = re.fullmatch(r"\.?(\d+)(\.crc)?", file.name)
+            if number is not None and int(number[1]) > last:
+                file.unlink()
+
+    def _last(self, log: str) -> int:
+        folder = self.folder / log
+        names = [file.name for file in folder.iterdir()] if folder.exists() else []
+        return max((int(name) for name in names if name.isdecimal()), default=-1)
 
 
 class Pipe:
@@ -162,22 +218,18 @@ class Feed:
         self._store.close()
 
     def run(self) -> Self:
-        """Go on appending until it is closed."""
         self._thread.start()
         return self
 
     @property
     def total(self) -> int:
-        """Number of messages."""
         return sum(self._next.values())
 
     @property
     def shortest(self) -> int:
-        """Least number of messages of a queue."""
         return min(self._next.values())
 
     def put(self, rows: int) -> None:
-        """Append some messages, to all queues in turn."""
         made = []
         for _ in range(rows):
             topic, queue = self._queues[self._turn % len(self._queues)]

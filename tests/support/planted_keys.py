@@ -35,11 +35,9 @@ class Planted(NamedTuple):
     geometry: Geometry
 
     def places(self, topic: str, key: str) -> list[int]:
-        """Physical offsets of all messages of a topic that carry a key."""
         return [self.physical_offset[number] for number in self.carriers.get((topic, key), [])]
 
     def broker_config(self) -> dict[str, int]:
-        """Name the sizes of its files as a broker's configuration does."""
         sizes = store_builder.Geometry(segment_bytes=SEGMENT_BYTES, queue_segment_entries=QUEUE_ENTRIES)
         index = {"maxHashSlotNum": self.geometry.slots, "maxIndexNum": self.geometry.entries}
         return {**sizes.broker_config(), **index}

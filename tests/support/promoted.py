@@ -36,7 +36,6 @@ def append(path: Path, serials: Sequence[int], config: StoreConfig = PLAIN) -> i
 
 @contextmanager
 def served(path: Path, tls: Tls | None = None, port: int = 0, copies: int = 1) -> Iterator[ReplicationServer]:
-    """Serve a store that is written elsewhere."""
     config = ServerConfig(port=port, tls=tls, poll_s=0.01)
     with ReplicationServer(FollowedLog(path), Quorum(copies), config) as server:
         yield server
@@ -49,7 +48,6 @@ class LimitedLog(FollowedLog):
 
     @property
     def settled_offset(self) -> int:
-        """Offset of the log, or the limit."""
         return min(super().settled_offset, self.limit)
 
 
@@ -63,7 +61,6 @@ def limited(path: Path, limit: int) -> Iterator[tuple[LimitedLog, int]]:
 
 
 def follow_up(path: Path, port: int, end: int, tls: Tls | None = None, config: StoreConfig = PLAIN) -> None:
-    """Let a store follow a master up to an end."""
     with following(path, port, store_config=config, probe_s=0.3, tls=tls) as replica:
         until(lambda: replica.status.end == end)
 

@@ -15,7 +15,6 @@ ALL_COLUMNS = tuple(NATIVE_SCHEMA.names)
 
 
 def whole_queues(reader: StoreReader) -> list[QueueRange]:
-    """Every queue of a store, from its first to its last message."""
     return [
         QueueRange(bounds.key, bounds.min_offset, bounds.max_offset)
         for topic in reader.topics()
@@ -40,7 +39,6 @@ def read(
 
 
 def by_queue(rows: Iterator[Row]) -> dict[QueueKey, list[Row]]:
-    """Rows of each queue, in the order in which they came."""
     queues: dict[QueueKey, list[Row]] = {}
     for row in rows:
         queues.setdefault(QueueKey(row["topic"], row["queueId"]), []).append(row)
@@ -53,7 +51,6 @@ def is_damaged(row: Row) -> bool:
 
 
 def millis(time: datetime) -> int:
-    """Milliseconds since 1970, exactly."""
     return (time - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
 
 

@@ -23,16 +23,13 @@ class Received:
 
     @property
     def rows(self) -> int:
-        """Number of received messages."""
         return sum(self.next)
 
     @property
     def rate(self) -> int:
-        """Messages a second, from the first micro-batch on."""
         return round(self.rows / (self._last - (self._begun or 0.0)))
 
     def take(self, batch: pa.RecordBatch | pa.Table) -> None:
-        """Look whether the messages are the next ones of their queues."""
         self._begun = self._begun or time.monotonic()
         queue_id, offset = (np.asarray(batch.column(name)) for name in COLUMNS[:2])
         number = pc.utf8_slice_codeunits(batch.column("uniqKey"), -NUMBER_DIGITS).cast(pa.int64())

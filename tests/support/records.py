@@ -27,7 +27,6 @@ def one(
     properties: bytes = b"TAGS\x01t\x02",
     sys_flag: int = 0,
 ) -> bytes:
-    """One record, for a place at a physical offset."""
     columns = RecordColumns(
         body=pa.array([body], pa.binary()),
         topic=topic,
@@ -50,7 +49,6 @@ def one(
 
 
 def segment(*parts: bytes, rest: int = 64) -> Bytes:
-    """Records one after the other, then zeros."""
     return np.frombuffer(b"".join(parts) + bytes(rest), np.uint8)
 
 
@@ -72,7 +70,6 @@ def altered(raw: bytes, at: int, form: str, value: int) -> bytes:
 
 
 def log_of(rows: list[tuple[bytes, str, bytes, bytes, bytes]], crc: RecordCrc) -> tuple[Bytes, list[int]]:
-    """Records one after the other, and a few zeros."""
     bodies, topics, properties, *hosts = (list(column) for column in zip(*rows, strict=True))
     binary: Any = pa.binary()
     encoded = encode(

@@ -24,8 +24,6 @@ _KEPT_AT_LEAST = 2  # the one that is written to, and the next one, which may be
 
 @dataclass(slots=True)
 class Deleted:
-    """Number of deleted files."""
-
     segments: int = 0
     queue_files: int = 0
     index_files: int = 0
@@ -68,7 +66,6 @@ class Retention:
             self.deleted.index_files += 1
 
     def _last_physical(self, file: Path) -> int:
-        """Physical offset of the last entry of a full queue file."""
         with open(file, "rb") as opened:
             opened.seek(-_ENTRY.size, 2)
             physical, _, _ = _ENTRY.unpack(opened.read(_ENTRY.size))

@@ -24,7 +24,6 @@ def make_busy_store(store: Path) -> None:
 
 
 def check_shown_plan(store: Path, config: Path) -> None:
-    """Compare the plan of the job with the block of the page."""
     page = ROOT / "docs" / "retention.md"
     shown = next(each.text for each in code_blocks(page) if each.text.startswith("run  file"))
     printed = run_command("retention", "plan", str(store), "--config", str(config), *PLAN)

@@ -75,12 +75,10 @@ class Case:
     release_after: int
 
     def as_json(self) -> Json:
-        """Return plain data."""
         return asdict(self)
 
     @classmethod
     def of(cls, plain: Json) -> "Case":
-        """Return the case of plain data."""
         lists = {name: tuple(plain[name]) for name in ("ages_ms", "holds")}
         return cls(**{**plain, **lists, "usages": tuple(tuple(each) for each in plain["usages"])})
 
@@ -103,7 +101,6 @@ class Round:
 
     @classmethod
     def of(cls, plain: Json) -> "Round":
-        """Return the round of plain data."""
         queues = tuple((topic, queue_id, tuple(bases)) for topic, queue_id, bases in plain["queues"])
         return cls(**{**plain, "queues": queues, "log": tuple(plain["log"]), "index": tuple(plain["index"])})
 
@@ -276,13 +273,11 @@ def ages_of(case: Case, count: int) -> list[int]:
 
 
 def settings_of(case: Case, version: str) -> RetentionSettings:
-    """Return the settings of a case, read as from a broker's configuration."""
     properties = {name.removeprefix("system."): str(value) for name, value in case.properties.items()}
     return RetentionSettings.from_broker(properties, RELEASES[version])
 
 
 def decided(case: Case, version: str, files: Listing) -> Iterator[Round]:
-    """Run our rules over a case, round by round."""
     settings = settings_of(case, version)
     memory = Memory().triggered() if case.manual else Memory()
     held = set(_held(case, files))
@@ -393,7 +388,6 @@ class Recorded:
 
 
 def record(path: Path, version: str, count: int) -> None:
-    """Ask RocketMQ about generated cases, and write its answers."""
     cases = [generate(version, seed) for seed in range(count)]
     outcomes = ask_rocketmq(cases, version)
     content = {

@@ -35,7 +35,6 @@ class ScriptedMaster:
 
     @property
     def end(self) -> int:
-        """Physical offset after the log."""
         return self.base + len(self.log)
 
     def request(self, connection: socket.socket) -> int:
@@ -48,7 +47,6 @@ class ScriptedMaster:
         return int(offset)
 
     def send(self, connection: socket.socket, offset: int, data: bytes) -> None:
-        """Send a frame."""
         connection.sendall(struct.pack(">qi", offset, len(data)) + data)
 
     def serve(self, connection: socket.socket, until: int | None = None) -> None:

@@ -105,11 +105,9 @@ class SoakProcess:
 
     @property
     def runs(self) -> bool:
-        """True while it is at work."""
         return self._process.poll() is None
 
     def end(self) -> Report:
-        """Let it end; what it counted."""
         try:
             out, errors = self._process.communicate(timeout=ENDS_SECONDS_MAX)
         except subprocess.TimeoutExpired:
@@ -131,19 +129,16 @@ class SoakProcess:
 
 
 def main(role: str, options: Report) -> None:
-    """Do one thing until told to end."""
     run({"writer": write, "reader": read, "retention": retain, "cutter": cut}, role, options)
 
 
 def run(roles: "dict[str, Callable[..., Report]]", role: str, options: Report) -> None:
-    """Do what a role does, and say what it counted."""
     faulthandler.enable()
     counted = roles[role](**options)
     sys.stdout.write(json.dumps(counted | resources()) + "\n")
 
 
 def ready() -> None:
-    """Say that the work begins."""
     sys.stdout.write("ready\n")
     sys.stdout.flush()
 
@@ -175,7 +170,6 @@ class Writing:
         self.batches = 0
 
     def once(self, singles: int, batches: int) -> None:
-        """Append some single messages, some batches, and commit a staged batch."""
         for _ in range(singles):
             self._single()
         for _ in range(batches):
@@ -183,7 +177,6 @@ class Writing:
         self._staged()
 
     def check_ends(self) -> None:
-        """Look that the store has dispatched everything."""
         self._store.wait_dispatched()
         assert {key: self._store.bounds(key).max_offset for key in self.ends} == self.ends
 
@@ -214,6 +207,16 @@ class Writing:
             self._count(key, STAGED_ROWS, committed.start)
         self.batches += 1
 
+    def go_on(self, rows_per_second: int) -> None:
+        """Append until told to end, and no faster than told."""
+        begun = time.monotonic()
+        self.once(1, 1)
+        self._store.wait_dispatched()
+        ready()
+        while goes_on(max(0.0, begun + self.written.total() / rows_per_second - time.monotonic())):
+            self.once(10, 4)
+        self.check_ends()
+
     def _count(self, key: QueueKey, rows: int, physical: int) -> None:
         self.placed.append((key, self.ends[key], physical))
         self.ends[key] += rows
@@ -222,24 +225,18 @@ class Writing:
 
 def write(path: str, rows_per_second: int) -> Report:
     """Append messages that tell what they are, in all three ways, and no faster than told."""
-    begun = time.monotonic()
     with MessageStore.open(path, CONFIG) as store:
         writing = Writing(store, path)
-        writing.once(1, 1)
-        store.wait_dispatched()
-        ready()
-        while goes_on(max(0.0, begun + writing.written.total() / rows_per_second - time.monotonic())):
-            writing.once(10, 4)
-        writing.check_ends()
+        writing.go_on(rows_per_second)
     return {"written": dict(writing.written), "batches": writing.batches}
 
 
-class _Warnings(logging.Handler):
-    """Counts what the store says of loss."""
-
+class Warnings(logging.Handler):
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
         self.said: list[str] = []
+        logging.getLogger("segmentlog").addHandler(self)
+        logging.getLogger("segmentlog").propagate = False
 
     def emit(self, record: logging.LogRecord) -> None:
         self.said.append(record.getMessage())
@@ -251,17 +248,14 @@ class Reading:
     def __init__(self, path: str, seed: int, *, may_be_damaged: bool) -> None:
         self._path = path
         self._rng = random.Random(seed)
-        self._warnings = _Warnings()
+        self._warnings = Warnings()
         self._may_be_damaged = may_be_damaged
         self._bounds: dict[QueueKey, tuple[int, int]] = {}
         self._reader = StoreReader.open(path)
         self.rounds = self.rows = self.skipped = 0
         self.errors: Counter[str] = Counter()
-        logging.getLogger("segmentlog").addHandler(self._warnings)
-        logging.getLogger("segmentlog").propagate = False
 
     def round(self) -> None:
-        """Look at all queues, read something of each."""
         self.rounds += 1
         if self.rounds % 7 == 0:
             self._reader = StoreReader.open(self._path)
@@ -331,7 +325,6 @@ class Reading:
 
 
 def _in_order(batch: pa.RecordBatch, reached: dict[QueueKey, int]) -> None:
-    """Look that offsets rise in each queue, from where they were."""
     places = pa.table({name: batch.column(name) for name in COLUMNS[:3]})
     groups = places.group_by(["topic", "queueId"], use_threads=False).aggregate([("queueOffset", "list")])
     for topic, queue_id, offsets in zip(*(groups.column(n).to_pylist() for n in groups.column_names), strict=True):
@@ -356,7 +349,6 @@ def read(path: str, seed: int, rows_min: int = 0, *, may_be_damaged: bool = Fals
 
 
 def retain(path: str, keep: int, every_ms: int) -> Report:
-    """Unlink first files until told to end."""
     retention = Retention(path, keep)
     ready()
     ticks = 0

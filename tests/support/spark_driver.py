@@ -54,12 +54,10 @@ class SparkDriver:
         self._process.stdin.flush()
 
     def ask(self, **command: Any) -> dict[str, Any]:
-        """Send a command, and wait until it is done."""
         self.tell(**command)
         return self.answer()
 
     def answer(self) -> dict[str, Any]:
-        """Wait for the answer to a command."""
         line = self._answers.readline()
         assert line, f"the driver is gone: {self._log.read_text(errors='replace')[-2_000:]}"
         answer: dict[str, Any] = json.loads(line)
@@ -67,11 +65,9 @@ class SparkDriver:
 
     @property
     def is_alive(self) -> bool:
-        """True while its Python lives."""
         return self._process.poll() is None
 
     def processes(self) -> list[int]:
-        """List the processes of its session that live."""
         found = []
         for entry in os.listdir("/proc"):
             try:
@@ -106,7 +102,6 @@ class SparkDriver:
         return len(living) - len(drivers)
 
     def wait_gone(self, seconds: float) -> None:
-        """Wait until no process of it is left."""
         until = time.monotonic() + seconds
         while (living := self.processes()) and time.monotonic() < until:
             time.sleep(0.02)

@@ -31,7 +31,6 @@ def set_driver_options() -> None:
 
 
 def local_session(scratch: Path, master: str = "local[2]", **conf: str) -> "SparkSession":
-    """Start a session, or return the one that this process has."""
     from segmentlog.connector.setup.java import prepare_java  # noqa: PLC0415 - tests of the store need no connector
 
     prepare_java()

@@ -57,7 +57,6 @@ class Geometry:
     queue_segment_entries: int = 300_000
 
     def broker_config(self) -> dict[str, int]:
-        """Name the sizes as a broker's configuration does."""
         return {
             "mappedFileSizeCommitLog": self.segment_bytes,
             "mappedFileSizeConsumeQueue": self.queue_segment_entries * ENTRY_BYTES,
@@ -210,7 +209,6 @@ class StoreBuilder:
         return self.path / "commitlog" / f"{base:020d}"
 
     def _queue_offsets(self, columns: Mapping[str, pa.Array]) -> Ints:
-        """Number the rows of each queue, and remember where each goes on."""
         offsets = np.full(len(columns["topic"]), -1, np.int64)
         for key, rows in _by_queue(columns):
             start = self._next.get(key, 0)

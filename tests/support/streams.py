@@ -50,7 +50,6 @@ class Stream:
         return read
 
     def rows(self, start: str, end: str) -> list[Row]:
-        """Read the messages between two offsets."""
         return _rows(self._read(start, end))
 
     def _read(self, start: str, end: str) -> list[pa.RecordBatch]:
@@ -58,18 +57,15 @@ class Stream:
         return [batch for each in partitions for batch in self.reader.read(pickle.loads(pickle.dumps(each)))]
 
     def partitions(self, start: str, end: str) -> list[Any]:
-        """Plan the messages between two offsets."""
         return list(self.reader.partitions(json.loads(start), json.loads(end)))
 
     def all(self) -> list[Row]:
-        """Run micro-batches until there is nothing left."""
         rows: list[Row] = []
         while (found := self.batch()) is not None:
             rows += found
         return rows
 
     def positions(self) -> dict[str, int]:
-        """Offsets of the query, by queue."""
         return {str(key): offset for (_, key), offset in StreamOffset.from_json(self.offset).positions().items()}
 
 

@@ -57,7 +57,6 @@ class QueueFiles:
 
     @property
     def entries(self) -> Entries:
-        """All entries, those never written included."""
         return np.concatenate([np.fromfile(path, ENTRY) for path in self.files])  # which swaps bytes to native order
 
     @entries.setter
@@ -67,7 +66,6 @@ class QueueFiles:
             path.write_bytes(data[number * self.file_bytes : (number + 1) * self.file_bytes])
 
     def put(self, slot: int, physical_offset: int, size: int, tags_code: int = 0) -> None:
-        """Write one entry."""
         entries = self.entries
         entries[slot] = (physical_offset, size, tags_code)
         self.entries = entries
@@ -78,32 +76,27 @@ class QueueFiles:
             self.put(slot, 0, PAD_SIZE)
 
     def zero(self, start: int, stop: int) -> None:
-        """Clear entries, as a lost page does."""
         entries = self.entries
         entries[start:stop] = 0
         self.entries = entries
 
 
 def segments(store: Path) -> list[Path]:
-    """The files of the CommitLog, in order."""
     return sorted((store / "commitlog").iterdir())
 
 
 def put_at(file: Path, position: int, data: bytes) -> None:
-    """Write into the middle of a file."""
     with file.open("r+b") as opened:
         opened.seek(position)
         opened.write(data)
 
 
 def overwrite(store: Path, physical_offset: int, data: bytes) -> None:
-    """Write into the CommitLog."""
     path = max(p for p in segments(store) if int(p.name) <= physical_offset)
     put_at(path, physical_offset - int(path.name), data)
 
 
 def contents(store: Path, physical_offset: int, size: int) -> bytes:
-    """Read from the CommitLog."""
     path = max(p for p in segments(store) if int(p.name) <= physical_offset)
     with path.open("rb") as file:
         file.seek(physical_offset - int(path.name))

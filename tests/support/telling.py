@@ -37,7 +37,6 @@ def words(topic: npt.NDArray[np.uint32], queue_id: Ints, queue_offset: Ints) -> 
 
 
 def counts(word: Words) -> Ints:
-    """Number of repetitions of each word in its body."""
     many = word % np.uint64(_LONG_EVERY) == 0
     return np.where(many, _LONG, 1 + (word >> np.uint64(8)) % np.uint64(_SHORT)).astype(np.int64)
 
@@ -60,7 +59,6 @@ def batch_of(parts: Sequence[tuple[QueueKey, int, int]]) -> pa.RecordBatch:
 
 
 def check(batch: pa.RecordBatch | pa.Table) -> None:
-    """Look whether every row is what its place says."""
     if batch.num_rows == 0:
         return
     topic, queue_id, offset, body = (_one(batch.column(name)) for name in COLUMNS)

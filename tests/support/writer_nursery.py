@@ -37,8 +37,6 @@ MUST_END_SECONDS = 60
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Errand:
-    """Work of one writer process."""
-
     store: str
     seed: int
     writer: int  # number of its first thread; each further thread has the next one
@@ -54,7 +52,6 @@ class Errand:
 
     @property
     def config(self) -> StoreConfig:
-        """Configuration of the store."""
         config = replace(SMALL, flush=Flush[self.flush], services=Services[self.services])
         if self.thorough:  # what is done must not depend on how fast it is done
             return replace(config, queue_flush_interval_ms=0, queue_flush_thorough_interval_ms=MUST_END_SECONDS * 1000)
@@ -63,8 +60,6 @@ class Errand:
 
 @dataclass(slots=True)
 class Outcome:
-    """Result of a writer process."""
-
     status: int  # as from ``os.waitstatus_to_exitcode``: below 0 for a signal
     heard: Heard
     error: str = ""  # what it raised, if it raised
@@ -85,7 +80,6 @@ class Nursery:
         )
 
     def send(self, errand: Errand) -> Outcome:
-        """Have an errand done, and say what came of it."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         given = {name: getattr(errand, name) for name in Errand.__slots__}
@@ -112,7 +106,6 @@ class Nursery:
 
 
 def main() -> None:
-    """Do one errand after the other."""
     with tempfile.TemporaryDirectory() as folder:
         errand = Errand(store=os.path.join(folder, "store"), seed=0, writer=0, thorough=True)
         reading_end, writing_end = os.pipe()

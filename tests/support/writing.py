@@ -43,7 +43,6 @@ SMALL = StoreConfig(
 
 
 def broker_config(config: StoreConfig) -> dict[str, int]:
-    """Name the sizes of a store's files as a broker's configuration does."""
     return {
         "mappedFileSizeCommitLog": config.segment_bytes,
         "mappedFileSizeConsumeQueue": config.queue_segment_entries * 20,
@@ -53,7 +52,6 @@ def broker_config(config: StoreConfig) -> dict[str, int]:
 
 
 def store_config(broker: Mapping[str, Any], **options: Any) -> StoreConfig:
-    """Return the configuration of a store whose broker had another one."""
     sizes = {
         "segment_bytes": broker.get("mappedFileSizeCommitLog", 1 << 30),
         "queue_segment_entries": -(-broker.get("mappedFileSizeConsumeQueue", 6_000_000) // 20),
@@ -77,7 +75,6 @@ def clock(start: int = 1_700_000_000_000) -> Callable[[], int]:
 
 
 def every_kind(*, long_topics: bool, seed: int = 0) -> list[Outgoing]:
-    """Messages that between them have everything a message can have."""
     noise = random.Random(seed)
     uniq = f"{seed:08X}" + "7F00000100002A9F"
     made = [
@@ -186,7 +183,6 @@ def every_kind(*, long_topics: bool, seed: int = 0) -> list[Outgoing]:
 
 
 def plain(total: int, *, topic: str = "Plain", queues: int = 3, seed: int = 0, body_bytes: int = 200) -> list[Outgoing]:
-    """Many messages with tags and keys, all different."""
     return [
         Outgoing(
             topic=topic,
@@ -231,7 +227,6 @@ class Journal:
     puts: list[Put] = field(default_factory=list)
 
     def append(self, store: MessageStore, messages: Iterable[Outgoing]) -> None:
-        """Append messages one by one."""
         for message in messages:
             done = store.append(message)
             place = (done.physical_offset, done.queue_offset, done.size, done.store_timestamp)
@@ -239,7 +234,6 @@ class Journal:
             assert done.message_id == message_id(self.config.store_host, done.physical_offset)
 
     def append_batch(self, store: MessageStore, messages: Sequence[Outgoing]) -> None:
-        """Append messages as one batch, a slice of a larger one."""
         done = store.append_batch(batch_of([*messages[:2], *messages]).slice(len(messages[:2])))
         places = (done.physical_offsets.tolist(), done.queue_offsets.tolist(), done.sizes.tolist())
         self.puts += [
@@ -248,26 +242,21 @@ class Journal:
         ]
 
     def note(self, messages: Sequence[Outgoing], answers: Sequence[Line]) -> None:
-        """Note what RocketMQ put."""
         for message, answer in zip(messages, answers, strict=True):
             assert (answer["status"], answer["appendStatus"]) == ("PUT_OK", "PUT_OK")
             place = (answer["phyOffset"], answer["queueOffset"], answer["wroteBytes"], answer["storeTimestamp"])
             self.puts.append(Put(message, *place, record_crc=False))
 
     def since(self, physical_offset: int) -> "Journal":
-        """Return the messages at or after a physical offset."""
         return Journal(self.config, [put for put in self.puts if put.physical_offset >= physical_offset])
 
     def until(self, end: int) -> "Journal":
-        """Return the messages that end at or before a physical offset."""
         return Journal(self.config, [put for put in self.puts if put.physical_offset + put.size <= end])
 
     def rows(self) -> list[Row]:
-        """Expected answers of RocketMQ."""
         return [row(put, self.config) for put in self.puts]
 
     def queues(self) -> dict[tuple[str, int], list[int]]:
-        """The queue offsets of each queue, in the order of the log."""
         found: dict[tuple[str, int], list[int]] = {}
         for put in self.puts:
             if put.is_queued:
@@ -286,7 +275,6 @@ class Journal:
 
 
 def planned(message: Outgoing) -> Line:
-    """Say a message in the words of the oracle's plans."""
     body = base64.b64encode(message.body).decode()
     texts = {"tags": message.tags, "keys": message.keys, "uniqKey": message.uniq_key}
     said = {
@@ -408,7 +396,6 @@ def _said(line: Line, put: Put) -> Row:
 
 
 def check_reader(store: Path, journal: Journal) -> None:
-    """Assert that a reader of ours shows the same."""
     rows = {}
     for each in read(StoreReader.open(store), on_corrupt=OnCorrupt.FAIL):
         said = described(each)

@@ -54,7 +54,6 @@ _LENGTHS = (0, 7, 40, 200, 700, 1500)
 
 
 def message(seed: int, writer: int, serial: int) -> Outgoing:
-    """Make the message of three numbers."""
     rng = random.Random(f"{seed} {writer} {serial}")
     return Outgoing(
         topic=rng.choice(_TOPICS),
@@ -93,22 +92,17 @@ class Pipe:
         self._fd = fd
 
     def issued(self, writer: int, first: int, count: int) -> None:
-        """Say that some messages will be put."""
         os.write(self._fd, _LINE.pack(_ISSUED, writer, first, count, 0, 0))
 
     def placed(self, placed: Iterable[Placed]) -> None:
-        """Say that messages were acknowledged."""
         os.write(self._fd, b"".join(_LINE.pack(_PLACED, *each) for each in placed))
 
     def ended(self) -> None:
-        """Say that all was done."""
         os.write(self._fd, _LINE.pack(_ENDED, 0, 0, 0, 0, 0))
 
 
 @dataclass(slots=True)
 class Heard:
-    """Reports of one writer process."""
-
     issued: set[tuple[int, int]] = field(default_factory=set)  # writer and serial of all that may have been put
     placed: list[Placed] = field(default_factory=list)  # what was acknowledged
     ended: bool = False  # whether it came to its end
@@ -168,7 +162,6 @@ def tree(path: Path) -> dict[str, str]:
 
 
 def open_files() -> set[str]:
-    """Return the open files of this process."""
     names = set()
     for fd in os.listdir("/proc/self/fd"):
         try:
@@ -190,7 +183,6 @@ class Tally:
     with_acknowledged: int = 0
 
     def add(self, other: "Tally") -> None:
-        """Count what another one counted."""
         for name in self.__slots__:
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
@@ -341,7 +333,6 @@ def put_some(store: MessageStore, pipe: Pipe, seed: int, writer: int, *, first: 
 
 
 def put(store: MessageStore, pipe: Pipe, seed: int, writer: int, *, first: int, count: int) -> None:
-    """Put so many messages, in one call, and say so."""
     messages = [message(seed, writer, first + row) for row in range(count)]
     pipe.issued(writer, first, count)
     if count == 1:

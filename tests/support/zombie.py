@@ -15,7 +15,6 @@ from .batches import batch_of
 
 
 def rise(path: str, job: str, partition: int, faults: Path) -> None:
-    """Wait, and stage some rows for a partition."""
     until = time.monotonic() + 120
     while not (faults / "late").exists():
         if time.monotonic() > until:

@@ -6,7 +6,7 @@ import pytest
 
 from segmentlog.command.verbs import stats
 from support.commands import run_command
-from support.patched import patch_import
+from support.delegating import patch_import
 
 
 def test_rates_end_at_a_time(store: Path) -> None:

@@ -8,8 +8,7 @@ import pytest
 
 from segmentlog.spark import last_commit
 from segmentlog.store import QueueKey, StoreReader
-from support.checkpoints import Checkpoint
-from support.pipes import Feed, Pipe, contents, differences
+from support.pipes import Checkpoint, Feed, Pipe, contents, differences
 from support.reading import by_queue, read
 from support.spark_session import refused
 

@@ -42,7 +42,7 @@ from segmentlog.store.ha.replica import (
 )
 from segmentlog.store.log.appender import SegmentSupply
 from segmentlog.store.log.epochs import find_epochs, supersede, write_epochs
-from support.patched import patch_import
+from support.delegating import patch_import
 from support.reading import read
 from support.replicas import log_bytes
 from support.scripted_master import Script, ScriptedMaster

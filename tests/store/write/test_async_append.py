@@ -34,9 +34,8 @@ from support.crash.driver import ROOT
 from support.crash.faults import Failure, Fault, FaultyFileSystem, Span
 from support.crash.memory_fs import MemoryFileSystem
 from support.crash.recorder import Kind, RecordingFileSystem
-from support.held_puts import held_puts, interrupt_next_put
 from support.interrupting import own_threads
-from support.parted_store import PartedStore
+from support.parted_store import PartedStore, held_puts, interrupt_next_put
 from support.reading import read
 from support.written_stores import SMALL
 

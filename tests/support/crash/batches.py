@@ -21,17 +21,17 @@ from segmentlog.store.config import Flush, StoreConfig
 from segmentlog.store.files.writable_fs import WritableFileSystem
 from segmentlog.store.format.properties import UNIQ_KEY, Properties
 from segmentlog.store.log.commit_log import CommitLog
-from segmentlog.store.read.spec import ScanSpec
 from segmentlog.store.sink import Staged, Staging
-from segmentlog.store.types import QueueRange
 
 from ..batches import batch_of
+from ..reading import read
 from ..scale import scale
-from .campaign import Effort, Prepared, Tally, judge, look, prepare, reopen, told
+from . import campaign
+from .campaign import Effort, Prepared, Tally, prepare, reopen
 from .driver import CONFIG, ROOT, Driver
 from .memory_fs import MemoryFileSystem
-from .promises import LOG, BrokenPromiseError
-from .states import CUTS, Breadth, States, labels
+from .promises import LOG, BrokenPromiseError, Seen
+from .states import CUTS, Breadth
 
 BREADTH = Breadth(
     exhaustive_bits=scale(2, 2, 10),
@@ -55,12 +55,10 @@ class IssuedBatch:
 
     @property
     def keys(self) -> list[str]:
-        """Keys of its messages, in their order."""
         return [message.uniq_key or "" for task in self.tasks for message in task]
 
 
 def stage(fs: WritableFileSystem, config: StoreConfig, batch: IssuedBatch, attempt: str) -> list[Staged]:
-    """Stage what the tasks of a batch have, each in two pieces."""
     staged = []
     for number, task in enumerate(batch.tasks):
         with Staging.open(ROOT, "job", number, attempt, config, fs=fs) as staging:
@@ -73,7 +71,6 @@ def stage(fs: WritableFileSystem, config: StoreConfig, batch: IssuedBatch, attem
 
 
 def commit(store: MessageStore, fs: WritableFileSystem, batch: IssuedBatch, attempt: str) -> CommittedBatch:
-    """Stage a batch and commit it."""
     return store.commit_batch(batch.batch_id, stage(fs, store.config, batch, attempt), topics={"TopicA": 4})
 
 
@@ -119,7 +116,6 @@ def committed(driver: Driver, batches: list[IssuedBatch]) -> Iterator[None]:
 
 
 def unflushed_batches(driver: Driver, batches: list[IssuedBatch]) -> Iterator[None]:
-    """Batches between messages that are acknowledged from the page cache."""
     driver.config = replace(driver.config, flush=Flush.ASYNC, flush_interval_ms=1 << 40)
     driver.open()
     yield
@@ -142,16 +138,10 @@ WORKLOADS: dict[str, BatchWorkload] = {work.__name__: work for work in (committe
 
 def rows_seen(disk: MemoryFileSystem) -> list[str]:
     """Keys of all messages that a reader of a disk sees before recovery."""
-    reader = StoreReader.open(ROOT, fs=disk)
-    spec = ScanSpec(columns=("uniqKey",))
-    queues = [bounds for topic in reader.topics() for bounds in reader.queues(topic)]
-    wanted = [QueueRange(bounds.key, bounds.min_offset, bounds.max_offset) for bounds in queues]
-    tasks = reader.plan(wanted, max_bytes=1 << 20)
-    return [key for task in tasks for found in reader.scan(task, spec) for key in found["uniqKey"].to_pylist()]
+    return [row["uniqKey"] for row in read(StoreReader.open(ROOT, fs=disk), columns=("uniqKey",), check_crc=False)]
 
 
 def keys_in_log(disk: MemoryFileSystem) -> list[str]:
-    """Keys of all records of a log, in their order."""
     log = CommitLog(disk, [LOG])
     found = log.walk(0, log.stop)
     return [key for each in found if len(each.records) for key in Properties(each.records).column(UNIQ_KEY).to_pylist()]
@@ -182,7 +172,7 @@ def check_order(disk: MemoryFileSystem, batches: list[IssuedBatch]) -> None:
 
 # The power goes
 
-EFFORT = Effort(again=12, written_on=0, read=60)
+EFFORT = Effort(again=12, written_on=0, read=60, halted=0)
 
 
 def written_in_any_order(seed: int) -> Callable[..., Iterator[tuple[Any, Any]]]:
@@ -201,7 +191,6 @@ def written_in_any_order(seed: int) -> Callable[..., Iterator[tuple[Any, Any]]]:
 def prepare_with(
     workload: BatchWorkload, seed: int, config: StoreConfig = CONFIG
 ) -> tuple[Prepared, list[IssuedBatch]]:
-    """Run a workload, and return its batches."""
     batches: list[IssuedBatch] = []
 
     def work(driver: Driver) -> Iterator[None]:
@@ -216,25 +205,17 @@ def prepare_with(
 def cut_power(
     prepared: Prepared, batches: list[IssuedBatch], breadth: Breadth, points: Callable[[int], bool] = lambda _: True
 ) -> Tally:
-    """Judge every state of a recording."""
-    tally = Tally(calls=len(prepared.recording.ops))
-    places = [start for start, _ in prepared.truth.records]
-    key_of = dict(zip(places, keys_in_log(prepared.disk), strict=True))
-    for turn, state in enumerate(States(prepared.recording, breadth, points)):
-        promised = max(labels(prepared.recording, state), default=0)
-        with told(prepared.recording, state, prepared.named):
-            disk = state.disk()
-            seen = look(prepared, disk, promised)
-            rows = [key_of[place] for _, physical in seen.values() for place in physical.tolist()]
-            tally.kept += check_whole(rows, batches, "reader") > 0
-            end = judge(prepared, disk, promised, effort=EFFORT, turn=turn, tally=tally)
-            tally.lost += end < prepared.truth.image.size
-            there = check_whole(keys_in_log(disk), batches, "log")
-            if turn % 9 == 0:
-                again(prepared, known(batches), disk, there)
-        tally.states += 1
-        tally.after_promises += promised > 0
-    return tally
+    key_of = dict(zip((start for start, _ in prepared.truth.records), keys_in_log(prepared.disk), strict=True))
+
+    def check_batches(disk: MemoryFileSystem, seen: Seen, end: int, turn: int) -> None:
+        rows = [key_of[place] for _, physical in seen.values() for place in physical.tolist()]
+        check_whole(rows, batches, "reader")
+        # the log was compared with the undamaged one up to its end
+        there = check_whole([key for place, key in key_of.items() if place < end], batches, "log")
+        if turn % 9 == 0:
+            again(prepared, known(batches), disk, there)
+
+    return campaign.cut_power(prepared, breadth, EFFORT, points=points, also=check_batches)
 
 
 def known(batches: list[IssuedBatch]) -> list[IssuedBatch]:

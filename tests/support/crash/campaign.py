@@ -16,10 +16,9 @@ from dataclasses import dataclass
 from segmentlog.store.config import StoreConfig
 from segmentlog.store.files.writable_fs import WritableFileSystem
 from segmentlog.store.format.naming import segment_name
-from segmentlog.store.read.spec import ScanSpec
-from segmentlog.store.types import QueueRange
 from segmentlog.store.write.message_store import MessageStore
 
+from ..reading import read
 from .driver import CONFIG, ROOT, TIME, Clock, Driver
 from .memory_fs import MemoryFileSystem
 from .promises import (
@@ -64,7 +63,6 @@ class Tally:
     same: int = 0  # states within a recovery, after which it came to the same bytes
 
     def add(self, other: "Tally") -> None:
-        """Add up."""
         for name in self.__dataclass_fields__:
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
@@ -87,12 +85,10 @@ class Prepared:
 
     @property
     def named(self) -> str:
-        """The workload, for messages."""
         return f"workload {self.name}, seed {self.seed}"
 
 
 def new_disk() -> MemoryFileSystem:
-    """An empty disk with the directory that stores are made in."""
     disk = MemoryFileSystem()
     disk.make_dir("/disk")
     return disk
@@ -132,6 +128,10 @@ class Effort:
     halted: int = 5
 
 
+Also = Callable[[MemoryFileSystem, Seen, int, int], None]
+"""Further check of a recovered disk: messages of the reader before recovery, the log's end, the number of the state."""
+
+
 def cut_power(
     prepared: Prepared,
     breadth: Breadth,
@@ -139,22 +139,33 @@ def cut_power(
     *,
     points: Callable[[int], bool] = lambda _: True,
     reference: Mapping[str, bytes] | None = None,
+    also: Also | None = None,
 ) -> Tally:
-    """Judge every state of a recording."""
     effort = effort or Effort()
     states = States(prepared.recording, breadth, points)
     tally = Tally(calls=len(prepared.recording.ops))
     written = -1
     written_at = -1
+    # The same disk is read and recovered once: what is promised later is compared with what was found on it.
+    # A reader of queues opens no index.
+    seen: dict[object, Seen] = {}
+    ends: dict[object, int] = {}
     for turn, state in enumerate(states):
         promised = max(labels(prepared.recording, state), default=0)
         with told(prepared.recording, state, prepared.named):
             within = reference if state.point <= prepared.opened_at else None
+            halted = bool(effort.halted) and turn % effort.halted == 3
+            visible, whole = (state.digest(INDEX), promised > 0, halted), (state.digest(), within is None, halted)
             disk = state.disk()
-            if effort.halted and turn % effort.halted == 3:
+            if halted:
                 tally.halted += add_empty_segment(disk, prepared.config)
-            look(prepared, disk, promised)
-            end = judge(prepared, disk, promised, effort=effort, turn=turn, tally=tally, reference=within)
+            seen[visible] = look(prepared, disk, promised, seen.get(visible))
+            if whole not in ends:
+                ends[whole] = judge(prepared, disk, promised, effort=effort, turn=turn, tally=tally, reference=within)
+                if also is not None:
+                    also(disk, seen[visible], ends[whole], turn)
+            if (end := ends[whole]) < promised:
+                raise BrokenPromiseError("D", f"the log ends at {end}, up to {promised} was promised")
         if state.point != written_at:
             written, written_at = promised, state.point
         written = max(written, end)
@@ -168,7 +179,6 @@ def cut_power(
 
 @contextmanager
 def told(recording: Recording, state: CrashState, workload: str = "") -> Iterator[None]:
-    """Name the state in what goes wrong within."""
     try:
         yield
     except Exception as error:
@@ -188,10 +198,10 @@ def add_empty_segment(disk: MemoryFileSystem, config: StoreConfig) -> bool:
     return bool(bases)
 
 
-def look(prepared: Prepared, disk: MemoryFileSystem, promised: int) -> Seen:
-    """Read one disk before it is recovered; return the messages of the reader."""
+def look(prepared: Prepared, disk: MemoryFileSystem, promised: int, seen: Seen | None = None) -> Seen:
+    """Read one disk before it is recovered, unless its messages are known; return the messages of the reader."""
     prepared.truth.check_point(disk, promised)
-    seen = seen_by_a_reader(disk, promised)
+    seen = seen_by_a_reader(disk, promised) if seen is None else seen
     prepared.truth.check_seen(seen, promised)
     return seen
 
@@ -235,29 +245,19 @@ def judge(
 
 
 def reopen(disk: WritableFileSystem, config: StoreConfig, later_ms: int = LATER_MS) -> MessageStore:
-    """Open a store as the next process would."""
     clock = TIME.clock = Clock()
     clock.pass_time(later_ms)
     return MessageStore.open(ROOT, config, fs=disk, clock=clock)
 
 
 def read_all(store: MessageStore, truth: Truth, end: int) -> None:
-    """Read all messages of all queues through a reader."""
-    reader = store.reader()
-    rows = 0
-    for topic in reader.topics():
-        for bounds in reader.queues(topic):
-            wanted = QueueRange(bounds.key, bounds.min_offset, bounds.max_offset)
-            spec = ScanSpec(columns=("body", "queueOffset", "physicalOffset"), check_crc=True)
-            for task in reader.plan([wanted], max_bytes=1 << 20):
-                rows += sum(batch.num_rows for batch in reader.scan(task, spec))
+    rows = sum(1 for _ in read(store.reader(), columns=("body", "queueOffset", "physicalOffset")))
     there = sum(int((entries.ends <= end).sum()) for entries in truth.queues.values())
     if rows != there:
         raise BrokenPromiseError("F", f"a reader finds {rows} messages, the log has {there}")
 
 
 def write_on(store: MessageStore, disk: MemoryFileSystem, prepared: Prepared, end: int, turn: int) -> None:
-    """Append to a recovered store, close it, and look at it again."""
     writer = Driver(RecordingFileSystem(disk), disk, config=prepared.config, seed=1_000_000 + turn)
     writer.store = store
     if store.end_offset != end:

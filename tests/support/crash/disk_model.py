@@ -31,6 +31,8 @@ from .memory_fs import Directory, FileNode, MemoryFileSystem
 from .recorder import Kind, Op
 
 SECTOR_BYTES = 512
+NOTHING = "\0"
+"""Path of no file."""
 
 
 class Version:
@@ -353,9 +355,10 @@ def build(places: Sequence[Place], version: Callable[[int], Version]) -> MemoryF
     return MemoryFileSystem(root=disk.root)
 
 
-def digest(places: Sequence[Place], version: Callable[[int], Version]) -> bytes:
-    """Identity of one state of a disk."""
+def digest(places: Sequence[Place], version: Callable[[int], Version], without: str = NOTHING) -> bytes:
+    """Identity of one state of a disk, or of its files that are not in the directory ``without``."""
     joined = blake2b(digest_size=16)
     for path, number, is_dir in sorted(places):
-        joined.update(path.encode() + b"\0" + (b"" if is_dir else version(number).digest))
+        if not path.startswith(without):
+            joined.update(path.encode() + b"\0" + (b"" if is_dir else version(number).digest))
     return joined.digest()

@@ -60,7 +60,6 @@ class Clock:
         return self.now_ms
 
     def pass_time(self, ms: int) -> None:
-        """Let time pass."""
         self.now_ms += ms
         self.passed_ms += ms
 
@@ -71,11 +70,9 @@ class Time:
     clock = Clock()
 
     def time(self) -> float:
-        """Seconds since the epoch."""
         return self.clock() / 1000
 
     def time_ns(self) -> int:
-        """Nanoseconds since the epoch."""
         return self.clock() * 1_000_000
 
     def monotonic(self) -> float:
@@ -133,7 +130,6 @@ class Driver:
         self.store = MessageStore.open(ROOT, self.config, fs=self.fs, clock=self.clock)
 
     def close(self) -> None:
-        """Close it cleanly."""
         if self.store is not None:
             store, self.store = self.store, None
             end = store.end_offset
@@ -141,23 +137,19 @@ class Driver:
                 self.promise(end)
 
     def reopen(self) -> None:
-        """Close it and open it again."""
         self.close()
         self.open()
 
     def flush(self) -> None:
-        """Have all on the device."""
         if self.store is not None and self._try(self.store.flush):
             self.promise(self.store.end_offset)
 
     def tick(self, ms: int = 60) -> None:
-        """Let time pass."""
         self.clock.pass_time(ms)
         if self.store is not None:
             self._try(self.store.tick)
 
     def put(self, message: Outgoing) -> None:
-        """Append one message."""
         self.serial += 1
         serial, store = self.serial, self.store
         if store is None:
@@ -173,7 +165,6 @@ class Driver:
             self.issued.append(Issued(serial, message, None, refused=self._refused))
 
     def put_batch(self, messages: list[Outgoing]) -> None:
-        """Append several at once."""
         first = self.serial + 1
         self.serial += len(messages)
         store = self.store

@@ -28,13 +28,10 @@ ENDS = Breadth(exhaustive_bits=0, random_subsets=0, per_point=0)
 
 @dataclass(slots=True)
 class FaultedDriver(Driver):
-    """A driver whose disk can fail."""
-
     faulty: FaultyFileSystem = None  # type: ignore[assignment]
 
 
 def faulted_driver(config: StoreConfig = CONFIG, seed: int = 0) -> FaultedDriver:
-    """A driver of a new store on a disk that can fail."""
     recorder = RecordingFileSystem(new_disk())
     faulty = FaultyFileSystem(recorder)
     return FaultedDriver(recorder, faulty, config=config, seed=seed, faulty=faulty)

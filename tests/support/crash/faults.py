@@ -35,8 +35,6 @@ CALLS = (*FILE_CALLS, *DIRECTORY_CALLS, *READ_CALLS)
 
 
 class Failure(Enum):
-    """Kind of a fault."""
-
     EIO = errno.EIO
     ENOSPC = errno.ENOSPC
     EDQUOT = errno.EDQUOT
@@ -59,16 +57,12 @@ class Failure(Enum):
 
 
 class Span(Enum):
-    """Duration of a fault."""
-
     ONCE = "once"
     STICKY = "sticky"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Fault:
-    """Which calls fail."""
-
     error: Failure
     at: int  # the first that does, from 1, counted among those of ``calls`` on paths that ``path`` accepts
     span: Span = Span.ONCE
@@ -121,7 +115,6 @@ class FaultyFileSystem(Delegating):
         return counted
 
     def read_each(self, pieces: Iterable[tuple[str, int, int]]) -> list[bytes | None]:
-        """Count each piece as a read."""
         found: list[bytes | None] = []
         for piece in pieces:
             self.check("read", piece[0])
@@ -129,7 +122,6 @@ class FaultyFileSystem(Delegating):
         return found
 
     def fronts(self, directories: Iterable[str], limit: int) -> list[Front | None]:
-        """Count each front as two reads."""
         found: list[Front | None] = []
         for path in directories:
             self.check("list_dir", path)
@@ -139,8 +131,6 @@ class FaultyFileSystem(Delegating):
 
 
 class FaultyFile(Delegating):
-    """An open file whose calls may fail."""
-
     def __init__(self, fs: FaultyFileSystem, file: WritableFile) -> None:
         super().__init__(file)
         self._fs = fs

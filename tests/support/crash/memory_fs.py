@@ -49,11 +49,9 @@ class FileNode:
 
     @property
     def content(self) -> Bytes:
-        """The bytes, (size,) uint8, valid until the next write."""
         return self._data[: self.size]
 
     def own(self) -> Bytes:
-        """The buffer, after it was made this file's alone."""
         if self._shared:
             self._data = self._data.copy()
             self._shared = False
@@ -105,8 +103,6 @@ class Directory:
 
 
 class MemoryFile:
-    """A file that is open for writing."""
-
     def __init__(self, fs: "MemoryFileSystem", path: str, node: FileNode) -> None:
         self.path = path
         self.node = node
@@ -130,7 +126,6 @@ class MemoryFile:
             raise _no_space(self.path)
 
     def allocate(self, size: int) -> None:
-        """Reserve space; all or nothing."""
         self._check_open()
         with self._fs.lock:
             if self._fs.take(self.node, 0, size, whole=True) < size:
@@ -138,7 +133,6 @@ class MemoryFile:
             self.node.grow(size)
 
     def extend(self, size: int) -> None:
-        """Make it longer, without reserving space."""
         self._check_open()
         with self._fs.lock:
             self.node.grow(size)
@@ -148,11 +142,9 @@ class MemoryFile:
         self._check_open()
 
     def is_at(self, path: str) -> bool:
-        """Return whether a path is a name of this file."""
         return self._fs.node(path) is self.node
 
     def close(self) -> None:
-        """Close it, unless that was done before."""
         self._open = False
 
     def _check_open(self) -> None:
@@ -208,7 +200,6 @@ class MemoryFileSystem:
     # For assertions of tests
 
     def walk(self) -> Iterator[tuple[str, FileNode | Directory]]:
-        """Every file and directory but the root, with its path, parents first."""
         stack: list[tuple[str, Directory]] = [("", self.root)]
         while stack:
             path, directory = stack.pop()
@@ -219,7 +210,6 @@ class MemoryFileSystem:
                     stack.append((f"{path}/{name}", node))
 
     def files(self) -> dict[str, bytes]:
-        """All files with their bytes."""
         return {path: node.content.tobytes() for path, node in self.walk() if isinstance(node, FileNode)}
 
     def clone(self) -> "MemoryFileSystem":
@@ -239,7 +229,6 @@ class MemoryFileSystem:
         return MemoryFileSystem(self.capacity, copied(self.root))
 
     def node(self, path: str) -> FileNode | Directory | None:
-        """Return the node of a path, or None."""
         if path == "/":
             return self.root
         at: FileNode | Directory | None = self.root

@@ -33,9 +33,10 @@ from segmentlog.store.index.writer import indexed_keys
 from segmentlog.store.log.commit_log import CommitLog
 from segmentlog.store.read.spec import ScanSpec
 from segmentlog.store.read.store_reader import StoreReader
-from segmentlog.store.types import QueueKey, QueueRange
+from segmentlog.store.types import QueueKey
 from segmentlog.store.write.message_store import MessageStore
 from support.broker_index import chain
+from support.reading import whole_queues
 
 from .driver import ROOT, Issued
 from .memory_fs import FileNode, MemoryFileSystem
@@ -79,7 +80,6 @@ class Truth:
 
     @classmethod
     def of(cls, disk: MemoryFileSystem, config: StoreConfig) -> "Truth":
-        """Take it from a disk whose log is right."""
         log = CommitLog(disk, [LOG])
         pieces = [log.view(segment) for segment in log.segments]
         image = np.concatenate(pieces) if pieces else np.zeros(0, np.uint8)
@@ -209,7 +209,6 @@ class Truth:
     def check(
         self, store: MessageStore, disk: MemoryFileSystem, promised: int, *, every: int = 1, turn: int = 0
     ) -> None:
-        """All of it, of a store that was just opened."""
         end = store.end_offset
         self.check_log(disk, end, promised)
         self.check_queues(disk, end)
@@ -224,10 +223,8 @@ def seen_by_a_reader(disk: MemoryFileSystem, promised: int) -> Seen:
         if promised:
             raise
         return {}
-    queues = [bounds for topic in reader.topics() for bounds in reader.queues(topic)]
-    wanted = [QueueRange(bounds.key, bounds.min_offset, bounds.max_offset) for bounds in queues]
     places: dict[QueueKey, list[tuple[int, int]]] = {}
-    for task in reader.plan(wanted, max_bytes=1 << 30):
+    for task in reader.plan(whole_queues(reader), max_bytes=1 << 30):
         for batch in reader.scan(task, _SEEN):
             topics, ids, offsets, physical, _ = (column.to_pylist() for column in batch.columns)
             for topic, queue_id, *place in zip(topics, ids, offsets, physical, strict=True):
@@ -291,7 +288,6 @@ class _Message(NamedTuple):
 
 
 def _messages(log: CommitLog) -> dict[int, _Message]:
-    """Content of the log, by physical offset."""
     messages: dict[int, _Message] = {}
     for found in log.walk(0, log.stop):
         records = found.records

@@ -40,8 +40,6 @@ class TraceError(AssertionError):
 
 @dataclass(slots=True)
 class Call:
-    """One call of the operating system."""
-
     name: str
     begin: int  # begin, end: numbers of the lines at which it began and was over; a call that never was has no ``end``
     end: int = 1 << 60
@@ -62,7 +60,6 @@ def trace(command: Sequence[str], output: Path, **options: Any) -> None:
 
 
 def calls_of(lines: Sequence[str]) -> list[Call]:
-    """All calls of a trace, by when they began."""
     found: list[Call] = []
     under_way: dict[str, tuple[Call, str]] = {}
     for number, line in enumerate(lines):
@@ -103,7 +100,6 @@ def _split(text: str) -> list[str]:
 
 
 def bytes_of(quoted: str) -> bytes:
-    """Bytes of a string as it is printed."""
     body, end, rest = quoted[1:].partition('"')
     if quoted[:1] != '"' or not end or rest:
         raise TraceError(f"the trace has a string only in part: {quoted[:60]!r}")
@@ -127,7 +123,6 @@ def written(call: Call) -> bytes:
 
 
 def descriptor(call: Call) -> str:
-    """Return the argument with the open file of a call."""
     at = 4 if call.name == "mmap" else 0
     return call.arguments[at] if len(call.arguments) > at else ""
 

@@ -45,8 +45,6 @@ ALL_KEPT = "all kept"
 
 @dataclass(slots=True)
 class RealTally(Tally):
-    """Counts of judged real runs."""
-
     runs: int = 0  # processes that were traced
     concurrent: int = 0  # syncs during which another thread changed what they were to make durable
     acknowledged: int = 0  # messages that had been acknowledged, and were found: counted in each state

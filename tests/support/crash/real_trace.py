@@ -65,7 +65,6 @@ class Replay:
         self._meant: dict[int, _Open] = {}  # by the line at which the call began, what its descriptor is
 
     def run(self, calls: list[Call]) -> Recording:
-        """Do all calls again, in their order."""
         self._follow_descriptors(calls)
         succeeded = [call for call in calls if call.result >= 0]
         for call in calls:

@@ -49,8 +49,6 @@ CONFIGS: dict[str, StoreConfig] = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Errand:
-    """Errand of the process."""
-
     folder: str  # with ``disk``, in which the store will be; ``marks`` and ``issued`` are put beside it
     config: str  # of `CONFIGS`
     seed: int
@@ -67,8 +65,6 @@ Asked = tuple[list[Issued], list[IssuedBatch]]
 
 
 class Worker:
-    """Does an errand."""
-
     def __init__(self, errand: Errand) -> None:
         self._errand = errand
         self._config = CONFIGS[errand.config]
@@ -82,7 +78,6 @@ class Worker:
         self.asked: Asked = ([], [])
 
     def run(self) -> Asked:
-        """Do all of it."""
         errand = self._errand
         for turn in range(errand.rounds):
             self._store = MessageStore.open(self._path, self._config, clock=self._now)
@@ -223,7 +218,6 @@ BUGS: dict[str, Callable[[], None]] = {
 
 
 def main(text: str) -> None:
-    """Do an errand, and leave what was asked for beside the store."""
     errand = Errand(**json.loads(text))
     if errand.bug:
         BUGS[errand.bug]()

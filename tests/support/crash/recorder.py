@@ -23,8 +23,6 @@ from .memory_fs import Directory, FileNode, MemoryFile, MemoryFileSystem
 
 
 class Kind(Enum):
-    """Kind of a call."""
-
     CREATE = "create"
     ALLOCATE = "allocate"
     EXTEND = "extend"
@@ -39,8 +37,6 @@ class Kind(Enum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Op:
-    """One call."""
-
     kind: Kind
     path: str  # of the file or directory; of a rename the source
     number: int  # of the file or directory, as `memory_fs` counts them
@@ -71,8 +67,6 @@ class Op:
 
 @dataclass(slots=True)
 class Recording:
-    """All operations on a disk."""
-
     base: MemoryFileSystem  # the disk before; all of it durable
     ops: list[Op] = field(default_factory=list)  # the calls
     # labels, each with how many calls were over when it was made
@@ -90,7 +84,6 @@ class RecordingFileSystem(Delegating):
         self._paths: dict[int, str] = {}  # of open files, as they are named by now
 
     def mark(self, label: Any) -> None:
-        """Note a promise that was made now."""
         with self._lock:
             self.recording.marks.append((len(self.recording.ops), label))
 
@@ -165,7 +158,6 @@ class RecordingFileSystem(Delegating):
                     waiting += [(f"{name}/{below}", each) for below, each in node.entries.items()]
 
     def within(self, file: MemoryFile, op: Op) -> None:
-        """Do to a file what an operation says, and write it down."""
         with self._lock:
             before = file.node.size
             try:
@@ -186,7 +178,6 @@ class RecordingFileSystem(Delegating):
             self._note(op)
 
     def path_of(self, number: int) -> str:
-        """Return the current name of an open file."""
         return self._paths[number]
 
     def _note(self, op: Op) -> None:

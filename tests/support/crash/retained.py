@@ -23,16 +23,16 @@ from segmentlog.store.files.fs import Space
 from segmentlog.store.files.segments import list_segments
 from segmentlog.store.files.writable_fs import WritableFileSystem
 from segmentlog.store.format.store_paths import StorePaths
-from segmentlog.store.read.spec import ScanSpec
 from segmentlog.store.read.store_reader import StoreReader
 from segmentlog.store.retention.clean import Cleaner, DirectoryRemover, finish
 from segmentlog.store.retention.policy import Disks, decide
 from segmentlog.store.retention.settings import RetentionSettings
 from segmentlog.store.retention.state import Kind, Memory, Moment, State
 from segmentlog.store.retention.survey import StoreFiles
-from segmentlog.store.types import QueueKey, QueueRange
+from segmentlog.store.types import QueueKey
 from segmentlog.store.write.message_store import MessageStore
 
+from ..reading import read
 from .campaign import new_disk, reopen, told
 from .driver import CONFIG, ROOT, START_MS, TIME, Clock, Driver, make_message
 from .memory_fs import MemoryFileSystem
@@ -49,7 +49,7 @@ OPEN_SETTINGS = RetentionSettings(
 ROOMY = Space(100, 90, 90)
 ARCHIVE = "/archived"
 """Archive of the tests that have one."""
-SPEC = ScanSpec(columns=("body", "queueOffset", "physicalOffset"))
+COLUMNS = ("topic", "queueId", "queueOffset", "physicalOffset", "body")
 
 Messages = dict[tuple[QueueKey, int], tuple[int, bytes]]
 """Physical offset and body by queue and queue offset."""
@@ -89,7 +89,6 @@ def prepare_retained() -> Retained:
 
 
 def record(prepared: Retained, archive: str | None = None, runs: int = RUNS) -> Recording:
-    """Let retention delete some of a prepared store, and record its calls."""
     recorder = RecordingFileSystem(prepared.disk.clone())
     retain(recorder, runs, archive)
     return recorder.recording
@@ -146,7 +145,6 @@ def _judge(disk: MemoryFileSystem, prepared: Retained, archive: str | None) -> i
 
 
 def _judge_copies(disk: MemoryFileSystem, prepared: Retained, archive: str | None) -> None:
-    """Each file that all runs delete has a copy in the end."""
     for path in () if archive is None else _files(prepared.disk) - prepared.files:
         copy = f"{archive}{path.removeprefix(ROOT)}"
         if disk.read(copy, 0, 1 << 30) != prepared.disk.read(path, 0, 1 << 30):
@@ -154,7 +152,6 @@ def _judge_copies(disk: MemoryFileSystem, prepared: Retained, archive: str | Non
 
 
 def _judge_archive(disk: MemoryFileSystem, prepared: Retained, archive: str | None) -> None:
-    """A reader of store and archive finds all messages, each once."""
     if archive is None or disk.stamp(archive) is None:
         return  # no copy was begun
     rows = list(_messages(disk, archive))
@@ -209,14 +206,9 @@ def _files(disk: MemoryFileSystem) -> frozenset[str]:
 def _messages(
     disk: MemoryFileSystem, archive: str | None = None
 ) -> Iterator[tuple[tuple[QueueKey, int], tuple[int, bytes]]]:
-    reader = StoreReader.open(ROOT, fs=disk, archive=archive)
-    for topic in reader.topics():
-        for bounds in reader.queues(topic):
-            wanted = QueueRange(bounds.key, bounds.min_offset, bounds.max_offset)
-            for task in reader.plan([wanted], max_bytes=1 << 20):
-                for batch in reader.scan(task, SPEC):
-                    for row in batch.to_pylist():
-                        yield (bounds.key, row["queueOffset"]), (row["physicalOffset"], row["body"])
+    for row in read(StoreReader.open(ROOT, fs=disk, archive=archive), columns=COLUMNS):
+        key = QueueKey(row["topic"], row["queueId"])
+        yield (key, row["queueOffset"]), (row["physicalOffset"], row["body"])
 
 
 # A store that is written while its files expire

@@ -21,7 +21,7 @@ import numpy as np
 
 from segmentlog.store.format.message import Bytes
 
-from .disk_model import SECTOR_BYTES, DiskModel, FileModel, Version, build, digest
+from .disk_model import NOTHING, SECTOR_BYTES, DiskModel, FileModel, Version, build, digest
 from .memory_fs import PAGE_BYTES, MemoryFileSystem
 from .recorder import Kind, Op, Recording
 
@@ -46,8 +46,6 @@ class Breadth:
 
 @dataclass(slots=True)
 class Count:
-    """Counts of tried states."""
-
     points: int = 0
     generated: int = 0
     states: int = 0
@@ -61,6 +59,7 @@ class CrashState(NamedTuple):
     marks: int  # how many marks had been made
     description: str  # what of the rest got there
     disk: Callable[[], MemoryFileSystem]  # makes the disk
+    digest: Callable[..., bytes]  # identity of the disk, or of all but a directory
 
 
 class _Choice(NamedTuple):
@@ -130,18 +129,22 @@ class States:
             seen.add(key)
             self.count.states += 1
             self.count.digests.add(key)
-            yield CrashState(point, marks, description, lambda places=places, version=version: build(places, version))
+            yield CrashState(
+                point,
+                marks,
+                description,
+                lambda places=places, version=version: build(places, version),
+                lambda without=NOTHING, places=places, version=version: digest(places, version, without),
+            )
 
 
 def labels(recording: Recording, state: CrashState) -> list[Any]:
-    """Return the marks made before the power cut."""
     return [label for _, label in recording.marks[: state.marks]]
 
 
 def _candidates(
     model: DiskModel, last: Op | None, rng: random.Random, breadth: Breadth
 ) -> tuple[list[_Candidate], list[_Candidate]]:
-    """States that are always tried at a point, and further ones."""
     every = frozenset(pending.at for pending in model.names.pending)
     no: frozenset[int] = frozenset()
     files = model.uncertain()
@@ -310,7 +313,6 @@ def _mixed_once(model: DiskModel, files: list[FileModel], number: int, seed: flo
 
 
 def _calls(model: DiskModel, files: list[FileModel]) -> Iterator[_Candidate]:
-    """Each call that is pending lost alone, and all up to each."""
     numbers = sorted(pending.at for owner in (model.names, *files) for pending in owner.pending)
     for number in numbers:
         yield f"call {number} alone lost", lambda n=number: _kept_calls(model, files, lambda at: at != n)
