@@ -11,9 +11,3 @@ def test_positions_of_groups(store: Path) -> None:
         ("etl", "orders", queue, 20) for queue in range(4)
     ]
     assert run_command("groups", store, "etl", "--json").rows == rows
-
-
-def test_an_unknown_group(store: Path) -> None:
-    error = run_command("groups", store, "elt", "--json").error
-    assert error["found"] == "consumer group `elt` has no position here"
-    assert error["remedy"].startswith("Did you mean `etl`?")

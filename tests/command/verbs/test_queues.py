@@ -12,9 +12,3 @@ def test_queues_of_topics(store: Path) -> None:
         ("orders", queue, 0, 100) for queue in range(4)
     ]
     assert len(run_command("queues", store, "orders", "payments", "--json").rows) == 8
-
-
-def test_an_unknown_topic(store: Path) -> None:
-    error = run_command("queues", store, "orders", "paymants", "--json").error
-    assert error["found"] == "TOPIC: there is no topic `paymants`"
-    assert error["remedy"].startswith("Did you mean `payments`?")

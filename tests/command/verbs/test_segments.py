@@ -10,7 +10,3 @@ def test_segments_lists_the_files_of_the_commit_log(store: Path) -> None:
     assert [row["path"] for row in rows] == sorted(str(path) for path in (store / "commitlog").iterdir())
     assert rows[0]["baseOffset"] == 0
     assert [row["bytes"] for row in rows] == [1 << 15] * len(rows)
-
-
-def test_a_directory_without_a_store(tmp_path: Path) -> None:
-    assert run_command("segments", tmp_path, "--json").error["code"] == "SEGMENTLOG_NOT_A_STORE"

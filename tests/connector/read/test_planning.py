@@ -14,7 +14,6 @@ from segmentlog.connector.read.task import StorePartition
 from segmentlog.query.selection import UnknownTopicError
 from segmentlog.store import (
     ConfigError,
-    NotAStoreError,
     OffsetOutOfRangeError,
     ScanSpec,
     UnknownQueueError,
@@ -71,12 +70,6 @@ def test_system_topics_are_left_out_of_patterns(store: Store, name: str) -> None
     assert system in ("SCHE", "RMQ_")
     named = next(iter(sorted(every - plain)))
     assert queues(plan(store(name), subscribe=named))
-
-
-@pytest.mark.parametrize("exists", [True, False])
-def test_a_path_without_a_store_is_refused(tmp_path: Path, exists: bool) -> None:
-    with pytest.raises(NotAStoreError, match=r"^\[SEGMENTLOG_NOT_A_STORE\] "):
-        plan(tmp_path if exists else tmp_path / "nowhere", subscribe="t")
 
 
 def test_offsets_of_both_ends(store: Store) -> None:
@@ -174,21 +167,6 @@ def test_a_group_is_read_from_the_store(store: Store, tmp_path: Path) -> None:
     assert queues(consumed) == {"TopicB/0": (0, 5)}
     with pytest.raises(MissingOptionError, match="the consumer group `billing` has no position for topic_c-3/0"):
         plan(path, subscribe="topic_c-3", startingOffsets="group:billing")
-
-
-@pytest.mark.parametrize("option", ["startingOffsets", "endingOffsets"])
-def test_a_group_that_no_store_knows(store: Store, tmp_path: Path, option: str) -> None:
-    path = copytree(store(BASIC), tmp_path / "store")
-    (path / "config").mkdir(exist_ok=True)
-    document = {"offsetTable": {"TopicA@billing": {"0": 10}, "TopicB@shipping": {"0": 5}}}
-    (path / "config" / "consumerOffset.json").write_text(json.dumps(document))
-    wanted = rf"consumer group `biling` has no position here \(in {path}\)\. Did you mean `billing`\?"
-    with pytest.raises(ConfigError, match=wanted) as caught:
-        plan(path, subscribe="TopicA", **{option: "group:biling"})
-    assert "`billing`, `shipping`" in str(caught.value)
-    # A group that begins now has no position yet: that is what the default is for.
-    first = plan(path, subscribe="TopicA", startingOffsets="group:new", startingOffsetsDefault="earliest")
-    assert queues(first) == whole("TopicA")
 
 
 def test_a_pattern_leaves_out_retry_and_dead_letter_topics(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
