@@ -8,13 +8,7 @@ from segmentlog.connector.errors import ConflictingOptionsError, MissingOptionEr
 from segmentlog.connector.options import read_table as option_table
 from segmentlog.connector.options.matching import match
 from segmentlog.connector.options.option import Mode
-from segmentlog.connector.options.read_options import (
-    Lookup,
-    ReadOptions,
-    TriggerLimits,
-    assemble,
-    parse_read_options,
-)
+from segmentlog.connector.options.read_options import Lookup, ReadOptions, TriggerLimits, assemble, parse_read_options
 from segmentlog.connector.options.read_table import SchemaMode
 from segmentlog.connector.options.write_table import SINK
 from segmentlog.query.position import At, AtTime, ByQueue, Earliest, Fallback, Last, Latest, OfGroup, Rules

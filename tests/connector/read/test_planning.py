@@ -12,12 +12,7 @@ from segmentlog.connector.options.read_options import parse_read_options
 from segmentlog.connector.read.planning import open_stores, plan_partitions
 from segmentlog.connector.read.task import StorePartition
 from segmentlog.query.selection import UnknownTopicError
-from segmentlog.store import (
-    ConfigError,
-    OffsetOutOfRangeError,
-    ScanSpec,
-    UnknownQueueError,
-)
+from segmentlog.store import ConfigError, OffsetOutOfRangeError, ScanSpec, UnknownQueueError
 from support.store_builder import StoreBuilder, messages
 
 BODIES = ScanSpec(columns=("body",))
@@ -191,8 +186,7 @@ def test_several_stores(store: Store, tmp_path: Path) -> None:
     assert [each.broker_name for each in open_stores(parse_read_options(given))] == ["broker-a", "broker-b"]
     starts: dict[str, Any] = {"broker-b": {"TopicA": {"0": 50}}, "TopicA": {"0": 7}}
     partitions = plan_partitions(
-        parse_read_options(given | {"startingOffsets": json.dumps(starts), "startingOffsetsDefault": "latest"}),
-        BODIES,
+        parse_read_options(given | {"startingOffsets": json.dumps(starts), "startingOffsetsDefault": "latest"}), BODIES
     )
     found = {partition.source.broker_name: queues([partition]) for partition in partitions}
     assert found == {"broker-a": {"TopicA/0": (7, 57)}, "broker-b": {"TopicA/0": (50, 57)}}
