@@ -46,9 +46,7 @@ RE_EXPORTS: Final = {
     "connector/pyspark_segmentlog/__init__.py": "a door: tests/connector/test_shim.py",
 }
 """Modules without code of their own."""
-TESTED_ELSEWHERE: Final = {
-    "store/types.py": "records without behaviour",
-}
+TESTED_ELSEWHERE: Final = {"store/types.py": "records without behaviour"}
 """Modules whose contract another file of tests holds."""
 UNITS_EXEMPT: Final = {
     *("__init__", "__pycache__"),

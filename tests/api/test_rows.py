@@ -47,11 +47,7 @@ def test_a_look_up_has_the_same_forms(store: segmentlog.Store) -> None:
 @pytest.mark.parametrize("name", ["pandas", "polars", "duckdb"])
 def test_a_missing_package_is_named(store: segmentlog.Store, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     scan = store.scan("orders")
-    calls = {
-        "pandas": scan.to_pandas,
-        "polars": scan.to_polars,
-        "duckdb": lambda: scan.to_duckdb(None, "orders"),
-    }
+    calls = {"pandas": scan.to_pandas, "polars": scan.to_polars, "duckdb": lambda: scan.to_duckdb(None, "orders")}
     monkeypatch.setitem(sys.modules, name, None)
     text = rf"to_{name}\(\) needs the package {name}, which is not installed.*pip install 'segmentlog\[{name}\]'"
     with pytest.raises(MissingExtraError, match=text):

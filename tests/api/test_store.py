@@ -5,7 +5,6 @@ import sys
 import threading
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -57,19 +56,6 @@ def test_names_that_do_not_exist(store: segmentlog.Store) -> None:
         store.scan("none")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "text"),
-    [
-        ({"path": 7}, "path=7 is not a path"),
-        ({"commit_log_paths": "/log"}, "commit_log_paths='/log' is not a list"),
-        ({"broker_name": 7}, "broker_name=7 is not text"),
-    ],
-)
-def test_arguments_of_open(path: Path, arguments: dict[str, Any], text: str) -> None:
-    with pytest.raises(ConfigError, match=text):
-        segmentlog.open(**({"path": path} | arguments))
-
-
 def test_the_log_may_be_elsewhere(path: Path, tmp_path: Path) -> None:
     (path / "commitlog").rename(tmp_path / "log")
     (path / "commitlog").symlink_to(tmp_path / "log")
@@ -105,6 +91,7 @@ def test_many_threads_use_one_store(store: segmentlog.Store) -> None:
 def test_reading_imports_neither_spark_nor_pandas(path: Path) -> None:
     program = """
 import sys
+import threading
 import segmentlog
 assert "pyarrow" not in sys.modules and "segmentlog.store.read" not in sys.modules
 store = segmentlog.open(sys.argv[1])

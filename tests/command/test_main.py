@@ -51,11 +51,6 @@ def test_an_error_is_json_where_rows_would_be(store: Path, flags: list[str]) -> 
     assert error["asked"].endswith("ordrs " + " ".join(flags))
 
 
-def test_wrong_arguments_are_json_too(store: Path) -> None:
-    assert run_command("queues", store, "--josn", "--json").error["remedy"].startswith("Did you mean `--json`?")
-    assert run_command("topcis", "--json").error["remedy"].startswith("Did you mean `topics`?")
-
-
 def test_a_missing_verb_and_a_missing_store() -> None:
     assert "VERB is missing" in run_command().err
     assert "the following arguments are required: STORE" in run_command("topics").err

@@ -2,7 +2,6 @@
 
 import argparse
 import io
-import json
 import os
 import signal
 from dataclasses import dataclass
@@ -53,8 +52,3 @@ def test_a_signal_sets_the_event_and_handlers_come_back(sign: signal.Signals) ->
         os.kill(os.getpid(), sign)
         assert stop.wait(10)
     assert signal.getsignal(sign) is former
-
-
-def test_a_report_is_one_json_object(tmp_path: Path) -> None:
-    ran = run_command("verify", write_small_store(tmp_path / "store"), "--json")
-    assert json.loads(ran.out)["findings"] == []

@@ -63,12 +63,7 @@ def test_json_has_the_same_lines(monkeypatch: pytest.MonkeyPatch, capsys: pytest
         "ok": False,
         "checks": [
             {"name": "python", "status": "ok", "found": "3.11.7", "fix": ""},
-            {
-                "name": "pyspark",
-                "status": "fail",
-                "found": "not installed",
-                "fix": "pip install 'segmentlog[spark]'",
-            },
+            {"name": "pyspark", "status": "fail", "found": "not installed", "fix": "pip install 'segmentlog[spark]'"},
         ],
     }
 

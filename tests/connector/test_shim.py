@@ -34,8 +34,7 @@ def test_the_shim_never_raises(missing: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("method", "arguments"),
-    [("schema", 0), ("reader", 1), ("streamReader", 1), ("writer", 2), ("streamWriter", 2)],
+    ("method", "arguments"), [("schema", 0), ("reader", 1), ("streamReader", 1), ("writer", 2), ("streamWriter", 2)]
 )
 def test_the_shim_hands_everything_on(method: str, arguments: int, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Any] = []

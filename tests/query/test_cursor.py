@@ -24,13 +24,7 @@ def cursor(reader: StoreReader, position: int) -> Cursor:
 
 @pytest.mark.parametrize(
     ("position", "state"),
-    [
-        (24, State.DELETED),
-        (25, State.WAITING),
-        (69, State.WAITING),
-        (70, State.READ),
-        (71, State.TRUNCATED),
-    ],
+    [(24, State.DELETED), (25, State.WAITING), (69, State.WAITING), (70, State.READ), (71, State.TRUNCATED)],
 )
 def test_states(reader: StoreReader, position: int, state: State) -> None:
     assert cursor(reader, position).state is state

@@ -74,9 +74,10 @@ def said_by(code: str, environment: dict[str, str] | None = None) -> str:
 
 
 def refused(act: Callable[[], Any]) -> str:
-    """Make a call that Spark must refuse; return its message, on one line."""
+    """Make a call that Spark must refuse; return its message, on one line, with our own text once and in one piece."""
     from pyspark.errors import PySparkException  # noqa: PLC0415 - as above
 
     with pytest.raises(PySparkException) as caught:
         act()
+    assert str(caught.value).count("[SEGMENTLOG_") <= 1, str(caught.value)
     return " ".join(str(caught.value).split())

@@ -18,10 +18,6 @@ def test_lag_in_messages_bytes_and_time(store: Path) -> None:
     assert all(row["bytes"] > 80 for row in rows)
 
 
-def test_an_unknown_group(store: Path) -> None:
-    assert run_command("consumerProgress", store, "nobody").code == 2
-
-
 def test_a_replica_is_suggested_for_a_backlog_that_does_not_fit_into_memory(
     store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -195,38 +195,7 @@ def test_options_that_contradict_each_other_are_refused(path: str) -> None:
         read(path, "topics", columns="topic", schema=StructType([StructField("messages", LongType())]))
 
 
-@pytest.mark.parametrize(
-    ("kind", "option", "value"),
-    [
-        ("topics", "startingOffsets", "earliest"),
-        ("lag", "tags", "A"),
-        ("topics", "consumerGroup", "g"),
-        ("segments", "subscribe", "Orders"),
-        ("segments", "consumerGroup", "g"),
-        ("queues", "assign", '{"Orders": [0]}'),
-        ("groups", "schemaMode", "kafka"),
-    ],
-)
-def test_options_without_a_meaning_are_refused(path: str, kind: str, option: str, value: str) -> None:
-    with pytest.raises(ConflictingOptionsError, match=rf"`{option}` has no meaning with `metadata={kind}`.*`path`"):
-        read(path, kind, **{option: value})
-
-
-@pytest.mark.parametrize(
-    ("word", "hint"), [("lags", r"`lag`, if that was meant"), ("x", "one of topics, queues, groups, lag, segments")]
-)
-def test_an_unknown_frame_is_an_error_with_a_suggestion(path: str, word: str, hint: str) -> None:
-    with pytest.raises(ConfigError, match=hint):
-        read(path, word)
-
-
-def test_an_unknown_group_topic_or_store_is_an_error(tmp_path: Path, path: str) -> None:
-    publish_progress(path, "readers", {O0: 1})
-    with pytest.raises(ConfigError, match=r"`reader` has no position here.*Did you mean `readers`"):
-        read(path, "lag", consumerGroup="reader")
-    for kind in ("topics", "queues", "groups", "lag"):
-        with pytest.raises(UnknownTopicError, match=r"no topic `orders`.*Did you mean `Orders`"):
-            read(path, kind, subscribe="orders")
+def test_a_path_without_a_store_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(MissingOptionError, match="no store is named"):
         read(None, "lag")
     with pytest.raises(NotAStoreError):

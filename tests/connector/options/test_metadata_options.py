@@ -24,7 +24,10 @@ def test_all_topics_are_meant_without_a_topic() -> None:
 
 @pytest.mark.parametrize(
     ("kind", "option"),
-    [("lag", "startingOffsets"), ("topics", "consumerGroup"), ("segments", "subscribe"), ("queues", "assign")],
+    [
+        *(("lag", "startingOffsets"), ("lag", "tags"), ("topics", "consumerGroup"), ("topics", "startingOffsets")),
+        *(("segments", "subscribe"), ("segments", "consumerGroup"), ("queues", "assign"), ("groups", "schemaMode")),
+    ],
 )
 def test_an_option_without_a_meaning_is_refused(kind: str, option: str) -> None:
     text = f"option `{option}` has no meaning with `metadata={kind}`"

@@ -1,5 +1,6 @@
 """Fields that declare options: names, values, defaults, and the options that were given."""
 
+from dataclasses import fields
 from typing import assert_type
 
 import pytest
@@ -29,9 +30,22 @@ def test_an_option_is_named_as_its_field() -> None:
         SOURCE.pick("subscribed")
 
 
-def test_the_error_of_an_invalid_value_names_the_option() -> None:
-    with pytest.raises(ConfigError, match="option `batchRows` is `many`"):
-        Given({"batchRows": "many"})[BATCH_ROWS]
+@pytest.mark.parametrize(("table", "declared"), [(SOURCE, SourceOptions), (SINK, SinkOptions)])
+def test_every_field_is_an_option_with_errors_that_name_it_and_its_documented_default(
+    table: Table, declared: type
+) -> None:
+    assert [option.field for option in table] == [*(each.name for each in fields(declared)), ""]
+    refused = {}
+    for option in table:
+        try:
+            Given({option.name: "\x00,{"})[option]
+        except ConfigError as error:
+            refused[option.name] = str(error)
+    assert len(refused) > 10
+    assert [name for name, text in refused.items() if f"`{name}`" not in text] == []
+    for option in table:
+        if option.default_text is not None and option.default is not None and option.default_text.isalnum():
+            assert Given({option.name: option.default_text})[option] == option.default
 
 
 def test_given_options_can_be_looked_up_selected_and_extended() -> None:

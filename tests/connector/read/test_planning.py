@@ -12,13 +12,7 @@ from segmentlog.connector.options.read_options import parse_read_options
 from segmentlog.connector.read.planning import open_stores, plan_partitions
 from segmentlog.connector.read.task import StorePartition
 from segmentlog.query.selection import UnknownTopicError
-from segmentlog.store import (
-    ConfigError,
-    NotAStoreError,
-    OffsetOutOfRangeError,
-    ScanSpec,
-    UnknownQueueError,
-)
+from segmentlog.store import ConfigError, OffsetOutOfRangeError, ScanSpec, UnknownQueueError
 from support.store_builder import StoreBuilder, messages
 
 BODIES = ScanSpec(columns=("body",))
@@ -71,12 +65,6 @@ def test_system_topics_are_left_out_of_patterns(store: Store, name: str) -> None
     assert system in ("SCHE", "RMQ_")
     named = next(iter(sorted(every - plain)))
     assert queues(plan(store(name), subscribe=named))
-
-
-@pytest.mark.parametrize("exists", [True, False])
-def test_a_path_without_a_store_is_refused(tmp_path: Path, exists: bool) -> None:
-    with pytest.raises(NotAStoreError, match=r"^\[SEGMENTLOG_NOT_A_STORE\] "):
-        plan(tmp_path if exists else tmp_path / "nowhere", subscribe="t")
 
 
 def test_offsets_of_both_ends(store: Store) -> None:
@@ -176,21 +164,6 @@ def test_a_group_is_read_from_the_store(store: Store, tmp_path: Path) -> None:
         plan(path, subscribe="topic_c-3", startingOffsets="group:billing")
 
 
-@pytest.mark.parametrize("option", ["startingOffsets", "endingOffsets"])
-def test_a_group_that_no_store_knows(store: Store, tmp_path: Path, option: str) -> None:
-    path = copytree(store(BASIC), tmp_path / "store")
-    (path / "config").mkdir(exist_ok=True)
-    document = {"offsetTable": {"TopicA@billing": {"0": 10}, "TopicB@shipping": {"0": 5}}}
-    (path / "config" / "consumerOffset.json").write_text(json.dumps(document))
-    wanted = rf"consumer group `biling` has no position here \(in {path}\)\. Did you mean `billing`\?"
-    with pytest.raises(ConfigError, match=wanted) as caught:
-        plan(path, subscribe="TopicA", **{option: "group:biling"})
-    assert "`billing`, `shipping`" in str(caught.value)
-    # A group that begins now has no position yet: that is what the default is for.
-    first = plan(path, subscribe="TopicA", startingOffsets="group:new", startingOffsetsDefault="earliest")
-    assert queues(first) == whole("TopicA")
-
-
 def test_a_pattern_leaves_out_retry_and_dead_letter_topics(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with StoreBuilder(tmp_path) as builder:
         for topic in ("Orders", "%RETRY%etl", "%DLQ%etl"):
@@ -213,8 +186,7 @@ def test_several_stores(store: Store, tmp_path: Path) -> None:
     assert [each.broker_name for each in open_stores(parse_read_options(given))] == ["broker-a", "broker-b"]
     starts: dict[str, Any] = {"broker-b": {"TopicA": {"0": 50}}, "TopicA": {"0": 7}}
     partitions = plan_partitions(
-        parse_read_options(given | {"startingOffsets": json.dumps(starts), "startingOffsetsDefault": "latest"}),
-        BODIES,
+        parse_read_options(given | {"startingOffsets": json.dumps(starts), "startingOffsetsDefault": "latest"}), BODIES
     )
     found = {partition.source.broker_name: queues([partition]) for partition in partitions}
     assert found == {"broker-a": {"TopicA/0": (7, 57)}, "broker-b": {"TopicA/0": (50, 57)}}

@@ -3,15 +3,7 @@ import pickle
 import pyarrow as pa
 import pytest
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import (
-    IntegerType,
-    LongType,
-    MapType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampNTZType,
-)
+from pyspark.sql.types import IntegerType, LongType, MapType, StringType, StructField, StructType, TimestampNTZType
 
 from segmentlog.connector.errors import ConflictingOptionsError, SchemaError
 from segmentlog.connector.options.read_options import ReadOptions, parse_read_options

@@ -10,7 +10,6 @@ import subprocess
 import sys
 import tomllib
 import types
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -20,6 +19,7 @@ import pytest
 from segmentlog.connector.setup import checks
 from segmentlog.connector.setup.checks import Status
 from segmentlog.connector.setup.java import JavaRuntime, JavaSearch
+from support.held_lock import held_elsewhere
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -281,11 +281,7 @@ class Cluster(SimpleNamespace):
     ("answers", "status", "found"),
     [
         ([("a", "3.11.7", "/py", []), ("a", "3.11.7", "/py", [])], Status.OK, "a: /py (3.11.7)"),
-        (
-            [("b", "3.11.7", "/py", ["isal"]), ("a", "3.11.7", "/py", [])],
-            Status.FAIL,
-            "b: /py has no isal",
-        ),
+        ([("b", "3.11.7", "/py", ["isal"]), ("a", "3.11.7", "/py", [])], Status.FAIL, "b: /py has no isal"),
         (RuntimeError("Job 0 cancelled\nat …"), Status.FAIL, "no answer within 5 s: Job 0 cancelled"),
     ],
 )
@@ -298,29 +294,6 @@ def test_executors_are_told_apart(answers: Any, status: Status, found: str) -> N
 
 # Stores
 
-# Holds byte 0 of a file as a broker does, says so, and lives until its standard input ends.
-HOLD = """\
-import fcntl, sys
-file = open(sys.argv[1], "r+b")
-fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
-print("held", flush=True)
-sys.stdin.read()
-"""
-
-
-@pytest.fixture
-def owner(tmp_path: Path) -> Iterator[int]:
-    """Lock the store at ``tmp_path`` from another process; yield its id."""
-    (tmp_path / "lock").touch()
-    with subprocess.Popen(
-        [sys.executable, "-c", HOLD, str(tmp_path / "lock")], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == b"held\n"
-        yield process.pid
-        assert process.stdin is not None
-        process.stdin.close()
-
 
 def test_a_path_without_a_store_fails_with_the_reason(tmp_path: Path) -> None:
     found = checks.check_store(str(tmp_path / "nothing"))
@@ -330,10 +303,11 @@ def test_a_path_without_a_store_fails_with_the_reason(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("abort", [False, True])
-def test_a_process_on_the_store_is_named(owner: int, abort: bool, tmp_path: Path) -> None:
+def test_a_process_on_the_store_is_named(abort: bool, tmp_path: Path) -> None:
     if abort:
         (tmp_path / "abort").touch()
-    found = checks.check_owner(str(tmp_path))
+    with held_elsewhere(tmp_path) as owner:
+        found = checks.check_owner(str(tmp_path))
     assert found.status is Status.OK
     assert found.found == f"process {owner} has it open; reading beside it is safe"
 

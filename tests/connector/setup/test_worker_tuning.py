@@ -155,10 +155,7 @@ def test_streams_without_a_tcp_connection_are_unchanged(tmp_path: Path, monkeypa
 
 @pytest.mark.parametrize("text", ["off", "OFF", "false", " 0 "])
 def test_the_switch_leaves_a_worker_as_it_is(
-    text: str,
-    connection: tuple[socket.socket, socket.socket],
-    chosen: list[str],
-    monkeypatch: pytest.MonkeyPatch,
+    text: str, connection: tuple[socket.socket, socket.socket], chosen: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(worker.TaskContext, "get", object)
     monkeypatch.setenv(worker.SWITCH, text)

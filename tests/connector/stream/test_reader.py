@@ -1,7 +1,6 @@
 """Structured Streaming over stores that are written to meanwhile, in Spark."""
 
 import json
-import shutil
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -150,30 +149,6 @@ def test_bytes_and_columns(store: MessageStore, spark: "SparkSession", tmp_path:
     assert sum(sizes) == 40
 
 
-def test_a_sql_filter(store: MessageStore, query: Query) -> None:
-    def put_amounts(amounts: list[str]) -> None:
-        for amount in amounts:
-            store.append(Outgoing(topic="T", body=amount.encode(), properties={"amount": amount}))
-        store.append(Outgoing(topic="T", body=b"none"))
-        store.wait_dispatched()
-
-    given = {"subscribe": "T", "startingOffsets": "earliest", "sqlFilter": "amount >= 5 OR amount IS NULL"}
-    put_amounts(["4", "5", "x", "60"])
-    assert [row[3] for row in query.drain(store.path, **given)] == [b"5", b"60", b"none"]
-    put_amounts(["1", "7"])  # offsets go on, whatever the filter leaves out
-    assert [row[2:] for row in query.drain(store.path, **given)] == [(6, b"7"), (7, b"none")]
-    put_amounts(["1"])
-    assert query.drain(store.path, **given | {"sqlFilter": "amount = 2"}) == []
-
-
-def test_progress_is_published_up_to_the_last_batch(store: MessageStore, query: Query) -> None:
-    put(store, 30)
-    store.close()
-    query.drain(store.path, **EARLIEST, consumerGroup="billing", maxOffsetsPerTrigger="20")
-    table = json.loads(Path(store.path, "config", "consumerOffset.json").read_text(encoding="utf-8"))["offsetTable"]
-    assert table["T@billing"] == {"0": 15, "1": 15}
-
-
 @pytest.mark.scaled(quick=1)
 @pytest.mark.parametrize("what", ["segments", "queues and segments"])
 def test_data_loss(store: MessageStore, query: Query, what: str) -> None:
@@ -196,19 +171,6 @@ def test_data_loss(store: MessageStore, query: Query, what: str) -> None:
     assert not Counter(rows) - Counter(wanted[200:])
     assert max(row[2] for row in rows) == 199
     assert query.drain(store.path, subscribe="T") == []
-
-
-def test_a_recreated_store_fails_the_query_or_is_read_from_its_start(store: MessageStore, query: Query) -> None:
-    put(store, 20)
-    query.drain(store.path, **EARLIEST)
-    store.close()
-    shutil.rmtree(store.path)
-    with MessageStore.open(store.path, CONFIG) as other:
-        wanted = put(other, 30)
-    text = failure(query, store.path, subscribe="T")
-    assert "[SEGMENTLOG_OTHER_STORE]" in text
-    assert "begin a new checkpoint" in text
-    assert Counter(query.drain(store.path, subscribe="T", failOnDataLoss="false")) == Counter(wanted)
 
 
 def test_options_that_a_stream_does_not_have(store: MessageStore, query: Query) -> None:

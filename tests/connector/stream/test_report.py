@@ -18,10 +18,7 @@ def test_waiting_messages_are_counted_by_topic_and_in_total() -> None:
         "stores": {
             "b": {
                 "path": "/data/b",
-                "topics": {
-                    "T": {"behind": 7, "queues": {"0": 10, "1": 4}},
-                    "U": {"behind": 0, "queues": {"0": 7}},
-                },
+                "topics": {"T": {"behind": 7, "queues": {"0": 10, "1": 4}}, "U": {"behind": 0, "queues": {"0": 7}}},
             }
         },
         "version": 1,

@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from pyspark import cloudpickle
-from pyspark.sql.types import StringType, StructField, StructType
+from pyspark.sql.types import MapType, StringType, StructField, StructType
 
 from segmentlog.connector.source import SegmentLogDataSource
 from segmentlog.connector.write import writer
@@ -148,6 +148,59 @@ def test_the_batches_of_a_stream_count_once(tmp_path: Path, caplog: pytest.LogCa
     committed = last_commit(path, "query")
     assert committed is not None
     assert (committed.version, committed.rows) == (2, 1)
+
+
+def test_the_same_version_again_is_not_written(tmp_path: Path) -> None:
+    path, ten = tmp_path / "store", list("0123456789")
+
+    def write(rows: list[str], version: int, **options: str) -> None:
+        one = batch_writer(path, txnAppId="nightly", txnVersion=str(version), **options)
+        one.commit([task(one, [*rows])])
+
+    write(ten, 7)
+    first = last_commit(path, "nightly")
+    assert first is not None
+    assert (first.app, first.version, first.rows) == ("nightly", 7, 10)
+    write(ten, 7)
+    write(ten * 9, 6)
+    with pytest.raises(ChangedReplayError, match=r"CHANGED_REPLAY\] batch 7 of nightly has 90 rows, and had 10 rows"):
+        write(ten * 9, 7)
+    write(ten * 9, 7, onChangedReplay="skip")
+    assert bodies(path) == ten
+    assert last_commit(path, "nightly") == first
+    write(list("abcde"), 8)
+    assert bodies(path) == [*ten, *"abcde"]
+
+
+def test_without_a_version_each_write_is_another(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    for _ in range(2):
+        one = batch_writer(path)
+        one.commit([task(one, list("abc"))])
+    assert bodies(path) == list("aabbcc")
+    assert len({row["uniqKey"] for row in read(StoreReader.open(path), columns=("uniqKey",))}) == 6
+
+
+@pytest.mark.parametrize(
+    ("topic", "value", "problem"),
+    [
+        ("a b", "y", "topic 'a b'"),
+        ("TBW102", "y", "row 0 is for the system topic `TBW102`"),
+        ("t", "z" * 40_000, "PROPERTIES_SIZE_EXCEEDED: the properties of row 27 take .*row 0 of Spark partition 1"),
+    ],
+)
+def test_messages_that_cannot_be_stored_name_their_rows(tmp_path: Path, topic: str, value: str, problem: str) -> None:
+    headers = MapType(StringType(), StringType())
+    one = source(tmp_path / "store").writer(StructType([*SCHEMA, StructField("headers", headers)]), False)
+    kind = pa.map_(pa.string(), pa.string())
+    rows = {
+        "body": ["y"] * 40,
+        "topic": [topic] * 40,
+        "headers": [[("p", value if n == 27 else "")] for n in range(40)],
+    }
+    batch = pa.record_batch(rows, pa.schema([("body", pa.string()), ("topic", pa.string()), ("headers", kind)]))
+    with pytest.raises(IllegalMessageError, match=problem):
+        run_task(one, [batch], 1)
 
 
 def test_a_replay_with_another_number_of_rows_fails_unless_told_otherwise(tmp_path: Path) -> None:

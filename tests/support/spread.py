@@ -1,0 +1,33 @@
+"""The spread of test files over the processes of a run: few of them have a JVM.
+
+::
+
+    workers 1 and 2 ──► files with the mark `spark` first, then others     one session each: to start a JVM and to warm
+    workers 3 and 4 ──► other files first                                  it up costs as much as a file of Spark tests
+"""
+
+from functools import cache
+from pathlib import Path
+
+from xdist.scheduler import LoadFileScheduling
+from xdist.workermanage import WorkerController
+
+WITH_JVM = {"gw0", "gw1"}
+
+
+class SparkApart(LoadFileScheduling):
+    """A file at a time, in the order of the files."""
+
+    def _assign_work_unit(self, node: WorkerController) -> None:
+        has_jvm = node.gateway.id in WITH_JVM
+        wanted = next((scope for scope in self.workqueue if _needs_jvm(scope) == has_jvm), None)
+        if wanted is not None:
+            self.workqueue.move_to_end(wanted, last=False)
+        super()._assign_work_unit(node)
+
+
+@cache
+def _needs_jvm(scope: str) -> bool:
+    """Return whether a test file, by its path from the root of the clone, has tests with Spark."""
+    path = Path(__file__).parents[2] / scope
+    return path.suffix == ".py" and "mark.spark" in path.read_text(encoding="utf-8")
