@@ -3,7 +3,7 @@
 ::
 
     config/consumerOffset.json     offsetTable      topic@group → queue id → next offset       brokers write it, and we
-                                                                                               while none has the store
+    (or RocksDB: rocksdb_config)                                                               while none has the store
     .segmentlog/groups.json        offsetTable      topic@group → queue id → next offset       published by this library
                                    seenTable        topic@group → queue id → next offset       the broker's at that time
                                    broadcastTable   group → consumer → topic@group → …         each consumer for itself
@@ -34,6 +34,7 @@ from ..format.store_paths import CONFIG, OURS, StorePaths
 from ..types import QueueKey
 from .documents import load_document
 from .layout import require_directory
+from .rocksdb_config import OFFSETS, load_config
 
 T = TypeVar("T")
 
@@ -107,6 +108,10 @@ def group_offsets(path: str | os.PathLike[str], group: str, *, fs: FileSystem | 
         If one has more than 64 MiB.
     UnsafeFileError
         If ``config`` is a link, or no directory.
+    MissingExtraError
+        If the broker keeps offsets in RocksDB, and the extra ``rocksdb`` is not installed.
+    CorruptError
+        If that database is damaged.
     """
     return by_queue(read_progress(fs or LocalFileSystem(), os.path.abspath(path)).merged(), group)
 
@@ -129,7 +134,9 @@ def read_progress(fs: FileSystem, path: str) -> Progress:
     paths = StorePaths(path)
     # In this order: a change is written to ours first, and must not slip through between the two.
     sidecar = load_document(fs, paths.group_positions, lambda found: _sidecar(found.document))
-    loaded, stored = load_document(fs, paths.consumer_offsets, lambda found: (found, _known(found.document)))
+    loaded, stored = load_config(
+        fs, path, paths.consumer_offsets, OFFSETS, lambda found: (found, _known(found.document))
+    )
     return Progress(loaded.document, loaded.origin, stored, sidecar)
 
 
