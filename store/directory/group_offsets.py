@@ -103,15 +103,13 @@ def group_offsets(path: str | os.PathLike[str], group: str, *, fs: FileSystem | 
     Raises
     ------
     FormatError
-        If neither a document nor its backup can be read; with its path.
+        If neither a document nor its backup can be read, or a database is damaged; with its path.
     FileTooLargeError
         If one has more than 64 MiB.
     UnsafeFileError
         If ``config`` is a link, or no directory.
     MissingExtraError
         If the broker keeps offsets in RocksDB, and the extra ``rocksdb`` is not installed.
-    CorruptError
-        If that database is damaged.
     """
     return by_queue(read_progress(fs or LocalFileSystem(), os.path.abspath(path)).merged(), group)
 

@@ -22,7 +22,7 @@ import os
 from collections.abc import Callable
 from typing import Final, NamedTuple, TypeVar
 
-from ..errors import CorruptError, FileTooLargeError, FormatError
+from ..errors import CorruptError, FileTooLargeError, FormatError, UnsupportedStoreError
 from ..files.fs import FileSystem
 from ..files.notices import warn_once
 from ..files.rocksdb import DEFAULT_FAMILY, RocksDatabase, is_rocksdb
@@ -63,8 +63,8 @@ def has_rocksdb_config(fs: FileSystem, root: str, table: ConfigTable) -> bool:
 def load_config(fs: FileSystem, root: str, path: str, table: ConfigTable, read: Callable[[Loaded], T]) -> T:
     """Load the document ``path`` of a store, merged with the table in RocksDB, and ``read`` it.
 
-    Raises the errors of `load_document`, `MissingExtraError` if there is a database and no extra, and `CorruptError`
-    for a damaged database.
+    Raises the errors of `load_document`, `FormatError` also for a damaged database, and `MissingExtraError` for one
+    that cannot be read without the extra.
     """
     databases = _databases(fs, root, table)
     if not databases:
@@ -123,12 +123,9 @@ def _read(fs: FileSystem, directory: str, family: str, version: str, table: Conf
             document: Document = {table.field: entries}
             if stated is not None:
                 document["dataVersion"] = parse(stated.decode("utf-8", "replace"))
-    except CorruptError as error:
-        raise CorruptError(
-            error.problem,
-            path=error.path,
-            offset=error.offset,
-            fix="The broker repairs it, or reports it, when it starts",
+    except (CorruptError, UnsupportedStoreError) as error:
+        raise FormatError(
+            error.problem, path=error.path, fix="The broker repairs or reports it when it starts"
         ) from None
     except FormatError as error:
         raise FormatError(error.problem, path=directory, fix="Was the table written by a newer broker?") from None

@@ -89,11 +89,9 @@ def topic_queues(path: str | os.PathLike[str]) -> dict[str, int]:
     Raises
     ------
     FormatError
-        If neither the document nor its backup can be parsed; with its path.
+        If neither the document nor its backup can be parsed, or a database is damaged; with its path.
     FileTooLargeError
         If one has more than 64 MiB.
-    CorruptError
-        If the broker keeps topics in RocksDB, and that database is damaged.
     """
     return {topic: count for topic, count in topic_table(StoreLocation.of(path)).items() if count > 0}
 
