@@ -23,6 +23,7 @@ CALLERS: Final = {
     "os_errors": "limits of descriptors",
     "plain_files": "deletes relative to a descriptor",
     "plain_reads": "FileSystem, its loops over many files",
+    "rocksdb": "a temporary directory of links, outside of any store",
     "store_lock": "the lock of a store",
     "writable_fs": "WritableFileSystem",
 }

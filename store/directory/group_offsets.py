@@ -3,7 +3,7 @@
 ::
 
     config/consumerOffset.json     offsetTable      topic@group → queue id → next offset       brokers write it, and we
-                                                                                               while none has the store
+    (or RocksDB: rocksdb_config)                                                               while none has the store
     .segmentlog/groups.json        offsetTable      topic@group → queue id → next offset       published by this library
                                    seenTable        topic@group → queue id → next offset       the broker's at that time
                                    broadcastTable   group → consumer → topic@group → …         each consumer for itself
@@ -33,6 +33,7 @@ from ..format.store_paths import CONFIG, OURS, StorePaths
 from ..types import QueueKey
 from .documents import load_document
 from .layout import require_directory
+from .rocksdb_config import OFFSETS, load_config
 
 T = TypeVar("T")
 
@@ -87,7 +88,8 @@ def group_offsets(path: str | os.PathLike[str], group: str, *, fs: FileSystem | 
     """Next queue offset of a consumer group in each queue; empty for an unknown group.
 
     Broadcasting consumers have positions of their own, see `list_groups`. Raises `FormatError` if neither a document
-    nor its backup can be read, `FileTooLargeError` for more than 64 MiB, `UnsafeFileError` if ``config`` is a link.
+    nor its backup can be read, or a database is damaged; `FileTooLargeError` for more than 64 MiB; `UnsafeFileError` if
+    ``config`` is a link; `MissingExtraError` if the broker keeps offsets in RocksDB and the extra is not installed.
     """
     return by_queue(read_progress(fs or LocalFileSystem(), os.path.abspath(path)).merged(), group)
 
@@ -110,7 +112,9 @@ def read_progress(fs: FileSystem, path: str) -> Progress:
     paths = StorePaths(path)
     # In this order: a change is written to ours first, and must not slip through between the two.
     sidecar = load_document(fs, paths.group_positions, lambda found: _sidecar(found.document))
-    loaded, stored = load_document(fs, paths.consumer_offsets, lambda found: (found, _known(found.document)))
+    loaded, stored = load_config(
+        fs, path, paths.consumer_offsets, OFFSETS, lambda found: (found, _known(found.document))
+    )
     return Progress(loaded.document, loaded.origin, stored, sidecar)
 
 

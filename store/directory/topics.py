@@ -13,7 +13,8 @@ import os
 import threading
 from collections.abc import Iterable
 
-from ..errors import FileTooLargeError, FormatError
+from ..errors import FileTooLargeError, FormatError, MissingExtraError
+from ..files.notices import warn_once
 from ..files.writable_fs import WritableFileSystem
 from ..format.documents import Document
 from ..format.naming import LMQ_PREFIX, is_broker_topic
@@ -21,6 +22,7 @@ from ..format.store_paths import StorePaths
 from ..types import QueueKey
 from .documents import load_document, replace_document
 from .layout import StoreLocation
+from .rocksdb_config import TOPICS, load_config
 
 _log = logging.getLogger(__name__)
 
@@ -84,8 +86,16 @@ def topic_queues(path: str | os.PathLike[str]) -> dict[str, int]:
 
 
 def topic_table(location: StoreLocation) -> dict[str, int]:
-    """All topics of ``config/topics.json`` as `topic_queues`; 0 where no sensible number of queues is stated."""
-    loaded = load_document(location.fs, location.paths.topics, lambda found: found)
+    """All topics as `topic_queues`; 0 where no sensible number of queues is stated.
+
+    Topics that a broker keeps in RocksDB are left out without the extra ``rocksdb``, with a warning: data needs none.
+    """
+    fs, path = location.fs, location.paths.topics
+    try:
+        loaded = load_config(fs, location.root, path, TOPICS, lambda found: found)
+    except MissingExtraError as error:
+        warn_once(_log, location.root, "topics without messages are unknown: %s", error)
+        loaded = load_document(fs, path, lambda found: found)
     table = loaded.document.get("topicConfigTable")
     entries = table.items() if isinstance(table, dict) else ()
     counts = {str(topic): entry.get("writeQueueNums") for topic, entry in entries if isinstance(entry, dict)}

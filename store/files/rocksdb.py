@@ -27,7 +27,6 @@ import importlib
 import os
 import re
 import tempfile
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
@@ -51,13 +50,11 @@ _READ: Final = re.compile(r"[0-9]{1,20}\.(?:sst|ldb|log|blob)")
 _CURRENT_BYTES_MAX: Final = 4096
 _LOG_BYTES_MAX: Final = 1 << 30  # all write-ahead logs, as they are replayed into memory
 _MANIFEST_BYTES_MAX: Final = 256 << 20
-_ATTEMPTS: Final = 8
-_PAUSE_S: Final = 0.02
+_ATTEMPTS: Final = 20
 _FOOTER_BYTES: Final = 53
 _TRAILER_BYTES: Final = 5  # after each block: compression type and checksum
 _BLOCK_TABLE: Final = bytes.fromhex("f7cff485b741e288")
 _CHECKED_FORMAT: Final = 6
-_NEWEST_FORMAT: Final = 7
 _READAHEAD_BYTES: Final = 2 << 20
 
 _FIX: Final = "Let a broker repair it, or take the queues from the CommitLog instead"
@@ -85,14 +82,29 @@ def rocksdb_installed() -> bool:
     return True
 
 
+Stamp = tuple[bytes, int]
+"""Name and size of the manifest, which is only appended to."""
+
+
+def _stamp(fs: FileSystem, directory: str) -> Stamp | None:
+    """Return what changes with a database's tables; None for a directory without a whole database."""
+    current = read_whole(fs, os.path.join(directory, "CURRENT"), _CURRENT_BYTES_MAX)
+    found = None if current is None else _MANIFEST.fullmatch(current)
+    size = None if found is None else fs.size(os.path.join(directory, found[1].decode()))
+    return None if found is None or size is None else (found[1], size)
+
+
 class RocksDatabase:
     """A snapshot of one database, with bytes as keys and values. Close it; not for use after a fork.
 
     All methods raise `CorruptError` for damage that RocksDB finds, and `StoreIOError` for failed reads.
     """
 
-    def __init__(self, directory: str, handle: Any, families: dict[str, Any], stamp: tuple[bytes, int]) -> None:
+    def __init__(
+        self, directory: str, handle: Any, families: dict[str, Any], stamp: Stamp | None, *, has_log: bool
+    ) -> None:
         self.directory = directory
+        self._has_log = has_log
         self._handle = handle
         self._families = families
         self._stamp = stamp
@@ -113,23 +125,28 @@ class RocksDatabase:
             If its format is newer than the wheel.
         """
         wheel = _wheel(directory)
-        problem: SegmentLogError | None = None
-        for attempt in range(_ATTEMPTS):
-            if attempt:
-                time.sleep(_PAUSE_S * attempt)
+        problem: CorruptError | MissingFileError = MissingFileError(
+            "no RocksDB database is here", path=directory, errno=errno.ENOENT
+        )
+        for _ in range(_ATTEMPTS):
+            stamp = _stamp(fs, directory)
             try:
-                return cls._open(wheel, fs, directory)
+                opened = cls._open(wheel, fs, directory, stamp)
             except (CorruptError, MissingFileError) as error:
-                # A broker deletes tables after compactions, and replaces the manifest when it starts. Damage can not
-                # be told from either, so it is an error when it stays.
+                if _stamp(fs, directory) == stamp:  # a broker deletes files after it changed the manifest
+                    raise
                 problem = error
-        assert problem is not None
+                continue
+            # A write-ahead log that was flushed meanwhile may be missing, and its successor not.
+            if not opened._has_log or opened.is_current(fs):  # noqa: SLF001 - of this class
+                return opened
+            opened.close()
         raise problem
 
     @classmethod
-    def _open(cls, wheel: Any, fs: FileSystem, directory: str) -> Self:
+    def _open(cls, wheel: Any, fs: FileSystem, directory: str, stamp: Stamp | None) -> Self:
         with _temporary(directory) as mirror:
-            stamp, left_out = _fill(fs, directory, mirror)
+            has_log, left_out = _fill(fs, directory, mirror)
             options = wheel.Options(raw_mode=True)
             options.create_if_missing(create_if_missing=False)
             options.set_max_open_files(-1)  # all tables are opened now, before the broker or we delete a name
@@ -138,21 +155,19 @@ class RocksDatabase:
                 with _explained(directory):
                     named = [str(name) for name in wheel.Rdict.list_cf(mirror, options)]
                     families = {name: wheel.Options(raw_mode=True) for name in named}
-                    handle = wheel.Rdict(
-                        mirror, options, families, wheel.AccessType.read_only(error_if_log_file_exist=False)
-                    )
+                    access = wheel.AccessType.read_only(error_if_log_file_exist=False)
+                    handle = wheel.Rdict(mirror, options, families, access)
                     opened = {name: handle.get_column_family(name) for name in named}
             except CorruptError as error:
                 raise left_out or error from None
-        return cls(directory, handle, opened, stamp)
+        return cls(directory, handle, opened, stamp, has_log=has_log)
 
     def is_current(self, fs: FileSystem) -> bool:
-        """Return whether the database has not changed on disk since it was opened. Costs two small reads."""
-        current = read_whole(fs, os.path.join(self.directory, "CURRENT"), _CURRENT_BYTES_MAX)
-        found = None if current is None else _MANIFEST.fullmatch(current)
-        if found is None:
-            return False
-        return self._stamp == (found[1], fs.size(os.path.join(self.directory, found[1].decode())))
+        """Return whether the database's tables have not changed since it was opened. Costs two system calls or so.
+
+        Additions to its write-ahead log do not count.
+        """
+        return self._stamp is not None and self._stamp == _stamp(fs, self.directory)
 
     @property
     def families(self) -> list[str]:
@@ -253,8 +268,8 @@ def _wheel(directory: str) -> Any:
         ) from None
 
 
-def _fill(fs: FileSystem, directory: str, mirror: str) -> tuple[tuple[bytes, int], CorruptError | None]:
-    """Make the files of a mirror; return the manifest's name and size, and what is wrong with a table left out.
+def _fill(fs: FileSystem, directory: str, mirror: str) -> tuple[bool, CorruptError | None]:
+    """Make the files of a mirror; return whether a write-ahead log has content, and the error of a table left out.
 
     A broker that is at work has unfinished tables, which no manifest names yet. So a table without a good footer is
     left out, and is damage only if RocksDB misses it.
@@ -300,7 +315,7 @@ def _fill(fs: FileSystem, directory: str, mirror: str) -> tuple[tuple[bytes, int
             fix="TMPDIR names another directory for temporary files",
             errno=error.errno or errno.EIO,
         ) from error
-    return (found[1], len(listed)), problem
+    return replayed > 0, problem
 
 
 def _require_plain(entry: Listed, path: str) -> None:
@@ -318,10 +333,7 @@ def _footer_problem(fs: FileSystem, path: str, size: int) -> str | None:
         return "the table is gone"
     if len(footer) < _FOOTER_BYTES or footer[-8:] != _BLOCK_TABLE:
         return "the table's last bytes are not those of a RocksDB table"
-    version = int.from_bytes(footer[41:45], "little")
-    if not 0 < version <= _NEWEST_FORMAT:
-        return f"the table has the unknown format {version}"
-    if version >= _CHECKED_FORMAT:
+    if int.from_bytes(footer[41:45], "little") >= _CHECKED_FORMAT:  # RocksDB checks it, or does not know the format
         return None
     at = 1
     for block in ("metaindex", "index"):

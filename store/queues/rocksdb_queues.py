@@ -192,7 +192,8 @@ class RocksQueues:
     def dispatched_up_to(self) -> int | None:
         """Physical offset up to which the log was dispatched when the database was flushed; None if it is not stated.
 
-        Records before it have their entries in the database, unless retention or RocketMQ itself dropped them.
+        Records before it have their entries in the database, unless retention or RocketMQ itself dropped them: both
+        families are flushed together (``atomic_flush``).
         """
         try:
             value = self._database.get(OFFSET_FAMILY, max_key(CHECKPOINT))

@@ -43,6 +43,15 @@ class FullBroker:
         lines = self._client("produce", "--topic", topic, "--count", count, *options)
         return [line for line in lines if line["type"] == "sent"]
 
+    def consume(self, topic: str, group: str, count: int) -> None:
+        """Receive messages with RocketMQ's push consumer, which commits the group's offsets."""
+        self._client("consume", "--push", "--topic", topic, "--group", group, "--max", count, "--from", "first")
+
+    def progress(self, topic: str, group: str) -> Line:
+        """Positions of a group in the queues of a topic, as RocketMQ's admin client reports them."""
+        (line,) = self._client("admin", "progress", "--topic", topic, "--group", group)
+        return line
+
     def by_keys(self, topic: str, keys: Sequence[str]) -> list[list[int]]:
         """Physical offsets of what the client returns for each key, at most 64; it leaves hash collisions out."""
         return self._answers("keys", topic, keys)

@@ -51,7 +51,7 @@ def entries_of(queues: RocksQueues, chunk: int = 1000) -> dict[tuple[QueueKey, i
 
 @pytest.mark.parametrize("name", ALL)
 @pytest.mark.parametrize("chunk", [7, 65536])
-def test_entries_are_those_that_rocketmq_reads(name: str, chunk: int, tmp_path: Path) -> None:
+def test_entries_equal_the_entries_that_rocketmq_reads(name: str, chunk: int, tmp_path: Path) -> None:
     with opened(fixtures.unpack(name, tmp_path)) as queues:
         found = {item: entry for item, entry in entries_of(queues, chunk).items() if item[0].topic[0] != "%"}
         dispatched = queues.dispatched_up_to()

@@ -1,0 +1,63 @@
+"""Queues, topics and groups of real brokers with RocksDB, read while a broker runs and after its end."""
+
+import time
+from pathlib import Path
+
+import pytest
+
+from segmentlog.store import QueueKey
+from segmentlog.store.directory.topics import topic_queues
+from segmentlog.store.files.fs import LocalFileSystem
+from segmentlog.store.groups import group_offsets
+from segmentlog.store.queues.rocksdb_queues import RocksQueues, rocksdb_directory
+from support import full_broker, oracle
+
+pytest.importorskip("rocksdict")
+MISSING = oracle.available()
+
+pytestmark = [
+    pytest.mark.interop,
+    pytest.mark.scaled(quick=1),
+    pytest.mark.skipif(MISSING is not None, reason=str(MISSING)),
+]
+
+FS = LocalFileSystem()
+COUNT = 40
+
+
+def wait_for(topic: str, group: str, store: Path) -> dict[QueueKey, int]:
+    """Positions of a group, once a broker has written all of them: it does so every five seconds."""
+    for _ in range(40):
+        found = group_offsets(store, group)
+        if sum(found.values()) == COUNT:
+            break
+        time.sleep(0.5)
+    return {key: offset for key, offset in found.items() if key.topic == topic}
+
+
+@pytest.mark.parametrize("single", [False, True], ids=["a database per table", "one database"])
+def test_a_brokers_topics_groups_and_queues_are_read_beside_it(single: bool, tmp_path: Path) -> None:
+    config: dict[str, object] = {"storeType": "defaultRocksDB", "mappedFileSizeCommitLog": 1 << 20}
+    if single:
+        config["broker.useSingleRocksDBForAllConfigs"] = True
+    store = tmp_path / "store"
+    store.mkdir()
+    with full_broker.serving("5.5.0", store, config, tmp_path) as broker:
+        sent = broker.produce("RocksLive", COUNT)
+        broker.consume("RocksLive", "readers", COUNT)
+        live = wait_for("RocksLive", "readers", store)
+        assert topic_queues(store)["RocksLive"] == 4
+        with RocksQueues.open(FS, str(rocksdb_directory(FS, str(store)))) as queues:  # beside the broker's lock
+            assert isinstance(queues.queues(), list)
+    ends: dict[QueueKey, int] = {}
+    for line in sent:
+        key = QueueKey("RocksLive", line["queueId"])
+        ends[key] = max(ends.get(key, 0), line["queueOffset"] + 1)
+    assert live == ends
+    assert {key: at for key, at in group_offsets(store, "readers").items() if key.topic == "RocksLive"} == ends
+    with RocksQueues.open(FS, str(rocksdb_directory(FS, str(store)))) as queues:
+        for key, end in ends.items():
+            bounds = queues.bounds(key)
+            assert bounds is not None
+            assert (bounds.start, bounds.stop) == (0, end)
+            assert sum(part.entries.size for part in queues.entries(key, 0, end)) == end
