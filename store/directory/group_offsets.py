@@ -88,8 +88,8 @@ def group_offsets(path: str | os.PathLike[str], group: str, *, fs: FileSystem | 
     """Next queue offset of a consumer group in each queue; empty for an unknown group.
 
     Broadcasting consumers have positions of their own, see `list_groups`. Raises `FormatError` if neither a document
-    nor its backup can be read, or a database is damaged; `FileTooLargeError` for more than 64 MiB; `UnsafeFileError` if
-    ``config`` is a link; `MissingExtraError` if the broker keeps offsets in RocksDB and the extra is not installed.
+    nor its backup can be read, or a database is damaged. `FileTooLargeError` for more than 64 MiB, `UnsafeFileError` if
+    ``config`` is a link. `MissingExtraError` if offsets are in RocksDB and the extra is not installed.
     """
     return by_queue(read_progress(fs or LocalFileSystem(), os.path.abspath(path)).merged(), group)
 

@@ -5,6 +5,7 @@
     CommitLog      [rec][rec]####[rec]…     LOG_DAMAGE: bytes that are not a record, or a record with a wrong CRC
     ConsumeQueue   [e0][e1][??]             QUEUE_ENTRY: an entry that differs from the log, or is missing
                    [e0][e2][e2]             LOST_MESSAGE: the place of a message that a rebuild found to be lost
+                   in RocksDB               QUEUES_UNKNOWN: its entries, and those of files beside it, are not compared
     index          [h e1 e2 …]              INDEX_FILE, INDEX_ENTRY: an implausible file, entries of no record
                                             INDEX_GAP: keys of the log that the index lacks
                                             INDEX_UNKNOWN: no IndexFile, and nothing states that the store keeps one
@@ -21,6 +22,7 @@ from typing import Final
 
 import numpy as np
 
+from ..directory.layout import rocksdb_queues
 from ..dispatch.derive import derive_segments
 from ..dispatch.entry_placement import Placed, Placement, is_filler
 from ..files.fs import FileSystem, LocalFileSystem
@@ -50,11 +52,12 @@ class Kind(Enum):
     INDEX_ENTRY = "index entry"
     INDEX_GAP = "index gap"
     INDEX_UNKNOWN = "index unknown"
+    QUEUES_UNKNOWN = "queues unknown"
 
     @property
     def is_fault(self) -> bool:
         """True if something is wrong; False if this cannot be known."""
-        return self is not Kind.INDEX_UNKNOWN
+        return self not in {Kind.INDEX_UNKNOWN, Kind.QUEUES_UNKNOWN}
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +179,7 @@ class _Verification:
     def _queues(self, stop: int, index: IndexCheck, damage: Sequence[tuple[int, int]]) -> dict[QueueKey, int]:
         """Compare all queues with the log; the index check sees each segment, too."""
         placement = Placement(self._log, self._log.min_offset)
+        database = rocksdb_queues(self._fs, self._path)
         held: dict[QueueKey, ConsumeQueue] = {}
         for found, derived in derive_segments(self._log, self._log.min_offset, stop):
             self._positions.append(found.segment.base + found.records.positions)
@@ -186,10 +190,17 @@ class _Verification:
                 if queue is None:
                     directory = StorePaths(self._path).consume_queue(key)
                     queue = held[key] = ConsumeQueue(self._fs, directory, key, missing_max=self._log.records_max)
-                self._compare(queue, placed)
+                if database is None:
+                    self._compare(queue, placed)
             number, count = self._log.segments.index(found.segment) + 1, len(self._log.segments)
             so_far = f"{self._entries} entries of {len(held)} queues, {len(self._findings)} findings so far"
             log_segment(_log, found.segment.base, number, count, so_far)
+        if database is not None:
+            text = (
+                "queues are in RocksDB, of which no entry is compared; readers take messages that it lacks from the log"
+            )
+            self._add(Kind.QUEUES_UNKNOWN, database, 0, sum(placement.ends.values()), text)
+            return placement.ends
         for key, end in placement.ends.items():
             queue, there = held[key], held[key].data_end()
             if there > end:

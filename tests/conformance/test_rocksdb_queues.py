@@ -17,8 +17,9 @@ from segmentlog.store import (
 from segmentlog.store.directory.layout import rocksdb_queues
 from segmentlog.store.files.fs import LocalFileSystem
 from segmentlog.store.ha.promotion import promote
-from segmentlog.store.maintenance import rebuild_queues
+from segmentlog.store.maintenance import rebuild_queues, verify
 from segmentlog.store.maintenance.expiry import apply_retention
+from segmentlog.store.maintenance.verification import Kind
 from support import conformance, fixtures, reading, writing
 
 pytestmark = pytest.mark.conformance
@@ -58,3 +59,10 @@ def test_rebuilt_queues_make_a_store_that_is_written(name: str, tmp_path: Path) 
     with MessageStore.open(store, writing.store_config(fixtures.config(name))) as writer:
         written = writer.append(Outgoing(topic="Added", body=b"one more"))
     assert StoreReader.open(store).bounds(QueueKey("Added", 0)).max_offset == written.queue_offset + 1
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_database_is_not_a_fault(name: str, tmp_path: Path) -> None:
+    report = verify(fixtures.unpack(name, tmp_path))
+    assert report.is_sound
+    assert Kind.QUEUES_UNKNOWN in {finding.kind for finding in report.findings}

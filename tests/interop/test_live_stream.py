@@ -136,7 +136,7 @@ def test_a_query_beside_a_live_broker(spark: "SparkSession", tmp_path: Path, rep
         received.take(frame.toArrow())
         received.batches += 1
 
-    store = begun(tmp_path, "5.3.3")
+    store = begun(tmp_path, "5.5.1", "both")
     # Without a limit a machine that is slow today takes all that was written meanwhile in one micro-batch.
     options = {
         "subscribePattern": TOPIC,
@@ -148,7 +148,7 @@ def test_a_query_beside_a_live_broker(spark: "SparkSession", tmp_path: Path, rep
     query = sink.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
     try:
         query.processAllAvailable()  # all is set up
-        with writing(store, "5.3.3") as writer:
+        with writing(store, "5.5.1", "both") as writer:
             while writer.poll() is None and query.isActive:
                 time.sleep(0.05)
             during = received.batches
@@ -157,4 +157,4 @@ def test_a_query_beside_a_live_broker(spark: "SparkSession", tmp_path: Path, rep
     finally:
         query.stop()
     shutil.rmtree(store)
-    look_at(received, counted, during, report, "a query of Spark")
+    look_at(received, counted, during, report, "a query of Spark, queues in files and RocksDB")
