@@ -7,7 +7,7 @@
                     diskMaxUsedSpaceRatio=70               ▼
     thresholds      75 delete … 85 delete young files, too … 90 refuse puts      of a disk's space, in percent
 
-A release decides which rules hold: brokers of 4.9, 5.1 and 5.3 differ. RocketMQ: ``MessageStoreConfig``,
+A release decides which rules hold: brokers of 4.9, 5.1 and 5.3 to 5.5 differ. RocketMQ: ``MessageStoreConfig``,
 ``DefaultMessageStore.CleanCommitLogService``.
 """
 
@@ -31,7 +31,7 @@ class RocketMQRelease(Enum):
     """Ten files per run at most; above the force-clean level nothing is deleted that another rule does not delete."""
     V5_1 = "5.1"
     V5_3 = "5.3"
-    """Decides as 5.1. ConsumeQueues and index have a timer of their own there; here they follow the log at once."""
+    """5.3 to 5.5: decide as 5.1. ConsumeQueues and index have a timer of their own there; here they follow at once."""
 
 
 class Thresholds(NamedTuple):

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from support import oracle
+from support import oracle, releases
 from support.received import COLUMNS, Received
 from support.scale import sample, scale
 from support.streams import Stream
@@ -88,7 +88,7 @@ def look_at(received: Received, counted: dict[str, Any], during: int, report: Re
         pytest.skip("nothing was read while it was written: the machine is too busy")
 
 
-@pytest.mark.parametrize("version", sample(["5.3.3", "4.9.1"], 1))
+@pytest.mark.parametrize("version", sample(releases.STORES, 1))
 def test_the_stream_reader_beside_a_live_broker(tmp_path: Path, version: str, report: Report) -> None:
     received = Received(QUEUES)
     store = begun(tmp_path, version)
@@ -122,7 +122,7 @@ def test_a_query_beside_a_live_broker(spark: "SparkSession", tmp_path: Path, rep
         received.take(frame.toArrow())
         received.batches += 1
 
-    store = begun(tmp_path, "5.3.3")
+    store = begun(tmp_path, releases.NEWEST)
     # Without a limit a machine that is slow today takes all that was written meanwhile in one micro-batch.
     options = {
         "subscribePattern": TOPIC,
@@ -134,7 +134,7 @@ def test_a_query_beside_a_live_broker(spark: "SparkSession", tmp_path: Path, rep
     query = sink.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
     try:
         query.processAllAvailable()  # all is set up
-        with writing(store, "5.3.3") as writer:
+        with writing(store, releases.NEWEST) as writer:
             while writer.poll() is None and query.isActive:
                 time.sleep(0.05)
             during = received.batches
