@@ -5,12 +5,14 @@ through RocketMQ and through our reader.
 """
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from segmentlog.store import MessageStore, Outgoing, QueueKey
+from segmentlog.store import Flush, MessageStore, Outgoing, QueueKey
 from segmentlog.store.format.index_file import Geometry
+from segmentlog.store.write.housekeeping import BackgroundServices
 from support import oracle, releases, writing
 from support.broker_index import Index
 from support.scale import sample, scale
@@ -138,3 +140,18 @@ def test_a_message_of_a_broker_between_our_messages(tmp_path: Path, version: str
     with MessageStore.open(store, CONFIG) as ours:
         assert ours.recovered.was_clean
     writing.check_reader(store, journal)
+
+
+@pytest.mark.parametrize("version", [releases.NEWEST, "5.4.0"])
+def test_a_broker_recovers_all_queues_of_a_log_with_many_segments(
+    tmp_path: Path, version: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Since 5.4 it goes back ten segments at most, and this log has many more."""
+    monkeypatch.setattr(BackgroundServices, "wake", lambda _: None)  # a dispatching thread that comes to nothing
+    store, journal = tmp_path / "store", Journal(CONFIG)
+    with MessageStore.open(store, replace(CONFIG, flush=Flush.ASYNC)) as ours:
+        for number in range(60):
+            journal.append_batch(ours, writing.plain(100, seed=number, topic=f"Round{number % 20}", queues=8))
+        crashed = writing.copied(store, tmp_path / "crashed")
+    assert len(list((crashed / "commitlog").iterdir())) > 30
+    writing.check_dump(oracle.dump(crashed, writing.broker_config(CONFIG), version), journal)
