@@ -1,6 +1,6 @@
 """Settings of retention, under the names of ``broker.conf`` and with its defaults; a release decides which rules hold.
 
-RocketMQ: ``MessageStoreConfig``, ``DefaultMessageStore.CleanCommitLogService``.
+RocketMQ 4.9, 5.1 and 5.3 to 5.5 differ: ``MessageStoreConfig``, ``DefaultMessageStore.CleanCommitLogService``.
 """
 
 import math
@@ -23,7 +23,7 @@ class RocketMQRelease(Enum):
     """Ten files per run at most; above the force-clean level nothing is deleted that another rule does not delete."""
     V5_1 = "5.1"
     V5_3 = "5.3"
-    """Decides as 5.1. ConsumeQueues and index have a timer of their own there; here they follow the log at once."""
+    """5.3 to 5.5: decide as 5.1. ConsumeQueues and index have a timer of their own there; here they follow at once."""
 
 
 class Thresholds(NamedTuple):

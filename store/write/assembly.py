@@ -86,7 +86,8 @@ class Teardown:
             raise failed
 
 
-_OWN_NAMES: Final = {OURS, LOCK, ABORT, f"{ABORT}.bak", CONFIG, CHECKPOINT, INDEX, "lost+found"}
+_OF_BROKERS: Final = {"compaction", "rocksdbstore", "timerlog", "timerwheel"}  # of 5.x: no messages
+_OWN_NAMES: Final = {OURS, LOCK, ABORT, f"{ABORT}.bak", CONFIG, CHECKPOINT, INDEX, *_OF_BROKERS, "lost+found"}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

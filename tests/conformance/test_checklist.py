@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from segmentlog.store import MessageStore
-from support import oracle, writing
+from support import oracle, releases, writing
 from support.writing import Journal
 
 pytestmark = pytest.mark.conformance
@@ -284,7 +284,7 @@ def test_8_topics_with_their_queues(built: Built) -> None:
 @pytest.mark.scaled(quick=1)
 @pytest.mark.interop
 @pytest.mark.skipif(oracle.available() is not None, reason=str(oracle.available()))
-@pytest.mark.parametrize("version", oracle.VERSIONS)
+@pytest.mark.parametrize("version", releases.STORES)
 class TestBrokersAccept:
     def test_a_closed_store(self, built: Built, version: str) -> None:
         lines = oracle.dump(built.store, writing.broker_config(CONFIG), version)

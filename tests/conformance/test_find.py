@@ -122,3 +122,13 @@ def test_fetch_of_nothing_is_nothing(unpacked: Callable[[str], Path]) -> None:
     found = Finder(reader).by_physical_offsets([])
     assert list(fetch(reader.log, found.physical_offset, ScanSpec(columns=("body",)), "b")) == []
     assert found.to_table(ScanSpec(columns=("body",))).num_rows == 0
+
+
+def test_keys_of_a_store_with_its_index_in_rocksdb_are_found_in_its_log(unpacked: Callable[[str], Path]) -> None:
+    name = "index-rocksdb-5.5.0"
+    finder = Finder(StoreReader.open(unpacked(name)))
+    keyed = [message for message in fixtures.expected(name).messages if message["keys"]]
+    assert len(keyed) > 100
+    for message in keyed[::10]:
+        for key in message["keys"].split():
+            assert message["phyOffset"] in finder.by_keys([message["topic"]], [key]).physical_offset

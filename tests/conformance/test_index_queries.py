@@ -8,7 +8,7 @@ import pytest
 from segmentlog.store.errors import FormatError, UnsafeFileError
 from segmentlog.store.files.fs import Listed
 from segmentlog.store.format.index_file import Geometry
-from support import fixtures
+from support import fixtures, releases
 from support.broker_index import BATCH_MAX, Index
 
 # RocketMQ changes the index when it opens these stores, before it answers; the number of answers that change.
@@ -58,8 +58,8 @@ def as_rocketmq_changes_it(name: str) -> Callable[[dict[str, Any], list[int]], l
     first_of_segment = {m["phyOffset"]: m["storeTimestamp"] for m in whole}
     until = expected.checkpoint["minTimestamp"]
     starts = [s["phyOffset"] for s in expected.segments if first_of_segment.get(s["phyOffset"], until + 1) <= until]
-    if fixtures.about(name)["rocketmq"] == "5.5.0":  # since 5.4: commitLogRecoverMaxNum
-        starts.append(expected.segments[-10:][0]["phyOffset"])
+    if releases.RECOVERY_LIMIT.holds(fixtures.about(name)["rocketmq"]):
+        starts.append(expected.segments[-releases.RECOVERED_SEGMENTS :][0]["phyOffset"])
     start, stop, last = max(starts, default=0), expected.store["maxPhyOffset"], whole[-1]
     indexed = (
         m["storeTimestamp"] for m in whole if m["phyOffset"] >= start and {"KEYS", "UNIQ_KEY"} & set(m["properties"])

@@ -11,7 +11,7 @@ from segmentlog.store.format.broker_config import ClientQueue
 from segmentlog.store.groups import group_offsets
 from segmentlog.store.groups.admin import publish_progress
 from segmentlog.store.groups.allocation import allocate_averagely, allocate_by_circle, allocate_consistent_hash
-from support import groups_oracle, oracle
+from support import groups_oracle, oracle, releases
 
 MISSING = oracle.available(groups_oracle.NEEDED)
 
@@ -43,7 +43,7 @@ def _cases() -> list[tuple[list[str], list[tuple[str, str, int]]]]:
     return cases
 
 
-@pytest.mark.parametrize("version", groups_oracle.VERSIONS)
+@pytest.mark.parametrize("version", releases.BROKERS)
 def test_queues_are_allocated_as_clients_do_it(version: str) -> None:
     cases = _cases()
     for (consumers, queues), answers in zip(cases, groups_oracle.allocate(version, cases), strict=True):
@@ -57,7 +57,7 @@ def test_queues_are_allocated_as_clients_do_it(version: str) -> None:
         assert ours == answers
 
 
-@pytest.mark.parametrize("version", groups_oracle.VERSIONS)
+@pytest.mark.parametrize("version", releases.BROKERS)
 def test_published_group_offsets_are_loaded_by_brokers_and_read_after_they_save_them(
     tmp_path: Path, version: str
 ) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from segmentlog.store import StoreReader
 from segmentlog.store.find import Finder, KeyField
-from support import oracle
+from support import oracle, releases
 from support.broker_index import BATCH_MAX
 from support.indexed_stores import colliding
 from support.planted_keys import TOPICS, Planted, own_key, plant
@@ -31,7 +31,7 @@ def planted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Planted]:
 
 
 @pytest.mark.scaled(quick=1)
-@pytest.mark.parametrize("version", oracle.VERSIONS)
+@pytest.mark.parametrize("version", releases.STORES)
 def test_rocketmqs_answers_without_collisions_are_ours(version: str, planted: tuple[Path, Planted]) -> None:
     store, stored = planted
     keys = [own_key(number) for number in range(0, COUNT, 997)]

@@ -6,7 +6,7 @@ import pytest
 
 from segmentlog.store import StoreReader
 from segmentlog.store.find import Finder, KeyField
-from support import oracle
+from support import oracle, releases
 from support.full_broker import serving
 from support.indexed_stores import colliding
 from support.planted_keys import TOPICS, own_key, plant
@@ -22,7 +22,7 @@ MOST = 64
 
 
 @pytest.mark.scaled(quick=0)  # `test_find` asks RocketMQ without a broker
-@pytest.mark.parametrize("version", oracle.VERSIONS)
+@pytest.mark.parametrize("version", releases.BROKERS)
 def test_answers_of_a_broker_and_its_client_are_ours(version: str, tmp_path: Path) -> None:
     path = tmp_path / "store"
     stored = plant(path, COUNT)

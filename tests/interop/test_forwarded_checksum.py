@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from segmentlog.store import MessageStore, QueueKey, StoreReader
-from support import oracle, writing
+from support import oracle, releases, writing
 
 pytestmark = [
     pytest.mark.interop,
@@ -26,9 +26,9 @@ def test_rocketmq_and_we_keep_its_record(tmp_path: Path, stale_at: int, appends_
     config = writing.broker_config(writing.SMALL) | {"enabledAppendPropCRC": appends_crc}
     planned = [writing.planned(message) for message in writing.plain(COUNT, seed=5, topic="Orders", queues=1)]
     planned[stale_at] |= {"propertiesString": STALE}
-    put = oracle.write(store, config, "5.3.3", planned, *options)
+    put = oracle.write(store, config, releases.NEWEST, planned, *options)
     assert [line["status"] for line in put] == ["PUT_OK"] * COUNT
-    theirs = [line for line in oracle.dump(store, config, "5.3.3") if line["type"] == "message"]
+    theirs = [line for line in oracle.dump(store, config, releases.NEWEST) if line["type"] == "message"]
     assert len(theirs) == COUNT
 
     assert len(StoreReader.open(store).bounds(QueueKey("Orders", 0))) == COUNT

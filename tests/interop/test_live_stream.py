@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from support import oracle
+from support import oracle, releases
 from support.received import COLUMNS, Received
 from support.scale import sample, scale
 from support.streams import Stream
@@ -97,12 +97,10 @@ def look_at(received: Received, counted: dict[str, Any], during: int, report: Re
         pytest.skip("nothing was read while it was written: the machine is too busy")
 
 
-@pytest.mark.parametrize(
-    ("version", "mode"),
-    sample(
-        [("5.5.1", "both"), ("5.5.1", "rocksdb"), ("5.3.3", "files"), ("4.9.1", "files"), ("5.5.1", "both apart")], 2
-    ),
-)
+CASES = [("5.5.1", "both"), ("5.5.1", "rocksdb"), ("5.3.3", "files"), ("4.9.1", "files"), ("5.5.1", "both apart")]
+
+
+@pytest.mark.parametrize(("version", "mode"), sample(CASES, 2))
 def test_the_stream_reader_beside_a_live_broker(tmp_path: Path, version: str, mode: str, report: Report) -> None:
     received = Received(QUEUES)
     store = begun(tmp_path, version, mode)
@@ -136,7 +134,7 @@ def test_a_query_beside_a_live_broker(spark: "SparkSession", tmp_path: Path, rep
         received.take(frame.toArrow())
         received.batches += 1
 
-    store = begun(tmp_path, "5.5.1", "both")
+    store = begun(tmp_path, releases.NEWEST, "both")
     # Without a limit a machine that is slow today takes all that was written meanwhile in one micro-batch.
     options = {
         "subscribePattern": TOPIC,
@@ -148,7 +146,7 @@ def test_a_query_beside_a_live_broker(spark: "SparkSession", tmp_path: Path, rep
     query = sink.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
     try:
         query.processAllAvailable()  # all is set up
-        with writing(store, "5.5.1", "both") as writer:
+        with writing(store, releases.NEWEST, "both") as writer:
             while writer.poll() is None and query.isActive:
                 time.sleep(0.05)
             during = received.batches

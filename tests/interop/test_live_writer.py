@@ -9,7 +9,7 @@ import pytest
 
 from segmentlog.store import NotAStoreError, QueueKey, QueueRange, ScanSpec, StoreReader
 from segmentlog.store.files.fs import LocalFileSystem
-from support import oracle
+from support import oracle, releases
 
 pytestmark = [
     pytest.mark.interop,
@@ -63,7 +63,7 @@ class Follower:
         self.rounds += self.rows > before
 
 
-@pytest.mark.parametrize("version", ["4.9.1", "5.3.3"])
+@pytest.mark.parametrize("version", releases.STORES)
 def test_a_reader_follows_a_live_writer(tmp_path: Path, version: str) -> None:
     oracle.write(tmp_path / "first", {}, version, [])  # builds this version, where it has not been
     store, config = tmp_path / "store", tmp_path / "config.json"

@@ -12,7 +12,7 @@ import pytest
 
 from segmentlog.store import Boundary, Flush, MessageStore, QueueKey, Services, StoreConfig, StoreReader
 from segmentlog.store.format.index_file import Geometry
-from support import oracle, writing
+from support import oracle, releases, writing
 from support.broker_index import Index, query_index
 from support.writing import Journal
 
@@ -32,21 +32,17 @@ CONFIGS = {
 ON_CALL = dataclasses.replace(writing.SMALL, services=Services.ON_CALL, flush=Flush.ASYNC)
 
 
-@pytest.fixture(params=oracle.VERSIONS)
+@pytest.fixture(params=releases.STORES)
 def version(request: pytest.FixtureRequest) -> str:
     return str(request.param)
-
-
-def _reads_long_topics(version: str) -> bool:
-    return version != "4.9.1"
 
 
 def _filled(path: Path, config: StoreConfig, version: str) -> Journal:
     """Make a store with messages of every kind, put one by one and as batches."""
     journal = Journal(config)
     with MessageStore.open(path, config, clock=writing.clock()) as store:
-        journal.append(store, writing.every_kind(long_topics=_reads_long_topics(version)))
-        journal.append_batch(store, writing.every_kind(long_topics=_reads_long_topics(version), seed=1))
+        journal.append(store, writing.every_kind(long_topics=releases.LONG_TOPICS.holds(version)))
+        journal.append_batch(store, writing.every_kind(long_topics=releases.LONG_TOPICS.holds(version), seed=1))
         journal.append_batch(store, writing.plain(150))
     with MessageStore.open(path, config, clock=writing.clock(1_700_001_000_000)) as store:
         assert store.recovered.was_clean
@@ -106,7 +102,7 @@ def _time_questions(journal: Journal) -> Iterator[oracle.Line]:
 def _check_answers(store: Path, journal: Journal, version: str) -> None:
     config = journal.config
     questions = list(_key_questions(journal))
-    if version == "5.3.3":  # earlier releases know no boundary and answer with a message that is near
+    if releases.BOUNDARY.holds(version):
         questions += _time_questions(journal)
     index = Index(str(store / "index"), Geometry(config.index_slots, config.index_entries))
     reader = StoreReader.open(store)
@@ -173,11 +169,11 @@ def crashed(tmp_path: Path, version: str, state: str) -> tuple[Path, Journal]:
     store, config = tmp_path / "store", ON_CALL
     journal = Journal(config)
     with MessageStore.open(store, config, clock=writing.clock()) as first:
-        journal.append(first, writing.every_kind(long_topics=_reads_long_topics(version)))
+        journal.append(first, writing.every_kind(long_topics=releases.LONG_TOPICS.holds(version)))
         journal.append_batch(first, writing.plain(60))
     second = MessageStore.open(store, config, clock=writing.clock(1_700_000_200_000))
     journal.append_batch(second, writing.plain(30, seed=2, body_bytes=2_000))
-    journal.append(second, writing.every_kind(long_topics=_reads_long_topics(version), seed=3)[:10])
+    journal.append(second, writing.every_kind(long_topics=releases.LONG_TOPICS.holds(version), seed=3)[:10])
     second.flush()
     second.wait_dispatched()
     middle, end = writing.copied(store, tmp_path / "middle"), second.end_offset
@@ -249,7 +245,7 @@ def test_a_last_segment_of_0_bytes(tmp_path: Path, version: str) -> None:
     (log / f"{len(list(log.iterdir())) * config.segment_bytes:020d}").touch()
     (tmp_path / "store" / "abort").touch()
     writing.check_reader(tmp_path / "store", journal)
-    if version not in {"4.9.1", "5.1.0"}:  # these do not load such a store
+    if releases.EMPTY_SEGMENT.holds(version):
         writing.check_dump(oracle.dump(tmp_path / "store", writing.broker_config(config), version), journal)
     MessageStore.open(tmp_path / "store", config, clock=writing.clock(1_700_002_000_000)).close()
     writing.check_dump(oracle.dump(tmp_path / "store", writing.broker_config(config), version), journal)

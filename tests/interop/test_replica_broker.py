@@ -15,7 +15,7 @@ import pytest
 
 from segmentlog.store import Flush, StoreConfig, StoreReader
 from segmentlog.store.ha import Address, MetadataCopier
-from support import full_broker, oracle, replicas
+from support import full_broker, oracle, releases, replicas
 from support.reading import read
 from support.scale import scale
 
@@ -71,7 +71,7 @@ def assert_complete(copy: Path, sent: list[dict[str, Any]]) -> None:
     assert found == {(line["queueId"], line["queueOffset"]): line["msgId"] for line in sent}
 
 
-@pytest.mark.parametrize("version", oracle.VERSIONS[::-1])
+@pytest.mark.parametrize("version", releases.BROKERS)
 def test_a_replica_of_a_broker_has_its_log(tmp_path: Path, version: str) -> None:
     first, copy = tmp_path / "first", tmp_path / "copy"
     with full_broker.serving(version, first, CONFIG, tmp_path) as broker:
@@ -91,7 +91,7 @@ def test_a_replica_of_a_broker_has_its_log(tmp_path: Path, version: str) -> None
     assert_complete(copy, sent)
 
 
-@pytest.mark.parametrize("version", oracle.VERSIONS[::-1])
+@pytest.mark.parametrize("version", releases.BROKERS)
 def test_a_replica_keeps_messages_that_its_broker_deletes(tmp_path: Path, version: str) -> None:
     first, copy = tmp_path / "first", tmp_path / "copy"
     with full_broker.serving(version, first, CONFIG | EXPIRING, tmp_path) as broker, following(copy, broker.ha_port):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from segmentlog.store import Flush, StoreConfig
-from support import oracle, replicas
+from support import oracle, releases, replicas
 from support.ha import Peer, free_port
 from support.received import COLUMNS, Received
 from support.scale import scale
@@ -34,7 +34,7 @@ CONFIG = {"mappedFileSizeCommitLog": SEGMENT, "mappedFileSizeConsumeQueue": 20 *
 OURS = StoreConfig(segment_bytes=SEGMENT, queue_segment_entries=5000, flush=Flush.ASYNC)
 
 
-@pytest.mark.parametrize("version", oracle.VERSIONS[::-1])
+@pytest.mark.parametrize("version", releases.STORES)
 def test_a_query_on_a_replica_of_a_live_master(spark: "SparkSession", tmp_path: Path, version: str) -> None:
     received, port, copy = Received(QUEUES), free_port(), tmp_path / "copy"
 

@@ -21,7 +21,7 @@ from segmentlog.store.ha import (
 from segmentlog.store.ha.protocol import FrameReader, encode_report, question
 from segmentlog.store.log.confirmed import confirmed_offset
 from segmentlog.store.sink import Staging, SyncReplication, commit_batch, prepare_store
-from support import oracle, replicas
+from support import oracle, releases, replicas
 from support.batches import batch_of
 from support.ha import Peer, free_port
 from support.replicas import until
@@ -64,7 +64,7 @@ def seen(lines: list[oracle.Line]) -> list[oracle.Line]:
     return [line for line in lines if line["type"] in {"queue", "message", "record", "segment"}]
 
 
-@pytest.mark.parametrize("version", oracle.VERSIONS[::-1])
+@pytest.mark.parametrize("version", releases.STORES)
 def test_a_replica_of_rocketmq_has_its_log(tmp_path: Path, version: str) -> None:
     first, copy, port = tmp_path / "first", tmp_path / "copy", free_port()
     with Peer.master(version, first, port, CONFIG) as master:
@@ -102,7 +102,7 @@ def test_a_replica_of_rocketmq_has_its_log(tmp_path: Path, version: str) -> None
 
 
 @pytest.mark.scaled(quick=0)
-@pytest.mark.parametrize("version", oracle.VERSIONS[::-1])
+@pytest.mark.parametrize("version", releases.STORES)
 def test_rocketmqs_master_takes_the_question_for_the_epochs_for_none(tmp_path: Path, version: str) -> None:
     port = free_port()
     with Peer.master(version, tmp_path / "first", port, CONFIG) as master:
@@ -124,7 +124,7 @@ def test_rocketmqs_master_takes_the_question_for_the_epochs_for_none(tmp_path: P
 
 
 @pytest.mark.scaled(quick=0)
-@pytest.mark.parametrize("version", oracle.VERSIONS[::-1])
+@pytest.mark.parametrize("version", releases.STORES)
 def test_it_begins_at_the_last_segment_as_rocketmqs_slave_does(tmp_path: Path, version: str) -> None:
     first, port = tmp_path / "first", free_port()
     # One chunk for the last segment: a slave of RocketMQ that dispatches between two chunks can leave the record which
@@ -155,7 +155,7 @@ def messages(first: int, count: int) -> Iterator[Outgoing]:
         yield Outgoing(topic="T", queue_id=number % 3, body=b"%d" % number * 150, tags="a", keys=f"k{number}")
 
 
-@pytest.mark.parametrize("version", oracle.VERSIONS[::-1])
+@pytest.mark.parametrize("version", releases.STORES)
 def test_a_rocketmq_slave_follows_our_master(tmp_path: Path, version: str) -> None:
     first, copy = tmp_path / "first", tmp_path / "slave"
     quorum = Quorum(2, timeout_s=10)
@@ -186,7 +186,7 @@ def test_a_rocketmq_slave_follows_our_master(tmp_path: Path, version: str) -> No
 
 
 @pytest.mark.scaled(quick=0)
-@pytest.mark.parametrize("version", oracle.VERSIONS[::-1])
+@pytest.mark.parametrize("version", releases.STORES)
 def test_a_chain_ends_in_a_rocketmq_slave(tmp_path: Path, version: str) -> None:
     """RocketMQ's master, two replicas of ours one after the other, RocketMQ's slave."""
     first, port = tmp_path / "first", free_port()
@@ -212,7 +212,7 @@ def test_a_chain_ends_in_a_rocketmq_slave(tmp_path: Path, version: str) -> None:
     assert {name: theirs[name] for name in segments(tmp_path / "two")} == segments(tmp_path / "two")
 
 
-@pytest.mark.parametrize("version", oracle.VERSIONS[::-1])
+@pytest.mark.parametrize("version", releases.STORES)
 def test_a_commit_waits_for_a_rocketmq_slave(tmp_path: Path, version: str) -> None:
     """A sink that opens the store for each commit, our master beside it, and RocketMQ's slave that acknowledges."""
     first, copy, config = tmp_path / "first", tmp_path / "slave", replace(OURS, record_crc=False)

@@ -9,7 +9,7 @@ import pytest
 
 from segmentlog.store import MessageStore, QueueKey, RetentionSettings, StoreReader
 from segmentlog.store.maintenance import Conditions, apply_retention, verify
-from support import oracle
+from support import oracle, releases
 from support.retention_states import CONFIG, HOUR_MS, NOW_MS, ask_rocketmq, differences, generate, listed, template
 from support.scale import scale
 from support.writing import broker_config
@@ -20,12 +20,12 @@ pytestmark = [
     pytest.mark.skipif(oracle.available() is not None, reason=str(oracle.available())),
 ]
 
-STATES = {"5.1.0": scale(6, 20, 300), "4.9.1": scale(3, 10, 100), "5.3.3": scale(3, 10, 100)}
+STATES = {version: scale(4, 20, 100) for version in releases.RETENTION} | {releases.NEWEST: scale(6, 100, 300)}
 FIRST_SEED = 10_000
 """Other states than the recorded ones."""
 
 
-@pytest.fixture(params=STATES)
+@pytest.fixture(params=releases.RETENTION)
 def version(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
@@ -63,7 +63,7 @@ def bounds(path: Path) -> dict[QueueKey, tuple[int, int]]:
 
 def empty_as_4_says(found: dict[QueueKey, tuple[int, int]], version: str) -> dict[QueueKey, tuple[int, int]]:
     """4.9 does not correct the first offset of a queue without messages: it stays 0 after a start."""
-    if version != "4.9.1":
+    if releases.EMPTY_QUEUES.holds(version):
         return found
     return {key: (0, stop) if start == stop else (start, stop) for key, (start, stop) in found.items()}
 
@@ -106,7 +106,7 @@ def test_we_find_the_same_first_offsets_after_rocketmqs_retention(tmp_path: Path
         for each in after["consumequeue"]
     }
     found = bounds(path)
-    if version == "4.9.1":  # the first offset of a queue that became empty stays where it was
+    if not releases.EMPTY_QUEUES.holds(version):  # the first offset of a queue that became empty stays where it was
         found = {
             key: (theirs[key][0], stop) if start == stop else (start, stop) for key, (start, stop) in found.items()
         }

@@ -5,13 +5,15 @@ through RocketMQ and through our reader.
 """
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from segmentlog.store import MessageStore, Outgoing, QueueKey
+from segmentlog.store import Flush, MessageStore, Outgoing, QueueKey
 from segmentlog.store.format.index_file import Geometry
-from support import oracle, writing
+from segmentlog.store.write.housekeeping import BackgroundServices
+from support import oracle, releases, writing
 from support.broker_index import Index
 from support.scale import sample, scale
 from support.writing import Journal
@@ -72,10 +74,15 @@ def _turn_of_ours(store: Path, journal: Journal, number: int, *, long_topics: bo
 
 @pytest.mark.scaled
 @pytest.mark.parametrize(
-    "versions", sample([("4.9.1",), ("5.1.0",), ("5.3.3",), oracle.VERSIONS, ("5.3.3", "5.1.0")], 1), ids="-".join
+    "versions",
+    sample(
+        [(releases.NEWEST,), ("4.9.1",), ("5.3.3",), ("4.9.1", "5.1.0", "5.3.3", releases.NEWEST), ("5.5.0", "5.3.3")],
+        1,
+    ),
+    ids="-".join,
 )
 def test_a_broker_and_we_append_by_turns(tmp_path: Path, versions: tuple[str, ...]) -> None:
-    long_topics = "4.9.1" not in versions  # it cuts the log at a record of version 2
+    long_topics = all(map(releases.LONG_TOPICS.holds, versions))
     store, journal = tmp_path / "store", Journal(CONFIG)
     for number in range(ROUNDS):
         _turn_of_rocketmq(store, journal, versions[number % len(versions)], number, long_topics=long_topics)
@@ -98,7 +105,7 @@ def test_a_broker_and_we_append_by_turns(tmp_path: Path, versions: tuple[str, ..
         assert ours_found == line["answer"]["phyOffsets"], line
 
 
-@pytest.mark.parametrize("version", oracle.VERSIONS)
+@pytest.mark.parametrize("version", releases.STORES)
 @pytest.mark.parametrize("ours_end", ["closed", "crashed"])
 def test_a_broker_that_crashes_on_a_store_of_ours(tmp_path: Path, version: str, ours_end: str) -> None:
     """Its messages were acknowledged, and are whole: nothing of them may be cut, whatever process left ``abort``."""
@@ -117,7 +124,7 @@ def test_a_broker_that_crashes_on_a_store_of_ours(tmp_path: Path, version: str, 
     writing.check_reader(store, journal)
 
 
-@pytest.mark.parametrize("version", oracle.VERSIONS)
+@pytest.mark.parametrize("version", releases.STORES)
 @pytest.mark.parametrize("behind", ["nothing", "ours"])
 def test_a_message_of_a_broker_between_our_messages(tmp_path: Path, version: str, behind: str) -> None:
     """It has no ``__CRC32#``, and the records before and after it do; it is whole nevertheless."""
@@ -133,3 +140,18 @@ def test_a_message_of_a_broker_between_our_messages(tmp_path: Path, version: str
     with MessageStore.open(store, CONFIG) as ours:
         assert ours.recovered.was_clean
     writing.check_reader(store, journal)
+
+
+@pytest.mark.parametrize("version", [releases.NEWEST, "5.4.0"])
+def test_a_broker_recovers_all_queues_of_a_log_with_many_segments(
+    tmp_path: Path, version: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Since 5.4 it goes back ten segments at most, and this log has many more."""
+    monkeypatch.setattr(BackgroundServices, "wake", lambda _: None)  # a dispatching thread that comes to nothing
+    store, journal = tmp_path / "store", Journal(CONFIG)
+    with MessageStore.open(store, replace(CONFIG, flush=Flush.ASYNC)) as ours:
+        for number in range(60):
+            journal.append_batch(ours, writing.plain(100, seed=number, topic=f"Round{number % 20}", queues=8))
+        crashed = writing.copied(store, tmp_path / "crashed")
+    assert len(list((crashed / "commitlog").iterdir())) > 30
+    writing.check_dump(oracle.dump(crashed, writing.broker_config(CONFIG), version), journal)

@@ -11,7 +11,7 @@ from segmentlog.store.format.checksums import RecordCrc
 from segmentlog.store.format.message import MAGIC_BLANK
 from segmentlog.store.format.message_encode import pack_host
 from segmentlog.store.format.walk import walk
-from support import oracle
+from support import oracle, releases
 from support.store_builder import Geometry, Queues, StoreBuilder, messages
 
 SMALL = Geometry(segment_bytes=4096, queue_segment_entries=30)
@@ -71,7 +71,7 @@ def test_a_message_too_large_for_a_segment_is_refused(tmp_path: Path) -> None:
 @pytest.mark.scaled(quick=1)
 @pytest.mark.interop
 @pytest.mark.skipif(oracle.available() is not None, reason=str(oracle.available()))
-@pytest.mark.parametrize("version", oracle.VERSIONS)
+@pytest.mark.parametrize("version", releases.STORES)
 def test_rocketmq_reads_a_built_store(tmp_path: Path, version: str) -> None:
     hostless = messages(40, topic="Plain", queues=2, store_time_start=1_700_000_000_100)
     sys_flags = np.arange(40) % 4 * 4  # none, prepared, commit, rollback
@@ -82,7 +82,7 @@ def test_rocketmq_reads_a_built_store(tmp_path: Path, version: str) -> None:
             "bornHost", pa.array([pack_host(b"\xfe\x80" + bytes(13) + b"\x01", 9)] * 30, pa.binary())
         ),
     ]
-    record_crc = RecordCrc.PROPERTY if version == "5.3.3" else RecordCrc.ABSENT
+    record_crc = RecordCrc.PROPERTY if releases.RECORD_CRC.holds(version) else RecordCrc.ABSENT
     with StoreBuilder(tmp_path / "store", geometry=SMALL, record_crc=record_crc) as builder:
         for batch in batches:
             builder.append(batch)
@@ -115,5 +115,5 @@ def test_rocketmq_reads_a_built_store(tmp_path: Path, version: str) -> None:
 def test_rocketmq_derives_queues_that_were_not_written(tmp_path: Path) -> None:
     with StoreBuilder(tmp_path / "store", geometry=SMALL, queues=Queues.MISSING) as builder:
         builder.append(messages(100))
-    lines = oracle.dump(tmp_path / "store", SMALL.broker_config(), "5.3.3")
+    lines = oracle.dump(tmp_path / "store", SMALL.broker_config(), releases.NEWEST)
     assert sum(line["type"] == "message" for line in lines) == 100

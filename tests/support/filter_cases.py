@@ -23,6 +23,8 @@ import pyarrow as pa
 from segmentlog.store.errors import FilterSyntaxError
 from segmentlog.store.filter.evaluate import Sql92Filter
 
+from . import releases
+
 NAMES: Final = ("a", "b", "c", "TAGS", "_x1", "$d", "notA")
 
 VALUES: Final = (
@@ -73,7 +75,7 @@ def rows() -> list[dict[str, str]]:
     return made
 
 
-def expressions(seed: int, count: int, version: str = "5.3.3") -> list[str]:
+def expressions(seed: int, count: int, version: str = releases.NEWEST) -> list[str]:
     """Return different filters, the same for a seed; about a third of them are no SQL92.
 
     For versions before 5.1.3 without the words that they have for names of properties.
@@ -82,7 +84,7 @@ def expressions(seed: int, count: int, version: str = "5.3.3") -> list[str]:
     made: dict[str, None] = {}
     while len(made) < count:
         expression = generator.one()
-        if version == "5.3.3" or not _SEARCH.search(expression):
+        if releases.SEARCH.holds(version) or not _SEARCH.search(expression):
             made[expression] = None
     return list(made)
 

@@ -13,8 +13,6 @@ from .oracle import output_of
 FOLDER = Path(__file__).parents[1] / "interop" / "groups"
 NEEDED = ("java", "javac", "mvn")
 
-VERSIONS = ("4.9.1", "5.3.3")
-
 
 def offsets(document: Path, version: str) -> list[str]:
     """Return the content that a broker loads from a ``consumerOffset.json``: ``topic@group queue offset``, sorted."""

@@ -28,15 +28,14 @@ import pyarrow as pa
 from segmentlog.store import Flush, MessageStore, QueueKey, Services, StoreConfig
 from segmentlog.store.files.fs import LocalFileSystem, Space
 from segmentlog.store.retention.policy import Disks, Plan, decide
-from segmentlog.store.retention.settings import RetentionSettings, RocketMQRelease
+from segmentlog.store.retention.settings import RetentionSettings
 from segmentlog.store.retention.state import FileId, IndexFiles, Kind, LogFiles, Memory, Moment, QueueFiles, State
 from segmentlog.store.retention.survey import StoreFiles
 
-from . import oracle
+from . import oracle, releases
 
 Json = dict[str, Any]
 
-RELEASES = {"4.9.1": RocketMQRelease.V4_9, "5.1.0": RocketMQRelease.V5_1, "5.3.3": RocketMQRelease.V5_3}
 NOW_MS = 1_763_700_000_000
 HOUR_MS = 3_600_000
 DISK_BYTES = 10**12
@@ -274,7 +273,7 @@ def ages_of(case: Case, count: int) -> list[int]:
 
 def settings_of(case: Case, version: str) -> RetentionSettings:
     properties = {name.removeprefix("system."): str(value) for name, value in case.properties.items()}
-    return RetentionSettings.from_broker(properties, RELEASES[version])
+    return RetentionSettings.from_broker(properties, releases.RETENTION[version])
 
 
 def decided(case: Case, version: str, files: Listing) -> Iterator[Round]:
