@@ -16,6 +16,18 @@ FOLDER = Path(__file__).parent.parent / "conformance" / "fixtures"
 
 Line = dict[str, Any]
 
+NOT_YET_READ = (
+    "lite-5.5.0",
+    "lite-rocksdb-5.5.0",
+    "queues-both-5.5.0",
+    "queues-both-apart-5.5.0",
+    "queues-moved-5.5.0",
+    "queues-rocksdb-5.3.3",
+    "queues-rocksdb-5.5.0",
+    "queues-rocksdb-crash-5.5.0",
+)
+"""Queues of these are (also) in RocksDB, or are light queues, which the engine does not read yet."""
+
 
 @dataclass(frozen=True)
 class Expected:
@@ -65,7 +77,7 @@ class Expected:
 
 def names() -> list[str]:
     """All fixtures."""
-    return sorted(path.parent.name for path in FOLDER.glob("*/fixture.json"))
+    return sorted(path.parent.name for path in FOLDER.glob("*/fixture.json") if path.parent.name not in NOT_YET_READ)
 
 
 def kinds() -> list[str]:

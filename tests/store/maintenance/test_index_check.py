@@ -111,6 +111,16 @@ COMPLETE = [
 ]
 
 
+def _tag_entries(name: str) -> int:
+    """Entries that RocketMQ since 5.4 puts into the index for the tags of messages."""
+    if fixtures.about(name)["rocketmq"] != "5.5.0":
+        return 0
+    expected = fixtures.expected(name)
+    rolled_back = [m["phyOffset"] for m in expected.records if m["sysFlag"] & 0xC == 0xC]
+    records = [m for m in (*expected.messages, *expected.records) if m["phyOffset"] not in rolled_back]
+    return sum(bool(m["tags"]) for m in records)
+
+
 @pytest.mark.conformance
 @pytest.mark.parametrize("name", COMPLETE)
 def test_rocketmqs_own_index_lacks_nothing(name: str, tmp_path: Path) -> None:
@@ -119,7 +129,8 @@ def test_rocketmqs_own_index_lacks_nothing(name: str, tmp_path: Path) -> None:
     assert Kind.INDEX_GAP not in {finding.kind for finding in before.findings}
     shutil.rmtree(store / "index")
     after = verify(store)
-    assert sum(finding.count for finding in after.findings if finding.kind is Kind.INDEX_UNKNOWN) == before.keys
+    unknown = sum(finding.count for finding in after.findings if finding.kind is Kind.INDEX_UNKNOWN)
+    assert unknown == before.keys - _tag_entries(name)
     assert after.is_sound == before.is_sound  # a broker's index may be off
 
 

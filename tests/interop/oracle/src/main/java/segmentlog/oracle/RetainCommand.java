@@ -104,6 +104,12 @@ final class RetainCommand {
             if (Store.hasMethod(store.messages, "cleanQueueFilesPeriodically")) {
                 // 5.3: the queues have a timer of their own
                 Store.call(store.messages, "cleanQueueFilesPeriodically");
+            } else if (Store.hasMethod(store.messages, "getQueueStore")) {
+                Object queues = Store.call(store.messages, "getQueueStore");
+                if (Store.hasMethod(queues, "cleanQueueFilesPeriodically")) {
+                    // 5.4 and later: the queues clean themselves
+                    Store.call(queues, "cleanQueueFilesPeriodically");
+                }
             }
             Map<String, Object> line = Json.map("type", "round", "n", round, "now", now, "hour", hour,
                 "deleted", deleted(was), "diskFull", diskFull(),
