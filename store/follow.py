@@ -6,6 +6,7 @@
     measure_lag, store_times              lag per queue, and store times of single messages
     message_identity, store_id            identity of a message and of a store, for checkpoints
     deletion_note                         last deletion by retention, for reports of data loss
+    delay_progress                        how far a broker delivered delayed messages
 
 The connector uses these names for streams and lag.
 """

@@ -43,6 +43,11 @@ class FullBroker:
         lines = self._client("produce", "--topic", topic, "--count", count, *options)
         return [line for line in lines if line["type"] == "sent"]
 
+    def consume(self, topic: str, count: int, *options: object) -> list[Line]:
+        """Consume messages with RocketMQ's consumer, at most ``count``; one report for each."""
+        lines = self._client("consume", "--topic", topic, "--max", count, "--from", "first", *options)
+        return [line for line in lines if line["type"] != "summary"]
+
     def by_keys(self, topic: str, keys: Sequence[str]) -> list[list[int]]:
         """Physical offsets of what the client returns for each key, at most 64; it leaves hash collisions out."""
         return self._answers("keys", topic, keys)
