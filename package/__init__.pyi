@@ -8,6 +8,7 @@ from .api.positions import Time as Time
 from .api.rows import MetadataTable as MetadataTable
 from .api.scan import Scan as Scan
 from .api.store import Store as Store
+from .api.system_rows import SystemRows as SystemRows
 from .api.writable import Config as Config
 from .api.writable import WritableStore as WritableStore
 from .store.config import Flush as Flush

@@ -43,6 +43,13 @@ _WHOSE: Final = [
     ("queueId", pa.int32()),
     ("position", pa.int64()),
 ]
+_MESSAGE: Final = [
+    ("tags", pa.string()),
+    ("keys", pa.string()),
+    ("uniqKey", pa.string()),
+    ("msgId", pa.string()),
+    ("storeTimestamp", _TIME),
+]
 SCHEMAS: Final[dict[str, pa.Schema]] = {
     "topics": pa.schema(
         [
@@ -86,6 +93,69 @@ SCHEMAS: Final[dict[str, pa.Schema]] = {
             ("bytes", pa.int64()),
             ("diskBytes", pa.int64()),
             ("firstStoreTimestamp", _TIME),
+        ]
+    ),
+    "delayed": pa.schema(
+        [
+            ("brokerName", pa.string()),
+            ("kind", pa.string()),
+            ("state", pa.string()),
+            ("dueTimestamp", _TIME),
+            ("level", pa.int32()),
+            ("topic", pa.string()),
+            ("queueId", pa.int32()),
+            *_MESSAGE,
+            ("physicalOffset", pa.int64()),
+            ("delayQueueId", pa.int32()),
+            ("delayQueueOffset", pa.int64()),
+        ]
+    ),
+    "transactions": pa.schema(
+        [
+            ("brokerName", pa.string()),
+            ("outcome", pa.string()),
+            ("topic", pa.string()),
+            ("queueId", pa.int32()),
+            ("producerGroup", pa.string()),
+            ("checks", pa.int32()),
+            *_MESSAGE,
+            ("physicalOffset", pa.int64()),
+            ("halfQueueOffset", pa.int64()),
+            ("answerPhysicalOffset", pa.int64()),
+            ("commitPhysicalOffset", pa.int64()),
+            ("commitQueueOffset", pa.int64()),
+        ]
+    ),
+    "trace": pa.schema(
+        [
+            ("brokerName", pa.string()),
+            ("type", pa.string()),
+            ("timestamp", _TIME),
+            ("topic", pa.string()),
+            ("group", pa.string()),
+            ("traceMsgId", pa.string()),
+            ("offsetMsgId", pa.string()),
+            ("tags", pa.string()),
+            ("keys", pa.string()),
+            ("isSuccess", pa.bool_()),
+            ("costMs", pa.int32()),
+            ("storeHost", pa.string()),
+            ("clientHost", pa.string()),
+            ("regionId", pa.string()),
+            ("bodyLength", pa.int32()),
+            ("messageType", pa.string()),
+            ("requestId", pa.string()),
+            ("retryTimes", pa.int32()),
+            ("contextCode", pa.int32()),
+            ("transactionId", pa.string()),
+            ("transactionState", pa.string()),
+            ("isFromCheck", pa.bool_()),
+            ("error", pa.string()),
+            ("storeTimestamp", _TIME),
+            ("queueId", pa.int32()),
+            ("queueOffset", pa.int64()),
+            ("physicalOffset", pa.int64()),
+            ("entry", pa.int32()),
         ]
     ),
 }

@@ -32,12 +32,12 @@ def scan_spec(
     on_loss: OnLoss | str = OnLoss.FAIL,
 ) -> ScanSpec:
     """Check arguments of any type. `ConfigError` names the wrong one; `FilterSyntaxError` as of RocketMQ."""
-    chosen = _EVERY if columns is None else _names("columns", columns)
+    chosen = _EVERY if columns is None else checked_names("columns", columns)
     for name in chosen:
         if name not in _EVERY:
             fix = f"{did_you_mean(name, _EVERY)}The columns are {listing(_EVERY, most=30)}; properties=… takes others"
             raise ConfigError(f"columns: there is no column `{name}`", fix=fix)
-    single = _names("properties", properties)
+    single = checked_names("properties", properties)
     every = [*chosen, *single]
     twice = sorted({name for name in every if every.count(name) > 1})
     if twice:
@@ -53,7 +53,8 @@ def scan_spec(
     )
 
 
-def _names(argument: str, value: object) -> tuple[str, ...]:
+def checked_names(argument: str, value: object) -> tuple[str, ...]:
+    """Return a name, or several, as a tuple; `ConfigError` names the argument."""
     if isinstance(value, str):
         return (value,)
     names = tuple(value) if isinstance(value, Iterable) else (value,)
@@ -81,7 +82,7 @@ def _tags(tags: Names) -> frozenset[str] | None:
     if isinstance(tags, str):
         parsed = Tags.parse(tags)
         return None if parsed is None else parsed.any_of
-    found = frozenset(name.strip() for name in _names("tags", tags))
+    found = frozenset(name.strip() for name in checked_names("tags", tags))
     if found == {"*"}:
         return None
     if not found or found & {"", "*"}:

@@ -203,7 +203,7 @@ def _schemas() -> list[str]:
     lines = ["## Columns", "", "`cat`, `tail` and `get` print [columns of messages](options.md#columns).", ""]
     tables: dict[str, pa.Schema] = dict(SCHEMAS) | {"put": RECEIPT}
     lines += ["| rows | columns, with types of Arrow |", "| --- | --- |"]
-    return [*lines, *(f"| {name} | {', '.join(map(_column, schema))} |" for name, schema in tables.items()), ""]
+    return [*lines, *(f"| {name} | {'; '.join(map(_column, schema))} |" for name, schema in tables.items()), ""]
 
 
 def _column(field: "pa.Field[pa.DataType]") -> str:

@@ -1,3 +1,5 @@
+from .directory.delay_progress import DelayProgress as DelayProgress
+from .directory.delay_progress import delay_progress as delay_progress
 from .directory.own_state import store_id as store_id
 from .directory.retention_history import deletion_note as deletion_note
 from .read.lag import Lag as Lag

@@ -63,7 +63,7 @@ def test_no_name_is_on_two_doors_of_the_store() -> None:
 
 TOP = """
 Appended AppendedBatch Config Flush Follow Lookup Message MetadataTable OnCorrupt OnDamage OnLoss QueueKey QueueRange
-Scan Store Time WritableStore admin open replication spark
+Scan Store SystemRows Time WritableStore admin open replication spark
 """
 ADMIN = """
 Boundary ClientQueue Conditions Finding GroupChange GroupProgress Kind MessageModel Move QueueKey RebuiltQueues

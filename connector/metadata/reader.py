@@ -1,8 +1,9 @@
-"""Metadata frames of stores: topics, queues, consumer groups, their lag, CommitLog segments.
+"""Metadata frames of stores: topics, queues, groups, lag, segments, and messages in RocketMQ's own topics.
 
 ::
 
-    .option("metadata", "lag") ──► MetadataReader ── one partition ──► one Arrow batch, of the columns that are wanted
+    .option("metadata", "lag") ────► MetadataReader ── one partition ──► one Arrow batch, of the columns that are wanted
+    .option("metadata", "trace") ──► MetadataReader ── one partition per store ──► batches, one after the other
 
 Every frame has fixed columns, all nullable; null is unknown, and never 0. Sizes are sums over the ConsumeQueues, 20
 bytes for each message, so a schema without ``bytes`` is cheaper to read.
@@ -17,11 +18,12 @@ from pyspark.sql.types import DataType, StructField, StructType
 
 from segmentlog.query.metadata import SCHEMAS, Row, group_rows, lag_rows, queue_rows, segment_rows, topic_rows
 from segmentlog.query.selection import Topics, check_topics, group_progress
+from segmentlog.query.system_frames import system_batches
 from segmentlog.store import StoreReader
 from segmentlog.store.groups import GroupProgress
 
 from ..errors import in_spark_words
-from ..options.metadata_options import MetadataOptions, parse_metadata_options
+from ..options.metadata_options import OF_SYSTEM_TOPICS, MetadataOptions, parse_metadata_options
 from ..options.read_table import MetadataKind
 from ..read.planning import open_stores, select_queues
 from ..read.schema import check_fields, no_column
@@ -57,16 +59,28 @@ class MetadataReader(SentToWorkers, DataSourceReader):
 
     @in_spark_words()
     def partitions(self) -> list[InputPartition]:
-        """Plan one task: the figures of a frame are of one moment. An unknown topic or group is an error here."""
+        """Plan one task, as the figures of a frame are of one moment; of messages, a task per store.
+
+        An unknown topic or group is an error here. Topics of delayed messages and others need not exist yet.
+        """
         stores = open_stores(self._options.read)
         if self._options.kind in (MetadataKind.GROUPS, MetadataKind.LAG):
             list(_progress(stores, self._options))
+        elif self._options.kind in OF_SYSTEM_TOPICS:
+            return [InputPartition(number) for number in range(len(stores))]
         elif self._options.kind is not MetadataKind.SEGMENTS:
             select_queues(stores, self._options.read)
         return [InputPartition(0)]
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:  # noqa: ARG002 - there is one
-        """Read the stores, and yield the frame as one batch."""
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Read the stores, and yield the frame as one batch; of messages, the batches of one store."""
+        if self._options.kind in OF_SYSTEM_TOPICS:
+            settle_worker()
+            with in_spark_words():
+                store = self._options.read.sources[partition.value].open()
+                for batch in system_batches(self._options.kind.value, store, self._options.window):
+                    yield batch.select(self.target.names).cast(self.target)
+            return
         with in_spark_words():
             stores = open_stores(self._options.read)
             rows = list(_ROWS[self._options.kind](stores, self._options, frozenset(self.target.names)))

@@ -12,7 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from segmentlog.query.position import AtTime
 from segmentlog.query.selection import listing
+from segmentlog.query.system_topics import SystemWindow
 
 from ..errors import ConflictingOptionsError, MissingOptionError
 from .matching import match
@@ -24,14 +26,18 @@ from .write_table import SINK
 _STORES: Final = SOURCE.pick("path", "paths", "brokerNames", "commitLogPaths", "archive", "queueSource", "queueCache")
 _TOPICS: Final = SOURCE.pick("subscribe", "subscribePattern", "includeSystemTopics")
 _NAMED: Final = SOURCE.pick("subscribe", "subscribePattern")
+_TIMES: Final = SOURCE.pick("startingTimestamp", "endingTimestamp", "timeZone")
+OF_SYSTEM_TOPICS: Final = frozenset({MetadataKind.DELAYED, MetadataKind.TRANSACTIONS, MetadataKind.TRACE})
+"""Frames of messages that RocketMQ keeps in topics of its own."""
 _OF_GROUPS: Final = frozenset({MetadataKind.GROUPS, MetadataKind.LAG})
 
 
 def _table(kind: MetadataKind) -> Table:
     topics = () if kind is MetadataKind.SEGMENTS else _TOPICS
     groups = SOURCE.pick("consumerGroup") if kind in _OF_GROUPS else ()
+    times = _TIMES if kind in OF_SYSTEM_TOPICS else ()
     always = (*_STORES, *SOURCE.pick("metadata", "columns"), STRICT_OPTIONS)
-    return Table(f"frame `metadata={kind.value}`", (*always, *topics, *groups))
+    return Table(f"frame `metadata={kind.value}`", (*always, *topics, *groups, *times))
 
 
 METADATA: Final[Mapping[MetadataKind, Table]] = {kind: _table(kind) for kind in MetadataKind}
@@ -52,12 +58,15 @@ class MetadataOptions:
         The group that rows are asked of; None for all.
     columns
         The option ``columns``.
+    window
+        Real topics and store times of a frame of system topics.
     """
 
     kind: MetadataKind
     read: ReadOptions
     consumer_group: str | None
     columns: tuple[str, ...] | None
+    window: SystemWindow
 
 
 def wants_metadata(given: Mapping[str, str]) -> bool:
@@ -92,13 +101,17 @@ def parse_metadata_options(given: Mapping[str, str]) -> MetadataOptions:
             f"option {listing(strangers)} has no meaning with `metadata={kind.value}`",
             fix=f"Leave it out; with it go {listing(sorted(set(table.names()) - {asked.name}), most=20)}",
         )
-    places = found.only((*_STORES, *_TOPICS))
-    if not places.of(_NAMED):
+    places = found.only((*_STORES, *_TOPICS, *_TIMES))
+    has_topics = bool(places.of(_NAMED))
+    if not has_topics:
         places = places.also(_NAMED[1], ".*")
     group, columns = SOURCE.pick("consumerGroup", "columns")
+    read = assemble(places, Mode.BATCH)
+    start_ms, stop_ms = (place.ms if isinstance(place, AtTime) else None for place in (read.start, read.stop))
     return MetadataOptions(
         kind=kind,
-        read=assemble(places, Mode.BOTH),
+        read=read,
         consumer_group=found[group],
         columns=found[columns],
+        window=SystemWindow(topics=read.topics if has_topics else None, start_ms=start_ms, stop_ms=stop_ms),
     )

@@ -38,6 +38,9 @@ class MetadataKind(Enum):
     GROUPS = "groups"
     LAG = "lag"
     SEGMENTS = "segments"
+    DELAYED = "delayed"
+    TRANSACTIONS = "transactions"
+    TRACE = "trace"
 
 
 class SchemaMode(Enum):
@@ -291,10 +294,11 @@ class SourceOptions:
         default=None,
     )
     metadata: MetadataKind | None = option(
-        "topics, queues, groups, lag, segments",
+        "topics, queues, groups, lag, segments, delayed, transactions, trace",
         _metadata,
         "Read rows about topics, queues, consumer groups, lag or CommitLog segments in place of messages: see "
-        "[groups-and-lag.md](groups-and-lag.md).",
+        "[groups-and-lag.md](groups-and-lag.md). Or delayed messages, transactions or message traces: see "
+        "[system-topics.md](system-topics.md).",
         default=None,
         mode=Mode.BATCH,
     )

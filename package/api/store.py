@@ -3,6 +3,7 @@
 ::
 
     segmentlog.open(path) ──► Store ──┬─ topics, queues, groups, lag, segments ──► MetadataTable
+                                      ├─ delayed, transactions, trace ──────► SystemRows
                                       ├─ scan ──► Scan ──► Arrow, pandas, Polars, DuckDB
                                       ├─ get ───► Message        find ──► Lookup ──► as a scan
                                       └─ follow ► Follow ──► batches as a broker appends
@@ -18,19 +19,21 @@ import pyarrow as pa
 
 from segmentlog.query.metadata import SCHEMAS, group_rows, lag_rows, queue_rows, segment_rows, topic_rows
 from segmentlog.query.position import Earliest, Latest, Resolver, Words
-from segmentlog.query.request import Names, scan_spec
+from segmentlog.query.request import Names, checked_names, scan_spec
 from segmentlog.query.selection import Topics, group_progress, select
 from segmentlog.query.source import StoreSource
-from segmentlog.query.times import Clock
+from segmentlog.query.system_topics import SystemWindow
+from segmentlog.query.times import Clock, check_window
 from segmentlog.store import Message, OnCorrupt, OnLoss, StoreClosedError, StoreReader
 
 from .display import html_table
 from .errors import in_api_words
 from .follow import Follow, checked_seconds
 from .kept import KeptFinder
-from .positions import Moment, Position, checked_topics, parsed, rules_of
+from .positions import Moment, Position, checked_topics, parsed, rules_of, time_of
 from .rows import MetadataTable
 from .scan import Scan
+from .system_rows import SystemRows
 
 if TYPE_CHECKING:
     from .lookup import Lookup
@@ -117,6 +120,81 @@ class Store:
         """Return the segments of the CommitLog: one row each, oldest first."""
         rows = list(segment_rows(self._reader()))
         return MetadataTable(f"Segments of {self.path}", pa.Table.from_pylist(rows, SCHEMAS["segments"]))
+
+    @in_api_words()
+    def delayed(
+        self, topics: Names | None = None, *, start: Moment | None = None, end: Moment | None = None
+    ) -> SystemRows:
+        """Describe the delayed messages, pending and delivered, of delay levels and of timers.
+
+        Parameters
+        ----------
+        topics
+            Real topics of the rows, which need not exist; by default all, and rows whose topic is unknown.
+        start, end
+            Store times of the records in the topics of delayed messages, half-open.
+
+        Returns
+        -------
+        SystemRows
+            ``metadata.SCHEMAS["delayed"]``; null is unknown.
+
+        Raises
+        ------
+        ConfigError
+            If an argument makes no sense.
+        """
+        return self._system_rows("delayed", topics, start, end)
+
+    @in_api_words()
+    def transactions(
+        self, topics: Names | None = None, *, start: Moment | None = None, end: Moment | None = None
+    ) -> SystemRows:
+        """Describe the half messages of transactions, and their outcome.
+
+        Parameters
+        ----------
+        topics
+            Real topics of the rows, which need not exist; by default all, and rows whose topic is unknown.
+        start, end
+            Store times of the records in the topic of half messages, half-open.
+
+        Returns
+        -------
+        SystemRows
+            ``metadata.SCHEMAS["transactions"]``; null is unknown.
+
+        Raises
+        ------
+        ConfigError
+            If an argument makes no sense.
+        """
+        return self._system_rows("transactions", topics, start, end)
+
+    @in_api_words()
+    def trace(
+        self, topics: Names | None = None, *, start: Moment | None = None, end: Moment | None = None
+    ) -> SystemRows:
+        """Describe the entries of message traces.
+
+        Parameters
+        ----------
+        topics
+            Real topics of the rows, which need not exist; by default all, and rows whose topic is unknown.
+        start, end
+            Store times of the records in ``RMQ_SYS_TRACE_TOPIC``, half-open.
+
+        Returns
+        -------
+        SystemRows
+            ``metadata.SCHEMAS["trace"]``; null is unknown.
+
+        Raises
+        ------
+        ConfigError
+            If an argument makes no sense.
+        """
+        return self._system_rows("trace", topics, start, end)
 
     @in_api_words()
     def scan(
@@ -323,6 +401,16 @@ class Store:
             if self._is_closed:
                 follower.close()
         return follower
+
+    def _system_rows(self, kind: str, topics: Names | None, start: Moment | None, end: Moment | None) -> SystemRows:
+        self._check_open()
+        clock = Clock.system()
+        start_ms, stop_ms = (
+            None if at is None else time_of(name, at, clock).ms for name, at in (("start", start), ("end", end))
+        )
+        check_window(("start", "end"), start_ms, stop_ms)
+        wanted = None if topics is None else Topics(checked_names("topics", topics))
+        return SystemRows(self._source, kind, SystemWindow(topics=wanted, start_ms=start_ms, stop_ms=stop_ms))
 
     def _check_open(self) -> None:
         if self._is_closed:

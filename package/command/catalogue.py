@@ -71,6 +71,9 @@ VERBS: Final = (
         "messages by key, unique key, id, queue offset or physical offset",
         ("queryMsgByKey", "queryMsgByUniqueKey", "queryMsgById", "queryMsgByOffset"),
     ),
+    Verb("delayed", _READ, "delayed messages, of delay levels and of timers, pending and delivered"),
+    Verb("transactions", _READ, "half messages of transactions, and their outcome"),
+    Verb("trace", _READ, "entries of message traces"),
     Verb("dump", _READ, "records and queue entries byte by byte", ("queryCq", "dumpCompactionLog")),
     Verb("put", _WRITE, "lines, or the JSON lines of cat, appended as messages", ("sendMessage",)),
     Verb(

@@ -44,7 +44,7 @@ def test_a_brokers_topics_groups_and_queues_are_read_beside_it(single: bool, tmp
     store.mkdir()
     with full_broker.serving("5.5.0", store, config, tmp_path) as broker:
         sent = broker.produce("RocksLive", COUNT)
-        broker.consume("RocksLive", "readers", COUNT)
+        broker.consume("RocksLive", COUNT, "--push", "--group", "readers")
         live = wait_for("RocksLive", "readers", store)
         assert topic_queues(store)["RocksLive"] == 4
         with RocksQueues.open(FS, str(rocksdb_directory(FS, str(store)))) as queues:  # beside the broker's lock

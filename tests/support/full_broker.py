@@ -43,9 +43,10 @@ class FullBroker:
         lines = self._client("produce", "--topic", topic, "--count", count, *options)
         return [line for line in lines if line["type"] == "sent"]
 
-    def consume(self, topic: str, group: str, count: int) -> None:
-        """Receive messages with RocketMQ's push consumer, which commits the group's offsets."""
-        self._client("consume", "--push", "--topic", topic, "--group", group, "--max", count, "--from", "first")
+    def consume(self, topic: str, count: int, *options: object) -> list[Line]:
+        """Consume messages with RocketMQ's consumer, at most ``count``; one report for each."""
+        lines = self._client("consume", "--topic", topic, "--max", count, "--from", "first", *options)
+        return [line for line in lines if line["type"] != "summary"]
 
     def progress(self, topic: str, group: str) -> Line:
         """Positions of a group in the queues of a topic, as RocketMQ's admin client reports them."""

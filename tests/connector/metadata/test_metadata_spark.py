@@ -11,11 +11,12 @@ from pyspark.sql import SparkSession
 from segmentlog.spark import LagListener, LagReport, group_lag
 from segmentlog.store import MessageStore, Outgoing, QueueKey, StoreConfig
 from segmentlog.store.groups import group_offsets, publish_progress
+from support.system_store import build_system_store
 
 pytestmark = pytest.mark.spark
 
 CONFIG = StoreConfig(segment_bytes=1 << 20, index=False)
-KINDS = ("topics", "queues", "groups", "lag", "segments")
+KINDS = ("topics", "queues", "groups", "lag", "segments", "delayed", "transactions", "trace")
 WAIT_SECONDS = 60
 
 
@@ -59,7 +60,18 @@ def reports(spark: SparkSession, path: str) -> Iterator[Reports]:
 def test_every_frame_comes_through(spark: SparkSession, path: str) -> None:
     publish_progress(path, "g", {QueueKey("Orders", 0): 4})
     counts = {kind: spark.read.format("segmentlog").option("metadata", kind).load(path).count() for kind in KINDS}
-    assert counts == {"topics": 1, "queues": 2, "groups": 1, "lag": 2, "segments": 1}
+    assert counts == {"topics": 1, "queues": 2, "groups": 1, "lag": 2, "segments": 1} | dict.fromkeys(
+        ("delayed", "transactions", "trace"), 0
+    )
+
+
+def test_messages_of_system_topics_come_through(spark: SparkSession, tmp_path: Path) -> None:
+    made = str(build_system_store(tmp_path / "broker-a"))
+    read = spark.read.format("segmentlog")
+    delayed = read.option("metadata", "delayed").load(made).select("kind", "uniqKey", "dueTimestamp").collect()
+    assert [(row["kind"], row["uniqKey"]) for row in delayed] == [("level", "L"), ("timer", "T")]
+    trace = read.option("metadata", "trace").load(made)
+    assert [row["type"] for row in trace.where("error IS NULL").collect()] == ["Pub"]
 
 
 def test_lag_can_be_asked_of_in_sql(spark: SparkSession, path: str) -> None:

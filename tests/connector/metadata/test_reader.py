@@ -11,17 +11,20 @@ import pytest
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
 from segmentlog.connector.metadata.reader import COLUMNS, MetadataReader
+from segmentlog.connector.options.metadata_options import OF_SYSTEM_TOPICS
 from segmentlog.connector.options.read_table import MetadataKind
 from segmentlog.connector.source import SegmentLogDataSource
 from segmentlog.spark import ConflictingOptionsError, MissingOptionError, SchemaError, UnknownTopicError
 from segmentlog.store import ConfigError, MessageStore, NotAStoreError, Outgoing, QueueKey, StoreConfig
 from segmentlog.store.groups import commit_offsets, publish_progress
 from support import fixtures
+from support.system_store import build_system_store
 
 START_MS = 1_700_000_000_000
 CONFIG = StoreConfig(segment_bytes=4096, index=False)
 O0, O1 = QueueKey("Orders", 0), QueueKey("Orders", 1)
 KINDS = [kind.value for kind in MetadataKind]
+SYSTEM_KINDS = sorted(kind.value for kind in OF_SYSTEM_TOPICS)
 
 
 @pytest.fixture
@@ -60,7 +63,7 @@ def test_the_columns_are_fixed(path: str, kind: str) -> None:
     publish_progress(path, "g", {O0: 1})
     table = read(path, kind)
     assert table.column_names == list(COLUMNS[MetadataKind(kind)])
-    assert table.num_rows > 0
+    assert (table.num_rows > 0) is (kind not in SYSTEM_KINDS)
     assert all(field.nullable for field in table.schema)
 
 
@@ -135,6 +138,23 @@ def test_segments(path: str) -> None:
         assert row["stopOffset"] - row["baseOffset"] == row["bytes"]
         assert row["diskBytes"] == os.stat(row["path"]).st_blocks * 512
     assert found[0]["firstStoreTimestamp"] == at(0)
+
+
+def test_messages_of_system_topics(tmp_path: Path) -> None:
+    made = str(build_system_store(tmp_path / "broker-a"))
+    columns = ("kind", "state", "topic", "queueId", "level", "uniqKey")
+    level, timer = ("level", "pending", "orders", 1, 3, "L"), ("timer", "pending", "orders", 1, None, "T")
+    assert rows(made, "delayed", *columns) == [level, timer]
+    assert rows(made, "delayed", *columns, startingTimestamp="1700000001000", subscribe="orders") == [timer]
+    assert rows(made, "delayed", *columns, endingTimestamp="2023-11-14T22:13:21", timeZone="UTC") == [level]
+    assert rows(made, "delayed", *columns, subscribe="none") == []
+    assert rows(made, "transactions", "outcome", "topic", "uniqKey") == [("pending", "orders", "H")]
+    assert rows(made, "trace", "type", "topic", "costMs") == [("Pub", "orders", 7), ("odd", None, None)]
+    assert rows(made, "trace", "type", subscribePattern="ord.*") == [("Pub",)]
+    table = read(made, "trace", schema=StructType([StructField("costMs", IntegerType())]))
+    assert table.to_pylist() == [{"costMs": 7}, {"costMs": None}]
+    other = str(build_system_store(tmp_path / "broker-b"))
+    assert rows(None, "transactions", "brokerName", paths=f"{made},{other}") == [("broker-a",), ("broker-b",)]
 
 
 def test_several_stores_in_one_frame(tmp_path: Path, path: str) -> None:

@@ -1,0 +1,69 @@
+"""SystemRows: delayed messages, transactions or traces of a store, read when a method asks for them.
+
+::
+
+    Store.trace(…) ──► SystemRows ── to_batches() ──► batches of SCHEMAS["trace"], in bounded memory
+"""
+
+from collections.abc import Generator
+from contextlib import closing
+
+import pyarrow as pa
+
+from segmentlog.query.metadata import SCHEMAS
+from segmentlog.query.source import StoreSource
+from segmentlog.query.system_frames import system_batches
+from segmentlog.query.system_topics import SystemWindow
+
+from .display import SHOWN_ROWS, html_table
+from .errors import in_api_words
+from .rows import Rows, checked_number, first_rows
+
+
+class SystemRows(Rows):
+    """Messages that RocketMQ keeps in its own topics, as rows. Immutable and safe in any number of threads.
+
+    Every method reads the store, and reads it again at the next call.
+
+    Parameters
+    ----------
+    source
+        The store.
+    kind
+        ``"delayed"``, ``"transactions"`` or ``"trace"``.
+    window
+        Which rows.
+    """
+
+    def __init__(self, source: StoreSource, kind: str, window: SystemWindow) -> None:
+        self._source = source
+        self._kind = kind
+        self._window = window
+
+    def __repr__(self) -> str:
+        return f"<SystemRows {self._kind} of {self._source.path}>"
+
+    def _repr_html_(self) -> str:
+        """Show the first rows; all of them are not counted, since there may be a hundred million."""
+        table = self.head(SHOWN_ROWS)
+        rows = zip(*table.to_pydict().values(), strict=True)
+        return html_table(f"First rows of {self!r}", self.schema.names, rows, table.num_rows)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns, those of the Spark frame ``metadata=KIND``."""
+        return SCHEMAS[self._kind]
+
+    def to_batches(self) -> Generator[pa.RecordBatch, None, None]:
+        """Read the rows as a stream of batches; none of them is empty. To stop early, close the generator."""
+        with in_api_words():
+            yield from system_batches(self._kind, self._source.open(), self._window)
+
+    def count(self) -> int:
+        """Count the rows. This reads them all."""
+        with closing(self.to_batches()) as batches:
+            return sum(batch.num_rows for batch in batches)
+
+    def head(self, n: int = 10) -> pa.Table:
+        """Read the first ``n`` rows."""
+        return first_rows(self.to_batches(), checked_number("n", n), self.schema)

@@ -1,0 +1,43 @@
+"""Delayed messages, transactions and traces as results of a store."""
+
+from pathlib import Path
+
+import pytest
+
+import segmentlog
+from segmentlog.query.metadata import SCHEMAS
+from segmentlog.store import ConfigError, StoreClosedError
+from support.system_store import START_MS, build_system_store
+
+
+@pytest.fixture
+def system(tmp_path: Path) -> segmentlog.Store:
+    return segmentlog.open(build_system_store(tmp_path / "broker-a"))
+
+
+def test_rows_are_read_in_every_form(system: segmentlog.Store) -> None:
+    for kind, count in (("delayed", 2), ("transactions", 1), ("trace", 2)):
+        found = getattr(system, kind)()
+        assert found.schema == SCHEMAS[kind]
+        assert found.count() == found.to_arrow().num_rows == found.to_polars().height == count
+        assert found.head(1).num_rows == 1
+        assert repr(found) == f"<SystemRows {kind} of {system.path}>"
+        assert "broker-a" in found._repr_html_()
+
+
+def test_topics_and_times_limit_the_rows(system: segmentlog.Store) -> None:
+    assert system.delayed("orders").to_arrow()["uniqKey"].to_pylist() == ["L", "T"]
+    assert system.delayed(["payments"]).count() == 0
+    second = segmentlog.Time(ms=START_MS + 1000)
+    assert system.delayed(end=second).to_arrow()["kind"].to_pylist() == ["level"]
+    assert system.delayed(start=second).to_arrow()["kind"].to_pylist() == ["timer"]
+
+
+def test_wrong_arguments_are_named(system: segmentlog.Store) -> None:
+    with pytest.raises(ConfigError, match="topics=5 is not a list of names"):
+        system.trace(5)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="start"):
+        system.trace(start=7)  # type: ignore[arg-type]
+    system.close()
+    with pytest.raises(StoreClosedError):
+        system.transactions()
