@@ -43,14 +43,15 @@ class FullBroker:
         lines = self._client("produce", "--topic", topic, "--count", count, *options)
         return [line for line in lines if line["type"] == "sent"]
 
-    def consume(self, topic: str, group: str, count: int) -> None:
-        """Receive messages with RocketMQ's push consumer, which commits the group's offsets."""
-        self._client("consume", "--push", "--topic", topic, "--group", group, "--max", count, "--from", "first")
+    def consume(self, topic: str, group: str) -> None:
+        """Receive all messages with RocketMQ's push consumer, which commits the group's offsets."""
+        # It ends when none came for a while: after a number of them the last ones may not be acknowledged yet.
+        self._client("consume", "--push", "--topic", topic, "--group", group, "--from", "first", "--idle", 5000)
 
-    def progress(self, topic: str, group: str) -> Line:
-        """Positions of a group in the queues of a topic, as RocketMQ's admin client reports them."""
-        (line,) = self._client("admin", "progress", "--topic", topic, "--group", group)
-        return line
+    def progress(self, topic: str, group: str) -> dict[int, int]:
+        """Next queue offset of a group by queue id, as RocketMQ's admin client reports them."""
+        lines = self._client("admin", "progress", "--topic", topic, "--group", group)
+        return {line["queueId"]: line["consumerOffset"] for line in lines if line["topic"] == topic}
 
     def by_keys(self, topic: str, keys: Sequence[str]) -> list[list[int]]:
         """Physical offsets of what the client returns for each key, at most 64; it leaves hash collisions out."""
