@@ -18,6 +18,7 @@ import pytest
 
 ROOT: Final = Path(__file__).parent.parent
 CALLERS: Final = {
+    "cache_directory": "files outside of any store, which can be derived again",
     "fresh_directory": "a directory that no other process knows yet",
     "fs": "FileSystem, permissions of new files, statvfs",
     "os_errors": "limits of descriptors",

@@ -12,18 +12,15 @@
                   order of the log
                 metadata  segment   its size, inode and time; header of its first and of the last covered record
                           runs      topic, queue id, rows, first and last offset and position, whether offsets rise
-                then 4 bytes: CRC32 of all of it
 
 A file is used if nothing wrote to its segment since, or if the same run of the broker did, which only appends. A crash,
-a truncation, another file under the same name and a damaged file in the directory make a walk of that segment. Several
-processes may write a file at once: each renames a whole one into place. All files can be deleted at any time.
+a truncation, another file under the same name and a damaged file in the directory make a walk of that segment. All
+files can be deleted at any time.
 """
 
-import contextlib
 import json
 import logging
 import os
-import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -36,9 +33,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from ..files.cache_directory import CacheDirectory
 from ..files.fs import FileSystem
 from ..files.segments import SegmentFile
 from ..format.message import MIN_RECORD_BYTES
+from ..format.naming import segment_name
 from ..log.commit_log import CommitLog
 from ..types import QueueKey
 from .derive import (
@@ -57,7 +56,7 @@ _log = logging.getLogger(__name__)
 
 _VERSION: Final = 1
 _HEADER_BYTES: Final = 64  # up to the store timestamp: no two records of a log have the same
-_CRC_BYTES: Final = 4
+_SUFFIX: Final = ".arrow"
 WORTH_BYTES: Final = 64 << 20
 """Bytes of log whose walk costs more than to write the file of a segment, or to open a database."""
 _SCHEMA: Final = pa.schema(
@@ -129,7 +128,7 @@ class KeptQueues:
         self._loaded: dict[str, KeptSegment] = {}
         self._checked: set[str] = set()
         name = sha256("\0".join(log.directories).encode()).hexdigest()[:16]
-        self._directory = None if directory is None else os.path.join(directory, name)
+        self._files = None if directory is None else CacheDirectory(os.path.join(directory, name))
 
     def check_again(self) -> None:
         """Look again whether what is kept still holds for the segments; the log was listed again."""
@@ -237,55 +236,43 @@ class KeptQueues:
 
     # Files
 
-    def _path(self, base: int) -> str | None:
-        return None if self._directory is None else os.path.join(self._directory, f"{base:020d}.arrow")
-
     def _read(self, segment: SegmentFile) -> KeptSegment | None:
         """Return what the file of a segment says, if there is a whole one."""
-        path = self._path(segment.base)
-        if path is None or not os.path.exists(path):
+        if self._files is None:
             return None
+        name = _name(segment.base)
         try:
-            return _read_whole(path)
+            content = self._files.read(name)
+            return None if content is None else _parsed(content)
         except (OSError, ValueError, KeyError, TypeError, pa.ArrowException) as error:
-            _log.warning("%s cannot be used (%s): its segment of the CommitLog is walked again", path, error)
+            text = "%s cannot be used (%s): its segment of the CommitLog is walked again"
+            _log.warning(text, self._files.path_of(name), error)
             return None
 
     def _write(self, made: KeptSegment) -> KeptSegment | None:
         """Write the file of a segment, and return it mapped, so that its columns need no memory of this process."""
-        path = self._path(made.base)
-        if path is None:
+        if self._files is None:
             return None
         table = json.dumps([[*key, *run] for key, run in made.runs.items()])
         schema = _SCHEMA.with_metadata({"segment": json.dumps(made.facts), "runs": table})
         sink = pa.BufferOutputStream()
         with pa.ipc.new_file(sink, schema) as writer:
             writer.write_batch(pa.record_batch([*map(pa.array, made.columns)], schema=schema))
-        data = sink.getvalue()
-        making = f"{path}.{os.getpid()}.{id(self)}"
         try:
-            os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-            with open(making, "wb") as file:
-                file.write(data)
-                file.write(zlib.crc32(data).to_bytes(_CRC_BYTES, "big"))
-            os.replace(making, path)
-            return _read_whole(path)
-        except (OSError, ValueError, pa.ArrowException) as error:
+            self._files.replace(_name(made.base), sink.getvalue())
+            content = self._files.read(_name(made.base))
+            return None if content is None else _parsed(content)
+        except (OSError, ValueError) as error:
             _log.warning("queues that were derived from the CommitLog are not kept in files: %s", error)
-            self._directory = None
-            with contextlib.suppress(OSError):
-                os.unlink(making)
+            self._files = None
             return None
 
     def _drop_deleted(self) -> None:
         """Delete the files of segments that the log has no more."""
-        if self._directory is None or not os.path.isdir(self._directory):
-            return
-        there = {os.path.basename(self._path(segment.base) or "") for segment in self._log.segments}
-        for name in set(os.listdir(self._directory)) - there:
-            if name.endswith(".arrow"):
-                with contextlib.suppress(OSError):
-                    os.unlink(os.path.join(self._directory, name))
+        there = {_name(segment.base) for segment in self._log.segments}
+        for name in set(() if self._files is None else self._files.names()) - there:
+            if self._files is not None and name.endswith(_SUFFIX):
+                self._files.remove(name)
 
 
 class AllQueues(Mapping[QueueKey, DerivedQueue], ABC):
@@ -391,18 +378,18 @@ def _within(entries: DerivedQueue, start: int, stop: int) -> DerivedQueue:
     return DerivedQueue(*(column[first:last] for column in entries))
 
 
-def _read_whole(path: str) -> KeptSegment:
-    """Map a file; `ValueError` if it is damaged, or of another version."""
-    data = pa.memory_map(path).read_buffer()
-    if data.size < _CRC_BYTES or zlib.crc32(data[:-_CRC_BYTES]) != int.from_bytes(data[-_CRC_BYTES:], "big"):
-        raise ValueError("it is damaged")
-    batch = pa.ipc.open_file(data[:-_CRC_BYTES]).get_batch(0)
+def _name(base: int) -> str:
+    return segment_name(base) + _SUFFIX
+
+
+def _parsed(content: pa.Buffer) -> KeptSegment:
+    """Read a file; `ValueError` if it is of another version."""
+    batch = pa.ipc.open_file(content).get_batch(0)
     facts = json.loads(batch.schema.metadata[b"segment"])
     if facts["version"] != _VERSION:
         raise ValueError(f"it has version {facts['version']}, and not {_VERSION}")
-    runs = {
-        QueueKey(topic, queue_id): Run(*run) for topic, queue_id, *run in json.loads(batch.schema.metadata[b"runs"])
-    }
+    table = json.loads(batch.schema.metadata[b"runs"])
+    runs = {QueueKey(topic, queue_id): Run(*run) for topic, queue_id, *run in table}
     columns = Columns(*(column.to_numpy() for column in batch.columns))
     return KeptSegment(facts, facts["base"], facts["covered"], facts["newest"], runs, columns)
 

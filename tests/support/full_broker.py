@@ -48,10 +48,10 @@ class FullBroker:
         lines = self._client("consume", "--topic", topic, "--max", count, "--from", "first", *options)
         return [line for line in lines if line["type"] != "summary"]
 
-    def progress(self, topic: str, group: str) -> Line:
-        """Positions of a group in the queues of a topic, as RocketMQ's admin client reports them."""
-        (line,) = self._client("admin", "progress", "--topic", topic, "--group", group)
-        return line
+    def progress(self, topic: str, group: str) -> dict[int, int]:
+        """Next queue offset of a group by queue id, as RocketMQ's admin client reports them."""
+        lines = self._client("admin", "progress", "--topic", topic, "--group", group)
+        return {line["queueId"]: line["consumerOffset"] for line in lines if line["topic"] == topic}
 
     def by_keys(self, topic: str, keys: Sequence[str]) -> list[list[int]]:
         """Physical offsets of what the client returns for each key, at most 64; it leaves hash collisions out."""
