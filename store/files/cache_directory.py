@@ -2,7 +2,7 @@
 
 ::
 
-    replace   content, CRC32 ──► NAME.making-… ──► rename ──► NAME            nothing is synced: a crash costs the content
+    replace   content, CRC32 ──► NAME.making-… ──► rename ──► NAME       nothing is synced: a crash costs the content
     read      NAME ──► mapped ──► CRC32 compared ──► content
 
 Several processes may replace a file at once: each renames a whole one into place.

@@ -23,7 +23,7 @@ from segmentlog.store.maintenance.verification import Kind
 from support import conformance, fixtures, reading, writing
 
 pytestmark = pytest.mark.conformance
-NAMES = [name for name in fixtures.names() if name.startswith(("queues-", "lite-rocksdb"))]
+NAMES = fixtures.in_rocksdb()
 CHANGES: list[Callable[[Path], object]] = [
     MessageStore.open,
     lambda store: apply_retention(store, RetentionSettings()),

@@ -59,15 +59,7 @@ class Expected:
             if line["type"] == "queue":
                 queue, place = line, line["minOffset"]
             elif line["type"] == "message":
-                light = {
-                    "topic": queue["topic"],
-                    "queueId": 0,
-                    "queueOffset": place,
-                    "cqPhyOffset": line["phyOffset"],
-                    "cqSize": line["storeSize"],
-                    "cqTagsCode": java_hash(line["tags"] or ""),
-                }
-                found.append(line | light if queue["topic"].startswith("%LMQ%") else line)
+                found.append(line | _light(queue, place, line) if queue["topic"].startswith("%LMQ%") else line)
                 place += 1
         return found
 
@@ -81,8 +73,24 @@ class Expected:
         return self.of_type("segment")
 
 
+def _light(queue: Line, place: int, line: Line) -> Line:
+    return {
+        "topic": queue["topic"],
+        "queueId": 0,
+        "queueOffset": place,
+        "cqPhyOffset": line["phyOffset"],
+        "cqSize": line["storeSize"],
+        "cqTagsCode": java_hash(line["tags"] or ""),
+    }
+
+
 def names() -> list[str]:
     return sorted(path.parent.name for path in FOLDER.glob("*/fixture.json"))
+
+
+def in_rocksdb() -> list[str]:
+    """Fixtures with queues in RocksDB, which are only read."""
+    return [name for name in names() if name.startswith("queues-") or "lite-rocksdb" in name]
 
 
 def kinds() -> list[str]:

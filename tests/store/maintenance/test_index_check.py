@@ -105,9 +105,9 @@ def test_a_key_repeated_within_a_record_and_a_store_that_states_no_index_have_no
     assert verify(tmp_path / "store").is_sound
 
 
-COMPLETE = [
-    name for name in fixtures.names() if not name.startswith(("crash", "empty", "index-deleted", "index-rocksdb"))
-]
+# RocketMQ indexed four keys of queues-moved twice when it was started with RocksDB.
+OTHER = ("crash", "empty", "index-deleted", "index-rocksdb", "queues-moved")
+COMPLETE = [name for name in fixtures.names() if not name.startswith(OTHER)]
 
 
 def _tag_entries(name: str) -> int:
@@ -117,7 +117,7 @@ def _tag_entries(name: str) -> int:
     expected = fixtures.expected(name)
     rolled_back = [m["phyOffset"] for m in expected.records if m["sysFlag"] & 0xC == 0xC]
     records = [m for m in (*expected.messages, *expected.records) if m["phyOffset"] not in rolled_back]
-    return sum(bool(m["tags"]) for m in records)
+    return len({m["phyOffset"] for m in records if m["tags"]})  # a record of light queues is in several
 
 
 @pytest.mark.conformance

@@ -35,7 +35,8 @@ SMALL = Geometry(segment_bytes=4096, queue_segment_entries=30)
 SAME = [
     pytest.param(name, marks=pytest.mark.scaled(quick=0)) if name == "default-sizes-4.9.1" else name  # a walk of 1 GiB
     for name in fixtures.names()
-    if not name.startswith(("cq-", "crash-cq-", "crash-garbage", "crash-zeros", "retention", "empty"))
+    if name not in fixtures.in_rocksdb()
+    and not name.startswith(("cq-", "crash-cq-", "crash-garbage", "crash-zeros", "retention", "empty"))
 ]
 
 

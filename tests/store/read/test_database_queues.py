@@ -15,7 +15,7 @@ from segmentlog.store.read.database_queues import DatabaseQueues
 from support import conformance, fixtures, reading
 
 pytestmark = pytest.mark.conformance
-IN_ROCKSDB = [name for name in fixtures.names() if name.startswith(("queues-", "lite-rocksdb"))]
+IN_ROCKSDB = fixtures.in_rocksdb()
 
 
 @pytest.fixture(autouse=True)
