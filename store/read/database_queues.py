@@ -11,6 +11,7 @@ A database that is damaged, or that a newer RocketMQ wrote, costs a warning: the
 
 import logging
 from collections.abc import Callable, Iterator
+from functools import cached_property
 from typing import TypeVar
 
 import numpy as np
@@ -69,10 +70,10 @@ class DatabaseQueues(AllQueues):
         return self._known[key]
 
     def __iter__(self) -> Iterator[QueueKey]:
-        return (key for key in self._keys if self.bounds(key) is not None)
+        return iter(self._keys)  # with queues that have no message left
 
     def __len__(self) -> int:
-        return sum(1 for _ in self)
+        return len(self._keys)
 
     def _or_by_log(self, find: Callable[[], T], instead: Callable[[LogQueues], T]) -> T:
         if self._instead is None:
@@ -82,9 +83,13 @@ class DatabaseQueues(AllQueues):
                 warn_once(
                     _log, self._database.directory, "%s. All queues are derived from the CommitLog", error.described
                 )
-                self._instead = self._by_log()
+                self._instead = self._all_by_log
                 self._keys = set(self._instead)
         return instead(self._instead)
+
+    @cached_property
+    def _all_by_log(self) -> LogQueues:
+        return self._by_log()
 
     def _find_bounds(self, key: QueueKey) -> tuple[int, int] | None:
         front, tail = self._front(key), self._tail.bounds(key)
@@ -97,7 +102,11 @@ class DatabaseQueues(AllQueues):
         if front.size.size:
             spans.append((int(front.queue_offset[0]), int(front.queue_offset[-1]) + 1))
         spans += [tail] if tail is not None else []
-        return (min(first for first, _ in spans), max(last for _, last in spans)) if spans else None
+        if not spans:
+            return None if held is None else (stop, stop)
+        found = min(first for first, _ in spans), max(last for _, last in spans)
+        # A log that begins with its first byte has the first message of each queue.
+        return found if self._log.min_offset or found[0] == 0 else self._all_by_log.bounds(key)
 
     def _first_from(self, key: QueueKey, start: int, stop: int, physical: int) -> int:
         """Return the first queue offset of ``[start, stop)`` whose record does not begin before a physical offset."""
@@ -119,7 +128,10 @@ class DatabaseQueues(AllQueues):
         held = of_database(self._database, key, *bounds)
         inside = (held.physical_offset >= self._log.min_offset) & (held.physical_offset < self._dispatched)
         held = DerivedQueue(*(column[inside] for column in held))
-        return rising(joined([self._front(key), held, self._tail.get(key, NO_ENTRIES)]))
+        found = rising(joined([self._front(key), held, self._tail.get(key, NO_ENTRIES)]))
+        # RocketMQ leaves no gaps, and `bounds` may have found the first message in the log.
+        is_whole = found.size.size == bounds[1] - bounds[0]
+        return found if is_whole else self._all_by_log.get(key, NO_ENTRIES)
 
     def _front(self, key: QueueKey) -> DerivedQueue:
         """Entries of the queue's files before the first one of the database."""

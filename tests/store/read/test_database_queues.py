@@ -9,6 +9,7 @@ import pytest
 
 from segmentlog.store import OnCorrupt, QueueKey, QueueSource, StoreReader
 from segmentlog.store.dispatch.kept_queues import LogQueues
+from segmentlog.store.format.rocksdb_queues import entry_key
 from segmentlog.store.log.commit_log import CommitLog
 from segmentlog.store.read import snapshot
 from segmentlog.store.read.database_queues import DatabaseQueues
@@ -105,3 +106,20 @@ def test_queues_begin_with_the_log(tmp_path: Path) -> None:
     shutil.rmtree(store / "consumequeue")
     alone = StoreReader.open(store)
     assert [found.queues(topic) for topic in found.topics()] == [alone.queues(topic) for topic in alone.topics()]
+
+
+def test_entries_that_the_database_lacks_are_taken_from_the_log(tmp_path: Path) -> None:
+    import rocksdict  # noqa: PLC0415
+
+    name = "queues-rocksdb-5.5.0"
+    store = fixtures.unpack(name, tmp_path)
+    options = rocksdict.Options(raw_mode=True)
+    directory = str(store / "consumequeue")
+    families = dict.fromkeys(rocksdict.Rdict.list_cf(directory, options), options)
+    database = rocksdict.Rdict(directory, options, families)
+    lost = [queue for queue in fixtures.expected(name).queues if queue["maxOffset"] > 20][:3]
+    for place, queue in zip((0, 5, 6), lost, strict=True):
+        del database[entry_key(QueueKey(queue["topic"], queue["queueId"]), place)]
+    database.flush()
+    database.close()
+    check(name, store)
