@@ -294,13 +294,7 @@ def _fill(fs: FileSystem, directory: str, mirror: str) -> tuple[bool, CorruptErr
         raise CorruptError(f"the manifest that CURRENT names, {manifest}, is missing", path=directory, fix=_FIX)
     _check_records(listed, os.path.join(directory, manifest))
     wanted = [entry for entry in fs.list_dir(directory) if _READ.fullmatch(entry.name)]  # after the manifest was read
-    replayed = sum(entry.size for entry in wanted if entry.name.endswith(".log"))
-    if replayed > _LOG_BYTES_MAX:
-        raise FileTooLargeError(
-            f"the write-ahead logs have {replayed} bytes, at most {_LOG_BYTES_MAX} are replayed",
-            path=directory,
-            fix="Start the broker and stop it: it empties them",
-        )
+    replayed = _check_logs(fs, directory, [entry for entry in wanted if entry.name.endswith(".log")])
     problem = None
     try:
         for name, content in (("CURRENT", found[1] + b"\n"), (manifest, listed)):
@@ -309,8 +303,6 @@ def _fill(fs: FileSystem, directory: str, mirror: str) -> tuple[bool, CorruptErr
         for entry in wanted:
             file = os.path.join(directory, entry.name)
             _require_plain(entry, file)
-            if entry.name.endswith(".log"):
-                _check_log(fs, file)
             wrong = None if entry.name.endswith((".log", ".blob")) else _footer_problem(fs, file, entry.size)
             if wrong is None:
                 os.symlink(os.path.abspath(file), os.path.join(mirror, entry.name))
@@ -347,9 +339,21 @@ def _check_records(data: bytes | memoryview, path: str) -> None:
         at = after
 
 
-def _check_log(fs: FileSystem, path: str) -> None:
-    with suppress(FileNotFoundError):  # deleted after the listing; RocksDB reports it
-        _check_records(fs.map(path).data, path)
+def _check_logs(fs: FileSystem, directory: str, logs: list[Listed]) -> int:
+    """Check the write-ahead logs of a database, and return the number of their bytes."""
+    size = sum(entry.size for entry in logs)
+    if size > _LOG_BYTES_MAX:
+        raise FileTooLargeError(
+            f"the write-ahead logs have {size} bytes, at most {_LOG_BYTES_MAX} are replayed",
+            path=directory,
+            fix="Start the broker and stop it: it empties them",
+        )
+    for entry in logs:
+        path = os.path.join(directory, entry.name)
+        _require_plain(entry, path)
+        with suppress(FileNotFoundError):  # deleted after the listing; RocksDB reports it
+            _check_records(fs.map(path).data, path)
+    return size
 
 
 def _require_plain(entry: Listed, path: str) -> None:
