@@ -14,8 +14,13 @@ the broker's directory. A read-only database takes no lock, and opens all of its
 tables that the broker deletes later stay readable through their descriptors, and nothing of the mirror is needed. A
 table that is deleted between the copy of the manifest and the opening is an error, after which a new mirror is made.
 
-RocksDB verifies the checksum of each block that it reads, and of each record of the manifest. Only the footer of a
-table has none before its format 6. A huge length in it would end this process by a failed allocation. ::
+RocksDB verifies the checksum of each block that it reads, and of each record of the manifest and of logs. Two places
+are checked here before. The footer of a table has no checksum before its format 6. A huge length in it would end this
+process by a failed allocation. Reading a record of a manifest or log whose type is damaged never ends. ::
+
+    record of a manifest or log, in a block of 32 KiB; fewer than 7 bytes at the end of a block are unused
+    checksum u32 | length u16 | type u8 | data             types 1 to 4: whole, first, middle, last part;
+                                                   5 to 8 and 11 with another header, of recycled logs
 
     footer of formats 1 to 5, the last 53 bytes:
     checksum type u8 | metaindex: offset, size | index: offset, size | zeros up to 41 | format u32 | magic u64
@@ -28,7 +33,7 @@ import os
 import re
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import islice
 from typing import Any, Final, Self
 
@@ -48,10 +53,13 @@ from .small_file import read_whole
 _MANIFEST: Final = re.compile(rb"(MANIFEST-[0-9]{1,20})\n?")
 _READ: Final = re.compile(r"[0-9]{1,20}\.(?:sst|ldb|log|blob)")
 _CURRENT_BYTES_MAX: Final = 4096
-_LOG_BYTES_MAX: Final = 1 << 30  # all write-ahead logs, as they are replayed into memory
+_LOG_BYTES_MAX: Final = 256 << 20  # all write-ahead logs, as they are replayed into memory
 _MANIFEST_BYTES_MAX: Final = 256 << 20
 _ATTEMPTS: Final = 20
 _FOOTER_BYTES: Final = 53
+_RECORD_BLOCK: Final = 32 << 10
+_RECORD_HEADER: Final = 7
+_RECYCLED: Final = frozenset({5, 6, 7, 8, 11})
 _TRAILER_BYTES: Final = 5  # after each block: compression type and checksum
 _BLOCK_TABLE: Final = bytes.fromhex("f7cff485b741e288")
 _CHECKED_FORMAT: Final = 6
@@ -285,14 +293,9 @@ def _fill(fs: FileSystem, directory: str, mirror: str) -> tuple[bool, CorruptErr
     listed = read_whole(fs, os.path.join(directory, manifest), _MANIFEST_BYTES_MAX)
     if listed is None:
         raise CorruptError(f"the manifest that CURRENT names, {manifest}, is missing", path=directory, fix=_FIX)
+    _check_records(listed, os.path.join(directory, manifest))
     wanted = [entry for entry in fs.list_dir(directory) if _READ.fullmatch(entry.name)]  # after the manifest was read
-    replayed = sum(entry.size for entry in wanted if entry.name.endswith(".log"))
-    if replayed > _LOG_BYTES_MAX:
-        raise FileTooLargeError(
-            f"the write-ahead logs have {replayed} bytes, at most {_LOG_BYTES_MAX} are replayed",
-            path=directory,
-            fix="Start the broker and stop it: it empties them",
-        )
+    replayed = _check_logs(fs, directory, [entry for entry in wanted if entry.name.endswith(".log")])
     problem = None
     try:
         for name, content in (("CURRENT", found[1] + b"\n"), (manifest, listed)):
@@ -316,6 +319,42 @@ def _fill(fs: FileSystem, directory: str, mirror: str) -> tuple[bool, CorruptErr
             errno=error.errno or errno.EIO,
         ) from error
     return replayed > 0, problem
+
+
+def _check_records(data: bytes | memoryview, path: str) -> None:
+    """Raise `CorruptError` for a record of a type that RocketMQ's databases do not have.
+
+    Other damage is left to RocksDB: it drops the rest of a block after it, and records that are cut at the end.
+    Drop when RocksDB ends at such a record: 10 reads it again and again, in manifests and in logs.
+    """
+    at = 0
+    while at + _RECORD_HEADER <= len(data):
+        end = at - at % _RECORD_BLOCK + _RECORD_BLOCK
+        length, kind = data[at + 4] | data[at + 5] << 8, data[at + 6]
+        after = at + _RECORD_HEADER + length
+        if at + _RECORD_HEADER > end or after > end or kind == length == 0:  # no record, or zeros to the block's end
+            at = end
+            continue
+        if kind in _RECYCLED:
+            raise CorruptError(f"a record has the type {kind}, of a recycled log", path=path, offset=at, fix=_FIX)
+        at = after
+
+
+def _check_logs(fs: FileSystem, directory: str, logs: list[Listed]) -> int:
+    """Check the write-ahead logs of a database, and return the number of their bytes."""
+    size = sum(entry.size for entry in logs)
+    if size > _LOG_BYTES_MAX:
+        raise FileTooLargeError(
+            f"the write-ahead logs have {size} bytes, at most {_LOG_BYTES_MAX} are replayed",
+            path=directory,
+            fix="Start the broker and stop it: it empties them",
+        )
+    for entry in logs:
+        path = os.path.join(directory, entry.name)
+        _require_plain(entry, path)
+        with suppress(FileNotFoundError):  # deleted after the listing; RocksDB reports it
+            _check_records(fs.map(path).data, path)
+    return size
 
 
 def _require_plain(entry: Listed, path: str) -> None:

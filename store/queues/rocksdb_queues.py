@@ -12,13 +12,12 @@ the CommitLog does. Entries of later records, and entries that are missing in be
 (see `dispatched_up_to`).
 """
 
-import os
 from collections.abc import Iterator
 from typing import Final, NamedTuple, Self
 
 from ..errors import CorruptError, CorruptQueueError, FormatError
 from ..files.fs import FileSystem
-from ..files.rocksdb import DEFAULT_FAMILY, RocksDatabase, is_rocksdb
+from ..files.rocksdb import DEFAULT_FAMILY, RocksDatabase
 from ..format.consume_queue import Entries
 from ..format.message import Ints
 from ..format.naming import is_readable_topic
@@ -33,12 +32,10 @@ from ..format.rocksdb_queues import (
     parse_max_key,
     queue_prefix,
 )
-from ..format.store_paths import StorePaths
 from ..types import QueueKey
 
 CHUNK: Final = 1 << 16
 """Entries of one part, at most."""
-_SEPARATE: Final = "consumequeue_rocksdb"
 
 
 class RocksBounds(NamedTuple):
@@ -60,17 +57,6 @@ class RocksPart(NamedTuple):
     def stop(self) -> int:
         """Queue offset after the last entry."""
         return self.start + self.entries.size
-
-
-def rocksdb_directory(fs: FileSystem, root: str) -> str | None:
-    """Return the directory of a store's queue database; None if it has none. The extra is not needed.
-
-    Of two databases the one of ``consumequeue_rocksdb/`` counts, as RocketMQ only writes there since it exists.
-    """
-    for directory in (os.path.join(root, _SEPARATE), StorePaths(root).consume_queues):
-        if is_rocksdb(fs, directory):
-            return directory
-    return None
 
 
 class RocksQueues:

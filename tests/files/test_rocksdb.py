@@ -172,6 +172,26 @@ class TestDamage:
         with pytest.raises(CorruptError, match="MANIFEST-000001, is missing"):
             read_all(directory)
 
+    @pytest.mark.parametrize("kind", [5, 6, 7, 8, 11])
+    @pytest.mark.parametrize("in_log", [False, True], ids=["manifest", "log"])
+    @pytest.mark.timeout(60)
+    def test_a_record_of_a_recycled_log_is_damage(self, kind: int, in_log: bool, tmp_path: Path) -> None:
+        database = rocksdict.Rdict(str(tmp_path / "db"), rocksdict.Options(raw_mode=True))
+        for key in (b"a", b"b"):
+            database[key] = b"value"
+        database.flush_wal()
+        copy = shutil.copytree(tmp_path / "db", tmp_path / "copy")
+        database.close()
+        assert read_all(copy)["default"] == {b"a": b"value", b"b": b"value"}
+        (file,) = copy.glob("*.log" if in_log else "MANIFEST-*")
+        data = bytearray(file.read_bytes())
+        second = 7 + int.from_bytes(data[4:6], "little")
+        data[second + 6] = kind
+        file.write_bytes(data)
+        with pytest.raises(CorruptError, match=f"type {kind}, of a recycled log") as error:
+            read_all(copy)
+        assert (error.value.path, error.value.offset) == (str(file), second)
+
     def test_without_a_database_a_file_is_missing(self, tmp_path: Path) -> None:
         with pytest.raises(MissingFileError, match="no RocksDB database"):
             read_all(tmp_path)
@@ -234,14 +254,22 @@ def _judge(source: str, scratch: str, first: int, count: int) -> None:
 
 @pytest.mark.attack
 @pytest.mark.scaled
-@pytest.mark.parametrize("name", ["queues-rocksdb-5.5.0", "queues-moved-5.5.0"])
+@pytest.mark.parametrize("name", ["queues-rocksdb-5.5.0", "queues-moved-5.5.0", "with a log"])
 def test_damage_never_ends_the_process_nor_makes_up_entries(name: str, tmp_path: Path) -> None:
     source = tmp_path / "source"
     source.mkdir()
-    for path in (fixtures.unpack(name, tmp_path) / "consumequeue").iterdir():
+    if name == "with a log":
+        database = rocksdict.Rdict(str(made(tmp_path / "db")), rocksdict.Options(raw_mode=True))
+        for number in range(100, 200):
+            database[b"key%04d" % number] = b"value"
+        database.flush_wal()
+        origin = tmp_path / "db"
+    else:
+        origin = fixtures.unpack(name, tmp_path) / "consumequeue"
+    for path in origin.iterdir():
         if path.is_file():
             shutil.copy(path, source)
-    count = scale(60, 1500, 20000)
+    count = scale(60, 1500, 10000)
     program = (
         "import sys; sys.path[:0] = sys.argv[1:3]; import test_rocksdb as t;"
         "t._judge(*sys.argv[3:5], 0, int(sys.argv[5]))"
@@ -249,7 +277,7 @@ def test_damage_never_ends_the_process_nor_makes_up_entries(name: str, tmp_path:
     here = Path(__file__).parent
     arguments = [str(here), str(here.parent), str(source), str(tmp_path), str(count)]
     done = subprocess.run(
-        [sys.executable, "-c", program, *arguments], capture_output=True, text=True, check=False, timeout=3000
+        [sys.executable, "-c", program, *arguments], capture_output=True, text=True, check=False, timeout=550
     )
     assert done.returncode == 0, f"{signal.strsignal(-done.returncode) if done.returncode < 0 else ''} {done.stderr}"
     assert done.stdout.endswith("done\n")

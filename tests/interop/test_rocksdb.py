@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 
 from segmentlog.store import QueueKey
+from segmentlog.store.directory.layout import rocksdb_queues
 from segmentlog.store.directory.topics import topic_queues
 from segmentlog.store.files.fs import LocalFileSystem
 from segmentlog.store.groups import group_offsets
-from segmentlog.store.queues.rocksdb_queues import RocksQueues, rocksdb_directory
+from segmentlog.store.queues.rocksdb_queues import RocksQueues
 from support import full_broker, oracle
 
 pytest.importorskip("rocksdict")
@@ -46,14 +47,14 @@ def test_a_brokers_topics_groups_and_queues_are_read_beside_it(single: bool, tmp
             time.sleep(0.5)  # the broker writes its positions every five seconds
         assert live == told
         assert topic_queues(store)["RocksLive"] == 4
-        with RocksQueues.open(FS, str(rocksdb_directory(FS, str(store)))) as queues:  # beside the broker's lock
+        with RocksQueues.open(FS, str(rocksdb_queues(FS, str(store)))) as queues:  # beside the broker's lock
             assert isinstance(queues.queues(), list)
     ends: dict[QueueKey, int] = {}
     for line in sent:
         key = QueueKey("RocksLive", line["queueId"])
         ends[key] = max(ends.get(key, 0), line["queueOffset"] + 1)
     assert live == positions(store) == {key.queue_id: end for key, end in ends.items()}
-    with RocksQueues.open(FS, str(rocksdb_directory(FS, str(store)))) as queues:
+    with RocksQueues.open(FS, str(rocksdb_queues(FS, str(store)))) as queues:
         for key, end in ends.items():
             bounds = queues.bounds(key)
             assert bounds is not None

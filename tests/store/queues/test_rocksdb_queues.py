@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from segmentlog.store import QueueKey
+from segmentlog.store.directory.layout import rocksdb_queues
 from segmentlog.store.files.fs import LocalFileSystem
-from segmentlog.store.queues.rocksdb_queues import RocksBounds, RocksPart, RocksQueues, rocksdb_directory
+from segmentlog.store.queues.rocksdb_queues import RocksBounds, RocksPart, RocksQueues
 from support import fixtures
 
 pytest.importorskip("rocksdict")
@@ -20,7 +21,7 @@ ALL = [*WHOLE, "lite-rocksdb-5.5.0", "queues-moved-5.5.0", "queues-rocksdb-crash
 
 
 def opened(store: Path) -> RocksQueues:
-    directory = rocksdb_directory(FS, str(store))
+    directory = rocksdb_queues(FS, str(store))
     assert directory is not None
     return RocksQueues.open(FS, directory)
 
@@ -135,7 +136,7 @@ def test_missing_entries_end_a_part(families: tuple[str, ...], tmp_path: Path) -
 
 def test_the_database_apart_counts_before_the_one_beside_the_queues(tmp_path: Path) -> None:
     store = fixtures.unpack("queues-both-5.5.0", tmp_path)
-    assert rocksdb_directory(FS, str(store)) == str(store / "consumequeue")
+    assert rocksdb_queues(FS, str(store)) == str(store / "consumequeue")
     shutil.copytree(store / "consumequeue", store / "consumequeue_rocksdb")
-    assert rocksdb_directory(FS, str(store)) == str(store / "consumequeue_rocksdb")
-    assert rocksdb_directory(FS, str(fixtures.unpack("basic-5.5.0", tmp_path / "files"))) is None
+    assert rocksdb_queues(FS, str(store)) == str(store / "consumequeue_rocksdb")
+    assert rocksdb_queues(FS, str(fixtures.unpack("basic-5.5.0", tmp_path / "files"))) is None
