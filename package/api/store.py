@@ -22,7 +22,6 @@ from segmentlog.query.position import Earliest, Latest, Resolver, Words
 from segmentlog.query.request import Names, checked_names, scan_spec
 from segmentlog.query.selection import Topics, group_progress, select
 from segmentlog.query.source import StoreSource
-from segmentlog.query.system_topics import SystemWindow
 from segmentlog.query.times import Clock, check_window
 from segmentlog.store import Message, OnCorrupt, OnLoss, StoreClosedError, StoreReader
 
@@ -33,10 +32,10 @@ from .kept import KeptFinder
 from .positions import Moment, Position, checked_topics, parsed, rules_of, time_of
 from .rows import MetadataTable
 from .scan import Scan
-from .system_rows import SystemRows
 
 if TYPE_CHECKING:
     from .lookup import Lookup
+    from .system_rows import SystemRows
 
 
 class Store:
@@ -124,7 +123,7 @@ class Store:
     @in_api_words()
     def delayed(
         self, topics: Names | None = None, *, start: Moment | None = None, end: Moment | None = None
-    ) -> SystemRows:
+    ) -> "SystemRows":
         """Describe the delayed messages, pending and delivered, of delay levels and of timers.
 
         Parameters
@@ -149,7 +148,7 @@ class Store:
     @in_api_words()
     def transactions(
         self, topics: Names | None = None, *, start: Moment | None = None, end: Moment | None = None
-    ) -> SystemRows:
+    ) -> "SystemRows":
         """Describe the half messages of transactions, and their outcome.
 
         Parameters
@@ -174,7 +173,7 @@ class Store:
     @in_api_words()
     def trace(
         self, topics: Names | None = None, *, start: Moment | None = None, end: Moment | None = None
-    ) -> SystemRows:
+    ) -> "SystemRows":
         """Describe the entries of message traces.
 
         Parameters
@@ -402,8 +401,12 @@ class Store:
                 follower.close()
         return follower
 
-    def _system_rows(self, kind: str, topics: Names | None, start: Moment | None, end: Moment | None) -> SystemRows:
+    def _system_rows(self, kind: str, topics: Names | None, start: Moment | None, end: Moment | None) -> "SystemRows":
         self._check_open()
+        from segmentlog.query.system_topics import SystemWindow  # noqa: PLC0415 - loads pyarrow.compute
+
+        from .system_rows import SystemRows  # noqa: PLC0415 - as above
+
         clock = Clock.system()
         start_ms, stop_ms = (
             None if at is None else time_of(name, at, clock).ms for name, at in (("start", start), ("end", end))

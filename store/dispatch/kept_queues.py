@@ -118,7 +118,7 @@ class KeptQueues:
     directory
         Directory of the files of all logs; None for no files.
     run
-        Looks for the stamp of the broker's abort file, which each run recreates; None if no broker runs.
+        Looks for the stamp of the abort file, which each run of a store's owner recreates; None if no owner runs.
     """
 
     def __init__(self, log: CommitLog, fs: FileSystem, directory: str | None, run: Callable[[], Stamp]) -> None:

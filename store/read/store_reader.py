@@ -17,6 +17,7 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Final
 
 import pyarrow as pa
@@ -161,7 +162,8 @@ class StoreReader:
             location.fs, location.root, read_from
         )  # before the segments are listed: `snapshot`
         self.log = CommitLog(location.fs, log_directories)
-        self.kept = KeptQueues(self.log, location.fs, queue_cache, self._run)
+        # No bound method of this reader: it would live, and keep its maps, until the garbage collector comes.
+        self.kept = KeptQueues(self.log, location.fs, queue_cache, partial(location.fs.stamp, location.paths.abort))
         self.broker_name = broker_name
         self.queue_source = queue_source
         self.read_from = read_from
@@ -473,7 +475,7 @@ class StoreReader:
                 self.kept,
                 self.queue_source,
                 self._visibility,
-                self.queue,
+                self.consume_queues.queue,
                 self._end,
                 self._open_database,
             )
@@ -509,10 +511,6 @@ class StoreReader:
             except SegmentLogError as error:
                 warn_once(_log, self.path, "%s. All queues are derived from the CommitLog", error)
         return self._database
-
-    def _run(self) -> tuple[int, int] | None:
-        """Return what tells one run of the store's owner from the next: each recreates its abort file."""
-        return self.location.fs.stamp(self.location.paths.abort)
 
     def _is_locked(self) -> bool:
         return self.location.fs.lock_owner(self.location.paths.lock) is not None

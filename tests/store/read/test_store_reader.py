@@ -10,6 +10,7 @@ import pickle
 import shutil
 import subprocess
 import sys
+import weakref
 import zlib
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -418,3 +419,16 @@ def test_a_time_in_no_calendar_year_is_an_error(written: Path, field: str, milli
 def test_the_first_and_the_last_year_can_be_read(written: Path, millis: int) -> None:
     patch(written, 40, millis.to_bytes(8, "big", signed=True))
     assert ms(read(written, 0).born_timestamp) == millis
+
+
+@pytest.mark.parametrize("source", list(QueueSource))
+def test_a_reader_is_freed_without_the_garbage_collector(store: Path, source: QueueSource) -> None:
+    reader = StoreReader.open(store, queue_source=source)
+    list(reading.read(reader))
+    gone = weakref.ref(reader)
+    gc.disable()
+    try:
+        del reader
+        assert gone() is None
+    finally:
+        gc.enable()
