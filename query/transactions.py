@@ -136,7 +136,8 @@ class _Answers:
         for queue_id, pieces in found.items():
             offsets, places = (np.concatenate(each) for each in zip(*pieces, strict=True))
             offsets, first = np.unique(offsets, return_index=True)
-            self._by_queue[queue_id] = offsets, places[first]
+            if offsets.size:
+                self._by_queue[queue_id] = offsets, places[first]
 
     def of(self, queue_ids: Ints, offsets: Ints) -> pa.Array:
         """Return the physical offset of the answer to each of (n,) half messages; null for none."""
