@@ -50,7 +50,7 @@ def derive_queue(log: CommitLog, key: QueueKey, start: int, stop: int) -> Derive
 def derive_queues(log: CommitLog, start: int, stop: int, newest: int = 0) -> dict[QueueKey, DerivedQueue]:
     """Entries of all queues from the records that begin in ``[start, stop)`` of the log.
 
-    ``newest`` is the store time in ms that the records before ``start`` reached.
+    ``newest`` is the store time in ms that the records before ``start`` reached, the last of which ends there.
     """
     return _collect(log, start, stop, lambda found: _entries(found, _groups(found.records), with_codes=False), newest)
 
@@ -74,7 +74,7 @@ def _collect(
     entries_in: Callable[[FoundRecords], Iterator[tuple[QueueKey, DerivedQueue]]],
     newest: int = 0,
 ) -> dict[QueueKey, DerivedQueue]:
-    walked = _without_stale(log.walk(start, stop), newest)
+    walked = _without_stale(log.walk(start, stop), newest, start if newest else None)
     queues = by_queue(each for found in walked for each in entries_in(found))
     for queue in [queue for queue in queues if not is_dispatched_topic(queue.topic)]:
         warn_unnamed(queue.topic, queues.pop(queue).size.size)
@@ -82,14 +82,17 @@ def _collect(
     return {queue: entries for queue, entries in risen.items() if entries.size.size}
 
 
-def _without_stale(walked: Iterator[FoundRecords], newest: int = 0) -> Iterator[FoundRecords]:
+def _without_stale(
+    walked: Iterator[FoundRecords], newest: int = 0, reached: int | None = None
+) -> Iterator[FoundRecords]:
     """Leave out stale records after a truncation.
 
     A broker that truncates does not erase: whole older records may follow the end of the records that it wrote since.
     They follow a gap, and their store time is before the store time of the records that precede the gap.
     """
     for found in walked:
-        stale, newest = stale_rows(found, newest)
+        stale, newest = stale_rows(found, newest, reached)
+        reached = None
         if stale.size:
             records = found.records
             yield FoundRecords(found.segment, Records(records.buffer, records.positions[: stale[0]]))
@@ -98,10 +101,11 @@ def _without_stale(walked: Iterator[FoundRecords], newest: int = 0) -> Iterator[
             yield found
 
 
-def stale_rows(found: FoundRecords, newest: int) -> tuple[Ints, int]:
+def stale_rows(found: FoundRecords, newest: int, reached: int | None = None) -> tuple[Ints, int]:
     """Rows of records that follow a gap and are older than a record before it, and the newest store time so far.
 
-    ``newest`` is the store time in ms that the records before ``found`` reached.
+    ``newest`` is the store time in ms that the records before ``found`` reached, ``reached`` the end of the last of
+    them, None if it is not known.
     """
     positions = found.records.positions
     times = found.records.field("store_timestamp")
@@ -109,6 +113,7 @@ def stale_rows(found: FoundRecords, newest: int) -> tuple[Ints, int]:
     ends = positions + found.records.field("total_size")
     follows_gap = np.zeros(positions.size, np.bool_)
     follows_gap[1:] = positions[1:] != ends[:-1]
+    follows_gap[:1] = reached is not None and positions[:1] + found.segment.base != reached
     return np.flatnonzero(follows_gap & (times < before[:-1])), int(before[-1])
 
 

@@ -213,7 +213,8 @@ class KeptQueues:
         found = next(self._log.walk(covered, stop), None)
         if found is None or not len(found.records):
             return kept
-        stale, reached = stale_rows(found, max(newest, 0 if kept is None else kept.newest))
+        known = (newest, None) if kept is None else (max(newest, kept.newest), covered)
+        stale, reached = stale_rows(found, *known)
         if stale.size:  # records after a truncation: the walk over all decides where the log ends
             return kept
         last = int(found.records.positions[-1])

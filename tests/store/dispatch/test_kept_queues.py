@@ -19,7 +19,7 @@ from segmentlog.store.files.fs import LocalFileSystem
 from segmentlog.store.log.commit_log import CommitLog
 from support.scale import scale
 from support.store_builder import Geometry, StoreBuilder, messages
-from support.tampering import overwrite, segments
+from support.tampering import contents, overwrite, segments
 
 GEOMETRY = Geometry(segment_bytes=4096, queue_segment_entries=20)
 COUNT = 120
@@ -201,3 +201,18 @@ def test_the_same_as_a_walk_of_a_damaged_log(store: Path, tmp_path: Path, damage
     finally:
         for path, content in before.items():
             path.write_bytes(content)
+
+
+def test_older_records_after_the_end_of_a_log_are_not_kept(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "WORTH_BYTES", 1)
+    check(store, kept(store, tmp_path / "c", (1, 1)), 2000)  # of the first segment, the front is kept
+    again = kept(store, tmp_path / "c", (1, 1))
+    end = again.reach(0, 4096)
+    assert 1000 < end < 4096
+    size = int.from_bytes(contents(store, end, 4), "big")
+    overwrite(store, end, bytes(size))  # the end of the log, and whole records after it
+    overwrite(store, end + size + 56, bytes(8))  # the first of which is older
+    check(store, again)
+    check(store, kept(store, tmp_path / "c", (1, 1)))
