@@ -342,6 +342,18 @@ def check_store(path: str) -> Check:
     return Check("store", Status.OK, found)
 
 
+def check_kinds(path: str) -> Iterator[Check]:
+    """Say which release and settings wrote a store, and what works with it."""
+    try:
+        from segmentlog.store.maintenance import store_facts  # noqa: PLC0415 - needs numpy and pyarrow
+
+        found = store_facts(path)
+    except (ImportError, OSError):  # `check_store` has said why
+        return
+    for fact in found:
+        yield Check(fact.name, Status.OK, f"{fact.text} ({fact.path})")
+
+
 def check_owner(path: str) -> Check:
     """Check whether a broker runs on a store, or was killed on it. Takes no lock."""
     was_killed_or_runs = (Path(path) / "abort").exists()

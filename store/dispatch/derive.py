@@ -104,8 +104,8 @@ def _without_stale(
 def stale_rows(found: FoundRecords, newest: int, reached: int | None = None) -> tuple[Ints, int]:
     """Rows of records that follow a gap and are older than a record before it, and the newest store time so far.
 
-    ``newest`` is the store time in ms that the records before ``found`` reached, ``reached`` the end of the last of
-    them, None if it is not known.
+    ``newest`` is the store time in ms that the records before ``found`` reached. They end at ``reached``; None if that
+    is not known.
     """
     positions = found.records.positions
     times = found.records.field("store_timestamp")

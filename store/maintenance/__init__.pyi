@@ -1,3 +1,5 @@
+from ..directory.kinds import Fact as Fact
+from ..directory.kinds import store_facts as store_facts
 from .dissection import DissectedField as DissectedField
 from .dissection import dissect_entries as dissect_entries
 from .dissection import dissect_records as dissect_records

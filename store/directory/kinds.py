@@ -1,0 +1,137 @@
+"""Kinds of a store: which release and settings wrote it, by the names in its directory, and what works with it.
+
+::
+
+    compaction/  abort.bak            5.0 and later             dledger-n0/         records in another format: not read
+    rocksdbstore/                     5.4 and later             consumequeue/CURRENT  queues in RocksDB: only read
+    consumequeue_ext/                 enableConsumeQueueExt     commitlog: 1 GiB    mappedFileSizeCommitLog
+
+A statement has the path that shows it. A setting that leaves no trace, or none yet, is not stated.
+"""
+
+import contextlib
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from ..errors import SegmentLogError
+from ..files.fs import FileSystem, LocalFileSystem
+from ..files.rocksdb import is_rocksdb
+from ..files.segments import list_segments
+from ..format.consume_queue import ENTRY_BYTES
+from ..format.naming import LMQ_PREFIX
+from ..format.store_paths import OURS, StorePaths
+from .layout import ListedQueues, look_at_queues
+
+_READ_ONLY: Final = "read and streamed; not written, retained or promoted until its queues are rebuilt"
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """A statement about a store.
+
+    Attributes
+    ----------
+    name
+        ``release``, ``kind`` or ``setting``.
+    text
+        In words.
+    path
+        The file or directory that shows it.
+    """
+
+    name: str
+    text: str
+    path: str
+
+
+_RELEASES: Final = (
+    ("rocksdbstore", "RocketMQ later than 5.3.3"),
+    ("compaction", "RocketMQ 5.0 or later"),
+    ("timerwheel", "RocketMQ 5.0 or later"),
+    ("abort.bak", "RocketMQ 5.0 or later"),
+)
+"""Names of the newest releases first."""
+_DLEDGER: Final = "dledger"  # before the name of a broker
+_NAMES: Final = (
+    (_DLEDGER, "DLedger", "its records are inside entries of another format: not read"),
+    ("tieredstore", "tiered storage", "files on this disk are read; messages that are only in remote storage are not"),
+    ("epochFileCheckpoint", "controller mode", "read as other stores; its epochs are not those of our replicas"),
+    ("batchconsumequeue", "batch queues", "not read; their messages are read with queueSource=commitlog"),
+    ("consumequeue_ext", "enableConsumeQueueExt", "tags are looked for in the records"),
+    ("timerwheel", "timerWheelEnable, the default of 5.x", "timer messages are listed by metadata=delayed"),
+    (OURS, "segmentlog", "was opened for writing by this library"),
+)
+
+
+def store_facts(path: str | os.PathLike[str], *, fs: FileSystem | None = None) -> list[Fact]:
+    """Say what is known about the release, the kinds and the settings of a store.
+
+    Parameters
+    ----------
+    path
+        The store directory. Only names in it are looked at; an empty list if there is nothing known.
+    fs
+        The file system, for tests.
+    """
+    fs, root = fs or LocalFileSystem(), os.path.abspath(path)
+    names = [entry.name for entry in fs.list_dir(root)]
+    found = list(_release(root, names))
+    for part in (_kinds(fs, root, names), _sizes(fs, root)):
+        with contextlib.suppress(SegmentLogError):  # such as a link: readers say what is wrong
+            found.extend(part)
+    return found
+
+
+def _release(root: str, names: list[str]) -> Iterator[Fact]:
+    for name, text in _RELEASES:
+        if name in names:
+            yield Fact("release", text, os.path.join(root, name))
+            return
+
+
+def _kinds(fs: FileSystem, root: str, names: list[str]) -> Iterator[Fact]:
+    paths = StorePaths(root)
+    for prefix, kind, text in _NAMES:
+        for name in names:
+            if name == prefix or (prefix == _DLEDGER and name.startswith(prefix)):
+                yield Fact("kind", f"{kind}: {text}", os.path.join(root, name))
+                break
+    if any(entry.is_dir for entry in fs.list_dir(os.path.join(root, "compaction", "compactionLog"))):
+        text = "compacted topics: all messages of the CommitLog are read, not the compacted log"
+        yield Fact("kind", text, os.path.join(root, "compaction"))
+    queues = look_at_queues(fs, root) if paths.consume_queues.rpartition("/")[2] in names else ListedQueues({}, [])
+    if queues.in_rocksdb:
+        apart = is_rocksdb(fs, paths.consume_queue_rocksdb)
+        setting = "rocksdbCQDoubleWriteEnable, or an upgrade" if queues.ids else "storeType=defaultRocksDB"
+        where = paths.consume_queue_rocksdb if apart else paths.consume_queues
+        yield Fact("kind", f"queues in RocksDB{' and in files' if queues.ids else ''} ({setting}): {_READ_ONLY}", where)
+    light = sum(topic.startswith(LMQ_PREFIX) for topic in queues.ids)
+    if light:
+        text = f"light queues, {light} in files (enableLmq): read and streamed; not appended to"
+        yield Fact("kind", text, paths.consume_queues)
+    for name in ("topics", "consumerOffsets"):
+        if is_rocksdb(fs, os.path.join(paths.config, name)):
+            text = f"{name} in RocksDB: read with the extra `rocksdb`"
+            yield Fact("kind", text, os.path.join(paths.config, name))
+    if is_rocksdb(fs, os.path.join(root, "rocksdbstore")) and not fs.list_dir(paths.index):
+        text = "no index file; keys may be in RocksDB (indexRocksDBEnable): look-ups read the log"
+        yield Fact("kind", text, os.path.join(root, "rocksdbstore"))
+
+
+def _sizes(fs: FileSystem, root: str) -> Iterator[Fact]:
+    paths = StorePaths(root)
+    segments = list_segments(fs, [paths.commit_log])
+    if segments and segments[0].size:
+        text = f"mappedFileSizeCommitLog={segments[0].size}, {len(segments)} segments"
+        yield Fact("setting", text, segments[0].path)
+    for topic in fs.list_dir(paths.consume_queues):
+        directory = os.path.join(paths.consume_queues, topic.name)
+        for queue in fs.list_dir(directory) if topic.is_dir else ():
+            files = list_segments(fs, [os.path.join(directory, queue.name)])
+            if files and files[0].size:
+                entries = files[0].size // ENTRY_BYTES
+                text = f"mappedFileSizeConsumeQueue={files[0].size}, {entries} entries in a file"
+                yield Fact("setting", text, files[0].path)
+                return
