@@ -4,7 +4,7 @@ import json
 import os
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from .oracle import RUN, TIMEOUT_SECONDS, Line, ask
@@ -26,6 +26,12 @@ class FullBroker:
         """Its ``listenPort``."""
         port: int = self._ready["port"]
         return port
+
+    @property
+    def pid(self) -> int:
+        """Its process, for a crash by SIGKILL."""
+        pid: int = self._ready["pid"]
+        return pid
 
     @property
     def ha_port(self) -> int:
@@ -97,5 +103,6 @@ def serving(version: str, store: Path, config: Mapping[str, object], folder: Pat
                 raise AssertionError(f"no broker of RocketMQ {version}:\n{(folder / 'broker.log').read_text()[-4000:]}")
             yield FullBroker(version, json.loads(first), folder)
         finally:
-            process.stdin.close()  # this is how it is told to end
+            with suppress(BrokenPipeError):  # it was killed
+                process.stdin.close()  # this is how it is told to end
             process.wait(timeout=TIMEOUT_SECONDS)
