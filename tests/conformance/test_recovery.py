@@ -101,7 +101,8 @@ def _check_expected(name: str, store: Path, appended: writing.Journal | None = N
 
 def _three(name: str) -> list[Outgoing]:
     """Two messages for a queue that is there, if any is, and one for a new topic."""
-    queues = fixtures.expected(name).queues or [{"topic": "First", "queueId": 0}]
+    found = [queue for queue in fixtures.expected(name).queues if not queue["topic"].startswith("%LMQ%")]
+    queues = found or [{"topic": "First", "queueId": 0}]
     topic, queue_id = queues[0]["topic"], queues[0]["queueId"]
     known = {"topic": topic, "queue_id": queue_id, "born_timestamp": 1}
     return [
