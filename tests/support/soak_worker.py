@@ -297,7 +297,8 @@ class Reading:
                     assert known[0] <= first <= last, f"{bounds} was {known}"
                     assert known[1] <= last, f"{bounds} was {known}"
                 self._bounds[bounds.key] = first, last
-                if topic == STAGED:
+                # Retention may take all files of a queue that a slow reader has listed: then its end is not known.
+                if topic == STAGED and (first < last or not first):
                     staged.add(last)
                 if how == 0:
                     first = max(first, last - _RANGE_ROWS)
@@ -307,8 +308,8 @@ class Reading:
                     first, last = sorted(self._rng.randint(first, last) for _ in range(2))
                 ranges.append(QueueRange(bounds.key, first, last))
         if not self._may_be_damaged:
-            assert len(staged) == 1, f"a batch was seen in part: {staged}"
-            assert staged.pop() % STAGED_ROWS == 0
+            assert len(staged) <= 1, f"a batch was seen in part: {staged}"
+            assert all(end % STAGED_ROWS == 0 for end in staged)
         return ranges
 
     def _scan(self, wanted: list[QueueRange], spec: ScanSpec) -> None:
