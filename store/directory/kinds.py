@@ -21,7 +21,7 @@ from ..files.rocksdb import is_rocksdb
 from ..files.segments import list_segments
 from ..format.consume_queue import ENTRY_BYTES
 from ..format.naming import LMQ_PREFIX
-from ..format.store_paths import OURS, StorePaths
+from ..format.store_paths import CONSUME_QUEUE_EXTENSION, OURS, StorePaths
 from .layout import ListedQueues, look_at_queues
 
 _READ_ONLY: Final = "read and streamed; not written, retained or promoted until its queues are rebuilt"
@@ -58,9 +58,9 @@ _NAMES: Final = (
     (_DLEDGER, "DLedger", "its records are inside entries of another format: not read"),
     ("tieredstore", "tiered storage", "files on this disk are read; messages that are only in remote storage are not"),
     ("epochFileCheckpoint", "controller mode", "read as other stores; its epochs are not those of our replicas"),
-    ("batchconsumequeue", "batch queues", "not read; their messages are read with queueSource=commitlog"),
-    ("consumequeue_ext", "enableConsumeQueueExt", "tags are looked for in the records"),
-    ("timerwheel", "timerWheelEnable, the default of 5.x", "timer messages are listed by metadata=delayed"),
+    ("batchconsumequeue", "batch queues", "not read"),
+    (CONSUME_QUEUE_EXTENSION, "enableConsumeQueueExt", "tags are looked for in the records"),
+    ("timerwheel", "timerWheelEnable, the default of 5.x", "timer messages are listed as delayed ones"),
     (OURS, "segmentlog", "was opened for writing by this library"),
 )
 

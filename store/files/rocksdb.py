@@ -67,6 +67,8 @@ _READAHEAD_BYTES: Final = 2 << 20
 
 _FIX: Final = "Let a broker repair it, or take the queues from the CommitLog instead"
 
+_ABSENT: Final = "No such file"
+
 DEFAULT_FAMILY: Final = "default"
 
 
@@ -141,7 +143,8 @@ class RocksDatabase:
             try:
                 opened = cls._open(wheel, fs, directory, stamp)
             except (CorruptError, MissingFileError) as error:
-                if _stamp(fs, directory) == stamp:  # a broker deletes files after it changed the manifest
+                # A broker deletes files after it changed the manifest, some of them later than others.
+                if _stamp(fs, directory) == stamp and _ABSENT not in str(error):
                     raise
                 problem = error
                 continue
@@ -412,6 +415,6 @@ def _explained(directory: str) -> Iterator[None]:
                 path=directory,
                 fix="A newer rocksdict may read it; or take the queues from the CommitLog instead",
             ) from None
-        if kind == "IO error" and "No such file" not in problem:
+        if kind == "IO error" and _ABSENT not in problem:
             raise StoreIOError(problem, path=directory, fix=_FIX, errno=errno.EIO) from None
         raise CorruptError(problem, path=directory, fix=_FIX) from None

@@ -113,7 +113,8 @@ def check_transactions(
     expected = {line["msgId"]: "rollback" if line["index"] % 4 == 1 else "commit" for line in answered}
     expected |= {line["msgId"]: "pending" for line in open_end}
     # A broker writes a half message again before it checks it: the outcome is that of the last one.
-    outcomes = {key: {row["outcome"] for row in each} - {"checked"} for key, each in by_key.items()}
+    # Beside the broker, that one may be written while the frame is read: then all rows of it are `checked`.
+    outcomes = {key: {row["outcome"] for row in each} - {"checked"} or {"pending"} for key, each in by_key.items()}
     assert outcomes == {key: {outcome} for key, outcome in expected.items()}
     assert {line["keys"] for line in committed} == {row["keys"] for row in found if row["outcome"] == "commit"}
     last = by_key[open_end[0]["msgId"]][-1]
