@@ -500,8 +500,7 @@ class StoreReader:
         """Open the queues in RocksDB; None if there are none, or they cannot be read, which is said once."""
         fs = self.location.fs
         if self._database is not None and not self._database.is_current(fs):
-            self._database.close()
-            self._database = None
+            self._database = None  # not closed: the snapshot may be read from it
         if self._database is None:
             directory = rocksdb_queues(fs, self.path)
             try:

@@ -11,6 +11,7 @@ from segmentlog.store import OnCorrupt, QueueKey, QueueSource, StoreReader
 from segmentlog.store.dispatch.kept_queues import LogQueues
 from segmentlog.store.format.rocksdb_queues import entry_key
 from segmentlog.store.log.commit_log import CommitLog
+from segmentlog.store.queues.rocksdb_queues import RocksQueues
 from segmentlog.store.read import snapshot
 from segmentlog.store.read.database_queues import DatabaseQueues
 from support import conformance, fixtures, reading
@@ -123,3 +124,14 @@ def test_entries_that_the_database_lacks_are_taken_from_the_log(tmp_path: Path) 
     database.flush()
     database.close()
     check(name, store)
+
+
+def test_a_snapshot_keeps_its_database_when_the_broker_flushes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = fixtures.unpack("queues-rocksdb-5.5.0", tmp_path)
+    reader = StoreReader.open(store)
+    expected = [bounds for topic in reader.topics() for bounds in reader.queues(topic)]
+    held = StoreReader.open(store)
+    topics = held.topics()
+    monkeypatch.setattr(RocksQueues, "is_current", lambda *_: False)
+    held._open_database()  # as a task of the same reader does
+    assert [bounds for topic in topics for bounds in held.queues(topic)] == expected
