@@ -45,7 +45,7 @@ setup: ## make .venv fit the clone: Python 3.11 or newer is all it needs
 	@$(PYTHON) scripts/setup_env.py
 
 demo: setup ## read a store that a RocketMQ broker wrote, and print it as tables
-	@$(SPARK) $(BIN)/python -m segmentlog.jobs.demo
+	@$(SPARK) $(BIN)/python -m segmentlog.command demo
 
 # Tests are collected once before: otherwise each worker of a fresh clone would rewrite their assertions.
 test: setup ## what a change has to pass: lint, types, layers, all tests, small attacks, notebooks

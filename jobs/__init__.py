@@ -1,8 +1,10 @@
-"""Maintenance verbs of the command ``segmentlog``, by module: the same flags, output and exit codes.
+"""Jobs on whole stores: pipelines that run on Spark, or on the cores of one machine.
 
 ::
 
-    python -m segmentlog.jobs.verify STORE      =      segmentlog verify STORE
+    segmentlog VERB STORE …                      the command, Spark in its own process
+    spark-submit …/jobs/submit.py VERB STORE …   the same on a cluster
+    from segmentlog.jobs import VERB             VERB.run(spark, …) ──► Report: text, JSON, DataFrame
 
-For machines on which the package is on ``sys.path`` and the command is not installed.
+A job that is killed goes on when it is started again with the same arguments.
 """

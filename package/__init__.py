@@ -7,7 +7,7 @@
     segmentlog.store        store/         RocketMQ's message store
     segmentlog.query        query/         the decisions of a read: store, topics, positions, columns
     segmentlog.connector    connector/     the Spark data source
-    segmentlog.jobs         jobs/          jobs: maintenance verbs of the command, by module
+    segmentlog.jobs         jobs/          jobs on whole stores, on Spark or on one machine
     segmentlog.command      package/command/  the command ``segmentlog``
 
 An ordinary package rather than a namespace. Python's zip importer finds a namespace only through directory entries,

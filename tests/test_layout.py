@@ -39,10 +39,7 @@ RE_EXPORTS: Final = {
     "package/spark.py": "a door: tests/test_doors.py",
     "store/follow.py": "a door: tests/test_doors.py",
     "store/sink.py": "a door: tests/test_doors.py",
-    **{
-        f"jobs/{name}.py": "runs its verb by module: tests/jobs/test_jobs.py"
-        for name in ("demo", "demote", "promote", "rebuild", "replicate", "retention", "salvage", "serve", "verify")
-    },
+    "jobs/submit.py": "runs main under spark-submit: tests/command/test_sessions.py",
     "connector/pyspark_segmentlog/__init__.py": "a door: tests/connector/test_shim.py",
 }
 """Modules without code of their own."""

@@ -36,7 +36,7 @@ def test_the_package_says_its_version(metadata: email.message.Message) -> None:
 
 
 @pytest.mark.parametrize(
-    "module", ["segmentlog.store", "segmentlog.connector.source", "segmentlog.jobs.verify", "segmentlog.command.main"]
+    "module", ["segmentlog.store", "segmentlog.connector.source", "segmentlog.jobs.report", "segmentlog.command.main"]
 )
 def test_a_wheel_on_the_path_is_imported_as_it_is(module: str, wheel: Path) -> None:
     """As ``spark-submit --py-files`` puts it there; a namespace package would not be found in it."""

@@ -83,7 +83,7 @@ def damage_of(path: str) -> Iterator[None]:
     try:
         yield
     except FormatError as error:
-        raise FormatError(error.problem, path=path, fix="Delete the file and run segmentlog.jobs.rebuild") from None
+        raise FormatError(error.problem, path=path, fix="Delete the file and run `segmentlog rebuild`") from None
 
 
 def index_files(fs: FileSystem, directory: str) -> list[str]:

@@ -192,7 +192,7 @@ def test_killed_replicas_catch_up_after_a_restart(
         writer = threading.Thread(target=write)
         writer.start()
         where = [f"127.0.0.1:{server.port}", str(copy), "--segment-bytes", str(PLAIN.segment_bytes)]
-        command = [sys.executable, "-m", "segmentlog.jobs.replicate", *where, "--queue-segment-entries", "20"]
+        command = [sys.executable, "-m", "segmentlog.command", "replicate", *where, "--queue-segment-entries", "20"]
         moved = 0
         for _ in range(kills):
             with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:

@@ -15,7 +15,6 @@ import tarfile
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -24,8 +23,9 @@ from segmentlog.output import printable, text_table
 from segmentlog.store import ConfigError
 
 from ..console import Console
-from ..errors import FOUND, UsageError
+from ..errors import FOUND
 from ..parser import Parser
+from ..sessions import session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -39,14 +39,6 @@ _CELL_CHARS: Final = 48
 _TIME: Final = "yyyy-MM-dd HH:mm:ss.SSS"
 _EVERYTHING: Final = {"subscribePattern": ".*"}
 _QUEUE: Final = ("brokerName", "topic", "queueId")
-_CONF: Final = {
-    "spark.driver.host": "127.0.0.1",
-    "spark.log.level": "ERROR",
-    "spark.sql.session.timeZone": "UTC",
-    "spark.sql.shuffle.partitions": "2",
-    "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",
-}
 _Load = Callable[..., "DataFrame"]  # loads columns of all stores, with options of the reader by name
 
 
@@ -70,47 +62,16 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace, console: Console) -> int:
-    import importlib.util
-
-    from segmentlog.connector.setup.java import JavaNotFoundError
-
-    if importlib.util.find_spec("pyspark") is None:
-        raise UsageError("the demonstration needs PySpark", fix="Run: pip install 'segmentlog[spark]'")
     with tempfile.TemporaryDirectory(prefix="segmentlog-demo-") as scratch:
         stores = list(options.store or ())
         for archive in options.store_archive or (() if stores else ARCHIVES):
             name = os.path.basename(os.path.dirname(os.path.abspath(archive)))
             stores.append(unpack(archive, os.path.join(scratch, name)))
-        try:
-            with session(scratch) as spark:
-                for table in answers(spark, stores):
-                    console.print(f"\n{table}")
-                    console.stdout.flush()
-        except JavaNotFoundError as error:
-            raise UsageError(str(error), fix="`segmentlog doctor` lists what is missing") from None
+        with session("local[2]", {"spark.sql.shuffle.partitions": "2"}) as spark:
+            for table in answers(spark, stores):
+                console.print(f"\n{table}")
+                console.stdout.flush()
     return FOUND
-
-
-@contextmanager
-def session(scratch: str) -> "Iterator[SparkSession]":
-    """Start Spark on this machine, with its files in a directory."""
-    from segmentlog.spark import prepare_java, prepare_workers, register
-
-    prepare_java()
-    prepare_workers()
-    from pyspark.sql import SparkSession
-
-    # Spark asks for the machine's own name, which many containers cannot resolve.
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    builder = SparkSession.builder.master("local[2]").appName("segmentlog demo").config("spark.local.dir", scratch)
-    for name, value in _CONF.items():
-        builder = builder.config(name, value)
-    spark = builder.getOrCreate()
-    try:
-        register(spark)
-        yield spark
-    finally:
-        spark.stop()
 
 
 def unpack(archive: str, to: str) -> str:

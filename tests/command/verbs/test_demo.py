@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from segmentlog.command.verbs import demo
-from segmentlog.connector.setup.java import JavaNotFoundError
 from segmentlog.store import ConfigError
 from support import fixtures
 from support.commands import run_command
@@ -66,7 +65,7 @@ def test_a_table_with_wide_and_combining_letters_is_aligned() -> None:
 
 def test_tables_go_to_stdout(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     table = demo.Table("Tag \x1b[5m", ("topic", "end"), (("a\x1b[31m", 1),))
-    monkeypatch.setattr(demo, "session", nullcontext)
+    monkeypatch.setattr(demo, "session", lambda *_: nullcontext())
     monkeypatch.setattr(demo, "answers", lambda *_: [table])
     ran = run_command("demo", "--store", tmp_path)
     assert (ran.code, ran.err) == (0, "")
@@ -85,17 +84,6 @@ def test_a_missing_archive(tmp_path: Path) -> None:
     assert (ran.code, ran.out) == (2, b"")
     assert "there is no archive of a store here" in ran.err
     assert "--store-archive" in ran.err
-
-
-def test_a_machine_without_java(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    def session(_: str) -> None:
-        raise JavaNotFoundError(())
-
-    monkeypatch.setattr(demo, "session", session)
-    ran = run_command("demo", "--store", tmp_path)
-    assert ran.code == 2
-    assert "Spark needs Java" in ran.err
-    assert "Traceback" not in ran.err
 
 
 @pytest.mark.parametrize("has_filters", [True, False])

@@ -50,7 +50,7 @@ def followed_until(master: ScriptedMaster, end: int) -> None:
 def test_it_runs_by_module_until_it_is_interrupted(tmp_path: Path, log: bytes, sign: signal.Signals) -> None:
     with ScriptedMaster(log, 0, SEGMENT_BYTES) as master:
         where = [f"127.0.0.1:{master.port}", str(tmp_path / "copy"), "--segment-bytes", str(SEGMENT_BYTES)]
-        command = [sys.executable, "-m", "segmentlog.jobs.replicate", *where, "--json", "--watch"]
+        command = [sys.executable, "-m", "segmentlog.command", "replicate", *where, "--json", "--watch"]
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
             followed_until(master, len(log))
             os.kill(process.pid, sign)

@@ -44,7 +44,7 @@ def test_commits_wait_for_replicas_until_it_is_interrupted(tmp_path: Path, path:
         store.append(message(1, 9, 0))  # an empty log is acknowledged after 5 s
     port = free_port()
     where = [str(path), "--listen", f"127.0.0.1:{port}", "--in-sync-replicas", "2", "--json"]
-    command = [sys.executable, "-m", "segmentlog.jobs.serve", *where]
+    command = [sys.executable, "-m", "segmentlog.command", "serve", *where]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         with following(tmp_path / "copy", port, store_config=PLAIN, probe_s=0.3) as replica:
             for batch in range(4):

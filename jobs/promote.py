@@ -1,8 +1,0 @@
-"""Job ``promote``: the verb `segmentlog promote`, run by module."""
-
-import sys
-
-from segmentlog.command.main import process
-
-if __name__ == "__main__":
-    sys.exit(process("promote"))

@@ -1,8 +1,0 @@
-"""Job ``rebuild``: the verb `segmentlog rebuild`, run by module."""
-
-import sys
-
-from segmentlog.command.main import process
-
-if __name__ == "__main__":
-    sys.exit(process("rebuild"))

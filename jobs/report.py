@@ -1,0 +1,61 @@
+"""Report of a job: a few numbers, and a table with a row per part, as text, JSON or a DataFrame."""
+
+import html
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from segmentlog.output import json_text, printable, text_table
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """Totals of a job, and a row per part.
+
+    Attributes
+    ----------
+    numbers : Mapping[str, object]
+        Totals by name, as in JSON: ``{"messages": 1200, "bytes": 88000}``.
+    table : pyarrow.Table
+        A row per part (a window, a topic, a finding), in order.
+    has_findings : bool
+        Whether the job found something wrong: the command then ends with exit code 1.
+    """
+
+    numbers: Mapping[str, object]
+    table: pa.Table
+    has_findings: bool = False
+
+    def __str__(self) -> str:
+        head = ", ".join(f"{name} {_number(value)}" for name, value in self.numbers.items())
+        rows = [[_cell(each) for each in row.values()] for row in self.table.to_pylist()]
+        body = text_table(rows, head=self.table.column_names, rule=True) if rows else ""
+        return "\n\n".join(filter(None, [head, body]))
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{html.escape(str(self))}</pre>"
+
+    def document(self) -> dict[str, object]:
+        """Return numbers and rows as one object for JSON."""
+        return {**self.numbers, "rows": self.table.to_pylist()}
+
+    def to_json(self) -> str:
+        """Return `document` as text."""
+        return json_text(self.document())
+
+    def to_frame(self, spark: "SparkSession") -> "DataFrame":
+        """Return the rows of the table as a DataFrame."""
+        return spark.createDataFrame(self.table)
+
+
+def _number(value: object) -> str:
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else printable(str(value))
+
+
+def _cell(value: Any) -> Any:
+    return value if value is None or isinstance(value, int | float) else printable(str(value))

@@ -1,8 +1,0 @@
-"""Job ``salvage``: the verb `segmentlog salvage`, run by module."""
-
-import sys
-
-from segmentlog.command.main import process
-
-if __name__ == "__main__":
-    sys.exit(process("salvage"))

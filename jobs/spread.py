@@ -1,0 +1,72 @@
+"""Work spread over parts: by the tasks of a Spark session, else by processes of this machine.
+
+::
+
+    parts ──► spark:  one task per part, in one job ──► results in the order of the parts
+          └─► else:   a process per core
+"""
+
+import os
+import pickle
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from typing import TYPE_CHECKING, Final, TypeVar
+
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_SCHEMA: Final = "part bigint, result binary"
+
+Part = TypeVar("Part")
+Result = TypeVar("Result")
+
+
+def spread(
+    work: Callable[[Part], Result],
+    parts: Sequence[Part],
+    spark: "SparkSession | None" = None,
+    *,
+    processes: int | None = None,
+) -> list[Result]:
+    """Return the results of some work on parts, in their order.
+
+    Spark repeats tasks that fail. With speculation it runs some twice at once. So the work is the same each time, and
+    each file that it writes has a new name. An error ends the whole.
+
+    Parameters
+    ----------
+    work
+        A function of a module, and not a lambda; parts and results can be pickled.
+    spark
+        Whose tasks do the work; None for processes of this machine.
+    processes
+        How many; by default one per core. With 1 the caller's process does the work.
+    """
+    if not parts:
+        return []
+    if spark is not None:
+        return _by_tasks(work, parts, spark)
+    count = min(len(parts), processes or len(os.sched_getaffinity(0)))
+    if count == 1:
+        return [work(part) for part in parts]
+    # The caller may have threads, and a fork copies the locks that they hold.
+    with ProcessPoolExecutor(count, mp_context=get_context("forkserver")) as pool:
+        return list(pool.map(work, parts))
+
+
+def _by_tasks(work: Callable[[Part], Result], parts: Sequence[Part], spark: "SparkSession") -> list[Result]:
+    pickled = [pickle.dumps(part) for part in parts]
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for number in batch["id"].to_pylist():
+                result = pickle.dumps(work(pickle.loads(pickled[number])))  # noqa: S301 - pickled above
+                yield pa.record_batch({"part": [number], "result": pa.array([result], pa.large_binary())})
+
+    # `mapInArrow` and not an RDD: a session of Spark Connect has no RDDs.
+    ids = spark.range(0, len(parts), 1, numPartitions=len(parts))
+    table = ids.mapInArrow(run, _SCHEMA).toArrow().sort_by("part")
+    return [pickle.loads(each) for each in table["result"].to_pylist()]  # noqa: S301 - pickled by our tasks

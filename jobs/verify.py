@@ -1,8 +1,0 @@
-"""Job ``verify``: the verb `segmentlog verify`, run by module."""
-
-import sys
-
-from segmentlog.command.main import process
-
-if __name__ == "__main__":
-    sys.exit(process("verify"))

@@ -1,0 +1,93 @@
+"""Spark sessions of verbs: on this machine, on a cluster, or the session that spark-submit configures.
+
+::
+
+    segmentlog VERB … --master local[4] --conf spark.driver.memory=4g      default: all cores of this machine
+    spark-submit --master … jobs/submit.py VERB …                          settings are those of spark-submit
+"""
+
+import argparse
+import importlib.util
+import os
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+from .errors import UsageError
+from .parser import Parser
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_GATEWAY: Final = "PYSPARK_GATEWAY_PORT"
+"""Variable that spark-submit sets for the Python that it starts."""
+_CONF: Final = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.log.level": "ERROR",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+}
+
+
+def add_session(parser: Parser, *, master: str | None = "local[*]") -> None:
+    """Add the flags for `session_of`; with ``master=None`` Spark is only used if ``--master`` asks for it."""
+    default = "this machine's cores, without Spark" if master is None else master
+    parser.add_argument(
+        "--master", metavar="URL", default=master, help=f"Spark's master, such as local[4] (default: {default})"
+    )
+    parser.add_argument(
+        "--conf", metavar="NAME=VALUE", action="append", default=[], type=_setting, help="setting of Spark; repeatable"
+    )
+
+
+def is_submitted() -> bool:
+    """Tell whether spark-submit started this process."""
+    return _GATEWAY in os.environ
+
+
+@contextmanager
+def session_of(options: argparse.Namespace) -> "Iterator[SparkSession]":
+    """Start the session of `add_session`, with the format registered; it stops when the block ends."""
+    with session(options.master, dict(options.conf)) as spark:
+        yield spark
+
+
+@contextmanager
+def session(master: str, conf: Mapping[str, str]) -> "Iterator[SparkSession]":
+    """Start a session, or take the one of spark-submit, with the format registered."""
+    if importlib.util.find_spec("pyspark") is None:
+        raise UsageError("this verb needs PySpark", fix="Run: pip install 'segmentlog[spark]'")
+    from segmentlog.connector.setup.java import JavaNotFoundError
+    from segmentlog.spark import prepare_java, prepare_workers, register
+
+    with tempfile.TemporaryDirectory(prefix="segmentlog-spark-", ignore_cleanup_errors=True) as scratch:
+        settings = dict(conf)
+        if not is_submitted():
+            settings = {"spark.master": master, "spark.local.dir": scratch, **_CONF, **settings}
+            try:
+                prepare_java()
+            except JavaNotFoundError as error:
+                raise UsageError(str(error), fix="`segmentlog doctor` lists what is missing") from None
+        prepare_workers()
+        from pyspark.sql import SparkSession
+
+        # Spark asks for the machine's own name, which many containers cannot resolve.
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        builder = SparkSession.builder.appName("segmentlog")
+        for name, value in settings.items():
+            builder = builder.config(name, value)
+        spark = builder.getOrCreate()
+        try:
+            register(spark)
+            yield spark
+        finally:
+            spark.stop()
+
+
+def _setting(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name.startswith("spark."):
+        raise argparse.ArgumentTypeError(f"`{text}` is not a setting: write such as spark.driver.memory=4g")
+    return name, value

@@ -1,0 +1,68 @@
+"""Sessions of verbs: flags, settings, and the script for spark-submit."""
+
+import argparse
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import segmentlog.jobs.submit
+from segmentlog.command import sessions
+from segmentlog.command.errors import UsageError
+from segmentlog.command.parser import Parser
+from segmentlog.connector.setup.java import JavaNotFoundError
+from support.spark_session import said_by
+
+
+def _parsed(*arguments: str, master: str | None = "local[*]") -> argparse.Namespace:
+    parser = Parser("backfill", "messages as a table")
+    sessions.add_session(parser, master=master)
+    return parser.parse(list(arguments))
+
+
+def test_flags() -> None:
+    assert _parsed().master == "local[*]"
+    assert _parsed(master=None).master is None
+    options = _parsed("--master", "local[2]", "--conf", "spark.a=b=c", "--conf", "spark.d=")
+    assert (options.master, options.conf) == ("local[2]", [("spark.a", "b=c"), ("spark.d", "")])
+
+
+@pytest.mark.parametrize("setting", ["spark.a", "a=b"])
+def test_a_wrong_setting(setting: str) -> None:
+    with pytest.raises(UsageError, match="is not a setting"):
+        _parsed("--conf", setting)
+
+
+def test_a_machine_without_java(monkeypatch: pytest.MonkeyPatch) -> None:
+    def prepare_java() -> None:
+        raise JavaNotFoundError(())
+
+    monkeypatch.setattr("segmentlog.spark.prepare_java", prepare_java)
+    monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
+    with pytest.raises(UsageError, match="Spark needs Java"), sessions.session("local[1]", {}):
+        pass
+
+
+def test_a_machine_without_pyspark(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sessions.importlib.util, "find_spec", lambda _: None)
+    with pytest.raises(UsageError, match="needs PySpark"), sessions.session("local[1]", {}):
+        pass
+
+
+@pytest.mark.spark
+def test_a_session_of_a_verb_reads_a_store(store: Path) -> None:
+    code = f"""
+        from segmentlog.command.sessions import session
+        with session("local[1]", {{"spark.app.name": "mine"}}) as spark:
+            frame = spark.read.format("segmentlog").option("subscribePattern", ".*").load({str(store)!r})
+            print(spark.conf.get("spark.app.name"), frame.count() > 0)
+    """
+    assert said_by(code) == "mine True\n"
+
+
+def test_the_script_of_spark_submit_runs_a_verb(store: Path) -> None:
+    command = [sys.executable, segmentlog.jobs.submit.__file__, "topics", str(store), "--json"]
+    ran = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert '"topic"' in ran.stdout

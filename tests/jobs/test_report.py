@@ -1,0 +1,35 @@
+"""Reports of jobs: one table as text, JSON and HTML."""
+
+import json
+
+import pyarrow as pa
+
+from segmentlog.jobs.report import Report
+
+REPORT = Report(
+    numbers={"messages": 1200, "target": "a\x1bb"},
+    table=pa.table({"topic": ["orders", "<x>"], "messages": pa.array([1100, None], pa.int64())}),
+)
+
+
+def test_text_has_numbers_and_a_row_per_part() -> None:
+    text = str(REPORT)
+    assert "messages 1,200" in text
+    assert "\x1b" not in text
+    assert text.splitlines()[-2:] == ["orders      1100", "<x>            -"]
+
+
+def test_json_has_the_same() -> None:
+    assert json.loads(REPORT.to_json()) == {
+        "messages": 1200,
+        "target": "a\x1bb",
+        "rows": [{"topic": "orders", "messages": 1100}, {"topic": "<x>", "messages": None}],
+    }
+
+
+def test_html_is_escaped() -> None:
+    assert "&lt;x&gt;" in REPORT._repr_html_()
+
+
+def test_a_report_without_rows_is_its_numbers() -> None:
+    assert str(Report(numbers={"messages": 0}, table=REPORT.table.slice(0, 0))) == "messages 0"

@@ -1,0 +1,47 @@
+"""Work spread over processes and over Spark's tasks: results in order, errors reported."""
+
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+from segmentlog.jobs.spread import spread
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def square(number: int) -> tuple[int, int]:
+    if number < 0:
+        raise ValueError(f"{number} is negative")
+    return number * number, os.getpid()
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_results_have_the_order_of_the_parts(processes: int) -> None:
+    found = spread(square, range(20), processes=processes)
+    assert [each for each, _ in found] == [number * number for number in range(20)]
+    assert ({pid for _, pid in found} == {os.getpid()}) == (processes == 1)
+
+
+def test_no_parts_start_nothing() -> None:
+    assert spread(square, []) == []
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_an_error_ends_the_work(processes: int) -> None:
+    with pytest.raises(ValueError, match="-1 is negative"):
+        spread(square, [1, -1], processes=processes)
+
+
+@pytest.mark.spark
+def test_tasks_of_spark_do_the_same(spark: "SparkSession") -> None:
+    found = spread(square, range(5), spark)
+    assert [each for each, _ in found] == [0, 1, 4, 9, 16]
+    assert os.getpid() not in {pid for _, pid in found}
+
+
+@pytest.mark.spark
+def test_an_error_in_a_task_ends_the_work(spark: "SparkSession") -> None:
+    with pytest.raises(Exception, match="-1 is negative"):
+        spread(square, [1, -1], spark)
