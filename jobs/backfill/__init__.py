@@ -1,0 +1,1 @@
+"""Backfill: messages of time windows as files or tables, each message once."""
