@@ -1,1 +1,8 @@
 """Backfill: messages of time windows as files or tables, each message once."""
+
+from .files import Files, Layout
+from .job import run
+from .parts import Length, Part, Target, Window, Written
+from .planning import Request
+
+__all__ = ["Files", "Layout", "Length", "Part", "Request", "Target", "Window", "Written", "run"]

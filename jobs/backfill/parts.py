@@ -4,11 +4,11 @@
 
     asked      2026-01-30 ─────────────── 2026-02-02         half-open, whole days or hours
     windows    [ day 30 )[ day 31 )[ day 1  )
-    parts      0         0, 1      0                          1: messages that came later, or a window that was still open
+    parts      0         0, 1      0                          1: messages that came later than part 0
 
-    offsets of a part      orders/0 [100, 240)   orders/1 [97, 205)     the window's messages lie there, with others
+    offsets of a part      orders/0 [100, 240)   orders/1 [97, 205)     the window's messages are there, with others
 
-A part has the messages of these queue offsets whose store time lies in its window. It is written as a whole or not at
+A part has the messages of these queue offsets whose store time is in its window. It is written as a whole or not at
 all, together with its offsets: what a target holds says what is left.
 """
 
@@ -19,6 +19,7 @@ from datetime import UTC, date, datetime, timedelta, tzinfo
 from enum import Enum
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, Self, TypeAlias
 
+from segmentlog.query.times import iso
 from segmentlog.store import QueueKey
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ class Window(NamedTuple):
     end_ms: int
 
     def __str__(self) -> str:
-        return f"[{time_text(self.start_ms)}, {time_text(self.end_ms)})"
+        return f"[{iso(self.start_ms)}, {iso(self.end_ms)})"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +70,7 @@ class Part:
 
     @property
     def finishes(self) -> bool:
-        """Whether the window had ended when the part was planned."""
+        """Tell whether the window had ended when the part was planned."""
         return self.planned_ms >= self.window.end_ms
 
     def to_json(self) -> str:
@@ -103,7 +104,7 @@ class Target(Protocol):
         """Check it, take it, and finish or remove what a killed run has left."""
 
     def close(self) -> None:
-        """Give it back."""
+        """Let other jobs have it."""
 
     def parts(self) -> Sequence[Part]:
         """Return the parts that it holds."""
@@ -127,12 +128,6 @@ def windows(start_ms: int, end_ms: int, length: Length, zone: tzinfo = UTC) -> I
 def _midnight_ms(day: date, zone: tzinfo) -> int:
     found = datetime.combine(day, datetime.min.time(), zone)
     return round(found.timestamp() * 1000)
-
-
-def time_text(ms: int) -> str:
-    """Return a time as ISO-8601 in UTC, with milliseconds only if it has any."""
-    found = datetime.fromtimestamp(ms // 1000, UTC).replace(microsecond=ms % 1000 * 1000, tzinfo=None)
-    return found.isoformat(timespec="milliseconds" if ms % 1000 else "seconds") + "Z"
 
 
 def held(parts: Sequence[Part]) -> dict[Window, list[Part]]:

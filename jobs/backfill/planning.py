@@ -1,0 +1,241 @@
+"""Planning of a backfill: which parts a target still lacks.
+
+::
+
+    window     held by the target           planned
+    over       nothing                      part 0: each queue from the window's start to its end
+    over       parts, none planned after    a part from where they end to the window's end
+               the window's end
+    over       a part planned after it      nothing; with catch-up a part for messages that were appended since
+    still open anything                     an error; a job that follows writes a part with what is there
+
+Offsets come from the same binary searches as those of readers, so that a backfill has the messages of a read with
+``startingTimestamp`` and ``endingTimestamp``.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, tzinfo
+from typing import TYPE_CHECKING, Any, Final
+
+from segmentlog.query.selection import Topics, select
+from segmentlog.query.source import StoreSource
+from segmentlog.query.times import StartAfterEndError, iso
+from segmentlog.store import ConfigError, DataLossError, QueueBounds, QueueKey, Remedy
+
+from .parts import Length, Offsets, Part, Window, ends_of, held, windows
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+SETTLED_MS: Final = 10_000
+"""A window is over so long after its end: a broker stores a message somewhat after it has read its clock."""
+_TIME: Final = "storeTimestamp"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """Messages that are asked for.
+
+    Attributes
+    ----------
+    source : StoreSource
+    topics : tuple of str
+    start_ms, end_ms : int
+        Store times in milliseconds since 1970, half-open. They begin and end windows.
+    length : Length
+    zone : datetime.tzinfo
+        Of days; hours are those of UTC.
+    columns : tuple of str
+    options : Mapping[str, str]
+        Further options of the reader, such as ``tags``.
+    skips_lost : bool
+        Whether windows are written whose first messages retention may have deleted.
+    """
+
+    source: StoreSource
+    topics: tuple[str, ...]
+    start_ms: int
+    end_ms: int
+    length: Length = Length.DAY
+    zone: tzinfo = UTC
+    columns: tuple[str, ...]
+    options: Mapping[str, str] = field(default_factory=dict)
+    skips_lost: bool = False
+
+    def windows(self, end_ms: int | None = None) -> list[Window]:
+        """Return the windows of the period, up to another end if there is one; `ConfigError` if they do not fit it."""
+        end = self.end_ms if end_ms is None else end_ms
+        if self.start_ms >= end:
+            problem = f"the period from {iso(self.start_ms)} to {iso(end)} is empty"
+            raise StartAfterEndError(problem, fix="Name an end after the start; the end is exclusive")
+        found = list(windows(self.start_ms, end, self.length, self.zone))
+        fits = found[0].start_ms == self.start_ms and (end_ms is not None or found[-1].end_ms == end)
+        if not fits:
+            problem = f"the period from {iso(self.start_ms)} to {iso(end)} is not whole {self.length.value}s"
+            fix = f"Name a period such as {iso(found[0].start_ms)} to {iso(found[-1].end_ms)}"
+            also = ", or use windows of an hour" if self.length is Length.DAY else ""
+            raise ConfigError(problem, fix=fix + also)
+        return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """Parts that are missing, and the windows that are finished."""
+
+    parts: Sequence[Part]
+    finished: Sequence[Window]
+
+
+class Planner:
+    """Parts of a request, planned from one look at the store."""
+
+    def __init__(self, request: Request, now_ms: int) -> None:
+        self._request = request
+        self._seen_ms = now_ms - SETTLED_MS
+        self._reader = request.source.open()
+        ((_, self._queues),) = select([self._reader], Topics(request.topics), argument="TOPIC")
+
+    def missing(self, parts: Sequence[Part], *, is_open: bool = False) -> Plan:
+        """Return what a target lacks that holds some parts; ``is_open`` allows windows that are not over."""
+        found = held(parts)
+        planned, finished = [], []
+        for window in self._request.windows(self._seen_ms + SETTLED_MS if is_open else None):
+            _check_alignment(window, found)
+            there = found.get(window, [])
+            if any(part.finishes for part in there):
+                finished.append(window)
+                continue
+            if not is_open and window.end_ms > self._seen_ms:
+                problem = f"the window {window} is not over, or has been for less than {SETTLED_MS // 1000} seconds"
+                raise ConfigError(problem, fix="End the period before it, or follow the store")
+            part = self._part(window, there)
+            if part.finishes or any(first < end for first, end in part.offsets.values()):
+                planned.append(part)
+        return Plan(parts=planned, finished=finished)
+
+    def late(self, spark: "SparkSession", parts: Sequence[Part]) -> list[Part]:
+        """Return a part for each finished window to which messages were appended after it was written."""
+        from pyspark.sql import functions as sf
+
+        asked = set(self._request.windows())
+        found = {window: there for window, there in held(parts).items() if window in asked}
+        known = [
+            (*window, each.key.topic, each.key.queue_id, ends_of(there).get(each.key, each.min_offset))
+            for window, there in found.items()
+            for each in self._queues
+        ]
+        if not known:
+            return []
+        since = {
+            each.key: (max(each.min_offset, min(row[4] for row in known if row[2:4] == each.key)), each.max_offset)
+            for each in self._queues
+        }
+        rows = frame_of(spark, self._request, since, ("topic", "queueId", "queueOffset", _TIME))
+        if rows is None:
+            return []
+        schema = "start bigint, stop bigint, topic string, queueId int, seen bigint"
+        ends = sf.broadcast(spark.createDataFrame(known, schema))
+        time = sf.unix_millis(_TIME)
+        late = (
+            rows.where((time >= min(found).start_ms) & (time < max(found).end_ms))
+            .join(ends, ["topic", "queueId"])
+            .where((time >= sf.col("start")) & (time < sf.col("stop")) & (sf.col("queueOffset") >= sf.col("seen")))
+            .groupBy("start", "stop", "topic", "queueId")
+            .agg(sf.min("queueOffset").alias("first"), sf.max("queueOffset").alias("last"))
+        )
+        offsets: dict[Window, dict[QueueKey, tuple[int, int]]] = {}
+        for start, stop, topic, queue_id, first, last in late.collect():
+            offsets.setdefault(Window(start, stop), {})[QueueKey(topic, queue_id)] = (first, last + 1)
+        return [
+            Part(window=window, number=found[window][-1].number + 1, offsets=spans, planned_ms=self._seen_ms)
+            for window, spans in sorted(offsets.items())
+        ]
+
+    def _part(self, window: Window, there: Sequence[Part]) -> Part:
+        if not there:
+            self._check_kept(window)
+        ends = ends_of(there)
+        return Part(
+            window=window,
+            number=there[-1].number + 1 if there else 0,
+            offsets={each.key: self._span(window, each, ends.get(each.key)) for each in self._queues},
+            planned_ms=self._seen_ms,
+        )
+
+    def _span(self, window: Window, queue: QueueBounds, held_end: int | None) -> tuple[int, int]:
+        reader = self._reader
+        first = reader.offset_at(queue.key, window.start_ms) if held_end is None else held_end
+        if not queue.min_offset <= first <= queue.max_offset:
+            problem = (
+                f"offset {first} of {queue.key}, where the parts of {window} end, is not in the queue: it holds "
+                f"{queue.min_offset} to {queue.max_offset}"
+            )
+            fix = "If retention deleted messages since, skip lost ones; else the store was truncated, or is another one"
+            if first > queue.max_offset or not self._request.skips_lost:
+                raise DataLossError(problem, path=reader.path, fix=fix, remedies=[Remedy.SKIP_LOST])
+            first = queue.min_offset
+        return first, max(first, reader.offset_at(queue.key, window.end_ms))
+
+    def _check_kept(self, window: Window) -> None:
+        segments = self._reader.log.segments
+        if self._request.skips_lost or not segments or segments[0].base == 0:
+            return
+        # Store times rise along the log: what was deleted is older than the first record that is left.
+        oldest = self._reader.log.store_time_at(segments[0].base)
+        if oldest is not None and oldest > window.start_ms:
+            problem = f"messages of {window} may have been deleted: the oldest record is of {iso(oldest)}"
+            fix = "Begin with a later window"
+            raise DataLossError(
+                problem, path=segments[0].path, offset=segments[0].base, fix=fix, remedies=[Remedy.SKIP_LOST]
+            )
+
+
+def _check_alignment(window: Window, found: Mapping[Window, object]) -> None:
+    for other in found:
+        if other != window and other.start_ms < window.end_ms and window.start_ms < other.end_ms:
+            problem = f"the target holds the window {other}, which overlaps with {window}"
+            raise ConfigError(problem, fix="Use the length of windows and the time zone of the first run")
+
+
+def frame_of(
+    spark: "SparkSession",
+    request: Request,
+    offsets: Offsets,
+    columns: Sequence[str],
+    window: Window | None = None,
+) -> "DataFrame | None":
+    """Return columns of the messages between some offsets, and in a window if one is given; None if there are none."""
+    from pyspark.sql import functions as sf
+
+    spans = {key: span for key, span in offsets.items() if span[0] < span[1]}
+    if not spans:
+        return None
+    options = {
+        **request.options,
+        "assign": _by_topic(dict.fromkeys(spans)),
+        "startingOffsets": _by_topic({key: first for key, (first, _) in spans.items()}),
+        "endingOffsets": _by_topic({key: end for key, (_, end) in spans.items()}),
+        "columns": ",".join([*columns, *([] if _TIME in columns or window is None else [_TIME])]),
+    }
+    if request.skips_lost:
+        options["failOnDataLoss"] = "false"
+    rows = spark.read.format("segmentlog").options(**options).load(request.source.path)
+    if window is None:
+        return rows
+    time = sf.col(_TIME)
+    start, stop = (sf.timestamp_millis(sf.lit(ms)) for ms in window)
+    # The binary search takes store times to rise. A broker's clock that was set back adds messages of other windows.
+    found = rows.where((time >= start) & (time < stop))
+    return found if _TIME in columns else found.drop(_TIME)
+
+
+def _by_topic(values: Mapping[QueueKey, int | None]) -> str:
+    found: dict[str, Any] = {}
+    for key, value in values.items():
+        if value is None:
+            found.setdefault(key.topic, []).append(key.queue_id)
+        else:
+            found.setdefault(key.topic, {})[str(key.queue_id)] = value
+    return json.dumps(found)
