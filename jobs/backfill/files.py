@@ -107,14 +107,15 @@ class Files:
             problem = "another job writes into this target"
             raise StoreInUseError(problem, path=self.path, fix="Wait for its end, or stop it") from None
         found = os.pread(lock, 1 << 20, 0)
-        if not found:  # new, or its first run was killed before this
+        try:
+            former = json.loads(found or b"{}")
+        except ValueError:
+            raise ConfigError("this file is not one of a backfill", path=place, fix="Name another directory") from None
+        if next(_directories(self.path, 1), None) is None:  # no part yet: an earlier run may have ended by an error
+            os.ftruncate(lock, 0)
             os.pwrite(lock, json.dumps(self._identity, indent=1).encode(), 0)
             os.fsync(lock)
             return
-        try:
-            former = json.loads(found)
-        except ValueError:
-            raise ConfigError("this file is not one of a backfill", path=place, fix="Name another directory") from None
         for name, value in self._identity.items():
             if former.get(name) != value:
                 problem = f"the target was written with {name} {former.get(name)!r}, and {value!r} is asked for"
@@ -167,7 +168,10 @@ class Files:
         rows = frame.observe(counted, sf.count(sf.lit(1)).alias("messages"))
         if not _TASK_COLUMNS.issuperset(self._layout.by):
             rows = rows.repartition(*self._layout.by)  # else each task has a file for each value
-        rows.write.format(self._layout.output).partitionBy(*self._layout.by).save(staged)
+        writer = rows.write
+        if self._layout.output == "csv":
+            writer = _as_text(rows).write.option("header", "true")
+        writer.format(self._layout.output).partitionBy(*self._layout.by).save(staged)
         return int(counted.get["messages"])
 
     def _place(self, window: Window, number: int) -> str:
@@ -176,6 +180,18 @@ class Files:
             start = datetime.fromtimestamp(window.start_ms / 1000, UTC)
             names = [f"day={start:%Y-%m-%d}", f"hour={start:%H}"]
         return os.path.join(self.path, *names, f"part={number}")
+
+
+def _as_text(rows: "DataFrame") -> "DataFrame":
+    """Return columns that CSV can hold: bytes as base64, maps as JSON."""
+    from pyspark.sql import functions as sf
+    from pyspark.sql.types import BinaryType, MapType
+
+    convert = {BinaryType: sf.base64, MapType: sf.to_json}
+    texts = {
+        each.name: convert[type(each.dataType)](each.name) for each in rows.schema if type(each.dataType) in convert
+    }
+    return rows.withColumns(texts)
 
 
 def _visible(path: str) -> str | None:

@@ -50,6 +50,7 @@ class Verb:
 
 _LOOK: Final = "Describe a store"
 _READ: Final = "Read messages"
+_JOBS: Final = "Move and count messages, with Spark"
 _WRITE: Final = "Write to a store"
 _MAINTAIN: Final = "Maintain a store"
 _SET_UP: Final = "Set up"
@@ -75,6 +76,7 @@ VERBS: Final = (
     Verb("transactions", _READ, "half messages of transactions, and their outcome"),
     Verb("trace", _READ, "entries of message traces"),
     Verb("dump", _READ, "records and queue entries byte by byte", ("queryCq", "dumpCompactionLog")),
+    Verb("backfill", _JOBS, "messages of days or hours as files or tables, each message once"),
     Verb("put", _WRITE, "lines, or the JSON lines of cat, appended as messages", ("sendMessage",)),
     Verb(
         "reset-offset",

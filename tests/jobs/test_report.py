@@ -27,6 +27,13 @@ def test_json_has_the_same() -> None:
     }
 
 
+def test_times_are_iso_8601() -> None:
+    table = pa.table({"start": pa.array([1_769_817_600_001], pa.timestamp("ms", "UTC"))})
+    report = Report(numbers={}, table=table)
+    assert report.document() == {"rows": [{"start": "2026-01-31T00:00:00.001Z"}]}
+    assert str(report).splitlines()[-1] == "2026-01-31T00:00:00.001Z"
+
+
 def test_html_is_escaped() -> None:
     assert "&lt;x&gt;" in REPORT._repr_html_()
 

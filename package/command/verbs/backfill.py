@@ -1,0 +1,173 @@
+"""Verb ``backfill``: messages of days or hours as files or tables, each message once.
+
+::
+
+    segmentlog backfill STORE orders --day yesterday --to /lake/orders
+    segmentlog backfill STORE orders refunds --start 2026-01-01 --end 2026-02-01 --by hour,topic --to /lake/messages
+    segmentlog backfill STORE orders --start today --to /lake/orders --follow --every 60      until Ctrl-C
+
+A finished day or hour is not written again. A backfill that was killed goes on when it is started again.
+"""
+
+import argparse
+from contextlib import nullcontext
+from datetime import UTC
+from typing import TYPE_CHECKING, Final
+
+from ..console import Console
+from ..errors import UsageError
+from ..output.formats import add_json
+from ..parser import Parser, add_store, chosen, names, seconds, typed
+from ..positions import add_zone, clock_of, parse_time
+from ..report import Report, print_report, signalled
+from ..sessions import add_session, session_of
+
+if TYPE_CHECKING:
+    from segmentlog.jobs.backfill import Request, Target
+
+COLUMNS: Final = (
+    "topic",
+    "queueId",
+    "queueOffset",
+    "storeTimestamp",
+    "bornTimestamp",
+    "tags",
+    "keys",
+    "uniqKey",
+    "properties",
+    "body",
+)
+"""Columns that are written, unless ``--columns`` names others."""
+_WINDOWS: Final = ("day", "hour")
+_COLUMN_NAMES: Final = {"queue": "queueId"}
+_MIB: Final = 1 << 20
+
+
+def add_arguments(parser: Parser) -> None:
+    from segmentlog.query.times import parse_day
+
+    add_store(parser)
+    parser.add_argument("topic", metavar="TOPIC", nargs="+", help="topics")
+    parser.add_argument("--to", metavar="TARGET", required=True, help="directory of the files")
+    parser.add_argument("--start", metavar="TIME", type=typed(parse_time), help="store time of the first messages")
+    parser.add_argument("--end", metavar="TIME", type=typed(parse_time), help="store time at which the period ends")
+    parser.add_argument(
+        "--day", metavar="DATE", type=typed(parse_day), help="a day, such as yesterday, in place of --start and --end"
+    )
+    add_zone(parser)
+    parser.add_argument(
+        "--by",
+        metavar="NAME,…",
+        type=names,
+        default=("day",),
+        help="directories: day or hour, then topic, queue or other columns (default: day)",
+    )
+    parser.add_argument(
+        "--output",
+        metavar="FORMAT",
+        type=chosen(["parquet", "orc", "json", "csv"]),
+        default="parquet",
+        help="format of the files: parquet, orc, json or csv (default: parquet)",
+    )
+    parser.add_argument(
+        "--file-mib", metavar="N", type=int, default=256, help="stored MiB of the messages of a file (default: 256)"
+    )
+    parser.add_argument("--tag", metavar="'A || B'", help="messages with one of these tags")
+    parser.add_argument("--sql", metavar="FILTER", help="messages that a SQL92 filter of RocketMQ accepts")
+    parser.add_argument("--columns", metavar="C,…", type=names, default=COLUMNS, help="columns, in order")
+    parser.add_argument(
+        "--properties", metavar="P,…", type=names, default=(), help="properties of messages as further columns"
+    )
+    parser.add_argument(
+        "--on-corrupt",
+        metavar="WHAT",
+        type=chosen(["fail", "skip", "null"]),
+        default="fail",
+        help="damaged records: fail, skip or null (default: fail)",
+    )
+    parser.add_argument(
+        "--on-loss",
+        metavar="WHAT",
+        type=chosen(["fail", "skip"]),
+        default="fail",
+        help="messages that were deleted: fail or skip (default: fail)",
+    )
+    parser.add_argument(
+        "--catch-up", action="store_true", help="add messages of finished windows that were appended since"
+    )
+    parser.add_argument("--follow", action="store_true", help="go on until Ctrl-C, also within the window of now")
+    parser.add_argument(
+        "--every", metavar="SECONDS", type=seconds, default=60.0, help="pause of --follow (default: 60)"
+    )
+    add_session(parser)
+    add_json(parser)
+
+
+def run(options: argparse.Namespace, console: Console) -> int:
+    from segmentlog.jobs import backfill
+
+    request = _request(options)
+    target = _target(options, request)
+
+    def work() -> Report:
+        with session_of(options) as spark, signalled() if options.follow else nullcontext() as stop:
+            found = backfill.run(
+                spark,
+                request,
+                target,
+                catches_up=options.catch_up,
+                every_s=options.every if options.follow else None,
+                stop=stop,
+            )
+        return Report(str(found), found.document())
+
+    return print_report(work, options, console)
+
+
+def _request(options: argparse.Namespace) -> "Request":
+    from segmentlog.jobs.backfill import Length, Request
+    from segmentlog.query.source import StoreSource
+
+    start, end = _period(options)
+    given = {
+        "tags": options.tag,
+        "sqlFilter": options.sql,
+        "corruptRecord": options.on_corrupt,
+        "propertyColumns": ",".join(options.properties) or None,
+        "commitLogPaths": ",".join(options.commit_log) or None,
+        "maxBytesPerPartition": f"{options.file_mib}m",
+    }
+    return Request(
+        source=StoreSource.of(options.store, options.commit_log, None, None, "appended"),
+        topics=tuple(dict.fromkeys(options.topic)),
+        start_ms=start,
+        end_ms=end,
+        length=Length.HOUR if options.by[0] == "hour" else Length.DAY,
+        zone=options.tz or UTC,
+        columns=options.columns,
+        options={name: text for name, text in given.items() if text is not None},
+        skips_lost=options.on_loss == "skip",
+    )
+
+
+def _period(options: argparse.Namespace) -> tuple[int, int]:
+    clock = clock_of(options)
+    if options.day is not None:
+        if options.start is not None or options.end is not None:
+            raise UsageError("--day is passed with --start or --end", fix="Pass one of them: a day has both")
+        return clock.day(options.day)
+    if options.start is None:
+        raise UsageError("the period has no start", fix="Pass --day yesterday, or --start and --end")
+    if options.end is None and not options.follow:
+        raise UsageError("the period has no end", fix="Pass --end, or --follow to go on until Ctrl-C")
+    return clock.ms(options.start), clock.now_ms if options.end is None else clock.ms(options.end)
+
+
+def _target(options: argparse.Namespace, request: "Request") -> "Target":
+    from segmentlog.jobs.backfill import Files, Layout
+
+    by = options.by[1:] if options.by[0] in _WINDOWS else options.by
+    if doubled := [each for each in by if each in _WINDOWS]:
+        raise UsageError(f"--by: `{doubled[0]}` is not the first name", fix="Write --by day,… or --by hour,…")
+    columns = tuple(_COLUMN_NAMES.get(each, each) for each in by)
+    return Files(options.to, request, Layout(output=options.output, by=columns))

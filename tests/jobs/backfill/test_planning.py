@@ -1,0 +1,123 @@
+"""Plans of a backfill: missing parts, periods, and lost messages. Late messages and frames: test_job.py."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from segmentlog.jobs.backfill import Length, Part, Request
+from segmentlog.jobs.backfill.planning import SETTLED_MS, Planner
+from segmentlog.query.selection import UnknownTopicError
+from segmentlog.query.source import StoreSource
+from segmentlog.query.times import StartAfterEndError
+from segmentlog.store import ConfigError, DataLossError, QueueKey
+from support.dated_store import DAY_MS, HOUR_MS, START_MS, append_at, spread_over
+
+NOW_MS = START_MS + 100 * DAY_MS
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    found = tmp_path_factory.mktemp("planning") / "store"
+    append_at(found, spread_over(3, 30))
+    return found
+
+
+def _request(path: Path, days: int = 3, **changes: object) -> Request:
+    source = StoreSource.of(path, (), None, None, "appended")
+    request = Request(
+        source=source, topics=("orders",), start_ms=START_MS, end_ms=START_MS + days * DAY_MS, columns=("body",)
+    )
+    return replace(request, **changes)  # type: ignore[arg-type]
+
+
+def _spans(part: Part) -> list[tuple[int, int]]:
+    return [part.offsets[QueueKey("orders", queue)] for queue in (0, 1)]
+
+
+def test_each_window_has_its_offsets(path: Path) -> None:
+    plan = Planner(_request(path), NOW_MS).missing([])
+    assert [part.number for part in plan.parts] == [0, 0, 0]
+    assert [_spans(part) for part in plan.parts] == [[(0, 5), (0, 5)], [(5, 10), (5, 10)], [(10, 15), (10, 15)]]
+    assert all(part.finishes for part in plan.parts)
+
+
+def test_a_window_is_exact_to_the_millisecond(tmp_path: Path) -> None:
+    append_at(tmp_path / "store", [START_MS - 1, START_MS, START_MS + DAY_MS - 1, START_MS + DAY_MS])
+    (part,) = Planner(_request(tmp_path / "store", 1), NOW_MS).missing([]).parts
+    assert _spans(part) == [(1, 2), (0, 1)]
+
+
+def test_an_empty_window_is_a_part_without_messages(path: Path) -> None:
+    (part,) = (
+        Planner(_request(path, start_ms=START_MS + 9 * DAY_MS, end_ms=START_MS + 10 * DAY_MS), NOW_MS).missing([]).parts
+    )
+    assert all(first == end for first, end in part.offsets.values())
+
+
+def test_finished_windows_are_not_planned_again(path: Path) -> None:
+    planner = Planner(_request(path), NOW_MS)
+    first, *others = planner.missing([]).parts
+    plan = planner.missing(others)
+    assert (plan.parts, plan.finished) == ([first], [each.window for each in others])
+
+
+def test_a_window_that_was_open_continues_at_its_end(path: Path) -> None:
+    noon = START_MS + DAY_MS // 2
+    (begun,) = Planner(_request(path, 1), noon + SETTLED_MS).missing([], is_open=True).parts
+    assert not begun.finishes
+    assert Planner(_request(path, 1), noon + SETTLED_MS).missing([begun], is_open=True).parts == []
+    (rest,) = (
+        Planner(_request(path, 1), NOW_MS).missing([replace(begun, offsets={QueueKey("orders", 0): (0, 3)})]).parts
+    )
+    assert (rest.number, _spans(rest)) == (1, [(3, 5), (0, 5)])
+
+
+def test_an_open_window_is_an_error_unless_the_job_follows(path: Path) -> None:
+    for now in (START_MS + DAY_MS, START_MS + DAY_MS + SETTLED_MS - 1):
+        with pytest.raises(ConfigError, match="is not over"):
+            Planner(_request(path, 1), now).missing([])
+    assert Planner(_request(path, 1), START_MS + DAY_MS + SETTLED_MS).missing([]).parts
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"start_ms": START_MS + 1}, "is not whole days"),
+        ({"end_ms": START_MS + DAY_MS - 1}, "is not whole days"),
+        ({"end_ms": START_MS + HOUR_MS + 1, "length": Length.HOUR}, "is not whole hours"),
+        ({"end_ms": START_MS}, "is empty"),
+    ],
+)
+def test_wrong_periods(path: Path, changes: dict[str, object], text: str) -> None:
+    with pytest.raises((ConfigError, StartAfterEndError), match=text):
+        Planner(_request(path, **changes), NOW_MS).missing([])
+
+
+def test_windows_of_another_length_are_refused(path: Path) -> None:
+    days = Planner(_request(path, 1), NOW_MS).missing([]).parts
+    with pytest.raises(ConfigError, match="overlaps"):
+        Planner(_request(path, 1, length=Length.HOUR), NOW_MS).missing(days)
+
+
+def test_an_unknown_topic(path: Path) -> None:
+    with pytest.raises(UnknownTopicError, match="TOPIC: there is no topic `ordrs`"):
+        Planner(_request(path, topics=("ordrs",)), NOW_MS)
+
+
+def test_deleted_messages_are_an_error_unless_they_are_skipped(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    append_at(store, spread_over(3, 900))
+    segments = sorted((store / "commitlog").iterdir())
+    segments[0].unlink()
+    with pytest.raises(DataLossError, match="may have been deleted") as caught:
+        Planner(_request(store), NOW_MS).missing([])
+    assert caught.value.path == str(segments[1])
+    assert len(Planner(_request(store, skips_lost=True), NOW_MS).missing([]).parts) == 3
+
+
+def test_a_store_that_ends_before_the_parts_is_refused(path: Path) -> None:
+    (part,) = Planner(_request(path, 1), START_MS + DAY_MS // 2).missing([], is_open=True).parts
+    beyond = replace(part, offsets={QueueKey("orders", 0): (0, 99)})
+    with pytest.raises(DataLossError, match="offset 99 of orders/0"):
+        Planner(_request(path, 1), NOW_MS).missing([beyond])
