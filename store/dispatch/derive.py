@@ -64,6 +64,7 @@ def derive_segments(
 
 
 _ROWS_AT_ONCE = 1 << 18
+_FIRST_TIME = np.iinfo(np.int64).min
 NO_ENTRIES = DerivedQueue(*(np.empty(0, np.int64) for _ in DerivedQueue._fields))
 
 
@@ -101,20 +102,39 @@ def _without_stale(
             yield found
 
 
+class Gaps(NamedTuple):
+    """Records of one segment that follow a gap, and the store times in ms that tell whether they are stale."""
+
+    rows: Ints
+    times: Ints
+    before: Ints  # newest store time of the records of the segment before each
+    newest: int  # of all records of the segment
+
+    @classmethod
+    def of(cls, found: FoundRecords, reached: int | None) -> "Gaps":
+        """Find the gaps; the records before ``found`` end at ``reached``, None if that is not known."""
+        positions, times = found.records.positions, found.records.field("store_timestamp")
+        before = np.maximum.accumulate(np.concatenate([[_FIRST_TIME], times]))
+        ends = positions + found.records.field("total_size")
+        follows_gap = np.zeros(positions.size, np.bool_)
+        follows_gap[1:] = positions[1:] != ends[:-1]
+        follows_gap[:1] = reached is not None and positions[:1] + found.segment.base != reached
+        rows = np.flatnonzero(follows_gap)
+        return cls(rows, times[rows], before[rows], int(before[-1]))
+
+    def stale(self, newest: int) -> Ints:
+        """Rows of records that are older than a record before; ``newest`` is of the segments before."""
+        return self.rows[self.times < np.maximum(self.before, newest)]
+
+
 def stale_rows(found: FoundRecords, newest: int, reached: int | None = None) -> tuple[Ints, int]:
     """Rows of records that follow a gap and are older than a record before it, and the newest store time so far.
 
     ``newest`` is the store time in ms that the records before ``found`` reached. They end at ``reached``; None if that
     is not known.
     """
-    positions = found.records.positions
-    times = found.records.field("store_timestamp")
-    before = np.maximum.accumulate(np.concatenate([[newest], times]))
-    ends = positions + found.records.field("total_size")
-    follows_gap = np.zeros(positions.size, np.bool_)
-    follows_gap[1:] = positions[1:] != ends[:-1]
-    follows_gap[:1] = reached is not None and positions[:1] + found.segment.base != reached
-    return np.flatnonzero(follows_gap & (times < before[:-1])), int(before[-1])
+    gaps = Gaps.of(found, reached)
+    return gaps.stale(newest), max(newest, gaps.newest)
 
 
 def _groups(records: Records) -> Iterator[tuple[QueueKey, Ints]]:

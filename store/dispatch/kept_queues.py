@@ -22,7 +22,10 @@ import json
 import logging
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
@@ -38,18 +41,18 @@ from ..files.fs import FileSystem
 from ..files.segments import SegmentFile
 from ..format.message import MIN_RECORD_BYTES
 from ..format.naming import segment_name
-from ..log.commit_log import CommitLog
+from ..log.commit_log import CommitLog, FoundRecords
 from ..types import QueueKey
 from .derive import (
     BURNT_OFFSETS_MAX,
     NO_ENTRIES,
     DerivedQueue,
+    Gaps,
     all_entries_of,
     by_queue,
     derive_queues,
     joined,
     rising,
-    stale_rows,
 )
 
 _log = logging.getLogger(__name__)
@@ -62,6 +65,7 @@ WORTH_BYTES: Final = 64 << 20
 _SCHEMA: Final = pa.schema(
     [("queue_offset", pa.int64()), ("position", pa.int32()), ("size", pa.int32()), ("tags_code", pa.int64())]
 )
+_THREADS: Final = min(os.cpu_count() or 1, 4)  # a walk holds some 300 bytes per record of its segment
 Stamp: TypeAlias = tuple[int, int] | None
 
 
@@ -106,6 +110,35 @@ class KeptSegment:
         return rows._replace(physical_offset=rows.physical_offset + self.base)
 
 
+class _Walked(NamedTuple):
+    """Entries of a segment as kept, and those of a walk over the rest."""
+
+    stamp: list[int] | None
+    covered: int
+    last: int  # position of the last record
+    gaps: Gaps
+    runs: dict[QueueKey, Run]
+    columns: Columns
+
+
+_Walk: TypeAlias = "Future[_Walked | None]"
+
+
+def _walked(
+    step: Callable[[], FoundRecords], kept: KeptSegment | None, stop: int, stamp: list[int] | None
+) -> _Walked | None:
+    """Walk from the end of what is kept of a segment to ``stop``; None if there is no record. Runs in any thread."""
+    found = step()
+    if not len(found.records):
+        return None
+    segment = found.segment
+    last = int(found.records.positions[-1])
+    end = stop if stop == segment.stop else segment.base + last + int(found.records.field("total_size")[-1])
+    before = () if kept is None else ((key, kept.entries(key)) for key in kept.runs)
+    runs, columns = _in_runs(segment.base, by_queue([*before, *all_entries_of(found)]))
+    return _Walked(stamp, end, last, Gaps.of(found, None if kept is None else kept.covered), runs, columns)
+
+
 class KeptQueues:
     """Derived entries of one log: in memory, and in files if there is a directory for them. Not thread-safe.
 
@@ -139,19 +172,23 @@ class KeptQueues:
     def _run(self) -> list[int] | None:
         return _listed(self._look_for_run())
 
-    def queues(self, stop: int, start: int = 0) -> "LogQueues":
-        """Entries of all queues from the records that begin in ``[start, stop)``; keeps what had to be derived."""
+    def queues(self, stop: int, start: int = 0, newest: int = 0) -> "LogQueues":
+        """Entries of all queues from the records that begin in ``[start, stop)``; keeps what had to be derived.
+
+        ``newest`` is a store time in ms that the records before ``start`` reached.
+        """
         kept: list[KeptSegment] = []
         segments = list(self._overlapping(start, stop)) if start < stop else []
-        at, newest = segments[0].base if segments else stop, 0
-        for segment in segments:
-            if at < segment.base:
-                break
-            found = self._extended(segment, min(stop, segment.stop), newest)
-            if found is None:
-                break
-            kept.append(found)
-            at, newest = min(found.covered, stop), max(newest, found.newest)
+        at = segments[0].base if segments else stop
+        with closing(self._walks(segments, stop)) as walks:
+            for segment, known, walk in walks:
+                if at < segment.base:
+                    break
+                found = known if walk is None else self._extended(segment, known, walk.result(), newest)
+                if found is None:
+                    break
+                kept.append(found)
+                at, newest = min(found.covered, stop), max(newest, found.newest)
         self._drop_deleted()
         return LogQueues(kept, derive_queues(self._log, at, stop, newest) if at < stop else {}, (start, stop))
 
@@ -203,35 +240,56 @@ class KeptQueues:
         except FileNotFoundError:
             return None
 
-    def _extended(self, segment: SegmentFile, stop: int, newest: int) -> KeptSegment | None:
-        """Return what is kept of a segment, extended to ``stop`` if it then ends there, or the walk is worth it."""
-        kept = self._load(segment)
+    def _walks(
+        self, segments: Sequence[SegmentFile], stop: int
+    ) -> "Generator[tuple[SegmentFile, KeptSegment | None, _Walk | None], None, None]":
+        """Yield each segment with what is kept of it, and the walk over the rest if it is worth it.
+
+        The walks of the next segments run in threads meanwhile.
+        """
+        ahead: deque[tuple[SegmentFile, KeptSegment | None, _Walk | None]] = deque()
+        pool = ThreadPoolExecutor(_THREADS, "segmentlog-walk")
+        try:
+            for segment in segments:
+                kept = self._load(segment)
+                ahead.append((segment, kept, self._walk(pool, segment, kept, min(stop, segment.stop))))
+                if len(ahead) > _THREADS:
+                    yield ahead.popleft()
+            while ahead:
+                yield ahead.popleft()
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+    def _walk(self, pool: Executor, segment: SegmentFile, kept: KeptSegment | None, stop: int) -> "_Walk | None":
+        """Begin the walk to ``stop`` if what is kept then ends there, or the walk is worth it."""
         covered = segment.base if kept is None else kept.covered
         if covered >= stop or (kept is not None and stop < segment.stop and stop - covered < WORTH_BYTES):
-            return kept
+            return None
         stamp = _listed(self._fs.stamp(segment.path))  # before the walk: what is written meanwhile changes it
-        found = next(self._log.walk(covered, stop), None)
-        if found is None or not len(found.records):
+        step = next(self._log.walks(covered, stop), None)
+        return None if step is None else pool.submit(_walked, step, kept, stop, stamp)
+
+    def _extended(
+        self, segment: SegmentFile, kept: KeptSegment | None, walked: "_Walked | None", newest: int
+    ) -> KeptSegment | None:
+        """Return what is kept of a segment with what a walk found; ``newest`` is of the segments before, in ms."""
+        if walked is None:
             return kept
-        known = (newest, None) if kept is None else (max(newest, kept.newest), covered)
-        stale, reached = stale_rows(found, *known)
-        if stale.size:  # records after a truncation: the walk over all decides where the log ends
+        before = newest if kept is None else max(newest, kept.newest)
+        if walked.gaps.stale(before).size:  # records after a truncation: the walk over all decides where the log ends
             return kept
-        last = int(found.records.positions[-1])
-        end = stop if stop == segment.stop else segment.base + last + int(found.records.field("total_size")[-1])
-        before = () if kept is None else ((key, kept.entries(key)) for key in kept.runs)
-        runs, columns = _in_runs(segment.base, by_queue([*before, *all_entries_of(found)]))
+        reached = max(before, walked.gaps.newest)
         facts = {
             "version": _VERSION,
             "base": segment.base,
             "size": segment.size,
-            "stamp": stamp,
+            "stamp": walked.stamp,
             "run": self._run,
-            "covered": end,
+            "covered": walked.covered,
             "newest": reached,
-            "headers": [[at, self._header(segment, at)] for at in (0, last)],
+            "headers": [[at, self._header(segment, at)] for at in (0, walked.last)],
         }
-        made = KeptSegment(facts, segment.base, end, reached, runs, columns)
+        made = KeptSegment(facts, segment.base, walked.covered, reached, walked.runs, walked.columns)
         self._loaded[segment.path] = self._write(made) or made
         return made
 
@@ -295,6 +353,8 @@ class LogQueues(AllQueues):
         self._span = span
         self._known: dict[QueueKey, DerivedQueue] = {}
         self._bounds: dict[QueueKey, tuple[int, int]] = {}
+        self.is_clean = True
+        """False if queue offsets do not follow each other: which records are damaged depends on all records."""
         pieces: dict[QueueKey, list[_Piece]] = {}
         for segment in kept:
             for key, run in segment.runs.items():
@@ -305,6 +365,7 @@ class LogQueues(AllQueues):
             if all(each.is_clean for each in parts) and all(_follows(*pair) for pair in pairwise(parts)):
                 self._bounds[key] = parts[0].first, parts[-1].last + 1
             else:
+                self.is_clean = False
                 found = self._entries(key)
                 if found.size.size:
                     self._known[key] = found

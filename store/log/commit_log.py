@@ -14,7 +14,8 @@ At most a few segments are mapped at a time, so that any number of them needs fe
 
 import logging
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import pairwise
 from typing import Final, NamedTuple
 
@@ -51,6 +52,10 @@ class FoundRecords(NamedTuple):
 
     segment: SegmentFile
     records: Records  # positions are within the segment
+
+
+def _walked(segment: SegmentFile, view: Bytes, start: int, stop: int) -> FoundRecords:
+    return FoundRecords(segment, walk(view, segment.base, start, stop).records)
 
 
 class CommitLog:
@@ -215,6 +220,10 @@ class CommitLog:
 
     def walk(self, start: int, stop: int) -> Iterator[FoundRecords]:
         """Whole records that begin in ``[start, stop)``, by segment; ``start`` begins a record or a segment."""
+        return (walk_segment() for walk_segment in self.walks(start, stop))
+
+    def walks(self, start: int, stop: int) -> Iterator[Callable[[], FoundRecords]]:
+        """The steps of `walk`, one per segment; any thread may call them."""
         for segment in self.segments:
             if segment.stop <= start or segment.base >= stop:
                 continue
@@ -224,9 +233,8 @@ class CommitLog:
                 continue  # retention was faster; its records are gone, and the scan reports them
             lo = max(start - segment.base, 0)
             hi = min(stop - segment.base, view.size)
-            if lo >= hi:
-                continue
-            yield FoundRecords(segment, walk(view, segment.base, lo, hi).records)
+            if lo < hi:
+                yield partial(_walked, segment, view, lo, hi)
 
     def walk_read(self, start: int, stop: int) -> Iterator[FoundRecords]:
         """The records of a short span as `walk` finds them; the span is read, and no segment is mapped."""

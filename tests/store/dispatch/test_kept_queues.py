@@ -37,13 +37,13 @@ def store(tmp_path: Path) -> Path:
 def walked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     """Spans of the log that were walked."""
     spans: list[tuple[int, int]] = []
-    walk = CommitLog.walk
+    walks = CommitLog.walks
 
     def noted(self: CommitLog, start: int, stop: int) -> object:
         spans.append((start, stop))
-        return walk(self, start, stop)
+        return walks(self, start, stop)
 
-    monkeypatch.setattr(CommitLog, "walk", noted)
+    monkeypatch.setattr(CommitLog, "walks", noted)
     return spans
 
 

@@ -92,7 +92,7 @@ def test_a_task_reads_its_entries_from_the_database(tmp_path: Path, monkeypatch:
     planner = StoreReader.open(store)
     tasks = planner.plan(reading.whole_queues(planner), max_bytes=1 << 30)
     worker = StoreReader.open(store)
-    monkeypatch.setattr(CommitLog, "walk", lambda *_: pytest.fail("the log is walked"))
+    monkeypatch.setattr(CommitLog, "walks", lambda *_: pytest.fail("the log is walked"))
     spec = reading.ScanSpec(columns=("topic", "queueOffset", "body"))
     rows = sum(batch.num_rows for task in tasks for batch in worker.scan(task, spec))
     assert rows == len(fixtures.expected(name).messages)
