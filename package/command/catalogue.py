@@ -85,6 +85,7 @@ VERBS: Final = (
         ("resetOffsetByTime",),
     ),
     Verb("verify", _MAINTAIN, "faults of a store: log, queues and index compared with each other"),
+    Verb("diff", _MAINTAIN, "two stores compared: a replica, a copy, or an archive with its store"),
     Verb("salvage", _MAINTAIN, "whole records of a damaged store, copied to a new one"),
     Verb("rebuild", _MAINTAIN, "ConsumeQueues, written again from the CommitLog"),
     Verb(

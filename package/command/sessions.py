@@ -32,7 +32,11 @@ _CONF: Final = {
 
 
 def add_session(parser: Parser, *, master: str | None = "local[*]") -> None:
-    """Add the flags for `session_of`; with ``master=None`` Spark is only used if ``--master`` asks for it."""
+    """Add the flags for `session_of`; with ``master=None`` those of `spark_of`: ``--processes`` as well."""
+    if master is None:
+        parser.add_argument(
+            "--processes", metavar="N", type=_count, help="how many processes do the work (default: one per core)"
+        )
     default = "this machine's cores, without Spark" if master is None else master
     parser.add_argument(
         "--master", metavar="URL", default=master, help=f"Spark's master, such as local[4] (default: {default})"
@@ -52,6 +56,16 @@ def session_of(options: argparse.Namespace) -> "Iterator[SparkSession]":
     """Start the session of `add_session`, with the format registered; it stops when the block ends."""
     with session(options.master, dict(options.conf)) as spark:
         yield spark
+
+
+@contextmanager
+def spark_of(options: argparse.Namespace) -> "Iterator[SparkSession | None]":
+    """Start a session if ``--master`` or spark-submit asks for one, else yield None: processes do the work."""
+    if options.master is None and not is_submitted():
+        yield None
+    else:
+        with session_of(options) as spark:
+            yield spark
 
 
 @contextmanager
@@ -84,6 +98,12 @@ def session(master: str, conf: Mapping[str, str]) -> "Iterator[SparkSession]":
             yield spark
         finally:
             spark.stop()
+
+
+def _count(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or not int(text):
+        raise argparse.ArgumentTypeError(f"`{text}` is not a number of processes: write 1 or more")
+    return int(text)
 
 
 def _setting(text: str) -> tuple[str, str]:

@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ..files.segments import SegmentFile
 from ..format.message import MIN_RECORD_BYTES, Ints, Records
 from ..format.naming import LMQ_PREFIX, SCHEDULE_TOPIC, is_dispatched_topic
 from ..format.properties import Properties
@@ -61,6 +62,21 @@ def derive_segments(
     """Records of each segment, and the entries of their queues in the order of the log: queue offsets need not rise."""
     for found in _without_stale(log.walk(start, stop)):
         yield found, dict(all_entries_of(found))
+
+
+def records_of(log: CommitLog, segment: SegmentFile, stop: int, newest: int) -> tuple[FoundRecords | None, int, bool]:
+    """Walk one segment as `derive_segments` does, after a log whose store times reached ``newest``.
+
+    Returns its records, None if it has none; the newest store time; whether stale records follow, which end the log.
+    """
+    for found in log.walk(segment.base, min(segment.stop, stop)):
+        stale, newest = stale_rows(found, newest)
+        if stale.size:
+            records = found.records
+            return FoundRecords(segment, Records(records.buffer, records.positions[: stale[0]])), newest, True
+        if len(found.records):
+            return found, newest, False
+    return None, newest, False
 
 
 _ROWS_AT_ONCE = 1 << 18
@@ -158,14 +174,16 @@ def _grouped(records: Records, rows: Ints) -> Iterator[tuple[QueueKey, Ints]]:
     return zip(queues.as_keys(), np.split(rows[order], stops[:-1]), strict=False)
 
 
-def all_entries_of(found: FoundRecords) -> Iterator[tuple[QueueKey, DerivedQueue]]:
+def all_entries_of(
+    found: FoundRecords, unnamed: Callable[[str, int], None] = warn_unnamed
+) -> Iterator[tuple[QueueKey, DerivedQueue]]:
     """Entries of all queues, as the records state them. An impossible topic has none."""
     groups: list[tuple[QueueKey, Ints]] = []
     for key, rows in _groups(found.records):
         if is_dispatched_topic(key.topic):
             groups.append((key, rows))
         else:
-            warn_unnamed(key.topic, rows.size)
+            unnamed(key.topic, rows.size)
     return _entries(found, groups, with_codes=True)
 
 

@@ -19,15 +19,15 @@ messages after an unreadable entry (docs/adr/0013-lost-places-repeat-the-next-en
 """
 
 import logging
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 import numpy as np
 
 from ..format.consume_queue import NATIVE, Entries, from_columns
-from ..format.message import MIN_RECORD_BYTES, SYS_ROLLBACK, SYS_TRANSACTION, Mask, Records, is_blank
+from ..format.message import MIN_RECORD_BYTES, SYS_ROLLBACK, SYS_TRANSACTION, Ints, Mask, Records, is_blank
 from ..log.commit_log import CommitLog, FoundRecords
 from ..types import QueueKey
 from .derive import DerivedQueue, rising
@@ -52,6 +52,29 @@ class Placed(NamedTuple):
     def repeated(self) -> int:
         """Number of entries of lost records."""
         return int(np.count_nonzero(self.lost))
+
+
+class Run(NamedTuple):
+    """Messages of one queue with adjacent queue offsets, half-open, and the physical offsets of the first and last."""
+
+    key: QueueKey
+    start: int
+    stop: int
+    first: int
+    last: int
+
+
+class Adjacent(Protocol):
+    """Records side by side in ``[start, end)`` of the log; the next record can begin at ``after``."""
+
+    @property
+    def start(self) -> int: ...
+    @property
+    def end(self) -> int: ...
+    @property
+    def after(self) -> int: ...
+    @property
+    def runs(self) -> Sequence[Run]: ...
 
 
 class Placement:
@@ -79,6 +102,28 @@ class Placement:
             if placed is not None and placed.entries.size:
                 yield key, placed
 
+    def extend(self, adjacent: Adjacent) -> bool:
+        """Append the runs of adjacent records.
+
+        Returns False, and changes nothing, if a run does not begin where its queue ends: `place` decides then.
+        """
+        runs = adjacent.runs
+        # The gap before the records counts already for the start of a new queue, as in `place`.
+        damage = replace(self._damage, before=[*self._damage.before], count=[*self._damage.count])
+        damage.add_gaps(np.array([adjacent.start]), np.array([adjacent.end]), adjacent.after)
+        tails = {run.key: self._tails.get(run.key) or self._begun(run, damage) for run in runs}
+        if any(tail is None or tail.next != run.start for run, tail in zip(runs, tails.values(), strict=True)):
+            return False
+        self._damage = damage
+        for run in runs:
+            self._tails[run.key] = _Tail(run.stop, run.last)
+        return True
+
+    def _begun(self, run: Run, damage: "_Damage") -> "_Tail | None":
+        if run.key.queue_id < 0 or not 0 <= run.start < _QUEUE_OFFSET_MAX:
+            return None
+        return self._front(run.start, run.first, damage)
+
     def _append(self, key: QueueKey, derived: DerivedQueue) -> Placed | None:
         tail = self._tails.get(key)
         if tail is None:
@@ -88,7 +133,7 @@ class Placement:
                 # All these records are damaged: such a queue would have no directory, or no file name.
                 _log.warning("records are left out: no queue %s can begin at %d", key, first)
                 return None
-            tail = self._tails[key] = self._front(first, int(derived.physical_offset[0]))
+            tail = self._tails[key] = self._front(first, int(derived.physical_offset[0]), self._damage)
         placed = _place(derived, tail, self._damage)
         if placed.entries.size:
             tail.next += placed.entries.size
@@ -97,11 +142,11 @@ class Placement:
             _log.warning("%d messages of queue %s are lost in a damaged part of the log", placed.repeated, key)
         return placed
 
-    def _front(self, first: int, physical: int) -> "_Tail":
+    def _front(self, first: int, physical: int, damage: "_Damage") -> "_Tail":
         """Return the begin of a queue whose first record found states a queue offset."""
         # If no record was ever deleted, the records before it were lost to damage and keep their offsets. RocketMQ
         # would skip all messages of the first segment after a pad, whose record it cannot read.
-        if self._log.min_offset == 0 and 0 < first <= self._damage.between(-1, physical):
+        if self._log.min_offset == 0 and 0 < first <= damage.between(-1, physical):
             return _Tail(0, -1)
         return _Tail(first, physical)
 
@@ -144,12 +189,17 @@ class _Damage:
             return
         starts = found.segment.base + records.positions
         stops = starts + records.field("total_size")
+        end = int(stops[-1])
+        is_ended = is_blank(log.view(found.segment), end - found.segment.base)
+        self.add_gaps(starts, stops, found.segment.stop if is_ended else end)
+
+    def add_gaps(self, starts: Ints, stops: Ints, end: int) -> None:
+        """Note the ranges before and between records; the next record can begin at ``end``."""
         edges = np.concatenate([[self.end], stops[:-1]])
         for row in np.flatnonzero(starts > edges):
             self.before.append(int(starts[row]))
             self.count.append(int(starts[row] - edges[row]) // MIN_RECORD_BYTES)
-        end = int(stops[-1])
-        self.end = found.segment.stop if is_blank(log.view(found.segment), end - found.segment.base) else end
+        self.end = end
 
     def between(self, first: int, last: int) -> int:
         """Return the most records lost between two records; 0 if only whole records are between them."""

@@ -35,7 +35,8 @@ _log = logging.getLogger(__name__)
 MAPS_MAX: Final = 16
 """Segments that are mapped at a time, and at most a sixteenth of the descriptors of the process (RLIMIT_NOFILE)."""
 
-_FRONT_BYTES = (4 << 20) + (1 << 17)  # a blank as long as the longest usual record, and records before it
+FRONT_BYTES: Final = (4 << 20) + (1 << 17)
+"""A blank as long as the longest usual record, and records before it."""
 _RESIDENT_BYTES_MAX: Final = 64 << 20
 
 
@@ -285,7 +286,7 @@ class CommitLog:
             at = self.segments.index(segment) if segment in self.segments else 0
             before = self.segments[at - 1] if at else None
             try:
-                return self.view(before, max(0, before.size - _FRONT_BYTES)) if before else np.empty(0, np.uint8)
+                return self.view(before, max(0, before.size - FRONT_BYTES)) if before else np.empty(0, np.uint8)
             except DataLossError:
                 return np.empty(0, np.uint8)
 

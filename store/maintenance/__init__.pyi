@@ -1,5 +1,12 @@
 from ..directory.kinds import Fact as Fact
 from ..directory.kinds import store_facts as store_facts
+from .comparison import Difference as Difference
+from .comparison import Side as Side
+from .comparison import compare_windows as compare_windows
+from .comparison import log_span as log_span
+from .comparison import log_windows as log_windows
+from .comparison import logs_align as logs_align
+from .comparison import merged as merged
 from .dissection import DissectedField as DissectedField
 from .dissection import dissect_entries as dissect_entries
 from .dissection import dissect_records as dissect_records

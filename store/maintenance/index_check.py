@@ -18,7 +18,7 @@ from ..errors import FormatError
 from ..files.fs import FileSystem
 from ..files.small_file import read_front
 from ..format import durable_point, index_file
-from ..format.index_file import infer_geometry
+from ..format.index_file import Geometry, infer_geometry
 from ..format.message import Ints, Mask
 from ..format.properties import Properties
 from ..format.store_paths import StorePaths
@@ -26,7 +26,7 @@ from ..index.table import index_files, read_header
 from ..index.writer import indexed_keys
 from ..log.commit_log import CommitLog, FoundRecords
 
-_BLOCK_ENTRIES: Final = 1 << 20
+_BLOCK_ENTRIES: Final = 1 << 18
 
 
 class IndexGap(NamedTuple):
@@ -40,15 +40,40 @@ class _File(NamedTuple):
     """An index file that could be read: (n,) of ``format.index_file.ENTRY``, without entry 0; a view of its map."""
 
     path: str
+    geometry: Geometry
     entries: npt.NDArray[np.void]
 
 
 class _Block(NamedTuple):
     """Part of the entries of one file, and their least and greatest physical offset."""
 
-    entries: npt.NDArray[np.void]
+    path: str
+    geometry: Geometry
+    start: int
+    stop: int
     low: int
     high: int
+
+    def read(self, fs: FileSystem) -> npt.NDArray[np.void]:
+        """Return its entries: a view of a map."""
+        return index_file.decode(fs.map(self.path), self.geometry).entries[1:][self.start : self.stop]
+
+
+class IndexPart(NamedTuple):
+    """The index entries that name places in a part of the log."""
+
+    stop: int  # records after it are not indexed yet
+    blocks: tuple[_Block, ...]
+
+    def holds(self, fs: FileSystem, base: int, start: int, stop: int, keys: Sequence[tuple[Ints, Ints]]) -> bool:
+        """Tell whether the index has exactly some keys of a segment at ``base``, in the order of the log.
+
+        ``keys`` are hashes and positions in the segment, of which those in ``[start, stop)`` are compared.
+        """
+        wanted = np.concatenate([np.empty(0, np.int64), *(_packed(*each) for each in keys)])
+        if base + stop > self.stop:
+            wanted = wanted[base + (wanted >> 32) < self.stop]
+        return np.array_equal(_held(fs, self.blocks, base, start, stop), wanted)
 
 
 def keeps_index(fs: FileSystem, path: str) -> bool:
@@ -72,19 +97,19 @@ class IndexCheck:
     # Index files stay mapped while it lives; memory beyond that goes with the keys of one segment.
 
     def __init__(
-        self, fs: FileSystem, path: str, log: CommitLog, damage: Sequence[tuple[int, int]], *, is_live: bool
+        self, fs: FileSystem, path: str, log: CommitLog, damage: Sequence[tuple[int, int]] = (), *, is_live: bool
     ) -> None:
         self.directory = StorePaths(path).index
         self.unreadable: list[tuple[str, str]] = []  # implausible files, and the problem of each
         self._fs = fs
         self._log = log
-        self._damage = damage
+        self.damage = damage
         self._files = list(self._read_files())
         self._blocks = [
-            _Block(block, int(offsets.min()), int(offsets.max()))
+            _Block(file.path, file.geometry, at, at + offsets.size, int(offsets.min()), int(offsets.max()))
             for file in self._files
-            for block in (file.entries[at : at + _BLOCK_ENTRIES] for at in range(0, file.entries.size, _BLOCK_ENTRIES))
-            for offsets in (block["physical_offset"],)
+            for at in range(0, file.entries.size, _BLOCK_ENTRIES)
+            for offsets in (file.entries["physical_offset"][at : at + _BLOCK_ENTRIES],)
         ]
         end = max((block.high for block in self._blocks), default=0)
         self._stop = end if is_live else log.stop
@@ -94,6 +119,17 @@ class IndexCheck:
         self._is_kept = stated is not False
         self._gaps: list[IndexGap] = []
         self._reaches_end = False  # whether the last gap ends with the last key seen
+        self._sound: list[tuple[int, int]] = []
+
+    def part(self, start: int, stop: int) -> IndexPart | None:
+        """Return the entries that name places in ``[start, stop)`` of the log; None if the store keeps no index."""
+        near = tuple(block for block in self._blocks if block.low < stop and block.high >= start)
+        return IndexPart(self._stop, near) if self._is_kept else None
+
+    def note_sound(self, start: int, stop: int) -> None:
+        """Note a span of the log whose keys and entries are the same, by `IndexPart.holds`."""
+        self._reaches_end = False
+        self._sound.append((start, stop))
 
     def add(self, found: FoundRecords) -> None:
         """Look for the keys of a segment's whole records; segments come in order."""
@@ -102,11 +138,12 @@ class IndexCheck:
         base = found.segment.base
         hashes, rows = indexed_keys(found.records, Properties(found.records))
         positions = found.records.positions[rows]
-        believed = (base + positions < self._stop) & ~inside(base + positions, self._damage)
+        believed = (base + positions < self._stop) & ~inside(base + positions, self.damage)
         wanted = _packed(hashes[believed], positions[believed])
         if not wanted.size:
             return
-        held = self._held(base, found.segment.stop)
+        near = [block for block in self._blocks if block.low < found.segment.stop and block.high >= base]
+        held = _held(self._fs, near, base, 0, found.segment.size)
         if np.array_equal(held, wanted):  # as nearly always: both are in the order of the log
             self._reaches_end = False
             return
@@ -119,17 +156,6 @@ class IndexCheck:
             self._gaps.append(gap)
         self._reaches_end = bool(missing[-1])
 
-    def _held(self, base: int, stop: int) -> Ints:
-        """Return the index entries of records in ``[base, stop)``, packed by `_packed`."""
-        parts = [np.empty(0, np.int64)]
-        for block in self._blocks:
-            if block.low < stop and block.high >= base:
-                offsets = block.entries["physical_offset"].astype(np.int64)
-                hashes = block.entries["key_hash"].astype(np.int64)
-                within = (offsets >= base) & (offsets < stop)
-                parts.append(_packed(hashes[within], offsets[within] - base))
-        return np.concatenate(parts)
-
     def gaps(self) -> list[IndexGap]:
         """The keys that the index lacks, of all segments so far."""
         return self._gaps
@@ -137,11 +163,13 @@ class IndexCheck:
     def wrong_entries(self, positions: Ints) -> Iterator[tuple[str, Mask, int]]:
         """Yield per file the wrong entries (the first is number 1), and the number of right entries."""
         # A wrong entry names no record, or a later entry as its previous entry. `positions` are the (n,) physical
-        # offsets of all records, ascending.
-        for path, entries in self._files:
+        # offsets of the records outside sound spans, ascending.
+        for path, _, entries in self._files:
             offsets = entries["physical_offset"].astype(np.int64)
             alive = offsets >= self._log.min_offset
-            wrong = alive & ~np.isin(offsets, positions)
+            wrong = alive & ~inside(offsets, self._sound)
+            rest = np.flatnonzero(wrong)
+            wrong[rest[np.isin(offsets[rest], positions)]] = False
             wrong |= (entries["previous"] < 0) | (entries["previous"] >= np.arange(1, offsets.size + 1))
             yield path, wrong, int(np.count_nonzero(alive & ~wrong))
 
@@ -164,7 +192,7 @@ class IndexCheck:
                 self.unreadable.append((path, error.problem))
                 continue
             if entries.size:
-                yield _File(path, entries)
+                yield _File(path, geometry, entries)
 
 
 def inside(positions: Ints, spans: Sequence[tuple[int, int]]) -> Mask:
@@ -181,6 +209,17 @@ def runs(chosen: Mask) -> Iterator[tuple[int, int]]:
     """Return start and stop of runs of true values."""
     edges = np.flatnonzero(np.diff(np.concatenate([[False], chosen, [False]]).astype(np.int8)))
     yield from zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True)
+
+
+def _held(fs: FileSystem, blocks: Sequence[_Block], base: int, start: int, stop: int) -> Ints:
+    """Return the index entries of positions ``[start, stop)`` of a segment at ``base``, packed by `_packed`."""
+    parts = [np.empty(0, np.int64)]
+    for block in blocks:
+        entries = block.read(fs)
+        offsets = entries["physical_offset"].astype(np.int64) - base
+        within = (offsets >= start) & (offsets < stop)
+        parts.append(_packed(entries["key_hash"].astype(np.int64)[within], offsets[within]))
+    return np.concatenate(parts)
 
 
 def _packed(hashes: Ints, positions: Ints) -> Ints:

@@ -15,25 +15,29 @@ A live store can be checked, too; records that its owner writes meanwhile are le
 
 import logging
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import Final
+from itertools import pairwise
+from typing import Final, NamedTuple
 
 import numpy as np
 
 from ..directory.layout import rocksdb_queues
-from ..dispatch.derive import derive_segments
+from ..dispatch.derive import all_entries_of, records_of
 from ..dispatch.entry_placement import Placed, Placement, is_filler
 from ..files.fs import FileSystem, LocalFileSystem
+from ..files.segments import SegmentFile
 from ..format.consume_queue import is_plausible
 from ..format.message import Ints
 from ..format.naming import SCHEDULE_TOPIC
 from ..format.store_paths import StorePaths
+from ..log.commit_log import CommitLog, FoundRecords
 from ..queues.consume_queue import ConsumeQueue
 from ..read.store_reader import StoreReader
 from ..types import QueueKey
 from .index_check import IndexCheck, inside, runs
+from .log_parts import Spread, WalkedSegment, by_segment, one_by_one, parts_of, walk_part
 from .rebuild import log_segment
 
 _log = logging.getLogger(__name__)
@@ -121,27 +125,91 @@ def verify(
     *,
     commit_log_paths: Sequence[str | os.PathLike[str]] = (),
     fs: FileSystem | None = None,
+    spread: Spread = one_by_one,
 ) -> VerifyReport:
-    """Look at all of a store; see `StoreReader.open` for the parameters and errors."""
+    """Look at all of a store; see `StoreReader.open` for the parameters and errors.
+
+    ``spread(work, parts)`` does the work on parts of the log, and can do it in other processes.
+    """
     fs = fs or LocalFileSystem()
     reader = StoreReader.open(path, commit_log_paths=commit_log_paths, fs=fs)
-    return _Verification(fs, reader).run()
+    return _Verification(fs, reader, spread).run()
+
+
+class _Span(NamedTuple):
+    """A segment that is not regular."""
+
+    fs: FileSystem
+    directories: tuple[str, ...]
+    start: int
+    stop: int
+
+
+def _damage_in(span: _Span) -> list[tuple[int, int]]:
+    return CommitLog(span.fs, span.directories).damage(span.start, span.stop)
 
 
 class _Verification:
-    def __init__(self, fs: FileSystem, reader: StoreReader) -> None:
+    def __init__(self, fs: FileSystem, reader: StoreReader, spread: Spread) -> None:
         self._fs = fs
+        self._spread = spread
         self._reader = reader
         self._path = reader.path
         self._log = reader.log
         self._findings: list[Finding] = []
-        self._positions: list[Ints] = []
+        self._positions: list[Ints] = []  # of segments that are not regular
+        self._held: dict[QueueKey, ConsumeQueue] = {}
+        self._end = self._log.min_offset
         self._records = self._entries = self._lost = self._keys = 0
 
     def run(self) -> VerifyReport:
-        log = self._log
+        log, database = self._log, rocksdb_queues(self._fs, self._path)
         stop = log.data_stop()
-        damage = log.damage(log.min_offset, stop)
+        index = IndexCheck(self._fs, self._path, log, is_live=self._reader.is_live)
+        parts = [
+            replace(part, checked=True, queues=None if database else self._path, index=index.part(*part.span))
+            for part in parts_of(log, self._fs, stop)
+        ]
+        walked = dict(by_segment(parts, self._spread(walk_part, parts)))
+        index.damage = damage = self._damage(stop, walked)
+        self._add_damage(damage)
+        ends = self._segments(stop, index, walked, is_compared=database is None)
+        if database is None:
+            self._queue_ends(ends, stop)
+        else:
+            text = (
+                "queues are in RocksDB, of which no entry is compared; readers take messages that it lacks from the log"
+            )
+            self._add(Kind.QUEUES_UNKNOWN, database, 0, sum(ends.values()), text)
+        self._index(index, np.concatenate([np.empty(0, np.int64), *self._positions]))
+        return VerifyReport(
+            log_start=log.min_offset,
+            log_end=self._end,
+            records=self._records,
+            queues=len(ends),
+            entries=self._entries,
+            lost_messages=self._lost,
+            keys=self._keys,
+            findings=tuple(self._findings),
+        )
+
+    def _add(self, kind: Kind, path: str, offset: int, count: int, text: str) -> None:
+        if len(self._findings) < _FINDINGS_MAX:
+            self._findings.append(Finding(kind, path, offset, count, text))
+
+    def _damage(self, stop: int, walked: Mapping[SegmentFile, WalkedSegment | None]) -> list[tuple[int, int]]:
+        """Return what `CommitLog.damage` finds: regular segments have none."""
+        segments = [each for each in self._log.segments if each.base < stop]
+        gaps = [(one.stop, two.base) for one, two in pairwise(segments) if one.stop < two.base]
+        damaged = [
+            _Span(self._fs, self._log.directories, each.base, min(each.stop, stop))
+            for each in segments
+            if walked.get(each) is None
+        ]
+        return sorted([*gaps, *(span for spans in self._spread(_damage_in, damaged) for span in spans)])
+
+    def _add_damage(self, damage: Sequence[tuple[int, int]]) -> None:
+        log = self._log
         for empty in log.empty:
             if empty.base < log.stop:  # the last one is of a segment that was not allocated
                 text = "this file has 0 bytes, and later segments are not empty"
@@ -155,54 +223,51 @@ class _Verification:
                 end - start,
                 f"{end - start} bytes at physical offset {start} hold no whole record",
             )
-        index = IndexCheck(self._fs, self._path, log, damage, is_live=self._reader.is_live)
-        ends = self._queues(stop, index, damage)
-        positions = np.concatenate([np.empty(0, np.int64), *self._positions])
-        self._index(index, positions)
-        last = log.record_at(int(positions[-1])) if positions.size else None
-        size = last.record.total_size if last is not None else 0
-        return VerifyReport(
-            log_start=log.min_offset,
-            log_end=int(positions[-1]) + size if positions.size else log.min_offset,
-            records=self._records,
-            queues=len(ends),
-            entries=self._entries,
-            lost_messages=self._lost,
-            keys=self._keys,
-            findings=tuple(self._findings),
-        )
 
-    def _add(self, kind: Kind, path: str, offset: int, count: int, text: str) -> None:
-        if len(self._findings) < _FINDINGS_MAX:
-            self._findings.append(Finding(kind, path, offset, count, text))
+    def _segments(
+        self, stop: int, index: IndexCheck, walked: Mapping[SegmentFile, WalkedSegment | None], *, is_compared: bool
+    ) -> dict[QueueKey, int]:
+        """Follow the queues through the log, and compare them and the index where a segment is not regular."""
+        placement, newest = Placement(self._log, self._log.min_offset), 0
+        for number, segment in enumerate(self._log.segments, 1):
+            regular, is_stale = walked.get(segment), False
+            if regular is not None and regular.is_held and placement.extend(regular):
+                newest, self._end = max(newest, regular.newest), regular.end
+                self._records += regular.records
+                self._entries += sum(run.stop - run.start for run in regular.runs) if is_compared else 0
+                index.note_sound(segment.base, min(segment.stop, stop))
+            else:
+                found, newest, is_stale = records_of(self._log, segment, stop, newest)
+                if found is None:
+                    continue
+                self._add_records(found, index)
+                for key, placed in placement.place(found, dict(all_entries_of(found))):
+                    if is_compared:
+                        self._compare(self._queue(key), placed)
+            so_far = f"{self._entries} entries of {len(placement.ends)} queues, {len(self._findings)} findings so far"
+            log_segment(_log, segment.base, number, len(self._log.segments), so_far)
+            if is_stale:
+                break
+        return placement.ends
 
-    def _queues(self, stop: int, index: IndexCheck, damage: Sequence[tuple[int, int]]) -> dict[QueueKey, int]:
-        """Compare all queues with the log; the index check sees each segment, too."""
-        placement = Placement(self._log, self._log.min_offset)
-        database = rocksdb_queues(self._fs, self._path)
-        held: dict[QueueKey, ConsumeQueue] = {}
-        for found, derived in derive_segments(self._log, self._log.min_offset, stop):
-            self._positions.append(found.segment.base + found.records.positions)
-            self._records += int(np.count_nonzero(~(inside(self._positions[-1], damage) | is_filler(found.records))))
-            index.add(found)
-            for key, placed in placement.place(found, derived):
-                queue = held.get(key)
-                if queue is None:
-                    directory = StorePaths(self._path).consume_queue(key)
-                    queue = held[key] = ConsumeQueue(self._fs, directory, key, missing_max=self._log.records_max)
-                if database is None:
-                    self._compare(queue, placed)
-            number, count = self._log.segments.index(found.segment) + 1, len(self._log.segments)
-            so_far = f"{self._entries} entries of {len(held)} queues, {len(self._findings)} findings so far"
-            log_segment(_log, found.segment.base, number, count, so_far)
-        if database is not None:
-            text = (
-                "queues are in RocksDB, of which no entry is compared; readers take messages that it lacks from the log"
-            )
-            self._add(Kind.QUEUES_UNKNOWN, database, 0, sum(placement.ends.values()), text)
-            return placement.ends
-        for key, end in placement.ends.items():
-            queue, there = held[key], held[key].data_end()
+    def _add_records(self, found: FoundRecords, index: IndexCheck) -> None:
+        positions = found.segment.base + found.records.positions
+        self._positions.append(positions)
+        self._records += int(np.count_nonzero(~(inside(positions, index.damage) | is_filler(found.records))))
+        if positions.size:
+            self._end = int(positions[-1] + found.records.field("total_size")[-1])
+        index.add(found)
+
+    def _queue(self, key: QueueKey) -> ConsumeQueue:
+        if key not in self._held:
+            directory = StorePaths(self._path).consume_queue(key)
+            self._held[key] = ConsumeQueue(self._fs, directory, key, missing_max=self._log.records_max)
+        return self._held[key]
+
+    def _queue_ends(self, ends: Mapping[QueueKey, int], stop: int) -> None:
+        for key, end in ends.items():
+            queue = self._queue(key)
+            there = queue.data_end()
             if there > end:
                 entries = queue.entries(end, there)
                 wrong = is_plausible(entries) & (entries["physical_offset"] < stop)
@@ -214,7 +279,6 @@ class _Verification:
                     f"queue {key} has {there - end} entries after the last record of the log, "
                     f"{int(np.count_nonzero(wrong))} of these name a place in it",
                 )
-        return placement.ends
 
     def _compare(self, queue: ConsumeQueue, placed: Placed) -> None:
         wanted = placed.entries

@@ -1,0 +1,248 @@
+"""Job ``diff``: two stores compared, a replica with its master, a copy with its original, an archive with its store.
+
+::
+
+    logs share physical offsets   windows of both logs, as bytes ──► records, where bytes differ      store/maintenance
+    else, by queue offset         A orders/0 [0, 9000)               [0, 4096) ──► equal
+                                  B orders/0 [0, 8000)               [4096, 8000) ─┬► equal
+                                             tail missing in B                     └► halves … ──► rows
+
+A task maps both stores: it compares them directly, instead of digests of them.
+"""
+
+import os
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from segmentlog.store import ConfigError, OnCorrupt, OnLoss, QueueBounds, QueueKey, QueueRange, ScanSpec, StoreReader
+from segmentlog.store.maintenance import (
+    Difference,
+    Side,
+    compare_windows,
+    log_span,
+    log_windows,
+    logs_align,
+    merged,
+)
+
+from .report import Report
+from .spread import spread
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Ints = npt.NDArray[np.int64]
+LEVELS: Final = ("auto", "log", "queue")
+_SHOWN_MAX: Final = 10_000
+_ROWS: Final = 1 << 15
+_COLUMNS: Final = ("queueOffset", "physicalOffset", "body", "tags", "keys", "properties")
+_COMPARED: Final = ("body", "tags", "keys", "properties")
+_OF_STORE: Final = "__CRC32#"
+"""Property that covers the whole record, with its place in one store."""
+_ROW_SCHEMA: Final = pa.schema(
+    [
+        ("kind", pa.string()),
+        ("topic", pa.string()),
+        ("queueId", pa.int32()),
+        ("firstOffset", pa.int64()),
+        ("endOffset", pa.int64()),
+        ("messages", pa.int64()),
+        ("physicalOffsetA", pa.int64()),
+        ("fileA", pa.string()),
+        ("physicalOffsetB", pa.int64()),
+        ("fileB", pa.string()),
+    ]
+)
+
+
+class _QueueWindow(NamedTuple):
+    """Ranges of queues that both stores have."""
+
+    a: Side
+    b: Side
+    ranges: tuple[QueueRange, ...]
+
+
+def run(
+    spark: "SparkSession | None",
+    a: str | os.PathLike[str],
+    b: str | os.PathLike[str],
+    *,
+    by: str = "auto",
+    archive: bool = False,
+    commit_logs: tuple[Sequence[str], Sequence[str]] = ((), ()),
+    processes: int | None = None,
+) -> Report:
+    """Compare two stores.
+
+    Parameters
+    ----------
+    spark
+        Whose tasks compare; None for the cores of this machine.
+    a, b
+        The stores. Messages that retention deleted in one of them are not a finding.
+    by
+        ``log`` by physical offset, ``queue`` by queue offset, ``auto`` by log if the logs share physical offsets.
+    archive
+        B is the archive of A: what both hold is compared, and what neither holds is a finding.
+    commit_logs
+        The directories of the segments of A and of B, if they are not in ``commitlog``.
+    processes
+        How many, without Spark.
+
+    Returns
+    -------
+    Report
+        A row per run of messages of a queue that are missing or differ.
+
+    Raises
+    ------
+    ConfigError
+        If ``by`` is unknown.
+    SegmentLogError
+        If a store cannot be opened.
+    """
+    if by not in LEVELS:
+        raise ConfigError(f"by={by!r} is unknown", fix=f"Pass one of {', '.join(LEVELS)}")
+    one, two = (Side(os.path.abspath(path), tuple(logs)) for path, logs in zip((a, b), commit_logs, strict=True))
+    spans = [log_span(each.open()) for each in (one, two)]
+    by_log = archive or by == "log" or (by == "auto" and logs_align(one, two))
+    numbers: dict[str, int | str] = {"by": "log" if by_log else "queue"}
+    for name, span in zip("AB", spans, strict=True):
+        numbers |= {f"logStart{name}": span.start, f"logEnd{name}": span.stop}
+    found: list[Difference] = []
+    if by_log:
+        windows = log_windows(one, two, both=archive)
+        numbers["comparedBytes"] = sum(each.stop - each.start for each in windows)
+        if archive and spans[1].stop < spans[0].start:
+            lost = spans[1].stop
+            found.append(Difference("missing in both", None, None, lost, spans[0].start, 0, lost, None, lost, None))
+        results = spread(compare_windows, windows, spark, processes=processes)
+    else:
+        parts, found = _queue_windows(one, two)
+        numbers["comparedMessages"] = sum(len(each) for part in parts for each in part.ranges)
+        results = spread(_compare_queues, parts, spark, processes=processes)
+    return _report(numbers, merged([*found, *(each for result in results for each in result)]))
+
+
+def _report(numbers: Mapping[str, int | str], found: Sequence[Difference]) -> Report:
+    by_kind: Counter[str] = Counter()
+    for each in found:
+        by_kind[each.kind] += each.messages
+    rows = [dict(zip(_ROW_SCHEMA.names, each, strict=True)) for each in found[:_SHOWN_MAX]]
+    return Report(
+        numbers={**numbers, **by_kind, "findings": len(found)},
+        table=pa.Table.from_pylist(rows, _ROW_SCHEMA),
+        has_findings=bool(found),
+    )
+
+
+def _queue_windows(a: Side, b: Side) -> tuple[list[_QueueWindow], list[Difference]]:
+    """Cut what both stores have of each queue; what follows in one of them alone is missing in the other."""
+    one, two = (_bounds(each.open()) for each in (a, b))
+    missing: list[Difference] = []
+    parts: list[_QueueWindow] = []
+    ranges: list[QueueRange] = []
+    rows = 0
+    for key in sorted({*one, *two}):
+        left, right = one.get(key), two.get(key)
+        start = max(each.min_offset for each in (left, right) if each)
+        ends = [each.max_offset if each else start for each in (left, right)]
+        for name, lacks, has in (("A", ends[0], ends[1]), ("B", ends[1], ends[0])):
+            first = max(start, lacks)
+            if has > first:
+                kind = f"missing in {name}"
+                run_ = Difference(kind, key.topic, key.queue_id, first, has, has - first, None, None, None, None)
+                missing.append(_located(run_, (b if name == "A" else a).open(), in_a=name == "B"))
+        for at in range(start, min(ends), _ROWS):
+            ranges.append(QueueRange(key, at, min(at + _ROWS, *ends)))
+            rows += len(ranges[-1])
+            if rows >= _ROWS:
+                parts.append(_QueueWindow(a, b, tuple(ranges)))
+                ranges, rows = [], 0
+    return [*parts, _QueueWindow(a, b, tuple(ranges))] if ranges else parts, missing
+
+
+def _bounds(reader: StoreReader) -> dict[QueueKey, QueueBounds]:
+    return {each.key: each for topic in reader.topics() for each in reader.queues(topic)}
+
+
+def _located(found: Difference, reader: StoreReader, *, in_a: bool) -> Difference:
+    """Add the place of the first message of a run that only one store has."""
+    assert found.topic is not None
+    assert found.queue_id is not None
+    place = reader.place_of(QueueKey(found.topic, found.queue_id), found.start)
+    path = _file(reader, place)
+    return found._replace(offset_a=place, file_a=path) if in_a else found._replace(offset_b=place, file_b=path)
+
+
+def _file(reader: StoreReader, place: int | None) -> str | None:
+    segment = None if place is None else reader.log.find(place)
+    return None if segment is None else segment.path
+
+
+def _compare_queues(window: _QueueWindow) -> tuple[Difference, ...]:
+    readers = window.a.open(), window.b.open()
+    return tuple(each for wanted in window.ranges for each in _compare_range(readers, wanted))
+
+
+def _compare_range(readers: tuple[StoreReader, StoreReader], wanted: QueueRange) -> Iterator[Difference]:
+    one, two = (_read(each, wanted) for each in readers)
+    offsets_a, offsets_b = (each["queueOffset"].to_numpy() for each in (one, two))
+    only_b, only_a = (np.flatnonzero(~np.isin(*each)) for each in ((offsets_b, offsets_a), (offsets_a, offsets_b)))
+    yield from _runs("missing in A", wanted.key, (None, two), only_b, readers)
+    yield from _runs("missing in B", wanted.key, (one, None), only_a, readers)
+    _, rows_a, rows_b = np.intersect1d(offsets_a, offsets_b, assume_unique=True, return_indices=True)
+    if rows_a.size < one.num_rows or rows_b.size < two.num_rows:
+        one, two = one.take(rows_a), two.take(rows_b)
+    differ = np.array(list(_differing(one.select(_COMPARED), two.select(_COMPARED), 0)), np.int64)
+    yield from _runs("differs", wanted.key, (one, two), differ, readers)
+
+
+def _read(reader: StoreReader, wanted: QueueRange) -> pa.Table:
+    """Read a range as far as its records are whole; what is damaged or lost is missing."""
+    spec = ScanSpec(columns=_COLUMNS, on_corrupt=OnCorrupt.SKIP, on_loss=OnLoss.SKIP)
+    tasks = reader.plan([wanted], max_bytes=1 << 40, spec=spec)
+    batches = [batch for task in tasks for batch in reader.scan(task, spec)]
+    return pa.Table.from_batches(batches) if batches else pa.table({name: [] for name in _COLUMNS})
+
+
+def _differing(one: pa.Table, two: pa.Table, at: int) -> Iterator[int]:
+    """Yield the rows that differ: halves of a range are compared until they are equal, or single rows."""
+    if one.equals(two):
+        return
+    if one.num_rows == 1:
+        if _row(one) != _row(two):
+            yield at
+        return
+    half = one.num_rows // 2
+    yield from _differing(one.slice(0, half), two.slice(0, half), at)
+    yield from _differing(one.slice(half), two.slice(half), at + half)
+
+
+def _row(table: pa.Table) -> dict[str, Any]:
+    """Return one row; the order of properties has no meaning."""
+    (row,) = table.to_pylist()
+    properties = {name: value for name, value in row["properties"] or () if name != _OF_STORE}
+    return {**row, "properties": properties}
+
+
+def _runs(
+    kind: str, key: QueueKey, tables: Sequence[pa.Table | None], rows: Ints, readers: Sequence[StoreReader]
+) -> Iterator[Difference]:
+    """Group rows into runs of adjacent queue offsets; the table of the store that lacks them is None."""
+    table = next(each for each in tables if each is not None)
+    offsets = table["queueOffset"].to_numpy()[rows]
+    edges = [0, *(np.flatnonzero(np.diff(offsets) != 1) + 1).tolist(), rows.size] if rows.size else [0]
+    for at, stop in pairwise(edges):
+        row = int(rows[at])
+        places = [None if each is None else each["physicalOffset"][row].as_py() for each in tables]
+        files = [_file(*each) for each in zip(readers, places, strict=True)]
+        first, end = int(offsets[at]), int(offsets[stop - 1]) + 1
+        yield Difference(kind, *key, first, end, stop - at, places[0], files[0], places[1], files[1])
