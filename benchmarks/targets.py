@@ -133,6 +133,20 @@ def late(what: str, percent: int) -> Rule:
     return rule
 
 
+def bandwidth(text: str, case: str, gb_per_s: float) -> Rule:
+    """Hold a case in bytes against a number of bytes a second."""
+    wanted = f"{text}: at least {gb_per_s:g} GB/s"
+
+    def rule(measured: Measured) -> Target:
+        found = measured.named(case)
+        if found is None:
+            return Target.not_measured(wanted)
+        rate = found[0].rate / 1e9
+        return Target(target=wanted, measured=f"{rate:.2f} GB/s", met=rate >= gb_per_s)
+
+    return rule
+
+
 def commit_rate(measured: Measured) -> Target:
     """Hold the commit against a number of bytes a second; on the page cache, as the device is the machine's."""
     wanted = f"commit, on the page cache: at least {COMMIT_GB_PER_S} GB/s"
@@ -220,6 +234,7 @@ SPARK_TARGETS: tuple[Rule, ...] = (
     below("segmentlog get --key, cold process, 10 GiB", "segmentlog: start for get --key", 0.4),
     times("cat to JSON lines", "segmentlog: cat to JSON lines", "kcat: cat to JSON lines", 3, "kcat"),
     share("cat to Arrow", "segmentlog: cat to Arrow", "Store.scan: scan in a process", 0.8),
+    bandwidth("cat --grep in bodies of 1 KiB, with the start of Python", "segmentlog: cat --grep, bytes", 1),
     shown,
     followed,
     below("planning a micro-batch, 10 of 10,000 queues moved", MICRO_BATCH, 0.3),

@@ -50,6 +50,7 @@ from .format.naming import is_system_topic as is_system_topic
 from .read.plan import PlannedRange as PlannedRange
 from .read.plan import ScanTask as ScanTask
 from .read.plan import TaskLimits as TaskLimits
+from .read.spec import BodyFilter as BodyFilter
 from .read.spec import OnCorrupt as OnCorrupt
 from .read.spec import OnLoss as OnLoss
 from .read.spec import Predicate as Predicate

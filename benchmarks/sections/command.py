@@ -7,6 +7,7 @@
     cat -o jsonl      beside  kcat -J             the same messages, with the same fields
     put --input jsonl                             what cat -o jsonl prints, into a new store
     cat -o arrow      beside  Store.scan          the same columns, in a process as well
+    cat --grep                                    all bodies searched, one found
     tail -f                                       from the append to the line
 
 Output goes to ``/dev/null``. Stores and topics are in the page cache, but for what does not fit.
@@ -26,6 +27,7 @@ import pyarrow as pa
 from harness import Case, Found, Unit, environment, expect_rows, nothing, result_of
 from peers.kcat import Kcat
 
+import segmentlog
 from segmentlog.store import Flush, MessageStore, Outgoing, StoreConfig
 
 if TYPE_CHECKING:
@@ -113,7 +115,15 @@ def _start(name: str, *arguments: object) -> Case:
 
 
 def _cats(store: Path, count: int) -> list[Case]:
+    (body,) = segmentlog.open(store).scan(TOPIC, columns="body").head(1)["body"].to_pylist()
     return [
+        Case(
+            name=f"{OURS}: cat --grep, bytes",
+            peer=OURS,
+            rows=count * BODY_BYTES,
+            action=lambda: run("cat", store, TOPIC, "--grep", body[:20].decode(), "-o", "jsonl"),
+            unit=Unit.BYTES,
+        ),
         Case(
             name=f"{OURS}: cat to JSON lines",
             peer=OURS,

@@ -15,13 +15,24 @@ import logging
 from collections.abc import Generator, Sequence
 from contextlib import closing
 from dataclasses import replace
+from types import EllipsisType
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
+from segmentlog.query.body_search import JsonScalar, body_filters
 from segmentlog.query.cursor import held_ranges
 from segmentlog.query.source import StoreSource
-from segmentlog.store import NATIVE_SCHEMA, OnLoss, QueueRange, ScanSpec, SegmentLogError, StoreReader, TimeWindow
+from segmentlog.store import (
+    NATIVE_SCHEMA,
+    ConfigError,
+    OnLoss,
+    QueueRange,
+    ScanSpec,
+    SegmentLogError,
+    StoreReader,
+    TimeWindow,
+)
 
 from .display import html_table
 from .errors import in_api_words
@@ -69,6 +80,45 @@ class Scan(Rows):
         fields = [NATIVE_SCHEMA.field(name) for name in self._spec.columns]
         return pa.schema([*fields, *(pa.field(name, pa.string()) for name in self._spec.property_columns)])
 
+    def where_body(
+        self,
+        *,
+        contains: str | bytes | None = None,
+        regex: str | bytes | None = None,
+        json_path: str | None = None,
+        equals: JsonScalar | EllipsisType = ...,
+        ignore_case: bool = False,
+    ) -> "Scan":
+        """Return a scan of those messages whose bodies fulfil all conditions, those of this scan included.
+
+        Compressed bodies are searched inflated. Other columns are decoded only for messages that match.
+
+        Parameters
+        ----------
+        contains
+            A text that occurs in the body as UTF-8, or bytes that occur.
+        regex
+            A regular expression of RE2 that matches somewhere in the body. A text matches characters of UTF-8, and
+            no bytes that are not UTF-8. A ``bytes`` argument matches single bytes.
+        json_path, equals
+            A path such as ``$.order.items[0].id``, and its value. A body that is not JSON does not match. Numbers
+            are compared by value; of a key that occurs twice the last one counts.
+        ignore_case
+            Whether ``contains`` and ``regex`` ignore the case of letters.
+
+        Raises
+        ------
+        ConfigError
+            If there is no condition, or one makes no sense.
+        """
+        added = body_filters(
+            contains=contains, regex=regex, json_path=json_path, equals=equals, ignore_case=ignore_case
+        )
+        if not added:
+            raise ConfigError("where_body has no condition", fix="Pass contains, regex, or json_path and equals")
+        predicate = replace(self._spec.predicate, bodies=(*self._spec.predicate.bodies, *added))
+        return Scan(self._source, self.ranges, replace(self._spec, predicate=predicate))
+
     def to_batches(self, *, threads: int = 1) -> Generator[pa.RecordBatch, None, None]:
         """Read the messages as a stream of batches of at most 8 MiB of bodies, or one larger message.
 
@@ -97,8 +147,8 @@ class Scan(Rows):
     def count(self) -> int:
         """Count the messages.
 
-        Without ``tags`` and ``sql`` this reads the ConsumeQueues alone, 20 bytes per message; damage of records is not
-        seen. With them it reads the records, but decodes no body.
+        Without ``tags``, ``sql`` and `where_body` this reads the ConsumeQueues alone, 20 bytes per message; damage of
+        records is not seen. With them it reads the records, and bodies only for `where_body`.
         """
         spec = replace(self._spec, columns=("queueOffset",), property_columns=())
         with closing(self._read(self.ranges, spec, 1)) as batches:
@@ -106,9 +156,10 @@ class Scan(Rows):
 
     def head(self, n: int = 10) -> pa.Table:
         """Read some ``n`` messages: each queue from its start, until there are enough."""
-        spec = replace(self._spec, batch_rows=max(1, min(checked_number("n", n), self._spec.batch_rows)))
-        ranges = self.ranges
-        if spec.predicate.filter is None:
+        checked_number("n", n)
+        spec, ranges = self._spec, self.ranges
+        if not spec.predicate.reads_records:
+            spec = replace(spec, batch_rows=max(1, min(n, spec.batch_rows)))
             ranges = tuple(QueueRange(each.key, each.start, min(each.stop, each.start + n)) for each in ranges)
         return first_rows(self._read(ranges, spec, 1), n, self.schema)
 

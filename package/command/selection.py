@@ -1,6 +1,8 @@
 """Selection of messages: the flags that ``cat`` and ``tail`` share, as ranges of queue offsets and a `ScanSpec`."""
 
 import argparse
+import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -16,8 +18,9 @@ from .reading import source_of
 
 if TYPE_CHECKING:
     from segmentlog import Scan
+    from segmentlog.query.body_search import JsonScalar
     from segmentlog.query.position import Position
-    from segmentlog.store import QueueBounds, QueueKey, QueueRange, ScanSpec
+    from segmentlog.store import BodyFilter, QueueBounds, QueueKey, QueueRange, ScanSpec
 
 TABLE_COLUMNS: Final = ("topic", "queueId", "queueOffset", "storeTimestamp", "tags", "keys", "body")
 """Columns of a table, unless ``--columns`` names others."""
@@ -44,6 +47,7 @@ def add_selection(parser: Parser) -> None:
     parser.add_argument("-p", "--queue", metavar="N,…", type=_queues, help="queues by number (default: all)")
     parser.add_argument("--tag", metavar="'A || B'", help="messages with one of these tags")
     parser.add_argument("--sql", metavar="FILTER", help="messages that a SQL92 filter of RocketMQ accepts")
+    add_body_search(parser)
     parser.add_argument(
         "--read-from",
         metavar="WHAT",
@@ -52,6 +56,49 @@ def add_selection(parser: Parser) -> None:
         help="confirmed: only messages that enough replicas hold (default: appended)",
     )
     add_columns(parser)
+
+
+def add_body_search(parser: Parser) -> None:
+    """Add the flags for `body_filters_of`."""
+    parser.add_argument("--grep", metavar="TEXT", help="messages with this text in their bodies, which are inflated")
+    parser.add_argument(
+        "--regex", metavar="RE", help="messages with a match of this regular expression in their bodies"
+    )
+    parser.add_argument("--ignore-case", action="store_true", help="--grep and --regex ignore the case of letters")
+    parser.add_argument(
+        "--json-path", metavar="PATH", help="messages whose bodies have, at a path such as '$.orderId' …"
+    )
+    parser.add_argument("--equals", metavar="VALUE", help="… this text, or this number, true, false or null")
+
+
+def body_filters_of(options: argparse.Namespace) -> "tuple[BodyFilter, ...]":
+    """Return the conditions of `add_body_search`."""
+    from segmentlog.query.body_search import body_filters
+
+    return body_filters(
+        contains=_bytes_unless_text(options.grep),
+        regex=_bytes_unless_text(options.regex),
+        json_path=options.json_path,
+        equals=... if options.equals is None else _values(options.equals),
+        ignore_case=options.ignore_case,
+        named=lambda name: "--grep" if name == "contains" else f"--{name.replace('_', '-')}",
+    )
+
+
+def _bytes_unless_text(argument: str | None) -> str | bytes | None:
+    """Return an argument as the bytes that the shell passed, if they are not UTF-8."""
+    if argument is None or not any("\udc80" <= each <= "\udcff" for each in argument):
+        return argument
+    return os.fsencode(argument)
+
+
+def _values(text: str) -> "tuple[JsonScalar, ...]":
+    """Return what an argument may mean: a text, and what JSON reads in it."""
+    try:
+        value = json.loads(text, parse_constant=str)
+    except ValueError:
+        return (text,)
+    return (text,) if isinstance(value, str | list | dict) else (text, value)
 
 
 def add_columns(parser: Parser) -> None:
@@ -110,7 +157,8 @@ class Selection:
         self.source = source_of(options)
         self._reader = self.source.open()
         self.topics = Topics(tuple(dict.fromkeys(options.topic)), options.queue)
-        self.spec = spec_of(options, columns, tags=options.tag, sql=options.sql)
+        spec = spec_of(options, columns, tags=options.tag, sql=options.sql)
+        self.spec = replace(spec, predicate=replace(spec.predicate, bodies=body_filters_of(options)))
 
     @cached_property
     def queues(self) -> "dict[QueueKey, QueueBounds]":

@@ -215,7 +215,7 @@ def batches_of(sizes: Ints, spec: ScanSpec) -> Iterator[slice]:
 def _weights(sizes: Ints, spec: ScanSpec) -> Ints:
     """About how many bytes of a batch each row will take."""
     size: Ints = np.clip(sizes, 64, spec.batch_bytes)
-    if "body" in spec.columns:
+    if spec.reads_bodies:
         return size
     if spec.entries_only:
         return np.full(size.size, 64)

@@ -5,6 +5,7 @@
     entry    physical offset ──► range          tags code ──► hash of a wanted tag       may match, or cannot
                                                   │ an address in ConsumeQueueExt, a delivery time: may match
     record   store time ──► range      TAGS ──► equal      properties ──► PropertyFilter       matches, or does not
+    body     inflated ──► BodyFilters, each on the rows that the filters before it kept        matches, or does not
 
 RocketMQ: ``DefaultMessageFilter``, ``ExpressionMessageFilter``.
 """
@@ -14,6 +15,7 @@ from collections.abc import Callable
 import numpy as np
 import pyarrow as pa
 
+from ..format.buffers import booleans, present, truths
 from ..format.consume_queue import EXTENSION_ADDRESS_MAX, Entries
 from ..format.hashing import java_hash
 from ..format.message import Mask, Problem, Records
@@ -32,6 +34,7 @@ class Matcher:
         )
         self._filter = None if wanted is None else _exactly(wanted)
         self._times = predicate.store_time_start, predicate.store_time_stop
+        self._bodies = predicate.bodies
 
     def by_entries(self, topic: str, entries: Entries) -> Mask | None:
         """Return which messages of a topic may match, (n,) bool; None for all of them."""
@@ -52,6 +55,15 @@ class Matcher:
             match = self._filter(records)
             keep = match if keep is None else keep & match
         return None if keep is None or keep.all() else keep
+
+    def by_bodies(self, bodies: pa.BinaryArray) -> Mask:
+        """Return which bodies match, (n,) bool; the null body of a damaged record does not."""
+        keep = present(bodies)
+        for condition in self._bodies:
+            if not keep.any():
+                break
+            keep[keep] = truths(condition.matches(bodies if keep.all() else bodies.filter(booleans(keep))))
+        return keep
 
 
 def record_batch(columns: list[pa.Array], schema: pa.Schema, rows: int) -> pa.RecordBatch:

@@ -9,7 +9,7 @@
     CommitLog map ──► Records ──► does each state this offset, size, queue and queue offset?
                                               │   no: ask the log itself (heal), else it is damaged
                                               ▼
-                                  CRC, store time, exact tags ──► Decoder ──► RecordBatches
+                     CRC, store time, exact tags, then bodies ──► Decoder ──► RecordBatches
 
 After a range, the scan has seen exactly the messages that the plan promised, or it reports what is missing.
 RocketMQ: ``DefaultMessageStore.getMessage``.
@@ -18,6 +18,7 @@ RocketMQ: ``DefaultMessageStore.getMessage``.
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import pairwise
 from typing import Generic, Protocol, Self, TypeVar
 
@@ -44,11 +45,12 @@ from .entry_batches import Chunk, Chunks, batches_of, report_loss
 from .heal import Block, StoreView, heal
 from .matching import Matcher, record_batch
 from .plan import ScanTask
-from .spec import OnCorrupt, Predicate, ScanSpec
+from .spec import BATCH_ROWS, OnCorrupt, Predicate, ScanSpec
 
 _log = logging.getLogger(__name__)
 
 _INFLATED_BATCHES = 4
+_SEARCHED_BYTES = 1 << 20
 _SIZE = np.dtype(">i4")
 
 
@@ -78,13 +80,15 @@ class RecordBatches(ABC, Generic[RowsT]):
     ::
 
         Records, rows ──► CRC ──► damage: `_after_damage` ──► predicate ──► inflate ──► Decoder ──► still there? batch
-                                                                             │ damage               │ no: damage
+                                                                             │ damage   ▲           │ no: damage
+                                                                    bodies of the predicate
     """
 
     def __init__(self, log: CommitLog, spec: ScanSpec, predicate: Predicate) -> None:
         self._log = log
         self._spec = spec
         self._schema = select(spec.columns, spec.property_columns)
+        self._predicate = predicate
         self._matcher = Matcher(predicate)
 
     @abstractmethod
@@ -110,8 +114,8 @@ class RecordBatches(ABC, Generic[RowsT]):
             records, rows = records.take(keep), rows.take(keep)
         if not len(records):
             return
-        if "body" not in self._spec.columns or self._spec.raw_body:
-            yield from self._decoded(records, rows, name, None)
+        if not self._spec.reads_bodies or self._spec.raw_body:
+            yield from self._matching(records, rows, name, None)
             return
         limit = _INFLATED_BATCHES * self._spec.batch_bytes
         for part, inflated in inflate_in_pieces(records, self._spec.max_body_bytes, limit):
@@ -122,7 +126,35 @@ class RecordBatches(ABC, Generic[RowsT]):
             if keep is not None:
                 piece, piece_rows, bodies = piece.take(keep), piece_rows.take(keep), inflated.kept(keep)
             if len(piece):
-                yield from self._decoded(piece, piece_rows, name, bodies)
+                yield from self._matching(piece, piece_rows, name, bodies)
+
+    def _matching(
+        self, records: Records, rows: RowsT, segment: str, inflated: Inflated | None
+    ) -> Iterator[tuple[RowsT, pa.RecordBatch]]:
+        """Search the bodies, and decode the rows that match."""
+        if self._predicate.bodies:
+            keep = self._by_bodies(records, self._origin(records, rows), inflated)
+            cut = self._cut(records, slice(0, len(records)))
+            if cut is not None:  # a body that was zeroed while it was searched is damage, not a row that does not match
+                records.flag_problem(cut, Problem.MAGIC)
+                self._after_damage(records, rows)
+                keep &= ~cut
+            if not keep.any():
+                return
+            if not keep.all():
+                records, rows = records.take(keep), rows.take(keep)
+                inflated = inflated.kept(keep) if inflated else None
+        yield from self._decoded(records, rows, segment, inflated)
+
+    def _by_bodies(self, records: Records, origin: Origin, inflated: Inflated | None) -> Mask:
+        """Return which bodies match, (n,) bool."""
+        decoder = Decoder(records, origin, "", inflated)
+        keep = np.empty(len(records), np.bool_)
+        # Few bodies at a time: they are still in the processor's cache when they are searched.
+        limits = replace(self._spec, batch_bytes=min(self._spec.batch_bytes, _SEARCHED_BYTES), batch_rows=BATCH_ROWS)
+        for part in batches_of(origin.size, limits):
+            keep[part] = self._matcher.by_bodies(decoder.column("body", part))
+        return keep
 
     def _decoded(
         self, records: Records, rows: RowsT, segment: str, inflated: Inflated | None

@@ -4,8 +4,9 @@
 
     ScanSpec ── columns, property_columns ──► what a row holds
              ├─ predicate ─┬─ store times, physical offsets
-             │             └─ filter:  Tags                by hash in the ConsumeQueue, then exactly
-             │                         PropertyFilter      by the record's properties (SQL92)
+             │             ├─ filter:  Tags                by hash in the ConsumeQueue, then exactly
+             │             │           PropertyFilter      by the record's properties (SQL92)
+             │             └─ bodies:  BodyFilter          by the inflated bodies, before other columns are decoded
              └─ on_corrupt, on_loss ──► an error, or a gap
 
 A specification is small and picklable: it crosses to Spark's workers. RocketMQ: ``SubscriptionData``.
@@ -128,6 +129,13 @@ class PropertyFilter(Protocol):
 Filter: TypeAlias = Tags | PropertyFilter
 
 
+class BodyFilter(Protocol):
+    """Filter by message bodies. An implementation is immutable and picklable."""
+
+    def matches(self, bodies: pa.BinaryArray) -> pa.BooleanArray:
+        """Return which of some bodies match, null for no match; no body is null."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Predicate:
     """Condition on messages of the planned ranges; all parts must hold.
@@ -136,18 +144,22 @@ class Predicate:
     ----------
     filter
         By tag or by properties; None for all messages.
+    bodies
+        By bodies as a scan returns them: inflated, unless ``raw_body``. The first is evaluated first.
     store_time_start, store_time_stop
         Store timestamp in ms, half-open.
     """
 
     filter: Filter | None = None
+    bodies: tuple[BodyFilter, ...] = ()
     store_time_start: int | None = None
     store_time_stop: int | None = None
 
     @property
     def reads_records(self) -> bool:
         """True if some part needs the record itself, since the ConsumeQueue does not tell."""
-        return self.filter is not None or self.store_time_start is not None or self.store_time_stop is not None
+        times = self.store_time_start, self.store_time_stop
+        return self.filter is not None or bool(self.bodies) or times != (None, None)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -184,6 +196,11 @@ class ScanSpec:
     max_body_bytes: int = MAX_BODY_BYTES
     batch_bytes: int = BATCH_BYTES
     batch_rows: int = BATCH_ROWS
+
+    @property
+    def reads_bodies(self) -> bool:
+        """True if bodies are returned or compared."""
+        return "body" in self.columns or bool(self.predicate.bodies)
 
     @property
     def entries_only(self) -> bool:

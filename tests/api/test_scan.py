@@ -1,5 +1,6 @@
 """Scans: equal to a filter over all messages, in order per queue, and bounded to the offsets that were settled."""
 
+import pickle
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -113,6 +114,28 @@ def test_head_reads_no_more_than_it_returns(store: segmentlog.Store) -> None:
     assert set(store.scan("orders", tags="sent").head(5)["tags"].to_pylist()) == {"sent"}
     with pytest.raises(ConfigError, match="n=-1 is not a whole number"):
         scan.head(-1)
+
+
+def test_a_search_in_bodies_equals_a_filter_over_all_messages(store: segmentlog.Store, path: Path) -> None:
+    scan = store.scan("orders", tags="paid").where_body(contains="message 1")
+    expected = [row for row in every_row(path) if row["topic"] == "orders" and row["tags"] == "paid"]
+    expected = [row for row in expected if b"message 1" in row["body"]]
+    assert len(expected) > 10
+    assert keys(scan.to_arrow()) == sorted(map(key_of, expected))
+    assert scan.count() == len(expected)
+    assert scan.head(4).num_rows == 4
+    narrower = scan.where_body(regex="MESSAGE 1[0-9]{2}", ignore_case=True)
+    assert narrower.count() == sum(b"message 1" in row["body"] and row["body"][10:11].isdigit() for row in expected)
+    assert keys(pa.table(pickle.loads(pickle.dumps(narrower)))) == keys(narrower.to_arrow())
+    assert scan.count() == len(expected)
+    assert store.scan("orders").where_body(json_path="$.a", equals=1).to_arrow().num_rows == 0
+    with pytest.raises(ConfigError, match="where_body has no condition"):
+        scan.where_body()
+
+
+def test_a_lazy_frame_of_a_search_reads_the_messages_that_match(store: segmentlog.Store) -> None:
+    frame = store.scan("orders").where_body(contains="message 17 ").lazy()
+    assert frame.select("queueId", "keys").collect().rows() == [(1, "key-17")]
 
 
 def test_counting_without_a_filter_opens_no_segment(store: segmentlog.Store, path: Path) -> None:

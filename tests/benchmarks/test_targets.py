@@ -53,6 +53,11 @@ def test_the_commit_in_bytes(load, result, judge, rate, expected):
     assert judge(targets.commit_rate, result("segmentlog: commit, nothing synced", rate), **figures) == expected
 
 
+@pytest.mark.parametrize(("rate", "expected"), [(1e9, ("1.00 GB/s", True)), (0.98e9, ("0.98 GB/s", False))])
+def test_a_target_in_bytes(load, result, judge, rate, expected):
+    assert judge(load("targets").bandwidth("grep", "a", 1), result("a", rate)) == expected
+
+
 @pytest.mark.parametrize(("took", "met"), [(0.125, True), (0.13, False)])
 def test_a_window_costs_its_share_and_a_constant(load, result, judge, took, met):
     rule = load("targets").window

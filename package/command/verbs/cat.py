@@ -6,13 +6,15 @@ r"""Verb ``cat``: messages of topics, from one position to another.
     segmentlog cat STORE TOPIC --day yesterday --tz Europe/Berlin
     segmentlog cat STORE TOPIC -p 3 --from -10 -f '%o %s\n'           kcat: -C -p 3 -o -10
     segmentlog cat STORE TOPIC --tag 'paid || refunded' -n 5          mqadmin: consumeMessage
+    segmentlog cat STORE TOPIC --grep o-17 --json-path '$.total' --equals 25
 
 Messages of one queue come in the order of their queue offsets. Between queues there is no order.
 """
 
 import argparse
+import os
 from contextlib import closing
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ..console import Console
 from ..output.formats import add_output
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from segmentlog import Scan
+
+_THREADS_MAX: Final = 8
 
 
 def add_arguments(parser: Parser) -> None:
@@ -62,14 +66,20 @@ def run(options: argparse.Namespace, console: Console) -> int:
     from ..output.rows import write_messages
 
     start, end = asked_window(options, clock_of(options))
-    scan = Selection(options, message_columns(options, console)).scan(start, end)
-    with closing(_first_rows(scan, options.number)) as batches:
+    selection = Selection(options, message_columns(options, console))
+    scan = selection.scan(start, end)
+    # Bodies are searched without Python's lock, and so by several threads at once.
+    threads = min(_THREADS_MAX, len(os.sched_getaffinity(0))) if selection.spec.predicate.bodies else 1
+    with closing(_first_rows(scan, options.number, threads)) as batches:
         return write_messages(scan.schema, batches, options, console)
 
 
-def _first_rows(scan: "Scan", number: int | None) -> "Generator[pa.RecordBatch, None, None]":
+def _first_rows(scan: "Scan", number: int | None, threads: int) -> "Generator[pa.RecordBatch, None, None]":
     """Yield the first messages of a scan, or all of them."""
     if number is None:
-        yield from scan.to_batches()
+        yield from scan.to_batches(threads=threads)
     elif number:
-        yield from scan.head(number).to_batches()
+        from segmentlog.api.rows import first_rows
+
+        found = scan.head(number) if threads == 1 else first_rows(scan.to_batches(threads=threads), number, scan.schema)
+        yield from found.to_batches()

@@ -48,6 +48,8 @@ def test_a_message_is_complete(store: Path) -> None:
         (["--tag", "paid || nothing"], 200),
         (["--sql", "KEYS = 'key-5' OR TAGS IS NULL"], 1),
         (["-n", "7"], 7),
+        (["--grep", "message 1"], 111),
+        (["--grep", "message 1", "-n", "7"], 7),
         (["--from", "-3", "-p", "1"], 3),
         (["--day", "2026-01-31"], 400),
         (["--day", "2026-01-30"], 0),

@@ -26,6 +26,7 @@ def test_the_last_messages_that_a_filter_accepts(store: Path) -> None:
     assert keys(store, "orders", "--tag", "paid", "-n", "3") == ["key-394", "key-396", "key-398"]
     assert keys(store, "orders", "--sql", "KEYS = 'key-5' OR TAGS IS NULL", "-n", "1") == ["key-5"]
     assert keys(store, "orders", "--sql", "KEYS = 'key-5'") == ["key-5"]
+    assert keys(store, "orders", "--grep", "message 1", "-n", "2") == ["key-198", "key-199"]
 
 
 def test_tail_prints_the_requested_columns_and_properties(store: Path) -> None:

@@ -6,6 +6,7 @@ import shutil
 import struct
 import zlib
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -302,6 +303,72 @@ def test_compressed_bodies(tmp_path: Path) -> None:
     assert len(rows(tmp_path / "s", columns=("topic", "tags"))) == 6  # a read without bodies inflates none
     with pytest.raises(CorruptRecordError, match="cannot be inflated"):
         rows(tmp_path / "s")
+
+
+# Searched bodies
+
+
+@dataclass(frozen=True)
+class Holding:
+    """Bodies that hold some bytes."""
+
+    part: bytes
+
+    def matches(self, bodies: pa.BinaryArray) -> pa.BooleanArray:
+        assert bodies.null_count == 0
+        return pa.array([self.part in body or None for body in bodies.to_pylist()], pa.bool_())
+
+
+def holding(*parts: bytes) -> Predicate:
+    return Predicate(bodies=tuple(Holding(part) for part in parts))
+
+
+@pytest.mark.parametrize("batch", [{}, {"batch_rows": 3}, {"batch_bytes": 500}], ids=str)
+def test_bodies_are_searched_before_other_columns_are_decoded(store: Path, batch: dict[str, int]) -> None:
+    everything = rows(store)
+    found = rows(store, predicate=holding(b"1", b"7"), **batch)
+    assert found == [row for row in everything if b"1" in row["body"] and b"7" in row["body"]]
+    assert 0 < len(found) < COUNT
+    assert rows(store, predicate=holding(b"nothing"), **batch) == []
+    assert rows(store, predicate=holding(b""), **batch) == everything
+    without_bodies = rows(store, predicate=holding(b"1", b"7"), columns=("queueId", "queueOffset"), **batch)
+    assert without_bodies == [{name: row[name] for name in ("queueId", "queueOffset")} for row in found]
+
+
+def test_compressed_bodies_are_searched_inflated_unless_they_are_read_as_stored(path: Path) -> None:
+    plain = b"text " * 200
+    stored = [zlib.compress(plain), b"text", b"damaged", b"other", zlib.compress(b"other"), zlib.compress(plain)]
+    build(path, with_bodies(stored, [1, 0, 1, 0, 1, 1]))
+    columns = ("queueOffset", "body")
+    asked: dict[str, Any] = {"predicate": holding(b"text"), "columns": columns}
+    expected = [
+        {"queueOffset": 0, "body": plain},
+        {"queueOffset": 1, "body": b"text"},
+        {"queueOffset": 5, "body": plain},
+    ]
+    for policy in OnCorrupt.SKIP, OnCorrupt.NULL:  # as of all filters, a damaged record does not match
+        assert rows(path, on_corrupt=policy, **asked) == expected
+    with pytest.raises(CorruptRecordError, match="cannot be inflated"):
+        rows(path, **asked)
+    assert rows(path, raw_body=True, **asked) == [{"queueOffset": 1, "body": b"text"}]
+
+
+@pytest.mark.parametrize("policy", OnCorrupt)
+def test_a_body_that_is_taken_back_while_it_is_searched_is_damage(path: Path, policy: OnCorrupt) -> None:
+    (appended,) = build(path, with_bodies([b"match"] * 40, [0] * 40))
+
+    class Cutting(Holding):
+        def matches(self, bodies: pa.BinaryArray) -> pa.BooleanArray:
+            first, last = (int(appended.physical_offsets[row]) for row in (15, 20))
+            overwrite(path, first, bytes(last - first))
+            return super().matches(bodies)
+
+    asked: dict[str, Any] = {"predicate": Predicate(bodies=(Cutting(b"match"),)), "columns": ("queueOffset", "keys")}
+    if policy is OnCorrupt.FAIL:
+        with pytest.raises(CorruptRecordError, match="Orders/0 offset 15"):
+            rows(path, on_corrupt=policy, **asked)
+        return
+    assert [row["queueOffset"] for row in rows(path, on_corrupt=policy, **asked)] == [*range(15), *range(20, 40)]
 
 
 # Damaged ConsumeQueues
