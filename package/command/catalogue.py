@@ -51,6 +51,7 @@ class Verb:
 _LOOK: Final = "Describe a store"
 _READ: Final = "Read messages"
 _WRITE: Final = "Write to a store"
+_MOVE: Final = "Move messages"
 _MAINTAIN: Final = "Maintain a store"
 _SET_UP: Final = "Set up"
 _TABLES: Final = "tables"
@@ -82,6 +83,7 @@ VERBS: Final = (
         "a consumer group moved to a time or offset; --dry-run shows the change",
         ("resetOffsetByTime",),
     ),
+    Verb("resend", _MOVE, "messages sent to a live broker: dead letters and repairs"),
     Verb("verify", _MAINTAIN, "faults of a store: log, queues and index compared with each other"),
     Verb("salvage", _MAINTAIN, "whole records of a damaged store, copied to a new one"),
     Verb("rebuild", _MAINTAIN, "ConsumeQueues, written again from the CommitLog"),

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from ..errors import FormatError
-from .documents import parse
+from .documents import Document, parse
 
 FRAME_BYTES_MAX: Final = 64 << 20
 SUCCESS: Final = 0
@@ -30,8 +30,16 @@ class Answer(NamedTuple):
     opaque: int
     code: int
     remark: str
-    fields: Mapping[object, object]
+    fields: Document
     body: bytes
+
+    def document(self) -> Document | None:
+        """Return the body as a document; None if it has none, `FormatError` if it is not JSON."""
+        try:
+            text = self.body.decode()
+        except UnicodeDecodeError as error:
+            raise FormatError(f"the body is not text: {error}") from error
+        return parse(text) if text.strip() not in {"", "null"} else None
 
 
 def encode_request(code: int, opaque: int, fields: Mapping[str, str], body: bytes = b"") -> bytes:

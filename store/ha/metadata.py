@@ -21,7 +21,7 @@ from ..errors import FormatError, ReplicationError, SegmentLogError
 from ..files.small_file import DOCUMENT_BYTES_MAX, read_whole, replace_file
 from ..files.writable_fs import LocalWritableFileSystem, WritableFileSystem
 from ..format import store_paths
-from ..format.documents import Document, parse, render
+from ..format.documents import Document, render
 from ..format.remoting import SUCCESS, Answer, AnswerReader, encode_request
 from ..format.store_paths import StorePaths
 from .settings import Address
@@ -57,9 +57,8 @@ def decode_document(answer: Answer, document: BrokerDocument, opaque: int) -> Do
             f"the broker refused request code {document.code} with code {answer.code}: {answer.remark}"
         )
     try:
-        body = answer.body.decode()
-        found = parse(body) if body.strip() not in {"", "null"} else None
-    except (FormatError, UnicodeDecodeError) as error:
+        found = answer.document()
+    except FormatError as error:
         raise ReplicationError(f"the broker's answer is not JSON: {error}", fix=_FIX) from error
     if found is not None and not isinstance(found.get(document.table), dict):
         raise ReplicationError(f"the broker's {document.file} has no table {document.table}", fix=_FIX)
