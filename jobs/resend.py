@@ -74,7 +74,7 @@ _QUEUES_MAX: Final = 64  # queues with a message in flight; each holds a batch o
 _BATCH_BYTES: Final = 1 << 20
 _BATCH_ROWS: Final = 256
 _TASK_BYTES: Final = 32 << 20
-_SHOWN_S: Final = 0.5
+_SHOWN_S: Final = 2.0
 _COLUMNS: Final = ("topic", "queueId", "queueOffset", "body", "properties", "bornTimestamp", "flag", "sysFlag")
 _SCHEMA: Final = pa.schema(
     [
@@ -333,7 +333,7 @@ class _Sender:
         for each in left:
             by_queue.setdefault(each.key, []).append(each)
         waiting = deque(by_queue.items())
-        shown = 0.0
+        shown = time.monotonic()
         while not stop.is_set() or self._in_flight:
             if not stop.is_set():
                 while waiting and len(self._ready) + len(self._in_flight) < _QUEUES_MAX:
@@ -347,7 +347,9 @@ class _Sender:
             self._expire(now)
             if now - shown >= _SHOWN_S:
                 shown = now
-                _log.info("messages sent", extra={"done": self.sent, "of": total})
+                _log.info(
+                    "%s of %s messages sent", f"{self.sent:,}", f"{total:,}", extra={"done": self.sent, "of": total}
+                )
 
     def table(self) -> pa.Table:
         """Return a row per queue and status."""

@@ -7,9 +7,9 @@
                              SEGMENTLOG_ORIGIN_UNIQ_KEY=7F…01 UNIQ_KEY=(of job and origin)
 
 Properties by which a broker would delay, roll back or retry the message are dropped, as are those that a broker sets
-itself. A message has an id of its own: with the original ``UNIQ_KEY`` a look-up would return two messages of one id,
-and a consumer that drops ids it knows would drop a dead letter. The id follows from job and origin, so the copies of a
-message that a job sent twice, after a kill, have the same id. RocketMQ: ``MessageConst``, ``MessageClientIDSetter``,
+itself. A message has an id of its own. With the original ``UNIQ_KEY``, a look-up would return two messages of one id,
+and a consumer that drops known ids would drop a dead letter. The id follows from job and origin: copies that a job
+sends twice, after a kill, have the same id. RocketMQ: ``MessageConst``, ``MessageClientIDSetter``,
 ``SendMessageRequestHeaderV2``.
 """
 

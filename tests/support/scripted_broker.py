@@ -1,4 +1,4 @@
-"""Scripted broker: a socket on loopback that speaks the remoting protocol, and stores messages or does what a test says.
+"""Scripted broker: a socket on loopback that speaks the remoting protocol, and stores messages or follows a script.
 
 ::
 
@@ -98,9 +98,10 @@ class ScriptedBroker:
             name = request.fields["topic"]
             if name not in self.topics:
                 return frame(request, 17, remark="No topic route info")
-            data = '{"brokerDatas":[{"brokerName":"a","brokerAddrs":{0:"%s",1:"127.0.0.1:1"}}],' % self.address
-            queues = {"brokerName": "a", "writeQueueNums": self.topics[name], "perm": self.perm}
-            return frame(request, body=(data + f'"queueDatas":[{json.dumps(queues)}]}}').encode())
+            addresses = f'{{0:"{self.address}",1:"127.0.0.1:1"}}'  # numbers without quotes, as fastjson writes them
+            queues = json.dumps({"brokerName": "a", "writeQueueNums": self.topics[name], "perm": self.perm})
+            brokers = f'{{"brokerName":"a","brokerAddrs":{addresses}}}'
+            return frame(request, body=f'{{"brokerDatas":[{brokers}],"queueDatas":[{queues}]}}'.encode())
         with self._lock:
             self.sent.append(request)
             return frame(request, queueOffset=len(self.stored(*request.queue)) - 1, queueId=request.fields["e"])

@@ -30,7 +30,7 @@ def test_properties_are_parsed_as_they_were(properties: dict[str, str]) -> None:
 
 
 @given(st.dictionaries(_TEXT | st.sampled_from(sorted(DROPPED)), _TEXT))
-def test_all_properties_are_sent_but_those_of_the_broker(properties: dict[str, str]) -> None:
+def test_all_properties_are_sent_except_a_brokers_own(properties: dict[str, str]) -> None:
     sent = properties_sent(row(*properties.items()), "b/t/0/17", JOB, "t", "t")
     kept = {name: value for name, value in properties.items() if not is_dropped(name) and name != "UNIQ_KEY"}
     added = {"SEGMENTLOG_ORIGIN": "b/t/0/17", "UNIQ_KEY": unique_id(JOB, "b/t/0/17")}
@@ -39,7 +39,7 @@ def test_all_properties_are_sent_but_those_of_the_broker(properties: dict[str, s
     assert sent == kept | added
 
 
-def test_what_would_delay_or_transact_a_message_is_dropped() -> None:
+def test_properties_of_delays_and_transactions_are_dropped() -> None:
     for name in ("DELAY", "TIMER_DELIVER_MS", "TIMER_DELAY_SEC", "TRAN_MSG", "PGROUP", "RECONSUME_TIME"):
         assert is_dropped(name)
     for name in ("TAGS", "KEYS", "__SHARDINGKEY", "INNER_MULTI_DISPATCH", "user"):
