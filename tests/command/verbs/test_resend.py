@@ -125,7 +125,7 @@ def test_an_interrupt_ends_the_job_with_a_report(path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.scaled(quick=1)
 @pytest.mark.parametrize("seed", range(scale(1, 4, 8)))
-def test_a_killed_job_sends_every_message_and_repeats_only_unacknowledged_ones(path: Path, seed: int) -> None:
+def test_a_killed_job_sends_every_message_and_repeats_only_unacknowledged_messages(path: Path, seed: int) -> None:
     kills, rng = scale(4, 12, 25), random.Random(seed)
     target, twice = 0, 0
     with ScriptedBroker({"orders": QUEUES}) as broker:
@@ -143,10 +143,8 @@ def test_a_killed_job_sends_every_message_and_repeats_only_unacknowledged_ones(p
             twice += QUEUES
         broker.script = lambda _: None
         assert run_command(*flags(path, broker)).code == 0
-        found = {
-            queue_id: [each.body.decode() for each in broker.stored("orders", queue_id)] for queue_id in range(QUEUES)
-        }
-        for queue_id, texts in found.items():
+        for queue_id in range(QUEUES):
+            texts = [each.body.decode() for each in broker.stored("orders", queue_id)]
             serials = [int(each.partition("/")[2]) for each in texts]
             assert sorted(set(serials)) == list(range(MESSAGES))
             assert serials == sorted(serials)  # a repetition comes at once after the first copy
