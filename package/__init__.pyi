@@ -15,6 +15,7 @@ from .store.config import Flush as Flush
 from .store.config import OnDamage as OnDamage
 from .store.encode.message import Appended as Appended
 from .store.errors import BatchGapError as BatchGapError
+from .store.errors import BrokerError as BrokerError
 from .store.errors import ChangedReplayError as ChangedReplayError
 from .store.errors import ConfigError as ConfigError
 from .store.errors import CorruptError as CorruptError

@@ -9,6 +9,7 @@ from .directory.layout import StoreLocation as StoreLocation
 from .encode.message import Appended as Appended
 from .encode.message import Outgoing as Outgoing
 from .errors import BatchGapError as BatchGapError
+from .errors import BrokerError as BrokerError
 from .errors import ChangedReplayError as ChangedReplayError
 from .errors import ConfigError as ConfigError
 from .errors import CorruptError as CorruptError
@@ -43,10 +44,15 @@ from .errors import UnreadableError as UnreadableError
 from .errors import UnsafeFileError as UnsafeFileError
 from .errors import UnsupportedStoreError as UnsupportedStoreError
 from .filter.evaluate import Sql92Filter as Sql92Filter
+from .format.documents import Document as Document
 from .format.ledger import QueueSpan as QueueSpan
 from .format.message_decode import NATIVE_SCHEMA as NATIVE_SCHEMA
 from .format.message_decode import QUEUE_COLUMNS as QUEUE_COLUMNS
 from .format.naming import is_system_topic as is_system_topic
+from .format.remoting import SUCCESS as SUCCESS
+from .format.remoting import Answer as Answer
+from .format.remoting import AnswerReader as AnswerReader
+from .format.remoting import encode_request as encode_request
 from .read.plan import PlannedRange as PlannedRange
 from .read.plan import ScanTask as ScanTask
 from .read.plan import TaskLimits as TaskLimits

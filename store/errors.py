@@ -303,6 +303,12 @@ class UnconfirmedError(ReplicationError):
     condition = "SEGMENTLOG_UNCONFIRMED"
 
 
+class BrokerError(SegmentLogError):
+    """A broker or name server that cannot be reached, refuses a request, or answers with other bytes."""
+
+    condition = "SEGMENTLOG_BROKER"
+
+
 class MissingExtraError(SegmentLogError, ImportError):
     """A package of an extra that is not installed."""
 

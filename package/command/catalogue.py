@@ -52,6 +52,7 @@ _LOOK: Final = "Describe a store"
 _READ: Final = "Read messages"
 _JOBS: Final = "Move and count messages, with Spark"
 _WRITE: Final = "Write to a store"
+_MOVE: Final = "Move messages"
 _MAINTAIN: Final = "Maintain a store"
 _SET_UP: Final = "Set up"
 _TABLES: Final = "tables"
@@ -84,6 +85,7 @@ VERBS: Final = (
         "a consumer group moved to a time or offset; --dry-run shows the change",
         ("resetOffsetByTime",),
     ),
+    Verb("resend", _MOVE, "messages sent to a live broker: dead letters and repairs"),
     Verb("verify", _MAINTAIN, "faults of a store: log, queues and index compared with each other"),
     Verb("diff", _MAINTAIN, "two stores compared: a replica, a copy, or an archive with its store"),
     Verb("salvage", _MAINTAIN, "whole records of a damaged store, copied to a new one"),

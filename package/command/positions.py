@@ -70,6 +70,26 @@ def add_zone(parser: "Parser") -> None:
     )
 
 
+def add_window(parser: "Parser") -> None:
+    """Add ``--from``, ``--to``, ``--day`` and ``--tz``, for `asked_window`."""
+    parser.add_argument(
+        "--from",
+        dest="start",
+        metavar="POSITION",
+        type=typed(parse_start),
+        help="first message of each queue: an offset, -N (last N), a time (also -1h, yesterday), earliest, latest, "
+        "group:NAME or JSON by queue (default: earliest)",
+    )
+    parser.add_argument(
+        "--to",
+        dest="end",
+        metavar="POSITION",
+        type=typed(parse_end),
+        help="end of each queue, which is not read, as --from (default: latest)",
+    )
+    add_day(parser)
+
+
 def add_day(parser: "Parser") -> None:
     """Add ``--day`` and ``--tz``, to a parser with ``--from`` and ``--to``."""
     parser.add_argument(

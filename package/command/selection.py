@@ -42,6 +42,12 @@ MESSAGE_COLUMNS: Final = (
 
 def add_selection(parser: Parser) -> None:
     """Add the flags for `Selection`."""
+    add_messages(parser)
+    add_columns(parser)
+
+
+def add_messages(parser: Parser) -> None:
+    """Add the flags of `Selection` that choose messages, without those that choose columns."""
     add_store(parser)
     parser.add_argument("topic", metavar="TOPIC", nargs="+", help="topics")
     parser.add_argument("-p", "--queue", metavar="N,…", type=_queues, help="queues by number (default: all)")
@@ -55,7 +61,6 @@ def add_selection(parser: Parser) -> None:
         default="appended",
         help="confirmed: only messages that enough replicas hold (default: appended)",
     )
-    add_columns(parser)
 
 
 def add_body_search(parser: Parser) -> None:

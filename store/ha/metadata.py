@@ -5,20 +5,14 @@
     broker:listenPort ──► 21, 43, 45, 201 ──► documents ──► config/topics.json …       every 10 s, if changed
                                                               FILE.bak   the former file, replaced before
 
-    request    [ length i32 | 0, header length i24 ][ {"code":21,"opaque":7,…} ]
-    answer     [ length i32 | 0, header length i24 ][ {"code":0,"opaque":7,…} ][ body ]
-                 └ of all bytes after it              └ 0: success                └ a document, as fastjson writes it
-
-Headers are JSON (the first byte of the second word is 0), and the header length is 24 bits. The log does not have these
-documents. Each file is replaced by a rename: a reader finds the former or the new one, whole. RocketMQ:
-``SlaveSynchronize``, ``RemotingCommand``, ``NettyEncoder``, ``RequestCode``.
+The body of an answer is a document, as fastjson writes it; `format/remoting.py` has the frames. The log does not have
+these documents. Each file is replaced by a rename: a reader finds the former or the new one, whole. RocketMQ:
+``SlaveSynchronize``, ``RequestCode``.
 """
 
-import json
 import logging
 import os
 import socket
-import struct
 import threading
 from enum import Enum
 from typing import Final
@@ -27,18 +21,16 @@ from ..errors import FormatError, ReplicationError, SegmentLogError
 from ..files.small_file import DOCUMENT_BYTES_MAX, read_whole, replace_file
 from ..files.writable_fs import LocalWritableFileSystem, WritableFileSystem
 from ..format import store_paths
-from ..format.documents import Document, parse, render
+from ..format.documents import Document, render
+from ..format.remoting import SUCCESS, Answer, AnswerReader, encode_request
 from ..format.store_paths import StorePaths
 from .settings import Address
 
 _log = logging.getLogger(__name__)
 
 PERIOD_S: Final = 10.0  # seconds between two copies, as of RocketMQ 4
-FRAME_BYTES_MAX: Final = 64 << 20
 _READ_BYTES: Final = 64 << 10
 _TIMEOUT_S: Final = 5.0
-_LENGTHS: Final = struct.Struct(">iI")
-_SUCCESS: Final = 0
 _FIX: Final = "Check that the address is a broker's listenPort, not its haListenPort"
 
 
@@ -56,52 +48,38 @@ class BrokerDocument(Enum):
         self.table = table  # field that the document has to have
 
 
-def encode_request(document: BrokerDocument, opaque: int) -> bytes:
-    """Return the frame that asks for a document; ``opaque`` is repeated in the answer."""
-    header = {"code": document.code, "flag": 0, "language": "PYTHON", "opaque": opaque, "version": 0, "extFields": {}}
-    data = json.dumps(header).encode()
-    return _LENGTHS.pack(4 + len(data), len(data)) + data
-
-
-class AnswerReader:
-    """Collects the bytes of one answer. Keeps one frame, of at most ``FRAME_BYTES_MAX`` bytes. Not thread-safe."""
-
-    def __init__(self) -> None:
-        self._kept = bytearray()
-
-    def feed(self, data: bytes) -> bytes | None:
-        """Return the frame, without its length, once it is whole."""
-        self._kept += data
-        if len(self._kept) < 4:
-            return None
-        (size,) = struct.unpack_from(">i", self._kept)
-        if not 4 <= size <= FRAME_BYTES_MAX or len(self._kept) > 4 + size:
-            raise ReplicationError(f"the broker's answer has an impossible length of {size} bytes", fix=_FIX)
-        return bytes(self._kept[4:]) if len(self._kept) == 4 + size else None
-
-
-def decode_answer(frame: bytes, document: BrokerDocument, opaque: int) -> Document | None:
+def decode_document(answer: Answer, document: BrokerDocument, opaque: int) -> Document | None:
     """Return the document in an answer; None if the broker does not have it."""
-    (word,) = struct.unpack_from(">I", frame)
-    size = word & 0xFFFFFF
-    if word >> 24 or 4 + size > len(frame):
-        raise ReplicationError("the broker's answer has no JSON header", fix=_FIX)
+    if answer.opaque != opaque:
+        raise ReplicationError(f"the broker answered request {answer.opaque}, and the request was {opaque}")
+    if answer.code != SUCCESS:
+        raise ReplicationError(
+            f"the broker refused request code {document.code} with code {answer.code}: {answer.remark}"
+        )
     try:
-        header = parse(frame[4 : 4 + size].decode())
-        if header.get("opaque") != opaque:
-            raise ReplicationError(f"the broker answered request {header.get('opaque')}, and the request was {opaque}")
-        if header.get("code") != _SUCCESS:
-            raise ReplicationError(
-                f"the broker refused request code {document.code} with code {header.get('code')}: "
-                f"{header.get('remark')}"
-            )
-        body = frame[4 + size :].decode()
-        found = parse(body) if body.strip() not in {"", "null"} else None
-    except (FormatError, UnicodeDecodeError) as error:
+        found = answer.document()
+    except FormatError as error:
         raise ReplicationError(f"the broker's answer is not JSON: {error}", fix=_FIX) from error
     if found is not None and not isinstance(found.get(document.table), dict):
         raise ReplicationError(f"the broker's {document.file} has no table {document.table}", fix=_FIX)
     return found
+
+
+def receive_answer(connection: socket.socket, document: BrokerDocument) -> Answer:
+    """Receive the one answer to the request for a document; `ReplicationError` for any other bytes."""
+    reader = AnswerReader()
+    while True:
+        data = connection.recv(_READ_BYTES)
+        if not data:
+            raise ReplicationError(f"the broker closed the connection at request code {document.code}")
+        try:
+            found = reader.feed(data)
+        except FormatError as error:
+            raise ReplicationError(error.problem, fix=error.fix) from error
+        if len(found) > 1 or (found and reader.is_within_answer):
+            raise ReplicationError("the broker sent more bytes than its answer", fix=_FIX)
+        if found:
+            return found[0]
 
 
 def fetch_documents(broker: Address) -> dict[BrokerDocument, Document]:
@@ -109,14 +87,8 @@ def fetch_documents(broker: Address) -> dict[BrokerDocument, Document]:
     found = {}
     with socket.create_connection(broker, timeout=_TIMEOUT_S) as connection:
         for opaque, document in enumerate(BrokerDocument, 1):
-            connection.sendall(encode_request(document, opaque))
-            reader, frame = AnswerReader(), None
-            while frame is None:
-                data = connection.recv(_READ_BYTES)
-                if not data:
-                    raise ReplicationError(f"the broker closed the connection at request code {document.code}")
-                frame = reader.feed(data)
-            content = decode_answer(frame, document, opaque)
+            connection.sendall(encode_request(document.code, opaque, {}))
+            content = decode_document(receive_answer(connection, document), document, opaque)
             if content is not None:
                 found[document] = content
     return found

@@ -39,6 +39,12 @@ class FullBroker:
         port: int = self._ready["haPort"]
         return port
 
+    @property
+    def name_server(self) -> str:
+        """Address of its name server."""
+        address: str = self._ready["namesrv"]
+        return address
+
     def create(self, topic: str) -> None:
         """Let the name server know a topic; messages of it may be in the store already."""
         address = f"127.0.0.1:{self._ready['port']}"

@@ -20,7 +20,7 @@ from ..console import Console
 from ..output.formats import add_output
 from ..output.templates import parse_template
 from ..parser import Parser, typed, whole
-from ..positions import add_day, asked_window, clock_of, parse_end, parse_start
+from ..positions import add_window, asked_window, clock_of
 from ..selection import Selection, add_selection, message_columns
 
 if TYPE_CHECKING:
@@ -35,22 +35,7 @@ _THREADS_MAX: Final = 8
 
 def add_arguments(parser: Parser) -> None:
     add_selection(parser)
-    parser.add_argument(
-        "--from",
-        dest="start",
-        metavar="POSITION",
-        type=typed(parse_start),
-        help="first message of each queue: an offset, -N (last N), a time (also -1h, yesterday), earliest, latest, "
-        "group:NAME or JSON by queue (default: earliest)",
-    )
-    parser.add_argument(
-        "--to",
-        dest="end",
-        metavar="POSITION",
-        type=typed(parse_end),
-        help="end of each queue, which is not read, as --from (default: latest)",
-    )
-    add_day(parser)
+    add_window(parser)
     parser.add_argument("-n", "--number", metavar="N", type=whole, help="at most N messages")
     parser.add_argument(
         "-f",
