@@ -117,7 +117,7 @@ class Scan(Rows):
         if not added:
             raise ConfigError("where_body has no condition", fix="Pass contains, regex, or json_path and equals")
         predicate = replace(self._spec.predicate, bodies=(*self._spec.predicate.bodies, *added))
-        return Scan(self._source, self.ranges, replace(self._spec, predicate=predicate))
+        return Scan(self._source, self.ranges, replace(self._spec, predicate=predicate), self._window)
 
     def to_batches(self, *, threads: int = 1) -> Generator[pa.RecordBatch, None, None]:
         """Read the messages as a stream of batches of at most 8 MiB of bodies, or one larger message.

@@ -139,7 +139,9 @@ def test_a_scan_with_times_still_sees_lost_messages(store: Path) -> None:
         scan.to_arrow()
 
 
-def test_a_whole_plan_walks_the_segments_left_out_before(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_whole_plan_walks_the_segments_left_out_before(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     opened = segmentlog.open(store, queue_cache=tmp_path / "cache")
     files = segments(store)
     firsts = [StoreReader.open(store).log.store_time_at(int(each.name)) or 0 for each in files]
@@ -183,7 +185,9 @@ def test_a_damaged_queue_offset_is_judged_by_the_whole_log(store: Path, monkeypa
 @settings(
     max_examples=scale(30, 300, 3_000), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
-def test_parts_have_the_rows_of_whole_stores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, data: st.DataObject) -> None:
+def test_parts_have_the_rows_of_whole_stores(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, data: st.DataObject
+) -> None:
     path = tmp_path / "random"
     shutil.rmtree(path, ignore_errors=True)
     topic, count, after = st.sampled_from(["A", "B", "C"]), st.integers(1, 40), st.integers(0, 100)
