@@ -65,10 +65,20 @@ class BodyFormat(ABC):
             raise ConfigError(problem, fix="Leave it out of the columns of the messages")
         return pa.schema([*schema, *self.schema, BODY_ERROR])
 
-    def widen(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Append the columns of the bodies and `BODY_ERROR` to a batch, which has a column ``body``."""
+    def widen(self, batch: pa.RecordBatch, *, keep_body: bool = True) -> pa.RecordBatch:
+        """Append the columns of the bodies and `BODY_ERROR` to a batch with a column ``body``, which may be dropped."""
         columns, errors = self.parse(batch.column("body"))
-        return pa.RecordBatch.from_arrays([*batch.columns, *columns.columns, errors], schema=self.widened(batch.schema))
+        kept = batch if keep_body else batch.drop_columns(["body"])
+        return pa.RecordBatch.from_arrays([*kept.columns, *columns.columns, errors], schema=self.widened(kept.schema))
+
+
+def body_format_of(kind: object, schema: object, *, named: Callable[[str], str] = str) -> BodyFormat | None:
+    """Make a format, or None if there is no ``kind``; see `body_format`."""
+    if kind is not None:
+        return body_format(kind, schema, named=named)
+    if schema is not None:
+        raise ConfigError(f"{named('schema')} needs {named('body_as')}", fix=f"Pass one of {listing(KINDS)}")
+    return None
 
 
 def body_format(kind: object, schema: object = None, *, named: Callable[[str], str] = str) -> BodyFormat:

@@ -17,6 +17,7 @@ from weakref import WeakSet
 
 import pyarrow as pa
 
+from segmentlog.query.bodies import body_format_of
 from segmentlog.query.metadata import SCHEMAS, group_rows, lag_rows, queue_rows, segment_rows, topic_rows
 from segmentlog.query.position import Earliest, Latest, Resolver, Words
 from segmentlog.query.request import Names, checked_names, scan_spec
@@ -34,6 +35,8 @@ from .rows import MetadataTable
 from .scan import Scan
 
 if TYPE_CHECKING:
+    import os
+
     from .lookup import Lookup
     from .system_rows import SystemRows
 
@@ -206,6 +209,8 @@ class Store:
         sql: str | None = None,
         columns: Names | None = None,
         properties: Names = (),
+        body_as: str | None = None,
+        schema: "pa.Schema | str | os.PathLike[str] | None" = None,
         on_corrupt: OnCorrupt | str = OnCorrupt.FAIL,
         on_loss: OnLoss | str = OnLoss.FAIL,
     ) -> Scan:
@@ -228,6 +233,11 @@ class Store:
             Columns, in order; by default all. Fewer are faster. ``docs/options.md`` lists them.
         properties
             Properties of messages that become further text columns.
+        body_as, schema
+            A format whose columns are read from bodies: ``"json"``, ``"avro"``, ``"protobuf"``, ``"csv"`` or
+            ``"text"``. For JSON and CSV ``schema`` is a `pyarrow.Schema`, DDL such as ``"id string, total double"``, or
+            a file with DDL. For Avro it is a schema or its file, for Protocol Buffers ``FILE#package.Message`` with a
+            descriptor set. A body that does not parse has nulls, and the reason in the column ``bodyError``.
         on_corrupt, on_loss
             Treatment of damaged records, and of messages that are gone when they are read.
 
@@ -235,6 +245,8 @@ class Store:
         ------
         ConfigError
             If an argument makes no sense.
+        MissingExtraError
+            If ``body_as`` needs a package that is not installed.
         FilterSyntaxError
             If RocketMQ refuses ``sql``.
         UnknownQueueError
@@ -250,7 +262,8 @@ class Store:
         first = parsed("start", start, Earliest(), names, clock)
         stop = parsed("end", end, Latest(), names, clock)
         ((_, queues),) = select([reader], Topics(names))
-        return Scan(self._source, Resolver(reader, rules_of(spec.on_loss), Words()).plan(first, stop, queues), spec)
+        ranges = Resolver(reader, rules_of(spec.on_loss), Words()).plan(first, stop, queues)
+        return Scan(self._source, ranges, spec, body_format_of(body_as, schema))
 
     @in_api_words()
     def get(

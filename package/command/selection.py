@@ -17,6 +17,7 @@ from .reading import source_of
 
 if TYPE_CHECKING:
     from segmentlog import Scan
+    from segmentlog.query.bodies import BodyFormat
     from segmentlog.query.body_search import JsonScalar
     from segmentlog.query.position import Position
     from segmentlog.store import BodyFilter, QueueKey, ScanSpec
@@ -161,8 +162,8 @@ class Selection:
         ((_, queues),) = select([self._reader], self.topics, argument="TOPIC")
         self.queues = {bounds.key: bounds for bounds in queues}  # the queues that are read, with their bounds
 
-    def scan(self, start: "Position", end: "Position") -> "Scan":
-        """Return the messages between two positions."""
+    def scan(self, start: "Position", end: "Position", bodies: "BodyFormat | None" = None) -> "Scan":
+        """Return the messages between two positions, with columns of their bodies if a format is passed."""
         from segmentlog.api.scan import Scan
         from segmentlog.query.position import Fallback, Resolver, Rules
 
@@ -170,7 +171,7 @@ class Selection:
             unlisted=Fallback.EARLIEST, unmatched_time=Fallback.LATEST, on_loss=self.spec.on_loss, is_lenient=True
         )
         ranges = Resolver(self._reader, rules, words()).plan(start, end, self.queues.values())
-        return Scan(self.source, ranges, self.spec)
+        return Scan(self.source, ranges, self.spec, bodies)
 
     def between(
         self, starts: "Mapping[QueueKey, int]", stops: "Mapping[QueueKey, int]", columns: Sequence[str]

@@ -6,6 +6,7 @@ r"""Verb ``cat``: messages of topics, from one position to another.
     segmentlog cat STORE TOPIC --day yesterday --tz Europe/Berlin
     segmentlog cat STORE TOPIC -p 3 --from -10 -f '%o %s\n'           kcat: -C -p 3 -o -10
     segmentlog cat STORE TOPIC --tag 'paid || refunded' -n 5          mqadmin: consumeMessage
+    segmentlog cat STORE TOPIC --body json --schema 'orderId string, total double'
     segmentlog cat STORE TOPIC --grep o-17 --json-path '$.total' --equals 25
 
 Messages of one queue come in the order of their queue offsets. Between queues there is no order.
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 from ..console import Console
 from ..output.formats import add_output
 from ..output.templates import parse_template
-from ..parser import Parser, typed, whole
+from ..parser import Parser, chosen, typed, whole
 from ..positions import add_day, asked_window, clock_of, parse_end, parse_start
 from ..selection import Selection, add_selection, message_columns
 
@@ -51,6 +52,18 @@ def add_arguments(parser: Parser) -> None:
         help="end of each queue, which is not read, as --from (default: latest)",
     )
     add_day(parser)
+    parser.add_argument(
+        "--body",
+        metavar="FORMAT",
+        type=chosen(["json", "avro", "protobuf", "csv", "text"]),
+        help="columns of bodies in place of them: json, avro, protobuf, csv or text",
+    )
+    parser.add_argument(
+        "--schema",
+        metavar="SCHEMA",
+        help="for json and csv: columns such as 'id string, total double', or a file with them. For avro: a schema file. "
+        "For protobuf: FILE#package.Message, with a descriptor set",
+    )
     parser.add_argument("-n", "--number", metavar="N", type=whole, help="at most N messages")
     parser.add_argument(
         "-f",
@@ -63,11 +76,17 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace, console: Console) -> int:
+    from segmentlog.query.bodies import body_format_of
+
     from ..output.rows import write_messages
 
     start, end = asked_window(options, clock_of(options))
-    selection = Selection(options, message_columns(options, console))
-    scan = selection.scan(start, end)
+    bodies = body_format_of(options.body, options.schema, named=lambda name: f"--{name.removesuffix('_as')}")
+    columns = message_columns(options, console)
+    if bodies is not None:
+        columns = tuple(name for name in columns if name not in {"body", *bodies.schema.names})
+    selection = Selection(options, columns)
+    scan = selection.scan(start, end, bodies)
     # Bodies are searched without Python's lock, and so by several threads at once.
     threads = min(_THREADS_MAX, len(os.sched_getaffinity(0))) if selection.spec.predicate.bodies else 1
     with closing(_first_rows(scan, options.number, threads)) as batches:
