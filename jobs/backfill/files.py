@@ -75,6 +75,7 @@ class Files:
             "zone": str(request.zone),
             "columns": list(request.columns),
             "options": {name: text for name, text in sorted(request.options.items()) if name not in _TUNING},
+            "body": request.body,
             "output": layout.output,
             "by": list(layout.by),
         }

@@ -11,11 +11,13 @@ import logging
 import threading
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pyarrow as pa
 
 from ..report import Report
+from .bodies import Bodies
 from .parts import Part, Target, Window, Written, held
 from .planning import Planner, Request, frame_of
 
@@ -31,6 +33,7 @@ SCHEMA: Final = pa.schema(
         ("messages", pa.int64()),
         ("files", pa.int64()),
         ("bytes", pa.int64()),
+        ("rejected", pa.int64()),
         ("seconds", pa.float64()),
     ]
 )
@@ -44,6 +47,7 @@ def run(
     request: Request,
     target: Target,
     *,
+    bodies: Bodies | None = None,
     catches_up: bool = False,
     every_s: float | None = None,
     stop: threading.Event | None = None,
@@ -60,6 +64,8 @@ def run(
         Store, topics, period and columns.
     target : Target
         `Files`, or a table of a lake.
+    bodies : Bodies, optional
+        Format by which bodies become columns. Messages that do not parse are dead letters, and no error.
     catches_up : bool
         Add messages of finished windows that were appended after these were written.
     every_s : float, optional
@@ -81,25 +87,35 @@ def run(
         If another job writes into the target.
     """
     stopped = threading.Event() if stop is None else stop
-    work = _Backfill(spark, request, target, stopped)
-    target.open()
-    try:
+    work = _Backfill(spark, request, target, bodies, stopped)
+    with ExitStack() as held_targets:
+        for each in [target] if bodies is None else [target, bodies.dead_letters]:
+            each.open()
+            held_targets.callback(each.close)
+        work.bury_missing()
         work.write_missing(is_open=every_s is not None)
         if catches_up:
             work.write(Planner(request, _now_ms()).late(spark, target.parts()))
         while every_s is not None and not stopped.wait(every_s):
             work.write_missing(is_open=True)
-    finally:
-        target.close()
     return work.report()
+
+
+class _Row(NamedTuple):
+    status: str
+    written: Written | None = None
+    rejected: int | None = None
+    seconds: float | None = None
 
 
 class _Backfill:
     """Parts written so far, and what is needed to write more."""
 
-    def __init__(self, spark: "SparkSession", request: Request, target: Target, stop: threading.Event) -> None:
-        self._spark, self._request, self._target, self._stop = spark, request, target, stop
-        self._rows: dict[tuple[Window, int], tuple[str, Written | None, float | None]] = {}
+    def __init__(
+        self, spark: "SparkSession", request: Request, target: Target, bodies: Bodies | None, stop: threading.Event
+    ) -> None:
+        self._spark, self._request, self._target, self._bodies, self._stop = spark, request, target, bodies, stop
+        self._rows: dict[tuple[Window, int], _Row] = {}
 
     def write_missing(self, *, is_open: bool) -> None:
         """Plan what the target lacks, and write it."""
@@ -107,7 +123,7 @@ class _Backfill:
         plan = Planner(self._request, _now_ms()).missing(parts, is_open=is_open)
         there = held(parts)
         for window in plan.finished:
-            self._rows.setdefault((window, there[window][-1].number), ("finished before", None, None))
+            self._rows.setdefault((window, there[window][-1].number), _Row("finished before"))
         self.write(plan.parts)
 
     def write(self, parts: Sequence[Part]) -> None:
@@ -117,22 +133,43 @@ class _Backfill:
                 return
             _log.info("window %s", part.window, extra={"done": number, "of": len(parts)})
             started = time.monotonic()
-            frame = frame_of(self._spark, self._request, part.offsets, self._request.columns, part.window)
-            written = self._target.write(part, frame)
+            written, rejected = self._write(part)
             seconds = round(time.monotonic() - started, 3)
-            self._rows[part.window, part.number] = ("written", written, seconds)
+            self._rows[part.window, part.number] = _Row("written", written, rejected, seconds)
             text = f"window {part.window}: {written.messages} messages"
             _log.info("%s", text, extra={"done": number + 1, "of": len(parts)})
+
+    def _write(self, part: Part) -> tuple[Written, int | None]:
+        """Write a part and its dead letters; return its size, and their number."""
+        if self._bodies is None:
+            frame = frame_of(self._spark, self._request, part.offsets, self._request.columns, part.window)
+            return self._target.write(part, frame), None
+        frame, count = self._bodies.frame_of(self._spark, self._request, part)
+        written = self._target.write(part, frame)
+        rejected = 0 if frame is None else int(count.get["rejected"])
+        if rejected:
+            self._bodies.bury(self._spark, self._request, part)
+        else:
+            self._bodies.dead_letters.write(part, None)
+        return written, rejected
+
+    def bury_missing(self) -> None:
+        """Write the dead letters of parts after which an earlier run was killed."""
+        if self._bodies is not None:
+            for part in self._bodies.missing(self._target.parts()):
+                self._bodies.bury(self._spark, self._request, part)
 
     def report(self) -> Report:
         """Return a row per part that was written, and per window that was finished before."""
         rows = [
-            (*window, part, status, *(written or (None, None, None)), seconds)
-            for (window, part), (status, written, seconds) in sorted(self._rows.items())
+            (*window, part, row.status, *(row.written or (None, None, None)), row.rejected, row.seconds)
+            for (window, part), row in sorted(self._rows.items())
         ]
         table = pa.Table.from_pylist([dict(zip(SCHEMA.names, row, strict=True)) for row in rows], SCHEMA)
-        sizes = [written for _, written, _ in self._rows.values() if written is not None]
+        sizes = [row.written for row in self._rows.values() if row.written is not None]
         totals = {name: sum(getattr(each, name) for each in sizes) for name in Written._fields}
+        if self._bodies is not None:
+            totals["rejected"] = sum(row.rejected or 0 for row in self._rows.values())
         return Report(numbers={"parts": len(sizes), **totals}, table=table)
 
 

@@ -50,6 +50,8 @@ class Request:
     columns : tuple of str
     options : Mapping[str, str]
         Further options of the reader, such as ``tags``.
+    body : str
+        Format and schema of bodies that become columns, as text: a target has one.
     skips_lost : bool
         Whether windows are written whose first messages retention may have deleted.
     """
@@ -62,6 +64,7 @@ class Request:
     zone: tzinfo = UTC
     columns: tuple[str, ...]
     options: Mapping[str, str] = field(default_factory=dict)
+    body: str = ""
     skips_lost: bool = False
 
     def windows(self, end_ms: int | None = None) -> list[Window]:

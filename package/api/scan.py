@@ -42,6 +42,8 @@ from .threads import read_in_order
 if TYPE_CHECKING:
     import polars as pl
 
+    from segmentlog.query.bodies import BodyFormat
+
 _log = logging.getLogger(__name__)
 
 _TASK_BYTES: Final = 32 << 20
@@ -55,11 +57,21 @@ class Scan(Rows):
     """
 
     def __init__(
-        self, source: StoreSource, ranges: Sequence[QueueRange], spec: ScanSpec, window: TimeWindow | None = None
+        self,
+        source: StoreSource,
+        ranges: Sequence[QueueRange],
+        spec: ScanSpec,
+        *,
+        bodies: "BodyFormat | None" = None,
+        window: TimeWindow | None = None,
     ) -> None:
         self._source = source
         self._spec = spec
+        self._bodies = bodies
         self._window = window  # store times of all messages of the ranges
+        fields = [NATIVE_SCHEMA.field(name) for name in spec.columns]
+        schema = pa.schema([*fields, *(pa.field(name, pa.string()) for name in spec.property_columns)])
+        self._schema = schema if bodies is None else bodies.widened(schema)
         self.ranges = tuple(ranges)
         """Queue offsets that are read, half-open, as settled when the scan was made."""
 
@@ -76,9 +88,8 @@ class Scan(Rows):
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns, then the properties, in the order in which they were asked for."""
-        fields = [NATIVE_SCHEMA.field(name) for name in self._spec.columns]
-        return pa.schema([*fields, *(pa.field(name, pa.string()) for name in self._spec.property_columns)])
+        """The columns, then the properties, in the order in which they were asked for, then those of ``body_as``."""
+        return self._schema
 
     def where_body(
         self,
@@ -117,7 +128,8 @@ class Scan(Rows):
         if not added:
             raise ConfigError("where_body has no condition", fix="Pass contains, regex, or json_path and equals")
         predicate = replace(self._spec.predicate, bodies=(*self._spec.predicate.bodies, *added))
-        return Scan(self._source, self.ranges, replace(self._spec, predicate=predicate), self._window)
+        spec = replace(self._spec, predicate=predicate)
+        return Scan(self._source, self.ranges, spec, bodies=self._bodies, window=self._window)
 
     def to_batches(self, *, threads: int = 1) -> Generator[pa.RecordBatch, None, None]:
         """Read the messages as a stream of batches of at most 8 MiB of bodies, or one larger message.
@@ -142,7 +154,7 @@ class Scan(Rows):
         DataLossError
             If messages are gone, and ``on_loss`` is ``"fail"``.
         """
-        return self._read(self.ranges, self._spec, checked_number("threads", threads, least=1))
+        return self._rows(self.ranges, self._spec, checked_number("threads", threads, least=1))
 
     def count(self) -> int:
         """Count the messages.
@@ -161,7 +173,7 @@ class Scan(Rows):
         if not spec.predicate.reads_records:
             spec = replace(spec, batch_rows=max(1, min(n, spec.batch_rows)))
             ranges = tuple(QueueRange(each.key, each.start, min(each.stop, each.start + n)) for each in ranges)
-        return first_rows(self._read(ranges, spec, 1), n, self.schema)
+        return first_rows(self._rows(ranges, spec, 1), n, self.schema)
 
     def lazy(self) -> "pl.LazyFrame":
         """Return a LazyFrame of Polars, which reads the messages when it is collected.
@@ -177,8 +189,21 @@ class Scan(Rows):
             self.ranges,
             self._spec,
             self._source.open,
-            lambda ranges, spec: self._read(ranges, spec, 1),
+            lambda ranges, spec: self._rows(ranges, spec, 1),
         )
+
+    def _rows(
+        self, ranges: Sequence[QueueRange], spec: ScanSpec, threads: int
+    ) -> Generator[pa.RecordBatch, None, None]:
+        """Read messages, and parse their bodies if columns of them were asked for."""
+        if self._bodies is None:
+            yield from self._read(ranges, spec, threads)
+            return
+        keep_body = "body" in spec.columns
+        read = spec if keep_body else replace(spec, columns=(*spec.columns, "body"))
+        with closing(self._read(ranges, read, threads)) as batches:
+            for batch in batches:
+                yield self._bodies.widen(batch, keep_body=keep_body)
 
     def _read(
         self, ranges: Sequence[QueueRange], spec: ScanSpec, threads: int

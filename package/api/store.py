@@ -18,6 +18,7 @@ from weakref import WeakSet
 
 import pyarrow as pa
 
+from segmentlog.query.bodies import body_format_of
 from segmentlog.query.metadata import SCHEMAS, group_rows, lag_rows, queue_rows, segment_rows, topic_rows
 from segmentlog.query.parts import asked_times, in_parts
 from segmentlog.query.position import Earliest, Latest, Resolver, Words
@@ -36,6 +37,8 @@ from .rows import MetadataTable
 from .scan import Scan
 
 if TYPE_CHECKING:
+    import os
+
     from segmentlog.query.position import Position as AskedPosition
 
     from .lookup import Lookup
@@ -210,6 +213,8 @@ class Store:
         sql: str | None = None,
         columns: Names | None = None,
         properties: Names = (),
+        body_as: str | None = None,
+        schema: "pa.Schema | str | os.PathLike[str] | None" = None,
         on_corrupt: OnCorrupt | str = OnCorrupt.FAIL,
         on_loss: OnLoss | str = OnLoss.FAIL,
     ) -> Scan:
@@ -232,6 +237,11 @@ class Store:
             Columns, in order; by default all. Fewer are faster. ``docs/options.md`` lists them.
         properties
             Properties of messages that become further text columns.
+        body_as, schema
+            A format whose columns are read from bodies: ``"json"``, ``"avro"``, ``"protobuf"``, ``"csv"`` or
+            ``"text"``. For JSON and CSV ``schema`` is a `pyarrow.Schema`, DDL such as ``"id string, total double"``, or
+            a file with DDL. For Avro it is a schema or its file, for Protocol Buffers ``FILE#package.Message`` with a
+            descriptor set. A body that does not parse has nulls, and the reason in the column ``bodyError``.
         on_corrupt, on_loss
             Treatment of damaged records, and of messages that are gone when they are read.
 
@@ -239,6 +249,8 @@ class Store:
         ------
         ConfigError
             If an argument makes no sense.
+        MissingExtraError
+            If ``body_as`` needs a package that is not installed.
         FilterSyntaxError
             If RocketMQ refuses ``sql``.
         UnknownQueueError
@@ -249,6 +261,7 @@ class Store:
         spec = scan_spec(
             columns=columns, properties=properties, tags=tags, sql=sql, on_corrupt=on_corrupt, on_loss=on_loss
         )
+        bodies = body_format_of(body_as, schema)
         reader, clock, rules = self._reader(), Clock.system(), rules_of(spec.on_loss)
 
         def positions(names: Sequence[str]) -> "tuple[AskedPosition, AskedPosition]":
@@ -262,7 +275,7 @@ class Store:
 
         by_queue = isinstance(start, Mapping) or isinstance(end, Mapping)
         window = None if by_queue else asked_times(*positions(()), rules)
-        return Scan(self._source, in_parts([reader], window, ranges), spec, window)
+        return Scan(self._source, in_parts([reader], window, ranges), spec, bodies=bodies, window=window)
 
     @in_api_words()
     def get(

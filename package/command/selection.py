@@ -18,6 +18,7 @@ from .reading import source_of
 
 if TYPE_CHECKING:
     from segmentlog import Scan
+    from segmentlog.query.bodies import BodyFormat
     from segmentlog.query.body_search import JsonScalar
     from segmentlog.query.position import Position
     from segmentlog.store import BodyFilter, QueueBounds, QueueKey, QueueRange, ScanSpec
@@ -74,6 +75,29 @@ def add_body_search(parser: Parser) -> None:
         "--json-path", metavar="PATH", help="messages whose bodies have, at a path such as '$.orderId' …"
     )
     parser.add_argument("--equals", metavar="VALUE", help="… this text, or this number, true, false or null")
+
+
+def add_bodies(parser: Parser) -> None:
+    """Add the flags for `bodies_of`."""
+    parser.add_argument(
+        "--body",
+        metavar="FORMAT",
+        type=chosen(["json", "avro", "protobuf", "csv", "text"]),
+        help="columns of bodies in place of them: json, avro, protobuf, csv or text",
+    )
+    parser.add_argument(
+        "--schema",
+        metavar="SCHEMA",
+        help="for json and csv: columns such as 'id string, total double', or a file with them. For avro: a schema "
+        "file. For protobuf: FILE#package.Message, with a descriptor set",
+    )
+
+
+def bodies_of(options: argparse.Namespace) -> "BodyFormat | None":
+    """Return the format of `add_bodies`, None without ``--body``."""
+    from segmentlog.query.bodies import body_format_of
+
+    return body_format_of(options.body, options.schema, named=lambda name: f"--{name.removesuffix('_as')}")
 
 
 def body_filters_of(options: argparse.Namespace) -> "tuple[BodyFilter, ...]":
@@ -171,8 +195,8 @@ class Selection:
         ((_, queues),) = select([self._reader], self.topics, argument="TOPIC")
         return {bounds.key: bounds for bounds in queues}
 
-    def scan(self, start: "Position", end: "Position") -> "Scan":
-        """Return the messages between two positions."""
+    def scan(self, start: "Position", end: "Position", bodies: "BodyFormat | None" = None) -> "Scan":
+        """Return the messages between two positions, with columns of their bodies if a format is passed."""
         from segmentlog.api.scan import Scan
         from segmentlog.query.parts import asked_times, in_parts
         from segmentlog.query.position import Fallback, Resolver, Rules
@@ -186,7 +210,8 @@ class Selection:
             return Resolver(self._reader, rules, words()).plan(start, end, queues)
 
         window = asked_times(start, end, rules)
-        return Scan(self.source, in_parts([self._reader], window, ranges), self.spec, window)
+        found = in_parts([self._reader], window, ranges)
+        return Scan(self.source, found, self.spec, bodies=bodies, window=window)
 
     def between(
         self, starts: "Mapping[QueueKey, int]", stops: "Mapping[QueueKey, int]", columns: Sequence[str]

@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pyarrow as pa
 import pytest
 
@@ -136,6 +137,47 @@ def test_a_search_in_bodies_equals_a_filter_over_all_messages(store: segmentlog.
 def test_a_lazy_frame_of_a_search_reads_the_messages_that_match(store: segmentlog.Store) -> None:
     frame = store.scan("orders").where_body(contains="message 17 ").lazy()
     assert frame.select("queueId", "keys").collect().rows() == [(1, "key-17")]
+
+
+@pytest.fixture
+def json_store(tmp_path: Path) -> segmentlog.Store:
+    with MessageStore.open(tmp_path / "json", StoreConfig(segment_bytes=1 << 20)) as written:
+        for body in b'{"id":1,"body":"a"}', b"{", b'{"id":2}', b'{"id":"3"}':
+            written.append(Outgoing(topic="orders", queue_id=0, body=body))
+    return segmentlog.open(tmp_path / "json")
+
+
+def test_columns_of_bodies_follow_the_columns_of_messages(json_store: segmentlog.Store) -> None:
+    scan = json_store.scan(
+        "orders", columns="queueOffset", properties="KEYS", body_as="json", schema="id int, body string"
+    )
+    assert scan.schema.names == ["queueOffset", "KEYS", "id", "body", "bodyError"]
+    found = scan.to_arrow()
+    assert found.schema == scan.schema == scan.head(2).schema
+    assert found["id"].to_pylist() == [1, None, 2, None]
+    assert found["body"].to_pylist() == ["a", None, None, None]
+    assert found["bodyError"].is_null().to_pylist() == [True, False, True, False]
+    assert scan.count() == 4
+    assert scan.where_body(contains='"id"').to_arrow()["id"].to_pylist() == [1, 2, None]
+    assert scan.head(1).to_pylist() == found.slice(0, 1).to_pylist()
+    assert scan.lazy().filter(pl.col("id") > 1).select("body", "id").collect().rows() == [(None, 2)]
+    whole = json_store.scan("orders", body_as="text")
+    assert whole.schema.names == [*NATIVE_SCHEMA.names, "text", "bodyError"]
+    assert whole.to_arrow()["text"].to_pylist() == [each.decode() for each in whole.to_arrow()["body"].to_pylist()]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        ({"schema": "id int"}, "schema needs body_as"),
+        ({"body_as": "json"}, "body_as='json' needs schema"),
+        ({"body_as": "json", "schema": "id integr"}, "schema: a type"),
+        ({"body_as": "json", "schema": "body string"}, "the bodies have the column `body`, and so have the messages"),
+    ],
+)
+def test_wrong_formats_of_bodies(json_store: segmentlog.Store, arguments: dict[str, Any], problem: str) -> None:
+    with pytest.raises(ConfigError, match=problem):
+        json_store.scan("orders", **arguments)
 
 
 def test_counting_without_a_filter_opens_no_segment(store: segmentlog.Store, path: Path) -> None:

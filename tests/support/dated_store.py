@@ -41,3 +41,11 @@ class _Clock:
 
     def __call__(self) -> int:
         return self.ms
+
+
+def append_bodies(path: Path, bodies: Iterable[bytes], topic: str = "orders") -> None:
+    """Append a message with each body at `START_MS`, into queue 0."""
+    with MessageStore.open(path, CONFIG, clock=_Clock()) as store:
+        rows = list(bodies)
+        columns = {"topic": [topic] * len(rows), "queueId": pa.array([0] * len(rows), pa.int32()), "body": rows}
+        store.append_batch(pa.RecordBatch.from_pydict(columns))

@@ -8,12 +8,16 @@ r"""Rows as JSON lines, made column by column.
 
 Stable schema: every column of the rows is a key, in their order, and null is ``null``. The one exception are binary
 columns: a value that is not UTF-8 is under the column's name with ``Hex`` appended, as hexadecimal digits. 64-bit
-integers are numbers. Times are ISO-8601 in UTC with milliseconds. Properties are an object.
+integers are numbers. Times are ISO-8601 in UTC with milliseconds. Properties are an object. Columns of bodies may be
+nested; NaN and infinities are texts.
 
 One call of Arrow joins literals and columns: 0.6 µs per row with bodies of 1 KiB; ``to_pylist`` and orjson took 16 µs.
 """
 
+import json
+import math
 from collections.abc import Iterator
+from datetime import date, datetime, time
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -83,20 +87,26 @@ def _only_value(values: pa.StringArray) -> str | None:
 
 def _member(name: str, column: pa.Array) -> tuple[str, pa.Array, str]:
     """Return a member of the objects: text before its values, the values, text after them."""
-    key = f'"{name}":'
+    key = f"{json.dumps(name)}:"
     if pa.types.is_binary(column.type):
         if column.null_count == 0 and _is_plain(column):
             return _quoted(key, as_text(column))
         text, hexadecimal = bodies(column)
         if hexadecimal.null_count < len(column):
-            members = pc.coalesce(_joined(key + '"', escaped(text), '"'), _joined(f'"{name}Hex":"', hexadecimal, '"'))
+            members = pc.coalesce(
+                _joined(key + '"', escaped(text), '"'), _joined(f'{json.dumps(f"{name}Hex")}:"', hexadecimal, '"')
+            )
             return "", members.fill_null(f"{key}null"), ""
         column = text
     if pa.types.is_string(column.type):
         return _quoted(key, escaped(column))
     if pa.types.is_timestamp(column.type):
         return _quoted(key, instants(column))
-    return key, json_objects(column) if pa.types.is_map(column.type) else column.cast(pa.string()), ""
+    if pa.types.is_map(column.type) and column.type.item_type == pa.string():
+        return key, json_objects(column), ""
+    is_finite = not pa.types.is_floating(column.type) or pc.all(pc.is_finite(column), min_count=0).as_py() is not False
+    is_plain = not pa.types.is_nested(column.type) and not pa.types.is_temporal(column.type) and is_finite
+    return key, column.cast(pa.string()) if is_plain else json_values(column), ""
 
 
 def _quoted(key: str, values: pa.StringArray) -> tuple[str, pa.Array, str]:
@@ -119,6 +129,34 @@ def json_objects(column: pa.MapArray) -> pa.StringArray:
     shifted = pc.subtract(offsets, start)
     lists = pa.ListArray.from_arrays(shifted, members, mask=column.is_null() if column.null_count else None)
     return _joined("{", pc.binary_join(lists, ","), "}")
+
+
+def json_values(column: pa.Array) -> pa.StringArray:
+    """Return values of any type as JSON, one by one."""
+    values = (None if value is None else json.dumps(_plain(value)) for value in column.to_pylist())
+    return pa.array([value and value.replace("\x7f", "\\u007f") for value in values], pa.string())
+
+
+def _plain(value: object) -> object:
+    """Return a value of Python in the types of JSON; bytes that are not UTF-8 in hexadecimal."""
+    plain: object = str(value)
+    match value:
+        case None | bool() | int():
+            plain = value
+        case float():
+            plain = value if math.isfinite(value) else plain
+        case dict():
+            plain = {str(name): _plain(each) for name, each in value.items()}
+        case [tuple(), *_]:  # a map, as Arrow returns it
+            plain = _plain(dict(value))
+        case list():
+            plain = [_plain(each) for each in value]
+        case bytes():
+            text = value.decode(errors="replace")
+            plain = text if text.encode() == value else value.hex()
+        case datetime() | date() | time():
+            plain = value.isoformat()
+    return plain
 
 
 def escaped(values: pa.StringArray) -> pa.StringArray:

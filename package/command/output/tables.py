@@ -138,11 +138,15 @@ def cells(column: pa.Array, *, null: str = "-", most: int | None = _CELL_CHARS, 
         ]
     elif pa.types.is_timestamp(column.type):
         values = instants(column).to_pylist()
-    elif pa.types.is_map(column.type):
+    elif pa.types.is_map(column.type) and column.type.item_type == pa.string():
         values = [
             None if pairs is None else separator.join(f"{name}={text}" for name, text in pairs)
             for pairs in column.to_pylist()
         ]
+    elif pa.types.is_nested(column.type):
+        from .json_lines import json_values
+
+        values = json_values(column).to_pylist()
     elif pa.types.is_boolean(column.type):
         values = ["" if value is None else "yes" if value else "no" for value in column.to_pylist()]
     else:

@@ -14,7 +14,7 @@ from segmentlog.output import printable
 
 from ..console import Console
 from .formats import Format, Pace
-from .json_lines import json_lines, json_objects
+from .json_lines import json_lines, json_objects, json_values
 from .tables import RichTable, TextTable
 from .text_columns import bodies, instants
 
@@ -153,7 +153,7 @@ def csv_schema(schema: pa.Schema) -> pa.Schema:
     for field in schema:
         if pa.types.is_binary(field.type):
             fields += [(field.name, pa.string()), (f"{field.name}Hex", pa.string())]
-        elif pa.types.is_timestamp(field.type) or pa.types.is_map(field.type):
+        elif pa.types.is_timestamp(field.type) or pa.types.is_nested(field.type):
             fields.append((field.name, pa.string()))
         else:
             fields.append((field.name, field.type))
@@ -168,8 +168,10 @@ def csv_batch(batch: pa.RecordBatch, schema: pa.Schema, *, is_escaped: bool) -> 
             columns += bodies(column)
         elif pa.types.is_timestamp(column.type):
             columns.append(instants(column))
-        elif pa.types.is_map(column.type):
+        elif pa.types.is_map(column.type) and column.type.item_type == pa.string():
             columns.append(json_objects(column))
+        elif pa.types.is_nested(column.type):
+            columns.append(json_values(column))
         else:
             columns.append(column)
     if is_escaped:

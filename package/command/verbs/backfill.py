@@ -11,6 +11,7 @@ A finished day or hour is not written again. A backfill that was killed goes on 
 
 import argparse
 from contextlib import nullcontext
+from dataclasses import replace
 from datetime import UTC
 from typing import TYPE_CHECKING, Final
 
@@ -20,10 +21,11 @@ from ..output.formats import add_json
 from ..parser import Parser, add_store, chosen, names, seconds, typed
 from ..positions import add_zone, clock_of, parse_time
 from ..report import Report, print_report, signalled
+from ..selection import add_bodies, bodies_of
 from ..sessions import add_session, session_of
 
 if TYPE_CHECKING:
-    from segmentlog.jobs.backfill import Request, Target
+    from segmentlog.jobs.backfill import Bodies, Request, Target
 
 COLUMNS: Final = (
     "topic",
@@ -74,7 +76,11 @@ def add_arguments(parser: Parser) -> None:
     )
     parser.add_argument("--tag", metavar="'A || B'", help="messages with one of these tags")
     parser.add_argument("--sql", metavar="FILTER", help="messages that a SQL92 filter of RocketMQ accepts")
-    parser.add_argument("--columns", metavar="C,…", type=names, default=COLUMNS, help="columns, in order")
+    add_bodies(parser)
+    parser.add_argument(
+        "--dead-letters", metavar="DIR", help="messages whose body does not parse (default: TARGET-dead-letters)"
+    )
+    parser.add_argument("--columns", metavar="C,…", type=names, help="columns, in order")
     parser.add_argument(
         "--properties", metavar="P,…", type=names, default=(), help="properties of messages as further columns"
     )
@@ -108,6 +114,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
 
     request = _request(options)
     target = _target(options, request)
+    bodies = _bodies(options, request)
 
     def work() -> Report:
         with session_of(options) as spark, signalled() if options.follow else nullcontext() as stop:
@@ -115,6 +122,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
                 spark,
                 request,
                 target,
+                bodies=bodies,
                 catches_up=options.catch_up,
                 every_s=options.every if options.follow else None,
                 stop=stop,
@@ -144,10 +152,17 @@ def _request(options: argparse.Namespace) -> "Request":
         end_ms=end,
         length=Length.HOUR if options.by[0] == "hour" else Length.DAY,
         zone=options.tz or UTC,
-        columns=options.columns,
+        columns=_columns(options),
         options={name: text for name, text in given.items() if text is not None},
+        body=" ".join(filter(None, [options.body, options.schema])),
         skips_lost=options.on_loss == "skip",
     )
+
+
+def _columns(options: argparse.Namespace) -> tuple[str, ...]:
+    if options.columns is not None:
+        return tuple(options.columns)
+    return COLUMNS if options.body is None else tuple(name for name in COLUMNS if name != "body")
 
 
 def _period(options: argparse.Namespace) -> tuple[int, int]:
@@ -161,6 +176,19 @@ def _period(options: argparse.Namespace) -> tuple[int, int]:
     if options.end is None and not options.follow:
         raise UsageError("the period has no end", fix="Pass --end, or --follow to go on until Ctrl-C")
     return clock.ms(options.start), clock.now_ms if options.end is None else clock.ms(options.end)
+
+
+def _bodies(options: argparse.Namespace, request: "Request") -> "Bodies | None":
+    from segmentlog.jobs.backfill import DEAD_LETTER_COLUMNS, Bodies, Files, Layout
+
+    found = bodies_of(options)
+    if found is None:
+        if options.dead_letters is not None:
+            raise UsageError("--dead-letters is for --body", fix="Pass such as --body json")
+        return None
+    place = options.dead_letters or f"{options.to.rstrip('/')}-dead-letters"
+    dead = replace(request, columns=(*DEAD_LETTER_COLUMNS,))
+    return Bodies(format=found, dead_letters=Files(place, dead, Layout()))
 
 
 def _target(options: argparse.Namespace, request: "Request") -> "Target":

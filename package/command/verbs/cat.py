@@ -6,6 +6,7 @@ r"""Verb ``cat``: messages of topics, from one position to another.
     segmentlog cat STORE TOPIC --day yesterday --tz Europe/Berlin
     segmentlog cat STORE TOPIC -p 3 --from -10 -f '%o %s\n'           kcat: -C -p 3 -o -10
     segmentlog cat STORE TOPIC --tag 'paid || refunded' -n 5          mqadmin: consumeMessage
+    segmentlog cat STORE TOPIC --body json --schema 'orderId string, total double'
     segmentlog cat STORE TOPIC --grep o-17 --json-path '$.total' --equals 25
 
 Messages of one queue come in the order of their queue offsets. Between queues there is no order.
@@ -21,7 +22,7 @@ from ..output.formats import add_output
 from ..output.templates import parse_template
 from ..parser import Parser, typed, whole
 from ..positions import add_window, asked_window, clock_of
-from ..selection import Selection, add_selection, message_columns
+from ..selection import Selection, add_bodies, add_selection, bodies_of, message_columns
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -36,6 +37,7 @@ _THREADS_MAX: Final = 8
 def add_arguments(parser: Parser) -> None:
     add_selection(parser)
     add_window(parser)
+    add_bodies(parser)
     parser.add_argument("-n", "--number", metavar="N", type=whole, help="at most N messages")
     parser.add_argument(
         "-f",
@@ -51,8 +53,12 @@ def run(options: argparse.Namespace, console: Console) -> int:
     from ..output.rows import write_messages
 
     start, end = asked_window(options, clock_of(options))
-    selection = Selection(options, message_columns(options, console))
-    scan = selection.scan(start, end)
+    bodies = bodies_of(options)
+    columns = message_columns(options, console)
+    if bodies is not None:
+        columns = tuple(name for name in columns if name not in {"body", *bodies.schema.names})
+    selection = Selection(options, columns)
+    scan = selection.scan(start, end, bodies)
     # Bodies are searched without Python's lock, and so by several threads at once.
     threads = min(_THREADS_MAX, len(os.sched_getaffinity(0))) if selection.spec.predicate.bodies else 1
     with closing(_first_rows(scan, options.number, threads)) as batches:

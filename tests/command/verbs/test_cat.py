@@ -62,6 +62,28 @@ def test_selections(store: Path, flags: list[str], count: int) -> None:
     assert ran.code == (0 if count else 1)
 
 
+def test_columns_of_bodies(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    with MessageStore.open(path) as written:
+        for body in b'{"id":1,"x":NaN,"l":[{"d":"2026-01-31","s":"\x7f\\u0085"}],"keys":"k"}', b"{":
+            written.append(Outgoing(topic="t", queue_id=0, body=body))
+    schema = 'id int, x double, l array<struct<d: date, s: string>>, `"` int, keys string'
+    flags = ["--body", "json", "--schema", schema]
+    first, second = run_command("cat", path, "t", *flags, "--json").rows
+    names = ["id", "x", "l", '"', "keys", "bodyError"]
+    assert [first[name] for name in names] == [1, "nan", [{"d": "2026-01-31", "s": "\x7f\x85"}], None, "k", None]
+    assert [second[name] for name in names] == [None] * 5 + ["the body is not a JSON object"]
+    assert "body" not in first
+    assert r"\u007f\u0085" in run_command("cat", path, "t", *flags, "--json").out.decode()
+    (tmp_path / "schema").write_text(schema)
+    flags[-1] = str(tmp_path / "schema")
+    asked = ["--columns", "queueOffset", *flags]
+    assert run_command("cat", path, "t", *asked, "-o", "csv").out.decode().splitlines()[1].startswith("0,1,nan,")
+    assert '[{"d": "2026-01-31"' in run_command("cat", path, "t", *asked).out.decode()
+    assert run_command("cat", path, "t", *flags, "-f", r"%o %{id}\n", "-n", "1").out == b"0 1\n"
+    assert "--schema needs --body" in run_command("cat", path, "t", "--schema", "a int").err
+
+
 def test_a_table_has_few_columns(store: Path) -> None:
     lines = run_command("cat", store, "orders", "-n", "1").text.splitlines()
     assert lines[0].split() == ["topic", "queueId", "queueOffset", "storeTimestamp", "tags", "keys", "body"]

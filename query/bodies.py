@@ -1,0 +1,335 @@
+r"""Bodies as columns: record batches with a binary column ``body`` widened by typed columns.
+
+::
+
+    body_format("json", "id string, total double")      json, csv: DDL or a schema of Arrow; avro, protobuf: theirs
+        │
+        ▼ widen(batch)
+    topic  queueId  body                 id      total   bodyError
+    orders 0        {"id":"o-17", …}     o-17    25.0    null
+    orders 0        {"id":17}            null    null    Column(/id) changed from string to number
+
+A body that does not parse costs its own row only, and is never an exception. Arrow reads the columns of JSON and CSV,
+from all bodies of a batch at once. Where that fails the batch is halved until the bad bodies are alone.
+"""
+
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final, NamedTuple
+
+import pyarrow as pa
+
+from segmentlog.store import ConfigError
+
+from .body_schema import parse_ddl
+from .selection import listing
+
+BODY_ERROR: Final = pa.field("bodyError", pa.string())
+"""Column with the reason why a body did not parse, null where it did."""
+KINDS: Final = ("json", "avro", "protobuf", "csv", "text")
+
+_REASON_MAX: Final = 200
+_OBJECT: Final = r"(?s)^[ \t\r\n]*\{.*\}[ \t\r\n]*$"
+_CSV_RECORD: Final = r'^(?:[^",\r\n]*|"(?:[^"]|"")*")(?:,(?:[^",\r\n]*|"(?:[^"]|"")*"))*$'
+
+
+class ParsedBodies(NamedTuple):
+    """Columns of n bodies."""
+
+    columns: pa.RecordBatch  # (n,) null in rows that did not parse
+    errors: pa.StringArray  # (n,) the reason, null in rows that parsed
+
+
+class BodyFormat(ABC):
+    """Format of bodies, and their columns. Immutable and picklable; made by `body_format`."""
+
+    schema: pa.Schema
+    """Columns of the bodies, all of them nullable."""
+
+    @abstractmethod
+    def _parse(self, bodies: pa.BinaryArray) -> ParsedBodies:
+        """Parse bodies, none of which is null."""
+
+    def parse(self, bodies: pa.BinaryArray) -> ParsedBodies:
+        """Parse n bodies. A null body, as of a damaged record, has an error as well."""
+        return parsed_where(bodies, [(bodies.is_null(), "the body is null")], self._parse)
+
+    def widened(self, schema: pa.Schema) -> pa.Schema:
+        """Return the schema of `widen`; `ConfigError` if a column of the bodies is one of ``schema``."""
+        twice = sorted({*schema.names} & {*self.schema.names, BODY_ERROR.name})
+        if twice:
+            problem = f"the bodies have the column {listing(twice)}, and so have the messages"
+            raise ConfigError(problem, fix="Leave it out of the columns of the messages")
+        return pa.schema([*schema, *self.schema, BODY_ERROR])
+
+    def widen(self, batch: pa.RecordBatch, *, keep_body: bool = True) -> pa.RecordBatch:
+        """Append the columns of the bodies and `BODY_ERROR` to a batch with a column ``body``, which may be dropped."""
+        columns, errors = self.parse(batch.column("body"))
+        kept = batch if keep_body else batch.drop_columns(["body"])
+        return pa.RecordBatch.from_arrays([*kept.columns, *columns.columns, errors], schema=self.widened(kept.schema))
+
+
+def body_format_of(kind: object, schema: object, *, named: Callable[[str], str] = str) -> BodyFormat | None:
+    """Make a format, or None if there is no ``kind``; see `body_format`."""
+    if kind is not None:
+        return body_format(kind, schema, named=named)
+    if schema is not None:
+        raise ConfigError(f"{named('schema')} needs {named('body_as')}", fix=f"Pass one of {listing(KINDS)}")
+    return None
+
+
+def body_format(kind: object, schema: object = None, *, named: Callable[[str], str] = str) -> BodyFormat:
+    """Make a format.
+
+    ``kind`` is one of `KINDS`. For json and csv ``schema`` is a `pyarrow.Schema`, DDL of Spark, or the path of a file
+    with DDL. For avro it is the schema as JSON, or the path of a file with it. For protobuf it is
+    ``FILE#package.Message``: a descriptor set and a message. `ConfigError` names the wrong argument, as ``named``
+    spells it. `MissingExtraError` for avro and protobuf without their packages.
+    """
+    if kind not in KINDS:
+        raise ConfigError(f"{named('body_as')}={kind!r} is unknown", fix=f"Pass one of {listing(KINDS)}")
+    if kind == "text":
+        if schema is not None:
+            raise ConfigError(f"{named('schema')} is not for text", fix="Leave it out: the column is `text`")
+        return TextBodies()
+    if schema is None:
+        problem = f"{named('body_as')}={kind!r} needs {named('schema')}"
+        raise ConfigError(problem, fix=f"Pass {_FORMS[str(kind)]}")
+    made = JsonBodies(_columns(schema, named)) if kind == "json" else CsvBodies(_columns(schema, named))
+    made.check(named)
+    return made
+
+
+_FORMS: Final = {
+    "json": "the columns, such as 'id string, total double', or a file with them",
+    "csv": "the columns, such as 'id string, total double', or a file with them",
+    "avro": "an Avro schema as JSON, or a file with it",
+    "protobuf": "FILE#package.Message, where protoc --descriptor_set_out --include_imports wrote FILE",
+}
+
+
+def _columns(schema: object, named: Callable[[str], str]) -> pa.Schema:
+    fields = list(schema if isinstance(schema, pa.Schema) else parse_ddl(text_of(schema, named), named("schema")))
+    names = [field.name for field in fields]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice or not names:
+        problem = f"has {listing(twice)} twice" if twice else "has no column"
+        raise ConfigError(f"{named('schema')} {problem}", fix="Name each column once")
+    return pa.schema([pa.field(field.name, field.type) for field in fields])
+
+
+def text_of(schema: object, named: Callable[[str], str]) -> str:
+    """Return a schema that is text, or the text of the file that it names."""
+    if not isinstance(schema, str | os.PathLike):
+        raise ConfigError(f"{named('schema')}={schema!r} is not text", fix="Pass text, or the path of a file")
+    try:
+        with open(schema, encoding="utf-8") as file:
+            return file.read()
+    except (OSError, ValueError) as error:
+        if isinstance(schema, str) and not isinstance(error, UnicodeDecodeError):
+            return schema  # not a file: text
+        raise ConfigError(f"{named('schema')}: {error}", path=os.fspath(schema), fix="Name a readable file") from None
+
+
+@dataclass(frozen=True)
+class TextBodies(BodyFormat):
+    """Bodies of UTF-8, as one column ``text``."""
+
+    schema = pa.schema([pa.field("text", pa.string())])
+
+    def _parse(self, bodies: pa.BinaryArray) -> ParsedBodies:
+        def view(bodies: pa.BinaryArray) -> ParsedBodies:
+            column = pa.RecordBatch.from_arrays([bodies.view(pa.string())], schema=self.schema)
+            return ParsedBodies(column, pa.nulls(len(bodies), pa.string()))
+
+        return parsed_where(bodies, [not_utf8(bodies)], view)
+
+
+@dataclass(frozen=True)
+class ArrowBodies(BodyFormat):
+    """Bodies of a text format that Arrow parses."""
+
+    schema: pa.Schema
+
+    @abstractmethod
+    def read(self, bodies: pa.BinaryArray) -> pa.Table:
+        """Read bodies of the right shape, at least one; `pa.ArrowInvalid` if one does not parse."""
+
+    @abstractmethod
+    def _sample(self) -> bytes:
+        """Return a body of nulls."""
+
+    def check(self, named: Callable[[str], str]) -> None:
+        """Raise `ConfigError` if the format has no values of a column's type."""
+        for field in self.schema:
+            try:
+                type(self)(pa.schema([field])).read(pa.array([self._sample()], pa.binary()))
+            except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowKeyError):
+                problem = f"{named('schema')}: column `{field.name}` is {field.type}, which the format cannot hold"
+                fix = "Use text, numbers, booleans, dates, timestamps, decimals; in JSON also structs and arrays"
+                raise ConfigError(problem, fix=fix) from None
+
+    def _read_or_halve(self, bodies: pa.BinaryArray) -> ParsedBodies:
+        """Read bodies at once, or halves of them until the bad ones are alone."""
+        count = len(bodies)
+        if not count:
+            return ParsedBodies(nulls(0, self.schema), pa.nulls(0, pa.string()))
+        try:
+            table = self.read(bodies)
+            table.validate(full=True)  # Arrow reads 1000 from JSON as a decimal(5,2)
+            reason = f"the body has {table.num_rows} values"
+        except pa.ArrowInvalid as error:
+            table, reason = None, reason_of(error)
+        if table is not None and table.num_rows == count:
+            (columns,) = table.combine_chunks().to_batches()
+            return ParsedBodies(columns, pa.nulls(count, pa.string()))
+        if count == 1:
+            return ParsedBodies(nulls(1, self.schema), pa.array([reason], pa.string()))
+        halves = [self._read_or_halve(bodies[: count // 2]), self._read_or_halve(bodies[count // 2 :])]
+        return ParsedBodies(
+            pa.concat_batches([each.columns for each in halves]), pa.concat_arrays([each.errors for each in halves])
+        )
+
+
+@dataclass(frozen=True)
+class JsonBodies(ArrowBodies):
+    """Bodies that are one JSON object each. Further members are ignored, missing ones null."""
+
+    def _parse(self, bodies: pa.BinaryArray) -> ParsedBodies:
+        import pyarrow.compute as pc  # noqa: PLC0415 - loading it takes long
+
+        # Arrow reads a stream of objects. Bodies that begin and end with a brace cannot merge: between two objects
+        # there is no comma, and a string does not cross the line end. So n values are those of n bodies.
+        is_object = pc.match_substring_regex(bodies.view(pa.string()), _OBJECT)
+        wrong = [
+            (pc.equal(pc.binary_length(bodies), 0), "the body is empty"),
+            not_utf8(bodies),
+            (pc.invert(is_object), "the body is not a JSON object"),
+        ]
+        return parsed_where(bodies, wrong, self._read_or_halve)
+
+    def read(self, bodies: pa.BinaryArray) -> pa.Table:
+        from pyarrow import json  # noqa: PLC0415 - not all formats need it
+
+        joined = lines_of(bodies)
+        table = json.read_json(
+            pa.BufferReader(joined),
+            read_options=json.ReadOptions(use_threads=False, block_size=joined.size + 1),
+            parse_options=json.ParseOptions(
+                explicit_schema=self._read_schema, newlines_in_values=True, unexpected_field_behavior="ignore"
+            ),
+        )
+        return table if self._read_schema is self.schema else table.cast(self.schema)
+
+    @cached_property
+    def _read_schema(self) -> pa.Schema:
+        """The schema with times in place of dates, which Arrow does not read from texts."""
+        fields = [pa.field(field.name, _without_dates(field.type)) for field in self.schema]
+        found = pa.schema(fields)
+        return self.schema if found.equals(self.schema) else found
+
+    def _sample(self) -> bytes:
+        return b"{}"
+
+
+@dataclass(frozen=True)
+class CsvBodies(ArrowBodies):
+    """Bodies that are one record of CSV each, with or without its line end. Empty fields are null, but for texts."""
+
+    def _parse(self, bodies: pa.BinaryArray) -> ParsedBodies:
+        return parsed_where(bodies, [not_utf8(bodies)], self._parse_texts)
+
+    def _parse_texts(self, bodies: pa.BinaryArray) -> ParsedBodies:
+        import pyarrow.compute as pc  # noqa: PLC0415 - loading it takes long
+
+        texts = pc.utf8_rtrim(bodies.view(pa.string()), characters="\r\n")
+        wrong = [
+            (pc.equal(pc.binary_length(texts), 0), "the body is empty"),
+            (pc.invert(pc.match_substring_regex(texts, _CSV_RECORD)), "the body is not one record of CSV"),
+        ]
+        return parsed_where(texts.view(pa.binary()), wrong, self._read_or_halve)
+
+    def read(self, bodies: pa.BinaryArray) -> pa.Table:
+        from pyarrow import csv  # noqa: PLC0415 - not all formats need it
+
+        joined = lines_of(bodies)
+        return csv.read_csv(
+            pa.BufferReader(joined),
+            read_options=csv.ReadOptions(use_threads=False, block_size=joined.size + 1, column_names=self.schema.names),
+            parse_options=csv.ParseOptions(newlines_in_values=True),
+            convert_options=csv.ConvertOptions(column_types=self.schema, null_values=[""]),
+        )
+
+    def _sample(self) -> bytes:
+        return b'""'
+
+
+# Parts of formats
+
+
+def parsed_where(
+    bodies: pa.BinaryArray, wrong: list[tuple[pa.BooleanArray, str]], parse: Callable[[pa.BinaryArray], ParsedBodies]
+) -> ParsedBodies:
+    """Parse the bodies that have none of some defects; of several defects the first is the error."""
+    import pyarrow.compute as pc  # noqa: PLC0415 - loading it takes long
+
+    errors = pa.nulls(len(bodies), pa.string())
+    for is_wrong, reason in reversed(wrong):
+        if pc.any(is_wrong).as_py():
+            errors = pc.if_else(is_wrong, reason, errors)
+    if errors.null_count == len(errors):
+        return parse(bodies)
+    sound = errors.is_null()
+    columns, found = parse(bodies.filter(sound))
+    places = pc.if_else(sound, pc.subtract(pc.cumulative_sum(sound.cast(pa.int64())), 1), pa.scalar(None, pa.int64()))
+    return ParsedBodies(columns.take(places), pc.coalesce(errors, found.take(places)))
+
+
+def not_utf8(bodies: pa.BinaryArray) -> tuple[pa.BooleanArray, str]:
+    """Return which bodies are not UTF-8, and that as a reason."""
+    reason = "the body is not UTF-8"
+    try:
+        bodies.view(pa.string()).validate(full=True)
+    except pa.ArrowInvalid:
+        return pa.array([not _is_utf8(body) for body in bodies.to_pylist()], pa.bool_()), reason
+    return pa.array([False]).take(pa.array([0] * len(bodies), pa.int64())), reason
+
+
+def _is_utf8(body: bytes) -> bool:
+    try:
+        body.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def lines_of(bodies: pa.BinaryArray) -> pa.Buffer:
+    """Return bodies, at least one, as lines."""
+    import pyarrow.compute as pc  # noqa: PLC0415 - loading it takes long
+
+    lists = pa.ListArray.from_arrays(pa.array([0, len(bodies)], pa.int32()), bodies)
+    return pc.binary_join(lists, b"\n")[0].as_buffer()
+
+
+def nulls(count: int, schema: pa.Schema) -> pa.RecordBatch:
+    """Return rows of nulls."""
+    return pa.RecordBatch.from_arrays([pa.nulls(count, field.type) for field in schema], schema=schema)
+
+
+def reason_of(error: Exception) -> str:
+    """Return an error of a parser as the reason of one body."""
+    text = str(error).removeprefix("JSON parse error: ").removesuffix(" in row 0").removeprefix("CSV parse error: ")
+    return text if len(text) <= _REASON_MAX else f"{text[:_REASON_MAX]}…"
+
+
+def _without_dates(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_date(kind):
+        return pa.timestamp("s")
+    if pa.types.is_list(kind):
+        return pa.list_(_without_dates(kind.value_type))
+    if pa.types.is_struct(kind):
+        return pa.struct([pa.field(field.name, _without_dates(field.type)) for field in kind])
+    return kind
