@@ -59,6 +59,7 @@ from .read.spec import ScanSpec as ScanSpec
 from .read.spec import Tags as Tags
 from .read.store_reader import Message as Message
 from .read.store_reader import StoreReader as StoreReader
+from .read.walk_span import TimeWindow as TimeWindow
 from .recovery.decide import Recovery as Recovery
 from .retention.settings import RetentionSettings as RetentionSettings
 from .retention.settings import RocketMQRelease as RocketMQRelease

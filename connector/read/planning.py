@@ -7,8 +7,10 @@ import logging
 import os
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Final, TypeAlias
 
+from segmentlog.query.parts import asked_times, in_parts
 from segmentlog.query.position import (
     AtTime,
     ByQueue,
@@ -55,18 +57,26 @@ def worker_source(store: StoreReader, options: ReadOptions) -> StoreSource:
 def plan_partitions(options: ReadOptions, spec: ScanSpec) -> list[StorePartition]:
     """Plan a batch read; no partition when there is nothing to read. ``spec`` has no predicate yet."""
     stores = open_stores(options)
+    # A pattern that matches no topic is logged with all topics.
+    is_pattern = isinstance(options.topics, TopicPattern)
+    window = None if is_pattern else asked_times(options.start, options.stop, options.rules)
+    shares = in_parts(stores, window, partial(_shares, stores, options))
+    if options.filter == Tags(frozenset()):  # blank tags, as in RocketMQ: no message matches
+        return []
+    return plan_shares(shares, options, spec)
+
+
+def _shares(stores: Sequence[StoreReader], options: ReadOptions) -> list[tuple[StoreReader, Window, list[QueueRange]]]:
+    """Find the ranges to read of each store, by the times that their rows must have."""
     selected = select_queues(stores, options)
     read = {(store.broker_name, bounds.key) for store, queues in selected for bounds in queues}
     check_tables({options.words.start: options.start, options.words.end: options.stop}, read)
     check_groups(stores, options)
-    shares = [
+    return [
         (store, window, ranges)
         for store, queues in selected
         for window, ranges in _resolve(store, queues, options).items()
     ]
-    if options.filter == Tags(frozenset()):  # blank tags, as in RocketMQ: no message matches
-        return []
-    return plan_shares(shares, options, spec)
 
 
 def select_queues(stores: Sequence[StoreReader], options: ReadOptions) -> list[tuple[StoreReader, list[QueueBounds]]]:

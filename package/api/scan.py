@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from segmentlog.query.cursor import held_ranges
 from segmentlog.query.source import StoreSource
-from segmentlog.store import NATIVE_SCHEMA, QueueRange, ScanSpec
+from segmentlog.store import NATIVE_SCHEMA, OnLoss, QueueRange, ScanSpec, SegmentLogError, StoreReader, TimeWindow
 
 from .display import html_table
 from .errors import in_api_words
@@ -43,9 +43,12 @@ class Scan(Rows):
     queue offsets. Between queues there is no order.
     """
 
-    def __init__(self, source: StoreSource, ranges: Sequence[QueueRange], spec: ScanSpec) -> None:
+    def __init__(
+        self, source: StoreSource, ranges: Sequence[QueueRange], spec: ScanSpec, window: TimeWindow | None = None
+    ) -> None:
         self._source = source
         self._spec = spec
+        self._window = window  # store times of all messages of the ranges
         self.ranges = tuple(ranges)
         """Queue offsets that are read, half-open, as settled when the scan was made."""
 
@@ -131,7 +134,18 @@ class Scan(Rows):
     ) -> Generator[pa.RecordBatch, None, None]:
         with in_api_words():
             reader = self._source.open()
-            there = held_ranges(reader, ranges, spec.on_loss)
+            there = self._held(reader, ranges, spec)
             tasks = reader.plan(there, max_bytes=_TASK_BYTES, parallelism=threads, spec=spec)
             with closing(read_in_order(self._source.open, tasks, spec, threads)) as batches:
                 yield from batches
+
+    def _held(self, reader: StoreReader, ranges: Sequence[QueueRange], spec: ScanSpec) -> list[QueueRange]:
+        """Return the parts of the ranges that the store still holds."""
+        if self._window is None:
+            return held_ranges(reader, ranges, spec.on_loss)
+        reader.narrow(self._window)
+        try:
+            return held_ranges(reader, ranges, OnLoss.FAIL)
+        except SegmentLogError:
+            reader.widen()
+            return held_ranges(reader, ranges, spec.on_loss)

@@ -12,18 +12,20 @@ No lock is taken. Every call sees the store as it is then. All but look-ups open
 """
 
 import threading
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Self
 from weakref import WeakSet
 
 import pyarrow as pa
 
 from segmentlog.query.metadata import SCHEMAS, group_rows, lag_rows, queue_rows, segment_rows, topic_rows
+from segmentlog.query.parts import asked_times, in_parts
 from segmentlog.query.position import Earliest, Latest, Resolver, Words
 from segmentlog.query.request import Names, checked_names, scan_spec
 from segmentlog.query.selection import Topics, group_progress, select
 from segmentlog.query.source import StoreSource
 from segmentlog.query.times import Clock, check_window
-from segmentlog.store import Message, OnCorrupt, OnLoss, StoreClosedError, StoreReader
+from segmentlog.store import Message, OnCorrupt, OnLoss, QueueRange, StoreClosedError, StoreReader
 
 from .display import html_table
 from .errors import in_api_words
@@ -34,6 +36,8 @@ from .rows import MetadataTable
 from .scan import Scan
 
 if TYPE_CHECKING:
+    from segmentlog.query.position import Position as AskedPosition
+
     from .lookup import Lookup
     from .system_rows import SystemRows
 
@@ -245,12 +249,20 @@ class Store:
         spec = scan_spec(
             columns=columns, properties=properties, tags=tags, sql=sql, on_corrupt=on_corrupt, on_loss=on_loss
         )
-        reader = self._reader()
-        names, clock = checked_topics(topics, reader.topics(), self.path), Clock.system()
-        first = parsed("start", start, Earliest(), names, clock)
-        stop = parsed("end", end, Latest(), names, clock)
-        ((_, queues),) = select([reader], Topics(names))
-        return Scan(self._source, Resolver(reader, rules_of(spec.on_loss), Words()).plan(first, stop, queues), spec)
+        reader, clock, rules = self._reader(), Clock.system(), rules_of(spec.on_loss)
+
+        def positions(names: Sequence[str]) -> "tuple[AskedPosition, AskedPosition]":
+            first = parsed("start", start, Earliest(), names, clock)
+            return first, parsed("end", end, Latest(), names, clock)
+
+        def ranges() -> list[QueueRange]:
+            names = checked_topics(topics, reader.topics(), self.path)
+            ((_, queues),) = select([reader], Topics(names))
+            return Resolver(reader, rules, Words()).plan(*positions(names), queues)
+
+        by_queue = isinstance(start, Mapping) or isinstance(end, Mapping)
+        window = None if by_queue else asked_times(*positions(()), rules)
+        return Scan(self._source, in_parts([reader], window, ranges), spec, window)
 
     @in_api_words()
     def get(

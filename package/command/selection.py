@@ -3,6 +3,7 @@
 import argparse
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from segmentlog.query.selection import Topics, select
@@ -16,7 +17,7 @@ from .reading import source_of
 if TYPE_CHECKING:
     from segmentlog import Scan
     from segmentlog.query.position import Position
-    from segmentlog.store import QueueKey, ScanSpec
+    from segmentlog.store import QueueBounds, QueueKey, QueueRange, ScanSpec
 
 TABLE_COLUMNS: Final = ("topic", "queueId", "queueOffset", "storeTimestamp", "tags", "keys", "body")
 """Columns of a table, unless ``--columns`` names others."""
@@ -110,19 +111,29 @@ class Selection:
         self._reader = self.source.open()
         self.topics = Topics(tuple(dict.fromkeys(options.topic)), options.queue)
         self.spec = spec_of(options, columns, tags=options.tag, sql=options.sql)
+
+    @cached_property
+    def queues(self) -> "dict[QueueKey, QueueBounds]":
+        """The queues that are read, with their bounds."""
         ((_, queues),) = select([self._reader], self.topics, argument="TOPIC")
-        self.queues = {bounds.key: bounds for bounds in queues}  # the queues that are read, with their bounds
+        return {bounds.key: bounds for bounds in queues}
 
     def scan(self, start: "Position", end: "Position") -> "Scan":
         """Return the messages between two positions."""
         from segmentlog.api.scan import Scan
+        from segmentlog.query.parts import asked_times, in_parts
         from segmentlog.query.position import Fallback, Resolver, Rules
 
         rules = Rules(
             unlisted=Fallback.EARLIEST, unmatched_time=Fallback.LATEST, on_loss=self.spec.on_loss, is_lenient=True
         )
-        ranges = Resolver(self._reader, rules, words()).plan(start, end, self.queues.values())
-        return Scan(self.source, ranges, self.spec)
+
+        def ranges() -> "list[QueueRange]":
+            ((_, queues),) = select([self._reader], self.topics, argument="TOPIC")
+            return Resolver(self._reader, rules, words()).plan(start, end, queues)
+
+        window = asked_times(start, end, rules)
+        return Scan(self.source, in_parts([self._reader], window, ranges), self.spec, window)
 
     def between(
         self, starts: "Mapping[QueueKey, int]", stops: "Mapping[QueueKey, int]", columns: Sequence[str]

@@ -172,11 +172,14 @@ class KeptQueues:
     def _run(self) -> list[int] | None:
         return _listed(self._look_for_run())
 
-    def queues(self, stop: int, start: int = 0) -> "LogQueues":
-        """Entries of all queues from the records that begin in ``[start, stop)``; keeps what had to be derived."""
+    def queues(self, stop: int, start: int = 0, newest: int = 0) -> "LogQueues":
+        """Entries of all queues from the records that begin in ``[start, stop)``; keeps what had to be derived.
+
+        ``newest`` is a store time in ms that the records before ``start`` reached.
+        """
         kept: list[KeptSegment] = []
         segments = list(self._overlapping(start, stop)) if start < stop else []
-        at, newest = segments[0].base if segments else stop, 0
+        at = segments[0].base if segments else stop
         with closing(self._walks(segments, stop)) as walks:
             for segment, known, walk in walks:
                 if at < segment.base:
@@ -350,6 +353,8 @@ class LogQueues(AllQueues):
         self._span = span
         self._known: dict[QueueKey, DerivedQueue] = {}
         self._bounds: dict[QueueKey, tuple[int, int]] = {}
+        self.is_clean = True
+        """False if queue offsets do not follow each other: which records are damaged depends on all records."""
         pieces: dict[QueueKey, list[_Piece]] = {}
         for segment in kept:
             for key, run in segment.runs.items():
@@ -360,6 +365,7 @@ class LogQueues(AllQueues):
             if all(each.is_clean for each in parts) and all(_follows(*pair) for pair in pairwise(parts)):
                 self._bounds[key] = parts[0].first, parts[-1].last + 1
             else:
+                self.is_clean = False
                 found = self._entries(key)
                 if found.size.size:
                     self._known[key] = found

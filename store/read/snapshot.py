@@ -33,6 +33,7 @@ from ..types import QueueKey
 from .database_queues import DatabaseQueues
 from .missing_entries import QueueSearch, UndispatchedTail, find_undispatched_tail, log_end_after_crash
 from .spec import QueueSource
+from .walk_span import TimeWindow, WalkSpan
 
 _log = logging.getLogger(__name__)
 
@@ -48,6 +49,7 @@ class StoreSnapshot:
     # Records without entries: a crash left them, or queues are absent or too short. None if there are none,
     # or all queues are derived.
     tail: UndispatchedTail | None
+    is_part: bool = False  # whether `derived` has the records of a time window only
 
     @classmethod
     def take(  # noqa: PLR0917 - the parts of one reader
@@ -60,10 +62,12 @@ class StoreSnapshot:
         queue: Callable[[QueueKey], ConsumeQueue],
         end: KnownEnd,
         database: Callable[[], RocksQueues | None],
+        window: TimeWindow | None = None,
     ) -> "StoreSnapshot":
         """Take a snapshot; ``log`` was listed after the first look of ``visibility``, and ``end`` is its end.
 
-        ``database`` opens the queues in RocksDB; None if that is not possible.
+        ``database`` opens the queues in RocksDB; None if that is not possible. Of queues that are derived from the log,
+        only those with messages in a ``window`` are needed.
         """
         fs, paths = location.fs, location.paths
         listed = ListedQueues({}, []) if source is QueueSource.COMMIT_LOG else look_at_queues(fs, location.root)
@@ -83,8 +87,11 @@ class StoreSnapshot:
                     log.stop - log.min_offset,
                 )
             stop = _readable_stop(log, visibility, crashed)
-            derived = _from_database(log, kept, database, queue, stop) if listed.in_rocksdb else kept.queues(stop)
-            return cls(visibility, is_live, _ids(derived), derived, None)
+            derived = _from_database(log, kept, database, queue, stop) if listed.in_rocksdb else None
+            is_part = False
+            if derived is None:
+                derived, is_part = _from_log(log, kept, stop, window)
+            return cls(visibility, is_live, _ids(derived), derived, None, is_part)
         keys = _keys(listed.ids)
         if crashed is None:
             search = QueueSearch(location, log, kept, listed, visibility.cut(end.nearby()), is_live)
@@ -117,17 +124,27 @@ def _from_database(
     database: Callable[[], RocksQueues | None],
     queue: Callable[[QueueKey], ConsumeQueue],
     stop: int,
-) -> AllQueues:
-    """Return all queues of a store with RocksDB: by the database, unless as much is kept of the log anyway."""
+) -> AllQueues | None:
+    """Return all queues of a store by its RocksDB; None if the log has to tell, or as much is kept of it anyway."""
     if stop - kept.reach(log.min_offset, stop) < WORTH_BYTES:
-        return kept.queues(stop)
+        return None
     opened = database()
     dispatched = None if opened is None else opened.dispatched_up_to()
     if opened is None or dispatched is None:
-        return kept.queues(stop)
+        return None
     dispatched = min(dispatched, stop)
     tail = kept.queues(stop, max(dispatched, log.min_offset))
     return DatabaseQueues(opened, log, queue, tail, dispatched, lambda: kept.queues(stop))
+
+
+def _from_log(log: CommitLog, kept: KeptQueues, stop: int, window: TimeWindow | None) -> tuple[AllQueues, bool]:
+    """Return all queues by the log, or those with messages in a window; True if records are left out."""
+    part = None if window is None else WalkSpan.of(log, window, stop)
+    if part is not None:
+        found = kept.queues(part.stop, part.start, part.newest)
+        if found.is_clean:
+            return found, True
+    return kept.queues(stop), False
 
 
 def readable_stop(

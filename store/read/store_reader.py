@@ -53,6 +53,7 @@ from .queue_view import QueueView, offset_at, offsets_at
 from .scan import scan
 from .snapshot import StoreSnapshot, readable_stop
 from .spec import MAX_BODY_BYTES, QueueSource, ScanSpec
+from .walk_span import TimeWindow
 
 _log = logging.getLogger(__name__)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -170,6 +171,7 @@ class StoreReader:
         self.queue_cache = queue_cache
         self._end = KnownEnd(location.fs, self.log)
         self._seen: QueueView | None = None
+        self._window: TimeWindow | None = None
         self.consume_queues = ConsumeQueues(location.fs, location.root, self.log)
         self._bounds: dict[QueueKey, QueueBounds] = {}
         self._database: RocksQueues | None = None
@@ -259,6 +261,19 @@ class StoreReader:
         self._seen = None
         self.consume_queues.clear()
         self._bounds.clear()
+
+    def narrow(self, window: TimeWindow) -> None:
+        """Allow answers without messages of other store times, before the first question; see `query.parts`."""
+        self._window = window
+
+    def widen(self) -> bool:
+        """Take all messages into account again; return whether answers so far were without some of them."""
+        self._window = None
+        if self._seen is None or not self._seen.snapshot.is_part:
+            return False
+        self._seen = None
+        self._bounds.clear()
+        return True
 
     def look_again(self) -> None:
         """Look again at the visibility of batches only; known queues stay as they are.
@@ -478,6 +493,7 @@ class StoreReader:
                 self.consume_queues.queue,
                 self._end,
                 self._open_database,
+                self._window,
             )
             self._seen = QueueView(snapshot, self.log, self.consume_queues)
         return self._seen

@@ -54,7 +54,7 @@ def test_filters_and_columns(store: Path) -> None:
 )
 def test_wrong_flags(store: Path, arguments: list[str], error: type[Exception], problem: str) -> None:
     with pytest.raises(error) as caught:
-        selection(store, *arguments)
+        selection(store, *arguments).scan(Earliest(), Latest())
     found: Any = caught.value
     assert found.problem.startswith(problem)
 

@@ -1,0 +1,49 @@
+"""WalkSpan: the part of a log that can hold the messages of some store times, by the first record of each segment.
+
+::
+
+    asked                          [start ───────────── end)
+    CommitLog   [10:00 …][10:40 …][11:20 …][12:10 …][12:50 …][13:30 …]      store time of each first record
+                                  └────────── walked ───────┘
+                 first of the next         └ may begin before the start      first at or after the end
+                 segment < start
+
+Store times rise along a log, unless the clock of its broker was set back. Where first records tell that, all of the log
+is walked.
+"""
+
+from itertools import pairwise
+from typing import NamedTuple
+
+from ..log.commit_log import CommitLog
+
+
+class TimeWindow(NamedTuple):
+    """Store times in milliseconds since 1970 ``[start, stop)``; None for no limit."""
+
+    start: int | None
+    stop: int | None
+
+
+class WalkSpan(NamedTuple):
+    """Physical offsets ``[start, stop)`` of records to walk over."""
+
+    start: int
+    stop: int
+    newest: int  # least store time in ms that the records before `start` reached
+
+    @classmethod
+    def of(cls, log: CommitLog, window: TimeWindow, stop: int) -> "WalkSpan | None":
+        """Find the records before ``stop`` that a window can ask for; None if these are all records."""
+        # A segment without a whole first record is left out here, and walked if its neighbours are.
+        firsts = [(each.base, time) for each in log.segments if (time := log.store_time_at(each.base)) is not None]
+        if any(after < before for (_, before), (_, after) in pairwise(firsts)):
+            return None
+        start, newest, end = log.min_offset, 0, stop
+        for base, time in firsts:
+            if window.stop is not None and time >= window.stop:
+                end = min(stop, base)
+                break
+            if window.start is not None and time < window.start:
+                start, newest = base, time if base > log.min_offset else 0
+        return None if (start, end) == (log.min_offset, stop) else cls(start, end, newest)

@@ -1,0 +1,205 @@
+"""Parts of stores: the same rows as of whole stores, fewer segments read, and all of them where an answer needs it."""
+
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import segmentlog
+from segmentlog.connector.options.read_options import parse_read_options
+from segmentlog.connector.read.planning import plan_partitions
+from segmentlog.query.parts import asked_times
+from segmentlog.query.position import At, AtTime, Earliest, Fallback, Last, Latest, Position, Rules
+from segmentlog.query.times import Instant
+from segmentlog.store import Boundary, OffsetOutOfRangeError, ScanSpec, StoreReader, TimeWindow, UnknownQueueError
+from segmentlog.store.log.commit_log import CommitLog
+from segmentlog.store.read.snapshot import StoreSnapshot
+from support.scale import scale
+from support.store_builder import Geometry, Queues, StoreBuilder, messages
+from support.tampering import overwrite, segments
+
+SIZE = 4096
+EARLY, LATE = AtTime(Instant(100)), AtTime(Instant(200))
+SPEC = ScanSpec(columns=("topic", "queueId", "queueOffset", "body"))
+
+
+def build(path: Path, batches: list[tuple[str, int, int]], *, start_ms: int = 1_000_000_000_000) -> tuple[int, int]:
+    """Write batches of (topic, messages, ms after the batch before) without queues; return first and last time."""
+    time = start_ms
+    with StoreBuilder(path, geometry=Geometry(segment_bytes=SIZE), queues=Queues.MISSING) as builder:
+        for topic, count, after in batches:
+            time += after
+            builder.append(messages(count, topic=topic, queues=2, body_bytes=150, store_time_start=time, step_ms=1))
+            time += count - 1
+    return start_ms, time
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    """Segments of about 16 messages: Rare only at the beginning, Orders throughout."""
+    build(tmp_path / "s", [("Rare", 4, 0), *[("Orders", 40, 1000)] * 5])
+    return tmp_path / "s"
+
+
+def python(path: Path, topic: str, start: int | None, end: int | None) -> list[tuple[object, ...]]:
+    times = [None if each is None else segmentlog.Time(ms=each) for each in (start, end)]
+    found = segmentlog.open(path, queue_cache="none").scan(topic, start=times[0], end=times[1])
+    return sorted(tuple(row.values()) for row in found.to_arrow().select(list(SPEC.columns)).to_pylist())
+
+
+def spark(path: Path, topic: str, start: int | None, end: int | None, **more: str) -> list[tuple[object, ...]]:
+    options = {"path": str(path), "subscribe": topic, "queueCache": "none", **more}
+    options |= {} if start is None else {"startingTimestamp": str(start)}
+    options |= {} if end is None else {"endingTimestamp": str(end)}
+    found = []
+    for partition in plan_partitions(parse_read_options(options), SPEC):
+        for batch in partition.source.open().scan(partition.task, partition.spec):
+            found += [tuple(row.values()) for row in batch.select(list(SPEC.columns)).to_pylist()]
+    return sorted(found)
+
+
+def whole(monkeypatch: pytest.MonkeyPatch, read: Callable[[], list[tuple[object, ...]]]) -> object:
+    """Return the rows, or the kind of the error, of a reader that leaves no segment out."""
+    with monkeypatch.context() as patched:
+        patched.setattr(StoreReader, "narrow", lambda *_: None)
+        return outcome(read)
+
+
+def outcome(read: Callable[[], list[tuple[object, ...]]]) -> object:
+    try:
+        return read()
+    except (UnknownQueueError, OffsetOutOfRangeError) as error:
+        return type(error), error.problem
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "rules", "window"),
+    [
+        (EARLY, LATE, {"unmatched_time": Fallback.LATEST}, TimeWindow(100, 200)),
+        (EARLY, Latest(), {"unmatched_time": Fallback.LATEST}, TimeWindow(100, None)),
+        (Earliest(), LATE, {}, TimeWindow(None, 200)),
+        (EARLY, LATE, {}, TimeWindow(None, 200)),  # an error names a queue without a message from the start on
+        (EARLY, Latest(), {}, None),
+        (EARLY, LATE, {"unmatched_time": Fallback.EARLIEST}, None),
+        (EARLY, LATE, {"unmatched_time": Fallback.LATEST, "boundary": Boundary.UPPER}, None),
+        (Earliest(), Latest(), {}, None),
+        (At(5), LATE, {}, None),
+        (Earliest(), Last(5), {}, None),
+    ],
+)
+def test_store_times_that_make_a_difference(
+    start: Position, end: Position, rules: Mapping[str, object], window: TimeWindow | None
+) -> None:
+    assert asked_times(start, end, Rules(**rules)) == window  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("read", [python, spark])
+def test_segments_outside_of_the_times_are_not_read(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, read: Callable[..., list[tuple[object, ...]]]
+) -> None:
+    files = segments(store)
+    firsts = [StoreReader.open(store).log.store_time_at(int(each.name)) or 0 for each in files]
+    start, end = firsts[4] + 1, firsts[7]
+    more = {"startingOffsetsByTimestampStrategy": "latest"} if read is spark else {}
+    expected = whole(monkeypatch, lambda: read(store, "Orders", start, end, **more))
+    for number, each in enumerate(files):
+        if not 4 <= number < 7:  # all but the first record of a segment is gone
+            content = np.fromfile(each, np.uint8)
+            content[int.from_bytes(content[:4].tobytes(), "big") :] = 0
+            content.tofile(each)
+    assert read(store, "Orders", start, end, **more) == expected
+    assert expected
+
+
+@pytest.mark.parametrize("strategy", ["error", "latest", "earliest"])
+def test_a_topic_without_messages_in_the_part_is_found(store: Path, strategy: str) -> None:
+    start = (StoreReader.open(store).log.store_time_at(int(segments(store)[4].name)) or 0) + 1
+    assert python(store, "Rare", start, None) == []
+    asked = {"startingOffsetsByTimestampStrategy": strategy}
+    if strategy == "error":
+        with pytest.raises(OffsetOutOfRangeError, match="Rare/0 has no message stored at or after"):
+            spark(store, "Rare", start, start + 500, **asked)
+    else:
+        assert spark(store, "Rare", start, start + 500, **asked) == []
+    with pytest.raises(UnknownQueueError, match=r"there is no topic `Rarely`.*`Orders`, `Rare`"):
+        python(store, "Rarely", start, None)
+
+
+def test_a_scan_with_times_still_sees_lost_messages(store: Path) -> None:
+    files = segments(store)
+    start = (StoreReader.open(store).log.store_time_at(int(files[4].name)) or 0) + 1
+    scan = segmentlog.open(store, queue_cache="none").scan("Orders", start=segmentlog.Time(ms=start))
+    for each in files[:6]:
+        each.unlink()
+    with pytest.raises(segmentlog.DataLossError, match="are gone"):
+        scan.to_arrow()
+
+
+def test_a_whole_plan_walks_the_segments_left_out_before(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = segmentlog.open(store, queue_cache=tmp_path / "cache")
+    files = segments(store)
+    firsts = [StoreReader.open(store).log.store_time_at(int(each.name)) or 0 for each in files]
+    spans: list[tuple[int, int]] = []
+    walks = CommitLog.walks
+
+    def noted(log: CommitLog, start: int, stop: int) -> object:
+        spans.append((start, stop))
+        return walks(log, start, stop)
+
+    monkeypatch.setattr(CommitLog, "walks", noted)
+    for number in (5, 3):
+        opened.scan("Orders", start=segmentlog.Time(ms=firsts[number] + 1), end=segmentlog.Time(ms=firsts[number + 2]))
+    assert spans == [(int(files[number].name), int(files[number + 1].name)) for number in (5, 6, 3, 4)]
+    spans.clear()
+    ranges = {(each.key.queue_id, each.start, each.stop) for each in opened.scan("Orders").ranges}
+    assert ranges == {(0, 0, 100), (1, 0, 100)}
+    assert {start for start, _ in spans} == {int(each.name) for each in [*files[:3], *files[7:]]}
+
+
+def test_a_damaged_queue_offset_is_judged_by_the_whole_log(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = segments(store)
+    log = StoreReader.open(store).log
+    start = (log.store_time_at(int(files[4].name)) or 0) + 1
+    records = next(log.walk(int(files[5].name), log.stop)).records
+    overwrite(store, int(files[5].name) + int(records.positions[3]) + 20, (1 << 40).to_bytes(8, "big"))
+    taken = []
+    widened = StoreSnapshot.take
+
+    def noted(*arguments: object) -> StoreSnapshot:
+        taken.append(widened(*arguments))  # type: ignore[arg-type]
+        return taken[-1]
+
+    monkeypatch.setattr(StoreSnapshot, "take", noted)
+    found = python(store, "Orders", start, None)
+    assert [each.is_part for each in taken] == [False, False]
+    assert found == whole(monkeypatch, lambda: python(store, "Orders", start, None))
+
+
+@given(data=st.data())
+@settings(
+    max_examples=scale(30, 300, 3_000), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+def test_parts_have_the_rows_of_whole_stores(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, data: st.DataObject
+) -> None:
+    path = tmp_path / "random"
+    shutil.rmtree(path, ignore_errors=True)
+    topic, count, after = st.sampled_from(["A", "B", "C"]), st.integers(1, 40), st.integers(0, 100)
+    first, last = build(path, data.draw(st.lists(st.tuples(topic, count, after), min_size=1, max_size=12)))
+    time = st.none() | st.integers(first - 10, last + 10)
+    start, end = data.draw(st.tuples(time, time).filter(lambda each: None in each or each[0] <= each[1]))
+    asked = data.draw(topic)
+    strategy = data.draw(st.sampled_from(["error", "latest", "earliest"]))
+    boundary = data.draw(st.sampled_from(["lower", "upper"]))
+    more = {"startingOffsetsByTimestampStrategy": strategy, "timestampBoundary": boundary} if start is not None else {}
+    for read in (
+        lambda: python(path, asked, start, end),
+        lambda: spark(path, asked, start, end, **more),
+    ):
+        assert outcome(read) == whole(monkeypatch, read)
