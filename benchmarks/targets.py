@@ -17,6 +17,7 @@ WINDOW_TOLERANCE = 1.25
 WORKER_BYTES = "private memory of a worker, bytes"
 COMMIT_BYTES = "peak private memory of a commit, bytes"
 RECORD_BYTES = "bytes of a record in the commit"
+PLANNED = "segmentlog: plan and scan by"
 MICRO_BATCH = "segmentlog: plan a micro-batch, 10 of 10000 queues moved, Spark"
 
 
@@ -355,6 +356,8 @@ STORE_TARGETS: tuple[Rule, ...] = (
         "segmentlog, 64 GiB of log: append async",
         1.5,
     ),
+    flat("plan and scan, RocksDB, kept against files", f"{PLANNED} files", f"{PLANNED} RocksDB, kept", 2),
+    flat("plan and scan, log alone, kept against files", f"{PLANNED} files", f"{PLANNED} the log alone, kept", 2),
     below("open after a crash", "segmentlog: open after a crash", 5),
     below("open with 10,000 queues", "segmentlog: open with 10,000 queues", 10),
 )

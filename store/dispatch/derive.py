@@ -27,6 +27,8 @@ from .light_queues import light_entries
 from .rules import is_queued, queues_of, tags_codes, warn_unnamed
 
 _log = logging.getLogger(__name__)
+_NONE = np.empty(0, np.int64)
+_FIRST_TIME = int(np.iinfo(np.int64).min)
 
 
 BURNT_OFFSETS_MAX = 1 << 16
@@ -80,8 +82,7 @@ def records_of(log: CommitLog, segment: SegmentFile, stop: int, newest: int) -> 
 
 
 _ROWS_AT_ONCE = 1 << 18
-_FIRST_TIME = np.iinfo(np.int64).min
-NO_ENTRIES = DerivedQueue(*(np.empty(0, np.int64) for _ in DerivedQueue._fields))
+NO_ENTRIES = DerivedQueue(_NONE, _NONE, _NONE, _NONE)
 
 
 def _collect(
@@ -141,6 +142,9 @@ class Gaps(NamedTuple):
     def stale(self, newest: int) -> Ints:
         """Rows of records that are older than a record before; ``newest`` is of the segments before."""
         return self.rows[self.times < np.maximum(self.before, newest)]
+
+
+NO_GAPS = Gaps(_NONE, _NONE, _NONE, _FIRST_TIME)
 
 
 def stale_rows(found: FoundRecords, newest: int, reached: int | None = None) -> tuple[Ints, int]:

@@ -46,6 +46,7 @@ from ..types import QueueKey
 from .derive import (
     BURNT_OFFSETS_MAX,
     NO_ENTRIES,
+    NO_GAPS,
     DerivedQueue,
     Gaps,
     all_entries_of,
@@ -54,10 +55,11 @@ from .derive import (
     joined,
     rising,
 )
+from .proven_entries import part_of, prove_entries
 
 _log = logging.getLogger(__name__)
 
-_VERSION: Final = 1
+_VERSION: Final = 2
 _HEADER_BYTES: Final = 64  # up to the store timestamp: no two records of a log have the same
 _SUFFIX: Final = ".arrow"
 WORTH_BYTES: Final = 64 << 20
@@ -152,12 +154,23 @@ class KeptQueues:
         Directory of the files of all logs; None for no files.
     run
         Looks for the stamp of the abort file, which each run of a store's owner recreates; None if no owner runs.
+    by_log_only
+        Whether entries of a database, see `keep`, do not count.
     """
 
-    def __init__(self, log: CommitLog, fs: FileSystem, directory: str | None, run: Callable[[], Stamp]) -> None:
+    def __init__(
+        self,
+        log: CommitLog,
+        fs: FileSystem,
+        directory: str | None,
+        run: Callable[[], Stamp],
+        *,
+        by_log_only: bool = False,
+    ) -> None:
         self._log = log
         self._fs = fs
         self._look_for_run = run
+        self._by_log_only = by_log_only
         self._loaded: dict[str, KeptSegment] = {}
         self._checked: set[str] = set()
         name = sha256("\0".join(log.directories).encode()).hexdigest()[:16]
@@ -192,6 +205,27 @@ class KeptQueues:
         self._drop_deleted()
         return LogQueues(kept, derive_queues(self._log, at, stop, newest) if at < stop else {}, (start, stop))
 
+    def stamps(self) -> dict[str, Stamp]:
+        """Return the stamps of the segments, to be taken before the entries for `keep`; empty without files."""
+        return {} if self._files is None else {each.path: self._fs.stamp(each.path) for each in self._log.segments}
+
+    def keep(self, queues: Mapping[QueueKey, DerivedQueue], stamps: Mapping[str, Stamp], stop: int) -> None:
+        """Keep entries of a database from the records before ``stop``, as far as the log confirms that they are all."""
+        newest = 0
+        for segment in self._overlapping(self._log.min_offset, stop):
+            known = self._load(segment)
+            if known is None:
+                end = min(stop, segment.stop)
+                found = prove_entries(self._log, segment, end, queues) if segment.path in stamps else None
+                if found is None:
+                    return
+                newest = max(newest, found.newest)
+                runs, columns = _in_runs(segment.base, found.queues)
+                last, stamp = found.last - segment.base, _listed(stamps[segment.path])
+                made = _Walked(stamp, found.covered, last, NO_GAPS, runs, columns)
+                known = self._kept(segment, made, newest, by_log=False)
+            newest = max(newest, known.newest)
+
     def reach(self, start: int, stop: int) -> int:
         """Physical offset up to ``stop`` before which all records from ``start`` on are kept; ``start`` for none."""
         at = start
@@ -207,7 +241,7 @@ class KeptQueues:
     def part(self, key: QueueKey, start: int, stop: int) -> DerivedQueue:
         """Entries of one queue from the records that begin in ``[start, stop)``, all of which are kept."""
         loaded = map(self._load, self._overlapping(start, stop))
-        return _within(joined([kept.entries(key) for kept in loaded if kept is not None]), start, stop)
+        return part_of(joined([kept.entries(key) for kept in loaded if kept is not None]), start, stop)
 
     def _overlapping(self, start: int, stop: int) -> Iterator[SegmentFile]:
         return (each for each in self._log.segments if each.stop > start and each.base < stop)
@@ -227,6 +261,8 @@ class KeptQueues:
 
     def _holds(self, segment: SegmentFile, facts: Mapping[str, Any]) -> bool:
         if (facts["base"], facts["size"]) != (segment.base, segment.size):
+            return False
+        if self._by_log_only and not facts["by_log"]:
             return False
         stamp = _listed(self._fs.stamp(segment.path))
         # Only a broker that has been running since has not truncated the log before it wrote on.
@@ -278,18 +314,23 @@ class KeptQueues:
         before = newest if kept is None else max(newest, kept.newest)
         if walked.gaps.stale(before).size:  # records after a truncation: the walk over all decides where the log ends
             return kept
-        reached = max(before, walked.gaps.newest)
+        by_log = kept is None or kept.facts["by_log"]
+        return self._kept(segment, walked, max(before, walked.gaps.newest), by_log=by_log)
+
+    def _kept(self, segment: SegmentFile, walked: "_Walked", newest: int, *, by_log: bool) -> KeptSegment:
+        """Keep entries; ``newest`` is the store time in ms that the records reach."""
         facts = {
             "version": _VERSION,
             "base": segment.base,
             "size": segment.size,
             "stamp": walked.stamp,
             "run": self._run,
+            "by_log": by_log,
             "covered": walked.covered,
-            "newest": reached,
+            "newest": newest,
             "headers": [[at, self._header(segment, at)] for at in (0, walked.last)],
         }
-        made = KeptSegment(facts, segment.base, walked.covered, reached, walked.runs, walked.columns)
+        made = KeptSegment(facts, segment.base, walked.covered, newest, walked.runs, walked.columns)
         self._loaded[segment.path] = self._write(made) or made
         return made
 
@@ -390,7 +431,7 @@ class LogQueues(AllQueues):
 
     def _entries(self, key: QueueKey) -> DerivedQueue:
         parts = [segment.entries(key) for segment in self._kept if key in segment.runs]
-        parts = [_within(part, *self._span) for part in parts]  # a segment may begin before, and be kept beyond
+        parts = [part_of(part, *self._span) for part in parts]  # a segment may begin before, and be kept beyond
         return rising(joined([*parts, *([self._tail[key]] if key in self._tail else [])]))
 
 
@@ -432,12 +473,6 @@ def _in_runs(base: int, queues: Mapping[QueueKey, DerivedQueue]) -> tuple[dict[Q
         start += count
     offsets, physical, sizes, codes = joined([*queues.values()])
     return runs, Columns(offsets, (physical - base).astype(np.int32), sizes.astype(np.int32), codes)
-
-
-def _within(entries: DerivedQueue, start: int, stop: int) -> DerivedQueue:
-    """Entries of records that begin in ``[start, stop)``, of some in the order of the log."""
-    first, last = np.searchsorted(entries.physical_offset, [start, stop]).tolist()
-    return DerivedQueue(*(column[first:last] for column in entries))
 
 
 def _name(base: int) -> str:

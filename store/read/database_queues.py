@@ -10,9 +10,9 @@ A database that is damaged, or that a newer RocketMQ wrote, costs a warning: the
 """
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import numpy as np
 
@@ -28,6 +28,7 @@ from ..types import QueueKey
 
 _log = logging.getLogger(__name__)
 _FAILURES = (CorruptError, StoreIOError, UnsupportedStoreError)
+_WORTH_ENTRIES: Final = 1 << 16
 T = TypeVar("T")
 
 
@@ -42,6 +43,7 @@ class DatabaseQueues(AllQueues):
         tail: LogQueues,
         dispatched: int,
         by_log: Callable[[], LogQueues],
+        keep: Callable[[Mapping[QueueKey, DerivedQueue]], None],
     ) -> None:
         self._database = database
         self._log = log
@@ -49,8 +51,10 @@ class DatabaseQueues(AllQueues):
         self._tail = tail
         self._dispatched = dispatched
         self._by_log = by_log
+        self._keep: Callable[[Mapping[QueueKey, DerivedQueue]], None] | None = keep
         self._instead: LogQueues | None = None
         self._known: dict[QueueKey, DerivedQueue] = {}
+        self._known_entries = 0
         self._bounds: dict[QueueKey, tuple[int, int] | None] = {}
         self._keys = self._or_by_log(lambda: {*database.queues(), *tail}, set)
 
@@ -65,9 +69,22 @@ class DatabaseQueues(AllQueues):
             self._known[key] = self._or_by_log(
                 lambda: self._find_entries(key), lambda queues: queues.get(key, NO_ENTRIES)
             )
+            self._known_entries += self._known[key].size.size
+            self._keep_if_most_are_known()
         if not self._known[key].size.size:
             raise KeyError(key)
         return self._known[key]
+
+    def _keep_if_most_are_known(self) -> None:
+        """Offer all entries to be kept if the rest is less than what was read: later plans need no database."""
+        if self._keep is None or self._known_entries < _WORTH_ENTRIES:
+            return
+        spans = [self.bounds(key) or (0, 0) for key in self._keys]
+        if 2 * self._known_entries >= sum(stop - start for start, stop in spans):
+            keep, self._keep = self._keep, None
+            queues = {key: self.get(key, NO_ENTRIES) for key in list(self._keys)}
+            if self._instead is None:
+                keep(queues)
 
     def __iter__(self) -> Iterator[QueueKey]:
         return iter(self._keys)  # with queues that have no message left

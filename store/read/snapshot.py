@@ -128,13 +128,22 @@ def _from_database(
     """Return all queues of a store by its RocksDB; None if the log has to tell, or as much is kept of it anyway."""
     if stop - kept.reach(log.min_offset, stop) < WORTH_BYTES:
         return None
+    stamps = kept.stamps()
     opened = database()
     dispatched = None if opened is None else opened.dispatched_up_to()
     if opened is None or dispatched is None:
         return None
     dispatched = min(dispatched, stop)
     tail = kept.queues(stop, max(dispatched, log.min_offset))
-    return DatabaseQueues(opened, log, queue, tail, dispatched, lambda: kept.queues(stop))
+    return DatabaseQueues(
+        opened,
+        log,
+        queue,
+        tail,
+        dispatched,
+        lambda: kept.queues(stop),
+        lambda queues: kept.keep(queues, stamps, stop),
+    )
 
 
 def _from_log(log: CommitLog, kept: KeptQueues, stop: int, window: TimeWindow | None) -> tuple[AllQueues, bool]:

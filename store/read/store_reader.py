@@ -164,7 +164,13 @@ class StoreReader:
         )  # before the segments are listed: `snapshot`
         self.log = CommitLog(location.fs, log_directories)
         # No bound method of this reader: it would live, and keep its maps, until the garbage collector comes.
-        self.kept = KeptQueues(self.log, location.fs, queue_cache, partial(location.fs.stamp, location.paths.abort))
+        self.kept = KeptQueues(
+            self.log,
+            location.fs,
+            queue_cache,
+            partial(location.fs.stamp, location.paths.abort),
+            by_log_only=queue_source is QueueSource.COMMIT_LOG,
+        )
         self.broker_name = broker_name
         self.queue_source = queue_source
         self.read_from = read_from

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from segmentlog.store import QueueSource, StoreReader
-from segmentlog.store.read import snapshot
+from segmentlog.store.read import database_queues, snapshot
 from support import oracle
 from support.reading import read
 from support.scale import scale
@@ -104,6 +104,7 @@ def test_stores_of_all_queue_modes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, report: Callable[[str, object], None]
 ) -> None:
     monkeypatch.setattr(snapshot, "WORTH_BYTES", 1)
+    monkeypatch.setattr(database_queues, "_WORTH_ENTRIES", 1)
     messages = 0
     first = int(os.environ.get("SEGMENTLOG_FIRST_SEED", "0"))
     count = scale(1, 10, 200)

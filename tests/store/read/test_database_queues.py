@@ -9,10 +9,11 @@ import pytest
 
 from segmentlog.store import OnCorrupt, QueueKey, QueueSource, StoreReader
 from segmentlog.store.dispatch.kept_queues import LogQueues
+from segmentlog.store.format.naming import LMQ_PREFIX
 from segmentlog.store.format.rocksdb_queues import entry_key
 from segmentlog.store.log.commit_log import CommitLog
 from segmentlog.store.queues.rocksdb_queues import RocksQueues
-from segmentlog.store.read import snapshot
+from segmentlog.store.read import database_queues, snapshot
 from segmentlog.store.read.database_queues import DatabaseQueues
 from support import conformance, fixtures, reading
 
@@ -25,9 +26,9 @@ def _small_logs_are_worth_a_database(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(snapshot, "WORTH_BYTES", 1)
 
 
-def check(name: str, store: Path) -> StoreReader:
+def check(name: str, store: Path, cache: Path | None = None) -> StoreReader:
     """Assert that rows and bounds are RocketMQ's, but for the known differences."""
-    reader = StoreReader.open(store)
+    reader = StoreReader.open(store, queue_cache=cache)
     conformance.check_rows(name, list(reading.read(reader, on_corrupt=OnCorrupt.NULL)), QueueSource.AUTO)
     for queue in fixtures.expected(name).queues:
         bounds = reader.bounds(QueueKey(queue["topic"], queue["queueId"]))
@@ -51,6 +52,24 @@ def test_all_messages_are_read_without_the_extra(
     assert isinstance(reader._view.snapshot.derived, LogQueues)
     (said,) = [record.getMessage() for record in caplog.records if "rocksdict" in record.getMessage()]
     assert "pip install 'segmentlog[rocksdb]'" in said
+
+
+@pytest.mark.parametrize("name", IN_ROCKSDB)
+def test_kept_entries_of_a_database_equal_the_entries_of_the_log(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database_queues, "_WORTH_ENTRIES", 1)
+    store, cache = fixtures.unpack(name, tmp_path), tmp_path / "cache"
+    first, second = check(name, store, cache), check(name, store, cache)
+    assert isinstance(first._view.snapshot.derived, DatabaseQueues)
+    kept = second._view.snapshot.derived
+    assert kept is not None
+    is_light = any(queue["topic"].startswith(LMQ_PREFIX) for queue in fixtures.expected(name).queues)
+    assert isinstance(kept, LogQueues) != is_light  # nothing tells that all of its entries are there
+    derived = StoreReader.open(store, queue_source=QueueSource.COMMIT_LOG)._view.snapshot.derived
+    assert derived is not None
+    for key in set(kept) & set(derived):
+        assert all((mine == theirs).all() for mine, theirs in zip(kept[key], derived[key], strict=True))
 
 
 def cut_tables(directory: Path) -> None:
