@@ -43,6 +43,8 @@ _PARTS_MAX: Final = 20_000
 _TASK_BYTES: Final = 64 << 20
 _MESSAGE: Final = ("topic", "queueId", "body", "properties", "bornTimestamp", "flag", "reconsumeTimes")
 """Columns that are written: the properties hold tags, keys and unique key."""
+_ASKED: Final = ("queueOffset", "tags", "keys", "uniqKey", "storeTimestamp", "msgId", "bornHost")
+"""Columns that a condition may name as well."""
 _FIX: Final = "Name another file with --state, or delete this one if its job does not matter"
 _SCHEMA: Final = pa.schema(
     [
@@ -271,19 +273,20 @@ def _frame(
         **({"commitLogPaths": ",".join(source.commit_log_paths)} if source.commit_log_paths else {}),
         **settings.read,
     }
-    reader = spark.read.format("segmentlog").options(**options)
-    if settings.where is None:
-        columns = [*_MESSAGE, *(["keys"] if settings.key_prefix else [])]
-        frame = reader.option("columns", ",".join(columns)).load(source.path)
-    else:
-        frame = reader.option("includeProperties", "true").load(source.path).where(settings.where)
-        frame = frame.select(*_MESSAGE, *(["keys"] if settings.key_prefix else []))
+    # Spark tells the source neither columns nor conditions: a condition may name any of the messages' own.
+    written = [*_MESSAGE, *(["keys"] if settings.key_prefix else [])]
+    columns = written if settings.where is None else list(dict.fromkeys([*written, *_ASKED]))
+    frame = spark.read.format("segmentlog").options(**options, columns=",".join(columns)).load(source.path)
+    if settings.where is not None:
+        frame = frame.where(settings.where).select(*written)
     if settings.map_topic:
         mapped: dict[Any, Any] = dict(settings.map_topic)
         frame = frame.replace(mapped, subset=["topic"])
     if settings.key_prefix:
         prefix = F.lit(settings.key_prefix)
-        frame = frame.withColumn("keys", F.transform(F.split("keys", " "), lambda key: F.concat(prefix, key)))
+        frame = frame.withColumn(
+            "keys", F.array_join(F.transform(F.split("keys", " "), lambda key: F.concat(prefix, key)), " ")
+        )
     return frame
 
 

@@ -16,6 +16,7 @@ from segmentlog.jobs.replay import ReplaySettings
 from segmentlog.jobs.report import Report
 from segmentlog.query.source import StoreSource
 from segmentlog.store import ConfigError, FormatError, MessageStore, Outgoing, QueueKey
+from support.pipes import SINK
 from support.scale import scale
 from support.spark_driver import SparkDriver
 from support.written_stores import SMALL
@@ -30,7 +31,7 @@ SIZES = {
     "maxHashSlotNum": "100",
     "maxIndexNum": "400",
 }
-PART_BYTES = 8 << 10
+PART_BYTES = 32 << 10
 COLUMNS = ["topic", "queueId", "queueOffset", "body", "tags", "keys", "uniqKey", "bornTimestamp", "flag", "properties"]
 
 
@@ -62,7 +63,7 @@ def replayed(
     """Run the job into the store `target` beside the source."""
     folder = path.parent
     scan = segmentlog.open(path).scan(["orders", "payments"])
-    chosen: dict[str, Any] = {"write": SIZES, "part_bytes": PART_BYTES, **settings}
+    chosen: dict[str, Any] = {"write": SINK, "part_bytes": PART_BYTES, **settings}
     return replay.run(
         spark,
         StoreSource.of(str(path), (), None, None, "appended"),
@@ -80,11 +81,13 @@ def rows(path: Path, topics: Any = ("orders", "payments")) -> list[dict[str, Any
     return sorted(found, key=lambda row: (row["topic"], row["queueId"], row["queueOffset"]))
 
 
-def same(found: list[dict[str, Any]], expected: list[dict[str, Any]]) -> bool:
-    """Compare rows; the sink writes properties in an order of its own."""
-    return [each | {"properties": dict(each["properties"])} for each in found] == [
-        each | {"properties": dict(each["properties"])} for each in expected
-    ]
+def check_same(found: list[dict[str, Any]], expected: list[dict[str, Any]]) -> None:
+    """Compare rows, but for the order of properties and the checksum of the record, which holds its place."""
+
+    def comparable(row: dict[str, Any]) -> dict[str, Any]:
+        return row | {"properties": {name: value for name, value in row["properties"] if name != "__CRC32#"}}
+
+    assert [comparable(row) for row in found] == [comparable(row) for row in expected]
 
 
 @pytest.mark.spark
@@ -92,12 +95,12 @@ def test_replayed_rows_are_equal_and_in_order(spark: "SparkSession", path: Path)
     report = replayed(spark, path)
     assert not report.has_findings
     assert report.numbers["messages"] == QUEUES * MESSAGES
-    assert int(str(report.numbers["parts"])) > 5
+    assert int(str(report.numbers["parts"])) > 1
     assert report.table.to_pylist() == [
         {"topic": topic, "queueId": each, "messages": MESSAGES, "firstOffset": 0, "lastOffset": MESSAGES - 1}
         for topic, each in (("orders", 1), ("orders", 2), ("payments", 0))
     ]
-    assert same(rows(path.parent / "target"), rows(path))
+    check_same(rows(path.parent / "target"), rows(path))
     again = replayed(spark, path)
     assert (again.numbers["messages"], again.has_findings) == (0, False)
     assert len(rows(path.parent / "target")) == QUEUES * MESSAGES
@@ -112,7 +115,7 @@ def test_a_job_keeps_its_messages_although_the_source_grows(spark: "SparkSession
     with MessageStore.open(path, SMALL) as store:
         store.append(Outgoing(topic="orders", queue_id=1, body=b"later"))
     assert not replayed(spark, path).has_findings
-    assert same(rows(path.parent / "target"), expected)
+    check_same(rows(path.parent / "target"), expected)
 
 
 @pytest.mark.spark
@@ -141,16 +144,16 @@ def test_a_pace_follows_store_times(spark: "SparkSession", tmp_path: Path) -> No
     report = replayed(spark, tmp_path / "source", speed=0.5)
     assert time.monotonic() - began >= 3
     assert int(str(report.numbers["parts"])) >= 3
-    assert same(rows(tmp_path / "target"), rows(tmp_path / "source"))
+    check_same(rows(tmp_path / "target"), rows(tmp_path / "source"))
 
 
 @pytest.mark.spark
 def test_a_lost_or_foreign_state_file_is_refused(spark: "SparkSession", path: Path) -> None:
     replayed(spark, path)
     state = path.parent / "state"
-    with pytest.raises(ConfigError, match="is of another job: where was None, and is 'flag > 1'"):
+    with pytest.raises(ConfigError, match=r"is of another job: where was None, and is 'flag > 1'"):
         replayed(spark, path, where="flag > 1")
-    with pytest.raises(ConfigError, match="has parts of this job, and --state .* does not exist"):
+    with pytest.raises(ConfigError, match=r"has parts of this job, and --state .* does not exist"):
         replayed(spark, path, state="other")
     state.write_text("{")
     with pytest.raises(FormatError, match="is not the state file of a replay"):
@@ -219,6 +222,6 @@ def test_killed_drivers_repeat_and_lose_no_message(path: Path, tmp_path: Path) -
         moved += ledger.exists() and ledger.stat().st_mtime_ns != before
     with SparkDriver(tmp_path / "last") as driver:
         assert driver.ask(do="replay", path=str(path), part_bytes=600) == {"error": None}
-    assert same(rows(target), rows(path))
+    check_same(rows(target), rows(path))
     assert json.loads((path.parent / "state").read_text())["app"].startswith("replay-")
     assert moved >= min(KILLS, 2)
