@@ -85,6 +85,7 @@ VERBS: Final = (
         "a consumer group moved to a time or offset; --dry-run shows the change",
         ("resetOffsetByTime",),
     ),
+    Verb("replay", _MOVE, "messages appended to another store, at full pace or at that of the original"),
     Verb("resend", _MOVE, "messages sent to a live broker: dead letters and repairs"),
     Verb("verify", _MAINTAIN, "faults of a store: log, queues and index compared with each other"),
     Verb("diff", _MAINTAIN, "two stores compared: a replica, a copy, or an archive with its store"),

@@ -122,6 +122,25 @@ def names(text: str) -> tuple[str, ...]:
     return found
 
 
+def add_map_topic(parser: argparse.ArgumentParser, default: str) -> None:
+    """Add ``--map-topic``: a list of pairs of topics."""
+    parser.add_argument(
+        "--map-topic",
+        metavar="TOPIC=TOPIC",
+        action="append",
+        default=[],
+        type=_topic_pair,
+        help=f"write messages of one topic to another; repeatable (default: {default})",
+    )
+
+
+def _topic_pair(text: str) -> tuple[str, str]:
+    source, _, target = text.partition("=")
+    if not source or not target or "=" in target:
+        raise argparse.ArgumentTypeError(f"`{text}` is not a pair of topics: write such as '%DLQ%billing=orders'")
+    return source, target
+
+
 def add_store(parser: argparse.ArgumentParser) -> None:
     """Add ``STORE`` and ``--commit-log``: ``options.store`` and the list ``options.commit_log``."""
     parser.add_argument("store", metavar="STORE", help="the broker's storePathRootDir, or a copy of it")

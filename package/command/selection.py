@@ -47,9 +47,14 @@ def add_selection(parser: Parser) -> None:
     add_columns(parser)
 
 
-def add_messages(parser: Parser) -> None:
-    """Add the flags of `Selection` that choose messages, without those that choose columns."""
+def add_messages(parser: Parser, *, to: str | None = None) -> None:
+    """Add the flags of `Selection` that choose messages, without those that choose columns.
+
+    ``to`` is the help of an argument TO after STORE, which is not there without it.
+    """
     add_store(parser)
+    if to is not None:
+        parser.add_argument("to", metavar="TO", help=to)
     parser.add_argument("topic", metavar="TOPIC", nargs="+", help="topics")
     parser.add_argument("-p", "--queue", metavar="N,…", type=_queues, help="queues by number (default: all)")
     parser.add_argument("--tag", metavar="'A || B'", help="messages with one of these tags")
@@ -177,6 +182,17 @@ def message_columns(options: argparse.Namespace, console: Console) -> tuple[str,
     if options.format is not None:
         return tuple(each for each in options.format.columns if each not in options.properties) or ("queueOffset",)
     return TABLE_COLUMNS if Target.of(options, console).format is Format.TABLE else MESSAGE_COLUMNS
+
+
+def identity_of(options: argparse.Namespace, selection: "Selection", flags: Sequence[str]) -> dict[str, object]:
+    """Return the flags by which a job is told from another one, as values of JSON."""
+    names = ("topic", "queue", "tag", "sql", "key", "read_from", "map_topic", *flags)
+    times = {name: getattr(options, name) for name in ("start", "end", "day", "tz")}
+    return {
+        "store": selection.source.path,
+        **{name: getattr(options, name) for name in names},
+        **{name: None if value is None else repr(value) for name, value in times.items()},
+    }
 
 
 class Selection:

@@ -46,7 +46,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for serial in range(QUEUES * MESSAGES):
             store.append(outgoing(serial))
         for serial in range(8):
-            properties = {"RETRY_TOPIC": "orders", "RECONSUME_TIME": "16", "DELAY": "5", "n": str(serial)}
+            properties = {"RETRY_TOPIC": "orders", "RECONSUME_TIME": "16", "TIMER_DELAY_SEC": "60", "n": str(serial)}
             store.append(Outgoing(topic="%DLQ%billing", body=b"dead", properties=properties, reconsume_times=16))
     return path
 
@@ -70,7 +70,7 @@ def test_consumers_get_every_message_in_order_with_its_properties(version: str, 
         resent(path, broker, tmp_path, "%DLQ%billing")
         dead = broker.consume("orders", 8, "--idle", 5000)
         assert {each["properties"]["n"] for each in dead} == {str(each) for each in range(8)}
-        assert all(each["reconsumeTimes"] == 0 and "DELAY" not in each["properties"] for each in dead)
+        assert all(each["reconsumeTimes"] == 0 and "TIMER_DELAY_SEC" not in each["properties"] for each in dead)
 
 
 def check_orders(lines: list[Line]) -> None:

@@ -14,6 +14,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -143,12 +144,30 @@ def _drained(spark: Any, folder: str, options: Mapping[str, str]) -> None:
     Pipe(Path(folder)).drain(spark, **options)
 
 
+def _replay(spark: Any, path: str, part_bytes: int) -> None:
+    from segmentlog import open as opened  # noqa: PLC0415 - the class above needs none of it
+    from segmentlog.jobs import replay  # noqa: PLC0415
+    from segmentlog.query.source import StoreSource  # noqa: PLC0415
+
+    folder = Path(path).parent
+    replay.run(
+        spark,
+        StoreSource.of(path, (), None, None, "appended"),
+        opened(path).scan(["orders", "payments"]).ranges,
+        str(folder / "target"),
+        str(folder / "state"),
+        settings=replay.ReplaySettings(write=SINK, part_bytes=part_bytes),
+        asked={"store": path},
+        stop=threading.Event(),
+    )
+
+
 def _serve(scratch: Path, master: str, answers: IO[str]) -> None:
     from .faulty_sink import FaultySink  # noqa: PLC0415 - it imports pyspark, and the class above needs none
 
     spark = local_session(scratch, master, spark__sql__execution__arrow__maxRecordsPerBatch="10")
     spark.dataSource.register(FaultySink)
-    commands = {"batch": _batch, "stream": _stream, "endless": _endless, "drained": _drained}
+    commands = {"batch": _batch, "stream": _stream, "endless": _endless, "drained": _drained, "replay": _replay}
     for line in sys.stdin:
         command = json.loads(line)
         error = None

@@ -20,10 +20,10 @@ from segmentlog.query.selection import listing
 from ..console import Console
 from ..errors import UsageError
 from ..output.formats import add_json
-from ..parser import Parser, chosen, seconds, whole
+from ..parser import Parser, add_map_topic, chosen, seconds, whole
 from ..positions import add_window, asked_window, clock_of
 from ..report import Report, print_report, signalled
-from ..selection import Selection, add_messages
+from ..selection import Selection, add_messages, identity_of
 
 if TYPE_CHECKING:
     from segmentlog.jobs.resending.client import Cluster
@@ -38,15 +38,7 @@ def add_arguments(parser: Parser) -> None:
     add("--broker", metavar="HOST:PORT", help="send to this broker (its listenPort)")
     add("--namesrv", metavar="HOST:PORT", help="send to all masters that have the topic, by a name server")
     add("--state", metavar="FILE", help="what was acknowledged; a job that was stopped or killed continues from it")
-    add(
-        "--map-topic",
-        metavar="TOPIC=TOPIC",
-        action="append",
-        default=[],
-        type=_pair,
-        help="send messages of one topic to another; repeatable (default: dead letters and retries to their original "
-        "topic, others to the same)",
-    )
+    add_map_topic(parser, "dead letters and retries to their original topic, others to the same")
     add("--rate", metavar="N", type=_rate, help="at most N messages per second")
     add("--timeout", metavar="S", type=seconds, default=10.0, help="seconds to wait for an answer (default: 10)")
     add("--group", metavar="NAME", default="segmentlog-resend", help="producer group (default: %(default)s)")
@@ -89,9 +81,12 @@ def resend(options: argparse.Namespace, stop: threading.Event) -> Report:
     ranges = selection.scan(*window).ranges
     if options.key is not None:
         ranges = _with_keys(selection, ranges, options.key)
-    mapped = dict(options.map_topic)
     settings = job.ResendSettings(
-        map_topic=mapped, group=options.group, rate=options.rate, timeout_s=options.timeout, again=options.again
+        map_topic=dict(options.map_topic),
+        group=options.group,
+        rate=options.rate,
+        timeout_s=options.timeout,
+        again=options.again,
     )
     cluster = _cluster(options)
     if options.dry_run:
@@ -104,7 +99,7 @@ def resend(options: argparse.Namespace, stop: threading.Event) -> Report:
             cluster,
             options.state,
             settings=settings,
-            asked=_asked(options, selection),
+            asked=identity_of(options, selection, ["broker", "namesrv"]),
             stop=stop,
         )
     return Report(str(found), found.document(), found.has_findings)
@@ -116,18 +111,6 @@ def _cluster(options: argparse.Namespace) -> "Cluster":
 
     broker, name_server = (each and Address.parse(each) for each in (options.broker, options.namesrv))
     return Cluster(broker=broker, name_server=name_server, timeout_s=options.timeout)
-
-
-def _asked(options: argparse.Namespace, selection: Selection) -> dict[str, object]:
-    """Return the flags that make a job another one, as values of JSON."""
-    names = ("broker", "namesrv", "tag", "sql", "key", "queue", "read_from", "topic", "map_topic")
-    found = {name: getattr(options, name) for name in names}
-    times = {name: _text(getattr(options, name)) for name in ("start", "end", "day", "tz")}
-    return {"store": selection.source.path, **found, **times}
-
-
-def _text(position: object) -> str | None:
-    return None if position is None else repr(position)
 
 
 def _with_keys(selection: Selection, ranges: "Sequence[QueueRange]", keys: Sequence[str]) -> "tuple[QueueRange, ...]":
@@ -150,13 +133,6 @@ def _with_keys(selection: Selection, ranges: "Sequence[QueueRange]", keys: Seque
     if missing:
         raise UsageError(f"--key: no message between start and end has {listing(missing)}", fix="Leave these keys out")
     return tuple(QueueRange(key, offset, offset + 1) for key, offset in sorted(places))
-
-
-def _pair(text: str) -> tuple[str, str]:
-    source, equals, target = text.partition("=")
-    if not source or not target or "=" in target or not equals:
-        raise argparse.ArgumentTypeError(f"`{text}` is not a pair of topics: write such as '%DLQ%billing=orders'")
-    return source, target
 
 
 def _rate(text: str) -> int:

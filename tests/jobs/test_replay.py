@@ -1,0 +1,227 @@
+"""Replay into another store: equal rows in order, parts that are appended once, drivers that are killed."""
+
+import json
+import os
+import random
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import segmentlog
+from segmentlog.jobs import replay
+from segmentlog.jobs.replay import ReplaySettings
+from segmentlog.jobs.report import Report
+from segmentlog.query.source import StoreSource
+from segmentlog.store import ConfigError, FormatError, MessageStore, Outgoing, QueueKey
+from support.pipes import SINK
+from support.scale import scale
+from support.spark_driver import SparkDriver
+from support.written_stores import SMALL
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+QUEUES, MESSAGES = 3, 120
+SIZES = {
+    "mappedFileSizeCommitLog": "256k",
+    "mappedFileSizeConsumeQueue": "4000",
+    "maxHashSlotNum": "100",
+    "maxIndexNum": "400",
+}
+PART_BYTES = 32 << 10
+COLUMNS = ["topic", "queueId", "queueOffset", "body", "tags", "keys", "uniqKey", "bornTimestamp", "flag", "properties"]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    with MessageStore.open(tmp_path / "source", SMALL) as store:
+        for serial in range(MESSAGES):
+            for queue_id in range(QUEUES):
+                store.append(
+                    Outgoing(
+                        topic="orders" if queue_id else "payments",
+                        queue_id=queue_id,
+                        body=f"{queue_id}/{serial}".encode() * 3,
+                        tags="paid" if serial % 2 else None,
+                        keys=f"k{serial} all",
+                        uniq_key=f"U{queue_id}.{serial}",
+                        properties={"mine": "ü", "amount": str(serial)},
+                        born_timestamp=1_700_000_000_000 + serial,
+                        flag=serial,
+                        reconsume_times=serial % 3,
+                    )
+                )
+    return tmp_path / "source"
+
+
+def replayed(
+    spark: Any, path: Path, *, stop: threading.Event | None = None, state: str = "state", **settings: Any
+) -> Report:
+    """Run the job into the store `target` beside the source."""
+    folder = path.parent
+    scan = segmentlog.open(path).scan(["orders", "payments"])
+    chosen: dict[str, Any] = {"write": SINK, "part_bytes": PART_BYTES, **settings}
+    return replay.run(
+        spark,
+        StoreSource.of(str(path), (), None, None, "appended"),
+        scan.ranges,
+        str(folder / "target"),
+        str(folder / state),
+        settings=ReplaySettings(**chosen),
+        asked={"store": str(path), "where": chosen.get("where")},
+        stop=stop or threading.Event(),
+    )
+
+
+def rows(path: Path, topics: Any = ("orders", "payments")) -> list[dict[str, Any]]:
+    found = segmentlog.open(path).scan(topics, columns=COLUMNS).to_arrow().to_pylist()
+    return sorted(found, key=lambda row: (row["topic"], row["queueId"], row["queueOffset"]))
+
+
+def check_same(found: list[dict[str, Any]], expected: list[dict[str, Any]]) -> None:
+    """Compare rows, but for the order of properties and the checksum of the record, which holds its place."""
+
+    def comparable(row: dict[str, Any]) -> dict[str, Any]:
+        return row | {"properties": {name: value for name, value in row["properties"] if name != "__CRC32#"}}
+
+    assert [comparable(row) for row in found] == [comparable(row) for row in expected]
+
+
+@pytest.mark.spark
+def test_replayed_rows_are_equal_and_in_order(spark: "SparkSession", path: Path) -> None:
+    report = replayed(spark, path)
+    assert not report.has_findings
+    assert report.numbers["messages"] == QUEUES * MESSAGES
+    assert int(str(report.numbers["parts"])) > 1
+    assert report.table.to_pylist() == [
+        {"topic": topic, "queueId": each, "messages": MESSAGES, "firstOffset": 0, "lastOffset": MESSAGES - 1}
+        for topic, each in (("orders", 1), ("orders", 2), ("payments", 0))
+    ]
+    check_same(rows(path.parent / "target"), rows(path))
+    again = replayed(spark, path)
+    assert (again.numbers["messages"], again.has_findings) == (0, False)
+    assert len(rows(path.parent / "target")) == QUEUES * MESSAGES
+
+
+@pytest.mark.spark
+def test_a_job_keeps_its_messages_although_the_source_grows(spark: "SparkSession", path: Path) -> None:
+    expected, stop = rows(path), threading.Event()
+    stop.set()
+    report = replayed(spark, path, stop=stop)
+    assert (report.numbers["messages"], report.has_findings) == (0, True)
+    with MessageStore.open(path, SMALL) as store:
+        store.append(Outgoing(topic="orders", queue_id=1, body=b"later"))
+    assert not replayed(spark, path).has_findings
+    check_same(rows(path.parent / "target"), expected)
+
+
+@pytest.mark.spark
+def test_filters_topics_and_keys(spark: "SparkSession", path: Path) -> None:
+    report = replayed(
+        spark,
+        path,
+        where="flag < 10 AND body LIKE '1/%'",
+        read={"tags": "paid"},
+        map_topic={"orders": "test"},
+        key_prefix="t-",
+    )
+    found = rows(path.parent / "target", "test")
+    assert report.numbers["messages"] == len(found) == 5
+    assert [row["keys"] for row in found] == [f"t-k{serial} t-all" for serial in (1, 3, 5, 7, 9)]
+
+
+@pytest.mark.spark
+def test_a_pace_follows_store_times(spark: "SparkSession", tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path / "source", SMALL) as store:
+        for serial in range(4):
+            store.append(Outgoing(topic="orders", queue_id=1, body=b"%d" % serial))
+            store.append(Outgoing(topic="payments", body=b"%d" % serial))
+            time.sleep(0.5)
+    began = time.monotonic()
+    report = replayed(spark, tmp_path / "source", speed=0.5)
+    assert time.monotonic() - began >= 3
+    assert int(str(report.numbers["parts"])) >= 3
+    check_same(rows(tmp_path / "target"), rows(tmp_path / "source"))
+
+
+@pytest.mark.spark
+def test_a_lost_or_foreign_state_file_is_refused(spark: "SparkSession", path: Path) -> None:
+    replayed(spark, path)
+    state = path.parent / "state"
+    with pytest.raises(ConfigError, match=r"is of another job: where was None, and is 'flag > 1'"):
+        replayed(spark, path, where="flag > 1")
+    with pytest.raises(ConfigError, match=r"has parts of this job, and --state .* does not exist"):
+        replayed(spark, path, state="other")
+    state.write_text("{")
+    with pytest.raises(FormatError, match="is not the state file of a replay"):
+        replayed(spark, path)
+    assert len(rows(path.parent / "target")) == QUEUES * MESSAGES
+    state.unlink()
+    assert replayed(spark, path, again=True).numbers["messages"] == QUEUES * MESSAGES
+    assert replayed(spark, path, again=True).numbers["messages"] == QUEUES * MESSAGES
+    assert len(rows(path.parent / "target")) == 3 * QUEUES * MESSAGES
+
+
+def test_the_source_is_not_a_target(path: Path) -> None:
+    with pytest.raises(ConfigError, match="the target of the replay is its source"):
+        replay.run(
+            None,  # type: ignore[arg-type] # it is refused before Spark is asked
+            StoreSource.of(str(path), (), None, None, "appended"),
+            [],
+            str(path),
+            "state",
+            settings=ReplaySettings(),
+            asked={},
+            stop=threading.Event(),
+        )
+
+
+@pytest.mark.parametrize("speed", [None, 0.001])
+def test_parts_follow_each_other_and_cover_all_messages(path: Path, speed: float | None) -> None:
+    reader = StoreSource.of(str(path), (), None, None, "appended").open()
+    scan = segmentlog.open(path).scan(["orders", "payments"])
+    cuts, times = replay._cut(reader, scan.ranges, ReplaySettings(speed=speed, part_bytes=PART_BYTES))
+    plan = replay._Plan("app", cuts, times)
+    assert len(plan) > 1
+    at = {each.key: each.start for each in scan.ranges}
+    ends: dict[QueueKey, int] = {}
+    for number in range(len(plan)):
+        for each in plan.part(number):
+            assert each.start == at[each.key]
+            at[each.key] = ends[each.key] = each.stop
+    assert ends == {each.key: each.stop for each in scan.ranges}
+
+
+KILLS = scale(2, 40, 100)
+
+
+@pytest.mark.spark
+@pytest.mark.scaled
+@pytest.mark.timeout(scale(600, 3600, 7200))
+def test_killed_drivers_repeat_and_lose_no_message(path: Path, tmp_path: Path) -> None:
+    rng = random.Random(int(os.environ.get("SEGMENTLOG_ATTACK_SEED", "20261126")))
+    target, moved = path.parent / "target", 0
+    for number in range(KILLS):
+        with SparkDriver(tmp_path / f"driver{number}") as driver:
+            driver.tell(do="replay", path=str(path), part_bytes=600)
+            ledger = target / ".segmentlog" / "ledger"
+            before = ledger.stat().st_mtime_ns if ledger.exists() else 0
+            until = time.monotonic() + 120
+            while driver.is_alive and time.monotonic() < until:
+                if ledger.exists() and ledger.stat().st_mtime_ns != before:
+                    break
+                time.sleep(0.01)
+            time.sleep(rng.random())
+            if number % 2:
+                driver.kill_driver()
+            else:
+                driver.kill()
+        moved += ledger.exists() and ledger.stat().st_mtime_ns != before
+    with SparkDriver(tmp_path / "last") as driver:
+        assert driver.ask(do="replay", path=str(path), part_bytes=600) == {"error": None}
+    check_same(rows(target), rows(path))
+    assert json.loads((path.parent / "state").read_text())["app"].startswith("replay-")
+    assert moved >= min(KILLS, 2)
