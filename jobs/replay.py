@@ -255,7 +255,7 @@ def _frame(
     spark: "SparkSession", source: StoreSource, part: Sequence[QueueRange], settings: ReplaySettings
 ) -> "DataFrame":
     """Return the messages of a part, as they are written."""
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415 - its usual name; a plan needs no Spark
+    from pyspark.sql import functions as F  # noqa: N812 - its usual name; a plan needs no Spark
 
     queues: dict[str, list[int]] = {}
     starts: dict[str, dict[str, int]] = {}

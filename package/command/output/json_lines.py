@@ -18,7 +18,7 @@ import json
 import math
 from collections.abc import Iterator
 from datetime import date, datetime, time
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, cast
 
 import numpy as np
 import pyarrow as pa
@@ -148,7 +148,7 @@ def _plain(value: object) -> object:
         case dict():
             plain = {str(name): _plain(each) for name, each in value.items()}
         case [tuple(), *_]:  # a map, as Arrow returns it
-            plain = _plain(dict(value))
+            plain = _plain(dict(cast("list[tuple[str, object]]", value)))
         case list():
             plain = [_plain(each) for each in value]
         case bytes():
