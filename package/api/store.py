@@ -26,7 +26,7 @@ from segmentlog.query.request import Names, checked_names, scan_spec
 from segmentlog.query.selection import Topics, group_progress, select
 from segmentlog.query.source import StoreSource
 from segmentlog.query.times import Clock, check_window
-from segmentlog.store import Message, OnCorrupt, OnLoss, QueueRange, StoreClosedError, StoreReader
+from segmentlog.store import Message, OnCorrupt, OnLoss, QueueRange, StoreClosedError, StoreReader, TimeWindow
 
 from .display import html_table
 from .errors import in_api_words
@@ -247,22 +247,24 @@ class Store:
 
         Raises
         ------
-        ConfigError
-            If an argument makes no sense.
+        ConfigError, FilterSyntaxError
+            If an argument makes no sense, or RocketMQ refuses ``sql``.
         MissingExtraError
             If ``body_as`` needs a package that is not installed.
-        FilterSyntaxError
-            If RocketMQ refuses ``sql``.
-        UnknownQueueError
-            If the store holds no such topic or queue.
-        OffsetOutOfRangeError
-            If a queue does not hold an offset.
+        UnknownQueueError, OffsetOutOfRangeError
+            If the store holds no such topic or queue, or a queue not such an offset.
         """
         spec = scan_spec(
             columns=columns, properties=properties, tags=tags, sql=sql, on_corrupt=on_corrupt, on_loss=on_loss
         )
-        bodies = body_format_of(body_as, schema)
-        reader, clock, rules = self._reader(), Clock.system(), rules_of(spec.on_loss)
+        ranges, window = self._ranges(topics, start, end, spec.on_loss)
+        return Scan(self._source, ranges, spec, bodies=body_format_of(body_as, schema), window=window)
+
+    def _ranges(
+        self, topics: Names, start: Position | None, end: Position | None, on_loss: OnLoss
+    ) -> tuple[list[QueueRange], TimeWindow | None]:
+        """Settle the queue offsets of a scan, and the store times of its messages."""
+        reader, clock, rules = self._reader(), Clock.system(), rules_of(on_loss)
 
         def positions(names: Sequence[str]) -> "tuple[AskedPosition, AskedPosition]":
             first = parsed("start", start, Earliest(), names, clock)
@@ -275,7 +277,7 @@ class Store:
 
         by_queue = isinstance(start, Mapping) or isinstance(end, Mapping)
         window = None if by_queue else asked_times(*positions(()), rules)
-        return Scan(self._source, in_parts([reader], window, ranges), spec, bodies=bodies, window=window)
+        return in_parts([reader], window, ranges), window
 
     @in_api_words()
     def get(

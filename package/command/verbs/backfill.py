@@ -46,17 +46,35 @@ _MIB: Final = 1 << 20
 
 
 def add_arguments(parser: Parser) -> None:
-    from segmentlog.query.times import parse_day
-
     add_store(parser)
     parser.add_argument("topic", metavar="TOPIC", nargs="+", help="topics")
     parser.add_argument("--to", metavar="TARGET", required=True, help="directory of the files")
+    _add_period(parser)
+    _add_output(parser)
+    _add_messages(parser)
+    parser.add_argument(
+        "--catch-up", action="store_true", help="add messages of finished windows that were appended since"
+    )
+    parser.add_argument("--follow", action="store_true", help="go on until Ctrl-C, also within the window of now")
+    parser.add_argument(
+        "--every", metavar="SECONDS", type=seconds, default=60.0, help="pause of --follow (default: 60)"
+    )
+    add_session(parser)
+    add_json(parser)
+
+
+def _add_period(parser: Parser) -> None:
+    from segmentlog.query.times import parse_day
+
     parser.add_argument("--start", metavar="TIME", type=typed(parse_time), help="store time of the first messages")
     parser.add_argument("--end", metavar="TIME", type=typed(parse_time), help="store time at which the period ends")
     parser.add_argument(
         "--day", metavar="DATE", type=typed(parse_day), help="a day, such as yesterday, in place of --start and --end"
     )
     add_zone(parser)
+
+
+def _add_output(parser: Parser) -> None:
     parser.add_argument(
         "--by",
         metavar="NAME,…",
@@ -74,6 +92,9 @@ def add_arguments(parser: Parser) -> None:
     parser.add_argument(
         "--file-mib", metavar="N", type=int, default=256, help="stored MiB of the messages of a file (default: 256)"
     )
+
+
+def _add_messages(parser: Parser) -> None:
     parser.add_argument("--tag", metavar="'A || B'", help="messages with one of these tags")
     parser.add_argument("--sql", metavar="FILTER", help="messages that a SQL92 filter of RocketMQ accepts")
     add_bodies(parser)
@@ -98,15 +119,6 @@ def add_arguments(parser: Parser) -> None:
         default="fail",
         help="messages that were deleted: fail or skip (default: fail)",
     )
-    parser.add_argument(
-        "--catch-up", action="store_true", help="add messages of finished windows that were appended since"
-    )
-    parser.add_argument("--follow", action="store_true", help="go on until Ctrl-C, also within the window of now")
-    parser.add_argument(
-        "--every", metavar="SECONDS", type=seconds, default=60.0, help="pause of --follow (default: 60)"
-    )
-    add_session(parser)
-    add_json(parser)
 
 
 def run(options: argparse.Namespace, console: Console) -> int:

@@ -39,7 +39,7 @@ def test_a_day(calls: list[Call], tmp_path: Path) -> None:
     assert (request.end_ms - request.start_ms, request.length) == (86_400_000, Length.DAY)
     assert request.columns == verb.COLUMNS
     assert target.path == str(tmp_path / "lake")
-    assert how == {"catches_up": False, "every_s": None, "stop": None}
+    assert how == {"bodies": None, "catches_up": False, "every_s": None, "stop": None}
 
 
 def test_all_flags(calls: list[Call], tmp_path: Path) -> None:
@@ -56,6 +56,16 @@ def test_all_flags(calls: list[Call], tmp_path: Path) -> None:
         "maxBytesPerPartition": "9m",
     }
     assert how["catches_up"]
+
+
+def test_bodies_have_dead_letters_beside_the_target(calls: list[Call], tmp_path: Path) -> None:
+    flags = ["--day", "2026-01-31", "--body", "json", "--schema", "id string"]
+    run_command("backfill", tmp_path, "orders", "--to", tmp_path / "lake", *flags)
+    ((request, _, how),) = calls
+    assert request.body == "json id string"
+    assert "body" not in request.columns
+    assert how["bodies"].format.schema.names == ["id"]
+    assert how["bodies"].dead_letters.path == str(tmp_path / "lake-dead-letters")
 
 
 def test_following_needs_no_end(calls: list[Call], tmp_path: Path) -> None:
@@ -75,6 +85,8 @@ def test_following_needs_no_end(calls: list[Call], tmp_path: Path) -> None:
         ("--day today --by topik", "Did you mean `topic`"),
         ("--day today --output parket", "Did you mean `parquet`"),
         ("--day monday", "is not a day"),
+        ("--day today --dead-letters x", "--dead-letters is for --body"),
+        ("--day today --body json", "needs --schema"),
     ],
 )
 def test_wrong_flags(calls: list[Call], tmp_path: Path, flags: str, text: str) -> None:

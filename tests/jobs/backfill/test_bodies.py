@@ -49,7 +49,7 @@ def _rows(path: Path) -> list[dict[str, Any]]:
     return ds.dataset(path, format="parquet", partitioning="hive").to_table().to_pylist()  # type: ignore[no-any-return]
 
 
-def test_bodies_become_columns_and_others_dead_letters(spark: "SparkSession", store: Path, tmp_path: Path) -> None:
+def test_bodies_become_columns_or_dead_letters(spark: "SparkSession", store: Path, tmp_path: Path) -> None:
     request = _request(store)
     target, bodies = _targets(request, tmp_path)
     report = backfill.run(spark, request, target, bodies=bodies)
