@@ -12,8 +12,9 @@
     /lake/orders/day=2026-01-31/hour=13/part=0/topic=orders/….parquet    by hour and topic
 
 Spark, Arrow, Polars and DuckDB take ``day``, ``hour`` and ``part`` for columns. Polars and DuckDB read hidden files,
-too, so that the target has files of messages alone. A part is there if both its directory and its record are: a job
-that is killed before the rename leaves a record and a staging directory, which the next one removes.
+too, so that the target has files of messages alone. A part is there if both its directory and its record are. A job
+that is killed before the rename leaves a record, which is then without effect, and a staging directory, which the next
+job removes.
 """
 
 import errno
@@ -150,7 +151,7 @@ class Files:
             self._lock = None
 
     def parts(self) -> list[Part]:
-        """Return the parts in the directory; remove the records of parts that did not get there."""
+        """Return the parts in the directory; a record without its directory is of a part that did not get there."""
         known = dict(map(_read_record, _entries(self._records)))
         found = []
         for place in _directories(self.path, 2 if self._length is Length.DAY else 3):

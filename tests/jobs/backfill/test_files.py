@@ -172,7 +172,7 @@ def test_a_damaged_record_is_refused(lake: Path, control: Path, text: str) -> No
 
 
 @pytest.mark.parametrize("other", ["notes.txt", "day=2026-01-30/x.parquet", "day=2026-01-30/part=0/x.parquet"])
-def test_files_of_others_are_refused(lake: Path, other: str) -> None:
+def test_foreign_files_are_refused(lake: Path, other: str) -> None:
     files = _opened(lake)
     (lake / other).parent.mkdir(parents=True, exist_ok=True)
     (lake / other).touch()
