@@ -24,6 +24,7 @@ import os
 import shutil
 import uuid
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
@@ -35,7 +36,7 @@ from .parts import Length, Part, Window, Written
 from .planning import Request
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 FORMATS: Final = ("parquet", "orc", "json", "csv")
 _ADDED: Final = frozenset({"day", "hour", "part"})
@@ -206,7 +207,8 @@ class Files:
         # Observed after the shuffle: rows of a task that runs again are counted once there.
         rows = rows.observe(counted, sf.count(sf.lit(1)).alias("messages"))
         writer = _as_text(rows).write.option("header", "true") if self._layout.output == "csv" else rows.write
-        writer.format(self._layout.output).partitionBy(*self._layout.by).save(f"file://{written}")
+        with _typed_times(frame.sparkSession):
+            writer.format(self._layout.output).partitionBy(*self._layout.by).save(f"file://{written}")
         # A speculative task may write beside the committed files, below `_temporary`, for a while longer.
         for name in os.listdir(written):
             if not name.startswith(("_", ".")):
@@ -219,6 +221,20 @@ class Files:
             start = datetime.fromtimestamp(window.start_ms / 1000, UTC)
             names = [f"day={start:%Y-%m-%d}", f"hour={start:%H}"]
         return os.path.join(self.path, *names, f"part={number}")
+
+
+@contextmanager
+def _typed_times(spark: "SparkSession") -> Iterator[None]:
+    """Write times to Parquet as microseconds of UTC, unless the session asks for milliseconds."""
+    # Spark's default is INT96, which has neither a zone nor the statistics by which readers skip row groups.
+    name = "spark.sql.parquet.outputTimestampType"
+    former = str(spark.conf.get(name))
+    if former == "INT96":
+        spark.conf.set(name, "TIMESTAMP_MICROS")
+    try:
+        yield
+    finally:
+        spark.conf.set(name, former)
 
 
 def _as_text(rows: "DataFrame") -> "DataFrame":

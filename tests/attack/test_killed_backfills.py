@@ -5,8 +5,11 @@
     driver 0 ── hour 0 ── hour 1 ── hou ✗        JVM, Python and workers at once, or the workers later by themselves
     driver 1 (waits) ──────────────────── hour 2 ── hour 3 ✗
     reader   ── hours of Parquet files ── the same ── …          each is missing, or as in the store
+
+Without Spark the same with many more kills: a process in place of a driver, which writes the files of a part itself.
 """
 
+import multiprocessing
 import os
 import random
 import threading
@@ -18,15 +21,16 @@ from pathlib import Path
 
 import pytest
 
-from support.backfills import build_hours, read_hours, rows_by_hour
+from support.backfills import backfill_without_spark, build_hours, read_hours, rows_by_hour
 from support.scale import scale
-from support.spark_driver import SparkDriver
+from support.spark_driver import TESTS, SparkDriver
 from support.standalone_cluster import StandaloneCluster
 
-pytestmark = [pytest.mark.scaled, pytest.mark.attack, pytest.mark.spark, pytest.mark.timeout(scale(600, 1800, 36_000))]
+pytestmark = [pytest.mark.scaled, pytest.mark.attack, pytest.mark.timeout(scale(600, 1800, 36_000))]
 
 SEED = int(os.environ.get("SEGMENTLOG_ATTACK_SEED", "20261126"))
 KILLS = scale(2, 40, 400)
+PROCESS_KILLS = scale(15, 400, 10_000)
 HOURS = 24
 
 
@@ -66,6 +70,50 @@ class Watch:
         return len(found)
 
 
+def test_killed_processes_lose_and_repeat_nothing(
+    tmp_path: Path, report: Callable[[str, object], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(TESTS))
+    rng = random.Random(SEED)
+    store = build_hours(tmp_path / "store", HOURS, 60)
+    expected = rows_by_hour(store)
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["support.backfills", "pyarrow.parquet", "segmentlog.jobs.backfill"])
+    counted: Counter[str] = Counter()
+    seconds = 1.0
+    while counted["kills"] < PROCESS_KILLS:
+        target = tmp_path / f"target{counted['finished']}"
+        process = context.Process(target=backfill_without_spark, args=(str(store), str(target), HOURS))
+        watch = Watch(target, expected)
+        process.start()
+        process.join(rng.uniform(0, seconds / 4))
+        if process.is_alive():
+            process.kill()
+            counted["kills"] += 1
+        process.join()
+        staged = target.parent / f".{target.name}.backfill" / "staging"
+        counted["staging"] += staged.exists() and any(staged.iterdir())
+        whole = watch.read()
+        assert watch.wrong == [], f"seed {SEED}, kill {counted['kills']}"
+        if whole == len(expected) or rng.random() < 0.1:
+            started = time.monotonic()
+            ended = context.Process(target=backfill_without_spark, args=(str(store), str(target), HOURS))
+            ended.start()
+            ended.join()
+            assert ended.exitcode == 0
+            if whole < len(expected) / 4:
+                seconds = time.monotonic() - started
+            assert read_hours(target) == expected
+            assert not staged.exists() or not any(staged.iterdir())
+            counted["finished"] += 1
+    report(
+        f"killed backfills without Spark, seed {SEED}",
+        f"{counted['kills']} kills, {counted['staging']} while files were staged; {counted['finished']} targets",
+    )
+    assert counted["staging"] >= PROCESS_KILLS // 4
+
+
+@pytest.mark.spark
 def test_killed_backfills_lose_and_repeat_nothing(tmp_path: Path, report: Callable[[str, object], None]) -> None:
     rng = random.Random(SEED)
     store = build_hours(tmp_path / "store", HOURS, 120)
@@ -111,6 +159,7 @@ def test_killed_backfills_lose_and_repeat_nothing(tmp_path: Path, report: Callab
     assert counted["reads"] >= 5 * KILLS
 
 
+@pytest.mark.spark
 @pytest.mark.cluster
 def test_speculative_tasks_on_a_cluster_write_each_row_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     speculation = {"speculation": "true"} | {

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import numpy as np
 
@@ -10,6 +10,8 @@ from .store_builder import StoreBuilder, messages
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from segmentlog.jobs.backfill import Request
 
 HOUR_MS: Final = 3_600_000
 START_MS: Final = 1_769_817_600_000
@@ -65,14 +67,11 @@ def read_hours(target: Path) -> dict[int, list[Row]]:
     return {hour: sorted(rows) for hour, rows in found.items()}
 
 
-def backfill(
-    spark: "SparkSession", store: str, target: str, hours: int, by: list[str], **options: Any
-) -> Counter[str | None]:
-    """Run the job over the first hours; return how many of its rows have each status."""
-    from segmentlog.jobs import backfill as job  # noqa: PLC0415 - as above
-    from segmentlog.query.source import StoreSource  # noqa: PLC0415
+def _request(store: str, hours: int) -> "Request":
+    from segmentlog.jobs import backfill as job  # noqa: PLC0415 - drivers need it, and others do not
+    from segmentlog.query.source import StoreSource  # noqa: PLC0415 - as above
 
-    request = job.Request(
+    return job.Request(
         source=StoreSource.of(store, [], None, None, "appended"),
         topics=TOPICS,
         start_ms=START_MS,
@@ -81,5 +80,38 @@ def backfill(
         columns=COLUMNS,
         options={"maxRecordsPerPartition": "40"},
     )
+
+
+def backfill(spark: "SparkSession", store: str, target: str, hours: int, by: list[str]) -> Counter[str | None]:
+    """Run the job over the first hours; return how many of its rows have each status."""
+    from segmentlog.jobs import backfill as job  # noqa: PLC0415 - as above
+
+    request = _request(store, hours)
     files = job.Files(target, request, job.Layout(by=tuple(by)))
-    return Counter(job.run(spark, request, files, **options).table["status"].to_pylist())
+    return Counter(job.run(spark, request, files).table["status"].to_pylist())
+
+
+def backfill_without_spark(store: str, target: str, hours: int) -> None:
+    """Run the job over the first hours; this process writes the files as Spark's tasks do."""
+    import pyarrow.parquet as pq  # noqa: PLC0415 - as above
+
+    import segmentlog  # noqa: PLC0415 - as above
+    from segmentlog.jobs.backfill import Files, Layout, job  # noqa: PLC0415 - as above
+
+    class Written(Files):
+        def _write_files(self, frame: Any, written: str, ready: str) -> int:
+            times = {name: segmentlog.Time(ms=ms) for name, ms in zip(("start", "end"), frame, strict=True)}
+            tasks, count = Path(written, "_temporary", "0"), 0
+            tasks.mkdir(parents=True)
+            with segmentlog.open(store) as opened:
+                for topic in TOPICS:
+                    table = opened.scan(topic, columns=COLUMNS, **times).to_arrow()
+                    pq.write_table(table, tasks / f"part-{count}.parquet")
+                    count += table.num_rows
+            for each in tasks.iterdir():
+                each.rename(Path(ready, each.name))
+            return count
+
+    request = _request(store, hours)
+    job.frame_of = lambda *given: given[-1] if any(first < end for first, end in given[2].values()) else None
+    job.run(cast("SparkSession", None), request, Written(target, request, Layout()))

@@ -78,6 +78,8 @@ def test_other_libraries_read_the_messages_of_the_store(spark: "SparkSession", s
     files = f"{tmp_path}/lake/**/*.parquet"
     assert _rows(pl.read_parquet(files, hive_partitioning=True).to_arrow()) == expected
     assert _rows(duckdb.sql(f"from read_parquet('{files}', hive_partitioning = true)").to_arrow_table()) == expected
+    times = ds.dataset(tmp_path / "lake", format="parquet", partitioning="hive").schema.field("storeTimestamp").type
+    assert times == pa.timestamp("us", "UTC")
     again = spark.read.parquet(str(tmp_path / "lake"))
     assert _rows(again.toArrow()) == expected
     assert {str(row["day"]) for row in again.select("day").distinct().collect()} == {
