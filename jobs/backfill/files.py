@@ -2,24 +2,29 @@
 
 ::
 
-    TARGET/_backfill                                   what is asked for; locked by the job that writes
-    TARGET/_staging/7f3a…/part-00000-….parquet         being written; `_` hides it from readers of directories
-                      │ rename
-                      ▼
-    TARGET/day=2026-01-31/part=0/part-00000-….parquet              by day
-    TARGET/day=2026-01-31/hour=13/part=0/topic=orders/….parquet    by hour and topic
-                                 part=0/_part                      the part: its offsets appear with its files
+    /lake/.orders.backfill/request                     what is asked for; locked by the job that writes
+    /lake/.orders.backfill/parts/day=…,part=0.json     the part of a directory; synced before the rename
+    /lake/.orders.backfill/staging/7f3a…/spark/…       being written by tasks
+    /lake/.orders.backfill/staging/7f3a…/part/…        what the tasks committed
+                                        │ rename
+                                        ▼
+    /lake/orders/day=2026-01-31/part=0/part-00000-….parquet              by day
+    /lake/orders/day=2026-01-31/hour=13/part=0/topic=orders/….parquet    by hour and topic
 
-Spark, Arrow, Polars and DuckDB take ``day``, ``hour`` and ``part`` for columns. A job that is killed leaves nothing but
-its staging directory, which the next one removes.
+Spark, Arrow, Polars and DuckDB take ``day``, ``hour`` and ``part`` for columns. Polars and DuckDB read hidden files,
+too, so that the target has files of messages alone. A part is there if both its directory and its record are. A job
+that is killed before the rename leaves a record, which is then without effect, and a staging directory, which the next
+job removes.
 """
 
+import errno
 import fcntl
 import json
 import os
 import shutil
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
@@ -31,12 +36,11 @@ from .parts import Length, Part, Window, Written
 from .planning import Request
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 FORMATS: Final = ("parquet", "orc", "json", "csv")
-_REQUEST: Final = "_backfill"
-_STAGING: Final = "_staging"
-_RECORD: Final = "_part"
+_ADDED: Final = frozenset({"day", "hour", "part"})
+"""Columns that readers take from the names of directories."""
 _TUNING: Final = frozenset(
     {"maxBytesPerPartition", "maxRecordsPerPartition", "minPartitions", "batchBytes", "batchRows"}
 )
@@ -65,7 +69,16 @@ class Files:
     """Target of a backfill on a file system that the driver and all tasks see."""
 
     def __init__(self, path: str, request: Request, layout: Layout) -> None:
+        if "://" in path:
+            problem = f"the target `{path}` is a URL"
+            raise ConfigError(problem, fix="Name a directory that the driver and all tasks see")
         self.path = os.path.abspath(os.path.expanduser(path))
+        parent, name = os.path.split(self.path)
+        if not name:
+            raise ConfigError("the target is the root directory", path=self.path, fix="Name a directory below it")
+        self._control = os.path.join(parent, f".{name}.backfill")
+        self._staging = os.path.join(self._control, "staging")
+        self._records = os.path.join(self._control, "parts")
         self._layout = layout
         self._length, self._zone = request.length, request.zone
         self._identity = {
@@ -80,18 +93,23 @@ class Files:
             "by": list(layout.by),
         }
         self._lock: int | None = None
-        for column in layout.by:
-            if column not in request.columns:
-                fix = f"{did_you_mean(column, request.columns)}Name a column that is read"
-                raise ConfigError(f"the files are divided by `{column}`, which is not among the columns", fix=fix)
+        _check_columns(request.columns, layout.by)
 
     def open(self) -> None:
-        """Make the directory, or check that it is one of the same request; lock it, and remove leftovers."""
-        os.makedirs(self.path, exist_ok=True)
-        place = os.path.join(self.path, _REQUEST)
-        if not os.path.exists(place) and (other := _visible(self.path)):
-            problem = f"the target holds something else already: `{other}`"
-            raise ConfigError(problem, path=self.path, fix="Name a directory that is empty or does not exist")
+        """Make the directories, or check that they are of the same request; lock them, and remove leftovers."""
+        place = os.path.join(self._control, "request")
+        try:
+            if not os.path.exists(place) and os.path.exists(self.path) and (other := sorted(os.listdir(self.path))):
+                problem = f"the target holds something else already: `{other[0]}`"
+                raise ConfigError(problem, path=self.path, fix="Name a directory that is empty or does not exist")
+            for each in (self.path, self._control, self._records):
+                os.makedirs(each, exist_ok=True)
+        except (FileExistsError, NotADirectoryError) as error:
+            problem = "the target is not a directory"
+            raise ConfigError(problem, path=error.filename, fix="Name a directory, or one to be created") from None
+        if os.stat(self.path).st_dev != os.stat(self._control).st_dev:
+            problem = f"the target is another file system than `{self._control}`, so that no rename publishes files"
+            raise ConfigError(problem, path=self.path, fix="Name a directory below it")
         lock = os.open(place, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             self._take(lock, place)
@@ -99,7 +117,7 @@ class Files:
             os.close(lock)
             raise
         self._lock = lock
-        shutil.rmtree(os.path.join(self.path, _STAGING), ignore_errors=True)
+        shutil.rmtree(self._staging, ignore_errors=True)
 
     def _take(self, lock: int, place: str) -> None:
         try:
@@ -107,20 +125,26 @@ class Files:
         except BlockingIOError:
             problem = "another job writes into this target"
             raise StoreInUseError(problem, path=self.path, fix="Wait for its end, or stop it") from None
-        found = os.pread(lock, 1 << 20, 0)
-        try:
-            former = json.loads(found or b"{}")
-        except ValueError:
-            raise ConfigError("this file is not one of a backfill", path=place, fix="Name another directory") from None
-        if next(_directories(self.path, 1), None) is None:  # no part yet: an earlier run may have ended by an error
-            os.ftruncate(lock, 0)
-            os.pwrite(lock, json.dumps(self._identity, indent=1).encode(), 0)
-            os.fsync(lock)
+        if not os.listdir(self.path):  # nothing is written so far
+            self._write_request(lock)
             return
+        try:
+            former = json.loads(os.pread(lock, 1 << 20, 0))
+        except ValueError:
+            problem = "this file is not the request of a backfill"
+            raise ConfigError(problem, path=place, fix="Name another directory") from None
         for name, value in self._identity.items():
             if former.get(name) != value:
                 problem = f"the target was written with {name} {former.get(name)!r}, and {value!r} is asked for"
                 raise ConfigError(problem, path=place, fix="Ask for the same, or name another directory")
+
+    def _write_request(self, lock: int) -> None:
+        # In place and not by a rename, since the lock is of this file: a torn one is written again.
+        os.ftruncate(lock, 0)
+        os.pwrite(lock, json.dumps(self._identity, indent=1).encode(), 0)
+        os.fsync(lock)
+        for changed in (self._control, os.path.dirname(self._control)):
+            _sync(changed)
 
     def close(self) -> None:
         """Unlock the directory."""
@@ -129,50 +153,67 @@ class Files:
             self._lock = None
 
     def parts(self) -> list[Part]:
-        """Return the parts in the directory."""
+        """Return the parts in the directory; a record without its directory is of a part that did not get there."""
+        known = dict(map(_read_record, _entries(self._records)))
         found = []
         for place in _directories(self.path, 2 if self._length is Length.DAY else 3):
-            record = os.path.join(place, _RECORD)
-            try:
-                with open(record, encoding="utf-8") as file:
-                    found.append(Part.from_json(file.read()))
-            except (OSError, ValueError, KeyError, TypeError) as error:
-                problem = f"this part has no record of its messages ({error})"
-                raise ConfigError(problem, path=record, fix="Name another directory, or remove this part") from None
+            record = known.pop(os.path.relpath(place, self.path), None)
+            if record is None:
+                fix = "Name another directory, or move this away"
+                raise ConfigError("the target holds something that no backfill wrote there", path=place, fix=fix)
+            found.append(record)
         return found
 
     def write(self, part: Part, frame: "DataFrame | None") -> Written:
         """Write the files of a part aside, and move them in by one rename."""
-        staged = os.path.join(self.path, _STAGING, uuid.uuid4().hex)
-        messages = 0
-        if frame is None:
-            os.makedirs(staged)
-        else:
-            messages = self._write_files(frame, staged)
-        files, size = _settle(staged)
-        with open(os.path.join(staged, _RECORD), "x", encoding="utf-8") as record:
-            record.write(part.to_json())
-            record.flush()
-            os.fsync(record.fileno())
         place = self._place(part.window, part.number)
-        os.makedirs(os.path.dirname(place), exist_ok=True)
-        os.rename(staged, place)
-        for changed in (place, os.path.dirname(place), self.path):
-            _sync(changed)
+        if os.path.lexists(place):  # a rename would replace it if it is empty
+            raise FileExistsError(errno.EEXIST, "the target has this part already", place)
+        name = uuid.uuid4().hex
+        staged = os.path.join(self._staging, name)
+        ready = os.path.join(staged, "part")
+        os.makedirs(ready)
+        messages = 0 if frame is None else self._write_files(frame, os.path.join(staged, "spark"), ready)
+        files, size = _settle(ready)
+        self._write_record(part, os.path.relpath(place, self.path))
+        self._publish(ready, place)
+        shutil.rmtree(staged, ignore_errors=True)
         return Written(messages, files, size)
 
-    def _write_files(self, frame: "DataFrame", staged: str) -> int:
+    def _publish(self, ready: str, place: str) -> None:
+        os.makedirs(os.path.dirname(place), exist_ok=True)
+        os.rename(ready, place)
+        while place != self.path:
+            place = os.path.dirname(place)
+            _sync(place)
+
+    def _write_record(self, part: Part, place: str) -> None:
+        record = os.path.join(self._records, place.replace(os.sep, ",") + ".json")
+        aside = os.path.join(self._staging, "record")
+        with open(aside, "w", encoding="utf-8") as file:
+            json.dump({"place": place, "part": part.to_json()}, file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.rename(aside, record)
+        _sync(self._records)
+
+    def _write_files(self, frame: "DataFrame", written: str, ready: str) -> int:
         from pyspark.sql import Observation
         from pyspark.sql import functions as sf
 
         counted = Observation()
-        rows = frame.observe(counted, sf.count(sf.lit(1)).alias("messages"))
+        rows = frame
         if not _TASK_COLUMNS.issuperset(self._layout.by):
             rows = rows.repartition(*self._layout.by)  # else each task has a file for each value
-        writer = rows.write
-        if self._layout.output == "csv":
-            writer = _as_text(rows).write.option("header", "true")
-        writer.format(self._layout.output).partitionBy(*self._layout.by).save(staged)
+        # Observed after the shuffle: rows of a task that runs again are counted once there.
+        rows = rows.observe(counted, sf.count(sf.lit(1)).alias("messages"))
+        writer = _as_text(rows).write.option("header", "true") if self._layout.output == "csv" else rows.write
+        with _typed_times(frame.sparkSession):
+            writer.format(self._layout.output).partitionBy(*self._layout.by).save(f"file://{written}")
+        # A speculative task may write beside the committed files, below `_temporary`, for a while longer.
+        for name in os.listdir(written):
+            if not name.startswith(("_", ".")):
+                os.rename(os.path.join(written, name), os.path.join(ready, name))
         return int(counted.get["messages"])
 
     def _place(self, window: Window, number: int) -> str:
@@ -181,6 +222,20 @@ class Files:
             start = datetime.fromtimestamp(window.start_ms / 1000, UTC)
             names = [f"day={start:%Y-%m-%d}", f"hour={start:%H}"]
         return os.path.join(self.path, *names, f"part={number}")
+
+
+@contextmanager
+def _typed_times(spark: "SparkSession") -> Iterator[None]:
+    """Write times to Parquet as microseconds of UTC, unless the session asks for milliseconds."""
+    # Spark's default is INT96, which has neither a zone nor the statistics by which readers skip row groups.
+    name = "spark.sql.parquet.outputTimestampType"
+    former = str(spark.conf.get(name))
+    if former == "INT96":
+        spark.conf.set(name, "TIMESTAMP_MICROS")
+    try:
+        yield
+    finally:
+        spark.conf.set(name, former)
 
 
 def _as_text(rows: "DataFrame") -> "DataFrame":
@@ -195,17 +250,39 @@ def _as_text(rows: "DataFrame") -> "DataFrame":
     return rows.withColumns(texts)
 
 
-def _visible(path: str) -> str | None:
-    return next((name for name in sorted(os.listdir(path)) if not name.startswith(("_", "."))), None)
+def _check_columns(columns: Sequence[str], by: Sequence[str]) -> None:
+    for column in by:
+        if column not in columns:
+            fix = f"{did_you_mean(column, columns)}Name a column that is read"
+            raise ConfigError(f"the files are divided by `{column}`, which is not among the columns", fix=fix)
+    if set(columns) <= set(by):
+        raise ConfigError("the files are divided by all columns", fix="Leave one out, or read a column more")
+    if taken := [each for each in columns if each.lower() in _ADDED]:
+        problem = f"the column `{taken[0]}` has the name of a directory of the target"
+        raise ConfigError(problem, fix="Read other columns: days, hours and parts are columns of the files")
+
+
+def _entries(path: str) -> list[str]:
+    return [os.path.join(path, name) for name in sorted(os.listdir(path))]
+
+
+def _read_record(record: str) -> tuple[str, Part]:
+    try:
+        with open(record, encoding="utf-8") as file:
+            found = json.load(file)
+        return found["place"], Part.from_json(found["part"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        problem = f"this is not the record of a part ({error})"
+        raise ConfigError(problem, path=record, fix="Name another directory, or restore this file") from None
 
 
 def _directories(path: str, depth: int) -> Iterator[str]:
-    if depth == 0:
+    """Yield the directories of parts, and whatever is above that depth without being a directory."""
+    if depth == 0 or not os.path.isdir(path):
         yield path
         return
-    for name in sorted(os.listdir(path)):
-        if not name.startswith(("_", ".")):
-            yield from _directories(os.path.join(path, name), depth - 1)
+    for each in _entries(path):
+        yield from _directories(each, depth - 1)
 
 
 def _settle(path: str) -> tuple[int, int]:

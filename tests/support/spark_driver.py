@@ -20,6 +20,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any, Self
 
+from .backfills import backfill
 from .pipes import SINK, Pipe
 from .spark_session import local_session
 
@@ -162,12 +163,28 @@ def _replay(spark: Any, path: str, part_bytes: int) -> None:
     )
 
 
+def _backfill(spark: Any, store: str, target: str, hours: int, by: list[str]) -> None:
+    backfill(spark, store, target, hours, by)
+
+
+def _ready(spark: Any) -> None:
+    spark.range(1).count()
+
+
 def _serve(scratch: Path, master: str, answers: IO[str]) -> None:
     from .faulty_sink import FaultySink  # noqa: PLC0415 - it imports pyspark, and the class above needs none
 
     spark = local_session(scratch, master, spark__sql__execution__arrow__maxRecordsPerBatch="10")
     spark.dataSource.register(FaultySink)
-    commands = {"batch": _batch, "stream": _stream, "endless": _endless, "drained": _drained, "replay": _replay}
+    commands = {
+        "batch": _batch,
+        "stream": _stream,
+        "endless": _endless,
+        "drained": _drained,
+        "backfill": _backfill,
+        "ready": _ready,
+        "replay": _replay,
+    }
     for line in sys.stdin:
         command = json.loads(line)
         error = None

@@ -1,5 +1,7 @@
 """Directories of files: what is refused, what a killed run leaves. Files that Spark writes: test_job.py."""
 
+import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from zoneinfo import ZoneInfo
@@ -33,57 +35,100 @@ def _opened(path: Path, request: Request = REQUEST, layout: Layout | None = None
     return files
 
 
-def test_a_part_without_messages_is_a_record(tmp_path: Path) -> None:
-    files = _opened(tmp_path / "lake")
+@pytest.fixture
+def lake(tmp_path: Path) -> Path:
+    return tmp_path / "lake"
+
+
+@pytest.fixture
+def control(tmp_path: Path) -> Path:
+    return tmp_path / ".lake.backfill"
+
+
+def test_a_part_without_messages_is_an_empty_directory_and_a_record(lake: Path, control: Path) -> None:
+    files = _opened(lake)
     assert files.parts() == []
     assert files.write(PART, None) == (0, 0, 0)
     assert files.parts() == [PART]
-    assert (tmp_path / "lake" / "day=2026-01-31" / "part=0" / "_part").is_file()
+    assert list((lake / "day=2026-01-31" / "part=0").iterdir()) == []
+    assert [each.name for each in (control / "parts").iterdir()] == ["day=2026-01-31,part=0.json"]
 
 
-def test_an_hour_is_a_directory_below_its_day(tmp_path: Path) -> None:
-    files = _opened(tmp_path, replace(REQUEST, length=Length.HOUR))
+def test_an_hour_is_a_directory_below_its_day(lake: Path) -> None:
+    files = _opened(lake, replace(REQUEST, length=Length.HOUR))
     part = replace(PART, window=Window(START_MS + HOUR_MS, START_MS + 2 * HOUR_MS), number=2)
     files.write(part, None)
-    assert (tmp_path / "day=2026-01-31" / "hour=01" / "part=2").is_dir()
+    assert (lake / "day=2026-01-31" / "hour=01" / "part=2").is_dir()
     assert files.parts() == [part]
 
 
-def test_a_day_is_named_in_its_zone(tmp_path: Path) -> None:
-    files = _opened(tmp_path, replace(REQUEST, zone=ZoneInfo("America/New_York")))
+def test_a_day_is_named_in_its_zone(lake: Path) -> None:
+    files = _opened(lake, replace(REQUEST, zone=ZoneInfo("America/New_York")))
     files.write(PART, None)
-    assert (tmp_path / "day=2026-01-30").is_dir()
+    assert (lake / "day=2026-01-30").is_dir()
 
 
-def test_a_part_is_not_written_twice(tmp_path: Path) -> None:
-    files = _opened(tmp_path)
+def test_a_part_is_not_written_twice(lake: Path) -> None:
+    files = _opened(lake)
     files.write(PART, None)
-    with pytest.raises(OSError, match="not empty"):
+    with pytest.raises(OSError, match="has this part already"):
         files.write(PART, None)
     assert files.parts() == [PART]
 
 
-def test_another_job_is_refused_until_the_first_one_ends(tmp_path: Path) -> None:
-    first = _opened(tmp_path)
+def test_another_job_is_refused_until_the_first_one_ends(lake: Path) -> None:
+    first = _opened(lake)
     with pytest.raises(StoreInUseError, match="another job writes into this target"):
-        _opened(tmp_path)
+        _opened(lake)
     first.close()
     first.close()
-    _opened(tmp_path).close()
+    _opened(lake).close()
 
 
-def test_leftovers_of_a_killed_run_are_removed(tmp_path: Path) -> None:
-    _opened(tmp_path).close()
-    staged = tmp_path / "_staging" / "0123" / "part-00000.parquet"
-    staged.parent.mkdir(parents=True)
-    staged.touch()
-    _opened(tmp_path).close()
-    assert not (tmp_path / "_staging").exists()
+def test_a_part_is_not_there_before_its_rename(lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = _opened(lake)
+    with monkeypatch.context() as patched:
+        patched.setattr(Files, "_publish", killed)
+        with pytest.raises(OSError, match="killed"):
+            files.write(PART, None)
+    files.close()
+    files = _opened(lake)
+    assert files.parts() == []
+    other = replace(PART, offsets={QueueKey("orders", 0): (5, 9)})
+    files.write(other, None)
+    assert files.parts() == [other]
 
 
-def test_a_run_that_was_killed_before_its_request_was_written(tmp_path: Path) -> None:
-    (tmp_path / "_backfill").touch()
-    assert _opened(tmp_path).parts() == []
+def killed(*_: object) -> None:
+    raise OSError("killed")
+
+
+def test_a_part_that_was_removed_is_missing_again(lake: Path) -> None:
+    files = _opened(lake)
+    files.write(PART, None)
+    shutil.rmtree(lake / "day=2026-01-31")
+    assert files.parts() == []
+
+
+def test_leftovers_of_a_killed_run_are_removed(lake: Path, control: Path) -> None:
+    _opened(lake).close()
+    staged = control / "staging" / "0123" / "spark" / "_temporary"
+    staged.mkdir(parents=True)
+    _opened(lake).close()
+    assert not (control / "staging").exists()
+
+
+@pytest.mark.parametrize("text", ["", "{", "hello"])
+def test_a_run_that_was_killed_while_its_request_was_written(lake: Path, control: Path, text: str) -> None:
+    control.mkdir()
+    (control / "request").write_text(text)
+    files = _opened(lake)
+    assert json.loads((control / "request").read_text())["topics"] == ["orders"]
+    files.write(PART, None)
+    files.close()
+    (control / "request").write_text(text)
+    with pytest.raises(ConfigError, match="is not the request of a backfill"):
+        _opened(lake)
 
 
 @pytest.mark.parametrize(
@@ -98,16 +143,16 @@ def test_a_run_that_was_killed_before_its_request_was_written(tmp_path: Path) ->
         (REQUEST, Layout(by=("topic",)), "by"),
     ],
 )
-def test_a_target_of_another_request_is_refused(tmp_path: Path, request_: Request, layout: Layout, named: str) -> None:
-    files = _opened(tmp_path)
+def test_a_target_of_another_request_is_refused(lake: Path, request_: Request, layout: Layout, named: str) -> None:
+    files = _opened(lake)
     files.close()
-    _opened(tmp_path, request_, layout).close()  # nothing was written yet
+    _opened(lake, request_, layout).close()  # nothing was written yet
     files.open()
     files.write(PART, None)
     files.close()
     with pytest.raises(ConfigError, match=f"the target was written with {named}"):
-        _opened(tmp_path, request_, layout)
-    _opened(tmp_path, replace(REQUEST, options={})).close()  # the size of tasks changes no message
+        _opened(lake, request_, layout)
+    _opened(lake, replace(REQUEST, options={})).close()  # the size of tasks changes no message
 
 
 def test_a_directory_that_holds_something_else_is_refused(tmp_path: Path) -> None:
@@ -118,20 +163,46 @@ def test_a_directory_that_holds_something_else_is_refused(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("text", ["", "{", "{}"])
-def test_a_part_without_its_record_is_refused(tmp_path: Path, text: str) -> None:
-    files = _opened(tmp_path)
+def test_a_damaged_record_is_refused(lake: Path, control: Path, text: str) -> None:
+    files = _opened(lake)
     files.write(PART, None)
-    (tmp_path / "day=2026-01-31" / "part=0" / "_part").write_text(text)
-    with pytest.raises(ConfigError, match="has no record of its messages"):
+    next((control / "parts").iterdir()).write_text(text)
+    with pytest.raises(ConfigError, match="is not the record of a part"):
         files.parts()
 
 
-def test_a_request_that_is_not_ours(tmp_path: Path) -> None:
-    (tmp_path / "_backfill").write_text("hello")
-    with pytest.raises(ConfigError, match="is not one of a backfill"):
-        _opened(tmp_path)
+@pytest.mark.parametrize("other", ["notes.txt", "day=2026-01-30/x.parquet", "day=2026-01-30/part=0/x.parquet"])
+def test_foreign_files_are_refused(lake: Path, other: str) -> None:
+    files = _opened(lake)
+    (lake / other).parent.mkdir(parents=True, exist_ok=True)
+    (lake / other).touch()
+    with pytest.raises(ConfigError, match="something that no backfill wrote"):
+        files.parts()
 
 
-def test_a_column_that_is_not_read_cannot_divide_the_files(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="Did you mean `topic`"):
-        Files(str(tmp_path), REQUEST, Layout(by=("topics",)))
+@pytest.mark.parametrize(
+    ("columns", "by", "text"),
+    [
+        (("topic", "body"), ("topics",), "Did you mean `topic`"),
+        (("topic",), ("topic",), "divided by all columns"),
+        (("topic", "Day"), ("topic",), "the column `Day` has the name of a directory"),
+    ],
+)
+def test_columns_that_do_not_fit_directories(
+    lake: Path, columns: tuple[str, ...], by: tuple[str, ...], text: str
+) -> None:
+    with pytest.raises(ConfigError, match=text):
+        Files(str(lake), replace(REQUEST, columns=columns), Layout(by=by))
+
+
+def test_places_that_cannot_be_a_target(lake: Path) -> None:
+    for place in ("s3a://bucket/lake", "hdfs://host/lake"):
+        with pytest.raises(ConfigError, match="is a URL"):
+            Files(place, REQUEST, Layout())
+    with pytest.raises(ConfigError, match="root directory"):
+        Files("/", REQUEST, Layout())
+    lake.write_text("a file")
+    with pytest.raises(ConfigError, match="not a directory"):
+        _opened(lake)
+    with pytest.raises(ConfigError, match="not a directory"):
+        _opened(lake / "below")

@@ -74,9 +74,12 @@ def test_other_libraries_read_the_messages_of_the_store(spark: "SparkSession", s
     assert report.numbers["messages"] == 60
     assert report.table["status"].to_pylist() == ["written"] * 3
     assert _written(tmp_path / "lake") == expected
+    assert _rows(pl.read_parquet(tmp_path / "lake", hive_partitioning=True).to_arrow()) == expected
     files = f"{tmp_path}/lake/**/*.parquet"
     assert _rows(pl.read_parquet(files, hive_partitioning=True).to_arrow()) == expected
     assert _rows(duckdb.sql(f"from read_parquet('{files}', hive_partitioning = true)").to_arrow_table()) == expected
+    times = ds.dataset(tmp_path / "lake", format="parquet", partitioning="hive").schema.field("storeTimestamp").type
+    assert times == pa.timestamp("us", "UTC")
     again = spark.read.parquet(str(tmp_path / "lake"))
     assert _rows(again.toArrow()) == expected
     assert {str(row["day"]) for row in again.select("day").distinct().collect()} == {
@@ -148,8 +151,7 @@ def test_a_job_that_follows_adds_parts_while_the_store_grows(spark: "SparkSessio
         stop.set()
         job.join()
     assert reports[0].numbers["messages"] == 7
-    (path_of_request,) = lake.glob("_backfill")
-    assert json.loads(path_of_request.read_text())["window"] == "hour"
+    assert json.loads((tmp_path / ".lake.backfill" / "request").read_text())["window"] == "hour"
 
 
 def _until(holds: Any) -> None:
