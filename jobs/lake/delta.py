@@ -52,8 +52,9 @@ class DeltaTarget(LakeTarget):
     job
         The parts of other jobs in the table are left alone.
     partition_by
-        ``day``, ``hour``, ``topic``, ``queue`` or columns; None for those of an existing table. ``day`` and ``hour``
-        are columns of the table, a date and an hour of the day in UTC; ``hour`` brings ``day``.
+        ``day``, ``hour``, ``topic``, ``queue`` or columns; None for those of an existing table, and days for a new
+        one. ``day`` and ``hour`` are columns of the table, a date and an hour of the day in UTC; ``hour`` brings
+        ``day``.
     file_bytes
         Size at which a file ends.
     storage_options
@@ -99,7 +100,7 @@ class DeltaTarget(LakeTarget):
 
     def check(self) -> None:
         table = pa.schema(self._table.schema())
-        added = [pa.field(key.name, kind) for key, kind in _PERIODS.values() if self._is_period(key.name)]
+        added = [pa.field(key.name, _PERIODS[key.name][1]) for key in self._keys or () if key.unit is not None]
         check_columns(pa.schema([*self._columns, *added]), table, self.name)
         partitions = self._table.metadata().partition_columns
         if self._keys is not None and partitions != (asked := [key.name for key in self._keys]):
@@ -162,12 +163,13 @@ class DeltaTarget(LakeTarget):
         self.conflicts = (CommitFailedError,)
         try:
             if not DeltaTable.is_deltatable(self.name, self._storage):
-                added = [pa.field(key.name, kind) for key, kind in _PERIODS.values() if self._is_period(key.name)]
+                keys = _keys_of(("day",), self._columns) if self._keys is None else self._keys
+                added = [pa.field(key.name, _PERIODS[key.name][1]) for key in keys if key.unit is not None]
                 DeltaTable.create(
                     self.name,
                     pa.schema([*self._columns, *added]),
                     mode="ignore",
-                    partition_by=[key.name for key in self._keys or ()],
+                    partition_by=[key.name for key in keys],
                     storage_options=self._storage,
                 )
             self._table = DeltaTable(self.name, storage_options=self._storage)
@@ -185,9 +187,6 @@ class DeltaTarget(LakeTarget):
         self._job.check({name: self._read(f"{self._folder}/{name}.json") for name in names}, self.name)
         if self._job.id not in names:
             self._replace(self._place("json"), self._job.to_json())
-
-    def _is_period(self, name: str) -> bool:
-        return any(key.name == name and key.unit is not None for key in self._keys or ())
 
     @property
     def _app(self) -> str:

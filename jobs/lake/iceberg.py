@@ -12,8 +12,9 @@ Snapshots expire, and the ledger stays. After a rollback, parts whose snapshots 
 missing again.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import pyarrow as pa
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
     from pyiceberg.table import Table
 
+T = TypeVar("T")
 _PREFIX: Final = "segmentlog"
 _SETTLED_S: Final = 600
 _UNITS: Final = {"DayTransform": "day", "HourTransform": "hour", "MonthTransform": "month", "YearTransform": "year"}
@@ -49,7 +51,7 @@ class IcebergTarget(LakeTarget):
     job
         The parts of other jobs in the table are left alone.
     partition_by
-        ``day``, ``hour``, ``topic``, ``queue`` or columns; None for those of an existing table.
+        ``day``, ``hour``, ``topic``, ``queue`` or columns; None for those of an existing table, and days for a new one.
     file_bytes
         Size at which a file ends.
     """
@@ -123,23 +125,19 @@ class IcebergTarget(LakeTarget):
         return {row.attempt for row in ledger(self._table, self._job.id)}
 
     def _load_or_create(self) -> "Table":
-        from pyiceberg.exceptions import NoSuchTableError, TableAlreadyExistsError
-
         try:
-            if self._catalog.table_exists(self.name):
-                return self._catalog.load_table(self.name)
-            self._create()
-        except TableAlreadyExistsError:
-            pass  # another job was faster; the check follows
+            return _again(self._load_or_create_once)
         except SegmentLogError:
             raise
         except Exception as error:
             problem = f"table {self.name} of the catalog cannot be opened or created: {first_line(error)}"
             raise ConfigError(problem, fix="Check the catalog's properties and its warehouse") from error
-        try:
-            return self._catalog.load_table(self.name)
-        except NoSuchTableError as error:
-            raise ConfigError(f"table {self.name} was deleted meanwhile", fix="Start the job again") from error
+
+    def _load_or_create_once(self) -> "Table":
+        if not self._catalog.table_exists(self.name):
+            self._catalog.create_namespace_if_not_exists(self.name.rsplit(".", 1)[0])
+            self._create()
+        return self._catalog.load_table(self.name)
 
     def _create(self) -> None:
         from pyiceberg.transforms import DayTransform, HourTransform, IdentityTransform, Transform
@@ -147,8 +145,7 @@ class IcebergTarget(LakeTarget):
         transforms: dict[str | None, Transform[Any, Any]] = {
             "day": DayTransform(), "hour": HourTransform(), None: IdentityTransform()
         }  # fmt: skip
-        keys = partition_keys(self._partition_by or (), self._columns)
-        self._catalog.create_namespace_if_not_exists(self.name.rsplit(".", 1)[0])
+        keys = partition_keys(("day",) if self._partition_by is None else self._partition_by, self._columns)
         with (
             self._catalog.create_table_transaction(self.name, self._columns) as transaction,
             transaction.update_spec() as spec,
@@ -165,7 +162,7 @@ class IcebergTarget(LakeTarget):
         if self._partition_by is None:
             return
         asked = partition_keys(self._partition_by, self._columns)
-        if [key[1:] for key in keys] != [key[1:] for key in asked]:
+        if [key[1:3] for key in keys] != [key[1:3] for key in asked]:
             problem = f"{self.name} has other partitions: {_names(keys)}, not {_names(asked)}"
             raise ConfigError(problem, fix="Leave out the partitions, or use another table")
 
@@ -199,14 +196,27 @@ def open_catalog(name: str | None, properties: Mapping[str, str]) -> "Catalog":
     except ImportError as error:
         problem = "Iceberg tables need the package pyiceberg, which is not installed"
         raise MissingExtraError(problem, fix="pip install 'segmentlog[iceberg]'") from error
-    try:
+
+    def opened() -> "Catalog":
         found = load_catalog(name, **properties)
         found.list_namespaces()
+        return found
+
+    try:
+        return _again(opened)
     except Exception as error:
         problem = f"catalog {name or 'default'} cannot be opened: {first_line(error)}"
         fix = "Describe it in .pyiceberg.yaml, or with properties such as type=sql, uri=…, warehouse=…"
         raise ConfigError(problem, fix=fix) from error
-    return found
+
+
+def _again(work: Callable[[], T]) -> T:
+    """Return the result of some work, tried twice: of two jobs that create a catalog or a table at once, one fails."""
+    try:
+        return work()
+    except Exception:  # noqa: BLE001 - each kind of catalog has its own errors
+        time.sleep(0.2)
+        return work()
 
 
 def ledger(table: "Table", job: str) -> list[Row]:

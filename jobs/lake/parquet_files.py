@@ -50,11 +50,13 @@ class PartitionKey(NamedTuple):
     column: str
     unit: str | None = None
     """``hour``, ``day``, ``month`` or ``year`` of UTC, or ``hour of day``; None for the column itself."""
+    kind: pa.DataType | None = None
+    """Type of the column itself, if its values are not in the files."""
 
     def values(self, batch: pa.RecordBatch) -> pa.Array:
         found = batch.column(self.column)
         if self.unit is None:
-            return found
+            return found if self.kind is None else found.cast(self.kind)
         found = found.cast(pa.timestamp("us", "UTC"))  # from the time zone of the session
         return pc.hour(found) if self.unit == "hour of day" else pc.floor_temporal(found, unit=self.unit)
 
@@ -116,7 +118,7 @@ def partition_keys(names: Sequence[str], columns: pa.Schema) -> tuple[PartitionK
         if pa.types.is_nested(kind) or pa.types.is_binary(kind) or pa.types.is_floating(kind):
             problem = f"column `{key.column}` cannot partition a table: it is of type {kind}"
             raise ConfigError(problem, fix="Partition by a number, a text or a time")
-        found.append(key)
+        found.append(key if key.unit else key._replace(kind=kind))
     return tuple(found)
 
 

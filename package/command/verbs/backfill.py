@@ -5,6 +5,8 @@
     segmentlog backfill STORE orders --day yesterday --to /lake/orders
     segmentlog backfill STORE orders refunds --start 2026-01-01 --end 2026-02-01 --by hour,topic --to /lake/messages
     segmentlog backfill STORE orders --start today --to /lake/orders --follow --every 60      until Ctrl-C
+    segmentlog backfill STORE orders --day yesterday --to iceberg:lake.orders --catalog prod
+    segmentlog backfill STORE orders --day yesterday --to delta:/lake/orders --by day,queue
 
 A finished day or hour is not written again. A backfill that was killed goes on when it is started again.
 """
@@ -12,6 +14,7 @@ A finished day or hour is not written again. A backfill that was killed goes on 
 import argparse
 from contextlib import nullcontext
 from datetime import UTC
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from ..console import Console
@@ -20,9 +23,11 @@ from ..output.formats import add_json
 from ..parser import Parser, add_store, chosen, names, seconds, typed
 from ..positions import add_zone, clock_of, parse_time
 from ..report import Report, print_report, signalled
-from ..sessions import add_session, session_of
+from ..sessions import add_session, assignment, session_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from segmentlog.jobs.backfill import Request, Target
 
 COLUMNS: Final = (
@@ -48,7 +53,9 @@ def add_arguments(parser: Parser) -> None:
 
     add_store(parser)
     parser.add_argument("topic", metavar="TOPIC", nargs="+", help="topics")
-    parser.add_argument("--to", metavar="TARGET", required=True, help="directory of the files")
+    parser.add_argument(
+        "--to", metavar="TARGET", required=True, help="directory of files, iceberg:NAMESPACE.TABLE, or delta:PATH"
+    )
     parser.add_argument("--start", metavar="TIME", type=typed(parse_time), help="store time of the first messages")
     parser.add_argument("--end", metavar="TIME", type=typed(parse_time), help="store time at which the period ends")
     parser.add_argument(
@@ -59,8 +66,8 @@ def add_arguments(parser: Parser) -> None:
         "--by",
         metavar="NAME,…",
         type=names,
-        default=("day",),
-        help="directories: day or hour, then topic, queue or other columns (default: day)",
+        help="directories or partitions: day or hour, then topic, queue or other columns (default: day; an existing "
+        "table keeps its partitions)",
     )
     parser.add_argument(
         "--output",
@@ -68,6 +75,15 @@ def add_arguments(parser: Parser) -> None:
         type=chosen(["parquet", "orc", "json", "csv"]),
         default="parquet",
         help="format of the files: parquet, orc, json or csv (default: parquet)",
+    )
+    parser.add_argument("--catalog", metavar="NAME", help="Iceberg catalog of pyiceberg's configuration")
+    parser.add_argument(
+        "--catalog-property",
+        metavar="NAME=VALUE",
+        action="append",
+        default=[],
+        type=assignment,
+        help="property of the Iceberg catalog, such as uri=http://host:8181; repeatable",
     )
     parser.add_argument(
         "--file-mib", metavar="N", type=int, default=256, help="stored MiB of the messages of a file (default: 256)"
@@ -107,14 +123,14 @@ def run(options: argparse.Namespace, console: Console) -> int:
     from segmentlog.jobs import backfill
 
     request = _request(options)
-    target = _target(options, request)
+    target_of = _target(options, request)
 
     def work() -> Report:
         with session_of(options) as spark, signalled() if options.follow else nullcontext() as stop:
             found = backfill.run(
                 spark,
                 request,
-                target,
+                target_of(),
                 catches_up=options.catch_up,
                 every_s=options.every if options.follow else None,
                 stop=stop,
@@ -142,7 +158,7 @@ def _request(options: argparse.Namespace) -> "Request":
         topics=tuple(dict.fromkeys(options.topic)),
         start_ms=start,
         end_ms=end,
-        length=Length.HOUR if options.by[0] == "hour" else Length.DAY,
+        length=Length.HOUR if _by(options)[0] == "hour" else Length.DAY,
         zone=options.tz or UTC,
         columns=options.columns,
         options={name: text for name, text in given.items() if text is not None},
@@ -163,11 +179,47 @@ def _period(options: argparse.Namespace) -> tuple[int, int]:
     return clock.ms(options.start), clock.now_ms if options.end is None else clock.ms(options.end)
 
 
-def _target(options: argparse.Namespace, request: "Request") -> "Target":
+def _by(options: argparse.Namespace) -> tuple[str, ...]:
+    return tuple(options.by or ("day",))
+
+
+def _target(options: argparse.Namespace, request: "Request") -> "Callable[[], Target]":
+    """Check the flags; return what makes the target when there is a session."""
+    by = _by(options)
+    if doubled := [each for each in by[1:] if each in _WINDOWS]:
+        raise UsageError(f"--by: `{doubled[0]}` is not the first name", fix="Write --by day,… or --by hour,…")
+    kind, _, name = options.to.partition(":")
+    if kind != "iceberg" and (options.catalog is not None or options.catalog_property):
+        raise UsageError("--catalog is passed without an Iceberg table", fix="Pass --to iceberg:NAMESPACE.TABLE")
+    if kind in ("iceberg", "delta"):
+        if options.output != "parquet":
+            raise UsageError(
+                f"--output {options.output} is passed with a table", fix="Leave it out: tables are Parquet"
+            )
+        return partial(_table, options, request, kind, name)
     from segmentlog.jobs.backfill import Files, Layout
 
-    by = options.by[1:] if options.by[0] in _WINDOWS else options.by
-    if doubled := [each for each in by if each in _WINDOWS]:
-        raise UsageError(f"--by: `{doubled[0]}` is not the first name", fix="Write --by day,… or --by hour,…")
-    columns = tuple(_COLUMN_NAMES.get(each, each) for each in by)
-    return Files(options.to, request, Layout(output=options.output, by=columns))
+    columns = tuple(_COLUMN_NAMES.get(each, each) for each in by if each not in _WINDOWS)
+    target = Files(options.to, request, Layout(output=options.output, by=columns))
+    return lambda: target
+
+
+def _table(options: argparse.Namespace, request: "Request", kind: str, name: str) -> "Target":
+    from segmentlog.jobs.lake.target import Job, columns_of
+
+    columns, job, file_bytes = columns_of(request), Job(request), options.file_mib * _MIB
+    if kind == "delta":
+        from segmentlog.jobs.lake.delta import DeltaTarget
+
+        return DeltaTarget(name, columns, job, partition_by=options.by, file_bytes=file_bytes)
+    from segmentlog.jobs.lake.iceberg import IcebergTarget
+
+    return IcebergTarget(
+        name,
+        columns,
+        job,
+        catalog=options.catalog,
+        properties=dict(options.catalog_property),
+        partition_by=options.by,
+        file_bytes=file_bytes,
+    )
