@@ -72,12 +72,13 @@ class Bodies:
 
 
 def _widened(rows: "DataFrame", bodies: BodyFormat) -> "DataFrame":
-    from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+    from pyspark.sql.pandas.types import from_arrow_schema
     from pyspark.sql.types import StructType
 
     def widen(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return map(bodies.widen, batches)
 
     added = from_arrow_schema(pa.schema([*bodies.schema, BODY_ERROR]))
-    bodies.widened(to_arrow_schema(rows.schema))  # a name that is there twice is an error here, and not in each task
+    # A name that is there twice is an error here, and not in each task.
+    bodies.widened(pa.schema([(name, pa.null()) for name in rows.columns]))
     return rows.mapInArrow(widen, StructType([*rows.schema.fields, *added.fields]))

@@ -141,6 +141,14 @@ def _topic_pair(text: str) -> tuple[str, str]:
     return source, target
 
 
+def assignment(text: str) -> tuple[str, str]:
+    """Parse an argument such as ``name=value``."""
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise argparse.ArgumentTypeError(f"`{text}` has no name and value: write NAME=VALUE")
+    return name, value
+
+
 def add_store(parser: argparse.ArgumentParser) -> None:
     """Add ``STORE`` and ``--commit-log``: ``options.store`` and the list ``options.commit_log``."""
     parser.add_argument("store", metavar="STORE", help="the broker's storePathRootDir, or a copy of it")

@@ -42,7 +42,12 @@ def add_session(parser: Parser, *, master: str | None = "local[*]") -> None:
         "--master", metavar="URL", default=master, help=f"Spark's master, such as local[4] (default: {default})"
     )
     parser.add_argument(
-        "--conf", metavar="NAME=VALUE", action="append", default=[], type=_setting, help="setting of Spark; repeatable"
+        "--conf",
+        metavar="NAME=VALUE",
+        action="append",
+        default=[],
+        type=_setting,
+        help="setting of Spark; repeatable",
     )
 
 

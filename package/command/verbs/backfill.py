@@ -5,6 +5,8 @@
     segmentlog backfill STORE orders --day yesterday --to /lake/orders
     segmentlog backfill STORE orders refunds --start 2026-01-01 --end 2026-02-01 --by hour,topic --to /lake/messages
     segmentlog backfill STORE orders --start today --to /lake/orders --follow --every 60      until Ctrl-C
+    segmentlog backfill STORE orders --day yesterday --to iceberg:lake.orders --catalog prod
+    segmentlog backfill STORE orders --day yesterday --to delta:/lake/orders --by day,queue
 
 A finished day or hour is not written again. A backfill that was killed goes on when it is started again.
 """
@@ -13,18 +15,21 @@ import argparse
 from contextlib import nullcontext
 from dataclasses import replace
 from datetime import UTC
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from ..console import Console
 from ..errors import UsageError
 from ..output.formats import add_json
-from ..parser import Parser, add_store, chosen, names, seconds, typed
+from ..parser import Parser, add_store, assignment, chosen, names, seconds, typed
 from ..positions import add_zone, clock_of, parse_time
 from ..report import Report, print_report, signalled
 from ..selection import add_bodies, bodies_of
 from ..sessions import add_session, session_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from segmentlog.jobs.backfill import Bodies, Request, Target
 
 COLUMNS: Final = (
@@ -48,7 +53,9 @@ _MIB: Final = 1 << 20
 def add_arguments(parser: Parser) -> None:
     add_store(parser)
     parser.add_argument("topic", metavar="TOPIC", nargs="+", help="topics")
-    parser.add_argument("--to", metavar="TARGET", required=True, help="directory of the files")
+    parser.add_argument(
+        "--to", metavar="TARGET", required=True, help="directory of files, iceberg:NAMESPACE.TABLE, or delta:PATH"
+    )
     _add_period(parser)
     _add_output(parser)
     _add_messages(parser)
@@ -79,8 +86,8 @@ def _add_output(parser: Parser) -> None:
         "--by",
         metavar="NAME,…",
         type=names,
-        default=("day",),
-        help="directories: day or hour, then topic, queue or other columns (default: day)",
+        help="directories or partitions: day or hour, then topic, queue or other columns (default: day; an existing "
+        "table keeps its partitions)",
     )
     parser.add_argument(
         "--output",
@@ -88,6 +95,15 @@ def _add_output(parser: Parser) -> None:
         type=chosen(["parquet", "orc", "json", "csv"]),
         default="parquet",
         help="format of the files: parquet, orc, json or csv (default: parquet)",
+    )
+    parser.add_argument("--catalog", metavar="NAME", help="Iceberg catalog of pyiceberg's configuration")
+    parser.add_argument(
+        "--catalog-property",
+        metavar="NAME=VALUE",
+        action="append",
+        default=[],
+        type=assignment,
+        help="property of the Iceberg catalog, such as uri=http://host:8181; repeatable",
     )
     parser.add_argument(
         "--file-mib", metavar="N", type=int, default=256, help="stored MiB of the messages of a file (default: 256)"
@@ -125,15 +141,15 @@ def run(options: argparse.Namespace, console: Console) -> int:
     from segmentlog.jobs import backfill
 
     request = _request(options)
-    target = _target(options, request)
     bodies = _bodies(options, request)
+    target_of = _target(options, request, bodies)
 
     def work() -> Report:
         with session_of(options) as spark, signalled() if options.follow else nullcontext() as stop:
             found = backfill.run(
                 spark,
                 request,
-                target,
+                target_of(),
                 bodies=bodies,
                 catches_up=options.catch_up,
                 every_s=options.every if options.follow else None,
@@ -162,7 +178,7 @@ def _request(options: argparse.Namespace) -> "Request":
         topics=tuple(dict.fromkeys(options.topic)),
         start_ms=start,
         end_ms=end,
-        length=Length.HOUR if options.by[0] == "hour" else Length.DAY,
+        length=Length.HOUR if _by(options)[0] == "hour" else Length.DAY,
         zone=options.tz or UTC,
         columns=_columns(options),
         options={name: text for name, text in given.items() if text is not None},
@@ -198,16 +214,68 @@ def _bodies(options: argparse.Namespace, request: "Request") -> "Bodies | None":
         if options.dead_letters is not None:
             raise UsageError("--dead-letters is for --body", fix="Pass such as --body json")
         return None
+    if options.dead_letters is None and _table_of(options) is not None:
+        raise UsageError(
+            "--body with a table needs --dead-letters", fix="Name a directory for messages that do not parse"
+        )
     place = options.dead_letters or f"{options.to.rstrip('/')}-dead-letters"
     dead = replace(request, columns=(*DEAD_LETTER_COLUMNS,))
     return Bodies(format=found, dead_letters=Files(place, dead, Layout()))
 
 
-def _target(options: argparse.Namespace, request: "Request") -> "Target":
+def _by(options: argparse.Namespace) -> tuple[str, ...]:
+    return tuple(options.by or ("day",))
+
+
+def _table_of(options: argparse.Namespace) -> tuple[str, str] | None:
+    """Return kind and name of the table that ``--to`` names, None for a directory."""
+    kind, _, name = options.to.partition(":")
+    return (kind, name) if kind in {"iceberg", "delta"} else None
+
+
+def _target(options: argparse.Namespace, request: "Request", bodies: "Bodies | None") -> "Callable[[], Target]":
+    """Check the flags; return what makes the target when there is a session."""
+    by = _by(options)
+    if doubled := [each for each in by[1:] if each in _WINDOWS]:
+        raise UsageError(f"--by: `{doubled[0]}` is not the first name", fix="Write --by day,… or --by hour,…")
+    table = _table_of(options)
+    if (table is None or table[0] != "iceberg") and (options.catalog is not None or options.catalog_property):
+        raise UsageError("--catalog is passed without an Iceberg table", fix="Pass --to iceberg:NAMESPACE.TABLE")
+    if table is not None:
+        if options.output != "parquet":
+            raise UsageError(
+                f"--output {options.output} is passed with a table", fix="Leave it out: tables are Parquet"
+            )
+        return partial(_table, options, request, bodies, *table)
     from segmentlog.jobs.backfill import Files, Layout
 
-    by = options.by[1:] if options.by[0] in _WINDOWS else options.by
-    if doubled := [each for each in by if each in _WINDOWS]:
-        raise UsageError(f"--by: `{doubled[0]}` is not the first name", fix="Write --by day,… or --by hour,…")
-    columns = tuple(_COLUMN_NAMES.get(each, each) for each in by)
-    return Files(options.to, request, Layout(output=options.output, by=columns))
+    columns = tuple(_COLUMN_NAMES.get(each, each) for each in by if each not in _WINDOWS)
+    target = Files(options.to, request, Layout(output=options.output, by=columns))
+    return lambda: target
+
+
+def _table(
+    options: argparse.Namespace, request: "Request", bodies: "Bodies | None", kind: str, name: str
+) -> "Target":
+    import pyarrow as pa
+
+    from segmentlog.jobs.lake.target import Job, columns_of
+
+    columns, job, file_bytes = columns_of(request), Job(request), options.file_mib * _MIB
+    if bodies is not None:
+        columns = pa.schema([*columns, *bodies.format.schema])
+    if kind == "delta":
+        from segmentlog.jobs.lake.delta import DeltaTarget
+
+        return DeltaTarget(name, columns, job, partition_by=options.by, file_bytes=file_bytes)
+    from segmentlog.jobs.lake.iceberg import IcebergTarget
+
+    return IcebergTarget(
+        name,
+        columns,
+        job,
+        catalog=options.catalog,
+        properties=dict(options.catalog_property),
+        partition_by=options.by,
+        file_bytes=file_bytes,
+    )

@@ -1,0 +1,242 @@
+"""Delta tables as targets of a backfill, by deltalake.
+
+::
+
+    TABLE/segmentlog/ATTEMPT/day=…/NAME.parquet     files of tasks
+    TABLE/_delta_log/N.json                         one commit: the files; custom metadata segmentlogPart;
+                                                    transaction segmentlog-JOB, version + 1
+    TABLE/_segmentlog/JOB.ledger                    parts, copied from the commits, which the log forgets
+    TABLE/_segmentlog/JOB.json                      what the job is asked for
+
+Two commits of one job conflict by their application transaction, so no part is added between the look for it and its
+commit. The transaction's version counts the parts. It outlives the commits, so a ledger that lacks one is noticed.
+"""
+
+import os
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+from pyarrow import fs
+
+from segmentlog.store import ConfigError, MissingExtraError
+
+from .attempts import Attempt, Attempts
+from .ledger import PartKey, Row, pack, unpack
+from .parquet_files import FILE_BYTES, TIME, DataFile, Layout, PartitionKey, check_columns, partition_keys
+from .target import Job, LakeTarget, first_line
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
+_PART: Final = "segmentlogPart"
+_JOB: Final = "segmentlogJob"
+_PERIODS: Final = {
+    "day": (PartitionKey("day", TIME, "day"), pa.date32()),
+    "hour": (PartitionKey("hour", TIME, "hour of day"), pa.int32()),
+}
+"""Columns of the table: Delta has no partitions by a function of a column."""
+
+
+class DeltaTarget(LakeTarget):
+    """Table of Delta Lake.
+
+    Parameters
+    ----------
+    table
+        Path or URI of the table; created if it is missing.
+    columns
+        Of the frames that are written.
+    job
+        The parts of other jobs in the table are left alone.
+    partition_by
+        ``day``, ``hour``, ``topic``, ``queue`` or columns; None for those of an existing table, and days for a new
+        one. ``day`` and ``hour`` are columns of the table, a date and an hour of the day in UTC; ``hour`` brings
+        ``day``.
+    file_bytes
+        Size at which a file ends.
+    storage_options
+        Options of deltalake for object stores.
+    """
+
+    def __init__(
+        self,
+        table: str,
+        columns: pa.Schema,
+        job: Job,
+        *,
+        partition_by: Sequence[str] | None = None,
+        file_bytes: int = FILE_BYTES,
+        storage_options: Mapping[str, str] | None = None,
+    ) -> None:
+        self.name = table.rstrip("/") if "://" in table else os.path.abspath(os.path.expanduser(table))
+        self._columns, self._job = columns, job
+        self._file_bytes = file_bytes
+        self._keys = None if partition_by is None else _keys_of(partition_by, columns)
+        self._storage = dict(storage_options or {}) or None
+        self._table: DeltaTable
+        self._system: fs.FileSystem
+
+    def open(self) -> None:
+        """Create the table or check it, and remove files of killed runs."""
+        self.attempts = Attempts(self.name, self.name, self._job.id)
+        self._system, root = fs.FileSystem.from_uri(self.name)
+        self._folder = f"{root}/_segmentlog"
+        self._load_or_create()
+        self.check()
+        self._enter()
+        rows = self.held()
+        if rows:
+            self._save(rows)
+        self.attempts.clean(self._attempt_names)
+
+    def close(self) -> None:
+        """Let other jobs have it: nothing is kept open."""
+
+    def refresh(self) -> None:
+        self._table.update_incremental()
+
+    def check(self) -> None:
+        table = pa.schema(self._table.schema())
+        added = [pa.field(key.name, _PERIODS[key.name][1]) for key in self._keys or () if key.unit is not None]
+        check_columns(pa.schema([*self._columns, *added]), table, self.name)
+        partitions = self._table.metadata().partition_columns
+        if self._keys is not None and partitions != (asked := [key.name for key in self._keys]):
+            problem = f"{self.name} is partitioned by {', '.join(partitions) or 'nothing'}, not by {', '.join(asked)}"
+            raise ConfigError(problem, fix="Leave out the partitions, or use another table")
+        _keys_of(partitions, self._columns)
+
+    def held(self) -> dict[PartKey, Row]:
+        rows = {row.key: row for row in [*self._ledger(), *self._committed()]}
+        count = self._table.transaction_version(self._app) or 0
+        if len(rows) < count:
+            problem = f"{self.name} has {count} parts of this job, and its log and ledger name {len(rows)}"
+            fix = f"Restore {self._place('ledger')} from a copy, or write into another table"
+            raise ConfigError(problem, fix=fix)
+        return rows
+
+    def layout(self) -> Layout:
+        keys = _keys_of(self._table.metadata().partition_columns, self._columns)
+        partitions = {key.name for key in keys}
+        fields = [
+            each
+            for each in pa.schema(self._table.schema())
+            if each.name in self._columns.names and each.name not in partitions
+        ]
+        return Layout(schema=pa.schema(fields), keys=keys, file_bytes=self._file_bytes)
+
+    def commit(self, row: Row, rows: Mapping[PartKey, Row], attempt: Attempt, files: Sequence[DataFile]) -> None:
+        from deltalake import CommitProperties, Transaction
+        from deltalake.transaction import AddAction
+
+        names = self._table.metadata().partition_columns
+        now = time.time_ns() // 1_000_000
+        actions = [
+            AddAction(
+                path=f"segmentlog/{attempt.id}/{each.path}",
+                size=each.bytes,
+                partition_values=dict(zip(names, each.partition, strict=True)),
+                modification_time=now,
+                data_change=True,
+                stats=each.statistics,
+            )
+            for each in files
+        ]
+        properties = CommitProperties(
+            custom_metadata={_JOB: self._job.id, _PART: row.to_json()},
+            app_transactions=[Transaction(self._app, len(rows) + 1)],
+        )
+        self._table.create_write_transaction(
+            actions, "append", self._table.schema(), partition_by=names, commit_properties=properties
+        )
+        self._save({**rows, row.key: row})
+
+    def _load_or_create(self) -> None:
+        try:
+            from deltalake import DeltaTable
+            from deltalake.exceptions import CommitFailedError, DeltaError
+        except ImportError as error:
+            problem = "Delta tables need the package deltalake, which is not installed"
+            raise MissingExtraError(problem, fix="pip install 'segmentlog[delta]'") from error
+        self.conflicts = (CommitFailedError,)
+        try:
+            if not DeltaTable.is_deltatable(self.name, self._storage):
+                keys = _keys_of(("day",), self._columns) if self._keys is None else self._keys
+                added = [pa.field(key.name, _PERIODS[key.name][1]) for key in keys if key.unit is not None]
+                DeltaTable.create(
+                    self.name,
+                    pa.schema([*self._columns, *added]),
+                    mode="ignore",
+                    partition_by=[key.name for key in keys],
+                    storage_options=self._storage,
+                )
+            self._table = DeltaTable(self.name, storage_options=self._storage)
+        except (DeltaError, OSError, ValueError) as error:
+            problem = f"table {self.name} cannot be opened or created: {first_line(error)}"
+            raise ConfigError(
+                problem, fix="Name a directory that is a Delta table, is empty, or does not exist"
+            ) from error
+
+    def _enter(self) -> None:
+        """Note what this job is asked for, and refuse messages of another one."""
+        self._system.create_dir(self._folder, recursive=True)
+        found = self._system.get_file_info(fs.FileSelector(self._folder))
+        names = [each.base_name.removesuffix(".json") for each in found if each.base_name.endswith(".json")]
+        self._job.check({name: self._read(f"{self._folder}/{name}.json") for name in names}, self.name)
+        if self._job.id not in names:
+            self._replace(self._place("json"), self._job.to_json())
+
+    @property
+    def _app(self) -> str:
+        return f"segmentlog-{self._job.id}"
+
+    def _place(self, kind: str) -> str:
+        return f"{self._folder}/{self._job.id}.{kind}"
+
+    def _attempt_names(self) -> set[str]:
+        self.refresh()
+        return {row.attempt for row in self.held().values()}
+
+    def _committed(self) -> list[Row]:
+        return [
+            Row.from_json(entry[_PART], f"version {entry.get('version')} of {self.name}")
+            for entry in self._table.history()
+            if entry.get(_JOB) == self._job.id
+        ]
+
+    def _ledger(self) -> list[Row]:
+        path = self._place("ledger")
+        if self._system.get_file_info(path).type is fs.FileType.NotFound:
+            return []
+        return unpack(self._read(path), path)
+
+    def _save(self, rows: Mapping[PartKey, Row]) -> None:
+        """Replace the ledger. Runs at once may replace it by an older one: the log has what that lacks."""
+        self._replace(self._place("ledger"), pack(rows.values()))
+
+    def _read(self, path: str) -> str:
+        with self._system.open_input_stream(path) as stream:
+            return str(stream.read().decode("utf-8", "replace"))
+
+    def _replace(self, path: str, text: str) -> None:
+        new = f"{path}.{uuid.uuid4().hex}"
+        with self._system.open_output_stream(new) as stream:
+            stream.write(text.encode())
+        self._system.move(new, path)
+
+
+def _keys_of(names: Sequence[str], columns: pa.Schema) -> tuple[PartitionKey, ...]:
+    """Return the keys for words or names of partition columns; ``day`` and ``hour`` unless frames have such columns."""
+    names = list(names)
+    if "hour" in names and "day" not in names and "hour" not in columns.names:
+        names.insert(names.index("hour"), "day")
+    found: list[PartitionKey] = []
+    for name in names:
+        if name in _PERIODS and name not in columns.names:
+            partition_keys([name], columns)  # refuses frames without times
+            found.append(_PERIODS[name][0])
+        else:
+            found += partition_keys([name], columns)
+    return tuple(found)

@@ -1,0 +1,231 @@
+"""Tables of the lake: parts once, kills, writers at once, leftovers, other jobs; both kinds of tables alike."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from segmentlog.jobs.backfill import Written
+from segmentlog.jobs.lake.iceberg import IcebergTarget
+from segmentlog.jobs.lake.ledger import TargetChangedError
+from segmentlog.jobs.lake.parquet_files import write_files
+from segmentlog.jobs.lake.target import Job, columns_of
+from segmentlog.store import ConfigError
+from support.lake import COLUMNS, KINDS, PARTS, Frame, Lake, expected, nursery, part_of, request, rows_of, write_all
+from support.scale import scale
+
+KILLS = scale(4, 60, 400)
+RACES = scale(2, 20, 100)
+
+
+@pytest.fixture(params=KINDS)
+def lake(request: pytest.FixtureRequest, tmp_path: Path) -> Lake:
+    return Lake(request.param, tmp_path)
+
+
+def check_whole(lake: Lake, parts: int = PARTS) -> None:
+    assert lake.rows().equals(expected(parts))
+    assert lake.files() == lake.paths()
+    assert lake.leases() == []
+
+
+def test_each_part_is_added_once(lake: Lake) -> None:
+    for _ in range(2):
+        target = lake.target()
+        target.open()
+        for number in range(PARTS):
+            assert target.write(part_of(number), Frame(rows_of(number))).messages == len(rows_of(number))
+        assert sorted(target.parts(), key=lambda each: each.window) == [part_of(number) for number in range(PARTS)]
+        target.close()
+    check_whole(lake)
+
+
+def test_a_part_without_messages_is_held(lake: Lake) -> None:
+    target = lake.target()
+    target.open()
+    assert target.write(part_of(0), None) == Written(0, 0, 0)
+    assert target.write(part_of(1), Frame(rows_of(1).slice(0, 0))) == Written(0, 0, 0)
+    assert sorted(each.window for each in target.parts()) == [part_of(0).window, part_of(1).window]
+    target.close()
+    assert lake.rows().num_rows == 0
+
+
+def test_a_failed_task_leaves_no_file(lake: Lake) -> None:
+    target = lake.target()
+    target.open()
+    wrong = rows_of(0).set_column(1, "queueId", pa.array(["x"] * len(rows_of(0))))
+    with pytest.raises(pa.ArrowInvalid):
+        target.write(part_of(0), Frame(wrong))
+    assert target.parts() == []
+    target.close()
+    assert lake.files() == set()
+    assert lake.leases() == []
+
+
+@pytest.mark.scaled
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_killed_writers_leave_nothing_wrong(kind: str, tmp_path: Path) -> None:
+    found = nursery(kind, "kill", tmp_path, KILLS, 20261126)
+    assert found["kills"] >= KILLS
+    assert found["orphans"] >= scale(0, 5, 50)
+    for each in sorted(tmp_path.glob("table*")):
+        check_whole(Lake(kind, each))
+
+
+@pytest.mark.scaled
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_two_writers_at_once_add_each_part_once(kind: str, tmp_path: Path) -> None:
+    nursery(kind, "race", tmp_path, RACES, 0)
+    for each in sorted(tmp_path.glob("table*")):
+        check_whole(Lake(kind, each))
+
+
+def test_a_second_writer_is_seen_before_the_commit(lake: Lake) -> None:
+    write_all(lake, [0])
+    first, second = lake.target(), lake.target()
+    first.open()
+    second.open()
+    frame = Meanwhile(rows_of(1), lambda: second.write(part_of(1), Frame(rows_of(1))))
+    assert first.write(part_of(1), frame).messages == len(rows_of(1))
+    check_whole(lake, 2)
+
+
+def test_writers_of_other_parts_do_not_stop_a_commit(lake: Lake) -> None:
+    first, second = lake.target(), lake.target()
+    first.open()
+    second.open()
+    first.write(part_of(1), Meanwhile(rows_of(1), lambda: second.write(part_of(0), Frame(rows_of(0)))))
+    check_whole(lake, 2)
+
+
+def test_other_offsets_under_the_same_number_are_an_error(lake: Lake) -> None:
+    write_all(lake, [0])
+    target = lake.target()
+    target.open()
+    other = part_of(1)
+    changed = type(other)(window=part_of(0).window, number=0, offsets=other.offsets, planned_ms=other.planned_ms)
+    with pytest.raises(TargetChangedError, match=r"part 0 of .* has other offsets"):
+        target.write(changed, Frame(rows_of(1)))
+    check_whole(lake, 1)
+
+
+def test_files_of_a_killed_writer_are_removed(lake: Lake) -> None:
+    write_all(lake, [0])
+    target = lake.target()
+    target.open()
+    attempt = target.attempts.start()
+    write_files(Frame(rows_of(1)), target.layout(), attempt.directory)
+    attempt.release()  # as the kernel does
+    assert len(lake.files() - lake.paths()) == 2
+    write_all(lake, [0])
+    check_whole(lake, 1)
+
+
+def test_files_of_a_live_writer_stay(lake: Lake) -> None:
+    first, second = lake.target(), lake.target()
+    first.open()
+    first.write(part_of(0), Meanwhile(rows_of(0), second.open, after=True))
+    check_whole(lake, 1)
+
+
+def test_files_that_no_task_returned_are_removed(lake: Lake) -> None:
+    target = lake.target()
+    target.open()
+    target.write(part_of(0), Twice(rows_of(0)))
+    check_whole(lake, 1)
+
+
+def test_other_jobs_have_parts_of_their_own(lake: Lake) -> None:
+    write_all(lake, [0])
+    for job in (Job(request(tags="paid")), Job(request(["refunds"]))):
+        target = lake.target(job=job)
+        target.open()
+        assert target.parts() == []
+        target.write(part_of(0), Frame(rows_of(0)))
+        target.close()
+    assert lake.rows().num_rows == 3 * len(rows_of(0))
+
+
+def test_a_topic_of_another_job_is_refused(lake: Lake) -> None:
+    write_all(lake, [0])
+    with pytest.raises(ConfigError, match="gets messages of orders from a job for orders"):
+        lake.target(job=Job(request(["orders", "refunds"]))).open()
+
+
+def test_a_job_is_the_same_with_other_sizes_of_tasks() -> None:
+    assert Job(request()).id == Job(request(maxBytesPerPartition="5m")).id
+    assert len({Job(request()).id, Job(request(["refunds"])).id, Job(request(tags="paid")).id}) == 3
+
+
+@pytest.mark.parametrize(
+    ("column", "kind", "found"),
+    [
+        ("queueId", pa.string(), "`queueId` is int32 in the table, not string"),
+        ("tags", pa.string(), r"`tags` \(string\) is not in the table"),
+    ],
+)
+def test_another_schema_is_refused_with_all_differences(lake: Lake, column: str, kind: pa.DataType, found: str) -> None:
+    write_all(lake, [0])
+    fields = {each.name: each.type for each in COLUMNS} | {column: kind}
+    with pytest.raises(ConfigError, match=found):
+        lake.target(pa.schema(list(fields.items())), by=None).open()
+    check_whole(lake, 1)
+
+
+def test_other_partitions_are_refused(lake: Lake) -> None:
+    write_all(lake, [0])
+    with pytest.raises(ConfigError, match="partition"):
+        lake.target(by=["topic"]).open()
+    lake.target(by=None).open()
+
+
+def test_a_location_that_cannot_be_written_is_an_error(lake: Lake, tmp_path: Path) -> None:
+    target = Lake("delta", Path("/proc/none")).target()
+    if lake.kind == "iceberg":
+        catalog = {"type": "sql", "uri": f"sqlite:///{tmp_path}/c.db", "warehouse": "file:///proc/none"}
+        target = IcebergTarget("lake.messages", COLUMNS, Job(request()), catalog="test", properties=catalog)
+    with pytest.raises(ConfigError, match="cannot be opened or created"):
+        target.open()
+
+
+def test_columns_of_a_request_have_their_arrow_types() -> None:
+    pytest.importorskip("pyspark")
+    assert columns_of(request()) == COLUMNS
+
+
+def test_more_partitions_than_open_files_are_written(lake: Lake) -> None:
+    rows = rows_of(0, 400)
+    times = pa.array([each * 86_400_000_000 // 4 for each in range(400)], COLUMNS.field("storeTimestamp").type)
+    rows = rows.set_column(3, COLUMNS.field("storeTimestamp"), times)
+    target = lake.target(by=["day", "queue"])
+    target.open()
+    assert target.write(part_of(0, 400), Frame(rows, 37)).files == 200
+    assert lake.rows().equals(rows)
+
+
+class Meanwhile(Frame):
+    """Frame during whose tasks something else is done: before they run, or after."""
+
+    def __init__(self, rows: pa.Table, act: Callable[[], object], *, after: bool = False) -> None:
+        super().__init__(rows)
+        self._act, self._after = act, after
+
+    def mapInArrow(self, work: Any, schema: str) -> Frame:  # noqa: N802 - Spark's
+        if not self._after:
+            self._act()
+        found = super().mapInArrow(work, schema)
+        if self._after:
+            self._act()
+        return found
+
+
+class Twice(Frame):
+    """Frame whose task runs twice, as with speculation; one result counts."""
+
+    def mapInArrow(self, work: Any, schema: str) -> Frame:  # noqa: N802 - Spark's
+        super().mapInArrow(work, schema)
+        return super().mapInArrow(work, schema)
