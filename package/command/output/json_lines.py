@@ -148,7 +148,7 @@ def _plain(value: object) -> object:
         case dict():
             plain = {str(name): _plain(each) for name, each in value.items()}
         case [tuple(), *_]:  # a map, as Arrow returns it
-            plain = _plain(dict(value))
+            plain = _plain(dict(value))  # type: ignore[arg-type]
         case list():
             plain = [_plain(each) for each in value]
         case bytes():

@@ -61,8 +61,8 @@ def add_arguments(parser: Parser) -> None:
     parser.add_argument(
         "--schema",
         metavar="SCHEMA",
-        help="for json and csv: columns such as 'id string, total double', or a file with them. For avro: a schema file. "
-        "For protobuf: FILE#package.Message, with a descriptor set",
+        help="for json and csv: columns such as 'id string, total double', or a file with them. "
+        "For avro: a schema file. For protobuf: FILE#package.Message, with a descriptor set",
     )
     parser.add_argument("-n", "--number", metavar="N", type=whole, help="at most N messages")
     parser.add_argument(
