@@ -14,62 +14,24 @@ from all bodies of a batch at once. Where that fails the batch is halved until t
 """
 
 import os
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final, NamedTuple
+from typing import Final
 
 import pyarrow as pa
 
 from segmentlog.store import ConfigError
 
+from .body_columns import BodyFormat, ParsedBodies, joined, not_utf8, nulls, parsed_where, reason_of
 from .body_schema import parse_ddl
 from .selection import listing
 
-BODY_ERROR: Final = pa.field("bodyError", pa.string())
-"""Column with the reason why a body did not parse, null where it did."""
 KINDS: Final = ("json", "avro", "protobuf", "csv", "text")
 
-_REASON_MAX: Final = 200
 _OBJECT: Final = r"(?s)^[ \t\r\n]*\{.*\}[ \t\r\n]*$"
 _CSV_RECORD: Final = r'^(?:[^",\r\n]*|"(?:[^"]|"")*")(?:,(?:[^",\r\n]*|"(?:[^"]|"")*"))*$'
-
-
-class ParsedBodies(NamedTuple):
-    """Columns of n bodies."""
-
-    columns: pa.RecordBatch  # (n,) null in rows that did not parse
-    errors: pa.StringArray  # (n,) the reason, null in rows that parsed
-
-
-class BodyFormat(ABC):
-    """Format of bodies, and their columns. Immutable and picklable; made by `body_format`."""
-
-    schema: pa.Schema
-    """Columns of the bodies, all of them nullable."""
-
-    @abstractmethod
-    def _parse(self, bodies: pa.BinaryArray) -> ParsedBodies:
-        """Parse bodies, none of which is null."""
-
-    def parse(self, bodies: pa.BinaryArray) -> ParsedBodies:
-        """Parse n bodies. A null body, as of a damaged record, has an error as well."""
-        return parsed_where(bodies, [(bodies.is_null(), "the body is null")], self._parse)
-
-    def widened(self, schema: pa.Schema) -> pa.Schema:
-        """Return the schema of `widen`; `ConfigError` if a column of the bodies is one of ``schema``."""
-        twice = sorted({*schema.names} & {*self.schema.names, BODY_ERROR.name})
-        if twice:
-            problem = f"the bodies have the column {listing(twice)}, and so have the messages"
-            raise ConfigError(problem, fix="Leave it out of the columns of the messages")
-        return pa.schema([*schema, *self.schema, BODY_ERROR])
-
-    def widen(self, batch: pa.RecordBatch, *, keep_body: bool = True) -> pa.RecordBatch:
-        """Append the columns of the bodies and `BODY_ERROR` to a batch with a column ``body``, which may be dropped."""
-        columns, errors = self.parse(batch.column("body"))
-        kept = batch if keep_body else batch.drop_columns(["body"])
-        return pa.RecordBatch.from_arrays([*kept.columns, *columns.columns, errors], schema=self.widened(kept.schema))
 
 
 def body_format_of(kind: object, schema: object, *, named: Callable[[str], str] = str) -> BodyFormat | None:
@@ -98,6 +60,14 @@ def body_format(kind: object, schema: object = None, *, named: Callable[[str], s
     if schema is None:
         problem = f"{named('body_as')}={kind!r} needs {named('schema')}"
         raise ConfigError(problem, fix=f"Pass {_FORMS[str(kind)]}")
+    if kind == "avro":
+        from .avro_bodies import avro_format  # noqa: PLC0415 - needs an extra
+
+        return avro_format(text_of(schema, named), named)
+    if kind == "protobuf":
+        from .protobuf_bodies import protobuf_format  # noqa: PLC0415 - needs an extra
+
+        return protobuf_format(schema, named)
     made = JsonBodies(_columns(schema, named)) if kind == "json" else CsvBodies(_columns(schema, named))
     made.check(named)
     return made
@@ -188,10 +158,7 @@ class ArrowBodies(BodyFormat):
             return ParsedBodies(columns, pa.nulls(count, pa.string()))
         if count == 1:
             return ParsedBodies(nulls(1, self.schema), pa.array([reason], pa.string()))
-        halves = [self._read_or_halve(bodies[: count // 2]), self._read_or_halve(bodies[count // 2 :])]
-        return ParsedBodies(
-            pa.concat_batches([each.columns for each in halves]), pa.concat_arrays([each.errors for each in halves])
-        )
+        return joined([self._read_or_halve(bodies[: count // 2]), self._read_or_halve(bodies[count // 2 :])])
 
 
 @dataclass(frozen=True)
@@ -267,62 +234,12 @@ class CsvBodies(ArrowBodies):
         return b'""'
 
 
-# Parts of formats
-
-
-def parsed_where(
-    bodies: pa.BinaryArray, wrong: list[tuple[pa.BooleanArray, str]], parse: Callable[[pa.BinaryArray], ParsedBodies]
-) -> ParsedBodies:
-    """Parse the bodies that have none of some defects; of several defects the first is the error."""
-    import pyarrow.compute as pc  # noqa: PLC0415 - loading it takes long
-
-    errors = pa.nulls(len(bodies), pa.string())
-    for is_wrong, reason in reversed(wrong):
-        if pc.any(is_wrong).as_py():
-            errors = pc.if_else(is_wrong, reason, errors)
-    if errors.null_count == len(errors):
-        return parse(bodies)
-    sound = errors.is_null()
-    columns, found = parse(bodies.filter(sound))
-    places = pc.if_else(sound, pc.subtract(pc.cumulative_sum(sound.cast(pa.int64())), 1), pa.scalar(None, pa.int64()))
-    return ParsedBodies(columns.take(places), pc.coalesce(errors, found.take(places)))
-
-
-def not_utf8(bodies: pa.BinaryArray) -> tuple[pa.BooleanArray, str]:
-    """Return which bodies are not UTF-8, and that as a reason."""
-    reason = "the body is not UTF-8"
-    try:
-        bodies.view(pa.string()).validate(full=True)
-    except pa.ArrowInvalid:
-        return pa.array([not _is_utf8(body) for body in bodies.to_pylist()], pa.bool_()), reason
-    return pa.array([False]).take(pa.array([0] * len(bodies), pa.int64())), reason
-
-
-def _is_utf8(body: bytes) -> bool:
-    try:
-        body.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
-
-
 def lines_of(bodies: pa.BinaryArray) -> pa.Buffer:
     """Return bodies, at least one, as lines."""
     import pyarrow.compute as pc  # noqa: PLC0415 - loading it takes long
 
     lists = pa.ListArray.from_arrays(pa.array([0, len(bodies)], pa.int32()), bodies)
     return pc.binary_join(lists, b"\n")[0].as_buffer()
-
-
-def nulls(count: int, schema: pa.Schema) -> pa.RecordBatch:
-    """Return rows of nulls."""
-    return pa.RecordBatch.from_arrays([pa.nulls(count, field.type) for field in schema], schema=schema)
-
-
-def reason_of(error: Exception) -> str:
-    """Return an error of a parser as the reason of one body."""
-    text = str(error).removeprefix("JSON parse error: ").removesuffix(" in row 0").removeprefix("CSV parse error: ")
-    return text if len(text) <= _REASON_MAX else f"{text[:_REASON_MAX]}…"
 
 
 def _without_dates(kind: pa.DataType) -> pa.DataType:

@@ -42,7 +42,7 @@ from .threads import read_in_order
 if TYPE_CHECKING:
     import polars as pl
 
-    from segmentlog.query.bodies import BodyFormat
+    from segmentlog.query.body_columns import BodyFormat
 
 _log = logging.getLogger(__name__)
 

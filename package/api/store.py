@@ -229,30 +229,26 @@ class Store:
             ``"last:10"``, or ``"group:etl"``. A mapping has offsets, times or such texts by queue, and reads these
             queues only. At a time a queue begins with its first message stored at or after it. By default
             everything that the queues hold now.
-        tags
-            ``"A || B"`` or a list: messages with one of these tags.
-        sql
-            A SQL92 filter as of RocketMQ subscriptions; with ``tags`` both must hold.
+        tags, sql
+            ``"A || B"`` or a list: messages with one of these tags. A SQL92 filter as of RocketMQ; both must hold.
         columns
             Columns, in order; by default all. Fewer are faster. ``docs/options.md`` lists them.
         properties
             Properties of messages that become further text columns.
         body_as, schema
-            A format whose columns are read from bodies: ``"json"``, ``"avro"``, ``"protobuf"``, ``"csv"`` or
-            ``"text"``. For JSON and CSV ``schema`` is a `pyarrow.Schema`, DDL such as ``"id string, total double"``, or
-            a file with DDL. For Avro it is a schema or its file, for Protocol Buffers ``FILE#package.Message`` with a
-            descriptor set. A body that does not parse has nulls, and the reason in the column ``bodyError``.
+            Format and columns of bodies, such as ``"json"`` and ``"id string, total double"`` (``docs/python.md``).
+            They follow the other columns. A body that does not parse has nulls, and the reason in ``bodyError``.
         on_corrupt, on_loss
             Treatment of damaged records, and of messages that are gone when they are read.
 
         Raises
         ------
-        ConfigError, FilterSyntaxError
-            If an argument makes no sense, or RocketMQ refuses ``sql``.
-        MissingExtraError
-            If ``body_as`` needs a package that is not installed.
+        ConfigError, MissingExtraError
+            If an argument makes no sense, or needs a package that is not installed.
+        FilterSyntaxError
+            If RocketMQ refuses ``sql``.
         UnknownQueueError, OffsetOutOfRangeError
-            If the store holds no such topic or queue, or a queue not such an offset.
+            If the store holds no such topic or queue, or a queue does not hold an offset.
         """
         spec = scan_spec(
             columns=columns, properties=properties, tags=tags, sql=sql, on_corrupt=on_corrupt, on_loss=on_loss

@@ -18,7 +18,7 @@ from .reading import source_of
 
 if TYPE_CHECKING:
     from segmentlog import Scan
-    from segmentlog.query.bodies import BodyFormat
+    from segmentlog.query.body_columns import BodyFormat
     from segmentlog.query.body_search import JsonScalar
     from segmentlog.query.position import Position
     from segmentlog.store import BodyFilter, QueueBounds, QueueKey, QueueRange, ScanSpec

@@ -15,7 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from segmentlog.query.bodies import BODY_ERROR, BodyFormat, body_format
+from segmentlog.query.bodies import body_format
+from segmentlog.query.body_columns import BODY_ERROR, BodyFormat
 from segmentlog.store import ConfigError
 
 

@@ -1,0 +1,157 @@
+"""Formats of bodies: the interface, and the parts that formats share.
+
+::
+
+    bodies ──► null, empty, not UTF-8 …: an error each ──► parse all others ──► rows put back in their places
+                                                               └ a failure: halves, until the bad bodies are alone
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
+
+from segmentlog.store import ConfigError, MissingExtraError
+
+from .selection import listing
+
+BODY_ERROR: Final = pa.field("bodyError", pa.string())
+"""Column with the reason why a body did not parse, null where it did."""
+
+_REASON_MAX: Final = 200
+
+
+class ParsedBodies(NamedTuple):
+    """Columns of n bodies."""
+
+    columns: pa.RecordBatch  # (n,) null in rows that did not parse
+    errors: pa.StringArray  # (n,) the reason, null in rows that parsed
+
+
+class BodyFormat(ABC):
+    """Format of bodies, and their columns. Immutable and picklable; made by `body_format`."""
+
+    schema: pa.Schema
+    """Columns of the bodies, all of them nullable."""
+
+    @abstractmethod
+    def _parse(self, bodies: pa.BinaryArray) -> ParsedBodies:
+        """Parse bodies, none of which is null."""
+
+    def parse(self, bodies: pa.BinaryArray) -> ParsedBodies:
+        """Parse n bodies. A null body, as of a damaged record, has an error as well."""
+        return parsed_where(bodies, [(bodies.is_null(), "the body is null")], self._parse)
+
+    def widened(self, schema: pa.Schema) -> pa.Schema:
+        """Return the schema of `widen`; `ConfigError` if a column of the bodies is one of ``schema``."""
+        twice = sorted({*schema.names} & {*self.schema.names, BODY_ERROR.name})
+        if twice:
+            problem = f"the bodies have the column {listing(twice)}, and so have the messages"
+            raise ConfigError(problem, fix="Leave it out of the columns of the messages")
+        return pa.schema([*schema, *self.schema, BODY_ERROR])
+
+    def widen(self, batch: pa.RecordBatch, *, keep_body: bool = True) -> pa.RecordBatch:
+        """Append the columns of the bodies and `BODY_ERROR` to a batch with a column ``body``, which may be dropped."""
+        columns, errors = self.parse(batch.column("body"))
+        kept = batch if keep_body else batch.drop_columns(["body"])
+        return pa.RecordBatch.from_arrays([*kept.columns, *columns.columns, errors], schema=self.widened(kept.schema))
+
+
+class RowBodies(BodyFormat):
+    """Bodies that are decoded one by one."""
+
+    @abstractmethod
+    def decoder(self) -> Callable[[bytes], dict[str, Any]]:
+        """Return a function from a body to its values by column, which raises an exception for a bad body."""
+
+    def _parse(self, bodies: pa.BinaryArray) -> ParsedBodies:
+        decode = self.decoder()
+        rows: list[dict[str, Any] | None] = []
+        reasons: list[str | None] = []
+        for body in bodies.to_pylist():
+            row, reason = None, None
+            try:
+                row = decode(body)
+            except Exception as error:  # noqa: BLE001 - decoders raise anything when bytes mislead them
+                reason = reason_of(error)
+            rows.append(row)
+            reasons.append(reason)
+        return self._converted(rows, reasons)
+
+    def _converted(self, rows: list[dict[str, Any] | None], reasons: list[str | None]) -> ParsedBodies:
+        """Convert rows at once, or halves of them until values that a column cannot hold are alone."""
+        try:
+            structs = pa.array(rows, pa.struct(list(self.schema)))
+        except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
+            if len(rows) == 1:
+                return self._converted([None], [reason_of(error)])
+            middle = len(rows) // 2
+            halves = [self._converted(rows[part], reasons[part]) for part in (slice(middle), slice(middle, None))]
+            return joined(halves)
+        # Not the fields: these have values where the struct is null.
+        columns = pa.RecordBatch.from_arrays(structs.flatten(), schema=self.schema)
+        return ParsedBodies(columns, pa.array(reasons, pa.string()))
+
+
+def parsed_where(
+    bodies: pa.BinaryArray, wrong: list[tuple[pa.BooleanArray, str]], parse: Callable[[pa.BinaryArray], ParsedBodies]
+) -> ParsedBodies:
+    """Parse the bodies that have none of some defects; of several defects the first is the error."""
+    import pyarrow.compute as pc  # noqa: PLC0415 - loading it takes long
+
+    errors = pa.nulls(len(bodies), pa.string())
+    for is_wrong, reason in reversed(wrong):
+        if pc.any(is_wrong).as_py():
+            errors = pc.if_else(is_wrong, reason, errors)
+    if errors.null_count == len(errors):
+        return parse(bodies)
+    sound = errors.is_null()
+    columns, found = parse(bodies.filter(sound))
+    places = pc.if_else(sound, pc.subtract(pc.cumulative_sum(sound.cast(pa.int64())), 1), pa.scalar(None, pa.int64()))
+    return ParsedBodies(columns.take(places), pc.coalesce(errors, found.take(places)))
+
+
+def not_utf8(bodies: pa.BinaryArray) -> tuple[pa.BooleanArray, str]:
+    """Return which bodies are not UTF-8, and that as a reason."""
+    reason = "the body is not UTF-8"
+    try:
+        bodies.view(pa.string()).validate(full=True)
+    except pa.ArrowInvalid:
+        return pa.array([not _is_utf8(body) for body in bodies.to_pylist()], pa.bool_()), reason
+    return pa.array([False]).take(pa.array([0] * len(bodies), pa.int64())), reason
+
+
+def _is_utf8(body: bytes) -> bool:
+    try:
+        body.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def nulls(count: int, schema: pa.Schema) -> pa.RecordBatch:
+    """Return rows of nulls."""
+    return pa.RecordBatch.from_arrays([pa.nulls(count, field.type) for field in schema], schema=schema)
+
+
+def reason_of(error: Exception) -> str:
+    """Return an error of a parser as the reason of one body."""
+    if isinstance(error, EOFError):
+        return "the body ends too early"
+    text = str(error).removeprefix("JSON parse error: ").removesuffix(" in row 0").removeprefix("CSV parse error: ")
+    text = text or type(error).__name__
+    return text if len(text) <= _REASON_MAX else f"{text[:_REASON_MAX]}…"
+
+
+def joined(parts: list[ParsedBodies]) -> ParsedBodies:
+    """Put parts of some bodies together."""
+    return ParsedBodies(
+        pa.concat_batches([each.columns for each in parts]), pa.concat_arrays([each.errors for each in parts])
+    )
+
+
+def missing(kind: str, package: str) -> MissingExtraError:
+    """Return the error for a package that a format needs."""
+    problem = f"bodies of {kind} need the package {package}, which is not installed"
+    return MissingExtraError(problem, fix=f"pip install 'segmentlog[{kind}]'")
