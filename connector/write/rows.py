@@ -244,7 +244,9 @@ def _has_text(values: pa.StringArray) -> Mask:
 
 def _joined(lists: pa.Array) -> pa.Array:
     """Join the texts of each list with blanks, leaving out nulls; null where the list is."""
-    if lists.flatten().null_count or lists.type.value_type != pa.string():
+    # Arrow joins nullable texts alone; Spark's `split` makes lists of texts that are never null.
+    is_plain = lists.type.value_type == pa.string() and lists.type.value_field.nullable
+    if lists.flatten().null_count or not is_plain:
         offsets = lists.offsets.to_numpy().astype(np.int64)
         values = lists.values[int(offsets[0]) : int(offsets[-1])]
         there = values.is_valid().to_numpy(zero_copy_only=False)

@@ -137,8 +137,9 @@ def test_filters_topics_and_keys(spark: "SparkSession", path: Path) -> None:
 def test_a_pace_follows_store_times(spark: "SparkSession", tmp_path: Path) -> None:
     with MessageStore.open(tmp_path / "source", SMALL) as store:
         for serial in range(4):
-            store.append(Outgoing(topic="orders", queue_id=1, body=b"%d" % serial))
-            store.append(Outgoing(topic="payments", body=b"%d" % serial))
+            for topic, queue_id in (("orders", 1), ("payments", 0)):
+                uniq_key = f"{topic}{serial}"  # the sink would make one
+                store.append(Outgoing(topic=topic, queue_id=queue_id, body=b"%d" % serial, uniq_key=uniq_key))
             time.sleep(0.5)
     began = time.monotonic()
     report = replayed(spark, tmp_path / "source", speed=0.5)

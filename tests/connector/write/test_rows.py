@@ -136,6 +136,13 @@ def test_kafkas_headers() -> None:
     assert [row["properties"] for row in found] == [[("a", "1"), ("b", None), ("a", "ü")], [], [], [("c", "3")]]
 
 
+def test_lists_of_keys_that_are_never_null_are_joined() -> None:
+    kind = pa.list_(pa.field("element", pa.string(), nullable=False))  # as of Spark's `split`
+    rows = rows_of({"body": TEXT, "keys": ArrayType(TEXT)}, topic="t")
+    found = convert(rows, body=texts(*"abc"), keys=pa.array([["k", "l"], None, ["m"]], kind))
+    assert [row["keys"] for row in found] == ["k l", None, "m"]
+
+
 def test_slices_of_nested_columns() -> None:
     rows = rows_of({"body": TEXT, "properties": MAP, "keys": ArrayType(TEXT)}, topic="t")
     batch = pa.record_batch(
