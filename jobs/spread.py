@@ -6,17 +6,21 @@
           └─► else:   a process per core
 """
 
+import logging
 import os
 import pickle
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import pyarrow as pa
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+_log = logging.getLogger(__name__)
 
 _SCHEMA: Final = "part bigint, result binary"
 
@@ -53,8 +57,29 @@ def spread(
     if count == 1:
         return [work(part) for part in parts]
     # The caller may have threads, and a fork copies the locks that they hold.
-    with ProcessPoolExecutor(count, mp_context=get_context("forkserver")) as pool:
-        return list(pool.map(work, parts))
+    results: list[Result] = []
+    with ProcessPoolExecutor(count, mp_context=get_context("forkserver"), initializer=_end_with_parent) as pool:
+        try:
+            for result in pool.map(work, parts):
+                results.append(result)
+                progress = {"done": len(results), "of": len(parts)}
+                _log.info("part %d of %d", len(results), len(parts), extra=progress)
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+    return results
+
+
+def _end_with_parent() -> None:
+    """End this process when the caller is killed: it holds both ends of the pool's pipes, and would wait forever."""
+    parent = parent_process()
+    assert parent is not None
+
+    def watch() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def _by_tasks(work: Callable[[Part], Result], parts: Sequence[Part], spark: "SparkSession") -> list[Result]:

@@ -5,9 +5,13 @@
     parent/target.unfinished-1f0c7a2e/     write, write, …    then sync every file and directory
     parent/target/                         rename             then sync parent
 
-After a crash, the neighbour with the long name remains: no process reads it, and it can be deleted.
+After a crash, the neighbour with the long name remains. No process reads it. Its writer held a lock on it.
+The next writer of the same target finds it unlocked, and deletes it.
 """
 
+import fcntl
+import glob
+import logging
 import os
 import secrets
 import shutil
@@ -18,6 +22,8 @@ from typing import NoReturn, Self
 from ..errors import ConfigError
 from .fs import directory_mode, file_mode
 from .os_errors import Writing
+
+_log = logging.getLogger(__name__)
 
 _NEW_FILE = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -33,6 +39,7 @@ class FreshDirectory:
         self._like = like
         self._work = f"{self.target}.unfinished-{secrets.token_hex(4)}"
         self._published = False
+        self._lock: int | None = None
 
     def __enter__(self) -> Self:
         parent = os.path.dirname(self.target)
@@ -40,16 +47,28 @@ class FreshDirectory:
             raise ConfigError("directory not found", path=parent, fix="Create it first")
         if not _is_free(self.target):
             raise self._taken()
+        self._sweep()
         with Writing(self._work, "making the directory"):
             os.mkdir(self._work, directory_mode(self._work))
+            self._lock = _locked(self._work)
             if self._like is not None:
                 os.chmod(self._work, stat.S_IMODE(os.stat(self._work).st_mode & os.stat(self._like).st_mode))
         return self
 
     def __exit__(self, *_: object) -> None:
         if not self._published:
-            with suppress(OSError):  # ignore_errors does not cover all of its calls, and the first error counts
-                shutil.rmtree(self._work, ignore_errors=True)
+            _remove(self._work)
+        if self._lock is not None:
+            os.close(self._lock)
+
+    def _sweep(self) -> None:
+        """Delete the unfinished directories of killed writers of the same target."""
+        for path in glob.glob(f"{glob.escape(self.target)}.unfinished-????????"):
+            lock = _locked(path)
+            if lock is not None:
+                _log.warning("%s is deleted: its writer was killed", path)
+                _remove(path)
+                os.close(lock)
 
     def write(self, name: str, position: int, data: bytes, *, file_bytes: int) -> None:
         """Write into a file, which is created sparse, at its full size, by the first write; ``name`` was checked."""
@@ -99,6 +118,25 @@ class FreshDirectory:
             path=self.target,
             fix="Nothing is overwritten: move it away first, or name another directory",
         )
+
+
+def _locked(path: str) -> int | None:
+    """Return the descriptor of a directory that is locked until it is closed; None if another process locked it."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:  # it was renamed, or is a file
+        return None
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(fd)
+        return None
+    return fd
+
+
+def _remove(path: str) -> None:
+    with suppress(OSError):  # ignore_errors does not cover all of its calls, and the first error counts
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def _make_directories(path: str) -> None:

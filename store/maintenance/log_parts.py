@@ -7,8 +7,8 @@
                  start … end   start … end           regular: whole records side by side, and queue offsets without gaps
                              └─ equal ─┘             merged: a part begins where the one before it ends
 
-Nearly all segments are regular, and a few numbers per queue are all that the merged result needs of them. Whatever is
-irregular is left to the caller, who examines that segment by itself: damage, gaps, stale records, lost messages.
+Nearly all segments are regular, and a few numbers per queue are all that the merged result needs of them. The caller
+examines any other segment as a whole: damage, gaps, stale records, lost messages.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -35,6 +35,7 @@ from ..queues.consume_queue import ConsumeQueue
 from ..types import QueueKey
 from .index_check import IndexPart
 
+_NEAR_BYTES: Final = 256 << 20
 _PART_BYTES: Final = 64 << 20
 _WINDOW_BYTES: Final = 8 << 20
 
@@ -106,6 +107,11 @@ class WalkedSegment(NamedTuple):
     runs: tuple[Run, ...]
     entries: tuple[tuple[bytes, ...], ...]
     is_held: bool
+
+
+def near(spread: Spread, parts: Sequence[LogPart]) -> Spread:
+    """Return where to do the work: a short log costs less than to start other processes."""
+    return spread if sum(part.stop - part.start for part in parts) > _NEAR_BYTES else one_by_one
 
 
 def parts_of(log: CommitLog, fs: FileSystem, stop: int, part_bytes: int = _PART_BYTES) -> list[LogPart]:

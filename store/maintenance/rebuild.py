@@ -10,17 +10,20 @@ import logging
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
 
 from ..config import StoreConfig
 from ..directory.file_sizes import check_queue_entries, stored_sizes
-from ..dispatch.derive import derive_segments
-from ..dispatch.entry_placement import Placed, Placement
+from ..dispatch.derive import all_entries_of, derive_segments, records_of
+from ..dispatch.entry_placement import Placement
 from ..errors import ConfigError, StoreInUseError
 from ..files.fresh_directory import FreshDirectory
 from ..files.fs import LocalFileSystem
 from ..files.store_lock import held_lock
 from ..files.writable_fs import LocalWritableFileSystem
-from ..format.consume_queue import ENTRY_BYTES, Entries, by_file, encode, pads
+from ..format.consume_queue import ENTRY, ENTRY_BYTES, Entries, by_file, encode, pads
 from ..format.index_file import Geometry
 from ..format.naming import segment_name
 from ..format.store_paths import StorePaths
@@ -29,8 +32,11 @@ from ..log.commit_log import CommitLog
 from ..read.spec import QueueSource
 from ..read.store_reader import StoreReader
 from ..types import QueueKey
+from .log_parts import Spread, by_segment, near, one_by_one, parts_of, walk_part
 
 _log = logging.getLogger(__name__)
+
+_ROUND_PARTS: Final = 64
 
 
 def log_segment(log: logging.Logger, base: int, number: int, count: int, text: str) -> None:
@@ -70,10 +76,11 @@ def rebuild_queues(
     directory: str | os.PathLike[str],
     *,
     entries_per_segment: int | None = None,
+    spread: Spread = one_by_one,
 ) -> RebuiltQueues:
     """Write the ConsumeQueues of a whole store into a new directory, which appears once all of it is on the device.
 
-    Reads the CommitLog once, a segment at a time; memory goes with the largest segment and the number of queues.
+    Reads the CommitLog once, some parts at a time; memory goes with the largest segment and the number of queues.
 
     Parameters
     ----------
@@ -84,6 +91,8 @@ def rebuild_queues(
     entries_per_segment
         Entries in a file: the broker's ``mappedFileSizeConsumeQueue`` / 20. A broker refuses files of another size. By
         default the known size of the store, else RocketMQ's default.
+    spread
+        ``spread(work, parts)`` derives the entries of parts of the log, and can do so in other processes.
 
     Raises
     ------
@@ -104,7 +113,7 @@ def rebuild_queues(
     with _target(reader, directory) as (target, own), FreshDirectory(target) as fresh:
         if _is_inside(reader, target):
             check_queue_entries(files, reader.path, entries)
-        report = _Rebuild(reader.log, fresh, entries).run()
+        report = _Rebuild(reader.log, fresh, entries).run(spread)
         own()
         fresh.publish()
     return report
@@ -182,13 +191,27 @@ class _Rebuild:
         self._begun: set[QueueKey] = set()
         self._files = self._entries = self._lost = 0
 
-    def run(self) -> RebuiltQueues:
-        segments = self._log.segments
-        for number, (found, queues) in enumerate(derive_segments(self._log, self._log.min_offset, self._log.stop), 1):
-            for key, placed in self._placement.place(found, queues):
-                self._append(key, placed)
+    def run(self, spread: Spread) -> RebuiltQueues:
+        log, newest, is_stale = self._log, 0, False
+        parts = parts_of(log, LocalFileSystem(), log.data_stop())
+        # In rounds, since the entries of all parts would not fit into memory.
+        rounds = (parts[at : at + _ROUND_PARTS] for at in range(0, len(parts), _ROUND_PARTS))
+        walked = (each for some in rounds for each in near(spread, parts)(walk_part, some))
+        for number, (segment, regular) in enumerate(by_segment(parts, walked), 1):
+            if regular is not None and regular.is_held and self._placement.extend(regular):
+                newest = max(newest, regular.newest)
+                for run, entries in zip(regular.runs, regular.entries, strict=True):
+                    self._append(run.key, run.start, np.frombuffer(b"".join(entries), ENTRY))
+            else:
+                found, newest, is_stale = records_of(log, segment, log.stop, newest)
+                if found is None:
+                    continue
+                for key, placed in self._placement.place(found, dict(all_entries_of(found))):
+                    self._append(key, placed.start, placed.entries, placed.repeated)
             so_far = f"{self._entries} entries of {len(self._begun)} queues so far"
-            log_segment(_log, found.segment.base, number, len(segments), so_far)
+            log_segment(_log, segment.base, number, len(log.segments), so_far)
+            if is_stale:
+                break
         return RebuiltQueues(
             queues=len(self._begun),
             entries=self._entries,
@@ -197,14 +220,14 @@ class _Rebuild:
             bytes=self._files * self._file_entries * ENTRY_BYTES,
         )
 
-    def _append(self, key: QueueKey, placed: Placed) -> None:
+    def _append(self, key: QueueKey, start: int, entries: Entries, repeated: int = 0) -> None:
         if key not in self._begun:
             self._begun.add(key)
-            missing = placed.start % self._file_entries
-            self._write(key, placed.start - missing, pads(missing))
-        self._write(key, placed.start, placed.entries)
-        self._entries += placed.entries.size - placed.repeated
-        self._lost += placed.repeated
+            missing = start % self._file_entries
+            self._write(key, start - missing, pads(missing))
+        self._write(key, start, entries)
+        self._entries += entries.size - repeated
+        self._lost += repeated
 
     def _write(self, key: QueueKey, start: int, entries: Entries) -> None:
         for piece in by_file(start, entries, self._file_entries):

@@ -37,7 +37,7 @@ from ..queues.consume_queue import ConsumeQueue
 from ..read.store_reader import StoreReader
 from ..types import QueueKey
 from .index_check import IndexCheck, inside, runs
-from .log_parts import Spread, WalkedSegment, by_segment, one_by_one, parts_of, walk_part
+from .log_parts import Spread, WalkedSegment, by_segment, near, one_by_one, parts_of, walk_part
 from .rebuild import log_segment
 
 _log = logging.getLogger(__name__)
@@ -170,7 +170,7 @@ class _Verification:
             replace(part, checked=True, queues=None if database else self._path, index=index.part(*part.span))
             for part in parts_of(log, self._fs, stop)
         ]
-        walked = dict(by_segment(parts, self._spread(walk_part, parts)))
+        walked = dict(by_segment(parts, near(self._spread, parts)(walk_part, parts)))
         index.damage = damage = self._damage(stop, walked)
         self._add_damage(damage)
         ends = self._segments(stop, index, walked, is_compared=database is None)

@@ -2,7 +2,7 @@
 
 ::
 
-    segmentlog verify STORE [--json]
+    segmentlog verify STORE [--processes N] [--master URL] [--json]
 
 The store is only read, beside its owner, too.
 """
@@ -16,6 +16,7 @@ from ..console import Console
 from ..output.formats import add_json
 from ..parser import Parser, add_store
 from ..report import Report, camel_case, print_report
+from ..sessions import add_session, spark_of
 
 if TYPE_CHECKING:
     from segmentlog.store.maintenance import VerifyReport
@@ -25,14 +26,16 @@ _SHOWN: Final = 50
 
 def add_arguments(parser: Parser) -> None:
     add_store(parser)
+    add_session(parser, master=None)
     add_json(parser)
 
 
 def run(options: argparse.Namespace, console: Console) -> int:
-    from segmentlog.store.maintenance import verify
+    from segmentlog.jobs.verify import verified
 
     def work() -> Report:
-        found = verify(options.store, commit_log_paths=options.commit_log)
+        with spark_of(options) as spark:
+            found = verified(spark, options.store, commit_log_paths=options.commit_log, processes=options.processes)
         return Report(_text(found), camel_case(found), not found.is_sound)
 
     return print_report(work, options, console)

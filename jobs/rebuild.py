@@ -1,0 +1,64 @@
+"""Job ``rebuild``: ConsumeQueues written again, their entries derived by all cores or by Spark's tasks.
+
+::
+
+    parts of the log ──► tasks: entries of each queue ──► the driver: one writer, a directory that appears whole
+"""
+
+import os
+from dataclasses import asdict
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from segmentlog.store import StoreReader
+from segmentlog.store.maintenance import RebuiltQueues, rebuild_queues
+
+from .report import Report
+from .spread import spread
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def rebuilt(
+    spark: "SparkSession | None",
+    store: StoreReader | str | os.PathLike[str],
+    directory: str | os.PathLike[str],
+    *,
+    entries_per_segment: int | None = None,
+    processes: int | None = None,
+) -> RebuiltQueues:
+    """Do the work of `segmentlog.admin.rebuild_queues`, spread as `run` does."""
+    work = partial(spread, spark=spark, processes=processes)
+    return rebuild_queues(store, directory, entries_per_segment=entries_per_segment, spread=work)
+
+
+def run(
+    spark: "SparkSession | None",
+    store: StoreReader | str | os.PathLike[str],
+    directory: str | os.PathLike[str],
+    *,
+    entries_per_segment: int | None = None,
+    processes: int | None = None,
+) -> Report:
+    """Write the ConsumeQueues of a store into a new directory.
+
+    Parameters
+    ----------
+    spark
+        Whose tasks derive the entries; None for the cores of this machine. This process writes them.
+    store, directory, entries_per_segment
+        See `segmentlog.admin.rebuild_queues`.
+    processes
+        How many, without Spark.
+
+    Returns
+    -------
+    Report
+        One row: the numbers of `RebuiltQueues`. Lost messages are a finding.
+    """
+    found = rebuilt(spark, store, directory, entries_per_segment=entries_per_segment, processes=processes)
+    numbers = asdict(found)
+    return Report(numbers=numbers, table=pa.Table.from_pylist([numbers]), has_findings=found.lost_messages > 0)

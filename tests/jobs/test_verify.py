@@ -1,0 +1,43 @@
+"""Job ``verify``: the report of one process, by several processes and by Spark's tasks."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from segmentlog.jobs import verify
+from segmentlog.store.maintenance import log_parts
+from segmentlog.store.maintenance import verify as verify_alone
+from support.small_store import ROWS, write_small_store
+from support.tampering import put_at, segments
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(log_parts, "_NEAR_BYTES", 0)
+    path = write_small_store(tmp_path / "store")
+    put_at(segments(path)[1], 1000, b"\xff" * 250)
+    return path
+
+
+@pytest.mark.slow
+def test_processes_report_the_same(store: Path) -> None:
+    found = verify.verified(None, store, processes=2)
+    assert found == verify_alone(store)
+    assert not found.is_sound
+
+
+def test_a_report_has_a_row_per_finding(store: Path) -> None:
+    report = verify.run(None, store, processes=1)
+    assert report.has_findings
+    assert report.table.num_rows == len(verify_alone(store).findings)
+    assert report.table["kind"][0].as_py() == "log damage"
+    assert report.numbers["records"] < ROWS
+
+
+@pytest.mark.spark
+def test_tasks_of_spark_report_the_same(store: Path, spark: "SparkSession") -> None:
+    assert verify.verified(spark, store) == verify_alone(store)
