@@ -262,12 +262,16 @@ def _temporary(directory: str) -> tempfile.TemporaryDirectory[str]:
     try:
         return tempfile.TemporaryDirectory(prefix="segmentlog-rocksdb-")
     except OSError as error:
-        raise StoreIOError(
-            f"no temporary directory for reading the database {directory} can be made: {error.strerror}",
-            path=directory,
-            fix="TMPDIR names another directory for temporary files",
-            errno=error.errno or errno.EIO,
-        ) from error
+        raise _not_made("directory", directory, directory, error) from error
+
+
+def _not_made(what: str, directory: str, path: str, error: OSError) -> StoreIOError:
+    return StoreIOError(
+        f"no temporary {what} for reading the database {directory} can be made: {error.strerror}",
+        path=path,
+        fix="TMPDIR names another directory for temporary files",
+        errno=error.errno or errno.EIO,
+    )
 
 
 def _wheel(directory: str) -> Any:
@@ -317,12 +321,7 @@ def _fill(fs: FileSystem, directory: str, mirror: str) -> tuple[bool, CorruptErr
     except OSError as error:
         if isinstance(error, SegmentLogError):
             raise
-        raise StoreIOError(
-            f"the temporary mirror of the database {directory} cannot be made: {error.strerror}",
-            path=mirror,
-            fix="TMPDIR names another directory for temporary files",
-            errno=error.errno or errno.EIO,
-        ) from error
+        raise _not_made("mirror", directory, mirror, error) from error
     return replayed > 0, problem
 
 
