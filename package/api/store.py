@@ -138,12 +138,12 @@ class Store:
         topics
             Real topics of the rows, which need not exist; by default all, and rows whose topic is unknown.
         start, end
-            Store times of the records in the topics of delayed messages, half-open.
+            Store times, half-open, of the records in RocketMQ's own topics of such messages.
 
         Returns
         -------
         SystemRows
-            ``metadata.SCHEMAS["delayed"]``; null is unknown.
+            The columns of ``metadata=delayed`` in Spark; null is unknown.
 
         Raises
         ------
@@ -156,50 +156,14 @@ class Store:
     def transactions(
         self, topics: Names | None = None, *, start: Moment | None = None, end: Moment | None = None
     ) -> "SystemRows":
-        """Describe the half messages of transactions, and their outcome.
-
-        Parameters
-        ----------
-        topics
-            Real topics of the rows, which need not exist; by default all, and rows whose topic is unknown.
-        start, end
-            Store times of the records in the topic of half messages, half-open.
-
-        Returns
-        -------
-        SystemRows
-            ``metadata.SCHEMAS["transactions"]``; null is unknown.
-
-        Raises
-        ------
-        ConfigError
-            If an argument makes no sense.
-        """
+        """Describe the half messages of transactions, and their outcome; arguments and errors as of `delayed`."""
         return self._system_rows("transactions", topics, start, end)
 
     @in_api_words()
     def trace(
         self, topics: Names | None = None, *, start: Moment | None = None, end: Moment | None = None
     ) -> "SystemRows":
-        """Describe the entries of message traces.
-
-        Parameters
-        ----------
-        topics
-            Real topics of the rows, which need not exist; by default all, and rows whose topic is unknown.
-        start, end
-            Store times of the records in ``RMQ_SYS_TRACE_TOPIC``, half-open.
-
-        Returns
-        -------
-        SystemRows
-            ``metadata.SCHEMAS["trace"]``; null is unknown.
-
-        Raises
-        ------
-        ConfigError
-            If an argument makes no sense.
-        """
+        """Describe the entries of message traces; arguments and errors as of `delayed`."""
         return self._system_rows("trace", topics, start, end)
 
     @in_api_words()

@@ -55,11 +55,6 @@ TOPICS: Final = ConfigTable("topicConfigTable", "topics", "topic")
 OFFSETS: Final = ConfigTable("offsetTable", "consumerOffsets", "consumerOffset", "offsetTable")
 
 
-def has_rocksdb_config(fs: FileSystem, root: str, table: ConfigTable) -> bool:
-    """Return whether a store has a table of its configuration in RocksDB; the extra is not needed."""
-    return bool(_databases(fs, root, table))
-
-
 def load_config(fs: FileSystem, root: str, path: str, table: ConfigTable, read: Callable[[Loaded], T]) -> T:
     """Load the document ``path`` of a store, merged with the table in RocksDB, and ``read`` it.
 

@@ -175,6 +175,7 @@ class KeptQueues:
         self._checked: set[str] = set()
         name = sha256("\0".join(log.directories).encode()).hexdigest()[:16]
         self._files = None if directory is None else CacheDirectory(os.path.join(directory, name))
+        self._dropped_for: set[str] | None = None  # names of the segments when files were last dropped
 
     def check_again(self) -> None:
         """Look again whether what is kept still holds for the segments; the log was listed again."""
@@ -370,6 +371,9 @@ class KeptQueues:
     def _drop_deleted(self) -> None:
         """Delete the files of segments that the log has no more."""
         there = {_name(segment.base) for segment in self._log.segments}
+        before, self._dropped_for = self._dropped_for, there
+        if before is not None and before <= there:
+            return
         for name in set(() if self._files is None else self._files.names()) - there:
             if self._files is not None and name.endswith(_SUFFIX):
                 self._files.remove(name)

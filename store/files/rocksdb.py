@@ -43,6 +43,7 @@ from ..errors import (
     MissingExtraError,
     MissingFileError,
     SegmentLogError,
+    StoreClosedError,
     StoreIOError,
     UnsafeFileError,
     UnsupportedStoreError,
@@ -83,15 +84,6 @@ def holds_database(names: Sequence[Listed]) -> bool:
     return "CURRENT" in files or any(name.startswith("MANIFEST-") for name in files)
 
 
-def rocksdb_installed() -> bool:
-    """Return whether the extra ``rocksdb`` is installed and loads here."""
-    try:
-        importlib.import_module("rocksdict")
-    except ImportError:
-        return False
-    return True
-
-
 Stamp = tuple[bytes, int]
 """Name and size of the manifest, which is only appended to."""
 
@@ -107,7 +99,8 @@ def _stamp(fs: FileSystem, directory: str) -> Stamp | None:
 class RocksDatabase:
     """A snapshot of one database, with bytes as keys and values. Close it; not for use after a fork.
 
-    All methods raise `CorruptError` for damage that RocksDB finds, and `StoreIOError` for failed reads.
+    All methods raise `CorruptError` for damage that RocksDB finds, `StoreIOError` for failed reads, and
+    `StoreClosedError` after `close`.
     """
 
     def __init__(
@@ -183,11 +176,20 @@ class RocksDatabase:
     @property
     def families(self) -> list[str]:
         """Names of the column families."""
+        self._check_open()
         return sorted(self._families)
+
+    def _check_open(self) -> None:
+        if self._handle is None:
+            raise StoreClosedError("the RocksDB database was closed", path=self.directory, fix="Open it again")
+
+    def _held(self, family: str) -> Any:
+        self._check_open()
+        return self._families.get(family)
 
     def get(self, family: str, key: bytes) -> bytes | None:
         """Return the value of a key; None without such a key or family."""
-        held = self._families.get(family)
+        held = self._held(family)
         if held is None:
             return None
         with _explained(self.directory):
@@ -203,7 +205,7 @@ class RocksDatabase:
         return self._seek(family, start, before=True)
 
     def _seek(self, family: str, start: bytes, *, before: bool) -> bytes | None:
-        held = self._families.get(family)
+        held = self._held(family)
         if held is None:
             return None
         with _explained(self.directory):
@@ -214,7 +216,7 @@ class RocksDatabase:
 
     def values(self, family: str, start: bytes, stop: bytes, limit: int) -> list[bytes]:
         """Return at most ``limit`` values of the keys in ``[start, stop)``, in the order of their keys."""
-        held = self._families.get(family)
+        held = self._held(family)
         if held is None:
             return []
         with _explained(self.directory):
@@ -223,7 +225,7 @@ class RocksDatabase:
 
     def items(self, family: str, start: bytes = b"", stop: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
         """Yield keys in ``[start, stop)`` in order, with their values; raises for damage among them."""
-        held = self._families.get(family)
+        held = self._held(family)
         if held is None:
             return
         with _explained(self.directory):
@@ -260,12 +262,16 @@ def _temporary(directory: str) -> tempfile.TemporaryDirectory[str]:
     try:
         return tempfile.TemporaryDirectory(prefix="segmentlog-rocksdb-")
     except OSError as error:
-        raise StoreIOError(
-            f"no temporary directory for reading the database {directory} can be made: {error.strerror}",
-            path=directory,
-            fix="TMPDIR names another directory for temporary files",
-            errno=error.errno or errno.EIO,
-        ) from error
+        raise _not_made("directory", directory, directory, error) from error
+
+
+def _not_made(what: str, directory: str, path: str, error: OSError) -> StoreIOError:
+    return StoreIOError(
+        f"no temporary {what} for reading the database {directory} can be made: {error.strerror}",
+        path=path,
+        fix="TMPDIR names another directory for temporary files",
+        errno=error.errno or errno.EIO,
+    )
 
 
 def _wheel(directory: str) -> Any:
@@ -315,12 +321,7 @@ def _fill(fs: FileSystem, directory: str, mirror: str) -> tuple[bool, CorruptErr
     except OSError as error:
         if isinstance(error, SegmentLogError):
             raise
-        raise StoreIOError(
-            f"the temporary mirror of the database {directory} cannot be made: {error.strerror}",
-            path=mirror,
-            fix="TMPDIR names another directory for temporary files",
-            errno=error.errno or errno.EIO,
-        ) from error
+        raise _not_made("mirror", directory, mirror, error) from error
     return replayed > 0, problem
 
 

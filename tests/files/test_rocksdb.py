@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from segmentlog.store import CorruptError, MissingExtraError, SegmentLogError, UnsafeFileError
+from segmentlog.store import CorruptError, MissingExtraError, SegmentLogError, StoreClosedError, UnsafeFileError
 from segmentlog.store.errors import FileTooLargeError, MissingFileError
 from segmentlog.store.files import rocksdb
 from segmentlog.store.files.fs import LocalFileSystem
@@ -58,9 +58,23 @@ def test_a_database_is_recognized_without_the_wheel(
     (directory / "SomeTopic" / "0").mkdir(parents=True)
     assert is_rocksdb(FS, str(directory))
     assert not is_rocksdb(FS, str(tmp_path))
-    assert not rocksdb.rocksdb_installed()
     with pytest.raises(MissingExtraError, match=r"pip install 'segmentlog\[rocksdb\]'"):
         RocksDatabase.open(FS, str(directory))
+
+
+def test_a_closed_database_is_an_error(directory: Path) -> None:
+    with RocksDatabase.open(FS, str(directory)) as database:
+        family = database.families[0]
+    for use in (
+        lambda: database.families,
+        lambda: database.get(family, b"k"),
+        lambda: database.first(family, b""),
+        lambda: database.values(family, b"", b"z", 1),
+        lambda: list(database.items(family)),
+    ):
+        with pytest.raises(StoreClosedError, match="the RocksDB database was closed"):
+            use()
+    database.close()
 
 
 def test_nothing_in_the_directory_changes_and_no_file_remains(

@@ -21,7 +21,7 @@ from segmentlog.store.ha import (
 from segmentlog.store.ha.protocol import FrameReader, encode_report, question
 from segmentlog.store.log.confirmed import confirmed_offset
 from segmentlog.store.sink import Staging, SyncReplication, commit_batch, prepare_store
-from support import oracle, releases, replicas
+from support import fixtures, oracle, reading, releases, replicas
 from support.batches import batch_of
 from support.ha import Peer, free_port
 from support.replicas import until
@@ -99,6 +99,41 @@ def test_a_replica_of_rocketmq_has_its_log(tmp_path: Path, version: str) -> None
         master.quit()
     assert_equal(first, tmp_path / "late", end)
     assert min(segments(tmp_path / "late")) == min(segments(first)) == f"{3 * SEGMENT:020d}"
+
+
+IN_ROCKSDB = {"storeType": "defaultRocksDB"}
+IN_BOTH = {"rocksdbCQDoubleWriteEnable": True}
+LIGHT = {"enableLmq": True, "enableMultiDispatch": True}
+KINDS = {
+    "rocksdb with light queues": IN_ROCKSDB | LIGHT,
+    "rocksdb": IN_ROCKSDB,
+    "both": IN_BOTH,
+    "both apart": IN_BOTH | {"useSeparateStorePathForRocksdbCQ": True},
+    "light": LIGHT,
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_replica_of_a_store_with_other_queues_has_its_log_and_its_queues(tmp_path: Path, kind: str) -> None:
+    version, config = "5.5.0", CONFIG | KINDS[kind]
+    first, copy, port = tmp_path / "first", tmp_path / "copy", free_port()
+    lights = {"properties": {"INNER_MULTI_DISPATCH": "%LMQ%a,%LMQ%b"}} if "enableLmq" in config else {}
+    with Peer.master(version, first, port, config) as master, following(copy, port) as replica:
+        master.put(100, 1000, **lights)
+        master.put(60, 500, 100)
+        end = master.ask("status")["maxPhyOffset"]
+        until(lambda: replica.status.end == end)
+        master.quit()
+    assert_equal(first, copy, end)
+    settings = {name: value for name, value in config.items() if not name.startswith("ha")}
+    messages = fixtures.Expected(tuple(oracle.dump(first, settings, version))).messages
+    assert len(messages) == 160 + 200 * bool(lights)
+    assert list(copy.glob("consumequeue/*/*/*"))
+    for store in (copy, first):
+        rows = list(reading.read(StoreReader.open(store)))
+        assert len(rows) == len(messages)
+        ours = {(row["topic"], row["physicalOffset"]): reading.described(row) for row in rows}
+        assert ours == {(each["topic"], each["phyOffset"]): reading.expected_row(each) for each in messages}
 
 
 @pytest.mark.scaled(quick=0)

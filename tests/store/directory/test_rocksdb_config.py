@@ -9,7 +9,6 @@ import pytest
 
 from segmentlog.store import MissingExtraError, QueueKey
 from segmentlog.store.directory.group_offsets import group_offsets
-from segmentlog.store.directory.rocksdb_config import OFFSETS, TOPICS, has_rocksdb_config
 from segmentlog.store.directory.topics import topic_queues
 from segmentlog.store.errors import FormatError, UnsafeFileError
 from segmentlog.store.files.fs import LocalFileSystem
@@ -53,8 +52,6 @@ def test_a_document_counts_if_its_counter_is_higher(counter: int, found: dict[st
     database(tmp_path / "config" / "topics", {"default": {"A": topic(4), "B": topic(2)}, "kvDataVersion": version(3)})
     write_json(tmp_path, counter, "topics.json", "topicConfigTable", {"A": topic(8), "C": topic(1)})
     assert topic_queues(tmp_path) == found
-    assert has_rocksdb_config(FS, str(tmp_path), TOPICS)
-    assert not has_rocksdb_config(FS, str(tmp_path), OFFSETS)
 
 
 @pytest.mark.parametrize(("counter", "found"), [(6, {"A": 4}), (5, {"B": 2}), (4, {"B": 2})])
