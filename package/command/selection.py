@@ -44,6 +44,7 @@ MESSAGE_COLUMNS: Final = (
 def add_selection(parser: Parser) -> None:
     """Add the flags for `Selection`."""
     add_messages(parser)
+    add_body_search(parser)
     add_columns(parser)
 
 
@@ -59,7 +60,6 @@ def add_messages(parser: Parser, *, to: str | None = None) -> None:
     parser.add_argument("-p", "--queue", metavar="N,…", type=_queues, help="queues by number (default: all)")
     parser.add_argument("--tag", metavar="'A || B'", help="messages with one of these tags")
     parser.add_argument("--sql", metavar="FILTER", help="messages that a SQL92 filter of RocketMQ accepts")
-    add_body_search(parser)
     parser.add_argument(
         "--read-from",
         metavar="WHAT",

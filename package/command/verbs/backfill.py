@@ -254,9 +254,7 @@ def _target(options: argparse.Namespace, request: "Request", bodies: "Bodies | N
     return lambda: target
 
 
-def _table(
-    options: argparse.Namespace, request: "Request", bodies: "Bodies | None", kind: str, name: str
-) -> "Target":
+def _table(options: argparse.Namespace, request: "Request", bodies: "Bodies | None", kind: str, name: str) -> "Target":
     import pyarrow as pa
 
     from segmentlog.jobs.lake.target import Job, columns_of

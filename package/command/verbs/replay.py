@@ -48,6 +48,8 @@ def add_arguments(parser: Parser) -> None:
     add("--again", action="store_true", help="append all messages of a finished job once more")
     add_session(parser)
     parser.set_defaults(columns=None, properties=(), on_corrupt="fail", on_loss="fail")
+    # Spark reads the messages: --where takes the place of a search in bodies.
+    parser.set_defaults(grep=None, regex=None, ignore_case=False, json_path=None, equals=None)
     add_json(parser)
 
 

@@ -13,7 +13,7 @@ Messages of one queue are sent in their order. Run again with the same flags aft
 import argparse
 import threading
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from segmentlog.query.selection import listing
 
@@ -23,15 +23,19 @@ from ..output.formats import add_json
 from ..parser import Parser, add_map_topic, chosen, seconds, whole
 from ..positions import add_window, asked_window, clock_of
 from ..report import Report, print_report, signalled
-from ..selection import Selection, add_messages, identity_of
+from ..selection import Selection, add_body_search, add_messages, identity_of
 
 if TYPE_CHECKING:
     from segmentlog.jobs.resending.client import Cluster
     from segmentlog.store import QueueRange
 
 
+_SEARCH: Final = ("grep", "regex", "ignore_case", "json_path", "equals")
+
+
 def add_arguments(parser: Parser) -> None:
     add_messages(parser)
+    add_body_search(parser)
     add_window(parser)
     add = parser.add_argument
     add("--key", metavar="KEY", action="append", help="messages with one of these keys; repeatable")
@@ -99,7 +103,7 @@ def resend(options: argparse.Namespace, stop: threading.Event) -> Report:
             cluster,
             options.state,
             settings=settings,
-            asked=identity_of(options, selection, ["broker", "namesrv"]),
+            asked=identity_of(options, selection, ["broker", "namesrv", *_SEARCH]),
             stop=stop,
         )
     return Report(str(found), found.document(), found.has_findings)
