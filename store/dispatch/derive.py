@@ -229,7 +229,8 @@ def _entries(
         queued = np.sort(np.concatenate([np.empty(0, np.int64), *(rows for _, rows in groups)]))
     for at in range(0, queued.size, _ROWS_AT_ONCE):  # of all queues at once: many may have a few records each
         rows = queued[at : at + _ROWS_AT_ONCE]
-        some = Records(records.buffer, records.positions[rows])
+        is_whole_part = int(rows[-1]) - int(rows[0]) + 1 == rows.size
+        some = records.part(int(rows[0]), int(rows[-1]) + 1) if is_whole_part else records.take(rows)
         properties = Properties(some)
         if with_codes:
             codes[rows] = tags_codes(some, "", properties)

@@ -169,6 +169,16 @@ def scatter(buffer: Bytes, positions: Ints, values: npt.NDArray[np.generic]) -> 
     windows[positions] = values.view(f"V{width}")
 
 
+_PLACES: Final = (
+    "body_start",
+    "body_length",
+    "topic_start",
+    "topic_length",
+    "properties_start",
+    "properties_length",
+)
+
+
 class Records:
     """Records at (n,) positions of one buffer, with the positions of their parts and their faults."""
 
@@ -228,6 +238,18 @@ class Records:
         if damaged.any():
             taken._forget_parts(damaged)
         return taken
+
+    def part(self, first: int, last: int) -> "Records":
+        """Records from one row to before another, as they were read; their arrays are shared."""
+        if len(self._parts) != 1 or not isinstance(self._parts[0][0], slice):
+            return self.take(slice(first, last))
+        rows, (_, layout, header) = slice(first, last), self._parts[0]
+        found = Records(self.buffer, self.positions[:0])
+        for name in ("positions", "problem", *_PLACES):
+            setattr(found, name, getattr(self, name)[rows])
+        found._parts = [(slice(None), layout, header[rows])]
+        found._topics = None if self._topics is None else self._topics[rows]
+        return found
 
     def flag_problem(self, rows: Mask, problem: Problem) -> None:
         """Note a problem of rows that had none."""

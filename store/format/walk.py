@@ -76,15 +76,14 @@ def _candidates(buffer: Bytes, base: int, start: int, stop: int) -> Ints:
         # Magics are looked for where records that begin in this block would have theirs.
         lo, hi = block + 4, min(block + _SCAN_BYTES, stop) + 4 + 1
         piece = buffer[lo : min(hi, buffer.size)]
-        for phase in range(2):
-            pairs = piece[phase : phase + (piece.size - phase) // 2 * 2].view("<u2")
-            found.append(np.flatnonzero(pairs == _MAGIC_PAIR) * 2 + (phase + block))
-    if not found:
-        return np.empty(0, np.int64)
-    positions = np.sort(np.concatenate(found))
-    positions = positions[positions <= buffer.size - MIN_RECORD_BYTES]
-    stated: Ints = gather(buffer, positions + 28, _INT64)
-    honest: Ints = positions[stated == base + positions]
+        halves = (piece[phase : phase + (piece.size - phase) // 2 * 2].view("<u2") for phase in range(2))
+        even, odd = (np.flatnonzero(pairs == _MAGIC_PAIR) * 2 for pairs in halves)
+        positions = np.sort(np.concatenate([even, odd + 1])) + block
+        positions = positions[positions <= buffer.size - MIN_RECORD_BYTES]
+        if positions.size:  # while the block is in the processor's cache
+            stated: Ints = gather(buffer, positions + 28, _INT64)
+            found.append(positions[stated == base + positions])
+    honest: Ints = np.concatenate(found) if found else np.empty(0, np.int64)
     # A piece of a log mostly ends within a record: without it all candidates are whole, and are located once.
     while honest.size and int(gather(buffer, honest[-1:], _INT32)[0]) > buffer.size - int(honest[-1]):
         honest = honest[:-1]

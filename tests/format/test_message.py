@@ -300,3 +300,20 @@ def test_it_is_not_sure_of_a_record_that_lost_its_checksum() -> None:
         record = read_record(buffer.data, at)
         assert record is not None
         assert not surely_hold(buffer, at, record)
+
+
+@pytest.mark.parametrize("hosts", [(V4, V4, V4, V4), (V6, V6, V6, V6), (V4, V6, V4, V6)])
+@pytest.mark.parametrize("topics", ["aaaa", "abcd"])
+def test_a_part_equals_the_records_at_its_positions(hosts: tuple[bytes, ...], topics: str) -> None:
+    raws = [one(born=host, topic=topic, offset=i) for i, (host, topic) in enumerate(zip(hosts, topics, strict=True))]
+    buffer, at = segment(*raws), np.array(positions(raws))
+    part, alone = Records(buffer, at).part(1, 3), Records(buffer, at[1:3])
+    assert len(part) == 2
+    for name in ("positions", "problem", "body_start", "topic_start", "topic_length", "properties_start"):
+        assert getattr(part, name).tolist() == getattr(alone, name).tolist()
+    for name in ("queue_offset", "physical_offset", "total_size"):
+        assert part.field(name).tolist() == alone.field(name).tolist()
+    assert part.has_topic(b"b", slice(None)).tolist() == alone.has_topic(b"b", slice(None)).tolist()
+    assert [each.tolist() for _, *columns in part.hosts("born") for each in columns] == [
+        each.tolist() for _, *columns in alone.hosts("born") for each in columns
+    ]
