@@ -145,10 +145,9 @@ def reason_of(error: Exception) -> str:
 
 
 def joined(parts: list[ParsedBodies]) -> ParsedBodies:
-    """Put parts of some bodies together."""
-    return ParsedBodies(
-        pa.concat_batches([each.columns for each in parts]), pa.concat_arrays([each.errors for each in parts])
-    )
+    """Put parts of some bodies together; each part has rows."""
+    (columns,) = pa.Table.from_batches([each.columns for each in parts]).combine_chunks().to_batches()
+    return ParsedBodies(columns, pa.concat_arrays([each.errors for each in parts]))
 
 
 def missing(kind: str, package: str) -> MissingExtraError:
