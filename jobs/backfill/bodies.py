@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from segmentlog.query.bodies import BODY_ERROR, BodyFormat
+from segmentlog.query.body_columns import BODY_ERROR, BodyFormat
 
 from .parts import Part, Target
 from .planning import Request, frame_of
