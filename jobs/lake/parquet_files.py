@@ -181,7 +181,7 @@ def arrow_type(kind: "DataType") -> pa.DataType:
         return pa.struct([pa.field(each.name, arrow_type(each.dataType), each.nullable) for each in kind])
     if isinstance(kind, st.DecimalType):
         return pa.decimal128(kind.precision, kind.scale)
-    plain = {
+    plain: dict[type[DataType], pa.DataType] = {
         st.BooleanType: pa.bool_(), st.ByteType: pa.int8(), st.ShortType: pa.int16(), st.IntegerType: pa.int32(),
         st.LongType: pa.int64(), st.FloatType: pa.float32(), st.DoubleType: pa.float64(), st.StringType: pa.string(),
         st.BinaryType: pa.binary(), st.DateType: pa.date32(), st.TimestampType: pa.timestamp("us", "UTC"),
