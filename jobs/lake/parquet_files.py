@@ -102,7 +102,7 @@ class Layout:
 
 
 def partition_keys(names: Sequence[str], columns: pa.Schema) -> tuple[PartitionKey, ...]:
-    """Return the keys for the words ``day``, ``hour``, ``topic`` and ``queue``, and for names of columns."""
+    """Return the keys for names of columns, or else for the words ``day``, ``hour`` and ``queue``."""
     words = {
         "day": PartitionKey("day", TIME, "day"),
         "hour": PartitionKey("hour", TIME, "hour"),
@@ -110,7 +110,8 @@ def partition_keys(names: Sequence[str], columns: pa.Schema) -> tuple[PartitionK
     }
     found = []
     for name in names:
-        key = words.get(name, PartitionKey(name, name))
+        key = words.get(name) if name not in columns.names else None
+        key = key or PartitionKey(name, name)
         if key.column not in columns.names:
             problem = f"partitions by {name} need the column `{key.column}`, which is not written"
             raise ConfigError(problem, fix=f"Add it to the columns, or partition by one of {', '.join(columns.names)}")

@@ -83,7 +83,7 @@ def test_a_killed_command_continues_when_it_is_run_again(kind: str, store: Path,
     if kind == "iceberg":
         to = ["--to", "iceberg:lake.messages", "--catalog", "test"]
         to += [text for name, value in lake.catalog.items() for text in ("--catalog-property", f"{name}={value}")]
-    period = ["--start", "2026-01-31", "--end", "2026-02-03", "--by", "hour,queue", "--columns", ",".join(COLUMNS)]
+    period = ["--start", "2026-01-31", "--end", "2026-02-03", "--by", "day,queue", "--columns", ",".join(COLUMNS)]
     command = [sys.executable, "-m", "segmentlog.command", "backfill", str(store), "orders", *to, *period]
     command += ["--master", "local[2]"]
     for _ in range(scale(1, 40, 200)):
