@@ -7,6 +7,7 @@ from segmentlog.command.errors import UsageError
 from segmentlog.connector import errors as connector_errors
 from segmentlog.connector.errors import SPARK_WORDS
 from segmentlog.connector.setup.java import JavaNotFoundError
+from segmentlog.jobs.lake.ledger import TargetChangedError
 from segmentlog.query import selection, times
 from segmentlog.store import Remedy, SegmentLogError
 from segmentlog.store import errors as store_errors
@@ -28,7 +29,7 @@ def test_every_code_is_listed_once_with_cause_and_remedy() -> None:
     rows = ROW.findall(PAGE)
     assert len(rows) == PAGE.count("| `SEGMENTLOG_")
     asked = [pair for module in (store_errors, times, selection, connector_errors) for pair in conditions(module)]
-    asked += [(each.condition, each.__name__) for each in (JavaNotFoundError, UsageError)]
+    asked += [(each.condition, each.__name__) for each in (JavaNotFoundError, UsageError, TargetChangedError)]
     assert [(code, kind) for code, kind, _, _ in rows] == asked
     assert all(len(cause) > 5 for _, _, cause, _ in rows)
 

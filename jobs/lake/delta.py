@@ -129,11 +129,11 @@ class DeltaTarget(LakeTarget):
 
     def commit(self, row: Row, rows: Mapping[PartKey, Row], attempt: Attempt, files: Sequence[DataFile]) -> None:
         from deltalake import CommitProperties, Transaction
-        from deltalake.transaction import AddAction
+        from deltalake.transaction import AddAction, RemoveAction
 
         names = self._table.metadata().partition_columns
         now = time.time_ns() // 1_000_000
-        actions = [
+        actions: list[AddAction | RemoveAction] = [
             AddAction(
                 path=f"segmentlog/{attempt.id}/{each.path}",
                 size=each.bytes,

@@ -7,7 +7,7 @@
                 properties     segmentlog.parts.JOB.2026-01     the ledger: the parts of a month
                                segmentlog.job.JOB               what the job is asked for
 
-A commit names the snapshot that it was based on, so no other commit lies between the look for the part and its files.
+A commit names the snapshot that it was based on, so no other commit is between the look for the part and its files.
 Snapshots expire, and the ledger stays. After a rollback, parts whose snapshots are no longer in the table's history are
 missing again.
 """
@@ -116,7 +116,7 @@ class IcebergTarget(LakeTarget):
         transaction.set_properties(properties)
         paths = [f"{attempt.directory}/{each.path}" for each in files]
         summary = {f"{_PREFIX}.job": job, f"{_PREFIX}.part": row.to_json()}
-        # Names are new, so none is in the table. The look through all manifests would take as long as they are many.
+        # The names are new. A search of all manifests for them would take longer with each part.
         transaction.add_files(paths, snapshot_properties=summary, check_duplicate_files=False)
         transaction.commit_transaction()
 

@@ -102,7 +102,7 @@ class Layout:
 
 
 def partition_keys(names: Sequence[str], columns: pa.Schema) -> tuple[PartitionKey, ...]:
-    """Return the keys for the words ``day``, ``hour``, ``topic`` and ``queue``, and for names of columns."""
+    """Return the keys for names of columns, or else for the words ``day``, ``hour`` and ``queue``."""
     words = {
         "day": PartitionKey("day", TIME, "day"),
         "hour": PartitionKey("hour", TIME, "hour"),
@@ -110,7 +110,8 @@ def partition_keys(names: Sequence[str], columns: pa.Schema) -> tuple[PartitionK
     }
     found = []
     for name in names:
-        key = words.get(name, PartitionKey(name, name))
+        key = words.get(name) if name not in columns.names else None
+        key = key or PartitionKey(name, name)
         if key.column not in columns.names:
             problem = f"partitions by {name} need the column `{key.column}`, which is not written"
             raise ConfigError(problem, fix=f"Add it to the columns, or partition by one of {', '.join(columns.names)}")
@@ -181,7 +182,7 @@ def arrow_type(kind: "DataType") -> pa.DataType:
         return pa.struct([pa.field(each.name, arrow_type(each.dataType), each.nullable) for each in kind])
     if isinstance(kind, st.DecimalType):
         return pa.decimal128(kind.precision, kind.scale)
-    plain = {
+    plain: dict[type[DataType], pa.DataType] = {
         st.BooleanType: pa.bool_(), st.ByteType: pa.int8(), st.ShortType: pa.int16(), st.IntegerType: pa.int32(),
         st.LongType: pa.int64(), st.FloatType: pa.float32(), st.DoubleType: pa.float64(), st.StringType: pa.string(),
         st.BinaryType: pa.binary(), st.DateType: pa.date32(), st.TimestampType: pa.timestamp("us", "UTC"),

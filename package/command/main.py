@@ -49,7 +49,7 @@ class _WithoutPandas:
 
     def find_spec(self, fullname: str, /, *_: object) -> None:
         """Refuse pandas, and leave all other modules to the next finder."""
-        if fullname == "pandas":
+        if fullname == "pandas" and "pyspark" not in sys.modules:  # PySpark's mapInArrow does not start without pandas
             raise ModuleNotFoundError("pandas is not loaded by this command", name=fullname)
 
 

@@ -31,6 +31,7 @@ from segmentlog.query.source import StoreSource
 from segmentlog.store import QueueKey
 
 KINDS = ("iceberg", "delta")
+_KILLS_OF_A_TABLE = 5
 START_MS = 1_769_817_600_000
 """2026-01-31T00:00:00Z."""
 HOUR_MS = 3_600_000
@@ -221,9 +222,9 @@ def _kill(directory: Path, kind: str, count: int, chance: random.Random) -> dict
     while kills < count:
         lake = Lake(kind, directory / f"table{tables}")
         tables += 1
-        while True:
+        for _ in range(_KILLS_OF_A_TABLE):  # a machine that became slower may never finish
             child = fork(lambda lake=lake: write_all(lake))
-            time.sleep(chance.uniform(0, whole_s * 0.8))
+            time.sleep(chance.uniform(0, whole_s))
             os.kill(child, signal.SIGKILL)
             status = os.waitpid(child, 0)[1]
             assert status in (0, signal.SIGKILL), f"a writer failed after {kills} kills"

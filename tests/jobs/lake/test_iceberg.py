@@ -165,7 +165,7 @@ def test_a_table_without_a_namespace_is_refused(lake: Lake, name: str) -> None:
         IcebergTarget(name, COLUMNS, Job(request()), properties=lake.catalog).open()
 
 
-def test_a_commit_whose_answer_is_lost_is_found(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_commit_with_a_lost_answer_is_found(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     commit: Any = Transaction.commit_transaction
 
     def lost(self: Transaction) -> None:

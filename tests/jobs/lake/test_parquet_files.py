@@ -72,7 +72,7 @@ def test_partitions_are_files_and_directories(tmp_path: Path) -> None:
     assert pq.read_table(tmp_path / files[1].path, partitioning=None)["queueId"].unique().to_pylist() == [1]
 
 
-def test_days_are_those_of_utc_in_any_zone_of_the_session(tmp_path: Path) -> None:
+def test_days_are_utc_in_any_zone_of_the_session(tmp_path: Path) -> None:
     zone = pa.timestamp("us", "Asia/Tokyo")
     rows = pa.table({"storeTimestamp": pa.array([datetime(2026, 1, 31, 23, 59, tzinfo=UTC)], zone)})
     schema = pa.schema([("storeTimestamp", pa.timestamp("us", "UTC"))])
