@@ -3,11 +3,13 @@
 import html
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from segmentlog.output import json_text, printable, text_table
+from segmentlog.query.times import iso, store_ms
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -33,7 +35,7 @@ class Report:
 
     def __str__(self) -> str:
         head = ", ".join(f"{name} {_number(value)}" for name, value in self.numbers.items())
-        rows = [[_cell(each) for each in row.values()] for row in self.table.to_pylist()]
+        rows = [[_cell(each) for each in row.values()] for row in rows_of(self.table)]
         body = text_table(rows, head=self.table.column_names, rule=True) if rows else ""
         return "\n\n".join(filter(None, [head, body]))
 
@@ -42,7 +44,7 @@ class Report:
 
     def document(self) -> dict[str, object]:
         """Return numbers and rows as one object for JSON."""
-        return {**self.numbers, "rows": self.table.to_pylist()}
+        return {**self.numbers, "rows": rows_of(self.table)}
 
     def to_json(self) -> str:
         """Return `document` as text."""
@@ -51,6 +53,15 @@ class Report:
     def to_frame(self, spark: "SparkSession") -> "DataFrame":
         """Return the rows of the table as a DataFrame."""
         return spark.createDataFrame(self.table)
+
+
+def rows_of(table: pa.Table) -> list[dict[str, Any]]:
+    """Return the rows of a table, its times as text."""
+    return [{name: _plain(value) for name, value in row.items()} for row in table.to_pylist()]
+
+
+def _plain(value: object) -> object:
+    return iso(store_ms(value)) if isinstance(value, datetime) else value
 
 
 def _number(value: object) -> str:
