@@ -35,7 +35,7 @@ class Report:
 
     def __str__(self) -> str:
         head = ", ".join(f"{name} {_number(value)}" for name, value in self.numbers.items())
-        rows = [[_cell(each) for each in row.values()] for row in self._rows()]
+        rows = [[_cell(each) for each in row.values()] for row in rows_of(self.table)]
         body = text_table(rows, head=self.table.column_names, rule=True) if rows else ""
         return "\n\n".join(filter(None, [head, body]))
 
@@ -44,7 +44,7 @@ class Report:
 
     def document(self) -> dict[str, object]:
         """Return numbers and rows as one object for JSON."""
-        return {**self.numbers, "rows": self._rows()}
+        return {**self.numbers, "rows": rows_of(self.table)}
 
     def to_json(self) -> str:
         """Return `document` as text."""
@@ -54,8 +54,10 @@ class Report:
         """Return the rows of the table as a DataFrame."""
         return spark.createDataFrame(self.table)
 
-    def _rows(self) -> list[dict[str, object]]:
-        return [{name: _plain(value) for name, value in row.items()} for row in self.table.to_pylist()]
+
+def rows_of(table: pa.Table) -> list[dict[str, Any]]:
+    """Return the rows of a table, its times as text."""
+    return [{name: _plain(value) for name, value in row.items()} for row in table.to_pylist()]
 
 
 def _plain(value: object) -> object:

@@ -62,6 +62,7 @@ VERBS: Final = (
     Verb("queues", _LOOK, "queues with their first and last offset, bytes and times", ("topicStatus",), _TABLES),
     Verb("segments", _LOOK, "segments of the CommitLog", file=_TABLES),
     Verb("stats", _LOOK, "messages, bytes and rates of topics; --watch shows them live", ("statsAll",)),
+    Verb("profile", _LOOK, "statistics of all messages: rates, sizes, tags, keys, lateness; --html plots them"),
     Verb("groups", _LOOK, "positions of consumer groups", file=_TABLES),
     Verb("lag", _LOOK, "lag of a consumer group in messages, bytes and time", ("consumerProgress",)),
     Verb("offsets", _LOOK, "the queue offset of a time, in each queue"),

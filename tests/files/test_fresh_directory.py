@@ -78,3 +78,19 @@ def test_publish_does_not_overwrite_a_directory_made_meanwhile(tmp_path: Path) -
             fresh.publish()
     assert os.listdir(target) == ["theirs"]
     assert os.listdir(tmp_path) == ["new"]
+
+
+def test_the_directory_of_a_killed_writer_is_deleted_and_that_of_a_running_writer_is_kept(tmp_path: Path) -> None:
+    target = tmp_path / "new"
+    killed, foreign = tmp_path / "new.unfinished-0123abcd", tmp_path / "new.unfinished-mine"
+    for path in (killed, foreign):
+        (path / "a").mkdir(parents=True)
+    with FreshDirectory(str(target)) as running:
+        running.write("a/file", 0, b"1", file_bytes=1)
+        assert not killed.exists()
+        with FreshDirectory(str(target)) as other:
+            other.write("b/file", 0, b"2", file_bytes=1)
+            assert len(list(tmp_path.glob("new.unfinished-*"))) == 3
+        running.publish()
+    assert sorted(os.listdir(tmp_path)) == ["new", "new.unfinished-mine"]
+    assert (target / "a/file").read_bytes() == b"1"

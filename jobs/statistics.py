@@ -1,0 +1,377 @@
+"""Job ``profile``: statistics of all messages of a store, by topic, queue, tag, producer host and minute.
+
+::
+
+    queue ranges ──► tasks: Arrow batches ──► group-bys, one table per dimension; registers for keys
+                                                 │ merged: concatenated, grouped again; greatest register
+                                                 ▼
+    topics │ queues │ tags │ hosts │ minutes │ sizes │ lateness      sizes and lateness by bucket, for quantiles
+
+    bucket of v   v below 32, else 16 per power of two: a quantile is exact to a sixteenth
+"""
+
+import os
+import shutil
+import time
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from segmentlog.query.source import StoreSource
+from segmentlog.store import OnCorrupt, OnLoss, QueueRange, RetentionSettings, ScanSpec, ScanTask, StoreReader
+from segmentlog.store.maintenance import Conditions, plan_retention
+from segmentlog.store.sink import java_hash_array
+
+from .report import Report, rows_of
+from .spread import spread
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Ints = npt.NDArray[np.int64]
+
+_TASK_BYTES: Final = 64 << 20
+_COLUMNS: Final = ("topic", "queueId", "tags", "keys", "bornHost", "bornTimestamp", "storeTimestamp", "storeSize")
+_MINUTE_MS: Final = 60_000
+_DAY_MS: Final = 86_400_000
+_RESERVED_HOURS: Final = (24, 48, 72, 168, 720)
+_BITS: Final = 14
+_REGISTERS: Final = 1 << _BITS
+_RANKS: Final = 42
+DIMENSIONS: Final[Mapping[str, tuple[str, ...]]] = {
+    "topics": ("topic",),
+    "queues": ("topic", "queueId"),
+    "tags": ("topic", "tag"),
+    "hosts": ("host",),
+    "minutes": ("minute",),
+    "sizes": ("topic", "bucket"),
+    "lateness": ("topic", "bucket"),
+}
+_SUMS: Final = (("messages", "sum"), ("bytes", "sum"), ("first", "min"), ("last", "max"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Statistics(Report):
+    """Report whose table has a row per topic.
+
+    Attributes
+    ----------
+    tables : Mapping[str, pyarrow.Table]
+        Further tables: ``queues``, ``tags``, ``hosts``, ``minutes``, ``sizes``, ``lateness``, ``retention``.
+    """
+
+    tables: Mapping[str, pa.Table] = field(default_factory=dict)
+
+    def document(self) -> dict[str, object]:
+        """Return numbers, rows and all tables as one object for JSON."""
+        return {**super().document(), **{name: rows_of(table) for name, table in self.tables.items()}}
+
+
+class Partial(NamedTuple):
+    """Statistics of some messages; `merged` joins those of different messages."""
+
+    tables: Mapping[str, pa.Table]
+    keys: Mapping[str, bytes]
+    """Registers by topic."""
+
+
+class _Part(NamedTuple):
+    source: StoreSource
+    task: ScanTask
+
+
+def run(
+    spark: "SparkSession | None",
+    store: str | os.PathLike[str],
+    *,
+    topics: Sequence[str] = (),
+    commit_log_paths: Sequence[str] = (),
+    now_ms: int | None = None,
+    processes: int | None = None,
+) -> Statistics:
+    """Read all messages of a store, and count them.
+
+    Parameters
+    ----------
+    spark
+        Whose tasks read; None for the cores of this machine.
+    topics
+        The topics; all if there are none.
+    commit_log_paths
+        Directories of CommitLog segments, if not ``commitlog`` in the store.
+    now_ms
+        Time of the retention that is planned, ms since the epoch; the clock's if None.
+    processes
+        How many, without Spark.
+
+    Returns
+    -------
+    Statistics
+        Damaged and lost messages are left out.
+
+    Raises
+    ------
+    UnknownQueueError
+        If a topic does not exist.
+    """
+    source = StoreSource.of(store, list(commit_log_paths), None, None, "appended")
+    reader = source.open()
+    ranges = [
+        QueueRange(each.key, each.min_offset, each.max_offset)
+        for topic in topics or reader.topics()
+        for each in reader.queues(topic)
+        if len(each)
+    ]
+    tasks = reader.plan(ranges, max_bytes=_TASK_BYTES, spec=_SPEC) if ranges else []
+    near = sum(task.bytes for task in tasks) <= 2 * _TASK_BYTES and spark is None
+    parts = [_Part(source, task) for task in tasks]
+    found = merged(spread(_count, parts, spark, processes=1 if near else processes))
+    return _statistics(reader, found, int(time.time() * 1000) if now_ms is None else now_ms, commit_log_paths)
+
+
+_SPEC: Final = ScanSpec(columns=_COLUMNS, on_corrupt=OnCorrupt.SKIP, on_loss=OnLoss.SKIP, raw_body=True)
+
+
+def _count(part: _Part) -> Partial:
+    return merged(map(partial_of, part.source.open().scan(part.task, _SPEC)))
+
+
+def partial_of(batch: pa.RecordBatch) -> Partial:
+    """Return the statistics of one batch, which has the columns of the scan."""
+    stored, born = (_millis(batch[name]) for name in ("storeTimestamp", "bornTimestamp"))
+    size = batch["storeSize"].cast(pa.int64())
+    columns = {
+        "topic": batch["topic"].cast(pa.string()),
+        "queueId": batch["queueId"],
+        "tag": batch["tags"],
+        "host": pc.replace_substring_regex(batch["bornHost"], r":\d+$", ""),  # producers change their port
+        "minute": pa.array(stored // _MINUTE_MS * _MINUTE_MS),
+        "messages": pa.array(np.ones(batch.num_rows, np.int64)),
+        "bytes": size,
+        "first": pa.array(stored),
+        "last": pa.array(stored),
+    }
+    buckets = {"sizes": bucket_of(size.to_numpy()), "lateness": bucket_of(np.maximum(stored - born, 0))}
+    tables = {}
+    for name, by in DIMENSIONS.items():
+        table = pa.table({**columns, "bucket": buckets[name]} if name in buckets else columns)
+        tables[name] = _grouped(table, by)
+    return Partial(tables, _registers(columns["topic"], batch["keys"]))
+
+
+def merged(partials: Iterable[Partial]) -> Partial:
+    """Join statistics of different messages."""
+    every = [each for each in partials if each.tables]
+    tables = {
+        name: _grouped(pa.concat_tables([each.tables[name] for each in every]), by)
+        for name, by in DIMENSIONS.items()
+        if every
+    }
+    keys: dict[str, bytes] = {}
+    for each in every:
+        for topic, registers in each.keys.items():
+            held = keys.get(topic)
+            keys[topic] = registers if held is None else _greatest(held, registers)
+    return Partial(tables, keys)
+
+
+def _greatest(one: bytes, two: bytes) -> bytes:
+    greatest: npt.NDArray[np.uint8] = np.maximum(np.frombuffer(one, np.uint8), np.frombuffer(two, np.uint8))
+    return greatest.tobytes()
+
+
+def _grouped(table: pa.Table, by: Sequence[str]) -> pa.Table:
+    grouped = table.group_by(list(by), use_threads=False).aggregate(list(_SUMS))
+    return grouped.select([*by, *("_".join(each) for each in _SUMS)]).rename_columns([*by, *(n for n, _ in _SUMS)])
+
+
+def _millis(column: pa.Array) -> Ints:
+    values: Ints = column.cast(pa.timestamp("ms", "UTC"), safe=False).cast(pa.int64()).to_numpy()
+    return values
+
+
+# Buckets
+
+
+def bucket_of(values: Ints) -> Ints:
+    """Return the bucket of each value from 0 on."""
+    exponent = np.maximum(np.frexp(np.maximum(values, 1).astype(np.float64))[1] - 5, 0).astype(np.int64)
+    buckets: Ints = exponent * 16 + (values >> exponent)
+    return buckets
+
+
+def least_of(bucket: int) -> int:
+    """Return the least value of a bucket."""
+    exponent = max(bucket // 16 - 1, 0)
+    return (bucket - exponent * 16) << exponent
+
+
+def quantile(buckets: Ints, counts: Ints, share: float) -> int:
+    """Return the least value of the bucket that a quantile of some values is in."""
+    order = np.argsort(buckets)
+    reached = np.cumsum(counts[order])
+    return least_of(int(buckets[order][np.searchsorted(reached, share * reached[-1])]))
+
+
+# Keys: HyperLogLog (Flajolet et al. 2007), with linear counting of few keys
+
+
+def _registers(topics: pa.Array, keys: pa.Array) -> dict[str, bytes]:
+    encoded = topics.dictionary_encode()
+    found: dict[str, bytes] = {}
+    for number, topic in enumerate(encoded.dictionary.to_pylist()):
+        texts = keys.filter(pc.equal(encoded.indices, number)).drop_null().unique()
+        texts = pc.list_flatten(pc.utf8_split_whitespace(texts))
+        texts = texts.filter(pc.greater(pc.binary_length(texts), 0))
+        if len(texts):
+            found[topic] = registers_of(texts.cast(pa.string()))
+    return found
+
+
+def registers_of(texts: pa.StringArray) -> bytes:
+    """Return the registers of some texts."""
+    crcs = np.fromiter(map(zlib.crc32, texts.cast(pa.binary()).to_pylist()), np.uint64, len(texts))
+    mixed = crcs << np.uint64(32) | java_hash_array(texts).astype(np.uint32).astype(np.uint64)
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB), (31, 1)):  # splitmix64
+        mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
+    places = mixed >> np.uint64(64 - _BITS)
+    rest = mixed << np.uint64(_BITS) >> np.uint64(65 - _RANKS)  # few enough bits for an exact float
+    ranks = (_RANKS - np.frexp(rest.astype(np.float64))[1]).astype(np.uint8)
+    registers = np.zeros(_REGISTERS, np.uint8)
+    np.maximum.at(registers, places.astype(np.int64), ranks)
+    return registers.tobytes()
+
+
+def cardinality(registers: bytes) -> int:
+    """Estimate how many different texts there were, to about one per cent."""
+    held = np.frombuffer(registers, np.uint8)
+    estimate = 0.7213 / (1 + 1.079 / _REGISTERS) * _REGISTERS**2 / float(np.sum(2.0 ** -held.astype(np.float64)))
+    empty = int(np.count_nonzero(held == 0))
+    if estimate <= 2.5 * _REGISTERS and empty:
+        estimate = _REGISTERS * float(np.log(_REGISTERS / empty))
+    return round(estimate)
+
+
+# The report
+
+
+def _statistics(reader: StoreReader, found: Partial, now_ms: int, commit_log_paths: Sequence[str]) -> Statistics:
+    rows = sorted(_topic_rows(found), key=lambda row: -row["bytes"])
+    tables = {name: _shown(found.tables[name], name) for name in DIMENSIONS if name != "topics" and found.tables}
+    retention = pa.Table.from_pylist(list(_retention(reader, now_ms, commit_log_paths)))
+    free = shutil.disk_usage(reader.log.directories[0] if reader.log.segments else reader.path).free
+    rate = _bytes_per_day(found)
+    keys = b"\0" * _REGISTERS
+    for registers in found.keys.values():
+        keys = _greatest(keys, registers)
+    numbers = {
+        "messages": sum(row["messages"] for row in rows),
+        "bytes": sum(row["bytes"] for row in rows),
+        "topics": len(rows),
+        "keys": cardinality(keys),
+        "bytesPerDay": rate,
+        "freeBytes": free,
+        "daysUntilFull": round(free / rate, 1) if rate else None,
+    }
+    table = pa.Table.from_pylist(rows, _TOPIC_SCHEMA)
+    return Statistics(numbers=numbers, table=table, tables={**tables, "retention": retention})
+
+
+_TIME: Final = pa.timestamp("ms", "UTC")
+_TOPIC_SCHEMA: Final = pa.schema(
+    [
+        ("topic", pa.string()),
+        ("queues", pa.int64()),
+        ("messages", pa.int64()),
+        ("bytes", pa.int64()),
+        ("messagesPerSecond", pa.float64()),
+        ("bytesPerSecond", pa.float64()),
+        ("skew", pa.float64()),  # messages of the largest queue, divided by the mean of all
+        ("keys", pa.int64()),
+        *((name + share, pa.int64()) for name in ("size", "lateness") for share in ("P50", "P99", "Max")),
+        ("first", _TIME),
+        ("last", _TIME),
+    ]
+)
+
+
+def _topic_rows(found: Partial) -> Iterator[dict[str, Any]]:
+    queues = _by_topic(found, "queues")
+    spread_of = {name: _by_topic(found, name) for name in ("sizes", "lateness")}
+    for row in found.tables["topics"].to_pylist() if found.tables else ():
+        topic = row["topic"]
+        counts = queues[topic]["messages"].to_numpy()
+        seconds = max((row["last"] - row["first"]) / 1000, 1.0)
+        shown = {
+            **row,
+            "queues": counts.size,
+            "messagesPerSecond": round(row["messages"] / seconds, 3),
+            "bytesPerSecond": round(row["bytes"] / seconds, 3),
+            "skew": round(float(counts.max() / counts.mean()), 3),
+            "keys": cardinality(found.keys[topic]) if topic in found.keys else 0,
+        }
+        for name, table in (("size", spread_of["sizes"][topic]), ("lateness", spread_of["lateness"][topic])):
+            buckets, messages = table["bucket"].to_numpy(), table["messages"].to_numpy()
+            for label, share in (("P50", 0.5), ("P99", 0.99), ("Max", 1.0)):
+                shown[name + label] = quantile(buckets, messages, share)
+        yield shown
+
+
+def _by_topic(found: Partial, name: str) -> dict[str, pa.Table]:
+    if not found.tables:
+        return {}
+    table = found.tables[name].sort_by("topic")
+    encoded = table["topic"].combine_chunks().dictionary_encode()
+    counts = np.bincount(encoded.indices.to_numpy(), minlength=len(encoded.dictionary))
+    starts = np.cumsum(counts) - counts
+    names = encoded.dictionary.to_pylist()
+    return {
+        topic: table.slice(int(start), int(count)) for topic, start, count in zip(names, starts, counts, strict=True)
+    }
+
+
+def _shown(table: pa.Table, name: str) -> pa.Table:
+    """Sort a table, name its times, and replace buckets by their least values."""
+    by = DIMENSIONS[name]
+    if "bucket" in by:
+        least = pa.array([least_of(each) for each in table["bucket"].to_pylist()], pa.int64())
+        label = "bytesFrom" if name == "sizes" else "msFrom"
+        table = table.set_column(by.index("bucket"), label, least)
+        by = tuple(label if each == "bucket" else each for each in by)
+    for column in ("minute", "first", "last"):
+        if column in table.column_names:
+            table = table.set_column(table.column_names.index(column), column, table[column].cast(_TIME))
+    return table.sort_by([(each, "ascending") for each in by])
+
+
+def _bytes_per_day(found: Partial) -> int:
+    """Return the bytes of the last day; of a younger store those of its time, at least an hour, as of a day."""
+    if not found.tables:
+        return 0
+    minutes = found.tables["minutes"]
+    times, sizes = minutes["minute"].to_numpy(), minutes["bytes"].to_numpy()
+    last = int(times.max())
+    recent = times > last - _DAY_MS
+    span = min(_DAY_MS, max(last - int(times.min()), 60 * _MINUTE_MS))
+    return int(sizes[recent].sum() * (_DAY_MS / span))
+
+
+def _retention(reader: StoreReader, now_ms: int, commit_log_paths: Sequence[str]) -> Iterator[dict[str, int]]:
+    """Yield what a broker with some settings of ``fileReservedTime`` would delete now, of the CommitLog."""
+    sizes = {segment.base: segment.size for segment in reader.log.segments}
+    for hours in _RESERVED_HOURS:
+        settings = RetentionSettings(file_reserved_hours=hours, files_per_run=max(len(sizes), 1))
+        plan = plan_retention(
+            reader.path,
+            settings,
+            Conditions(now_ms=now_ms, manual=True, log_used=0.0, queues_used=0.0),
+            commit_log_paths=tuple(commit_log_paths),
+        )
+        freed = [size for base, size in sizes.items() if base < plan.log_start] if plan.log_start >= 0 else []
+        yield {"reservedHours": hours, "freedSegments": len(freed), "freedBytes": sum(freed)}

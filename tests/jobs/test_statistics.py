@@ -1,0 +1,169 @@
+"""Statistics of a store, compared with a count in plain Python; merged parts equal the whole."""
+
+from collections import Counter
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import segmentlog
+from segmentlog.jobs import statistics
+from segmentlog.jobs.statistics import (
+    DIMENSIONS,
+    Partial,
+    bucket_of,
+    cardinality,
+    least_of,
+    merged,
+    partial_of,
+    quantile,
+    registers_of,
+)
+from support import fixtures
+from support.scale import scale
+from support.small_store import CONFIG, ROWS, write_small_store
+from support.tampering import put_at, segments
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    return write_small_store(tmp_path / "store")
+
+
+def counted(store: Path) -> None:
+    """Compare the report of a store with a count of its messages, one by one."""
+    report = statistics.run(None, store, processes=1)
+    with segmentlog.open(store) as opened:
+        columns = ["topic", "queueId", "tags", "keys", "bornHost", "bornTimestamp", "storeTimestamp", "storeSize"]
+        rows = opened.scan(opened.topics().to_arrow()["topic"].to_pylist(), columns=columns).to_arrow().to_pylist()
+    assert report.numbers["messages"] == len(rows)
+    assert report.numbers["bytes"] == sum(row["storeSize"] for row in rows)
+    every = {"topics": report.table, **report.tables}
+    of_row = {
+        "topics": lambda row: (row["topic"],),
+        "queues": lambda row: (row["topic"], row["queueId"]),
+        "tags": lambda row: (row["topic"], row["tags"]),
+        "hosts": lambda row: (row["bornHost"].rpartition(":")[0],),
+        "minutes": lambda row: (row["storeTimestamp"].replace(second=0, microsecond=0),),
+    }
+    for name, key in of_row.items():
+        found = {tuple(row[by] for by in DIMENSIONS[name]): row for row in every[name].to_pylist()}
+        assert {each: row["messages"] for each, row in found.items()} == Counter(map(key, rows))
+        sizes: Counter[tuple[object, ...]] = Counter()
+        for row in rows:
+            sizes[key(row)] += row["storeSize"]
+        assert {each: row["bytes"] for each, row in found.items()} == sizes
+    for row in report.table.to_pylist():
+        mine = [each for each in rows if each["topic"] == row["topic"]]
+        times = [each["storeTimestamp"] for each in mine]
+        assert (row["first"], row["last"]) == (min(times), max(times))
+        largest = max(each["storeSize"] for each in mine)
+        assert largest * 15 / 16 <= row["sizeMax"] <= largest
+        keys = {key for each in mine for key in (each["keys"] or "").split()}
+        assert abs(row["keys"] - len(keys)) <= 0.02 * len(keys)
+
+
+def test_a_store_of_ours(store: Path) -> None:
+    counted(store)
+
+
+@pytest.mark.conformance
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["cq-deleted-5.1.0", "retention-5.3.3"])
+def test_stores_of_rocketmq(name: str, tmp_path: Path) -> None:
+    counted(fixtures.unpack(name, tmp_path))
+
+
+def test_a_damaged_message_is_left_out(store: Path) -> None:
+    put_at(segments(store)[1], 1000, b"\xff" * 250)
+    assert 0 < statistics.run(None, store, processes=1).numbers["messages"] < ROWS
+
+
+def test_an_empty_store_and_one_topic(store: Path, tmp_path: Path) -> None:
+    with segmentlog.open(tmp_path / "empty", "a", config=CONFIG):
+        pass
+    report = statistics.run(None, tmp_path / "empty", processes=1)
+    assert (report.numbers["messages"], report.numbers["daysUntilFull"], report.table.num_rows) == (0, None, 0)
+    report = statistics.run(None, store, topics=["orders"], processes=1)
+    assert report.table["topic"].to_pylist() == ["orders"]
+
+
+def test_retention_that_is_shorter_frees_more(store: Path) -> None:
+    now = int(segments(store)[-1].stat().st_mtime * 1000) + 50 * 3_600_000
+    freed = statistics.run(None, store, now_ms=now, processes=1).tables["retention"].to_pylist()
+    by_hours = {row["reservedHours"]: row["freedBytes"] for row in freed}
+    assert by_hours[24] == by_hours[48] > by_hours[72] == by_hours[720] == 0
+    assert by_hours[24] % CONFIG.segment_bytes == 0
+
+
+texts = st.text(st.characters(codec="utf-8"), max_size=5)
+moments = st.integers(0, 1 << 44)
+Row = tuple[str, int, str | None, str | None, int, int, int]
+messages = st.tuples(
+    texts, st.integers(0, 3), st.none() | texts, st.none() | texts, moments, moments, st.integers(91, 1 << 24)
+)
+
+
+def batch_of(rows: list[Row]) -> pa.RecordBatch:
+    topics, queues, tags, keys, born, stored, sizes = zip(*rows, strict=True) if rows else ((),) * 7
+    time = pa.timestamp("us", "UTC")
+    columns = {
+        "topic": pa.array(topics, pa.string()),
+        "queueId": pa.array(queues, pa.int32()),
+        "tags": pa.array(tags, pa.string()),
+        "keys": pa.array(keys, pa.string()),
+        "bornHost": pa.array([f"10.0.0.{number}:{number + 1000}" for number in queues], pa.string()),
+        "bornTimestamp": pa.array([ms * 1000 for ms in born], time),
+        "storeTimestamp": pa.array([ms * 1000 for ms in stored], time),
+        "storeSize": pa.array(sizes, pa.int32()),
+    }
+    return pa.record_batch(columns)
+
+
+def values(partial: Partial) -> object:
+    tables = {name: sorted(map(repr, table.to_pylist())) for name, table in partial.tables.items()}
+    return tables, dict(partial.keys)
+
+
+@settings(max_examples=scale(quick=30, attack=500, soak=5000), deadline=None)
+@given(st.lists(messages, max_size=30), st.lists(st.integers(0, 30), max_size=4))
+@pytest.mark.slow
+@pytest.mark.scaled
+def test_merged_parts_are_the_whole(
+    rows: list[tuple[str, int, str | None, str | None, int, int, int]], cuts: list[int]
+) -> None:
+    edges = [0, *sorted(min(cut, len(rows)) for cut in cuts), len(rows)]
+    parts = [partial_of(batch_of(rows[at:stop])) for at, stop in pairwise(edges)]
+    whole = values(merged([partial_of(batch_of(rows))]))
+    assert values(merged(parts)) == whole
+    assert values(merged([merged(parts[:1]), merged(parts[1:])])) == whole
+
+
+@given(st.lists(st.integers(0, (1 << 53) - 1), min_size=1))
+def test_a_bucket_is_a_sixteenth_wide(numbers: list[int]) -> None:
+    buckets = bucket_of(np.array(numbers, np.int64))
+    for number, bucket in zip(numbers, buckets.tolist(), strict=True):
+        assert least_of(bucket) <= number < least_of(bucket + 1)
+        assert least_of(bucket + 1) - least_of(bucket) <= max(1, number / 16)
+    assert quantile(buckets, np.ones(len(numbers), np.int64), 1.0) == least_of(int(buckets.max()))
+
+
+@pytest.mark.parametrize("count", [0, 1, 100, 10_000, 300_000])
+def test_the_number_of_keys_is_known_to_a_few_per_cent(count: int) -> None:
+    texts = pa.array([f"order-{number:07}" for number in range(count)], pa.string())
+    assert abs(cardinality(registers_of(texts)) - count) <= 0.03 * count
+
+
+@pytest.mark.spark
+def test_tasks_of_spark_count_the_same(store: Path, spark: "SparkSession") -> None:
+    alone, spread = statistics.run(None, store, processes=1, now_ms=0), statistics.run(spark, store, now_ms=0)
+    assert spread.table == alone.table
+    assert spread.tables == alone.tables
