@@ -1,16 +1,20 @@
-"""Kinds of a store: which release and settings wrote it, by the names in its directory, and what works with it.
+"""Kinds of a store: which release and settings wrote it, and what works with it.
 
 ::
 
     compaction/  abort.bak            5.0 and later             dledger-n0/         records in another format: not read
     rocksdbstore/                     5.4 and later             consumequeue/CURRENT  queues in RocksDB: only read
     consumequeue_ext/                 enableConsumeQueueExt     commitlog: 1 GiB    mappedFileSizeCommitLog
+    first record: magic of version 2  5.1 and later             first record ends with __CRC32#  enabledAppendPropCRC
+    topics.json: stateVersion         5.0 and later             topics.json without it           4
 
-A statement has the path that shows it. A setting that leaves no trace, or none yet, is not stated.
+Names in the directory, the first record of the log, and ``config/topics.json`` are looked at. A statement has the path
+that shows it. A setting that leaves no trace, or none yet, is not stated.
 """
 
 import contextlib
 import os
+import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
@@ -18,10 +22,13 @@ from typing import Final
 from ..errors import SegmentLogError
 from ..files.fs import FileSystem, LocalFileSystem
 from ..files.rocksdb import is_rocksdb
-from ..files.segments import list_segments
+from ..files.segments import SegmentFile, list_segments
+from ..format.checksums import CRC_NAME
 from ..format.consume_queue import ENTRY_BYTES
+from ..format.message import MAGIC_V1, MAGIC_V2, RECORD_CRC_BYTES
 from ..format.naming import LMQ_PREFIX
 from ..format.store_paths import CONSUME_QUEUE_EXTENSION, OURS, StorePaths
+from .documents import load_document
 from .layout import ListedQueues, look_at_queues
 
 _READ_ONLY: Final = "read and streamed; not written, retained or promoted until its queues are rebuilt"
@@ -53,6 +60,9 @@ _RELEASES: Final = (
     ("abort.bak", "RocketMQ 5.0 or later"),
 )
 """Names of the newest releases first."""
+_NEWEST: Final = _RELEASES[0][0]
+_HEAD: Final = struct.Struct(">ii")  # of a record: its size and magic number
+_VERSION_2: Final = MAGIC_V2.to_bytes(4, "big", signed=True)
 _DLEDGER: Final = "dledger"  # before the name of a broker
 _NAMES: Final = (
     (_DLEDGER, "DLedger", "its records are inside entries of another format: not read"),
@@ -71,24 +81,52 @@ def store_facts(path: str | os.PathLike[str], *, fs: FileSystem | None = None) -
     Parameters
     ----------
     path
-        The store directory. Only names in it are looked at; an empty list if there is nothing known.
+        The store directory; an empty list if there is nothing known.
     fs
         The file system, for tests.
     """
     fs, root = fs or LocalFileSystem(), os.path.abspath(path)
     names = [entry.name for entry in fs.list_dir(root)]
-    found = list(_release(root, names))
-    for part in (_kinds(fs, root, names), _sizes(fs, root)):
+    found: list[Fact] = []
+    for part in (_release(fs, root, names), _kinds(fs, root, names), _sizes(fs, root), _first_record(fs, root)):
         with contextlib.suppress(SegmentLogError):  # such as a link: readers say what is wrong
             found.extend(part)
     return found
 
 
-def _release(root: str, names: list[str]) -> Iterator[Fact]:
-    for name, text in _RELEASES:
-        if name in names:
-            yield Fact("release", text, os.path.join(root, name))
-            return
+def _release(fs: FileSystem, root: str, names: list[str]) -> Iterator[Fact]:
+    named = next(((name, text) for name, text in _RELEASES if name in names), None)
+    if named is not None and named[0] == _NEWEST:
+        yield Fact("release", named[1], os.path.join(root, _NEWEST))
+        return
+    is_ours = OURS in names  # then records and topics may be of this library, in the form of 5.x
+    first = None if is_ours else _first_segment(fs, root)
+    if first is not None and fs.read(first.path, 0, _HEAD.size)[4:] == _VERSION_2:
+        yield Fact("release", "RocketMQ 5.1 or later: the first record is of version 2", first.path)
+    elif named is not None:
+        yield Fact("release", named[1], os.path.join(root, named[0]))
+    elif not is_ours:
+        path = StorePaths(root).topics
+        version = load_document(fs, path, lambda found: (found.document or {}).get("dataVersion"))
+        if isinstance(version, dict):
+            text = "RocketMQ 5.0 or later" if "stateVersion" in version else "RocketMQ 4"
+            yield Fact("release", f"{text}, which wrote the version of the topics", path)
+
+
+def _first_segment(fs: FileSystem, root: str) -> SegmentFile | None:
+    return next((each for each in list_segments(fs, [StorePaths(root).commit_log]) if each.size), None)
+
+
+def _first_record(fs: FileSystem, root: str) -> Iterator[Fact]:
+    first = _first_segment(fs, root)
+    head = b"" if first is None else fs.read(first.path, 0, _HEAD.size)
+    if first is None or len(head) < _HEAD.size:
+        return
+    size, magic = _HEAD.unpack(head)
+    if magic in {MAGIC_V1, MAGIC_V2} and RECORD_CRC_BYTES < size <= first.size:
+        end = fs.read(first.path, size - RECORD_CRC_BYTES, RECORD_CRC_BYTES)
+        if end.startswith(CRC_NAME):
+            yield Fact("setting", "enabledAppendPropCRC=true: the first record has a checksum of its own", first.path)
 
 
 def _kinds(fs: FileSystem, root: str, names: list[str]) -> Iterator[Fact]:

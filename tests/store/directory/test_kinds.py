@@ -1,5 +1,6 @@
 """Releases, kinds and settings of stores that RocketMQ wrote."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -31,8 +32,10 @@ def test_the_release_and_the_settings_of_a_fixture_are_stated(name: str, tmp_pat
         assert stated == []  # later releases can leave the same names
     else:
         later = "RocketMQ later than 5.3.3" if "5.5.0" in name else "RocketMQ 5.0 or later"
-        assert stated == [later]
+        of_record = "RocketMQ 5.1 or later: the first record is of version 2"
+        assert stated == [of_record if name == "long-topic-5.3.3" else later]
     settings = " ".join(fact.text for fact in found if fact.name == "setting")
+    assert ("enabledAppendPropCRC=true" in settings) == fixtures.config(name).get("enabledAppendPropCRC", False)
     if (store / "commitlog").exists() and any((store / "commitlog").iterdir()):
         size = fixtures.config(name).get("mappedFileSizeCommitLog", 1 << 30)
         assert f"mappedFileSizeCommitLog={size}," in settings
@@ -60,6 +63,31 @@ def test_the_kind_of_a_fixture_is_recognised(name: str, tmp_path: Path) -> None:
 def test_other_kinds_are_recognised_by_name(name: str, expected: str, tmp_path: Path) -> None:
     (tmp_path / name).mkdir(parents=True)
     assert [fact.text for fact in store_facts(tmp_path) if fact.text.startswith(expected)]
+
+
+@pytest.mark.parametrize(
+    ("document", "expected"),
+    [
+        ({"dataVersion": {"counter": 1}}, ["RocketMQ 4, which wrote the version of the topics"]),
+        ({"dataVersion": {"stateVersion": 0}}, ["RocketMQ 5.0 or later, which wrote the version of the topics"]),
+        ({}, []),
+        ([], []),
+    ],
+)
+def test_the_topics_tell_a_release(document: object, expected: list[str], tmp_path: Path) -> None:
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config" / "topics.json").write_text(json.dumps(document), encoding="utf-8")
+    assert [fact.text for fact in store_facts(tmp_path)] == expected
+    (tmp_path / ".segmentlog").mkdir()  # topics may be of this library
+    assert [fact.name for fact in store_facts(tmp_path)] == ["kind"]
+
+
+@pytest.mark.parametrize("head", [b"", b"\0" * 8, b"\x7f" * 4 + b"\xda\xa3\x20\xa7", b"\0\0\0\1\xda\xa3\x20\xa7"])
+def test_a_damaged_first_record_tells_nothing(head: bytes, tmp_path: Path) -> None:
+    (tmp_path / "commitlog").mkdir()
+    (tmp_path / "commitlog" / f"{0:020d}").write_bytes(head)
+    assert {fact.name for fact in store_facts(tmp_path)} <= {"setting"}
+    assert not [fact for fact in store_facts(tmp_path) if "CRC" in fact.text]
 
 
 def test_a_directory_without_a_store_has_no_facts(tmp_path: Path) -> None:

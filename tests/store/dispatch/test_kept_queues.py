@@ -15,6 +15,7 @@ from segmentlog.store import MessageStore, Outgoing, QueueKey, StoreConfig, Stor
 from segmentlog.store.dispatch import kept_queues as module
 from segmentlog.store.dispatch.derive import derive_queue, derive_queues, rising
 from segmentlog.store.dispatch.kept_queues import KeptQueues
+from segmentlog.store.files.cache_directory import CacheDirectory
 from segmentlog.store.files.fs import LocalFileSystem
 from segmentlog.store.log.commit_log import CommitLog
 from support.scale import scale
@@ -177,6 +178,25 @@ def test_files_of_deleted_segments_go(store: Path, tmp_path: Path) -> None:
     first = segments(store)[0]
     first.unlink()
     check(store, kept(store, tmp_path / "c"))
+    assert f"{first.name}.arrow" not in {path.name for path in (tmp_path / "c").rglob("*.arrow")}
+
+
+def test_files_are_listed_again_only_after_a_segment_is_gone(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed: list[str] = []
+    names = CacheDirectory.names
+    monkeypatch.setattr(CacheDirectory, "names", lambda self: listed.append(self.path) or names(self))
+    found = kept(store, tmp_path / "c")
+    for _ in range(3):
+        check(store, found)
+    assert len(listed) == 1
+    first = segments(store)[0]
+    first.unlink()
+    found._log.refresh()
+    found.check_again()
+    check(store, found)
+    assert len(listed) == 2
     assert f"{first.name}.arrow" not in {path.name for path in (tmp_path / "c").rglob("*.arrow")}
 
 
