@@ -207,7 +207,7 @@ def test_killed_drivers_repeat_and_lose_no_message(path: Path, tmp_path: Path) -
     target, moved = path.parent / "target", 0
     for number in range(KILLS):
         with SparkDriver(tmp_path / f"driver{number}") as driver:
-            driver.tell(do="replay", path=str(path), part_bytes=600)
+            driver.tell(do="replay", path=str(path), part_bytes=4000)
             ledger = target / ".segmentlog" / "ledger"
             before = ledger.stat().st_mtime_ns if ledger.exists() else 0
             until = time.monotonic() + 120
@@ -222,7 +222,7 @@ def test_killed_drivers_repeat_and_lose_no_message(path: Path, tmp_path: Path) -
                 driver.kill()
         moved += ledger.exists() and ledger.stat().st_mtime_ns != before
     with SparkDriver(tmp_path / "last") as driver:
-        assert driver.ask(do="replay", path=str(path), part_bytes=600) == {"error": None}
+        assert driver.ask(do="replay", path=str(path), part_bytes=4000) == {"error": None}
     check_same(rows(target), rows(path))
     assert json.loads((path.parent / "state").read_text())["app"].startswith("replay-")
     assert moved >= min(KILLS, 2)
