@@ -178,6 +178,9 @@ def _made(
     asked: Mapping[str, object],
 ) -> _Plan:
     """Return the plan of a new job, which is in the state file then."""
+    if not any(len(each) for each in ranges):
+        fix = "`segmentlog queues STORE` shows first and last offsets"
+        raise ConfigError("no messages found between start and end", fix=fix)
     identity = hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:16]
     app = f"replay-{identity}"
     if _parts_done(target, app):

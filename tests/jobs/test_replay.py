@@ -166,18 +166,23 @@ def test_a_lost_or_foreign_state_file_is_refused(spark: "SparkSession", path: Pa
     assert len(rows(path.parent / "target")) == 3 * QUEUES * MESSAGES
 
 
-def test_the_source_is_not_a_target(path: Path) -> None:
-    with pytest.raises(ConfigError, match="the target of the replay is its source"):
+@pytest.mark.parametrize(
+    ("target", "problem"),
+    [("source", "the target of the replay is its source"), ("target", "no messages found between start and end")],
+)
+def test_bad_input_is_refused_before_spark_is_asked(path: Path, target: str, problem: str) -> None:
+    with pytest.raises(ConfigError, match=problem):
         replay.run(
-            None,  # type: ignore[arg-type] # it is refused before Spark is asked
+            None,  # type: ignore[arg-type] # it is not asked
             StoreSource.of(str(path), (), None, None, "appended"),
             [],
-            str(path),
-            "state",
+            str(path.parent / target),
+            str(path.parent / "state"),
             settings=ReplaySettings(),
             asked={},
             stop=threading.Event(),
         )
+    assert sorted(each.name for each in path.parent.iterdir()) == ["source"]
 
 
 @pytest.mark.parametrize("speed", [None, 0.001])
