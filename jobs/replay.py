@@ -134,8 +134,7 @@ def run(
     began = time.monotonic()
     totals = _Totals()
     for number in range(first, len(plan)):
-        delay_s = plan.due_s(number, first, settings.speed) - (time.monotonic() - began)
-        if stop.wait(max(0.0, delay_s)):
+        if stop.wait(max(0.0, plan.due_s(number, first, settings.speed) - (time.monotonic() - began))):
             break
         part = plan.part(number)
         if part:
@@ -143,17 +142,7 @@ def run(
             totals.add(last_commit(target, plan.app), number)
         done = number + 1
         _log.info("part %d of %d replayed", done, len(plan), extra={"done": done, "of": len(plan)})
-    seconds = time.monotonic() - began
-    numbers = {
-        "messages": totals.messages,
-        "bytes": totals.size,
-        "parts": len(plan),
-        "partsBefore": min(first, len(plan)),
-        "partsLeft": max(0, len(plan) - done),
-        "seconds": round(seconds, 3),
-        "perSecond": round(totals.messages / max(seconds, 1e-9)),
-    }
-    return Report(numbers=numbers, table=totals.table(), has_findings=done < len(plan))
+    return totals.report(len(plan), min(first, len(plan)), max(0, len(plan) - done), time.monotonic() - began)
 
 
 @dataclass(frozen=True)
@@ -189,6 +178,9 @@ def _made(
     asked: Mapping[str, object],
 ) -> _Plan:
     """Return the plan of a new job, which is in the state file then."""
+    if not any(len(each) for each in ranges):
+        fix = "`segmentlog queues STORE` shows first and last offsets"
+        raise ConfigError("no messages found between start and end", fix=fix)
     identity = hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:16]
     app = f"replay-{identity}"
     if _parts_done(target, app):
@@ -319,9 +311,19 @@ class _Totals:
             count, first, _ = self._queues.get((span.topic, span.queue_id), (0, span.first, 0))
             self._queues[span.topic, span.queue_id] = (count + span.rows, first, span.last)
 
-    def table(self) -> pa.Table:
+    def report(self, parts: int, before: int, left: int, seconds: float) -> Report:
         rows = [(*key, *found) for key, found in sorted(self._queues.items())]
-        return pa.table([list(each) for each in zip(*rows, strict=True)] or [[]] * len(_SCHEMA), schema=_SCHEMA)
+        table = pa.table([list(each) for each in zip(*rows, strict=True)] or [[]] * len(_SCHEMA), schema=_SCHEMA)
+        numbers = {
+            "messages": self.messages,
+            "bytes": self.size,
+            "parts": parts,
+            "partsBefore": before,
+            "partsLeft": left,
+            "seconds": round(seconds, 3),
+            "perSecond": round(self.messages / max(seconds, 1e-9)),
+        }
+        return Report(numbers=numbers, table=table, has_findings=left > 0)
 
 
 def _plan_in(path: str, asked: Mapping[str, object]) -> _Plan | None:

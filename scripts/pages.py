@@ -176,9 +176,9 @@ def _item(row: _Row) -> str:
 
 
 def _short(words: str) -> str:
-    """Return the longest name of a flag, without its value; an argument stays as it is."""
+    """Return the names of a flag, without its value; an argument stays as it is."""
     flags = [word.rstrip(",") for word in words.split() if word.startswith("-")]
-    return max(flags, key=len, default=words)
+    return ", ".join(flags) or words
 
 
 def _rows(parser: Parser) -> list[_Row]:

@@ -44,7 +44,6 @@ from .errors import UnreadableError as UnreadableError
 from .errors import UnsafeFileError as UnsafeFileError
 from .errors import UnsupportedStoreError as UnsupportedStoreError
 from .filter.evaluate import Sql92Filter as Sql92Filter
-from .format.documents import Document as Document
 from .format.ledger import QueueSpan as QueueSpan
 from .format.message_decode import NATIVE_SCHEMA as NATIVE_SCHEMA
 from .format.message_decode import QUEUE_COLUMNS as QUEUE_COLUMNS

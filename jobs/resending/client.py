@@ -15,13 +15,14 @@ import select
 import socket
 import time
 from collections.abc import Iterable, Mapping
-from typing import Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple, Self, TypeAlias
 
 from segmentlog.query.selection import did_you_mean, listing
-from segmentlog.store import SUCCESS, Answer, AnswerReader, BrokerError, Document, FormatError, encode_request
+from segmentlog.store import SUCCESS, Answer, AnswerReader, BrokerError, FormatError, encode_request
 from segmentlog.store.ha import Address
 
 CONNECT_S: Final = 5.0
+_Document: TypeAlias = dict[Any, Any]  # JSON as fastjson writes it
 _ROUTE: Final = 105  # GET_ROUTEINFO_BY_TOPIC
 _TOPICS: Final = 21  # GET_ALL_TOPIC_CONFIG
 _NO_TOPIC: Final = 17  # TOPIC_NOT_EXIST
@@ -152,7 +153,7 @@ class Cluster:
         self._broker = broker
         self._name_server = name_server
         self._timeout_s = timeout_s
-        self._table: Document | None = None  # topics of the broker
+        self._table: _Document | None = None  # topics of the broker
         self._queues: dict[str, list[Queue]] = {}
 
     def queues(self, topic: str) -> list[Queue]:
@@ -201,7 +202,7 @@ class Cluster:
             for number in _writable(queues[name])
         ]
 
-    def _document(self, address: Address, code: int, fields: Mapping[str, str]) -> Document:
+    def _document(self, address: Address, code: int, fields: Mapping[str, str]) -> _Document:
         with Connection(address) as connection:
             answer = connection.ask(code, fields, self._timeout_s)
         if answer.code == _NO_TOPIC:
@@ -215,11 +216,11 @@ class Cluster:
             raise BrokerError(f"the answer of {address} to request code {code} is not JSON: {error}") from None
 
 
-def _dicts(found: object) -> list[Document]:
+def _dicts(found: object) -> list[_Document]:
     return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
 
 
-def _writable(config: Document) -> range:
+def _writable(config: _Document) -> range:
     """Return the numbers of the queues that can be written."""
     count, permission = config.get("writeQueueNums"), config.get("perm")
     if not isinstance(count, int) or not isinstance(permission, int) or not permission & _WRITABLE:

@@ -47,7 +47,8 @@ class Progress:
     def open(cls, path: str, ranges: Sequence[QueueRange], asked: Mapping[str, object], *, again: bool) -> Self:
         """Begin a job, or continue that of the file.
 
-        `ConfigError` if the file is of another job, or another process uses it; `FormatError` if it is something else.
+        `ConfigError` if the file is of another job, or in use, or a new job has no messages; `FormatError` if it is
+        something else.
         ``again`` begins a job that is finished once more.
         """
         file = _locked(path)
@@ -92,6 +93,9 @@ class Progress:
 
     @classmethod
     def _begun(cls, path: str, ranges: Sequence[QueueRange], asked: Mapping[str, object]) -> Self:
+        if not any(len(each) for each in ranges):
+            fix = "`segmentlog queues STORE` shows first and last offsets"
+            raise ConfigError("no messages found between start and end", fix=fix)
         job = Job(uuid.uuid4().hex, time.time_ns() // 1_000_000)
         by_queue: dict[QueueKey, list[QueueRange]] = {}
         for each in ranges:

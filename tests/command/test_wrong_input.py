@@ -19,6 +19,8 @@ REQUIRED: dict[str, tuple[str, ...]] = {
     "put": ("orders",),
     "reset-offset": ("etl", "--latest"),
     "salvage": ("copy",),
+    "replay": ("copy", "orders", "--state", "state"),
+    "resend": ("orders", "--broker", "localhost:10911", "--dry-run"),
     "demote": ("--master", "localhost:10912"),
 }
 """Words after the store, without which a verb asks for them first."""

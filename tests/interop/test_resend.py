@@ -62,13 +62,13 @@ def test_consumers_get_every_message_in_order_with_its_properties(version: str, 
     with serving(version, tmp_path / "store", {}, tmp_path) as broker:
         broker.create("orders")
         resent(path, broker, tmp_path, "orders")
-        check_orders(broker.consume("orders", QUEUES * MESSAGES, "--idle", 5000))
+        check_orders(broker.consume("orders", QUEUES * MESSAGES, "--idle", 30_000))
         assert len(broker.by_keys("orders", ["k9"])[0]) == 1
         (line,) = segmentlog.open(tmp_path / "store").find("orders", keys="k9").to_arrow().to_pylist()
         assert len(broker.by_ids("orders", [line["uniqKey"]])[0]) == 1
 
         resent(path, broker, tmp_path, "%DLQ%billing")
-        dead = broker.consume("orders", 8, "--idle", 5000)
+        dead = broker.consume("orders", 8, "--idle", 30_000)
         assert {each["properties"]["n"] for each in dead} == {str(each) for each in range(8)}
         assert all(each["reconsumeTimes"] == 0 and "TIMER_DELAY_SEC" not in each["properties"] for each in dead)
 

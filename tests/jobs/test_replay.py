@@ -166,18 +166,23 @@ def test_a_lost_or_foreign_state_file_is_refused(spark: "SparkSession", path: Pa
     assert len(rows(path.parent / "target")) == 3 * QUEUES * MESSAGES
 
 
-def test_the_source_is_not_a_target(path: Path) -> None:
-    with pytest.raises(ConfigError, match="the target of the replay is its source"):
+@pytest.mark.parametrize(
+    ("target", "problem"),
+    [("source", "the target of the replay is its source"), ("target", "no messages found between start and end")],
+)
+def test_bad_input_is_refused_before_spark_is_asked(path: Path, target: str, problem: str) -> None:
+    with pytest.raises(ConfigError, match=problem):
         replay.run(
-            None,  # type: ignore[arg-type] # it is refused before Spark is asked
+            None,  # type: ignore[arg-type] # it is not asked
             StoreSource.of(str(path), (), None, None, "appended"),
             [],
-            str(path),
-            "state",
+            str(path.parent / target),
+            str(path.parent / "state"),
             settings=ReplaySettings(),
             asked={},
             stop=threading.Event(),
         )
+    assert sorted(each.name for each in path.parent.iterdir()) == ["source"]
 
 
 @pytest.mark.parametrize("speed", [None, 0.001])
@@ -207,7 +212,7 @@ def test_killed_drivers_repeat_and_lose_no_message(path: Path, tmp_path: Path) -
     target, moved = path.parent / "target", 0
     for number in range(KILLS):
         with SparkDriver(tmp_path / f"driver{number}") as driver:
-            driver.tell(do="replay", path=str(path), part_bytes=600)
+            driver.tell(do="replay", path=str(path), part_bytes=4000)
             ledger = target / ".segmentlog" / "ledger"
             before = ledger.stat().st_mtime_ns if ledger.exists() else 0
             until = time.monotonic() + 120
@@ -222,7 +227,7 @@ def test_killed_drivers_repeat_and_lose_no_message(path: Path, tmp_path: Path) -
                 driver.kill()
         moved += ledger.exists() and ledger.stat().st_mtime_ns != before
     with SparkDriver(tmp_path / "last") as driver:
-        assert driver.ask(do="replay", path=str(path), part_bytes=600) == {"error": None}
+        assert driver.ask(do="replay", path=str(path), part_bytes=4000) == {"error": None}
     check_same(rows(target), rows(path))
     assert json.loads((path.parent / "state").read_text())["app"].startswith("replay-")
     assert moved >= min(KILLS, 2)

@@ -24,7 +24,11 @@ from ..selection import Selection, add_messages, identity_of
 from ..sessions import add_session, session_of
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pyspark.sql import SparkSession
+
+    from segmentlog.store import QueueRange
 
 
 def add_arguments(parser: Parser) -> None:
@@ -56,17 +60,23 @@ def add_arguments(parser: Parser) -> None:
 def run(options: argparse.Namespace, console: Console) -> int:
     if options.tag is not None and options.sql is not None:
         raise UsageError("--tag and --sql are passed together", fix="Write --sql \"TAGS = 'paid' AND …\" alone")
+    selection = Selection(options, ("queueOffset",))
+    ranges = selection.scan(*asked_window(options, clock_of(options))).ranges
     # Spark takes the signals when it starts: ours come after it.
     with session_of(options) as spark, signalled() as stop:
-        return print_report(lambda: replay(options, spark, stop), options, console)
+        return print_report(lambda: _replayed(options, spark, selection, ranges, stop), options, console)
 
 
-def replay(options: argparse.Namespace, spark: "SparkSession", stop: threading.Event) -> Report:
-    """Append until all parts are committed, or ``stop`` is set. A finding is a part that is left."""
+def _replayed(
+    options: argparse.Namespace,
+    spark: "SparkSession",
+    selection: Selection,
+    ranges: "Sequence[QueueRange]",
+    stop: threading.Event,
+) -> Report:
     from segmentlog.jobs import replay as job
     from segmentlog.query.source import full_path
 
-    selection = Selection(options, ("queueOffset",))
     target = full_path(options.to)
     read = {"tags": options.tag, "sqlFilter": options.sql}
     settings = job.ReplaySettings(
@@ -78,16 +88,8 @@ def replay(options: argparse.Namespace, spark: "SparkSession", stop: threading.E
         key_prefix=options.key_prefix,
         again=options.again,
     )
-    found = job.run(
-        spark,
-        selection.source,
-        selection.scan(*asked_window(options, clock_of(options))).ranges,
-        target,
-        options.state,
-        settings=settings,
-        asked=identity_of(options, selection, ["where", "speed", "key_prefix"]) | {"to": target},
-        stop=stop,
-    )
+    asked = identity_of(options, selection, ["where", "speed", "key_prefix"]) | {"to": target}
+    found = job.run(spark, selection.source, ranges, target, options.state, settings=settings, asked=asked, stop=stop)
     return Report(str(found), found.document(), found.has_findings)
 
 

@@ -126,7 +126,7 @@ def test_an_interrupt_ends_the_job_with_a_report(path: Path) -> None:
 @pytest.mark.scaled(quick=1)
 @pytest.mark.parametrize("seed", range(scale(1, 4, 8)))
 def test_a_killed_job_sends_every_message_and_repeats_only_unacknowledged_messages(path: Path, seed: int) -> None:
-    kills, rng = scale(4, 12, 25), random.Random(seed)
+    kills, rng = scale(4, 16, 25), random.Random(seed)
     target, twice = 0, 0
     with ScriptedBroker({"orders": QUEUES}) as broker:
         for _ in range(kills):

@@ -84,6 +84,13 @@ def test_the_file_of_another_job_is_refused(path: str, asked: dict[str, object])
     assert Path(path).read_bytes() == before
 
 
+def test_a_job_without_messages_is_refused_and_leaves_no_job(path: str) -> None:
+    with pytest.raises(ConfigError, match="no messages found between start and end"):
+        opened(path, [QueueRange(A, 3, 3)])
+    with opened(path) as progress:
+        assert len(progress.left()) == 3
+
+
 def test_a_file_in_no_directory_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="No such file"):
         opened(str(tmp_path / "missing" / "state"))
