@@ -38,12 +38,7 @@ def add_session(parser: Parser, *, master: str | None = "local[*]") -> None:
         "--master", metavar="URL", default=master, help=f"Spark's master, such as local[4] (default: {default})"
     )
     parser.add_argument(
-        "--conf",
-        metavar="NAME=VALUE",
-        action="append",
-        default=[],
-        type=assignment,
-        help="setting of Spark; repeatable",
+        "--conf", metavar="NAME=VALUE", action="append", default=[], type=_setting, help="setting of Spark; repeatable"
     )
 
 
@@ -91,7 +86,7 @@ def session(master: str, conf: Mapping[str, str]) -> "Iterator[SparkSession]":
             spark.stop()
 
 
-def assignment(text: str) -> tuple[str, str]:
+def _setting(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals or not name.startswith("spark."):
         raise argparse.ArgumentTypeError(f"`{text}` is not a setting: write such as spark.driver.memory=4g")

@@ -23,7 +23,7 @@ from ..output.formats import add_json
 from ..parser import Parser, add_store, chosen, names, seconds, typed
 from ..positions import add_zone, clock_of, parse_time
 from ..report import Report, print_report, signalled
-from ..sessions import add_session, assignment, session_of
+from ..sessions import add_session, session_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -82,7 +82,7 @@ def add_arguments(parser: Parser) -> None:
         metavar="NAME=VALUE",
         action="append",
         default=[],
-        type=assignment,
+        type=_property,
         help="property of the Iceberg catalog, such as uri=http://host:8181; repeatable",
     )
     parser.add_argument(
@@ -117,6 +117,13 @@ def add_arguments(parser: Parser) -> None:
     )
     add_session(parser)
     add_json(parser)
+
+
+def _property(text: str) -> tuple[str, str]:
+    name, sign, value = text.partition("=")
+    if not name or not sign:
+        raise argparse.ArgumentTypeError(f"`{text}` is not a property: write such as type=sql")
+    return name, value
 
 
 def run(options: argparse.Namespace, console: Console) -> int:
