@@ -74,8 +74,8 @@ def _plots(found: "Statistics") -> str:
 
 def _plot(title: str, draw: Any) -> str:
     try:
-        from matplotlib import rc_context  # noqa: PLC0415 - an optional extra
-        from matplotlib.figure import Figure  # noqa: PLC0415
+        from matplotlib import rc_context
+        from matplotlib.figure import Figure
     except ImportError:
         raise MissingExtraError("plots need matplotlib", fix="Run: pip install 'segmentlog[plots]'") from None
     settings: Any = {"svg.fonttype": "none", "text.parse_math": False, "svg.hashsalt": title, "axes.grid": True}

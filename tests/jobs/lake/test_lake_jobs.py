@@ -19,6 +19,7 @@ from segmentlog.jobs import backfill
 from segmentlog.jobs.backfill import Request
 from segmentlog.jobs.lake.target import Job, columns_of
 from segmentlog.query.source import StoreSource
+from support.commands import run_command
 from support.dated_store import DAY_MS, START_MS, append_at, spread_over
 from support.lake import KINDS, Lake
 from support.scale import scale
@@ -105,3 +106,18 @@ def test_a_killed_command_continues_when_it_is_run_again(kind: str, store: Path,
     assert read(lake, store).equals(stored(store))
     assert lake.files() == lake.paths()
     assert lake.leases() == []
+
+
+@pytest.mark.parametrize(
+    ("flags", "problem"),
+    [
+        (["--to", "delta:/x", "--catalog", "prod"], "--catalog is passed without an Iceberg table"),
+        (["--to", "/x", "--catalog-property", "type=sql"], "--catalog is passed without an Iceberg table"),
+        (["--to", "iceberg:lake.x", "--catalog-property", "sql"], "`sql` is not a property"),
+        (["--to", "iceberg:lake.x", "--output", "orc"], "--output orc is passed with a table"),
+    ],
+)
+def test_flags_of_another_target_are_refused(flags: list[str], problem: str) -> None:
+    ran = run_command("backfill", "/nowhere", "orders", "--start", "2026-01-31", "--end", "2026-02-03", *flags)
+    assert ran.code == 2
+    assert problem in ran.err
