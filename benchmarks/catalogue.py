@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from sections import (
+    backfilling,
     command,
     expiring,
     finding,
@@ -35,6 +36,7 @@ SPARK: Mapping[str, Section] = {
     "command": command.commands,
     "sink": sinking.sinks,
     "commit": sinking.commits,
+    "backfill": backfilling.backfills,
     "drain": streaming.drains,
     "micro-batch": streaming.plans,
     "latency": latency.latencies,

@@ -227,6 +227,7 @@ SPARK_TARGETS: tuple[Rule, ...] = (
     _sink(", properties", 1.1, "kafka: sink, tuned, headers", "Kafka's, tuned, with headers"),
     commit_rate,
     memory("private memory of the commit", COMMIT_BYTES, 512),
+    times("backfill", "segmentlog: backfill to Parquet", "parquet: copy to Parquet", 0.85, "Spark's own copy"),
     share("drain with AvailableNow", "segmentlog: drain", "transport: drain", 0.85),
     times("drain with AvailableNow", "segmentlog: drain", "kafka: drain", 1.25, "Kafka's"),
     below("a DataFrame for 1,000 keys", "segmentlog: look-up of 1,000 keys, DataFrame", 3),
