@@ -28,6 +28,7 @@ from segmentlog.query.source import StoreSource
 from segmentlog.store import ConfigError, FormatError, OnLoss, QueueKey, QueueRange, ScanSpec, StoreReader
 from segmentlog.store.sink import last_commit
 
+from .reading import offset_options
 from .report import Report
 
 if TYPE_CHECKING:
@@ -249,18 +250,8 @@ def _frame(
     """Return the messages of a part, as they are written."""
     from pyspark.sql import functions as F  # noqa: N812 - its usual name; a plan needs no Spark
 
-    queues: dict[str, list[int]] = {}
-    starts: dict[str, dict[str, int]] = {}
-    stops: dict[str, dict[str, int]] = {}
-    for each in part:
-        topic, queue_id = each.key
-        queues.setdefault(topic, []).append(queue_id)
-        starts.setdefault(topic, {})[str(queue_id)] = each.start
-        stops.setdefault(topic, {})[str(queue_id)] = each.stop
     options = {
-        "assign": json.dumps(queues),
-        "startingOffsets": json.dumps(starts),
-        "endingOffsets": json.dumps(stops),
+        **offset_options({each.key: (each.start, each.stop) for each in part}),
         "readFrom": source.read_from.value,
         **({"commitLogPaths": ",".join(source.commit_log_paths)} if source.commit_log_paths else {}),
         **settings.read,

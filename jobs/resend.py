@@ -24,7 +24,6 @@ import pyarrow.compute as pc
 from segmentlog.query.cursor import held_ranges
 from segmentlog.query.source import StoreSource
 from segmentlog.store import (
-    Answer,
     BrokerError,
     ConfigError,
     QueueKey,
@@ -34,6 +33,7 @@ from segmentlog.store import (
     StoreReader,
     is_system_topic,
 )
+from segmentlog.store.ha import Answer
 
 from .report import Report
 from .resending.client import Cluster, Connection, Queue, wait

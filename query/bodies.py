@@ -26,7 +26,7 @@ from segmentlog.store import ConfigError
 
 from .body_columns import BodyFormat, ParsedBodies, joined, not_utf8, nulls, parsed_where, reason_of
 from .body_schema import parse_ddl
-from .selection import listing
+from .suggestions import listing
 
 KINDS: Final = ("json", "avro", "protobuf", "csv", "text")
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from segmentlog.store import ConfigError, MissingExtraError
 
-from .selection import listing
+from .suggestions import listing
 
 BODY_ERROR: Final = pa.field("bodyError", pa.string())
 """Column with the reason why a body did not parse, null where it did."""

@@ -39,7 +39,8 @@ from segmentlog.store import (
 )
 from segmentlog.store.groups import group_offsets
 
-from .selection import group_progress, listing, unknown_group
+from .selection import group_progress, unknown_group
+from .suggestions import listing
 from .times import Clock, Instant, Moment, StartAfterEndError, check_window, hint_ms, parse_time
 
 _log = logging.getLogger(__name__)

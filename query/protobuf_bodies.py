@@ -21,7 +21,7 @@ import pyarrow as pa
 from segmentlog.store import ConfigError
 
 from .body_columns import RowBodies, missing
-from .selection import did_you_mean, listing
+from .suggestions import did_you_mean, listing
 
 if TYPE_CHECKING:
     from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor

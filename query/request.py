@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from segmentlog.store import NATIVE_SCHEMA, ConfigError, OnCorrupt, OnLoss, Predicate, ScanSpec, Tags, choice
 
-from .selection import did_you_mean, listing
+from .suggestions import did_you_mean, listing
 
 if TYPE_CHECKING:
     from segmentlog.store import Sql92Filter

@@ -1,4 +1,4 @@
-"""Selection: topics and queues that a read names, and the known names that were most likely meant.
+"""Selection: topics and queues that a read names.
 
 ::
 
@@ -7,8 +7,6 @@
         ▼
     select(stores, selection) ──► each store with the bounds of its queues
 
-    suggest("ordrs", ["orders", "payments"]) ──► orders
-
 Loaded by every start of the command: numpy and Arrow are imported by the functions that need them.
 """
 
@@ -16,11 +14,12 @@ import re
 from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeAlias
 
 from segmentlog.store import ConfigError, UnknownQueueError
+
+from .suggestions import did_you_mean, listing
 
 if TYPE_CHECKING:
     from segmentlog.store import QueueBounds, QueueKey, StoreReader
@@ -175,27 +174,6 @@ def unknown_group(group: str, known: Iterable[str], *, path: str) -> ConfigError
     if not names:
         fix = "No group has a position here"
     return ConfigError(f"consumer group `{group}` has no position here", path=path, fix=fix)
-
-
-def suggest(word: str, known: Iterable[str]) -> str | None:
-    """Find the known word that was most likely meant, whatever its case; None when nothing is near."""
-    by_folded = {name.lower(): name for name in known}
-    near = get_close_matches(word.lower(), by_folded, n=1, cutoff=0.6)
-    return by_folded[near[0]] if near else None
-
-
-def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Ask for the word that was most likely meant, with a blank after the question; empty when no word is near."""
-    near = suggest(word, known)
-    return f"Did you mean `{near}`? " if near is not None else ""
-
-
-def listing(names: Sequence[str], *, most: int = 12) -> str:
-    """Write names as a comma-separated list, at most ``most`` of them; the rest as a count."""
-    if not names:
-        return "none"
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(f"`{name}`" for name in names[:most]) + more
 
 
 def _paths(stores: "Sequence[StoreReader]") -> str:

@@ -48,10 +48,6 @@ from .format.ledger import QueueSpan as QueueSpan
 from .format.message_decode import NATIVE_SCHEMA as NATIVE_SCHEMA
 from .format.message_decode import QUEUE_COLUMNS as QUEUE_COLUMNS
 from .format.naming import is_system_topic as is_system_topic
-from .format.remoting import SUCCESS as SUCCESS
-from .format.remoting import Answer as Answer
-from .format.remoting import AnswerReader as AnswerReader
-from .format.remoting import encode_request as encode_request
 from .read.plan import PlannedRange as PlannedRange
 from .read.plan import ScanTask as ScanTask
 from .read.plan import TaskLimits as TaskLimits

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 from pyspark.sql.types import StringType, StructField, StructType
 
-from segmentlog.query.selection import listing, suggest
+from segmentlog.query.suggestions import listing, suggest
 from segmentlog.store import NATIVE_SCHEMA, ConfigError, ScanSpec, StoreReader
 from segmentlog.store.find import ASKED, Finder, KeyField
 

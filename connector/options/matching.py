@@ -13,7 +13,7 @@ Texts are parsed by `Given`; the callers check them against each other.
 import logging
 from collections.abc import Mapping, Sequence
 
-from segmentlog.query.selection import listing, suggest
+from segmentlog.query.suggestions import listing, suggest
 from segmentlog.store import ConfigError, StoreLocation
 
 from ..errors import ConflictingOptionsError, UnknownOptionError

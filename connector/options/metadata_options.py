@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from segmentlog.query.position import AtTime
-from segmentlog.query.selection import listing
+from segmentlog.query.suggestions import listing
 from segmentlog.query.system_topics import SystemWindow
 
 from ..errors import ConflictingOptionsError, MissingOptionError

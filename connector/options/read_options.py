@@ -25,8 +25,9 @@ from segmentlog.query.position import (
     check_order,
     settled,
 )
-from segmentlog.query.selection import Queues, Selection, TopicPattern, Topics, listing
+from segmentlog.query.selection import Queues, Selection, TopicPattern, Topics
 from segmentlog.query.source import StoreSource
+from segmentlog.query.suggestions import listing
 from segmentlog.query.times import Clock
 from segmentlog.store import Boundary, ConfigError, OnCorrupt, OnLoss, Tags
 from segmentlog.store.find import KeyField

@@ -9,7 +9,8 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final
 
 from segmentlog.query.position import ByQueue, Fallback, Position
-from segmentlog.query.selection import Queues, suggest
+from segmentlog.query.selection import Queues
+from segmentlog.query.suggestions import suggest
 from segmentlog.query.times import Moment
 from segmentlog.store import (
     Boundary,

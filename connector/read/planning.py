@@ -20,8 +20,9 @@ from segmentlog.query.position import (
     check_group,
     check_tables,
 )
-from segmentlog.query.selection import TopicPattern, listing, select
+from segmentlog.query.selection import TopicPattern, select
 from segmentlog.query.source import StoreSource
+from segmentlog.query.suggestions import listing
 from segmentlog.store import (
     Predicate,
     QueueBounds,

@@ -29,7 +29,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from segmentlog.query.selection import did_you_mean, listing
+from segmentlog.query.suggestions import did_you_mean, listing
 
 from ..errors import ConflictingOptionsError, SchemaError
 from ..options.read_options import ReadOptions

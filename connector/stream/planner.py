@@ -20,7 +20,8 @@ import numpy as np
 import numpy.typing as npt
 
 from segmentlog.query.position import Resolver, check_tables
-from segmentlog.query.selection import Topics, check_topics, listing
+from segmentlog.query.selection import Topics, check_topics
+from segmentlog.query.suggestions import listing
 from segmentlog.store import QueueKey, QueueRange, ScanSpec
 
 from ..errors import OtherStoreError

@@ -24,7 +24,7 @@ from pyspark.sql.types import (
     VarcharType,
 )
 
-from segmentlog.query.selection import listing, suggest
+from segmentlog.query.suggestions import listing, suggest
 
 from ..errors import SchemaError
 from ..options.write_options import WriteOptions

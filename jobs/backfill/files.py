@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
-from segmentlog.query.selection import did_you_mean
+from segmentlog.query.suggestions import did_you_mean
 from segmentlog.store import ConfigError, StoreInUseError
 
 from .parts import Length, Part, Window, Written

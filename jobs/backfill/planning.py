@@ -13,17 +13,17 @@ Offsets come from the same binary searches as those of readers, so that a backfi
 ``startingTimestamp`` and ``endingTimestamp``.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, tzinfo
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from segmentlog.query.selection import Topics, select
 from segmentlog.query.source import StoreSource
 from segmentlog.query.times import StartAfterEndError, iso
 from segmentlog.store import ConfigError, DataLossError, QueueBounds, QueueKey, Remedy
 
+from ..reading import offset_options
 from .parts import Length, Offsets, Part, Window, ends_of, held, windows
 
 if TYPE_CHECKING:
@@ -217,9 +217,7 @@ def frame_of(
         return None
     options = {
         **request.options,
-        "assign": _by_topic(dict.fromkeys(spans)),
-        "startingOffsets": _by_topic({key: first for key, (first, _) in spans.items()}),
-        "endingOffsets": _by_topic({key: end for key, (_, end) in spans.items()}),
+        **offset_options(spans),
         "columns": ",".join([*columns, *([] if _TIME in columns or window is None else [_TIME])]),
     }
     if request.skips_lost:
@@ -232,13 +230,3 @@ def frame_of(
     # The binary search takes store times to rise. A broker's clock that was set back adds messages of other windows.
     found = rows.where((time >= start) & (time < stop))
     return found if _TIME in columns else found.drop(_TIME)
-
-
-def _by_topic(values: Mapping[QueueKey, int | None]) -> str:
-    found: dict[str, Any] = {}
-    for key, value in values.items():
-        if value is None:
-            found.setdefault(key.topic, []).append(key.queue_id)
-        else:
-            found.setdefault(key.topic, {})[str(key.queue_id)] = value
-    return json.dumps(found)

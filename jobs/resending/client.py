@@ -17,9 +17,9 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple, Self, TypeAlias
 
-from segmentlog.query.selection import did_you_mean, listing
-from segmentlog.store import SUCCESS, Answer, AnswerReader, BrokerError, FormatError, encode_request
-from segmentlog.store.ha import Address
+from segmentlog.query.suggestions import did_you_mean, listing
+from segmentlog.store import BrokerError, FormatError
+from segmentlog.store.ha import SUCCESS, Address, Answer, AnswerReader, encode_request
 
 CONNECT_S: Final = 5.0
 _Document: TypeAlias = dict[Any, Any]  # JSON as fastjson writes it

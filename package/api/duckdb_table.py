@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from segmentlog.store import ConfigError
 
-from .errors import optional_module
+from .remedies import optional_module
 
 _SOURCE: Final = "segmentlog_rows"
 _COMPRESSED: Final = {"body": "zstd"}  # the compression of a column, where DuckDB need not look for one

@@ -31,8 +31,8 @@ from segmentlog.store import (
 )
 from segmentlog.store.follow import MessageIdentity, QueueWatch, message_identity
 
-from .errors import in_api_words
 from .positions import rules_of
+from .remedies import in_api_words
 
 _log = logging.getLogger(__name__)
 

@@ -24,7 +24,7 @@ import pyarrow as pa
 
 from segmentlog.store import QueueRange, ScanSpec, StoreReader, Tags
 
-from .errors import optional_module
+from .remedies import optional_module
 
 if TYPE_CHECKING:
     import polars as pl

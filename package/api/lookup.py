@@ -13,9 +13,9 @@ from segmentlog.store import ConfigError, Message, QueueKey, ScanSpec, StoreRead
 from segmentlog.store.find import Coverage, Finder, Found, KeyField, Order, Window
 
 from .display import SHOWN_ROWS, html_table
-from .errors import in_api_words
 from .kept import KeptFinder
 from .positions import Moment, checked_topics, time_of
+from .remedies import in_api_words
 from .rows import Rows, checked_number, first_rows
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal, overload
 from segmentlog.query.source import PathLike, StoreSource
 from segmentlog.store import ConfigError, ExistingFileError, OnDamage, ReadFrom, choice
 
-from .errors import in_api_words
+from .remedies import in_api_words
 from .store import Store
 
 if TYPE_CHECKING:

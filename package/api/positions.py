@@ -19,7 +19,8 @@ from typing import Final, TypeAlias
 
 from segmentlog.query import position as query
 from segmentlog.query.position import AtTime, ByQueue, Fallback, Grammar, Place, Rules
-from segmentlog.query.selection import check_topics, listing
+from segmentlog.query.selection import check_topics
+from segmentlog.query.suggestions import listing
 from segmentlog.query.times import Clock, Instant, parse_time, store_ms
 from segmentlog.store import ConfigError, OnLoss, QueueKey
 

@@ -20,7 +20,7 @@ from segmentlog.store import ConfigError
 
 from .display import SHOWN_ROWS, html_table
 from .duckdb_table import write_table
-from .errors import optional_module
+from .remedies import optional_module
 
 if TYPE_CHECKING:
     import pandas as pd

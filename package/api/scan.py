@@ -35,7 +35,7 @@ from segmentlog.store import (
 )
 
 from .display import html_table
-from .errors import in_api_words
+from .remedies import in_api_words
 from .rows import Rows, checked_number, first_rows
 from .threads import read_in_order
 

@@ -29,10 +29,10 @@ from segmentlog.query.times import Clock, check_window
 from segmentlog.store import Message, OnCorrupt, OnLoss, QueueRange, StoreClosedError, StoreReader, TimeWindow
 
 from .display import html_table
-from .errors import in_api_words
 from .follow import Follow, checked_seconds
 from .kept import KeptFinder
 from .positions import Moment, Position, checked_topics, parsed, rules_of, time_of
+from .remedies import in_api_words
 from .rows import MetadataTable
 from .scan import Scan
 

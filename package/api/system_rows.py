@@ -16,7 +16,7 @@ from segmentlog.query.system_frames import system_batches
 from segmentlog.query.system_topics import SystemWindow
 
 from .display import SHOWN_ROWS, html_table
-from .errors import in_api_words
+from .remedies import in_api_words
 from .rows import Rows, checked_number, first_rows
 
 

@@ -30,7 +30,7 @@ from segmentlog.store import (
 )
 from segmentlog.store.sink import stored_config
 
-from .errors import in_api_words
+from .remedies import in_api_words
 from .store import Store
 
 Config: TypeAlias = StoreConfig

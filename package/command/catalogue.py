@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
-from segmentlog.query.selection import did_you_mean
+from segmentlog.query.suggestions import did_you_mean
 
 from .errors import UsageError
 from .parser import Parser

@@ -20,7 +20,7 @@ from typing import Any, BinaryIO, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from segmentlog.query.selection import did_you_mean, listing
+from segmentlog.query.suggestions import did_you_mean, listing
 from segmentlog.query.times import Instant, parse_time
 from segmentlog.store import ConfigError
 

@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
-from segmentlog.query.selection import did_you_mean, listing
+from segmentlog.query.suggestions import did_you_mean, listing
 from segmentlog.store import ConfigError
 
 from .errors import UsageError

@@ -1,3 +1,7 @@
+from ..format.remoting import SUCCESS as SUCCESS
+from ..format.remoting import Answer as Answer
+from ..format.remoting import AnswerReader as AnswerReader
+from ..format.remoting import encode_request as encode_request
 from ..write.attachments import Attachments as Attachments
 from .metadata import MetadataCopier as MetadataCopier
 from .promotion import Demotion as Demotion

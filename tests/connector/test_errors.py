@@ -13,7 +13,7 @@ from segmentlog.connector import errors
 from segmentlog.connector.errors import SPARK_WORDS, in_spark_words
 from segmentlog.connector.options.read_table import SOURCE
 from segmentlog.connector.options.write_table import SINK
-from segmentlog.query.selection import listing, suggest
+from segmentlog.query.suggestions import listing, suggest
 from segmentlog.store import DataLossError, Remedy, SegmentLogError
 
 NAMES = {option.name for option in (*SOURCE, *SINK)}

@@ -9,11 +9,8 @@ from segmentlog.query.selection import (
     TopicPattern,
     Topics,
     UnknownTopicError,
-    did_you_mean,
     group_progress,
-    listing,
     select,
-    suggest,
     unknown_group,
 )
 from segmentlog.query.source import StoreSource
@@ -73,15 +70,3 @@ def test_positions_of_groups(path: Path) -> None:
     assert f"consumer group `elt` has no position here (in {path})" in str(caught.value)
     assert "Did you mean `etl`? The groups with a position are `etl`" in str(caught.value)
     assert unknown_group("elt", [], path="/data").fix == "No group has a position here"
-
-
-def test_the_nearest_name_is_suggested_regardless_of_case() -> None:
-    assert suggest("ORDRS", ["orders", "payments"]) == "orders"
-    assert suggest("xyz", ["orders", "payments"]) is None
-    assert did_you_mean("payment", ["orders", "payments"]) == "Did you mean `payments`? "
-    assert did_you_mean("xyz", ["orders"]) == ""
-
-
-def test_long_lists_end_with_a_count() -> None:
-    assert listing([]) == "none"
-    assert listing(["a", "b", "c"], most=2) == "`a`, `b` and 1 more"

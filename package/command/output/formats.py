@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final, Self
 
-from segmentlog.query.selection import listing
+from segmentlog.query.suggestions import listing
 
 from ..console import Console
 from ..errors import UsageError

@@ -16,7 +16,7 @@ As in kcat, there is no line end unless the template has one. ``%K`` of a messag
 import re
 from typing import TYPE_CHECKING, BinaryIO, Final, NamedTuple
 
-from segmentlog.query.selection import did_you_mean, listing
+from segmentlog.query.suggestions import did_you_mean, listing
 
 from ..errors import UsageError
 

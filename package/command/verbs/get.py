@@ -17,7 +17,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from segmentlog.output import printable
-from segmentlog.query.selection import listing
+from segmentlog.query.suggestions import listing
 
 from ..console import Console
 from ..errors import FOUND, NOT_FOUND, UsageError

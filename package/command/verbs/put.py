@@ -13,7 +13,8 @@ The first bad line ends it. All lines before are appended, and the error states 
 import argparse
 from typing import TYPE_CHECKING, Final
 
-from segmentlog.query.selection import UnknownTopicError, did_you_mean, listing
+from segmentlog.query.selection import UnknownTopicError
+from segmentlog.query.suggestions import did_you_mean, listing
 
 from ..console import Console
 from ..errors import FLAGS, UsageError

@@ -15,7 +15,7 @@ import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from segmentlog.query.selection import listing
+from segmentlog.query.suggestions import listing
 
 from ..console import Console
 from ..errors import UsageError

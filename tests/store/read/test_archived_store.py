@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import segmentlog
-from segmentlog.api.errors import in_api_words
+from segmentlog.api.remedies import in_api_words
 from segmentlog.store import (
     Boundary,
     DataLossError,

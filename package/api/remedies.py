@@ -1,4 +1,4 @@
-"""Errors of the Python API: the store's own, with remedies worded as arguments of this API."""
+"""Remedies of errors in the words of the Python API: arguments in place of settings of the store."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager

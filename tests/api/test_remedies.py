@@ -7,7 +7,7 @@ import sys
 import pytest
 
 import segmentlog
-from segmentlog.api.errors import WORDS, in_api_words, optional_module
+from segmentlog.api.remedies import WORDS, in_api_words, optional_module
 from segmentlog.store import DataLossError, MissingExtraError, OnCorrupt, OnDamage, OnLoss, ReadFrom, Remedy
 
 
@@ -38,7 +38,7 @@ def test_an_installed_package_with_a_missing_dependency_is_not_a_missing_extra(m
     def broken(name: str) -> None:
         raise ModuleNotFoundError(name="libmissing")
 
-    monkeypatch.setattr("segmentlog.api.errors.import_module", broken)
+    monkeypatch.setattr("segmentlog.api.remedies.import_module", broken)
     with pytest.raises(ModuleNotFoundError) as raised:
         optional_module("polars", "x()")
     assert not isinstance(raised.value, MissingExtraError)
