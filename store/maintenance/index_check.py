@@ -147,7 +147,7 @@ class IndexCheck:
         if np.array_equal(held, wanted):  # as nearly always: both are in the order of the log
             self._reaches_end = False
             return
-        missing = ~np.isin(wanted, held)
+        missing = ~_among(wanted, np.sort(held))
         for start, stop in runs(missing):
             gap = IndexGap(base + int(wanted[start] >> 32), stop - start)
             if start == 0 and self._reaches_end:
@@ -169,7 +169,7 @@ class IndexCheck:
             alive = offsets >= self._log.min_offset
             wrong = alive & ~inside(offsets, self._sound)
             rest = np.flatnonzero(wrong)
-            wrong[rest[np.isin(offsets[rest], positions)]] = False
+            wrong[rest[_among(offsets[rest], positions)]] = False
             wrong |= (entries["previous"] < 0) | (entries["previous"] >= np.arange(1, offsets.size + 1))
             yield path, wrong, int(np.count_nonzero(alive & ~wrong))
 
@@ -193,6 +193,15 @@ class IndexCheck:
                 continue
             if entries.size:
                 yield _File(path, geometry, entries)
+
+
+def _among(asked: Ints, ascending: Ints) -> Mask:
+    """Tell which numbers are among others."""
+    # `np.isin` hashes them: it takes four times as long for numbers that ascend, or nearly.
+    at = np.searchsorted(ascending, asked)
+    found: Mask = at < ascending.size
+    found[found] = ascending[at[found]] == asked[found]
+    return found
 
 
 def inside(positions: Ints, spans: Sequence[tuple[int, int]]) -> Mask:

@@ -29,8 +29,8 @@ from support.standalone_cluster import StandaloneCluster
 pytestmark = [pytest.mark.scaled, pytest.mark.attack, pytest.mark.timeout(scale(600, 1800, 36_000))]
 
 SEED = int(os.environ.get("SEGMENTLOG_ATTACK_SEED", "20261126"))
-KILLS = scale(2, 40, 400)
-PROCESS_KILLS = scale(15, 400, 10_000)
+KILLS = scale(2, 10, 400)
+PROCESS_KILLS = scale(15, 100, 10_000)
 HOURS = 24
 
 

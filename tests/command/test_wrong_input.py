@@ -19,6 +19,8 @@ REQUIRED: dict[str, tuple[str, ...]] = {
     "put": ("orders",),
     "reset-offset": ("etl", "--latest"),
     "salvage": ("copy",),
+    "backfill": ("orders", "--day", "2026-01-31", "--to", "lake"),
+    "diff": ("copy",),
     "replay": ("copy", "orders", "--state", "state"),
     "resend": ("orders", "--broker", "localhost:10911", "--dry-run"),
     "demote": ("--master", "localhost:10912"),
@@ -33,6 +35,7 @@ WITH_TOPIC = {
     "tail": ("ordrs",),
     "get": ("--key", "k", "--topic", "ordrs"),
     "put": ("ordrs",),
+    "backfill": ("ordrs", "--day", "2026-01-31", "--to", "lake"),
     "reset-offset": ("etl", "--latest", "--topic", "ordrs"),
 }
 

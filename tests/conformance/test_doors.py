@@ -144,6 +144,7 @@ def test_topics_and_queues_are_rocketmqs(name: str, stores: dict[str, Path]) -> 
 
 
 @pytest.mark.spark
+@pytest.mark.scaled
 def test_queues_in_spark_are_rocketmqs(spark: "SparkSession", stores: dict[str, Path]) -> None:
     asked = {
         "metadata": "queues",

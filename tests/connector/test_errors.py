@@ -17,7 +17,10 @@ from segmentlog.query.suggestions import listing, suggest
 from segmentlog.store import DataLossError, Remedy, SegmentLogError
 
 NAMES = {option.name for option in (*SOURCE, *SINK)}
-BROKERS = {"maxMessageSize", "mappedFileSizeCommitLog", "mappedFileSizeConsumeQueue", "maxHashSlotNum", "maxIndexNum"}
+BROKERS = {
+    *("maxMessageSize", "mappedFileSizeCommitLog", "mappedFileSizeConsumeQueue", "maxHashSlotNum", "maxIndexNum"),
+    "enabledAppendPropCRC",
+}
 """Options that are called as RocketMQ's broker calls them: errors may speak of the broker's configuration."""
 COLUMNS = {"storeHost"}
 """Options that are called as a column is."""

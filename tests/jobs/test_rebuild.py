@@ -59,7 +59,7 @@ def test_tasks_of_spark_write_the_same_bytes(store: Path, tmp_path: Path, spark:
 
 @pytest.mark.slow
 @pytest.mark.scaled
-@pytest.mark.parametrize("seed", range(scale(quick=2, attack=40, soak=400)))
+@pytest.mark.parametrize("seed", range(scale(quick=2, attack=20, soak=400)))
 def test_a_killed_rebuild_leaves_nothing_that_a_second_run_keeps(store: Path, tmp_path: Path, seed: int) -> None:
     target, script = tmp_path / "new", tmp_path / "job.py"
     script.write_text(_JOB)

@@ -201,7 +201,7 @@ def test_parts_follow_each_other_and_cover_all_messages(path: Path, speed: float
     assert ends == {each.key: each.stop for each in scan.ranges}
 
 
-KILLS = scale(2, 40, 100)
+KILLS = scale(2, 10, 100)
 
 
 @pytest.mark.spark

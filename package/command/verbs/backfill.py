@@ -23,6 +23,7 @@ from ..errors import UsageError
 from ..output.formats import add_json
 from ..parser import Parser, add_store, assignment, chosen, names, seconds, typed
 from ..positions import add_zone, clock_of, parse_time
+from ..reading import known_topics, source_of
 from ..report import Report, print_report, signalled
 from ..selection import add_bodies, bodies_of
 from ..sessions import add_session, session_of
@@ -143,6 +144,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
     request = _request(options)
     bodies = _bodies(options, request)
     target_of = _target(options, request, bodies)
+    known_topics(request.source.open(), options.topic)  # before Spark takes its seconds to start
 
     def work() -> Report:
         with session_of(options) as spark, signalled() if options.follow else nullcontext() as stop:
@@ -162,7 +164,6 @@ def run(options: argparse.Namespace, console: Console) -> int:
 
 def _request(options: argparse.Namespace) -> "Request":
     from segmentlog.jobs.backfill import Length, Request
-    from segmentlog.query.source import StoreSource
 
     start, end = _period(options)
     given = {
@@ -174,7 +175,7 @@ def _request(options: argparse.Namespace) -> "Request":
         "maxBytesPerPartition": f"{options.file_mib}m",
     }
     return Request(
-        source=StoreSource.of(options.store, options.commit_log, None, None, "appended"),
+        source=source_of(options),
         topics=tuple(dict.fromkeys(options.topic)),
         start_ms=start,
         end_ms=end,

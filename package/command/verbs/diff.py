@@ -18,14 +18,12 @@ from ..sessions import add_session, spark_of
 
 
 def add_arguments(parser: Parser) -> None:
-    from segmentlog.jobs.diff import LEVELS
-
     parser.add_argument("a", metavar="A", help="a store")
     parser.add_argument("b", metavar="B", help="the store that is compared with it")
     parser.add_argument(
         "--by",
         metavar="LEVEL",
-        type=chosen(LEVELS),
+        type=chosen(["auto", "log", "queue"]),
         default="auto",
         help="log: bytes at the same physical offset; queue: messages at the same queue offset; "
         "auto: log, if both logs share physical offsets (default: auto)",

@@ -30,11 +30,11 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[Call]:
     return found
 
 
-def test_a_day(calls: list[Call], tmp_path: Path) -> None:
-    ran = run_command("backfill", tmp_path, "orders", "--day", "2026-01-31", "--to", tmp_path / "lake", "--json")
+def test_a_day(calls: list[Call], store: Path, tmp_path: Path) -> None:
+    ran = run_command("backfill", store, "orders", "--day", "2026-01-31", "--to", tmp_path / "lake", "--json")
     assert (ran.code, ran.rows) == (0, [{"messages": 7, "rows": [{"part": 0}]}])
     ((request, target, how),) = calls
-    assert (request.source.path, request.topics, request.zone) == (str(tmp_path), ("orders",), UTC)
+    assert (request.source.path, request.topics, request.zone) == (str(store), ("orders",), UTC)
     assert request.start_ms == datetime(2026, 1, 31, tzinfo=UTC).timestamp() * 1000
     assert (request.end_ms - request.start_ms, request.length) == (86_400_000, Length.DAY)
     assert request.columns == verb.COLUMNS
@@ -42,12 +42,12 @@ def test_a_day(calls: list[Call], tmp_path: Path) -> None:
     assert how == {"bodies": None, "catches_up": False, "every_s": None, "stop": None}
 
 
-def test_all_flags(calls: list[Call], tmp_path: Path) -> None:
+def test_all_flags(calls: list[Call], store: Path, tmp_path: Path) -> None:
     flags = "--start 2026-01-31T01:00 --end 2026-01-31T02:00 --tz Europe/Berlin --by hour,queue --output orc"
     flags += " --file-mib 9 --tag a --columns queueId,body --properties region --on-corrupt skip --on-loss skip"
-    run_command("backfill", tmp_path, "orders", "refunds", "orders", "--to", tmp_path, *flags.split(), "--catch-up")
+    run_command("backfill", store, "orders", "payments", "orders", "--to", tmp_path, *flags.split(), "--catch-up")
     ((request, _, how),) = calls
-    assert request.topics == ("orders", "refunds")
+    assert request.topics == ("orders", "payments")
     assert (request.length, request.columns, request.skips_lost) == (Length.HOUR, ("queueId", "body"), True)
     assert request.options == {
         "tags": "a",
@@ -58,9 +58,9 @@ def test_all_flags(calls: list[Call], tmp_path: Path) -> None:
     assert how["catches_up"]
 
 
-def test_bodies_have_dead_letters_beside_the_target(calls: list[Call], tmp_path: Path) -> None:
+def test_bodies_have_dead_letters_beside_the_target(calls: list[Call], store: Path, tmp_path: Path) -> None:
     flags = ["--day", "2026-01-31", "--body", "json", "--schema", "id string"]
-    run_command("backfill", tmp_path, "orders", "--to", tmp_path / "lake", *flags)
+    run_command("backfill", store, "orders", "--to", tmp_path / "lake", *flags)
     ((request, _, how),) = calls
     assert request.body == "json id string"
     assert "body" not in request.columns
@@ -68,8 +68,8 @@ def test_bodies_have_dead_letters_beside_the_target(calls: list[Call], tmp_path:
     assert how["bodies"].dead_letters.path == str(tmp_path / "lake-dead-letters")
 
 
-def test_following_needs_no_end(calls: list[Call], tmp_path: Path) -> None:
-    run_command("backfill", tmp_path, "orders", "--start", "today", "--to", tmp_path, "--follow", "--every", "5")
+def test_following_needs_no_end(calls: list[Call], store: Path, tmp_path: Path) -> None:
+    run_command("backfill", store, "orders", "--start", "today", "--to", tmp_path, "--follow", "--every", "5")
     ((_, _, how),) = calls
     assert how["every_s"] == 5
     assert not how["stop"].is_set()
@@ -89,7 +89,7 @@ def test_following_needs_no_end(calls: list[Call], tmp_path: Path) -> None:
         ("--day today --body json", "needs --schema"),
     ],
 )
-def test_wrong_flags(calls: list[Call], tmp_path: Path, flags: str, text: str) -> None:
-    ran = run_command("backfill", tmp_path, "orders", "--to", tmp_path, *flags.split())
+def test_wrong_flags(calls: list[Call], store: Path, tmp_path: Path, flags: str, text: str) -> None:
+    ran = run_command("backfill", store, "orders", "--to", tmp_path, *flags.split())
     assert (ran.code, ran.out, calls) == (2, b"", [])
     assert text in ran.err

@@ -93,5 +93,5 @@ def test_dead_letters_of_a_killed_run_are_written_by_the_next(
 def test_a_column_of_bodies_and_of_messages(spark: "SparkSession", store: Path, tmp_path: Path) -> None:
     request = _request(store, "keys")
     target, bodies = _targets(request, tmp_path)
-    with pytest.raises(ConfigError, match="the bodies have the column keys"):
+    with pytest.raises(ConfigError, match="the bodies have the column `keys`"):
         backfill.run(spark, request, target, bodies=replace(bodies, format=body_format("json", "keys string")))
