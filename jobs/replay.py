@@ -251,6 +251,7 @@ def _frame(
     from pyspark.sql import functions as F  # noqa: N812 - its usual name; a plan needs no Spark
 
     options = {
+        "checkCrc": "true",  # the copy gets a checksum of its own
         **offset_options({each.key: (each.start, each.stop) for each in part}),
         "readFrom": source.read_from.value,
         **({"commitLogPaths": ",".join(source.commit_log_paths)} if source.commit_log_paths else {}),

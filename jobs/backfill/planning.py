@@ -216,6 +216,7 @@ def frame_of(
     if not spans:
         return None
     options = {
+        "checkCrc": "true",  # files outlive the store: a damaged body is not to look like a sound one there
         **request.options,
         **offset_options(spans),
         "columns": ",".join([*columns, *([] if _TIME in columns or window is None else [_TIME])]),

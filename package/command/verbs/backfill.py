@@ -25,7 +25,7 @@ from ..parser import Parser, add_store, assignment, chosen, names, seconds, type
 from ..positions import add_zone, clock_of, parse_time
 from ..reading import known_topics, source_of
 from ..report import Report, print_report, signalled
-from ..selection import add_bodies, bodies_of
+from ..selection import add_bodies, add_columns, bodies_of
 from ..sessions import add_session, session_of
 
 if TYPE_CHECKING:
@@ -118,24 +118,7 @@ def _add_messages(parser: Parser) -> None:
     parser.add_argument(
         "--dead-letters", metavar="DIR", help="messages whose body does not parse (default: TARGET-dead-letters)"
     )
-    parser.add_argument("--columns", metavar="C,…", type=names, help="columns, in order")
-    parser.add_argument(
-        "--properties", metavar="P,…", type=names, default=(), help="properties of messages as further columns"
-    )
-    parser.add_argument(
-        "--on-corrupt",
-        metavar="WHAT",
-        type=chosen(["fail", "skip", "null"]),
-        default="fail",
-        help="damaged records: fail, skip or null (default: fail)",
-    )
-    parser.add_argument(
-        "--on-loss",
-        metavar="WHAT",
-        type=chosen(["fail", "skip"]),
-        default="fail",
-        help="messages that were deleted: fail or skip (default: fail)",
-    )
+    add_columns(parser)
 
 
 def run(options: argparse.Namespace, console: Console) -> int:

@@ -174,6 +174,19 @@ def test_errors_leave_nothing_that_a_reader_sees(spark: "SparkSession", store: P
     assert _run(spark, _request(store, 1), tmp_path).numbers["messages"] == 20
 
 
+def test_a_damaged_body_is_not_written(spark: "SparkSession", tmp_path: Path) -> None:
+    append_at(tmp_path / "store", spread_over(1, 20))
+    (segment,) = (tmp_path / "store" / "commitlog").iterdir()
+    data = segment.read_bytes()
+    segment.write_bytes(data.replace(b"orders 7 ", b"orders X "))
+    request = _request(tmp_path / "store", 1)
+    with pytest.raises(Exception, match="CRC"):
+        _run(spark, request, tmp_path / "lake")
+    assert not list((tmp_path / "lake").glob("day=*"))
+    skipping = replace(request, options={"corruptRecord": "skip"})
+    assert _run(spark, skipping, tmp_path / "lake").numbers["messages"] == 19
+
+
 def test_a_column_that_is_unknown_to_the_reader(spark: "SparkSession", store: Path, tmp_path: Path) -> None:
     from pyspark.errors import PySparkException  # noqa: PLC0415 - other tests of this folder need no Spark
 
