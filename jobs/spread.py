@@ -12,10 +12,13 @@ import pickle
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import get_context, parent_process
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import pyarrow as pa
+
+from segmentlog.store import StoreFailedError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -64,6 +67,13 @@ def spread(
                 results.append(result)
                 progress = {"done": len(results), "of": len(parts)}
                 _log.info("part %d of %d", len(results), len(parts), extra=progress)
+        except BrokenProcessPool as error:
+            problem = "a process that worked on a part ended before its result"
+            fix = (
+                'A script calls this below `if __name__ == "__main__":`, since each process imports it. A process that '
+                "lacked memory was killed: pass fewer processes"
+            )
+            raise StoreFailedError(problem, fix=fix) from error
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise

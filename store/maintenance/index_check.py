@@ -66,14 +66,18 @@ class IndexPart(NamedTuple):
     blocks: tuple[_Block, ...]
 
     def holds(self, fs: FileSystem, base: int, start: int, stop: int, keys: Sequence[tuple[Ints, Ints]]) -> bool:
-        """Tell whether the index has exactly some keys of a segment at ``base``, in the order of the log.
+        """Tell whether the index has some keys of a segment at ``base``, and no entry that names another record.
 
         ``keys`` are hashes and positions in the segment, of which those in ``[start, stop)`` are compared.
         """
         wanted = np.concatenate([np.empty(0, np.int64), *(_packed(*each) for each in keys)])
         if base + stop > self.stop:
             wanted = wanted[base + (wanted >> 32) < self.stop]
-        return np.array_equal(_held(fs, self.blocks, base, start, stop), wanted)
+        held = _held(fs, self.blocks, base, start, stop)
+        if held.size <= wanted.size:
+            return np.array_equal(held, wanted)  # both are in the order of the log
+        # RocketMQ 5.4 and later add entries for tags.
+        return bool(_among(wanted, np.sort(held)).all() and _among(held >> 32, wanted >> 32).all())
 
 
 def keeps_index(fs: FileSystem, path: str) -> bool:

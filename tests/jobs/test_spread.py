@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from segmentlog.jobs.spread import spread
+from segmentlog.store import StoreFailedError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -22,6 +23,16 @@ def test_results_have_the_order_of_the_parts(processes: int) -> None:
     found = spread(square, range(20), processes=processes)
     assert [each for each, _ in found] == [number * number for number in range(20)]
     assert ({pid for _, pid in found} == {os.getpid()}) == (processes == 1)
+
+
+def end_process(_: int) -> None:
+    os._exit(1)
+
+
+def test_a_process_that_ends_is_an_error_with_its_likely_causes() -> None:
+    with pytest.raises(StoreFailedError, match="ended before its result") as caught:
+        spread(end_process, [1, 2], processes=2)
+    assert "__main__" in str(caught.value)
 
 
 def test_no_parts_start_nothing() -> None:

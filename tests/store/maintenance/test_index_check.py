@@ -3,6 +3,7 @@
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import permutations
 from pathlib import Path
 
 import numpy as np
@@ -10,9 +11,9 @@ import pytest
 
 from segmentlog.store import MessageStore, Outgoing, StoreReader
 from segmentlog.store.files.fs import LocalFileSystem
-from segmentlog.store.format.index_file import HEADER
+from segmentlog.store.format.index_file import ENTRY, HEADER
 from segmentlog.store.maintenance import Finding, Kind, verify
-from segmentlog.store.maintenance.index_check import IndexCheck, inside
+from segmentlog.store.maintenance.index_check import IndexCheck, IndexPart, inside
 from support import fixtures, releases
 from support.commands import run_command
 from support.small_store import CONFIG, ROWS, write_small_store
@@ -144,6 +145,28 @@ def test_a_store_of_rocketmq_without_index_files_is_not_damaged(name: str, tmp_p
     ran = run_command("verify", store)
     assert ran.code == 0
     assert [text in ran.text for text in ("nothing is wrong", "index unknown", "damaged")] == [True, True, False]
+
+
+class Entries:
+    """A block of an index file, in memory."""
+
+    def __init__(self, *entries: tuple[int, int]) -> None:
+        self._entries = np.array([(key_hash, place, 0, 0) for key_hash, place in entries], ENTRY)
+
+    def read(self, _: object) -> object:
+        return self._entries
+
+
+@pytest.mark.parametrize(
+    ("more", "is_held"), [((), True), (((9, 40),), True), (((9, 41),), False), (((9, 40), (9, 41)), False)]
+)
+def test_further_entries_have_to_name_a_record(more: tuple[tuple[int, int], ...], is_held: bool) -> None:
+    keys = [(np.array([5, 6, 7]), np.array([10, 10, 40]))]
+    for entries in permutations(((5, 10), (6, 10), (7, 40), *more)):
+        found = IndexPart(1000, (Entries(*entries),)).holds(LocalFileSystem(), 0, 0, 100, keys)  # type: ignore[arg-type]
+        assert found == (is_held and (bool(more) or entries == ((5, 10), (6, 10), (7, 40))))
+    lacking = IndexPart(1000, (Entries((5, 10), (6, 10), *more, *more),))  # type: ignore[arg-type]
+    assert not lacking.holds(LocalFileSystem(), 0, 0, 100, keys)
 
 
 def test_inside() -> None:

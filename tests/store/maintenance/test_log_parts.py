@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from segmentlog.store import MessageStore, Outgoing
+from segmentlog.store import MessageStore, Outgoing, StoreReader
 from segmentlog.store.files.fs import LocalFileSystem
 from segmentlog.store.log.commit_log import CommitLog
 from segmentlog.store.maintenance import VerifyReport, rebuild, rebuild_queues, verification, verify
+from segmentlog.store.maintenance.index_check import IndexCheck
 from segmentlog.store.maintenance.log_parts import by_segment, parts_of, walk_part
 from support import fixtures
 from support.scale import scale
@@ -60,6 +62,17 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_reports_of_stores_of_rocketmq(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     small_parts(monkeypatch, 2000)
     check(fixtures.unpack(name, tmp_path), tmp_path)
+
+
+@pytest.mark.conformance
+@pytest.mark.parametrize("release", ["5.3.3", "5.5.0"])
+def test_an_index_with_entries_of_tags_is_held(release: str, tmp_path: Path) -> None:
+    reader = StoreReader.open(fixtures.unpack(f"basic-{release}", tmp_path))
+    fs, stop = LocalFileSystem(), reader.log.data_stop()
+    index = IndexCheck(fs, reader.path, reader.log, is_live=False)
+    parts = parts_of(reader.log, fs, stop)
+    walked = [walk_part(replace(part, queues=reader.path, index=index.part(*part.span))) for part in parts]
+    assert [each is not None and each.is_held for each in walked] == [True] * len(parts)
 
 
 def test_nearly_all_segments_are_regular(small: Path) -> None:
