@@ -37,7 +37,10 @@ SCHEMA: Final = pa.schema(
         ("seconds", pa.float64()),
     ]
 )
-"""Columns of a report: a row per part that was written, and per window that was finished before."""
+"""Columns of a report: a row per part that was written, and per window that was finished before.
+
+``rejected`` is there if bodies are parsed.
+"""
 
 _log = logging.getLogger(__name__)
 
@@ -168,7 +171,9 @@ class _Backfill:
         table = pa.Table.from_pylist([dict(zip(SCHEMA.names, row, strict=True)) for row in rows], SCHEMA)
         sizes = [row.written for row in self._rows.values() if row.written is not None]
         totals = {name: sum(getattr(each, name) for each in sizes) for name in Written._fields}
-        if self._bodies is not None:
+        if self._bodies is None:
+            table = table.drop_columns(["rejected"])
+        else:
             totals["rejected"] = sum(row.rejected or 0 for row in self._rows.values())
         return Report(numbers={"parts": len(sizes), **totals}, table=table)
 
