@@ -65,11 +65,15 @@ class IndexPart(NamedTuple):
     stop: int  # records after it are not indexed yet
     blocks: tuple[_Block, ...]
 
-    def holds(self, fs: FileSystem, base: int, start: int, stop: int, keys: Sequence[tuple[Ints, Ints]]) -> bool:
+    def holds(
+        self, fs: FileSystem, base: int, part: tuple[int, int], places: Ints, keys: Sequence[tuple[Ints, Ints]]
+    ) -> bool:
         """Tell whether the index has some keys of a segment at ``base``, and no entry that names another record.
 
-        ``keys`` are hashes and positions in the segment, of which those in ``[start, stop)`` are compared.
+        ``keys`` are hashes and positions in the segment, of which those in the ``part`` ``[start, stop)`` are compared.
+        ``places`` are the positions of its records, ascending.
         """
+        start, stop = part
         wanted = np.concatenate([np.empty(0, np.int64), *(_packed(*each) for each in keys)])
         if base + stop > self.stop:
             wanted = wanted[base + (wanted >> 32) < self.stop]
@@ -77,7 +81,7 @@ class IndexPart(NamedTuple):
         if held.size <= wanted.size:
             return np.array_equal(held, wanted)  # both are in the order of the log
         # RocketMQ 5.4 and later add entries for tags.
-        return bool(_among(wanted, np.sort(held)).all() and _among(held >> 32, wanted >> 32).all())
+        return bool(_among(wanted, np.sort(held)).all() and _among(held >> 32, places).all())
 
 
 def keeps_index(fs: FileSystem, path: str) -> bool:

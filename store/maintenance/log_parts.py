@@ -166,6 +166,7 @@ class _Walked:
     records: int = 0
     queues: dict[QueueKey, list[DerivedQueue]] = field(default_factory=dict)
     keys: list[tuple[Ints, Ints]] = field(default_factory=list)
+    places: list[Ints] = field(default_factory=list)
 
     def add(self, part: LogPart, records: Records, sizes: Ints, *, is_aligned: bool) -> bool:
         """Add the records of a window; False if they are not regular."""
@@ -191,14 +192,18 @@ class _Walked:
         if part.index is not None:
             hashes, rows = indexed_keys(records, properties)
             self.keys.append((hashes, positions[rows]))
+            self.places.append(positions)
         # A queue twice: a record states the topic of a light queue as its own.
         return not unnamed and len(dict(every)) == len(every)
+
+    def _is_indexed(self, part: LogPart, index: IndexPart) -> bool:
+        return index.holds(part.fs, part.segment.base, (part.start, part.stop), np.concatenate(self.places), self.keys)
 
     def merged(self, part: LogPart) -> WalkedPart | None:
         base = part.segment.base
         if not self.records:
             return None
-        is_held = part.index is None or part.index.holds(part.fs, base, part.start, part.stop, self.keys)
+        is_held = part.index is None or self._is_indexed(part, part.index)
         runs: list[Run] = []
         encoded: list[bytes] = []
         for key, pieces in self.queues.items():
