@@ -13,6 +13,7 @@ Offsets come from the same binary searches as those of readers, so that a backfi
 ``startingTimestamp`` and ``endingTimestamp``.
 """
 
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, tzinfo
@@ -103,9 +104,10 @@ class Planner:
     def missing(self, parts: Sequence[Part], *, is_open: bool = False) -> Plan:
         """Return what a target lacks that holds some parts; ``is_open`` allows windows that are not over."""
         found = held(parts)
+        others = sorted(found)
         planned, finished = [], []
         for window in self._request.windows(self._seen_ms + SETTLED_MS if is_open else None):
-            _check_alignment(window, found)
+            _check_alignment(window, others)
             there = found.get(window, [])
             if any(part.finishes for part in there):
                 finished.append(window)
@@ -124,26 +126,25 @@ class Planner:
 
         asked = set(self._request.windows())
         found = {window: there for window, there in held(parts).items() if window in asked}
-        known = [
-            (*window, each.key.topic, each.key.queue_id, ends_of(there).get(each.key, each.min_offset))
-            for window, there in found.items()
-            for each in self._queues
-        ]
+        known: list[tuple[int, int, str, int, int]] = []
+        since = {each.key: (each.max_offset, each.max_offset) for each in self._queues}
+        for window, there in found.items():
+            ends = ends_of(there)
+            for each in self._queues:
+                seen = max(each.min_offset, ends.get(each.key, each.min_offset))
+                known.append((*window, *each.key, seen))
+                since[each.key] = min(seen, since[each.key][0]), each.max_offset
         if not known:
             return []
-        since = {
-            each.key: (max(each.min_offset, min(row[4] for row in known if row[2:4] == each.key)), each.max_offset)
-            for each in self._queues
-        }
         rows = frame_of(spark, self._request, since, ("topic", "queueId", "queueOffset", _TIME))
         if rows is None:
             return []
         schema = "start bigint, stop bigint, topic string, queueId int, seen bigint"
-        ends = sf.broadcast(spark.createDataFrame(known, schema))
+        seen_ends = sf.broadcast(spark.createDataFrame(known, schema))
         time = sf.unix_millis(_TIME)
         late = (
             rows.where((time >= min(found).start_ms) & (time < max(found).end_ms))
-            .join(ends, ["topic", "queueId"])
+            .join(seen_ends, ["topic", "queueId"])
             .where((time >= sf.col("start")) & (time < sf.col("stop")) & (sf.col("queueOffset") >= sf.col("seen")))
             .groupBy("start", "stop", "topic", "queueId")
             .agg(sf.min("queueOffset").alias("first"), sf.max("queueOffset").alias("last"))
@@ -195,8 +196,10 @@ class Planner:
             )
 
 
-def _check_alignment(window: Window, found: Mapping[Window, object]) -> None:
-    for other in found:
+def _check_alignment(window: Window, others: Sequence[Window]) -> None:
+    """Refuse a window that overlaps with others, which are in order and do not overlap."""
+    at = bisect_left(others, window)
+    for other in others[max(0, at - 1) : at + 2]:
         if other != window and other.start_ms < window.end_ms and window.start_ms < other.end_ms:
             problem = f"the target holds the window {other}, which overlaps with {window}"
             raise ConfigError(problem, fix="Use the length of windows and the time zone of the first run")

@@ -96,8 +96,12 @@ def test_wrong_periods(path: Path, changes: dict[str, object], text: str) -> Non
 
 def test_windows_of_another_length_are_refused(path: Path) -> None:
     days = Planner(_request(path, 1), NOW_MS).missing([]).parts
+    hours = Planner(_request(path, 1, length=Length.HOUR), NOW_MS).missing([]).parts
     with pytest.raises(ConfigError, match="overlaps"):
         Planner(_request(path, 1, length=Length.HOUR), NOW_MS).missing(days)
+    for some in (hours, hours[:1], hours[5:6], hours[-1:]):
+        with pytest.raises(ConfigError, match="overlaps"):
+            Planner(_request(path, 1), NOW_MS).missing(some)
 
 
 def test_an_unknown_topic(path: Path) -> None:
