@@ -30,6 +30,7 @@ from segmentlog.store.sink import last_commit
 
 from .reading import offset_options
 from .report import Report
+from .state_file import FIX, check_asked, write_whole
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -46,7 +47,6 @@ _MESSAGE: Final = ("topic", "queueId", "body", "properties", "bornTimestamp", "f
 """Columns that are written: the properties hold tags, keys and unique key."""
 _ASKED: Final = ("queueOffset", "tags", "keys", "uniqKey", "storeTimestamp", "msgId", "bornHost")
 """Columns that a condition may name as well."""
-_FIX: Final = "Name another file with --state, or delete this one if its job does not matter"
 _SCHEMA: Final = pa.schema(
     [
         ("topic", pa.string()),
@@ -328,25 +328,16 @@ def _plan_in(path: str, asked: Mapping[str, object]) -> _Plan | None:
         return None
     except (ValueError, KeyError, TypeError) as error:
         problem = f"--state {path} is not the state file of a replay: {error!r}"
-        raise FormatError(problem, path=path, fix=_FIX) from None
-    wanted = json.loads(json.dumps(asked))
-    for name in sorted({*former, *wanted}):
-        if former.get(name) != wanted.get(name):
-            problem = f"--state {path} is of another job: {name} was {former.get(name)!r}, and is {wanted.get(name)!r}"
-            raise ConfigError(problem, fix=_FIX)
+        raise FormatError(problem, path=path, fix=FIX) from None
+    check_asked(path, former, asked)
     return plan
 
 
 def _write(path: str, plan: _Plan, asked: Mapping[str, object]) -> None:
-    """Write the file aside, and rename it: the file is whole or absent."""
+    """Write the state file of a new job."""
     queues = [{"topic": key.topic, "queueId": key.queue_id, "cuts": cuts} for key, cuts in plan.cuts.items()]
     content = {"app": plan.app, "asked": asked, "times": plan.times, "queues": queues}
-    making = f"{path}.making"
     try:
-        with open(making, "w", encoding="utf-8") as file:
-            json.dump(content, file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.rename(making, path)
+        write_whole(path, content, f"{path}.making")
     except OSError as error:
         raise ConfigError(f"--state {path}: {error.strerror}", fix="Name a file in a directory that exists") from None

@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING, Final
 from segmentlog.query.suggestions import did_you_mean
 from segmentlog.store import ConfigError, StoreInUseError
 
+from ..state_file import sync, write_whole
 from .parts import Length, Part, Window, Written
 from .planning import Request
 
@@ -144,7 +145,7 @@ class Files:
         os.pwrite(lock, json.dumps(self._identity, indent=1).encode(), 0)
         os.fsync(lock)
         for changed in (self._control, os.path.dirname(self._control)):
-            _sync(changed)
+            sync(changed)
 
     def close(self) -> None:
         """Unlock the directory."""
@@ -185,17 +186,12 @@ class Files:
         os.rename(ready, place)
         while place != self.path:
             place = os.path.dirname(place)
-            _sync(place)
+            sync(place)
 
     def _write_record(self, part: Part, place: str) -> None:
         record = os.path.join(self._records, place.replace(os.sep, ",") + ".json")
-        aside = os.path.join(self._staging, "record")
-        with open(aside, "w", encoding="utf-8") as file:
-            json.dump({"place": place, "part": part.to_json()}, file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.rename(aside, record)
-        _sync(self._records)
+        document = {"place": place, "part": part.to_json()}
+        write_whole(record, document, os.path.join(self._staging, "record"))
 
     def _write_files(self, frame: "DataFrame", written: str, ready: str) -> int:
         from pyspark.sql import Observation
@@ -294,15 +290,7 @@ def _settle(path: str) -> tuple[int, int]:
             if name.startswith(("_", ".")):  # _SUCCESS, and checksums that are beside each file
                 os.unlink(place)
                 continue
-            _sync(place)
+            sync(place)
             files, size = files + 1, size + os.path.getsize(place)
-        _sync(directory)
+        sync(directory)
     return files, size
-
-
-def _sync(path: str) -> None:
-    opened = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(opened)
-    finally:
-        os.close(opened)

@@ -22,13 +22,13 @@ from typing import Final, Self
 
 from segmentlog.store import ConfigError, FormatError, QueueKey, QueueRange
 
+from ..state_file import FIX, check_asked, sync
 from .message import Job
 
 _BLOCK_BYTES: Final = 64
 _DIGITS: Final = 20
 _NEXT_AT: Final = len('{"next":')
 _SYNC_S: Final = 1.0
-_FIX: Final = "Name another file with --state, or delete this one if its job does not matter"
 
 
 class Progress:
@@ -115,7 +115,7 @@ class Progress:
                 writer.write(b"".join(content))
             os.fsync(made)
             os.rename(making, path)
-            _sync_directory(path)
+            sync(os.path.dirname(os.path.abspath(path)))
         except BaseException:
             os.close(made)
             raise
@@ -140,16 +140,11 @@ class Progress:
             found = cls(file, job, lines, [int(row["next"]) for row in rows])
             if rest or len(found.queues) != head["queues"]:
                 problem = f"--state {path} has {len(rows)} of {head['queues']} queues"
-                raise FormatError(problem, path=path, fix=_FIX)
+                raise FormatError(problem, path=path, fix=FIX)
         except (ValueError, KeyError, TypeError, IndexError) as error:
             problem = f"--state {path} is not the state file of a resend: {error}"
-            raise FormatError(problem, path=path, fix=_FIX) from None
-        wanted = json.loads(json.dumps(dict(asked)))
-        other = sorted(name for name in {*former, *wanted} if former.get(name) != wanted.get(name))
-        if other:
-            name = other[0]
-            problem = f"--state {path} is of another job: {name} was {former.get(name)!r}, and is {wanted.get(name)!r}"
-            raise ConfigError(problem, fix=_FIX)
+            raise FormatError(problem, path=path, fix=FIX) from None
+        check_asked(path, former, asked)
         at = 0
         for key, before in zip(found.queues, whole, strict=False):
             at += len(before) + 1
@@ -170,14 +165,6 @@ def _locked(path: str) -> int:
             return file
     os.close(file)
     raise ConfigError(f"--state {path} is used by another process", fix="Wait until it ends, or name another file")
-
-
-def _sync_directory(path: str) -> None:
-    directory = os.open(os.path.dirname(os.path.abspath(path)), os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
 
 
 def _line(next_offset: int, more: Mapping[str, object]) -> bytes:

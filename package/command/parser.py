@@ -103,15 +103,22 @@ def whole(text: str) -> int:
     return int(text)
 
 
-def seconds(text: str) -> float:
-    """Parse an argument that is a number of seconds above 0."""
-    try:
-        found = float(text)
-    except ValueError:
-        found = 0.0
-    if not 0 < found < float("inf"):
-        raise argparse.ArgumentTypeError(f"`{text}` is not a number of seconds above 0")
-    return found
+def above_zero(meaning: str) -> Callable[[str], float]:
+    """Return a type of arguments: a number above 0; ``meaning`` says in errors what the text is not."""
+
+    def parse(text: str) -> float:
+        try:
+            found = float(text)
+        except ValueError:
+            found = 0.0
+        if not 0 < found < float("inf"):
+            raise argparse.ArgumentTypeError(f"`{text}` is not {meaning}")
+        return found
+
+    return parse
+
+
+seconds: Final = above_zero("a number of seconds above 0")
 
 
 def names(text: str) -> tuple[str, ...]:
@@ -141,12 +148,16 @@ def _topic_pair(text: str) -> tuple[str, str]:
     return source, target
 
 
-def assignment(text: str) -> tuple[str, str]:
-    """Parse an argument such as ``name=value``."""
-    name, equals, value = text.partition("=")
-    if not equals or not name:
-        raise argparse.ArgumentTypeError(f"`{text}` has no name and value: write NAME=VALUE")
-    return name, value
+def assignment(meaning: str, example: str, *, prefix: str = "") -> Callable[[str], tuple[str, str]]:
+    """Return a type of arguments: a name, which begins with a prefix, and a value."""
+
+    def parse(text: str) -> tuple[str, str]:
+        name, equals, value = text.partition("=")
+        if not (name and equals and name.startswith(prefix)):
+            raise argparse.ArgumentTypeError(f"`{text}` is not {meaning}: write such as {example}")
+        return name, value
+
+    return parse
 
 
 def add_store(parser: argparse.ArgumentParser) -> None:

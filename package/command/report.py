@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 from segmentlog.output import json_text, printable
 
@@ -18,6 +18,8 @@ from .progress import logged
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
+    from segmentlog.jobs.report import Report as JobReport
+
 _AFTER_UNDERSCORE: Final = re.compile(r"_([a-z])")
 
 
@@ -25,6 +27,11 @@ class Report(NamedTuple):
     text: str
     document: Mapping[str, object]
     has_findings: bool = False
+
+    @classmethod
+    def of(cls, found: "JobReport") -> Self:
+        """Return the report of a job."""
+        return cls(str(found), found.document(), found.has_findings)
 
 
 def print_report(work: Callable[[], Report], options: argparse.Namespace, console: Console) -> int:

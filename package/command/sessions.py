@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from .errors import UsageError
-from .parser import Parser
+from .parser import Parser, assignment
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -46,7 +46,7 @@ def add_session(parser: Parser, *, master: str | None = "local[*]") -> None:
         metavar="NAME=VALUE",
         action="append",
         default=[],
-        type=_setting,
+        type=assignment("a setting", "spark.driver.memory=4g", prefix="spark."),
         help="setting of Spark; repeatable",
     )
 
@@ -109,10 +109,3 @@ def _count(text: str) -> int:
     if not text.isascii() or not text.isdigit() or not int(text):
         raise argparse.ArgumentTypeError(f"`{text}` is not a number of processes: write 1 or more")
     return int(text)
-
-
-def _setting(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not equals or not name.startswith("spark."):
-        raise argparse.ArgumentTypeError(f"`{text}` is not a setting: write such as spark.driver.memory=4g")
-    return name, value

@@ -25,7 +25,7 @@ from ..parser import Parser, add_store, assignment, chosen, names, seconds, type
 from ..positions import add_zone, clock_of, parse_time
 from ..reading import known_topics, source_of
 from ..report import Report, print_report, signalled
-from ..selection import add_bodies, add_columns, bodies_of
+from ..selection import MESSAGE_COLUMNS, add_bodies, add_columns, bodies_of
 from ..sessions import add_session, session_of
 
 if TYPE_CHECKING:
@@ -33,18 +33,7 @@ if TYPE_CHECKING:
 
     from segmentlog.jobs.backfill import Bodies, Request, Target
 
-COLUMNS: Final = (
-    "topic",
-    "queueId",
-    "queueOffset",
-    "storeTimestamp",
-    "bornTimestamp",
-    "tags",
-    "keys",
-    "uniqKey",
-    "properties",
-    "body",
-)
+COLUMNS: Final = tuple(name for name in MESSAGE_COLUMNS if name != "flag")
 """Columns that are written, unless ``--columns`` names others."""
 _WINDOWS: Final = ("day", "hour")
 _COLUMN_NAMES: Final = {"queue": "queueId"}
@@ -103,7 +92,7 @@ def _add_output(parser: Parser) -> None:
         metavar="NAME=VALUE",
         action="append",
         default=[],
-        type=assignment,
+        type=assignment("a property", "type=sql"),
         help="property of the Iceberg catalog, such as uri=http://host:8181; repeatable",
     )
     parser.add_argument(
@@ -140,7 +129,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
                 every_s=options.every if options.follow else None,
                 stop=stop,
             )
-        return Report(str(found), found.document())
+        return Report.of(found)
 
     return print_report(work, options, console)
 

@@ -55,6 +55,6 @@ def run(options: argparse.Namespace, console: Console) -> int:
                 commit_logs=(options.commit_log_a, options.commit_log_b),
                 processes=options.processes,
             )
-        return Report(str(found), found.document(), found.has_findings)
+        return Report.of(found)
 
     return print_report(work, options, console)

@@ -50,6 +50,6 @@ def run(options: argparse.Namespace, console: Console) -> int:
                     file.write(page)
             except OSError as error:
                 raise ConfigError(f"--html: {error.strerror}", path=options.html, fix="Name a new file") from None
-        return Report(str(found), found.document())
+        return Report.of(found)
 
     return print_report(work, options, console)

@@ -12,12 +12,12 @@ no message is appended twice.
 
 import argparse
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ..console import Console
 from ..errors import UsageError
 from ..output.formats import add_json
-from ..parser import Parser, add_map_topic
+from ..parser import Parser, above_zero, add_map_topic, assignment
 from ..positions import add_window, asked_window, clock_of
 from ..report import Report, print_report, signalled
 from ..selection import Selection, add_messages, identity_of
@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from segmentlog.store import QueueRange
 
 
+_PACE: Final = above_zero("a pace: write a number above 0, such as 1.0")
+
+
 def add_arguments(parser: Parser) -> None:
     add_messages(parser, to="the store that is appended to, or a new one")
     add_window(parser)
@@ -38,7 +41,12 @@ def add_arguments(parser: Parser) -> None:
     add("--key", metavar="KEY", action="append", help="messages with one of these keys; repeatable")
     add("--where", metavar="CONDITION", help="messages that a condition in Spark's SQL accepts, on columns or body")
     add("--state", metavar="FILE", required=True, help="plan of the job, with which a stopped or killed job continues")
-    add("--speed", metavar="X", type=_speed, help="pace, as a multiple of the original pace (default: full pace)")
+    add(
+        "--speed",
+        metavar="X",
+        type=_PACE,
+        help="pace, as a multiple of the original pace (default: full pace)",
+    )
     add_map_topic(parser, "each topic to itself")
     add("--key-prefix", metavar="TEXT", default="", help="text before each key")
     add(
@@ -46,7 +54,7 @@ def add_arguments(parser: Parser) -> None:
         metavar="NAME=VALUE",
         action="append",
         default=[],
-        type=_option,
+        type=assignment("an option", "mappedFileSizeCommitLog=64m"),
         help="option of the sink, such as mappedFileSizeCommitLog=64m for a new store; repeatable",
     )
     add("--again", action="store_true", help="append all messages of a finished job once more")
@@ -90,7 +98,7 @@ def _replayed(
     )
     asked = identity_of(options, selection, ["where", "speed", "key_prefix"]) | {"to": target}
     found = job.run(spark, selection.source, ranges, target, options.state, settings=settings, asked=asked, stop=stop)
-    return Report(str(found), found.document(), found.has_findings)
+    return Report.of(found)
 
 
 def _condition(options: argparse.Namespace) -> str | None:
@@ -100,20 +108,3 @@ def _condition(options: argparse.Namespace) -> str | None:
         texts = ", ".join("'" + key.replace("\\", "\\\\").replace("'", "\\'") + "'" for key in options.key)
         found.append(f"arrays_overlap(split(keys, ' '), array({texts}))")
     return " AND ".join(found) or None
-
-
-def _speed(text: str) -> float:
-    try:
-        found = float(text)
-    except ValueError:
-        found = 0.0
-    if not 0 < found < float("inf"):
-        raise argparse.ArgumentTypeError(f"`{text}` is not a pace: write a number above 0, such as 1.0")
-    return found
-
-
-def _option(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not name or not equals:
-        raise argparse.ArgumentTypeError(f"`{text}` is not an option: write such as mappedFileSizeCommitLog=64m")
-    return name, value

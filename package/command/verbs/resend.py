@@ -106,7 +106,7 @@ def resend(options: argparse.Namespace, stop: threading.Event) -> Report:
             asked=identity_of(options, selection, ["broker", "namesrv", *_SEARCH]),
             stop=stop,
         )
-    return Report(str(found), found.document(), found.has_findings)
+    return Report.of(found)
 
 
 def _cluster(options: argparse.Namespace) -> "Cluster":

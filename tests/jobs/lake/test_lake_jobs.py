@@ -113,7 +113,7 @@ def test_a_killed_command_continues_when_it_is_run_again(kind: str, store: Path,
     [
         (["--to", "delta:/x", "--catalog", "prod"], "--catalog is passed without an Iceberg table"),
         (["--to", "/x", "--catalog-property", "type=sql"], "--catalog is passed without an Iceberg table"),
-        (["--to", "iceberg:lake.x", "--catalog-property", "sql"], "`sql` has no name and value"),
+        (["--to", "iceberg:lake.x", "--catalog-property", "sql"], "`sql` is not a property"),
         (["--to", "iceberg:lake.x", "--output", "orc"], "--output orc is passed with a table"),
     ],
 )
