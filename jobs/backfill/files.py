@@ -39,7 +39,6 @@ from .planning import Request
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-FORMATS: Final = ("parquet", "orc", "json", "csv")
 _ADDED: Final = frozenset({"day", "hour", "part"})
 """Columns that readers take from the names of directories."""
 _TUNING: Final = frozenset(
