@@ -11,6 +11,7 @@ call into C, and in a ``with`` that waits for a lock. An exception is raised at 
 """
 
 import dis
+import gc
 import sys
 import threading
 import weakref
@@ -87,8 +88,11 @@ def _is_ours(frame: FrameType) -> bool:
 
 
 def _is_in_finalizer(frame: FrameType | None) -> bool:
+    """Tell whether the garbage collector calls the function of a frame."""
     while frame is not None:
         if frame.f_code.co_name == "__del__" or frame.f_code.co_filename in _WEAKREFS:
+            return True
+        if any(frame.f_code is getattr(each, "__code__", None) for each in gc.callbacks):  # Hypothesis has one
             return True
         frame = frame.f_back
     return False
