@@ -32,6 +32,7 @@ import importlib
 import os
 import re
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import islice
@@ -57,6 +58,7 @@ _CURRENT_BYTES_MAX: Final = 4096
 _LOG_BYTES_MAX: Final = 256 << 20  # all write-ahead logs, as they are replayed into memory
 _MANIFEST_BYTES_MAX: Final = 256 << 20
 _ATTEMPTS: Final = 20
+_CHANGING_S: Final = 60  # for a database whose files change during each attempt
 _FOOTER_BYTES: Final = 53
 _RECORD_BLOCK: Final = 32 << 10
 _RECORD_HEADER: Final = 7
@@ -131,15 +133,18 @@ class RocksDatabase:
         problem: CorruptError | MissingFileError = MissingFileError(
             "no RocksDB database is here", path=directory, errno=errno.ENOENT
         )
-        for _ in range(_ATTEMPTS):
+        deadline, unchanged = time.monotonic() + _CHANGING_S, 0
+        while unchanged < _ATTEMPTS and time.monotonic() < deadline:
             stamp = _stamp(fs, directory)
             try:
                 opened = cls._open(wheel, fs, directory, stamp)
             except (CorruptError, MissingFileError) as error:
                 # A broker deletes files after it changed the manifest, some of them later than others.
-                if _stamp(fs, directory) == stamp and _ABSENT not in str(error):
+                is_same = _stamp(fs, directory) == stamp
+                if is_same and _ABSENT not in str(error):
                     raise
                 problem = error
+                unchanged += is_same
                 continue
             # A write-ahead log that was flushed meanwhile may be missing, and its successor not.
             if not opened._has_log or opened.is_current(fs):  # noqa: SLF001 - of this class

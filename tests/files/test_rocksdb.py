@@ -143,7 +143,7 @@ def test_readers_open_while_a_writer_flushes_and_compacts(tmp_path: Path) -> Non
             writer.flush()
             if at % 5 == 0:
                 writer.compact_range(None, None)
-            stop.wait(0.02)  # a broker flushes every few minutes
+            stop.wait(0.1)  # a broker flushes every few minutes
 
     thread = threading.Thread(target=write)
     thread.start()
@@ -161,6 +161,23 @@ def test_an_unfinished_table_of_a_running_broker_does_not_matter(directory: Path
     whole = read_all(directory)
     (directory / "000099.sst").write_bytes(b"unfinished")
     assert read_all(directory) == whole
+
+
+def test_a_database_that_changes_during_many_attempts_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = made(tmp_path / "db")
+    changes = iter(range(50))
+    attempt = RocksDatabase._open.__func__  # type: ignore[attr-defined]
+
+    def changed(cls: type[RocksDatabase], wheel: object, fs: object, directory: str, stamp: object) -> RocksDatabase:
+        if next(changes, None) is not None:
+            made(path, 1)  # the manifest grows
+            raise CorruptError("IO error: No such file or directory: 000312.log", path=directory)
+        opened: RocksDatabase = attempt(cls, wheel, fs, directory, stamp)
+        return opened
+
+    monkeypatch.setattr(RocksDatabase, "_open", classmethod(changed))
+    assert len(read_all(path)["default"]) == 100
+    assert next(changes, None) is None
 
 
 class TestDamage:
