@@ -95,6 +95,15 @@ SCHEMAS: Final[dict[str, pa.Schema]] = {
             ("firstStoreTimestamp", _TIME),
         ]
     ),
+    "metrics": pa.schema(
+        [
+            ("brokerName", pa.string()),
+            ("metric", pa.string()),
+            ("topic", pa.string()),
+            ("group", pa.string()),
+            ("value", pa.float64()),
+        ]
+    ),
     "delayed": pa.schema(
         [
             ("brokerName", pa.string()),

@@ -17,6 +17,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import DataType, StructField, StructType
 
 from segmentlog.query.metadata import SCHEMAS, Row, group_rows, lag_rows, queue_rows, segment_rows, topic_rows
+from segmentlog.query.metrics import Metrics
 from segmentlog.query.selection import Topics, check_topics, group_progress
 from segmentlog.query.system_frames import system_batches
 from segmentlog.store import StoreReader
@@ -127,10 +128,16 @@ def _segments(stores: Sequence[StoreReader], options: MetadataOptions, columns: 
         yield from segment_rows(store)
 
 
+def _metrics(stores: Sequence[StoreReader], options: MetadataOptions, columns: frozenset[str]) -> Iterator[Row]:  # noqa: ARG001 - measured together
+    for store in stores:
+        yield from Metrics(store).rows()
+
+
 _ROWS: Final[dict[MetadataKind, Callable[[Sequence[StoreReader], MetadataOptions, frozenset[str]], Iterator[Row]]]] = {
     MetadataKind.TOPICS: _topics,
     MetadataKind.QUEUES: _queues,
     MetadataKind.GROUPS: _groups,
     MetadataKind.LAG: _lag,
     MetadataKind.SEGMENTS: _segments,
+    MetadataKind.METRICS: _metrics,
 }

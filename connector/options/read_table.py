@@ -39,6 +39,7 @@ class MetadataKind(Enum):
     GROUPS = "groups"
     LAG = "lag"
     SEGMENTS = "segments"
+    METRICS = "metrics"
     DELAYED = "delayed"
     TRANSACTIONS = "transactions"
     TRACE = "trace"

@@ -31,12 +31,12 @@ def in_api_words() -> Iterator[None]:
         raise
 
 
-def optional_module(name: str, method: str) -> Any:
-    """Import the package ``name`` of the extra ``name``, which ``method`` needs; `MissingExtraError` without it."""
+def optional_module(name: str, method: str, extra: str | None = None) -> Any:
+    """Import a package, which ``method`` needs, of an extra, by default of its name; `MissingExtraError` without it."""
     try:
         return import_module(name)
     except ModuleNotFoundError as error:
         if error.name != name:
             raise
         problem = f"{method} needs the package {name}, which is not installed"
-        raise MissingExtraError(problem, fix=f"pip install 'segmentlog[{name}]'") from None
+        raise MissingExtraError(problem, fix=f"pip install 'segmentlog[{extra or name}]'") from None

@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from segmentlog.query.bodies import body_format_of
 from segmentlog.query.metadata import SCHEMAS, group_rows, lag_rows, queue_rows, segment_rows, topic_rows
+from segmentlog.query.metrics import Metrics
 from segmentlog.query.parts import asked_times, in_parts
 from segmentlog.query.position import Earliest, Latest, Resolver, Words
 from segmentlog.query.request import Names, checked_names, scan_spec
@@ -126,6 +127,15 @@ class Store:
         """Return the segments of the CommitLog: one row each, oldest first."""
         rows = list(segment_rows(self._reader()))
         return MetadataTable(f"Segments of {self.path}", pa.Table.from_pylist(rows, SCHEMAS["segments"]))
+
+    @in_api_words()
+    def metrics(self) -> MetadataTable:
+        """Measure what monitoring needs: ends, sizes, lag, sync and disk, one row per metric, topic and group.
+
+        A number that is unknown has no row. ``segmentlog metrics --listen`` serves the same numbers to Prometheus.
+        """
+        rows = Metrics(self._reader()).rows()
+        return MetadataTable(f"Metrics of {self.path}", pa.Table.from_pylist(rows, SCHEMAS["metrics"]))
 
     @in_api_words()
     def delayed(

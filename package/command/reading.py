@@ -2,10 +2,12 @@
 
 import argparse
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import segmentlog
 from segmentlog.query.selection import Topics, check_topics, select
+from segmentlog.store import ConfigError
 
 if TYPE_CHECKING:
     from segmentlog.query.source import StoreSource
@@ -35,3 +37,16 @@ def bounds_of(reader: "StoreReader", topics: Sequence[str]) -> dict["QueueKey", 
     """Return the bounds of all queues of some topics."""
     ((_, queues),) = select([reader], Topics(tuple(dict.fromkeys(topics))), argument="TOPIC")
     return {bounds.key: bounds for bounds in queues}
+
+
+def read_conf(path: str) -> str:
+    """Read the file that ``--config`` names."""
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        found = error.strerror if isinstance(error, OSError) else "it is not text"
+        raise ConfigError(
+            f"--config: the broker's configuration cannot be read: {found}",
+            path=path,
+            fix="Pass the file that the broker was started with (`mqbroker -c FILE`)",
+        ) from error

@@ -15,6 +15,8 @@ from .expiry import Retained as Retained
 from .expiry import apply_retention as apply_retention
 from .expiry import configured_paths as configured_paths
 from .expiry import plan_retention as plan_retention
+from .health import Health as Health
+from .health import look as look
 from .rebuild import RebuiltQueues as RebuiltQueues
 from .rebuild import rebuild_index as rebuild_index
 from .rebuild import rebuild_queues as rebuild_queues

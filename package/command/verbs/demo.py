@@ -3,9 +3,11 @@
 ::
 
     segmentlog demo [--store PATH]
-        store.tar.gz, … ──► unpacked into a temporary directory ──► Spark, local[2] ──► one table per question
+        basic-5.3.3.tar.gz, … ──► unpacked into a temporary directory ──► Spark, local[2] ──► one table per question
+    segmentlog demo --unpack DIRECTORY
+        basic-5.3.3.tar.gz, … ──► DIRECTORY/basic-5.3.3, …                without Spark
 
-The stores are in the repository and not in the package; elsewhere name one with ``--store-archive`` or ``--store``.
+The stores are in the package.
 """
 
 import argparse
@@ -30,9 +32,9 @@ from ..sessions import session
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-FIXTURES: Final = Path(__file__).resolve().parents[3] / "tests" / "conformance" / "fixtures"
-"""Directory of the stores in a clone."""
-ARCHIVES: Final = tuple(str(FIXTURES / name / "store.tar.gz") for name in ("basic-5.3.3", "time-5.3.3"))
+ARCHIVES: Final = tuple(
+    str(Path(__file__).resolve().parents[1] / "stores" / f"{name}.tar.gz") for name in ("basic-5.3.3", "time-5.3.3")
+)
 
 _ROWS: Final = 16
 _CELL_CHARS: Final = 48
@@ -56,22 +58,38 @@ class Table(NamedTuple):
 
 def add_arguments(parser: Parser) -> None:
     parser.add_argument(
-        "--store", metavar="PATH", action="append", help="a store of yours, not those of a clone; repeatable"
+        "--store", metavar="PATH", action="append", help="a store of yours, not those of the package; repeatable"
     )
     parser.add_argument("--store-archive", metavar="TAR", action="append", help="a packed store; repeatable")
+    parser.add_argument(
+        "--unpack", metavar="DIRECTORY", help="only unpack the packed stores there, and print their paths"
+    )
 
 
 def run(options: argparse.Namespace, console: Console) -> int:
+    if options.unpack is not None:
+        for archive in options.store_archive or ARCHIVES:
+            console.print(_unpack_to(archive, options.unpack))
+        return FOUND
     with tempfile.TemporaryDirectory(prefix="segmentlog-demo-") as scratch:
-        stores = list(options.store or ())
-        for archive in options.store_archive or (() if stores else ARCHIVES):
-            name = os.path.basename(os.path.dirname(os.path.abspath(archive)))
-            stores.append(unpack(archive, os.path.join(scratch, name)))
+        archives = options.store_archive or (() if options.store else ARCHIVES)
+        stores = [*(options.store or ()), *(_unpack_to(archive, scratch) for archive in archives)]
         with session("local[2]", {"spark.sql.shuffle.partitions": "2"}) as spark:
             for table in answers(spark, stores):
                 console.print(f"\n{table}")
                 console.stdout.flush()
     return FOUND
+
+
+def _unpack_to(archive: str, directory: str) -> str:
+    """Unpack a store into a new directory with the name of its archive."""
+    target = os.path.join(directory, os.path.basename(archive).partition(".tar")[0])
+    if os.path.lexists(target):
+        raise ConfigError("a store is unpacked into a new directory", path=target, fix="Remove it, or name another one")
+    os.makedirs(directory, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".unpacking-", dir=directory) as aside:
+        os.rename(unpack(archive, aside), target)
+    return target
 
 
 def unpack(archive: str, to: str) -> str:
@@ -80,8 +98,7 @@ def unpack(archive: str, to: str) -> str:
         raise ConfigError(
             "there is no archive of a store here",
             path=archive,
-            fix="The demonstration's stores are in a clone of the repository, not in the package: run it there, or "
-            "name an archive with --store-archive, or a store directory with --store",
+            fix="Name an archive with --store-archive, or a store directory with --store",
         )
     with tarfile.open(archive) as tar:
         if hasattr(tarfile, "data_filter"):

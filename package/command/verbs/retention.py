@@ -12,7 +12,6 @@ import argparse
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from segmentlog.connector.options.values import duration_ms
@@ -22,6 +21,7 @@ from segmentlog.store import ConfigError, RetentionSettings, RocketMQRelease
 from ..console import Console
 from ..output.formats import add_json
 from ..parser import Parser, add_commit_log
+from ..reading import read_conf
 from ..report import Report, print_report
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ def _retain(options: argparse.Namespace) -> Report:
     """List or delete. A finding is a file that could not be deleted or archived, or a wrong ``deleteWhen``."""
     from segmentlog.store.maintenance import apply_retention, configured_paths, plan_retention
 
-    conf = "" if options.config is None else _read_conf(options.config)
+    conf = "" if options.config is None else read_conf(options.config)
     settings = replace(
         RetentionSettings.from_conf(conf, RocketMQRelease(options.release)),
         log_bytes_max=options.max_bytes,
@@ -140,18 +140,6 @@ def _conditions(options: argparse.Namespace) -> "Conditions":
         manual=options.manual,
         rounds=options.rounds,
     )
-
-
-def _read_conf(path: str) -> str:
-    try:
-        return Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        found = error.strerror if isinstance(error, OSError) else "it is not text"
-        raise ConfigError(
-            f"--config: the broker's configuration cannot be read: {found}",
-            path=path,
-            fix="Pass the file that the broker was started with (`mqbroker -c FILE`)",
-        ) from error
 
 
 def _min_ages(texts: Sequence[str]) -> dict[str, int]:

@@ -21,7 +21,9 @@ BASIC, TIME = (fixtures.expected(name).messages for name in ("basic-5.3.3", "tim
 @pytest.mark.spark
 @pytest.mark.conformance
 def test_the_demo_shows_the_queues_and_messages_that_rocketmq_has(spark: "SparkSession", tmp_path: Path) -> None:
-    stores = tuple(demo.unpack(archive, str(tmp_path / archive.split("/")[-2])) for archive in demo.ARCHIVES)
+    stores = tuple(
+        demo.unpack(archive, str(tmp_path / Path(archive).name.removesuffix(".tar.gz"))) for archive in demo.ARCHIVES
+    )
     queues, topics, tags, times, tagged, one = demo.answers(spark, stores, rows=1000)
 
     expected = sorted(
@@ -47,6 +49,23 @@ def test_the_demo_shows_the_queues_and_messages_that_rocketmq_has(spark: "SparkS
     ((topic, queue_id, offset, msg_id, *_, properties),) = one.rows
     (message,) = [m for m in BASIC if (m["topic"], m["queueId"], m["queueOffset"]) == (topic, queue_id, offset)]
     assert (msg_id, properties) == (message["msgId"], message["properties"])
+
+
+def test_the_packed_stores_equal_the_fixtures() -> None:
+    for archive in demo.ARCHIVES:
+        name = Path(archive).name.removesuffix(".tar.gz")
+        assert Path(archive).read_bytes() == (fixtures.FOLDER / name / "store.tar.gz").read_bytes()
+
+
+def test_stores_are_unpacked_without_spark_once(tmp_path: Path) -> None:
+    ran = run_command("demo", "--unpack", tmp_path / "stores")
+    paths = ran.text.splitlines()
+    assert paths == [str(tmp_path / "stores" / name) for name in ("basic-5.3.3", "time-5.3.3")]
+    assert [row["topic"] for row in run_command("topics", paths[1], "--json").rows] == ["TimeTopic"]
+    again = run_command("demo", "--unpack", tmp_path / "stores")
+    assert again.code == 2
+    assert "into a new directory" in again.err
+    assert sorted(each.name for each in (tmp_path / "stores").iterdir()) == ["basic-5.3.3", "time-5.3.3"]
 
 
 def found_tag(tagged: demo.Table) -> tuple[object, object]:

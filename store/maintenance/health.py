@@ -1,0 +1,39 @@
+"""Health: what a store says about its log, its last sync, its replicas and its disks; nothing is locked or walked."""
+
+from typing import NamedTuple
+
+from ..files.fs import Space, space_of
+from ..files.small_file import read_front
+from ..format import checkpoint as checkpoints
+from ..format.store_paths import CHECKPOINT
+from ..log.confirmed import find_confirmation
+from ..read.store_reader import StoreReader
+
+
+class Health(NamedTuple):
+    """Facts of one look. Offsets are physical, times in ms since 1970; None is unknown."""
+
+    log_start: int
+    log_stop: int  # where the records end
+    synced_ms: int | None  # store time of a record that was surely synced, by the checkpoint
+    checkpoint_ms: int | None  # when the checkpoint was written
+    confirmed: int | None  # below it all records are on the replicas that a master waits for
+    disks: tuple[Space, ...]  # of the directories of the log
+
+
+def look(reader: StoreReader) -> Health:
+    """Look at the store of a reader, as of now."""
+    fs, paths = reader.location.fs, reader.location.paths
+    data = read_front(fs, paths.checkpoint, checkpoints.CHECKPOINT_BYTES)
+    synced = None if data is None else checkpoints.decode(data).physic_timestamp or None
+    written = next((each.modified_ms for each in fs.list_dir(reader.path) if each.name == CHECKPOINT), None)
+    confirmation = find_confirmation(fs, reader.path)
+    spaces = (space_of(directory) for directory in reader.log.directories)
+    return Health(
+        reader.log.min_offset,
+        reader.readable_stop(),
+        synced,
+        None if data is None else written,
+        None if confirmation is None else confirmation.offset,
+        tuple(space for space in spaces if space is not None),
+    )

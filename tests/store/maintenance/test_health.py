@@ -1,0 +1,31 @@
+"""Health of a store: unknown facts are None, and known ones are those of its files."""
+
+import os
+from pathlib import Path
+
+from segmentlog.store import MessageStore, Outgoing, StoreReader
+from segmentlog.store.maintenance import look
+
+
+def test_the_facts_are_those_of_the_files(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path) as store:
+        for body in (b"a", b"b"):
+            store.append(Outgoing(topic="T", queue_id=0, body=body))
+    reader = StoreReader.open(tmp_path)
+    os.utime(tmp_path / "checkpoint", ns=(0, 1_700_000_000_000_000_000))
+    health = look(reader)
+    assert (health.log_start, health.log_stop) == (0, reader.readable_stop())
+    assert health.checkpoint_ms == 1_700_000_000_000
+    last = reader.place_of(reader.queues("T")[0].key, 1)
+    assert last is not None
+    assert health.synced_ms == reader.log.store_time_at(last)
+    assert health.confirmed is None
+    assert [disk.free <= disk.total for disk in health.disks] == [True]
+
+
+def test_a_missing_checkpoint_is_unknown(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path):
+        pass
+    (tmp_path / "checkpoint").unlink()
+    health = look(StoreReader.open(tmp_path))
+    assert (health.synced_ms, health.checkpoint_ms) == (None, None)
