@@ -31,6 +31,7 @@ _NAME_MAX: Final = 40
 _STYLE: Final = """
 body { font: 15px/1.5 system-ui, sans-serif; color: #1a1a1a; background: #fff }
 body { margin: 0 auto; max-width: 1100px; padding: 1rem }
+h1 { overflow-wrap: anywhere }
 figure { margin: 0 }
 .plots { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 460px), 1fr)); gap: 1rem }
 svg { width: 100%; height: auto }
@@ -78,7 +79,8 @@ def _plot(title: str, draw: Any) -> str:
         from matplotlib.figure import Figure
     except ImportError:
         raise MissingExtraError("plots need matplotlib", fix="Run: pip install 'segmentlog[plots]'") from None
-    settings: Any = {"svg.fonttype": "none", "text.parse_math": False, "svg.hashsalt": title, "axes.grid": True}
+    settings: Any = {"svg.fonttype": "none", "text.parse_math": False, "svg.hashsalt": title}
+    settings |= {"axes.grid": True, "axes.axisbelow": True}
     with rc_context(settings), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a font may lack the letters of a topic; the browser has its own fonts
         figure = Figure(figsize=(6, 3.4), layout="constrained")
@@ -96,26 +98,35 @@ def _over_time(axes: "Axes", minutes: pa.Table) -> None:
     first, last = int(times.min()), int(times.max())
     width = -(-(last - first + 1) // _BINS_MAX)
     counts = np.bincount((times - first) // width, weights=minutes["messages"].to_numpy()) / width
-    starts = ((first + np.arange(counts.size) * width) * 60).astype("datetime64[s]")
-    axes.fill_between(starts, counts, step="post", alpha=0.6)
+    # One more edge than counts: the last bin has a width, also if it is the only one.
+    edges = ((first + np.arange(counts.size + 1) * width) * 60).astype("datetime64[s]")
+    axes.stairs(counts, edges, fill=True, alpha=0.6)
     axes.tick_params(axis="x", rotation=25)
     axes.set_ylim(bottom=0)
 
 
 def _bars(axes: "Axes", topics: pa.Table) -> None:
+    from matplotlib.ticker import EngFormatter
+
     names = [printable(name, _NAME_MAX) for name in topics["topic"].to_pylist()]
     places = np.arange(len(names))
     axes.barh(places, topics["bytes"].to_numpy())
     axes.set_yticks(places, names)
     axes.invert_yaxis()
+    axes.xaxis.set_major_formatter(EngFormatter("B"))
 
 
 def _distribution(axes: "Axes", table: pa.Table, column: str) -> None:
     """Draw the share of messages up to each value."""
+    from matplotlib.ticker import EngFormatter, NullFormatter
+
     values, counts = table[column].to_numpy(), table["messages"].to_numpy()
     order = np.argsort(values)
     axes.step(np.maximum(values[order], 1), np.cumsum(counts[order]) / counts.sum() * 100, where="post")
     axes.set_xscale("log")
+    # The default formatter writes powers in TeX, which is off: a topic may be named `$x$`.
+    axes.xaxis.set_major_formatter(EngFormatter())
+    axes.xaxis.set_minor_formatter(NullFormatter())
     axes.set_ylabel("% of messages")
 
 

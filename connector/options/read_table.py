@@ -296,7 +296,7 @@ class SourceOptions:
         default=None,
     )
     metadata: MetadataKind | None = option(
-        "topics, queues, groups, lag, segments, delayed, transactions, trace",
+        "topics, queues, groups, lag, segments, metrics, delayed, transactions, trace",
         _metadata,
         "Read rows about topics, queues, consumer groups, lag or CommitLog segments in place of messages: see "
         "[groups-and-lag.md](groups-and-lag.md). Or delayed messages, transactions or message traces: see "

@@ -5,12 +5,14 @@ import sys
 from html.parser import HTMLParser
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from matplotlib.figure import Figure
 
 import segmentlog
 from segmentlog.jobs import statistics
 from segmentlog.jobs.statistics import Statistics
-from segmentlog.jobs.statistics_page import page_of
+from segmentlog.jobs.statistics_page import _over_time, page_of
 from segmentlog.store import MissingExtraError
 from support.small_store import CONFIG, write_small_store
 
@@ -49,6 +51,7 @@ def test_a_page_has_plots_and_tables_and_needs_no_network(found: Statistics) -> 
     assert not re.findall(r'(?:src|href)="(?!#)', page)
     assert "url(http" not in page
     assert "@import" not in page
+    assert "mathdefault" not in page
     assert len(page) < 300_000
 
 
@@ -65,6 +68,14 @@ def test_hostile_names_of_topics_are_text_in_plots(found: Statistics) -> None:
     assert "\x00" not in page
     assert HOSTILE in page
     assert "订单" in page
+
+
+def test_one_minute_is_as_wide_as_a_minute() -> None:
+    axes = Figure().add_subplot()
+    minutes = pa.table({"minute": pa.array([60_000 * 29_000_000], pa.timestamp("ms", "UTC")), "messages": [5]})
+    _over_time(axes, minutes)
+    first, last = axes.get_xlim()  # days
+    assert 1 <= (last - first) * 24 * 60 < 2
 
 
 def test_a_store_without_messages_has_no_plots(tmp_path: Path) -> None:
