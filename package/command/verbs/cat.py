@@ -13,7 +13,6 @@ Messages of one queue come in the order of their queue offsets. Between queues t
 """
 
 import argparse
-import os
 from contextlib import closing
 from typing import TYPE_CHECKING, Final
 
@@ -50,6 +49,8 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace, console: Console) -> int:
+    from segmentlog.jobs.spread import cores
+
     from ..output.rows import write_messages
 
     start, end = asked_window(options, clock_of(options))
@@ -60,7 +61,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
     selection = Selection(options, columns)
     scan = selection.scan(start, end, bodies)
     # Bodies are searched without Python's lock, and so by several threads at once.
-    threads = min(_THREADS_MAX, len(os.sched_getaffinity(0))) if selection.spec.predicate.bodies else 1
+    threads = min(_THREADS_MAX, cores()) if selection.spec.predicate.bodies else 1
     with closing(_first_rows(scan, options.number, threads)) as batches:
         return write_messages(scan.schema, batches, options, console)
 
