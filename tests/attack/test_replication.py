@@ -36,7 +36,7 @@ from support.written_stores import SMALL, message
 pytestmark = [pytest.mark.attack, pytest.mark.scaled]
 
 PLAIN = replace(SMALL, record_crc=False)
-SECONDS = 90
+SECONDS = 300
 until = partial(replicas.until, seconds=SECONDS)
 ENOUGH, TRIES = 20, 2_000
 """Acknowledged appends over one broken network, and the most appends for them: how many fail depends on the load."""

@@ -36,7 +36,7 @@ def wait_for(pipe: Pipe, running: Any, moment: str, rng: random.Random) -> None:
     planned, committed = pipe.checkpoint.planned, pipe.committed
     batches = rng.choice([1, 1, 2, 3])
     begun = time.monotonic()
-    while running.isActive and time.monotonic() - begun < 30:
+    while running.isActive and time.monotonic() - begun < 120:
         if moment == "any":
             time.sleep(rng.uniform(0, 0.7))
             return

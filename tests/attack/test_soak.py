@@ -46,7 +46,7 @@ ROWS_READ_MIN = 25_000 * SECONDS  # a million in forty seconds
 READERS = scale(2, 4, 4)
 PACE = scale(0, 1, 1)
 """Least work per second is multiplied by it: on a busy machine a quick run only has to do some of each."""
-STARTS_SECONDS_MAX = 120
+STARTS_SECONDS_MAX = 300
 KEEP = 6
 MEMORY_KIB_MAX = 512 << 10
 GROWTH_KIB_MAX = 192 << 10
@@ -128,7 +128,7 @@ class Follower:
 
 
 @pytest.mark.spark
-@pytest.mark.timeout(SECONDS + 300)
+@pytest.mark.timeout(SECONDS + 600)
 def test_one_writes_four_read_a_stream_runs_and_retention_deletes(
     spark: "SparkSession", tmp_path: Path, report: "Callable[[str, object], None]"
 ) -> None:
@@ -143,7 +143,7 @@ def test_one_writes_four_read_a_stream_runs_and_retention_deletes(
             settled = {"settle_s": min(SETTLED_SECONDS_MAX, SECONDS / 2)}
             with running(*(("reader", at | many | settled | {"seed": seed}) for seed in range(READERS))) as readers:
                 over = time.monotonic() + SECONDS
-                let_run([writer, retention, *readers], follower, lambda: time.monotonic() > over, SECONDS + 60)
+                let_run([writer, retention, *readers], follower, lambda: time.monotonic() > over, SECONDS + 300)
                 read = ended(readers)
             streamed = follower.end()
         finally:
@@ -197,7 +197,7 @@ def judge(store: Path, written: Report, history: HistoryWatch) -> int:
     return left
 
 
-@pytest.mark.timeout(EXPIRING_SECONDS + 300)
+@pytest.mark.timeout(EXPIRING_SECONDS + 600)
 def test_a_store_deletes_its_own_files_under_readers_and_a_stream(
     tmp_path: Path, report: "Callable[[str, object], None]"
 ) -> None:
@@ -228,7 +228,7 @@ def test_a_store_deletes_its_own_files_under_readers_and_a_stream(
 
 @pytest.mark.spark
 @pytest.mark.scaled(quick=0)  # the test above without Spark
-@pytest.mark.timeout(EXPIRING_SECONDS + 300)
+@pytest.mark.timeout(EXPIRING_SECONDS + 600)
 def test_a_store_deletes_its_own_files_under_a_query(
     spark: "SparkSession", tmp_path: Path, report: "Callable[[str, object], None]"
 ) -> None:
@@ -245,7 +245,7 @@ def test_a_store_deletes_its_own_files_under_a_query(
                 history.look()
                 return time.monotonic() > over
 
-            let_run([writer], follower, done, EXPIRING_SECONDS + 60)
+            let_run([writer], follower, done, EXPIRING_SECONDS + 300)
             streamed = follower.end()
         finally:
             follower.query.stop()
@@ -259,7 +259,7 @@ def test_a_store_deletes_its_own_files_under_a_query(
     assert streamed["counted as lost"] <= streamed["missed"]
 
 
-@pytest.mark.timeout(CUT_SECONDS + 300)
+@pytest.mark.timeout(CUT_SECONDS + 600)
 def test_a_log_that_is_truncated_in_place(tmp_path: Path, report: "Callable[[str, object], None]") -> None:
     store = tmp_path / "store"
     write_once(store, 12_000)

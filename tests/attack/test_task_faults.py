@@ -170,7 +170,7 @@ def attack(driver: SparkDriver, writes: Batches | Streams, fault: Fault, what: s
     if fault.kind == "zombie":
         assert staged(writes.path) == [], what
         (faults.folder / "late").touch()
-        until = time.monotonic() + 60
+        until = time.monotonic() + 300
         while not (faults.folder / "late.done").exists():
             assert time.monotonic() < until, f"{what}: the zombie did not rise"
             time.sleep(0.01)

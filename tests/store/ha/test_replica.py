@@ -52,7 +52,7 @@ pytestmark = pytest.mark.usefixtures("frequent_heartbeats")
 
 SEGMENT = SMALL.segment_bytes
 PLAIN = replace(SMALL, record_crc=False)
-SECONDS = 60
+SECONDS = 300
 
 
 @pytest.fixture(scope="module")
