@@ -53,7 +53,7 @@ set_driver_options()
 settings.register_profile(
     "segmentlog",
     deadline=None,
-    max_examples=scale(15, 100, 2_000, check=5),
+    max_examples=scale(10, 100, 2_000, check=5),
     suppress_health_check=[HealthCheck.too_slow],
     derandomize="SEGMENTLOG_DERANDOMIZE" in os.environ,
 )
@@ -83,6 +83,13 @@ def report(record_property: Callable[[str, object], None]) -> Callable[[str, obj
         record_property(name, str(counted))
 
     return say
+
+
+@pytest.fixture
+def frequent_heartbeats(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Send 25 heartbeats in place of one: a replica has followed only when it gets one, and most tests wait for it."""
+    monkeypatch.setattr("segmentlog.store.ha.master.HEARTBEAT_S", 0.2)
+    monkeypatch.setattr("segmentlog.store.ha.server._CHECK_S", 0.1)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -68,7 +68,7 @@ def test_errors_name_arguments_of_this_api(tmp_path: Path) -> None:
 def test_a_submitted_message_is_a_future(written: WritableStore) -> None:
     pending = [written.submit("orders", b"%d" % each) for each in range(3)]
     assert all(isinstance(each, Future) for each in pending)
-    assert [each.result(timeout=30).queue_offset for each in pending] == [0, 1, 2]
+    assert [each.result(timeout=300).queue_offset for each in pending] == [0, 1, 2]
 
     async def submitted() -> segmentlog.Appended:
         return await asyncio.wrap_future(written.submit("orders", b"3"))

@@ -32,6 +32,7 @@ from support.written_stores import message
 
 pytestmark = [
     pytest.mark.attack,
+    pytest.mark.usefixtures("frequent_heartbeats"),
     pytest.mark.skipif(certificates.MISSING is not None, reason=str(certificates.MISSING)),
 ]
 FS = LocalWritableFileSystem()
@@ -89,7 +90,7 @@ def test_killed_masters_follow_the_replicas_that_replaced_them(tmp_path: Path) -
     ours: Tls = authority.sign("peer")
     master, replica, port, cuts = tmp_path / "a", tmp_path / "b", free_port(), 0
     append(master, range(3))
-    for number in range(1, scale(2, 20, 300) + 1):
+    for number in range(1, scale(1, 8, 300) + 1):
         confirmed = write_until_killed(master, replica, port, ours, draw.randrange(5, 60))
         promoted = promote(replica)
         assert promoted.epoch == number
@@ -159,7 +160,7 @@ def test_batches_of_a_chain_are_there_once_whichever_store_is_promoted(
     """A master is killed under a sink; a replica, or a replica of it that lags, is promoted, and the others follow."""
     authority, draw = certificates.Authority(tmp_path / "ca"), random.Random(51)
     tls: Tls = authority.sign("peer")
-    port, found, rounds = free_port(), Counter[str](), scale(2, 10, 100)
+    port, found, rounds = free_port(), Counter[str](), scale(1, 5, 100)
     for number in range(rounds + 20):
         # The master may die between two batches, so a few rounds can end without a part of one.
         if number >= rounds and found["parts"]:

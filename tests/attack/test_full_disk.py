@@ -22,9 +22,9 @@ pytestmark = pytest.mark.attack
 
 TESTS = Path(__file__).parent.parent
 SEED = int(os.environ.get("SEGMENTLOG_ATTACK_SEED", "20261121"))
-SIZES = scale(8, 64, 2_000)
+SIZES = scale(8, 32, 2_000)
 STEP_KIB = 16
-ROUNDS = scale(4, 100, 2_000)
+ROUNDS = scale(4, 40, 2_000)
 
 
 def unshared() -> list[str]:

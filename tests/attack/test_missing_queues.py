@@ -54,7 +54,7 @@ def test_every_message_is_read_and_the_queues_are_written_again(
     tmp_path: Path, report: Callable[[str, object], None]
 ) -> None:
     lost = 0
-    for number in range(scale(6, 60, 1000)):
+    for number in range(scale(6, 25, 1000)):
         draw, path = random.Random(number), tmp_path / f"store{number}"
         written(path, draw, killed=number % 2 > 0)
         wanted = rows(path, QueueSource.COMMIT_LOG)

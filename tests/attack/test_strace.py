@@ -27,7 +27,7 @@ from support.written_stores import SMALL, Judge, Tally
 
 CALLS = ("pwrite64", "pwritev", "fdatasync", "fsync", "fallocate", "ftruncate", "rename", "unlink", "mkdir")
 SEED = int(os.environ.get("SEGMENTLOG_ATTACK_SEED", "20261121"))
-ERRORS = scale(15, 100, 5_000)
+ERRORS = scale(15, 40, 5_000)
 STRIDE = scale(12, 1, 1)
 """Step from one call of a kind at which the writer is killed to the next."""
 SIGKILL = -9

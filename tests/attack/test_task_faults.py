@@ -26,10 +26,15 @@ from segmentlog.store.sink import sweep_staging
 from support.faulty_sink import Faults
 from support.pipes import Feed, Pipe
 from support.reading import read
-from support.scale import sample, scale
+from support.scale import scale
 from support.spark_driver import SparkDriver
 
-pytestmark = [pytest.mark.scaled, pytest.mark.attack, pytest.mark.spark, pytest.mark.timeout(scale(600, 600, 36_000))]
+pytestmark = [
+    pytest.mark.scaled(quick=0),  # `test_killed_drivers` has the drivers of a quick run: each takes 15 s of CPU
+    pytest.mark.attack,
+    pytest.mark.spark,
+    pytest.mark.timeout(scale(600, 600, 36_000)),
+]
 
 SEED = int(os.environ.get("SEGMENTLOG_ATTACK_SEED", "20261121"))
 ROUNDS = scale(1, 1, 25)
@@ -65,10 +70,6 @@ IN_STREAMS = [
     *(Fault("before", "raise"), Fault("while", "exit"), Fault("after", "kill"), Fault("after", "daemon")),
     *(TWICE[1], ZOMBIES[1], HOPELESS[1], ALTERED[0], ALTERED[3], *KILLED),
 ]
-
-
-# A killed driver takes a new session: test_killed_drivers_neither_lose_nor_repeat_batches has one in a quick run.
-TRIED = scale([ATTEMPTS[6], ZOMBIES[1], ALTERED[0]], IN_BATCHES, IN_BATCHES)
 
 
 class Batches:
@@ -169,7 +170,7 @@ def attack(driver: SparkDriver, writes: Batches | Streams, fault: Fault, what: s
     if fault.kind == "zombie":
         assert staged(writes.path) == [], what
         (faults.folder / "late").touch()
-        until = time.monotonic() + 60
+        until = time.monotonic() + 300
         while not (faults.folder / "late.done").exists():
             assert time.monotonic() < until, f"{what}: the zombie did not rise"
             time.sleep(0.01)
@@ -196,7 +197,7 @@ def test_failed_tasks_and_commits_neither_lose_nor_repeat_rows(
     with SparkDriver(tmp_path / "driver", "local[2,3]") as driver, Feed(pipe.source) as feed:
         batches, streams = Batches(tmp_path / "batch"), Streams(tmp_path / "stream", feed, pipe)
         for number in range(ROUNDS):
-            plan = [(fault, batches) for fault in TRIED] + [(fault, streams) for fault in sample(IN_STREAMS, 1)]
+            plan = [(fault, batches) for fault in IN_BATCHES] + [(fault, streams) for fault in IN_STREAMS]
             rng.shuffle(plan)
             writes: Batches | Streams
             for fault, writes in plan:
@@ -206,5 +207,5 @@ def test_failed_tasks_and_commits_neither_lose_nor_repeat_rows(
         rows = batches.check(batches.version) + streams.check(streams.done)
     kinds = ", ".join(f"{times} {kind}" for kind, times in sorted(counted.items()))
     report(f"S13, seed {SEED}", f"{counted.total()} faults in {done} writes, {rows} rows: {kinds}")
-    assert counted.total() >= scale(4, 40, 40) * ROUNDS
-    assert len(counted) >= len({(fault.moment, fault.kind) for fault in TRIED})
+    assert counted.total() >= 40 * ROUNDS
+    assert len(counted) >= len({(fault.moment, fault.kind) for fault in IN_BATCHES})

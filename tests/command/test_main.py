@@ -145,7 +145,7 @@ def test_a_closed_output_pipe_exits_with_141_and_no_error_text(store: Path) -> N
     os.close(read_end)
     with os.fdopen(write_end, "wb") as stdout:
         process = subprocess.Popen([INSTALLED, "queues", store], stdout=stdout, stderr=subprocess.PIPE)
-        _, err = process.communicate(timeout=60)
+        _, err = process.communicate(timeout=300)
     assert (process.returncode, err) == (141, b"")
 
 
@@ -157,7 +157,7 @@ def test_ctrl_c_ends_the_installed_command_quietly(store: Path) -> None:
         assert process.stdout.readline() == b"waiting\n"
         time.sleep(0.1)
         process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=60)
+        _, err = process.communicate(timeout=300)
     assert (process.returncode, err) == (130, b"")
 
 

@@ -63,6 +63,6 @@ def test_a_session_of_a_verb_reads_a_store(store: Path) -> None:
 
 def test_the_script_of_spark_submit_runs_a_verb(store: Path) -> None:
     command = [sys.executable, segmentlog.jobs.submit.__file__, "topics", str(store), "--json"]
-    ran = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+    ran = subprocess.run(command, check=False, capture_output=True, text=True, timeout=300)
     assert (ran.returncode, ran.stderr) == (0, "")
     assert '"topic"' in ran.stdout

@@ -15,7 +15,7 @@ from support.small_store import write_small_store
 
 CONFIG = StoreConfig(segment_bytes=1 << 16, queue_segment_entries=100, index=False)
 EVIL = "\x1b]2;owned\x07\x1b[31mred\x9b5m".encode()
-PATIENCE_S = 60.0
+PATIENCE_S = 300.0
 
 
 class Terminal:

@@ -15,9 +15,9 @@ pytestmark = [pytest.mark.attack, pytest.mark.scaled]
 
 ORDERS = ("in order", "in any order")
 SEEDS = scale(1, 1, 40)
-STRIDE = scale(47, 1, 1)
+STRIDE = scale(47, 2, 1)
 """Step from one call of a workload at which the power is cut to the next."""
-STATES_LEAST = scale(200, 5_000, 250_000)
+STATES_LEAST = scale(200, 3_000, 250_000)
 CASES = scale(*[[("flushed", "in any order"), ("late", "in order")]] * 2, list(product(GEOMETRIES, ORDERS)))
 """The order of pieces decides on calls before the log's sync, the geometry on calls after it."""
 TOTAL = Tally()

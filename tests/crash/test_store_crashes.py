@@ -14,7 +14,7 @@ from support.scale import scale
 pytestmark = [pytest.mark.attack, pytest.mark.scaled]
 
 SEEDS = scale(1, 1, 40)
-STATES_LEAST = scale(500, 20_000, 1_000_000)
+STATES_LEAST = scale(500, 16_000, 1_000_000)
 BREADTH = Breadth(
     exhaustive_bits=scale(2, 2, 10),
     random_subsets=scale(2, 2, 32),
@@ -22,7 +22,7 @@ BREADTH = Breadth(
     per_point=scale(1, 1, 400),
 )
 """States that are tried besides the fixed ones."""
-STRIDE = {"flushed": scale(67, 1, 1), "late": scale(67, 2, 1)}
+STRIDE = {"flushed": scale(67, 1, 1), "late": scale(67, 4, 1)}
 """Step from one call at which the power is cut to the next. Most calls of both geometries are the same."""
 CASES = [case for case in product(WORKLOADS, GEOMETRIES) if case != ("killed", "late")]
 """`killed` opens its store before 8 KiB were written: both geometries make the same calls."""

@@ -16,6 +16,7 @@ from support.written_stores import SMALL
 
 pytestmark = [
     pytest.mark.interop,
+    pytest.mark.scaled(quick=1),
     pytest.mark.skipif(oracle.available() is not None, reason=str(oracle.available())),
 ]
 
@@ -54,21 +55,21 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def resent(path: Path, broker: FullBroker, folder: Path, topic: str, *flags: object) -> None:
     where = "--namesrv", broker.name_server
     ran = run_command("resend", path, topic, *where, "--state", folder / f"{topic}.state", "--json", *flags)
-    assert (ran.code, ran.err) == (0, ""), ran.text
+    assert ran.code == 0, ran.err
 
 
-@pytest.mark.parametrize("version", ["4.9.1", "5.1.0", "5.3.3", "5.5.0"])
+@pytest.mark.parametrize("version", ["5.5.0", "4.9.1", "5.1.0", "5.3.3"])
 def test_consumers_get_every_message_in_order_with_its_properties(version: str, path: Path, tmp_path: Path) -> None:
     with serving(version, tmp_path / "store", {}, tmp_path) as broker:
         broker.create("orders")
         resent(path, broker, tmp_path, "orders")
-        check_orders(broker.consume("orders", QUEUES * MESSAGES, "--idle", 30_000))
+        check_orders(broker.consume("orders", QUEUES * MESSAGES, "--idle", 120_000))
         assert len(broker.by_keys("orders", ["k9"])[0]) == 1
         (line,) = segmentlog.open(tmp_path / "store").find("orders", keys="k9").to_arrow().to_pylist()
         assert len(broker.by_ids("orders", [line["uniqKey"]])[0]) == 1
 
         resent(path, broker, tmp_path, "%DLQ%billing")
-        dead = broker.consume("orders", 8, "--idle", 30_000)
+        dead = broker.consume("orders", 8, "--idle", 120_000)
         assert {each["properties"]["n"] for each in dead} == {str(each) for each in range(8)}
         assert all(each["reconsumeTimes"] == 0 and "TIMER_DELAY_SEC" not in each["properties"] for each in dead)
 

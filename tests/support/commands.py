@@ -70,7 +70,7 @@ def run_installed(*arguments: object, stdin: bytes = b"", environment: Mapping[s
         input=stdin,
         capture_output=True,
         check=False,
-        timeout=60,
+        timeout=300,
         env=os.environ | dict(environment or {}),
     )
     return Ran(ran.returncode, ran.stdout, ran.stderr.decode())

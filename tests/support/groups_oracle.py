@@ -5,10 +5,11 @@ Its jars come from Maven's own cache, or once from its repository, and are kept 
 
 import os
 import tempfile
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
-from .oracle import output_of
+from .oracle import BRIEF, output_of
 
 FOLDER = Path(__file__).parents[1] / "interop" / "groups"
 NEEDED = ("java", "javac", "mvn")
@@ -39,16 +40,18 @@ def allocate(version: str, cases: Sequence[tuple[Sequence[str], Sequence[tuple[s
 
 def _ask(version: str, *arguments: str) -> list[str]:
     with tempfile.TemporaryDirectory() as home:  # where its loggers make their folder
-        options = [f"-Duser.home={home}", "-Dfile.encoding=UTF-8", "-cp", f"{_jars(version)}/*"]
-        lines = output_of(["java", *options, FOLDER / "GroupsOracle.java", *arguments], f"RocketMQ {version}")
+        jars = _jars(version)
+        options = [*BRIEF.split(), f"-Duser.home={home}", "-Dfile.encoding=UTF-8", "-cp", f"{jars}:{jars}/*"]
+        lines = output_of(["java", *options, "GroupsOracle", *arguments], f"RocketMQ {version}")
     return [line.removeprefix("> ") for line in lines if line.startswith("> ")]
 
 
 def _jars(version: str) -> Path:
-    """Make the folder of a version's jars, whole or not at all."""
+    """Make the folder of a version's jars and our class, whole or not at all."""
+    source = FOLDER / "GroupsOracle.java"
     caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     cache = Path(os.environ.get("SEGMENTLOG_ORACLE_CACHE") or caches / "segmentlog-oracle")
-    jars = cache / f"groups-{version}"
+    jars = cache / f"groups-{version}-{zlib.crc32(source.read_bytes()):08x}"
     if not jars.exists():
         cache.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=cache) as folder:
@@ -56,6 +59,8 @@ def _jars(version: str) -> Path:
             options = [f"-Drocketmq.version={version}", f"-DoutputDirectory={made}", "-DincludeScope=runtime"]
             command = ["mvn", "-q", "-B", "-f", FOLDER / "pom.xml", "dependency:copy-dependencies", *options]
             output_of(command, f"Maven for RocketMQ {version}")
+            # Once: each start of a source file would compile it, which takes longer than all else.
+            output_of(["javac", "-cp", f"{made}/*", "-d", made, source], f"javac for RocketMQ {version}")
             if not jars.exists():  # another worker may have been first
                 made.rename(jars)
     return jars

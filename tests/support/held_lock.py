@@ -24,4 +24,4 @@ def held_elsewhere(store: Path) -> Iterator[int]:
         assert process.stdout is not None
         assert process.stdout.readline() == b"held\n"
         yield process.pid
-        process.communicate(timeout=60)
+        process.communicate(timeout=300)

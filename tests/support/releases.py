@@ -50,6 +50,10 @@ EMPTY_QUEUES: Final = Since(5, 0, 0)
 """Corrects the first offset of a queue without messages; earlier releases keep 0."""
 BOUNDARY: Final = Since(5, 1, 1)
 """Knows LOWER and UPPER for the offset of a time; earlier releases return a message that is near."""
+TIMERS: Final = Since(5, 0, 0)
+"""Has timers of any delay."""
+TRANSACTION_METRICS: Final = Since(5, 3, 3)
+"""Saves counts of transactions at an interval; 5.1.0 does not, releases between are unchecked."""
 SEARCH: Final = Since(5, 1, 3)
 """Has the filter operators CONTAINS, STARTSWITH and ENDSWITH; earlier releases ignore them."""
 RECORD_CRC: Final = Since(5, 2, 0)

@@ -28,7 +28,7 @@ def following(
             thread.join()
 
 
-def until(condition: Callable[[], bool], *, seconds: float = 60) -> None:
+def until(condition: Callable[[], bool], *, seconds: float = 300) -> None:
     """Wait for a condition; an `AssertionError` if it does not come in time."""
     deadline = time.monotonic() + seconds
     while not condition():

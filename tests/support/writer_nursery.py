@@ -32,7 +32,7 @@ from segmentlog.store import Flush, MessageStore, NoSpaceError, SegmentLogError,
 from .written_stores import LINE_BYTES, SMALL, Heard, Pipe, put, put_some
 
 TESTS = Path(__file__).parent.parent
-MUST_END_SECONDS = 60
+MUST_END_SECONDS = 300
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -33,7 +33,7 @@ def output(shell: str, program: str) -> str:
     """Output of a program in a shell, or a skip if this machine does not have the shell."""
     if shutil.which(shell) is None:
         pytest.skip(f"{shell} is not installed on this machine")
-    ran = subprocess.run([shell, "-c", program], capture_output=True, check=False, timeout=60)
+    ran = subprocess.run([shell, "-c", program], capture_output=True, check=False, timeout=300)
     assert (ran.returncode, ran.stderr) == (0, b"")
     return ran.stdout.decode()
 

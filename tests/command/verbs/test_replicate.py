@@ -54,7 +54,7 @@ def test_it_runs_by_module_until_it_is_interrupted(tmp_path: Path, log: bytes, s
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
             followed_until(master, len(log))
             os.kill(process.pid, sign)
-            out, errors = process.communicate(timeout=60)
+            out, errors = process.communicate(timeout=300)
     assert process.returncode == 0, errors
     report = json.loads(out)
     assert (report["end"], report["lagBytes"], report["state"]) == (len(log), 0, "stopped")

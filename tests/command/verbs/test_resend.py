@@ -115,7 +115,7 @@ def test_an_interrupt_ends_the_job_with_a_report(path: Path) -> None:
             while not broker.sent:
                 time.sleep(0.01)
             process.send_signal(signal.SIGINT)
-            out, _ = process.communicate(timeout=30)
+            out, _ = process.communicate(timeout=300)
         assert process.returncode == 1
         assert json.loads(out)["sent"] == len(broker.sent) < QUEUES * MESSAGES
         assert run_command(*flags(path, broker)).code == 0

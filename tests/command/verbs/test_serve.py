@@ -57,7 +57,7 @@ def test_commits_wait_for_replicas_until_it_is_interrupted(tmp_path: Path, path:
                 assert confirmed_offset(LocalWritableFileSystem(), str(path)) == committed.stop
                 assert len(list(read(StoreReader.open(path, read_from=ReadFrom.CONFIRMED)))) == 30 * (batch + 1) + 1
         os.kill(process.pid, sign)
-        out, errors = process.communicate(timeout=60)
+        out, errors = process.communicate(timeout=300)
     assert process.returncode == 0, errors
     stop = committed.stop
     assert json.loads(out) == {"store": str(path), "end": stop, "confirmed": stop, "problem": "", "claimedEpoch": None}

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.spark
 
 CONFIG = StoreConfig(segment_bytes=1 << 20, index=False)
 KINDS = ("topics", "queues", "groups", "lag", "segments", "delayed", "transactions", "trace")
-WAIT_SECONDS = 60
+WAIT_SECONDS = 300
 
 
 @pytest.fixture

@@ -24,6 +24,8 @@ from support.reading import read
 from support.replicas import following, until
 from support.written_stores import message
 
+pytestmark = pytest.mark.usefixtures("frequent_heartbeats")
+
 FS: Final = LocalWritableFileSystem()
 ROWS: Final = 40
 TOPICS: Final = 3

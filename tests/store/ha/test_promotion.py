@@ -32,6 +32,8 @@ from support.reading import read
 from support.replicas import log_bytes
 from support.written_stores import message
 
+pytestmark = pytest.mark.usefixtures("frequent_heartbeats")
+
 FS = LocalWritableFileSystem()
 
 

@@ -48,9 +48,11 @@ from support.replicas import log_bytes
 from support.scripted_master import Script, ScriptedMaster
 from support.written_stores import SMALL, message
 
+pytestmark = pytest.mark.usefixtures("frequent_heartbeats")
+
 SEGMENT = SMALL.segment_bytes
 PLAIN = replace(SMALL, record_crc=False)
-SECONDS = 60
+SECONDS = 300
 
 
 @pytest.fixture(scope="module")

@@ -46,6 +46,8 @@ from support.reading import read
 from support.replicas import following, log_bytes, until
 from support.written_stores import SMALL, message
 
+pytestmark = pytest.mark.usefixtures("frequent_heartbeats")
+
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:

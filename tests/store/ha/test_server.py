@@ -44,6 +44,8 @@ from support.replicas import log_bytes, until
 from support.scale import scale
 from support.written_stores import SMALL, message
 
+pytestmark = pytest.mark.usefixtures("frequent_heartbeats")
+
 SEGMENT = SMALL.segment_bytes
 PLAIN = replace(SMALL, record_crc=False)
 SERVER = ServerConfig(port=0)
@@ -230,7 +232,7 @@ with MessageStore.open({path!r}, replace(SMALL, record_crc=False), attached=Atta
 @pytest.mark.slow
 @pytest.mark.scaled
 def test_masters_that_are_killed_leave_equal_logs(tmp_path: Path) -> None:
-    kills, port, draw = scale(3, 100, 1000), 0, random.Random(9)
+    kills, port, draw = scale(2, 40, 1000), 0, random.Random(9)
     first, copy = tmp_path / "first", tmp_path / "copy"
     ends = []
     for number in range(kills):

@@ -77,7 +77,7 @@ class Appending(threading.Thread):
 
 
 def within_30_s(condition: Callable[[], bool]) -> None:
-    until = time.monotonic() + 30
+    until = time.monotonic() + 300
     while not condition():
         assert time.monotonic() < until
         time.sleep(0.001)
@@ -96,7 +96,7 @@ def gathered(
             within_30_s(lambda count=count: len(singles._puts._waiting) == count)  # type: ignore[misc]
         before()
     for thread in threads:
-        thread.join(30)
+        thread.join(300)
         assert not thread.is_alive()
     return threads
 
@@ -214,7 +214,7 @@ def test_every_message_of_many_threads_is_there_once(flush: Flush) -> None:
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(60)
+            thread.join(300)
         assert not failed
         found = [int(body) for body in bodies(store)]
     assert sorted(found) == list(range(360))
@@ -288,7 +288,7 @@ def test_messages_of_a_thread_keep_their_order_among_other_threads() -> None:
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(60)
+            thread.join(300)
         store.wait_dispatched()
         bodies = [row["body"] for row in sorted(read(store.reader()), key=lambda row: row["physicalOffset"])]
     for number in range(6):
@@ -356,7 +356,7 @@ def test_a_caller_waits_while_too_much_is_under_way(monkeypatch: pytest.MonkeyPa
             thread.start()
             thread.join(0.05)
             assert not submitted
-        thread.join(30)
+        thread.join(300)
         assert submitted[0].done()
         assert firsts(store) == [99, 2, 3]
 
@@ -376,7 +376,7 @@ def test_a_close_waits_for_all_and_refuses_more() -> None:
         closing.join(0.05)
         with pytest.raises(StoreClosedError, match="being closed"):
             submit_for_ever(store)
-    closing.join(30)
+    closing.join(300)
     assert own_threads() == []
     assert [each.result().queue_offset for each in pending] == [0, 0]
     with opened(fs) as again:
@@ -453,8 +453,8 @@ def test_it_is_a_future_of_the_standard_library() -> None:
             waiting = threading.Thread(target=lambda: called.append(wait(pending).not_done))
             waiting.start()
         places = [each.result(30) for each in pending]
-        late.join(30)
-        waiting.join(30)
+        late.join(300)
+        waiting.join(300)
         assert called.count(pending[0]) == 3
         assert called.count(pending[1]) == 1
         assert set() in called
@@ -479,7 +479,7 @@ def test_a_future_of_a_failed_append_tells_all_that_wait() -> None:
     with held_up(store):
         pending = store.append_async(message(2))
         faulty.fault = EIO
-    assert wait([pending], timeout=30, return_when="FIRST_EXCEPTION").done == {pending}
+    assert wait([pending], timeout=300, return_when="FIRST_EXCEPTION").done == {pending}
     assert isinstance(pending.exception(), SegmentLogError)
 
     async def awaited() -> Appended:
@@ -510,9 +510,9 @@ def test_each_callback_is_called_once_if_the_append_completes_meanwhile() -> Non
             for thread in threads:
                 thread.start()
             for thread in threads:
-                thread.join(30)
+                thread.join(300)
             pending.result()
-            until = time.monotonic() + 30
+            until = time.monotonic() + 300
             while len(called) < 3 and time.monotonic() < until:
                 time.sleep(0.001)
             assert called == [pending] * 3

@@ -268,12 +268,12 @@ def test_a_waiting_batch_is_left_alone_while_another_thread_puts() -> None:
     publication.publish_waiting()
     assert parts.calls == []
     release.set()
-    thread.join(30)
+    thread.join(300)
     publication.publish_waiting()
     assert len(parts.calls) == 3
 
 
-WAIT_S = 30
+WAIT_S = 300
 
 
 def threads() -> set[str]:
@@ -715,7 +715,7 @@ class Pause:
         assert self.reached.wait(30)
         yield
         self.go_on.set()
-        worker.join(30)
+        worker.join(300)
 
 
 @pytest.mark.parametrize("source", QueueSource)
@@ -793,7 +793,7 @@ def test_a_store_that_is_opened_while_its_crash_is_looked_at(
     reader = StoreReader.open(crashed)
     seen = [len(reader.bounds(QueueKey("Orders", queue))) for queue in range(2)]
     pause.go_on.set()
-    workers[0].join(30)
+    workers[0].join(300)
     seen += [len(StoreReader.open(crashed).bounds(QueueKey("Orders", queue))) for queue in range(2)]
     assert seen == [2, 2, 8, 8]
 
@@ -809,7 +809,7 @@ def test_an_append_waits_while_a_batch_is_committed(
         other.start()
         other.join(0.2)
         assert other.is_alive()
-    other.join(30)
+    other.join(300)
     assert len(bodies(path)) == 9
     assert done[0].stop - done[0].start == done[0].bytes
 
@@ -823,7 +823,7 @@ def test_closing_waits_for_it(path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         closer.start()
         closer.join(0.2)
         assert closer.is_alive()
-    closer.join(30)
+    closer.join(300)
     assert len(bodies(path)) == 4
     with pytest.raises(StoreClosedError):
         store.commit_batch(BatchId(), [])
@@ -847,7 +847,7 @@ def test_queues_are_flushed_meanwhile(path: Path) -> None:
             staged = stage(path, 3, job=f"job{version}")
             store.commit_batch(BatchId("q", version), staged, topics={f"T{version}": 2})
         done.set()
-        flusher.join(30)
+        flusher.join(300)
     assert failures == []
     assert len(bodies(path)) == 75
     table = json.loads((path / "config" / "topics.json").read_text())["topicConfigTable"]

@@ -29,7 +29,7 @@ class Device:
         written = self.written
         self.syncs += 1
         self.began.release()
-        assert self.go_on.acquire(timeout=30)
+        assert self.go_on.acquire(timeout=300)
         return written
 
 
@@ -56,15 +56,15 @@ def test_threads_that_arrive_during_a_sync_share_the_next_sync() -> None:
     done: list[int] = []
     device.written = 10
     threads = [waiting(flusher, 10, done)]
-    assert device.began.acquire(timeout=30)
+    assert device.began.acquire(timeout=300)
     device.written = 50  # put while the device is busy: the sync under way does not count for them
     threads += [waiting(flusher, offset, done) for offset in (20, 30, 40, 50)]
     device.go_on.release()
-    assert device.began.acquire(timeout=30)
+    assert device.began.acquire(timeout=300)
     assert done in ([], [10])
     device.go_on.release()
     for thread in threads:
-        thread.join(30)
+        thread.join(300)
     assert sorted(done) == [10, 20, 30, 40, 50]
     assert (device.syncs, flusher.flushed) == (2, 50)
 
@@ -107,10 +107,10 @@ def test_a_failed_sync_is_raised_in_every_waiting_thread() -> None:
     threads = [threading.Thread(target=run) for _ in range(5)]
     for thread in threads:
         thread.start()
-    assert device.began.acquire(timeout=30)
+    assert device.began.acquire(timeout=300)
     device.go_on.release()
     for thread in threads:
-        thread.join(30)
+        thread.join(300)
     assert (len(heard), device.syncs) == (5, 1)
 
 
@@ -176,7 +176,7 @@ class Worker:
     def work(self, asked: list[str]) -> None:
         self.calls.append(asked)
         self.began.release()
-        assert self.go_on.acquire(timeout=30)
+        assert self.go_on.acquire(timeout=300)
         if self.failing & set(asked):
             raise OSError(f"cannot do {asked}")
 
@@ -201,7 +201,7 @@ class Asking(threading.Thread):
             self.error = error
 
     def ended(self) -> bool:
-        self.join(30)
+        self.join(300)
         return not self.is_alive()
 
 
@@ -242,14 +242,14 @@ def test_a_single_thread_does_its_own_work() -> None:
 def test_requests_that_arrive_during_a_call_share_the_next_call() -> None:
     worker = Worker()
     first = Asking(worker, "a")
-    assert worker.began.acquire(timeout=30)
+    assert worker.began.acquire(timeout=300)
     others = []
     for number, asked in enumerate("bcd", start=1):
         others.append(Asking(worker, asked))
         worker.waits_for(number)
     worker.go_on.release()
     assert first.ended()
-    assert worker.began.acquire(timeout=30)
+    assert worker.began.acquire(timeout=300)
     assert all(other.is_alive() for other in others)
     worker.go_on.release()
     assert all(other.ended() for other in others)
@@ -260,7 +260,7 @@ def test_a_failure_is_raised_only_in_the_thread_that_does_the_work() -> None:
     worker = Worker()
     worker.failing = {"c"}
     first = Asking(worker, "a")
-    assert worker.began.acquire(timeout=30)
+    assert worker.began.acquire(timeout=300)
     leads = Asking(worker, "b")
     worker.waits_for(1)
     follows = Asking(worker, "c")
@@ -279,7 +279,7 @@ def test_a_failure_is_raised_only_in_the_thread_that_does_the_work() -> None:
 def test_a_request_interrupted_while_it_waits_is_dropped() -> None:
     worker = Worker()
     first = Asking(worker, "a")
-    assert worker.began.acquire(timeout=30)
+    assert worker.began.acquire(timeout=300)
     with interrupted_when(lambda: len(worker.combiner._waiting) == 1):
         worker.combiner.ask("interrupted")
     other = Asking(worker, "b")
@@ -293,7 +293,7 @@ def test_a_request_interrupted_while_it_waits_is_dropped() -> None:
 def test_a_request_interrupted_during_its_call_blocks_no_other_request() -> None:
     worker = Worker()
     first = Asking(worker, "a")
-    assert worker.began.acquire(timeout=30)
+    assert worker.began.acquire(timeout=300)
     leads = Asking(worker, "b")
     worker.waits_for(1)
 
@@ -316,7 +316,7 @@ def test_a_request_interrupted_during_its_call_blocks_no_other_request() -> None
 def test_a_thread_interrupted_as_it_becomes_the_leader_passes_the_lead_on(monkeypatch: pytest.MonkeyPatch) -> None:
     worker = Worker()
     first = Asking(worker, "a")
-    assert worker.began.acquire(timeout=30)
+    assert worker.began.acquire(timeout=300)
 
     class Lock:
         """Interrupts the thread that got it after having waited."""
@@ -352,7 +352,7 @@ def test_a_thread_interrupted_as_it_becomes_the_leader_passes_the_lead_on(monkey
     other = Asking(worker, "b")
     worker.waits_for(2)
     worker.go_on.release(2)
-    interrupted.join(30)
+    interrupted.join(300)
     assert first.ended()
     assert other.ended()
     assert (worker.calls, heard) == ([["a"], ["b"]], ["interrupted"])
@@ -376,6 +376,6 @@ def test_many_threads_are_each_worked_for_once() -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(300)
         assert not thread.is_alive()
     assert sorted(done) == list(range(1600))

@@ -130,7 +130,7 @@ def test_work_is_done_when_there_is_some() -> None:
     running.start()
     for _ in range(3):
         running.wake()
-        assert done.acquire(timeout=10)
+        assert done.acquire(timeout=300)
     running.stop()
 
 
@@ -164,7 +164,7 @@ def test_a_service_that_takes_long_delays_no_other_service() -> None:
     running.start()
     assert began.wait(10)
     for _ in range(3):
-        assert flushes.acquire(timeout=10)
+        assert flushes.acquire(timeout=300)
     go_on.set()
     running.stop()
 
@@ -259,7 +259,7 @@ def test_an_interrupt_within_waking_does_not_put_dispatch_to_sleep_for_ever() ->
     for at in range(1, 10):
         Interrupter(at).run(running.wake)
         running.wake()
-        assert done.acquire(timeout=10)
+        assert done.acquire(timeout=300)
     running.stop()
 
 

@@ -528,7 +528,7 @@ def test_a_store_that_is_dropped_leaves_no_thread_and_no_lock(path: Path) -> Non
     store = MessageStore.open(path, replace(SMALL, services=Services.BACKGROUND))
     store.append(HELLO)
     del store
-    until = time.monotonic() + 30
+    until = time.monotonic() + 300
     while True:
         try:
             MessageStore.open(path, SMALL).close()

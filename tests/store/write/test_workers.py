@@ -7,7 +7,7 @@ import pytest
 from segmentlog.store.write.workers import Workers
 from support.interrupting import Interrupter, own_threads, points_of
 
-WAIT_S = 30
+WAIT_S = 300
 
 
 def test_values_and_errors_come_back() -> None:
