@@ -148,6 +148,19 @@ def bandwidth(text: str, case: str, gb_per_s: float) -> Rule:
     return rule
 
 
+def per_second(text: str, case: str, least: int) -> Rule:
+    """Hold a case against a number of rows a second."""
+    wanted = f"{text}: at least {least:,} messages/s"
+
+    def rule(measured: Measured) -> Target:
+        found = measured.named(case)
+        if found is None:
+            return Target.not_measured(wanted)
+        return Target(target=wanted, measured=f"{found[0].rate:,.0f}", met=found[0].rate >= least)
+
+    return rule
+
+
 def commit_rate(measured: Measured) -> Target:
     """Hold the commit against a number of bytes a second; on the page cache, as the device is the machine's."""
     wanted = f"commit, on the page cache: at least {COMMIT_GB_PER_S} GB/s"
@@ -228,6 +241,7 @@ SPARK_TARGETS: tuple[Rule, ...] = (
     commit_rate,
     memory("private memory of the commit", COMMIT_BYTES, 512),
     times("backfill", "segmentlog: backfill to Parquet", "parquet: copy to Parquet", 0.85, "Spark's own copy"),
+    times("replay", "segmentlog: replay", "segmentlog: sink, from a store", 0.9, "the sink"),
     share("drain with AvailableNow", "segmentlog: drain", "transport: drain", 0.85),
     times("drain with AvailableNow", "segmentlog: drain", "kafka: drain", 1.25, "Kafka's"),
     below("a DataFrame for 1,000 keys", "segmentlog: look-up of 1,000 keys, DataFrame", 3),
@@ -359,6 +373,15 @@ STORE_TARGETS: tuple[Rule, ...] = (
     ),
     flat("plan and scan, RocksDB, kept against files", f"{PLANNED} files", f"{PLANNED} RocksDB, kept", 2),
     flat("plan and scan, log alone, kept against files", f"{PLANNED} files", f"{PLANNED} the log alone, kept", 2),
+    bandwidth("verify, per core", f"{OURS}: verify, one process", 1),
+    *(per_second(f"rebuild on two cores, {size} B", f"{OURS}: rebuild, {size} B", 3_000_000) for size in (1024, 100)),
+    times(
+        "resend, one in flight",
+        f"{OURS}: resend, one in flight",
+        f"{PEER}: send, one thread",
+        0.8,
+        f"{PEER}'s producer",
+    ),
     below("open after a crash", "segmentlog: open after a crash", 5),
     below("open with 10,000 queues", "segmentlog: open with 10,000 queues", 10),
 )

@@ -5,9 +5,10 @@ import os
 import shutil
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from harness import Timed, UnavailableError
 
@@ -36,12 +37,12 @@ class RocketMQ:
 
     def put(self, store: Path, count: int, *arguments: object, dispatched: bool = True) -> Timed:
         """Append ``count`` messages until the last is acknowledged, and dispatched."""
-        report = self._run("bench-put", "--store", store, "--count", count, *arguments)
+        report = self.run("bench-put", "--store", store, "--count", count, *arguments)
         return Timed(count / float(report["messagesPerSecondWithDispatch" if dispatched else "messagesPerSecond"]))
 
     def get(self, store: Path, count: int) -> Timed:
         """Read and decode ``count`` messages in one thread; the second of two passes."""
-        report = self._run("bench-get", "--store", store, "--threads", 1, "--mode", "decode", "--passes", 2)
+        report = self.run("bench-get", "--store", store, "--threads", 1, "--mode", "decode", "--passes", 2)
         return Timed(count / float(report["messagesPerSecond"]))
 
     def look_up(self, store: Path, topic: str, keys: Sequence[str]) -> Timed:
@@ -63,10 +64,26 @@ class RocketMQ:
         questions.write_text("\n".join(keys))
         verified = ["--verify"] if verify else []
         arguments = ("--store", store, "--topic", topic, "--keys", questions, "--passes", PASSES, *verified)
-        report = self._run("bench-query", *arguments)
+        report = self.run("bench-query", *arguments)
         if report["found"] < len(keys):
             raise UnavailableError(f"RocketMQ found {report['found']} of {len(keys)} keys")
         return Timed(float(report["seconds"]))
+
+    @contextmanager
+    def process(self, *arguments: object) -> Iterator[dict[str, Any]]:
+        """Run a sub-command until the block ends; yield its first line."""
+        command = [str(ORACLE), *map(str, arguments)]
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+        with subprocess.Popen(command, env=self._environment, text=True, **pipes) as process:
+            assert process.stdout is not None
+            assert process.stdin is not None
+            try:
+                line = process.stdout.readline()
+                if not line:
+                    raise UnavailableError(f"{self.name} does not start: {arguments[0]}")
+                yield json.loads(line)
+            finally:
+                process.stdin.close()  # this is how it is told to end
 
     def _asked(self, store: Path, topic: str, keys: Sequence[str]) -> float:
         questions = store.with_suffix(".json")
@@ -80,7 +97,8 @@ class RocketMQ:
             raise UnavailableError(f"RocketMQ found {len(found)} of {len(keys)} keys")
         return took
 
-    def _run(self, *arguments: object) -> dict[str, Any]:
+    def run(self, *arguments: object) -> dict[str, Any]:
+        """Return the last line of a sub-command."""
         report: dict[str, Any] = json.loads(self._lines(*arguments)[-1])
         return report
 
@@ -90,3 +108,33 @@ class RocketMQ:
         if done.returncode:
             raise UnavailableError(f"RocketMQ failed: {done.stderr[-500:]}")
         return done.stdout.splitlines()
+
+
+class Broker:
+    """A broker with its default settings, and a name server. Made by `running`."""
+
+    def __init__(self, peer: RocketMQ, ready: dict[str, Any]) -> None:
+        self.name = peer.name
+        self.name_server: str = ready["namesrv"]
+        self._peer = peer
+        self._address = f"127.0.0.1:{ready['port']}"
+
+    @classmethod
+    @contextmanager
+    def running(cls, peer: RocketMQ, folder: Path) -> Iterator[Self]:
+        """Start it on a new store, and end it with the block."""
+        folder.mkdir()
+        (folder / "broker.json").write_text("{}")
+        with peer.process("broker", "--store", folder / "store", "--config", folder / "broker.json") as ready:
+            yield cls(peer, ready)
+
+    def create(self, topic: str) -> None:
+        """Make a topic of four queues."""
+        where = ("--broker", self._address, "--namesrv", self.name_server)
+        self._peer.run("admin", "create", "--topic", topic, "--queues", 4, *where)
+
+    def produce(self, topic: str, count: int, size: int) -> Timed:
+        """Send messages one after the other, each once the one before is acknowledged; twice, the second is timed."""
+        shape = ("--topic", topic, "--count", count, "--size", size)
+        report = self._peer.run("produce", *shape, "--timed", "--namesrv", self.name_server)
+        return Timed(float(report["seconds"]))

@@ -179,7 +179,9 @@ def _grouped(records: Records, rows: Ints) -> Iterator[tuple[QueueKey, Ints]]:
 
 
 def all_entries_of(
-    found: FoundRecords, unnamed: Callable[[str, int], None] = warn_unnamed
+    found: FoundRecords,
+    unnamed: Callable[[str, int], None] = warn_unnamed,
+    properties: Properties | None = None,
 ) -> Iterator[tuple[QueueKey, DerivedQueue]]:
     """Entries of all queues, as the records state them. An impossible topic has none."""
     groups: list[tuple[QueueKey, Ints]] = []
@@ -188,7 +190,7 @@ def all_entries_of(
             groups.append((key, rows))
         else:
             unnamed(key.topic, rows.size)
-    return _entries(found, groups, with_codes=True)
+    return _entries(found, groups, with_codes=True, properties=properties)
 
 
 def entries_of(found: FoundRecords, wanted: AbstractSet[QueueKey]) -> Iterator[tuple[QueueKey, DerivedQueue]]:
@@ -217,9 +219,14 @@ def joined(parts: Sequence[DerivedQueue]) -> DerivedQueue:
 
 
 def _entries(
-    found: FoundRecords, groups: Iterable[tuple[QueueKey, Ints]], *, with_codes: bool, with_light: bool = True
+    found: FoundRecords,
+    groups: Iterable[tuple[QueueKey, Ints]],
+    *,
+    with_codes: bool,
+    with_light: bool = True,
+    properties: Properties | None = None,
 ) -> Iterator[tuple[QueueKey, DerivedQueue]]:
-    """Entries of some rows of each queue; those of all light queues as well."""
+    """Entries of some rows of each queue; those of all light queues as well. ``properties`` are of all records."""
     records, groups = found.records, list(groups)
     codes = np.zeros(len(records), np.int64)
     light: list[tuple[QueueKey, Ints, Ints]] = []
@@ -231,11 +238,11 @@ def _entries(
         rows = queued[at : at + _ROWS_AT_ONCE]
         is_whole_part = int(rows[-1]) - int(rows[0]) + 1 == rows.size
         some = records.part(int(rows[0]), int(rows[-1]) + 1) if is_whole_part else records.take(rows)
-        properties = Properties(some)
+        some_properties = properties if properties is not None and rows.size == len(records) else Properties(some)
         if with_codes:
-            codes[rows] = tags_codes(some, "", properties)
+            codes[rows] = tags_codes(some, "", some_properties)
         if with_light:
-            light += ((key, rows[inside], offsets) for key, inside, offsets in light_entries(some, properties))
+            light += ((key, rows[inside], offsets) for key, inside, offsets in light_entries(some, some_properties))
     for key, rows in groups:
         if with_codes and key.topic == SCHEDULE_TOPIC:
             codes[rows] = tags_codes(Records(records.buffer, records.positions[rows]), key.topic)

@@ -20,7 +20,7 @@ from typing import Final, NamedTuple, Self
 import numpy as np
 
 from ..config import DELAYS_MS
-from ..format.buffers import slices, text
+from ..format.buffers import topics_of
 from ..format.consume_queue import ENTRY, Entries, from_columns
 from ..format.hashing import java_hash_array
 from ..format.message import SYS_COMMIT, SYS_INNER_BATCH, SYS_TRANSACTION, Ints, Mask, Records
@@ -129,8 +129,9 @@ def _are_named(queues: Queues, queue_of: Ints) -> Mask:
 
 def queues_of(records: Records, rows: Ints) -> tuple[Queues, Ints]:
     """Return the distinct queues of some records, and the queue of each: (n,) int64, an index into them."""
-    topics = text(slices(records.buffer, records.topic_start[rows], records.topic_length[rows]))
-    return different_queues(topics.dictionary_encode(), records.field("queue_id")[rows].astype(np.int64))
+    if rows.size == len(records):
+        return different_queues(topics_of(records), records.field("queue_id"))
+    return different_queues(topics_of(records, rows), records.field("queue_id")[rows])
 
 
 def tags_codes(records: Records, topic: str, properties: Properties | None = None) -> Ints:

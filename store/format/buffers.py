@@ -29,7 +29,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ..errors import FormatError
-from .message import Bytes, Ints, Mask
+from .message import Bytes, Ints, Mask, Records
 
 
 def value_bounds(values: pa.BinaryArray | pa.StringArray) -> tuple[Ints, Ints]:
@@ -199,6 +199,17 @@ def text(cut: Slices, *, valid: Mask | None = None, ascii_only: bool = False) ->
         raw = column.cast(pa.binary())
         return pa.array([None if v is None else v.decode("utf-8", "replace") for v in raw.to_pylist()], pa.string())
     return column
+
+
+def topics_of(records: Records, rows: Ints | None = None) -> pa.DictionaryArray:
+    """Topics of records, or of some rows of them."""
+    if rows is None and records.share_topic():
+        only = text(slices(records.buffer, records.topic_start[:1], records.topic_length[:1]))
+        return pa.DictionaryArray.from_arrays(numbers(np.zeros(len(records), np.int32)), only)
+    start, length = records.topic_start, records.topic_length
+    if rows is not None:
+        start, length = start[rows], length[rows]
+    return text(slices(records.buffer, start, length)).dictionary_encode()
 
 
 def repeated(texts: Sequence[str], times: int) -> pa.StringArray:

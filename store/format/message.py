@@ -212,6 +212,14 @@ class Records:
             values[rows] = header[name]
         return values
 
+    def share_topic(self) -> bool:
+        """Return whether all records are known to be of one topic, and whole; there is one at least."""
+        topics = self._topics
+        if topics is None or not topics.shape[1] or self.problem.any():
+            return False
+        names = np.ascontiguousarray(topics).view(f"V{topics.shape[1]}")
+        return bool((names == names[0]).all())
+
     def has_topic(self, name: bytes, rows: Ints | slice) -> Mask:
         """Return whether records are of a topic, for some rows; False for damaged records."""
         same: Mask = (self.topic_length[rows] == len(name)) & (self.problem[rows] == Problem.OK)

@@ -198,6 +198,9 @@ class Properties:
 
     def _named(self, name: bytes) -> Ints:
         """All pairs of a name, in order."""
+        if self._common_names is not None:
+            first = self._common_names.index(name) if name in self._common_names else self._row.size
+            return np.arange(first, self._row.size, self._each)
         pairs = np.flatnonzero((self._heads == _head(name)) & (self._name_stop - self._start == len(name)))
         if len(name) > _HEAD_BYTES and pairs.size:
             names = gather(self._data, self._start[pairs], np.dtype(f"V{len(name)}"))

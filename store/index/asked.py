@@ -27,8 +27,7 @@ from ..format.buffers import (
     numbers,
     only_chunk,
     repeated,
-    slices,
-    text,
+    topics_of,
     truths,
     value_bounds,
     value_lengths,
@@ -218,7 +217,7 @@ class Matches(NamedTuple):
 def match(records: Records, asked: Asked) -> Matches:
     """Compare the keys of records with the asked keys, exactly."""
     # Damaged records match nothing, nor do rolled back ones, which an index does not hold either.
-    topics = text(slices(records.buffer, records.topic_start, records.topic_length)).dictionary_encode()
+    topics = topics_of(records)
     properties = Properties(records)
     row, keys, is_unique = key_texts(properties.column(UNIQ_KEY), properties.column(KEYS))
     kept = (records.field("sys_flag") & SYS_TRANSACTION != SYS_ROLLBACK)[row]

@@ -26,7 +26,7 @@ import numpy.typing as npt
 
 from ..files.small_file import made_aside
 from ..files.writable_fs import WritableFile, WritableFileSystem
-from ..format.buffers import slices, text
+from ..format.buffers import topics_of
 from ..format.hashing import key_hashes
 from ..format.index_file import (
     ENTRY,
@@ -265,10 +265,9 @@ def put_keys(index: IndexWriter, records: Records, physical: Ints) -> int:
 
 def indexed_keys(records: Records, properties: Properties) -> tuple[Ints, Ints]:
     """Hash the keys of records that are not rolled back: (k,) hashes as in index entries, and ascending rows."""
-    topics = text(slices(records.buffer, records.topic_start, records.topic_length))
-    hashes, rows = key_hashes(topics.dictionary_encode(), properties.column(UNIQ_KEY), properties.column(KEYS))
-    kept = (records.field("sys_flag") & SYS_TRANSACTION != SYS_ROLLBACK)[rows]
-    return hashes[kept], rows[kept]
+    hashes, rows = key_hashes(topics_of(records), properties.column(UNIQ_KEY), properties.column(KEYS))
+    kept = records.field("sys_flag") & SYS_TRANSACTION != SYS_ROLLBACK
+    return (hashes, rows) if kept.all() else (hashes[kept[rows]], rows[kept[rows]])
 
 
 def put_hashes(index: IndexWriter, hashes: Ints, physical: Ints, store_timestamps: Ints) -> int:

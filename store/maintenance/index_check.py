@@ -26,7 +26,7 @@ from ..index.table import index_files, read_header
 from ..index.writer import indexed_keys
 from ..log.commit_log import CommitLog, FoundRecords
 
-_BLOCK_ENTRIES: Final = 1 << 18
+_BLOCK_ENTRIES: Final = 1 << 15
 
 
 class IndexGap(NamedTuple):
@@ -80,7 +80,11 @@ class IndexPart(NamedTuple):
         held = _held(fs, self.blocks, base, start, stop)
         if held.size <= wanted.size:
             return np.array_equal(held, wanted)  # both are in the order of the log
-        # RocketMQ 5.4 and later add entries for tags.
+        # RocketMQ 5.4 and later add entries for tags, mostly one per record, after those of its keys.
+        if places.size and not held.size % places.size and not wanted.size % places.size:
+            of_records, keys_each = held.reshape(places.size, -1), wanted.size // places.size
+            if np.array_equal(of_records[:, :keys_each].ravel(), wanted):
+                return bool((of_records[:, keys_each:] >> 32 == places[:, None]).all())
         return bool(_among(wanted, np.sort(held)).all() and _among(held >> 32, places).all())
 
 
@@ -137,6 +141,8 @@ class IndexCheck:
     def note_sound(self, start: int, stop: int) -> None:
         """Note a span of the log whose keys and entries are the same, by `IndexPart.holds`."""
         self._reaches_end = False
+        if self._sound and self._sound[-1][1] == start:
+            start = self._sound.pop()[0]
         self._sound.append((start, stop))
 
     def add(self, found: FoundRecords) -> None:
@@ -234,8 +240,9 @@ def _held(fs: FileSystem, blocks: Sequence[_Block], base: int, start: int, stop:
     for block in blocks:
         entries = block.read(fs)
         offsets = entries["physical_offset"].astype(np.int64) - base
+        packed = _packed(entries["key_hash"].astype(np.int64), offsets)
         within = (offsets >= start) & (offsets < stop)
-        parts.append(_packed(entries["key_hash"].astype(np.int64)[within], offsets[within]))
+        parts.append(packed if within.all() else packed[within])
     return np.concatenate(parts)
 
 

@@ -38,6 +38,7 @@ from .index_check import IndexPart
 _NEAR_BYTES: Final = 256 << 20
 _PART_BYTES: Final = 64 << 20
 _WINDOW_BYTES: Final = 8 << 20
+_FIRST_BYTES: Final = 1 << 19
 
 Part = TypeVar("Part")
 Result = TypeVar("Result")
@@ -135,9 +136,10 @@ def walk_part(part: LogPart) -> WalkedPart | None:
     walked = _Walked()
     at = part.start
     while at < part.stop:
-        stop = min(at + _WINDOW_BYTES, part.stop)
-        found = walk(view, part.segment.base, at, stop)
         is_first = not walked.records
+        # The first record of a part has to be searched, all others follow one.
+        stop = min(at + (_FIRST_BYTES if is_first else _WINDOW_BYTES), part.stop)
+        found = walk(view, part.segment.base, at, stop)
         if not found.positions.size:
             if is_first and not found.blank and stop < part.stop:
                 at = stop  # within a long record
@@ -186,7 +188,8 @@ class _Walked:
         self.newest = max(self.newest, int(records.field("store_timestamp").max()))
         self.records += len(records)
         unnamed: list[str] = []
-        every = list(all_entries_of(FoundRecords(part.segment, records), lambda topic, _: unnamed.append(topic)))
+        found = FoundRecords(part.segment, records)
+        every = list(all_entries_of(found, lambda topic, _: unnamed.append(topic), properties))
         for key, entries in every:
             self.queues.setdefault(key, []).append(entries)
         if part.index is not None:

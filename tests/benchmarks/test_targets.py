@@ -58,6 +58,11 @@ def test_a_target_in_bytes(load, result, judge, rate, expected):
     assert judge(load("targets").bandwidth("grep", "a", 1), result("a", rate)) == expected
 
 
+@pytest.mark.parametrize(("rate", "expected"), [(3e6, ("3,000,000", True)), (2_999_000, ("2,999,000", False))])
+def test_a_target_in_messages(load, result, judge, rate, expected):
+    assert judge(load("targets").per_second("rebuild", "a", 3_000_000), result("a", rate)) == expected
+
+
 @pytest.mark.parametrize(("took", "met"), [(0.125, True), (0.13, False)])
 def test_a_window_costs_its_share_and_a_constant(load, result, judge, took, met):
     rule = load("targets").window

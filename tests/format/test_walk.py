@@ -86,6 +86,57 @@ def test_records_begin_between_start_and_stop(monkeypatch: pytest.MonkeyPatch, s
         assert walk(buffer, 0, start, buffer.size).positions.tolist() == [at for at in begins if at >= start]
 
 
+def searched(buffer: Bytes, start: int, stop: int) -> object:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "_FOLLOWED_MIN", buffer.size + 1)
+        return flat(buffer, start, stop)
+
+
+def flat(buffer: Bytes, start: int, stop: int) -> object:
+    found = walk(buffer, 0, start, stop)
+    return found.positions.tolist(), found.sizes.tolist(), found.damage, found.end, found.blank
+
+
+@pytest.fixture
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks and windows of a few records each."""
+    sizes = {"_FOLLOWED_MIN": 1, "_WINDOW_BYTES": 2048, "_BLOCK_BYTES": 512, "_HEAD_BYTES": 256, "_STEPS_MAX": 12}
+    for name, value in sizes.items():
+        monkeypatch.setattr(module, name, value)
+
+
+@pytest.mark.usefixtures("small_blocks")
+@given(st.data())
+def test_sizes_that_are_followed_lead_to_the_records_that_a_search_finds(data: st.DataObject) -> None:
+    bodies = data.draw(st.lists(st.integers(0, 1500), min_size=1, max_size=25))
+    parts: list[bytes] = []
+    for body in bodies:
+        at = sum(map(len, parts))
+        inner = one(at=at + HEADER.itemsize) if data.draw(st.integers(0, 7)) == 0 else b""
+        parts.append(one(at=at, offset=len(parts), body=inner + b"x" * body))
+    buffer = bytearray(b"".join([*parts, *data.draw(st.sampled_from([[], [blank(60)], [bytes(3000)]]))]))
+    for _ in range(data.draw(st.integers(0, 2))):
+        begin = data.draw(st.integers(0, len(buffer) - 1))
+        damage = data.draw(st.binary(min_size=1, max_size=40) | st.integers(1, 400).map(bytes))
+        buffer[begin : begin + len(damage)] = damage[: len(buffer) - begin]
+    whole = np.frombuffer(bytes(buffer), np.uint8)
+    begins = positions(parts)
+    start = data.draw(st.sampled_from([0, *begins]) | st.integers(0, whole.size))
+    stop = data.draw(st.just(whole.size) | st.integers(start, whole.size))
+    assert flat(whole, start, stop) == searched(whole, start, stop)
+
+
+@pytest.mark.usefixtures("small_blocks")
+@pytest.mark.parametrize("body", [0, 150, 700, 5000])
+def test_records_are_followed_and_not_searched(monkeypatch: pytest.MonkeyPatch, body: int) -> None:
+    parts: list[bytes] = []
+    for number in range(60):
+        parts.append(one(at=sum(map(len, parts)), offset=number, body=b"x" * (body + number % 7)))
+    monkeypatch.setattr(module, "_candidates", lambda *_: pytest.fail("the log was searched"))
+    buffer = segment(*parts, blank(100), rest=0)
+    assert walked(buffer) == (positions(parts), [], buffer.size, True)
+
+
 @pytest.mark.parametrize(("start", "stop"), [(-1, 10), (5, 4), (0, 101)])
 def test_a_walk_stays_in_its_buffer(start: int, stop: int) -> None:
     with pytest.raises(FormatError, match="leaves a buffer of 100 bytes"):

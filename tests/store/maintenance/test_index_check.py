@@ -170,6 +170,23 @@ def test_further_entries_have_to_name_a_record(more: tuple[tuple[int, int], ...]
     assert not lacking.holds(LocalFileSystem(), 0, (0, 100), places, keys)
 
 
+@pytest.mark.parametrize(
+    ("entries", "is_held"),
+    [
+        (((5, 10), (9, 10), (7, 40), (9, 40)), True),
+        (((9, 10), (5, 10), (9, 40), (7, 40)), True),
+        (((5, 10), (9, 10), (7, 40), (9, 41)), False),
+        (((5, 10), (9, 11), (7, 40), (9, 40)), False),
+        (((5, 10), (9, 10), (8, 40), (9, 40)), False),
+        (((5, 10), (9, 10), (6, 40), (7, 40)), True),
+    ],
+)
+def test_each_record_may_have_an_entry_after_its_key(entries: tuple[tuple[int, int], ...], is_held: bool) -> None:
+    keys, places = [(np.array([5, 7]), np.array([10, 40]))], np.array([10, 40])
+    part = IndexPart(1000, (Entries(*entries),))  # type: ignore[arg-type]
+    assert part.holds(LocalFileSystem(), 0, (0, 100), places, keys) == is_held
+
+
 def test_inside() -> None:
     spans = [(10, 40), (12, 15), (50, 51)]
     found = inside(np.array([0, 9, 10, 14, 20, 39, 40, 49, 50, 51, 99]), spans)
