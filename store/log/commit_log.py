@@ -62,13 +62,13 @@ def _walked(segment: SegmentFile, view: Bytes, start: int, stop: int) -> FoundRe
 class CommitLog:
     """Read access to the segments of one CommitLog, which may be spread over several directories. Not thread-safe."""
 
-    # `window_bytes` maps segments in windows of this size, or multiples. None maps each as a whole: on a local disk a
-    # map costs the same whatever its length. A segment that is unlinked stays readable while it is mapped.
+    # Segments are mapped in windows of `FileSystem.window_bytes`, or multiples; each as a whole where that is None. A
+    # segment that is unlinked stays readable while it is mapped.
 
-    def __init__(self, fs: FileSystem, directories: Sequence[str], *, window_bytes: int | None = None) -> None:
+    def __init__(self, fs: FileSystem, directories: Sequence[str]) -> None:
         self._fs = fs
         self.directories = tuple(directories)
-        self._window_bytes = window_bytes
+        self._window_bytes = fs.window_bytes
         self._maps: OrderedDict[tuple[str, int, int | None], Bytes] = OrderedDict()
         self._maps_max = descriptor_budget(MAPS_MAX, 16)
         self._resident = 0
@@ -82,7 +82,7 @@ class CommitLog:
 
     def again(self) -> "CommitLog":
         """Return the same log, listed again, for another thread. Only constant attributes are read here."""
-        return CommitLog(self._fs, self.directories, window_bytes=self._window_bytes)
+        return CommitLog(self._fs, self.directories)
 
     def refresh(self) -> None:
         """List the directories again. All maps are dropped: a file may have been replaced under its name."""

@@ -207,6 +207,8 @@ def test_errors_say_where(built: tuple[Path, Appended]) -> None:
 class Windows(LocalFileSystem):
     """Notes which parts of files are mapped."""
 
+    window_bytes = 256
+
     def __init__(self) -> None:
         self.mapped: list[tuple[str, int, int | None]] = []
 
@@ -218,7 +220,7 @@ class Windows(LocalFileSystem):
 def test_a_log_in_windows_maps_only_the_requested_windows(built: tuple[Path, Appended]) -> None:
     store, appended = built
     fs = Windows()
-    whole, parts = log(store), CommitLog(fs, [str(store / "commitlog")], window_bytes=256)
+    whole, parts = log(store), CommitLog(fs, [str(store / "commitlog")])
     for offset in appended.physical_offsets.tolist():
         found, expected = parts.record_at(offset), whole.record_at(offset)
         assert found is not None
