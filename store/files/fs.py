@@ -137,6 +137,13 @@ def release(mapped: Bytes) -> None:
 class FileSystem(Protocol):
     """The calls into which faults can be planted."""
 
+    # A file system that is not None here brings bytes from elsewhere, as many as are mapped: readers map spans of
+    # about this many bytes instead of whole files, and say with `fetch` and `fetch_soon` what they will map next.
+
+    @property
+    def window_bytes(self) -> int | None:
+        """The unit in which bytes are fetched; None if a map costs the same whatever its length."""
+
     def list_dir(self, path: str) -> list[Listed]:
         """Names in a directory, sorted; empty if there is no such directory."""
 
@@ -167,8 +174,18 @@ class FileSystem(Protocol):
     def stamp(self, path: str) -> tuple[int, int] | None:
         """Which directory this is, and when a name in it last changed, in ns; None if there is none."""
 
+    def fetch(self, pieces: Iterable[tuple[str, int, int]]) -> None:
+        """Bring spans ``(path, start, stop)`` here together, before they are mapped or read one by one."""
+
+    def fetch_soon(self, pieces: Iterable[tuple[str, int, int]]) -> None:
+        """Begin to bring spans here, as `fetch` does, and return at once; an error is raised by the read of a span."""
+
 
 class LocalFileSystem:
+    @property
+    def window_bytes(self) -> int | None:
+        return None
+
     def list_dir(self, path: str) -> list[Listed]:
         try:
             with os.scandir(path) as found:
@@ -281,6 +298,12 @@ class LocalFileSystem:
                 return None
             raise read_error(error, "looking at it", path) from error
         return status.st_ino, status.st_mtime_ns
+
+    def fetch(self, pieces: Iterable[tuple[str, int, int]]) -> None:
+        """Do nothing: the files are here."""
+
+    def fetch_soon(self, pieces: Iterable[tuple[str, int, int]]) -> None:
+        """Do nothing: the files are here."""
 
 
 def _listed(entries: Iterable[os.DirEntry[str]]) -> Iterator[Listed]:

@@ -27,6 +27,10 @@ class JoinedFileSystem:
         self._fs = fs
         self._continued = dict(continued)
 
+    @property
+    def window_bytes(self) -> int | None:
+        return self._fs.window_bytes
+
     def list_dir(self, path: str) -> list[Listed]:
         first = self._fs.list_dir(path)
         other = self._other(path)
@@ -90,6 +94,23 @@ class JoinedFileSystem:
             return first or second
         # Clocks of two devices may differ: a change in one of them would not show in the later of both times.
         return hash((first, second)), max(first[1], second[1])
+
+    def fetch(self, pieces: Iterable[tuple[str, int, int]]) -> None:
+        self._fs.fetch(self._held(pieces))
+
+    def fetch_soon(self, pieces: Iterable[tuple[str, int, int]]) -> None:
+        self._fs.fetch_soon(self._held(pieces))
+
+    def _held(self, pieces: Iterable[tuple[str, int, int]]) -> list[tuple[str, int, int]]:
+        """Pieces by the paths that hold them."""
+        if self.window_bytes is None:
+            return []
+        pieces = list(pieces)
+        held = {path: path for path, _, _ in pieces}
+        for path in held:
+            if (other := self._other(path)) is not None and self._fs.size(path) is None:
+                held[path] = other
+        return [(held[path], start, stop) for path, start, stop in pieces]
 
     def _from_either(self, call: Callable[[str], T], path: str) -> T:
         try:

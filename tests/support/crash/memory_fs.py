@@ -166,6 +166,8 @@ class MemoryLock:
 class MemoryFileSystem:
     """A disk of ``capacity`` bytes of file data, in pages of 4 KiB; paths are absolute, and ``/`` exists."""
 
+    window_bytes: int | None = None
+
     def __init__(self, capacity: int | None = None, root: Directory | None = None) -> None:
         self.capacity = capacity
         self.root = root or Directory(0)
@@ -283,6 +285,12 @@ class MemoryFileSystem:
 
     def fronts(self, directories: Iterable[str], limit: int) -> list[Front | None]:
         return [front_of(self, directory) for directory in directories]
+
+    def fetch(self, pieces: Iterable[tuple[str, int, int]]) -> None:
+        pass
+
+    def fetch_soon(self, pieces: Iterable[tuple[str, int, int]]) -> None:
+        pass
 
     def lock_owner(self, path: str) -> int | None:
         return None

@@ -1,0 +1,1 @@
+"""Archives of stores in object storage: pushed, listed, verified, pruned, and pulled again."""

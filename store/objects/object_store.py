@@ -1,0 +1,58 @@
+"""Interface to object stores; modules outside this package know no other call.
+
+::
+
+    archive, remote_fs ──► ObjectStore ──► retries, errors of the store's own ──► obstore (S3, GCS, Azure, HTTP, local)
+                               ▲                                            └──► pyarrow.fs (HDFS, others)
+              tests replace this one thing to inject faults
+
+Keys are texts without a leading slash, below the prefix that the object store was opened with. Objects are never
+changed, only replaced as a whole: an etag names one content. Clients live in the process that made them: an
+`ObjectStore` is made from a URL after a fork, and is never pickled.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple, Protocol
+
+from ..format.message import Bytes
+
+
+class ObjectInfo(NamedTuple):
+    """One object, as it was when it was asked for."""
+
+    key: str
+    size: int
+    etag: str
+    modified_ms: int  # since 1970, by the clock of the object store
+
+
+class ObjectStore(Protocol):
+    """Five calls, modelled on obspec, and `delete` for what nothing refers to any more.
+
+    All calls raise `StoreIOError` after their retries, with the object and the range. A missing object is a
+    `MissingFileError`. An object whose etag is not the asked one, or whose bytes are too few, is an error, never data.
+    """
+
+    url: str
+    """Where it is, without credentials."""
+
+    def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
+        """All objects whose keys begin with ``prefix``, ascending by key."""
+
+    def head(self, key: str) -> ObjectInfo | None:
+        """What is known of an object; None if there is none."""
+
+    def get(self, key: str, start: int, stop: int, etag: str | None = None) -> Bytes:
+        """Bytes ``[start, stop)`` of an object, all of them, (n,) uint8, read-only."""
+
+    def get_ranges(self, key: str, ranges: Sequence[tuple[int, int]], etag: str | None = None) -> "list[Bytes]":
+        """Several ranges of one object, as `get` returns each; fetched at the same time."""
+
+    def put(self, key: str, data: Bytes, *, if_absent: bool = False) -> ObjectInfo | None:
+        """Write an object, visible as a whole or not at all; None if it exists and ``if_absent`` is set.
+
+        ``data`` may be a mapped file of any size: it is sent in parts.
+        """
+
+    def delete(self, keys: Sequence[str]) -> None:
+        """Delete objects; those that do not exist are no error."""
