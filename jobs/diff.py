@@ -128,10 +128,11 @@ def run(
         parts, found = _queue_windows(one, two)
         numbers["comparedMessages"] = sum(len(each) for part in parts for each in part.ranges)
         results = spread(_compare_queues, parts, spark, processes=processes)
-    return _report(numbers, merged([*found, *(each for result in results for each in result)]))
+    return report_of(numbers, merged([*found, *(each for result in results for each in result)]))
 
 
-def _report(numbers: Mapping[str, int | str], found: Sequence[Difference]) -> Report:
+def report_of(numbers: Mapping[str, int | str], found: Sequence[Difference]) -> Report:
+    """Return numbers, with the messages of each kind, and a row per difference."""
     by_kind: Counter[str] = Counter()
     for each in found:
         by_kind[each.kind] += each.messages
@@ -145,7 +146,7 @@ def _report(numbers: Mapping[str, int | str], found: Sequence[Difference]) -> Re
 
 def _queue_windows(a: Side, b: Side) -> tuple[list[_QueueWindow], list[Difference]]:
     """Cut what both stores have of each queue; what follows in one of them alone is missing in the other."""
-    one, two = (_bounds(each.open()) for each in (a, b))
+    one, two = (bounds_of(each.open()) for each in (a, b))
     missing: list[Difference] = []
     parts: list[_QueueWindow] = []
     ranges: list[QueueRange] = []
@@ -169,7 +170,8 @@ def _queue_windows(a: Side, b: Side) -> tuple[list[_QueueWindow], list[Differenc
     return [*parts, _QueueWindow(a, b, tuple(ranges))] if ranges else parts, missing
 
 
-def _bounds(reader: StoreReader) -> dict[QueueKey, QueueBounds]:
+def bounds_of(reader: StoreReader) -> dict[QueueKey, QueueBounds]:
+    """Return the bounds of each queue."""
     return {each.key: each for topic in reader.topics() for each in reader.queues(topic)}
 
 
@@ -177,9 +179,14 @@ def _located(found: Difference, reader: StoreReader, *, in_a: bool) -> Differenc
     """Add the place of the first message of a run that only one store has."""
     assert found.topic is not None
     assert found.queue_id is not None
-    place = reader.place_of(QueueKey(found.topic, found.queue_id), found.start)
-    path = _file(reader, place)
+    place, path = place_in(reader, QueueKey(found.topic, found.queue_id), found.start)
     return found._replace(offset_a=place, file_a=path) if in_a else found._replace(offset_b=place, file_b=path)
+
+
+def place_in(reader: StoreReader, key: QueueKey | None, offset: int) -> tuple[int | None, str | None]:
+    """Return physical offset and file of a message; without a queue the offset is the physical one."""
+    place = offset if key is None else reader.place_of(key, offset)
+    return place, _file(reader, place)
 
 
 def _file(reader: StoreReader, place: int | None) -> str | None:
@@ -193,7 +200,7 @@ def _compare_queues(window: _QueueWindow) -> tuple[Difference, ...]:
 
 
 def _compare_range(readers: tuple[StoreReader, StoreReader], wanted: QueueRange) -> Iterator[Difference]:
-    one, two = (_read(each, wanted) for each in readers)
+    one, two = (read_range(each, wanted) for each in readers)
     offsets_a, offsets_b = (each["queueOffset"].to_numpy() for each in (one, two))
     only_b, only_a = (np.flatnonzero(~np.isin(*each)) for each in ((offsets_b, offsets_a), (offsets_a, offsets_b)))
     yield from _runs("missing in A", wanted.key, (None, two), only_b, readers)
@@ -205,7 +212,7 @@ def _compare_range(readers: tuple[StoreReader, StoreReader], wanted: QueueRange)
     yield from _runs("differs", wanted.key, (one, two), differ, readers)
 
 
-def _read(reader: StoreReader, wanted: QueueRange) -> pa.Table:
+def read_range(reader: StoreReader, wanted: QueueRange) -> pa.Table:
     """Read a range as far as its records are whole; what is damaged or lost is missing."""
     spec = ScanSpec(columns=_COLUMNS, on_corrupt=OnCorrupt.SKIP, on_loss=OnLoss.SKIP)
     tasks = reader.plan([wanted], max_bytes=1 << 40, spec=spec)
@@ -218,7 +225,7 @@ def _differing(one: pa.Table, two: pa.Table, at: int) -> Iterator[int]:
     if one.equals(two):
         return
     if one.num_rows == 1:
-        if _row(one) != _row(two):
+        if [*plain_rows(one)] != [*plain_rows(two)]:
             yield at
         return
     half = one.num_rows // 2
@@ -226,11 +233,11 @@ def _differing(one: pa.Table, two: pa.Table, at: int) -> Iterator[int]:
     yield from _differing(one.slice(half), two.slice(half), at + half)
 
 
-def _row(table: pa.Table) -> dict[str, Any]:
-    """Return one row; the order of properties has no meaning."""
-    (row,) = table.to_pylist()
-    properties = {name: value for name, value in row["properties"] or () if name != _OF_STORE}
-    return {**row, "properties": properties}
+def plain_rows(table: pa.Table) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a table; the order of properties has no meaning."""
+    for row in table.to_pylist():
+        properties = {name: value for name, value in row["properties"] or () if name != _OF_STORE}
+        yield {**row, "properties": properties}
 
 
 def _runs(

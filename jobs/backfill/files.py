@@ -152,16 +152,19 @@ class Files:
             os.close(self._lock)
             self._lock = None
 
-    def parts(self) -> list[Part]:
+    def parts(self, since_ms: int = 0) -> list[Part]:
         """Return the parts in the directory; a record without its directory is of a part that did not get there."""
-        known = dict(map(_read_record, _entries(self._records)))
+        first = self._names(since_ms)
         found = []
-        for place in _directories(self.path, 2 if self._length is Length.DAY else 3):
-            record = known.pop(os.path.relpath(place, self.path), None)
-            if record is None:
+        for place in _directories(self.path, len(first) + 1):
+            relative = os.path.relpath(place, self.path)
+            if relative.startswith("day=") and relative.split(os.sep) < first:
+                continue
+            record = self._record(relative)
+            if not os.path.exists(record):
                 fix = "Name another directory, or move this away"
                 raise ConfigError("the target holds something that no backfill wrote there", path=place, fix=fix)
-            found.append(record)
+            found.append(_read_record(record))
         return found
 
     def write(self, part: Part, frame: "DataFrame | None") -> Written:
@@ -188,9 +191,11 @@ class Files:
             sync(place)
 
     def _write_record(self, part: Part, place: str) -> None:
-        record = os.path.join(self._records, place.replace(os.sep, ",") + ".json")
         document = {"place": place, "part": part.to_json()}
-        write_whole(record, document, os.path.join(self._staging, "record"))
+        write_whole(self._record(place), document, os.path.join(self._staging, "record"))
+
+    def _record(self, place: str) -> str:
+        return os.path.join(self._records, place.replace(os.sep, ",") + ".json")
 
     def _write_files(self, frame: "DataFrame", written: str, ready: str) -> int:
         from pyspark.sql import Observation
@@ -212,11 +217,14 @@ class Files:
         return int(counted.get["messages"])
 
     def _place(self, window: Window, number: int) -> str:
-        names = [f"day={datetime.fromtimestamp(window.start_ms / 1000, self._zone):%Y-%m-%d}"]
-        if self._length is Length.HOUR:
-            start = datetime.fromtimestamp(window.start_ms / 1000, UTC)
-            names = [f"day={start:%Y-%m-%d}", f"hour={start:%H}"]
-        return os.path.join(self.path, *names, f"part={number}")
+        return os.path.join(self.path, *self._names(window.start_ms), f"part={number}")
+
+    def _names(self, start_ms: int) -> list[str]:
+        """Return the directories of a window; they sort as their times do."""
+        if self._length is Length.DAY:
+            return [f"day={datetime.fromtimestamp(start_ms / 1000, self._zone):%Y-%m-%d}"]
+        start = datetime.fromtimestamp(start_ms / 1000, UTC)
+        return [f"day={start:%Y-%m-%d}", f"hour={start:%H}"]
 
 
 @contextmanager
@@ -257,15 +265,10 @@ def _check_columns(columns: Sequence[str], by: Sequence[str]) -> None:
         raise ConfigError(problem, fix="Read other columns: days, hours and parts are columns of the files")
 
 
-def _entries(path: str) -> list[str]:
-    return [os.path.join(path, name) for name in sorted(os.listdir(path))]
-
-
-def _read_record(record: str) -> tuple[str, Part]:
+def _read_record(record: str) -> Part:
     try:
         with open(record, encoding="utf-8") as file:
-            found = json.load(file)
-        return found["place"], Part.from_json(found["part"])
+            return Part.from_json(json.load(file)["part"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         problem = f"this is not the record of a part ({error})"
         raise ConfigError(problem, path=record, fix="Name another directory, or restore this file") from None
@@ -276,8 +279,8 @@ def _directories(path: str, depth: int) -> Iterator[str]:
     if depth == 0 or not os.path.isdir(path):
         yield path
         return
-    for each in _entries(path):
-        yield from _directories(each, depth - 1)
+    for name in sorted(os.listdir(path)):
+        yield from _directories(os.path.join(path, name), depth - 1)
 
 
 def _settle(path: str) -> tuple[int, int]:

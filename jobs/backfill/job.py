@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pyarrow as pa
@@ -41,6 +42,8 @@ SCHEMA: Final = pa.schema(
 
 ``rejected`` is there if bodies are parsed.
 """
+_FOLLOWED_ROWS: Final = 1_000
+"""Rows of a job that follows: it may run for years."""
 
 _log = logging.getLogger(__name__)
 
@@ -79,6 +82,7 @@ def run(
     Returns
     -------
     Report
+        Its numbers are of all parts; a job that follows has the last 1,000 rows.
 
     Raises
     ------
@@ -90,15 +94,16 @@ def run(
         If another job writes into the target.
     """
     stopped = threading.Event() if stop is None else stop
-    work = _Backfill(spark, request, target, bodies, stopped)
+    follows = every_s is not None
+    work = _Backfill(spark, request, target, bodies, stop=stopped, rows_max=_FOLLOWED_ROWS if follows else None)
     with ExitStack() as held_targets:
         for each in [target] if bodies is None else [target, bodies.dead_letters]:
             each.open()
             held_targets.callback(each.close)
         work.bury_missing()
-        work.write_missing(is_open=every_s is not None)
+        work.write_missing(is_open=follows)
         if catches_up:
-            work.write(Planner(request, _now_ms()).late(spark, target.parts()))
+            work.write(Planner(request, _now_ms()).late(spark, target.parts(), is_open=follows))
         while every_s is not None and not stopped.wait(every_s):
             work.write_missing(is_open=True)
     return work.report()
@@ -115,19 +120,39 @@ class _Backfill:
     """Parts written so far, and what is needed to write more."""
 
     def __init__(
-        self, spark: "SparkSession", request: Request, target: Target, bodies: Bodies | None, stop: threading.Event
+        self,
+        spark: "SparkSession",
+        request: Request,
+        target: Target,
+        bodies: Bodies | None,
+        *,
+        stop: threading.Event,
+        rows_max: int | None,
     ) -> None:
         self._spark, self._request, self._target, self._bodies, self._stop = spark, request, target, bodies, stop
+        self._since_ms = 0
         self._rows: dict[tuple[Window, int], _Row] = {}
+        self._rows_max = rows_max
+        names = ["parts", *Written._fields, *([] if bodies is None else ["rejected"])]
+        self._numbers = dict.fromkeys(names, 0)
 
     def write_missing(self, *, is_open: bool) -> None:
-        """Plan what the target lacks, and write it."""
-        parts = self._target.parts()
+        """Plan what the target lacks, and write it. With ``is_open`` the next call leaves out finished windows."""
+        parts = self._target.parts(self._since_ms)
         plan = Planner(self._request, _now_ms()).missing(parts, is_open=is_open)
         there = held(parts)
         for window in plan.finished:
-            self._rows.setdefault((window, there[window][-1].number), _Row("finished before"))
+            if (key := (window, there[window][-1].number)) not in self._rows:
+                self._add(key, _Row("finished before"))
         self.write(plan.parts)
+        if is_open:
+            self._since_ms = plan.open_ms
+            self._request = replace(self._request, start_ms=plan.open_ms)
+
+    def _add(self, key: tuple[Window, int], row: _Row) -> None:
+        self._rows[key] = row
+        if self._rows_max is not None and len(self._rows) > self._rows_max:
+            del self._rows[next(iter(self._rows))]
 
     def write(self, parts: Sequence[Part]) -> None:
         """Write parts, until the job is stopped."""
@@ -138,7 +163,10 @@ class _Backfill:
             started = time.monotonic()
             written, rejected = self._write(part)
             seconds = round(time.monotonic() - started, 3)
-            self._rows[part.window, part.number] = _Row("written", written, rejected, seconds)
+            self._add((part.window, part.number), _Row("written", written, rejected, seconds))
+            added = {"parts": 1, **written._asdict(), **({} if rejected is None else {"rejected": rejected})}
+            for name, count in added.items():
+                self._numbers[name] += count
             text = f"window {part.window}: {written.messages} messages"
             _log.info("%s", text, extra={"done": number + 1, "of": len(parts)})
 
@@ -169,13 +197,9 @@ class _Backfill:
             for (window, part), row in sorted(self._rows.items())
         ]
         table = pa.Table.from_pylist([dict(zip(SCHEMA.names, row, strict=True)) for row in rows], SCHEMA)
-        sizes = [row.written for row in self._rows.values() if row.written is not None]
-        totals = {name: sum(getattr(each, name) for each in sizes) for name in Written._fields}
         if self._bodies is None:
             table = table.drop_columns(["rejected"])
-        else:
-            totals["rejected"] = sum(row.rejected or 0 for row in self._rows.values())
-        return Report(numbers={"parts": len(sizes), **totals}, table=table)
+        return Report(numbers=dict(self._numbers), table=table)
 
 
 def _now_ms() -> int:

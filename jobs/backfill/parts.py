@@ -106,8 +106,8 @@ class Target(Protocol):
     def close(self) -> None:
         """Let other jobs have it."""
 
-    def parts(self) -> Sequence[Part]:
-        """Return the parts that it holds."""
+    def parts(self, since_ms: int = 0) -> Sequence[Part]:
+        """Return the parts that it holds, of windows that start at some time or later."""
 
     def write(self, part: Part, frame: "DataFrame | None") -> Written:
         """Add a part as a whole, or not at all; ``frame`` has its messages, None if there are none."""

@@ -86,10 +86,11 @@ class Request:
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """Parts that are missing, and the windows that are finished."""
+    """Parts that are missing, the windows that are finished, and the start of the first one that is not."""
 
     parts: Sequence[Part]
     finished: Sequence[Window]
+    open_ms: int
 
 
 class Planner:
@@ -106,7 +107,8 @@ class Planner:
         found = held(parts)
         others = sorted(found)
         planned, finished = [], []
-        for window in self._request.windows(self._seen_ms + SETTLED_MS if is_open else None):
+        asked = self._windows(is_open)
+        for window in asked:
             _check_alignment(window, others)
             there = found.get(window, [])
             if any(part.finishes for part in there):
@@ -118,13 +120,15 @@ class Planner:
             part = self._part(window, there)
             if part.finishes or any(first < end for first, end in part.offsets.values()):
                 planned.append(part)
-        return Plan(parts=planned, finished=finished)
+        done = set(finished)
+        open_ms = next((window.start_ms for window in asked if window not in done), asked[-1].end_ms)
+        return Plan(parts=planned, finished=finished, open_ms=open_ms)
 
-    def late(self, spark: "SparkSession", parts: Sequence[Part]) -> list[Part]:
+    def late(self, spark: "SparkSession", parts: Sequence[Part], *, is_open: bool = False) -> list[Part]:
         """Return a part for each finished window to which messages were appended after it was written."""
         from pyspark.sql import functions as sf
 
-        asked = set(self._request.windows())
+        asked = set(self._windows(is_open))
         found = {window: there for window, there in held(parts).items() if window in asked}
         known: list[tuple[int, int, str, int, int]] = []
         since = {each.key: (each.max_offset, each.max_offset) for each in self._queues}
@@ -156,6 +160,9 @@ class Planner:
             Part(window=window, number=found[window][-1].number + 1, offsets=spans, planned_ms=self._seen_ms)
             for window, spans in sorted(offsets.items())
         ]
+
+    def _windows(self, is_open: bool) -> list[Window]:  # noqa: FBT001 - of the callers' keyword
+        return self._request.windows(self._seen_ms + SETTLED_MS if is_open else None)
 
     def _part(self, window: Window, there: Sequence[Part]) -> Part:
         if not there:

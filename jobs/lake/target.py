@@ -105,10 +105,10 @@ class LakeTarget(ABC):
     def commit(self, row: Row, rows: Mapping[PartKey, Row], attempt: Attempt, files: Sequence[DataFile]) -> None:
         """Add files and a part to the loaded table, which holds ``rows``."""
 
-    def parts(self) -> Sequence[Part]:
-        """Return the parts of this job that the table holds."""
+    def parts(self, since_ms: int = 0) -> Sequence[Part]:
+        """Return the parts of this job that the table holds, of windows that start at some time or later."""
         self.refresh()
-        return [row.part for row in self.held().values()]
+        return [row.part for row in self.held().values() if row.part.window.start_ms >= since_ms]
 
     def write(self, part: Part, frame: "DataFrame | None") -> Written:
         """Add the messages of a part in one commit, unless the table holds it."""

@@ -1,93 +1,27 @@
-"""Replay into another store: equal rows in order, parts that are appended once, drivers that are killed."""
+"""Replay into another store: equal rows in order, parts that are appended once."""
 
-import json
-import os
-import random
 import threading
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 import segmentlog
 from segmentlog.jobs import replay
 from segmentlog.jobs.replay import ReplaySettings
-from segmentlog.jobs.report import Report
 from segmentlog.query.source import StoreSource
 from segmentlog.store import ConfigError, FormatError, MessageStore, Outgoing, QueueKey
-from support.pipes import SINK
-from support.scale import scale
-from support.spark_driver import SparkDriver
+from support.replays import MESSAGES, PART_BYTES, QUEUES, build_source, check_same, replayed, rows
 from support.written_stores import SMALL
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-QUEUES, MESSAGES = 3, 120
-SIZES = {
-    "mappedFileSizeCommitLog": "256k",
-    "mappedFileSizeConsumeQueue": "4000",
-    "maxHashSlotNum": "100",
-    "maxIndexNum": "400",
-}
-PART_BYTES = 32 << 10
-COLUMNS = ["topic", "queueId", "queueOffset", "body", "tags", "keys", "uniqKey", "bornTimestamp", "flag", "properties"]
-
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    with MessageStore.open(tmp_path / "source", SMALL) as store:
-        for serial in range(MESSAGES):
-            for queue_id in range(QUEUES):
-                store.append(
-                    Outgoing(
-                        topic="orders" if queue_id else "payments",
-                        queue_id=queue_id,
-                        body=f"{queue_id}/{serial}".encode() * 3,
-                        tags="paid" if serial % 2 else None,
-                        keys=f"k{serial} all",
-                        uniq_key=f"U{queue_id}.{serial}",
-                        properties={"mine": "ü", "amount": str(serial)},
-                        born_timestamp=1_700_000_000_000 + serial,
-                        flag=serial,
-                        reconsume_times=serial % 3,
-                    )
-                )
-    return tmp_path / "source"
-
-
-def replayed(
-    spark: Any, path: Path, *, stop: threading.Event | None = None, state: str = "state", **settings: Any
-) -> Report:
-    """Run the job into the store `target` beside the source."""
-    folder = path.parent
-    scan = segmentlog.open(path).scan(["orders", "payments"])
-    chosen: dict[str, Any] = {"write": SINK, "part_bytes": PART_BYTES, **settings}
-    return replay.run(
-        spark,
-        StoreSource.of(str(path), (), None, None, "appended"),
-        scan.ranges,
-        str(folder / "target"),
-        str(folder / state),
-        settings=ReplaySettings(**chosen),
-        asked={"store": str(path), "where": chosen.get("where")},
-        stop=stop or threading.Event(),
-    )
-
-
-def rows(path: Path, topics: Any = ("orders", "payments")) -> list[dict[str, Any]]:
-    found = segmentlog.open(path).scan(topics, columns=COLUMNS).to_arrow().to_pylist()
-    return sorted(found, key=lambda row: (row["topic"], row["queueId"], row["queueOffset"]))
-
-
-def check_same(found: list[dict[str, Any]], expected: list[dict[str, Any]]) -> None:
-    """Compare rows, but for the order of properties and the checksum of the record, which holds its place."""
-
-    def comparable(row: dict[str, Any]) -> dict[str, Any]:
-        return row | {"properties": {name: value for name, value in row["properties"] if name != "__CRC32#"}}
-
-    assert [comparable(row) for row in found] == [comparable(row) for row in expected]
+    return build_source(tmp_path / "source")
 
 
 @pytest.mark.spark
@@ -199,35 +133,3 @@ def test_parts_follow_each_other_and_cover_all_messages(path: Path, speed: float
             assert each.start == at[each.key]
             at[each.key] = ends[each.key] = each.stop
     assert ends == {each.key: each.stop for each in scan.ranges}
-
-
-KILLS = scale(2, 10, 100)
-
-
-@pytest.mark.spark
-@pytest.mark.scaled
-@pytest.mark.timeout(scale(600, 3600, 7200))
-def test_killed_drivers_repeat_and_lose_no_message(path: Path, tmp_path: Path) -> None:
-    rng = random.Random(int(os.environ.get("SEGMENTLOG_ATTACK_SEED", "20261126")))
-    target, moved = path.parent / "target", 0
-    for number in range(KILLS):
-        with SparkDriver(tmp_path / f"driver{number}") as driver:
-            driver.tell(do="replay", path=str(path), part_bytes=4000)
-            ledger = target / ".segmentlog" / "ledger"
-            before = ledger.stat().st_mtime_ns if ledger.exists() else 0
-            until = time.monotonic() + 120
-            while driver.is_alive and time.monotonic() < until:
-                if ledger.exists() and ledger.stat().st_mtime_ns != before:
-                    break
-                time.sleep(0.01)
-            time.sleep(rng.random())
-            if number % 2:
-                driver.kill_driver()
-            else:
-                driver.kill()
-        moved += ledger.exists() and ledger.stat().st_mtime_ns != before
-    with SparkDriver(tmp_path / "last") as driver:
-        assert driver.ask(do="replay", path=str(path), part_bytes=4000) == {"error": None}
-    check_same(rows(target), rows(path))
-    assert json.loads((path.parent / "state").read_text())["app"].startswith("replay-")
-    assert moved >= min(KILLS, 2)

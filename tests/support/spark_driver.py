@@ -9,19 +9,20 @@ Run as a program: ``python -m support.spark_driver SCRATCH MASTER PIPE``; the an
 writes to the others.
 """
 
+import contextlib
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO, Any, Self
 
-from .backfills import backfill
 from .pipes import SINK, Pipe
+from .processes import members, parent
 from .spark_session import local_session
 
 TESTS = Path(__file__).parent.parent
@@ -65,20 +66,16 @@ class SparkDriver:
         answer: dict[str, Any] = json.loads(line)
         return answer
 
+    def has_answered(self, seconds: float = 0) -> bool:
+        """Wait for an answer, or for the end of the driver."""
+        return bool(select.select([self._answers], [], [], seconds)[0])
+
     @property
     def is_alive(self) -> bool:
         return self._process.poll() is None
 
     def processes(self) -> list[int]:
-        found = []
-        for entry in os.listdir("/proc"):
-            try:
-                state, _, _, session = Path(f"/proc/{entry}/stat").read_text().rpartition(") ")[2].split()[:4]
-            except (OSError, ValueError):
-                continue  # no process, or it has just ended
-            if session == str(self._process.pid) and state not in "ZX":
-                found.append(int(entry))
-        return found
+        return members(self._process.pid)
 
     def kill(self) -> int:
         """Kill all of its processes at once, the Python workers included; return their number."""
@@ -102,6 +99,20 @@ class SparkDriver:
             os.kill(process, signal.SIGKILL)
         self._process.wait()
         return len(living) - len(drivers)
+
+    def kill_workers(self) -> int:
+        """Kill the Python workers alone; return their number. Spark fails for good if their daemon is killed."""
+        living = set(self.processes())
+        daemons = {each for each in living if _name(parent(each)) == "java"}
+        workers = [each for each in living if parent(each) in daemons]
+        for process in workers:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
+        return len(workers)
+
+    def interrupt(self) -> None:
+        """Ask the verb that is running to end, as Ctrl-C does."""
+        os.kill(self._process.pid, signal.SIGINT)
 
     def wait_gone(self, seconds: float) -> None:
         until = time.monotonic() + seconds
@@ -145,26 +156,24 @@ def _drained(spark: Any, folder: str, options: Mapping[str, str]) -> None:
     Pipe(Path(folder)).drain(spark, **options)
 
 
-def _replay(spark: Any, path: str, part_bytes: int) -> None:
-    from segmentlog import open as opened  # noqa: PLC0415 - the class above needs none of it
-    from segmentlog.jobs import replay  # noqa: PLC0415
-    from segmentlog.query.source import StoreSource  # noqa: PLC0415
+def _replay(spark: Any, path: str, target: str, state: str, part_bytes: int) -> None:
+    from .replays import replayed  # noqa: PLC0415 - the class above needs none of it
 
-    folder = Path(path).parent
-    replay.run(
-        spark,
-        StoreSource.of(path, (), None, None, "appended"),
-        opened(path).scan(["orders", "payments"]).ranges,
-        str(folder / "target"),
-        str(folder / "state"),
-        settings=replay.ReplaySettings(write=SINK, part_bytes=part_bytes),
-        asked={"store": path},
-        stop=threading.Event(),
-    )
+    replayed(spark, Path(path), target=target, state=state, part_bytes=part_bytes)
 
 
-def _backfill(spark: Any, store: str, target: str, hours: int, by: list[str]) -> None:
-    backfill(spark, store, target, hours, by)
+def _verb(spark: Any, arguments: list[str]) -> str:
+    """Run a verb of the command; return its output. The session stays for further commands."""
+    from segmentlog.store.maintenance import log_parts  # noqa: PLC0415 - as above
+
+    from .commands import run_command  # noqa: PLC0415 - as above
+
+    log_parts._NEAR_BYTES = 0  # else one process would examine a small log
+    spark.stop = lambda: None
+    ran = run_command(*arguments)
+    if ran.code not in (0, 1):
+        raise RuntimeError(ran.err)
+    return ran.text
 
 
 def _ready(spark: Any) -> None:
@@ -176,23 +185,24 @@ def _serve(scratch: Path, master: str, answers: IO[str]) -> None:
 
     spark = local_session(scratch, master, spark__sql__execution__arrow__maxRecordsPerBatch="10")
     spark.dataSource.register(FaultySink)
-    commands = {
+    commands: dict[str, Callable[..., str | None]] = {
         "batch": _batch,
         "stream": _stream,
         "endless": _endless,
         "drained": _drained,
-        "backfill": _backfill,
         "ready": _ready,
         "replay": _replay,
+        "verb": _verb,
     }
     for line in sys.stdin:
         command = json.loads(line)
-        error = None
+        answer: dict[str, Any] = {"error": None}
         try:
-            commands[command.pop("do")](spark, **command)
+            if (text := commands[command.pop("do")](spark, **command)) is not None:
+                answer["text"] = text
         except Exception as caught:  # noqa: BLE001 - for the test to judge
-            error = " ".join(str(caught).split())
-        answers.write(json.dumps({"error": error}) + "\n")
+            answer["error"] = " ".join(str(caught).split())
+        answers.write(json.dumps(answer) + "\n")
         answers.flush()
 
 

@@ -8,6 +8,7 @@
 
 import contextlib
 import os
+import random
 import re
 import signal
 import subprocess
@@ -18,6 +19,7 @@ from typing import Self
 import pyspark
 
 from . import spark_session
+from .processes import members
 
 _START_SECONDS_MAX = 120
 
@@ -45,6 +47,13 @@ class StandaloneCluster:
 
     def __exit__(self, *error: object) -> None:
         self._stop()
+
+    def kill_executor(self, chance: random.Random) -> int:
+        """Kill the JVM of one executor, if there is one; its worker starts another. Return how many were killed."""
+        living = [each for worker in self._processes[1:] for each in members(worker.pid) if _is_executor(each)]
+        if living:
+            os.kill(chance.choice(living), signal.SIGKILL)
+        return min(len(living), 1)
 
     def _start_worker(self, number: int) -> Path:
         folder = str(self._scratch / f"worker-{number}")
@@ -89,3 +98,10 @@ class StandaloneCluster:
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
         self._processes = []
+
+
+def _is_executor(process: int) -> bool:
+    try:
+        return b"CoarseGrainedExecutorBackend" in Path(f"/proc/{process}/cmdline").read_bytes()
+    except OSError:
+        return False

@@ -27,3 +27,27 @@ def test_wrong_flags(tmp_path: Path) -> None:
         ran = run_command("diff", tmp_path, tmp_path, flag, value)
         assert ran.code == 2
         assert flag in ran.err
+
+
+def test_digests_take_the_place_of_a_store(tmp_path: Path) -> None:
+    store, file = write_small_store(tmp_path / "store"), tmp_path / "digests"
+    copy = shutil.copytree(store, tmp_path / "copy")
+    assert run_command("diff", store, "--digests", file, "--by", "queue", "--processes", 1).code == 0
+    assert run_command("diff", copy, "--against", file, "--processes", 1).code == 0
+    put_at(segments(copy)[0], segments(copy)[0].read_bytes().index(b"body 17"), b"Body")
+    found = run_command("diff", copy, "--against", file, "--processes", 1, "--json")
+    assert found.code == 1
+    (row,) = json.loads(found.out)["rows"]
+    assert (row["kind"], row["topic"]) == ("differs", "orders")
+
+
+def test_flags_of_digests(tmp_path: Path) -> None:
+    for flags, problem in (
+        ((), "diff needs one store to compare"),
+        ((tmp_path, "--digests", "x"), "diff needs one store to compare"),
+        (("--digests", "x", "--archive"), "--archive or --commit-log-b is passed without B"),
+        (("--against", "x", "--by", "log"), "--by is passed with --against"),
+    ):
+        ran = run_command("diff", tmp_path, *flags)
+        assert ran.code == 2
+        assert problem in ran.err

@@ -5,7 +5,7 @@ import threading
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import duckdb
 import polars as pl
@@ -15,7 +15,9 @@ import pytest
 
 import segmentlog
 from segmentlog.jobs import backfill
-from segmentlog.jobs.backfill import Files, Layout, Length, Request
+from segmentlog.jobs.backfill import Files, Layout, Length, Part, Request
+from segmentlog.jobs.backfill import files as files_module
+from segmentlog.jobs.backfill import job as job_module
 from segmentlog.query.source import StoreSource
 from segmentlog.store import ConfigError
 from support.dated_store import DAY_MS, HOUR_MS, START_MS, append_at, spread_over
@@ -141,7 +143,8 @@ def test_a_job_that_follows_adds_parts_while_the_store_grows(spark: "SparkSessio
     stop = threading.Event()
     files = Files(str(lake), request, Layout())
     reports: list[Any] = []
-    job = threading.Thread(target=lambda: reports.append(backfill.run(spark, request, files, every_s=0.2, stop=stop)))
+    how: Any = {"every_s": 0.2, "stop": stop, "catches_up": True}
+    job = threading.Thread(target=lambda: reports.append(backfill.run(spark, request, files, **how)))
     job.start()
     try:
         _until(lambda: len(_written(lake)) == 2)
@@ -152,6 +155,38 @@ def test_a_job_that_follows_adds_parts_while_the_store_grows(spark: "SparkSessio
         job.join()
     assert reports[0].numbers["messages"] == 7
     assert json.loads((tmp_path / ".lake.backfill" / "request").read_text())["window"] == "hour"
+
+
+def test_a_job_that_follows_reads_new_records_alone_and_keeps_its_last_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hours = 30
+    append_at(tmp_path / "store", [START_MS + hour * HOUR_MS for hour in range(hours)])
+    request = _request(tmp_path / "store", length=Length.HOUR)
+    stop, clock = threading.Event(), iter(range(1, hours + 1))
+    read: list[list[str]] = []
+
+    def now_ms() -> int:
+        read.append([])
+        if (hour := next(clock)) == hours:
+            stop.set()
+        return START_MS + hour * HOUR_MS + HOUR_MS // 2
+
+    def count(record: str) -> Part:
+        read[-1].append(record)
+        return read_record(record)
+
+    read_record = files_module._read_record
+    monkeypatch.setattr(files_module, "_read_record", count)
+    monkeypatch.setattr(job_module, "_now_ms", now_ms)
+    monkeypatch.setattr(job_module, "frame_of", lambda *_: None)
+    monkeypatch.setattr(job_module, "_FOLLOWED_ROWS", 5)
+    files = Files(str(tmp_path / "lake"), request, Layout())
+    report = backfill.run(cast("SparkSession", None), request, files, every_s=0, stop=stop)
+    assert max(map(len, read)) <= 4
+    assert report.numbers["parts"] == len(files.parts()) >= hours
+    assert report.table.num_rows == 5
+    assert report.table["start"][-1].as_py().timestamp() * 1000 >= START_MS + (hours - 2) * HOUR_MS
 
 
 def _until(holds: Any) -> None:

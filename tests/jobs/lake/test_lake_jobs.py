@@ -1,13 +1,5 @@
-"""Backfills into tables with real Spark: rows as those of the store, late messages, drivers that are killed."""
+"""Backfills into tables with real Spark: rows as those of the store, late messages."""
 
-import os
-import random
-import shutil
-import signal
-import subprocess
-import sys
-import time
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,7 +14,6 @@ from segmentlog.query.source import StoreSource
 from support.commands import run_command
 from support.dated_store import DAY_MS, START_MS, append_at, spread_over
 from support.lake import KINDS, Lake
-from support.scale import scale
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -72,40 +63,6 @@ def test_a_table_has_the_rows_of_the_store(kind: str, spark: "SparkSession", sto
     assert read(lake, store).equals(stored(store))
     assert lake.files() == lake.paths()
     assert len(lake.paths()) >= 2 * DAYS
-
-
-@pytest.mark.spark
-@pytest.mark.scaled
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_killed_command_continues_when_it_is_run_again(kind: str, store: Path, tmp_path: Path) -> None:
-    lake, chance = Lake(kind, tmp_path), random.Random(7)
-    to = ["--to", f"delta:{lake.table}"]
-    if kind == "iceberg":
-        to = ["--to", "iceberg:lake.messages", "--catalog", "test"]
-        to += [text for name, value in lake.catalog.items() for text in ("--catalog-property", f"{name}={value}")]
-    period = ["--start", "2026-01-31", "--end", "2026-02-03", "--by", "day,queue", "--columns", ",".join(COLUMNS)]
-    command = [sys.executable, "-m", "segmentlog.command", "backfill", str(store), "orders", *to, *period]
-    command += ["--master", "local[2]"]
-    for _ in range(scale(1, 4, 200)):
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
-        # Spark needs some seconds to start: kills are to hit the parts.
-        before = lake.files()
-        while lake.files() == before and process.poll() is None:
-            time.sleep(0.05)
-        time.sleep(chance.uniform(0, 2))
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        _, said = process.communicate(timeout=60)
-        assert process.returncode in (0, -signal.SIGKILL), said[-3000:]
-        if process.returncode == 0:
-            shutil.rmtree(tmp_path)  # it was done: the next one begins with a new table
-            tmp_path.mkdir()
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=500)
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert read(lake, store).equals(stored(store))
-    assert lake.files() == lake.paths()
-    assert lake.leases() == []
 
 
 @pytest.mark.parametrize(
