@@ -7,14 +7,15 @@
          ◄── bytes, etag compared, length compared
          ◄── Failure ◄── status, <Code>, kind of the transport's error         the text of the library is dropped
 
-obstore repeats 429 and 5xx and resumes bodies, but a short answer passes as data, and a repeated PUT IF ABSENT would
-take its own first attempt for another writer. So requests are repeated here, where both are known.
+obstore can repeat 429 and 5xx and resume bodies. But a short answer passes as data, and a repeated PUT IF ABSENT would
+take its own first attempt for another writer. So requests are repeated here.
 """
 
 import importlib
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, Final, TypeVar
 
 import numpy as np
@@ -94,7 +95,7 @@ class ObstoreObjects:
         if start == stop:
             return self._nothing(key, start, etag)
         options: dict[str, object] = {"range": (start, stop)}
-        if etag is not None and etag.startswith('"'):  # a weak etag never matches, and one of ours is none of theirs
+        if etag is not None and etag.startswith('"'):  # a weak etag never matches, and the server does not know ours
             options["if_match"] = etag
 
         def once() -> Bytes:
@@ -111,8 +112,8 @@ class ObstoreObjects:
 
         return self._tried(f"reading [{start}, {stop})", key, once, start)
 
-    def get_ranges(self, key: str, ranges: Sequence[tuple[int, int]], etag: str | None = None) -> "list[Bytes]":
-        return at_once([lambda each=each: self.get(key, *each, etag) for each in ranges])  # type: ignore[misc]
+    def get_ranges(self, key: str, ranges: Sequence[tuple[int, int]], etag: str | None = None) -> Sequence[Bytes]:
+        return at_once([partial(self.get, key, start, stop, etag) for start, stop in ranges])
 
     def put(self, key: str, data: Bytes, *, if_absent: bool = False) -> ObjectInfo | None:
         unknown = False
@@ -163,7 +164,7 @@ class ObstoreObjects:
 
         for first in range(0, len(keys), _DELETED_MAX):
             part = keys[first : first + _DELETED_MAX]
-            self._tried("deleting", part[0], lambda part=part: deleted(part, self._repeating()))  # type: ignore[misc]
+            self._tried("deleting", part[0], partial(deleted, part, self._repeating()))
 
     def _nothing(self, key: str, start: int, etag: str | None) -> Bytes:
         def once() -> Bytes:

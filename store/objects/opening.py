@@ -184,4 +184,4 @@ def _profile(given: Options) -> dict[str, Callable[[], object]]:
 def _arrow(url: str, given: Options) -> ObjectStore:
     from .arrow_objects import open_arrow  # noqa: PLC0415 - pyarrow.fs loads libraries that few need
 
-    return open_arrow(url, given)
+    return open_arrow(url, given, _retries(given.own))
