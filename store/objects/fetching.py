@@ -63,7 +63,7 @@ class Fetcher:
         before: list[_Piece] = []
         with self._needed(spans):
             for number, batch in enumerate(_batches(spans)):
-                if number >= HELD_BYTES // _BATCH_BYTES and self._file(batch[0].key) is None:
+                if number > 1 and self._holds(before):
                     break  # the rest is fetched by its read
                 begun = self._begin(batch, None)
                 for piece in before:
@@ -71,6 +71,12 @@ class Fetcher:
                 before = begun
             for piece in before:
                 self._result(piece)
+
+    def _holds(self, pieces: Iterable[_Piece]) -> bool:
+        """Return whether bytes of these requests stay in memory, since there is no cache or no room in it."""
+        for piece in pieces:
+            self._result(piece)
+        return any(piece.data.result() is not None for piece in pieces)
 
     def fetch_soon(self, spans: Iterable[Span]) -> None:
         """Begin to bring spans here, as many as may be on their way."""

@@ -11,6 +11,7 @@ obstore can repeat 429 and 5xx and resume bodies. But a short answer passes as d
 take its own first attempt for another writer. So requests are repeated here.
 """
 
+import errno
 import importlib
 import os
 import re
@@ -35,6 +36,7 @@ _DELETED_MAX: Final = 1000  # keys of one request of S3
 _STATUS: Final = re.compile(r"status code: (\d{3})(?: ([A-Z][A-Za-z ]*))?")
 _CODE: Final = re.compile(r"<Code>([A-Za-z.]{1,64})</Code>|\"(?:code|error)\": *\"([A-Za-z_.]{1,64})\"")
 _TRANSPORT: Final = re.compile(r"HttpError \{\s*kind: (\w+)")
+_OS_ERROR: Final = re.compile(r"Os \{\s*code: (\d+),")
 _EXPIRED: Final = frozenset(
     {"ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired", "RequestExpired", "InvalidToken", "invalid_grant"}
 )
@@ -86,8 +88,11 @@ class ObstoreObjects:
         def once() -> ObjectInfo | None:
             try:
                 return self._info(self._obstore.head(self._client, self._base + key))
-            except FileNotFoundError:
-                return None
+            except Exception as error:  # noqa: BLE001 - as in `_tried`
+                failure = self._failure(error)
+                if failure.kind is Kind.MISSING:
+                    return None
+                raise failure from None
 
         return self._tried("looking at it", key, once)
 
@@ -175,7 +180,7 @@ class ObstoreObjects:
                 raise Failure(Kind.REPLACED, f"the object was replaced: its etag is {info.etag}, not {etag}")
             if start > info.size:
                 raise Failure(Kind.REPLACED, f"the object has {info.size} bytes")
-            return np.empty(0, np.uint8)
+            return np.frombuffer(b"", np.uint8)
 
         return self._tried(f"reading [{start}, {start})", key, once, start)
 
@@ -244,15 +249,17 @@ def _classified(text: str) -> Failure:
 
 def _classified_local(text: str) -> Failure:
     """Classify an error that is neither an answer nor one of the transport."""
-    for needle, kind, found in (
+    if number := _OS_ERROR.search(text):
+        error = int(number[1])
+        kind = {errno.ENOTDIR: Kind.MISSING, errno.EACCES: Kind.DENIED, errno.EPERM: Kind.DENIED}
+        return Failure(kind.get(error, Kind.REFUSED), os.strerror(error))
+    for needle, kind_of_it, found in (
         ("NotPartial", Kind.REFUSED, "the server ignores ranges"),
         ("InvalidRange", Kind.REPLACED, "the object has fewer bytes"),
-        ("PermissionDenied", Kind.DENIED, "permission denied"),
-        ("code: 28,", Kind.REFUSED, "no space left on the device"),
         ("Credential", Kind.DENIED, "no valid credentials"),
     ):
         if needle in text:
-            return Failure(kind, found)
+            return Failure(kind_of_it, found)
     return Failure(Kind.REFUSED, "the library refused the request")
 
 

@@ -29,6 +29,7 @@ _KINDS: Final = {
     "az": AZURE, "azure": AZURE, "adl": AZURE, "abfs": AZURE, "abfss": AZURE,
     "http": "", "https": "", "file": "",
 }  # fmt: skip
+_SAME: Final = {"s3a": "s3", "s3n": "s3", "gcs": "gs"}
 _ARROW: Final = frozenset({"hdfs", "viewfs"})
 _SECONDS: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|min|)")
 _UNITS: Final = {"ms": 0.001, "s": 1, "": 1, "m": 60, "min": 60}
@@ -128,19 +129,15 @@ def _obstore(url: str, scheme: str, given: Options, stores: Any) -> ObjectStore:
     if scheme == "http":
         client.setdefault("allow_http", "true")
     config: dict[str, str] = given.config
-    if scheme == "s3n":
-        url = f"s3{url[3:]}"
-    elif scheme == "gcs":
-        url = f"gs{url[3:]}"
-    source = url
+    url = f"{_SAME.get(scheme, scheme)}{url[len(scheme) :]}"  # one name, for the cache too
     extra = _profile(given) if _KINDS[scheme] == S3 else {}
 
     def made(repeats: int) -> Any:
         repeat = {"max_retries": repeats, "retry_timeout": timedelta(seconds=retries.seconds)}
         try:
             if scheme in {"http", "https"}:
-                return stores.from_url(source, client_options=client, retry_config=repeat)
-            return stores.from_url(source, config=config, client_options=client, retry_config=repeat, **extra)
+                return stores.from_url(url, client_options=client, retry_config=repeat)
+            return stores.from_url(url, config=config, client_options=client, retry_config=repeat, **extra)
         except Exception as error:  # noqa: BLE001 - raised without its text, which may repeat a value
             kind = type(error).__name__
             raise ConfigError(

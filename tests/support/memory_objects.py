@@ -62,7 +62,7 @@ class MemoryObjects:
             if if_absent and key in self.objects:
                 return None
             self.now_ms += 1
-            info = ObjectInfo(key, len(content), hashlib.md5(content).hexdigest(), self.now_ms)  # noqa: S324 - as S3
+            info = ObjectInfo(key, len(content), hashlib.md5(content).hexdigest(), self.now_ms)
             self.objects[key] = content, info
         return info
 
