@@ -21,7 +21,7 @@ import numpy as np
 from ..format.message import Bytes
 from .block_cache import BLOCK_BYTES, BlockCache, CachedFile
 from .object_store import ObjectStore
-from .requests import at_once, divided, merged, submit
+from .requests import REQUEST_BYTES, at_once, divided, merged, submit
 
 HELD_BYTES: Final = 128 << 20
 """Bytes that are on their way or wait in memory, at most."""
@@ -43,8 +43,16 @@ class Span(NamedTuple):
     stop: int
 
 
+class _Run(NamedTuple):
+    """Memory for adjoining requests, which each fill their part of it."""
+
+    start: int
+    data: Bytes
+
+
 class _Piece(NamedTuple):
     span: Span
+    run: _Run | None
     data: "Future[Bytes | None]"  # None: it is in the cache
 
 
@@ -93,6 +101,8 @@ class Fetcher:
         span = Span(key, start, stop)
         file = self._file(key)
         if file is None:
+            if stop - start > REQUEST_BYTES:
+                self._begin([span], None)
             return self._gathered(span)
         found = file.map(start, stop)
         if found is None:
@@ -113,6 +123,14 @@ class Fetcher:
         return self._assembled(span, pieces)
 
     def _assembled(self, span: Span, pieces: Iterable[_Piece]) -> Bytes:
+        pieces = list(pieces)
+        for run in {id(piece.run): piece.run for piece in pieces}.values():
+            if run is not None:
+                filled = [(each.span.start, each.span.stop) for each in pieces if each.run is run]
+                if next(_without(span.start, span.stop, filled), None) is None:
+                    found = run.data[span.start - run.start : span.stop - run.start]
+                    found.flags.writeable = False
+                    return found
         parts: list[tuple[int, Bytes]] = []
         for piece in pieces:
             data = piece.data.result()
@@ -150,12 +168,14 @@ class Fetcher:
                 file = self._file(key)
                 pieces = self._pieces.setdefault(key, [])
                 for start, stop in self._absent(file, ranges, pieces):
+                    is_long = file is None and stop - start > REQUEST_BYTES
+                    run = _Run(start, np.empty(stop - start, np.uint8)) if is_long else None
                     for each in divided(start, stop, BLOCK_BYTES if file is not None else 1):
                         held += each[1] - each[0]
                         if most is not None and held > most:
                             return begun
                         span = Span(key, *each)
-                        piece = _Piece(span, submit(partial(self._one, span, file)))
+                        piece = _Piece(span, run, submit(partial(self._one, span, file, run)))
                         pieces.append(piece)
                         begun.append(piece)
         return begun
@@ -172,8 +192,13 @@ class Fetcher:
             lacking = merged(run for each in merged(ranges) for run in file.missing(*each))
         return merged((gap for each in lacking for gap in _without(*each, coming)), 0)
 
-    def _one(self, span: Span, file: CachedFile | None) -> Bytes | None:
+    def _one(self, span: Span, file: CachedFile | None, run: _Run | None) -> Bytes | None:
         data = self._objects.get(*span, self._extents[span.key].etag)
+        if run is not None:  # copied here, by several threads, and not by the reader that waits
+            place = run.data[span.start - run.start : span.stop - run.start]
+            place[:] = data
+            place.flags.writeable = False
+            return place
         return None if file is not None and file.put(span.start, data) else data
 
     def _file(self, key: str) -> CachedFile | None:
