@@ -41,6 +41,8 @@ _EXPIRED: Final = frozenset(
     {"ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired", "RequestExpired", "InvalidToken", "invalid_grant"}
 )
 _THROTTLED: Final = frozenset({"SlowDown", "Throttling", "ThrottlingException", "RequestLimitExceeded", "ServerBusy"})
+_METADATA: Final = ("//169.254.169.254", "//169.254.170.", "//metadata.google.internal", "//metadata/computeMetadata")
+"""Services of machines that have credentials, asked if no others were found."""
 _TRANSPORTS: Final = {
     "Timeout": (Kind.SLOW, "no answer in time"),
     "Connect": (Kind.BROKEN, "no connection"),
@@ -219,7 +221,8 @@ class ObstoreObjects:
             return error
         kinds = self._obstore.exceptions
         if isinstance(error, FileNotFoundError):
-            return Failure(Kind.MISSING, "no such object")
+            is_bucket = "<Code>NoSuchBucket<" in str(error)
+            return Failure(Kind.MISSING, "the bucket does not exist" if is_bucket else "no such object")
         if isinstance(error, (kinds.PreconditionError, kinds.NotModifiedError)):
             return Failure(Kind.REPLACED, "the object was replaced: 412 Precondition Failed")
         if not isinstance(error, (kinds.BaseError, OSError, ValueError)):
@@ -229,6 +232,8 @@ class ObstoreObjects:
 
 def _classified(text: str) -> Failure:
     status, code = _STATUS.search(text), _CODE.search(text)
+    if any(address in text for address in _METADATA):
+        return Failure(Kind.UNKNOWN, "no credentials were found")
     if status is None:
         transport = _TRANSPORT.search(text)
         if transport is None:

@@ -9,9 +9,10 @@
 
 import os
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Final, TypeVar
+from concurrent.futures import Future
+from typing import Any, Final, TypeVar
 
 T = TypeVar("T")
 
@@ -19,17 +20,54 @@ IN_FLIGHT: Final = 8
 REQUEST_BYTES: Final = 16 << 20
 GAP_BYTES: Final = 1 << 20
 
-_lock = threading.Lock()
-_pool: tuple[int, ThreadPoolExecutor] | None = None
+
+class _Threads:
+    """Threads that end as soon as nothing is to be sent, so that none of them keeps the process from its end."""
+
+    # The standard library's pool sends all that is queued before the process may end. Threads that are daemons can be
+    # within the library when the interpreter is gone.
+
+    def __init__(self) -> None:
+        self.pid = os.getpid()
+        self._lock = threading.Lock()
+        self._queue: deque[tuple[Future[Any], Callable[[], Any]]] = deque()
+        self._running = 0
+
+    def submit(self, call: Callable[[], T]) -> "Future[T]":
+        future: Future[T] = Future()
+        with self._lock:
+            self._queue.append((future, call))
+            if self._running < IN_FLIGHT:
+                threading.Thread(target=self._work, name="segmentlog-objects").start()
+                self._running += 1
+        return future
+
+    def _work(self) -> None:
+        while True:
+            with self._lock:
+                if not self._queue:
+                    self._running -= 1
+                    return
+                future, call = self._queue.popleft()
+            if not threading.main_thread().is_alive():
+                future.cancel()
+            if not future.set_running_or_notify_cancel():
+                continue
+            try:
+                future.set_result(call())
+            except BaseException as error:  # noqa: BLE001 - raised by `result`
+                future.set_exception(error)
+
+
+_threads: "_Threads | None" = None
 
 
 def submit(call: Callable[[], T]) -> "Future[T]":
     """Run a call on one of the threads."""
-    global _pool  # noqa: PLW0603 - one pool per process, whatever it has open
-    with _lock:
-        if _pool is None or _pool[0] != os.getpid():  # threads do not survive a fork
-            _pool = os.getpid(), ThreadPoolExecutor(IN_FLIGHT, "segmentlog-objects")
-        return _pool[1].submit(call)
+    global _threads  # noqa: PLW0603 - the process has one set of threads, whatever it has open
+    if _threads is None or _threads.pid != os.getpid():  # threads do not survive a fork
+        _threads = _Threads()
+    return _threads.submit(call)
 
 
 def at_once(calls: Sequence[Callable[[], T]]) -> list[T]:

@@ -4,6 +4,7 @@
 
     request ──► answer
        └──► Failure ──► THROTTLED, BUSY, BROKEN, SLOW, SHORT  ──►  wait, again      until attempts or time are used up
+                   └──► UNKNOWN  ──►  the same, three times
                    └──► EXPIRED  ──►  once again with new credentials
                    └──► MISSING, REPLACED, DENIED, REFUSED  ──►  an error at once
 
@@ -15,6 +16,7 @@ import enum
 import errno
 import logging
 import random
+import threading
 import time
 from collections.abc import Callable
 from typing import Final, NamedTuple, TypeVar
@@ -26,6 +28,7 @@ T = TypeVar("T")
 _log: Final = logging.getLogger(__name__)
 _FIRST_WAIT_S: Final = 0.1
 _LONGEST_WAIT_S: Final = 15.0
+_UNKNOWN_MAX: Final = 3  # a machine's own credentials may be late, but most often there are none
 _LOGGED_FROM: Final = 3  # attempts: the first ones are everyday life of an object store
 
 
@@ -36,6 +39,7 @@ class Kind(enum.Enum):
     REPLACED = "Another process wrote this object while it was read: open the store again to read the new one"
     DENIED = "Grant these credentials access to the object, or pass others: docs/remote.md lists the options"
     EXPIRED = "Renew the credentials and run it again; credentials of a role or profile are renewed without a restart"
+    UNKNOWN = "Pass credentials as options or in the environment, or run on a machine with a role: docs/remote.md"
     REFUSED = "Compare the URL and its options, such as the endpoint and the region, with docs/remote.md"
     THROTTLED = "Read with fewer tasks at once, or raise retry_timeout and max_retries"
     BUSY = "The object store is at fault: try again later, or raise retry_timeout and max_retries"
@@ -44,7 +48,7 @@ class Kind(enum.Enum):
     SHORT = "A proxy or the object store cuts answers short: read without it, or compare the object with its source"
 
 
-_AGAIN: Final = frozenset({Kind.THROTTLED, Kind.BUSY, Kind.BROKEN, Kind.SLOW, Kind.SHORT})
+_AGAIN: Final = frozenset({Kind.THROTTLED, Kind.BUSY, Kind.BROKEN, Kind.SLOW, Kind.SHORT, Kind.UNKNOWN})
 
 
 class Failure(Exception):  # noqa: N818 - it becomes an error only after the last attempt
@@ -91,7 +95,9 @@ def attempted(
                 renew()
                 continue
             wait = random.uniform(0, min(_LONGEST_WAIT_S, _FIRST_WAIT_S * 2**tried))  # noqa: S311 - no secret
-            if failure.kind not in _AGAIN or tried > retries.most or took + wait > retries.seconds:
+            most = min(retries.most, _UNKNOWN_MAX) if failure.kind is Kind.UNKNOWN else retries.most
+            ends = not threading.main_thread().is_alive()  # the process waits for this thread to end
+            if failure.kind not in _AGAIN or tried > most or took + wait > retries.seconds or ends:
                 raise _error(request, failure, tried, took) from None  # the library's text may have credentials
             if tried >= _LOGGED_FROM:
                 _log.warning("%s of %s: %s, attempt %d", request.doing, request.path, failure.found, tried)
@@ -103,7 +109,7 @@ def _error(request: Request, failure: Failure, tried: int, took: float) -> Segme
     problem = f"{request.doing} failed: {failure.found}"
     if failure.kind is Kind.MISSING:
         return MissingFileError(problem, path=request.path, offset=request.start, fix=fix, errno=errno.ENOENT)
-    if failure.kind in {Kind.DENIED, Kind.EXPIRED}:
+    if failure.kind in {Kind.DENIED, Kind.EXPIRED, Kind.UNKNOWN}:
         return UnreadableError(problem, path=request.path, offset=request.start, fix=fix)
     if tried > 1:
         problem += f", after {tried} attempts in {took:.1f} s"

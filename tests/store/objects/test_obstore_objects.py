@@ -11,7 +11,9 @@ import pytest
 from segmentlog.store.errors import MissingFileError, SegmentLogError, StoreClosedError, StoreIOError, UnreadableError
 from segmentlog.store.objects import retries
 from segmentlog.store.objects.object_store import ObjectStore
+from segmentlog.store.objects.obstore_objects import _classified
 from segmentlog.store.objects.opening import open_objects
+from segmentlog.store.objects.retries import Kind
 from support.fault_server import Fault, FaultServer, serving
 
 DATA = np.random.default_rng(3).integers(0, 256, 3_000_000, dtype=np.uint8)
@@ -63,7 +65,7 @@ LASTING: dict[str, tuple[Fault, type[SegmentLogError], str]] = {
     "denied": (Fault(status=403, code="AccessDenied"), UnreadableError, r"403 AccessDenied.*Grant"),
     "signature": (Fault(status=403, code="SignatureDoesNotMatch"), UnreadableError, r"403 SignatureDoesNotMatch"),
     "missing": (Fault(status=404, code="NoSuchKey"), MissingFileError, r"no such object.*deleted"),
-    "no bucket": (Fault(status=404, code="NoSuchBucket"), MissingFileError, r"no such object"),
+    "no bucket": (Fault(status=404, code="NoSuchBucket"), MissingFileError, r"the bucket does not exist"),
     "redirect": (Fault(status=400, code="AuthorizationHeaderMalformed"), StoreIOError, r"400 Auth.*region"),
     "replaced": (Fault(etag='"other"'), StoreIOError, r"replaced.*open the store again"),
 }
@@ -109,6 +111,13 @@ def test_no_connection_is_an_error_in_time(server: FaultServer) -> None:
     with pytest.raises(StoreIOError, match=r"no answer in time.*timeout"):
         slow.get("a", 0, 1_000_000)
     assert time.monotonic() - began < 5
+
+
+@pytest.mark.parametrize("host", ["169.254.169.254", "169.254.170.2", "metadata.google.internal"])
+def test_an_unreachable_service_of_the_machine_means_that_no_credentials_were_found(host: str) -> None:
+    text = f"Error performing PUT http://{host}/latest in 3s - HTTP error: error sending request"
+    found = _classified(text)
+    assert (found.kind, found.found) == (Kind.UNKNOWN, "no credentials were found")
 
 
 def test_a_list_that_breaks_off_lists_everything_once(server: FaultServer) -> None:

@@ -1,6 +1,9 @@
 """Ranges of requests, and the threads that send them."""
 
+import subprocess
+import sys
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -44,3 +47,26 @@ def test_calls_run_together_and_the_first_error_is_raised_when_all_have_ended() 
 
     with pytest.raises(ValueError, match="first"):
         at_once([fail, *[lambda: int(np.random.default_rng(1).integers(3)) + len(ended)] * 20])
+
+
+_ENDING = """
+import time
+from segmentlog.store.objects.requests import submit
+for _ in range(1000):
+    submit(lambda: time.sleep(0.3))
+print("end", flush=True)
+"""
+
+
+def test_a_process_ends_with_its_requests_unsent() -> None:
+    began = time.monotonic()
+    assert subprocess.run([sys.executable, "-c", _ENDING], check=True, stdout=subprocess.PIPE).stdout == b"end\n"
+    assert time.monotonic() - began < 20, "1,000 of them would take 37 s"
+
+
+def test_threads_end_when_nothing_is_to_be_sent() -> None:
+    assert at_once([lambda: 1] * 50) == [1] * 50
+    deadline = time.monotonic() + 10
+    while any(each.name == "segmentlog-objects" for each in threading.enumerate()):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)

@@ -64,6 +64,13 @@ def test_other_failures_are_errors_at_once(kind: Kind, error: type[SegmentLogErr
     assert (raised.value.path, raised.value.offset) == ("s3://bucket/a", 0)
 
 
+def test_credentials_that_were_not_found_are_looked_for_three_times_more(waits: list[float]) -> None:
+    assert _run(Kind.UNKNOWN, 3) == []
+    with pytest.raises(UnreadableError, match="Pass credentials"):
+        _run(Kind.UNKNOWN, 4)
+    assert len(waits) == 6
+
+
 def test_expired_credentials_are_renewed_once(waits: list[float]) -> None:
     assert _run(Kind.EXPIRED, 1) == ["renewed"]
     with pytest.raises(UnreadableError, match="Renew the credentials"):
