@@ -195,6 +195,8 @@ class ObstoreObjects:
         modified_ms = int(meta["last_modified"].timestamp() * 1000)
         size: int = meta["size"]
         etag = meta["e_tag"] or f"{size}-{modified_ms}"  # plain HTTP servers may have none
+        if meta["e_tag"] and not etag.startswith(('"', "W/")):
+            etag = f'"{etag}"'  # Azure has quotes in answers, and none in lists
         return ObjectInfo(meta["path"].removeprefix(self._base), size, etag, modified_ms)
 
     def _tried(self, doing: str, key: str, call: Callable[[], T], start: int | None = None) -> T:

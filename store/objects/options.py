@@ -78,6 +78,13 @@ _HADOOP_S3: Final = {
     "encryption.key": "aws_sse_kms_key_id",
     "requester.pays.enabled": "aws_request_payer",
 }
+_ENDPOINTS: Final = {
+    "aws_endpoint",
+    "aws_endpoint_url",
+    "aws_endpoint_url_s3",
+    "azure_storage_endpoint",
+    "google_base_url",
+}
 _MILLISECONDS: Final = {"read_timeout", "connect_timeout"}
 _ENCRYPTIONS: Final = {"SSE-KMS": "aws:kms", "DSSE-KMS": "aws:kms:dsse", "SSE-C": "sse-c"}
 _HADOOP_GCS: Final = {
@@ -124,7 +131,7 @@ def parse_options(options: Mapping[str, str], kind: str, bucket: str) -> Options
             found.config[name if name in names else prefixed] = value
         elif not any(name in others for others in CONFIG.values()):  # an option of another scheme is of another URL
             raise _unknown(name, names | CLIENT | OWN)
-    if found.config.get("aws_endpoint", "").startswith("http://"):
+    if any(value.startswith("http://") for name, value in found.config.items() if name in _ENDPOINTS):
         found.client.setdefault("allow_http", "true")  # the endpoint itself asks for it
     return found
 

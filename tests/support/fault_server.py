@@ -27,6 +27,7 @@ from xml.etree import ElementTree as ET
 from xml.sax.saxutils import escape
 
 _PAGE: Final = 1000
+_QUOTE: Final = '"'
 
 
 @dataclass
@@ -75,6 +76,7 @@ class FaultServer:
         self.counts: Counter[str] = Counter()
         self.requests: list[tuple[str, str, str]] = []  # method, key, range
         self.latency_s = 0.0
+        self.is_bare = False  # lists etags without their quotes, as Azure does
         self.is_tolerant = False  # ignores If-Match, as some servers do
         self.lock = threading.RLock()
         self.at_random: Callable[[], Fault | None] = lambda: None
@@ -197,7 +199,7 @@ class _Handler(BaseHTTPRequestHandler):
             rows = [
                 f"<Contents><Key>{escape(key.removeprefix(bucket))}</Key><Size>{len(data)}</Size>"
                 f"<LastModified>{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(modified))}.000Z</LastModified>"
-                f"<ETag>{escape(etag)}</ETag></Contents>"
+                f"<ETag>{escape(etag.strip(_QUOTE) if self.owner.is_bare else etag)}</ETag></Contents>"
                 for key in page
                 for data, etag, modified in [self.owner.objects[key]]
             ]

@@ -99,6 +99,15 @@ def test_an_etag_is_compared_where_the_server_ignores_the_condition(server: Faul
     assert isinstance(raised.value, StoreIOError)
 
 
+def test_an_etag_of_a_list_is_the_etag_of_the_object(server: FaultServer) -> None:
+    store = _open(server)
+    for is_bare in (False, True):
+        server.is_bare = is_bare
+        (listed,) = store.list()
+        assert listed == store.head("a")
+        assert bytes(store.get("a", 0, 10, listed.etag)) == DATA[:10].tobytes()
+
+
 def test_no_connection_is_an_error_in_time(server: FaultServer) -> None:
     store = open_objects(
         "s3://bucket/p", {**server.options(), "aws_endpoint": "http://127.0.0.1:9", "max_retries": "3"}
