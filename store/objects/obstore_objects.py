@@ -11,17 +11,20 @@ obstore can repeat 429 and 5xx and resume bodies. But a short answer passes as d
 take its own first attempt for another writer. So requests are repeated here.
 """
 
+import contextlib
 import errno
 import importlib
 import os
 import re
+import secrets
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, Final, TypeVar
 
 import numpy as np
 
-from ..errors import StoreClosedError
+from ..errors import StoreClosedError, UnsupportedStoreError
 from ..format.message import Bytes
 from .object_store import ObjectInfo
 from .requests import at_once
@@ -41,6 +44,8 @@ _EXPIRED: Final = frozenset(
     {"ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired", "RequestExpired", "InvalidToken", "invalid_grant"}
 )
 _THROTTLED: Final = frozenset({"SlowDown", "Throttling", "ThrottlingException", "RequestLimitExceeded", "ServerBusy"})
+_SERVERS_OF_ALL_KINDS: Final = frozenset({"S3Store", "HTTPStore"})
+"""Clients of protocols that many servers have, each with parts of its own choice."""
 _METADATA: Final = ("//169.254.169.254", "//169.254.170.", "//metadata.google.internal", "//metadata/computeMetadata")
 """Services of machines that have credentials, asked if no others were found."""
 _TRANSPORTS: Final = {
@@ -60,6 +65,8 @@ class ObstoreObjects:
         self._made = made
         self._retries = retries or Retries()
         self._pid = os.getpid()
+        self._lock = threading.Lock()
+        self._has_condition: bool | None = None
         self._renew()
 
     def __repr__(self) -> str:
@@ -123,6 +130,8 @@ class ObstoreObjects:
         return at_once([partial(self.get, key, start, stop, etag) for start, stop in ranges])
 
     def put(self, key: str, data: Bytes, *, if_absent: bool = False) -> ObjectInfo | None:
+        if if_absent:
+            self._check_condition()
         unknown = False
 
         def once() -> bool:
@@ -153,6 +162,36 @@ class ObstoreObjects:
             failure = Failure(Kind.REPLACED, f"{found} after {data.size} bytes were written")
             self._tried("writing", key, lambda: _raise(failure))
         return info
+
+    def _check_condition(self) -> None:
+        """Raise `UnsupportedStoreError` if the server ignores the condition: each of two archivers would win."""
+        with self._lock:
+            if self._has_condition is None:
+                self._has_condition = type(self._client).__name__ not in _SERVERS_OF_ALL_KINDS or self._tried(
+                    "testing put if absent", probe := f".probe-{secrets.token_hex(8)}", partial(self._probed, probe)
+                )
+            if not self._has_condition:
+                raise UnsupportedStoreError(
+                    "the object store overwrites objects that are written with If-None-Match: *",
+                    path=self.url,
+                    fix="Push to a store with conditional writes, and copy the archive from there",
+                )
+
+    def _probed(self, probe: str) -> bool:
+        place, data = self._base + probe, b"put if absent"
+        put = partial(self._obstore.put, self._client, place, data, mode="create", use_multipart=False)
+        exists = self._obstore.exceptions.AlreadyExistsError
+        try:
+            with contextlib.suppress(exists):  # of an attempt before this one
+                put()
+            try:
+                put()
+            except exists:
+                return True
+            return False
+        finally:
+            with contextlib.suppress(Exception):  # pruning deletes it
+                self._obstore.delete(self._client, [place])
 
     def _is(self, key: str, data: Bytes) -> bool:
         info = self.head(key)

@@ -77,6 +77,7 @@ class FaultServer:
         self.requests: list[tuple[str, str, str]] = []  # method, key, range
         self.latency_s = 0.0
         self.is_bare = False  # lists etags without their quotes, as Azure does
+        self.is_overwriting = False  # ignores If-None-Match
         self.is_tolerant = False  # ignores If-Match, as some servers do
         self.lock = threading.RLock()
         self.at_random: Callable[[], Fault | None] = lambda: None
@@ -219,7 +220,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(200, b"", {"ETag": f'"{hashlib.md5(body).hexdigest()}"'})
             return
         with self.owner.lock:
-            if self.headers.get("If-None-Match") == "*" and self.place in self.owner.objects:
+            is_conditional = self.headers.get("If-None-Match") == "*" and not self.owner.is_overwriting
+            if is_conditional and self.place in self.owner.objects:
                 self._error(412, "PreconditionFailed")
                 return
             etag = self.owner.store(self.place, body)

@@ -8,7 +8,14 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from segmentlog.store.errors import MissingFileError, SegmentLogError, StoreClosedError, StoreIOError, UnreadableError
+from segmentlog.store.errors import (
+    MissingFileError,
+    SegmentLogError,
+    StoreClosedError,
+    StoreIOError,
+    UnreadableError,
+    UnsupportedStoreError,
+)
 from segmentlog.store.objects import retries
 from segmentlog.store.objects.object_store import ObjectStore
 from segmentlog.store.objects.obstore_objects import _classified
@@ -137,7 +144,9 @@ def test_a_list_that_breaks_off_lists_everything_once(server: FaultServer) -> No
     assert [each.key for each in store.list("log/")] == [f"log/{number:05}" for number in range(2500)]
 
 
-@pytest.mark.parametrize("fault", [Fault("PUT", is_lost=True), Fault("PUT", status=503, code="SlowDown", times=3)])
+@pytest.mark.parametrize(
+    "fault", [Fault("PUT", "p/man", is_lost=True), Fault("PUT", "p/man", status=503, code="SlowDown", times=3)]
+)
 def test_a_writer_that_lost_its_answer_is_still_the_winner(server: FaultServer, fault: Fault) -> None:
     store = _open(server)
     server.fail(Fault(**vars(fault)))
@@ -145,9 +154,23 @@ def test_a_writer_that_lost_its_answer_is_still_the_winner(server: FaultServer, 
     assert store.put("manifests/1", mine, if_absent=True) is not None
     assert bytes(store.get("manifests/1", 0, 400)) == mine.tobytes()
     server.store("bucket/p/manifests/2", b"theirs")
-    server.fail(Fault("PUT", status=503, code="SlowDown"))
+    server.fail(Fault("PUT", "p/man", status=503, code="SlowDown"))
     assert store.put("manifests/2", mine, if_absent=True) is None
     assert store.put("manifests/1", mine, if_absent=True) is None, "no answer was lost: this object was there before"
+
+
+def test_put_if_absent_is_refused_where_the_server_overwrites(server: FaultServer) -> None:
+    server.is_overwriting = True
+    store = _open(server)
+    for _ in range(2):
+        with pytest.raises(UnsupportedStoreError, match="If-None-Match"):
+            store.put("manifests/1", DATA, if_absent=True)
+    assert list(server.objects) == ["bucket/p/a"]
+    server.is_overwriting = False
+    store = _open(server)
+    server.fail(Fault("PUT", is_lost=True), Fault("PUT", status=503, times=2))
+    assert store.put("manifests/1", DATA, if_absent=True) is not None
+    assert sorted(server.objects) == ["bucket/p/a", "bucket/p/manifests/1"]
 
 
 def test_parts_of_a_large_object_are_sent_again(server: FaultServer) -> None:
