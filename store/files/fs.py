@@ -120,7 +120,7 @@ class Descriptor:
     __del__ = close
 
 
-class _FileMap(mmap.mmap):
+class FileMap(mmap.mmap):
     """A map of a file, whose pages the kernel can read again."""
 
 
@@ -130,7 +130,7 @@ def release(mapped: Bytes) -> None:
     while isinstance(owner, np.ndarray):
         owner = owner.base
     owner = owner.obj if isinstance(owner, memoryview) else owner
-    if isinstance(owner, _FileMap):  # pages of other memory would be lost
+    if isinstance(owner, FileMap):  # pages of other memory would be lost
         owner.madvise(mmap.MADV_DONTNEED)
 
 
@@ -234,7 +234,7 @@ class LocalFileSystem:
             base = start - start % mmap.ALLOCATIONGRANULARITY
             # The map outlives the descriptor, and the file's name: a segment that retention unlinks stays readable.
             try:
-                mapped = np.frombuffer(_FileMap(fd, stop - base, prot=mmap.PROT_READ, offset=base), np.uint8)
+                mapped = np.frombuffer(FileMap(fd, stop - base, prot=mmap.PROT_READ, offset=base), np.uint8)
             except OSError as error:
                 raise read_error(error, "mapping", path) from error
             except ValueError as error:

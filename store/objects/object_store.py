@@ -34,18 +34,18 @@ class ObjectStore(Protocol):
     """
 
     url: str
-    """Where it is, without credentials."""
+    """URL of the prefix, without credentials."""
 
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
         """All objects whose keys begin with ``prefix``, ascending by key."""
 
     def head(self, key: str) -> ObjectInfo | None:
-        """What is known of an object; None if there is none."""
+        """Size, etag and time of an object; None if it does not exist."""
 
     def get(self, key: str, start: int, stop: int, etag: str | None = None) -> Bytes:
         """Bytes ``[start, stop)`` of an object, all of them, (n,) uint8, read-only."""
 
-    def get_ranges(self, key: str, ranges: Sequence[tuple[int, int]], etag: str | None = None) -> "list[Bytes]":
+    def get_ranges(self, key: str, ranges: Sequence[tuple[int, int]], etag: str | None = None) -> Sequence[Bytes]:
         """Several ranges of one object, as `get` returns each; fetched at the same time."""
 
     def put(self, key: str, data: Bytes, *, if_absent: bool = False) -> ObjectInfo | None:

@@ -1,0 +1,191 @@
+"""Object stores by pyarrow.fs: HDFS, and others where the library obstore is not installed.
+
+::
+
+    get     open ──► size and time compared ──► read        an opened file stays the file that was opened
+    put     NAME.making-… ──► move to NAME                  visible as a whole; locally, put if absent is a link
+
+These file systems have no etags: size and modification time identify a content. pyarrow has no call that creates a
+file unless it exists, so put if absent is local only. On HDFS archives are read, and pushed by other means.
+"""
+
+import contextlib
+import errno
+import os
+import secrets
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any, Final, TypeVar
+from urllib.parse import unquote
+
+import numpy as np
+import pyarrow as pa
+from pyarrow import fs as arrow_fs
+
+from ..errors import ConfigError, StoreClosedError, UnsupportedStoreError
+from ..format.message import Bytes
+from .object_store import ObjectInfo
+from .options import Options
+from .requests import at_once
+from .retries import Failure, Kind, Request, Retries, attempted
+
+T = TypeVar("T")
+
+_MAKING: Final = ".making-"
+_WRITTEN_BYTES: Final = 16 << 20
+_S3_NAMES: Final = {
+    "aws_access_key_id": "access_key",
+    "aws_secret_access_key": "secret_key",
+    "aws_session_token": "session_token",
+    "aws_region": "region",
+    "aws_endpoint": "endpoint_override",
+}
+
+
+def open_arrow(url: str, given: Options, retries: Retries) -> "ArrowObjects":
+    """Open a URL by pyarrow.fs; `ConfigError` if this build of pyarrow, or the machine, has no such file system."""
+    scheme, _, rest = url.rstrip("/").partition("://")
+    try:
+        if scheme == "file":
+            return ArrowObjects(url.rstrip("/"), arrow_fs.LocalFileSystem(), unquote(rest), retries, is_local=True)
+        if scheme.startswith("s3"):
+            names = {ours: given.config[name] for name, ours in _S3_NAMES.items() if name in given.config}
+            anonymous = given.config.get("aws_skip_signature") == "true"
+            return ArrowObjects(url.rstrip("/"), arrow_fs.S3FileSystem(anonymous=anonymous, **names), rest, retries)
+        found, root = arrow_fs.FileSystem.from_uri(url)
+    except (OSError, pa.ArrowException, ValueError, AttributeError) as error:
+        raise ConfigError(
+            f"pyarrow.fs cannot open it ({type(error).__name__})",  # its text may repeat a value
+            path=url,
+            fix="HDFS needs libhdfs.so, JAVA_HOME, HADOOP_HOME and CLASSPATH: docs/remote.md",
+        ) from None
+    return ArrowObjects(url.rstrip("/"), found, root, retries)
+
+
+class ArrowObjects:
+    """An `ObjectStore`."""
+
+    def __init__(self, url: str, fs: Any, root: str, retries: Retries | None = None, *, is_local: bool = False) -> None:
+        self.url = url
+        self._fs, self._root, self._is_local = fs, root.rstrip("/"), is_local
+        self._retries = retries or Retries()
+        self._pid = os.getpid()
+
+    def __repr__(self) -> str:
+        return f"ArrowObjects({self.url!r})"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        raise TypeError("an object store is opened in the process that uses it")
+
+    def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
+        folder = prefix.rpartition("/")[0]
+        selector = arrow_fs.FileSelector(self._path(folder), recursive=True, allow_not_found=True)
+
+        def once() -> Sequence[ObjectInfo]:
+            infos = map(self._info, filter(_is_file, self._fs.get_file_info(selector)))
+            return sorted(info for info in infos if info.key.startswith(prefix) and _MAKING not in info.key)
+
+        return iter(self._tried("listing", prefix, once))
+
+    def head(self, key: str) -> ObjectInfo | None:
+        return self._tried("looking at it", key, lambda: self._head(key))
+
+    def _head(self, key: str) -> ObjectInfo | None:
+        found = self._fs.get_file_info([self._path(key)])[0]
+        return self._info(found) if _is_file(found) else None
+
+    def get(self, key: str, start: int, stop: int, etag: str | None = None) -> Bytes:
+        def once() -> Bytes:
+            with self._fs.open_input_file(self._path(key)) as file:
+                info = self._head(key)  # after it was opened: a replacement since then has another time
+                if info is None:
+                    raise Failure(Kind.MISSING, "no such object")
+                if etag is not None and info.etag != etag:
+                    raise Failure(Kind.REPLACED, f"the object was replaced: it is {info.etag}, not {etag}")
+                if stop > info.size:
+                    raise Failure(Kind.REPLACED, f"the object has {info.size} bytes")
+                data = np.frombuffer(file.read_at(stop - start, start), np.uint8)
+            if data.size != stop - start:
+                raise Failure(Kind.SHORT, f"{data.size} of {stop - start} bytes came")
+            return data
+
+        return self._tried(f"reading [{start}, {stop})", key, once, start)
+
+    def get_ranges(self, key: str, ranges: Sequence[tuple[int, int]], etag: str | None = None) -> Sequence[Bytes]:
+        return at_once([partial(self.get, key, start, stop, etag) for start, stop in ranges])
+
+    def put(self, key: str, data: Bytes, *, if_absent: bool = False) -> ObjectInfo | None:
+        if if_absent and not self._is_local:
+            raise UnsupportedStoreError(
+                "this file system cannot create a file unless it exists, by pyarrow.fs",
+                path=f"{self.url}/{key}",
+                fix="Push to object storage or to a directory, and copy the archive from there",
+            )
+        return self._tried(f"writing {data.size} bytes", key, partial(self._put, key, data, if_absent=if_absent))
+
+    def _put(self, key: str, data: Bytes, *, if_absent: bool) -> ObjectInfo | None:
+        path = self._path(key)
+        making = f"{path}{_MAKING}{secrets.token_hex(4)}"
+        self._fs.create_dir(path.rpartition("/")[0], recursive=True)
+        try:
+            with self._fs.open_output_stream(making) as file:
+                for first in range(0, data.size, _WRITTEN_BYTES):
+                    file.write(data[first : first + _WRITTEN_BYTES].data)
+            if self._is_local:
+                with open(making, "rb") as written:
+                    os.fsync(written.fileno())
+            made = self._fs.get_file_info([making])[0]
+            if made.size != data.size:
+                raise Failure(Kind.SHORT, f"{made.size} of {data.size} bytes were written")
+            if if_absent:
+                os.link(making, path)
+            else:
+                self._fs.move(making, path)
+        except FileExistsError:
+            return None
+        finally:
+            with contextlib.suppress(OSError):
+                self._fs.delete_file(making)
+        return self._head(key)
+
+    def delete(self, keys: Sequence[str]) -> None:
+        def once(key: str) -> None:
+            with contextlib.suppress(FileNotFoundError):
+                self._fs.delete_file(self._path(key))
+
+        for key in keys:
+            self._tried("deleting", key, partial(once, key))
+
+    def _path(self, key: str) -> str:
+        return f"{self._root}/{key}" if key else self._root
+
+    def _info(self, found: Any) -> ObjectInfo:
+        modified_ns = found.mtime_ns or 0
+        key = found.path[len(self._root) + 1 :]
+        return ObjectInfo(key, found.size, f"{found.size}-{modified_ns}", modified_ns // 1_000_000)
+
+    def _tried(self, doing: str, key: str, call: Callable[[], T], start: int | None = None) -> T:
+        if os.getpid() != self._pid:
+            raise StoreClosedError(
+                "this object store was opened before a fork, and its connections are its parent's",
+                path=self.url,
+                fix="Open it again in this process",
+            )
+
+        def once() -> T:
+            try:
+                return call()
+            except FileNotFoundError:
+                raise Failure(Kind.MISSING, "no such object") from None
+            except PermissionError:
+                raise Failure(Kind.DENIED, "permission denied") from None
+            except OSError as error:
+                name = errno.errorcode.get(error.errno or 0, "no error number")
+                kind = Kind.REFUSED if error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EROFS} else Kind.BROKEN
+                raise Failure(kind, f"the file system failed ({name})") from None
+
+        return attempted(Request(doing, f"{self.url}/{key}", start), once, self._retries)
+
+
+def _is_file(found: Any) -> bool:
+    return bool(found.type == arrow_fs.FileType.File)

@@ -1,0 +1,313 @@
+"""Object stores by the library obstore: S3 and everything compatible, GCS, Azure, HTTP, local directories.
+
+::
+
+    call ──► attempted (retries) ──► obstore: GET, HEAD, PUT, POST ?delete     one request, not repeated by the library
+                                     obstore: list, PUT in parts               the library repeats its requests itself
+         ◄── bytes, etag compared, length compared
+         ◄── Failure ◄── status, <Code>, kind of the transport's error         the text of the library is dropped
+
+obstore can repeat 429 and 5xx and resume bodies. But a short answer passes as data, and a repeated PUT IF ABSENT would
+take its own first attempt for another writer. So requests are repeated here.
+"""
+
+import contextlib
+import errno
+import importlib
+import os
+import re
+import secrets
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any, Final, TypeVar
+
+import numpy as np
+
+from ..errors import StoreClosedError, UnsupportedStoreError
+from ..format.message import Bytes
+from .object_store import ObjectInfo
+from .requests import at_once
+from .retries import Failure, Kind, Request, Retries, attempted
+
+T = TypeVar("T")
+
+_PARTS_FROM: Final = 64 << 20  # larger objects are sent in parts
+_PART_BYTES: Final = 16 << 20
+_PARTS_AT_ONCE: Final = 4
+_DELETED_MAX: Final = 1000  # keys of one request of S3
+_STATUS: Final = re.compile(r"status code: (\d{3})(?: ([A-Z][A-Za-z ]*))?")
+_CODE: Final = re.compile(r"<Code>([A-Za-z.]{1,64})</Code>|\"(?:code|error)\": *\"([A-Za-z_.]{1,64})\"")
+_TRANSPORT: Final = re.compile(r"HttpError \{\s*kind: (\w+)")
+_OS_ERROR: Final = re.compile(r"Os \{\s*code: (\d+),")
+_EXPIRED: Final = frozenset(
+    {"ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired", "RequestExpired", "InvalidToken", "invalid_grant"}
+)
+_THROTTLED: Final = frozenset({"SlowDown", "Throttling", "ThrottlingException", "RequestLimitExceeded", "ServerBusy"})
+_SERVERS_OF_ALL_KINDS: Final = frozenset({"S3Store", "HTTPStore"})
+"""Clients of protocols that many servers have, each with parts of its own choice."""
+_METADATA: Final = ("//169.254.169.254", "//169.254.170.", "//metadata.google.internal", "//metadata/computeMetadata")
+"""Services of machines that have credentials, asked if no others were found."""
+_TRANSPORTS: Final = {
+    "Timeout": (Kind.SLOW, "no answer in time"),
+    "Connect": (Kind.BROKEN, "no connection"),
+    "Interrupted": (Kind.BROKEN, "the connection broke during the answer"),
+}
+
+
+class ObstoreObjects:
+    """An `ObjectStore`. ``made`` returns a client, with the retries that the library shall make."""
+
+    def __init__(self, url: str, made: Callable[[int], Any], *, base: str = "", retries: Retries | None = None) -> None:
+        self.url = url
+        self._obstore: Any = importlib.import_module("obstore")
+        self._base = base
+        self._made = made
+        self._retries = retries or Retries()
+        self._pid = os.getpid()
+        self._lock = threading.Lock()
+        self._has_condition: bool | None = None
+        self._renew()
+
+    def __repr__(self) -> str:
+        return f"ObstoreObjects({self.url!r})"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        raise TypeError("an object store is opened in the process that uses it")
+
+    def _renew(self) -> None:
+        self._client = self._made(0)
+        self._patient: Any = None  # for requests that the library repeats
+
+    def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
+        folder, _, _ = (self._base + prefix).rpartition("/")
+        # Keys of S3 are in this order, those of other stores are not; and a list that breaks off begins again.
+        found = self._tried("listing", prefix, lambda: sorted(self._listed(folder, prefix)))
+        return iter(found)
+
+    def _listed(self, folder: str, prefix: str) -> Iterator[ObjectInfo]:
+        # object_store's prefixes are whole folders, ours are texts.
+        for chunk in self._obstore.list(self._repeating(), folder or None):
+            for meta in chunk:
+                info = self._info(meta)
+                if info.key.startswith(prefix):
+                    yield info
+
+    def head(self, key: str) -> ObjectInfo | None:
+        def once() -> ObjectInfo | None:
+            try:
+                return self._info(self._obstore.head(self._client, self._base + key))
+            except Exception as error:  # noqa: BLE001 - as in `_tried`
+                failure = self._failure(error)
+                if failure.kind is Kind.MISSING:
+                    return None
+                raise failure from None
+
+        return self._tried("looking at it", key, once)
+
+    def get(self, key: str, start: int, stop: int, etag: str | None = None) -> Bytes:
+        if start == stop:
+            return self._nothing(key, start, etag)
+        options: dict[str, object] = {"range": (start, stop)}
+        if etag is not None and etag.startswith('"'):  # a weak etag never matches, and the server does not know ours
+            options["if_match"] = etag
+
+        def once() -> Bytes:
+            answer = self._obstore.get(self._client, self._base + key, options=options)
+            info = self._info(answer.meta)
+            if etag is not None and info.etag != etag:
+                raise Failure(Kind.REPLACED, f"the object was replaced: its etag is {info.etag}, not {etag}")
+            if stop > info.size:
+                raise Failure(Kind.REPLACED, f"the object has {info.size} bytes")
+            data = np.frombuffer(answer.bytes(), np.uint8)
+            if tuple(answer.range) != (start, stop) or data.size != stop - start:
+                raise Failure(Kind.SHORT, f"{data.size} of {stop - start} bytes came")
+            return data
+
+        return self._tried(f"reading [{start}, {stop})", key, once, start)
+
+    def get_ranges(self, key: str, ranges: Sequence[tuple[int, int]], etag: str | None = None) -> Sequence[Bytes]:
+        return at_once([partial(self.get, key, start, stop, etag) for start, stop in ranges])
+
+    def put(self, key: str, data: Bytes, *, if_absent: bool = False) -> ObjectInfo | None:
+        if if_absent:
+            self._check_condition()
+        unknown = False
+
+        def once() -> bool:
+            nonlocal unknown
+            place = self._base + key
+            try:
+                if if_absent:
+                    self._obstore.put(self._client, place, data, mode="create", use_multipart=False)
+                elif data.size < _PARTS_FROM:
+                    self._obstore.put(self._client, place, data, use_multipart=False)
+                else:
+                    parts = {"chunk_size": _PART_BYTES, "max_concurrency": _PARTS_AT_ONCE}
+                    self._obstore.put(self._repeating(), place, data, use_multipart=True, **parts)
+            except self._obstore.exceptions.AlreadyExistsError:
+                # An attempt whose answer was lost may have written this object.
+                return unknown and self._is(key, data)
+            except Exception as error:  # noqa: BLE001 - as in `_tried`
+                failure = self._failure(error)
+                unknown = unknown or failure.is_unknown
+                raise failure from None
+            return True
+
+        if not self._tried(f"writing {data.size} bytes", key, once):
+            return None
+        info = self.head(key)
+        if info is None or (info.size != data.size and not if_absent):
+            found = "no such object" if info is None else f"{info.size} bytes"
+            failure = Failure(Kind.REPLACED, f"{found} after {data.size} bytes were written")
+            self._tried("writing", key, lambda: _raise(failure))
+        return info
+
+    def _check_condition(self) -> None:
+        """Raise `UnsupportedStoreError` if the server ignores the condition: each of two archivers would win."""
+        with self._lock:
+            if self._has_condition is None:
+                self._has_condition = type(self._client).__name__ not in _SERVERS_OF_ALL_KINDS or self._tried(
+                    "testing put if absent", probe := f".probe-{secrets.token_hex(8)}", partial(self._probed, probe)
+                )
+            if not self._has_condition:
+                raise UnsupportedStoreError(
+                    "the object store overwrites objects that are written with If-None-Match: *",
+                    path=self.url,
+                    fix="Push to a store with conditional writes, and copy the archive from there",
+                )
+
+    def _probed(self, probe: str) -> bool:
+        place, data = self._base + probe, b"put if absent"
+        put = partial(self._obstore.put, self._client, place, data, mode="create", use_multipart=False)
+        exists = self._obstore.exceptions.AlreadyExistsError
+        try:
+            with contextlib.suppress(exists):  # of an attempt before this one
+                put()
+            try:
+                put()
+            except exists:
+                return True
+            return False
+        finally:
+            with contextlib.suppress(Exception):  # pruning deletes it
+                self._obstore.delete(self._client, [place])
+
+    def _is(self, key: str, data: Bytes) -> bool:
+        info = self.head(key)
+        return (
+            info is not None and info.size == data.size and bool((self.get(key, 0, info.size, info.etag) == data).all())
+        )
+
+    def delete(self, keys: Sequence[str]) -> None:
+        def deleted(several: Sequence[str], client: Any) -> None:
+            try:
+                self._obstore.delete(client, [self._base + each for each in several])
+            except FileNotFoundError:
+                if len(several) > 1:
+                    for each in several:
+                        deleted([each], client)
+
+        for first in range(0, len(keys), _DELETED_MAX):
+            part = keys[first : first + _DELETED_MAX]
+            self._tried("deleting", part[0], partial(deleted, part, self._repeating()))
+
+    def _nothing(self, key: str, start: int, etag: str | None) -> Bytes:
+        def once() -> Bytes:
+            info = self.head(key)
+            if info is None:
+                raise Failure(Kind.MISSING, "no such object")
+            if etag is not None and info.etag != etag:
+                raise Failure(Kind.REPLACED, f"the object was replaced: its etag is {info.etag}, not {etag}")
+            if start > info.size:
+                raise Failure(Kind.REPLACED, f"the object has {info.size} bytes")
+            return np.frombuffer(b"", np.uint8)
+
+        return self._tried(f"reading [{start}, {start})", key, once, start)
+
+    def _repeating(self) -> Any:
+        if self._patient is None:
+            self._patient = self._made(self._retries.most)
+        return self._patient
+
+    def _info(self, meta: Any) -> ObjectInfo:
+        modified_ms = int(meta["last_modified"].timestamp() * 1000)
+        size: int = meta["size"]
+        etag = meta["e_tag"] or f"{size}-{modified_ms}"  # plain HTTP servers may have none
+        if meta["e_tag"] and not etag.startswith(('"', "W/")):
+            etag = f'"{etag}"'  # Azure has quotes in answers, and none in lists
+        return ObjectInfo(meta["path"].removeprefix(self._base), size, etag, modified_ms)
+
+    def _tried(self, doing: str, key: str, call: Callable[[], T], start: int | None = None) -> T:
+        if os.getpid() != self._pid:
+            raise StoreClosedError(
+                "this object store was opened before a fork, and its connections are its parent's",
+                path=self.url,
+                fix="Open it again in this process",
+            )
+
+        def once() -> T:
+            try:
+                return call()
+            except (Failure, StoreClosedError):
+                raise
+            except Exception as error:  # noqa: BLE001 - classified, and raised again if it is another kind
+                raise self._failure(error) from None
+
+        return attempted(Request(doing, f"{self.url}/{key}", start), once, self._retries, self._renew)
+
+    def _failure(self, error: Exception) -> Failure:
+        """Classify an error of the library; what is not known to be one is raised as it is."""
+        if isinstance(error, Failure):
+            return error
+        kinds = self._obstore.exceptions
+        if isinstance(error, FileNotFoundError):
+            is_bucket = "<Code>NoSuchBucket<" in str(error)
+            return Failure(Kind.MISSING, "the bucket does not exist" if is_bucket else "no such object")
+        if isinstance(error, (kinds.PreconditionError, kinds.NotModifiedError)):
+            return Failure(Kind.REPLACED, "the object was replaced: 412 Precondition Failed")
+        if not isinstance(error, (kinds.BaseError, OSError, ValueError)):
+            raise error
+        return _classified(str(error))
+
+
+def _classified(text: str) -> Failure:
+    status, code = _STATUS.search(text), _CODE.search(text)
+    if any(address in text for address in _METADATA):
+        return Failure(Kind.UNKNOWN, "no credentials were found")
+    if status is None:
+        transport = _TRANSPORT.search(text)
+        if transport is None:
+            return _classified_local(text)
+        kind, found = _TRANSPORTS.get(transport[1], (Kind.BROKEN, "the request could not be sent or was cut off"))
+        return Failure(kind, found, is_unknown=transport[1] != "Connect")
+    name, number = (code[1] or code[2]) if code else "", int(status[1])
+    if name in _EXPIRED:
+        kind = Kind.EXPIRED
+    elif name in _THROTTLED or number == 429:
+        kind = Kind.THROTTLED
+    elif name == "RequestTimeout" or number in {408, 409, 425} or (number >= 500 and number not in {501, 505}):
+        kind = Kind.BUSY
+    else:
+        kind = {401: Kind.DENIED, 403: Kind.DENIED, 416: Kind.REPLACED}.get(number, Kind.REFUSED)
+    return Failure(kind, f"{number} {name or (status[2] or '').strip()}".strip(), is_unknown=number >= 500)
+
+
+def _classified_local(text: str) -> Failure:
+    """Classify an error that is neither an answer nor one of the transport."""
+    if number := _OS_ERROR.search(text):
+        error = int(number[1])
+        kind = {errno.ENOTDIR: Kind.MISSING, errno.EACCES: Kind.DENIED, errno.EPERM: Kind.DENIED}
+        return Failure(kind.get(error, Kind.REFUSED), os.strerror(error))
+    for needle, kind_of_it, found in (
+        ("NotPartial", Kind.REFUSED, "the server ignores ranges"),
+        ("InvalidRange", Kind.REPLACED, "the object has fewer bytes"),
+        ("Credential", Kind.DENIED, "no valid credentials"),
+    ):
+        if needle in text:
+            return Failure(kind_of_it, found)
+    return Failure(Kind.REFUSED, "the library refused the request")
+
+
+def _raise(failure: Failure) -> None:
+    raise failure

@@ -1,0 +1,117 @@
+"""Attempts at a request, and the errors of requests.
+
+::
+
+    request ──► answer
+       └──► Failure ──► THROTTLED, BUSY, BROKEN, SLOW, SHORT  ──►  wait, again      until attempts or time are used up
+                   └──► UNKNOWN  ──►  the same, three times
+                   └──► EXPIRED  ──►  once again with new credentials
+                   └──► MISSING, REPLACED, DENIED, REFUSED  ──►  an error at once
+
+Waits are random up to 0.1 s, 0.2 s, 0.4 s, … 15 s, so that tasks which were throttled together return one by one.
+A `Failure` has no text of the library: such texts repeat URLs and answers of servers, and these can have credentials.
+"""
+
+import enum
+import errno
+import logging
+import random
+import threading
+import time
+from collections.abc import Callable
+from typing import Final, NamedTuple, TypeVar
+
+from ..errors import MissingFileError, SegmentLogError, StoreIOError, UnreadableError
+
+T = TypeVar("T")
+
+_log: Final = logging.getLogger(__name__)
+_FIRST_WAIT_S: Final = 0.1
+_LONGEST_WAIT_S: Final = 15.0
+_UNKNOWN_MAX: Final = 3  # a machine's own credentials may be late, but most often there are none
+_LOGGED_FROM: Final = 3  # attempts: the first ones are everyday life of an object store
+
+
+class Kind(enum.Enum):
+    """Failures of a request; the value is the advice to the user."""
+
+    MISSING = "The object was deleted, or the URL names another place: open the store again"
+    REPLACED = "Another process wrote this object while it was read: open the store again to read the new one"
+    DENIED = "Grant these credentials access to the object, or pass others: docs/remote.md lists the options"
+    EXPIRED = "Renew the credentials and run it again; credentials of a role or profile are renewed without a restart"
+    UNKNOWN = "Pass credentials as options or in the environment, or run on a machine with a role: docs/remote.md"
+    REFUSED = "Compare the URL and its options, such as the endpoint and the region, with docs/remote.md"
+    THROTTLED = "Read with fewer tasks at once, or raise retry_timeout and max_retries"
+    BUSY = "The object store is at fault: try again later, or raise retry_timeout and max_retries"
+    BROKEN = "Look at the network, at the endpoint and at the proxy between this machine and the object store"
+    SLOW = "Look at the network, or raise the option timeout, and read_timeout for a server that pauses"
+    SHORT = "A proxy or the object store cuts answers short: read without it, or compare the object with its source"
+
+
+_AGAIN: Final = frozenset({Kind.THROTTLED, Kind.BUSY, Kind.BROKEN, Kind.SLOW, Kind.SHORT, Kind.UNKNOWN})
+
+
+class Failure(Exception):  # noqa: N818 - it becomes an error only after the last attempt
+    """A request that failed.
+
+    ``found`` is what the server or the network did: ``503 SlowDown``. ``is_unknown`` is true if the request may have
+    had its effect all the same.
+    """
+
+    def __init__(self, kind: Kind, found: str, *, is_unknown: bool = False) -> None:
+        super().__init__(found)
+        self.kind, self.found, self.is_unknown = kind, found, is_unknown
+
+
+class Retries(NamedTuple):
+    """Attempts at a request, and the time after which none begins."""
+
+    most: int = 10
+    seconds: float = 180.0
+
+
+class Request(NamedTuple):
+    """A request, as errors name it."""
+
+    doing: str  # a noun: "reading [0, 100)"
+    path: str  # URL of the object
+    start: int | None = None
+
+
+def attempted(
+    request: Request, call: Callable[[], T], retries: Retries, renew: Callable[[], object] | None = None
+) -> T:
+    """Return the result of ``call``; repeated after each `Failure` that may pass. ``renew`` renews credentials."""
+    began = time.monotonic()
+    tried, renewed = 0, False
+    while True:
+        try:
+            return call()
+        except Failure as failure:
+            tried += 1
+            took = time.monotonic() - began
+            if failure.kind is Kind.EXPIRED and renew is not None and not renewed:
+                renewed = True
+                renew()
+                continue
+            wait = random.uniform(0, min(_LONGEST_WAIT_S, _FIRST_WAIT_S * 2**tried))  # noqa: S311 - no secret
+            most = min(retries.most, _UNKNOWN_MAX) if failure.kind is Kind.UNKNOWN else retries.most
+            ends = not threading.main_thread().is_alive()  # the process waits for this thread to end
+            if failure.kind not in _AGAIN or tried > most or took + wait > retries.seconds or ends:
+                raise _error(request, failure, tried, took) from None  # the library's text may have credentials
+            if tried >= _LOGGED_FROM:
+                _log.warning("%s of %s: %s, attempt %d", request.doing, request.path, failure.found, tried)
+            time.sleep(wait)
+
+
+def _error(request: Request, failure: Failure, tried: int, took: float) -> SegmentLogError:
+    fix = failure.kind.value
+    problem = f"{request.doing} failed: {failure.found}"
+    if failure.kind is Kind.MISSING:
+        return MissingFileError(problem, path=request.path, offset=request.start, fix=fix, errno=errno.ENOENT)
+    if failure.kind in {Kind.DENIED, Kind.EXPIRED, Kind.UNKNOWN}:
+        return UnreadableError(problem, path=request.path, offset=request.start, fix=fix)
+    if tried > 1:
+        problem += f", after {tried} attempts in {took:.1f} s"
+    number = errno.ESTALE if failure.kind is Kind.REPLACED else errno.EIO
+    return StoreIOError(problem, path=request.path, offset=request.start, fix=fix, errno=number)

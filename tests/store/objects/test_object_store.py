@@ -1,0 +1,149 @@
+"""The contract of object stores, held by every one of them: the one in memory, both adapters, two servers of S3."""
+
+import errno
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from segmentlog.store.errors import MissingFileError, StoreIOError
+from segmentlog.store.format.message import Bytes
+from segmentlog.store.objects.object_store import ObjectStore
+from segmentlog.store.objects.opening import open_objects
+from support.fault_server import serving
+from support.memory_objects import MemoryObjects
+
+Opener = Callable[[Path], ObjectStore]
+
+
+def _bytes(text: bytes) -> Bytes:
+    return np.frombuffer(text, np.uint8)
+
+
+@pytest.fixture(scope="module")
+def moto() -> Iterator[str]:
+    server = pytest.importorskip("moto.server").ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    try:
+        yield f"http://{host}:{port}"
+    finally:
+        server.stop()
+
+
+@pytest.fixture(params=["memory", "obstore file", "obstore fault server", "obstore moto", "pyarrow file"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ObjectStore]:
+    kind = request.param
+    if kind == "memory":
+        yield MemoryObjects()
+    elif kind.endswith("file"):
+        yield open_objects(f"file://{tmp_path}/a/prefix", {"library": kind.split()[0]})
+    elif kind.endswith("moto"):
+        boto3 = pytest.importorskip("boto3")
+        url = request.getfixturevalue("moto")
+        keys = {"aws_access_key_id": "a", "aws_secret_access_key": "b"}
+        bucket = tmp_path.name.lower().replace("_", "-")[-40:].strip("-")
+        boto3.client("s3", endpoint_url=url, region_name="us-east-1", **keys).create_bucket(Bucket=bucket)
+        yield open_objects(f"s3://{bucket}/a/prefix", {"aws_endpoint": url, "aws_region": "us-east-1", **keys})
+    else:
+        with serving() as server:
+            yield open_objects("s3://bucket/a/prefix", server.options())
+
+
+KEYS = ["log/0/a.1", "log/0/b", "log/1", "logs", "top", "z/%RETRY%g/0/é x#?"]
+
+
+def test_objects_are_listed_in_order_by_the_text_that_their_keys_begin_with(store: ObjectStore) -> None:
+    assert list(store.list()) == []
+    infos = [store.put(key, _bytes(key.encode())) for key in reversed(KEYS)]
+    assert [each.key for each in store.list()] == KEYS
+    assert sorted(each for each in infos if each) == sorted(store.list())
+    for prefix in ("log", "log/", "log/0/", "log/0/a", "nope", "z/%RETRY%g/"):
+        assert [each.key for each in store.list(prefix)] == [key for key in KEYS if key.startswith(prefix)]
+    assert all(each == store.head(each.key) and each.size == len(each.key.encode()) for each in store.list())
+
+
+def test_ranges_are_whole_and_read_only(store: ObjectStore) -> None:
+    data = np.random.default_rng(1).integers(0, 256, 100_000, dtype=np.uint8)
+    info = store.put("a", data)
+    assert info is not None
+    assert info.size == data.size
+    for etag in (None, info.etag):
+        for start, stop in ((0, 1), (0, data.size), (99_999, 100_000), (5, 5), (12_345, 54_321)):
+            found = store.get("a", start, stop, etag)
+            assert np.array_equal(found, data[start:stop])
+            assert not found.flags.writeable
+        ranges = [(number * 1000, number * 1000 + 10) for number in range(20)]
+        found_all = store.get_ranges("a", ranges, etag)
+        assert [bytes(each) for each in found_all] == [bytes(data[start:stop]) for start, stop in ranges]
+
+
+def test_a_missing_object_and_a_range_beyond_the_end_are_errors(store: ObjectStore) -> None:
+    assert store.head("a") is None
+    with pytest.raises(MissingFileError) as missing:
+        store.get("a", 0, 1)
+    assert missing.value.path == f"{store.url}/a"
+    assert missing.value.errno == errno.ENOENT
+    store.put("a", _bytes(b"12345"))
+    for start, stop in ((0, 6), (4, 9), (5, 6), (7, 9)):
+        with pytest.raises(StoreIOError) as beyond:
+            store.get("a", start, stop)
+        assert not isinstance(beyond.value, MissingFileError)
+        assert beyond.value.path == f"{store.url}/a"
+    assert store.head("a/b") is None
+    assert store.head("") is None or store.url.startswith("s3")  # a folder is not an object
+
+
+def test_a_replaced_object_is_an_error_for_its_old_etag(store: ObjectStore) -> None:
+    old = store.put("a", _bytes(b"12345"))
+    new = store.put("a", _bytes(b"67890x"))
+    assert old is not None
+    assert new is not None
+    assert old.etag != new.etag
+    with pytest.raises(StoreIOError, match="replaced"):
+        store.get("a", 0, 2, old.etag)
+    with pytest.raises(StoreIOError, match="replaced"):
+        store.get_ranges("a", [(0, 2), (3, 4)], old.etag)
+    assert bytes(store.get("a", 0, 2, new.etag)) == b"67"
+
+
+def test_one_of_several_writers_creates_an_object(store: ObjectStore) -> None:
+    won: list[int] = []
+    barrier = threading.Barrier(8)
+
+    def create(number: int) -> None:
+        barrier.wait()
+        if store.put("manifests/1", _bytes(b"%d" % number * 1000), if_absent=True) is not None:
+            won.append(number)
+
+    threads = [threading.Thread(target=create, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(won) == 1
+    assert bytes(store.get("manifests/1", 0, 1000)) == b"%d" % won[0] * 1000
+    assert store.put("manifests/1", _bytes(b"x"), if_absent=True) is None
+    assert [each.key for each in store.list()] == ["manifests/1"]
+
+
+def test_large_objects_are_sent_in_parts_and_read_back(store: ObjectStore) -> None:
+    data = np.arange(9 << 20, dtype="<u8").view(np.uint8)  # 72 MiB
+    info = store.put("a", data)
+    assert info is not None
+    assert info.size == data.size
+    found = store.get("a", 63 << 20, 65 << 20, info.etag)
+    assert np.array_equal(found, data[63 << 20 : 65 << 20])
+
+
+def test_deleting_takes_keys_that_do_not_exist(store: ObjectStore) -> None:
+    for key in KEYS:
+        store.put(key, _bytes(b"x"))
+    store.delete([])
+    store.delete(["nope", KEYS[0], "log/nope", KEYS[-1]])
+    assert [each.key for each in store.list()] == KEYS[1:-1]
+    store.delete(KEYS)
+    store.delete(KEYS)
+    assert list(store.list()) == []

@@ -1,0 +1,229 @@
+"""Faults of a server of S3, with the library's own client: bytes or an error, and never other bytes."""
+
+import os
+import pickle
+import time
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from segmentlog.store.errors import (
+    MissingFileError,
+    SegmentLogError,
+    StoreClosedError,
+    StoreIOError,
+    UnreadableError,
+    UnsupportedStoreError,
+)
+from segmentlog.store.objects import retries
+from segmentlog.store.objects.object_store import ObjectStore
+from segmentlog.store.objects.obstore_objects import _classified
+from segmentlog.store.objects.opening import open_objects
+from segmentlog.store.objects.retries import Kind
+from support.fault_server import Fault, FaultServer, serving
+
+DATA = np.random.default_rng(3).integers(0, 256, 3_000_000, dtype=np.uint8)
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultServer]:
+    monkeypatch.setattr(retries, "_FIRST_WAIT_S", 0.001)
+    with serving() as found:
+        found.store("bucket/p/a", DATA.tobytes())
+        yield found
+
+
+def _open(server: FaultServer, **options: str) -> ObjectStore:
+    return open_objects("s3://bucket/p", server.options(**options))
+
+
+PASSING = {
+    "throttled": Fault("GET", status=503, code="SlowDown", times=3),
+    "too many": Fault("GET", status=429, code="Throttling", times=3),
+    "server error": Fault("GET", status=500, code="InternalError", times=3),
+    "gateway": Fault("GET", status=502, times=2),
+    "request timeout": Fault("GET", status=400, code="RequestTimeout", times=2),
+    "reset before the body": Fault("GET", reset_after=0, times=2),
+    "reset in the body": Fault("GET", reset_after=100_000, times=3),
+    "short": Fault("GET", short=1000, times=3),
+    "empty": Fault("GET", short=0, times=1),
+    "lost": Fault("GET", is_lost=True, times=2),
+    "stalled": Fault("GET", stall_after=1000, stall_s=3.0, times=1),
+    "expired once": Fault("GET", status=400, code="ExpiredToken", times=1),
+}
+
+
+@pytest.mark.parametrize("fault", PASSING)
+def test_a_fault_that_passes_costs_time_and_no_byte(server: FaultServer, fault: str) -> None:
+    store = _open(server, read_timeout="1s")
+    kind = PASSING[fault]
+    server.fail(Fault(**vars(kind)))
+    assert np.array_equal(store.get("a", 1000, 1_500_000), DATA[1000:1_500_000])
+    assert server.counts["GET"] == kind.times + 1
+
+
+LASTING: dict[str, tuple[Fault, type[SegmentLogError], str]] = {
+    "throttled": (Fault(status=503, code="SlowDown"), StoreIOError, r"503 SlowDown, after 3 attempts.*fewer tasks"),
+    "server error": (Fault(status=500), StoreIOError, r"500 Error, after 3 attempts"),
+    "short": (Fault(short=10), StoreIOError, r"10 of 2000 bytes came, after 3 attempts.*proxy"),
+    "reset": (Fault(reset_after=10), StoreIOError, r"the connection broke.*after 3 attempts.*network"),
+    "expired": (Fault(status=400, code="ExpiredToken"), UnreadableError, r"400 ExpiredToken.*Renew the credentials"),
+    "denied": (Fault(status=403, code="AccessDenied"), UnreadableError, r"403 AccessDenied.*Grant"),
+    "signature": (Fault(status=403, code="SignatureDoesNotMatch"), UnreadableError, r"403 SignatureDoesNotMatch"),
+    "missing": (Fault(status=404, code="NoSuchKey"), MissingFileError, r"no such object.*deleted"),
+    "no bucket": (Fault(status=404, code="NoSuchBucket"), MissingFileError, r"the bucket does not exist"),
+    "redirect": (Fault(status=400, code="AuthorizationHeaderMalformed"), StoreIOError, r"400 Auth.*region"),
+    "replaced": (Fault(etag='"other"'), StoreIOError, r"replaced.*open the store again"),
+}
+
+
+@pytest.mark.parametrize("fault", LASTING)
+def test_a_fault_that_lasts_is_an_error_with_object_range_and_remedy(server: FaultServer, fault: str) -> None:
+    store = _open(server, max_retries="2")
+    kind, error, pattern = LASTING[fault]
+    server.fail(Fault(**{**vars(kind), "method": "GET", "times": 1000}))
+    etag = '"x"' if fault == "replaced" else None
+    with pytest.raises(error, match=pattern) as raised:
+        store.get("a", 1000, 3000, etag)
+    assert "reading [1000, 3000) failed" in str(raised.value)
+    assert raised.value.path == "s3://bucket/p/a"
+    assert raised.value.offset == 1000
+    assert raised.value.__cause__ is None
+    for secret in ("secret-of-the-test", "AKIATESTTESTTEST", "as the test asked"):
+        assert secret not in str(raised.value) + repr(raised.value) + repr(store)
+
+
+def test_an_etag_is_compared_where_the_server_ignores_the_condition(server: FaultServer) -> None:
+    store = _open(server)
+    old = store.head("a")
+    assert old is not None
+    server.is_tolerant = True
+    server.store("bucket/p/a", DATA[::-1].tobytes())
+    with pytest.raises(StoreIOError, match=r"replaced: its etag is .*, not ") as raised:
+        store.get("a", 0, 10, old.etag)
+    assert server.counts["GET"] == 1, "nothing is gained by trying again"
+    assert isinstance(raised.value, StoreIOError)
+
+
+def test_an_etag_of_a_list_is_the_etag_of_the_object(server: FaultServer) -> None:
+    store = _open(server)
+    for is_bare in (False, True):
+        server.is_bare = is_bare
+        (listed,) = store.list()
+        assert listed == store.head("a")
+        assert bytes(store.get("a", 0, 10, listed.etag)) == DATA[:10].tobytes()
+
+
+def test_no_connection_is_an_error_in_time(server: FaultServer) -> None:
+    store = open_objects(
+        "s3://bucket/p", {**server.options(), "aws_endpoint": "http://127.0.0.1:9", "max_retries": "3"}
+    )
+    with pytest.raises(StoreIOError, match=r"no connection, after 4 attempts.*network"):
+        store.get("a", 0, 10)
+    slow = _open(server, retry_timeout="1s", max_retries="100", read_timeout="200ms")
+    server.fail(Fault("GET", stall_after=10, stall_s=1.0, times=100))
+    began = time.monotonic()
+    with pytest.raises(StoreIOError, match=r"no answer in time.*timeout"):
+        slow.get("a", 0, 1_000_000)
+    assert time.monotonic() - began < 5
+
+
+@pytest.mark.parametrize("host", ["169.254.169.254", "169.254.170.2", "metadata.google.internal"])
+def test_an_unreachable_service_of_the_machine_means_that_no_credentials_were_found(host: str) -> None:
+    text = f"Error performing PUT http://{host}/latest in 3s - HTTP error: error sending request"
+    found = _classified(text)
+    assert (found.kind, found.found) == (Kind.UNKNOWN, "no credentials were found")
+
+
+def test_a_list_that_breaks_off_lists_everything_once(server: FaultServer) -> None:
+    for number in range(2500):
+        server.store(f"bucket/p/log/{number:05}", b"x")
+    store = _open(server)
+    server.fail(Fault("GET", status=503, code="SlowDown", times=2), Fault("GET", reset_after=5000, times=2))
+    assert [each.key for each in store.list("log/")] == [f"log/{number:05}" for number in range(2500)]
+
+
+@pytest.mark.parametrize(
+    "fault", [Fault("PUT", "p/man", is_lost=True), Fault("PUT", "p/man", status=503, code="SlowDown", times=3)]
+)
+def test_a_writer_that_lost_its_answer_is_still_the_winner(server: FaultServer, fault: Fault) -> None:
+    store = _open(server)
+    server.fail(Fault(**vars(fault)))
+    mine = np.frombuffer(b"mine" * 100, np.uint8)
+    assert store.put("manifests/1", mine, if_absent=True) is not None
+    assert bytes(store.get("manifests/1", 0, 400)) == mine.tobytes()
+    server.store("bucket/p/manifests/2", b"theirs")
+    server.fail(Fault("PUT", "p/man", status=503, code="SlowDown"))
+    assert store.put("manifests/2", mine, if_absent=True) is None
+    assert store.put("manifests/1", mine, if_absent=True) is None, "no answer was lost: this object was there before"
+
+
+def test_put_if_absent_is_refused_where_the_server_overwrites(server: FaultServer) -> None:
+    server.is_overwriting = True
+    store = _open(server)
+    for _ in range(2):
+        with pytest.raises(UnsupportedStoreError, match="If-None-Match"):
+            store.put("manifests/1", DATA, if_absent=True)
+    assert list(server.objects) == ["bucket/p/a"]
+    server.is_overwriting = False
+    store = _open(server)
+    server.fail(Fault("PUT", is_lost=True), Fault("PUT", status=503, times=2))
+    assert store.put("manifests/1", DATA, if_absent=True) is not None
+    assert sorted(server.objects) == ["bucket/p/a", "bucket/p/manifests/1"]
+
+
+def test_parts_of_a_large_object_are_sent_again(server: FaultServer) -> None:
+    store = _open(server)
+    data = np.arange(9 << 20, dtype="<u8").view(np.uint8)  # 72 MiB
+    server.fail(Fault("PUT", status=503, code="SlowDown", times=2), Fault("POST", status=500, times=1))
+    info = store.put("big", data)
+    assert info is not None
+    assert server.objects["bucket/p/big"][0] == data.tobytes()
+    assert server.uploads == {}
+
+
+def test_deletions_are_repeated(server: FaultServer) -> None:
+    store = _open(server)
+    server.fail(Fault("POST", status=503, code="SlowDown", times=2), Fault("DELETE", status=503, times=2))
+    store.delete(["a", "nope"])
+    assert list(store.list()) == []
+
+
+def test_ranges_are_fetched_at_the_same_time(server: FaultServer) -> None:
+    store = _open(server)
+    server.latency_s = 0.2
+    began = time.monotonic()
+    found = store.get_ranges("a", [(number * 1000, number * 1000 + 10) for number in range(8)])
+    assert [bytes(each) for each in found] == [DATA[start : start + 10].tobytes() for start in range(0, 8000, 1000)]
+    assert time.monotonic() - began < 1.0
+
+
+def test_a_store_stays_in_its_process(server: FaultServer) -> None:
+    store = _open(server)
+    with pytest.raises(TypeError, match="opened in the process"):
+        pickle.dumps(store)
+    read, write = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            store.head("a")
+        except StoreClosedError:
+            os.write(write, b"closed")
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    assert os.read(read, 10) == b"closed"
+    os.close(read)
+    os.close(write)
+
+
+def test_random_faults_change_no_byte(server: FaultServer) -> None:
+    random = np.random.default_rng(5)
+    kinds = [each for each in PASSING.values() if not each.stall_s and each.code != "ExpiredToken"]
+    server.at_random = lambda: kinds[int(random.integers(len(kinds)))] if random.random() < 0.5 else None
+    store = _open(server, max_retries="100")
+    for _ in range(60):
+        start, stop = sorted(random.integers(0, DATA.size, 2).tolist())
+        assert np.array_equal(store.get("a", start, stop), DATA[start:stop])
+    assert server.counts["GET"] > 90

@@ -1,0 +1,78 @@
+"""Names of options: the library's, Hadoop's, and suggestions for others; values are never repeated."""
+
+import pytest
+
+from segmentlog.store.errors import ConfigError
+from segmentlog.store.objects.options import AZURE, GCS, S3, parse_options
+
+
+def test_names_are_taken_in_any_case_with_or_without_the_prefix_of_the_scheme() -> None:
+    found = parse_options(
+        {"AWS_Region": "eu", "endpoint": "http://x", "timeout": "3s", "max_retries": "2", "aws_access_key_id": "A"},
+        S3,
+        "bucket",
+    )
+    assert found.config == {"aws_region": "eu", "aws_endpoint": "http://x", "aws_access_key_id": "A"}
+    assert found.client == {"timeout": "3s", "allow_http": "true"}
+    assert found.own == {"max_retries": "2"}
+    assert parse_options({"azure_storage_account_name": "a"}, AZURE, "c").config == {"azure_storage_account_name": "a"}
+    assert parse_options({"google_service_account": "f", "aws_region": "x"}, GCS, "b").config == {
+        "google_service_account": "f"
+    }
+
+
+def test_names_of_hadoop_are_translated() -> None:
+    found = parse_options(
+        {
+            "spark.hadoop.fs.s3a.endpoint": "minio:9000",
+            "fs.s3a.connection.ssl.enabled": "false",
+            "fs.s3a.access.key": "A",
+            "fs.s3a.secret.key": "B",
+            "fs.s3a.session.token": "C",
+            "fs.s3a.endpoint.region": "r",
+            "fs.s3a.bucket.logs.access.key": "A2",
+            "fs.s3a.bucket.other.access.key": "A3",
+            "fs.s3a.connection.timeout": "2000",
+            "fs.s3a.attempts.maximum": "4",
+            "fs.s3a.encryption.algorithm": "SSE-KMS",
+            "fs.s3a.path.style.access": "true",
+            "fs.azure.account.key.acc.dfs.core.windows.net": "D",
+        },
+        S3,
+        "logs",
+    )
+    assert found.config == {
+        "aws_endpoint": "http://minio:9000",
+        "aws_access_key_id": "A2",
+        "aws_secret_access_key": "B",
+        "aws_session_token": "C",
+        "aws_region": "r",
+        "aws_server_side_encryption": "aws:kms",
+    }
+    assert found.client == {"read_timeout": "2000ms", "allow_http": "true"}
+    assert found.own == {"max_retries": "4"}
+    hosted = parse_options({"fs.s3a.endpoint": "oss.example", "fs.s3a.path.style.access": "false"}, S3, "logs").config
+    assert hosted == {"aws_endpoint": "https://logs.oss.example", "aws_virtual_hosted_style_request": "true"}
+    provider = "org.apache.hadoop.fs.s3a.AnonymousAWSCredentialsProvider"
+    assert parse_options({"fs.s3a.aws.credentials.provider": provider}, S3, "b").config == {
+        "aws_skip_signature": "true"
+    }
+    azure = parse_options({"fs.azure.account.key.acc.dfs.core.windows.net": "D"}, AZURE, "c").config
+    assert azure == {"azure_storage_account_key": "D", "azure_storage_account_name": "acc"}
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("aws_endpoit", "aws_endpoint"),
+        ("aws_acces_key_id", "aws_access_key_id"),
+        ("fs.s3a.acess.key", "fs.s3a.access.key"),
+        ("fs.s3a.bucket.logs.secretkey", "fs.s3a.secret.key"),
+        ("max_retry", "max_retries"),
+        ("timeot", "timeout"),
+    ],
+)
+def test_an_unknown_name_is_an_error_with_the_name_that_was_meant_and_without_the_value(name: str, meant: str) -> None:
+    with pytest.raises(ConfigError, match=f"Did you mean `{meant}`") as raised:
+        parse_options({name: "s3cret"}, S3, "logs")
+    assert "s3cret" not in str(raised.value)

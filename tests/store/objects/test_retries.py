@@ -1,0 +1,85 @@
+"""Attempts: which failures are repeated, how long, and the errors at the end."""
+
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from segmentlog.store.errors import MissingFileError, SegmentLogError, StoreIOError, UnreadableError
+from segmentlog.store.objects import retries
+from segmentlog.store.objects.retries import Failure, Kind, Request, Retries, attempted
+
+REQUEST = Request("reading [0, 5)", "s3://bucket/a", 0)
+
+
+@pytest.fixture(autouse=True)
+def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    found: list[float] = []
+    monkeypatch.setattr(retries.time, "sleep", found.append)
+    return found
+
+
+def _failing(kind: Kind, times: int) -> Iterator[Failure | None]:
+    yield from [Failure(kind, "found")] * times
+    yield None
+
+
+def _run(kind: Kind, times: int, limit: Retries | None = None) -> list[str]:
+    renewed: list[str] = []
+    failures = _failing(kind, times)
+
+    def call() -> None:
+        if (failure := next(failures)) is not None:
+            raise failure
+
+    attempted(REQUEST, call, limit or Retries(), lambda: renewed.append("renewed"))
+    return renewed
+
+
+@pytest.mark.parametrize("kind", [Kind.THROTTLED, Kind.BUSY, Kind.BROKEN, Kind.SLOW, Kind.SHORT])
+def test_failures_that_may_pass_are_repeated_with_growing_waits(kind: Kind, waits: list[float]) -> None:
+    assert _run(kind, 9) == []
+    assert len(waits) == 9
+    assert all(0 <= wait <= min(15, 0.1 * 2 ** (number + 1)) for number, wait in enumerate(waits))
+    with pytest.raises(StoreIOError, match="after 11 attempts"):
+        _run(kind, 11)
+    with pytest.raises(StoreIOError, match="after 3 attempts"):
+        _run(kind, 11, Retries(2))
+
+
+@pytest.mark.parametrize(
+    ("kind", "error"),
+    [
+        (Kind.MISSING, MissingFileError),
+        (Kind.REPLACED, StoreIOError),
+        (Kind.DENIED, UnreadableError),
+        (Kind.REFUSED, StoreIOError),
+    ],
+)
+def test_other_failures_are_errors_at_once(kind: Kind, error: type[SegmentLogError], waits: list[float]) -> None:
+    with pytest.raises(error, match="found") as raised:
+        _run(kind, 1)
+    assert waits == []
+    assert raised.value.fix == kind.value
+    assert (raised.value.path, raised.value.offset) == ("s3://bucket/a", 0)
+
+
+def test_credentials_that_were_not_found_are_looked_for_three_times_more(waits: list[float]) -> None:
+    assert _run(Kind.UNKNOWN, 3) == []
+    with pytest.raises(UnreadableError, match="Pass credentials"):
+        _run(Kind.UNKNOWN, 4)
+    assert len(waits) == 6
+
+
+def test_expired_credentials_are_renewed_once(waits: list[float]) -> None:
+    assert _run(Kind.EXPIRED, 1) == ["renewed"]
+    with pytest.raises(UnreadableError, match="Renew the credentials"):
+        _run(Kind.EXPIRED, 2)
+    assert waits == []
+
+
+def test_no_attempt_begins_after_the_time_is_used_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter(range(0, 1000, 10))
+    monkeypatch.setattr(time, "monotonic", lambda: float(next(clock)))
+    with pytest.raises(StoreIOError, match=r"after 3 attempts in 30.0 s"):
+        _run(Kind.BUSY, 100, Retries(100, 30.0))
