@@ -32,6 +32,7 @@ FLAGS: Final[Mapping[Remedy, str]] = {
     Remedy.STORED_SIZES: "Leave out --segment-bytes and --queue-segment-entries: a store keeps its file sizes",
     Remedy.SKIP_LOST: "--on-loss skip goes on without lost messages",
     Remedy.SKIP_DAMAGED: "--on-corrupt skip goes on without damaged records, and null keeps their places",
+    Remedy.KEEP_DAMAGE: "--damaged keep archives damaged bytes as they are",
     Remedy.READ_APPENDED: "--read-from appended reads all messages, whether replicas hold them or not",
     Remedy.LARGER_BODIES: "--max-body-bytes raises the limit; the broker's maxMessageSize has to be as large",
 }
