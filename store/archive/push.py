@@ -442,6 +442,7 @@ class _Push:
             "pushed_ms": str(_now_ms()),
             "push": uuid.uuid4().hex,
             "sizes": json.dumps(sizes),
+            "index": json.dumps(any(index_files(self._fs, os.path.join(self.reader.path, INDEX)))),
             "damage": json.dumps(spans),
         }
 
