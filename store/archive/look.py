@@ -115,7 +115,7 @@ class ArchiveCheck:
         return not self.findings
 
 
-def describe_archive(objects: ObjectStore) -> ArchiveContent:
+def describe(objects: ObjectStore) -> ArchiveContent:
     """Return the content of an archive, from its newest manifest alone."""
     number, manifest = manifests.newest(objects)
     pieces = manifest.pieces
@@ -158,17 +158,8 @@ def fetch(objects: ObjectStore, key: str, buffer: Bytes) -> None:
             buffer[start:stop] = data
 
 
-def verify_archive(objects: ObjectStore, *, deep: bool = False) -> ArchiveCheck:
-    """Compare the objects of an archive with its manifests.
-
-    Parameters
-    ----------
-    objects
-        The archive.
-    deep
-        Read all objects of the newest manifest: digests, CRCs, and packs against the records of their pieces. Holds one
-        piece in memory.
-    """
+def verify(objects: ObjectStore, *, deep: bool = False) -> ArchiveCheck:
+    """Compare the objects of an archive with its manifests; ``deep`` reads them."""
     number, manifest = manifests.newest(objects)
     findings = dict.fromkeys(_sizes(objects))
     for before, after in pairwise(manifest.pieces):

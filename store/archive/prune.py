@@ -45,22 +45,10 @@ class PruneReport:
     removed: int
 
 
-def prune_archive(
+def prune(
     objects: ObjectStore, before_ms: int, *, grace_s: float = ORPHANS_AFTER_S, dry_run: bool = False
 ) -> PruneReport:
-    """Leave out the oldest segments of an archive; at least one stays.
-
-    Parameters
-    ----------
-    objects
-        The archive.
-    before_ms
-        Store time in ms: segments go whose records are all older.
-    grace_s
-        Age in seconds from which objects are deleted that none of the last manifests names.
-    dry_run
-        Only report.
-    """
+    """Leave out the oldest segments of an archive; at least one stays."""
     for _ in range(_ROUNDS_MAX):
         number, former = newest(objects)
         count = _expired(former, before_ms)

@@ -111,32 +111,7 @@ def push(
     check_crcs: bool = True,
     orphans_after_s: float | None = None,
 ) -> PushReport:
-    """Copy what is new in a store into its archive.
-
-    Parameters
-    ----------
-    store
-        The store directory; a broker may have it open.
-    objects
-        The archive, or an empty place.
-    commit_log_paths
-        Directories of the segments, if they are not in ``store/commitlog`` alone.
-    keep_damage
-        Archive damaged ranges of the log as they are.
-    check_crcs
-        Compare each body with its CRC.
-    orphans_after_s
-        Age in seconds from which objects without a manifest are deleted now. By default a day, at most once per hour.
-
-    Raises
-    ------
-    ConfigError
-        If the archive belongs to another store, or its content is that of another log.
-    CorruptError
-        If the log is damaged and ``keep_damage`` is not set.
-    StoreIOError
-        If the object store fails.
-    """
+    """Copy what is new in a store into its archive."""
     reader = StoreReader.open(store, commit_log_paths=commit_log_paths)
     return _Push(objects=objects, reader=reader, keep_damage=keep_damage, check_crcs=check_crcs).run(orphans_after_s)
 
@@ -315,12 +290,16 @@ class _Push:
             part.made.append(made)
             part.damage += made.damage
             size += end - start
-            _log.info("%d bytes of the log are to be archived", stop - end, extra={"done": end - kept.stop, "of": stop})
+            _log.info(
+                "%d bytes of the log are to be archived",
+                stop - end,
+                extra={"done": end - kept.stop, "of": stop - kept.stop},
+            )
             if size >= _PUBLISH_BYTES:
                 part.is_partial = True
                 break
         manifest = joined(kept, [(made.piece, made.queues, made.runs) for made in part.made])
-        return replace(manifest, store=self._state(former), files=self._files(former))
+        return replace(manifest, store=self._state(former), files=self._files(former, manifest.start))
 
     def _missing(self, kept: Manifest, stop: int) -> Iterator[tuple[SegmentFile, int, int]]:
         """Spans of the log that the archive lacks, one per segment; gaps are recorded."""
@@ -446,14 +425,14 @@ class _Push:
             "damage": json.dumps(spans),
         }
 
-    def _files(self, former: Manifest) -> tuple[ArchivedFile, ...]:
+    def _files(self, former: Manifest, log_start: int) -> tuple[ArchivedFile, ...]:
         """Put the other files that a restored store needs. They are read after the log: the ledger may know more."""
         known = {each.path: each for each in former.files}
         # Index files stay after retention deleted them in the store: their segments are in the archive.
         found = {path: each for path, each in known.items() if path.startswith(f"{INDEX}/")}
         for path, data in self._small_files():
             found[path] = self._file(known.get(path), path, data)
-        for path, data in self._index_files(known):
+        for path, data in self._index_files(known, log_start):
             found[path] = self._file(known.get(path), path, data)
         return tuple(found[path] for path in sorted(found))
 
@@ -491,7 +470,7 @@ class _Push:
         self._warn(f"{name} is not archived: it is damaged, and so is its backup")
         return None
 
-    def _index_files(self, known: dict[str, ArchivedFile]) -> Iterator[tuple[str, Bytes]]:
+    def _index_files(self, known: dict[str, ArchivedFile], log_start: int) -> Iterator[tuple[str, Bytes]]:
         """Index files: the full ones once, and the last one as of now if it is small."""
         paths = sorted(index_files(self._fs, os.path.join(self.reader.path, INDEX)))
         for path in paths:
@@ -500,7 +479,8 @@ class _Push:
                 size = self._fs.size(path) or 0
                 if size > _INDEX_BYTES_MAX and (path == paths[-1] or name in known):
                     continue
-                read_header(self._fs, path)
+                if 0 < read_header(self._fs, path).end_physical_offset < log_start:
+                    continue  # of segments that the archive does not have
                 yield name, self._fs.map(path) if size > _INDEX_BYTES_MAX else self._fs.map(path).copy()
             except MissingFileError:
                 continue  # retention deleted it

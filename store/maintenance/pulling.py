@@ -42,6 +42,7 @@ from .salvaging import description
 
 _log = logging.getLogger(__name__)
 
+_ALWAYS: Final = Window()
 _FETCH_BYTES: Final = 8 << 20
 _FETCHES: Final = 4
 _REQUEST_BYTES_MAX: Final = 1 << 20
@@ -81,35 +82,9 @@ def pull(
     directory: str | os.PathLike[str],
     *,
     topics: Sequence[str] | None = None,
-    window: Window = Window(),  # noqa: B008 - a tuple
+    window: Window = _ALWAYS,
 ) -> PullReport:
-    """Restore a store from its archive, or a part of it.
-
-    Parameters
-    ----------
-    objects
-        The archive.
-    directory
-        A new path, or an empty directory; its parent exists. ``directory.pulling`` is written first.
-    topics
-        Topics whose queues are restored; None for all. Segments are restored as a whole, with all their messages.
-    window
-        Store times: the segments with messages in it, and those between them.
-
-    Raises
-    ------
-    ConfigError
-        If the directory is not empty, the archive has no such messages, or the log has a gap there.
-    CorruptError
-        If an object contradicts its digest.
-    UnknownQueueError
-        If the archive has no message of a topic.
-
-    Notes
-    -----
-    A whole restored store has the identity of the original: its id, and the batches that were appended exactly once.
-    Queues are rebuilt; see `rebuild_queues` for what is not.
-    """
+    """Restore a store from its archive, or a part of it."""
     number, manifest = newest(objects)
     chosen = _chosen(objects, manifest, topics, window)
     target = os.path.abspath(directory)
@@ -293,12 +268,14 @@ class _Pull:
         if json.loads(manifest.store["index"]):
             geometry = Geometry(sizes.index_slots, sizes.index_entries)
             keys = rebuild_index(reader, self._paths.index, geometry=geometry)
+        newest_ms = max(piece.last_time for piece in manifest.pieces)
+        state = description(self._aside, manifest.stop, newest_ms, sizes)
         if topics is not None:
+            state.pop(StorePaths("").durable_point)  # it states the entries of all queues
             for listed in self._fs.list_dir(self._paths.consume_queues):
                 if listed.name not in set(topics):
                     shutil.rmtree(os.path.join(self._paths.consume_queues, listed.name))
-        newest_ms = max(piece.last_time for piece in manifest.pieces)
-        for path, data in description(self._aside, manifest.stop, newest_ms, sizes).items():
+        for path, data in state.items():
             self._write(os.path.join(self._aside, path), data)
         rows, count = queues.entries, queues.queues
         if topics is not None:
