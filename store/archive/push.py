@@ -52,7 +52,6 @@ ORPHANS_AFTER_S: Final = 86_400
 _PUBLISH_BYTES: Final = 16 << 30  # a push of days is published in parts, so that its objects are never orphans for long
 _ROUNDS_MAX: Final = 100  # lost in a row: each was won by another archiver
 _CHECKED_ROWS: Final = 1 << 17
-_FRONT_BYTES: Final = 64 << 10
 _INDEX_BYTES_MAX: Final = 64 << 20  # of an index file that is being written: it is sent again by each push
 
 
@@ -267,14 +266,15 @@ class _Push:
         return True
 
     def _same_front(self, piece: Piece, stop: int) -> bool:
-        """Return whether the log has the first bytes of a piece that it does not have as a whole."""
+        """Return whether the log has the first record of a piece that it does not have as a whole."""
         size = min(piece.stop, stop) - piece.start
         segment = self.reader.log.find(piece.start)
         if segment is None or size <= 0 or segment.base != piece.segment:
             return False
-        size = min(size, _FRONT_BYTES)
-        held = self._fs.map(segment.path, piece.start - segment.base, piece.start - segment.base + size)
-        return np.array_equal(self.objects.get(piece.key, 0, size), held)
+        at = piece.start - segment.base
+        size = min(size, int.from_bytes(self._fs.read(segment.path, at, 4), "big"))
+        held = self._fs.map(segment.path, at, at + size)
+        return size > 0 and np.array_equal(self.objects.get(piece.key, 0, size), held)
 
     # The next manifest
 
@@ -346,13 +346,13 @@ class _Push:
         spans = [(base + one, base + other) for one, other in walked.damage if base + one < stop]
         if is_last and not walked.blank and walked.end < view.size and not spans:
             spans.append((base + walked.end, stop))  # a blank record must have ended it
+        times = walked.records.field("store_timestamp")
+        pack = made_pack(FoundRecords(segment, walked.records))  # before the CRCs: they flag records
         damage = tuple(sorted([*spans, *self._denied(segment, walked.records)]))
         if damage and not self.keep_damage:
             raise _damaged(segment.path, damage[0], "it holds no whole record, or one that its CRC contradicts")
         for span in damage:
             self._warn(f"the archive has damaged bytes of the log at [{span[0]}, {span[1]})")
-        pack = made_pack(FoundRecords(segment, walked.records))
-        times = walked.records.field("store_timestamp")
         data = view[start - base : stop - base]
         piece = Piece(
             segment=base,
