@@ -58,7 +58,7 @@ def test_missing_and_short_objects_are_findings(objects: MemoryObjects, kind: st
     key = next(key for key in objects.objects if key.startswith(kind))
     data, info = objects.objects[key]
     objects.objects[key] = data[:-1], info._replace(size=info.size - 1)
-    assert [finding.key for finding in verify(objects, deep=True).findings] == [key]
+    assert {finding.key for finding in verify(objects, deep=True).findings} == {key}
     assert "bytes, and the manifest states" in verify(objects).findings[0].text
     del objects.objects[key]
     (finding,) = verify(objects).findings

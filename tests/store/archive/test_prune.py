@@ -1,5 +1,6 @@
 """Archives without their oldest segments."""
 
+import contextlib
 from pathlib import Path
 
 import pytest
@@ -85,10 +86,8 @@ def test_a_fault_or_kill_at_any_call_loses_nothing_and_the_next_prune_ends_alike
     for number in sorted(spread(4 * count, scale(16, 100, 4 * count))):
         fault = list(Fault)[number % 4]
         faulty = FaultyObjects.copy(objects, fault, number // 4)
-        try:
+        with contextlib.suppress(StoreIOError, Killed):
             prune(faulty, limit, grace_s=0)
-        except (StoreIOError, Killed):
-            pass
         for _, info in manifests.listed(faulty):
             named = names_of(manifests.read(faulty, info))
             assert all(len(faulty.objects[key][0]) == size for key, size in named), number
