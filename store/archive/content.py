@@ -48,8 +48,8 @@ def joined(manifest: Manifest, added: Sequence[tuple[Piece, Sequence[QueueKey], 
         part["queue"] = np.array([numbers.setdefault(key, len(numbers)) for key in queues], np.int32)[runs["queue"]]
         parts.append(part[np.argsort(part["queue"], kind="stable")])
     pieces = (*manifest.pieces, *(piece for piece, _, _ in added))
-    queues = tuple(ArchivedQueue(key.topic, key.queue_id) for key in numbers)
-    return replace(manifest, pieces=pieces, queues=queues, runs=np.concatenate(parts))
+    known = tuple(ArchivedQueue(key.topic, key.queue_id) for key in numbers)
+    return replace(manifest, pieces=pieces, queues=known, runs=np.concatenate(parts))
 
 
 def names_of(manifest: Manifest) -> Iterator[tuple[str, int]]:

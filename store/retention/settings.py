@@ -83,8 +83,8 @@ class RetentionSettings:
         Minimum age per topic, in ms by topic name: a segment is kept while it holds a younger message of the topic.
         RocketMQ has no such age.
     archive
-        Directory into which files are copied before they are deleted, or URL of an archive to which the store is pushed
-        then; None for no copies. RocketMQ has no archive.
+        Directory into which files are copied before they are deleted, or URL of an archive to which the store is
+        pushed; None for no copies. RocketMQ has no archive.
     hard_limit_percent
         Used space of either disk above which the disk wins over protected groups, minimum ages and an archive that
         fails: their segments are deleted.

@@ -73,8 +73,8 @@ def _add_rules(parser: Parser) -> None:
     add(
         "--archive",
         metavar="DIR|URL",
-        help="copy each file to this directory, or push the store to this archive in object storage, and verify the "
-        "copy, before it is deleted; not in RocketMQ (default: none)",
+        help="copy each file to this directory, or push the store to this URL, before it is deleted; not in RocketMQ "
+        "(default: none)",
     )
     add(
         "--hard-limit-percent",

@@ -28,7 +28,7 @@ def objects(store: Path) -> MemoryObjects:
     return made
 
 
-def test_queues_and_times_are_those_of_the_store(store: Path, objects: MemoryObjects) -> None:
+def test_an_archive_lists_the_queues_and_offsets_of_its_store(store: Path, objects: MemoryObjects) -> None:
     found, reader = describe(objects), StoreReader.open(store)
     expected = [
         (each.key.topic, each.key.queue_id, each.min_offset, each.max_offset)

@@ -31,7 +31,7 @@ def objects(store: Path) -> FaultyObjects:
     return made
 
 
-def test_segments_go_whose_messages_are_all_older(objects: FaultyObjects) -> None:  # prose: allow riddle - of segments
+def test_segments_with_older_messages_alone_are_left_out(objects: FaultyObjects) -> None:
     before = newest(objects)[1]
     limit = before.pieces[2].last_time
     planned = prune(objects, limit, dry_run=True)

@@ -40,7 +40,7 @@ def grow(store: Path, first: int = ROWS, count: int = 60) -> None:
 
 
 def content(objects: MemoryObjects) -> dict[str, Any]:
-    """What an archive holds, but for facts about its last push."""
+    """Content of an archive, but for facts about its last push."""
     _, manifest = newest(objects)
     named = {key: objects.objects[key][0] for key, _ in names_of(manifest)}
     kept = {key: data for key, data in named.items() if not key.startswith("files/")}
@@ -63,7 +63,7 @@ def is_sound(objects: MemoryObjects) -> bool:
     return found.is_sound
 
 
-# What is archived
+# Archived content
 
 
 def test_a_first_push_has_all_segments_and_the_entries_of_each_queue(store: Path) -> None:
@@ -121,7 +121,7 @@ def test_configuration_and_state_are_archived(store: Path) -> None:
     assert any(path.startswith("index/") for path in files)
 
 
-def test_a_torn_document_is_replaced_by_its_backup_and_a_damaged_one_is_left_out_with_a_warning(store: Path) -> None:
+def test_a_torn_document_is_replaced_by_its_backup_or_left_out_with_a_warning(store: Path) -> None:
     objects = MemoryObjects()
     document = store / "config" / "topics.json"
     whole = document.read_bytes()
@@ -350,7 +350,7 @@ def test_orphans_are_deleted_once_they_are_old_and_named_objects_never(store: Pa
     assert is_sound(objects)
 
 
-def test_objects_of_the_last_manifests_stay_and_those_of_older_ones_are_deleted(
+def test_objects_of_the_last_manifests_stay_and_older_objects_are_deleted(
     store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("segmentlog.store.archive.content.MANIFESTS_KEPT", 3)
@@ -420,7 +420,7 @@ def test_objects_of_an_interrupted_push_are_used_again(store: Path) -> None:
     assert push(store, objects).reused >= left - 1
 
 
-def test_a_manifest_of_others_under_the_number_is_not_taken_for_ours(store: Path) -> None:
+def test_a_manifest_of_another_archiver_is_not_taken_for_our_own(store: Path) -> None:
     objects = MemoryObjects()
     push(store, objects)
     assert not publish(objects, 1, newest(objects)[1].__class__({"push": "other"}))

@@ -115,7 +115,7 @@ def test_an_archive_with_a_gap_is_restored_on_one_side_of_it(store: Path, tmp_pa
 
 def commit(store: Path, version: int) -> None:
     """Append a batch exactly once."""
-    staged = stage_messages(store, [Outgoing("orders", b"%d" % row, queue_id=0) for row in range(5)], CONFIG)
+    staged = stage_messages(store, [Outgoing(topic="orders", body=b"%d" % row, queue_id=0) for row in range(5)], CONFIG)
     commit_batch(store, CONFIG, BatchId("app", version), [staged])
 
 
@@ -198,7 +198,7 @@ sys.exit(main(sys.argv[1:]))
 
 @pytest.mark.scaled
 @pytest.mark.slow
-def test_the_next_run_completes_what_killed_processes_began(store: Path, tmp_path: Path) -> None:
+def test_the_next_run_completes_the_work_of_killed_processes(store: Path, tmp_path: Path) -> None:
     url = f"file://{tmp_path}/archive"
     (tmp_path / "archive").mkdir()
     push_words, pull_words = ["push", str(store), url], ["pull", url, str(tmp_path / "restored")]
