@@ -117,8 +117,7 @@ def salvage(
     -----
     The copy has an index, unless the source states that it keeps none, and states its file sizes.
     """
-    files = LocalFileSystem()
-    reader = StoreReader.open(source)
+    files, reader = LocalFileSystem(), StoreReader.open(source)
     log = reader.log
     if not log.segments:
         raise ConfigError("this store has no CommitLog segment", path=reader.path, fix="There is nothing to copy")
