@@ -90,11 +90,27 @@ def describe(error: BaseException, arguments: Sequence[str]) -> dict[str, object
         remedy = "This is a fault of segmentlog: report it with the traceback"
     return {
         "code": code,
-        "asked": shlex.join(["segmentlog", *arguments]),
+        "asked": shlex.join(["segmentlog", *_without_credentials(arguments)]),
         "found": found,
         "where": {"path": path, "offset": offset},
         "remedy": remedy,
     }
+
+
+def _without_credentials(arguments: Sequence[str]) -> list[str]:
+    """Return a command line without the values of options of object stores."""
+    if arguments[:1] != ["archive"]:
+        return [*arguments]
+    found: list[str] = []
+    for word in arguments:
+        if found[-1:] in (["-o"], ["--option"]):
+            name, equals, _ = word.partition("=")
+            found.append(f"{name}=…" if equals else "…")
+        elif word.startswith("--option="):
+            found.append("--option=…")
+        else:
+            found.append("-o…" if word.startswith("-o") and word != "-o" else word)
+    return found
 
 
 def error_text(described: Mapping[str, object], *, as_json: bool) -> str:

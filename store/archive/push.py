@@ -145,7 +145,6 @@ class _Push:
     def __post_init__(self) -> None:
         self._fs = LocalFileSystem()
         self._made: dict[tuple[int, int], _Made] = {}  # by span; a lost round uses them again
-        self._agreed: set[str] = set()
         self._warnings: dict[str, None] = {}
         self._sent_bytes = self._reused = 0
         self._round = _Round()
@@ -174,13 +173,15 @@ class _Push:
         )
 
     def _clean(self, former: Manifest, orphans_after_s: float | None) -> int:
-        if orphans_after_s is not None:
-            return remove_orphans(self.objects, orphans_after_s)
         # All objects are listed and the last manifests read: once per hour, if pushes are more frequent.
-        hour = _now_ms() // 3_600_000
-        if int(former.store.get("pushed_ms", "0")) // 3_600_000 == hour:
+        hour = int(former.store.get("pushed_ms", "0")) // 3_600_000
+        if orphans_after_s is None and hour == _now_ms() // 3_600_000:
             return 0
-        return remove_orphans(self.objects, ORPHANS_AFTER_S)
+        try:
+            return remove_orphans(self.objects, ORPHANS_AFTER_S if orphans_after_s is None else orphans_after_s)
+        except CorruptError as error:  # an older manifest: it may name any object
+            self._warn(f"no object was deleted: {error.problem} (in {error.path})")
+            return 0
 
     def _report(self, number: int, made: Manifest, rounds: Sequence[_Round], removed: int) -> PushReport:
         added = [each.piece for part in rounds for each in part.made]
@@ -254,16 +255,11 @@ class _Push:
             )
 
     def _holds(self, piece: Piece, stop: int) -> bool:
-        if piece.key in self._agreed:
-            return True
         segment = self.reader.log.find(piece.start)
         if segment is None or piece.stop > stop or (segment.base, segment.size) != (piece.segment, piece.segment_size):
             return False
         mapped = self._fs.map(segment.path, piece.start - segment.base, piece.stop - segment.base)
-        if _digest(mapped) != piece.digest:
-            return False
-        self._agreed.add(piece.key)
-        return True
+        return _digest(mapped) == piece.digest
 
     def _same_front(self, piece: Piece, stop: int) -> bool:
         """Return whether the log has the first record of a piece that it does not have as a whole."""
@@ -283,7 +279,9 @@ class _Push:
         kept = with_pieces(former, slice(self._agreeing(former, stop)))
         part, size = self._round, 0
         for segment, start, end in self._missing(kept, stop):
-            made = self._made.get((start, end)) or self._piece(segment, start, end)
+            made = self._made.get((start, end))
+            if made is None or not self._holds(made.piece, stop):  # the log may have been cut since a lost round
+                made = self._piece(segment, start, end)
             if made is None:
                 break
             self._made[start, end] = made
@@ -375,7 +373,6 @@ class _Push:
         if pack.data.size:
             self._put(piece.pack_key, pack.data)
         release(view)
-        self._agreed.add(piece.key)
         return _Made(piece, pack.queues, pack.runs, damage)
 
     def _denied(self, segment: SegmentFile, records: Records) -> Iterator[Span]:

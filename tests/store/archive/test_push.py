@@ -364,6 +364,19 @@ def test_objects_of_the_last_manifests_stay_and_older_objects_are_deleted(
     assert [number for number, _ in manifests.listed(objects)] == [4, 5, 6]
 
 
+def test_a_damaged_older_manifest_keeps_all_objects_and_the_push_succeeds(store: Path) -> None:
+    objects = FaultyObjects()
+    push(store, objects)
+    data, info = objects.objects["manifests/0000000001.arrow"]
+    grow(store)
+    push(store, objects)
+    objects.objects["manifests/0000000001.arrow"] = data[:-1] + b"?", info
+    objects.put("log/00000000000000000000/orphan", np.zeros(3, np.uint8))
+    report = push(store, objects, orphans_after_s=0)
+    assert (report.removed, report.is_complete) == (0, True)
+    assert "no object was deleted" in report.warnings[0]
+
+
 # Faults
 
 
