@@ -406,7 +406,7 @@ def test_a_fault_or_kill_at_any_call_loses_nothing_and_the_next_push_ends_alike(
     base.put("log/00000000000000000000/orphan", np.zeros(3, np.uint8))
     push(store, base)
     former = content(base)
-    grow(store)
+    grow(store, count=scale(60, 150, 600))
     expected = FaultyObjects.copy(base)
     push(store, expected)
     count = calls(base, store)
