@@ -20,6 +20,7 @@ SPARK_WORDS: Final[Mapping[Remedy, str]] = {
     Remedy.NEW_APP: "A new txnAppId begins a numbering of its own: its batches are appended, even if some of their "
     "rows are stored already",
     Remedy.SKIP_CHANGED_REPLAY: "onChangedReplay=skip goes on without the rows of such a batch",
+    Remedy.KEEP_DAMAGE: "`segmentlog archive push --damaged keep` archives damaged bytes as they are",
     Remedy.LARGER_BODIES: "A larger maxMessageSize raises the limit; the broker's maxMessageSize has to be as large",
     Remedy.STORED_SIZES: "Leave out mappedFileSizeCommitLog, mappedFileSizeConsumeQueue, maxHashSlotNum and maxIndexNum"
     ": a store keeps its file sizes",

@@ -1,3 +1,10 @@
+from .store.archive.look import ArchiveCheck as ArchiveCheck
+from .store.archive.look import ArchiveContent as ArchiveContent
+from .store.archive.look import ArchivedRange as ArchivedRange
+from .store.archive.look import ArchiveFinding as ArchiveFinding
+from .store.archive.look import PushedManifest as PushedManifest
+from .store.archive.prune import PruneReport as PruneReport
+from .store.archive.push import PushReport as PushReport
 from .store.directory.group_offsets import client_progress as client_progress
 from .store.directory.group_offsets import group_offsets as group_offsets
 from .store.format.broker_config import ClientQueue as ClientQueue
@@ -19,10 +26,16 @@ from .store.groups.allocation import allocate_averagely as allocate_averagely
 from .store.groups.allocation import allocate_by_circle as allocate_by_circle
 from .store.groups.allocation import allocate_consistent_hash as allocate_consistent_hash
 from .store.groups.writer import Recorded as Recorded
+from .store.maintenance.archives import archive_content as archive_content
+from .store.maintenance.archives import archive_prune as archive_prune
+from .store.maintenance.archives import archive_pull as archive_pull
+from .store.maintenance.archives import archive_push as archive_push
+from .store.maintenance.archives import archive_verify as archive_verify
 from .store.maintenance.expiry import Conditions as Conditions
 from .store.maintenance.expiry import Retained as Retained
 from .store.maintenance.expiry import apply_retention as apply_retention
 from .store.maintenance.expiry import plan_retention as plan_retention
+from .store.maintenance.pulling import PullReport as PullReport
 from .store.maintenance.rebuild import RebuiltQueues as RebuiltQueues
 from .store.maintenance.rebuild import rebuild_index as rebuild_index
 from .store.maintenance.rebuild import rebuild_queues as rebuild_queues

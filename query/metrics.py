@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 
 from segmentlog.store import QueueBounds, QueueKey, QueueRange, RetentionSettings, StoreReader
 from segmentlog.store.follow import store_times
-from segmentlog.store.maintenance import Health, look
+from segmentlog.store.maintenance import Health, health_of
 
 from .metadata import Row, lag_by_queue
 from .selection import group_progress
@@ -77,7 +77,7 @@ class Metrics:
         ]
 
     def _of_store(self, reader: StoreReader, queues: list[QueueBounds]) -> Iterator[_Measured]:
-        health = look(reader)
+        health = health_of(reader)
         full = [bounds for bounds in queues if len(bounds)]
         firsts = store_times(reader, {bounds.key: bounds.min_offset for bounds in full}).values()
         lasts = store_times(reader, {bounds.key: bounds.max_offset - 1 for bounds in full}).values()

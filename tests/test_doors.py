@@ -71,6 +71,8 @@ Recorded Retained RetentionSettings RocketMQRelease SalvageReport ToEarliest ToL
 allocate_averagely allocate_by_circle allocate_consistent_hash apply_retention client_progress clone_group
 commit_offsets delete_group group_offsets list_groups plan_retention publish_progress rebuild_index rebuild_queues
 reset_group salvage verify
+ArchiveCheck ArchiveContent ArchiveFinding ArchivedRange PruneReport PullReport PushReport PushedManifest
+archive_content archive_prune archive_pull archive_push archive_verify
 """
 REPLICATION = """
 Address Attachments Begin Demotion MessageStore MetadataCopier Promotion Quorum Replica ReplicaConfig ReplicaMetrics

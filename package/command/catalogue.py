@@ -99,6 +99,7 @@ VERBS: Final = (
         "expired files: `plan` lists them, `apply` deletes them",
         ("deleteExpiredCommitLog", "cleanExpiredCQ"),
     ),
+    Verb("archive", _MAINTAIN, "a store copied into object storage: push, pull, ls, verify, prune"),
     Verb("replicate", _MAINTAIN, "live replica of a running broker's store"),
     Verb("serve", _MAINTAIN, "a store for replicas, while other processes write it"),
     Verb("promote", _MAINTAIN, "a store made the master of its log, after a failover"),

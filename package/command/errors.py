@@ -32,6 +32,7 @@ FLAGS: Final[Mapping[Remedy, str]] = {
     Remedy.STORED_SIZES: "Leave out --segment-bytes and --queue-segment-entries: a store keeps its file sizes",
     Remedy.SKIP_LOST: "--on-loss skip goes on without lost messages",
     Remedy.SKIP_DAMAGED: "--on-corrupt skip goes on without damaged records, and null keeps their places",
+    Remedy.KEEP_DAMAGE: "--damaged keep archives damaged bytes as they are",
     Remedy.READ_APPENDED: "--read-from appended reads all messages, whether replicas hold them or not",
     Remedy.LARGER_BODIES: "--max-body-bytes raises the limit; the broker's maxMessageSize has to be as large",
 }
@@ -89,11 +90,27 @@ def describe(error: BaseException, arguments: Sequence[str]) -> dict[str, object
         remedy = "This is a fault of segmentlog: report it with the traceback"
     return {
         "code": code,
-        "asked": shlex.join(["segmentlog", *arguments]),
+        "asked": shlex.join(["segmentlog", *_without_credentials(arguments)]),
         "found": found,
         "where": {"path": path, "offset": offset},
         "remedy": remedy,
     }
+
+
+def _without_credentials(arguments: Sequence[str]) -> list[str]:
+    """Return a command line without the values of options of object stores."""
+    if arguments[:1] != ["archive"]:
+        return [*arguments]
+    found: list[str] = []
+    for word in arguments:
+        if found[-1:] in (["-o"], ["--option"]):
+            name, equals, _ = word.partition("=")
+            found.append(f"{name}=…" if equals else "…")
+        elif word.startswith("--option="):
+            found.append("--option=…")
+        else:
+            found.append("-o…" if word.startswith("-o") and word != "-o" else word)
+    return found
 
 
 def error_text(described: Mapping[str, object], *, as_json: bool) -> str:

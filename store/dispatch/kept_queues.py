@@ -137,7 +137,7 @@ def _walked(
     last = int(found.records.positions[-1])
     end = stop if stop == segment.stop else segment.base + last + int(found.records.field("total_size")[-1])
     before = () if kept is None else ((key, kept.entries(key)) for key in kept.runs)
-    runs, columns = _in_runs(segment.base, by_queue([*before, *all_entries_of(found)]))
+    runs, columns = in_runs(segment.base, by_queue([*before, *all_entries_of(found)]))
     return _Walked(stamp, end, last, Gaps.of(found, None if kept is None else kept.covered), runs, columns)
 
 
@@ -221,7 +221,7 @@ class KeptQueues:
                 if found is None:
                     return
                 newest = max(newest, found.newest)
-                runs, columns = _in_runs(segment.base, found.queues)
+                runs, columns = in_runs(segment.base, found.queues)
                 last, stamp = found.last - segment.base, _listed(stamps[segment.path])
                 made = _Walked(stamp, found.covered, last, NO_GAPS, runs, columns)
                 known = self._kept(segment, made, newest, by_log=False)
@@ -465,7 +465,7 @@ def _follows(before: _Piece, after: _Piece) -> bool:
     return 0 < after.first - before.last <= possible
 
 
-def _in_runs(base: int, queues: Mapping[QueueKey, DerivedQueue]) -> tuple[dict[QueueKey, Run], Columns]:
+def in_runs(base: int, queues: Mapping[QueueKey, DerivedQueue]) -> tuple[dict[QueueKey, Run], Columns]:
     """Put the entries of the queues of a segment one after the other."""
     runs: dict[QueueKey, Run] = {}
     start = 0

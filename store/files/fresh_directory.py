@@ -51,13 +51,13 @@ class FreshDirectory:
         self._sweep()
         with Writing(self._work, "making the directory"):
             os.mkdir(self._work, directory_mode(self._work))
-            self._lock = _locked(self._work)
+            self._lock = locked(self._work)
             while self._lock is None or not os.path.isdir(self._work):  # swept before it was locked
                 if self._lock is not None:
                     os.close(self._lock)
                 self._work = f"{self.target}.unfinished-{secrets.token_hex(4)}"
                 os.mkdir(self._work, directory_mode(self._work))
-                self._lock = _locked(self._work)
+                self._lock = locked(self._work)
             if self._like is not None:
                 os.chmod(self._work, stat.S_IMODE(os.stat(self._work).st_mode & os.stat(self._like).st_mode))
         return self
@@ -71,7 +71,7 @@ class FreshDirectory:
     def _sweep(self) -> None:
         """Delete the unfinished directories of killed writers of the same target."""
         for path in glob.glob(f"{glob.escape(self.target)}.unfinished-{_HEX * 8}"):
-            lock = _locked(path)
+            lock = locked(path)
             if lock is not None:
                 _log.warning("%s is deleted: its writer was killed", path)
                 _remove(path)
@@ -127,7 +127,7 @@ class FreshDirectory:
         )
 
 
-def _locked(path: str) -> int | None:
+def locked(path: str) -> int | None:
     """Return the descriptor of a directory that is locked until it is closed; None if another process locked it."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)

@@ -19,6 +19,7 @@
                        epochs  superseded                         masters of the log, and the master that replaced this
                        incoming                                   batch that a replica has a part of
                        cut-EPOCH-START-STOP/                      log that a demotion or promotion cut off, as a store
+                       pulled-from                                archive, topics and times that a pull restored
                        archive-of  copy                           of an archive: its store, and the copy being made
                        staging/                                   rows of tasks that no commit took yet
                        spare  queue  index  small  *.making       files that do not have their names yet
@@ -90,6 +91,7 @@ class StorePaths:
     group_mutex = _Path(OURS, "groups.lock")  # lock file of the two documents of positions
     retention_history = _Path(OURS, "retention-history")  # deletions of expired files, one JSON line each
     archive_of = _Path(OURS, "archive-of")  # id or path of the store that an archive holds files of; only in archives
+    pulled_from = _Path(OURS, "pulled-from")  # archive, topics and times that a pull restored
     staging = _Path(OURS, STAGING)  # directory of the rows that tasks staged
 
     # Files are written under these names, then renamed. Writers that may run at once each have their own.

@@ -1,5 +1,17 @@
+from ..archive.look import ArchiveCheck as ArchiveCheck
+from ..archive.look import ArchiveContent as ArchiveContent
+from ..archive.look import ArchivedRange as ArchivedRange
+from ..archive.look import ArchiveFinding as ArchiveFinding
+from ..archive.look import PushedManifest as PushedManifest
+from ..archive.prune import PruneReport as PruneReport
+from ..archive.push import PushReport as PushReport
 from ..directory.kinds import Fact as Fact
 from ..directory.kinds import store_facts as store_facts
+from .archives import archive_content as archive_content
+from .archives import archive_prune as archive_prune
+from .archives import archive_pull as archive_pull
+from .archives import archive_push as archive_push
+from .archives import archive_verify as archive_verify
 from .comparison import Difference as Difference
 from .comparison import Side as Side
 from .comparison import compare_windows as compare_windows
@@ -16,7 +28,8 @@ from .expiry import apply_retention as apply_retention
 from .expiry import configured_paths as configured_paths
 from .expiry import plan_retention as plan_retention
 from .health import Health as Health
-from .health import look as look
+from .health import health_of as health_of
+from .pulling import PullReport as PullReport
 from .rebuild import RebuiltQueues as RebuiltQueues
 from .rebuild import rebuild_index as rebuild_index
 from .rebuild import rebuild_queues as rebuild_queues

@@ -21,18 +21,18 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, NamedTuple
 
+from ..archive.retained import archive_at
 from ..directory.layout import refuse_rocksdb_queues
 from ..errors import ConfigError
 from ..files.fs import FileSystem, LocalFileSystem, Space, space_of
 from ..files.segments import list_segments
-from ..files.writable_fs import LocalWritableFileSystem
+from ..files.writable_fs import LocalWritableFileSystem, WritableFileSystem
 from ..format.broker_config import parse_properties
 from ..format.message import MIN_RECORD_BYTES
 from ..format.store_paths import StorePaths
 from ..queues.consume_queue import ConsumeQueue
 from ..read.store_reader import StoreReader
-from ..retention.archive import Archive
-from ..retention.clean import Cleaner, Counts, DirectoryRemover, archive_of, finish
+from ..retention.clean import Archiving, Cleaner, Counts, DirectoryRemover, archive_of, finish
 from ..retention.guard import Guard, TopicAges
 from ..retention.policy import Disks, Plan, decide
 from ..retention.settings import RetentionSettings
@@ -217,7 +217,7 @@ def plan_retention(
     """
     conditions = conditions or Conditions()
     files = _files(path, commit_log_paths)
-    archive = archive_of(LocalWritableFileSystem(), files, settings)
+    archive = _archive(LocalWritableFileSystem(), files, settings)
     memory = Memory().triggered() if conditions.manual else Memory()
     runs: list[Run] = []
     for moment in conditions.moments(settings.interval_ms):
@@ -246,12 +246,12 @@ def apply_retention(
     files = _files(path, commit_log_paths)
     fs = LocalWritableFileSystem()
     refuse_rocksdb_queues(fs, files.path, "its files cannot be deleted")
-    archive = archive_of(fs, files, settings)
+    archive = _archive(fs, files, settings)
     memory = Memory().triggered() if conditions.manual else Memory()
     runs: list[Run] = []
     lock = fs.lock_store(StorePaths(files.path).lock)
     try:
-        cleaner = Cleaner(fs, files, DirectoryRemover(fs, lock.ensure_held), settings)
+        cleaner = Cleaner(fs, files, DirectoryRemover(fs, lock.ensure_held), settings, archive)
         for moment in conditions.moments(settings.interval_ms):
             plan = _decide(files, memory, moment, conditions, settings)
             runs.append(_run(files, moment, plan, archive))
@@ -275,7 +275,11 @@ def _decide(
     return decide(state, moment, conditions.disks(files), settings)
 
 
-def _run(files: StoreFiles, moment: Moment, plan: Plan, archive: Archive | None) -> Run:
+def _archive(fs: WritableFileSystem, files: StoreFiles, settings: RetentionSettings) -> Archiving | None:
+    return archive_at(files.path, files.log_directories, settings.archive) or archive_of(fs, files, settings)
+
+
+def _run(files: StoreFiles, moment: Moment, plan: Plan, archive: Archiving | None) -> Run:
     log = files.log()
     modified = dict(zip(log.base.tolist(), log.modified_ms.tolist(), strict=True))
     sizes = {FileId(Kind.LOG, base): size for base, size in zip(log.base.tolist(), log.size.tolist(), strict=True)}

@@ -21,7 +21,7 @@ class Health(NamedTuple):
     disks: tuple[Space, ...]  # of the directories of the log
 
 
-def look(reader: StoreReader) -> Health:
+def health_of(reader: StoreReader) -> Health:
     """Look at the store of a reader, as of now."""
     fs, paths = reader.location.fs, reader.location.paths
     data = read_front(fs, paths.checkpoint, checkpoints.CHECKPOINT_BYTES)

@@ -117,8 +117,7 @@ def salvage(
     -----
     The copy has an index, unless the source states that it keeps none, and states its file sizes.
     """
-    files = LocalFileSystem()
-    reader = StoreReader.open(source)
+    files, reader = LocalFileSystem(), StoreReader.open(source)
     log = reader.log
     if not log.segments:
         raise ConfigError("this store has no CommitLog segment", path=reader.path, fix="There is nothing to copy")
@@ -135,7 +134,8 @@ def salvage(
         if keeps_index(files, reader.path):
             keys = rebuild_index(copied, fresh.place(INDEX), geometry=Geometry(sizes.index_slots, sizes.index_entries))
         _copy_configuration(files, reader.path, fresh)
-        _describe(fresh, copy, sizes)
+        for name, data in description(fresh.place(""), copy.end, copy.newest_ms, sizes).items():
+            fresh.write(name, 0, data, file_bytes=len(data))
         fresh.publish()
     return SalvageReport(
         records=copy.records,
@@ -179,25 +179,23 @@ def _stop(files: LocalFileSystem, path: str, log: CommitLog) -> int:
     return min(stop, mark.start) if is_signed(StorePaths(path).lock) and records.pending(mark) else stop
 
 
-def _describe(fresh: FreshDirectory, copy: "_Copy", sizes: FileSizes) -> None:
-    """Write checkpoint and durable point, by which the copy is one of ours that was closed."""
-    checkpoint = Checkpoint(physic_timestamp=copy.newest_ms, logics_timestamp=copy.newest_ms)
-    data = checkpoints.encode(checkpoint)
-    fresh.write(CHECKPOINT, 0, data, file_bytes=len(data))
-    made = StoreReader.open(fresh.place(""))
+def description(root: str, end: int, newest_ms: int, sizes: FileSizes) -> dict[str, bytes]:
+    """Return checkpoint and durable point by path, by which a store that was copied is one of ours that was closed."""
+    checkpoint = Checkpoint(physic_timestamp=newest_ms, logics_timestamp=newest_ms)
+    made = StoreReader.open(root)
     ends = sum(bounds.max_offset for topic in made.topics() for bounds in made.queues(topic))
     fs = LocalFileSystem()
-    newest = max(index_files(fs, fresh.place(INDEX)), default=None)
+    newest = max(index_files(fs, StorePaths(root).index), default=None)
     point = DurablePoint(
-        log=copy.end,
-        queues=copy.end,
+        log=end,
+        queues=end,
         entries=ends,
         clean=True,
         index_file=int(os.path.basename(newest)) if newest else 0,
         index_count=read_header(fs, newest).count if newest else 1,
         sizes=sizes,
     )
-    fresh.write(StorePaths("").durable_point, 0, durable_point.encode(point), file_bytes=durable_point.FILE_BYTES)
+    return {CHECKPOINT: checkpoints.encode(checkpoint), StorePaths("").durable_point: durable_point.encode(point)}
 
 
 class _Copy:

@@ -41,6 +41,18 @@ class Remover(Protocol):
         """Unlink a file that was found at ``found.path``."""
 
 
+class Archiving(Protocol):
+    """Copies files before they are deleted: `Archive`, or one in object storage."""
+
+    path: str
+
+    def path_of(self, file: FileId) -> str:
+        """Path or URL of the copy of a file."""
+
+    def copy(self, file: FileId, found: SegmentFile) -> Generator[float, None, None]:
+        """Copy a file, unless its copy exists; raises if there is no verified copy afterwards."""
+
+
 class DirectoryRemover:
     """Unlinks files of a store that no process has open; ``check_owned`` raises if another process took it over."""
 
@@ -68,7 +80,12 @@ class Cleaner:
     """Deletes the files of plans, and counts them. Not thread-safe."""
 
     def __init__(
-        self, fs: WritableFileSystem, files: StoreFiles, remover: Remover, settings: RetentionSettings
+        self,
+        fs: WritableFileSystem,
+        files: StoreFiles,
+        remover: Remover,
+        settings: RetentionSettings,
+        archive: Archiving | None = None,
     ) -> None:
         self.counts = Counts()
         self._files = files
@@ -76,7 +93,7 @@ class Cleaner:
         self._log_pause_s = settings.log_pause_ms / 1000
         self._queue_pause_s = settings.queue_pause_ms / 1000
         self._history = History(fs, files.path)
-        self._archive = archive_of(fs, files, settings)
+        self._archive = archive or archive_of(fs, files, settings)
 
     def steps(self, plan: Plan, before: Memory, now_ms: int) -> Generator[float, None, Memory]:
         """Delete the files of a plan; yield the seconds to wait after each step, return the memory for the next run."""
@@ -114,7 +131,7 @@ class Cleaner:
         return replace(plan.memory, hung=hung, queues_cleaned_to=reached)
 
     def _copy(
-        self, archive: Archive, line: Deleted, file: FileId, found: SegmentFile, plan: Plan
+        self, archive: Archiving, line: Deleted, file: FileId, found: SegmentFile, plan: Plan
     ) -> Generator[float, None, Deleted | None]:
         """Archive a file; return its line of the history, or None if it has to stay."""
         try:

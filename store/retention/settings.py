@@ -83,7 +83,8 @@ class RetentionSettings:
         Minimum age per topic, in ms by topic name: a segment is kept while it holds a younger message of the topic.
         RocketMQ has no such age.
     archive
-        Directory into which files are copied before they are deleted; None for no copies. RocketMQ has no archive.
+        Directory into which files are copied before they are deleted, or URL of an archive to which the store is
+        pushed; None for no copies. RocketMQ has no archive.
     hard_limit_percent
         Used space of either disk above which the disk wins over protected groups, minimum ages and an archive that
         fails: their segments are deleted.
@@ -120,7 +121,7 @@ class RetentionSettings:
         if not 0 <= self.hard_limit_percent <= 100:
             raise ConfigError(f"hard_limit_percent is {self.hard_limit_percent}", fix="Name a percentage from 0 to 100")
         if self.archive is not None and not self.archive:
-            raise ConfigError("archive is empty", fix="Name a directory, or None for no copies")
+            raise ConfigError("archive is empty", fix="Name a directory or URL, or None for no copies")
         for topic, age in self.min_age_ms.items():
             if not is_readable_topic(topic):
                 raise ConfigError(f"min_age_ms names {topic!r}", fix="Name a topic: no topic can have this name")

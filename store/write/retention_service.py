@@ -19,6 +19,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Final
 
+from ..archive.retained import archive_at
 from ..errors import NoSpaceError, SegmentLogError, StoreClosedError, StoreFailedError, StoreInUseError
 from ..files.fs import space_of
 from ..files.writable_fs import WritableFileSystem
@@ -57,7 +58,8 @@ class RetentionService:
         self._guard = Guard(self._files, settings.protected_groups, dispatched)
         self._ages = TopicAges(self._files, dispatched)
         self._keeps_wanted = False
-        self._cleaner = Cleaner(fs, self._files, remover, settings)
+        archive = archive_at(path, self._files.log_directories, settings.archive)
+        self._cleaner = Cleaner(fs, self._files, remover, settings, archive)
         self._step_seconds = math.inf if settings.archive is None else _COPY_SECONDS
         self._clock = clock
         self._hidden_from = hidden_from

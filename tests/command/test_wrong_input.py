@@ -23,6 +23,7 @@ REQUIRED: dict[str, tuple[str, ...]] = {
     "diff": ("copy",),
     "replay": ("copy", "orders", "--state", "state"),
     "resend": ("orders", "--broker", "localhost:10911", "--dry-run"),
+    "archive": ("s3://bucket/archive",),
     "demote": ("--master", "localhost:10912"),
 }
 """Words after the store, without which a verb asks for them first."""
@@ -42,7 +43,7 @@ WITH_TOPIC = {
 
 def line(verb: str, store: Path, *more: object) -> list[object]:
     """A command line that is right but for what is added."""
-    words = ["plan"] if verb == "retention" else []
+    words = {"retention": ["plan"], "archive": ["push"]}.get(verb, [])
     return [verb, *words, store, *REQUIRED.get(verb, ()), *more]
 
 

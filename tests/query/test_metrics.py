@@ -10,7 +10,7 @@ from segmentlog.query.metadata import SCHEMAS, queue_rows
 from segmentlog.query.metrics import METRICS, Metrics
 from segmentlog.store import MessageStore, Outgoing, QueueKey, QueueRange, RetentionSettings, StoreReader
 from segmentlog.store.groups import commit_offsets
-from segmentlog.store.maintenance import look
+from segmentlog.store.maintenance import health_of
 
 Values = dict[tuple[str, str | None, str | None], float]
 
@@ -73,7 +73,7 @@ def test_messages_that_were_counted_are_not_read_again(tmp_path: Path, monkeypat
 
 def test_head_room_ends_at_the_limit_of_retention(tmp_path: Path) -> None:
     put(tmp_path, "orders", 1)
-    (disk,) = look(StoreReader.open(tmp_path)).disks
+    (disk,) = health_of(StoreReader.open(tmp_path)).disks
     for percent in (10, 95):
         found = values(Metrics(StoreReader.open(tmp_path), RetentionSettings(disk_max_used_percent=percent)))
         used = found["disk_bytes", None, None] - found["disk_free_bytes", None, None]

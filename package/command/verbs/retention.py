@@ -72,8 +72,8 @@ def _add_rules(parser: Parser) -> None:
     )
     add(
         "--archive",
-        metavar="DIR",
-        help="copy each file to this directory, and verify the copy, before it is deleted; not in RocketMQ "
+        metavar="DIR|URL",
+        help="copy each file to this directory, or push the store to this URL, before it is deleted; not in RocketMQ "
         "(default: none)",
     )
     add(

@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 from segmentlog.store import MessageStore, Outgoing, StoreReader
-from segmentlog.store.maintenance import look
+from segmentlog.store.maintenance import health_of
 
 
 def test_the_facts_equal_the_files(tmp_path: Path) -> None:
@@ -13,7 +13,7 @@ def test_the_facts_equal_the_files(tmp_path: Path) -> None:
             store.append(Outgoing(topic="T", queue_id=0, body=body))
     reader = StoreReader.open(tmp_path)
     os.utime(tmp_path / "checkpoint", ns=(0, 1_700_000_000_000_000_000))
-    health = look(reader)
+    health = health_of(reader)
     assert (health.log_start, health.log_stop) == (0, reader.readable_stop())
     assert health.checkpoint_ms == 1_700_000_000_000
     last = reader.place_of(reader.queues("T")[0].key, 1)
@@ -27,5 +27,5 @@ def test_a_missing_checkpoint_is_unknown(tmp_path: Path) -> None:
     with MessageStore.open(tmp_path):
         pass
     (tmp_path / "checkpoint").unlink()
-    health = look(StoreReader.open(tmp_path))
+    health = health_of(StoreReader.open(tmp_path))
     assert (health.synced_ms, health.checkpoint_ms) == (None, None)

@@ -1,0 +1,250 @@
+"""Content of an archive as rows, and its verification.
+
+::
+
+    verify          each object that the last manifests name: is it there, with its size?
+    verify, deep    piece ─► digest ─► records, their CRCs ─► pack made again ─► equal to the pack, and to the runs
+"""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from hashlib import sha256
+from itertools import pairwise
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from ..dispatch.packs import made_pack
+from ..errors import SegmentLogError
+from ..files.segments import SegmentFile
+from ..format.archive_manifest import ArchivedFile, Manifest, Piece, Runs
+from ..format.checksums import check_crcs
+from ..format.message import Bytes, Problem
+from ..format.properties import Properties
+from ..format.walk import walk
+from ..log.commit_log import FoundRecords
+from ..objects import manifests
+from ..objects.object_store import ObjectStore
+from .content import MANIFESTS_KEPT, Span, names_of
+
+_FETCH_BYTES: Final = 8 << 20
+_FETCHES: Final = 4
+
+
+class PushedManifest(NamedTuple):
+    """One manifest: its number, its time by the clock of the object store, and its bytes."""
+
+    number: int
+    modified_ms: int
+    bytes: int
+
+
+class ArchivedRange(NamedTuple):
+    """Messages of one queue in an archive."""
+
+    topic: str
+    queue_id: int
+    min_offset: int
+    max_offset: int  # one past the last
+    messages: int
+    bytes: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ArchiveContent:
+    """Content of an archive, by its newest manifest.
+
+    Attributes
+    ----------
+    manifest
+        Number of the newest manifest; 0 for an empty place.
+    store
+        Facts about the store: ``id``, ``path``, time of the last push.
+    start, stop
+        Physical offsets of the log.
+    gaps
+        Ranges of the log that the archive does not have.
+    pieces, queues, files, pushes
+        Pieces of the log, queues by name, other files, manifests.
+    """
+
+    manifest: int
+    store: dict[str, str]
+    start: int
+    stop: int
+    gaps: tuple[Span, ...]
+    pieces: tuple[Piece, ...]
+    queues: tuple[ArchivedRange, ...]
+    files: tuple[ArchivedFile, ...]
+    pushes: tuple[PushedManifest, ...]
+
+
+class ArchiveFinding(NamedTuple):
+    """A fault of an archive."""
+
+    key: str
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ArchiveCheck:
+    """Result of a verification.
+
+    Attributes
+    ----------
+    manifest
+        Number of the newest manifest.
+    objects, bytes
+        Objects that it names, and their sizes together.
+    records
+        Records that were read; 0 unless it was deep.
+    findings
+        Faults, by object.
+    """
+
+    manifest: int
+    objects: int
+    bytes: int
+    records: int
+    findings: tuple[ArchiveFinding, ...]
+
+    @property
+    def is_sound(self) -> bool:
+        """True without findings."""
+        return not self.findings
+
+
+def describe(objects: ObjectStore) -> ArchiveContent:
+    """Return the content of an archive, from its newest manifest alone."""
+    number, manifest = manifests.newest(objects)
+    pieces = manifest.pieces
+    gaps = tuple((one.stop, other.start) for one, other in pairwise(pieces) if one.stop < other.start)
+    pushes = tuple(PushedManifest(at, info.modified_ms, info.size) for at, info in manifests.listed(objects))
+    return ArchiveContent(
+        manifest=number,
+        store=manifest.store,
+        start=manifest.start,
+        stop=manifest.stop,
+        gaps=gaps,
+        pieces=pieces,
+        queues=tuple(sorted(_ranges(manifest))),
+        files=manifest.files,
+        pushes=pushes,
+    )
+
+
+def _ranges(manifest: Manifest) -> Iterator[ArchivedRange]:
+    runs = manifest.runs[np.argsort(manifest.runs["queue"], kind="stable")]
+    if not runs.size:
+        return
+    edges = np.flatnonzero(np.diff(runs["queue"], prepend=-1))
+    columns = (
+        np.minimum.reduceat(runs["first"], edges),
+        np.maximum.reduceat(runs["last"], edges) + 1,
+        np.add.reduceat(runs["rows"], edges),
+        np.add.reduceat(runs["bytes"], edges),
+    )
+    for queue, *row in zip(runs["queue"][edges].tolist(), *(column.tolist() for column in columns), strict=True):
+        yield ArchivedRange(*manifest.queues[queue], *row)
+
+
+def fetch(objects: ObjectStore, key: str, buffer: Bytes) -> None:
+    """Fill a buffer with an object, some ranges at a time."""
+    ranges = [(at, min(at + _FETCH_BYTES, buffer.size)) for at in range(0, buffer.size, _FETCH_BYTES)]
+    for first in range(0, len(ranges), _FETCHES):
+        some = ranges[first : first + _FETCHES]
+        for (start, stop), data in zip(some, objects.get_ranges(key, some), strict=True):
+            buffer[start:stop] = data
+
+
+def verify(objects: ObjectStore, *, deep: bool = False) -> ArchiveCheck:
+    """Compare the objects of an archive with its manifests; ``deep`` reads them."""
+    number, manifest = manifests.newest(objects)
+    findings = dict.fromkeys(_sizes(objects))
+    for before, after in pairwise(manifest.pieces):
+        if after.start < before.stop:
+            text = f"this piece begins before {before.stop}, the end of the one before"
+            findings[ArchiveFinding(after.key, text)] = None
+    records, faulty = 0, {finding.key for finding in findings}
+    for at, piece in enumerate(manifest.pieces if deep else ()):
+        if piece.key not in faulty:
+            count, found = _deep(objects, manifest, at)
+            records += count
+            findings.update(dict.fromkeys(found))
+    for file in manifest.files if deep else ():
+        if file.key not in faulty:
+            findings.update(dict.fromkeys(_digests(objects, file.key, file.size, file.digest)))
+    named = dict(names_of(manifest))
+    return ArchiveCheck(
+        manifest=number,
+        objects=len(named),
+        bytes=sum(named.values()),
+        records=records,
+        findings=tuple(findings),
+    )
+
+
+def _sizes(objects: ObjectStore) -> Iterator[ArchiveFinding]:
+    """Objects of the last manifests that are missing, or have another size."""
+    listed = list(manifests.listed(objects))
+    sizes = {info.key: info.size for info in objects.list()}
+    for _, info in listed[-MANIFESTS_KEPT:]:
+        try:
+            named = list(names_of(manifests.read(objects, info)))
+        except SegmentLogError as error:
+            yield ArchiveFinding(info.key, error.problem)
+            continue
+        for key, size in named:
+            if key not in sizes:
+                yield ArchiveFinding(key, "this object is missing")
+            elif sizes[key] != size:
+                yield ArchiveFinding(key, f"this object has {sizes[key]} bytes, and the manifest states {size}")
+
+
+def _digests(objects: ObjectStore, key: str, size: int, digest: str) -> list[ArchiveFinding]:
+    data = np.empty(size, np.uint8)
+    try:
+        fetch(objects, key, data)
+    except SegmentLogError as error:
+        return [ArchiveFinding(key, error.problem)]
+    return [] if sha256(data.data).hexdigest() == digest else [ArchiveFinding(key, "the bytes contradict their digest")]
+
+
+def _deep(objects: ObjectStore, manifest: Manifest, at: int) -> tuple[int, list[ArchiveFinding]]:
+    """Read a piece and its pack; return the number of records and the faults."""
+    piece = manifest.pieces[at]
+    lead = piece.start - piece.segment  # not fetched; positions are within the segment
+    buffer = np.zeros(piece.stop - piece.segment, np.uint8)
+    try:
+        fetch(objects, piece.key, buffer[lead:])
+    except SegmentLogError as error:
+        return 0, [ArchiveFinding(piece.key, error.problem)]
+    if sha256(buffer[lead:].data).hexdigest() != piece.digest:
+        return 0, [ArchiveFinding(piece.key, "the bytes contradict their digest")]
+    records = walk(buffer, piece.segment, lead, buffer.size).records
+    found: list[ArchiveFinding] = []
+    if len(records) != piece.records:
+        text = f"this piece has {len(records)} records, and the manifest states {piece.records}"
+        found.append(ArchiveFinding(piece.key, text))
+    pack = made_pack(FoundRecords(SegmentFile(piece.segment, piece.segment_size, piece.key), records))
+    if sha256(pack.data.data).hexdigest() != piece.pack_digest or not _same_runs(manifest, at, pack.runs, pack.queues):
+        found.append(ArchiveFinding(piece.key, "the records of this piece contradict its pack"))
+    if piece.pack_size:
+        found += _digests(objects, piece.pack_key, piece.pack_size, piece.pack_digest)
+    check_crcs(records, Properties(records))
+    known = json.loads(manifest.store.get("damage", "[]"))
+    for row in np.flatnonzero(records.problem != Problem.OK).tolist():
+        offset = piece.segment + int(records.positions[row])
+        if not any(start <= offset < stop for start, stop in known):
+            found.append(ArchiveFinding(piece.key, f"the record at physical offset {offset} contradicts its CRC"))
+    return len(records), found
+
+
+def _same_runs(manifest: Manifest, at: int, runs: Runs, queues: tuple[tuple[str, int], ...]) -> bool:
+    """Return whether the manifest states these runs of a piece."""
+    stated = manifest.runs[manifest.runs["piece"] == at]
+    names = [name for name in runs.dtype.names or () if name not in {"piece", "queue"}]
+    by_queue = {tuple(manifest.queues[int(run["queue"])]): tuple(run[name] for name in names) for run in stated}
+    made = {tuple(queues[int(run["queue"])]): tuple(run[name] for name in names) for run in runs}
+    return by_queue == made

@@ -1,0 +1,93 @@
+"""Prune: an archive without its oldest segments.
+
+::
+
+    manifest 12   [ segment 0 ][ segment 1 ][ segment 2 …     newest store time of segment 0 is before the limit
+    manifest 13               [ segment 1 ][ segment 2 …      published; objects stay while one of the last manifests
+                                                              names them, and for the grace time
+"""
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+from ..errors import StoreInUseError
+from ..format.archive_manifest import ArchivedFile, Manifest
+from ..format.index_file import HEADER, decode_header
+from ..format.store_paths import INDEX
+from ..objects.manifests import newest, publish
+from ..objects.object_store import ObjectStore
+from .content import names_of, orphans, remove_orphans, with_pieces
+from .push import ORPHANS_AFTER_S
+
+_ROUNDS_MAX: Final = 100
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PruneReport:
+    """Result of a prune.
+
+    Attributes
+    ----------
+    manifest
+        Number of the newest manifest.
+    pieces, bytes
+        Pieces that it does not name any more, and the sizes of their objects.
+    start
+        Physical offset where the archive begins.
+    removed
+        Objects that were deleted, or would be.
+    """
+
+    manifest: int
+    pieces: int
+    bytes: int
+    start: int
+    removed: int
+
+
+def prune(
+    objects: ObjectStore, before_ms: int, *, grace_s: float = ORPHANS_AFTER_S, dry_run: bool = False
+) -> PruneReport:
+    """Leave out the oldest segments of an archive; at least one stays."""
+    for _ in range(_ROUNDS_MAX):
+        number, former = newest(objects)
+        count = _expired(former, before_ms)
+        made = with_pieces(former, slice(count, None))
+        if count:
+            files = tuple(each for each in made.files if not _is_old(objects, made, each))
+            made = replace(made, files=files)
+        if count and not dry_run and not publish(objects, number + 1, made):
+            continue
+        gone = dict(names_of(former))
+        for key, _ in names_of(made):
+            gone.pop(key, None)
+        removed = len(orphans(objects, grace_s)) if dry_run else remove_orphans(objects, grace_s)
+        return PruneReport(
+            manifest=number + (count > 0 and not dry_run),
+            pieces=count,
+            bytes=sum(gone.values()),
+            start=made.start,
+            removed=removed,
+        )
+    raise StoreInUseError(
+        "other archivers published manifests all the time", path=objects.url, fix="Run one archiver at a time"
+    )
+
+
+def _expired(manifest: Manifest, before_ms: int) -> int:
+    """Count the pieces of the segments in front whose records are all older."""
+    pieces, expired = manifest.pieces, 0
+    for at, piece in enumerate(pieces):
+        if piece.segment != pieces[at - 1].segment:
+            expired = at
+        if piece.records and piece.last_time >= before_ms:
+            break
+    return expired
+
+
+def _is_old(objects: ObjectStore, manifest: Manifest, file: ArchivedFile) -> bool:
+    """Return whether an index file has only records before the archive's start."""
+    if not file.path.startswith(f"{INDEX}/"):
+        return False
+    header = decode_header(objects.get(file.key, 0, HEADER.itemsize).tobytes())
+    return 0 < header.end_physical_offset < manifest.start

@@ -1,0 +1,503 @@
+"""Push: a store copied into its archive, incremental and verified, beside a running broker.
+
+::
+
+    newest manifest ─► pieces that the log still has ─► put new pieces, packs, files ─► publish the next manifest
+         ▲             (digests, from the last one back)                                  │ taken by another
+         └────────────────────────────────────────────────────────────────────────────────┘ archiver
+
+    log       [ segment 0        ][ segment 1        ][ segment 2 … ]
+    pieces    [ piece 0          ][ piece 1 ][ new   ][ new  │              up to the readable stop: no batch in flight
+
+A crash leaves objects without a manifest. The same push uses them again; a later one deletes them after a day.
+"""
+
+import json
+import logging
+import os
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from ..config import StoreConfig
+from ..directory.file_sizes import stored_sizes
+from ..directory.own_state import is_store_id, store_id
+from ..dispatch.packs import made_pack
+from ..errors import ConfigError, CorruptError, MissingFileError, Remedy, SegmentLogError, StoreInUseError, StoreIOError
+from ..files.fs import LocalFileSystem, release
+from ..files.segments import SegmentFile
+from ..files.small_file import DOCUMENT_BYTES_MAX, read_whole
+from ..format.archive_manifest import ArchivedFile, Manifest, Piece, Runs
+from ..format.documents import parse
+from ..format.message import Bytes, Problem, Records
+from ..format.store_paths import CONFIG, INDEX, StorePaths
+from ..format.walk import walk
+from ..index.table import index_files, read_header
+from ..log.commit_log import FoundRecords
+from ..objects.manifests import newest, publish
+from ..objects.object_store import ObjectStore
+from ..read.store_reader import StoreReader
+from ..types import QueueKey
+from .content import Span, joined, remove_orphans, with_pieces
+
+_log = logging.getLogger(__name__)
+
+ORPHANS_AFTER_S: Final = 86_400
+_PUBLISH_BYTES: Final = 16 << 30  # a push of days is published in parts, so that its objects are never orphans for long
+_ROUNDS_MAX: Final = 100  # lost in a row: each was won by another archiver
+_CHECKED_ROWS: Final = 1 << 17
+_INDEX_BYTES_MAX: Final = 64 << 20  # of an index file that is being written: it is sent again by each push
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PushReport:
+    """Result of a push.
+
+    Attributes
+    ----------
+    manifest
+        Number of the newest manifest.
+    start, stop
+        Physical offsets of the log that the archive has.
+    pieces, records, sent_bytes
+        Pieces and records that were added, and bytes of all objects that were sent.
+    reused
+        Objects that an interrupted push had left and that were used.
+    removed
+        Objects without a manifest that were deleted.
+    gaps
+        Ranges of the log that retention deleted before this push.
+    damage
+        Ranges of added pieces that hold no whole records, if they were kept.
+    replaced
+        Range of the archive that the log does not have any more, after a failover or a truncation; None if there is
+        none.
+    warnings
+        Sentences about gaps, damage, replaced pieces and files that were left out.
+    """
+
+    manifest: int
+    start: int
+    stop: int
+    pieces: int
+    records: int
+    sent_bytes: int
+    reused: int
+    removed: int
+    gaps: tuple[Span, ...]
+    damage: tuple[Span, ...]
+    replaced: Span | None
+    warnings: tuple[str, ...]
+
+    @property
+    def is_complete(self) -> bool:
+        """False if messages are missing or damaged, or were replaced."""
+        return not self.gaps and not self.damage and self.replaced is None
+
+
+def push(
+    store: str | os.PathLike[str],
+    objects: ObjectStore,
+    *,
+    commit_log_paths: Sequence[str | os.PathLike[str]] = (),
+    keep_damage: bool = False,
+    check_crcs: bool = True,
+    orphans_after_s: float | None = None,
+) -> PushReport:
+    """Copy what is new in a store into its archive."""
+    reader = StoreReader.open(store, commit_log_paths=commit_log_paths)
+    return _Push(objects=objects, reader=reader, keep_damage=keep_damage, check_crcs=check_crcs).run(orphans_after_s)
+
+
+class _Made(NamedTuple):
+    """A piece that was put, and its runs."""
+
+    piece: Piece
+    queues: tuple[QueueKey, ...]
+    runs: Runs
+    damage: tuple[Span, ...]
+
+
+@dataclass(slots=True)
+class _Round:
+    """Changes of one manifest; they count once it is published."""
+
+    made: list[_Made] = field(default_factory=list)
+    gaps: list[Span] = field(default_factory=list)
+    damage: list[Span] = field(default_factory=list)
+    replaced: Span | None = None
+    is_partial: bool = False
+
+
+@dataclass(kw_only=True)
+class _Push:
+    objects: ObjectStore
+    reader: StoreReader
+    keep_damage: bool
+    check_crcs: bool
+
+    def __post_init__(self) -> None:
+        self._fs = LocalFileSystem()
+        self._made: dict[tuple[int, int], _Made] = {}  # by span; a lost round uses them again
+        self._warnings: dict[str, None] = {}
+        self._sent_bytes = self._reused = 0
+        self._round = _Round()
+
+    def run(self, orphans_after_s: float | None) -> PushReport:
+        rounds: list[_Round] = []
+        lost = 0
+        while lost < _ROUNDS_MAX:
+            number, former = newest(self.objects)  # before the log: its end is not older than the manifest
+            self._check_owner(former)
+            self.reader.refresh()
+            self._round = _Round()
+            made = self._next(former, self.reader.readable_stop())
+            is_new = (made.pieces, made.files) != (former.pieces, former.files)
+            if is_new and not publish(self.objects, number + 1, made):
+                lost += 1
+                continue
+            rounds.append(self._round)
+            if not self._round.is_partial:
+                removed = self._clean(former, orphans_after_s)
+                return self._report(number + is_new, made, rounds, removed)
+        raise StoreInUseError(
+            f"other archivers published {lost} manifests while this one worked",
+            path=self.objects.url,
+            fix="Run one archiver per store",
+        )
+
+    def _clean(self, former: Manifest, orphans_after_s: float | None) -> int:
+        # All objects are listed and the last manifests read: once per hour, if pushes are more frequent.
+        hour = int(former.store.get("pushed_ms", "0")) // 3_600_000
+        if orphans_after_s is None and hour == _now_ms() // 3_600_000:
+            return 0
+        try:
+            return remove_orphans(self.objects, ORPHANS_AFTER_S if orphans_after_s is None else orphans_after_s)
+        except CorruptError as error:  # an older manifest: it may name any object
+            self._warn(f"no object was deleted: {error.problem} (in {error.path})")
+            return 0
+
+    def _report(self, number: int, made: Manifest, rounds: Sequence[_Round], removed: int) -> PushReport:
+        added = [each.piece for part in rounds for each in part.made]
+        return PushReport(
+            manifest=number,
+            start=made.start,
+            stop=made.stop,
+            pieces=len(added),
+            records=sum(piece.records for piece in added),
+            sent_bytes=self._sent_bytes,
+            reused=self._reused,
+            removed=removed,
+            gaps=tuple(span for part in rounds for span in part.gaps),
+            damage=tuple(span for part in rounds for span in part.damage),
+            replaced=next((part.replaced for part in rounds if part.replaced), None),
+            warnings=tuple(self._warnings),
+        )
+
+    def _warn(self, text: str) -> None:
+        if text not in self._warnings:
+            _log.warning("%s", text)
+            self._warnings[text] = None
+
+    # Whose archive it is
+
+    def _check_owner(self, manifest: Manifest) -> None:
+        owner, known = manifest.store.get("id", ""), store_id(self.reader.path)
+        if is_store_id(owner) and known is not None and owner != known:
+            raise ConfigError(
+                f"archive: this is the archive of store {owner}, and the store is {known}",
+                path=self.objects.url,
+                fix="Name the archive of this store, or an empty place",
+            )
+
+    def _agreeing(self, manifest: Manifest, stop: int) -> int:
+        """Return how many pieces the log still has, or had; `ConfigError` if the archive is that of another log."""
+        pieces, log = manifest.pieces, self.reader.log
+        kept, compared = len(pieces), False
+        while kept:
+            piece = pieces[kept - 1]
+            if piece.stop <= log.min_offset and log.segments:
+                break  # retention deleted it: there is nothing to compare
+            if self._holds(piece, stop):
+                compared = True
+                break
+            kept -= 1
+        if kept == len(pieces):
+            if pieces and not compared and log.min_offset >= manifest.stop:
+                self._check_path(manifest)
+            return kept
+        if not compared and not self._same_front(pieces[kept], stop):
+            raise ConfigError(
+                f"archive: its log [{manifest.start}, {manifest.stop}) is not the log of this store, which has "
+                f"[{log.min_offset}, {stop})",
+                path=self.objects.url,
+                fix="Name the archive of this store, or an empty place",
+            )
+        lost = pieces[kept].start, manifest.stop
+        self._round.replaced = lost
+        self._warn(f"the log was cut, and does not have [{lost[0]}, {lost[1]}) of the archive any more")
+        return kept
+
+    def _check_path(self, manifest: Manifest) -> None:
+        """Refuse a store without an id at another path, if no piece can be compared."""
+        if store_id(self.reader.path) is None and manifest.store.get("path") != self.reader.path:
+            raise ConfigError(
+                f"archive: this is the archive of {manifest.store.get('path')}, which ends at {manifest.stop}, and the "
+                f"log of {self.reader.path} begins at {self.reader.log.min_offset}",
+                path=self.objects.url,
+                fix="Name the archive of this store, or an empty place",
+            )
+
+    def _holds(self, piece: Piece, stop: int) -> bool:
+        segment = self.reader.log.find(piece.start)
+        if segment is None or piece.stop > stop or (segment.base, segment.size) != (piece.segment, piece.segment_size):
+            return False
+        mapped = self._fs.map(segment.path, piece.start - segment.base, piece.stop - segment.base)
+        return _digest(mapped) == piece.digest
+
+    def _same_front(self, piece: Piece, stop: int) -> bool:
+        """Return whether the log has the first record of a piece that it does not have as a whole."""
+        size = min(piece.stop, stop) - piece.start
+        segment = self.reader.log.find(piece.start)
+        if segment is None or size <= 0 or segment.base != piece.segment:
+            return False
+        at = piece.start - segment.base
+        size = min(size, int.from_bytes(self._fs.read(segment.path, at, 4), "big"))
+        held = self._fs.map(segment.path, at, at + size)
+        return size > 0 and np.array_equal(self.objects.get(piece.key, 0, size), held)
+
+    # The next manifest
+
+    def _next(self, former: Manifest, stop: int) -> Manifest:
+        """Put what the archive lacks, and return the manifest with it."""
+        kept = with_pieces(former, slice(self._agreeing(former, stop)))
+        part, size = self._round, 0
+        for segment, start, end in self._missing(kept, stop):
+            made = self._made.get((start, end))
+            if made is None or not self._holds(made.piece, stop):  # the log may have been cut since a lost round
+                made = self._piece(segment, start, end)
+            if made is None:
+                break
+            self._made[start, end] = made
+            part.made.append(made)
+            part.damage += made.damage
+            size += end - start
+            _log.info(
+                "%d bytes of the log are to be archived",
+                stop - end,
+                extra={"done": end - kept.stop, "of": stop - kept.stop},
+            )
+            if size >= _PUBLISH_BYTES:
+                part.is_partial = True
+                break
+        manifest = joined(kept, [(made.piece, made.queues, made.runs) for made in part.made])
+        return replace(manifest, store=self._state(former), files=self._files(former, manifest.start))
+
+    def _missing(self, kept: Manifest, stop: int) -> Iterator[tuple[SegmentFile, int, int]]:
+        """Spans of the log that the archive lacks, one per segment; gaps are recorded."""
+        log, at = self.reader.log, kept.stop if kept.pieces else self.reader.log.min_offset
+        for segment in log.segments:
+            start, end = max(segment.base, at), min(segment.stop, stop)
+            if start >= end:
+                continue
+            if start > at:
+                self._gap(at, start)
+            yield segment, start, end
+            at = end
+
+    def _gap(self, start: int, stop: int) -> None:
+        if stop <= self.reader.log.min_offset:
+            self._round.gaps.append((start, stop))
+            self._warn(f"retention deleted [{start}, {stop}) of the log before it was archived")
+        elif self.keep_damage:
+            self._round.damage.append((start, stop))
+            self._warn(f"the segments of [{start}, {stop}) are missing in the log")
+        else:
+            raise _damaged(self.reader.log.directories[0], (start, stop), "its segment is missing")
+
+    def _piece(self, segment: SegmentFile, start: int, stop: int) -> _Made | None:
+        """Examine and put the records of a span; None if none begins there yet."""
+        base = segment.base
+        try:
+            view = self._fs.map(segment.path, 0, stop - base)
+        except MissingFileError:
+            raise MissingFileError(
+                "retention deleted this segment before it was archived",
+                path=segment.path,
+                fix="Push again: the archive then has a gap. Push more often, or let retention archive what it deletes",
+                errno=2,
+            ) from None
+        if view.size < stop - base:
+            raise StoreIOError("the segment became shorter", path=segment.path, errno=5, fix="Push again")
+        walked = walk(view, base, start - base, stop - base)
+        is_last = stop == segment.stop
+        if not is_last:
+            stop = base + walked.end
+            if stop <= start:
+                return None
+        spans = [(base + one, base + other) for one, other in walked.damage if base + one < stop]
+        if is_last and not walked.blank and walked.end < view.size and not spans:
+            spans.append((base + walked.end, stop))  # a blank record must have ended it
+        times = walked.records.field("store_timestamp")
+        pack = made_pack(FoundRecords(segment, walked.records))  # before the CRCs: they flag records
+        damage = tuple(sorted([*spans, *self._denied(segment, walked.records)]))
+        if damage and not self.keep_damage:
+            raise _damaged(segment.path, damage[0], "it holds no whole record, or one that its CRC contradicts")
+        for span in damage:
+            self._warn(f"the archive has damaged bytes of the log at [{span[0]}, {span[1]})")
+        data = view[start - base : stop - base]
+        piece = Piece(
+            segment=base,
+            segment_size=segment.size,
+            start=start,
+            stop=stop,
+            records=len(walked.records),
+            first_time=int(times[0]) if times.size else 0,
+            last_time=int(times[-1]) if times.size else 0,
+            digest=_digest(data),
+            pack_size=pack.data.size,
+            pack_digest=_digest(pack.data),
+        )
+        self._put(piece.key, data)
+        if _digest(data) != piece.digest:  # a failover cut the log, and wrote it again, while it was sent
+            self.objects.delete([piece.key])
+            raise StoreIOError(
+                "the log was changed while it was archived", path=segment.path, offset=start, errno=5, fix="Push again"
+            )
+        if pack.data.size:
+            self._put(piece.pack_key, pack.data)
+        release(view)
+        return _Made(piece, pack.queues, pack.runs, damage)
+
+    def _denied(self, segment: SegmentFile, records: Records) -> Iterator[Span]:
+        """Spans of records that their CRCs contradict."""
+        if not self.check_crcs:
+            return
+        for first in range(0, len(records), _CHECKED_ROWS):
+            some = records.part(first, min(first + _CHECKED_ROWS, len(records)))
+            sizes = some.field("total_size")
+            self.reader.log.check_crcs(segment, some)
+            for row in np.flatnonzero(some.problem != Problem.OK).tolist():
+                begin = segment.base + int(some.positions[row])
+                yield begin, begin + int(sizes[row])
+
+    def _put(self, key: str, data: Bytes) -> None:
+        """Put an object, unless an interrupted push left it."""
+        found = self.objects.head(key)
+        # An older one may be deleted as an orphan, by another archiver, before this push publishes it.
+        is_young = found is not None and _now_ms() - found.modified_ms < ORPHANS_AFTER_S * 500
+        if found is not None and found.size == data.size and is_young:
+            self._reused += 1
+            return
+        info = self.objects.put(key, data)
+        self._sent_bytes += data.size
+        if info is None or info.size != data.size:
+            found_size = "no object" if info is None else f"{info.size} bytes"
+            raise StoreIOError(
+                f"{data.size} bytes were sent, and the object store reports {found_size}",
+                path=f"{self.objects.url}/{key}",
+                errno=5,
+                fix="Push again",
+            )
+
+    # Other files
+
+    def _state(self, former: Manifest) -> dict[str, str]:
+        """Facts about the store, and about this push."""
+        sizes = stored_sizes(self._fs, self.reader.path, StoreConfig())
+        spans = [*json.loads(former.store.get("damage", "[]")), *map(list, self._round.damage)]
+        return {
+            "id": store_id(self.reader.path) or former.store.get("id", ""),
+            "path": self.reader.path,
+            "pushed_ms": str(_now_ms()),
+            "push": uuid.uuid4().hex,
+            "sizes": json.dumps(sizes),
+            "index": json.dumps(any(index_files(self._fs, os.path.join(self.reader.path, INDEX)))),
+            "damage": json.dumps(spans),
+        }
+
+    def _files(self, former: Manifest, log_start: int) -> tuple[ArchivedFile, ...]:
+        """Put the other files that a restored store needs. They are read after the log: the ledger may know more."""
+        known = {each.path: each for each in former.files}
+        # Index files stay after retention deleted them in the store: their segments are in the archive.
+        found = {path: each for path, each in known.items() if path.startswith(f"{INDEX}/")}
+        for path, data in self._small_files():
+            found[path] = self._file(known.get(path), path, data)
+        for path, data in self._index_files(known, log_start):
+            found[path] = self._file(known.get(path), path, data)
+        return tuple(found[path] for path in sorted(found))
+
+    def _file(self, known: ArchivedFile | None, path: str, data: Bytes) -> ArchivedFile:
+        made = ArchivedFile(path, data.size, _digest(data))
+        if made != known:
+            self._put(made.key, data)
+        return made
+
+    def _small_files(self) -> Iterator[tuple[str, Bytes]]:
+        root, paths = self.reader.path, StorePaths("")
+        # The ledger before the history, whose last line may be newer; both are cut when they are restored.
+        names = [paths.store_id, paths.ledger, paths.batch_history, paths.epochs, paths.group_positions]
+        names.append(paths.checkpoint)
+        config = self._fs.list_dir(os.path.join(root, CONFIG))
+        names += [f"{CONFIG}/{each.name}" for each in config if each.is_file and each.name.endswith(".json")]
+        for each in config:
+            if each.is_dir:
+                self._warn(f"{CONFIG}/{each.name} is not archived: configuration in RocksDB")
+        for name in names:
+            content = read_whole(self._fs, os.path.join(root, name), DOCUMENT_BYTES_MAX)
+            if content is not None and name.endswith(".json"):
+                content = self._document(name, content)
+            if content is not None:
+                yield name, np.frombuffer(content, np.uint8)
+
+    def _document(self, name: str, content: bytes) -> bytes | None:
+        """Return a whole document: a broker writes them in place, with a backup beside them."""
+        backup = read_whole(self._fs, os.path.join(self.reader.path, f"{name}.bak"), DOCUMENT_BYTES_MAX)
+        for each in (content, backup):
+            with suppress(SegmentLogError):
+                if each:
+                    parse(each.decode("utf-8", "replace"))
+                    return each
+        self._warn(f"{name} is not archived: it is damaged, and so is its backup")
+        return None
+
+    def _index_files(self, known: dict[str, ArchivedFile], log_start: int) -> Iterator[tuple[str, Bytes]]:
+        """Index files: the full ones once, and the last one as of now if it is small."""
+        paths = sorted(index_files(self._fs, os.path.join(self.reader.path, INDEX)))
+        for path in paths:
+            name = f"{INDEX}/{os.path.basename(path)}"
+            try:
+                size = self._fs.size(path) or 0
+                if size > _INDEX_BYTES_MAX and (path == paths[-1] or name in known):
+                    continue
+                if 0 < read_header(self._fs, path).end_physical_offset < log_start:
+                    continue  # of segments that the archive does not have
+                yield name, self._fs.map(path) if size > _INDEX_BYTES_MAX else self._fs.map(path).copy()
+            except MissingFileError:
+                continue  # retention deleted it
+            except SegmentLogError as error:
+                self._warn(f"{name} is not archived: {error.problem}")
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def _digest(data: Bytes) -> str:
+    return sha256(data.data).hexdigest()
+
+
+def _damaged(path: str, span: Span, problem: str) -> CorruptError:
+    return CorruptError(
+        f"the log is damaged up to {span[1]}: {problem}",
+        path=path,
+        offset=span[0],
+        fix="`segmentlog verify` lists all damage, and `segmentlog salvage` copies the whole records",
+        remedies=(Remedy.KEEP_DAMAGE,),
+    )

@@ -1,0 +1,89 @@
+"""Newest manifest of an archive, and the publication of the next one: the only place where archivers meet.
+
+::
+
+    archiver A   newest ─► 12     put pieces, packs      put 13 if absent ─► ours: published
+    archiver B   newest ─► 12     put pieces, packs      put 13 if absent ─► taken: read 13, begin again from it
+    answer lost  newest ─► 12     put pieces, packs      put 13 if absent ─► error or taken: compare the content of 13
+
+An empty place is manifest 0, without content.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+import numpy as np
+
+from ..errors import CorruptError, StoreIOError, UnsupportedStoreError
+from ..format.archive_manifest import PREFIX, Manifest, manifest_key
+from .object_store import ObjectInfo, ObjectStore
+
+_MANIFEST: Final = re.compile(re.escape(PREFIX) + r"(\d{10})\.arrow")
+_PARTS: Final = ("log/", "queues/", "files/", PREFIX)
+
+
+def listed(objects: ObjectStore) -> Iterator[tuple[int, ObjectInfo]]:
+    """All manifests with their numbers, ascending."""
+    for info in objects.list(PREFIX):
+        found = _MANIFEST.fullmatch(info.key)
+        if found is None:
+            raise _not_an_archive(objects, info.key)
+        yield int(found[1]), info
+
+
+def read(objects: ObjectStore, info: ObjectInfo) -> Manifest:
+    """Read one manifest."""
+    data = objects.get(info.key, 0, info.size, info.etag)
+    return Manifest.decode(data.tobytes(), f"{objects.url}/{info.key}")
+
+
+def newest(objects: ObjectStore) -> tuple[int, Manifest]:
+    """Return the number and the content of the newest manifest; 0 and an empty one for an empty place.
+
+    Raises
+    ------
+    UnsupportedStoreError
+        If something other than an archive is there.
+    CorruptError
+        If the manifest is damaged.
+    """
+    found = max(listed(objects), default=None)
+    if found is not None:
+        return found[0], read(objects, found[1])
+    # An interrupted first push leaves objects without a manifest; the next push uses them.
+    foreign = next((info.key for info in objects.list() if not info.key.startswith(_PARTS)), None)
+    if foreign is not None:
+        raise _not_an_archive(objects, foreign)
+    return 0, Manifest()
+
+
+def publish(objects: ObjectStore, number: int, manifest: Manifest) -> bool:
+    """Put the manifest with a number; False if another archiver has put one with this number before."""
+    data = np.frombuffer(manifest.encode(), np.uint8)
+    key = manifest_key(number)
+    lost: StoreIOError | None = None
+    try:
+        if objects.put(key, data, if_absent=True) is not None:
+            return True
+    except StoreIOError as error:
+        lost = error
+    # The answer may have been lost after the object was written; a retry of the client then finds it taken, by us.
+    found = objects.head(key)
+    if found is not None:
+        return found.size == data.size and np.array_equal(objects.get(key, 0, found.size, found.etag), data)
+    if lost is not None:
+        raise lost
+    raise CorruptError(
+        "the manifest was refused as if it existed, and does not exist",
+        path=f"{objects.url}/{key}",
+        fix="The object store has to support conditional writes (If-None-Match)",
+    )
+
+
+def _not_an_archive(objects: ObjectStore, key: str) -> UnsupportedStoreError:
+    return UnsupportedStoreError(
+        f"an archive or an empty place was expected, and {key!r} was found",
+        path=objects.url,
+        fix="Name the prefix of an archive, or an empty one for a new archive",
+    )

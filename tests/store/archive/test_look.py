@@ -1,0 +1,94 @@
+"""Content and verification of archives."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from segmentlog.store import StoreReader
+from segmentlog.store.archive.look import describe, verify
+from segmentlog.store.archive.push import push
+from segmentlog.store.errors import UnsupportedStoreError
+from segmentlog.store.objects.manifests import newest
+from support.archived_store import write_whole
+from support.memory_objects import MemoryObjects
+
+ROWS = 90
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    return write_whole(tmp_path / "store", ROWS)
+
+
+@pytest.fixture
+def objects(store: Path) -> MemoryObjects:
+    made = MemoryObjects()
+    push(store, made)
+    return made
+
+
+def test_an_archive_lists_the_queues_and_offsets_of_its_store(store: Path, objects: MemoryObjects) -> None:
+    found, reader = describe(objects), StoreReader.open(store)
+    expected = [
+        (each.key.topic, each.key.queue_id, each.min_offset, each.max_offset)
+        for topic in reader.topics()
+        for each in reader.queues(topic)
+    ]
+    assert [queue[:4] for queue in found.queues] == expected
+    assert sum(queue.messages for queue in found.queues) == ROWS
+    assert (found.manifest, found.start, found.gaps, len(found.pushes)) == (1, 0, (), 1)
+    assert found.store["path"] == str(store)
+
+
+def test_an_empty_place_has_no_content_and_no_findings() -> None:
+    assert (describe(MemoryObjects()).queues, describe(MemoryObjects()).manifest) == ((), 0)
+    assert verify(MemoryObjects(), deep=True).is_sound
+
+
+@pytest.mark.parametrize("deep", [False, True])
+def test_an_archive_without_faults_has_no_findings(objects: MemoryObjects, deep: bool) -> None:
+    found = verify(objects, deep=deep)
+    assert (found.findings, found.records) == ((), ROWS if deep else 0)
+    assert found.bytes == sum(info.size for key, (_, info) in objects.objects.items() if not key.startswith("manif"))
+
+
+@pytest.mark.parametrize("kind", ["log/", "queues/", "files/"])
+def test_missing_and_short_objects_are_findings(objects: MemoryObjects, kind: str) -> None:
+    key = next(key for key in objects.objects if key.startswith(kind))
+    data, info = objects.objects[key]
+    objects.objects[key] = data[:-1], info._replace(size=info.size - 1)
+    assert {finding.key for finding in verify(objects, deep=True).findings} == {key}
+    assert "bytes, and the manifest states" in verify(objects).findings[0].text
+    del objects.objects[key]
+    (finding,) = verify(objects).findings
+    assert finding == (key, "this object is missing")
+
+
+@pytest.mark.parametrize("kind", ["log/", "queues/", "files/"])
+def test_a_flipped_bit_is_found_by_a_deep_verification_alone(objects: MemoryObjects, kind: str) -> None:
+    key = next(key for key, (data, _) in objects.objects.items() if key.startswith(kind) and data)
+    data, info = objects.objects[key]
+    objects.objects[key] = data[:-1] + bytes([data[-1] ^ 1]), info
+    assert verify(objects).is_sound
+    assert [finding.key for finding in verify(objects, deep=True).findings] == [key]
+
+
+def test_a_pack_that_contradicts_its_piece_is_a_finding(objects: MemoryObjects) -> None:
+    number, manifest = newest(objects)
+    manifest.runs["last"][0] += 1
+    objects.put(f"manifests/{number:010d}.arrow", np.frombuffer(manifest.encode(), np.uint8))
+    (finding,) = verify(objects, deep=True).findings
+    assert "contradict its pack" in finding.text
+
+
+def test_a_damaged_older_manifest_is_a_finding_and_another_place_an_error(store: Path, objects: MemoryObjects) -> None:
+    data, info = objects.objects["manifests/0000000001.arrow"]
+    _, manifest = newest(objects)
+    objects.put("manifests/0000000002.arrow", np.frombuffer(manifest.encode(), np.uint8))
+    objects.objects["manifests/0000000001.arrow"] = data[:-1] + b"?", info
+    assert [finding.key for finding in verify(objects).findings] == ["manifests/0000000001.arrow"]
+    other = MemoryObjects()
+    other.put("notes.txt", np.zeros(1, np.uint8))
+    with pytest.raises(UnsupportedStoreError, match=r"notes\.txt"):
+        verify(other)

@@ -1,0 +1,96 @@
+"""Archives without their oldest segments."""
+
+import contextlib
+from pathlib import Path
+
+import pytest
+
+from segmentlog.store.archive.content import names_of
+from segmentlog.store.archive.look import describe, verify
+from segmentlog.store.archive.prune import prune
+from segmentlog.store.archive.push import push
+from segmentlog.store.errors import StoreIOError
+from segmentlog.store.objects import manifests
+from segmentlog.store.objects.manifests import newest
+from support.archived_store import START_MS, STEP_MS, write_whole
+from support.faulty_objects import Fault, FaultyObjects, Killed
+from support.scale import scale, spread
+
+FAR_MS = 1 << 60
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    return write_whole(tmp_path / "store", 150)
+
+
+@pytest.fixture
+def objects(store: Path) -> FaultyObjects:
+    made = FaultyObjects()
+    push(store, made)
+    return made
+
+
+def test_segments_with_older_messages_alone_are_left_out(objects: FaultyObjects) -> None:
+    before = newest(objects)[1]
+    limit = before.pieces[2].last_time
+    planned = prune(objects, limit, dry_run=True)
+    assert newest(objects)[0] == 1
+    report = prune(objects, limit)
+    number, after = newest(objects)
+    assert (number, report.pieces, report.start) == (2, 2, before.pieces[2].start)
+    assert (planned.pieces, planned.bytes, planned.start) == (report.pieces, report.bytes, report.start)
+    assert after.pieces == before.pieces[2:]
+    assert verify(objects, deep=True).is_sound
+    assert set(dict(names_of(before))) <= set(objects.objects)  # an earlier manifest still names them
+
+
+def test_at_least_one_segment_stays_and_a_repeated_prune_changes_nothing(objects: FaultyObjects) -> None:
+    assert prune(objects, FAR_MS).manifest == 2
+    assert len({piece.segment for piece in newest(objects)[1].pieces}) == 1
+    again = prune(objects, FAR_MS)
+    assert (again.manifest, again.pieces, again.bytes) == (2, 0, 0)
+    assert prune(objects, 0).pieces == 0
+    assert prune(FaultyObjects(), FAR_MS).pieces == 0
+
+
+def test_pruned_segments_are_not_pushed_again(store: Path, objects: FaultyObjects) -> None:
+    prune(objects, FAR_MS)
+    pieces = newest(objects)[1].pieces
+    push(store, objects)
+    assert newest(objects)[1].pieces == pieces
+
+
+def test_objects_are_deleted_once_no_kept_manifest_names_them(
+    objects: FaultyObjects, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("segmentlog.store.archive.content.MANIFESTS_KEPT", 1)
+    before = set(dict(names_of(newest(objects)[1])))
+    report = prune(objects, START_MS + 9 * STEP_MS, grace_s=0)
+    assert report.removed > 0
+    assert len(before & set(objects.objects)) == len(before) + 1 - report.removed  # and the manifest
+    assert verify(objects, deep=True).is_sound
+    assert len(describe(objects).pushes) == 1
+
+
+@pytest.mark.scaled
+@pytest.mark.slow
+def test_a_fault_or_kill_at_any_call_loses_nothing_and_the_next_prune_ends_alike(
+    objects: FaultyObjects, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("segmentlog.store.archive.content.MANIFESTS_KEPT", 1)
+    limit = START_MS + 9 * STEP_MS
+    expected = FaultyObjects.copy(objects)
+    prune(expected, limit, grace_s=0)
+    count = expected.count
+    for number in sorted(spread(4 * count, scale(16, 100, 4 * count))):
+        fault = list(Fault)[number % 4]
+        faulty = FaultyObjects.copy(objects, fault, number // 4)
+        with contextlib.suppress(StoreIOError, Killed):
+            prune(faulty, limit, grace_s=0)
+        for _, info in manifests.listed(faulty):
+            named = names_of(manifests.read(faulty, info))
+            assert all(len(faulty.objects[key][0]) == size for key, size in named), number
+        prune(faulty, limit, grace_s=0)
+        assert faulty.objects.keys() == expected.objects.keys(), number
+        assert newest(faulty)[1].pieces == newest(expected)[1].pieces

@@ -1,0 +1,439 @@
+"""Pushes of stores into archives."""
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from segmentlog.store import ConfigError, CorruptError, MessageStore, StoreReader
+from segmentlog.store.archive.content import names_of
+from segmentlog.store.archive.look import verify
+from segmentlog.store.archive.push import PushReport, push
+from segmentlog.store.errors import StoreIOError, UnsupportedStoreError
+from segmentlog.store.format.archive_manifest import ENTRY, Manifest
+from segmentlog.store.format.message import Bytes
+from segmentlog.store.objects import manifests
+from segmentlog.store.objects.manifests import newest, publish
+from segmentlog.store.objects.object_store import ObjectInfo
+from support.archived_store import CONFIG, append_rows, write_whole
+from support.faulty_objects import Fault, FaultyObjects, Killed
+from support.memory_objects import MemoryObjects
+from support.scale import scale, spread
+from support.tampering import overwrite
+
+ROWS = 150
+SEGMENT = CONFIG.segment_bytes
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    return write_whole(tmp_path / "store", ROWS)
+
+
+def grow(store: Path, first: int = ROWS, count: int = 60) -> None:
+    with MessageStore.open(store, CONFIG) as opened:
+        append_rows(opened, first, count)
+
+
+def content(objects: MemoryObjects) -> dict[str, Any]:
+    """Content of an archive, but for facts about its last push."""
+    _, manifest = newest(objects)
+    named = {key: objects.objects[key][0] for key, _ in names_of(manifest)}
+    kept = {key: data for key, data in named.items() if not key.startswith("files/")}
+    return {"pieces": manifest.pieces, "queues": manifest.queues, "runs": manifest.runs.tolist(), "objects": kept}
+
+
+def archived_log(objects: MemoryObjects, manifest: Manifest) -> bytes:
+    return b"".join(objects.objects[piece.key][0] for piece in manifest.pieces)
+
+
+def log_of(store: Path) -> bytes:
+    reader = StoreReader.open(store)
+    whole = b"".join(Path(segment.path).read_bytes() for segment in reader.log.segments)
+    return whole[: reader.readable_stop() - reader.log.min_offset]
+
+
+def is_sound(objects: MemoryObjects) -> bool:
+    found = verify(objects, deep=True)
+    assert found.findings == ()
+    return found.is_sound
+
+
+# Archived content
+
+
+def test_a_first_push_has_all_segments_and_the_entries_of_each_queue(store: Path) -> None:
+    objects = MemoryObjects()
+    report = push(store, objects)
+    number, manifest = newest(objects)
+    assert (number, report.manifest, report.records, report.is_complete) == (1, 1, ROWS, True)
+    assert archived_log(objects, manifest) == log_of(store)
+    assert is_sound(objects)
+    reader = StoreReader.open(store)
+    for at, queue in enumerate(manifest.queues):
+        rows = []
+        for run in manifest.runs[manifest.runs["queue"] == at]:
+            piece = manifest.pieces[run["piece"]]
+            entries = np.frombuffer(objects.objects[piece.pack_key][0], ENTRY)[run["row"] :][: run["rows"]]
+            rows += (entries["position"] + piece.segment).tolist()
+            assert entries["queue_offset"][[0, -1]].tolist() == [run["first"], run["last"]]
+            assert int(entries["size"].sum()) == run["bytes"]
+        (bounds,) = [each for each in reader.queues(queue.topic) if each.key.queue_id == queue.queue_id]
+        offsets = np.arange(bounds.min_offset, bounds.max_offset)
+        assert rows == reader.places_at(bounds.key, offsets).tolist()
+
+
+def test_a_repeated_push_sends_nothing_and_writes_no_manifest(store: Path) -> None:
+    objects = MemoryObjects()
+    push(store, objects)
+    before = dict(objects.objects)
+    report = push(store, objects)
+    assert (report.pieces, report.sent_bytes, report.manifest) == (0, 0, 1)
+    assert objects.objects == before
+
+
+def test_pushes_beside_a_writer_add_pieces_of_the_growing_segment(store: Path) -> None:
+    objects = MemoryObjects()
+    push(store, objects)
+    first = newest(objects)[1].pieces
+    with MessageStore.open(store, CONFIG) as opened:
+        for at in range(ROWS, ROWS + 90, 15):
+            append_rows(opened, at, 15)
+            assert push(store, objects).records == 15
+            assert archived_log(objects, newest(objects)[1]) == log_of(store)
+    last = newest(objects)[1]
+    assert last.pieces[: len(first)] == first
+    assert is_sound(objects)
+    assert all(piece.start != piece.stop for piece in last.pieces)
+
+
+def test_configuration_and_state_are_archived(store: Path) -> None:
+    objects = MemoryObjects()
+    push(store, objects)
+    files = {file.path: objects.objects[file.key][0] for file in newest(objects)[1].files}
+    assert files["config/topics.json"] == (store / "config" / "topics.json").read_bytes()
+    assert {".segmentlog/id", "checkpoint"} <= files.keys()
+    assert not {"lock", "abort"} & files.keys()
+    assert any(path.startswith("index/") for path in files)
+
+
+def test_a_torn_document_is_replaced_by_its_backup_or_left_out_with_a_warning(store: Path) -> None:
+    objects = MemoryObjects()
+    document = store / "config" / "topics.json"
+    whole = document.read_bytes()
+    document.with_name("topics.json.bak").write_bytes(whole)
+    document.write_bytes(whole[:20])
+    assert push(store, objects).warnings == ()
+    files = {file.path: objects.objects[file.key][0] for file in newest(objects)[1].files}
+    assert files["config/topics.json"] == whole
+    document.with_name("topics.json.bak").unlink()
+    assert "topics.json is not archived" in push(store, MemoryObjects()).warnings[0]
+
+
+# Whose archive
+
+
+def test_an_archive_of_another_store_is_refused(store: Path, tmp_path: Path) -> None:
+    objects = MemoryObjects()
+    push(store, objects)
+    before = dict(objects.objects)
+    with pytest.raises(ConfigError, match="archive of store"):
+        push(write_whole(tmp_path / "other", ROWS), objects)
+    other = tmp_path / "other" / ".segmentlog" / "id"
+    other.unlink()
+    append_to_front(tmp_path / "other")
+    with pytest.raises(ConfigError, match="not the log of this store"):
+        push(tmp_path / "other", objects)
+    assert objects.objects == before
+
+
+def append_to_front(store: Path) -> None:
+    """Make the log another one, with the same sizes."""
+    for each in (store / "commitlog").iterdir():
+        data = each.read_bytes()
+        each.write_bytes(data.replace(b"body", b"corp"))
+
+
+def test_an_empty_store_is_not_pushed_over_an_archive(store: Path) -> None:
+    objects = MemoryObjects()
+    push(store, objects)
+    shutil.rmtree(store / "commitlog")
+    (store / "commitlog").mkdir()
+    with pytest.raises(ConfigError, match="not the log of this store"):
+        push(store, objects)
+
+
+def test_a_place_with_other_objects_is_refused(store: Path) -> None:
+    objects = MemoryObjects()
+    objects.put("commitlog/00000000000000000000", np.zeros(8, np.uint8))
+    with pytest.raises(UnsupportedStoreError, match="commitlog/0000"):
+        push(store, objects)
+    assert len(objects.objects) == 1
+
+
+# The log changed
+
+
+def cut_and_rewrite(store: Path, base: Path, more: int) -> None:
+    """Replace a store by an earlier copy of it that went on differently."""
+    shutil.rmtree(store)
+    shutil.copytree(base, store)
+    with MessageStore.open(store, CONFIG) as opened:
+        append_rows(opened, 5_000, more)
+
+
+@pytest.mark.parametrize("more", [0, 7, 200])
+def test_pieces_that_a_failover_cut_off_are_replaced_with_a_warning(store: Path, tmp_path: Path, more: int) -> None:
+    objects = MemoryObjects()
+    push(store, objects)
+    shutil.copytree(store, tmp_path / "base")
+    kept = newest(objects)[1].stop
+    grow(store)
+    push(store, objects)
+    stop = newest(objects)[1].stop
+    cut_and_rewrite(store, tmp_path / "base", more)
+    report = push(store, objects)
+    assert report.replaced is not None
+    assert kept <= report.replaced[0] < report.replaced[1] == stop
+    assert not report.is_complete
+    assert "was cut" in report.warnings[0]
+    assert archived_log(objects, newest(objects)[1]) == log_of(store)
+    assert is_sound(objects)
+    assert push(store, objects).is_complete
+
+
+def test_a_cut_within_the_only_piece_of_a_segment_is_found_by_its_first_bytes(store: Path, tmp_path: Path) -> None:
+    small = write_whole(tmp_path / "small", 10)
+    shutil.copytree(small, tmp_path / "base")
+    grow(small, 10, 10)
+    objects = MemoryObjects()
+    push(small, objects)
+    cut_and_rewrite(small, tmp_path / "base", 5)
+    assert push(small, objects).replaced is not None
+    assert archived_log(objects, newest(objects)[1]) == log_of(small)
+
+
+def test_segments_that_retention_deleted_stay_in_the_archive(store: Path) -> None:
+    objects = MemoryObjects()
+    whole = log_of(store)
+    push(store, objects)
+    for name in sorted(os.listdir(store / "commitlog"))[:2]:
+        (store / "commitlog" / name).unlink()
+    report = push(store, objects)
+    assert (report.gaps, report.is_complete, report.start) == ((), True, 0)
+    assert archived_log(objects, newest(objects)[1]) == whole
+
+
+def test_a_log_that_begins_beyond_the_archive_is_a_gap_that_is_reported_once(store: Path) -> None:
+    objects = MemoryObjects()
+    push(store, objects)
+    stop = newest(objects)[1].stop
+    grow(store, ROWS, 200)
+    for each in sorted((store / "commitlog").iterdir())[: stop // SEGMENT + 2]:
+        each.unlink()
+    start = StoreReader.open(store).log.min_offset
+    report = push(store, objects)
+    assert (report.gaps, report.is_complete) == (((stop, start),), False)
+    assert "retention deleted" in report.warnings[0]
+    assert push(store, objects).is_complete
+    assert is_sound(objects)
+
+
+# Damage
+
+
+def first_body(store: Path) -> tuple[Path, int]:
+    segment = sorted((store / "commitlog").iterdir())[1]
+    return segment, segment.read_bytes().index(b"body ") + 1
+
+
+def test_damage_is_an_error_with_its_place_and_can_be_archived_as_it_is(store: Path) -> None:
+    segment, at = first_body(store)
+    overwrite(store, SEGMENT + at, b"\xff")
+    objects = MemoryObjects()
+    with pytest.raises(CorruptError, match="contradicts") as caught:
+        push(store, objects)
+    assert (caught.value.path, caught.value.offset) == (str(segment), SEGMENT)
+    assert newest(objects)[0] == 0
+    assert "keep_damage=True" in str(caught.value)
+    report = push(store, objects, keep_damage=True)
+    assert (len(report.damage), report.is_complete) == (1, False)
+    assert archived_log(objects, newest(objects)[1]) == log_of(store)
+    assert is_sound(objects)  # the damage is known
+    assert push(store, MemoryObjects(), check_crcs=False).is_complete
+
+
+@pytest.mark.parametrize("damage", [b"\0" * 8, b"\xff" * 200])
+def test_a_lost_record_and_a_missing_segment_are_damage(store: Path, damage: bytes) -> None:
+    segment, _ = first_body(store)
+    overwrite(store, SEGMENT, damage)
+    with pytest.raises(CorruptError):
+        push(store, MemoryObjects())
+    segment.unlink()
+    with pytest.raises(CorruptError, match="segment is missing"):
+        push(store, MemoryObjects())
+    report = push(store, MemoryObjects(), keep_damage=True)
+    assert report.damage == ((SEGMENT, 2 * SEGMENT),)
+
+
+class Rewrites(MemoryObjects):
+    """The log is written again while a piece is sent."""
+
+    store = Path()
+
+    def put(self, key: str, data: Bytes, *, if_absent: bool = False) -> ObjectInfo | None:
+        if key.startswith("log/00000000000000004096"):
+            overwrite(self.store, SEGMENT + 100, b"\xff")
+        return super().put(key, data, if_absent=if_absent)
+
+
+def test_a_log_that_changes_while_it_is_sent_is_an_error_and_leaves_no_object(store: Path) -> None:
+    objects = Rewrites()
+    objects.store = store
+    with pytest.raises(StoreIOError, match="changed while it was archived"):
+        push(store, objects)
+    assert not any(key.startswith("log/00000000000000004096") for key in objects.objects)
+
+
+class ReportsOtherSizes(MemoryObjects):
+    def put(self, key: str, data: Bytes, *, if_absent: bool = False) -> ObjectInfo | None:
+        info = super().put(key, data, if_absent=if_absent)
+        return None if info is None else info._replace(size=info.size + 1)
+
+
+def test_an_upload_of_another_size_is_an_error(store: Path) -> None:
+    with pytest.raises(StoreIOError, match="the object store reports"):
+        push(store, ReportsOtherSizes())
+
+
+# Two archivers, and orphans
+
+
+class OtherWins(FaultyObjects):
+    """Another archiver publishes before each of the first publications of this one."""
+
+    store = Path()
+    losses = 2
+
+    def put(self, key: str, data: Bytes, *, if_absent: bool = False) -> ObjectInfo | None:
+        if if_absent and self.losses:
+            self.losses -= 1
+            grow(self.store, 900 + 40 * self.losses, 40)
+            plain = MemoryObjects()
+            plain.objects = self.objects
+            push(self.store, plain)
+            grow(self.store, 800 + 5 * self.losses, 5)
+        return super().put(key, data, if_absent=if_absent)
+
+
+def test_the_loser_of_two_archivers_continues_from_the_manifest_of_the_winner(store: Path) -> None:
+    objects = OtherWins()
+    objects.store = store
+    report = push(store, objects)
+    assert report.manifest == newest(objects)[0] == 3
+    assert archived_log(objects, newest(objects)[1]) == log_of(store)
+    assert is_sound(objects)
+
+
+def test_orphans_are_deleted_once_they_are_old_and_named_objects_never(store: Path) -> None:
+    objects = FaultyObjects()
+    objects.put("log/00000000000000000000/orphan", np.zeros(3, np.uint8))
+    push(store, objects)
+    assert any(key.endswith("orphan") for key in objects.objects)
+    before = set(objects.objects)
+    report = push(store, objects, orphans_after_s=0)
+    assert (report.removed, before - set(objects.objects)) == (1, {"log/00000000000000000000/orphan"})
+    assert is_sound(objects)
+
+
+def test_objects_of_the_last_manifests_stay_and_older_objects_are_deleted(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("segmentlog.store.archive.content.MANIFESTS_KEPT", 3)
+    objects = FaultyObjects()
+    for at in range(6):
+        grow(store, ROWS + 10 * at, 10)
+        push(store, objects, orphans_after_s=0)
+        for _, info in manifests.listed(objects):
+            named = names_of(manifests.read(objects, info))
+            assert all(len(objects.objects[key][0]) == size for key, size in named)
+    assert [number for number, _ in manifests.listed(objects)] == [4, 5, 6]
+
+
+def test_a_damaged_older_manifest_keeps_all_objects_and_the_push_succeeds(store: Path) -> None:
+    objects = FaultyObjects()
+    push(store, objects)
+    data, info = objects.objects["manifests/0000000001.arrow"]
+    grow(store)
+    push(store, objects)
+    objects.objects["manifests/0000000001.arrow"] = data[:-1] + b"?", info
+    objects.put("log/00000000000000000000/orphan", np.zeros(3, np.uint8))
+    report = push(store, objects, orphans_after_s=0)
+    assert (report.removed, report.is_complete) == (0, True)
+    assert "no object was deleted" in report.warnings[0]
+
+
+# Faults
+
+
+def faulted(base: MemoryObjects, store: Path, fault: Fault, at: int) -> tuple[FaultyObjects, PushReport | None]:
+    objects = FaultyObjects.copy(base, fault, at)
+    try:
+        return objects, push(store, objects, orphans_after_s=0 if at % 2 else 86_400)
+    except (StoreIOError, Killed):
+        return objects, None
+
+
+def calls(base: MemoryObjects, store: Path) -> int:
+    objects = FaultyObjects.copy(base)
+    push(store, objects, orphans_after_s=0)
+    return objects.count
+
+
+def cases(count: int, chosen: int) -> Iterator[tuple[int, Fault]]:
+    for number in sorted(spread(4 * count, chosen)):
+        yield number // 4, list(Fault)[number % 4]
+
+
+@pytest.mark.scaled
+@pytest.mark.slow
+def test_a_fault_or_kill_at_any_call_loses_nothing_and_the_next_push_ends_alike(store: Path) -> None:
+    base = FaultyObjects()
+    base.put("log/00000000000000000000/orphan", np.zeros(3, np.uint8))
+    push(store, base)
+    former = content(base)
+    grow(store, count=scale(60, 150, 600))
+    expected = FaultyObjects.copy(base)
+    push(store, expected)
+    count = calls(base, store)
+    seen = 0
+    for at, fault in cases(count, scale(24, 200, 4 * count)):
+        objects, _ = faulted(base, store, fault, at)
+        _, first = next(manifests.listed(objects))
+        assert manifests.read(objects, first).pieces == former["pieces"]
+        for _, info in manifests.listed(objects):
+            named = names_of(manifests.read(objects, info))
+            assert all(len(objects.objects[key][0]) == size for key, size in named), (at, fault)
+        push(store, objects)
+        assert content(objects) == content(expected), (at, fault)
+        seen += 1
+    assert seen >= min(24, count)
+
+
+def test_objects_of_an_interrupted_push_are_used_again(store: Path) -> None:
+    objects = FaultyObjects(Fault.KILL_AFTER, 12)
+    with pytest.raises(Killed):
+        push(store, objects)
+    left = len(objects.objects)
+    assert left > 1
+    assert push(store, objects).reused >= left - 1
+
+
+def test_a_manifest_of_another_archiver_is_not_taken_for_our_own(store: Path) -> None:
+    objects = MemoryObjects()
+    push(store, objects)
+    assert not publish(objects, 1, newest(objects)[1].__class__({"push": "other"}))

@@ -1,0 +1,80 @@
+"""Retention that pushes to an archive in object storage before it deletes."""
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from segmentlog.store import MessageStore, RetentionSettings
+from segmentlog.store.archive.look import verify
+from segmentlog.store.archive.push import push
+from segmentlog.store.archive.retained import archive_at
+from segmentlog.store.maintenance import Conditions, apply_retention, plan_retention
+from segmentlog.store.objects.manifests import newest
+from segmentlog.store.objects.opening import open_objects
+from support.archived_store import CONFIG, append_rows, settings, write_whole
+
+CONDITIONS = Conditions(hour=5, log_used=10, queues_used=10)
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    (tmp_path / "archive").mkdir()
+    return f"file://{tmp_path}/archive"
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    return write_whole(tmp_path / "store", 300)
+
+
+def retention(url: str) -> RetentionSettings:
+    return replace(settings(None, 4), archive=url)
+
+
+def test_segments_are_pushed_before_they_are_deleted(store: Path, tmp_path: Path, url: str) -> None:
+    whole = {path.name: path.read_bytes() for path in (store / "commitlog").iterdir()}
+    planned = plan_retention(store, retention(url), CONDITIONS)
+    assert planned.runs[0].expired[0].archive == f"{url}/log/{0:020d}"
+    assert not any((tmp_path / "archive").iterdir())
+    found = apply_retention(store, retention(url), CONDITIONS)
+    assert (found.failures, found.archived) == (0, len(found.runs[0].expired))
+    left = {path.name for path in (store / "commitlog").iterdir()}
+    assert 0 < len(left) < len(whole)
+    objects = open_objects(url)
+    assert verify(objects, deep=True).is_sound
+    pieces = newest(objects)[1].pieces
+    for name, data in whole.items():
+        some = [piece for piece in pieces if piece.segment == int(name)]
+        held = b"".join(bytes(objects.get(piece.key, 0, piece.stop - piece.start)) for piece in some)
+        assert data.startswith(held)
+        assert name in left or held == data
+
+
+def test_a_segment_stays_if_the_archive_is_that_of_another_log(store: Path, tmp_path: Path, url: str) -> None:
+    push(write_whole(tmp_path / "other", 300), open_objects(url))
+    before = sorted(path.name for path in (store / "commitlog").iterdir())
+    found = apply_retention(store, retention(url), CONDITIONS)
+    assert found.failures > 0
+    assert sorted(path.name for path in (store / "commitlog").iterdir()) == before
+
+
+def test_a_segment_stays_if_its_object_is_missing(store: Path, tmp_path: Path, url: str) -> None:
+    push(store, open_objects(url))
+    shutil.rmtree(tmp_path / "archive" / "log" / f"{0:020d}")
+    found = apply_retention(store, retention(url), CONDITIONS)
+    assert found.failures > 0
+    assert (store / "commitlog" / f"{0:020d}").exists()
+
+
+def test_an_open_store_pushes_too(store: Path, url: str) -> None:
+    with MessageStore.open(store, CONFIG, retention=retention(url)) as opened:
+        for at in range(40):
+            append_rows(opened, 1000 + 10 * at, 10)
+    assert newest(open_objects(url))[1].pieces
+
+
+def test_a_directory_is_not_an_archive_at_a_url() -> None:
+    assert archive_at("/data/store", ["/data/store/commitlog"], "/data/archive") is None
+    assert archive_at("/data/store", ["/data/store/commitlog"], None) is None
