@@ -71,7 +71,8 @@ def records_of(log: CommitLog, segment: SegmentFile, stop: int, newest: int) -> 
 
     Returns its records, None if it has none; the newest store time; whether stale records follow, which end the log.
     """
-    for found in log.walk(segment.base, min(segment.stop, stop)):
+    for walked in log.walks(segment.base, min(segment.stop, stop)):
+        found = walked()
         stale, newest = stale_rows(found, newest)
         if stale.size:
             records = found.records

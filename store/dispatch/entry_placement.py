@@ -96,7 +96,7 @@ class Placement:
 
     def place(self, found: FoundRecords, queues: Mapping[QueueKey, DerivedQueue]) -> Iterator[tuple[QueueKey, Placed]]:
         """Yield the entries that the records of the next segment add to each queue."""
-        self._damage.add(self._log, found)
+        self._damage.add(found)
         for key, derived in queues.items():
             placed = self._append(key, derived)
             if placed is not None and placed.entries.size:
@@ -179,7 +179,7 @@ class _Damage:
     count: list[int] = field(default_factory=list)
     end: int = 0  # where the next record begins if there is none
 
-    def add(self, log: CommitLog, found: FoundRecords) -> None:
+    def add(self, found: FoundRecords) -> None:
         """Note the ranges before and between the records of the next segment."""
         records = found.records
         filler = is_filler(records)
@@ -190,7 +190,7 @@ class _Damage:
         starts = found.segment.base + records.positions
         stops = starts + records.field("total_size")
         end = int(stops[-1])
-        is_ended = is_blank(log.view(found.segment), end - found.segment.base)
+        is_ended = is_blank(records.buffer, end - found.segment.base)
         self.add_gaps(starts, stops, found.segment.stop if is_ended else end)
 
     def add_gaps(self, starts: Ints, stops: Ints, end: int) -> None:

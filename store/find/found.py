@@ -27,12 +27,11 @@ import pyarrow as pa
 
 from ..dispatch.rules import tags_codes
 from ..errors import DataLossError, Remedy
-from ..files.segments import SegmentFile
 from ..format.buffers import booleans, numbers, only_chunk, slices, text
 from ..format.message import Ints, Mask, Problem, Records
 from ..format.message_decode import Origin, select
 from ..format.naming import SCHEDULE_TOPIC
-from ..log.commit_log import CommitLog
+from ..log.commit_log import CommitLog, Run
 from ..read.scan import RecordBatches
 from ..read.spec import OnCorrupt, OnLoss, Predicate, ScanSpec
 
@@ -224,7 +223,7 @@ def fetch(log: CommitLog, offsets: Ints, spec: ScanSpec, broker_name: str) -> It
         for start in range(first, last, spec.batch_rows):
             rows = np.arange(start, min(start + spec.batch_rows, last))
             if holder[first] >= 0:
-                yield from _Fetch(log, log.segments[int(holder[first])], spec, broker_name).batches(rows, offsets[rows])
+                yield from _Fetch(log, spec, broker_name).batches(rows, offsets[rows])
             else:
                 _report_loss(log, spec, rows.size, int(offsets[start]))
 
@@ -260,20 +259,26 @@ class _Rows(NamedTuple):
 class _Fetch(RecordBatches[_Rows]):
     """Rows of one segment on their way."""
 
-    def __init__(self, log: CommitLog, segment: SegmentFile, spec: ScanSpec, broker_name: str) -> None:
+    def __init__(self, log: CommitLog, spec: ScanSpec, broker_name: str) -> None:
         super().__init__(log, spec, Predicate())
-        self._segment = segment
         self._broker_name = broker_name
 
     def batches(self, row: Ints, offsets: Ints) -> Iterator[tuple[Ints, pa.RecordBatch]]:
+        runs = self._log.runs(offsets)
+        self._log.fetch(runs)
+        for run in runs:
+            yield from self._of_run(run, row[run.first : run.last], offsets[run.first : run.last])
+
+    def _of_run(self, run: Run, row: Ints, offsets: Ints) -> Iterator[tuple[Ints, pa.RecordBatch]]:
         try:
-            records = Records(self._log.view(self._segment), offsets - self._segment.base)
+            part, view = self._log.part(run, offsets)
         except DataLossError:
             _report_loss(self._log, self._spec, row.size, int(offsets[0]))
             return
+        records = Records(view, offsets - part.base)
         records.flag_problem(records.field("physical_offset") != offsets, Problem.PHYSICAL_OFFSET)
         rows = _Rows(row, offsets, text(slices(records.buffer, records.topic_start, records.topic_length)))
-        for some, batch in self.of_segment(self._segment, records, rows):
+        for some, batch in self.of_segment(part, records, rows):
             yield some.row, batch
 
     def _after_damage(self, records: Records, rows: _Rows) -> Mask | None:

@@ -25,7 +25,7 @@ from ..dispatch.derive import stale_rows
 from ..errors import FormatError
 from ..files.fs import FileSystem
 from ..files.segments import SegmentFile
-from ..format.message import Ints, Problem, Records, is_blank
+from ..format.message import Ints, Problem, Records
 from ..index.asked import Asked, Carriers, Matches, SingleKey, ask, confirm, match
 from ..index.table import (
     ChainWalk,
@@ -304,7 +304,8 @@ class KeySearch:
         for segment, rows, records in records_at(self._log, firsts):
             ends[rows] += records.field("total_size") * (records.problem == Problem.OK)
             for row in (rows[0] + np.flatnonzero(ends[rows] != nexts[rows])).tolist():
-                if nexts[row] == segment.stop and is_blank(records.buffer, int(ends[row]) - segment.base):
+                holder = self._log.find(segment.base)
+                if holder is not None and nexts[row] == holder.stop and self._log.is_finished_at(int(ends[row])):
                     ends[row] = nexts[row]
         for row in np.flatnonzero(ends < nexts).tolist():
             yield int(ends[row]), int(nexts[row])

@@ -244,7 +244,8 @@ Front: TypeAlias = Callable[[], Bytes]  # returns the end of the segment before
 
 CRC_NAME: Final = b"__CRC32#\x01"
 _MAGIC_PREFIX: Final = b"\xda\xa3\x20"
-_SEARCH_BYTES: Final = 1 << 16
+SEARCH_BYTES: Final = 1 << 16
+"""Bytes before and after a record that are searched for the checksums of others."""
 _RESTART_MS: Final = 10  # no store is closed and opened again within less
 _CRC_AT: Final = np.array([*range(9), 19])
 _CRC_FIXED: Final = np.frombuffer(b"__CRC32#\x01\x02", np.uint8)
@@ -270,7 +271,7 @@ def lost_crcs(records: Records, without: Mask, front: Front | None) -> Mask:
     else:
         evident = ends_in_crc(buffer, start)
     for first in np.flatnonzero(start == 0).tolist():  # nothing comes before it: the bytes after it have to do
-        near = buffer[stop[first] : stop[first] + _SEARCH_BYTES].tobytes()
+        near = buffer[stop[first] : stop[first] + SEARCH_BYTES].tobytes()
         evident[first] = CRC_NAME in near or (front is not None and CRC_NAME in front().tobytes())
     lost[rows[looks_lost(likeness)]] = True
     rows, stop = rows[evident], stop[evident]
@@ -288,6 +289,17 @@ def lost_crcs(records: Records, without: Mask, front: Front | None) -> Mask:
         covered = buffer[at : at + int(records.field("total_size")[row]) - RECORD_CRC_BYTES]
         lost[row] |= not _is_untouched(properties, covered) or _is_of_one_session(records, row, buffer)
     return lost
+
+
+def needs_surroundings(records: Records, properties: Properties) -> Ints:
+    """Rows, (m,) int64, that `check_crcs` judges by more bytes than their own and the 20 before them."""
+    rows, _ = properties.last(RECORD_CRC)
+    without: Mask = records.problem == Problem.OK
+    without[rows] = False
+    lacking: Ints = np.flatnonzero(without)
+    starts = records.positions[lacking]
+    doubtful: Mask = (starts == 0) | ends_in_crc(records.buffer, starts)
+    return lacking[doubtful]
 
 
 def ends_in_crc(buffer: Bytes, stops: Ints) -> Mask:
@@ -316,7 +328,7 @@ def _is_of_one_session(records: Records, row: int, buffer: Bytes) -> bool:
     """Return whether a record was put too soon after, or before, one with ``__CRC32#`` for a restart in between."""
     start, size = int(records.positions[row]), int(records.field("total_size")[row])
     put_ms = int(records.field("store_timestamp")[row])
-    first = max(0, start - _SEARCH_BYTES)
+    first = max(0, start - SEARCH_BYTES)
     window = buffer[first:start].tobytes()
     neighbours = [start + size]
     at = len(window)

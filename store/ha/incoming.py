@@ -23,7 +23,7 @@ from ..files.fs import LocalFileSystem
 from ..files.writable_fs import WritableFileSystem
 from ..format.batch_history import BatchHistory, decode_lines, encode_lines
 from ..format.batch_mark import BatchMark
-from ..format.message import BLANK_BYTES, blank_record
+from ..format.message import BLANK_BYTES
 from ..format.store_paths import StorePaths
 from ..log.batch_state import BatchRecords
 from ..log.commit_log import CommitLog
@@ -190,6 +190,4 @@ def begins_record(log: CommitLog, offset: int) -> bool:
     segment = log.find(offset)
     if segment is None:
         return False
-    position = offset - segment.base
-    room = segment.stop - offset
-    return room < BLANK_BYTES or bytes(log.view(segment, position, position + BLANK_BYTES)) == blank_record(room)
+    return segment.stop - offset < BLANK_BYTES or log.is_finished_at(offset)

@@ -126,17 +126,28 @@ def map_index(fs: FileSystem, path: str) -> MappedIndex | None:
     if size is None:
         raise FileNotFoundError(path)
     header = read_header(fs, path)
-    data_end, buffer = fs.data_end(path), fs.map(path)  # the map is read hundreds of times here, the file once
+    stop, data_end = _used(fs, path, size, header)
+    buffer = fs.map(path, 0, stop)  # the map is read hundreds of times here, the file once
     geometry = infer_geometry(
         size, header, data_end, lambda position, count: buffer[position : position + count].tobytes()
     )
     if geometry is None:
         return None
-    if buffer.size != geometry.file_bytes or header.count > geometry.entries:
-        raise FormatError(f"its header counts {header.count - 1} entries, which its {buffer.size} bytes cannot hold")
+    if size != geometry.file_bytes or buffer.size != stop or header.count > geometry.entries:
+        raise FormatError(f"its header counts {header.count - 1} entries, which its {size} bytes cannot hold")
     start = geometry.entry_position(0)
     slots = buffer[HEADER.itemsize : start].view(SLOT)
-    return MappedIndex(geometry, header.count, slots, buffer[start : geometry.file_bytes].view(ENTRY))
+    return MappedIndex(geometry, header.count, slots, buffer[start:stop].view(ENTRY))
+
+
+def _used(fs: FileSystem, path: str, size: int, header: Header) -> tuple[int, int]:
+    """Return where the bytes to map end, and where the last byte that is not zero may be."""
+    usual = Geometry()
+    if fs.window_bytes is None or size != usual.file_bytes:
+        return size, fs.data_end(path)
+    # Most of 400 MB are zeros, and would be fetched. A broker may have added some entries after the header was copied.
+    stop = usual.entry_position(min(header.count + _UNCOUNTED_MAX, usual.entries))
+    return stop, stop
 
 
 def _checked(path: str, mapped: MappedIndex) -> IndexTable:
@@ -146,7 +157,7 @@ def _checked(path: str, mapped: MappedIndex) -> IndexTable:
     heads = seen[used].astype(np.int64)
     # A broker adds entry, slot and count in this order, so slots may name entries that the header did not count yet.
     stop = max(count, int(heads.max(initial=0)) + 1)
-    if int(heads.min(initial=1)) < 1 or stop > geometry.entries:
+    if int(heads.min(initial=1)) < 1 or stop > entries.size:
         raise FormatError("a slot names an entry that the file cannot hold")
     chains = _Chains(geometry, entries[:stop])
     chains.check()

@@ -8,8 +8,12 @@
 
     records_at        17   4100   4900 │ 65536        ascending offsets: one part per segment that holds some of them
 
-At most a few segments are mapped at a time, so that any number of them needs few descriptors. RocketMQ: ``CommitLog``,
-``DefaultMessageStore.lookMessageByOffset``.
+    in windows        17 4100 4900        90000000    a file system whose bytes are elsewhere: one part per run
+                     [ run ······· ]     [ run ]      of records with gaps of a window at most
+
+A part is the segment as far as it is mapped: ``base`` and ``size`` are those of its bytes. Positions of records are
+within them. On a local disk a part is the whole segment. At most a few segments are mapped there at a time: any number
+of them needs few descriptors. RocketMQ: ``CommitLog``, ``DefaultMessageStore.lookMessageByOffset``.
 """
 
 import logging
@@ -25,10 +29,23 @@ from ..errors import CorruptRecordError, DataLossError, Remedy
 from ..files.fs import FileSystem, release
 from ..files.os_errors import descriptor_budget
 from ..files.segments import SegmentFile, allocated, find, list_segments
-from ..format.checksums import check_crcs, surely_hold
-from ..format.message import MIN_RECORD_BYTES, Bytes, Ints, Mask, Problem, Record, Records, read_record
+from ..format.checksums import SEARCH_BYTES, check_crcs, needs_surroundings, surely_hold
+from ..format.message import (
+    BLANK_BYTES,
+    MIN_RECORD_BYTES,
+    RECORD_CRC_BYTES,
+    Bytes,
+    Ints,
+    Mask,
+    Problem,
+    Record,
+    Records,
+    blank_record,
+    gather,
+    read_record,
+)
 from ..format.properties import Properties
-from ..format.walk import walk
+from ..format.walk import Walk, walk
 
 _log = logging.getLogger(__name__)
 
@@ -38,6 +55,14 @@ MAPS_MAX: Final = 16
 FRONT_BYTES: Final = (4 << 20) + (1 << 17)
 """A blank as long as the longest usual record, and records before it."""
 _RESIDENT_BYTES_MAX: Final = 64 << 20
+
+RUN_BYTES_MAX: Final = 32 << 20
+"""Bytes of a run, unless it is one record."""
+_WALKED_BYTES: Final = 32 << 20
+_MARGINS: Final = (1 << 18, FRONT_BYTES)  # after a walked span, for its last record
+_HEAD_BYTES: Final = 4 << 10  # of a record whose size is not known: most are whole in them
+_LONGEST_HEADER: Final = 128
+_SIZE: Final = np.dtype(">i4")
 
 
 class FoundRecord(NamedTuple):
@@ -51,8 +76,25 @@ class FoundRecord(NamedTuple):
 class FoundRecords(NamedTuple):
     """Whole records found by walking the log."""
 
-    segment: SegmentFile
-    records: Records  # positions are within the segment
+    segment: SegmentFile  # or the part of it that was read
+    records: Records  # positions are within the segment, or its part
+
+
+class Run(NamedTuple):
+    """Consecutive rows whose records are in one segment, and the span of it to map for them."""
+
+    first: int
+    last: int  # one past the last row
+    segment: SegmentFile | None  # None where no segment holds them
+    start: int  # positions in the segment
+    stop: int
+
+    @property
+    def span(self) -> tuple[str, int, int]:
+        """The bytes that are mapped for it, for `FileSystem.fetch`; only of a run in a segment."""
+        # The end of the record before tells whether a record lost its checksum.
+        assert self.segment is not None
+        return self.segment.path, max(self.start - RECORD_CRC_BYTES, 0), self.stop
 
 
 def _walked(segment: SegmentFile, view: Bytes, start: int, stop: int) -> FoundRecords:
@@ -69,7 +111,7 @@ class CommitLog:
         self._fs = fs
         self.directories = tuple(directories)
         self._window_bytes = fs.window_bytes
-        self._maps: OrderedDict[tuple[str, int, int | None], Bytes] = OrderedDict()
+        self._maps: OrderedDict[str, Bytes] = OrderedDict()
         self._maps_max = descriptor_budget(MAPS_MAX, 16)
         self._resident = 0
         self.segments: list[SegmentFile] = []
@@ -124,38 +166,91 @@ class CommitLog:
                 return segment.base + end
         return self.min_offset
 
+    @property
+    def in_windows(self) -> bool:
+        """True if segments are mapped in parts, since their bytes come from elsewhere."""
+        return self._window_bytes is not None
+
     def view(self, segment: SegmentFile, start: int = 0, stop: int | None = None) -> Bytes:
         """Bytes ``[start, stop)`` of a segment, as far as its file has them, (n,) uint8, read-only; all by default."""
-        # The array keeps the map alive, also after the file was unlinked. Where the log is mapped in windows, only the
-        # bytes that are asked for are fetched.
-        unit = self._window_bytes
-        if unit is None:
-            mapped = self._mapped(segment, 0, None)
-            return mapped if start == 0 and stop is None else mapped[start:stop]
-        stop = segment.size if stop is None else stop
-        first = start - start % unit
-        return self._mapped(segment, first, -(-stop // unit) * unit)[start - first : stop - first]
-
-    def _mapped(self, segment: SegmentFile, start: int, stop: int | None) -> Bytes:
-        key = segment.path, start, stop
-        mapped = self._maps.get(key)
+        # The array keeps the map alive, also after the file was unlinked. A map in windows is not remembered: it may
+        # be memory.
+        if self._window_bytes is not None:
+            return self._map(segment, start, segment.size if stop is None else min(stop, segment.size))
+        mapped = self._maps.get(segment.path)
         if mapped is None:
-            try:
-                mapped = self._fs.map(segment.path) if stop is None else self._fs.map(segment.path, start, stop)
-            except FileNotFoundError:
-                raise DataLossError(
-                    "this CommitLog segment was deleted while it was wanted",
-                    path=segment.path,
-                    offset=segment.base,
-                    fix="Retention removed it: start at a later offset",
-                    remedies=(Remedy.SKIP_LOST,),
-                ) from None
-            self._maps[key] = mapped
+            mapped = self._maps[segment.path] = self._map(segment, 0, None)
             if len(self._maps) > self._maps_max:
                 self._maps.popitem(last=False)
         else:
-            self._maps.move_to_end(key)
-        return mapped
+            self._maps.move_to_end(segment.path)
+        return mapped if start == 0 and stop is None else mapped[start:stop]
+
+    def _map(self, segment: SegmentFile, start: int, stop: int | None) -> Bytes:
+        try:
+            return self._fs.map(segment.path) if stop is None else self._fs.map(segment.path, start, stop)
+        except FileNotFoundError:
+            raise DataLossError(
+                "this CommitLog segment was deleted while it was wanted",
+                path=segment.path,
+                offset=segment.base,
+                fix="Retention removed it: start at a later offset",
+                remedies=(Remedy.SKIP_LOST,),
+            ) from None
+
+    def runs(self, offsets: Ints, sizes: Ints | None = None) -> list[Run]:
+        """Cut rows, one at least, into runs: (n,) physical offsets, and what sizes of records are expected there."""
+        holder = self.locate(offsets)
+        cuts = holder[1:] != holder[:-1]
+        if self._window_bytes is None:
+            edges = [0, *(np.flatnonzero(cuts) + 1).tolist(), offsets.size] if cuts.any() else [0, offsets.size]
+            holders = [None if at < 0 else self.segments[at] for at in holder[edges[:-1]].tolist()]
+            rows = zip(pairwise(edges), holders, strict=True)
+            return [Run(first, last, each, 0, each.size if each else 0) for (first, last), each in rows]
+        expected = np.full(offsets.size, _HEAD_BYTES) if sizes is None else np.maximum(sizes, _LONGEST_HEADER)
+        limits = np.append(self._stops, 0)[holder]  # the last for rows that no segment holds
+        stops = np.where(holder < 0, offsets, np.minimum(offsets + expected, limits))
+        cuts |= (offsets[1:] < offsets[:-1]) | (offsets[1:] - stops[:-1] > self._window_bytes)
+        found: list[Run] = []
+        for first, last in pairwise([0, *(np.flatnonzero(cuts) + 1).tolist(), offsets.size]):
+            if holder[first] < 0:
+                found.append(Run(first, last, None, 0, 0))
+                continue
+            segment, start = self.segments[int(holder[first])], first
+            while start < last:
+                end = start + int(np.searchsorted(offsets[start:last], offsets[start] + RUN_BYTES_MAX))
+                at, stop = int(offsets[start]), int(stops[start:end].max())
+                found.append(Run(start, end, segment, at - segment.base, stop - segment.base))
+                start = end
+        return found
+
+    def fetch(self, runs: Sequence[Run]) -> None:
+        """Have the bytes of runs fetched together, instead of one by one when each is mapped."""
+        if self._window_bytes is not None:
+            self._fs.fetch([run.span for run in runs if run.segment is not None])
+
+    def fetch_soon(self, runs: Sequence[Run]) -> None:
+        """Have the bytes of runs fetched while others are decoded."""
+        self._fs.fetch_soon([run.span for run in runs if run.segment is not None])
+
+    def part(self, run: Run, offsets: Ints) -> tuple[SegmentFile, Bytes]:
+        """Map the records of a run, at (n,) physical offsets; return the part of its segment, and its bytes."""
+        segment = run.segment
+        assert segment is not None
+        if self._window_bytes is None:
+            return segment, self.view(segment)
+        _, start, stop = run.span
+        return self._widened(segment, start, self.view(segment, start, stop), offsets - segment.base - start)
+
+    def _widened(self, segment: SegmentFile, start: int, view: Bytes, positions: Ints) -> tuple[SegmentFile, Bytes]:
+        """Map a part again if records at (n,) positions state that they are longer, within the segment, than it is."""
+        room = segment.size - start
+        inside = positions[(positions >= 0) & (positions <= view.size - _SIZE.itemsize)]
+        ends = inside + gather(view, inside, _SIZE) if inside.size else inside
+        need = max(int(ends[ends <= room].max(initial=0)), min(int(positions.max()) + _LONGEST_HEADER, room))
+        if need > view.size:
+            view = self.view(segment, start, start + need)
+        return segment._replace(base=segment.base + start, size=view.size), view
 
     def note_read(self, count: int) -> None:
         """Count bytes of records that a scan is done with; after each 64 MiB, release the pages of all maps."""
@@ -182,15 +277,17 @@ class CommitLog:
         """Return whether a whole record of the given size begins at each physical offset, (n,) bool."""
         # True also where the segment was deleted since it was listed: the record may have been there.
         good = np.zeros(offsets.size, np.bool_)
-        holder = self.locate(offsets)
-        for index in np.unique(holder[holder >= 0]):
-            segment = self.segments[index]
-            rows = np.flatnonzero(holder == index)
+        order = np.argsort(offsets, kind="stable")
+        for run in self.runs(offsets[order], sizes[order]) if order.size else ():
+            rows = order[run.first : run.last]
+            if run.segment is None:
+                continue
             try:
-                records = Records(self.view(segment), offsets[rows] - segment.base)
+                part, view = self.part(run, offsets[rows])
             except DataLossError:
                 good[rows] = True
                 continue
+            records = Records(view, offsets[rows] - part.base)
             good[rows] = (
                 (records.problem == Problem.OK)
                 & (records.field("physical_offset") == offsets[rows])
@@ -205,14 +302,36 @@ class CommitLog:
             return None
         position = offset - segment.base
         try:
-            size = int.from_bytes(self.view(segment, position, position + 4), "big")
-            view = self.view(segment, position, min(position + size, segment.size))
+            if self._window_bytes is None:
+                size = int.from_bytes(self.view(segment, position, position + 4), "big")
+                data = self.view(segment, position, min(position + size, segment.size)).data
+            else:
+                data = self._read_record(segment, position)
         except DataLossError:
             return None
-        record = read_record(view.data, 0)
+        record = read_record(data, 0)
         if record is None or record.physical_offset != offset:
             return None
         return FoundRecord(segment, position, record)
+
+    def _read_record(self, segment: SegmentFile, position: int) -> memoryview:
+        """Read the bytes of one record: one request, and another for a long one."""
+        try:
+            data = self._fs.read(segment.path, position, min(_HEAD_BYTES, segment.size - position))
+            size = min(int.from_bytes(data[:4], "big"), segment.size - position)
+            if size > len(data):
+                data += self._fs.read(segment.path, position + len(data), size - len(data))
+        except FileNotFoundError:
+            return memoryview(b"")
+        return memoryview(data)[:size]
+
+    def is_finished_at(self, offset: int) -> bool:
+        """Return whether a blank record, which ends a segment, begins at a physical offset."""
+        segment = self.find(offset)
+        if segment is None or segment.stop - offset < BLANK_BYTES:
+            return False
+        position = offset - segment.base
+        return bytes(self.view(segment, position, position + BLANK_BYTES)) == blank_record(segment.stop - offset)
 
     def store_time_at(self, offset: int) -> int | None:
         """Store timestamp in ms of the record at a physical offset, or None if there is none."""
@@ -220,8 +339,69 @@ class CommitLog:
         return None if found is None else found.record.store_timestamp
 
     def walk(self, start: int, stop: int) -> Iterator[FoundRecords]:
-        """Whole records that begin in ``[start, stop)``, by segment; ``start`` begins a record or a segment."""
-        return (walk_segment() for walk_segment in self.walks(start, stop))
+        """Whole records that begin in ``[start, stop)``, by segment or part; ``start`` begins a record or a segment."""
+        if self._window_bytes is None:
+            return (walk_segment() for walk_segment in self.walks(start, stop))
+        return self._walk_windows(start, stop)
+
+    def _walk_windows(self, start: int, stop: int) -> Iterator[FoundRecords]:
+        for segment in self.segments:
+            try:
+                for part, walked, _ in self._windows(segment, start - segment.base, stop - segment.base):
+                    yield FoundRecords(part, walked.records)
+                    del walked  # the caller may have dropped it: its bytes are memory
+            except DataLossError:
+                continue
+
+    def _windows(self, segment: SegmentFile, start: int, stop: int) -> Iterator[tuple[SegmentFile, Walk, int]]:
+        """Walk over positions ``[start, stop)`` of a segment: parts, their walks, and where in a part each stopped.
+
+        ::
+
+            [rec][rec][rec][rec][rec]##[rec]          walked, and a margin for the last record
+             ── window ──┴margin                      records follow one another to its stop, and the next begins there
+                         ── all of the rest ──        else damage: what follows it is found by one walk, as locally
+        """
+        if self._window_bytes is None:
+            view = self.view(segment)
+            lo, hi = max(start, 0), min(stop, view.size)
+            if lo < hi:
+                yield segment, walk(view, segment.base, lo, hi), hi
+            return
+        start, stop = max(start, 0), min(stop, segment.size)
+        while start < stop:
+            found = self._window(segment, start, stop)
+            if found is None:
+                return
+            part, walked, end = found
+            del found
+            after = part.base + walked.end - segment.base
+            yield part, walked, end
+            del walked
+            if part.base + end >= segment.base + stop or after <= start:
+                return
+            start = after
+
+    def _window(self, segment: SegmentFile, start: int, stop: int) -> tuple[SegmentFile, Walk, int] | None:
+        """Walk over the next window of a segment, or over all of the rest if it has damage; None after its bytes."""
+        end = min(start + _WALKED_BYTES, stop)
+        if end < stop:
+            self._fs.fetch_soon([(segment.path, end, min(end + _WALKED_BYTES, segment.size))])
+        lo = max(start - RECORD_CRC_BYTES, 0)
+        for margin in _MARGINS:
+            view = self.view(segment, lo, end + margin)
+            if end - lo > view.size:
+                break
+            walked = walk(view, segment.base + lo, start - lo, end - lo)
+            if not walked.damage and (walked.end >= end - lo or end == stop):
+                return segment._replace(base=segment.base + lo, size=view.size), walked, end - lo
+            del view, walked  # memory, before as much is mapped again
+        view = self.view(segment, lo)
+        hi = min(stop - lo, view.size)
+        if start - lo >= hi:
+            return None
+        part = segment._replace(base=segment.base + lo, size=view.size)
+        return part, walk(view, part.base, start - lo, hi), hi
 
     def walks(self, start: int, stop: int) -> Iterator[Callable[[], FoundRecords]]:
         """The steps of `walk`, one per segment; any thread may call them."""
@@ -262,43 +442,82 @@ class CommitLog:
                 spans.append((reached, segment.base))
             reached = segment.stop
             try:
-                view = self.view(segment)
+                for part, walked, hi in self._windows(segment, start - segment.base, stop - segment.base):
+                    behind = stop <= segment.stop or segment is not self.segments[-1]  # something must have followed
+                    spans += self._damage_in(part, walked, hi, is_ended=not behind)
             except DataLossError:
                 spans.append((segment.base, segment.stop))
-                continue
-            lo, hi = max(start - segment.base, 0), min(stop - segment.base, view.size)
-            walked = walk(view, segment.base, lo, hi)
-            records = walked.records
-            self.check_crcs(segment, records)
-            wrong = np.flatnonzero(records.problem != Problem.OK)
-            denied = zip(
-                walked.positions[wrong].tolist(), (walked.positions + walked.sizes)[wrong].tolist(), strict=True
-            )
-            behind = stop <= segment.stop or segment is not self.segments[-1]  # something must have followed
-            unended = [(walked.end, hi)] if behind and not walked.blank and walked.end < hi else []
-            spans += [(segment.base + a, segment.base + b) for a, b in [*walked.damage, *denied, *unended]]
         return sorted(spans)
 
+    def _damage_in(self, part: SegmentFile, walked: Walk, hi: int, *, is_ended: bool) -> list[tuple[int, int]]:
+        """Spans of the log that a walk to position ``hi`` of a part found damaged; ``is_ended``: zeros are not."""
+        records = walked.records
+        self.check_crcs(part, records)
+        wrong = np.flatnonzero(records.problem != Problem.OK)
+        denied = zip(walked.positions[wrong].tolist(), (walked.positions + walked.sizes)[wrong].tolist(), strict=True)
+        unended = [] if is_ended or walked.blank or walked.end >= hi else [(walked.end, hi)]
+        return [(part.base + a, part.base + b) for a, b in [*walked.damage, *denied, *unended]]
+
     def check_crcs(self, segment: SegmentFile | None, records: Records) -> None:
-        """Flag records of one segment that their CRCs deny; see `format.checksums.check_crcs`."""
+        """Flag records of one segment, or of a part of it, that their CRCs deny; see `format.checksums.check_crcs`."""
+        whole = segment if segment is None or self._window_bytes is None else self.find(segment.base)
+        properties = Properties(records)
+        if segment is None or whole is None or segment == whole:
+            check_crcs(records, properties, lambda: self._before(segment))
+            return
+        # A part may lack the bytes around a record from which it is told whether the record lost its checksum.
+        doubtful = needs_surroundings(records, properties)
+        rest = np.ones(len(records), np.bool_)
+        rest[doubtful] = False
+        if not doubtful.size:
+            check_crcs(records, properties)
+            return
+        apart = [(np.flatnonzero(rest), records.take(rest))]
+        starts = segment.base - whole.base + records.positions[doubtful]
+        stops = starts + records.field("total_size")[doubtful]
+        apart += [
+            (doubtful[at : at + 1], self._surrounded(whole, start, stop))
+            for at, (start, stop) in enumerate(zip(starts.tolist(), stops.tolist(), strict=True))
+        ]
+        for rows, some in apart:
+            check_crcs(some, Properties(some), lambda: self._before(whole))
+            self._flag(records, rows, some)
 
-        def front() -> Bytes:
-            at = self.segments.index(segment) if segment in self.segments else 0
-            before = self.segments[at - 1] if at else None
-            try:
-                return self.view(before, max(0, before.size - FRONT_BYTES)) if before else np.empty(0, np.uint8)
-            except DataLossError:
-                return np.empty(0, np.uint8)
+    @staticmethod
+    def _flag(records: Records, rows: Ints, some: Records) -> None:
+        """Flag (n,) rows of records whose CRCs denied them when they were read apart."""
+        for problem in (Problem.BODY_CRC, Problem.RECORD_CRC):
+            denied = np.zeros(len(records), np.bool_)
+            denied[rows] = some.problem == problem
+            records.flag_problem(denied, problem)
 
-        check_crcs(records, Properties(records), front)
+    def _surrounded(self, segment: SegmentFile, start: int, stop: int) -> Records:
+        """The record at positions ``[start, stop)`` of a segment, in a part with all that its CRCs are judged by."""
+        lo = max(start - SEARCH_BYTES, 0)
+        view = self.view(segment, lo, stop + SEARCH_BYTES)
+        following = min(stop, segment.size - 1)
+        _, view = self._widened(segment, lo, view, np.array([start, following]) - lo)
+        return Records(view, np.array([start - lo]))
+
+    def _before(self, segment: SegmentFile | None) -> Bytes:
+        """The end of the segment before one."""
+        at = self.segments.index(segment) if segment in self.segments else 0
+        before = self.segments[at - 1] if at else None
+        try:
+            return self.view(before, max(0, before.size - FRONT_BYTES)) if before else np.empty(0, np.uint8)
+        except DataLossError:
+            return np.empty(0, np.uint8)
 
     def check_crc(self, found: FoundRecord) -> Problem:
         """Say whether the CRCs of one record deny it, as `check_crcs` does."""
-        view = self.view(found.segment)
-        if surely_hold(view, found.position, found.record):
+        offset = np.array([found.segment.base + found.position])
+        run = Run(0, 1, found.segment, found.position, found.position + found.record.total_size)
+        part, view = self.part(run, offset)
+        position = int(offset[0]) - part.base
+        if surely_hold(view, position, found.record):
             return Problem.OK
-        records = Records(view, np.array([found.position], np.int64))
-        self.check_crcs(found.segment, records)
+        records = Records(view, offset - part.base)
+        self.check_crcs(part, records)
         return Problem(int(records.problem[0]))
 
     def corrupt(self, problem: Problem, offset: int, place: str) -> CorruptRecordError:
@@ -314,7 +533,7 @@ class CommitLog:
 
 
 def records_at(log: CommitLog, offsets: Ints) -> Iterator[tuple[SegmentFile, Ints, Records]]:
-    """Yield the records at (n,) ascending physical offsets that a segment holds, by segment, and which offsets."""
+    """Yield the records at (n,) ascending physical offsets that a segment holds, by part, and which offsets."""
     # Damaged records, and those that do not state their own offset, are flagged.
     for segment, buffer, rows in views_at(log, offsets):
         some = offsets[rows]
@@ -324,19 +543,16 @@ def records_at(log: CommitLog, offsets: Ints) -> Iterator[tuple[SegmentFile, Int
 
 
 def views_at(log: CommitLog, offsets: Ints) -> Iterator[tuple[SegmentFile, Bytes, slice]]:
-    """Yield the segments that hold (n,) ascending physical offsets: bytes of the segment, and which offsets."""
+    """Yield the parts that hold the records at (n,) ascending physical offsets: their bytes, and which offsets."""
     # Offsets that no segment holds, or one that retention just deleted, are left out.
-    holder = log.locate(offsets)
-    edges = [0, *(np.flatnonzero(np.diff(holder)) + 1).tolist(), offsets.size]
-    for first, last in pairwise(edges):
-        if first == last or holder[first] < 0:
-            continue
-        segment = log.segments[int(holder[first])]
+    runs = [run for run in log.runs(offsets) if run.segment is not None] if offsets.size else []
+    log.fetch(runs)
+    for run in runs:
         try:
-            buffer = log.view(segment)
+            part, buffer = log.part(run, offsets[run.first : run.last])
         except DataLossError:
             continue
-        yield segment, buffer, slice(first, last)
+        yield part, buffer, slice(run.first, run.last)
 
 
 def store_times_at(log: CommitLog, offsets: Ints) -> tuple[Ints, Mask]:

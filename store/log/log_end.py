@@ -154,7 +154,10 @@ class KnownEnd:
     def now(self) -> int:
         """Physical offset before which all whole records begin that the log has at the time of the call."""
         # Two small reads as long as nothing is appended, and some 20 after that. A log that was truncated or replaced
-        # is searched as if it was new. Where its records do not lead to an end, all zeros are read.
+        # is searched as if it was new. Where its records do not lead to an end, all zeros are read. A file system whose
+        # bytes are elsewhere mostly knows where they end, and each read takes it long.
+        if self._log.in_windows:
+            return self._log.data_stop()
         seen = self._seen
         if seen is None or not self._is_last(seen.segment):
             return self._searched()
@@ -170,6 +173,10 @@ class KnownEnd:
         """Physical offset of zeros, or of a segment's end, after the records: a page or less beyond the last one."""
         # Some 20 reads of a page and no map. Data after a lost stretch is not looked for, nor are records whose own
         # zeros fill a page. `now` finds the end in any case.
+        if self._log.in_windows:
+            end = self._log.data_stop()
+            segment = self._log.find(end)
+            return end if segment is None else min(end + _BLOCK_BYTES, segment.stop)
         for segment in reversed(self._log.segments):
             if self._holds(segment, 0, _AFTER):
                 return segment.base + self._limit(segment, 0)

@@ -17,6 +17,7 @@ RocketMQ: ``DefaultMessageStore.getMessage``.
 
 import logging
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
@@ -40,7 +41,7 @@ from ..format.message_decode import (
     select,
 )
 from ..format.naming import LMQ_PREFIX
-from ..log.commit_log import MAPS_MAX, CommitLog
+from ..log.commit_log import MAPS_MAX, RUN_BYTES_MAX, CommitLog, Run
 from .entry_batches import Chunk, Chunks, batches_of, report_loss
 from .heal import Block, StoreView, heal
 from .matching import Matcher, record_batch
@@ -51,6 +52,7 @@ _log = logging.getLogger(__name__)
 
 _INFLATED_BATCHES = 4
 _SEARCHED_BYTES = 1 << 20
+_AHEAD_BYTES = 32 << 20
 _SIZE = np.dtype(">i4")
 
 
@@ -222,11 +224,14 @@ class _Scan(RecordBatches[Chunk]):
         self._queue_only = spec.entries_only
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        for chunk in Chunks(self._store, self._task, self._spec, self._walks, self._matcher):
-            if self._queue_only:
+        chunks = Chunks(self._store, self._task, self._spec, self._walks, self._matcher)
+        if self._queue_only:
+            for chunk in chunks:
                 yield from self._queue_batches(chunk)
-            else:
-                yield from self._record_batches(chunk)
+            return
+        for piece in self._fetched_ahead(piece for chunk in chunks for piece in self._pieces(chunk)):
+            yield from self._located_batches(piece)
+            self._log.note_read(int(piece.entries["size"].sum(dtype=np.int64)))
 
     def _queue_batches(self, chunk: Chunk) -> Iterator[pa.RecordBatch]:
         """Batches of queue columns, from the entries alone; implausible entries are damage."""
@@ -252,12 +257,37 @@ class _Scan(RecordBatches[Chunk]):
 
     # Chunks to batches
 
-    def _record_batches(self, chunk: Chunk) -> Iterator[pa.RecordBatch]:
-        # No more segments at once than stay mapped anyway: small rows of many queues may come from hundreds.
-        edges = self._edges(chunk)
-        for first, last in pairwise([*edges[:-1:MAPS_MAX], edges[-1]]):
-            yield from self._located_batches(chunk.part(first, last))
-        self._store.log.note_read(int(chunk.entries["size"].sum(dtype=np.int64)))
+    def _pieces(self, chunk: Chunk) -> Iterator[Chunk]:
+        """Cut a chunk at runs: no more segments, or bytes in windows, at once than stay mapped anyway."""
+        # Small rows of many queues may come from hundreds of segments.
+        runs = self._runs(chunk)
+        if not self._log.in_windows:
+            edges = [run.first for run in runs[::MAPS_MAX]]
+        else:
+            ends = np.cumsum([run.stop - run.start for run in runs])
+            groups = (ends - 1) // RUN_BYTES_MAX
+            edges = [run.first for run, at, before in zip(runs, groups, [None, *groups], strict=False) if at != before]
+        for first, last in pairwise([*edges, runs[-1].last]):
+            yield chunk.part(first, last)
+
+    def _fetched_ahead(self, pieces: Iterator[Chunk]) -> Iterator[Chunk]:
+        """Pass pieces on while the bytes of those that follow, some 32 MiB, are fetched."""
+        if not self._log.in_windows:
+            yield from pieces
+            return
+        held: deque[tuple[Chunk, int]] = deque()
+        ahead = 0  # bytes of all that are held but the first
+        for piece in pieces:
+            runs = self._runs(piece)
+            self._log.fetch_soon(runs)
+            count = sum(run.stop - run.start for run in runs)
+            ahead += count if held else 0
+            held.append((piece, count))
+            while ahead >= _AHEAD_BYTES:
+                yield held.popleft()[0]
+                ahead -= held[0][1]
+        while held:
+            yield held.popleft()[0]
 
     def _located_batches(self, chunk: Chunk) -> Iterator[pa.RecordBatch]:
         located, problems = self._locate(chunk)
@@ -273,41 +303,37 @@ class _Scan(RecordBatches[Chunk]):
     def _locate(
         self, chunk: Chunk, confirmed: Mask | None = None
     ) -> tuple[list[tuple[SegmentFile | None, Records]], list[Mask]]:
-        """Records of each run of rows in one segment, and which of them contradict their entry."""
+        """Records of each run of rows, and which of them contradict their entry."""
         located: list[tuple[SegmentFile | None, Records]] = []
         problems: list[Mask] = []
-        for first, last in pairwise(self._edges(chunk)):
-            part = chunk.part(first, last)
-            segment = self._store.log.find(int(part.entries["physical_offset"][0]))
-            records = self._records(segment, part, None if confirmed is None else confirmed[first:last])
+        for run in self._runs(chunk):
+            part = chunk.part(run.first, run.last)
+            segment, records = self._records(run, part, None if confirmed is None else confirmed[run.first : run.last])
             located.append((segment, records))
             problems.append((records.problem != Problem.OK) & (records.problem != Problem.GONE))
         return located, problems
 
-    def _edges(self, chunk: Chunk) -> list[int]:
-        """First rows of the runs that are in one segment, and one past the last row."""
-        holder = self._store.log.locate(chunk.entries["physical_offset"])
-        if (holder == holder[0]).all():
-            return [0, holder.size]
-        return [0, *(np.flatnonzero(holder[1:] != holder[:-1]) + 1).tolist(), holder.size]
+    def _runs(self, chunk: Chunk) -> list[Run]:
+        return self._log.runs(chunk.entries["physical_offset"], chunk.entries["size"])
 
-    def _records(self, segment: SegmentFile | None, part: Chunk, confirmed: Mask | None) -> Records:
+    def _records(self, run: Run, part: Chunk, confirmed: Mask | None) -> tuple[SegmentFile | None, Records]:
+        """Records of a run, and the segment, or the part of it that is mapped."""
         physical = part.entries["physical_offset"]
-        if segment is None:
+        if run.segment is None:
             records = Records(np.empty(0, np.uint8), physical)
-            records.problem[:] = np.where(physical < self._store.log.min_offset, Problem.GONE, Problem.BEYOND_END)
-            return records
+            records.problem[:] = np.where(physical < self._log.min_offset, Problem.GONE, Problem.BEYOND_END)
+            return None, records
         try:
-            view = self._store.log.view(segment)
+            segment, view = self._log.part(run, physical)
         except DataLossError:
             records = Records(np.empty(0, np.uint8), physical)
             records.problem[:] = Problem.GONE
-            return records
+            return run.segment, records
         records = Records(view, physical - segment.base)
         records.flag_problem(records.field("physical_offset") != physical, Problem.PHYSICAL_OFFSET)
         records.flag_problem(records.field("total_size") != part.entries["size"], Problem.SIZE)
         self._check_queue(records, part, confirmed)
-        return records
+        return segment, records
 
     def _check_queue(self, records: Records, part: Chunk, confirmed: Mask | None) -> None:
         """Flag records of another queue, or of another place in it."""

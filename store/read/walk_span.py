@@ -15,7 +15,9 @@ is walked.
 from itertools import pairwise
 from typing import NamedTuple
 
-from ..log.commit_log import CommitLog
+import numpy as np
+
+from ..log.commit_log import CommitLog, store_times_at
 
 
 class TimeWindow(NamedTuple):
@@ -36,7 +38,9 @@ class WalkSpan(NamedTuple):
     def of(cls, log: CommitLog, window: TimeWindow, stop: int) -> "WalkSpan | None":
         """Find the records before ``stop`` that a window can ask for; None if these are all records."""
         # A segment without a whole first record is left out here, and walked if its neighbours are.
-        firsts = [(each.base, time) for each in log.segments if (time := log.store_time_at(each.base)) is not None]
+        bases = np.array([each.base for each in log.segments], np.int64)
+        times, is_whole = store_times_at(log, bases)
+        firsts = [*zip(bases[is_whole].tolist(), times[is_whole].tolist(), strict=True)]
         if any(after < before for (_, before), (_, after) in pairwise(firsts)):
             return None
         start, newest, end = log.min_offset, 0, stop
