@@ -99,10 +99,9 @@ def plan_runs(
     planned = [wanted for wanted in ranges if wanted.key in packed.numbers and packed.rises[packed.numbers[wanted.key]]]
     tasks: list[ScanTask] = []
     while planned:  # a queue that is asked for twice is planned twice
-        once = {wanted.key: wanted for wanted in reversed(planned)}
-        chosen = list(once.values())[::-1]
-        taken = set(map(id, chosen))
-        planned = [wanted for wanted in planned if id(wanted) not in taken]
+        firsts = {wanted.key: number for number, wanted in reversed([*enumerate(planned)])}
+        chosen = [wanted for number, wanted in enumerate(planned) if firsts[wanted.key] == number]
+        planned = [wanted for number, wanted in enumerate(planned) if firsts[wanted.key] != number]
         tasks += _tasks(packed.keys_by_number, _parts(packed, chosen), limits)
     return tasks, left
 
