@@ -38,7 +38,7 @@ from segmentlog.store import (
     StoreLocation,
     UnknownQueueError,
 )
-from segmentlog.store.groups import group_offsets, list_groups
+from segmentlog.store.groups import group_offsets
 
 from .selection import unknown_group
 from .suggestions import listing
@@ -334,6 +334,8 @@ class Queried(Protocol):
 def check_group(position: Position, stores: Sequence[Queried]) -> None:
     """Refuse a consumer group without a position in any of the stores."""
     if isinstance(position, OfGroup) and not any(_group_offsets(store, position.group) for store in stores):
+        from segmentlog.store.groups import list_groups  # noqa: PLC0415 - loads the writer of groups
+
         known = {each.group for store in stores for each in list_groups(store.path, fs=store.location.fs)}
         raise unknown_group(position.group, known, path=", ".join(store.path for store in stores))
 
