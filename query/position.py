@@ -35,11 +35,12 @@ from segmentlog.store import (
     QueueKey,
     QueueRange,
     Remedy,
+    StoreLocation,
     UnknownQueueError,
 )
 from segmentlog.store.groups import group_offsets
 
-from .selection import group_progress, unknown_group
+from .selection import unknown_group
 from .suggestions import listing
 from .times import Clock, Instant, Moment, StartAfterEndError, check_window, hint_ms, parse_time
 
@@ -319,6 +320,10 @@ class Queried(Protocol):
         """Store directory."""
 
     @property
+    def location(self) -> StoreLocation:
+        """Its file system and root."""
+
+    @property
     def broker_name(self) -> str:
         """Name of the broker."""
 
@@ -326,11 +331,17 @@ class Queried(Protocol):
         """Find the queue offset of a time."""
 
 
-def check_group(position: Position, paths: Sequence[str]) -> None:
+def check_group(position: Position, stores: Sequence[Queried]) -> None:
     """Refuse a consumer group without a position in any of the stores."""
-    if isinstance(position, OfGroup) and not any(group_offsets(path, position.group) for path in paths):
-        known = {each.group for _, each in group_progress(paths, None)}
-        raise unknown_group(position.group, known, path=", ".join(paths))
+    if isinstance(position, OfGroup) and not any(_group_offsets(store, position.group) for store in stores):
+        from segmentlog.store.groups import list_groups  # noqa: PLC0415 - loads the writer of groups
+
+        known = {each.group for store in stores for each in list_groups(store.path, fs=store.location.fs)}
+        raise unknown_group(position.group, known, path=", ".join(store.path for store in stores))
+
+
+def _group_offsets(store: Queried, group: str) -> dict[QueueKey, int]:
+    return group_offsets(store.path, group, fs=store.location.fs)
 
 
 def listed(store: Queried, queues: Iterable[QueueBounds], named: Mapping[str, Position]) -> list[QueueBounds]:
@@ -338,7 +349,7 @@ def listed(store: Queried, queues: Iterable[QueueBounds], named: Mapping[str, Po
     queues = list(queues)
     check_tables(named, {(store.broker_name, each.key) for each in queues})
     for position in named.values():
-        check_group(position, [store.path])
+        check_group(position, [store])
     tables = [position for position in named.values() if isinstance(position, ByQueue)]
     return [each for each in queues if all(table.of(store.broker_name, each.key) is not None for table in tables)]
 
@@ -350,7 +361,7 @@ class Resolver:
         self._store = store
         self._rules = rules
         self._words = words
-        self._offsets_of = cache(partial(group_offsets, store.path))
+        self._offsets_of = cache(partial(_group_offsets, store))
 
     def start(self, position: Position, bounds: QueueBounds) -> int:
         """Return the first queue offset to read, within ``[bounds.min_offset, bounds.max_offset]``.

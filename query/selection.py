@@ -151,19 +151,19 @@ def unknown_queue(queue_id: int, topics: Sequence[str], held: "Iterable[QueueKey
     return UnknownQueueError(problem, path=path, fix=f"The queues of {these} are {', '.join(map(str, there))}")
 
 
-def group_progress(paths: Sequence[str], group: str | None) -> "list[tuple[str, GroupProgress]]":
-    """Return the positions of a consumer group, or of all groups, with the path of their store.
+def group_progress(stores: "Sequence[StoreReader]", group: str | None) -> "list[tuple[StoreReader, GroupProgress]]":
+    """Return the positions of a consumer group, or of all groups, with their store.
 
     `ConfigError` if a group has no position in any store.
     """
     from segmentlog.store.groups import list_groups  # noqa: PLC0415 - loads the writer of groups
 
-    found = [(path, each) for path in paths for each in list_groups(path)]
+    found = [(store, each) for store in stores for each in list_groups(store.path, fs=store.location.fs)]
     if group is None:
         return found
-    of_group = [(path, each) for path, each in found if each.group == group]
+    of_group = [(store, each) for store, each in found if each.group == group]
     if not of_group:
-        raise unknown_group(group, {each.group for _, each in found}, path=", ".join(paths))
+        raise unknown_group(group, {each.group for _, each in found}, path=_paths(stores))
     return of_group
 
 

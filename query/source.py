@@ -6,13 +6,23 @@
 """
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Self
 
-from segmentlog.store import ConfigError, QueueSource, ReadFrom, StoreReader, choice
+from segmentlog.store import (
+    ConfigError,
+    QueueSource,
+    ReadFrom,
+    RemoteAccess,
+    StoreReader,
+    choice,
+    place_of,
+)
 
 PathLike = str | os.PathLike[str]
 NO_CACHE: Final = "none"
+NO_OPTIONS: Final = RemoteAccess()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +37,7 @@ class StoreSource:
     read_from: ReadFrom = ReadFrom.APPENDED
     queue_cache: str | None = None
     """Directory of queues that were derived from the log, or `NO_CACHE`; None for the cache of the user."""
+    access: RemoteAccess = NO_OPTIONS
 
     @classmethod
     def of(  # noqa: PLR0917 - the arguments of `segmentlog.open`
@@ -37,6 +48,8 @@ class StoreSource:
         archive: object,
         read_from: object,
         queue_cache: object = None,
+        storage: object = None,
+        cache_dir: object = None,
     ) -> Self:
         """Check arguments of any type; `ConfigError` names the wrong one."""
         if not isinstance(path, str | os.PathLike):
@@ -49,13 +62,20 @@ class StoreSource:
             raise ConfigError(f"archive={archive!r} is not a path", fix="Pass the directory of the archive")
         if queue_cache is not None and not isinstance(queue_cache, str | os.PathLike):
             raise ConfigError(f"queue_cache={queue_cache!r} is not a path", fix=f"Pass a directory, or {NO_CACHE!r}")
+        if storage is not None and not (
+            isinstance(storage, Mapping) and all(isinstance(each, str) for pair in storage.items() for each in pair)
+        ):
+            raise ConfigError("storage is not a mapping of texts", fix='Pass storage={"aws_region": "eu-west-1"}')
+        if cache_dir is not None and not isinstance(cache_dir, str | os.PathLike):
+            raise ConfigError(f"cache_dir={cache_dir!r} is not a path", fix=f"Pass a directory, or {NO_CACHE!r}")
         return cls(
-            path=full_path(path),
+            path=place_of(path),
             commit_log_paths=tuple(os.path.expanduser(each) for each in commit_log_paths),
-            archive=None if archive is None else full_path(archive),
+            archive=None if archive is None else place_of(archive),
             broker_name=broker_name,
             read_from=choice("read_from", read_from, ReadFrom),
             queue_cache=None if queue_cache is None else os.fspath(queue_cache),
+            access=RemoteAccess.of(storage, None if cache_dir is None else os.fspath(cache_dir)),
         )
 
     def open(self) -> StoreReader:
@@ -68,6 +88,7 @@ class StoreSource:
             archive=self.archive,
             read_from=self.read_from,
             queue_cache=_cache(self.queue_cache),
+            access=self.access,
         )
 
 

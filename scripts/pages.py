@@ -168,7 +168,9 @@ def _verb(parser: Parser, aliases: Sequence[str], common: Collection[_Row]) -> l
     lines = [f"### {parser.verb}", "", f"{parser.summary[0].upper()}{parser.summary[1:]}.{former}", ""]
     shared = [words for words, meaning in _rows(parser) if (words, meaning) in common]
     own = [_item(row) for row in _rows(parser) if row not in common]
-    return lines + ([f"* {', '.join(f'`{_short(words)}`' for words in shared)}: as above"] if shared else []) + own
+    named = [f"`{_short(words)}`" for words in shared]
+    above = [f"* {', '.join(named[at : at + 20])}: as above" for at in range(0, len(named), 20)]
+    return lines + above + own
 
 
 def _item(row: _Row) -> str:

@@ -6,6 +6,8 @@ from .config import Services as Services
 from .config import StoreConfig as StoreConfig
 from .config import choice as choice
 from .directory.layout import StoreLocation as StoreLocation
+from .directory.layout import is_remote as is_remote
+from .directory.layout import place_of as place_of
 from .encode.message import Appended as Appended
 from .encode.message import Outgoing as Outgoing
 from .errors import BatchGapError as BatchGapError
@@ -48,6 +50,8 @@ from .format.ledger import QueueSpan as QueueSpan
 from .format.message_decode import NATIVE_SCHEMA as NATIVE_SCHEMA
 from .format.message_decode import QUEUE_COLUMNS as QUEUE_COLUMNS
 from .format.naming import is_system_topic as is_system_topic
+from .objects.access import RemoteAccess as RemoteAccess
+from .objects.access import StorageOptions as StorageOptions
 from .read.plan import PlannedRange as PlannedRange
 from .read.plan import ScanTask as ScanTask
 from .read.plan import TaskLimits as TaskLimits

@@ -119,7 +119,7 @@ def group_lag(path: str, group: str, *, consumer: str | None = None) -> LagRepor
         If the group, or the consumer, has no position in this store.
     """
     reader = StoreReader.open(path)
-    for _, each in group_progress([reader.path], group):
+    for _, each in group_progress([reader], group):
         if each.consumer == consumer:
             return LagReport(group, progress_lag(reader, each))
     problem = f"consumer `{consumer}` of group `{group}` has no position here"

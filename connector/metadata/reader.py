@@ -102,15 +102,15 @@ def _queues(stores: Sequence[StoreReader], options: MetadataOptions, columns: fr
 
 def _progress(stores: Sequence[StoreReader], options: MetadataOptions) -> Iterator[tuple[StoreReader, GroupProgress]]:
     """Groups that are asked for, and of each the positions in topics that are asked for."""
-    wanted, by_path = options.read.topics, {store.path: store for store in stores}
+    wanted = options.read.topics
     if isinstance(wanted, Topics):
         there = {topic for store in stores for topic in store.topics()}
         # A group outlives the topics that it read.
-        there |= {key.topic for _, each in group_progress(list(by_path), None) for key in each.offsets}
-        check_topics(wanted.names, sorted(there), path=", ".join(by_path))
-    for path, each in group_progress(list(by_path), options.consumer_group):
+        there |= {key.topic for _, each in group_progress(stores, None) for key in each.offsets}
+        check_topics(wanted.names, sorted(there), path=", ".join(store.path for store in stores))
+    for store, each in group_progress(stores, options.consumer_group):
         offsets = {key: offset for key, offset in each.offsets.items() if wanted.wants(key.topic)}
-        yield by_path[path], GroupProgress(each.group, each.model, each.consumer, offsets)
+        yield store, GroupProgress(each.group, each.model, each.consumer, offsets)
 
 
 def _groups(stores: Sequence[StoreReader], options: MetadataOptions, columns: frozenset[str]) -> Iterator[Row]:  # noqa: ARG001 - all are at hand

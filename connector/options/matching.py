@@ -10,17 +10,21 @@
 Texts are parsed by `Given`; the callers check them against each other.
 """
 
+import json
 import logging
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from segmentlog.query.suggestions import listing, suggest
-from segmentlog.store import ConfigError, StoreLocation
+from segmentlog.store import ConfigError, place_of
 
 from ..errors import ConflictingOptionsError, UnknownOptionError
 from .option import STRICT_OPTIONS, Given, Table
 
 logger = logging.getLogger(__name__)
 
+STORAGE_PREFIX: Final = "storage."
+STORAGE: Final = "storage.name"
 SPARKS_OWN = frozenset(
     ["checkpointlocation", "owner", "provider", "location", "external", "is_managed_location", "comment", "collation"]
 )
@@ -36,8 +40,12 @@ def match(given: Mapping[str, str], table: Table, *, elsewhere: Sequence[Table])
     texts: dict[str, str] = {}
     spelled: dict[str, str] = {}
     unknown = []
+    storage: dict[str, str] = {}
     for name, raw in given.items():
         folded = name.lower()
+        if folded.startswith(STORAGE_PREFIX) and STORAGE in known:
+            storage[name[len(STORAGE_PREFIX) :]] = raw
+            continue
         option = known.get(folded)
         if option is None:
             if folded not in SPARKS_OWN and not folded.startswith("option."):
@@ -46,6 +54,8 @@ def match(given: Mapping[str, str], table: Table, *, elsewhere: Sequence[Table])
             raise conflict(spelled[option.name], name, "they are two names of one option")
         else:
             texts[option.name], spelled[option.name] = raw, name
+    if storage:
+        texts[known[STORAGE].name] = json.dumps(storage)
     found = Given(texts)
     if unknown:
         _report_unknown(unknown, table, elsewhere, strict=found[STRICT_OPTIONS])
@@ -79,8 +89,8 @@ def conflict(one: str, other: str, why: str) -> ConflictingOptionsError:
 
 
 def local_path(path: str) -> str:
-    """Make a path absolute; Spark writes a table's location as ``file:/…``. `ConfigError` for other addresses."""
+    """Make a path absolute; Spark writes a table's location as ``file:/…``. URLs of object stores stay as they are."""
     try:
-        return StoreLocation.at_url(path).root
+        return place_of(path)
     except ConfigError as error:
         raise ConfigError(f"option `path`: {error.problem}", fix=error.fix) from None

@@ -29,7 +29,7 @@ from segmentlog.query.selection import Queues, Selection, TopicPattern, Topics
 from segmentlog.query.source import StoreSource
 from segmentlog.query.suggestions import listing
 from segmentlog.query.times import Clock
-from segmentlog.store import Boundary, ConfigError, OnCorrupt, OnLoss, Tags
+from segmentlog.store import Boundary, ConfigError, OnCorrupt, OnLoss, RemoteAccess, Tags
 from segmentlog.store.find import KeyField
 
 from ..errors import ConflictingOptionsError, MissingOptionError
@@ -321,6 +321,7 @@ def _sources(asked: SourceOptions, paths: tuple[str, ...]) -> tuple[StoreSource,
             queue_source=asked.queue_source,
             read_from=asked.read_from,
             queue_cache=asked.queue_cache,
+            access=RemoteAccess.of(asked.storage, asked.cache_dir, asked.cache_bytes),
         )
         for path, name in zip(paths, asked.broker_names or _broker_names(paths), strict=True)
     )

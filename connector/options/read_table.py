@@ -3,6 +3,7 @@
 To add an option: a field of `SourceOptions`, and ``scripts/pages.py``.
 """
 
+import json
 from dataclasses import dataclass
 from datetime import tzinfo
 from enum import Enum
@@ -20,6 +21,7 @@ from segmentlog.store import (
     QueueSource,
     ReadFrom,
     ScanSpec,
+    StorageOptions,
     Tags,
 )
 
@@ -69,6 +71,14 @@ def _sql_filter(name: str, raw: str) -> "Sql92Filter":
         return Sql92Filter.compile(raw)
     except FilterSyntaxError as error:
         raise error.restated(f"option `{name}`: {error.problem}") from None
+
+
+def _storage(name: str, raw: str) -> StorageOptions:
+    """Read the options of the object store, which `matching.match` put together."""
+    try:
+        return StorageOptions(json.loads(raw))
+    except ValueError:
+        raise ConfigError(f"option `{name}` has no name", fix="Write such as storage.aws_region=eu-west-1") from None
 
 
 def _metadata(name: str, raw: str) -> MetadataKind:
@@ -129,9 +139,10 @@ class SourceOptions:
     """Values of the source's options; each field declares an option."""
 
     path: str | None = option(
-        "a directory",
+        "a directory, or a URL",
         values.text,
-        "The store directory of a broker, as driver and workers see it. Usually the argument of `load`.",
+        "The store directory of a broker, as driver and workers see it, or an archive in object storage. Usually the "
+        "argument of `load`.",
         default=None,
     )
     paths: tuple[str, ...] | None = option(
@@ -175,6 +186,30 @@ class SourceOptions:
         "files can be deleted at any time.",
         default=None,
         shown="`segmentlog/queues` in the user's cache directory (`XDG_CACHE_HOME`, or `~/.cache`), on each machine",
+    )
+    storage: StorageOptions | None = option(
+        "a text",
+        _storage,
+        "An option of the object store, if the path or the archive is a URL: `storage.aws_endpoint`, "
+        "`storage.fs.s3a.access.key`, … [remote.md](remote.md) lists the names. Values are shown nowhere.",
+        default=None,
+        name="storage.NAME",
+        shown="the environment's",
+    )
+    cache_dir: str | None = option(
+        "a directory, or none",
+        values.text,
+        "Directory of bytes that were read from an object store, shared by all processes of a machine; "
+        "`none` keeps none.",
+        default=None,
+        shown="`segmentlog/objects` in the user's cache directory, on each machine",
+    )
+    cache_bytes: int | None = option(
+        SIZE,
+        values.size,
+        "Size of `cacheDir`; the least recently used objects are deleted.",
+        default=None,
+        shown="10g, or less on a small disk",
     )
     read_from: ReadFrom = option(
         "appended, confirmed",

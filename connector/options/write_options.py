@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from segmentlog.store import ConfigError, Flush, StoreConfig, is_system_topic
+from segmentlog.store import ConfigError, Flush, StoreConfig, is_remote, is_system_topic
 from segmentlog.store.sink import SyncReplication
 
 from ..errors import ConflictingOptionsError, MissingOptionError
@@ -69,12 +69,22 @@ def parse_write_options(given: Mapping[str, str], mode: Mode) -> WriteOptions:
             fix="Leave `flush` out, or set exactlyOnce=false",
         )
     made = {
-        "path": local_path(asked.path),
+        "path": _directory(asked.path),
         "replication": _replication(found, asked),
         "config": _config(asked),
         "sizes": tuple(option.name for option in found.of(SINK.pick(*SIZES))),
     }
     return WriteOptions(**(values | made))
+
+
+def _directory(path: str) -> str:
+    found = local_path(path)
+    if is_remote(found):
+        raise ConfigError(
+            f"option `path` is `{found}`: a store is written in a directory",
+            fix="Write into a directory, and archive it with `segmentlog archive push`",
+        )
+    return found
 
 
 _NO_PATH = (

@@ -97,7 +97,7 @@ def check_groups(stores: Sequence[StoreReader], options: ReadOptions) -> None:
     """Refuse a group without a position in any store; ``startingOffsetsDefault`` may say where one begins."""
     asked = [options.stop] if options.rules.unlisted is not Fallback.ERROR else [options.start, options.stop]
     for position in asked:
-        check_group(position, [store.path for store in stores])
+        check_group(position, stores)
 
 
 def _resolve(store: StoreReader, queues: Sequence[QueueBounds], options: ReadOptions) -> dict[Window, list[QueueRange]]:

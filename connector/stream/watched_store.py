@@ -65,7 +65,7 @@ class WatchedStore:
         self._fails = options.fail_on_data_loss
         self._wanted = options.topics
         self.watch = QueueWatch(reader, self._wanted.wants, self._wanted.wants_queue)
-        self.id = store_id(reader.path)
+        self.id = store_id(reader.path, reader.location.fs)
         self._doubtful: set[str] | None = None
         """Topics to be known again before they are read; None for all, as at the start."""
         self._said: set[str] = set()

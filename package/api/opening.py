@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Literal, overload
 
 from segmentlog.query.source import PathLike, StoreSource
-from segmentlog.store import ConfigError, ExistingFileError, OnDamage, ReadFrom, choice
+from segmentlog.store import ConfigError, ExistingFileError, OnDamage, ReadFrom, choice, is_remote
 
 from .remedies import in_api_words
 from .store import Store
@@ -33,6 +33,8 @@ def open(  # noqa: A001 - see below
     archive: PathLike | None = None,
     read_from: ReadFrom | str = "appended",
     queue_cache: PathLike | None = None,
+    storage: Mapping[str, str] | None = None,
+    cache_dir: PathLike | None = None,
 ) -> Store: ...
 
 
@@ -64,13 +66,15 @@ def open(  # noqa: A001 - used as segmentlog.open, as gzip.open is
     archive: PathLike | None = None,
     read_from: ReadFrom | str = ReadFrom.APPENDED,
     queue_cache: PathLike | None = None,
+    storage: Mapping[str, str] | None = None,
+    cache_dir: PathLike | None = None,
 ) -> Store:
     """Open a store directory, without Spark and without a broker.
 
     Parameters
     ----------
     path
-        The broker's ``storePathRootDir``, live or not.
+        The broker's ``storePathRootDir``, live or not; for reading also the URL of an archive in object storage.
     mode
         ``"r"`` reads. ``"a"`` appends to a store or creates it; ``"x"`` refuses a path that holds anything.
     config
@@ -89,6 +93,10 @@ def open(  # noqa: A001 - used as segmentlog.open, as gzip.open is
         ``"confirmed"`` hides messages that a failover could undo, ``UnconfirmedError`` if no master says which.
     queue_cache
         Directory for queues derived from the CommitLog, or ``"none"``; ``segmentlog/queues`` in the user's cache.
+    storage
+        Options of the object store, for a path or an archive that is a URL: ``{"aws_region": "eu-west-1"}``.
+    cache_dir
+        Directory for bytes of object stores, or ``"none"``; ``segmentlog/objects`` in the user's cache.
 
     Returns
     -------
@@ -103,10 +111,16 @@ def open(  # noqa: A001 - used as segmentlog.open, as gzip.open is
     ExistingFileError, StoreInUseError, DamagedLogError
         If the store is to be written and exists (mode ``"x"``), is open elsewhere, or has damage in its middle.
     """
-    source = StoreSource.of(path, commit_log_paths, broker_name, archive, read_from, queue_cache)
+    source = StoreSource.of(path, commit_log_paths, broker_name, archive, read_from, queue_cache, storage, cache_dir)
     _check_mode(mode, {"config": config, "retention": retention}, {"commit_log_paths": source.commit_log_paths})
     if mode == "r":
         return Store(source)
+    if is_remote(source.path):
+        raise ConfigError(
+            f"mode {mode!r} writes to a directory, and the path is a URL",
+            path=source.path,
+            fix="Write a store directory, and archive it with `segmentlog archive push`",
+        )
     if mode == "x":
         _check_is_free(source.path)
     from .writable import WritableStore  # noqa: PLC0415 - loads what appends, for which a reader does not wait

@@ -109,7 +109,7 @@ class Store:
     def groups(self) -> MetadataTable:
         """Return the positions of all consumer groups: one row per position."""
         reader = self._reader()
-        rows = [row for _, each in group_progress([self.path], None) for row in group_rows(reader, each)]
+        rows = [row for _, each in group_progress([reader], None) for row in group_rows(reader, each)]
         return MetadataTable(f"Consumer groups of {self.path}", pa.Table.from_pylist(rows, SCHEMAS["groups"]))
 
     @in_api_words()
@@ -119,7 +119,7 @@ class Store:
         Null is unknown, 0 is caught up. `ConfigError` if the group has no position in this store.
         """
         reader = self._reader()
-        rows = [row for _, each in group_progress([self.path], group) for row in lag_rows(reader, each)]
+        rows = [row for _, each in group_progress([reader], group) for row in lag_rows(reader, each)]
         return MetadataTable(f"Lag of {group}", pa.Table.from_pylist(rows, SCHEMAS["lag"]))
 
     @in_api_words()

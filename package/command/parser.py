@@ -160,10 +160,36 @@ def assignment(meaning: str, example: str, *, prefix: str = "") -> Callable[[str
     return parse
 
 
-def add_store(parser: argparse.ArgumentParser) -> None:
-    """Add ``STORE`` and ``--commit-log``: ``options.store`` and the list ``options.commit_log``."""
+def add_directory(parser: argparse.ArgumentParser) -> None:
+    """Add ``STORE``, a directory, and ``--commit-log``: ``options.store`` and the list ``options.commit_log``."""
     parser.add_argument("store", metavar="STORE", help="the broker's storePathRootDir, or a copy of it")
     add_commit_log(parser)
+
+
+def add_store(parser: argparse.ArgumentParser) -> None:
+    """Add ``STORE``, a directory or a URL, ``--commit-log``, and the flags of `add_storage`."""
+    parser.add_argument(
+        "store", metavar="STORE", help="the broker's storePathRootDir, a copy of it, or the URL of an archive"
+    )
+    add_commit_log(parser)
+    add_storage(parser)
+
+
+def add_storage(parser: argparse.ArgumentParser) -> None:
+    """Add ``--storage`` and ``--cache-dir``: a list of pairs, and a directory or None."""
+    parser.add_argument(
+        "--storage",
+        metavar="NAME=VALUE",
+        type=assignment("an option of an object store", "aws_region=eu-west-1"),
+        action="append",
+        default=[],
+        help="an option of the object store, if STORE is a URL; repeatable",
+    )
+    parser.add_argument(
+        "--cache-dir",
+        metavar="DIR",
+        help="directory for bytes of object stores, or none (default: segmentlog/objects in the user's cache)",
+    )
 
 
 def add_commit_log(parser: argparse.ArgumentParser) -> None:

@@ -19,12 +19,18 @@ def source_of(options: argparse.Namespace) -> "StoreSource":
     from segmentlog.query.source import StoreSource
 
     read_from = getattr(options, "read_from", "appended")
-    return StoreSource.of(options.store, options.commit_log, None, None, read_from)
+    storage, cache_dir = dict(options.storage), options.cache_dir
+    return StoreSource.of(options.store, options.commit_log, None, None, read_from, None, storage, cache_dir)
 
 
 def opened(options: argparse.Namespace) -> "segmentlog.Store":
     """Open the store of `add_store`."""
-    return segmentlog.open(options.store, commit_log_paths=options.commit_log)
+    return segmentlog.open(
+        options.store,
+        commit_log_paths=options.commit_log,
+        storage=dict(options.storage),
+        cache_dir=options.cache_dir,
+    )
 
 
 def known_topics(reader: "StoreReader", topics: Sequence[str]) -> tuple[str, ...]:

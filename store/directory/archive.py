@@ -13,12 +13,16 @@ import os
 from ..errors import ConfigError
 from ..files.fs import FileSystem
 from ..files.joined_fs import JoinedFileSystem
+from ..files.segments import list_segments
 from ..files.small_file import read_whole
+from ..format.naming import segment_name
 from ..format.store_paths import OURS, StorePaths
+from .archived_store import ArchivedStore
 from .layout import StoreLocation
 from .own_state import is_store_id, store_id
 
 _OWNER_BYTES_MAX = 1 << 13
+_HEADER_BYTES = 64  # up to the store timestamp: no two records of a log have the same
 _NAMES_BEFORE = {OURS, "lost+found"}
 
 
@@ -56,6 +60,29 @@ def check_owner(fs: FileSystem, archive: str, path: str) -> str | None:
             fix="Name the archive of this store",
         )
     return owner
+
+
+def check_same_log(fs: FileSystem, path: str, commit_log: str, archived: ArchivedStore) -> None:
+    """Raise `ConfigError` unless an archive in object storage is of this store: by its id, and by a record of both."""
+    owner, known = archived.store_id, store_id(path, fs)
+    if owner and known is not None and owner != known:
+        raise ConfigError(
+            f"archive: this is the archive of store {owner}, and the store is {known}",
+            path=archived.root,
+            fix="Name the archive of this store",
+        )
+    for segment in list_segments(fs, [commit_log]):
+        for piece in archived.manifest.pieces:
+            if segment.base <= piece.start < segment.stop:
+                mine = fs.read(segment.path, piece.start - segment.base, _HEADER_BYTES)
+                name = os.path.join(StorePaths(archived.root).commit_log, segment_name(piece.segment))
+                if mine != archived.fs.read(name, piece.start - piece.segment, _HEADER_BYTES)[: len(mine)]:
+                    raise ConfigError(
+                        f"archive: its record at physical offset {piece.start} is another than that of the store",
+                        path=archived.root,
+                        fix="Name the archive of this store",
+                    )
+                return
 
 
 def join_archive(location: StoreLocation, archive: str | os.PathLike[str], commit_log: str) -> StoreLocation:

@@ -91,7 +91,8 @@ def group_offsets(path: str | os.PathLike[str], group: str, *, fs: FileSystem | 
     nor its backup can be read, or a database is damaged. `FileTooLargeError` for more than 64 MiB, `UnsafeFileError` if
     ``config`` is a link. `MissingExtraError` if offsets are in RocksDB and the extra is not installed.
     """
-    return by_queue(read_progress(fs or LocalFileSystem(), os.path.abspath(path)).merged(), group)
+    root = os.path.abspath(path) if fs is None else os.fspath(path)
+    return by_queue(read_progress(fs or LocalFileSystem(), root).merged(), group)
 
 
 def by_queue(table: Table, group: str) -> dict[QueueKey, int]:

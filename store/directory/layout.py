@@ -17,24 +17,31 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
-from urllib.parse import unquote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 from ..errors import ConfigError, NotAStoreError, Remedy, UnsafeFileError, UnsupportedStoreError
 from ..files.fs import FileSystem, Listed, LocalFileSystem
 from ..files.notices import warn_once
 from ..files.rocksdb import holds_database, is_rocksdb
+from ..format.archive_manifest import PREFIX
 from ..format.naming import is_readable_topic, parse_queue_id
 from ..format.store_paths import CHECKPOINT, COMMIT_LOG, CONSUME_QUEUE, StorePaths
+from ..objects.access import RemoteAccess
+from ..objects.block_cache import BlockCache
+from ..objects.object_store import ObjectStore
+from ..objects.opening import is_object_url
+from .archived_store import ArchivedStore, opened
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class StoreLocation:
-    """A store directory on a file system, by its absolute path."""
+    """A store directory on a file system, by its absolute path; the root of a store in object storage is its URL."""
 
     fs: FileSystem
     root: str
+    archived: ArchivedStore | None = None
 
     @classmethod
     def of(cls, path: str | os.PathLike[str], fs: FileSystem | None = None) -> "StoreLocation":
@@ -42,15 +49,26 @@ class StoreLocation:
         return cls(fs or LocalFileSystem(), os.path.abspath(os.fspath(path)))
 
     @classmethod
-    def at_url(cls, url: str) -> "StoreLocation":
-        """Locate a store by a path, in which ``~`` is expanded, or by a ``file:`` URL, as of Spark tables."""
-        parts = urlsplit(url)
-        if parts.scheme and parts.scheme != "file" and ":/" in url:
-            raise ConfigError(
-                f"`{url}` is not a local directory",
-                fix="Pass a local directory: a store is read through memory maps, which need a mounted file system",
-            )
-        return cls.of(os.path.expanduser(unquote(parts.path) if parts.scheme == "file" else url))
+    def at_place(cls, place: str, access: RemoteAccess) -> "StoreLocation":
+        """Locate a store or an archive at a `place_of`, a directory or a URL."""
+        if is_remote(place):
+            return cls.on_objects(access.objects(place), access.cache(), place)
+        found = cls.of(place)
+        stamp = found.fs.stamp
+        if stamp(found.paths.commit_log) is None and stamp(os.path.join(place, PREFIX)) is not None:
+            return cls.on_objects(access.objects(f"file://{quote(found.root)}"), None, found.root)
+        return found
+
+    @classmethod
+    def on_objects(
+        cls, objects: ObjectStore, cache: BlockCache | None = None, root: str | None = None
+    ) -> "StoreLocation":
+        """Locate an archive, or the plain copy of a store directory, in object storage; see `archived_store.opened`."""
+        root = root or objects.url.rstrip("/")
+        found = opened(objects, root, cache)
+        if isinstance(found, ArchivedStore):
+            return cls(found.fs, found.root, found)
+        return cls(found, root)
 
     @property
     def paths(self) -> StorePaths:
@@ -70,6 +88,28 @@ class StoreLocation:
     def beside(self, path: str | os.PathLike[str]) -> str:
         """Absolute form of another path of the caller on the same file system."""
         return os.path.abspath(os.fspath(path))
+
+
+def is_remote(place: str) -> bool:
+    """Return whether a place is the URL of an object store, and not a directory."""
+    return is_object_url(place) and not place.lower().startswith("file:")
+
+
+def place_of(path: str | os.PathLike[str]) -> str:
+    """Return where a store is: an absolute path, in which ``~`` is expanded, or the URL of an object store.
+
+    A ``file:`` URL, as of Spark tables, is a path. `ConfigError` for other URLs.
+    """
+    text = os.fspath(path)
+    parts = urlsplit(text)
+    if is_remote(text):
+        return text.rstrip("/")
+    if parts.scheme and parts.scheme != "file" and ":/" in text:
+        raise ConfigError(
+            f"`{text}` is neither a directory nor the URL of an object store",
+            fix="Pass a directory, or a URL such as s3://bucket/prefix, gs://…, az://… or hdfs://…",
+        )
+    return os.path.abspath(os.path.expanduser(unquote(parts.path) if parts.scheme == "file" else text))
 
 
 class ListedQueues(NamedTuple):

@@ -14,19 +14,28 @@ An answer equals that of a walk of its own, with damage and stale records. Where
 from bisect import bisect_right
 from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
-from typing import Final
+from typing import Final, Protocol
 
 import numpy as np
 
 from ..log.commit_log import CommitLog
 from ..types import QueueKey
 from .derive import NO_ENTRIES, DerivedQueue, by_queue, derive_queue, entries_of, joined, rising, stale_rows
-from .kept_queues import KeptQueues
 
 Span = tuple[int, int]
 """Physical offsets ``[start, stop)`` of the log."""
 _REMEMBERED_BYTES_MAX: Final = 256 << 20  # bytes of log, for walks that the task does not bound
 _REMEMBERED_MAX: Final = 16  # walks; the cache gains nothing from walks that are all apart
+
+
+class KeptEntries(Protocol):
+    """Entries that are known without a walk: `KeptQueues`, or those of an archive."""
+
+    def reach(self, start: int, stop: int) -> int:
+        """Physical offset up to ``stop`` before which all records from ``start`` on are known; ``start`` for none."""
+
+    def part(self, key: QueueKey, start: int, stop: int) -> DerivedQueue:
+        """Entries of one queue from the records that begin in ``[start, stop)``, all of which are known."""
 
 
 class WalkCache:
@@ -37,7 +46,7 @@ class WalkCache:
         log: CommitLog,
         keys: Iterable[QueueKey],
         planned: Iterable[Span] = (),
-        kept: KeptQueues | None = None,
+        kept: KeptEntries | None = None,
     ) -> None:
         self._log = log
         self._keys = frozenset(keys)

@@ -23,6 +23,7 @@ from typing import Final, TypeAlias
 
 from ..directory.group_offsets import Table, by_queue, group_offsets, read_progress
 from ..errors import ConfigError
+from ..files.fs import FileSystem
 from ..files.writable_fs import LocalWritableFileSystem, WritableFileSystem
 from ..format.broker_config import GroupTopic, is_position
 from ..format.naming import is_readable_topic
@@ -263,10 +264,10 @@ def delete_group(
     return GroupChange(group, tuple(Move(key, held[key], None) for key in sorted(held)), writer.recorded)
 
 
-def list_groups(path: str, *, fs: WritableFileSystem | None = None) -> list[GroupProgress]:
+def list_groups(path: str, *, fs: FileSystem | None = None) -> list[GroupProgress]:
     """List every group with an offset, by name; broadcasting consumers follow their group."""
     chosen = fs or LocalWritableFileSystem()
-    progress = read_progress(chosen, os.path.abspath(path))
+    progress = read_progress(chosen, os.path.abspath(path) if fs is None else path)
     merged = progress.merged()
     found = [
         GroupProgress(group, MessageModel.CLUSTERING, None, by_queue(merged, group))

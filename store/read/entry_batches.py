@@ -136,8 +136,8 @@ def range_blocks(store: StoreView, planned: PlannedRange, walks: WalkCache) -> I
     Entries that repeat the next one are healed too; otherwise they are left out, and the block reports them as lost.
     """
     if planned.walk is not None:
-        by_database = None if walks.is_kept(*planned.walk) else store.in_database(planned)
-        derived = walks.queue(planned.key, *planned.walk) if by_database is None else by_database
+        owned = store.owned(planned, walks)
+        derived = walks.queue(planned.key, *planned.walk) if owned is None else owned
         inside = (derived.queue_offset >= planned.start) & (derived.queue_offset < planned.stop)
         yield Block(derived.queue_offset[inside], as_entries(derived)[inside])
         return

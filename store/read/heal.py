@@ -16,6 +16,7 @@ import numpy as np
 
 from ..dispatch.derive import DerivedQueue, derive_queue
 from ..dispatch.kept_queues import KeptQueues
+from ..dispatch.packed_queues import PackedQueues
 from ..dispatch.walk_cache import WalkCache
 from ..format.consume_queue import NATIVE, Entries, is_plausible
 from ..format.message import Ints, Mask
@@ -42,15 +43,15 @@ class StoreView(Protocol):
         """The name that its rows carry."""
 
     @property
-    def kept(self) -> KeptQueues:
-        """Entries that were derived from its CommitLog before."""
+    def kept(self) -> KeptQueues | PackedQueues:
+        """Entries that were derived from its CommitLog before, or those of an archive."""
 
     @property
     def consume_queues(self) -> ConsumeQueues:
         """Its ConsumeQueues."""
 
-    def in_database(self, planned: PlannedRange) -> DerivedQueue | None:
-        """The entries of a planned range by RocksDB, if it has all of them."""
+    def owned(self, planned: PlannedRange, walks: WalkCache) -> DerivedQueue | None:
+        """The entries of a planned range by packs or by RocksDB; None if the log has to be walked."""
 
     def queue(self, key: QueueKey) -> ConsumeQueue:
         """One of its ConsumeQueues, which may have no files."""

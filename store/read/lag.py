@@ -24,6 +24,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
 
 from ..types import MessageIdentity, QueueBounds, QueueKey, QueueRange
@@ -37,7 +38,7 @@ _TIMES: Final = ScanSpec(columns=("topic", "queueId", "storeTimestamp"), on_corr
 def message_identity(reader: StoreReader, key: QueueKey, queue_offset: int) -> MessageIdentity | None:
     """Identity of the message at a queue offset; None where no message can be read."""
     place = reader.place_of(key, queue_offset)
-    time = None if place is None else reader.log.store_time_at(place)  # None also where retention was faster
+    time = None if place is None else reader.store_time_of(key, queue_offset, place)
     return None if place is None or time is None else MessageIdentity(place, time)
 
 
@@ -50,6 +51,11 @@ def store_times(reader: StoreReader, offsets: Mapping[QueueKey, int]) -> dict[Qu
         A queue offset of each queue, within its bounds.
     """
     found: dict[QueueKey, int] = {}
+    if reader.location.archived is not None:  # packs have the times, too
+        for key, at in offsets.items():
+            times, known = reader.times_at(key, np.array([at]))
+            found |= {key: int(times[0])} if known[0] else {}
+        return found
     for task in reader.plan([QueueRange(key, at, at + 1) for key, at in offsets.items()], max_bytes=_NO_LIMIT):
         for batch in reader.scan(task, _TIMES):
             topics, ids = batch.column(0).to_pylist(), batch.column(1).to_pylist()

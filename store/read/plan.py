@@ -87,7 +87,7 @@ class ScanTask:
         Bytes that the task reads: stored records by the ConsumeQueue, or its entries alone.
     """
 
-    ranges: tuple[PlannedRange, ...]
+    ranges: Sequence[PlannedRange]
     rows: int
     bytes: int
 
@@ -323,8 +323,7 @@ def plan_tasks(ranges: Sequence[PlannedRange], limits: TaskLimits, extents: Exte
     measured = measure_all(ranges, limits, extents, exact=exact, slot=slot)
     sizes = measured.bytes
     total = sum(sizes)
-    pack_min = _PACK_ENTRIES_MIN if limits.entries_only else _PACK_BYTES_MIN
-    target = min(limits.max_bytes, max(pack_min, _even_share(total, limits)))
+    target = smallest_task(total, limits)
     wanted = min(limits.min_tasks, sum(r.rows for r in ranges))
     while True:
         if slot > 1 and not _is_fine(slot, measured.slot_bytes_max, target, limits):
@@ -336,6 +335,12 @@ def plan_tasks(ranges: Sequence[PlannedRange], limits: TaskLimits, extents: Exte
         if len(tasks) >= wanted or target <= 1:
             return tasks
         target = max(1, min(target // 2, -(-total // wanted)))
+
+
+def smallest_task(total: int, limits: TaskLimits) -> int:
+    """Bytes of a task that are worth its cost, and that keep all cores busy."""
+    pack_min = _PACK_ENTRIES_MIN if limits.entries_only else _PACK_BYTES_MIN
+    return min(limits.max_bytes, max(pack_min, _even_share(total, limits)))
 
 
 def _even_share(total: int, limits: TaskLimits) -> int:

@@ -39,6 +39,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from ..directory.archived_store import ArchivedStore
 from ..directory.layout import list_queue_ids
 from ..errors import StoreIOError
 from ..files.fs import FileSystem
@@ -73,6 +74,8 @@ _BELIEVED_S: Final = 5.0
 """So long it is believed that nothing moved. An owner that takes longer to dispatch is seen so much later."""
 _OWNED_S: Final = 5.0
 """So long a store that had an owner is taken to have one: the kernel needs some 10 ms to list its locks."""
+_ARCHIVE_PAUSE_S: Final = 1.0
+"""An object store is asked for a newer manifest so often: each question costs its price."""
 _TAILS_MAX: Final = 1024
 """Up to so many queues are mapped while they are waited for."""
 _SETTLED_NS: Final = 2_000_000_000
@@ -330,6 +333,8 @@ class QueueWatch:
     def look(self) -> Sighting:
         """See what changed since the last look; at the first all queues are new."""
         reader = self._reader
+        if reader.location.archived is not None:
+            return self._look_at_archive(reader.location.archived)
         reader.look_again()  # before the segments are listed, as `StoreReader.refresh` does it
         now = self._clock()
         if not reader.is_live or now - self._owned >= _OWNED_S:
@@ -369,6 +374,30 @@ class QueueWatch:
             self._owned = now  # something wrote, which spares the question as long as messages come
         return Sighting(frozenset(moved), frozenset(rewritten & moved), frozenset(gone))
 
+    def _look_at_archive(self, archived: ArchivedStore) -> Sighting:
+        """See whether there is a newer manifest: one list of objects, at most once per second."""
+        now = self._clock()
+        if now - self._looked < _ARCHIVE_PAUSE_S:
+            return Sighting()
+        self._looked = now
+        before = archived.manifest.pieces[-1:]
+        if not archived.refresh() and self._state is not None:
+            return Sighting()
+        self._state = ()
+        reader = self._reader
+        reader.refresh()
+        listed = self._listed()
+        known = {QueueKey(topic, each): end for topic, ends in self.ends.items() for each, end in ends.items()}
+        found = {bounds.key: bounds.max_offset for bounds in reader.bounds_of(list(listed))}
+        moved = {key for key, end in found.items() if known.get(key) != end}
+        gone = known.keys() - found.keys()
+        self.ends.clear()
+        for key, end in found.items():
+            self.ends.setdefault(key.topic, {})[key.queue_id] = end
+        # A growing archive keeps its pieces; one that ended otherwise may hold other messages at the same offsets.
+        continues = set(before) <= set(archived.manifest.pieces)
+        return Sighting(frozenset(moved), frozenset(() if continues else found), frozenset(gone))
+
     def wait(self, limit_s: float, pause: Callable[[float], bool]) -> bool:
         """Wait until a known queue has another entry, at most ``limit_s`` seconds; the next look tells which.
 
@@ -399,7 +428,7 @@ class QueueWatch:
 
         The first offset is searched again only after segments of the log were deleted.
         """
-        if self._log_min[key] != self._reader.log.min_offset:
+        if self._reader.location.archived is None and self._log_min[key] != self._reader.log.min_offset:
             self._take([key])
         return self._reader.bounds(key)
 

@@ -22,6 +22,7 @@ from ..directory.layout import ListedQueues, StoreLocation, look_at_queues
 from ..directory.own_state import OwnState
 from ..dispatch.derive import DerivedQueue
 from ..dispatch.kept_queues import WORTH_BYTES, AllQueues, KeptQueues
+from ..dispatch.packed_queues import PackedQueues
 from ..files.notices import warn_once
 from ..files.store_lock import is_signed
 from ..log.batch_state import Visibility
@@ -56,7 +57,7 @@ class StoreSnapshot:
         cls,
         location: StoreLocation,
         log: CommitLog,
-        kept: KeptQueues,
+        kept: KeptQueues | PackedQueues,
         source: QueueSource,
         visibility: Visibility,
         queue: Callable[[QueueKey], ConsumeQueue],
@@ -69,6 +70,8 @@ class StoreSnapshot:
         ``database`` opens the queues in RocksDB; None if that is not possible. Of queues that are derived from the log,
         only those with messages in a ``window`` are needed.
         """
+        if isinstance(kept, PackedQueues):  # an archive: its manifest has all queues, and nothing appends to it
+            return cls(visibility, False, _ids(kept), kept, None)  # noqa: FBT003 - as the other ones
         fs, paths = location.fs, location.paths
         listed = ListedQueues({}, []) if source is QueueSource.COMMIT_LOG else look_at_queues(fs, location.root)
         is_live = fs.lock_owner(paths.lock) is not None

@@ -20,12 +20,25 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
 
+from ..config import StoreConfig
 from ..directory.archive import join_archive
-from ..directory.layout import StoreLocation, check_is_store, require_directory, rocksdb_queues
+from ..directory.file_sizes import known_sizes
+from ..directory.layout import (
+    StoreLocation,
+    check_is_store,
+    is_remote,
+    place_of,
+    require_directory,
+    rocksdb_queues,
+)
 from ..dispatch.derive import DerivedQueue
 from ..dispatch.kept_queues import KeptQueues
+from ..dispatch.packed_files import join_packed
+from ..dispatch.packed_queues import PackedQueues
+from ..dispatch.walk_cache import WalkCache
 from ..errors import (
     CorruptRecordError,
     MissingExtraError,
@@ -43,11 +56,13 @@ from ..format.store_paths import COMMIT_LOG, CONSUME_QUEUE, OURS
 from ..log.batch_state import Visibility
 from ..log.commit_log import CommitLog, FoundRecord, store_times_at
 from ..log.log_end import KnownEnd
+from ..objects.access import RemoteAccess
 from ..queues.consume_queue import ConsumeQueue
 from ..queues.consume_queues import ConsumeQueues
 from ..queues.rocksdb_queues import RocksQueues
 from ..types import Boundary, QueueBounds, QueueKey, QueueRange, ReadFrom
 from .database_queues import of_database
+from .packed_plan import plan_runs
 from .plan import PlannedRange, ScanTask, TaskLimits, plan_tasks
 from .queue_view import QueueView, offset_at, offsets_at
 from .scan import scan
@@ -56,6 +71,7 @@ from .spec import MAX_BODY_BYTES, QueueSource, ScanSpec
 from .walk_span import TimeWindow
 
 _log = logging.getLogger(__name__)
+NO_OPTIONS: Final = RemoteAccess()
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _FIRST_MILLIS: Final = int(datetime.min.replace(tzinfo=UTC).timestamp()) * 1000
 _STOP_MILLIS: Final = (int(datetime.max.replace(tzinfo=UTC, microsecond=0).timestamp()) + 1) * 1000
@@ -164,7 +180,8 @@ class StoreReader:
         )  # before the segments are listed: `snapshot`
         self.log = CommitLog(location.fs, log_directories)
         # No bound method of this reader: it would live, and keep its maps, until the garbage collector comes.
-        self.kept = KeptQueues(
+        self._packed = None if location.archived is None else PackedQueues(location.archived)
+        self.kept = self._packed or KeptQueues(
             self.log,
             location.fs,
             queue_cache,
@@ -193,6 +210,7 @@ class StoreReader:
         archive: str | os.PathLike[str] | None = None,
         read_from: ReadFrom = ReadFrom.APPENDED,
         queue_cache: str | os.PathLike[str] | None = None,
+        access: RemoteAccess = NO_OPTIONS,
         fs: FileSystem | None = None,
     ) -> "StoreReader":
         """Open a store, the broker's ``storePathRootDir``, for reading.
@@ -211,6 +229,8 @@ class StoreReader:
             CONFIRMED hides messages that a failover could undo, see docs/replication.md.
         queue_cache
             Directory for queues derived from the CommitLog, of all stores; None keeps them in memory.
+        access
+            Options of an object store, for a path or an archive that is a URL.
         fs
             The file system, for tests.
 
@@ -225,7 +245,34 @@ class StoreReader:
         UnconfirmedError
             If ``read_from`` is CONFIRMED, and no master publishes what is confirmed.
         """
-        location = StoreLocation.of(path, fs)
+        text = os.fspath(path)
+        place = place_of(text) if is_remote(text) else os.path.abspath(text)
+        location = StoreLocation.at_place(place, access) if fs is None else StoreLocation.of(path, fs)
+        return cls.at(
+            location,
+            commit_log_paths=commit_log_paths,
+            broker_name=broker_name,
+            queue_source=queue_source,
+            archive=archive,
+            read_from=read_from,
+            queue_cache=queue_cache,
+            access=access,
+        )
+
+    @classmethod
+    def at(
+        cls,
+        location: StoreLocation,
+        *,
+        commit_log_paths: Sequence[str | os.PathLike[str]] = (),
+        broker_name: str | None = None,
+        queue_source: QueueSource = QueueSource.AUTO,
+        archive: str | os.PathLike[str] | None = None,
+        read_from: ReadFrom = ReadFrom.APPENDED,
+        queue_cache: str | os.PathLike[str] | None = None,
+        access: RemoteAccess = NO_OPTIONS,
+    ) -> "StoreReader":
+        """Open a store at a location; parameters and errors as of `open`."""
         names = {entry.name: entry for entry in location.fs.list_dir(location.root)}
         for name in (COMMIT_LOG, CONSUME_QUEUE, OURS):
             if name in names:
@@ -234,7 +281,13 @@ class StoreReader:
         check_is_store(location, names, given)
         directories = given or [location.paths.commit_log]
         if archive is not None:
-            location = join_archive(location, archive, directories[0])
+            joined = StoreLocation.at_place(place_of(archive), access)
+            if joined.archived is None:
+                location = join_archive(location, archive, directories[0])
+            else:
+                entries = known_sizes(location.fs, location.root).queue_segment_entries
+                entries = entries or StoreConfig().queue_segment_entries
+                location = join_packed(location, joined, directories[0], entries)
         return cls(
             location,
             directories,
@@ -261,6 +314,8 @@ class StoreReader:
 
     def refresh(self) -> None:
         """Look at the store again, so that segments, queues and messages that were added since are seen."""
+        if self.location.archived is not None:
+            self.location.archived.refresh()
         self._visibility = Visibility(self.location.fs, self.path, self.read_from)  # before the segments are listed
         self.log.refresh()
         self.kept.check_again()
@@ -371,6 +426,8 @@ class StoreReader:
             LOWER or UPPER.
         """
         bounds, view = self.bounds(key), self._view
+        if self._packed is not None:
+            return self._packed_offset_at(self._packed, bounds, time_ms, boundary)
 
         def store_time(queue_offset: int) -> int | None:
             place = view.place_of(key, queue_offset)
@@ -380,15 +437,42 @@ class StoreReader:
 
     def offsets_at(self, key: QueueKey, times_ms: Ints, boundary: Boundary = Boundary.LOWER) -> Ints:
         """Queue offsets of (n,) distinct ascending store times: `offset_at` of each, (n,) int64."""
-        bounds, view = self.bounds(key), self._view
+        bounds = self.bounds(key)
+        if self._packed is not None:
+            return np.array([self.offset_at(key, each, boundary) for each in times_ms.tolist()], np.int64)
 
         def store_times(queue_offsets: Ints) -> tuple[Ints, Mask]:
-            return store_times_at(self.log, view.places_at(key, queue_offsets))
+            return self.times_at(key, queue_offsets)
 
         def single(time_ms: int) -> int:
             return self.offset_at(key, time_ms, boundary)
 
         return offsets_at(times_ms, (bounds.min_offset, bounds.max_offset), store_times, boundary, single)
+
+    def times_at(self, key: QueueKey, queue_offsets: Ints) -> tuple[Ints, Mask]:
+        """Store times in ms at (n,) ascending queue offsets, and False where no message can be read."""
+        if self._packed is not None:
+            times, places = self._packed.times_at(key, queue_offsets)
+            return times, places >= 0
+        return store_times_at(self.log, self._view.places_at(key, queue_offsets))
+
+    def store_time_of(self, key: QueueKey, queue_offset: int, place: int) -> int | None:
+        """Store time in ms of the message of a queue at a physical offset; None also where retention was faster."""
+        if self._packed is None:
+            return self.log.store_time_at(place)
+        times, places = self._packed.times_at(key, np.array([queue_offset]))
+        return int(times[0]) if places[0] >= 0 else None
+
+    @staticmethod
+    def _packed_offset_at(packed: PackedQueues, bounds: QueueBounds, time_ms: int, boundary: Boundary) -> int:
+        """`offset_at` by the times of pieces, then by those in one pack: the log is not read."""
+
+        def store_time(queue_offset: int) -> int | None:
+            times, places = packed.times_at(bounds.key, np.array([queue_offset]))
+            return int(times[0]) if places[0] >= 0 else None
+
+        start, stop = packed.around(bounds.key, time_ms) or (bounds.min_offset, bounds.max_offset)
+        return offset_at(time_ms, start, stop, store_time, boundary)
 
     def places_at(self, key: QueueKey, queue_offsets: Ints) -> Ints:
         """Physical offsets of messages at (n,) ascending queue offsets, (n,) int64; see `QueueView.places_at`."""
@@ -443,21 +527,41 @@ class StoreReader:
         )
         view = self._view
         planned: list[PlannedRange] = []
+        tasks: list[ScanTask] = []
+        if self._packed is not None:
+            tasks, ranges = self._plan_packed(self._packed, ranges, limits)
         for wanted in ranges:
             bounds = self.bounds(wanted.key)
             if not bounds.min_offset <= wanted.start <= wanted.stop <= bounds.max_offset:
-                raise OffsetOutOfRangeError(
-                    f"asked for {wanted}, the queue holds [{bounds.min_offset}, {bounds.max_offset})", path=self.path
-                )
+                raise self._outside(wanted, bounds)
             planned += view.ranges(wanted)
-        tasks = plan_tasks(planned, limits, view.extents)
+        tasks += plan_tasks(planned, limits, view.extents)
         self.consume_queues.drop_fronts()
         if all(piece.walk is None for piece in planned):
             return tasks
+        if self._packed is not None:  # of queues with damaged offsets, all of which are read in any case
+            return tasks
         return [ScanTask(tuple(view.narrowed(piece) for piece in task.ranges), task.rows, task.bytes) for task in tasks]
+
+    def _plan_packed(
+        self, packed: PackedQueues, ranges: Sequence[QueueRange], limits: TaskLimits
+    ) -> tuple[list[ScanTask], list[QueueRange]]:
+        """Plan the ranges whose runs tell all about them; return the other ranges, too."""
+        bounds = self.bounds_of([wanted.key for wanted in ranges])
+        for wanted, held in zip(ranges, bounds, strict=True):
+            if not held.min_offset <= wanted.start <= wanted.stop <= held.max_offset:
+                raise self._outside(wanted, held)
+        return plan_runs(packed, ranges, limits)
+
+    def _outside(self, wanted: QueueRange, held: QueueBounds) -> OffsetOutOfRangeError:
+        return OffsetOutOfRangeError(
+            f"asked for {wanted}, the queue holds [{held.min_offset}, {held.max_offset})", path=self.path
+        )
 
     def scan(self, task: ScanTask, spec: ScanSpec) -> Iterator[pa.RecordBatch]:
         """Read the messages of a task; see `scan.scan`."""
+        if self._packed is not None:
+            self._packed.expect((planned.key, planned.start, planned.stop) for planned in task.ranges)
         return scan(self, task, spec)
 
     def message_at(self, physical_offset: int) -> Message | None:
@@ -482,6 +586,8 @@ class StoreReader:
 
     def readable_stop(self) -> int:
         """Physical offset where the records end that may be read now: no batch in flight, nothing that a crash tore."""
+        if self._packed is not None:
+            return self._packed.manifest.stop
         return readable_stop(self.location, self.log, self._end, self._visibility, lambda: self.is_live)
 
     # The store as it was last looked at
@@ -504,7 +610,13 @@ class StoreReader:
             self._seen = QueueView(snapshot, self.log, self.consume_queues)
         return self._seen
 
-    def in_database(self, planned: PlannedRange) -> DerivedQueue | None:
+    def owned(self, planned: PlannedRange, walks: WalkCache) -> DerivedQueue | None:
+        """Entries of a planned range by packs or by RocksDB; None if the log has to be walked."""
+        if self._packed is not None:
+            return self._packed.entries(planned.key, planned.start, planned.stop)
+        return None if planned.walk is None or walks.is_kept(*planned.walk) else self._in_database(planned)
+
+    def _in_database(self, planned: PlannedRange) -> DerivedQueue | None:
         """Entries of a planned range by the RocksDB of the store; None unless it has all of them."""
         if self.queue_source is QueueSource.COMMIT_LOG or planned.walk is None:
             return None

@@ -4,7 +4,7 @@ import json
 import logging
 from bisect import bisect_left
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pytest
 from hypothesis import given
@@ -39,6 +39,7 @@ from segmentlog.store import (
     OnLoss,
     QueueBounds,
     QueueKey,
+    StoreLocation,
     UnknownQueueError,
 )
 
@@ -145,6 +146,7 @@ class FakeStore:
     """One queue of messages stored at times 1000, 1010, …, from offset 10 on."""
 
     path: str = "/data/store"
+    location: StoreLocation = field(default_factory=lambda: StoreLocation.of("/data/store"))
     broker_name: str = "broker-a"
     bounds: QueueBounds = BOUNDS
 
@@ -163,7 +165,7 @@ WORDS = Words(unlisted="set startingOffsetsDefault", unmatched="set the strategy
 
 @pytest.fixture(autouse=True)
 def _groups(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("segmentlog.query.position.group_offsets", lambda _, group: GROUPS.get(group, {}))
+    monkeypatch.setattr("segmentlog.query.position.group_offsets", lambda _, group, fs: GROUPS.get(group, {}))
 
 
 def start(position: Position, store: FakeStore | None = None, **rules: object) -> int:

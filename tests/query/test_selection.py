@@ -62,11 +62,12 @@ def test_unknown_names(path: Path, wanted: Topics | TopicPattern | Queues, kind:
 
 
 def test_positions_of_groups(path: Path) -> None:
-    ((_, found),) = group_progress([str(path)], "etl")
+    stores = [StoreSource(path=str(path)).open()]
+    ((_, found),) = group_progress(stores, "etl")
     assert found.offsets[QueueKey("orders", 2)] == 20
-    assert group_progress([str(path)], None) == group_progress([str(path)], "etl")
+    assert group_progress(stores, None) == group_progress(stores, "etl")
     with pytest.raises(ConfigError) as caught:
-        group_progress([str(path)], "elt")
+        group_progress(stores, "elt")
     assert f"consumer group `elt` has no position here (in {path})" in str(caught.value)
     assert "Did you mean `etl`? The groups with a position are `etl`" in str(caught.value)
     assert unknown_group("elt", [], path="/data").fix == "No group has a position here"

@@ -76,7 +76,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
     if options.topic:
         check_topics(options.topic, StoreReader.open(options.store).topics(), path=options.store, argument="--topic")
     elif list_groups(options.store):
-        group_progress([options.store], options.group)  # an unknown group is an error
+        group_progress([StoreReader.open(options.store)], options.group)  # an unknown group is an error
     with logged(console):
         change = reset_group(
             options.store, options.group, _target(options), topics=options.topic, dry_run=options.dry_run

@@ -11,8 +11,6 @@
 import argparse
 from typing import TYPE_CHECKING
 
-from segmentlog.query.selection import group_progress
-
 from ..console import Console
 from ..output.formats import add_output
 from ..parser import Parser, add_store
@@ -65,7 +63,7 @@ def _groups(store: "segmentlog.Store", options: argparse.Namespace) -> "pa.Table
     table = store.groups().to_arrow()
     if options.group is None:
         return table
-    group_progress([store.path], options.group)  # an unknown group is an error
+    store.lag(options.group)  # an unknown group is an error
     return table.filter(pc.equal(table["group"], options.group))
 
 

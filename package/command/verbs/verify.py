@@ -14,7 +14,7 @@ from segmentlog.output import text_table
 
 from ..console import Console
 from ..output.formats import add_json
-from ..parser import Parser, add_store
+from ..parser import Parser, add_directory
 from ..report import Report, camel_case, print_report
 from ..sessions import add_session, spark_of
 
@@ -25,7 +25,7 @@ _SHOWN: Final = 50
 
 
 def add_arguments(parser: Parser) -> None:
-    add_store(parser)
+    add_directory(parser)
     add_session(parser, master=None)
     add_json(parser)
 

@@ -8,6 +8,7 @@ from segmentlog.connector.errors import ConflictingOptionsError, UnknownOptionEr
 from segmentlog.connector.options import matching
 from segmentlog.connector.options.matching import local_path, match
 from segmentlog.connector.options.option import Table
+from segmentlog.connector.options.read_options import parse_read_options
 from segmentlog.connector.options.read_table import SOURCE
 from segmentlog.connector.options.write_table import SINK
 from segmentlog.store import ConfigError
@@ -58,6 +59,17 @@ def test_a_local_path(path: str, local: str) -> None:
     assert local_path(path) == local
 
 
-def test_a_remote_path_is_refused() -> None:
-    with pytest.raises(ConfigError, match="option `path`: `s3://bucket/store` is not a local directory"):
-        local_path("s3://bucket/store")
+def test_the_url_of_an_object_store_stays_as_it_is() -> None:
+    assert local_path("s3://bucket/store/") == "s3://bucket/store"
+    with pytest.raises(ConfigError, match="option `path`: `ftp://host/x` is neither a directory nor the URL"):
+        local_path("ftp://host/x")
+
+
+def test_options_of_the_object_store_are_put_together_and_never_shown() -> None:
+    given = {"path": "s3://b/p", "subscribe": "a", "storage.aws_secret_access_key": "hush", "Storage.aws_region": "x"}
+    options = parse_read_options(given)
+    assert options.sources[0].access.storage == {"aws_secret_access_key": "hush", "aws_region": "x"}
+    assert "hush" not in repr(options)
+    assert "aws_secret_access_key=…" in repr(options)
+    with pytest.raises(UnknownOptionError):
+        match({"storage.aws_region": "x"}, SINK, elsewhere=(SOURCE,))

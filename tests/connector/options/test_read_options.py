@@ -40,7 +40,7 @@ def at(ms: int) -> AtTime:
 MS = 1_767_225_600_000  # 2026-01-01T00:00:00Z
 BY_TIME = ByQueue({(None, QueueKey("orders", 3)): at(MS)})
 MISSPELT = {"startingoffset": "startingOffsets", "maxBytesPerPartitions": "maxBytesPerPartition", "tag": "tags"}
-NOT_LOCAL = r"option `path`: `.*` is not a local directory\. Pass a local directory"
+NOT_LOCAL = r"option `path`: `.*` is neither a directory nor the URL of an object store\. Pass a directory"
 BACKWARDS = r"`startingTimestamp` \(2026-01-01T00:00:00.006Z\) is after option `endingTimestamp` \(2026-01-.*005Z\)"
 
 
@@ -209,7 +209,7 @@ NO_LOOK_UP = {
         *(({one: "1"}, UnknownOptionError, SUGGESTED.format(one, other)) for one, other in MISSPELT.items()),
         ({"kafka.group.id": "g", "zzz": "1"}, UnknownOptionError, r"unknown options `kafka\.group\.id`, `zzz`"),
         ({"subscribe": ""}, MissingOptionError, "none of the options subscribe, subscribePattern and assign is there"),
-        *(({"path": path}, ConfigError, NOT_LOCAL) for path in ("hdfs://host/x", "s3://bucket/x", "s3a:/x")),
+        *(({"path": path}, ConfigError, NOT_LOCAL) for path in ("ftp://host/x", "s3a:/x")),
         ({"path": "", "paths": "/a,/b/../a"}, ConfigError, "names a directory twice"),
         ({"startingOffsets": "latest"}, ConfigError, "after which a batch read finds nothing"),
         ({"endingOffsets": "earliest"}, ConfigError, "before which nothing is left to read"),
@@ -276,6 +276,9 @@ def test_every_option_changes_the_parsed_options() -> None:
         "archive": "/d",
         "queueSource": "commitlog",
         "queueCache": "none",
+        "storage.NAME": "x",
+        "cacheDir": "none",
+        "cacheBytes": "1g",
         "readFrom": "confirmed",
         "subscribe": "other",
         "includeSystemTopics": "true",

@@ -93,7 +93,7 @@ def test_the_error_for_an_unknown_option_names_the_option_or_table_that_was_mean
         (Mode.BATCH, {"mappedFileSizeCommitLog": "10"}, ConfigError, "segment_bytes is 10"),
         (Mode.BATCH, {"flush": "async"}, ConflictingOptionsError, "`flush=async` conflicts with `exactlyOnce=true`"),
         (Mode.STREAM, {"flush": "async"}, ConflictingOptionsError, "an exactly-once batch is fsynced"),
-        (Mode.BATCH, {"path": "hdfs://x/y"}, ConfigError, "not a local directory"),
+        (Mode.BATCH, {"path": "hdfs://x/y"}, ConfigError, "a store is written in a directory"),
     ],
 )
 def test_conflicting_and_invalid_options_are_refused(

@@ -13,6 +13,7 @@ from segmentlog.store.directory.layout import (
     list_queue_ids,
     list_queues,
     look_at_queues,
+    place_of,
     refuse_link,
     require_directory,
 )
@@ -135,17 +136,18 @@ def test_a_path_is_made_absolute_and_only_a_directory_exists(tmp_path: Path, mon
     assert not StoreLocation.of("/", Elsewhere()).exists
 
 
-def test_only_urls_of_this_machine_are_taken() -> None:
+def test_places_are_absolute_paths_or_urls_of_object_stores() -> None:
     roots = {
         "/data/store": "/data/store",
         "file:/data/a%20store": "/data/a store",
         "file:///data/store/": "/data/store",
     }
     roots |= {"/data/a%20b": "/data/a%20b", "~/s": os.path.expanduser("~/s"), "broker:1": os.path.abspath("broker:1")}
-    assert {url: StoreLocation.at_url(url).root for url in roots} == roots
-    for url in ("hdfs://x/y", "s3a://bucket/store", "abfss:/x"):
-        with pytest.raises(ConfigError, match=f"`{url}` is not a local directory"):
-            StoreLocation.at_url(url)
+    roots |= {"s3a://bucket/store/": "s3a://bucket/store", "hdfs://x/y": "hdfs://x/y"}
+    assert {url: place_of(url) for url in roots} == roots
+    for url in ("ftp://x/y", "abfss:/x"):
+        with pytest.raises(ConfigError, match=f"`{url}` is neither a directory nor the URL of an object store"):
+            place_of(url)
 
 
 class Elsewhere(LocalFileSystem):

@@ -1,0 +1,49 @@
+"""Archives in object storage, read by Spark: ``load`` of a URL, and a stream that follows its manifests."""
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from segmentlog.store import MessageStore
+from segmentlog.store.archive.push import push
+from segmentlog.store.objects.opening import open_objects
+from support.small_store import CONFIG, ROWS, write_small_store
+
+pytestmark = pytest.mark.spark
+
+
+def test_an_archive_is_loaded_and_followed(spark: SparkSession, tmp_path: Path) -> None:
+    path, url = write_small_store(tmp_path / "store"), f"file://{tmp_path}/archive"
+    objects = open_objects(url)
+    push(path, objects)
+    options = {"subscribe": "orders", "storage.aws_secret_access_key": "hush", "cacheDir": str(tmp_path / "cache")}
+    frame = spark.read.format("segmentlog").options(**options).load(url)
+    expected = spark.read.format("segmentlog").option("subscribe", "orders").load(str(path))
+    columns = ["topic", "queueId", "queueOffset", "body", "tags", "keys", "storeTimestamp"]
+    assert sorted(frame.select(columns).collect()) == sorted(expected.select(columns).collect())
+    plan = frame._jdf.queryExecution().toString()  # type: ignore[operator]
+    assert "hush" not in plan
+
+    def run() -> int:
+        query = (
+            spark.readStream.format("segmentlog")
+            .options(startingOffsets="earliest", **options)
+            .load(url)
+            .writeStream.format("parquet")
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start(str(tmp_path / "found"))
+        )
+        query.awaitTermination()
+        assert "hush" not in str(query.lastProgress)
+        return spark.read.parquet(str(tmp_path / "found")).count()
+
+    assert run() == ROWS * 2 // 3
+    with MessageStore.open(path, CONFIG) as store:
+        store.append_batch(pa.RecordBatch.from_pydict({"topic": ["orders"] * 3, "body": [b"more"] * 3}))
+    push(path, objects)
+    assert run() == ROWS * 2 // 3 + 3
+    written = [each.read_bytes() for each in (tmp_path / "checkpoint").rglob("*") if each.is_file()]
+    assert not any(b"hush" in each for each in written)

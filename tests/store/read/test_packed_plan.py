@@ -1,0 +1,86 @@
+"""Plans by a manifest alone, of archives with many segments and queues."""
+
+import pickle
+import time
+
+import numpy as np
+import pytest
+
+from segmentlog.store import QueueRange, ScanSpec, StoreReader
+from segmentlog.store.directory.layout import StoreLocation
+from segmentlog.store.format.archive_manifest import RUN, ArchivedQueue, Manifest, Piece
+from segmentlog.store.objects.manifests import publish
+from support.memory_objects import MemoryObjects
+from support.scale import scale
+
+SEGMENT = 1 << 30
+RUNS_PER_PIECE = 100
+ROWS_PER_RUN = 1000
+
+
+def made(pieces: int, queues: int) -> MemoryObjects:
+    """Publish a manifest whose pieces have records of 100 queues each, in turn."""
+    count = pieces * RUNS_PER_PIECE
+    runs = np.zeros(count, RUN)
+    runs["piece"] = np.repeat(np.arange(pieces), RUNS_PER_PIECE)
+    runs["queue"] = np.sort(np.arange(count).reshape(pieces, RUNS_PER_PIECE) % queues, axis=1).ravel()
+    runs["row"] = np.tile(np.arange(RUNS_PER_PIECE) * ROWS_PER_RUN, pieces)
+    runs["rows"] = ROWS_PER_RUN
+    order = np.argsort(runs["queue"], kind="stable")
+    turn = np.empty(count, np.int64)
+    turn[order] = np.arange(count) - np.searchsorted(runs["queue"][order], runs["queue"][order])
+    runs["first"], runs["last"] = turn * ROWS_PER_RUN, turn * ROWS_PER_RUN + ROWS_PER_RUN - 1
+    runs["first_offset"] = runs["piece"].astype(np.int64) * SEGMENT + 1000
+    runs["last_offset"] = runs["first_offset"] + SEGMENT - 5000
+    runs["bytes"] = SEGMENT // RUNS_PER_PIECE
+    runs["rises"] = True
+    listed = tuple(
+        Piece(
+            at * SEGMENT,
+            SEGMENT,
+            at * SEGMENT,
+            (at + 1) * SEGMENT,
+            100_000,
+            at + 1,
+            at + 1,
+            "a" * 64,
+            3 << 20,
+            "b" * 64,
+        )
+        for at in range(pieces)
+    )
+    names = tuple(ArchivedQueue(f"topic-{number // 8}", number % 8) for number in range(queues))
+    objects = MemoryObjects()
+    assert publish(objects, 1, Manifest({}, listed, names, runs))
+    return objects
+
+
+@pytest.mark.slow
+@pytest.mark.scaled
+def test_a_long_archive_is_planned_in_three_seconds_by_its_manifest() -> None:
+    pieces = scale(quick=1000, attack=10_000, soak=10_000)
+    objects = made(pieces, pieces * 5)
+    began = time.process_time()
+    reader = StoreReader.at(StoreLocation.on_objects(objects))
+    bounds = [each for topic in reader.topics() for each in reader.queues(topic)]
+    wanted = [QueueRange(each.key, each.min_offset, each.max_offset) for each in bounds]
+    tasks = reader.plan(wanted, max_bytes=SEGMENT, parallelism=64, spec=ScanSpec(columns=("body",)))
+    assert time.process_time() - began < 3 * pieces / 10_000 + 1  # of the processor: others may be at work
+    assert sum(task.rows for task in tasks) == pieces * RUNS_PER_PIECE * ROWS_PER_RUN
+    assert objects.calls == {"list": 2, "get": 1, "put": 1}
+    # Tasks follow the log: the spans of their ranges are in one window of one segment.
+    starts = [min(planned.walk[0] for planned in task.ranges if planned.walk) for task in tasks]
+    assert starts == sorted(starts)
+    assert len(pickle.dumps(tasks[0])) < 100 * len(tasks[0].ranges)
+
+
+def test_all_rows_of_a_queue_are_in_one_task_each_once() -> None:
+    reader = StoreReader.at(StoreLocation.on_objects(made(20, 100)))
+    (first, *_), *_ = (reader.queues(topic) for topic in reader.topics())
+    wanted = QueueRange(first.key, first.min_offset + 17, first.max_offset - 3)
+    tasks = reader.plan([wanted, wanted], max_bytes=64 << 20)
+    planned = [each for task in tasks for each in task.ranges]
+    assert sum(each.rows for each in planned) == 2 * len(wanted)
+    half = planned[: len(planned) // 2]
+    assert [each.start for each in half] == [wanted.start, *(each.stop for each in half[:-1])]
+    assert half[-1].stop == wanted.stop
