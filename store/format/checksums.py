@@ -30,7 +30,7 @@ import pyarrow as pa
 from isal import isal_zlib
 
 from ..errors import FormatError
-from .buffers import booleans, value_lengths
+from .buffers import booleans, value_bounds, value_lengths
 from .message import (
     BLANK_BYTES,
     CRC_MASK,
@@ -413,7 +413,9 @@ def _reversed_decimals(texts: pa.BinaryArray) -> Ints:
     values = np.full(len(texts), -1, np.int64)
     right = value_lengths(texts) == 10
     if right.any():
-        data = np.frombuffer(b"".join(texts.filter(booleans(right)).to_pylist()), np.uint8).reshape(-1, 10)
+        chosen = texts if right.all() else texts.filter(booleans(right))
+        first = int(value_bounds(chosen)[0][0])
+        data = np.frombuffer(chosen.buffers()[2], np.uint8)[first : first + 10 * len(chosen)].reshape(-1, 10)
         digits = data.astype(np.int64) - ord("0")
         numbers = digits @ (10 ** np.arange(10, dtype=np.int64))
         numbers[((digits < 0) | (digits > 9)).any(axis=1)] = -1
