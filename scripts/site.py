@@ -39,10 +39,12 @@ _CODE: Final = re.compile(r"^```.*?^```$|(?<=\n\n)(?:    [^\n]*\n)+|`[^`\n]+`|<!
 _LINK: Final = re.compile(r"(?P<image>!?)\[(?P<label>[^\]]+)\]\((?![a-z]+:)(?P<path>[^)#\s]*)(?P<anchor>#[^)\s]*)?\)")
 _HEADING: Final = re.compile(r"^#{1,6} +(.+?) *(?:<!--.*)?$", re.MULTILINE)
 
+
 def pages(root: Path) -> list[Path]:
     """Return all pages of the site, the front page first."""
     top = [root / "README.md", *(root / name for name in _AT_ROOT)]
     return [*(page for page in top if page.exists()), *sorted((root / "docs").rglob("*.md"))]
+
 
 def links(text: str) -> Iterator[re.Match[str]]:
     """Find the relative links of a page, outside of code."""
@@ -50,6 +52,7 @@ def links(text: str) -> Iterator[re.Match[str]]:
     for link in _LINK.finditer(text):
         if blank[link.end() - 1] == ")":  # the label of a link may be code, its end is not
             yield link
+
 
 def anchors(text: str) -> set[str]:
     """Return the anchors of headings, as GitHub and the site make them."""
@@ -63,6 +66,7 @@ def anchors(text: str) -> set[str]:
         found[slug] = count + 1
         result.add(f"{slug}_{count}" if count else slug)
     return result
+
 
 def dead_links(root: Path) -> list[str]:
     """Return links whose file or heading does not exist, each as ``page:line: link``."""
@@ -80,6 +84,7 @@ def dead_links(root: Path) -> list[str]:
                 dead.append(f"{page.relative_to(root)}:{line}: dead link {link['path']}{link['anchor'] or ''}")
     return dead
 
+
 def write_site(root: Path, to: Path) -> None:
     """Write the source of the site into a directory, in place of what is there."""
     shutil.rmtree(to, ignore_errors=True)
@@ -94,6 +99,7 @@ def write_site(root: Path, to: Path) -> None:
     for door in DOORS:
         (to / "api" / f"{door}.md").write_text(api_page(root, door), encoding="utf-8")
     (to / "llms.txt").write_text(llms_text(root, places), encoding="utf-8")
+
 
 def _moved(page: Path, root: Path, places: Mapping[Path, str]) -> str:
     """Return the text of a page with its links as they are on the site."""
@@ -115,12 +121,14 @@ def _moved(page: Path, root: Path, places: Mapping[Path, str]) -> str:
     # GitHub needs pipes escaped within code in a table; Python-Markdown would show the backslashes.
     return re.sub(r"`[^`\n]+`", lambda code: code[0].replace("\\|", "|"), moved)
 
+
 def adr_page(root: Path) -> str:
     """Write the list of decisions from the titles of their pages."""
     decisions = sorted((root / "docs" / "adr").glob("*.md"))
     titles = [path.read_text(encoding="utf-8").partition("\n")[0].lstrip("# ") for path in decisions]
     listed = [f"* [{title}]({path.name})" for title, path in zip(titles, decisions, strict=True)]
     return "\n".join(["# Decisions", "", *listed, ""])
+
 
 def api_page(root: Path, door: str) -> str:
     """Write the page of a door: a directive of mkdocstrings for each name of its stub."""
@@ -137,6 +145,7 @@ def api_page(root: Path, door: str) -> str:
         lines += ["## Errors", "", ", ".join(f"`{name}`" for name in errors) + ": see [errors](../errors.md).", ""]
     return "\n".join(lines)
 
+
 def llms_text(root: Path, places: Mapping[Path, str]) -> str:
     """Write the index for language models: title, address and first paragraph of each page (llmstxt.org)."""
     lines = []
@@ -152,6 +161,7 @@ def llms_text(root: Path, places: Mapping[Path, str]) -> str:
             lines.append(f"- [{title.lstrip('# ')}]({places[page]}): {summary}")
     return "\n".join([*lines, ""])
 
+
 def main() -> int:
     """Check the links, and write the site unless ``--check`` is given."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -162,6 +172,7 @@ def main() -> int:
     if not options.check and not dead:
         write_site(ROOT, SITE)
     return 1 if dead else 0
+
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -23,7 +23,7 @@ def clone(root: Path) -> Path:
         "# Front\n\nA [page](docs/a.md#two-words), [code](notes.ipynb) and `[no](link.md)`.\n\n    [no](either.md)\n"
     )
     (root / "SECURITY.md").write_text("# Reports\n\nSee [a](docs/a.md).\n")
-    (root / "docs" / "a.md").write_text("# A\n\nThe [`front`](../README.md).\n\n## Two `words`\n")
+    (root / "docs" / "a.md").write_text("# A\n\nThe [`front`](../README.md).\n\n## Two `words`\n\n| `x \\| y` |\n")
     (root / "docs" / "inner" / "b.md").write_text("# B\n\nTo [a](../a.md), [reports](../../SECURITY.md).\n")
     for stub in ("__init__", "admin", "replication", "spark"):
         names = "from .x import Error as BadError\nfrom .x import Store as Store\nfrom .y import open as open\n"
@@ -50,6 +50,7 @@ def test_links_follow_their_pages(tmp_path: Path) -> None:
     assert "A [page](a.md#two-words), code (`notes.ipynb`) and `[no](link.md)`." in front
     assert "    [no](either.md)" in front
     assert "The [`front`](index.md)." in text["a.md"]
+    assert "| `x | y` |" in text["a.md"]
     assert "To [a](../a.md), [reports](../security_reports.md)." in text["b.md"]
     assert text["0001-c.md"] == "# 1. C\n\nWhy [all](index.md).\n"
     assert (tmp_path / "pages" / "adr" / "index.md").read_text() == "# Decisions\n\n* [1. C](0001-c.md)\n"
