@@ -35,7 +35,7 @@ RESULTS := benchmarks/results/latest.json
 # Ends a command after a failed stage: what is not run has not passed.
 left_out = { echo "make $@: a stage failed. Not run: $(1)" >&2; exit 1; }
 
-.PHONY: help setup demo test attack test-oldest check lint format types layers pure doctor bench bench-quick bench-store bench-page bench-check soak images clean
+.PHONY: help setup demo test attack test-oldest check lint format types layers pure doctor bench bench-quick bench-store bench-page bench-check soak images docs clean
 
 help: ## list the commands
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name what; do printf '  make %-12s %s\n' "$$name" "$$what"; done
@@ -77,6 +77,7 @@ lint: setup ## style, and the English of docstrings, messages and documents
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	@$(BIN)/python scripts/prose.py
+	@$(BIN)/python scripts/site.py --check
 
 format: setup ## put style right where a machine can
 	$(BIN)/ruff check --fix .
@@ -117,6 +118,14 @@ images: setup ## check the Containerfiles, and build the images where there is a
 	if [ -z "$$builder" ]; then echo "make images: checked, not built: no podman, docker or buildah is here"; exit 0; fi; \
 	rm -rf dist; $(BIN)/python -m build --quiet --wheel; \
 	for name in command spark; do "$$builder" build -f images/$$name/Containerfile -t segmentlog-$$name .; done
+
+DOCS = tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["docs"]
+docs: setup ## build the site strictly into build/site, and run the code of its pages
+	@$(BIN)/python -c 'import material, mkdocstrings' 2>/dev/null || \
+	$(BIN)/python -m pip install --quiet $$($(BIN)/python -c 'import tomllib; print(*$(DOCS))')
+	@$(BIN)/python scripts/site.py
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@$(SPARK) $(PYTEST) -q tests/test_documents.py tests/connector/test_readme.py
 
 clean: ## remove what the commands made
 	rm -rf .venv .venv-oldest build ./*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache spark-warehouse

@@ -89,7 +89,8 @@ def _sink() -> list[str]:
         f"| {', '.join(f'`{name}`' for name in field.names)} | {field.type_text} | {field.meaning} |"
         for field in FIELDS
     ]
-    ignored = ["## Columns that the sink leaves out", "", *(f"* `{name}`: {why}" for name, why in IGNORED.items())]
+    names = ", ".join(f"`{name}`" for name in IGNORED)
+    ignored = ["## Columns that the sink leaves out", "", f"The store decides them: {names}."]
     return [_SINK_HEAD, *_options(SINK), "", *columns, "", *ignored, ""]
 
 
@@ -204,12 +205,14 @@ def _schemas() -> list[str]:
     """Write the columns of verbs whose rows always have the same."""
     lines = ["## Columns", "", "`cat`, `tail` and `get` print [columns of messages](options.md#columns).", ""]
     tables: dict[str, pa.Schema] = dict(SCHEMAS) | {"put": RECEIPT}
+    lines += ["Columns without a type are strings. Timestamps have microseconds, in UTC.", ""]
     lines += ["| rows | columns, with types of Arrow |", "| --- | --- |"]
     return [*lines, *(f"| {name} | {'; '.join(map(_column, schema))} |" for name, schema in tables.items()), ""]
 
 
 def _column(field: "pa.Field[pa.DataType]") -> str:
-    return f"`{field.name} {field.type}`"
+    kind = str(field.type).partition("[")[0]
+    return f"`{field.name}`" if kind == "string" else f"`{field.name} {kind}`"
 
 
 def pages() -> dict[Path, str]:

@@ -40,7 +40,7 @@ TOPS: Final = (
     "notebooks",
     "docs",
 )
-PAGES: Final = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")
+PAGES: Final = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md")
 MAX_WORDS: Final = 25
 MIN_LITERAL_WORDS: Final = 4
 

@@ -97,23 +97,23 @@ FIELDS: Final = (
 )
 """Every field of a message that can be written; the documentation is made from this."""
 
-IGNORED: Final[Mapping[str, str]] = {
-    "queueOffset": "the store counts",
-    "offset": "the store counts",
-    "storeTimestamp": "when it is written",
-    "timestampType": "of Kafka; the time is the producer's",
-    "msgId": "follows from its place",
-    "physicalOffset": "its place in the CommitLog",
-    "storeSize": "follows from the rest",
-    "segment": "its place in the CommitLog",
-    "brokerName": "the store that is written",
-    "storeHost": "option `storeHost`",
-    "bodyCrc": "follows from the body",
-    "tagsCode": "follows from the tags",
-    "sysFlag": "bodies are stored as they come, and no transaction is open",
-    "preparedTransactionOffset": "no transaction is open",
-}
-"""Columns of our source, and of Spark's for Kafka, that the store decides, and the reason why each is left out."""
+IGNORED: Final = (
+    "queueOffset",
+    "offset",
+    "storeTimestamp",
+    "timestampType",
+    "msgId",
+    "physicalOffset",
+    "storeSize",
+    "segment",
+    "brokerName",
+    "storeHost",
+    "bodyCrc",
+    "tagsCode",
+    "sysFlag",
+    "preparedTransactionOffset",
+)
+"""Columns of our source, and of Spark's for Kafka, that the store decides: they are left out."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
