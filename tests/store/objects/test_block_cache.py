@@ -118,6 +118,7 @@ while True:
 """
 
 
+@pytest.mark.slow
 def test_a_killed_process_leaves_no_block_that_seems_present(tmp_path: Path) -> None:
     for run in range(5):
         directory = str(tmp_path / f"{run}")

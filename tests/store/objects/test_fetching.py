@@ -82,6 +82,7 @@ def test_near_ranges_are_one_request_and_large_ranges_several(kind: str, tmp_pat
         assert len(objects.ranges) == 4
 
 
+@pytest.mark.slow
 def test_requests_in_flight_are_bounded(kind: str, tmp_path: Path) -> None:
     objects = _Watched()
     objects.wait_s = 0.01

@@ -173,6 +173,7 @@ def test_put_if_absent_is_refused_where_the_server_overwrites(server: FaultServe
     assert sorted(server.objects) == ["bucket/p/a", "bucket/p/manifests/1"]
 
 
+@pytest.mark.slow
 def test_parts_of_a_large_object_are_sent_again(server: FaultServer) -> None:
     store = _open(server)
     data = np.arange(9 << 20, dtype="<u8").view(np.uint8)  # 72 MiB
@@ -218,6 +219,7 @@ def test_a_store_stays_in_its_process(server: FaultServer) -> None:
     os.close(write)
 
 
+@pytest.mark.slow
 def test_random_faults_change_no_byte(server: FaultServer) -> None:
     random = np.random.default_rng(5)
     kinds = [each for each in PASSING.values() if not each.stall_s and each.code != "ExpiredToken"]

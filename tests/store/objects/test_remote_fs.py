@@ -60,6 +60,7 @@ def local(tmp_path: Path) -> str:
     return str(tmp_path / "store")
 
 
+@pytest.mark.slow
 def test_a_copy_is_read_as_the_files_that_it_is_a_copy_of(
     objects: MemoryObjects, local: str, cache: BlockCache | None
 ) -> None:

@@ -58,6 +58,7 @@ print("end", flush=True)
 """
 
 
+@pytest.mark.slow
 def test_a_process_ends_with_its_requests_unsent() -> None:
     began = time.monotonic()
     assert subprocess.run([sys.executable, "-c", _ENDING], check=True, stdout=subprocess.PIPE).stdout == b"end\n"
