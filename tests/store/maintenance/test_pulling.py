@@ -202,7 +202,7 @@ def test_the_next_run_completes_the_work_of_killed_processes(store: Path, tmp_pa
     url = f"file://{tmp_path}/archive"
     (tmp_path / "archive").mkdir()
     push_words, pull_words = ["push", str(store), url], ["pull", url, str(tmp_path / "restored")]
-    delays = np.linspace(0.2, 1.5, scale(4, 30, 100)).tolist()
+    delays = np.linspace(0.2, 1.5, scale(3, 10, 100)).tolist()
     for at, delay in enumerate(delays):
         with MessageStore.open(store, CONFIG) as opened:
             append_rows(opened, 1000 + 7 * at, 7)
