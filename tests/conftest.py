@@ -4,7 +4,6 @@ import gc
 import importlib.util
 import os
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -43,12 +42,11 @@ def _load_support() -> None:
 _load_support()
 
 
-from support import device, scratch  # noqa: E402 - `support` is made above
+from support import device  # noqa: E402 - `support` is made above
 from support.scale import SCALE, Scale, runs, scale, thinned  # noqa: E402 - as above
 from support.spark_session import set_driver_options  # noqa: E402 - as above
 
 set_driver_options()
-scratch.prefer_memory()
 
 # Hypothesis would fail a test that takes 200 ms once: that is the machine's doing, and no test of ours asserts a time.
 # CI runs the same examples each time, so that a change is judged by what it changed; other runs explore.
@@ -75,16 +73,6 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
     caches = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     os.environ.setdefault("SEGMENTLOG_ORACLE_CACHE", os.path.join(caches, "segmentlog-oracle"))
     os.environ["XDG_CACHE_HOME"] = str(tmp_path_factory.mktemp("cache"))
-
-
-@pytest.fixture
-def tmp_path(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
-    """Return a folder in memory if there is enough, but on the disk for tests that wait for the device."""
-    if not device.waits(request.node):
-        yield tmp_path
-        return
-    with tempfile.TemporaryDirectory() as folder:
-        yield Path(folder)
 
 
 @pytest.fixture
