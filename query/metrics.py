@@ -124,7 +124,7 @@ class Metrics:
 
 
 def _of_groups(reader: StoreReader) -> Iterator[_Measured]:
-    for _, progress in group_progress([reader.path], None):
+    for _, progress in group_progress([reader], None):
         lags = lag_by_queue(reader, progress)
         group = progress.group if progress.consumer is None else f"{progress.group}@{progress.consumer}"
         for topic in sorted({key.topic for key in lags}):

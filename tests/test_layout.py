@@ -43,7 +43,15 @@ RE_EXPORTS: Final = {
     "connector/pyspark_segmentlog/__init__.py": "a door: tests/connector/test_shim.py",
 }
 """Modules without code of their own."""
-TESTED_ELSEWHERE: Final = {"store/types.py": "records without behaviour"}
+IN_PLACE: Final = "archives read in place: tests/store/read/test_archived_in_place.py"
+TESTED_ELSEWHERE: Final = {
+    "store/types.py": "records without behaviour",
+    "store/directory/archived_store.py": IN_PLACE,
+    "store/dispatch/packed_files.py": IN_PLACE,
+    "store/dispatch/packed_queues.py": IN_PLACE,
+    "store/files/routed_fs.py": IN_PLACE,
+    "store/objects/access.py": "options that reach workers: tests/connector/read/test_archive_url.py",
+}
 """Modules whose contract another file of tests holds."""
 UNITS_EXEMPT: Final = {
     *("__init__", "__pycache__"),

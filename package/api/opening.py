@@ -115,14 +115,7 @@ def open(  # noqa: A001 - used as segmentlog.open, as gzip.open is
     _check_mode(mode, {"config": config, "retention": retention}, {"commit_log_paths": source.commit_log_paths})
     if mode == "r":
         return Store(source)
-    if is_remote(source.path):
-        raise ConfigError(
-            f"mode {mode!r} writes to a directory, and the path is a URL",
-            path=source.path,
-            fix="Write a store directory, and archive it with `segmentlog archive push`",
-        )
-    if mode == "x":
-        _check_is_free(source.path)
+    _check_is_writable(mode, source.path)
     from .writable import WritableStore  # noqa: PLC0415 - loads what appends, for which a reader does not wait
 
     return WritableStore(source, config, choice("on_damage", on_damage, OnDamage), retention)
@@ -137,6 +130,12 @@ def _check_mode(mode: object, writing: Mapping[str, object], reading: Mapping[st
             raise ConfigError(f"{name} is passed with mode {mode!r}", fix=f"Only mode {others} takes it: leave it out")
 
 
-def _check_is_free(path: str) -> None:
-    if os.path.lexists(path) and not (os.path.isdir(path) and not os.listdir(path)):
+def _check_is_writable(mode: str, path: str) -> None:
+    if is_remote(path):
+        raise ConfigError(
+            f"mode {mode!r} writes to a directory, and the path is a URL",
+            path=path,
+            fix="Write a store directory, and archive it with `segmentlog archive push`",
+        )
+    if mode == "x" and os.path.lexists(path) and not (os.path.isdir(path) and not os.listdir(path)):
         raise ExistingFileError("mode 'x' creates a store, and the path exists", path=path, fix="Pass mode 'a'")

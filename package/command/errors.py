@@ -22,6 +22,8 @@ from segmentlog.output import printable
 from segmentlog.store import ConfigError, Remedy, SegmentLogError
 
 FOUND: Final = 0  # exit code: the rows were found, or the store is sound
+CREDENTIALS: Final = frozenset({"--storage", "--catalog-property"})
+"""Flags with ``NAME=VALUE`` whose values are not repeated in errors."""
 NOT_FOUND: Final = 1  # exit code: nothing was found, or a check has findings
 FAILED: Final = 2  # exit code: a wrong argument, or an error
 INTERRUPTED: Final = 130  # exit code after Ctrl-C, as of shells
@@ -98,18 +100,14 @@ def describe(error: BaseException, arguments: Sequence[str]) -> dict[str, object
 
 
 def _without_credentials(arguments: Sequence[str]) -> list[str]:
-    """Return a command line without the values of options of object stores."""
-    if arguments[:1] != ["archive"]:
-        return [*arguments]
+    """Return a command line without the values of options that may be credentials."""
     found: list[str] = []
     for word in arguments:
-        if found[-1:] in (["-o"], ["--option"]):
-            name, equals, _ = word.partition("=")
-            found.append(f"{name}=…" if equals else "…")
-        elif word.startswith("--option="):
-            found.append("--option=…")
+        flag, has_value, _ = word.partition("=")
+        if found and found[-1] in CREDENTIALS:
+            found.append(f"{flag}=…" if has_value else "…")
         else:
-            found.append("-o…" if word.startswith("-o") and word != "-o" else word)
+            found.append(f"{flag}=…" if has_value and flag in CREDENTIALS else word)
     return found
 
 

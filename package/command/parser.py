@@ -148,13 +148,16 @@ def _topic_pair(text: str) -> tuple[str, str]:
     return source, target
 
 
-def assignment(meaning: str, example: str, *, prefix: str = "") -> Callable[[str], tuple[str, str]]:
-    """Return a type of arguments: a name, which begins with a prefix, and a value."""
+def assignment(
+    meaning: str, example: str, *, prefix: str = "", is_secret: bool = False
+) -> Callable[[str], tuple[str, str]]:
+    """Return a type of arguments: a name, which begins with a prefix, and a value; a secret one is not in errors."""
 
     def parse(text: str) -> tuple[str, str]:
         name, equals, value = text.partition("=")
         if not (name and equals and name.startswith(prefix)):
-            raise argparse.ArgumentTypeError(f"`{text}` is not {meaning}: write such as {example}")
+            found = "this" if is_secret else f"`{text}`"
+            raise argparse.ArgumentTypeError(f"{found} is not {meaning}: write such as {example}")
         return name, value
 
     return parse
@@ -175,16 +178,21 @@ def add_store(parser: argparse.ArgumentParser) -> None:
     add_storage(parser)
 
 
-def add_storage(parser: argparse.ArgumentParser) -> None:
-    """Add ``--storage`` and ``--cache-dir``: a list of pairs, and a directory or None."""
+def add_storage_options(parser: argparse.ArgumentParser, help_text: str) -> None:
+    """Add ``--storage``: a list of pairs."""
     parser.add_argument(
         "--storage",
         metavar="NAME=VALUE",
-        type=assignment("an option of an object store", "aws_region=eu-west-1"),
+        type=assignment("an option of an object store", "aws_region=eu-west-1", is_secret=True),
         action="append",
         default=[],
-        help="an option of the object store, if STORE is a URL; repeatable",
+        help=help_text,
     )
+
+
+def add_storage(parser: argparse.ArgumentParser) -> None:
+    """Add ``--storage`` and ``--cache-dir``: a list of pairs, and a directory or None."""
+    add_storage_options(parser, "an option of the object store, if STORE is a URL; repeatable")
     parser.add_argument(
         "--cache-dir",
         metavar="DIR",

@@ -20,7 +20,7 @@ from segmentlog.output import text_table
 from ..console import Console
 from ..errors import UsageError
 from ..output.formats import add_json
-from ..parser import Parser, above_zero, add_commit_log, chosen, typed
+from ..parser import Parser, above_zero, add_commit_log, add_storage_options, chosen, typed
 from ..positions import add_zone, clock_of, parse_time
 from ..report import Report, camel_case, print_report
 
@@ -56,14 +56,7 @@ def add_arguments(parser: Parser) -> None:
     add = parser.add_argument
     add("action", metavar="ACTION", type=chosen(_PLACES), help="push, pull, ls, verify or prune")
     add("places", metavar="STORE|URL|DIR", nargs="+", help="STORE URL for push, URL DIR for pull, else URL")
-    add(
-        "-o",
-        "--option",
-        metavar="NAME=VALUE",
-        action="append",
-        default=[],
-        help="an option of the object store, such as aws_endpoint=http://localhost:9000; repeatable",
-    )
+    add_storage_options(parser, "an option of the object store, such as aws_endpoint=http://localhost:9000; repeatable")
     add("--damaged", choices=["error", "keep"], default="error", help="push: archive damaged bytes as they are")
     add("--no-crc", action="store_true", help="push: do not compare bodies with their CRCs")
     add(
@@ -97,16 +90,6 @@ def run(options: argparse.Namespace, console: Console) -> int:
     return print_report(lambda: _ACTIONS[options.action](options), options, console)
 
 
-def _options(options: argparse.Namespace) -> dict[str, str]:
-    found = dict[str, str]()
-    for text in options.option:
-        name, equals, value = text.partition("=")
-        if not equals or not name:  # the text may be a credential: it is not repeated
-            raise UsageError("--option is not NAME=VALUE", fix="Pass -o aws_region=eu-west-1")
-        found[name] = value
-    return found
-
-
 def _age_s(options: argparse.Namespace) -> float | None:
     return None if options.orphans_after is None else duration_ms("--orphans-after", options.orphans_after) / 1000
 
@@ -118,7 +101,7 @@ def _push(options: argparse.Namespace) -> Report:
     found = archive_push(
         store,
         url,
-        options=_options(options),
+        options=dict(options.storage),
         commit_log_paths=options.commit_log,
         keep_damage=options.damaged == "keep",
         check_crcs=not options.no_crc,
@@ -143,7 +126,7 @@ def _pull(options: argparse.Namespace) -> Report:
     found = archive_pull(
         url,
         directory,
-        options=_options(options),
+        options=dict(options.storage),
         topics=options.topic or None,
         start_ms=None if options.start is None else clock.ms(options.start),
         stop_ms=None if options.end is None else clock.ms(options.end),
@@ -163,7 +146,7 @@ def _ls(options: argparse.Namespace) -> Report:
     shown = table[0] if table else _TABLES[0]
     if shown not in _TABLES:
         raise UsageError(f"there is no table `{shown}`", fix=f"The tables are {', '.join(_TABLES)}")
-    found = archive_content(url, options=_options(options))
+    found = archive_content(url, options=dict(options.storage))
     tables = _tables(found)
     state = f"manifest {found.manifest}: the log [{found.start}, {found.stop}) of {found.store.get('path', 'no store')}"
     lines = [state, *(f"the archive lacks [{start}, {stop})" for start, stop in found.gaps)]
@@ -196,7 +179,7 @@ def _tables(found: "ArchiveContent") -> dict[str, tuple[Sequence[str], list[Sequ
 def _verify(options: argparse.Namespace) -> Report:
     from segmentlog.store.maintenance import archive_verify
 
-    found = archive_verify(options.places[0], options=_options(options), deep=options.deep)
+    found = archive_verify(options.places[0], options=dict(options.storage), deep=options.deep)
     state = "nothing is wrong" if found.is_sound else "damaged"
     read = f", {found.records} records read" if options.deep else ""
     lines = [f"manifest {found.manifest}: {found.objects} objects of {found.bytes} bytes{read}: {state}"]
@@ -216,7 +199,7 @@ def _prune(options: argparse.Namespace) -> Report:
         before_ms = time.time_ns() // 1_000_000 - round(options.keep * _DAY_MS)
     age = _age_s(options)
     grace: dict[str, Any] = {} if age is None else {"grace_s": age}
-    found = archive_prune(options.places[0], before_ms, options=_options(options), dry_run=options.dry_run, **grace)
+    found = archive_prune(options.places[0], before_ms, options=dict(options.storage), dry_run=options.dry_run, **grace)
     would = "would be " if options.dry_run else ""
     text = (
         f"manifest {found.manifest}: {found.pieces} pieces with objects of {found.bytes} bytes {would}left out, "

@@ -77,7 +77,7 @@ def test_segments_are_pruned_by_a_time_or_a_number_of_days(store: Path, url: str
         (["push", "a", "s3://b/a", "--from", "now"], "--from is a flag of pull, not of push"),
         (["prune", "s3://b/a"], "prune takes --before TIME or --keep DAYS"),
         (["prune", "s3://b/a", "--keep", "0"], "`0` is not a number of days"),
-        (["ls", "s3://b/a", "-o", "secret"], "--option is not NAME=VALUE"),
+        (["ls", "s3://b/a", "--storage", "secret"], "is not an option of an object store"),
         (["ls", "/data/archive"], "not the URL of an object store"),
     ],
 )
@@ -89,9 +89,10 @@ def test_wrong_words_are_an_error(words: list[str], problem: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "words", [["-o", "aws_secret_access_key=secret"], ["--option=aws_x=secret"], ["-oaws_x=secret"], ["-o", "secret"]]
+    "words", [["--storage", "aws_secret_access_key=secret"], ["--storage=aws_x=secret"], ["--storage", "secret"]]
 )
-def test_credentials_are_not_in_errors(words: list[str]) -> None:
-    ran = run_command("archive", "verify", "nowhere", *words)
+@pytest.mark.parametrize("verb", [["archive", "verify"], ["topics"]])
+def test_credentials_are_not_in_errors(verb: list[str], words: list[str]) -> None:
+    ran = run_command(*verb, "nowhere", *words)
     assert ran.code == 2
     assert "secret" not in ran.err.replace("aws_secret_access_key", "")
