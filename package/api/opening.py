@@ -77,12 +77,10 @@ def open(  # noqa: A001 - used as segmentlog.open, as gzip.open is
         The broker's ``storePathRootDir``, live or not; for reading also the URL of an archive in object storage.
     mode
         ``"r"`` reads. ``"a"`` appends to a store or creates it; ``"x"`` refuses a path that holds anything.
-    config
-        Write configuration; an existing store keeps its file sizes.
+    config, retention
+        Write configuration; an existing store keeps its file sizes. Rules of retention; by default all files stay.
     on_damage
         ``"refuse"``, or ``"cut"`` to end a log before damage in its middle, and to lose the records after it.
-    retention
-        Rules by which expired files are deleted while the store is open; by default all files stay.
     commit_log_paths
         Directories of the CommitLog segments, if they are not in ``path/commitlog`` alone; for reading only.
     broker_name
@@ -91,12 +89,11 @@ def open(  # noqa: A001 - used as segmentlog.open, as gzip.open is
         Archive of the store, into which retention copies expired files: both are read as one store.
     read_from
         ``"confirmed"`` hides messages that a failover could undo, ``UnconfirmedError`` if no master says which.
-    queue_cache
-        Directory for queues derived from the CommitLog, or ``"none"``; ``segmentlog/queues`` in the user's cache.
+    queue_cache, cache_dir
+        Directories for queues derived from the CommitLog and for bytes of object stores, or ``"none"``; by default
+        ``segmentlog/queues`` and ``segmentlog/objects`` in the user's cache.
     storage
         Options of the object store, for a path or an archive that is a URL: ``{"aws_region": "eu-west-1"}``.
-    cache_dir
-        Directory for bytes of object stores, or ``"none"``; ``segmentlog/objects`` in the user's cache.
 
     Returns
     -------
@@ -104,10 +101,8 @@ def open(  # noqa: A001 - used as segmentlog.open, as gzip.open is
 
     Raises
     ------
-    NotAStoreError, UnsupportedStoreError
-        If the directory does not look like a store, or its kind is not supported.
-    ConfigError
-        If an argument is wrong, or ``archive`` is of another store.
+    NotAStoreError, UnsupportedStoreError, ConfigError
+        If the directory is not a store of a supported kind, an argument is wrong, or ``archive`` is of another store.
     ExistingFileError, StoreInUseError, DamagedLogError
         If the store is to be written and exists (mode ``"x"``), is open elsewhere, or has damage in its middle.
     """
