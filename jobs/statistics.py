@@ -24,7 +24,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from segmentlog.query.source import StoreSource
-from segmentlog.store import OnCorrupt, OnLoss, QueueRange, RetentionSettings, ScanSpec, ScanTask, StoreReader
+from segmentlog.store import (
+    OnCorrupt,
+    OnLoss,
+    QueueRange,
+    RetentionSettings,
+    ScanSpec,
+    ScanTask,
+    StoreReader,
+    is_remote,
+)
 from segmentlog.store.maintenance import Conditions, plan_retention
 from segmentlog.store.sink import java_hash_array
 
@@ -88,7 +97,7 @@ class _Part(NamedTuple):
 
 def run(
     spark: "SparkSession | None",
-    store: str | os.PathLike[str],
+    store: str | os.PathLike[str] | StoreSource,
     *,
     topics: Sequence[str] = (),
     commit_log_paths: Sequence[str] = (),
@@ -120,7 +129,9 @@ def run(
     UnknownQueueError
         If a topic does not exist.
     """
-    source = StoreSource.of(store, list(commit_log_paths), None, None, "appended")
+    source = (
+        store if isinstance(store, StoreSource) else StoreSource.of(store, [*commit_log_paths], None, None, "appended")
+    )
     reader = source.open()
     ranges = [
         QueueRange(each.key, each.min_offset, each.max_offset)
@@ -264,8 +275,10 @@ def cardinality(registers: bytes) -> int:
 def _statistics(reader: StoreReader, found: Partial, now_ms: int, commit_log_paths: Sequence[str]) -> Statistics:
     rows = sorted(_topic_rows(found), key=lambda row: -row["bytes"])
     tables = {name: _shown(found.tables[name], name) for name in DIMENSIONS if name != "topics" and found.tables}
-    retention = pa.Table.from_pylist(list(_retention(reader, now_ms, commit_log_paths)))
-    free = shutil.disk_usage(reader.log.directories[0] if reader.log.segments else reader.path).free
+    free, plans = None, list[dict[str, int]]()
+    if not is_remote(reader.path):  # an object store is not full, and no broker deletes there
+        free = shutil.disk_usage(reader.log.directories[0] if reader.log.segments else reader.path).free
+        plans = list(_retention(reader, now_ms, commit_log_paths))
     rate = _bytes_per_day(found)
     keys = b"\0" * _REGISTERS
     for registers in found.keys.values():
@@ -277,13 +290,18 @@ def _statistics(reader: StoreReader, found: Partial, now_ms: int, commit_log_pat
         "keys": cardinality(keys),
         "bytesPerDay": rate,
         "freeBytes": free,
-        "daysUntilFull": round(free / rate, 1) if rate else None,
+        "daysUntilFull": round(free / rate, 1) if free is not None and rate else None,
     }
     table = pa.Table.from_pylist(rows, _TOPIC_SCHEMA)
-    return Statistics(numbers=numbers, table=table, tables={**tables, "retention": retention})
+    return Statistics(
+        numbers=numbers, table=table, tables={**tables, "retention": pa.Table.from_pylist(plans, _RETENTION_SCHEMA)}
+    )
 
 
 _TIME: Final = pa.timestamp("ms", "UTC")
+_RETENTION_SCHEMA: Final = pa.schema(
+    [("reservedHours", pa.int64()), ("freedSegments", pa.int64()), ("freedBytes", pa.int64())]
+)
 _TOPIC_SCHEMA: Final = pa.schema(
     [
         ("topic", pa.string()),

@@ -16,7 +16,7 @@ import logging
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 from urllib.parse import quote, unquote, urlsplit
 
 from ..errors import ConfigError, NotAStoreError, Remedy, UnsafeFileError, UnsupportedStoreError
@@ -33,6 +33,9 @@ from ..objects.opening import is_object_url
 from .archived_store import ArchivedStore, opened
 
 _log = logging.getLogger(__name__)
+_DIRECTORY_ONLY: Final = (
+    "This takes a directory: `segmentlog archive pull` restores an archive as one, and `archive verify` checks it"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +49,12 @@ class StoreLocation:
     @classmethod
     def of(cls, path: str | os.PathLike[str], fs: FileSystem | None = None) -> "StoreLocation":
         """Locate a store by the path that a caller has; on this machine unless a file system is given."""
+        if fs is None and is_remote(os.fspath(path)):
+            raise ConfigError(
+                "this takes a directory, and not the URL of an object store",
+                path=os.fspath(path),
+                fix=_DIRECTORY_ONLY,
+            )
         return cls(fs or LocalFileSystem(), os.path.abspath(os.fspath(path)))
 
     @classmethod
@@ -228,10 +237,13 @@ def check_is_store(location: StoreLocation, names: Mapping[str, Listed], commit_
         return
     directories = [name for name in sorted(names) if names[name].is_dir]
     nested = [name for name in directories if fs.list_dir(StorePaths(os.path.join(root, name)).commit_log)]
+    fix = "Pass the broker's storePathRootDir, the directory that holds commitlog/ and consumequeue/"
+    if nested:
+        fix = f"Did you mean {os.path.join(root, nested[0])}?"
+    elif any(is_remote(f"{each}//") for each in root.split("/") if each.endswith(":")):  # a URL, made a path
+        fix = _DIRECTORY_ONLY
     raise NotAStoreError(
         "this directory holds no RocketMQ store" if names or location.exists else "there is no such directory",
         path=root,
-        fix=f"Did you mean {os.path.join(root, nested[0])}?"
-        if nested
-        else "Pass the broker's storePathRootDir, the directory that holds commitlog/ and consumequeue/",
+        fix=fix,
     )

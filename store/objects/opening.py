@@ -34,6 +34,7 @@ _ARROW: Final = frozenset({"hdfs", "viewfs"})
 _SECONDS: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|min|)")
 _UNITS: Final = {"ms": 0.001, "s": 1, "": 1, "m": 60, "min": 60}
 _TIMEOUTS: Final = {"timeout": "120s", "read_timeout": "20s", "connect_timeout": "5s"}
+_ENDPOINTS: Final = ("AWS_ENDPOINT", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AZURE_STORAGE_ENDPOINT")
 _LOCAL: Final = "file"
 
 
@@ -126,7 +127,8 @@ def _obstore(url: str, scheme: str, given: Options, stores: Any) -> ObjectStore:
     for name in (*_TIMEOUTS, "pool_idle_timeout"):
         if name in client:
             client[name] = timedelta(seconds=_seconds(name, client[name]))
-    if scheme == "http":
+    # The URL or the endpoint itself asks for it; that of an option has been seen by `Options`.
+    if scheme == "http" or any(os.environ.get(name, "").startswith("http://") for name in _ENDPOINTS):
         client.setdefault("allow_http", "true")
     config: dict[str, str] = given.config
     url = f"{_SAME.get(scheme, scheme)}{url[len(scheme) :]}"  # one name, for the cache too

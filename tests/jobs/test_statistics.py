@@ -24,6 +24,7 @@ from segmentlog.jobs.statistics import (
     quantile,
     registers_of,
 )
+from segmentlog.query.source import StoreSource
 from support import fixtures
 from support.scale import scale
 from support.small_store import CONFIG, ROWS, write_small_store
@@ -167,3 +168,13 @@ def test_tasks_of_spark_count_the_same(store: Path, spark: "SparkSession") -> No
     alone, spread = statistics.run(None, store, processes=1, now_ms=0), statistics.run(spark, store, now_ms=0)
     assert spread.table == alone.table
     assert spread.tables == alone.tables
+
+
+def test_an_object_store_has_no_disk_to_fill(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    here = statistics.run(None, store, processes=1)
+    monkeypatch.setattr(statistics, "is_remote", lambda _: True)
+    there = statistics.run(None, StoreSource.of(store, [], None, None, "appended"), processes=1)
+    assert there.numbers == here.numbers | {"freeBytes": None, "daysUntilFull": None}
+    assert there.table.equals(here.table)
+    assert there.tables["retention"].schema == here.tables["retention"].schema
+    assert there.tables["retention"].num_rows == 0

@@ -38,7 +38,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
         with spark_of(options) as spark:
             found = statistics.run(
                 spark,
-                options.store,
+                source_of(options),
                 topics=topics,
                 commit_log_paths=options.commit_log,
                 processes=options.processes,

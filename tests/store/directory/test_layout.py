@@ -18,6 +18,7 @@ from segmentlog.store.directory.layout import (
     require_directory,
 )
 from segmentlog.store.files.fs import Listed, LocalFileSystem
+from segmentlog.store.maintenance import verify
 
 FS = LocalFileSystem()
 DIRECTORY = Listed("d", is_dir=True, is_link=False, is_file=False)
@@ -148,6 +149,14 @@ def test_places_are_absolute_paths_or_urls_of_object_stores() -> None:
     for url in ("ftp://x/y", "abfss:/x"):
         with pytest.raises(ConfigError, match=f"`{url}` is neither a directory nor the URL of an object store"):
             place_of(url)
+
+
+def test_tools_for_directories_name_the_way_from_a_url() -> None:
+    with pytest.raises(ConfigError, match="archive pull") as raised:
+        StoreLocation.of("s3://bucket/a")
+    assert raised.value.path == "s3://bucket/a"
+    with pytest.raises(NotAStoreError, match="archive verify"):
+        verify("s3://bucket/a")
 
 
 class Elsewhere(LocalFileSystem):

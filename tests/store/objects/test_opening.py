@@ -117,3 +117,13 @@ def test_hdfs_without_its_client_library_is_an_error(monkeypatch: pytest.MonkeyP
     monkeypatch.delenv("HADOOP_HOME", raising=False)
     with pytest.raises(ConfigError, match="libhdfs"):
         open_objects("hdfs://127.0.0.1:9/store")
+
+
+def test_an_endpoint_of_the_environment_may_be_without_tls(monkeypatch: pytest.MonkeyPatch) -> None:
+    with serving() as server:
+        options = server.options(max_retries="0")
+        monkeypatch.setenv("AWS_ENDPOINT", options.pop("aws_endpoint"))
+        options.pop("allow_http", None)
+        store = open_objects("s3://bucket/a", options)
+        store.put("k", np.frombuffer(b"abc", np.uint8))
+        assert [each.key for each in store.list()] == ["k"]
