@@ -56,7 +56,7 @@ def test_every_module_and_type_marker_is_in_the_wheel(wheel: Path) -> None:
     expected = set()
     for folder, package in folders.items():
         for path in (ROOT / folder).rglob("*"):
-            if path.suffix in {".py", ".pyi", ".typed"} and "pyspark_segmentlog" not in path.parts:
+            if path.suffix in {".py", ".pyi", ".typed", ".gz"} and "pyspark_segmentlog" not in path.parts:
                 expected.add(f"{package}/{path.relative_to(ROOT / folder).as_posix()}")
     with zipfile.ZipFile(wheel) as file:
         found = {name for name in file.namelist() if ".dist-info/" not in name}

@@ -63,8 +63,8 @@ class StoreLocation:
         if is_remote(place):
             return cls.on_objects(access.objects(place), access.cache(), place)
         found = cls.of(place)
-        stamp = found.fs.stamp
-        if stamp(found.paths.commit_log) is None and stamp(os.path.join(place, PREFIX)) is not None:
+        names = {each.name for each in found.fs.list_dir(place)}
+        if COMMIT_LOG not in names and PREFIX.rstrip("/") in names:
             return cls.on_objects(access.objects(f"file://{quote(found.root)}"), None, found.root)
         return found
 

@@ -1,5 +1,6 @@
 """Small files, replaced whole, and a look at them that reports each replacement once."""
 
+import gc
 import os
 from contextlib import nullcontext
 from pathlib import Path
@@ -35,6 +36,7 @@ def test_bytes_are_on_the_device_before_the_name_is(tmp_path: Path) -> None:
 def test_a_failed_replacement_leaves_the_old_file(tmp_path: Path, call: str) -> None:
     path, making = str(tmp_path / "file"), str(tmp_path / "making")
     (tmp_path / "file").write_bytes(b"old")
+    gc.collect()  # what earlier tests left
     before = open_files()
     fs = FaultyFileSystem(LocalWritableFileSystem(), Fault(error=Failure.ENOSPC, at=1, calls=(call,)))
     with pytest.raises(NoSpaceError):
@@ -51,6 +53,7 @@ def test_a_file_made_aside_is_open_and_empty_and_goes_if_it_cannot_be_finished(
 ) -> None:
     making = tmp_path / "making"
     making.write_bytes(b"left by a crash")
+    gc.collect()  # what earlier tests left
     before = open_files()
     with pytest.raises(type(error)) if error else nullcontext():
         with made_aside(LocalWritableFileSystem(), str(making)) as made:
