@@ -49,24 +49,34 @@ class FreshDirectory:
         if not _is_free(self.target):
             raise self._taken()
         self._sweep()
-        with Writing(self._work, "making the directory"):
+        try:
+            with Writing(self._work, "making the directory"):
+                self._make()
+        except BaseException:  # a block that is not entered is not left either
+            self.__exit__()
+            raise
+        return self
+
+    def _make(self) -> None:
+        os.mkdir(self._work, directory_mode(self._work))
+        self._lock = locked(self._work)
+        while self._lock is None or not os.path.isdir(self._work):  # swept before it was locked
+            self._unlock()
+            self._work = f"{self.target}.unfinished-{secrets.token_hex(4)}"
             os.mkdir(self._work, directory_mode(self._work))
             self._lock = locked(self._work)
-            while self._lock is None or not os.path.isdir(self._work):  # swept before it was locked
-                if self._lock is not None:
-                    os.close(self._lock)
-                self._work = f"{self.target}.unfinished-{secrets.token_hex(4)}"
-                os.mkdir(self._work, directory_mode(self._work))
-                self._lock = locked(self._work)
-            if self._like is not None:
-                os.chmod(self._work, stat.S_IMODE(os.stat(self._work).st_mode & os.stat(self._like).st_mode))
-        return self
+        if self._like is not None:
+            os.chmod(self._work, stat.S_IMODE(os.stat(self._work).st_mode & os.stat(self._like).st_mode))
 
     def __exit__(self, *_: object) -> None:
         if not self._published:
             _remove(self._work)
-        if self._lock is not None:
-            os.close(self._lock)
+        self._unlock()
+
+    def _unlock(self) -> None:
+        lock, self._lock = self._lock, None
+        if lock is not None:
+            os.close(lock)
 
     def _sweep(self) -> None:
         """Delete the unfinished directories of killed writers of the same target."""

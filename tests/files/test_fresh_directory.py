@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from segmentlog.store import ConfigError
+from segmentlog.store import ConfigError, SegmentLogError
 from segmentlog.store.files.fresh_directory import FreshDirectory
 
 
@@ -94,3 +94,11 @@ def test_the_directory_of_a_killed_writer_is_deleted_and_that_of_a_running_write
         running.publish()
     assert sorted(os.listdir(tmp_path)) == ["new", "new.unfinished-mine"]
     assert (target / "a/file").read_bytes() == b"1"
+
+
+def test_a_directory_that_cannot_be_finished_leaves_neither_itself_nor_its_lock(tmp_path: Path) -> None:
+    before = os.listdir("/proc/self/fd")
+    with pytest.raises(SegmentLogError), FreshDirectory(str(tmp_path / "new"), like=str(tmp_path / "none")):
+        pass
+    assert os.listdir("/proc/self/fd") == before
+    assert os.listdir(tmp_path) == []
