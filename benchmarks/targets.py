@@ -136,27 +136,20 @@ def late(what: str, percent: int) -> Rule:
 
 def bandwidth(text: str, case: str, gb_per_s: float) -> Rule:
     """Hold a case in bytes against a number of bytes a second."""
-    wanted = f"{text}: at least {gb_per_s:g} GB/s"
-
-    def rule(measured: Measured) -> Target:
-        found = measured.named(case)
-        if found is None:
-            return Target.not_measured(wanted)
-        rate = found[0].rate / 1e9
-        return Target(target=wanted, measured=f"{rate:.2f} GB/s", met=rate >= gb_per_s)
-
-    return rule
+    return _rate(f"{text}: at least {gb_per_s:g} GB/s", case, gb_per_s * 1e9, lambda rate: f"{rate / 1e9:.2f} GB/s")
 
 
 def per_second(text: str, case: str, least: int) -> Rule:
     """Hold a case against a number of rows a second."""
-    wanted = f"{text}: at least {least:,} messages/s"
+    return _rate(f"{text}: at least {least:,} messages/s", case, least, lambda rate: f"{rate:,.0f}")
 
+
+def _rate(wanted: str, case: str, least: float, shown: Callable[[float], str]) -> Rule:
     def rule(measured: Measured) -> Target:
         found = measured.named(case)
         if found is None:
             return Target.not_measured(wanted)
-        return Target(target=wanted, measured=f"{found[0].rate:,.0f}", met=found[0].rate >= least)
+        return Target(target=wanted, measured=shown(found[0].rate), met=found[0].rate >= least)
 
     return rule
 

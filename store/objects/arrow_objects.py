@@ -13,7 +13,7 @@ import contextlib
 import errno
 import os
 import secrets
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any, Final, TypeVar
 from urllib.parse import unquote
@@ -22,12 +22,11 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import fs as arrow_fs
 
-from ..errors import ConfigError, StoreClosedError, UnsupportedStoreError
+from ..errors import ConfigError, UnsupportedStoreError
 from ..format.message import Bytes
 from .object_store import ObjectInfo
 from .options import Options
-from .requests import at_once
-from .retries import Failure, Kind, Request, Retries, attempted
+from .retries import Failure, Kind, RepeatedObjects, Retries
 
 T = TypeVar("T")
 
@@ -62,20 +61,12 @@ def open_arrow(url: str, given: Options, retries: Retries) -> "ArrowObjects":
     return ArrowObjects(url.rstrip("/"), found, root, retries)
 
 
-class ArrowObjects:
+class ArrowObjects(RepeatedObjects):
     """An `ObjectStore`."""
 
     def __init__(self, url: str, fs: Any, root: str, retries: Retries | None = None, *, is_local: bool = False) -> None:
-        self.url = url
+        super().__init__(url, retries)
         self._fs, self._root, self._is_local = fs, root.rstrip("/"), is_local
-        self._retries = retries or Retries()
-        self._pid = os.getpid()
-
-    def __repr__(self) -> str:
-        return f"ArrowObjects({self.url!r})"
-
-    def __reduce__(self) -> tuple[object, ...]:
-        raise TypeError("an object store is opened in the process that uses it")
 
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
         folder = prefix.rpartition("/")[0]
@@ -110,9 +101,6 @@ class ArrowObjects:
             return data
 
         return self._tried(f"reading [{start}, {stop})", key, once, start)
-
-    def get_ranges(self, key: str, ranges: Sequence[tuple[int, int]], etag: str | None = None) -> Sequence[Bytes]:
-        return at_once([partial(self.get, key, start, stop, etag) for start, stop in ranges])
 
     def put(self, key: str, data: Bytes, *, if_absent: bool = False) -> ObjectInfo | None:
         if if_absent and not self._is_local:
@@ -164,27 +152,16 @@ class ArrowObjects:
         key = found.path[len(self._root) + 1 :]
         return ObjectInfo(key, found.size, f"{found.size}-{modified_ns}", modified_ns // 1_000_000)
 
-    def _tried(self, doing: str, key: str, call: Callable[[], T], start: int | None = None) -> T:
-        if os.getpid() != self._pid:
-            raise StoreClosedError(
-                "this object store was opened before a fork, and its connections are its parent's",
-                path=self.url,
-                fix="Open it again in this process",
-            )
-
-        def once() -> T:
-            try:
-                return call()
-            except FileNotFoundError:
-                raise Failure(Kind.MISSING, "no such object") from None
-            except PermissionError:
-                raise Failure(Kind.DENIED, "permission denied") from None
-            except OSError as error:
-                name = errno.errorcode.get(error.errno or 0, "no error number")
-                kind = Kind.REFUSED if error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EROFS} else Kind.BROKEN
-                raise Failure(kind, f"the file system failed ({name})") from None
-
-        return attempted(Request(doing, f"{self.url}/{key}", start), once, self._retries)
+    def _failure(self, error: Exception) -> Failure:
+        if isinstance(error, FileNotFoundError):
+            return Failure(Kind.MISSING, "no such object")
+        if isinstance(error, PermissionError):
+            return Failure(Kind.DENIED, "permission denied")
+        if not isinstance(error, OSError):
+            raise error
+        name = errno.errorcode.get(error.errno or 0, "no error number")
+        kind = Kind.REFUSED if error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EROFS} else Kind.BROKEN
+        return Failure(kind, f"the file system failed ({name})")
 
 
 def _is_file(found: Any) -> bool:

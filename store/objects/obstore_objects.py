@@ -24,11 +24,10 @@ from typing import Any, Final, TypeVar
 
 import numpy as np
 
-from ..errors import StoreClosedError, UnsupportedStoreError
+from ..errors import UnsupportedStoreError
 from ..format.message import Bytes
 from .object_store import ObjectInfo
-from .requests import at_once
-from .retries import Failure, Kind, Request, Retries, attempted
+from .retries import Failure, Kind, RepeatedObjects, Retries
 
 T = TypeVar("T")
 
@@ -55,25 +54,17 @@ _TRANSPORTS: Final = {
 }
 
 
-class ObstoreObjects:
+class ObstoreObjects(RepeatedObjects):
     """An `ObjectStore`. ``made`` returns a client, with the retries that the library shall make."""
 
     def __init__(self, url: str, made: Callable[[int], Any], *, base: str = "", retries: Retries | None = None) -> None:
-        self.url = url
+        super().__init__(url, retries)
         self._obstore: Any = importlib.import_module("obstore")
         self._base = base
         self._made = made
-        self._retries = retries or Retries()
-        self._pid = os.getpid()
         self._lock = threading.Lock()
         self._has_condition: bool | None = None
         self._renew()
-
-    def __repr__(self) -> str:
-        return f"ObstoreObjects({self.url!r})"
-
-    def __reduce__(self) -> tuple[object, ...]:
-        raise TypeError("an object store is opened in the process that uses it")
 
     def _renew(self) -> None:
         self._client = self._made(0)
@@ -125,9 +116,6 @@ class ObstoreObjects:
             return data
 
         return self._tried(f"reading [{start}, {stop})", key, once, start)
-
-    def get_ranges(self, key: str, ranges: Sequence[tuple[int, int]], etag: str | None = None) -> Sequence[Bytes]:
-        return at_once([partial(self.get, key, start, stop, etag) for start, stop in ranges])
 
     def put(self, key: str, data: Bytes, *, if_absent: bool = False) -> ObjectInfo | None:
         if if_absent:
@@ -237,24 +225,6 @@ class ObstoreObjects:
         if meta["e_tag"] and not etag.startswith(('"', "W/")):
             etag = f'"{etag}"'  # Azure has quotes in answers, and none in lists
         return ObjectInfo(meta["path"].removeprefix(self._base), size, etag, modified_ms)
-
-    def _tried(self, doing: str, key: str, call: Callable[[], T], start: int | None = None) -> T:
-        if os.getpid() != self._pid:
-            raise StoreClosedError(
-                "this object store was opened before a fork, and its connections are its parent's",
-                path=self.url,
-                fix="Open it again in this process",
-            )
-
-        def once() -> T:
-            try:
-                return call()
-            except (Failure, StoreClosedError):
-                raise
-            except Exception as error:  # noqa: BLE001 - classified, and raised again if it is another kind
-                raise self._failure(error) from None
-
-        return attempted(Request(doing, f"{self.url}/{key}", start), once, self._retries, self._renew)
 
     def _failure(self, error: Exception) -> Failure:
         """Classify an error of the library; what is not known to be one is raised as it is."""

@@ -15,13 +15,18 @@ A `Failure` has no text of the library: such texts repeat URLs and answers of se
 import enum
 import errno
 import logging
+import os
 import random
 import threading
 import time
-from collections.abc import Callable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final, NamedTuple, TypeVar
 
-from ..errors import MissingFileError, SegmentLogError, StoreIOError, UnreadableError
+from ..errors import MissingFileError, SegmentLogError, StoreClosedError, StoreIOError, UnreadableError
+from ..format.message import Bytes
+from .requests import at_once
 
 T = TypeVar("T")
 
@@ -115,3 +120,49 @@ def _error(request: Request, failure: Failure, tried: int, took: float) -> Segme
         problem += f", after {tried} attempts in {took:.1f} s"
     number = errno.ESTALE if failure.kind is Kind.REPLACED else errno.EIO
     return StoreIOError(problem, path=request.path, offset=request.start, fix=fix, errno=number)
+
+
+class RepeatedObjects(ABC):
+    """Base of the adapters: an object store belongs to the process that opened it, and its calls are `attempted`."""
+
+    _renew: Callable[[], object] | None = None  # takes new credentials
+
+    def __init__(self, url: str, retries: Retries | None = None) -> None:
+        self.url = url
+        self._retries = retries or Retries()
+        self._pid = os.getpid()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.url!r})"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        raise TypeError("an object store is opened in the process that uses it")
+
+    @abstractmethod
+    def get(self, key: str, start: int, stop: int, etag: str | None = None) -> Bytes:
+        """As `ObjectStore.get`."""
+
+    def get_ranges(self, key: str, ranges: Sequence[tuple[int, int]], etag: str | None = None) -> Sequence[Bytes]:
+        return at_once([partial(self.get, key, start, stop, etag) for start, stop in ranges])
+
+    @abstractmethod
+    def _failure(self, error: Exception) -> Failure:
+        """Classify an error of the library; another error is raised as it is."""
+
+    def _tried(self, doing: str, key: str, call: Callable[[], T], start: int | None = None) -> T:
+        if os.getpid() != self._pid:
+            raise StoreClosedError(
+                "this object store was opened before a fork, and its connections are its parent's",
+                path=self.url,
+                fix="Open it again in this process",
+            )
+
+        def once() -> T:
+            try:
+                return call()
+            except (Failure, StoreClosedError):
+                raise
+            except Exception as error:  # noqa: BLE001 - classified, and raised again if it is another kind
+                raise self._failure(error) from None
+
+        return attempted(Request(doing, f"{self.url}/{key}", start), once, self._retries, self._renew)

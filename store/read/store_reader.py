@@ -150,6 +150,24 @@ def read_message(log: CommitLog, found: FoundRecord) -> Message:
     )
 
 
+def _located(path: str, access: RemoteAccess, fs: FileSystem | None) -> StoreLocation:
+    """Locate a store by a path, or a URL unless a file system is given."""
+    if fs is not None:
+        return StoreLocation.of(path, fs)
+    return StoreLocation.at_place(place_of(path) if is_remote(path) else os.path.abspath(path), access)
+
+
+def _joined(
+    location: StoreLocation, archive: str | os.PathLike[str], commit_log: str, access: RemoteAccess
+) -> StoreLocation:
+    """Return the location of a store that continues in its archive, a directory or a place in object storage."""
+    joined = StoreLocation.at_place(place_of(archive), access)
+    if joined.archived is None:
+        return join_archive(location, archive, commit_log)
+    entries = known_sizes(location.fs, location.root).queue_segment_entries
+    return join_packed(location, joined, commit_log, entries or StoreConfig().queue_segment_entries)
+
+
 class StoreReader:
     """Read access to one store directory. Not thread-safe; open one for each thread. Use `open`.
 
@@ -202,7 +220,7 @@ class StoreReader:
     @classmethod
     def open(
         cls,
-        path: str | os.PathLike[str],
+        path: str | os.PathLike[str] | StoreLocation,
         *,
         commit_log_paths: Sequence[str | os.PathLike[str]] = (),
         broker_name: str | None = None,
@@ -245,34 +263,7 @@ class StoreReader:
         UnconfirmedError
             If ``read_from`` is CONFIRMED, and no master publishes what is confirmed.
         """
-        text = os.fspath(path)
-        place = place_of(text) if is_remote(text) else os.path.abspath(text)
-        location = StoreLocation.at_place(place, access) if fs is None else StoreLocation.of(path, fs)
-        return cls.at(
-            location,
-            commit_log_paths=commit_log_paths,
-            broker_name=broker_name,
-            queue_source=queue_source,
-            archive=archive,
-            read_from=read_from,
-            queue_cache=queue_cache,
-            access=access,
-        )
-
-    @classmethod
-    def at(
-        cls,
-        location: StoreLocation,
-        *,
-        commit_log_paths: Sequence[str | os.PathLike[str]] = (),
-        broker_name: str | None = None,
-        queue_source: QueueSource = QueueSource.AUTO,
-        archive: str | os.PathLike[str] | None = None,
-        read_from: ReadFrom = ReadFrom.APPENDED,
-        queue_cache: str | os.PathLike[str] | None = None,
-        access: RemoteAccess = NO_OPTIONS,
-    ) -> "StoreReader":
-        """Open a store at a location; parameters and errors as of `open`."""
+        location = path if isinstance(path, StoreLocation) else _located(os.fspath(path), access, fs)
         names = {entry.name: entry for entry in location.fs.list_dir(location.root)}
         for name in (COMMIT_LOG, CONSUME_QUEUE, OURS):
             if name in names:
@@ -281,13 +272,7 @@ class StoreReader:
         check_is_store(location, names, given)
         directories = given or [location.paths.commit_log]
         if archive is not None:
-            joined = StoreLocation.at_place(place_of(archive), access)
-            if joined.archived is None:
-                location = join_archive(location, archive, directories[0])
-            else:
-                entries = known_sizes(location.fs, location.root).queue_segment_entries
-                entries = entries or StoreConfig().queue_segment_entries
-                location = join_packed(location, joined, directories[0], entries)
+            location = _joined(location, archive, directories[0], access)
         return cls(
             location,
             directories,

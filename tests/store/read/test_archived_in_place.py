@@ -40,7 +40,7 @@ Row = dict[str, Any]
 
 
 def opened(objects: MemoryObjects) -> StoreReader:
-    return StoreReader.at(StoreLocation.on_objects(objects))
+    return StoreReader.open(StoreLocation.on_objects(objects))
 
 
 def ranges(reader: StoreReader) -> list[QueueRange]:

@@ -61,7 +61,7 @@ def test_a_long_archive_is_planned_in_three_seconds_by_its_manifest() -> None:
     pieces = scale(quick=1000, attack=10_000, soak=10_000)
     objects = made(pieces, pieces * 5)
     began = time.process_time()
-    reader = StoreReader.at(StoreLocation.on_objects(objects))
+    reader = StoreReader.open(StoreLocation.on_objects(objects))
     bounds = [each for topic in reader.topics() for each in reader.queues(topic)]
     wanted = [QueueRange(each.key, each.min_offset, each.max_offset) for each in bounds]
     tasks = reader.plan(wanted, max_bytes=SEGMENT, parallelism=64, spec=ScanSpec(columns=("body",)))
@@ -75,7 +75,7 @@ def test_a_long_archive_is_planned_in_three_seconds_by_its_manifest() -> None:
 
 
 def test_all_rows_of_a_queue_are_in_one_task_each_once() -> None:
-    reader = StoreReader.at(StoreLocation.on_objects(made(20, 100)))
+    reader = StoreReader.open(StoreLocation.on_objects(made(20, 100)))
     (first, *_), *_ = (reader.queues(topic) for topic in reader.topics())
     wanted = QueueRange(first.key, first.min_offset + 17, first.max_offset - 3)
     tasks = reader.plan([wanted, wanted], max_bytes=64 << 20)
