@@ -157,6 +157,15 @@ def _located(path: str, access: RemoteAccess, fs: FileSystem | None) -> StoreLoc
     return StoreLocation.at_place(place_of(path) if is_remote(path) else os.path.abspath(path), access)
 
 
+def _check(location: StoreLocation, commit_logs: Sequence[str]) -> None:
+    """Raise an error that says why, if a location holds no store that is read."""
+    names = {entry.name: entry for entry in location.fs.list_dir(location.root)}
+    for name in (COMMIT_LOG, CONSUME_QUEUE, OURS):
+        if name in names:
+            require_directory(names[name], os.path.join(location.root, name))
+    check_is_store(location, names, commit_logs)
+
+
 def _joined(
     location: StoreLocation, archive: str | os.PathLike[str], commit_log: str, access: RemoteAccess
 ) -> StoreLocation:
@@ -264,12 +273,8 @@ class StoreReader:
             If ``read_from`` is CONFIRMED, and no master publishes what is confirmed.
         """
         location = path if isinstance(path, StoreLocation) else _located(os.fspath(path), access, fs)
-        names = {entry.name: entry for entry in location.fs.list_dir(location.root)}
-        for name in (COMMIT_LOG, CONSUME_QUEUE, OURS):
-            if name in names:
-                require_directory(names[name], os.path.join(location.root, name))
         given = [location.beside(each) for each in commit_log_paths]
-        check_is_store(location, names, given)
+        _check(location, given)
         directories = given or [location.paths.commit_log]
         if archive is not None:
             location = _joined(location, archive, directories[0], access)
