@@ -67,8 +67,8 @@ def orphans(objects: ObjectStore, after_s: float) -> list[ObjectInfo]:
     listed = [info for _, info in manifests.listed(objects)]
     if not listed:
         return []
-    # By the clock of the object store, if that is later: it wrote the newest manifest.
-    before_ms = max(listed[-1].modified_ms, time.time_ns() // 1_000_000) - after_s * 1000
+    # By the clock of the object store, if that is later: it wrote the manifests. A clock may be set back between two.
+    before_ms = max(time.time_ns() // 1_000_000, *(info.modified_ms for info in listed)) - after_s * 1000
     kept = [info for info in listed[:-MANIFESTS_KEPT] if info.modified_ms > before_ms] + listed[-MANIFESTS_KEPT:]
     named = {key for info in kept for key, _ in names_of(manifests.read(objects, info))}
     named |= {info.key for info in kept}

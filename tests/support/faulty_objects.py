@@ -44,6 +44,7 @@ class FaultyObjects(MemoryObjects):
     def copy(cls, former: MemoryObjects, fault: Fault = Fault.BEFORE, at: int = -1) -> "FaultyObjects":
         made = cls(fault, at)
         made.objects = dict(former.objects)
+        made.now_ms = max(made.now_ms, former.now_ms)  # the wall clock may have been set back
         return made
 
     def _call(self, call: Callable[[], Any]) -> Any:
