@@ -7,6 +7,9 @@ from .store.archive.prune import PruneReport as PruneReport
 from .store.archive.push import PushReport as PushReport
 from .store.directory.group_offsets import client_progress as client_progress
 from .store.directory.group_offsets import group_offsets as group_offsets
+from .store.errors import CorruptQueueError as CorruptQueueError
+from .store.errors import CorruptRecordError as CorruptRecordError
+from .store.errors import DamagedLogError as DamagedLogError
 from .store.format.broker_config import ClientQueue as ClientQueue
 from .store.groups.admin import GroupChange as GroupChange
 from .store.groups.admin import GroupProgress as GroupProgress

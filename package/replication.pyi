@@ -1,3 +1,8 @@
+from .store.errors import DivergedLogError as DivergedLogError
+from .store.errors import NoReplicaError as NoReplicaError
+from .store.errors import ReplicaTimeoutError as ReplicaTimeoutError
+from .store.errors import StaleMasterError as StaleMasterError
+from .store.errors import UnconfirmedError as UnconfirmedError
 from .store.ha.metadata import MetadataCopier as MetadataCopier
 from .store.ha.promotion import Demotion as Demotion
 from .store.ha.promotion import Promotion as Promotion

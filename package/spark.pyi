@@ -14,4 +14,6 @@ from .connector.setup.java import prepare_java as prepare_java
 from .connector.setup.workers import prepare_workers as prepare_workers
 from .query.selection import UnknownTopicError as UnknownTopicError
 from .query.times import StartAfterEndError as StartAfterEndError
+from .store.errors import BatchGapError as BatchGapError
+from .store.errors import ChangedReplayError as ChangedReplayError
 from .store.write.sink import last_commit as last_commit

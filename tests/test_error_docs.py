@@ -13,7 +13,7 @@ from segmentlog.store import Remedy, SegmentLogError
 from segmentlog.store import errors as store_errors
 
 PAGE = (Path(__file__).parents[1] / "docs" / "errors.md").read_text(encoding="utf-8")
-ROW = re.compile(r"^\| `(SEGMENTLOG_\w+)` \| `(\w+)` \| ([^|]+) \| ([^|]+) \|$", re.MULTILINE)
+ROW = re.compile(r"^\| `(SEGMENTLOG_\w+)` \| `(\w+)`(?: \(`\w+`\))? \| ([^|]+) \| ([^|]+) \|$", re.MULTILINE)
 
 
 def conditions(module: object) -> list[tuple[str, str]]:

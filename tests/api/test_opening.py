@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import segmentlog
-from segmentlog import Config, ConfigError, ExistingFileError, NotAStoreError, StoreInUseError
+from segmentlog import Config, ConfigError, NotAStoreError, SegmentLogError, StoreInUseError
 from segmentlog.store import RetentionSettings
 
 SMALL = Config(segment_bytes=1 << 20)
@@ -34,9 +34,9 @@ def test_mode_x_refuses_an_existing_path(tmp_path: Path) -> None:
     segmentlog.open(tmp_path / "empty", "x", config=SMALL).close()
     (tmp_path / "file").write_text("")
     for name in ("empty", "file"):
-        with pytest.raises(ExistingFileError, match="mode 'x' creates a store, and the path exists") as raised:
+        with pytest.raises(FileExistsError, match="mode 'x' creates a store, and the path exists") as raised:
             segmentlog.open(tmp_path / name, "x", config=SMALL)
-        assert isinstance(raised.value, FileExistsError)
+        assert isinstance(raised.value, SegmentLogError)
 
 
 def test_an_existing_store_keeps_its_sizes(tmp_path: Path) -> None:

@@ -202,7 +202,7 @@ def test_records_are_found_by_their_places_as_rocketmq_finds_them(name: str, sto
         for place in answers:
             try:
                 message = store.get(physical_offset=place)
-            except segmentlog.CorruptRecordError:
+            except segmentlog.CorruptError:
                 damaged.add(place)
             else:
                 python |= {} if message is None else {place: message.message_id}
