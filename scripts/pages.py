@@ -146,6 +146,17 @@ This page lists all verbs with their arguments, and the columns of their rows. T
 """
 _COMMON_VERBS: Final = 3
 """An argument of so many verbs is described once."""
+_GROUPS: Final = {
+    "store": ("STORE", "--commit-log", "--storage", "--cache-dir"),
+    "messages": ("TOPIC …", "-p, --queue", "--tag", "--sql", "--read-from"),
+    "bodies": ("--grep", "--regex", "--ignore-case", "--json-path", "--equals"),
+    "rows": ("--columns", "--properties", "--on-corrupt", "--on-loss"),
+    "range": ("--from", "--to", "--day", "--tz"),
+    "output": ("-o, --output", "--json", "-w, --write"),
+    "work": ("--processes", "--master", "--conf"),
+}
+"""Arguments that verbs have together."""
+_REPORT: Final = ("--json", "print the report, or the error, as one JSON object")
 _Row: TypeAlias = tuple[str, str]
 
 
@@ -158,7 +169,15 @@ def verbs_page() -> str:
     counts = Counter(row for parser, _ in parsers for row in _rows(parser))
     often = [row for row, count in counts.items() if count >= _COMMON_VERBS]
     common = [row for at, row in enumerate(often) if row[0] not in {words for words, _ in often[:at]}]
-    parts += ["## Arguments of several verbs", "", *map(_item, common), "", "## Verbs", ""]
+    parts += [
+        "## Arguments of several verbs",
+        "",
+        *map(_item, common),
+        "",
+        "Below, a name in italics stands for all of:",
+    ]
+    parts += ["", *(f"* *{name}*: {', '.join(map(_code, words))}" for name, words in _GROUPS.items())]
+    parts += [f"* *report*: `--json`: {_REPORT[1]}", "", "## Verbs", ""]
     for parser, aliases in parsers:
         parts += [*_verb(parser, aliases, common), ""]
     return "\n".join([*parts, *_schemas()])
@@ -167,11 +186,19 @@ def verbs_page() -> str:
 def _verb(parser: Parser, aliases: Sequence[str], common: Collection[_Row]) -> list[str]:
     former = f" mqadmin: {', '.join(f'`{name}`' for name in aliases)}." if aliases else ""
     lines = [f"### {parser.verb}", "", f"{parser.summary[0].upper()}{parser.summary[1:]}.{former}", ""]
-    shared = [words for words, meaning in _rows(parser) if (words, meaning) in common]
-    own = [_item(row) for row in _rows(parser) if row not in common]
-    named = [f"`{_short(words)}`" for words in shared]
-    above = [f"* {', '.join(named[at : at + 20])}: as above" for at in range(0, len(named), 20)]
-    return lines + above + own
+    shared = [_short(words) for words, meaning in _rows(parser) if (words, meaning) in common]
+    own = [_item(row) for row in _rows(parser) if row not in common and row != _REPORT]
+    named = ["*report*"] if _REPORT in _rows(parser) else []
+    for name, members in _GROUPS.items():
+        if set(members) <= set(shared):
+            named.append(f"*{name}*")
+            shared = [words for words in shared if words not in members]
+    named += map(_code, shared)
+    return [*lines, *([f"* {', '.join(named)}"] if named else []), *own]
+
+
+def _code(words: str) -> str:
+    return f"`{words}`"
 
 
 def _item(row: _Row) -> str:
