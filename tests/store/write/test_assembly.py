@@ -11,18 +11,12 @@ from segmentlog.store import (
     NotAStoreError,
     OnDamage,
     Outgoing,
-    QueueKey,
-    RetentionSettings,
-    Services,
     StoreClosedError,
-    StoreConfig,
 )
 from segmentlog.store.errors import ConfigError, StoreInUseError
 from segmentlog.store.files.writable_fs import LocalWritableFileSystem
-from segmentlog.store.groups import commit_offsets
 from segmentlog.store.write.assembly import LockedStore, Teardown, assemble, lock_and_recover, make_directory
 from segmentlog.store.write.attachments import NO_ATTACHMENTS
-from support.streams import Stream
 from support.written_stores import SMALL
 
 
@@ -149,37 +143,3 @@ def test_the_teardown_releases_a_store_after_a_failed_recovery(tmp_path: Path) -
         )
     teardown.run()
     MessageStore.open(tmp_path / "s", SMALL).close()
-
-
-@pytest.mark.slow
-def test_retention_of_an_open_store_waits_for_the_stream_and_for_a_group(tmp_path: Path) -> None:
-    path, key = tmp_path / "store", QueueKey("orders", 0)
-    config = StoreConfig(segment_bytes=4 << 10, queue_segment_entries=20, index=False, services=Services.ON_CALL)
-    settings = RetentionSettings(
-        log_bytes_max=1, log_pause_ms=0, queue_pause_ms=0, start_ms=0, interval_ms=0, protected_groups=("etl", "audit")
-    )
-    with MessageStore.open(path, config, retention=settings) as store:
-        for number in range(300):
-            store.append(Outgoing(topic=key.topic, queue_id=key.queue_id, body=b"%d" % number))
-
-        def first() -> int:
-            for _ in range(20):
-                store.tick()
-            return store.bounds(key).min_offset
-
-        assert first() == 0  # neither group has an offset
-        query = Stream(
-            path, subscribe="orders", startingOffsets="earliest", consumerGroup="etl", maxOffsetsPerTrigger="90"
-        )
-        commit_offsets(path, "audit", {key: 200})
-        seen, firsts = [], []
-        while (rows := query.batch()) is not None:
-            seen += [offset for _, _, offset in rows]
-            query.reader.stop()  # publishes without waiting for its interval
-            firsts.append(first())
-            assert firsts[-1] <= min(seen[-1] + 1, 200)
-        assert seen == list(range(300))
-        assert firsts[0] > 50
-        assert firsts[-1] > 160
-        commit_offsets(path, "audit", {key: 300})
-        assert first() > 260

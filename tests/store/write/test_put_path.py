@@ -180,13 +180,6 @@ def test_a_request_has_entries_unless_the_records_have_to_be_read(tmp_path: Path
         assert request.positions.tolist() == delayed.placed.rows.records.positions.tolist()
 
 
-def test_rows_for_one_segment_are_placed_in_a_single_segment(tmp_path: Path) -> None:
-    rows = encode_batch(batch_of(MESSAGES[:20]), SMALL, BatchPlacement.ONE_SEGMENT)
-    with opened(tmp_path / "s") as store:
-        (piece,) = place_all(store, rows)
-        assert len(piece.files) == len(piece.placed.runs) == 1
-
-
 HELLO = Outgoing(topic="T", body=b"x" * 100)
 KEY = QueueKey("T", 0)
 
@@ -229,16 +222,6 @@ def test_messages_of_one_put_are_placed_one_after_the_other(store: PartedStore, 
     assert store.parts.log.put_path.end == 3 * size
     assert store.parts.log.put_path.spans_since(np.zeros(0, np.int64)) == [(KEY, 0, 3)]
     assert [request.stop for request in listening.requests] == [3 * size]
-
-
-def test_store_times_do_not_go_back_between_puts_and_batches(store: PartedStore) -> None:
-    pieces = encode_batch(batch_of([HELLO] * 2), SMALL)
-    assert [store.parts.log.put_path.put_batch(pieces).store_timestamp for _ in range(4)] == [
-        1_000,
-        1_000,
-        5_000,
-        5_000,
-    ]
 
 
 def test_each_piece_of_a_batch_continues_after_the_piece_before_it(store: PartedStore) -> None:
