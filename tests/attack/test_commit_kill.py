@@ -27,7 +27,7 @@ from support.scale import scale
 pytestmark = [pytest.mark.attack, pytest.mark.scaled]
 
 SEED = int(os.environ.get("SEGMENTLOG_ATTACK_SEED", "20261121"))
-KILLS = scale(10, 60, 5_000)
+KILLS = scale(6, 50, 5_000)
 
 
 def seen(path: str) -> Counter[str]:

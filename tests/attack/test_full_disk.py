@@ -22,9 +22,8 @@ pytestmark = pytest.mark.attack
 
 TESTS = Path(__file__).parent.parent
 SEED = int(os.environ.get("SEGMENTLOG_ATTACK_SEED", "20261121"))
-SIZES = scale(8, 32, 2_000)
+SIZES = scale(4, 32, 2_000)
 STEP_KIB = 16
-ROUNDS = scale(4, 40, 2_000)
 
 
 def unshared() -> list[str]:
@@ -61,53 +60,6 @@ def test_a_full_disk_refuses_and_loses_nothing(tmp_path: Path, report: Callable[
     assert total["acknowledged"] >= 50 * SIZES
     assert total["after"] == 45 * SIZES
     assert total["refused_open"] >= 1
-
-
-@pytest.mark.scaled
-@pytest.mark.skipif(not UNSHARED, reason="this process can mount no file system, not even as unshare -Urm")
-def test_a_batch_is_there_exactly_if_its_commit_succeeded(
-    tmp_path: Path, report: Callable[[str, object], None]
-) -> None:
-    numbers = [str(number) for number in range(10, 170, scale(24, 8, 1))]
-    done = subprocess.run(
-        [*UNSHARED, sys.executable, "-m", "support.full_inodes", tmp_path, *numbers],
-        cwd=TESTS,
-        check=False,
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
-    said = [json.loads(line) for line in done.stdout.splitlines()]
-    refused = sum(not each["committed"] for each in said)
-    hidden = sum(each["committed"] and not each["visible"] for each in said)
-    report(
-        "full inode tables",
-        f"{len(said)} disks of {numbers[0]} to {numbers[-1]} inodes: {refused} commits refused, {hidden} committed "
-        f"and visible once there was room, {len(said) - refused - hidden} visible at once",
-    )
-    assert len(said) == 2 * len(numbers)
-    assert min(refused, hidden, len(said) - refused - hidden) >= scale(1, 2, 2)
-
-
-@pytest.mark.scaled
-@pytest.mark.skipif(not UNSHARED, reason="this process can mount no file system, not even as unshare -Urm")
-def test_puts_are_refused_at_the_ratio_until_retention_made_room(
-    tmp_path: Path, report: Callable[[str, object], None]
-) -> None:
-    done = subprocess.run(
-        [*UNSHARED, sys.executable, "-m", "support.expiring_disk", tmp_path, str(SEED), str(ROUNDS)],
-        cwd=TESTS,
-        check=False,
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
-    counted = json.loads(done.stdout)
-    report("a small disk with retention", counted)
-    assert counted["rounds"] == ROUNDS
-    assert counted["refused"] == ROUNDS
-    assert counted["segments"] >= 2 * ROUNDS
-    assert counted["read"]
 
 
 @contextmanager

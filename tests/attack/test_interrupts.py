@@ -6,16 +6,11 @@
 
     after each    no thread of the store is alive, no descriptor is open, the lock is free
                   what was acknowledged is there; a batch is there whole or not at all
-
-The points are those of ``support.interrupting``; real signals at random moments come on top.
 """
 
 import gc
 import os
 import random
-import signal
-import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -37,11 +32,9 @@ from support.written_stores import SMALL, message
 pytestmark = pytest.mark.attack
 
 SEED = int(os.environ.get("SEGMENTLOG_ATTACK_SEED", "20261123"))
-POINTS = scale(4, 20, 1_000_000)
+POINTS = scale(3, 20, 1_000_000)
 """Of each operation at most, spread evenly; all of them in the long run."""
-SIGNALS = scale(10, 20, 500)
 BACKGROUND = replace(SMALL, services=Services.BACKGROUND)
-TESTS = Path(__file__).parent.parent
 
 
 def open_files() -> list[str]:
@@ -241,80 +234,3 @@ def finish(scene: Scene) -> None:
     if scene.store is not None:
         with suppress(StoreFailedError):
             scene.store.close()
-
-
-WRITER = """
-import os, signal, sys, threading
-from dataclasses import replace
-from segmentlog.store import MessageStore, Outgoing, Services, StoreFailedError, StoreInUseError
-from support.interrupting import own_threads
-from support.written_stores import SMALL
-config = replace(SMALL, services=Services.BACKGROUND)
-serial = 0
-path, writer = sys.argv[1:]
-
-def cycle():
-    global serial
-    with MessageStore.open(path, config) as store:
-        for _ in range(10):
-            serial += 1
-            body = f"{writer}-{serial}".encode()
-            store.append(Outgoing(topic="T", body=body))
-            acknowledged.append(body.decode())
-
-def interrupt(*_):
-    if armed:
-        armed.clear()  # one at a time: nothing catches a second one that comes while the first is handled
-        raise KeyboardInterrupt
-
-acknowledged, armed, interrupts = [], [], 0
-signal.signal(signal.SIGINT, interrupt)
-print("ready", flush=True)
-while interrupts < 10:
-    try:
-        while True:
-            armed[:] = [True]  # again in each turn: Python swallows an interrupt that comes in a finaliser
-            cycle()
-    except (KeyboardInterrupt, StoreFailedError):
-        interrupts += not armed
-        armed.clear()
-for _ in range(2000):
-    if not own_threads():
-        break
-    threading.Event().wait(0.005)
-print("threads", len(own_threads()), flush=True)
-MessageStore.open(path, config).close()
-print("\\n".join(acknowledged), flush=True)
-os._exit(0)  # an interpreter that ends lets a signal kill it
-"""
-
-
-@pytest.mark.scaled
-def test_real_signals_at_any_moment(tmp_path: Path, report: Callable[[str, object], None]) -> None:
-    rng = random.Random(SEED)
-    path = tmp_path / "store"
-    sent = 0
-    acknowledged: set[str] = set()
-    for writer in range(SIGNALS // 10):
-        with subprocess.Popen(
-            [sys.executable, "-c", WRITER, path, str(writer)], cwd=TESTS, stdout=subprocess.PIPE, text=True,
-            stderr=subprocess.PIPE,
-        ) as process:  # fmt: skip
-            assert process.stdout is not None
-            assert process.stdout.readline() == "ready\n"
-            try:
-                while process.poll() is None:
-                    time.sleep(rng.uniform(0, 0.2))
-                    process.send_signal(signal.SIGINT)
-                    sent += 1
-                out, error = process.communicate(timeout=120)
-            finally:
-                process.kill()  # what has hung would be waited for
-            assert process.returncode == 0, error[-3000:]
-            threads, *said = out.split("\n")
-            assert threads == "threads 0"
-            acknowledged |= {each for each in said if each}
-    found = {body.decode() for body in bodies(path)}
-    report(f"S20 real signals, seed {SEED}", f"{sent} sent, {len(acknowledged)} acknowledged")
-    assert acknowledged <= found
-    assert acknowledged

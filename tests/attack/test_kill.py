@@ -24,7 +24,7 @@ from support.written_stores import SMALL, Judge, Tally
 pytestmark = [pytest.mark.attack, pytest.mark.scaled]
 
 SEED = int(os.environ.get("SEGMENTLOG_ATTACK_SEED", "20261121"))
-KILLS = scale(30, 300, 100_000)
+KILLS = scale(20, 200, 100_000)
 LANES = 2
 KILLS_PER_STORE = 20
 SIGKILL = -9

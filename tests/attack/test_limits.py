@@ -30,6 +30,7 @@ from support.scale import scale
 pytestmark = pytest.mark.attack
 
 PROBE: Final = Path(__file__).parent / "limits_probe.py"
+DESCRIPTORS_PROBE: Final = PROBE.with_name("descriptors_probe.py")
 CONFIG: Final = StoreConfig(
     segment_bytes=1 << 22, queue_segment_entries=20, index=False, services=Services.ON_CALL, flush=Flush.SYNC
 )
@@ -150,8 +151,8 @@ def compressed(folder: Path, sys_flag: int, body: bytes, rows: int) -> str:
 @pytest.mark.scaled
 def test_bodies_that_inflate_without_end(clean: Path, tmp_path: Path) -> None:
     """Bodies far beyond the limit are refused; many that are just within it are read, a few at a time."""
-    just_within, beyond = bytes(15 * MIB), bytes(scale(128, 128, 1024) * MIB)
-    cases, rows = [], scale(10, 40, 400)
+    just_within, beyond = bytes(15 * MIB), bytes(scale(64, 128, 1024) * MIB)
+    cases, rows = [], scale(4, 40, 400)
     for flag, pack in CODECS.items():
         many = compressed(tmp_path / f"many{flag}", flag, pack(just_within), rows)
         bomb = compressed(tmp_path / f"bomb{flag}", flag, pack(beyond), 3)
@@ -212,3 +213,20 @@ def test_the_probe_sees_a_process_that_grows(clean: Path, tmp_path: Path) -> Non
     (found,) = probe(clean, [{"name": "scan", "do": "scan", "with": [store]}]).values()
     assert found["result"][0] == 3
     assert found["grown"] > 3 * MIB
+
+
+@pytest.mark.scaled(quick=1)
+@pytest.mark.parametrize("limit", [48, 256])
+def test_a_low_limit_of_descriptors_is_kept_while_writing_and_reading(tmp_path: Path, limit: int) -> None:
+    queues = 600
+    done = subprocess.run(
+        [sys.executable, str(DESCRIPTORS_PROBE), str(tmp_path / "store"), str(limit), str(queues)],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    found = json.loads(done.stdout)
+    assert found["rows"] == 2 * queues
+    assert found["left open"] <= limit // 16

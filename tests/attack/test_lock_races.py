@@ -32,8 +32,8 @@ from support.written_stores import SMALL, message, tree
 pytestmark = pytest.mark.attack
 
 SEED = int(os.environ.get("SEGMENTLOG_ATTACK_SEED", "20261121"))
-RACES = scale(8, 40, 6_000)
-HOLDS = scale(7, 20, 2_000)
+RACES = scale(8, 30, 6_000)
+HOLDS = scale(7, 14, 2_000)
 LOSER_SECONDS_MAX = 20.0  # milliseconds, but on a busy machine
 
 CONTENDER = """

@@ -7,7 +7,7 @@
     … and stops again                    the same
     … and no other process comes         the owner takes the lock again
 
-The broker is Java's own file lock where there is a JDK, and a Python process with the same system call elsewhere.
+The broker is a Python process with the system call of Java's file lock, which is in ``test_lock_races.py``.
 """
 
 import os
@@ -43,7 +43,6 @@ from segmentlog.store.types import QueueKey
 from support.batches import batch_of
 from support.live_copy import copy_live
 from support.reading import read
-from support.scale import scale
 from support.written_stores import SMALL, message
 
 pytestmark = pytest.mark.attack
@@ -68,58 +67,14 @@ file.write(b"lock")
 print("held", flush=True)
 sys.stdin.read()
 """
-JAVA = """
-import java.io.*;
-import java.nio.ByteBuffer;
-import java.nio.channels.*;
-
-class Broker {
-    public static void main(String[] arguments) throws Exception {
-        RandomAccessFile file = new RandomAccessFile(arguments[0], "rw");
-        FileLock lock = file.getChannel().tryLock(0, 1, false);
-        file.getChannel().write(ByteBuffer.wrap("lock".getBytes("UTF-8")));
-        file.getChannel().force(true);
-        System.out.println(lock == null ? "refused" : "held");
-        System.in.read();
-    }
-}
-"""
-SINK = """
-import sys
-from segmentlog.store import BatchId
-from segmentlog.store.sink import Staging, commit_batch, prepare_store
-from support.batches import batch_of
-from support.written_stores import SMALL, message
-path, name = sys.argv[1:]
-print("ready", flush=True)
-sys.stdin.readline()
-prepare_store(path, SMALL)
-with Staging.open(path, name, 0, "a", SMALL) as staging:
-    staging.add(batch_of([message(0, 2, 0), message(0, 2, 1)]))
-    staged = [staging.finish()]
-commit_batch(path, SMALL, BatchId(name, 0), staged, wait_s=120)
-"""
-ADOPTIONS, SINKS = scale(1, 2, 40), 6
 TESTS = Path(__file__).parent.parent
 ON_CALL = replace(SMALL, services=Services.ON_CALL)
 
 
-@pytest.fixture(params=["python", "java"])
-def broker(request: pytest.FixtureRequest, tmp_path: Path) -> list[str]:
-    if request.param == "python":
-        return [sys.executable, "-c", BROKER]
-    if shutil.which("javac") is None:
-        pytest.skip("there is no JDK")
-    (tmp_path / "Broker.java").write_text(JAVA)
-    subprocess.run(["javac", "-d", tmp_path, tmp_path / "Broker.java"], check=True)
-    return ["java", "-cp", str(tmp_path), "Broker"]
-
-
 @contextmanager
-def running(broker: list[str], path: Path) -> Iterator[None]:
-    with subprocess.Popen(
-        [*broker, str(path / "lock")], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as process:
+def broker_of(path: Path) -> Iterator[None]:
+    command = [sys.executable, "-c", BROKER, path / "lock"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "held\n"
         yield
@@ -155,9 +110,7 @@ def test_a_copy_of_the_directory_lets_no_second_writer_in(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("services", Services)
 @pytest.mark.parametrize("stays", [True, False])
-def test_a_broker_that_comes_makes_the_store_fail(
-    tmp_path: Path, broker: list[str], services: Services, stays: bool
-) -> None:
+def test_a_broker_that_comes_makes_the_store_fail(tmp_path: Path, services: Services, stays: bool) -> None:
     path = tmp_path / "store"
     config = replace(SMALL, services=services, flush_interval_ms=60_000, queue_flush_interval_ms=60_000)
     store = MessageStore.open(path, config)
@@ -166,7 +119,7 @@ def test_a_broker_that_comes_makes_the_store_fail(
         store.append(message(0, 1, serial))
     store.wait_dispatched()  # a round that began before the loss may end after it
     lose_lock(path)
-    with running(broker, path):
+    with broker_of(path):
         if stays:
             with pytest.raises(StoreFailedError, match="lost the lock"):
                 store.append(message(0, 1, 99))
@@ -189,9 +142,7 @@ def test_planted_bug_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bu
     if bug == "ensure_held":
         monkeypatch.setattr(StoreLock, "ensure_held", StoreLock.check)
         with pytest.raises(pytest.fail.Exception, match="DID NOT RAISE"):
-            test_a_broker_that_comes_makes_the_store_fail(
-                tmp_path, [sys.executable, "-c", BROKER], Services.ON_CALL, stays=True
-            )
+            test_a_broker_that_comes_makes_the_store_fail(tmp_path, Services.ON_CALL, stays=True)
     else:
         monkeypatch.setattr(store_lock, "lock_ours", lambda _: True)
         with pytest.raises(AssertionError, match="refused"):
@@ -249,7 +200,7 @@ def test_a_batch_and_a_roll_ask_for_the_lock_first(tmp_path: Path, act: Callable
     log = sorted((path / "commitlog").iterdir())
     end = store.end_offset
     lose_lock(path)
-    with running([sys.executable, "-c", BROKER], path):
+    with broker_of(path):
         with pytest.raises((StoreInUseError, StoreFailedError), match="lost the lock"):
             act(store, path)
         assert store.end_offset == end
@@ -279,7 +230,7 @@ def test_positions_are_not_written_into_a_store_that_a_broker_took(tmp_path: Pat
         store.append(Outgoing(topic="T", body=b"x"))
     store = MessageStore.open(path, ON_CALL)
     lose_lock(path)
-    with running([sys.executable, "-c", BROKER], path):
+    with broker_of(path):
         fs = LocalWritableFileSystem()
         assert commit_offsets(path, "g", {QueueKey("T", 0): 1}, fs=fs).recorded is Recorded.SIDECAR
     assert not (path / "config" / "consumerOffset.json").exists()
@@ -302,43 +253,9 @@ def test_a_rebuild_that_lost_the_lock_publishes_nothing(tmp_path: Path, monkeypa
             write(self, *arguments, **named)
             monkeypatch.undo()
             lose_lock(path)
-            brokers.enter_context(running([sys.executable, "-c", BROKER], path))
+            brokers.enter_context(broker_of(path))
 
         monkeypatch.setattr(fresh_directory.FreshDirectory, "write", interrupted_by_a_broker)
         with pytest.raises(StoreInUseError, match="lost the lock"):
             rebuild_queues(StoreReader.open(path), path / "consumequeue")
     assert not (path / "consumequeue").exists()
-
-
-@pytest.mark.scaled(quick=0)
-def test_many_sinks_that_adopt_a_store_take_turns(tmp_path: Path, report: Callable[[str, object], None]) -> None:
-    """None of them takes another one, which is still opening the store, for a broker."""
-    for turn in range(ADOPTIONS):
-        path = tmp_path / f"store-{turn}"
-        with MessageStore.open(path, SMALL) as store:
-            for serial in range(300):
-                store.append(message(0, 1, serial))
-        shutil.rmtree(path / ".segmentlog")
-        (path / "lock").write_bytes(b"lock")
-        sinks = [
-            subprocess.Popen(
-                [sys.executable, "-c", SINK, path, f"sink-{number}"],
-                cwd=TESTS, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-            )
-            for number in range(SINKS)
-        ]  # fmt: skip
-        for sink in sinks:
-            assert sink.stdout is not None
-            assert sink.stdout.readline() == "ready\n"
-        errors = [sink.communicate("go\n" if sink is sinks[-1] else None)[1] for sink in start(sinks)]
-        assert errors == [""] * SINKS
-        assert len(serials(path)) == 300 + 2 * SINKS
-    report("S19 adopted at once", f"{ADOPTIONS} times {SINKS} sinks")
-
-
-def start(sinks: "list[subprocess.Popen[str]]") -> "list[subprocess.Popen[str]]":
-    for sink in sinks[:-1]:
-        assert sink.stdin is not None
-        sink.stdin.write("go\n")
-        sink.stdin.flush()
-    return sinks

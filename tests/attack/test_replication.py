@@ -159,7 +159,7 @@ def test_a_broken_network_loses_nothing_that_was_acknowledged(
     monkeypatch.setattr("segmentlog.store.ha.replica.FIRST_PAUSE_S", 0.005)
     monkeypatch.setattr("segmentlog.store.ha.replica.LONGEST_PAUSE_S", 0.05)
     with ThreadPoolExecutor(5) as pool:  # each waits for heartbeats most of its time
-        found = list(pool.map(partial(append_over_a_broken_network, tmp_path), range(scale(2, 20, 500))))
+        found = list(pool.map(partial(append_over_a_broken_network, tmp_path), range(scale(1, 10, 500))))
     acknowledged, refused = (sum(each[at] for each in found) for at in (0, 1))
     fates = Counter[str]()
     for each in found:
@@ -174,7 +174,7 @@ def test_a_broken_network_loses_nothing_that_was_acknowledged(
 def test_killed_replicas_catch_up_after_a_restart(
     tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
-    kills, draw = scale(2, 40, 1000), random.Random(5)
+    kills, draw = scale(1, 15, 1000), random.Random(5)
     first, copy = tmp_path / "first", tmp_path / "copy"
     quorum, stop, serial = Quorum(), threading.Event(), 0
     with (

@@ -1,4 +1,4 @@
-"""Each kind of damage, salvaged, rebuilt, opened, read by Spark and by RocketMQ: all agree on every message.
+"""Each kind of damage, salvaged, rebuilt, opened and read by RocketMQ: all agree on every message.
 
 A case damages a store and says which bytes of the CommitLog it overwrote. Messages whose records overlap them are lost,
 all others have to be in the copy, at their offsets and with their bodies.
@@ -7,13 +7,11 @@ all others have to be in the copy, at their offsets and with their bodies.
 import base64
 import functools
 import hashlib
-import json
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -40,9 +38,6 @@ from support.small_store import write_small_store
 from support.store_builder import Geometry, StoreBuilder
 from support.tampering import QueueFiles, overwrite, segments
 from support.written_stores import tree
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.attack
 
@@ -298,7 +293,7 @@ def frontmost(found: Salvaged) -> set[Place]:
 Copied = Callable[[tuple[str, str]], Salvaged]
 
 
-@pytest.mark.scaled(quick=14)
+@pytest.mark.scaled(quick=6)
 @pytest.mark.parametrize("case", CASES, ids=" ".join)
 def test_the_store_agrees_with_itself(case: tuple[str, str], salvaged: Copied, tmp_path: Path) -> None:
     found = salvaged(case)
@@ -328,52 +323,7 @@ def test_the_store_agrees_with_itself(case: tuple[str, str], salvaged: Copied, t
     assert verify(opened).lost_messages == len(found.lost)
 
 
-@pytest.mark.spark
-@pytest.mark.scaled(quick=0)
-def test_spark_reads_the_same(salvaged: Copied, spark: "SparkSession", tmp_path: Path) -> None:
-    """All copies in one query, and in one stream; each store is a broker by the name of its directory."""
-    copies = [salvaged(case) for case in CASES]
-    paths = [str(found.copy) for found in copies]
-    wanted = {(found.copy.name, *place): body for found in copies for place, body in found.held.items()}
-    options = {
-        "subscribePattern": ".*",
-        "includeSystemTopics": "true",
-        "failOnDataLoss": "false",
-        "checkCrc": "true",
-        "rawBody": "true",
-        "columns": "brokerName,topic,queueId,queueOffset,body",
-    }
-    collected: list[tuple[tuple[str, str, int, int], str]] = []
-
-    def collect(frame: object, _: int) -> None:
-        collected.extend(  # a list: a message that comes twice is seen
-            ((row.brokerName, row.topic, row.queueId, row.queueOffset), digest(bytes(row.body)))
-            for row in frame.collect()  # type: ignore[attr-defined]
-        )
-
-    collect(spark.read.format("segmentlog").options(**options).load(paths), 0)
-    assert len(collected) == len(wanted)
-    assert dict(collected) == wanted
-    collected.clear()
-    stream = spark.readStream.format("segmentlog").options(
-        **options, startingOffsets="earliest", paths=json.dumps(paths)
-    )
-    query = stream.load().writeStream.foreachBatch(collect).option("checkpointLocation", str(tmp_path / "checkpoint"))
-    query.trigger(availableNow=True).start().awaitTermination()
-    assert len(collected) == len(wanted)
-    assert dict(collected) == wanted
-
-
-@pytest.mark.spark
-def test_spark_refuses_a_loss_that_it_is_not_told_to_accept(salvaged: Copied, spark: "SparkSession") -> None:
-    from pyspark.errors import PySparkException  # noqa: PLC0415 - only where there is Spark
-
-    copy = salvaged(("small", "head of a record")).copy
-    with pytest.raises(PySparkException, match=r"SEGMENTLOG_DATA_LOSS[\s\S]*failOnDataLoss=false"):
-        spark.read.format("segmentlog").option("subscribe", "orders").load(str(copy)).collect()
-
-
-@pytest.mark.scaled(quick=3)
+@pytest.mark.scaled(quick=1)
 @pytest.mark.interop
 @pytest.mark.skipif(oracle.available() is not None, reason=str(oracle.available()))
 @pytest.mark.parametrize("case", [case for case in CASES if case not in UNSTARTABLE], ids=" ".join)
