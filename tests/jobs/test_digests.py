@@ -3,7 +3,6 @@
 import json
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -12,10 +11,8 @@ from segmentlog.jobs.report import Report
 from segmentlog.store import ConfigError, FormatError, MessageStore, Outgoing
 from support.small_store import CONFIG, ROWS, write_small_store
 from support.tampering import put_at, segments
+from support.tasks import Tasks
 from support.written_stores import tree
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 RANGE = {"log": 4096, "queue": 20}
 
@@ -124,11 +121,10 @@ def test_wrong_arguments(store: Path, tmp_path: Path) -> None:
         digests.compare_digests(None, store, str(tmp_path / "x"))
 
 
-@pytest.mark.spark
-def test_tasks_of_spark_make_the_same_digests(store: Path, tmp_path: Path, spark: "SparkSession") -> None:
-    for by in RANGE:
-        files = [tmp_path / "spark", tmp_path / "alone"]
-        digests.write_digests(spark, store, str(files[0]), by=by)
-        digests.write_digests(None, store, str(files[1]), by=by, processes=2)
-        assert json.loads(files[0].read_text()) == json.loads(files[1].read_text())
-        assert not digests.compare_digests(spark, store, str(files[1])).has_findings
+@pytest.mark.parametrize("by", RANGE)
+def test_tasks_make_the_same_digests(store: Path, tmp_path: Path, by: str) -> None:
+    files = [tmp_path / "tasks", tmp_path / "alone"]
+    digests.write_digests(Tasks(), store, str(files[0]), by=by)
+    digests.write_digests(None, store, str(files[1]), by=by, processes=1)
+    assert json.loads(files[0].read_text()) == json.loads(files[1].read_text())
+    assert not digests.compare_digests(Tasks(), store, str(files[1])).has_findings

@@ -3,13 +3,14 @@
 import threading
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
 import segmentlog
 from segmentlog.jobs import replay
 from segmentlog.jobs.replay import ReplaySettings
+from segmentlog.jobs.report import Report
 from segmentlog.query.source import StoreSource
 from segmentlog.store import ConfigError, FormatError, MessageStore, Outgoing, QueueKey
 from support.replays import MESSAGES, PART_BYTES, QUEUES, build_source, check_same, replayed, rows
@@ -24,32 +25,57 @@ def path(tmp_path: Path) -> Path:
     return build_source(tmp_path / "source")
 
 
-@pytest.mark.spark
-def test_replayed_rows_are_equal_and_in_order(spark: "SparkSession", path: Path) -> None:
+class Replayed(NamedTuple):
+    path: Path
+    expected: list[dict[str, Any]]
+    found: list[dict[str, Any]]
+    stopped: Report
+    report: Report
+
+
+@pytest.fixture(scope="module")
+def once(spark: "SparkSession", tmp_path_factory: pytest.TempPathFactory) -> Replayed:
+    """Run a job that was stopped before its first part, and whose source has grown since."""
+    path = build_source(tmp_path_factory.mktemp("replay") / "source")
+    expected, stop = rows(path), threading.Event()
+    stop.set()
+    stopped = replayed(spark, path, stop=stop)
+    with MessageStore.open(path, SMALL) as store:
+        store.append(Outgoing(topic="orders", queue_id=1, body=b"later"))
     report = replayed(spark, path)
-    assert not report.has_findings
-    assert report.numbers["messages"] == QUEUES * MESSAGES
-    assert int(str(report.numbers["parts"])) > 1
-    assert report.table.to_pylist() == [
+    return Replayed(path, expected, rows(path.parent / "target"), stopped, report)
+
+
+@pytest.mark.spark
+def test_replayed_rows_are_equal_and_in_order_although_the_source_grows(once: Replayed) -> None:
+    assert (once.stopped.numbers["messages"], once.stopped.has_findings) == (0, True)
+    assert (once.report.numbers["messages"], once.report.has_findings) == (QUEUES * MESSAGES, False)
+    assert int(str(once.report.numbers["parts"])) > 1
+    assert once.report.table.to_pylist() == [
         {"topic": topic, "queueId": each, "messages": MESSAGES, "firstOffset": 0, "lastOffset": MESSAGES - 1}
         for topic, each in (("orders", 1), ("orders", 2), ("payments", 0))
     ]
-    check_same(rows(path.parent / "target"), rows(path))
-    again = replayed(spark, path)
-    assert (again.numbers["messages"], again.has_findings) == (0, False)
-    assert len(rows(path.parent / "target")) == QUEUES * MESSAGES
+    check_same(once.found, once.expected)
 
 
 @pytest.mark.spark
-def test_a_job_keeps_its_messages_although_the_source_grows(spark: "SparkSession", path: Path) -> None:
-    expected, stop = rows(path), threading.Event()
-    stop.set()
-    report = replayed(spark, path, stop=stop)
-    assert (report.numbers["messages"], report.has_findings) == (0, True)
-    with MessageStore.open(path, SMALL) as store:
-        store.append(Outgoing(topic="orders", queue_id=1, body=b"later"))
-    assert not replayed(spark, path).has_findings
-    check_same(rows(path.parent / "target"), expected)
+def test_a_finished_job_is_replayed_again_if_asked_and_other_state_files_are_refused(
+    spark: "SparkSession", once: Replayed
+) -> None:
+    path, target = once.path, once.path.parent / "target"
+    before = len(rows(target))
+    again = replayed(spark, path)
+    assert (again.numbers["messages"], again.has_findings) == (0, False)
+    with pytest.raises(ConfigError, match=r"is of another job: where was None, and is 'flag > 1'"):
+        replayed(spark, path, where="flag > 1")
+    with pytest.raises(ConfigError, match=r"has parts of this job, and --state .* does not exist"):
+        replayed(spark, path, state="other")
+    (path.parent / "damaged").write_text("{")
+    with pytest.raises(FormatError, match="is not the state file of a replay"):
+        replayed(spark, path, state="damaged")
+    assert len(rows(target)) == before
+    assert replayed(spark, path, state="other", again=True, part_bytes=1 << 20).numbers["messages"] == before + 1
+    assert len(rows(target)) == 2 * before + 1
 
 
 @pytest.mark.spark
@@ -61,43 +87,39 @@ def test_filters_topics_and_keys(spark: "SparkSession", path: Path) -> None:
         read={"tags": "paid"},
         map_topic={"orders": "test"},
         key_prefix="t-",
+        part_bytes=1 << 20,
     )
     found = rows(path.parent / "target", "test")
     assert report.numbers["messages"] == len(found) == 5
     assert [row["keys"] for row in found] == [f"t-k{serial} t-all" for serial in (1, 3, 5, 7, 9)]
 
 
-@pytest.mark.spark
-def test_a_pace_follows_store_times(spark: "SparkSession", tmp_path: Path) -> None:
-    with MessageStore.open(tmp_path / "source", SMALL) as store:
-        for serial in range(4):
+class Pauses(threading.Event):
+    """Stands for ``stop``: notes how long the job would wait, and lets it go on at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seconds: list[float] = []
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.seconds.append(timeout or 0.0)
+        return False
+
+
+def test_a_pace_follows_store_times(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now_ms = [1_700_000_000_000]
+    with MessageStore.open(tmp_path / "source", SMALL, clock=lambda: now_ms[0]) as store:
+        for _ in range(4):
             for topic, queue_id in (("orders", 1), ("payments", 0)):
-                uniq_key = f"{topic}{serial}"  # the sink would make one
-                store.append(Outgoing(topic=topic, queue_id=queue_id, body=b"%d" % serial, uniq_key=uniq_key))
-            time.sleep(0.5)
-    began = time.monotonic()
-    report = replayed(spark, tmp_path / "source", speed=0.5)
-    assert time.monotonic() - began >= 3
-    assert int(str(report.numbers["parts"])) >= 3
-    check_same(rows(tmp_path / "target"), rows(tmp_path / "source"))
-
-
-@pytest.mark.spark
-def test_a_lost_or_foreign_state_file_is_refused(spark: "SparkSession", path: Path) -> None:
-    replayed(spark, path)
-    state = path.parent / "state"
-    with pytest.raises(ConfigError, match=r"is of another job: where was None, and is 'flag > 1'"):
-        replayed(spark, path, where="flag > 1")
-    with pytest.raises(ConfigError, match=r"has parts of this job, and --state .* does not exist"):
-        replayed(spark, path, state="other")
-    state.write_text("{")
-    with pytest.raises(FormatError, match="is not the state file of a replay"):
-        replayed(spark, path)
-    assert len(rows(path.parent / "target")) == QUEUES * MESSAGES
-    state.unlink()
-    assert replayed(spark, path, again=True).numbers["messages"] == QUEUES * MESSAGES
-    assert replayed(spark, path, again=True).numbers["messages"] == QUEUES * MESSAGES
-    assert len(rows(path.parent / "target")) == 3 * QUEUES * MESSAGES
+                store.append(Outgoing(topic=topic, queue_id=queue_id, body=b"1"))
+            now_ms[0] += 500
+    for name in ("_frame", "_append", "last_commit"):
+        monkeypatch.setattr(replay, name, lambda *_: None)
+    began, pauses = time.monotonic(), Pauses()
+    report = replayed(None, tmp_path / "source", speed=0.5, stop=pauses)
+    assert int(str(report.numbers["parts"])) == len(pauses.seconds) >= 3
+    # 1.5 s between the first message and the last, at half their pace; the parts took a moment themselves.
+    assert 3.0 - (time.monotonic() - began) <= pauses.seconds[-1] <= 3.01
 
 
 @pytest.mark.parametrize(

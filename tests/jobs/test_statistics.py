@@ -3,7 +3,6 @@
 from collections import Counter
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -29,9 +28,7 @@ from support import fixtures
 from support.scale import scale
 from support.small_store import CONFIG, ROWS, write_small_store
 from support.tampering import put_at, segments
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+from support.tasks import Tasks
 
 
 @pytest.fixture
@@ -163,9 +160,8 @@ def test_the_number_of_keys_is_known_to_a_few_per_cent(count: int) -> None:
     assert abs(cardinality(registers_of(texts)) - count) <= 0.03 * count
 
 
-@pytest.mark.spark
-def test_tasks_of_spark_count_the_same(store: Path, spark: "SparkSession") -> None:
-    alone, spread = statistics.run(None, store, processes=1, now_ms=0), statistics.run(spark, store, now_ms=0)
+def test_tasks_count_the_same(store: Path) -> None:
+    alone, spread = statistics.run(None, store, processes=1, now_ms=0), statistics.run(Tasks(), store, now_ms=0)
     assert spread.table == alone.table
     assert spread.tables == alone.tables
 

@@ -1,7 +1,6 @@
-"""Job ``verify``: the report of one process, by several processes and by Spark's tasks."""
+"""Job ``verify``: the report of one process, also by tasks."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -10,9 +9,7 @@ from segmentlog.store.maintenance import log_parts
 from segmentlog.store.maintenance import verify as verify_alone
 from support.small_store import ROWS, write_small_store
 from support.tampering import put_at, segments
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+from support.tasks import Tasks
 
 
 @pytest.fixture
@@ -23,13 +20,6 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-@pytest.mark.slow
-def test_processes_report_the_same(store: Path) -> None:
-    found = verify.verified(None, store, processes=2)
-    assert found == verify_alone(store)
-    assert not found.is_sound
-
-
 def test_a_report_has_a_row_per_finding(store: Path) -> None:
     report = verify.run(None, store, processes=1)
     assert report.has_findings
@@ -38,6 +28,7 @@ def test_a_report_has_a_row_per_finding(store: Path) -> None:
     assert report.numbers["records"] < ROWS
 
 
-@pytest.mark.spark
-def test_tasks_of_spark_report_the_same(store: Path, spark: "SparkSession") -> None:
-    assert verify.verified(spark, store) == verify_alone(store)
+def test_tasks_report_the_same(store: Path) -> None:
+    found = verify.verified(Tasks(), store)
+    assert found == verify_alone(store)
+    assert not found.is_sound

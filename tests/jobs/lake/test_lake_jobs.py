@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 COLUMNS = ("topic", "queueId", "queueOffset", "storeTimestamp", "bornTimestamp", "keys", "properties", "body")
-DAYS, MESSAGES = 3, 3_000
+DAYS, MESSAGES = 2, 200
 
 
 @pytest.fixture(scope="module")
@@ -53,6 +53,7 @@ def read(lake: Lake, store: Path) -> pa.Table:
 
 
 @pytest.mark.spark
+@pytest.mark.scaled(quick=1)  # test_target.py proves both kinds alike
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_table_has_the_rows_of_the_store(kind: str, spark: "SparkSession", store: Path, tmp_path: Path) -> None:
     lake, request = Lake(kind, tmp_path), request_of(store)
