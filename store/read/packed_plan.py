@@ -16,12 +16,14 @@ A run whose queue offsets have gaps is never cut. A queue whose offsets do not r
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import cached_property, partial
 from typing import Any, Final, NamedTuple, Self, overload
 
 import numpy as np
 
 from ..dispatch.packed_queues import PackedQueues
+from ..errors import DataLossError
 from ..format.consume_queue import ENTRY_BYTES
 from ..format.message import Ints, Mask
 from ..types import QueueKey, QueueRange
@@ -148,7 +150,8 @@ def _parts(packed: PackedQueues, ranges: Sequence[QueueRange]) -> _Parts:
     held = np.where(dense, np.maximum(np.minimum(last + 1, stop) - start, 0), count)
     for number in np.flatnonzero(~dense & ((start > first) | (stop <= last))).tolist():
         key = packed.keys_by_number[int(queue[number])]
-        held[number] = packed.entries(key, int(start[number]), int(stop[number])).size.size
+        with suppress(DataLossError):  # the scan reports it, or skips the rows
+            held[number] = packed.entries(key, int(start[number]), int(stop[number])).size.size
     size = chosen["bytes"] * held // np.maximum(count, 1)
     low, length = chosen["first_offset"], highs - chosen["first_offset"]
     shares = ((each - first) / np.maximum(tiles - first, 1) for each in (start, stop))
