@@ -15,6 +15,8 @@ from hypothesis import HealthCheck, is_hypothesis_test, settings
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from support.s3_servers import S3Server
+
 HERE = Path(__file__).parent
 
 # Spark hands timestamps to Python in the zone of the process. Tests state instants in UTC, on every machine.
@@ -155,3 +157,12 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
     session = local_session(tmp_path_factory.mktemp("spark"))
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def moto() -> Iterator["S3Server"]:
+    """Return the one server of S3 of the run."""
+    from support.s3_servers import moto_server  # noqa: PLC0415 - `support` is made above
+
+    with moto_server() as server:
+        yield server

@@ -45,6 +45,8 @@ class StoreLocation:
     fs: FileSystem
     root: str
     archived: ArchivedStore | None = None
+    continued: ArchivedStore | None = None
+    """The archive in object storage that has the older files of a directory."""
 
     @classmethod
     def of(cls, path: str | os.PathLike[str], fs: FileSystem | None = None) -> "StoreLocation":

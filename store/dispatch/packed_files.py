@@ -51,7 +51,7 @@ def join_packed(location: StoreLocation, archive: StoreLocation, commit_log: str
     }
     files = PackedFiles(archived, entries * ENTRY_BYTES)
     routed = RoutedFileSystem(location.fs, archived.root, files)
-    return StoreLocation(JoinedFileSystem(routed, continued), location.root)
+    return StoreLocation(JoinedFileSystem(routed, continued), location.root, continued=archived)
 
 
 class PackedFiles:
@@ -60,12 +60,15 @@ class PackedFiles:
     def __init__(self, archived: ArchivedStore, file_bytes: int) -> None:
         self._archived = archived
         self._fs: FileSystem = archived.fs
-        self._queues = PackedQueues(archived)
+        self._known = PackedQueues(archived)
         self._file_bytes = file_bytes
         self._root = StorePaths(archived.root).consume_queues
-        self._ids: dict[str, list[int]] = {}
-        for key in self._queues:
-            self._ids.setdefault(key.topic, []).append(key.queue_id)
+
+    @property
+    def _queues(self) -> PackedQueues:
+        """The queues of the manifest that was read last."""
+        self._known = self._known.newest()
+        return self._known
 
     @property
     def window_bytes(self) -> int | None:
@@ -76,9 +79,9 @@ class PackedFiles:
         if names is None:
             return self._fs.list_dir(path)
         if not names:
-            return [_directory(topic) for topic in sorted(self._ids)]
+            return [_directory(topic) for topic in sorted(self._queues.ids)]
         if len(names) == 1:
-            return sorted(_directory(str(queue_id)) for queue_id in self._ids.get(names[0], ()))
+            return sorted(_directory(str(queue_id)) for queue_id in self._queues.ids.get(names[0], ()))
         bounds = self._bounds(names)
         if len(names) > 2 or bounds is None:
             return []

@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from ..directory.archived_store import ArchivedStore
 from ..errors import CorruptError, DataLossError, Remedy
-from ..format.archive_manifest import ENTRY, Manifest, Runs
+from ..format.archive_manifest import ENTRY, Runs
 from ..format.message import MIN_RECORD_BYTES, Ints, Mask
 from ..types import QueueKey
 from .derive import BURNT_OFFSETS_MAX, NO_ENTRIES, DerivedQueue, joined, rising
@@ -48,26 +48,19 @@ class Wanted(NamedTuple):
 
 
 class PackedQueues(AllQueues):
-    """Entries of all queues of an archive. Not thread-safe."""
+    """Entries of all queues of an archive, as of one manifest. Not thread-safe."""
 
     def __init__(self, archived: ArchivedStore) -> None:
         self._archived = archived
+        self.manifest = archived.manifest
         self._held: OrderedDict[tuple[int, int], Rows] = OrderedDict()  # by piece and first row
         self._held_bytes = 0
         self._expected: dict[int, tuple[Ints, Ints]] = {}
         self._whole: dict[QueueKey, DerivedQueue] = {}
 
-    def check_again(self) -> None:
-        """Take the manifest that was read last; nothing happens if it is the same."""
-        if self.manifest is not self._archived.manifest:
-            archived = self._archived
-            self.__dict__.clear()  # what was found by the former manifest, and is asked for again when it is needed
-            self.__init__(archived)  # type: ignore[misc]
-
-    @cached_property
-    def manifest(self) -> Manifest:
-        """The manifest that all answers are from."""
-        return self._archived.manifest
+    def newest(self) -> "PackedQueues":
+        """Return the queues of the manifest that was read last, which are these if it is the same."""
+        return self if self.manifest is self._archived.manifest else PackedQueues(self._archived)
 
     # What the manifest tells
 
@@ -75,6 +68,14 @@ class PackedQueues(AllQueues):
     def numbers(self) -> dict[QueueKey, int]:
         """Number of each queue in the runs."""
         return {QueueKey(*queue): number for number, queue in enumerate(self.manifest.queues)}
+
+    @cached_property
+    def ids(self) -> dict[str, list[int]]:
+        """Queue ids of each topic."""
+        found: dict[str, list[int]] = {}
+        for key in self:
+            found.setdefault(key.topic, []).append(key.queue_id)
+        return found
 
     @cached_property
     def keys_by_number(self) -> list[QueueKey]:

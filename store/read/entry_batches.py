@@ -289,13 +289,19 @@ class Chunks:
     def _checked_blocks(self, planned: PlannedRange) -> Iterator[Block]:
         """Yield the blocks of a range, and report after the last one if messages are missing."""
         rows = 0
-        for block in range_blocks(self._store, planned, self._walks):
-            rows += block.queue_offset.size + block.lost.size
-            if block.lost.size:
-                report_lost(self._store, self._spec, planned.key, block.lost)
-            if planned.walk is not None and rows < planned.stop - planned.start:
-                self._check_gaps(planned, planned.walk, block)
-            yield block
+        try:
+            for block in range_blocks(self._store, planned, self._walks):
+                rows += block.queue_offset.size + block.lost.size
+                if block.lost.size:
+                    report_lost(self._store, self._spec, planned.key, block.lost)
+                if planned.walk is not None and rows < planned.stop - planned.start:
+                    self._check_gaps(planned, planned.walk, block)
+                yield block
+        except DataLossError as error:  # of `report_lost`, or for a pack that an archive does not have any more
+            if self._spec.on_loss is OnLoss.FAIL:
+                raise
+            _log.warning("%s: the scan skips them", error.described)
+            return
         if rows != planned.rows:
             report_loss(self._store, self._spec, f"{planned} was planned with {planned.rows} messages and has {rows}")
 

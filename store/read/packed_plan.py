@@ -9,17 +9,21 @@
     tasks    [ task 0    ]┆[ task 1      ][ task 2 …                      of one window, or of several small pieces
 
 Tasks follow the log: two tasks ask for the same bytes only at the edge of a window within a piece. There the queue
-offset of a physical offset is interpolated between the ends of a run. Rows are exact in any case.
+offset of a physical offset is interpolated between the ends of a run. Rows are exact in any case. The ranges of a task
+are made when it is read or pickled. So a plan holds runs and windows, but not each run in each window.
 
 A run whose queue offsets have gaps is never cut. A queue whose offsets do not rise is left to `plan.plan_tasks`.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from functools import cached_property, partial
 from typing import Any, Final, NamedTuple, Self, overload
 
 import numpy as np
 
 from ..dispatch.packed_queues import PackedQueues
+from ..errors import DataLossError
 from ..format.consume_queue import ENTRY_BYTES
 from ..format.message import Ints, Mask
 from ..types import QueueKey, QueueRange
@@ -27,6 +31,8 @@ from .plan import PlannedRange, ScanTask, TaskLimits, smallest_task
 
 _RANGES_MAX: Final = 1 << 16  # of one task, unless a window has more
 _ROWS_A_CUT_MIN: Final = 64
+_BLOCK: Final = 1 << 16
+_END: Final = (1 << 63) - 1
 _SKEW: Final = 1.25  # a window with so many times the bytes it should have is cut by rows
 
 
@@ -43,20 +49,38 @@ class _Parts(NamedTuple):
     high: Ints
     dense: Ints  # 1 where each queue offset has a record
 
-    def take(self, rows: Ints | Mask) -> Self:
+    def take(self, rows: Ints | Mask | slice) -> Self:
+        return type(self)(*(column[rows] for column in self))
+
+
+class _Units(NamedTuple):
+    """Windows of pieces, columns of (n,) int64; tasks are made of whole ones."""
+
+    first: Ints  # parts of the piece
+    stop: Ints
+    low: Ints  # physical offsets of the window
+    high: Ints
+    rows: Ints
+    bytes: Ints
+
+    def take(self, rows: Ints | Mask | slice) -> Self:
         return type(self)(*(column[rows] for column in self))
 
 
 class RunRanges(Sequence[PlannedRange]):
-    """Planned ranges of one task, as columns: a plan may have millions, which would cost seconds as objects."""
+    """Planned ranges of one task, as columns that are made when it is read: a plan may have millions of them."""
 
-    def __init__(self, keys: Sequence[QueueKey], queue: Ints, numbers: Ints) -> None:
+    def __init__(self, keys: Sequence[QueueKey], columns: Callable[[], tuple[Ints, Ints]]) -> None:
         self._keys = keys
-        self._queue = queue  # (n,) index into the keys
-        self._numbers = numbers  # (5, n) start, stop, rows, and the span of the log
+        self._found = columns
+
+    @cached_property
+    def _columns(self) -> tuple[Ints, Ints]:
+        """Indices into the keys, (n,), and start, stop, rows, and the span of the log, (5, n)."""
+        return self._found()
 
     def __len__(self) -> int:
-        return self._queue.size
+        return self._columns[0].size
 
     @overload
     def __getitem__(self, index: int) -> PlannedRange: ...
@@ -66,12 +90,14 @@ class RunRanges(Sequence[PlannedRange]):
 
     def __getitem__(self, index: int | slice) -> PlannedRange | Sequence[PlannedRange]:
         if isinstance(index, slice):
-            return RunRanges(self._keys, self._queue[index], self._numbers[:, index])
-        start, stop, rows, low, high = self._numbers[:, index].tolist()
-        return PlannedRange(self._keys[self._queue[index]], start, stop, rows, (low, high))
+            return [self[number] for number in range(*index.indices(len(self)))]
+        queue, numbers = self._columns
+        start, stop, rows, low, high = numbers[:, index].tolist()
+        return PlannedRange(self._keys[queue[index]], start, stop, rows, (low, high))
 
     def __iter__(self) -> Iterator[PlannedRange]:
-        for queue, start, stop, rows, low, high in zip(self._queue.tolist(), *self._numbers.tolist(), strict=True):
+        queues, numbers = self._columns
+        for queue, start, stop, rows, low, high in zip(queues.tolist(), *numbers.tolist(), strict=True):
             yield PlannedRange(self._keys[queue], start, stop, rows, (low, high))
 
     def __eq__(self, other: object) -> bool:
@@ -82,13 +108,14 @@ class RunRanges(Sequence[PlannedRange]):
 
     def __reduce__(self) -> tuple[Callable[..., "RunRanges"], tuple[Any, ...]]:
         # Only the queues of this task cross to its worker, and differences, which are small.
-        queues, queue = np.unique(self._queue, return_inverse=True)
+        queue, numbers = self._columns
+        queues, queue = np.unique(queue, return_inverse=True)
         keys = [tuple(self._keys[number]) for number in queues.tolist()]
-        return _unpickled, (keys, queue.astype(np.uint32), self._numbers)
+        return _unpickled, (keys, queue.astype(np.uint32), numbers)
 
 
 def _unpickled(keys: Sequence[tuple[str, int]], queue: Ints, numbers: Ints) -> RunRanges:
-    return RunRanges([QueueKey(*key) for key in keys], queue, numbers)
+    return RunRanges([QueueKey(*key) for key in keys], lambda: (queue, numbers))
 
 
 def plan_runs(
@@ -123,7 +150,8 @@ def _parts(packed: PackedQueues, ranges: Sequence[QueueRange]) -> _Parts:
     held = np.where(dense, np.maximum(np.minimum(last + 1, stop) - start, 0), count)
     for number in np.flatnonzero(~dense & ((start > first) | (stop <= last))).tolist():
         key = packed.keys_by_number[int(queue[number])]
-        held[number] = packed.entries(key, int(start[number]), int(stop[number])).size.size
+        with suppress(DataLossError):  # the scan reports it, or skips the rows
+            held[number] = packed.entries(key, int(start[number]), int(stop[number])).size.size
     size = chosen["bytes"] * held // np.maximum(count, 1)
     low, length = chosen["first_offset"], highs - chosen["first_offset"]
     shares = ((each - first) / np.maximum(tiles - first, 1) for each in (start, stop))
@@ -144,125 +172,144 @@ def _tasks(keys: Sequence[QueueKey], parts: _Parts, limits: TaskLimits) -> list[
     wanted = min(limits.min_tasks, rows)
     target = max(1, min(smallest_task(total, limits), -(-total // wanted)))
     while True:
-        cut, unit = _windows(parts, target)
-        cut, stops = _packed(cut, unit, target, limits.max_records)
+        cut, units = _cut_by_rows(parts, _windows(parts, target), target, limits.max_records)
+        stops = _packed(units, target, limits.max_records)
         if len(stops) >= wanted or target <= 1:
-            return _made(keys, cut, stops)
+            return _made(keys, cut, units, stops)
         target = max(1, target // 2)
 
 
-def _windows(parts: _Parts, target: int) -> tuple[_Parts, Ints]:
-    """Cut the parts of large pieces where windows of the log end; return the number of each part's window, too."""
-    pieces, piece_of = np.unique(parts.piece, return_inverse=True)
-    windows = np.maximum(-(-np.bincount(piece_of, parts.bytes).astype(np.int64) // target), 1)
-    if (windows == 1).all():
-        return parts, piece_of
-    lows = np.full(pieces.size, np.iinfo(np.int64).max)
-    highs = np.zeros(pieces.size, np.int64)
-    at = _interpolated(parts, parts.start), _interpolated(parts, parts.stop)
-    np.minimum.at(lows, piece_of, at[0])
-    np.maximum.at(highs, piece_of, at[1])
-    width = np.maximum(-(-(highs - lows) // windows), 1)[piece_of]
-    first = np.minimum((at[0] - lows[piece_of]) // width, windows[piece_of] - 1)
-    last = np.minimum((np.maximum(at[1] - 1, at[0]) - lows[piece_of]) // width, windows[piece_of] - 1)
-    last = np.where((parts.dense == 1) & (parts.rows >= _ROWS_A_CUT_MIN), last, first)
-    counts = last - first + 1
-    of = np.repeat(np.arange(counts.size), counts)
-    number = np.arange(of.size) - np.repeat(np.cumsum(counts) - counts, counts)
-    cut = parts.take(of)
-    edge = lows[piece_of][of] + (first[of] + number) * width[of]
-    start = np.where(number == 0, cut.start, _offset_at(cut, edge))
-    is_last = number == counts[of] - 1
-    stop = np.where(is_last, cut.stop, np.append(start[1:], 0))
-    last_row = np.where(is_last, parts.start[of] + parts.rows[of], stop)
-    held = np.where(counts[of] == 1, cut.rows, last_row - start)
-    size = parts.bytes[of] * held // np.maximum(parts.rows[of], 1)
+def _windows(parts: _Parts, target: int) -> _Units:
+    """Cut the log of each piece into windows of about ``target`` bytes; their parts are made where a task is read."""
+    firsts = np.flatnonzero(np.diff(parts.piece, prepend=-1))
+    stops = np.append(firsts[1:], parts.piece.size)
+    windows = np.maximum(-(-np.add.reduceat(parts.bytes, firsts) // target), 1)
+    lows, highs = np.minimum.reduceat(parts.low, firsts), np.maximum.reduceat(parts.high, firsts)
+    widths = np.maximum(-(-(highs - lows) // windows), 1)
     bases = np.cumsum(windows) - windows
-    unit = bases[piece_of][of] + first[of] + number
-    cut = cut._replace(start=start, stop=stop, rows=held, bytes=size)
-    order = np.argsort(unit, kind="stable")
-    order = order[cut.rows[order] > 0]
-    return cut.take(order), unit[order]
+    of = np.repeat(np.arange(firsts.size), windows)
+    low = lows[of] + (np.arange(of.size) - bases[of]) * widths[of]
+    high = low + widths[of]
+    high[bases + windows - 1] = _END
+    counts = stops - firsts
+    base, edge, width, last = (np.repeat(each, counts) for each in (bases, lows, widths, windows - 1))
+    begins = np.minimum((parts.low - edge) // width, last)
+    ends = np.minimum((np.maximum(parts.high - 1, parts.low) - edge) // width, last)
+    ends = np.where(_is_divisible(parts), ends, begins)
+    rows, sizes = _measured(parts, base + begins, base + ends, low)
+    units = _Units(firsts[of], stops[of], low, high, rows, sizes)
+    return units.take(rows > 0)
 
 
-def _interpolated(parts: _Parts, offsets: Ints) -> Ints:
-    """Return about where in the log the records of some queue offsets of the parts begin."""
-    share = (offsets - parts.start) / np.maximum(parts.stop - parts.start, 1)
-    found: Ints = parts.low + ((parts.high - parts.low) * share).astype(np.int64)
+def _measured(parts: _Parts, first: Ints, last: Ints, lows: Ints) -> tuple[Ints, Ints]:
+    """Return rows and bytes of windows; the parts begin in windows ``first`` and end in ``last``."""
+    whole = first == last
+    rows, sizes = (
+        np.bincount(first[whole], column[whole], lows.size).astype(np.int64) for column in (parts.rows, parts.bytes)
+    )
+    divided = np.flatnonzero(~whole)
+    ends = np.cumsum((last - first + 1)[divided])
+    blocks = np.searchsorted(ends, np.arange(0, int(ends[-1]) if ends.size else 0, _BLOCK), side="right")
+    for numbers in np.split(divided, np.unique(blocks)[1:]):  # which fit into the processor's cache
+        counts = last[numbers] - first[numbers] + 1
+        before = np.repeat(first[numbers] - np.cumsum(counts) + counts, counts)
+        window = np.arange(before.size) + before
+        of = np.repeat(numbers, counts)
+        cut = parts.take(of)
+        held = np.minimum(_offsets_at(cut, lows[window]) - cut.start, cut.rows)
+        held = np.where(window == last[of], cut.rows, np.append(held[1:], 0)) - held
+        base = int(window.min(initial=0))
+        for total, column in ((rows, held), (sizes, cut.bytes * held // cut.rows)):
+            found = np.bincount(window - base, column).astype(np.int64)
+            total[base : base + found.size] += found
+    return rows, sizes
+
+
+def _is_divisible(parts: _Parts) -> Mask:
+    found: Mask = (parts.dense == 1) & (parts.rows >= _ROWS_A_CUT_MIN)
     return found
 
 
-def _offset_at(parts: _Parts, physical: Ints) -> Ints:
-    """Return about which queue offsets have the records at some physical offsets."""
+def _offsets_at(parts: _Parts, physical: Ints) -> Ints:
+    """Return about which queue offset of each part has the first record from a physical offset on."""
     share = np.clip((physical - parts.low) / np.maximum(parts.high - parts.low, 1), 0, 1)
-    found: Ints = parts.start + np.ceil(parts.rows * share).astype(np.int64)
-    return found
+    inner = parts.start + np.ceil(parts.rows * share).astype(np.int64)
+    ends = np.where(_is_divisible(parts), parts.high, parts.low + 1)
+    return np.where(physical >= ends, parts.stop, np.where(physical <= parts.low, parts.start, inner))
 
 
-def _packed(parts: _Parts, unit: Ints, target: int, max_records: int | None) -> tuple[_Parts, list[int]]:
-    """Put windows together; return after which parts the tasks end, and the parts, of which large ones were cut."""
-    edges = np.append(np.flatnonzero(np.diff(unit)) + 1, unit.size)
-    starts = np.append(0, edges[:-1])
-    sizes, rows = np.add.reduceat(parts.bytes, starts), np.add.reduceat(parts.rows, starts)
-    too_large = sizes > _SKEW * target
-    if max_records is not None:
-        too_large |= rows > max_records
-    if too_large.any():
-        parts, unit = _cut_by_rows(parts, unit, np.repeat(too_large, edges - starts), target, max_records)
-        edges = np.append(np.flatnonzero(np.diff(unit)) + 1, unit.size)
-        starts = np.append(0, edges[:-1])
-        sizes, rows = np.add.reduceat(parts.bytes, starts), np.add.reduceat(parts.rows, starts)
+def _within(parts: _Parts, units: _Units) -> _Parts:
+    """Return the parts of some windows."""
+    counts = units.stop - units.first
+    window = np.repeat(np.arange(counts.size), counts)
+    cut = parts.take(np.arange(window.size) + np.repeat(units.first - np.cumsum(counts) + counts, counts))
+    start, stop = _offsets_at(cut, units.low[window]), _offsets_at(cut, units.high[window])
+    rows = np.minimum(stop - cut.start, cut.rows) - np.minimum(start - cut.start, cut.rows)
+    return cut._replace(start=start, stop=stop, rows=rows, bytes=cut.bytes * rows // cut.rows).take(rows > 0)
+
+
+def _packed(units: _Units, target: int, max_records: int | None) -> list[int]:
+    """Return after which windows tasks end."""
     stops: list[int] = []
-    held_bytes = held_rows = begin = 0
+    held_bytes = held_rows = ranges = begin = 0
     limit = max_records or (1 << 62)
-    for start, stop, size, count in zip(starts.tolist(), edges.tolist(), sizes.tolist(), rows.tolist(), strict=True):
-        is_full = held_bytes + size > target or held_rows + count > limit or stop - begin > _RANGES_MAX
-        if is_full and start > begin:
-            stops.append(start)
-            held_bytes, held_rows, begin = 0, 0, start
+    columns = (units.bytes, units.rows, units.stop - units.first)
+    for number, (size, count, parts) in enumerate(zip(*(column.tolist() for column in columns), strict=True)):
+        is_full = held_bytes + size > target or held_rows + count > limit or ranges + parts > _RANGES_MAX
+        if is_full and number > begin:
+            stops.append(number)
+            held_bytes, held_rows, ranges, begin = 0, 0, 0, number
         held_bytes += size
         held_rows += count
-    return parts, [*stops, unit.size]
+        ranges += parts
+    return [*stops, units.rows.size]
 
 
-def _cut_by_rows(parts: _Parts, unit: Ints, large: Mask, target: int, max_records: int | None) -> tuple[_Parts, Ints]:
-    """Make units of parts of too large windows, each as large as the limits allow."""
+def _cut_by_rows(parts: _Parts, units: _Units, target: int, max_records: int | None) -> tuple[_Parts, _Units]:
+    """Replace too large windows by units of parts that are each as large as the limits allow."""
     limit = max_records or (1 << 62)
+    large = np.flatnonzero((units.bytes > _SKEW * target) | (units.rows > limit))
+    if not large.size:
+        return parts, units
     columns: list[list[int]] = []
-    units: list[int] = []
-    number, held_rows, held_bytes, before = -1, 0, 0, -1
-    # Row by row, in Python: only where a limit asks for tasks that are smaller than a window of the log.
-    for row, (of, is_large) in enumerate(zip(unit.tolist(), large.tolist(), strict=True)):
-        piece, queue, start, stop, rows, size, low, high, dense = (int(column[row]) for column in parts)
-        if of != before or not is_large:
-            number += of != before
-            held_rows, held_bytes, before = 0, 0, of
-        if not is_large:
-            columns.append([piece, queue, start, stop, rows, size, low, high, dense])
-            units.append(number)
-            continue
-        mean = max(size / max(rows, 1), 1)
-        at, left = start, rows
-        while left:
-            room = max(min(limit - held_rows, int((target - held_bytes) / mean)), 0 if held_rows else 1)
-            take = left if not dense else min(left, room)
-            if (take == 0 or take > room) and held_rows:
-                number, held_rows, held_bytes = number + 1, 0, 0
-                continue
-            end = stop if take == left else at + take
-            columns.append([piece, queue, at, end, take, int(mean * take), low, high, dense])
-            units.append(number)
-            held_rows, held_bytes = held_rows + take, held_bytes + int(mean * take)
-            at, left = end, left - take
-    return _Parts(*np.array(columns, np.int64).T), np.array(units, np.int64)
+    made: list[tuple[int, ...]] = []
+    before = 0
+    shift = parts.rows.size
+    for number in large.tolist():
+        made += zip(*(column[before:number].tolist() for column in units), strict=True)
+        before = number + 1
+        held_rows = held_bytes = 0
+        begin = len(columns)
+        # Row by row, in Python: only where a limit asks for tasks that are smaller than a window of the log.
+        for row in zip(*(column.tolist() for column in _within(parts, units.take(np.array([number])))), strict=True):
+            piece, queue, at, stop, left, size, low, high, dense = row
+            mean = max(size / max(left, 1), 1)
+            while left:
+                room = max(min(limit - held_rows, int((target - held_bytes) / mean)), 0 if held_rows else 1)
+                take = left if not dense else min(left, room)
+                if (take == 0 or take > room) and held_rows:
+                    made.append((shift + begin, shift + len(columns), -1, _END, held_rows, held_bytes))
+                    held_rows, held_bytes, begin = 0, 0, len(columns)
+                    continue
+                end = stop if take == left else at + take
+                columns.append([piece, queue, at, end, take, int(mean * take), low, high, dense])
+                held_rows, held_bytes = held_rows + take, held_bytes + int(mean * take)
+                at, left = end, left - take
+        made.append((shift + begin, shift + len(columns), -1, _END, held_rows, held_bytes))
+    made += zip(*(column[before:].tolist() for column in units), strict=True)
+    added = np.array(columns, np.int64).T
+    joined = _Parts(*(np.concatenate(pair) for pair in zip(parts, added, strict=True)))
+    return joined, _Units(*np.array(made, np.int64).T)
 
 
-def _made(keys: Sequence[QueueKey], parts: _Parts, stops: Sequence[int]) -> list[ScanTask]:
-    numbers = np.stack([parts.start, parts.stop, parts.rows, parts.low, parts.high])
-    edges = np.array([0, *stops])
-    rows, sizes = (np.add.reduceat(column, edges[:-1]).tolist() for column in (parts.rows, parts.bytes))
-    spans = zip([0, *stops[:-1]], stops, rows, sizes, strict=True)
+def _made(keys: Sequence[QueueKey], parts: _Parts, units: _Units, stops: Sequence[int]) -> list[ScanTask]:
+    def columns(start: int, stop: int) -> tuple[Ints, Ints]:
+        found = _within(parts, units.take(slice(start, stop)))
+        return found.queue, np.stack([found.start, found.stop, found.rows, found.low, found.high])
+
+    starts = [0, *stops[:-1]]
+    rows, sizes = (np.add.reduceat(column, starts).tolist() for column in (units.rows, units.bytes))
     return [
-        ScanTask(RunRanges(keys, parts.queue[start:stop], numbers[:, start:stop]), count, size)
-        for start, stop, count, size in spans
+        ScanTask(RunRanges(keys, partial(columns, start, stop)), count, size)
+        for start, stop, count, size in zip(starts, stops, rows, sizes, strict=True)
     ]

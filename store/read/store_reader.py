@@ -206,6 +206,7 @@ class StoreReader:
             location.fs, location.root, read_from
         )  # before the segments are listed: `snapshot`
         self.log = CommitLog(location.fs, log_directories)
+        self._follow_archive()
         # No bound method of this reader: it would live, and keep its maps, until the garbage collector comes.
         self._packed = None if location.archived is None else PackedQueues(location.archived)
         self.kept = self._packed or KeptQueues(
@@ -308,10 +309,19 @@ class StoreReader:
             self.location.archived.refresh()
         self._visibility = Visibility(self.location.fs, self.path, self.read_from)  # before the segments are listed
         self.log.refresh()
-        self.kept.check_again()
+        self._follow_archive()
+        if isinstance(self.kept, PackedQueues):
+            self.kept = self._packed = self.kept.newest()
+        else:
+            self.kept.check_again()
         self._seen = None
         self.consume_queues.clear()
         self._bounds.clear()
+
+    def _follow_archive(self) -> None:
+        """See segments that were pushed and deleted after the manifest was read, and before they were listed."""
+        while self.location.continued is not None and self.location.continued.refresh():
+            self.log.refresh()
 
     def narrow(self, window: TimeWindow) -> None:
         """Allow answers without messages of other store times, before the first question; see `query.parts`."""

@@ -1,4 +1,4 @@
-"""Archives in object storage, read by Spark: ``load`` of a URL, and a stream that follows its manifests."""
+"""Archives in S3, read by Spark: ``load`` of a URL, and a stream that follows its manifests."""
 
 from pathlib import Path
 
@@ -9,22 +9,24 @@ from pyspark.sql import SparkSession
 from segmentlog.store import MessageStore
 from segmentlog.store.archive.push import push
 from segmentlog.store.objects.opening import open_objects
+from support.s3_servers import S3Server
 from support.small_store import CONFIG, ROWS, write_small_store
 
 pytestmark = pytest.mark.spark
 
 
-def test_an_archive_is_loaded_and_followed(spark: SparkSession, tmp_path: Path) -> None:
-    path, url = write_small_store(tmp_path / "store"), f"file://{tmp_path}/archive"
-    objects = open_objects(url)
+def test_an_archive_is_loaded_and_followed(spark: SparkSession, tmp_path: Path, moto: S3Server) -> None:
+    path, url = write_small_store(tmp_path / "store"), moto.url()
+    objects, hush = open_objects(url, moto.options), moto.options["aws_secret_access_key"]
     push(path, objects)
-    options = {"subscribe": "orders", "storage.aws_secret_access_key": "hush", "cacheDir": str(tmp_path / "cache")}
+    options = {"subscribe": "orders", "cacheDir": str(tmp_path / "cache")}
+    options |= {f"storage.{name}": value for name, value in moto.options.items()}
     frame = spark.read.format("segmentlog").options(**options).load(url)
     expected = spark.read.format("segmentlog").option("subscribe", "orders").load(str(path))
     columns = ["topic", "queueId", "queueOffset", "body", "tags", "keys", "storeTimestamp"]
     assert sorted(frame.select(columns).collect()) == sorted(expected.select(columns).collect())
     plan = frame._jdf.queryExecution().toString()  # type: ignore[operator]
-    assert "hush" not in plan
+    assert hush not in plan
 
     def run() -> int:
         query = (
@@ -37,7 +39,7 @@ def test_an_archive_is_loaded_and_followed(spark: SparkSession, tmp_path: Path) 
             .start(str(tmp_path / "found"))
         )
         query.awaitTermination()
-        assert "hush" not in str(query.lastProgress)
+        assert hush not in str(query.lastProgress)
         return spark.read.parquet(str(tmp_path / "found")).count()
 
     assert run() == ROWS * 2 // 3
@@ -46,4 +48,4 @@ def test_an_archive_is_loaded_and_followed(spark: SparkSession, tmp_path: Path) 
     push(path, objects)
     assert run() == ROWS * 2 // 3 + 3
     written = [each.read_bytes() for each in (tmp_path / "checkpoint").rglob("*") if each.is_file()]
-    assert not any(b"hush" in each for each in written)
+    assert not any(hush.encode() in each for each in written)

@@ -14,6 +14,7 @@ from segmentlog.store.objects.object_store import ObjectStore
 from segmentlog.store.objects.opening import open_objects
 from support.fault_server import serving
 from support.memory_objects import MemoryObjects
+from support.s3_servers import S3Server, versitygw
 
 Opener = Callable[[Path], ObjectStore]
 
@@ -22,18 +23,12 @@ def _bytes(text: bytes) -> Bytes:
     return np.frombuffer(text, np.uint8)
 
 
-@pytest.fixture(scope="module")
-def moto() -> Iterator[str]:
-    server = pytest.importorskip("moto.server").ThreadedMotoServer("127.0.0.1", 0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    try:
-        yield f"http://{host}:{port}"
-    finally:
-        server.stop()
-
-
-@pytest.fixture(params=["memory", "obstore file", "obstore fault server", "obstore moto", "pyarrow file"])
+@pytest.fixture(
+    params=[
+        *("memory", "obstore file", "obstore fault server", "obstore moto", "pyarrow file"),
+        pytest.param("obstore versitygw", marks=pytest.mark.scaled(quick=0)),
+    ]
+)
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ObjectStore]:
     kind = request.param
     if kind == "memory":
@@ -41,12 +36,11 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ObjectStor
     elif kind.endswith("file"):
         yield open_objects(f"file://{tmp_path}/a/prefix", {"library": kind.split()[0]})
     elif kind.endswith("moto"):
-        boto3 = pytest.importorskip("boto3")
-        url = request.getfixturevalue("moto")
-        keys = {"aws_access_key_id": "a", "aws_secret_access_key": "b"}
-        bucket = tmp_path.name.lower().replace("_", "-")[-40:].strip("-")
-        boto3.client("s3", endpoint_url=url, region_name="us-east-1", **keys).create_bucket(Bucket=bucket)
-        yield open_objects(f"s3://{bucket}/a/prefix", {"aws_endpoint": url, "aws_region": "us-east-1", **keys})
+        server: S3Server = request.getfixturevalue("moto")
+        yield open_objects(server.url(), server.options)
+    elif kind.endswith("versitygw"):
+        with versitygw(tmp_path / "server") as server:
+            yield open_objects(server.url(), server.options)
     else:
         with serving() as server:
             yield open_objects("s3://bucket/a/prefix", server.options())

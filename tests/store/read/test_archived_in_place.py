@@ -19,6 +19,7 @@ from segmentlog.store import (
     MessageStore,
     NotAStoreError,
     OnCorrupt,
+    OnLoss,
     QueueRange,
     QueueSource,
     ScanSpec,
@@ -185,6 +186,7 @@ def test_an_archive_that_is_pruned_while_it_is_read_loses_data(small: tuple[Stor
     objects.delete([key for key in objects.objects if key.startswith("queues/")])
     with pytest.raises(DataLossError, match="pruned while it was read: start at a later offset"):
         list(remote.scan(task, ScanSpec(columns=COLUMNS)))
+    assert list(remote.scan(task, ScanSpec(columns=COLUMNS, on_loss=OnLoss.SKIP))) == []
     remote = opened(objects)
     objects.delete([key for key in objects.objects if key.startswith("log/")])
     with pytest.raises(DataLossError):
@@ -238,16 +240,30 @@ def test_a_directory_continues_in_its_archive(tmp_path: Path) -> None:
     append_rows_later(whole)
     alone, both = StoreReader.open(tmp_path / "store"), StoreReader.open(tmp_path / "store", archive=archive)
     assert alone.log.min_offset > 0
-    expected = StoreReader.open(whole)
+    check_both(both, StoreReader.open(whole))
+
+    # Later manifests: their segments are not in the directory any more, and the archive has a new topic.
+    for path in (tmp_path / "store", whole):
+        append_rows_later(path, rows=400, topic="news")
+    push(tmp_path / "store", open_objects(f"file://{archive}"))
+    archive_some(tmp_path / "store", None, 1)
+    both.refresh()
+    check_both(both, StoreReader.open(whole))
+
+
+def check_both(both: StoreReader, expected: StoreReader) -> None:
+    assert both.topics() == expected.topics()
     assert ranges(both) == ranges(expected)
     assert [row | {"storeTimestamp": 0} for row in rows(both, ranges(both))] == [
         row | {"storeTimestamp": 0} for row in rows(expected, ranges(expected))
     ]
 
 
-def append_rows_later(path: Path) -> None:
+def append_rows_later(path: Path, rows: int = 10, topic: str = "") -> None:
     with MessageStore.open(path, archived_store.CONFIG) as store:
-        append_rows(store, 900, 10)
+        if topic:
+            store.append_batch(pa.RecordBatch.from_pydict({"topic": [topic], "queueId": [0], "body": [b"new"]}))
+        append_rows(store, 900, rows)
 
 
 def test_an_archive_of_another_store_is_refused(tmp_path: Path) -> None:
