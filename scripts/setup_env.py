@@ -117,7 +117,9 @@ def link_files(*options: str) -> None:
     for built in (ROOT / "build").glob("__editable__.*"):
         shutil.rmtree(built)
     target = f"{ROOT}[{EXTRA}]"
-    pip("install", *options, "--config-settings", "editable_mode=strict", "--editable", target)
+    # Python compiles what it imports, a small part of what is installed: half a minute of a first set-up.
+    more = ["--no-compile", "--config-settings", "editable_mode=strict", "--editable", target]
+    pip("install", *options, *more)
 
 
 def pip(*arguments: str) -> None:

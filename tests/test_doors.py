@@ -5,7 +5,6 @@ import importlib
 import inspect
 import subprocess
 import sys
-import zipfile
 from pathlib import Path
 
 import pytest
@@ -136,24 +135,6 @@ assert "segmentlog.store.types" not in sys.modules
 key = store.QueueKey
 assert vars(store)["QueueKey"] is key is sys.modules["segmentlog.store.types"].QueueKey
 """
-    subprocess.run([sys.executable, "-c", program], check=True)
-
-
-def test_doors_open_from_an_archive(tmp_path: Path) -> None:
-    """``spark-submit --py-files`` puts the wheel itself on the path."""
-    package = tmp_path / "some_door"
-    package.mkdir()
-    (package / "__init__.pyi").write_text("from .home import VALUE as VALUE\n", encoding="utf-8")
-    (package / "__init__.py").write_text(
-        "from segmentlog.doors import lazy_names\n__all__, __getattr__, __dir__ = lazy_names(__name__, globals())\n",
-        encoding="utf-8",
-    )
-    (package / "home.py").write_text("VALUE = 7\n", encoding="utf-8")
-    archive = tmp_path / "door.zip"
-    with zipfile.ZipFile(archive, "w") as file:
-        for path in package.iterdir():
-            file.write(path, f"some_door/{path.name}")
-    program = f"import sys; sys.path.insert(0, {str(archive)!r}); from some_door import *; assert VALUE == 7"
     subprocess.run([sys.executable, "-c", program], check=True)
 
 

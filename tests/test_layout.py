@@ -10,7 +10,6 @@ Limits are those of CONTRIBUTING.md. An exception is an entry below with its rea
 """
 
 import ast
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Final
@@ -43,8 +42,11 @@ RE_EXPORTS: Final = {
     "connector/pyspark_segmentlog/__init__.py": "a door: tests/connector/test_shim.py",
 }
 """Modules without code of their own."""
+SYSTEM_ROWS: Final = "verbs of system topics: tests/command/test_system_rows.py"
 IN_PLACE: Final = "archives read in place: tests/store/read/test_archived_in_place.py"
 TESTED_ELSEWHERE: Final = {
+    **{f"package/command/verbs/{verb}.py": SYSTEM_ROWS for verb in ("delayed", "trace", "transactions")},
+    "query/system_frames.py": "forms of a result: tests/api/test_system_rows.py",
     "store/types.py": "records without behaviour",
     "store/directory/archived_store.py": IN_PLACE,
     "store/dispatch/packed_files.py": IN_PLACE,
@@ -66,8 +68,8 @@ def _modules() -> list[str]:
 
 
 @cache
-def _tree(module: str) -> ast.Module:
-    return ast.parse((ROOT / module).read_text(encoding="utf-8"))
+def _nodes(module: str) -> list[ast.AST]:
+    return [*ast.walk(ast.parse((ROOT / module).read_text(encoding="utf-8")))]
 
 
 MODULES: Final = _modules()
@@ -101,21 +103,11 @@ def test_no_module_is_too_long() -> None:
     assert {module: count for module, count in lines.items() if count > MODULE_LINES_MAX} == {}
 
 
-def _functions(module: str) -> Iterator[tuple[str, int]]:
-    for node in ast.walk(_tree(module)):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            assert node.end_lineno is not None
-            yield node.name, node.end_lineno - node.lineno + 1
-
-
 def test_no_function_is_too_long() -> None:
-    found = {
-        f"{module} {name}": lines
-        for module in MODULES
-        for name, lines in _functions(module)
-        if lines > FUNCTION_LINES_MAX
-    }
-    assert found == {}
+    functions = ast.FunctionDef, ast.AsyncFunctionDef
+    every = [(module, each) for module in MODULES for each in _nodes(module) if isinstance(each, functions)]
+    lines = {f"{module} {each.name}": (each.end_lineno or 0) - each.lineno + 1 for module, each in every}
+    assert {name: count for name, count in lines.items() if count > FUNCTION_LINES_MAX} == {}
 
 
 @pytest.mark.parametrize("package", UNITS_MAX)
@@ -127,7 +119,8 @@ def test_few_units_are_at_the_top_of_a_package(package: str) -> None:
 
 def test_every_module_has_a_docstring() -> None:
     """So has every name that users can import, see test_doors.py. Elsewhere a name may say enough."""
-    assert [module for module in MODULES if ast.get_docstring(_tree(module)) is None] == []
+    trees = {module: _nodes(module)[0] for module in MODULES}
+    assert [name for name, tree in trees.items() if isinstance(tree, ast.Module) and not ast.get_docstring(tree)] == []
 
 
 # Cycles
@@ -140,18 +133,19 @@ def _dotted(module: str) -> str:
 NAMES: Final = {_dotted(module): module for module in MODULES}
 
 
+@cache
 def _imports(module: str) -> set[str]:
     """Modules of ours that a module imports, anywhere in it, but for types alone."""
-    tree, of = _tree(module), _dotted(module)
+    of = _dotted(module)
     package = of if module.endswith("/__init__.py") else of.rpartition(".")[0]
     for_types = {
         id(inner)
-        for node in ast.walk(tree)
+        for node in _nodes(module)
         if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
         for inner in ast.walk(node)
     }
     found: set[str] = set()
-    for node in ast.walk(tree):
+    for node in _nodes(module):
         if id(node) in for_types:
             continue
         if isinstance(node, ast.Import):

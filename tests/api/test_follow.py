@@ -48,10 +48,10 @@ def bodies(batches: list[pa.RecordBatch]) -> list[str]:
 @pytest.mark.slow
 def test_each_message_of_a_live_writer_comes_once_and_in_order(tmp_path: Path, writer: MessageStore) -> None:
     def write() -> None:
-        for number in range(1, 301):
+        for number in range(1, 121):
             writer.append(Outgoing(topic="orders", queue_id=number % 3, body=str(number).encode()))
-            if number % 50 == 0:
-                time.sleep(0.05)
+            if number % 40 == 0:
+                time.sleep(0.01)
 
     thread = threading.Thread(target=write)
     columns = ["queueId", "queueOffset", "body"]
@@ -62,11 +62,11 @@ def test_each_message_of_a_live_writer_comes_once_and_in_order(tmp_path: Path, w
         thread.join()
         assert len(batches) > 1
         rows = pa.Table.from_batches(batches)
-        assert sorted(map(int, rows["body"].to_pylist())) == list(range(301))
+        assert sorted(map(int, rows["body"].to_pylist())) == list(range(121))
         for queue in range(3):
             offsets = rows.filter(pa.compute.equal(rows["queueId"], queue))["queueOffset"].to_pylist()
             assert offsets == list(range(len(offsets)))
-        assert follower.positions == {QueueKey("orders", queue): 101 if queue == 0 else 100 for queue in range(3)}
+        assert follower.positions == {QueueKey("orders", queue): 41 if queue == 0 else 40 for queue in range(3)}
 
 
 def test_following_starts_with_messages_appended_after_the_call(tmp_path: Path, writer: MessageStore) -> None:

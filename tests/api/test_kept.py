@@ -54,23 +54,6 @@ def test_a_store_that_does_not_change_is_opened_once(written: Path, opened: list
     assert len(opened) == 2, "once to check the path, once for all look-ups"
 
 
-def test_messages_topics_and_segments_that_are_added_are_found(written: Path) -> None:
-    found = segmentlog.open(written)
-    assert found.get(unique_key="U9") is not None
-    with MessageStore.open(written, StoreConfig(segment_bytes=1 << 16)) as store:
-        for number in range(10, 14):
-            assert found.get(unique_key=f"U{number}") is None
-            put(store, number)
-            message = found.get(unique_key=f"U{number}")
-            assert message is not None
-            assert message.body == b"%d" % number
-        store.append(Outgoing(topic="Other", queue_id=0, body=bytes(1 << 15), uniq_key="V"))
-        store.append(Outgoing(topic="Other", queue_id=0, body=bytes(1 << 15), uniq_key="W"))
-        store.wait_dispatched()
-        assert len(list((written / "commitlog").iterdir())) > 1
-        assert found.get(unique_key="W", topic="Other") is not None
-
-
 def test_a_store_that_grows_is_opened_once_for_all_look_ups_and_once_more_for_a_new_file(
     written: Path, opened: list[str]
 ) -> None:
@@ -86,9 +69,9 @@ def test_a_store_that_grows_is_opened_once_for_all_look_ups_and_once_more_for_a_
             assert found.get(unique_key=f"U{number}", topic="T") is not None
         assert not opened
         for _ in range(2):
-            store.append(Outgoing(topic="T", queue_id=0, body=bytes(1 << 15), uniq_key="large"))
+            store.append(Outgoing(topic="Other", queue_id=0, body=bytes(1 << 15), uniq_key="large"))
         store.wait_dispatched()
-        assert found.find("T", unique_keys="large").count() == 2
+        assert found.find("Other", unique_keys="large").count() == 2
         assert len(opened) == 1
 
 
@@ -131,14 +114,10 @@ def test_a_thread_that_finds_it_borrowed_has_one_of_its_own(written: Path) -> No
     finders.clear()
     with finders.borrowed() as (again, _):
         assert again is not reader
-
-
-def test_nothing_is_kept_after_an_error(written: Path) -> None:
-    finders = KeptFinder(lambda: StoreReader.open(written))
-    with pytest.raises(ConfigError), finders.borrowed() as (reader, _):
+    with pytest.raises(ConfigError), finders.borrowed():
         raise ConfigError("something")
-    with finders.borrowed() as (again, _):
-        assert again is not reader
+    with finders.borrowed() as (other, _):
+        assert other is not again
 
 
 def test_an_old_look_is_repeated(written: Path, monkeypatch: pytest.MonkeyPatch, opened: list[str]) -> None:

@@ -96,6 +96,7 @@ def check(made: Made, predicate: pl.Expr, columns: Sequence[str] = COLUMNS) -> N
     assert lazy.equals(eager)
 
 
+@pytest.mark.scaled(quick=12)
 @pytest.mark.parametrize("predicate", ATOMS, ids=str)
 def test_a_filter_equals_that_of_an_eager_frame(made: list[Made], predicate: pl.Expr) -> None:
     for each in made:

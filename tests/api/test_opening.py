@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import segmentlog
-from segmentlog import Config, ConfigError, NotAStoreError, SegmentLogError, StoreInUseError
+from segmentlog import Config, ConfigError, NotAStoreError, SegmentLogError
 from segmentlog.store import RetentionSettings
 
 SMALL = Config(segment_bytes=1 << 20)
@@ -89,10 +89,3 @@ def test_a_store_and_a_scan_cross_to_other_processes(store: segmentlog.Store, tm
         pytest.raises(TypeError, match="open for appending"),
     ):
         pickle.dumps(written)
-
-
-def test_one_process_writes(tmp_path: Path) -> None:
-    with segmentlog.open(tmp_path / "store", "x", config=SMALL):
-        with pytest.raises(StoreInUseError):
-            segmentlog.open(tmp_path / "store", "a")
-        assert segmentlog.open(tmp_path / "store").topics().count() == 0

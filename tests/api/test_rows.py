@@ -38,12 +38,6 @@ def test_all_columns_reach_every_form(store: segmentlog.Store) -> None:
     assert {name: kind for name, kind, *_ in described}["properties"] == "MAP(VARCHAR, VARCHAR)"
 
 
-def test_a_look_up_has_the_same_forms(store: segmentlog.Store) -> None:
-    found = store.find("orders", keys="key-7", columns="queueOffset")
-    assert found.to_polars().rows() == [(1, "key-7")]
-    assert found.to_pandas().to_dict("list") == {"queueOffset": [1], "asked": ["key-7"]}
-
-
 @pytest.mark.parametrize("name", ["pandas", "polars", "duckdb"])
 def test_a_missing_package_is_named(store: segmentlog.Store, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     scan = store.scan("orders")

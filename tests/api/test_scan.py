@@ -134,11 +134,6 @@ def test_a_search_in_bodies_equals_a_filter_over_all_messages(store: segmentlog.
         scan.where_body()
 
 
-def test_a_lazy_frame_of_a_search_reads_the_messages_that_match(store: segmentlog.Store) -> None:
-    frame = store.scan("orders").where_body(contains="message 17 ").lazy()
-    assert frame.select("queueId", "keys").collect().rows() == [(1, "key-17")]
-
-
 @pytest.fixture
 def json_store(tmp_path: Path) -> segmentlog.Store:
     with MessageStore.open(tmp_path / "json", StoreConfig(segment_bytes=1 << 20)) as written:
@@ -212,17 +207,6 @@ def test_messages_that_are_gone_are_an_error_or_left_out(store: segmentlog.Store
     left = scans[1].to_arrow()
     assert 0 < left.num_rows < 400
     assert keys(left) == keys(store.scan("orders").to_arrow())
-
-
-def test_an_early_end_leaves_no_thread(store: segmentlog.Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scan_module, "_TASK_BYTES", 4096)
-    import threading  # noqa: PLC0415
-
-    batches = store.scan("orders").to_batches(threads=2)
-    next(batches)
-    assert any(thread.name.startswith("segmentlog-scan") for thread in threading.enumerate())
-    batches.close()
-    assert not any(thread.name.startswith("segmentlog-scan") for thread in threading.enumerate())
 
 
 def test_a_number_of_threads_is_checked(store: segmentlog.Store) -> None:

@@ -2,8 +2,6 @@
 
 import subprocess
 import sys
-import threading
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow as pa
@@ -13,7 +11,7 @@ import segmentlog
 from segmentlog.connector.metadata.reader import MetadataReader
 from segmentlog.connector.source import SegmentLogDataSource
 from segmentlog.query.metadata import SCHEMAS
-from segmentlog.store import ConfigError, StoreClosedError, UnknownQueueError, UnsafeFileError
+from segmentlog.store import StoreClosedError, UnsafeFileError
 
 
 def spark_frame(path: Path, kind: str, **options: str) -> pa.Table:
@@ -35,27 +33,6 @@ def test_metadata_is_that_of_the_spark_frames(store: segmentlog.Store, path: Pat
         assert table.schema == SCHEMAS[kind]
 
 
-def test_metadata_of_known_messages(store: segmentlog.Store) -> None:
-    (orders, payments) = store.topics().to_pylist()
-    assert (orders["topic"], orders["queues"], orders["messages"], payments["topic"]) == ("orders", 4, 400, "payments")
-    assert orders["firstStoreTimestamp"] == datetime(2026, 1, 31, tzinfo=UTC)
-    assert orders["lastStoreTimestamp"] == datetime(2026, 1, 31, 0, 6, 39, tzinfo=UTC)
-    assert store.queues("payments")["queueId"].to_pylist() == [0, 1, 2, 3]
-    assert store.queues(["payments", "orders"]).count() == 8
-    assert store.lag("etl")["messages"].to_pylist() == [80] * 4
-    assert store.groups()["position"].to_pylist() == [20] * 4
-    assert store.segments().count() > 2
-
-
-def test_names_that_do_not_exist(store: segmentlog.Store) -> None:
-    with pytest.raises(ConfigError, match=r"consumer group `elt` has no position here.*Did you mean `etl`\?"):
-        store.lag("elt")
-    with pytest.raises(UnknownQueueError, match="Did you mean `payments`"):
-        store.queues("payment")
-    with pytest.raises(UnknownQueueError, match="there is no topic `none`"):
-        store.scan("none")
-
-
 def test_the_log_may_be_elsewhere(path: Path, tmp_path: Path) -> None:
     (path / "commitlog").rename(tmp_path / "log")
     (path / "commitlog").symlink_to(tmp_path / "log")
@@ -75,16 +52,6 @@ def test_a_closed_store_refuses_further_calls(store: segmentlog.Store) -> None:
     assert scan.count() == 400
     assert repr(store).startswith("<segmentlog.Store /")
     assert "400 queue offsets in 4 queues" in repr(scan)
-
-
-def test_many_threads_use_one_store(store: segmentlog.Store) -> None:
-    counts: list[int] = []
-    threads = [threading.Thread(target=lambda: counts.append(store.scan("orders").to_arrow().num_rows)) for _ in "abcd"]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert counts == [400] * 4
 
 
 @pytest.mark.slow

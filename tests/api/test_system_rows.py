@@ -7,7 +7,7 @@ import pytest
 import segmentlog
 from segmentlog.query.metadata import SCHEMAS
 from segmentlog.store import ConfigError, StoreClosedError
-from support.system_store import START_MS, build_system_store
+from support.system_store import build_system_store
 
 
 @pytest.fixture
@@ -23,14 +23,6 @@ def test_rows_are_read_in_every_form(system: segmentlog.Store) -> None:
         assert found.head(1).num_rows == 1
         assert repr(found) == f"<SystemRows {kind} of {system.path}>"
         assert "broker-a" in found._repr_html_()
-
-
-def test_topics_and_times_limit_the_rows(system: segmentlog.Store) -> None:
-    assert system.delayed("orders").to_arrow()["uniqKey"].to_pylist() == ["L", "T"]
-    assert system.delayed(["payments"]).count() == 0
-    second = segmentlog.Time(ms=START_MS + 1000)
-    assert system.delayed(end=second).to_arrow()["kind"].to_pylist() == ["level"]
-    assert system.delayed(start=second).to_arrow()["kind"].to_pylist() == ["timer"]
 
 
 def test_wrong_arguments_are_named(system: segmentlog.Store) -> None:

@@ -1,11 +1,9 @@
 """The contract of all verbs: exit codes, errors in one shape, interrupts, closed pipes, and what is imported."""
 
-import json
 import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -15,13 +13,6 @@ from segmentlog.command import catalogue
 from segmentlog.command.verbs import tables
 from support.commands import INSTALLED, run_command, run_installed
 from support.small_store import write_small_store
-
-
-def test_exit_codes(store: Path) -> None:
-    assert run_command("topics", store).code == 0
-    assert run_command("lag", store, "etl").code == 0
-    assert run_command("topics", store / "nowhere").code == 2
-    assert run_command("nonsense").code == 2
 
 
 def test_no_rows_are_not_found(store: Path, tmp_path: Path) -> None:
@@ -97,7 +88,6 @@ def test_the_version() -> None:
 def test_the_installed_command_as_a_user_runs_it(store: Path) -> None:
     ran = run_installed("topics", store, "--json")
     assert [row["topic"] for row in ran.rows] == ["orders", "payments"]
-    assert run_installed("topics", store, "--jsno", "--json").error["code"] == "SEGMENTLOG_USAGE"
 
 
 def test_help_loads_neither_arrow_nor_numpy_nor_rich() -> None:
@@ -117,6 +107,7 @@ assert not heavy, heavy
 
 
 @pytest.mark.slow
+@pytest.mark.scaled(quick=1)
 @pytest.mark.parametrize("wished", [None, "2"])
 def test_the_installed_command_does_nothing_that_no_verb_needs(store: Path, wished: str | None) -> None:
     """Arrow would load pandas when it first converts a list, numpy would start threads, and Python look for garbage."""
@@ -155,7 +146,6 @@ def test_ctrl_c_ends_the_installed_command_quietly(store: Path) -> None:
     ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"waiting\n"
-        time.sleep(0.1)
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=300)
     assert (process.returncode, err) == (130, b"")
@@ -173,12 +163,6 @@ def wait(options):
 tables.opened = wait
 sys.exit(main.main(["topics", sys.argv[1]]))
 """
-
-
-def test_json_is_one_document(store: Path) -> None:
-    rows = json.loads(run_command("queues", store, "-o", "json").out)
-    assert len(rows) == 9
-    assert json.loads(run_command("queues", store, "-o", "json", "orders").out) == rows[1:5]
 
 
 def test_warnings_have_level_and_path_and_are_written_once(tmp_path: Path) -> None:

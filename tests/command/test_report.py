@@ -5,15 +5,11 @@ import io
 import os
 import signal
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 
 from segmentlog.command.console import Console
 from segmentlog.command.report import Report, camel_case, print_report, signalled
-from support.commands import run_command
-from support.small_store import write_small_store
-from support.tampering import segments
 
 
 @pytest.mark.parametrize(("has_findings", "code"), [(False, 0), (True, 1)])
@@ -33,15 +29,6 @@ def test_keys_in_json_are_in_camel_case_like_columns() -> None:
         log_end: int = 4
 
     assert camel_case(Found()) == {"lostMessages": 3, "logEnd": 4}
-
-
-def test_progress_is_lines_in_a_pipe_and_a_bar_on_a_terminal(tmp_path: Path) -> None:
-    store = write_small_store(tmp_path / "store")
-    assert "INFO    CommitLog segment " in run_command("verify", store).err
-    shown = run_command("verify", store, terminal=True)
-    assert "INFO" not in shown.err
-    assert f"{len(segments(store))}/{len(segments(store))}" in shown.err
-    assert "\x1b" not in shown.text
 
 
 @pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM])

@@ -1,17 +1,14 @@
 """The messages that flags of ``cat`` and ``tail`` select."""
 
-import os
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from segmentlog.command.errors import UsageError
 from segmentlog.command.parser import Parser
 from segmentlog.command.selection import MESSAGE_COLUMNS, Selection, add_selection
 from segmentlog.query.body_search import JsonEquals
 from segmentlog.query.position import At, Earliest, Last, Latest
-from segmentlog.store import NATIVE_SCHEMA, ConfigError, OffsetOutOfRangeError, QueueKey, UnknownQueueError
+from segmentlog.store import NATIVE_SCHEMA, OffsetOutOfRangeError, QueueKey
 
 
 def selection(store: Path, *arguments: str) -> Selection:
@@ -44,21 +41,6 @@ def test_filters_and_columns(store: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "count"),
-    [
-        (["--grep", "message 17 "], 1),
-        (["--grep", "MESSAGE 17 ", "--ignore-case", "--tag", "paid"], 0),
-        (["--grep", os.fsdecode(b"\xff")], 0),
-        (["--regex", "message 1[0-9] "], 10),
-        (["--regex", "message 1[0-9] ", "--grep", "7"], 1),
-        (["--json-path", "$.a", "--equals", "1"], 0),
-    ],
-)
-def test_conditions_on_bodies(store: Path, arguments: list[str], count: int) -> None:
-    assert selection(store, "orders", *arguments).scan(Earliest(), Latest()).count() == count
-
-
-@pytest.mark.parametrize(
     ("text", "values"),
     [
         ("o-17", ("o-17",)),
@@ -74,28 +56,6 @@ def test_a_value_is_a_text_and_maybe_a_number_bool_or_null_of_json(
 ) -> None:
     (found,) = selection(store, "orders", "--json-path", "$.a", "--equals", text).spec.predicate.bodies
     assert found == JsonEquals(("a",), values)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "error", "problem"),
-    [
-        (["ordrs"], UnknownQueueError, "TOPIC: there is no topic `ordrs`"),
-        (["orders", "-p", "4"], UnknownQueueError, "there is no queue 4 of topic `orders`"),
-        (["orders", "-p", "x"], UsageError, "-p/--queue: `x` is not a list of queue numbers"),
-        (["orders", "--columns", "bdy"], ConfigError, "columns: there is no column `bdy`"),
-        (["orders", "--on-loss", "null"], UsageError, "--on-loss: `null` is unknown"),
-        (["orders", "--grep", ""], ConfigError, "--grep is empty"),
-        (["orders", "--regex", "a("], ConfigError, "--regex='a(' is not a regular expression: missing )"),
-        (["orders", "--equals", "1"], ConfigError, "--equals needs --json-path"),
-        (["orders", "--ignore-case"], ConfigError, "--ignore-case has nothing to compare"),
-        ([], UsageError, "the following arguments are required: TOPIC"),
-    ],
-)
-def test_wrong_flags(store: Path, arguments: list[str], error: type[Exception], problem: str) -> None:
-    with pytest.raises(error) as caught:
-        selection(store, *arguments).scan(Earliest(), Latest())
-    found: Any = caught.value
-    assert found.problem.startswith(problem)
 
 
 def test_the_columns_of_a_complete_message_exist() -> None:

@@ -12,7 +12,6 @@ from segmentlog.command import sessions
 from segmentlog.command.errors import UsageError
 from segmentlog.command.parser import Parser
 from segmentlog.connector.setup.java import JavaNotFoundError
-from support.spark_session import said_by
 
 
 def _parsed(*arguments: str, master: str | None = "local[*]") -> argparse.Namespace:
@@ -48,17 +47,6 @@ def test_a_machine_without_pyspark(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sessions.importlib.util, "find_spec", lambda _: None)
     with pytest.raises(UsageError, match="needs PySpark"), sessions.session("local[1]", {}):
         pass
-
-
-@pytest.mark.spark
-def test_a_session_of_a_verb_reads_a_store(store: Path) -> None:
-    code = f"""
-        from segmentlog.command.sessions import session
-        with session("local[1]", {{"spark.app.name": "mine"}}) as spark:
-            frame = spark.read.format("segmentlog").option("subscribePattern", ".*").load({str(store)!r})
-            print(spark.conf.get("spark.app.name"), frame.count() > 0)
-    """
-    assert said_by(code) == "mine True\n"
 
 
 def test_the_script_of_spark_submit_runs_a_verb(store: Path) -> None:

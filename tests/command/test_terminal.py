@@ -1,4 +1,4 @@
-"""The command on a real terminal, of tmux: live views, progress, control characters, Ctrl-C, closed pipes."""
+"""The command on a real terminal, of tmux: a live view, control characters, Ctrl-C."""
 
 import os
 import shutil
@@ -11,7 +11,6 @@ import pytest
 
 from segmentlog.store import MessageStore, Outgoing, StoreConfig
 from support.commands import INSTALLED, run_command
-from support.small_store import write_small_store
 
 CONFIG = StoreConfig(segment_bytes=1 << 16, queue_segment_entries=100, index=False)
 EVIL = "\x1b]2;owned\x07\x1b[31mred\x9b5m".encode()
@@ -78,38 +77,6 @@ def test_tail_follows_and_obeys_no_message(terminal: Terminal, tmp_path: Path) -
     assert b"\x1b[31mred" not in shown
     assert b"\xc2\x9b5m" not in shown
     assert terminal.tmux("display-message", "-p", "#{pane_title}").strip() != "owned"
-
-
-@pytest.mark.slow
-def test_progress_is_shown_and_removed(terminal: Terminal, tmp_path: Path) -> None:
-    store = write_small_store(tmp_path / "store")
-    terminal.type(f"segmentlog verify {store}; echo code=$?")
-    screen = terminal.wait("code=0")
-    assert "nothing is wrong" in screen
-    assert "CommitLog segment" not in screen
-    assert "CommitLog segment" in terminal.log.read_text(errors="replace")
-
-
-@pytest.mark.slow
-def test_a_dumped_and_a_printed_message_are_harmless(terminal: Terminal, tmp_path: Path) -> None:
-    with MessageStore.open(tmp_path / "s", CONFIG) as store:
-        store.append(Outgoing(topic="orders", body=EVIL, keys="\x1b]2;owned\x07"))
-    terminal.type(
-        f"S={tmp_path}/s; for f in table csv; do segmentlog cat $S orders -o $f; done; "
-        "segmentlog cat $S orders -f '%s %k\\n'; segmentlog dump $S --physical-offset 0; echo code=$?"
-    )
-    terminal.wait("code=0")
-    shown = terminal.log.read_bytes()
-    assert b"\x1b]2;owned" not in shown
-    assert b"\x1b[31mred" not in shown
-
-
-@pytest.mark.slow
-def test_a_reader_that_takes_one_line(store: Path) -> None:
-    program = f"set -o pipefail; {INSTALLED} cat {store} orders payments --json | head -1 | wc -l"
-    ran = subprocess.run(["bash", "-c", program], capture_output=True, check=False, timeout=PATIENCE_S)
-    assert (ran.stdout.strip(), ran.stderr) == (b"1", b"")
-    assert ran.returncode in {0, 141}  # 0 if all rows were in the pipe before head ended
 
 
 def test_ctrl_c_keeps_the_lines_that_were_put(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -165,7 +165,7 @@ def test_an_unfinished_table_of_a_running_broker_does_not_matter(directory: Path
 
 def test_a_database_that_changes_during_many_attempts_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = made(tmp_path / "db")
-    changes = iter(range(50))
+    changes = iter(range(12))
     attempt = RocksDatabase._open.__func__  # type: ignore[attr-defined]
 
     def changed(cls: type[RocksDatabase], wheel: object, fs: object, directory: str, stamp: object) -> RocksDatabase:
@@ -284,8 +284,8 @@ def _judge(source: str, scratch: str, first: int, count: int) -> None:
 
 
 @pytest.mark.attack
-@pytest.mark.scaled
-@pytest.mark.parametrize("name", ["queues-rocksdb-5.5.0", "queues-moved-5.5.0", "with a log"])
+@pytest.mark.scaled(quick=1)
+@pytest.mark.parametrize("name", ["with a log", "queues-rocksdb-5.5.0", "queues-moved-5.5.0"])
 def test_damage_never_ends_the_process_nor_makes_up_entries(name: str, tmp_path: Path) -> None:
     source = tmp_path / "source"
     source.mkdir()
@@ -300,7 +300,7 @@ def test_damage_never_ends_the_process_nor_makes_up_entries(name: str, tmp_path:
     for path in origin.iterdir():
         if path.is_file():
             shutil.copy(path, source)
-    count = scale(60, 1500, 10000)
+    count = scale(40, 1500, 10000)
     program = (
         "import sys; sys.path[:0] = sys.argv[1:3]; import test_rocksdb as t;"
         "t._judge(*sys.argv[3:5], 0, int(sys.argv[5]))"

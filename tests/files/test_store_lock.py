@@ -18,14 +18,9 @@ from segmentlog.store.files.store_lock import (
     broker_of,
     held_lock,
     is_held_here,
-    lock_ours,
-    lock_record,
     momentary_lock,
     mutex,
     open_lock_file,
-    record_owner,
-    unlock,
-    wait_for_owner,
 )
 
 TRY = """
@@ -58,13 +53,6 @@ if os.fork() == 0:
 print("held", flush=True)
 sys.stdin.read()
 os._exit(0)
-"""
-OTHER = """
-import sys
-from segmentlog.store.files import store_lock
-file = store_lock.open_lock_file(sys.argv[1], make=False)
-for line in sys.stdin:
-    print(getattr(store_lock, line.strip())(file.fd), flush=True)
 """
 
 
@@ -112,6 +100,8 @@ def test_other_processes_are_kept_out_while_the_lock_is_held(path: Path) -> None
     with holding(TRY, path), in_use as raised, held_lock(str(path)):
         pass
     assert raised.value.path == str(path.parent)
+    with holding(HOLD, path) as ours, pytest.raises(StoreInUseError, match=f"process {ours} has this store open"):
+        StoreLock(str(path))
     path.unlink()
     with held_lock(str(path)):
         assert not path.exists(), "a store without a lock file gets none"
@@ -292,36 +282,6 @@ def test_a_forked_child_keeps_nothing_that_its_dead_parent_held(tmp_path: Path, 
         os.killpg(owner, 9)
 
 
-class Other:
-    """Another process that has the file open."""
-
-    def __init__(self, process: "subprocess.Popen[str]") -> None:
-        self._process = process
-        self.pid = process.pid
-
-    def does(self, call: str) -> str:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(call + "\n")
-        self._process.stdin.flush()
-        return self._process.stdout.readline().strip()
-
-
-@pytest.fixture
-def other(path: Path) -> Iterator[Other]:
-    with running(OTHER, path) as process:
-        yield Other(process)
-
-
-@pytest.fixture
-def fd(path: Path) -> Iterator[int]:
-    """Our own descriptor of the file."""
-    file = open_lock_file(str(path), make=False)
-    assert not os.get_inheritable(file.fd)
-    yield file.fd
-    file.close()
-
-
 def test_a_lock_file_is_made_only_if_it_may_be(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         open_lock_file(str(tmp_path / "lock"), make=False)
@@ -335,41 +295,3 @@ def test_a_read_only_lock_file_is_refused_with_unreadable_error(path: Path) -> N
     path.chmod(0o400)
     with pytest.raises(UnreadableError, match="may not write"):
         open_lock_file(str(path), make=True)
-
-
-@pytest.mark.parametrize("call", ["lock_record", "lock_ours"])
-def test_another_process_is_kept_out_until_it_is_released(path: Path, call: str, other: Other) -> None:
-    take = {"lock_record": lock_record, "lock_ours": lock_ours}[call]
-    file = open_lock_file(str(path), make=False)
-    assert take(file.fd)
-    assert other.does(call) == "False"
-    unlock(file)
-    assert other.does(call) == "True"
-    again = open_lock_file(str(path), make=False)
-    assert not take(again.fd)
-    again.close()
-
-
-def test_the_two_locks_are_independent(fd: int, other: Other) -> None:
-    assert other.does("lock_ours") == "True"
-    assert wait_for_owner(fd) is None, "a wait for an owner without a record lock ends"
-    assert lock_record(fd)
-    assert not lock_ours(fd)
-    assert other.does("lock_record") == "False"
-
-
-def test_within_a_process_only_the_second_lock_tells_two_openings_apart(path: Path) -> None:
-    one, two = open_lock_file(str(path), make=False), open_lock_file(str(path), make=False)
-    assert lock_record(one.fd)
-    assert lock_record(two.fd)
-    assert lock_ours(one.fd)
-    assert not lock_ours(two.fd)
-    unlock(two)
-    unlock(one)
-
-
-def test_the_owner_of_the_record_lock_is_named(fd: int, other: Other) -> None:
-    assert record_owner(fd) is None
-    assert other.does("lock_record") == "True"
-    assert record_owner(fd) == wait_for_owner(fd) == other.pid
-    assert other.does("record_owner") == "None"  # its own lock keeps it from nothing

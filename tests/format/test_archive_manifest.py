@@ -71,6 +71,7 @@ def test_a_manifest_of_a_newer_version_is_refused(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.slow
+@pytest.mark.scaled(quick=0)
 def test_a_manifest_of_10_000_pieces_and_a_million_runs_is_read_as_it_was_written() -> None:
     runs = np.zeros(1_000_000, RUN)
     runs["piece"], runs["first"] = np.arange(runs.size) // 100, np.arange(runs.size)

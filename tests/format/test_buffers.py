@@ -188,14 +188,6 @@ def test_repeated_texts(texts: list[str], times: int) -> None:
         repeated(["x" * 1024], 1 << 21)
 
 
-def test_the_texts_of_one_row_are_made_once() -> None:
-    first, again, few = repeated(["T", "é"], 1), repeated(["T", "é"], 1), repeated(["T", "é"], 3)
-    assert [first.to_pylist(), again.to_pylist(), few.to_pylist()] == [["T", "é"], ["T", "é"], ["T", "é"] * 3]
-    assert len({column.buffers()[2].address for column in (first, again, few)}) == 1
-    hosts = [f"10.0.0.1:{port}" for port in range(40)]  # different texts of one batch are not kept
-    assert len({each.buffers()[2].address for each in (repeated(hosts, 1), repeated(hosts, 1))}) == 2
-
-
 def test_no_more_memory_is_set_aside_than_is_taken() -> None:
     """Slices far apart in a segment: by default Arrow would allocate half of the distance between them."""
     far = 64 << 20

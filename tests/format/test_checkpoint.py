@@ -25,6 +25,7 @@ def test_any_bytes_decode_as_a_checkpoint_and_encode_unchanged(data: bytes) -> N
 
 
 @pytest.mark.conformance
+@pytest.mark.scaled(quick=8)
 @pytest.mark.parametrize("name", fixtures.names())
 def test_rocketmq_reads_the_same(name: str, tmp_path_factory: pytest.TempPathFactory) -> None:
     data = (fixtures.unpack(name, tmp_path_factory.mktemp("store")) / "checkpoint").read_bytes()

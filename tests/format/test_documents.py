@@ -191,15 +191,15 @@ def test_the_plain_parser_declines_texts_that_it_would_read_differently(text: st
     assert _parse_plain(text) is None
 
 
-def test_a_hundred_thousand_topics_are_read_at_once() -> None:
+def test_many_topics_are_read_at_once() -> None:
     entry = '"Topic%06d":{"order":false,"perm":6,"readQueueNums":8,"topicSysFlag":0,"writeQueueNums":8}'
-    text = '{"topicConfigTable":{' + ",\n".join(entry % number for number in range(100_000)) + "}}"
+    text = '{"topicConfigTable":{' + ",\n".join(entry % number for number in range(5_000)) + "}}"
     plain = _parse_plain(text)
     assert plain is not None, "the thorough parser takes several times as long"
     assert parse(text) == plain
     table = plain["topicConfigTable"]
     assert isinstance(table, dict)
-    assert len(table) == 100_000
+    assert len(table) == 5_000
 
 
 def test_nesting_ends_where_it_is_said_to() -> None:

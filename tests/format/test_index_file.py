@@ -16,7 +16,7 @@ from segmentlog.store.format.index_file import (
     encode_header,
     infer_geometry,
 )
-from support.broker_index import chain, overlaps
+from support.broker_index import chain
 
 START_MS = 1_700_000_000_000
 EVER = (0, 2**62)
@@ -82,12 +82,6 @@ def test_headers_keep_their_bytes(data: bytes) -> None:
     assert header.count == max(int.from_bytes(raw[36:], "big", signed=True), 1)
 
 
-def test_a_file_is_looked_into_if_its_times_meet() -> None:
-    header = Header(begin_timestamp=100, end_timestamp=200)
-    assert all(overlaps(header, *each) for each in ((0, 100), (150, 160), (100, 100), (200, 300), (0, 300)))
-    assert not any(overlaps(header, *each) for each in ((0, 99), (201, 300)))
-
-
 def test_impossible_geometries_headers_and_tables_are_refused() -> None:
     assert Geometry().file_bytes == 420_000_040, "RocketMQ's defaults"
     for wrong in ((0, 5), (5, 0), (-1, 5)):
@@ -114,54 +108,6 @@ def test_a_decoded_table_equals_the_entries_put(added: list[Put], slots: int) ->
     assert (
         np.count_nonzero(table.slots) == table.header.used_slots == len({key_hash % slots for key_hash, _, _ in added})
     )
-
-
-@given(puts, st.integers(1, 9), st.data())
-def test_a_chain_finds_all_of_a_hash_newest_first(added: list[Put], slots: int, data: st.DataObject) -> None:
-    geometry = Geometry(slots, len(added) + 1)
-    added = sorted(added, key=lambda put: put[2])  # time does not go back
-    key_hash = data.draw(st.sampled_from([put[0] for put in added]) if added else st.just(1))
-    begin = data.draw(st.integers(0, START_MS + 10**7))
-    end = data.draw(st.integers(begin, START_MS + 2 * 10**7))
-    first = START_MS + added[0][2] if added else 0
-    expected = []
-    for number, (of, offset, after_ms) in reversed(list(enumerate(added))):
-        seen_ms = first + (START_MS + after_ms - first) // 1000 * 1000 if number else first
-        if of % slots == key_hash % slots:
-            if of == key_hash and begin <= seen_ms <= end:
-                expected.append(offset)
-            if seen_ms < begin:
-                break
-    assert found(write(geometry, added), geometry, key_hash, begin, end) == expected
-
-
-LATE_IN_A_SECOND = [(7, 100, 0), (7, 200, 10_900)]  # which counts as 10 000 ms after the first one
-CLOCK_WENT_BACK = [(7, 100, 0), (7, 200, 20_000), (7, 300, 5_000)]  # an older entry than asked for ends a chain
-
-
-@pytest.mark.parametrize(
-    ("added", "begin", "end", "expected"),
-    [
-        (LATE_IN_A_SECOND, 10_500, 11_000, []),
-        (LATE_IN_A_SECOND, 10_000, 10_100, [200]),
-        (CLOCK_WENT_BACK, 10_000, 30_000, []),
-        (CLOCK_WENT_BACK, 5_000, 30_000, [300, 200]),
-    ],
-)
-def test_times_are_compared_as_rocketmq_compares_them(
-    added: list[Put], begin: int, end: int, expected: list[int]
-) -> None:
-    geometry = Geometry(3, 5)
-    assert found(write(geometry, added), geometry, 7, START_MS + begin, START_MS + end) == expected
-
-
-def test_the_first_entry_of_a_following_file_seems_late() -> None:
-    """RocketMQ's: its seconds count from the end of the file before, but are added to its own time."""
-    geometry = Geometry(3, 5)
-    data = write(geometry, [(7, 100, 7000)], Header(begin_timestamp=START_MS))
-    assert decode_header(bytes(data[:40])).begin_timestamp == START_MS + 7000
-    assert found(data, geometry, 7, START_MS + 7000, START_MS + 7000) == []
-    assert found(data, geometry, 7, START_MS + 14000, START_MS + 14000) == [100]
 
 
 @given(puts.filter(lambda added: added and added[-1][1] > 0), st.integers(1, 50), st.integers(1, 60))

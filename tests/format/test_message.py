@@ -10,8 +10,6 @@ from hypothesis import strategies as st
 from segmentlog.store.format.checksums import RecordCrc, check_crcs, crc_likeness, ends_in_crc, looks_lost, surely_hold
 from segmentlog.store.format.message import (
     HEADER,
-    IPV6_EXTRA_BYTES,
-    LAYOUTS,
     MAGIC_BLANK,
     MIN_RECORD_BYTES,
     Layout,
@@ -165,39 +163,6 @@ def test_has_topic_of_a_record_that_says_it_has_none() -> None:
     assert records.topic_length.tolist() == [0]
     assert not records.has_topic(b"A", slice(None)).any()
     assert records.has_topic(b"", slice(None)).tolist() == (records.problem == Problem.OK).tolist()
-
-
-def test_each_problem_has_its_words() -> None:
-    assert len({problem.text for problem in Problem}) == len(Problem)
-
-
-NAMES = (
-    *("total_size", "magic", "body_crc", "queue_id", "flag", "queue_offset", "physical_offset", "sys_flag"),
-    *("born_timestamp", "born_host", "born_port", "store_timestamp", "store_host", "store_port", "reconsume_times"),
-    *("prepared_transaction_offset", "body_length"),
-)
-FIELDS = dict(zip(NAMES, (0, 4, 8, 12, 16, 20, 28, 36, 40, 48, 52, 56, 64, 68, 72, 76, 84), strict=True))
-
-
-def test_the_fields_of_the_shortest_header_are_where_rocketmq_has_them() -> None:
-    assert HEADER.names == tuple(FIELDS)
-    assert {name: HEADER.fields[name][1] for name in FIELDS if HEADER.fields} == FIELDS
-    assert HEADER.itemsize == 88
-
-
-def test_layouts_are_found_by_version_and_address_bits_and_a_longer_host_moves_the_fields_after_it() -> None:
-    for code, layout in enumerate(LAYOUTS):
-        assert (layout.born_v6, layout.store_v6) == (bool(code & 1), bool(code & 2))
-        assert layout.version == 1 + code // 4
-        fields = layout.header.fields
-        assert fields is not None
-        for name, at in FIELDS.items():
-            moved = IPV6_EXTRA_BYTES * ((layout.born_v6 and at > 48) + (layout.store_v6 and at > 64))
-            assert fields[name][1] == at + moved
-        assert layout.header["born_host"].itemsize == (16 if layout.born_v6 else 4)
-        assert layout.header["store_host"].itemsize == (16 if layout.store_v6 else 4)
-        assert layout.topic_size == np.dtype(">i1" if layout.version == 1 else ">i2")
-    assert min(layout.header.itemsize + layout.topic_size.itemsize for layout in LAYOUTS) + 2 == MIN_RECORD_BYTES
 
 
 PARTS = {"body", "topic", "properties"}

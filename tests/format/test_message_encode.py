@@ -395,10 +395,3 @@ def test_properties_that_cannot_be_stored_are_refused(name: str, value: str, pro
         encode_properties(properties=pa.array([[("ok", "1"), (name, value)]], MAP))
     with pytest.raises(ConfigError, match="no column was given"):
         encode_properties({})
-
-
-def test_a_hundred_thousand_rows_keep_their_order() -> None:
-    numbers = np.arange(100_000)
-    encoded = encode_properties({"N": pa.array(numbers.astype(str))})
-    assert encoded[99_999].as_py() == b"N\x0199999\x02"
-    assert len(set(encoded.to_pylist())) == 100_000

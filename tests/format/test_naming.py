@@ -72,9 +72,9 @@ def test_why_a_topic_is_refused(topic: str, says: str) -> None:
 
 
 @pytest.mark.conformance
-@pytest.mark.parametrize("name", fixtures.names())
-def test_every_topic_of_a_real_store_is_readable(name: str) -> None:
-    assert all(naming.is_readable_topic(queue["topic"]) for queue in fixtures.expected(name).queues)
+def test_every_topic_of_a_real_store_is_readable() -> None:
+    topics = {queue["topic"] for name in fixtures.names() for queue in fixtures.expected(name).queues}
+    assert [topic for topic in topics if not naming.is_readable_topic(topic)] == []
 
 
 SYSTEM = [

@@ -37,46 +37,28 @@ def parsed(schema: Any, bodies: list[bytes | None]) -> list[dict[str, Any]]:
     return rows
 
 
-EVERY = record(
-    ("bool", "boolean"),
-    ("int", "int"),
-    ("long", "long"),
-    ("float", "float"),
-    ("double", ["null", "double"]),
-    ("bytes", "bytes"),
-    ("string", ["string", "null"]),
-    ("kind", {"type": "enum", "name": "Kind", "symbols": ["A", "B"]}),
-    ("again", "Kind"),
-    ("fixed", {"type": "fixed", "name": "Fixed", "size": 2}),
-    ("list", {"type": "array", "items": record(("x", "int"), name="Item")}),
-    ("map", {"type": "map", "values": ["null", "long"]}),
-    ("day", {"type": "int", "logicalType": "date"}),
-    ("time", {"type": "long", "logicalType": "time-micros"}),
-    ("at", {"type": "long", "logicalType": "timestamp-millis"}),
-    ("local", {"type": "long", "logicalType": "local-timestamp-micros"}),
-    ("money", {"type": "bytes", "logicalType": "decimal", "precision": 5, "scale": 2}),
-    ("uuid", {"type": "string", "logicalType": "uuid"}),
-)
-ROW: dict[str, Any] = {
-    "bool": True,
-    "int": -(1 << 31),
-    "long": (1 << 63) - 1,
-    "float": 0.5,
-    "double": None,
-    "bytes": b"\xff\x00",
-    "string": "ä\0",
-    "kind": "A",
-    "again": "B",
-    "fixed": b"xy",
-    "list": [{"x": 1}, {"x": 2}],
-    "map": {"a": 1, "b": None},
-    "day": date(2026, 1, 31),
-    "time": time(12, 0, 0, 1),
-    "at": datetime(2026, 1, 31, 12, tzinfo=UTC),
-    "local": datetime(2026, 1, 31, 12),  # noqa: DTZ001 - a time without a zone
-    "money": Decimal("1.50"),
-    "uuid": "6a7e9b34-9bd5-44e0-a8b5-1f6d1f6f8b1a",
-}
+FIELDS: list[tuple[str, Any, Any]] = [
+    ("bool", "boolean", True),
+    ("int", "int", -(1 << 31)),
+    ("long", "long", (1 << 63) - 1),
+    ("float", "float", 0.5),
+    ("double", ["null", "double"], None),
+    ("bytes", "bytes", b"\xff\x00"),
+    ("string", ["string", "null"], "ä\0"),
+    ("kind", {"type": "enum", "name": "Kind", "symbols": ["A", "B"]}, "A"),
+    ("again", "Kind", "B"),
+    ("fixed", {"type": "fixed", "name": "Fixed", "size": 2}, b"xy"),
+    ("list", {"type": "array", "items": record(("x", "int"), name="Item")}, [{"x": 1}, {"x": 2}]),
+    ("map", {"type": "map", "values": ["null", "long"]}, {"a": 1, "b": None}),
+    ("day", {"type": "int", "logicalType": "date"}, date(2026, 1, 31)),
+    ("time", {"type": "long", "logicalType": "time-micros"}, time(12, 0, 0, 1)),
+    ("at", {"type": "long", "logicalType": "timestamp-millis"}, datetime(2026, 1, 31, 12, tzinfo=UTC)),
+    ("local", {"type": "long", "logicalType": "local-timestamp-micros"}, datetime(2026, 1, 31, 12)),  # noqa: DTZ001 - without a zone
+    ("money", {"type": "bytes", "logicalType": "decimal", "precision": 5, "scale": 2}, Decimal("1.50")),
+    ("uuid", {"type": "string", "logicalType": "uuid"}, "6a7e9b34-9bd5-44e0-a8b5-1f6d1f6f8b1a"),
+]
+EVERY = record(*(field[:2] for field in FIELDS))
+ROW = {name: value for name, _, value in FIELDS}
 
 
 def test_every_type() -> None:

@@ -20,28 +20,18 @@ from segmentlog.query.body_columns import BODY_ERROR
 from segmentlog.store import ConfigError, MissingExtraError
 
 F = FieldDescriptorProto
-SCALARS = {
-    "double": F.TYPE_DOUBLE,
-    "float": F.TYPE_FLOAT,
-    "int32": F.TYPE_INT32,
-    "int64": F.TYPE_SINT64,
-    "uint32": F.TYPE_UINT32,
-    "uint64": F.TYPE_FIXED64,
-    "bool": F.TYPE_BOOL,
-    "string": F.TYPE_STRING,
-    "bytes": F.TYPE_BYTES,
+SCALARS: dict[str, tuple[Any, Any]] = {
+    "double": (F.TYPE_DOUBLE, 0.5),
+    "float": (F.TYPE_FLOAT, 1.5),
+    "int32": (F.TYPE_INT32, -(1 << 31)),
+    "int64": (F.TYPE_SINT64, (1 << 63) - 1),
+    "uint32": (F.TYPE_UINT32, (1 << 32) - 1),
+    "uint64": (F.TYPE_FIXED64, (1 << 64) - 1),
+    "bool": (F.TYPE_BOOL, True),
+    "string": (F.TYPE_STRING, "ä\0"),
+    "bytes": (F.TYPE_BYTES, b"\xff\0"),
 }
-ROW: dict[str, Any] = {
-    "double": 0.5,
-    "float": 1.5,
-    "int32": -(1 << 31),
-    "int64": (1 << 63) - 1,
-    "uint32": (1 << 32) - 1,
-    "uint64": (1 << 64) - 1,
-    "bool": True,
-    "string": "ä\0",
-    "bytes": b"\xff\0",
-}
+ROW = {name: value for name, (_, value) in SCALARS.items()}
 
 
 def file_of_messages() -> FileDescriptorProto:
@@ -52,7 +42,7 @@ def file_of_messages() -> FileDescriptorProto:
     kind.value.add(name="NONE", number=0)
     kind.value.add(name="PAID", number=1)
     order = file.message_type.add(name="Order")
-    for number, (name, type_) in enumerate(SCALARS.items(), 1):
+    for number, (name, (type_, _)) in enumerate(SCALARS.items(), 1):
         order.field.add(name=name, number=number, type=type_, label=F.LABEL_OPTIONAL)
     order.field.add(name="kind", number=20, type=F.TYPE_ENUM, type_name=".shop.Kind", label=F.LABEL_OPTIONAL)
     order.field.add(name="item", number=21, type=F.TYPE_MESSAGE, type_name=".shop.Item", label=F.LABEL_OPTIONAL)

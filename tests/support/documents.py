@@ -10,18 +10,24 @@
     -->
 
 Blocks of one page share their Python names, and a directory that stands for ``/data``. In shell blocks ``STORE`` and
-``DIR`` are directories in it, and a target of ``make`` only has to exist: the tests are started by one.
+``DIR`` are directories in it, and a target of ``make`` only has to exist: the tests are started by one. A block of
+plain commands runs in this process, and a verb with Spark in the session of the test. The README's run as they are.
 """
 
 import ast
 import os
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
+from unittest.mock import patch
+
+from .commands import run_command
 
 ROOT: Final = Path(__file__).parents[2]
 EXECUTED: Final = frozenset({"python", "sql", "sh"})
@@ -91,7 +97,7 @@ class Reader:
                 return self._python(text, str(block))
             if block.language == "sql":
                 return [self.names["spark"].sql(each).collect() for each in text.split(";") if each.strip()]
-            self._shell(text)
+            self._shell(text, has_processes=block.page.name == "README.md")
         except Exception as error:
             error.add_note(f"in {block}")
             raise
@@ -105,13 +111,26 @@ class Reader:
         exec(compile(ast.Module(statements, []), name, "exec"), self.names)
         return eval(compile(ast.Expression(last.value), name, "eval"), self.names)
 
-    def _shell(self, text: str) -> None:
+    def _shell(self, text: str, *, has_processes: bool) -> None:
         text = re.sub(r"\bSTORE\b", str(self._folder / "store"), text)
         text = re.sub(r"\b(TO|DIR)\b", str(self._folder / "elsewhere"), text)
         for target in re.findall(r"^make ([a-z-]+)", text, re.MULTILINE):
             makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
             assert re.search(rf"^{target}:", makefile, re.MULTILINE), f"the Makefile has no target `{target}`"
-        run_shell(re.sub(r"^make [^\n]*", "", text, flags=re.MULTILINE), self._folder)
+        text = re.sub(r"^make [^\n]*", "", text, flags=re.MULTILINE)
+        lines = [shlex.split(line, comments=True) for line in text.splitlines()] if _is_plain(text) else [["bash"]]
+        if has_processes or any(words[:1] != ["segmentlog"] for words in lines):
+            run_shell(text, self._folder)
+            return
+        with patch("segmentlog.command.sessions.session", lambda *_: nullcontext(self.names["spark"])):
+            for words in lines:
+                ran = run_command(*words[1:])
+                assert ran.code == 0, f"exit code {ran.code} of:\n{words}\n{ran.err[-4_000:]}"
+
+
+def _is_plain(text: str) -> bool:
+    """Return whether shell commands are words alone, as far as their characters tell."""
+    return not re.search(r"[|<>;&*`\\]|\$\(|\bEND\b", re.sub(r"'[^'\n]*'|#.*", "", text))
 
 
 def run_shell(text: str, folder: Path, **environ: str) -> str:

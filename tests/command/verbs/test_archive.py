@@ -67,28 +67,6 @@ def test_segments_are_pruned_by_a_time_or_a_number_of_days(store: Path, url: str
 
 
 @pytest.mark.parametrize(
-    ("words", "problem"),
-    [
-        (["pusch", "a", "b"], "`pusch` is unknown"),
-        (["push", "a"], "push takes STORE and URL, got 1 arguments"),
-        (["ls", "s3://b/a", "rows"], "there is no table `rows`"),
-        (["verify", "s3://b/a", "pieces"], "verify takes URL, got 2 arguments"),
-        (["ls", "s3://b/a", "--deep"], "--deep is a flag of verify, not of ls"),
-        (["push", "a", "s3://b/a", "--from", "now"], "--from is a flag of pull, not of push"),
-        (["prune", "s3://b/a"], "prune takes --before TIME or --keep DAYS"),
-        (["prune", "s3://b/a", "--keep", "0"], "`0` is not a number of days"),
-        (["ls", "s3://b/a", "--storage", "secret"], "is not an option of an object store"),
-        (["ls", "/data/archive"], "not the URL of an object store"),
-    ],
-)
-def test_wrong_words_are_an_error(words: list[str], problem: str) -> None:
-    ran = run_command("archive", *words)
-    assert (ran.code, ran.out) == (2, b"")
-    assert problem in ran.err
-    assert "secret" not in ran.err
-
-
-@pytest.mark.parametrize(
     "words", [["--storage", "aws_secret_access_key=secret"], ["--storage=aws_x=secret"], ["--storage", "secret"]]
 )
 @pytest.mark.parametrize("verb", [["archive", "verify"], ["topics"]])

@@ -73,23 +73,3 @@ def test_following_needs_no_end(calls: list[Call], store: Path, tmp_path: Path) 
     ((_, _, how),) = calls
     assert how["every_s"] == 5
     assert not how["stop"].is_set()
-
-
-@pytest.mark.parametrize(
-    ("flags", "text"),
-    [
-        ("", "the period has no start"),
-        ("--start 2026-01-31", "the period has no end"),
-        ("--day today --end now", "--day is passed with --start or --end"),
-        ("--day today --by topic,day", "`day` is not the first name"),
-        ("--day today --by topik", "Did you mean `topic`"),
-        ("--day today --output parket", "Did you mean `parquet`"),
-        ("--day monday", "is not a day"),
-        ("--day today --dead-letters x", "--dead-letters is for --body"),
-        ("--day today --body json", "needs --schema"),
-    ],
-)
-def test_wrong_flags(calls: list[Call], store: Path, tmp_path: Path, flags: str, text: str) -> None:
-    ran = run_command("backfill", store, "orders", "--to", tmp_path, *flags.split())
-    assert (ran.code, ran.out, calls) == (2, b"", [])
-    assert text in ran.err

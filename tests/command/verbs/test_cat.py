@@ -1,9 +1,9 @@
 """Verb ``cat``."""
 
 import json
+import os
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 
 import segmentlog
@@ -50,6 +50,10 @@ def test_a_message_is_complete(store: Path) -> None:
         (["-n", "7"], 7),
         (["--grep", "message 1"], 111),
         (["--grep", "message 1", "-n", "7"], 7),
+        (["--grep", "MESSAGE 17 ", "--ignore-case", "--tag", "paid"], 0),
+        (["--grep", os.fsdecode(b"\xff")], 0),
+        (["--regex", "message 1[0-9] ", "--grep", "7"], 1),
+        (["--json-path", "$.a", "--equals", "1"], 0),
         (["--from", "-3", "-p", "1"], 3),
         (["--day", "2026-01-31"], 400),
         (["--day", "2026-01-30"], 0),
@@ -90,25 +94,12 @@ def test_a_table_has_few_columns(store: Path) -> None:
     assert len(lines) == 3
 
 
-def test_columns_and_properties(store: Path) -> None:
-    flags = ["--columns", "msgId", "--properties", "UNIQ_KEY", "-n", "1", "--json"]
-    (row,) = run_command("cat", store, "orders", *flags).rows
-    assert list(row) == ["msgId", "UNIQ_KEY"]
-
-
 def test_a_template_as_of_kcat(store: Path) -> None:
     ran = run_command("cat", store, "orders", "-p", "3", "--from", "-2", "-f", r"%t/%p %o %k: %s\n")
     assert ran.out == b"orders/3 98 key-395: message 395 ........\norders/3 99 key-399: message 399 ........\n"
     flags = ["--properties", "TAGS", "-f", r"%{TAGS}\n", "-n", "1"]
     assert run_command("cat", store, "orders", "-p", "2", *flags).out == b"paid\n"
     assert run_command("cat", store, "orders", "-f", "%s", "--json").error["found"].startswith("the template is passed")
-
-
-def test_arrow_and_parquet_keep_types(store: Path, tmp_path: Path) -> None:
-    found = pa.ipc.open_stream(run_command("cat", store, "orders", "-o", "arrow").out).read_all()
-    scan = segmentlog.open(store).scan("orders", columns=MESSAGE_COLUMNS)
-    assert found.equals(scan.to_arrow())
-    assert run_command("cat", store, "orders", "-w", tmp_path / "orders.parquet").code == 0
 
 
 @pytest.fixture
@@ -120,15 +111,13 @@ def odd(tmp_path: Path) -> Path:
     return tmp_path / "odd"
 
 
-def test_a_binary_body_is_printed_in_hexadecimal(odd: Path) -> None:
-    rows = run_command("cat", odd, "odd", "--columns", "body", "--json").rows
-    assert rows == [{"bodyHex": "ff00"}, {"body": "\x1b]0;owned\x07"}, {"body": "Grüße \u202e"}, {"body": ""}]
-
-
-@pytest.mark.parametrize("flags", [[], ["-o", "csv"], ["--json"], ["-o", "json"], ["-f", r"%s\n"]])
-def test_no_message_commands_a_terminal(odd: Path, flags: list[str]) -> None:
-    text = run_command("cat", odd, "odd", *flags, terminal=True).text
-    assert "owned" in text
+@pytest.mark.parametrize(
+    "words", ["cat", "cat -o csv", "cat --json", "cat -o json", r"cat -f %s\n", "dump -n 9", "dump -n 9 --json"]
+)
+def test_no_message_commands_a_terminal(odd: Path, words: str) -> None:
+    verb, *flags = words.split()
+    text = run_command(verb, odd, *(["odd"] if verb == "cat" else []), *flags, terminal=True).text
+    assert "owned" in text or verb == "dump"
     assert not {c for c in text if ord(c) < 0x20} - {"\n", "\x1b"}
     assert "\x1b]" not in text
 

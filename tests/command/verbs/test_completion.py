@@ -45,6 +45,7 @@ def test_bash_completes_verbs_flags_and_files(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.scaled(quick=0)
 def test_zsh_takes_the_script(tmp_path: Path) -> None:
     path = script("zsh", tmp_path)
     found = output(
@@ -57,12 +58,3 @@ def test_fish_completes_verbs_and_flags(tmp_path: Path) -> None:
     path = script("fish", tmp_path)
     found = output("fish", f"source {path}; complete -C 'segmentlog sal'; complete -C 'segmentlog cat --fro'")
     assert [line.partition("\t")[0] for line in found.splitlines()] == ["salvage", "--from"]
-
-
-def test_an_unknown_shell() -> None:
-    ran = run_command("completion", "basch", "--help")
-    assert ran.code == 0
-    ran = run_command("completion", "basch")
-    assert (ran.code, ran.out) == (2, b"")
-    assert "Did you mean `bash`?" in ran.err
-    assert "the following arguments are required: SHELL" in run_command("completion").err

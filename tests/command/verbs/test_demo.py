@@ -74,14 +74,6 @@ def found_tag(tagged: demo.Table) -> tuple[object, object]:
     return topic, tag
 
 
-def test_a_table_with_wide_and_combining_letters_is_aligned() -> None:
-    table = demo.Table("Title", ("name", "n"), (("标签", 1), ("e\u0301\n", None), ("x" * 90, {"a": "b"})))
-    title, _, header, rule, *rows = str(table).splitlines()
-    assert (title, header) == ("Title", f"  name{' ' * 46}n")
-    assert rule == f"  {'-' * 48}  ---"
-    assert rows == [f"  标签{' ' * 46}1", "  e\u0301\\n", f"  {'x' * 47}…  a=b"]
-
-
 def test_tables_go_to_stdout(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     table = demo.Table("Tag \x1b[5m", ("topic", "end"), (("a\x1b[31m", 1),))
     monkeypatch.setattr(demo, "session", lambda *_: nullcontext())
@@ -96,13 +88,6 @@ def test_tables_go_to_stdout(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
         "  ---------  ---",
         "  a\\x1b[31m    1",
     ]
-
-
-def test_a_missing_archive(tmp_path: Path) -> None:
-    ran = run_command("demo", "--store-archive", tmp_path / "none.tar.gz")
-    assert (ran.code, ran.out) == (2, b"")
-    assert "there is no archive of a store here" in ran.err
-    assert "--store-archive" in ran.err
 
 
 @pytest.mark.parametrize("has_filters", [True, False])

@@ -22,14 +22,3 @@ def test_the_report_states_the_part_that_is_cut_off(tmp_path: Path) -> None:
     assert Path(found["copy"]).is_dir()
     assert again.code == 0
     assert "nothing to cut off; it can follow the master of epoch 1" in again.text
-
-
-def test_wrong_arguments(tmp_path: Path) -> None:
-    for words, found in (
-        ((), "--master"),
-        (("--master", "nowhere"), "the address 'nowhere' is not host:port"),
-        (("--master", "h:1", "--tls", "c", "k"), "--tls: expected 3 arguments"),
-    ):
-        ran = run_command("demote", tmp_path, *words)
-        assert (ran.code, ran.out) == (2, b""), words
-        assert found in ran.err

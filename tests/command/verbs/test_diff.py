@@ -22,13 +22,6 @@ def test_exit_codes_and_reports(tmp_path: Path) -> None:
     assert "damaged in B  orders" in run_command("diff", store, copy, "--processes", 1).text
 
 
-def test_wrong_flags(tmp_path: Path) -> None:
-    for flag, value in (("--by", "logs"), ("--processes", "0")):
-        ran = run_command("diff", tmp_path, tmp_path, flag, value)
-        assert ran.code == 2
-        assert flag in ran.err
-
-
 def test_digests_take_the_place_of_a_store(tmp_path: Path) -> None:
     store, file = write_small_store(tmp_path / "store"), tmp_path / "digests"
     copy = shutil.copytree(store, tmp_path / "copy")
@@ -39,15 +32,3 @@ def test_digests_take_the_place_of_a_store(tmp_path: Path) -> None:
     assert found.code == 1
     (row,) = json.loads(found.out)["rows"]
     assert (row["kind"], row["topic"]) == ("differs", "orders")
-
-
-def test_flags_of_digests(tmp_path: Path) -> None:
-    for flags, problem in (
-        ((), "diff needs one store to compare"),
-        ((tmp_path, "--digests", "x"), "diff needs one store to compare"),
-        (("--digests", "x", "--archive"), "--archive or --commit-log-b is passed without B"),
-        (("--against", "x", "--by", "log"), "--by is passed with --against"),
-    ):
-        ran = run_command("diff", tmp_path, *flags)
-        assert ran.code == 2
-        assert problem in ran.err

@@ -29,8 +29,3 @@ def test_a_failed_check_is_a_finding(status: Status, code: int, monkeypatch: pyt
         "ok": code == 0,
         "checks": [{"name": "java", "status": status.value, "found": "17", "fix": "install"}],
     }
-
-
-def test_wrong_arguments() -> None:
-    assert "there is no flag `--stat`" in run_command("doctor", "--stat").err
-    assert run_command("doctor", "a", "b").code == 2

@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-import pytest
-
 from support.commands import run_command
 from support.small_store import write_small_store
 from support.tampering import put_at, segments
@@ -37,19 +35,3 @@ def test_damage_is_shown_and_is_a_finding(tmp_path: Path) -> None:
     assert ran.code == 1
     assert ran.rows[-1]["field"] == "problem"
     assert ran.rows[-1]["value"].startswith("the CRC-32 of the body")
-
-
-@pytest.mark.parametrize(
-    ("flags", "found"),
-    [
-        (["--topic", "orders"], "-p and --offset is missing"),
-        (["--offset", "3", "-p", "0"], "--topic is missing"),
-        (["--topic", "orders", "-p", "0", "--offset", "1", "--physical-offset", "1"], "--physical-offset and --offset"),
-        (["--topic", "ordrs", "-p", "0", "--offset", "1"], "--topic: there is no topic `ordrs`"),
-        (["--topic", "orders", "-p", "7", "--offset", "1"], "there is no queue 7 of topic `orders`"),
-        (["--topic", "orders", "-p", "0", "--offset", "1000"], "entry 1000 of orders/0 is in no file"),
-        (["--physical-offset", "999999999"], "physical offset 999999999 is in no segment"),
-    ],
-)
-def test_wrong_flags(store: Path, flags: list[str], found: str) -> None:
-    assert run_command("dump", store, *flags, "--json").error["found"].startswith(found)

@@ -59,27 +59,6 @@ def test_one_of_two_keys_is_not_found(store: Path) -> None:
     assert shown.err == "not found: `nothing`\n"
 
 
-@pytest.mark.parametrize(
-    ("flags", "problem"),
-    [
-        ([], "no flag says which message is meant"),
-        (["--key", "a", "--id", "b"], "--id and --key are passed together"),
-        (["--offset", "1"], "--offset needs one --topic and -p"),
-        (["--offset", "1", "--topic", "orders", "--topic", "payments", "-p", "0"], "--offset needs one --topic and -p"),
-        (["--key", "a", "-p", "0"], "-p is passed with --key"),
-        (["--id", "a", "--topic", "orders"], "--topic is passed with --id"),
-        (["--physical-offset", "1", "--from", "@1"], "--from is passed with --physical-offset"),
-        (["--offset", "1", "--topic", "orders", "-p", "0", "--newest-first"], "--newest-first is passed with --offset"),
-        (["--id", "x"], "'X' is not a message id"),
-        (["--key", "a", "--topic", "ordrs"], "TOPIC: there is no topic `ordrs`"),
-        (["--key", "a", "--columns", "x"], "--columns: there is no column `x`"),
-        (["--key", "a", "--from", "noon"], "--from: `noon` is not a time"),
-    ],
-)
-def test_wrong_flags(store: Path, flags: list[str], problem: str) -> None:
-    assert get(store, *flags).error["found"].startswith(problem)
-
-
 def test_a_template(store: Path) -> None:
     ran = run_command("queryMsgByKey", store, "--key", "key-7", "--topic", "orders", "-f", r"%p %s\n")
     assert ran.out == b"3 message 7 ..........\n"

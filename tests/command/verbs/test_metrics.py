@@ -46,13 +46,6 @@ def test_a_scrape_has_the_same_numbers(store: Path) -> None:
             assert [sample.value for sample in samples if sample.labels == labels] == [row["value"]]
 
 
-@pytest.mark.parametrize("address", ["9877", "localhost:", "localhost:99999"])
-def test_a_wrong_address_is_refused(store: Path, address: str) -> None:
-    ran = run_command("metrics", store, "--listen", address)
-    assert ran.code == 2
-    assert "is not host:port" in ran.err
-
-
 def test_the_missing_package_is_named(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
     ran = run_command("metrics", store, "--listen", "127.0.0.1:0")

@@ -35,9 +35,3 @@ def test_the_message_there(store: Path) -> None:
     }
     end = run_command("offsets", store, "orders", "--at", "2030-01-01T00:00:00Z", "--json").rows
     assert {row["storeTimestamp"] for row in end} == {None}
-
-
-def test_wrong_flags(store: Path) -> None:
-    assert run_command("offsets", store, "--json").error["found"] == "the following arguments are required: --at"
-    assert run_command("offsets", store, "--at", "noon", "--json").error["found"] == "--at: `noon` is not a time"
-    assert run_command("offsets", store, "ordrs", "--at", "@1", "--json").error["remedy"].startswith("Did you mean")

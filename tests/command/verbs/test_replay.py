@@ -1,7 +1,7 @@
 """The verb ``replay``: flags, condition of keys, and the job that it runs."""
 
 import json
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -53,26 +53,3 @@ def test_keys_become_a_condition(store: Path, tmp_path: Path, asked: list[dict[s
     topic = json.loads(run_command("topics", store, "-o", "jsonl").out.splitlines()[0])["topic"]
     run_command("replay", store, tmp_path / "to", topic, "--state", "s", "--key", "k1", "--key", r"it's \ one")
     assert asked[0]["settings"].where == r"arrays_overlap(split(keys, ' '), array('k1', 'it\'s \\ one'))"
-
-
-@pytest.mark.parametrize(
-    ("flags", "problem"),
-    [
-        ([], "--state"),
-        (["--state", "s", "--speed", "0"], "`0` is not a pace"),
-        (["--state", "s", "--speed", "fast"], "`fast` is not a pace"),
-        (["--state", "s", "--sink", "flush"], "`flush` is not an option"),
-        (["--state", "s", "--map-topic", "=b"], "`=b` is not a pair of topics"),
-        (["--state", "s", "--tag", "a", "--sql", "b = 1"], "--tag and --sql are passed together"),
-    ],
-)
-def test_wrong_flags(
-    store: Path, tmp_path: Path, flags: list[str], problem: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    @contextmanager
-    def session_of(_: object) -> Any:
-        raise AssertionError("wrong flags are refused before Spark starts")
-        yield
-
-    monkeypatch.setattr(replay, "session_of", session_of)
-    assert problem in run_command("replay", store, tmp_path / "to", "t", "--json", *flags).error["found"]

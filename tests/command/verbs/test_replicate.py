@@ -7,13 +7,13 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from segmentlog.command import progress
 from segmentlog.command.catalogue import find_verb
 from segmentlog.command.console import Console
 from segmentlog.command.report import Report
@@ -46,14 +46,13 @@ def followed_until(master: ScriptedMaster, end: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM])
-def test_it_runs_by_module_until_it_is_interrupted(tmp_path: Path, log: bytes, sign: signal.Signals) -> None:
+def test_it_runs_by_module_until_it_is_terminated(tmp_path: Path, log: bytes) -> None:
     with ScriptedMaster(log, 0, SEGMENT_BYTES) as master:
         where = [f"127.0.0.1:{master.port}", str(tmp_path / "copy"), "--segment-bytes", str(SEGMENT_BYTES)]
         command = [sys.executable, "-m", "segmentlog.command", "replicate", *where, "--json", "--watch"]
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
             followed_until(master, len(log))
-            os.kill(process.pid, sign)
+            process.terminate()
             out, errors = process.communicate(timeout=300)
     assert process.returncode == 0, errors
     report = json.loads(out)
@@ -62,14 +61,16 @@ def test_it_runs_by_module_until_it_is_interrupted(tmp_path: Path, log: bytes, s
 
 
 @pytest.mark.parametrize("is_terminal", [False, True])
-def test_ctrl_c_ends_it_and_watch_shows_a_status(tmp_path: Path, log: bytes, *, is_terminal: bool) -> None:
+def test_ctrl_c_ends_it_and_watch_shows_a_status(
+    tmp_path: Path, log: bytes, is_terminal: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress, "_TERMINAL_S", 0.01)
     former = signal.getsignal(signal.SIGINT)
     with ScriptedMaster(log, 0, SEGMENT_BYTES) as master:
 
         def interrupt() -> None:
             try:
                 followed_until(master, len(log))
-                time.sleep(1.0 if is_terminal else 0.0)  # two intervals of the status
             finally:
                 os.kill(os.getpid(), signal.SIGINT)
 
@@ -82,25 +83,6 @@ def test_ctrl_c_ends_it_and_watch_shows_a_status(tmp_path: Path, log: bytes, *, 
     assert (ran.code, report["end"], report["lagBytes"]) == (0, len(log), 0)
     assert ("MiB/s" in ran.err) == is_terminal
     assert signal.getsignal(signal.SIGINT) is former
-
-
-@pytest.mark.parametrize(
-    ("words", "found"),
-    [
-        ((), "the following arguments are required: BROKER:HAPORT, REPLICA"),
-        (("nowhere", "{copy}"), "the address 'nowhere' is not host:port"),
-        (("h:1", "{copy}", "--broker", "nowhere"), "the address 'nowhere' is not host:port"),
-        (("h:1", "{copy}", "--flush", "often"), "invalid choice: 'often'"),
-        (("h:1", "{copy}", "--from", "middle"), "invalid choice: 'middle'"),
-        (("h:1", "{copy}", "--limit", "0"), "bytes_per_s"),
-        (("h:1", "{copy}", "--form", "last"), "Did you mean `--from`?"),
-    ],
-)
-def test_wrong_arguments(tmp_path: Path, words: tuple[str, ...], found: str) -> None:
-    ran = run_command("replicate", *(word.format(copy=tmp_path / "copy") for word in words))
-    assert (ran.code, ran.out) == (2, b""), words
-    assert found in ran.err
-    assert not (tmp_path / "copy").exists()
 
 
 def test_files_for_tls_that_are_missing_end_it(tmp_path: Path, log: bytes) -> None:

@@ -2,12 +2,14 @@
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from segmentlog.store import MessageStore, StoreReader
+from segmentlog.store import MessageStore, RetentionSettings, RocketMQRelease
+from segmentlog.store.maintenance import Conditions, Retained, plan_retention
 from support.commands import run_command
 from support.small_store import CONFIG, write_small_store
 
@@ -79,26 +81,27 @@ def test_the_table_names_file_time_and_reason(store: Path, conf: Path) -> None:
     assert " to delete; the log starts at " in lines[-1]
 
 
-def test_a_manual_trigger_and_a_release(store: Path, conf: Path) -> None:
-    options = ("--config", conf, "--now", NOW, "--hour", 6)
-    _, plan = ran("plan", store, *options, "--disk-usage", 10, "--manual")
-    assert plan["runs"][0]["manual"]
-    assert plan["runs"][0]["deleted"]
-    _, new = ran("plan", store, *options, "--disk-usage", "10,91")
-    _, old = ran("plan", store, *options, "--disk-usage", "10,91", "--release", "4.9")
-    assert (new["diskFull"], old["diskFull"]) == (True, False)  # 4.9 checks the CommitLog's disk once more
+def test_flags_become_settings_and_conditions(store: Path, conf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The decisions of these settings: tests/store/retention."""
+    asked: list[Any] = []
 
+    def plan(path: str, *rest: Any, **more: Any) -> Retained:
+        asked.extend(rest)
+        return plan_retention(path, *rest, **more)
 
-def test_a_limit_of_bytes(store: Path) -> None:
-    options = ("--now", NOW - 99 * HOUR_MS, "--hour", 6, "--disk-usage", 10)
-    size = sum(each.stat().st_size for each in (store / "commitlog").iterdir())
-    _, plan = ran("plan", store, *options, "--max-bytes", size - 1)
-    assert next(each["reason"] for each in plan["runs"][0]["deleted"]) == "above log_bytes_max"
-    assert plan["minPhysicalOffset"] == CONFIG.segment_bytes
-    _, plan = ran("plan", store, *options, "--max-bytes", size)
-    assert plan["runs"][0]["deleted"] == []
-    code, error = ran("plan", store, *options, "--max-bytes", 0)
-    assert (code, error["code"]) == (2, "SEGMENTLOG_BAD_OPTION")
+    monkeypatch.setattr("segmentlog.store.maintenance.plan_retention", plan)
+    words = f"--now {NOW} --hour 6 --disk-usage 10,20% --manual --rounds 2 --release 4.9 --max-bytes 70000 --protect g"
+    words += " --min-age orders=2d --min-age refunds=71h --hard-limit-percent 79"
+    assert ran("plan", store, "--config", conf, *words.split())[0] == 0
+    settings, conditions = asked
+    assert settings == replace(
+        RetentionSettings.from_conf(conf.read_text(), RocketMQRelease.V4_9),
+        log_bytes_max=70_000,
+        protected_groups=("g",),
+        min_age_ms={"orders": 48 * HOUR_MS, "refunds": 71 * HOUR_MS},
+        hard_limit_percent=79,
+    )
+    assert conditions == Conditions(now_ms=NOW, hour=6, log_used=10, queues_used=20, manual=True, rounds=2)
 
 
 def test_a_wrong_hour_is_a_finding(store: Path, conf: Path) -> None:
@@ -137,69 +140,15 @@ def test_a_configuration_that_cannot_be_read_is_an_error(
     assert (found, error["code"]) == (2, code)
 
 
-@pytest.mark.parametrize(
-    ("words", "found"),
-    [
-        (("drop",), "invalid choice: 'drop'"),
-        (("plan", "--hour", 99), "--hour is 99"),
-        (("plan", "--disk-usage", "full"), "--disk-usage: 'full' is not a percentage"),
-        (("plan", "--disk-usage", "1,2,3"), "'1,2,3' names more than two disks"),
-    ],
-)
-def test_wrong_arguments(store: Path, words: tuple[str, ...], found: str) -> None:
-    action, *flags = words
-    ran = run_command("retention", action, store, *flags)
-    assert (ran.code, ran.out) == (2, b"")
-    assert found in ran.err
-
-
 def test_files_with_unread_messages_of_a_protected_group_are_kept(store: Path, conf: Path) -> None:
-    options = ("--config", conf, "--now", NOW, "--hour", 5, "--disk-usage", "80")
-    _, free = ran("plan", store, *options)
-    assert (free["runs"][0]["wanted"], free["runs"][0]["diskWins"]) == ("", False)
-    guard = ("--protect", "g")
-    _, kept = ran("plan", store, *options, *guard)
+    options = ("--config", conf, "--now", NOW, "--hour", 5, "--disk-usage", "80", "--protect", "g")
+    _, kept = ran("plan", store, *options)
     assert kept["runs"][0]["deleted"] == []
     assert kept["runs"][0]["wanted"] == "unread: group g has no offsets yet"
-    assert "the rest is kept" in text("plan", store, *options, *guard)
-    _, forced = ran("plan", store, *options, *guard, "--hard-limit-percent", 79)
+    assert "the rest is kept" in text("plan", store, *options)
+    _, forced = ran("plan", store, *options, "--hard-limit-percent", 79)
     assert forced["runs"][0]["diskWins"]
-    assert len(forced["runs"][0]["deleted"]) == len(free["runs"][0]["deleted"])
-
-
-def test_a_minimum_age_keeps_segments(store: Path, conf: Path) -> None:
-    written_ms = StoreReader.open(store).log.store_time_at(0)
-    assert written_ms is not None
-    options = ("--config", conf, "--now", written_ms + 3 * 24 * HOUR_MS, "--hour", 5, "--disk-usage", "80")
-    _, free = ran("plan", store, *options, "--min-age", "orders=2d", "--min-age", "refunds=71h")
-    assert len(free["runs"][0]["deleted"]) > 3
-    ages = ("--min-age", "orders=2d", "--min-age", "refunds=4d")
-    _, kept = ran("plan", store, *options, *ages)
-    assert kept["runs"][0]["deleted"] == []
-    assert kept["runs"][0]["wanted"].startswith("young: topic refunds has a message of 2")
-    assert not kept["runs"][0]["diskWins"]
-    _, forced = ran("plan", store, *options, *ages, "--hard-limit-percent", 79)
-    assert len(forced["runs"][0]["deleted"]) == len(free["runs"][0]["deleted"])
-    code, applied = ran("apply", store, *options, *ages)
-    assert (code, applied["runs"][0]["deleted"], applied["minPhysicalOffset"]) == (0, [], 0)
-    assert (store / "commitlog" / f"{0:020d}").exists()
-
-
-@pytest.mark.parametrize(
-    ("given", "named"),
-    [
-        (["orders"], "'orders'"),
-        (["orders=7"], "its unit"),
-        (["orders=soon"], "duration"),
-        (["orders=1d", "orders=2d"], "topic orders twice"),
-        (["=1d"], "no topic"),
-        (["orders=0s"], "for topic orders"),
-    ],
-)
-def test_a_minimum_age_names_a_topic_and_a_duration(store: Path, given: list[str], named: str) -> None:
-    code, out = ran("plan", store, *(word for age in given for word in ("--min-age", age)))
-    assert code == 2
-    assert named in out["found"] + out["remedy"]
+    assert len(forced["runs"][0]["deleted"]) > 3
 
 
 def test_files_are_archived_as_the_plan_reports(store: Path, conf: Path, tmp_path: Path) -> None:
@@ -218,14 +167,6 @@ def test_files_are_archived_as_the_plan_reports(store: Path, conf: Path, tmp_pat
     assert (applied["archived"], applied["failures"]) == (len(files), 0)
     assert {file: (archive / file).read_bytes() for file in files} == contents
     assert not any((store / file).exists() for file in files)
-
-
-def test_an_archive_of_other_things_is_refused(store: Path, conf: Path, tmp_path: Path) -> None:
-    (tmp_path / "photos" / "2026").mkdir(parents=True)
-    for action in ("plan", "apply"):
-        code, out = ran(action, store, "--config", conf, "--archive", tmp_path / "photos")
-        assert (code, out["code"]) == (2, "SEGMENTLOG_BAD_OPTION")
-        assert "not an archive" in out["found"]
 
 
 def test_the_configuration_says_where_segments_are(store: Path, conf: Path, tmp_path: Path) -> None:

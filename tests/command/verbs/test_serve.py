@@ -38,8 +38,7 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM])
-def test_commits_wait_for_replicas_until_it_is_interrupted(tmp_path: Path, path: Path, sign: signal.Signals) -> None:
+def test_commits_wait_for_replicas_until_it_is_terminated(tmp_path: Path, path: Path) -> None:
     with MessageStore.open(path, PLAIN) as store:
         store.append(message(1, 9, 0))  # an empty log is acknowledged after 5 s
     port = free_port()
@@ -47,7 +46,7 @@ def test_commits_wait_for_replicas_until_it_is_interrupted(tmp_path: Path, path:
     command = [sys.executable, "-m", "segmentlog.command", "serve", *where]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         with following(tmp_path / "copy", port, store_config=PLAIN, probe_s=0.3) as replica:
-            for batch in range(4):
+            for batch in range(2):
                 with Staging.open(path, f"job{batch}", 0, "a", PLAIN) as staging:
                     staging.add(batch_of([message(1, batch, serial) for serial in range(30)]))
                     staged = [staging.finish()]
@@ -56,7 +55,7 @@ def test_commits_wait_for_replicas_until_it_is_interrupted(tmp_path: Path, path:
                 assert replica.store.end_offset >= committed.stop
                 assert confirmed_offset(LocalWritableFileSystem(), str(path)) == committed.stop
                 assert len(list(read(StoreReader.open(path, read_from=ReadFrom.CONFIRMED)))) == 30 * (batch + 1) + 1
-        os.kill(process.pid, sign)
+        process.terminate()
         out, errors = process.communicate(timeout=300)
     assert process.returncode == 0, errors
     stop = committed.stop
@@ -115,11 +114,8 @@ def test_allowed_networks_are_taken(path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "found"),
     [
-        ((), "the following arguments are required: STORE"),
         (("{none}", "--listen", "127.0.0.1:0"), "no store that segmentlog wrote last is here"),
-        (("{store}", "--listen", "nowhere"), "the address 'nowhere' is not host:port"),
         (("{store}", "--listen", "127.0.0.1:0", "--allow", "nowhere"), "nowhere"),
-        (("{store}", "--in-sync", "2"), "there is no flag `--in-sync`"),
         (("{store}", "--listen", "127.0.0.1:0", "--tls", "{store}/a.pem", "k", "ca"), "{store}/a.pem"),
     ],
 )
@@ -156,7 +152,7 @@ def test_it_is_found_again_after_a_restart(tmp_path: Path, path: Path) -> None:
     stop, port = threading.Event(), free_port()
     words = (path, "--listen", f"127.0.0.1:{port}", "--in-sync-replicas", "2")
     with following(tmp_path / "copy", port, store_config=PLAIN, probe_s=0.3) as replica:
-        for serial in range(3):
+        for serial in range(2):
             stop = threading.Event()
             server = threading.Thread(target=serve, args=(stop, *words))
             server.start()

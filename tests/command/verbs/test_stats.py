@@ -49,4 +49,3 @@ def test_watching_continues_until_an_interrupt(store: Path, monkeypatch: pytest.
     assert pauses == [2, 2, 2]
     assert ran.text.count("\x1b[H") == (3 if terminal else 0)
     assert ran.text.count("orders") == 3
-    assert run_command("stats", store, "--watch", "0").code == 2
