@@ -1,20 +1,25 @@
-"""Starts processes that commit batches, fast, and kills them.
+"""Starts processes that commit batches, fast: some are killed, others take turns.
 
 ::
 
     test ── first number, delay ──► nursery ── fork ──► committer: stage, in-flight marker, "marked", commit, number, …
          ◄── the numbers reported ────┴──── kill -9
 
-Run as a program: ``python -m support.commit_nursery PATH``. The nursery has imported everything and
+    test ── go, to all at once ──► committer: stage, commit, pause of up to 50 ms, stage, …
+         ◄── "repeated" or "appended", one line per batch ────┘
+
+Run as a program: ``python -m support.commit_nursery PATH [APP BATCHES SEED]``. The nursery has imported everything and
 has one thread, so that a committer is there some milliseconds after it is asked for.
 """
 
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Self
@@ -33,19 +38,19 @@ MARKED = b"marked\n"
 TESTS = Path(__file__).parent.parent
 
 
-def stage_and_commit(path: str, version: int, attempt: str, flush: Flush) -> bool:
+def stage_and_commit(path: str, version: int, attempt: str, flush: Flush, *, app: str = "q") -> bool:
     """Append one batch of two tasks over two queues, with a tag of its own; whether it was there."""
     config = replace(CONFIG, flush=flush)
     staged = []
     for task in range(2):
-        with Staging.open(path, f"job{version}", task, attempt, config) as staging:
+        with Staging.open(path, f"{app}-job{version}", task, attempt, config) as staging:
             rows = [
-                Outgoing(topic="Orders", body=b"%d %d" % (task, row), queue_id=row % 2, tags=f"{version}")
+                Outgoing(topic="Orders", body=b"%d %d" % (task, row), queue_id=row % 2, tags=f"{app} {version}")
                 for row in range(ROWS // 2)
             ]
             staging.add(batch_of(rows))
             staged.append(staging.finish())
-    return commit_batch(path, config, BatchId("q", version, contiguous=True), staged).repeated
+    return commit_batch(path, config, BatchId(app, version, contiguous=True), staged).repeated
 
 
 class CommitNursery:
@@ -120,5 +125,46 @@ def _serve(path: str) -> None:
         sys.stdout.flush()
 
 
+# Processes that commit to one store by turns
+
+
+def commit_together(path: str, apps: Sequence[str], batches: int, seed: int) -> list[list[bool]]:
+    """Let a process for each application commit its batches, all at once; of each batch, whether it was there."""
+    running = [
+        subprocess.Popen(
+            [sys.executable, "-m", "support.commit_nursery", path, app, str(batches), str(seed + number)],
+            cwd=TESTS,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for number, app in enumerate(apps)
+    ]
+    for process in running:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+    for process in running:
+        assert process.stdin is not None
+        process.stdin.write("go\n")
+        process.stdin.flush()
+    said = [process.communicate()[0].split() for process in running]
+    assert [process.returncode for process in running] == [0] * len(running)
+    return [[word == "repeated" for word in words] for words in said]
+
+
+def _commit(path: str, app: str, batches: int, seed: int) -> None:
+    sys.stdout.write("ready\n")
+    sys.stdout.flush()
+    sys.stdin.readline()
+    rng = random.Random(seed)
+    for version in range(batches):
+        repeated = stage_and_commit(path, version, f"a{seed}", Flush.SYNC, app=app)
+        sys.stdout.write("repeated\n" if repeated else "appended\n")
+        time.sleep(rng.uniform(0, 0.05))
+
+
 if __name__ == "__main__":
-    _serve(sys.argv[1])
+    if sys.argv[2:]:
+        _commit(sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))
+    else:
+        _serve(sys.argv[1])

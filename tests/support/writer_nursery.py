@@ -3,10 +3,11 @@
 ::
 
     test ── a line of JSON ──► nursery ── fork ──► writer ── acknowledgements ──┐      pipe
-         ◄── JSON, then bytes ────┴──── kill -9 after a while ◄─────────────────┘
+         ◄── JSON, then bytes ────┴──── kill -9 after a while, or strace does ◄─┘
 
 Run as a program: ``python -m support.writer_nursery``. It has imported everything, including modules of a first
-append, and has one thread. So a writer starts within some milliseconds, and is killed when its time has come.
+append, and has one thread. So a writer starts within some milliseconds. Each is killed when its time has come,
+or by ``strace`` at a call.
 """
 
 import json
@@ -20,14 +21,15 @@ import tempfile
 import threading
 import time
 import traceback
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NoReturn, Self
 
-from segmentlog.store import Flush, MessageStore, Services, StoreConfig
+from segmentlog.store import Flush, MessageStore, NoSpaceError, SegmentLogError, Services, StoreConfig
 
-from .written_stores import LINE_BYTES, SMALL, Heard, Pipe, put_some
+from .written_stores import LINE_BYTES, SMALL, Heard, Pipe, put, put_some
 
 TESTS = Path(__file__).parent.parent
 MUST_END_SECONDS = 300
@@ -38,16 +40,22 @@ class Errand:
     store: str
     seed: int
     writer: int  # number of its first thread; each further thread has the next one
-    threads: int
-    kill_after: float  # seconds from its report ``kill_lines`` until it is killed
-    kill_lines: int  # lines of `Pipe`
-    batches: bool
-    flush: str
-    services: str
+    threads: int = 1
+    calls: int = 0  # how often each thread puts something; 0 for ever
+    kill_after: float | None = None  # seconds until it is killed, from its n-th report; None if it is not killed
+    kill_lines: int = 0  # how much that is: lines of `Pipe`
+    batches: bool = True
+    flush: str = "SYNC"
+    services: str = "ON_CALL"
+    traced: Sequence[str] = ()  # arguments of ``strace``, which is attached before the store is opened
+    thorough: bool = False  # instead: one thread puts, reopens, ticks and so on, the same way each time
 
     @property
     def config(self) -> StoreConfig:
-        return replace(SMALL, flush=Flush[self.flush], services=Services[self.services])
+        config = replace(SMALL, flush=Flush[self.flush], services=Services[self.services])
+        if self.thorough:  # what is done must not depend on how fast it is done
+            return replace(config, queue_flush_interval_ms=0, queue_flush_thorough_interval_ms=MUST_END_SECONDS * 1000)
+        return config
 
 
 @dataclass(slots=True)
@@ -55,6 +63,8 @@ class Outcome:
     status: int  # as from ``os.waitstatus_to_exitcode``: below 0 for a signal
     heard: Heard
     error: str = ""  # what it raised, if it raised
+    trace: str = ""  # what ``strace`` printed
+    refused: list[tuple[int, int]] = field(default_factory=list)
 
 
 class Nursery:
@@ -79,7 +89,9 @@ class Nursery:
         assert line, "the nursery died"
         head = json.loads(line)
         said = self._process.stdout.read(head["said"])
-        return Outcome(head["status"], Heard.of(said), head["error"])
+        return Outcome(
+            head["status"], Heard.of(said), head["error"], head["trace"], [tuple(each) for each in head["refused"]]
+        )
 
     def __enter__(self) -> Self:
         return self
@@ -94,13 +106,12 @@ class Nursery:
 
 
 def main() -> None:
-    with (
-        tempfile.TemporaryFile() as said_to,
-        tempfile.TemporaryDirectory() as folder,
-        MessageStore.open(os.path.join(folder, "store"), SMALL) as store,
-    ):
-        for serial in range(2):
-            put_some(store, Pipe(said_to.fileno()), 0, 0, first=serial, batches=True)
+    with tempfile.TemporaryDirectory() as folder:
+        errand = Errand(store=os.path.join(folder, "store"), seed=0, writer=0, thorough=True)
+        reading_end, writing_end = os.pipe()
+        _thorough(errand, Pipe(writing_end), [])
+        os.close(reading_end)
+        os.close(writing_end)
     for line in sys.stdin.buffer:
         head, said = _do(Errand(**json.loads(line)))
         sys.stdout.buffer.write(json.dumps(head | {"said": len(said)}).encode() + b"\n" + said)
@@ -110,19 +121,35 @@ def main() -> None:
 def _do(errand: Errand) -> tuple[dict[str, Any], bytes]:
     said_end, saying_end = os.pipe()
     report_end, reporting_end = os.pipe()
+    go_end, going_end = os.pipe()
     child = os.fork()
     if child == 0:
-        os.close(said_end)
-        os.close(report_end)
+        for fd in (said_end, report_end, going_end):
+            os.close(fd)
+        os.read(go_end, 1)
         _write(errand, Pipe(saying_end), reporting_end)
-    os.close(saying_end)
-    os.close(reporting_end)
+    for fd in (saying_end, reporting_end, go_end):
+        os.close(fd)
+    tracer = _attach(child, errand.traced) if errand.traced else None
+    os.write(going_end, b"g")
     said = _listen(said_end, child, errand)
-    with os.fdopen(report_end, "rb") as report:
-        error = report.read().decode()
+    report = json.loads(b"".join(iter(lambda: os.read(report_end, 1 << 16), b"")) or b"{}")
     _, status = os.waitpid(child, 0)
-    os.close(said_end)
-    return {"error": error, "status": os.waitstatus_to_exitcode(status)}, said
+    trace = tracer.communicate()[1] if tracer is not None else ""
+    for fd in (said_end, report_end, going_end):
+        os.close(fd)
+    head = {"error": "", "refused": [], **report, "status": os.waitstatus_to_exitcode(status), "trace": trace}
+    return head, said
+
+
+def _attach(child: int, options: Sequence[str]) -> "subprocess.Popen[str]":
+    tracer = subprocess.Popen(["strace", *options, "-p", str(child)], stderr=subprocess.PIPE, text=True)
+    assert tracer.stderr is not None
+    line = tracer.stderr.readline()
+    if "attached" not in line:
+        os.kill(child, signal.SIGKILL)
+        raise RuntimeError(f"strace says: {line}")
+    return tracer
 
 
 def _listen(fd: int, child: int, errand: Errand) -> bytes:
@@ -131,7 +158,7 @@ def _listen(fd: int, child: int, errand: Errand) -> bytes:
     deadline = time.monotonic() + MUST_END_SECONDS
     armed = killed = False
     while True:
-        if not armed and len(said) >= errand.kill_lines * LINE_BYTES:
+        if not armed and errand.kill_after is not None and len(said) >= errand.kill_lines * LINE_BYTES:
             armed, deadline = True, time.monotonic() + errand.kill_after
         ready, _, _ = select.select([fd], [], [], None if killed else max(0.0, deadline - time.monotonic()))
         if not killed and time.monotonic() >= deadline:
@@ -148,38 +175,69 @@ def _listen(fd: int, child: int, errand: Errand) -> bytes:
 
 
 def _write(errand: Errand, pipe: Pipe, reporting_end: int) -> NoReturn:
+    status = 0
+    refused: list[tuple[int, int]] = []
+    error = ""
     try:
-        _put_all(errand, pipe)
+        (_thorough if errand.thorough else _simple)(errand, pipe, refused)
+        pipe.ended()
+    except SegmentLogError as raised:
+        error, status = f"{type(raised).__name__}: {raised}", 3
     except BaseException:  # noqa: BLE001 - a forked child must not run its parent's handlers
-        os.write(reporting_end, traceback.format_exc().encode())
-    os._exit(4)
+        error, status = traceback.format_exc(), 4
+    os.write(reporting_end, json.dumps({"error": error, "refused": refused}).encode())
+    os._exit(status)
 
 
-def _put_all(errand: Errand, pipe: Pipe) -> None:
+def _simple(errand: Errand, pipe: Pipe, refused: list[tuple[int, int]]) -> None:
     store = MessageStore.open(errand.store, errand.config)
-    failed: list[BaseException] = []
+    if errand.threads == 1:
+        _put(errand, store, pipe, errand.writer)
+    else:
+        failed: list[BaseException] = []
 
-    def run(writer: int) -> None:
-        try:
-            _put(errand, store, pipe, writer)
-        except BaseException as error:  # noqa: BLE001 - raised again below
-            failed.append(error)
+        def run(writer: int) -> None:
+            try:
+                _put(errand, store, pipe, writer)
+            except BaseException as error:  # noqa: BLE001 - raised again below
+                failed.append(error)
 
-    threads = [threading.Thread(target=run, args=(errand.writer + n,)) for n in range(errand.threads)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    raise failed[0]
+        threads = [threading.Thread(target=run, args=(errand.writer + n,)) for n in range(errand.threads)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        if failed:
+            raise failed[0]
+    store.close()
 
 
 def _put(errand: Errand, store: MessageStore, pipe: Pipe, writer: int) -> None:
     rng = random.Random(f"{errand.seed} {writer} rest")
-    serial = 0
-    while True:
+    serial = call = 0
+    while call < errand.calls or not errand.calls:
         serial = put_some(store, pipe, errand.seed, writer, first=serial, batches=errand.batches)
+        call += 1
         if rng.random() < 0.05:
             store.flush()
+
+
+def _thorough(errand: Errand, pipe: Pipe, refused: list[tuple[int, int]]) -> None:
+    """Do a bit of everything; after an error of the disk go on, as a service does that starts again."""
+    serial = 0
+    for round_ in range(2):
+        store = MessageStore.open(errand.store, errand.config)
+        try:
+            for count in (1, 1, 9, 1, 2, 1, 14, 1):
+                try:
+                    put(store, pipe, errand.seed, errand.writer, first=serial, count=count)
+                except NoSpaceError:
+                    refused += [(errand.writer, serial + row) for row in range(count)]
+                serial += count
+            if round_ == 1:
+                store.tick()
+        finally:
+            store.close()
 
 
 if __name__ == "__main__":

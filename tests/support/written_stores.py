@@ -80,7 +80,7 @@ class Placed(NamedTuple):
     size: int
 
 
-_ISSUED, _PLACED = 1, 2
+_ISSUED, _PLACED, _ENDED = 1, 2, 3
 _LINE = struct.Struct("<iqqqqq")
 LINE_BYTES = _LINE.size
 
@@ -97,11 +97,15 @@ class Pipe:
     def placed(self, placed: Iterable[Placed]) -> None:
         os.write(self._fd, b"".join(_LINE.pack(_PLACED, *each) for each in placed))
 
+    def ended(self) -> None:
+        os.write(self._fd, _LINE.pack(_ENDED, 0, 0, 0, 0, 0))
+
 
 @dataclass(slots=True)
 class Heard:
     issued: set[tuple[int, int]] = field(default_factory=set)  # writer and serial of all that may have been put
     placed: list[Placed] = field(default_factory=list)  # what was acknowledged
+    ended: bool = False  # whether it came to its end
 
     @classmethod
     def of(cls, said: bytes) -> Self:
@@ -111,8 +115,10 @@ class Heard:
             if kind == _ISSUED:
                 writer, first, count = numbers[:3]
                 heard.issued.update((writer, first + row) for row in range(count))
-            else:
+            elif kind == _PLACED:
                 heard.placed.append(Placed(*numbers))
+            else:
+                heard.ended = True
         return heard
 
 
