@@ -224,13 +224,6 @@ def test_messages_of_one_put_are_placed_one_after_the_other(store: PartedStore, 
     assert [request.stop for request in listening.requests] == [3 * size]
 
 
-def test_each_piece_of_a_batch_continues_after_the_piece_before_it(store: PartedStore) -> None:
-    pieces = [*encode_batch(batch_of([HELLO] * 2), SMALL), *encode_batch(batch_of([HELLO] * 3), SMALL)]
-    appended = store.parts.log.put_path.put_batch(pieces)
-    assert appended.queue_offsets.tolist() == [0, 1, 2, 3, 4]
-    assert np.diff(appended.physical_offsets).tolist() == appended.sizes[:-1].tolist()
-
-
 def test_an_empty_batch_is_put_nowhere(store: PartedStore) -> None:
     appended = store.parts.log.put_path.put_batch([])
     assert appended.physical_offsets.size == appended.queue_offsets.size == appended.sizes.size == 0
@@ -321,6 +314,7 @@ def commit_batch(store: MessageStore, messages: list[Outgoing]) -> None:
 FEW_BYTES = 4 << 10
 
 
+@pytest.mark.scaled(quick=4)
 @pytest.mark.parametrize("flush", [Flush.SYNC, Flush.ASYNC])
 @pytest.mark.parametrize(
     "way", [append_async, append_batch, append_large_bodies, append_in_threads, append_replicated, commit_batch]
