@@ -89,7 +89,7 @@ def test_a_batch_is_seen_when_its_last_record_is_there(master: Path, replica: Pa
             until(lambda limit=limit: copy.store.end_offset == limit)  # type: ignore[misc]
             copy.store.wait_dispatched()
             whole = {number: ROWS for number, each in enumerate((first, second)) if each.stop <= limit}
-            until(lambda whole=whole: seen(replica) == whole, seconds=5)  # type: ignore[misc]
+            until(lambda whole=whole: seen(replica) == whole)  # type: ignore[misc]
             assert seen(replica, QueueSource.COMMIT_LOG) == whole
             early = early or StoreReader.open(replica)
         assert early is not None

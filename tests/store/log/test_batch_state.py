@@ -139,10 +139,6 @@ def test_the_history_has_every_batch(path: str) -> None:
     assert len(ledger.applications["q"].entries) == 16
 
 
-def fail(*_: object) -> None:
-    raise OSError("planted")
-
-
 @pytest.mark.parametrize("name", ["ledger", "batches"])
 def test_a_file_that_is_older_than_the_other_is_refused(path: str, name: str) -> None:
     ledger = committed(path, 3)
@@ -171,18 +167,6 @@ def test_a_cut_log_keeps_the_ledger_and_history_of_its_whole_batches(path: str, 
     again = committed(path, 2, before=ledger)
     assert versions(records.history()) == [*(whole or [1]), 6, 7]
     assert again.applications["q"].newest.version == 7
-
-
-@pytest.mark.parametrize("after", [1, 2])
-def test_a_cut_that_is_interrupted_is_repeated(path: str, after: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    committed(path, 5)
-    with monkeypatch.context() as patched:
-        patched.setattr(BatchRecords, "_write_ledger" if after == 1 else "_title", fail)
-        with pytest.raises(OSError, match="planted"):
-            BatchRecords(FS, path).settle_ledger(FS, 390)
-    ledger = BatchRecords(FS, path).settle_ledger(FS, 390)
-    assert [each.version for each in ledger.applications["q"].entries] == [1, 2, 3]
-    assert versions(BatchRecords(FS, path).history()) == [1, 2, 3]
 
 
 def test_batches_of_a_log_that_damage_cut_stay_known_up_to_its_end(path: str) -> None:
