@@ -320,7 +320,7 @@ def test_without_a_bug_every_promise_holds(trial: Trial, report: Callable[[str, 
     assert states >= 25
 
 
-@pytest.mark.scaled(quick=5)
+@pytest.mark.scaled(quick=3)
 @pytest.mark.parametrize("promise", BUGS)
 def test_a_broken_promise_is_seen(promise: str, monkeypatch: pytest.MonkeyPatch) -> None:
     trial, plant = BUGS[promise]

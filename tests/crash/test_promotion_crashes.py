@@ -34,7 +34,7 @@ BREADTH = Breadth(
     per_point=scale(1, 2, 100),
     seed=49,
 )
-STRIDE = scale(3, 1, 1)
+STRIDE = scale(7, 1, 1)
 """Step from one call at which the power is cut to the next."""
 
 
@@ -67,7 +67,7 @@ def test_a_promotion_is_there_or_not(report: Callable[[str, object], None]) -> N
     promote(ROOT, fs=recorder)
     recorder.mark("promoted")
     found = {4: 0, 5: 0}
-    for state in States(recorder.recording, BREADTH, lambda point: point % STRIDE == 0 or point > calls(recorder) - 3):
+    for state in states(recorder):
         crashed = state.disk()
         epoch = greatest_epoch(crashed, ROOT)
         assert epoch == 5 or not state.marks, state
@@ -99,7 +99,7 @@ def test_a_promotion_has_a_batch_as_a_whole_or_keeps_its_first_rows(report: Call
     assert copy is not None
     recorder.mark("promoted")
     found = {end: 0, last: 0}
-    for state in States(recorder.recording, BREADTH, lambda point: point % STRIDE == 0 or point > calls(recorder) - 3):
+    for state in states(recorder):
         crashed = state.disk()
         is_done = find_epochs(crashed, ROOT).newest > 0
         assert is_done or not state.marks, state
@@ -125,8 +125,9 @@ def reopened_end(disk: MemoryFileSystem) -> int:
         return store.end_offset
 
 
-def calls(recorder: RecordingFileSystem) -> int:
-    return len(recorder.recording.ops)
+def states(recorder: RecordingFileSystem) -> States:
+    calls = len(recorder.recording.ops)
+    return States(recorder.recording, BREADTH, lambda point: point % STRIDE == 0 or point > calls - 3)
 
 
 @pytest.mark.parametrize("where", ["within messages", "within a batch"])
@@ -145,7 +146,7 @@ def test_a_demotion_loses_nothing_that_is_not_copied(
     assert copy is not None
     recorder.mark("demoted")
     found = {end: 0, cut: 0}
-    for state in States(recorder.recording, BREADTH, lambda point: point % STRIDE == 0 or point > calls(recorder) - 3):
+    for state in states(recorder):
         crashed = state.disk()
         is_done = find_epochs(crashed, ROOT) == theirs
         assert is_done or not state.marks, state

@@ -20,7 +20,7 @@ from support.scale import scale
 
 pytestmark = pytest.mark.attack
 
-BREADTH = Breadth(exhaustive_bits=scale(4, 4, 10), random_subsets=scale(8, 8, 64))
+BREADTH = Breadth(exhaustive_bits=scale(2, 4, 10), random_subsets=scale(4, 8, 64))
 OPEN_BREADTH = Breadth(exhaustive_bits=0, random_subsets=scale(1, 1, 8), torn=1, per_point=scale(0, 2, 64))
 OPEN_EVERY = scale(15, 3, 1)
 """Step from one call at which the power is cut to the next."""
@@ -130,6 +130,7 @@ ARCHIVED = {"copies are durable": _copies_are_not_synced, "each deleted file has
 OPEN = {"entries are flushed before their segment is deleted": _entries_that_wait_are_not_flushed_first}
 
 
+@pytest.mark.scaled(quick=2)
 @pytest.mark.parametrize("promise", [*CLOSED, *ARCHIVED])
 def test_a_broken_promise_of_retention_is_seen(promise: str, monkeypatch: pytest.MonkeyPatch) -> None:
     prepared, archive = prepare_retained(), ARCHIVE if promise in ARCHIVED else None

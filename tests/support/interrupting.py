@@ -12,12 +12,18 @@ call into C, and in a ``with`` that waits for a lock. An exception is raised at 
 
 import dis
 import gc
+import signal
 import sys
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import FrameType
 from typing import Any
+
+import pytest
+
+from .replicas import until
 
 _CHECKED = frozenset(
     code
@@ -102,6 +108,36 @@ def points_of(act: Callable[[], object]) -> int:
     counting = Interrupter()
     counting.run(act)
     return counting.passed
+
+
+@contextmanager
+def interrupted_when(condition: Callable[[], bool]) -> Iterator[None]:
+    """Raise KeyboardInterrupt once in the main thread, as soon as a condition holds; it comes out of the block.
+
+    The signal is sent again and again: one that comes just before a wait begins does not end that wait.
+    """
+    raised, main = threading.Event(), threading.get_ident()
+
+    def interrupt(*_: object) -> None:
+        if not raised.is_set():
+            raised.set()
+            raise KeyboardInterrupt
+
+    def send() -> None:
+        until(condition)
+        while not raised.wait(0.1):
+            signal.pthread_kill(main, signal.SIGINT)
+
+    former = signal.signal(signal.SIGINT, interrupt)
+    sender = threading.Thread(target=send)
+    sender.start()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            yield
+    finally:
+        raised.set()
+        sender.join()
+        signal.signal(signal.SIGINT, former)
 
 
 def own_threads() -> list[threading.Thread]:

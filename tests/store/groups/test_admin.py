@@ -81,14 +81,6 @@ def test_a_reset_moves_all_queues_of_the_group(path: str, to: ResetTarget, expec
     assert offsets(path) == expected
 
 
-def test_a_change_reads_queue_by_queue(path: str) -> None:
-    publish_progress(path, "g", {T0: 8})
-    assert str(reset_group(path, "g", ToLatest(), dry_run=True)).splitlines() == [
-        "T/0: 8 to 10",
-        "T/1: no position to 2",
-    ]
-
-
 def test_a_reset_may_name_topics(path: str) -> None:
     publish_progress(path, "g", {T0: 8})
     assert reset_group(path, "g", ToLatest(), topics=["U"]).moves == (Move(U0, None, 1),)

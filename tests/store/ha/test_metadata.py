@@ -5,7 +5,6 @@ import socket
 import struct
 import threading
 from pathlib import Path
-from typing import Self
 
 import pytest
 from hypothesis import given
@@ -14,45 +13,22 @@ from hypothesis import strategies as st
 from segmentlog.store import MessageStore, Outgoing, ReplicationError
 from segmentlog.store.ha import Address, MetadataCopier
 from segmentlog.store.ha.metadata import BrokerDocument, decode_document, receive_answer
+from support.scripted_broker import Request, ScriptedBroker, frame
 from support.written_stores import SMALL
 
 TOPICS = {"dataVersion": {"counter": 3}, "topicConfigTable": {"T": {"topicName": "T", "writeQueueNums": 4}}}
 GROUPS = {"subscriptionGroupTable": {"g": {"groupName": "g"}}}
 
 
-class Broker:
-    """Answers requests with documents by code; a context manager."""
+def broker(bodies: dict[int, bytes]) -> ScriptedBroker:
+    """Broker that answers with documents by code; without one it closes the connection."""
 
-    def __init__(self, bodies: dict[int, bytes]) -> None:
-        self.bodies = bodies
-        self._server = socket.create_server(("127.0.0.1", 0))
-        self.address = Address("127.0.0.1", self._server.getsockname()[1])
-        self._thread = threading.Thread(target=self._serve)
-        self._thread.start()
+    def script(request: Request) -> bytes:
+        if request.code not in bodies:
+            raise ConnectionError
+        return frame(request, body=bodies[request.code])
 
-    def _serve(self) -> None:
-        while True:
-            try:
-                connection, _ = self._server.accept()
-            except OSError:
-                return
-            with connection:
-                while lengths := connection.recv(8, socket.MSG_WAITALL):
-                    _, header = struct.unpack(">ii", lengths)
-                    request = json.loads(connection.recv(header, socket.MSG_WAITALL))
-                    body = self.bodies.get(request["code"])
-                    if body is None:
-                        break
-                    data = json.dumps({"code": 0, "opaque": request["opaque"]}).encode()
-                    connection.sendall(struct.pack(">ii", 4 + len(data) + len(body), len(data)) + data + body)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown(socket.SHUT_RDWR)
-        self._server.close()
-        self._thread.join()
+    return ScriptedBroker({}, script)
 
 
 @pytest.fixture
@@ -72,17 +48,17 @@ def bodies() -> dict[int, bytes]:
 
 
 def test_files_follow_the_broker(store: Path) -> None:
-    config = store / "config"
-    with Broker(bodies()) as broker:
-        copier = MetadataCopier(str(store), broker.address)
+    config, documents = store / "config", bodies()
+    with broker(documents) as scripted:
+        copier = MetadataCopier(str(store), Address("127.0.0.1", scripted.port))
         assert copier.copy() == ["topics.json", "consumerOffset.json", "subscriptionGroup.json"]
         assert json.loads((config / "topics.json").read_text()) == TOPICS
         assert json.loads((config / "consumerOffset.json").read_text()) == {"offsetTable": {"T@g": {"0": 12}}}
         assert "Ours" in (config / "topics.json.bak").read_text()
         assert not (config / "delayOffset.json").exists()
         assert copier.copy() == []
-        broker.bodies[43] = b'{"offsetTable":{"T@g":{0:13}}}'
-        broker.bodies[45] = b'{"offsetTable":{1:5}}'
+        documents[43] = b'{"offsetTable":{"T@g":{0:13}}}'
+        documents[45] = b'{"offsetTable":{1:5}}'
         assert copier.copy() == ["consumerOffset.json", "delayOffset.json"]
         assert '"0":12' in (config / "consumerOffset.json.bak").read_text()
     with MessageStore.open(store, SMALL) as opened:  # adds its own topic to the broker's
@@ -96,23 +72,23 @@ def test_a_broker_that_goes_away_changes_nothing(store: Path, code: int) -> None
     answers = bodies()
     del answers[code]
     with (
-        Broker(answers) as broker,
+        broker(answers) as scripted,
         pytest.raises(ReplicationError, match=f"closed the connection at request code {code}"),
     ):
-        MetadataCopier(str(store), broker.address).copy()
+        MetadataCopier(str(store), Address("127.0.0.1", scripted.port)).copy()
     assert {file.name: file.read_bytes() for file in (store / "config").iterdir()} == before
 
 
 def test_a_failed_copy_is_repeated(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("segmentlog.store.ha.metadata.PERIOD_S", 0.01)
-    stop = threading.Event()
-    with Broker({}) as broker:
-        copier = MetadataCopier(str(store), broker.address)
+    stop, documents = threading.Event(), dict[int, bytes]()
+    with broker(documents) as scripted:
+        copier = MetadataCopier(str(store), Address("127.0.0.1", scripted.port))
         thread = threading.Thread(target=copier.run, args=(stop,))
         thread.start()
         while not copier.problem:
             stop.wait(0.01)
-        broker.bodies.update(bodies())
+        documents.update(bodies())
         while not copier.copies:
             stop.wait(0.01)
         stop.set()

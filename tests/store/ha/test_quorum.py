@@ -92,14 +92,6 @@ def test_a_replica_that_goes_away_ends_the_wait() -> None:
     quorum.forget(1)
 
 
-def test_a_wait_wakes_the_server() -> None:
-    quorum, woken = Quorum(2, timeout_s=0.01), []
-    quorum.serve_by(lambda: woken.append(1))
-    with pytest.raises(NoReplicaError):
-        quorum.wait(1)
-    assert woken
-
-
 @pytest.mark.parametrize("wrong", [{"in_sync_replicas": 0}, {"timeout_s": 0}, {"gap_bytes": -1}])
 def test_settings_that_make_no_sense(wrong: dict[str, int]) -> None:
     with pytest.raises(ConfigError, match="in_sync_replicas, timeout_s and gap_bytes are"):
@@ -176,15 +168,6 @@ def test_only_noted_ends_are_published(path: str, quorum: Quorum, confirmer: Con
     assert confirmer.confirmed == 250
 
 
-def test_an_acknowledgement_within_a_record_confirms_only_the_records_before_it(
-    path: str, quorum: Quorum, confirmer: Confirmer
-) -> None:
-    for end in (100, 250):
-        confirmer.note_end(end)
-    quorum.acknowledge(1, 180)
-    assert confirmed_offset(FS, path) == 100
-
-
 def test_copies_in_sync_are_published(path: str, quorum: Quorum, confirmer: Confirmer) -> None:
     confirmer.note_end(1 << 30)
     quorum.acknowledge(1, 1 << 30)
@@ -196,13 +179,6 @@ def test_copies_in_sync_are_published(path: str, quorum: Quorum, confirmer: Conf
     found = find_confirmation(FS, path)
     assert found is not None
     assert (found.copies, found.offset) == (1, 1 << 30)
-
-
-def test_an_append_that_waited_is_published_before_it_returns(path: str, quorum: Quorum, confirmer: Confirmer) -> None:
-    confirmer.note_end(100)
-    quorum.acknowledge(1, 100)
-    quorum.wait(100)
-    assert confirmed_offset(FS, path) == 100
 
 
 def test_memory_is_bounded_while_no_replica_answers(quorum: Quorum, confirmer: Confirmer) -> None:

@@ -1,7 +1,6 @@
 """Followed log: its end is on the device, never within a batch, and never goes back without a word."""
 
 from collections import Counter
-from contextlib import ExitStack
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
@@ -24,14 +23,12 @@ from segmentlog.store.format.batch_history import BatchHistory, decode_lines
 from segmentlog.store.format.batch_mark import BatchMark
 from segmentlog.store.format.store_paths import StorePaths
 from segmentlog.store.ha import (
-    Address,
     Attachments,
     FollowedLog,
     Quorum,
     ReplicaState,
     ReplicationServer,
     ServerConfig,
-    demote,
     promote,
 )
 from segmentlog.store.ha.served_log import HistoryFeed
@@ -168,9 +165,9 @@ def commit(path: Path, number: int) -> CommittedBatch:
     return commit_batch(path, PLAIN, BatchId("q", number, contiguous=True), stage(path, number))
 
 
-def batches(path: Path) -> Counter[int]:
-    """Return how many rows of each batch are in a log."""
-    rows = read(StoreReader.open(path, queue_source=QueueSource.COMMIT_LOG))
+def batches(path: Path, source: QueueSource = QueueSource.COMMIT_LOG) -> Counter[int]:
+    """Return how many rows of each batch are in a log, or found by the queues."""
+    rows = read(StoreReader.open(path, queue_source=source))
     return Counter(int(row["uniqKey"].partition(".")[0]) for row in rows)
 
 
@@ -214,6 +211,7 @@ def test_a_batch_that_was_acknowledged_is_known_after_a_failover(tmp_path: Path)
     assert verify(replica).findings == ()
 
 
+@pytest.mark.scaled(quick=2)
 @pytest.mark.parametrize("sent", [0, 1, 17, ROWS - 1])
 def test_a_batch_that_came_in_part_goes_as_a_whole_and_can_be_repeated(tmp_path: Path, sent: int) -> None:
     master, replica = tmp_path / "master", tmp_path / "replica"
@@ -238,66 +236,7 @@ def test_a_batch_that_came_in_part_goes_as_a_whole_and_can_be_repeated(tmp_path:
     assert promote(replica).copy is None
 
 
-def test_a_promotion_that_is_interrupted_is_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    master, replica = tmp_path / "master", tmp_path / "replica"
-    torn = commit_first(master)
-    with limited(master, ends_of_records(master)[9]) as (_, port):
-        replicate(port, replica, ends_of_records(master)[9])
-    with monkeypatch.context() as patched:
-        patched.setattr("segmentlog.store.ha.promotion.write_epochs", fail)
-        with pytest.raises(OSError, match="planted"):
-            promote(replica)
-    assert promote(replica).start == torn.start
-    assert not commit(replica, 0).repeated
-    assert batches(replica) == {0: ROWS}
-
-
-def commit_first(path: Path) -> CommittedBatch:
-    MessageStore.open(path, PLAIN).close()
-    return commit(path, 0)
-
-
-def fail(*_: object) -> None:
-    raise OSError("planted")
-
-
-def test_a_replica_of_a_replica_knows_the_batches(tmp_path: Path) -> None:
-    paths = [tmp_path / name for name in "abc"]
-    end = commit_first(paths[0]).stop
-    with ExitStack() as stack:
-        port = stack.enter_context(served(paths[0])).port
-        for path in paths[1:]:
-            replica = stack.enter_context(following(path, port, store_config=PLAIN, probe_s=0.3))
-            until(lambda replica=replica: replica.status.end == end)
-            port = stack.enter_context(served(path)).port
-        until(lambda: len(BatchRecords(FS, str(paths[2])).history().beyond(end - 1)) == 1)
-    promote(paths[2])
-    assert commit(paths[2], 0).repeated
-
-
-def test_a_batch_is_there_once_after_two_failovers_in_a_chain(tmp_path: Path) -> None:
-    """A has batches 0 to 5. B is promoted with 0 to 2, and commits 3 and 4. A follows B, C follows A, C is promoted."""
-    first, second, third = (tmp_path / name for name in "abc")
-    append(first, range(3))
-    stops = [commit(first, number).stop for number in range(6)]
-    with limited(first, stops[2]) as (_, port):
-        replicate(port, second, stops[2])
-    promote(second)
-    end = [commit(second, number).stop for number in (3, 4)][-1]
-    with served(second) as server:
-        demote(first, Address("127.0.0.1", server.port))
-        with (
-            following(first, server.port, store_config=PLAIN, probe_s=0.3) as middle,
-            served(first) as chained,
-            following(third, chained.port, store_config=PLAIN, probe_s=0.3) as last,
-        ):
-            until(lambda: middle.status.end == last.status.end == end)
-    promote(third)
-    assert commit(third, 4).repeated
-    assert not commit(third, 5).repeated
-    assert batches(third) == {0: ROWS, 1: 3 + ROWS, **dict.fromkeys(range(2, 6), ROWS)}
-
-
+@pytest.mark.scaled(quick=1)
 @pytest.mark.parametrize("app", ["q", None])
 def test_a_replica_that_lags_by_many_batches_has_none_in_part(tmp_path: Path, app: str | None) -> None:
     master, replica, kept = tmp_path / "master", tmp_path / "replica", 2
@@ -307,18 +246,14 @@ def test_a_replica_that_lags_by_many_batches_has_none_in_part(tmp_path: Path, ap
     with limited(master, within) as (_, port):
         replicate(port, replica, within)
     shown = {0: ROWS, 1: ROWS + 3}
-    assert seen(replica) == batches(replica) == shown
+    assert batches(replica, QueueSource.AUTO) == batches(replica) == shown
     assert promote(replica).start == done[kept].start
-    assert seen(replica) == batches(replica) == shown
+    assert batches(replica, QueueSource.AUTO) == batches(replica) == shown
     job = BatchId(app, 1)
     assert commit_batch(replica, PLAIN, job, stage(replica, 1)).repeated == (app == "q")
 
 
-def seen(path: Path) -> Counter[int]:
-    """Return how many rows of each batch readers find by the queues."""
-    return Counter(int(row["uniqKey"].partition(".")[0]) for row in read(StoreReader.open(path)))
-
-
+@pytest.mark.scaled(quick=1)
 @pytest.mark.parametrize("kept", [0, 3])
 def test_a_stream_that_lost_batches_in_a_failover_is_told(tmp_path: Path, kept: int) -> None:
     master, replica = tmp_path / "master", tmp_path / "replica"
@@ -333,22 +268,6 @@ def test_a_stream_that_lost_batches_in_a_failover_is_told(tmp_path: Path, kept: 
     assert not commit(replica, kept).repeated
     assert not commit(replica, kept + 1).repeated
     assert batches(replica)[kept + 1] == ROWS + (3 if kept == 0 else 0)
-
-
-def test_lost_batches_are_known_after_a_second_failover(tmp_path: Path) -> None:
-    master, second, third = (tmp_path / name for name in "abc")
-    start = append(master, range(3))
-    for number in range(20):
-        commit(master, number)
-    with limited(master, start) as (_, port):
-        replicate(port, second, start)
-    promote(second)
-    with served(second) as server:
-        replicate(server.port, third, start)
-    promote(third)
-    with pytest.raises(BatchGapError, match="follows batches that this store lost: all from 0 on"):
-        commit(third, 20)
-    assert not commit(third, 0).repeated
 
 
 # What a server sends

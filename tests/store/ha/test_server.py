@@ -6,11 +6,8 @@ import logging
 import os
 import random
 import resource
-import signal
 import socket
 import struct
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from segmentlog.store import ConfigError, MessageStore, NoReplicaError, ReplicationError, StaleMasterError, StoreReader
+from segmentlog.store import ConfigError, MessageStore, NoReplicaError, ReplicationError, StaleMasterError
 from segmentlog.store.files.writable_fs import LocalWritableFileSystem
 from segmentlog.store.format.batch_mark import BatchMark
 from segmentlog.store.format.epochs import Epoch, Epochs
@@ -39,7 +36,6 @@ from segmentlog.store.log.confirmed import confirmed_offset
 from segmentlog.store.log.epochs import check_current, find_epochs, supersede, write_epochs
 from support import certificates, replicas
 from support.parted_store import PartedStore
-from support.reading import read
 from support.replicas import log_bytes, until
 from support.scale import scale
 from support.written_stores import SMALL, message
@@ -67,57 +63,12 @@ def put(store: MessageStore, first: int, count: int) -> None:
         store.append(message(7, 1, serial))
 
 
-@pytest.mark.slow
-def test_a_replica_has_the_masters_log(tmp_path: Path) -> None:
-    with serving(tmp_path / "first") as (store, server):
-        put(store, 0, 100)
-        with following(tmp_path / "copy", server.port) as replica:
-            until(lambda: replica.status.end == store.end_offset)
-            put(store, 100, 200)
-            until(lambda: replica.status.end == store.end_offset)
-            until(lambda: list(server.replicas.values()) == [store.end_offset])
-            end = store.end_offset
-    assert end > 3 * SEGMENT
-    assert log_bytes(tmp_path / "copy")[:end] == log_bytes(tmp_path / "first")[:end]
-    copied = [row | {"brokerName": "first"} for row in read(StoreReader.open(tmp_path / "copy"))]
-    assert copied == list(read(StoreReader.open(tmp_path / "first")))
-
-
 def test_the_first_record_of_an_empty_master_arrives_over_the_first_connection(tmp_path: Path) -> None:
     with serving(tmp_path / "first") as (store, server), following(tmp_path / "copy", server.port) as replica:
         until(lambda: replica.status.state in {ReplicaState.VERIFYING, ReplicaState.FOLLOWING})
         put(store, 0, 1)
         until(lambda: replica.status.end == store.end_offset)
         assert replica.status.connections == 1
-
-
-@pytest.mark.slow
-def test_a_replica_begins_after_the_segments_that_retention_deleted(tmp_path: Path) -> None:
-    with MessageStore.open(tmp_path / "first", PLAIN) as store:
-        put(store, 0, 300)
-    for expired in sorted((tmp_path / "first" / "commitlog").iterdir())[:2]:
-        expired.unlink()
-    with serving(tmp_path / "first") as (store, server), following(tmp_path / "copy", server.port) as replica:
-        until(lambda: replica.status.end == store.end_offset)
-        end = store.end_offset
-    assert log_bytes(tmp_path / "copy")[: end - 2 * SEGMENT] == log_bytes(tmp_path / "first")[: end - 2 * SEGMENT]
-    assert min(file.name for file in (tmp_path / "copy" / "commitlog").iterdir()) == f"{2 * SEGMENT:020d}"
-
-
-@pytest.mark.slow
-def test_a_replica_of_a_replica(tmp_path: Path) -> None:
-    with serving(tmp_path / "a") as (store, server):
-        put(store, 0, 50)
-        quorum = Quorum()
-        with (
-            following(tmp_path / "b", server.port, listeners=[quorum]) as middle,
-            ReplicationServer(middle.store, quorum, SERVER) as second,
-            following(tmp_path / "c", second.port) as last,
-        ):
-            put(store, 50, 150)
-            until(lambda: last.status.end == store.end_offset)
-            end = store.end_offset
-    assert log_bytes(tmp_path / "a")[:end] == log_bytes(tmp_path / "b")[:end] == log_bytes(tmp_path / "c")[:end]
 
 
 def test_an_append_is_on_the_replica_when_it_returns(tmp_path: Path) -> None:
@@ -209,50 +160,6 @@ def test_connections_leave_most_descriptors_to_the_store(tmp_path: Path, monkeyp
         with socket.create_connection(("127.0.0.1", server.port)) as last:
             asked(last, -1, 0)
             assert len(server.replicas) == 10
-
-
-WRITER = """
-import sys, time
-from segmentlog.store import MessageStore
-sys.path.insert(0, {tests!r})
-from support.written_stores import SMALL, message
-from dataclasses import replace
-from functools import partial
-from segmentlog.store.ha import Attachments, Quorum, ReplicationServer, ServerConfig
-quorum = Quorum()
-with MessageStore.open({path!r}, replace(SMALL, record_crc=False), attached=Attachments(listeners=[quorum])) as store:
-    with ReplicationServer(store, quorum, ServerConfig(port={port})) as server:
-        print(server.port, flush=True)
-        for serial in range({first}, 1 << 30):
-            store.append(message(7, 1, serial))
-            time.sleep(0.002)  # a log that grows as fast as it can has thousands of segments in the end
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.scaled
-def test_masters_that_are_killed_leave_equal_logs(tmp_path: Path) -> None:
-    kills, port, draw = scale(2, 40, 1000), 0, random.Random(9)
-    first, copy = tmp_path / "first", tmp_path / "copy"
-    ends = []
-    for number in range(kills):
-        script = WRITER.format(tests=str(Path(__file__).parents[2]), path=str(first), port=port, first=number * 10_000)
-        with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as master:
-            assert master.stdout is not None
-            port = int(master.stdout.readline())
-            with following(copy, port) as replica:
-                before = replica.status.end
-                until(lambda: replica.status.end > before + 3000)  # noqa: B023
-                time.sleep(draw.random() * 0.2)
-                os.kill(master.pid, signal.SIGKILL)
-                master.wait()
-                time.sleep(0.05)
-                ends.append(replica.store.end_offset)
-    with serving(first, port=port) as (store, _), following(copy, port) as replica:
-        until(lambda: replica.status.end == store.end_offset)
-        end = store.end_offset
-    assert len(set(ends)) == kills, "nothing was replicated between the kills"
-    assert log_bytes(copy)[:end] == log_bytes(first)[:end]
 
 
 @pytest.mark.skipif(certificates.MISSING is not None, reason=str(certificates.MISSING))
@@ -383,7 +290,9 @@ def test_without_tls_a_claim_is_logged_and_ends_its_connection_alone(
 
 
 @pytest.mark.skipif(certificates.MISSING is not None, reason=str(certificates.MISSING))
-def test_a_replica_by_tls_ends_a_master_that_was_replaced(tmp_path: Path) -> None:
+def test_a_replica_by_tls_ends_a_master_that_was_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # The store itself looks once: on a slow machine its own error would come first.
+    monkeypatch.setattr("segmentlog.store.write.message_store._CURRENT_S", 1e9)
     authority = certificates.Authority(tmp_path / "ca")
     fs, quorum = LocalWritableFileSystem(), Quorum(2, timeout_s=60)
     with (
@@ -462,94 +371,6 @@ def test_an_address_has_so_many_places_and_one_log_line(tmp_path: Path, caplog: 
     assert "all 3 places of this address are taken" in lines[0]
 
 
-class Failing:
-    """Function that fails as without descriptors until it is mended."""
-
-    def __init__(self, function: Callable[[], object]) -> None:
-        self.function, self.calls, self.is_mended = function, 0, False
-
-    def __call__(self) -> object:
-        self.calls += 1
-        if not self.is_mended:
-            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
-        return self.function()
-
-
-@pytest.mark.parametrize("looks_at", ["log", "epochs"])
-def test_a_look_that_fails_is_tried_again(tmp_path: Path, looks_at: str) -> None:
-    with serving(tmp_path / "first") as (store, server):
-        owner, name = (server._log, "refresh") if looks_at == "log" else (server._epochs, "look")
-        failing = Failing(getattr(owner, name))
-        setattr(owner, name, failing)
-        with following(tmp_path / "copy", server.port) as replica:
-            put(store, 0, 5)
-            until(lambda: failing.calls > 3)
-            assert (server.problem, replica.status.end) == ("", 0)
-            failing.is_mended = True
-            until(lambda: replica.status.end == store.end_offset)
-        assert server.problem == ""
-
-
-WITHOUT_DESCRIPTORS = """
-import os, resource, sys
-from segmentlog.store import MessageStore, Outgoing, StoreConfig
-from segmentlog.store.ha import Quorum, ReplicationServer, ServerConfig
-quorum = Quorum()
-with MessageStore.open({path!r}, StoreConfig(segment_bytes=1 << 16, index=False, record_crc=False)) as store:
-    store.append(Outgoing(topic="T", body=b"1"))
-    with ReplicationServer(store, quorum, ServerConfig(port=0)) as server:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
-        held = []
-        try:
-            while True:
-                held.append(os.open(os.devnull, os.O_RDONLY))
-        except OSError:
-            os.close(held.pop())  # one is left: for the connection, and none for a look at the log
-        print(server.port, flush=True)
-        sys.stdin.readline()
-        for each in held:
-            os.close(each)
-        print(store.end_offset, flush=True)
-        sys.stdin.readline()
-        print(server.problem, flush=True)
-"""
-
-
-@pytest.mark.slow
-def test_a_server_without_descriptors_serves_again_when_they_are_free(tmp_path: Path) -> None:
-    script = WITHOUT_DESCRIPTORS.format(path=str(tmp_path / "first"))
-    with subprocess.Popen(
-        [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
-    ) as child:
-        assert child.stdin is not None
-        assert child.stdout is not None
-        port = int(child.stdout.readline())
-        with socket.create_connection(("127.0.0.1", port)):
-            for _ in range(20):
-                with socket.create_connection(("127.0.0.1", port)) as refused:
-                    refused.settimeout(60)
-                    assert closed(refused)
-            child.stdin.write("\n")
-            end = int(child.stdout.readline())
-            with following(tmp_path / "copy", port, store_config=replace(PLAIN, segment_bytes=1 << 16)) as replica:
-                until(lambda: replica.status.end == end)
-        child.stdin.write("\n")
-        assert child.stdout.readline() == "\n", "the server ended"
-
-
-# Admission
-
-
-# Listening socket
-
-
-@pytest.fixture
-def listener() -> Iterator[Listener]:
-    made = Listener("127.0.0.1", 0)
-    yield made
-    made.close()
-
-
 class Scarce:
     """Function that fails for want of a descriptor so many times."""
 
@@ -561,6 +382,31 @@ class Scarce:
             self.failures -= 1
             raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
         return self.function(*arguments, **named)
+
+
+@pytest.mark.parametrize("looks_at", ["log", "epochs"])
+def test_a_look_that_fails_is_tried_again(tmp_path: Path, looks_at: str) -> None:
+    with serving(tmp_path / "first") as (store, server):
+        owner, name = (server._log, "refresh") if looks_at == "log" else (server._epochs, "look")
+        failing = Scarce(getattr(owner, name), failures=1 << 30)
+        setattr(owner, name, failing)
+        with following(tmp_path / "copy", server.port) as replica:
+            put(store, 0, 5)
+            until(lambda: failing.failures < (1 << 30) - 3)
+            assert (server.problem, replica.status.end) == ("", 0)
+            failing.failures = 0
+            until(lambda: replica.status.end == store.end_offset)
+        assert server.problem == ""
+
+
+# Listening socket
+
+
+@pytest.fixture
+def listener() -> Iterator[Listener]:
+    made = Listener("127.0.0.1", 0)
+    yield made
+    made.close()
 
 
 def connected(listener: Listener) -> socket.socket:

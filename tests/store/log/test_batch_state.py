@@ -34,27 +34,6 @@ def write_ledger(path: str, sequence: int) -> Ledger:
     return BatchRecords(FS, path).commit(FS, Ledger(), ledger)
 
 
-def test_a_store_without_batches(path: str) -> None:
-    records = BatchRecords(FS, path)
-    assert (records.mark(), records.ledger(), records.pending(records.mark())) == (BatchMark(), Ledger(), False)
-
-
-def test_a_written_mark_and_ledger_are_read(path: str) -> None:
-    write_mark(path, LANDED)
-    ledger = write_ledger(path, 3)
-    assert BatchRecords(FS, path).mark() == LANDED
-    assert BatchRecords(FS, path).ledger() == ledger
-    assert sorted(each.name for each in Path(path, ".segmentlog").iterdir()) == ["batch", "ledger"]
-
-
-def test_a_ledger_older_than_its_store_is_an_error(path: str) -> None:
-    write_ledger(path, 2)
-    write_mark(path, LANDED)
-    with pytest.raises(FormatError, match="the ledger ends with batch 2 of this store, which holds 3") as caught:
-        BatchRecords(FS, path).ledger()
-    assert caught.value.path == f"{path}/.segmentlog/ledger"
-
-
 @pytest.mark.parametrize(
     ("mark", "sequence", "pending"),
     [(FLIGHT, 2, True), (FLIGHT, 3, False), (LANDED._replace(sequence=2), 2, False)],
@@ -64,14 +43,6 @@ def test_a_batch_is_pending_until_it_is_in_the_ledger(path: str, mark: BatchMark
     write_mark(path, mark)
     write_ledger(path, sequence)
     assert BatchRecords(FS, path).pending(mark) is pending
-
-
-def test_a_damaged_ledger_is_an_error(path: str) -> None:
-    write_ledger(path, 3)
-    file = Path(path, ".segmentlog", "ledger")
-    file.write_bytes(file.read_bytes()[:-3])
-    with pytest.raises(FormatError):
-        BatchRecords(FS, path).ledger()
 
 
 def test_a_ledger_that_no_reader_would_read_is_not_written(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,22 +139,6 @@ def test_the_history_has_every_batch(path: str) -> None:
     assert len(ledger.applications["q"].entries) == 16
 
 
-def test_a_commit_that_is_interrupted_leaves_the_history_as_it_was(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = committed(path, 3)
-    with monkeypatch.context() as patched:
-        patched.setattr(BatchRecords, "_write_ledger", fail)
-        with pytest.raises(OSError, match="planted"):
-            committed(path, 1, before=before)
-    assert BatchRecords(FS, path).ledger() == before
-    assert versions(BatchRecords(FS, path).history()) == [1, 2, 3]
-    committed(path, 2, before=before)
-    assert versions(BatchRecords(FS, path).history()) == [*range(1, 6)]
-
-
-def fail(*_: object) -> None:
-    raise OSError("planted")
-
-
 @pytest.mark.parametrize("name", ["ledger", "batches"])
 def test_a_file_that_is_older_than_the_other_is_refused(path: str, name: str) -> None:
     ledger = committed(path, 3)
@@ -212,18 +167,6 @@ def test_a_cut_log_keeps_the_ledger_and_history_of_its_whole_batches(path: str, 
     again = committed(path, 2, before=ledger)
     assert versions(records.history()) == [*(whole or [1]), 6, 7]
     assert again.applications["q"].newest.version == 7
-
-
-@pytest.mark.parametrize("after", [1, 2])
-def test_a_cut_that_is_interrupted_is_repeated(path: str, after: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    committed(path, 5)
-    with monkeypatch.context() as patched:
-        patched.setattr(BatchRecords, "_write_ledger" if after == 1 else "_title", fail)
-        with pytest.raises(OSError, match="planted"):
-            BatchRecords(FS, path).settle_ledger(FS, 390)
-    ledger = BatchRecords(FS, path).settle_ledger(FS, 390)
-    assert [each.version for each in ledger.applications["q"].entries] == [1, 2, 3]
-    assert versions(BatchRecords(FS, path).history()) == [1, 2, 3]
 
 
 def test_batches_of_a_log_that_damage_cut_stay_known_up_to_its_end(path: str) -> None:

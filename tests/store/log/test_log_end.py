@@ -57,6 +57,7 @@ def count_read(path: Path) -> int:
     return len(StoreReader.open(path).bounds(KEY))
 
 
+@pytest.mark.scaled(quick=4)
 @pytest.mark.parametrize("is_halted", [False, True], ids=["closed", "halted"])
 @pytest.mark.parametrize("others", [RecordCrc.ABSENT, RecordCrc.PROPERTY], ids=["without", "with checksums"])
 @pytest.mark.parametrize("stale_at", [0, 14, MESSAGES - 1])

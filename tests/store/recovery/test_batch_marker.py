@@ -58,14 +58,6 @@ def test_an_unfinished_batch_with_rows_dispatched_by_a_broker_is_kept(
     assert "its first rows are messages now" in caplog.text
 
 
-def test_a_written_mark_is_read_unchanged(path: str) -> None:
-    marker = BatchMarker(FS, path, BatchMark())
-    assert not marker.in_flight
-    marker.write(FLIGHT)
-    assert marker.in_flight
-    assert BatchRecords(FS, path).mark() == marker.mark == FLIGHT
-
-
 def test_a_published_mark_does_not_outlast_its_rows(path: str) -> None:
     BatchMarker(FS, path, BatchMark()).write(BatchMark(3, 500, 900))
     ledger_up_to(path, 3)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from segmentlog.store import ConfigError, DamagedLogError, MessageStore, OnDamage, Outgoing
+from segmentlog.store import DamagedLogError, MessageStore, OnDamage, Outgoing
 from segmentlog.store.files.fs import Listed, LocalFileSystem
 from support.crash.driver import ROOT
 from support.crash.memory_fs import MemoryFileSystem
@@ -47,23 +47,6 @@ def test_recovery_steps_have_a_fixed_order(tmp_path: Path) -> None:
     assert max(queues) < raised
     assert last(Kind.SYNC, "index") < raised
     assert raised == max(at for at, op in enumerate(ops) if op[0] is Kind.SYNC)
-
-
-def test_a_refused_store_is_left_as_it_was_found(tmp_path: Path) -> None:
-    path = tmp_path / "store"
-    with MessageStore.open(path, SMALL) as store:
-        for serial in range(60):
-            store.append(message(3, 1, serial))
-    with (path / "commitlog" / f"{0:020d}").open("r+b") as log:
-        log.seek(5000)
-        log.write(b"damage")
-    (path / ".segmentlog" / "durable").unlink()  # so that all of the log is examined
-    before = tree(path)
-    with pytest.raises(DamagedLogError):
-        MessageStore.open(path, SMALL)
-    with pytest.raises(ConfigError):
-        MessageStore.open(path, replace(SMALL, segment_bytes=64 << 10))
-    assert tree(path) == before
 
 
 def test_each_queue_directory_is_listed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

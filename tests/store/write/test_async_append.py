@@ -3,7 +3,6 @@
 import asyncio
 import os
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, as_completed, wait
 from contextlib import contextmanager
@@ -37,6 +36,7 @@ from support.crash.recorder import Kind, RecordingFileSystem
 from support.interrupting import own_threads
 from support.parted_store import PartedStore, held_puts, interrupt_next_put
 from support.reading import read
+from support.replicas import until
 from support.written_stores import SMALL
 
 NOW = 1_763_700_000_000
@@ -49,22 +49,30 @@ def disk(capacity: int | None = None) -> MemoryFileSystem:
     return made
 
 
-def opened_on_call(fs: WritableFileSystem, config: StoreConfig = SYNCED_ON_CALL) -> PartedStore:
-    return PartedStore.open(ROOT, config, fs=fs, clock=lambda: NOW)
+def opened(
+    fs: WritableFileSystem, config: StoreConfig = SYNCED_ON_CALL, attached: Attachments | None = None
+) -> PartedStore:
+    return PartedStore.open(ROOT, config, fs=fs, clock=lambda: NOW, attached=attached or Attachments())
 
 
-def keyed_message(number: int, size: int = 40) -> Outgoing:
+def message(number: int, size: int = 40) -> Outgoing:
     return Outgoing(
         topic="Orders", queue_id=number % 3, body=bytes([number]) * size, uniq_key=f"{number}", born_timestamp=NOW
     )
 
 
+def firsts(store: MessageStore) -> list[int]:
+    """First byte of each body, in the order of the log."""
+    store.wait_dispatched()
+    return [row["body"][0] for row in sorted(read(store.reader()), key=lambda row: row["physicalOffset"])]
+
+
 class Appending(threading.Thread):
-    """Appends one keyed_message, and keeps what became of it."""
+    """Appends one message, and keeps what became of it."""
 
     def __init__(self, store: MessageStore, number: int, size: int = 40) -> None:
         super().__init__(daemon=True)
-        self.store, self.message = store, keyed_message(number, size)
+        self.store, self.message = store, message(number, size)
         self.offset: int | None = None
         self.error: SegmentLogError | None = None
         self.start()
@@ -74,13 +82,6 @@ class Appending(threading.Thread):
             self.offset = self.store.append(self.message).physical_offset
         except SegmentLogError as error:
             self.error = error
-
-
-def within_30_s(condition: Callable[[], bool]) -> None:
-    until = time.monotonic() + 300
-    while not condition():
-        assert time.monotonic() < until
-        time.sleep(0.001)
 
 
 def gathered(
@@ -93,7 +94,7 @@ def gathered(
         assert began.wait(30)
         for count, number in enumerate(numbers, start=1):
             threads.append(Appending(store, number, sizes[count - 1] if sizes else 40))
-            within_30_s(lambda count=count: len(singles._puts._waiting) == count)  # type: ignore[misc]
+            until(lambda count=count: len(singles._puts._waiting) == count)  # type: ignore[misc]
         before()
     for thread in threads:
         thread.join(300)
@@ -101,33 +102,28 @@ def gathered(
     return threads
 
 
-def bodies(store: MessageStore) -> list[bytes]:
-    store.wait_dispatched()
-    return [row["body"] for row in sorted(read(store.reader()), key=lambda row: row["physicalOffset"])]
-
-
 def test_waiting_threads_share_a_write_and_a_sync() -> None:
     recorder = RecordingFileSystem(disk())
-    with opened_on_call(recorder) as store:
-        store.append(keyed_message(1))
+    with opened(recorder) as store:
+        store.append(message(1))
         began = len(recorder.recording.ops)
         threads = gathered(store, [2, 3, 4, 5])
         log = [op.kind for op in recorder.recording.ops[began:] if "/commitlog/" in str(op.path)]
         assert log == [Kind.WRITE, Kind.SYNC] * 2
         assert [thread.error for thread in threads] == [None] * 5
-        assert bodies(store) == [keyed_message(number).body for number in (1, 99, 2, 3, 4, 5)]
+        assert firsts(store) == [1, 99, 2, 3, 4, 5]
         assert [thread.offset for thread in threads] == sorted(thread.offset or 0 for thread in threads)
 
 
 @given(sizes=st.lists(st.integers(0, 900), min_size=1, max_size=12), before=st.integers(0, 5))
 def test_together_or_one_by_one_the_log_has_the_same_bytes(sizes: list[int], before: int) -> None:
-    encoded = [encode_message(keyed_message(number, size), SYNCED_ON_CALL) for number, size in enumerate(sizes)]
+    encoded = [encode_message(message(number, size), SYNCED_ON_CALL) for number, size in enumerate(sizes)]
     stores = []
     for together in (True, False):
         fs = disk()
-        with opened_on_call(fs, replace(SYNCED_ON_CALL, segment_bytes=4096)) as store:
+        with opened(fs, replace(SYNCED_ON_CALL, segment_bytes=4096)) as store:
             for number in range(before):
-                store.append(keyed_message(number, 100))
+                store.append(message(number, 100))
             copies = [replace(each, record=bytearray(each.record)) for each in encoded]
             for run in [copies] if together else [[each] for each in copies]:
                 store.parts.log.put_path.put(run)
@@ -141,19 +137,19 @@ def test_together_or_one_by_one_the_log_has_the_same_bytes(sizes: list[int], bef
 def test_long_messages_are_put_in_several_writes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("segmentlog.store.write.async_append._TOGETHER_BYTES", 500)
     recorder = RecordingFileSystem(disk())
-    with opened_on_call(recorder) as store:
-        store.append(keyed_message(1))
+    with opened(recorder) as store:
+        store.append(message(1))
         began = len(recorder.recording.ops)
         gathered(store, [2, 3, 4, 5], [900, 10, 10, 10])
         log = [op.kind for op in recorder.recording.ops[began:] if "/commitlog/" in str(op.path)]
         assert log == [Kind.WRITE, Kind.SYNC, Kind.WRITE, Kind.WRITE, Kind.SYNC]
-        assert [body[0] for body in bodies(store)] == [1, 99, 2, 3, 4, 5]
+        assert firsts(store) == [1, 99, 2, 3, 4, 5]
 
 
 def test_every_waiting_thread_gets_its_own_disk_full_error() -> None:
     faulty = FaultyFileSystem(disk())
-    with opened_on_call(faulty) as store:
-        store.append(keyed_message(1))
+    with opened(faulty) as store:
+        store.append(message(1))
         room = SYNCED_ON_CALL.segment_bytes - store.end_offset
 
         def fill_up() -> None:
@@ -163,14 +159,14 @@ def test_every_waiting_thread_gets_its_own_disk_full_error() -> None:
         threads = gathered(store, [2, 3, 4], [40, room, 40], fill_up)
         assert [type(thread.error) for thread in threads] == [type(None), type(None), NoSpaceError, type(None)]
         faulty.fault = None
-        store.append(keyed_message(5))
-        assert [body[0] for body in bodies(store)] == [1, 99, *sorted([2, 4]), 5]
+        store.append(message(5))
+        assert firsts(store) == [1, 99, *sorted([2, 4]), 5]
 
 
 def test_a_failed_sync_acknowledges_no_waiting_thread() -> None:
     faulty = FaultyFileSystem(disk())
-    store = opened_on_call(faulty)
-    store.append(keyed_message(1))
+    store = opened(faulty)
+    store.append(message(1))
 
     def break_down() -> None:
         faulty.fault = Fault(error=Failure.EIO, at=1, span=Span.STICKY, calls=("sync",))
@@ -182,25 +178,25 @@ def test_a_failed_sync_acknowledges_no_waiting_thread() -> None:
 
 
 def test_a_close_refuses_the_messages_of_waiting_threads() -> None:
-    store = opened_on_call(disk())
-    store.append(keyed_message(1))
+    store = opened(disk())
+    store.append(message(1))
     threads = gathered(store, [2, 3, 4], before=store.parts.log.appender.stop)
     assert {type(thread.error) for thread in threads} == {StoreClosedError}
     store.close()
 
 
 def test_an_interruption_in_the_middle_of_a_round_leaves_nothing_half_done(monkeypatch: pytest.MonkeyPatch) -> None:
-    with opened_on_call(disk()) as store:
+    with opened(disk()) as store:
         interrupt_next_put(store, monkeypatch)
         with pytest.raises(KeyboardInterrupt):
-            store.append(keyed_message(1))
-        store.append(keyed_message(2))
-        assert [body[0] for body in bodies(store)] == [1, 2]
+            store.append(message(1))
+        store.append(message(2))
+        assert firsts(store) == [1, 2]
 
 
 @pytest.mark.parametrize("flush", list(Flush))
 def test_every_message_of_many_threads_is_there_once(flush: Flush) -> None:
-    with opened_on_call(disk(), replace(SYNCED_ON_CALL, flush=flush, services=Services.BACKGROUND)) as store:
+    with opened(disk(), replace(SYNCED_ON_CALL, flush=flush, services=Services.BACKGROUND)) as store:
         failed: list[SegmentLogError] = []
 
         def run(first: int) -> None:
@@ -216,7 +212,9 @@ def test_every_message_of_many_threads_is_there_once(flush: Flush) -> None:
         for thread in threads:
             thread.join(300)
         assert not failed
-        found = [int(body) for body in bodies(store)]
+        store.wait_dispatched()
+        rows = sorted(read(store.reader()), key=lambda row: row["physicalOffset"])
+        found = [int(row["body"]) for row in rows]
     assert sorted(found) == list(range(360))
     for first in range(0, 360, 30):
         assert [number for number in found if first <= number < first + 30] == list(range(first, first + 30))
@@ -225,20 +223,6 @@ def test_every_message_of_many_threads_is_there_once(flush: Flush) -> None:
 SYNCED = replace(SMALL, flush=Flush.SYNC, services=Services.BACKGROUND)
 ENOSPC = Fault(error=Failure.ENOSPC, at=1, span=Span.STICKY, calls=("allocate",))
 EIO = Fault(error=Failure.EIO, at=1, span=Span.STICKY, calls=("sync",))
-
-
-def opened(fs: WritableFileSystem, config: StoreConfig = SYNCED, attached: Attachments | None = None) -> PartedStore:
-    return PartedStore.open(ROOT, config, fs=fs, attached=attached or Attachments())
-
-
-def message(number: int, size: int = 40) -> Outgoing:
-    return Outgoing(topic="Orders", queue_id=number % 3, body=bytes([number]) * size)
-
-
-def firsts(store: MessageStore) -> list[int]:
-    """First byte of each body, in the order of the log."""
-    store.wait_dispatched()
-    return [row["body"][0] for row in sorted(read(store.reader()), key=lambda row: row["physicalOffset"])]
 
 
 @contextmanager
@@ -252,7 +236,7 @@ def held_up(store: PartedStore, first: int = 99) -> Iterator[None]:
 
 def test_pending_appends_share_a_write_and_a_sync() -> None:
     recorder = RecordingFileSystem(disk())
-    with opened(recorder) as store:
+    with opened(recorder, SYNCED) as store:
         store.append(message(1))
         began = len(recorder.recording.ops)
         with held_up(store):
@@ -269,15 +253,8 @@ def test_pending_appends_share_a_write_and_a_sync() -> None:
         assert [each.result() for each in pending] == where  # as often as one likes
 
 
-def test_a_result_is_on_the_device() -> None:
-    fs = disk()
-    with opened(fs) as store:
-        appended = store.append_async(message(1)).result()
-        assert store.flushed_offset >= appended.physical_offset + appended.size
-
-
 def test_messages_of_a_thread_keep_their_order_among_other_threads() -> None:
-    with opened(disk()) as store:
+    with opened(disk(), SYNCED) as store:
 
         def run(thread: int) -> None:
             pending = [store.append_async(Outgoing(topic="Orders", body=bytes([thread, at]))) for at in range(100)]
@@ -296,13 +273,13 @@ def test_messages_of_a_thread_keep_their_order_among_other_threads() -> None:
 
 
 def test_a_message_that_cannot_be_encoded_is_refused_at_once() -> None:
-    with opened(disk()) as store, pytest.raises(IllegalMessageError, match="topic"):
+    with opened(disk(), SYNCED) as store, pytest.raises(IllegalMessageError, match="topic"):
         store.append_async(Outgoing(topic="not a topic", body=b""))
 
 
 def test_every_pending_append_gets_its_own_disk_full_error() -> None:
     faulty = FaultyFileSystem(disk())
-    with opened(faulty) as store:
+    with opened(faulty, SYNCED) as store:
         store.append(message(1))
         room = SYNCED.segment_bytes - store.end_offset
         with held_up(store):
@@ -320,7 +297,7 @@ def test_every_pending_append_gets_its_own_disk_full_error() -> None:
 
 def test_a_failed_sync_acknowledges_no_pending_append() -> None:
     faulty = FaultyFileSystem(disk())
-    store = opened(faulty)
+    store = opened(faulty, SYNCED)
     store.append(message(1))
     with held_up(store):
         pending = [store.append_async(message(number)) for number in (2, 3)]
@@ -338,7 +315,7 @@ def test_a_failed_sync_acknowledges_no_pending_append() -> None:
 def test_each_hears_of_replicas_that_are_missing() -> None:
     quorum = Quorum(2)
     attached = Attachments(acknowledgers=[quorum], listeners=[quorum])
-    with opened(disk(), attached=attached) as store:
+    with opened(disk(), SYNCED, attached=attached) as store:
         pending = [store.append_async(message(number)) for number in (1, 2)]
         for each in pending:
             with pytest.raises(NoReplicaError, match="SLAVE_NOT_AVAILABLE"):
@@ -348,7 +325,7 @@ def test_each_hears_of_replicas_that_are_missing() -> None:
 
 def test_a_caller_waits_while_too_much_is_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("segmentlog.store.write.async_append._IN_FLIGHT_BYTES", 1000)
-    with opened(disk()) as store:
+    with opened(disk(), SYNCED) as store:
         submitted: list[Future[Appended]] = []
         with held_up(store):
             store.append_async(message(2))
@@ -368,7 +345,7 @@ def submit_for_ever(store: MessageStore) -> None:
 
 def test_a_close_waits_for_all_and_refuses_more() -> None:
     fs = disk()
-    store = opened(fs)
+    store = opened(fs, SYNCED)
     with held_up(store):
         pending = [store.append_async(message(number)) for number in (1, 2)]
         closing = threading.Thread(target=store.close)
@@ -379,7 +356,7 @@ def test_a_close_waits_for_all_and_refuses_more() -> None:
     closing.join(300)
     assert own_threads() == []
     assert [each.result().queue_offset for each in pending] == [0, 0]
-    with opened(fs) as again:
+    with opened(fs, SYNCED) as again:
         assert firsts(again)[:3] == [99, 1, 2]
 
 
@@ -408,7 +385,7 @@ def test_without_threads_an_interruption_is_the_callers(monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize("dies", [MemoryError, SystemExit])
 def test_an_unexpected_error_fails_its_append_and_the_next_append_succeeds(dies: Callable[[], BaseException]) -> None:
-    with opened(disk()) as store:
+    with opened(disk(), SYNCED) as store:
         put = store.parts.log.put_path.put
 
         def failing(encoded: Sequence[object]) -> object:
@@ -425,7 +402,7 @@ def test_an_unexpected_error_fails_its_append_and_the_next_append_succeeds(dies:
 
 def test_a_store_that_is_dropped_still_appends_the_submitted_messages() -> None:
     fs = disk()
-    store: MessageStore | None = opened(fs)
+    store: MessageStore | None = opened(fs, SYNCED)
     assert store is not None
     pending = [store.append_async(message(number)) for number in range(20)]
     store = None
@@ -434,7 +411,7 @@ def test_a_store_that_is_dropped_still_appends_the_submitted_messages() -> None:
 
 
 def test_it_is_a_future_of_the_standard_library() -> None:
-    with opened(disk()) as store:
+    with opened(disk(), SYNCED) as store:
         called: list[object] = []
         with held_up(store):
             pending = [store.append_async(message(number)) for number in (1, 2)]
@@ -474,7 +451,7 @@ def test_it_is_a_future_of_the_standard_library() -> None:
 
 def test_a_future_of_a_failed_append_tells_all_that_wait() -> None:
     faulty = FaultyFileSystem(disk())
-    store = opened(faulty)
+    store = opened(faulty, SYNCED)
     store.append(message(1))  # the log has its segment
     with held_up(store):
         pending = store.append_async(message(2))
@@ -494,7 +471,7 @@ def test_a_future_of_a_failed_append_tells_all_that_wait() -> None:
 def test_a_callback_may_submit(monkeypatch: pytest.MonkeyPatch) -> None:
     """Beyond the limit of bytes that are under way a submitting thread waits, but not the thread that appends."""
     monkeypatch.setattr("segmentlog.store.write.async_append._IN_FLIGHT_BYTES", 1)
-    with opened(disk()) as store:
+    with opened(disk(), SYNCED) as store:
         more: list[Future[Appended]] = []
         store.append_async(message(1)).add_done_callback(lambda _: more.append(store.append_async(message(2))))
         store.append_async(message(3)).result()
@@ -502,7 +479,7 @@ def test_a_callback_may_submit(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_each_callback_is_called_once_if_the_append_completes_meanwhile() -> None:
-    with opened(disk()) as store:
+    with opened(disk(), SYNCED) as store:
         for number in range(100):
             pending = store.append_async(message(number))
             called: list[object] = []
@@ -512,7 +489,5 @@ def test_each_callback_is_called_once_if_the_append_completes_meanwhile() -> Non
             for thread in threads:
                 thread.join(300)
             pending.result()
-            until = time.monotonic() + 300
-            while len(called) < 3 and time.monotonic() < until:
-                time.sleep(0.001)
+            until(lambda called=called: len(called) >= 3)  # type: ignore[misc]
             assert called == [pending] * 3

@@ -38,6 +38,7 @@ from segmentlog.store import (
     StoreReader,
 )
 from segmentlog.store.dispatch.dispatcher import Dispatcher, DispatchRequest
+from segmentlog.store.encode.message import encode_message
 from segmentlog.store.errors import Remedy
 from segmentlog.store.files.fs import LocalFileSystem
 from segmentlog.store.files.writable_fs import WritableFileSystem
@@ -48,8 +49,7 @@ from segmentlog.store.log.commit_log import CommitLog
 from segmentlog.store.read import snapshot
 from segmentlog.store.read.missing_entries import find_undispatched_tail
 from segmentlog.store.sink import Staged, Staging
-from segmentlog.store.write.batch_commit import CommitPipeline, Publication, find_replay
-from segmentlog.store.write.group_commit import Failure
+from segmentlog.store.write.batch_commit import CommitPipeline, find_replay
 from segmentlog.store.write.put_path import AheadPiece, PutPath
 from segmentlog.store.write.staging import staging_directory
 from support.batches import batch_of, stage_messages
@@ -159,101 +159,6 @@ def test_a_stream_is_told_of_batches_that_a_store_lost(
     assert ("has none of these" in caplog.text) == (is_gap and newest is None)
     job = BatchId("q", version)
     assert find_replay(found, job, 5, 0, on_changed=OnChangedReplay.FAIL, path="", epoch=epoch) is None
-
-
-class Parts:
-    """Parts of a store that note their calls; `full` steps fail for want of space."""
-
-    def __init__(self) -> None:
-        self.calls: list[object] = []
-        self.full: set[str] = set()
-        self.turn = threading.RLock()
-        self.end = 900
-        self.mark = BatchMark(4, 0, 100)
-
-    def _take(self, name: str, call: object) -> None:
-        if name in self.full:
-            raise NoSpaceError("no space is left", path="/s")
-        self.calls.append(call)
-
-    def write(self, mark: BatchMark) -> None:
-        self._take("mark", mark)
-        self.mark = mark
-
-    def wait(self, offset: int) -> None:
-        self._take("flush", ("flush", offset))
-
-    def dispatch(self) -> None:
-        self._take("dispatch", "dispatch")
-
-
-def publication_of_parts() -> tuple[Publication, Parts]:
-    parts = Parts()
-    publication = Publication(
-        "/s", marker=parts, put_path=parts, flusher=parts, failure=Failure("/s"), make_visible=parts.dispatch
-    )
-    return publication, parts
-
-
-def test_a_batch_is_hidden_and_then_dispatched_before_it_is_published() -> None:
-    publication, parts = publication_of_parts()
-    assert publication.sequence == 4
-    publication.begin(5, 100)
-    assert parts.calls == [BatchMark(5, 100, 100, in_flight=True, before=(0,))]
-    publication.publish(BatchId("q", 1), 700)
-    assert parts.calls[1:] == ["dispatch", BatchMark(5, 100, 700, before=(0,))]
-    assert publication.sequence == 5
-
-
-def test_nothing_is_hidden_if_the_disk_is_full() -> None:
-    publication, parts = publication_of_parts()
-    parts.full = {"mark"}
-    with pytest.raises(NoSpaceError):
-        publication.begin(5, 100)
-    assert publication.sequence == 4
-
-
-@pytest.mark.parametrize("step", ["dispatch", "mark"])
-def test_a_batch_that_a_full_disk_hides_is_published_later(step: str, caplog: pytest.LogCaptureFixture) -> None:
-    publication, parts = publication_of_parts()
-    publication.begin(5, 100)
-    parts.full = {step}
-    with caplog.at_level(logging.ERROR):
-        publication.publish(BatchId("q", 1), 700)
-    assert "batch 1 of q is committed, but readers do not see it yet" in caplog.text
-    with pytest.raises(NoSpaceError):
-        publication.publish_waiting()
-    parts.full, parts.calls = set(), []
-    publication.publish_waiting()
-    # Records after the batch are flushed first: the mark covers them.
-    assert parts.calls == [("flush", 900), "dispatch", BatchMark(5, 100, 900, before=(0,))]
-    publication.publish_waiting()
-    publication.publish_before_next()
-    assert len(parts.calls) == 3
-
-
-def test_a_waiting_batch_is_left_alone_while_another_thread_puts() -> None:
-    publication, parts = publication_of_parts()
-    publication.begin(5, 100)
-    parts.full = {"mark"}
-    publication.publish(BatchId("q", 1), 700)
-    parts.full, parts.calls = set(), []
-    held, release = threading.Event(), threading.Event()
-
-    def put() -> None:
-        with parts.turn:
-            held.set()
-            release.wait(30)
-
-    thread = threading.Thread(target=put)
-    thread.start()
-    assert held.wait(30)
-    publication.publish_waiting()
-    assert parts.calls == []
-    release.set()
-    thread.join(300)
-    publication.publish_waiting()
-    assert len(parts.calls) == 3
 
 
 WAIT_S = 300
@@ -612,12 +517,6 @@ def test_a_replay_of_a_batch_that_the_log_lost_does_not_wait_for_it(path: Path) 
         assert commit(store, 0, 5) == replace(first, repeated=True)
 
 
-def test_topics_are_made_known(store: MessageStore, path: Path) -> None:
-    store.commit_batch(BatchId(), stage(path, 2), topics={"Orders": 8, "Empty": 4})
-    table = json.loads((path / "config" / "topics.json").read_text())["topicConfigTable"]
-    assert {topic: table[topic]["writeQueueNums"] for topic in table} == {"Orders": 8, "Empty": 4}
-
-
 # Readers while it is appended
 
 
@@ -646,6 +545,7 @@ class Pause:
         worker.join(300)
 
 
+@pytest.mark.scaled(quick=3)
 @pytest.mark.parametrize("source", QueueSource)
 @pytest.mark.parametrize("flush", Flush)
 def test_readers_see_all_of_it_or_nothing(
@@ -726,33 +626,21 @@ def test_a_store_that_is_opened_while_its_crash_is_looked_at(
     assert seen == [2, 2, 8, 8]
 
 
-def test_an_append_waits_while_a_batch_is_committed(
-    path: Path, store: MessageStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("what", ["append", "close"])
+def test_appends_and_a_close_wait_for_it(path: Path, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
+    store = MessageStore.open(path, SMALL)
     pause = Pause(monkeypatch)
     staged = stage(path, 4, 4)
     done: list[CommittedBatch] = []
     with pause.held(lambda: done.append(store.commit_batch(BatchId(), staged))):
-        other = threading.Thread(target=store.append, args=(HELLO,))
+        other = threading.Thread(target=store.close if what == "close" else lambda: store.append(HELLO))
         other.start()
         other.join(0.05)
         assert other.is_alive()
     other.join(300)
-    assert len(bodies(path)) == 9
+    store.close()
+    assert len(bodies(path)) == 8 + (what == "append")
     assert done[0].stop - done[0].start == done[0].bytes
-
-
-def test_closing_waits_for_it(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    store = MessageStore.open(path, SMALL)
-    pause = Pause(monkeypatch)
-    staged = stage(path, 4)
-    with pause.held(lambda: store.commit_batch(BatchId(), staged)):
-        closer = threading.Thread(target=store.close)
-        closer.start()
-        closer.join(0.05)
-        assert closer.is_alive()
-    closer.join(300)
-    assert len(bodies(path)) == 4
     with pytest.raises(StoreClosedError):
         store.commit_batch(BatchId(), [])
 
@@ -826,19 +714,29 @@ def test_without_room_nothing_is_appended(store: MessageStore, path: Path, monke
 
 
 @contextmanager
-def no_room_for_queues() -> Iterator[None]:
+def no_room(step: str) -> Iterator[None]:
+    """Have no room for the queues of a batch, or for the mark that shows it."""
+    real = BatchRecords.write_mark
+
     def fail(*arguments: object, **named: object) -> None:
         raise NoSpaceError("there is no room", path="consumequeue", fix="Make room")
 
+    def write_mark(self: BatchRecords, fs: WritableFileSystem, mark: BatchMark) -> None:
+        real(self, fs, mark) if mark.in_flight else fail()
+
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Dispatcher, "run", fail)
+        if step == "dispatch":
+            patch.setattr(Dispatcher, "run", fail)
+        else:
+            patch.setattr(BatchRecords, "write_mark", write_mark)
         yield
 
 
-def test_a_batch_without_room_for_its_queues_is_committed_and_shown_later(
-    store: MessageStore, path: Path, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("step", ["dispatch", "mark"])
+def test_a_batch_that_a_full_disk_hides_is_committed_and_shown_later(
+    store: MessageStore, path: Path, caplog: pytest.LogCaptureFixture, step: str
 ) -> None:
-    with no_room_for_queues():
+    with no_room(step):
         with caplog.at_level(logging.ERROR):
             committed = commit(store, 0, 4)
         assert (committed.rows, committed.repeated) == (4, False)
@@ -852,24 +750,47 @@ def test_a_batch_without_room_for_its_queues_is_committed_and_shown_later(
     assert not mark(path).in_flight
 
 
-@pytest.mark.parametrize("how", ["tick", "close", "open"])
+def test_a_tick_shows_it_with_all_after_it_on_the_device_unless_another_thread_puts(path: Path) -> None:
+    config = replace(SMALL, flush=Flush.ASYNC, flush_interval_ms=1 << 40, queue_flush_thorough_interval_ms=1 << 40)
+    with PartedStore.open(path, config) as store:
+        with no_room("mark"):
+            commit(store, 0, 4)
+        store.parts.log.put_path.put([encode_message(HELLO, config)])
+        held, release = threading.Event(), threading.Event()
+
+        def put() -> None:
+            with store.parts.log.put_path.turn:
+                held.set()
+                release.wait(WAIT_S)
+
+        thread = threading.Thread(target=put)
+        thread.start()
+        assert held.wait(WAIT_S)
+        store.tick()
+        assert bodies(path) == []
+        release.set()
+        thread.join(WAIT_S)
+        assert store.flushed_offset < store.end_offset
+        store.tick()
+        assert len(bodies(path)) == 5
+        shown = mark(path)
+        assert (shown.in_flight, shown.stop) == (False, store.end_offset)
+        assert store.flushed_offset == store.end_offset, "the mark covers records after the batch"
+
+
+@pytest.mark.parametrize("how", ["close", "open"])
 def test_it_is_shown_as_soon_as_there_is_room(path: Path, how: str) -> None:
     store = MessageStore.open(path, SMALL)
-    with no_room_for_queues():
+    with no_room("dispatch"):
         commit(store, 0, 4)
         assert bodies(path) == []
         if how == "open":
             with pytest.raises(NoSpaceError):
                 store.close()
-    if how == "tick":
-        store.append(HELLO)
-        store.tick()
-        assert len(bodies(path)) == 5
-        assert not mark(path).in_flight
     if how == "open":
         store = MessageStore.open(path, SMALL)
     store.close()
-    assert len(bodies(path)) == 4 + (how == "tick")
+    assert len(bodies(path)) == 4
     assert not mark(path).in_flight
 
 

@@ -1,11 +1,7 @@
 """Group commit: one sync for all waiting threads, no acknowledgement without one or after a failed one."""
 
-import signal
 import threading
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from types import FrameType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,6 +9,7 @@ import pytest
 from segmentlog.store.errors import NoSpaceError, StoreFailedError
 from segmentlog.store.write import group_commit as combiner
 from segmentlog.store.write.group_commit import Combiner, Failure, Flusher
+from support.interrupting import interrupted_when
 from support.replicas import until
 
 
@@ -137,14 +134,6 @@ def test_a_full_disk_is_fatal_only_where_nothing_can_be_tried_again() -> None:
         failure.check()
 
 
-def test_an_interruption_is_a_failure_as_well() -> None:
-    failure = Failure("store")
-    with pytest.raises(KeyboardInterrupt), failure.fatal_unless_full():
-        raise KeyboardInterrupt
-    with pytest.raises(StoreFailedError):
-        failure.check()
-
-
 def test_a_put_that_fails_or_is_interrupted_is_noted() -> None:
     failure = Failure("store")
     with failure.fatal_put:
@@ -153,11 +142,13 @@ def test_a_put_that_fails_or_is_interrupted_is_noted() -> None:
     with pytest.raises(StoreFailedError, match="no space") as raised, failure.fatal_put:
         raise NoSpaceError("no space")
     assert isinstance(raised.value.__cause__, NoSpaceError)
-    interrupted = Failure("store")
-    with pytest.raises(KeyboardInterrupt), interrupted.fatal_put:
-        raise KeyboardInterrupt
-    with pytest.raises(StoreFailedError):
-        interrupted.check()
+    for fatal in ("fatal_put", "fatal_unless_full"):
+        interrupted = Failure("store")
+        within = getattr(interrupted, fatal)
+        with pytest.raises(KeyboardInterrupt), within if fatal == "fatal_put" else within():
+            raise KeyboardInterrupt
+        with pytest.raises(StoreFailedError):
+            interrupted.check()
 
 
 # Concurrent requests of threads
@@ -203,57 +194,6 @@ class Asking(threading.Thread):
     def ended(self) -> bool:
         self.join(300)
         return not self.is_alive()
-
-
-class Interrupted(BaseException):
-    """Stands for a Ctrl-C."""
-
-
-@contextmanager
-def interrupted_when(condition: Callable[[], bool]) -> Iterator[None]:
-    """Interrupt the main thread once, as soon as a condition holds."""
-
-    def handler(_number: int, _frame: FrameType | None) -> None:
-        raise Interrupted
-
-    def watch() -> None:
-        until(condition)
-        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
-
-    before = signal.signal(signal.SIGUSR1, handler)
-    watcher = threading.Thread(target=watch)
-    watcher.start()
-    try:
-        with pytest.raises(Interrupted):
-            yield
-    finally:
-        watcher.join()
-        signal.signal(signal.SIGUSR1, before)
-
-
-def test_a_single_thread_does_its_own_work() -> None:
-    calls: list[tuple[list[str], threading.Thread]] = []
-    alone = Combiner[str](lambda asked: calls.append((asked, threading.current_thread())))
-    alone.ask("a")
-    alone.ask("b")
-    assert calls == [(["a"], threading.current_thread()), (["b"], threading.current_thread())]
-
-
-def test_requests_that_arrive_during_a_call_share_the_next_call() -> None:
-    worker = Worker()
-    first = Asking(worker, "a")
-    assert worker.began.acquire(timeout=300)
-    others = []
-    for number, asked in enumerate("bcd", start=1):
-        others.append(Asking(worker, asked))
-        worker.waits_for(number)
-    worker.go_on.release()
-    assert first.ended()
-    assert worker.began.acquire(timeout=300)
-    assert all(other.is_alive() for other in others)
-    worker.go_on.release()
-    assert all(other.ended() for other in others)
-    assert worker.calls == [["a"], ["b", "c", "d"]]
 
 
 def test_a_failure_is_raised_only_in_the_thread_that_does_the_work() -> None:
@@ -328,7 +268,7 @@ def test_a_thread_interrupted_as_it_becomes_the_leader_passes_the_lead_on(monkey
             self._lock.acquire()
             self._acquired += 1
             if self._acquired == 2:
-                raise Interrupted
+                raise KeyboardInterrupt
 
         def release(self) -> None:
             self._lock.release()
@@ -341,7 +281,7 @@ def test_a_thread_interrupted_as_it_becomes_the_leader_passes_the_lead_on(monkey
     def run() -> None:
         try:
             worker.combiner.ask("interrupted")
-        except Interrupted:
+        except KeyboardInterrupt:
             heard.append("interrupted")
 
     monkeypatch.setattr(combiner, "threading", SimpleNamespace(Lock=Lock))
@@ -356,26 +296,3 @@ def test_a_thread_interrupted_as_it_becomes_the_leader_passes_the_lead_on(monkey
     assert first.ended()
     assert other.ended()
     assert (worker.calls, heard) == ([["a"], ["b"]], ["interrupted"])
-
-
-def test_many_threads_are_each_worked_for_once() -> None:
-    done: list[int] = []
-    busy = threading.Lock()
-
-    def work(asked: list[int]) -> None:
-        assert busy.acquire(blocking=False)  # one call at a time
-        done.extend(asked)
-        time.sleep(0)
-        busy.release()
-
-    together = Combiner(work)
-    threads = [
-        threading.Thread(target=lambda first=first: [together.ask(first + each) for each in range(100)])
-        for first in range(0, 1600, 100)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(300)
-        assert not thread.is_alive()
-    assert sorted(done) == list(range(1600))

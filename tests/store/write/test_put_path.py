@@ -26,7 +26,7 @@ from segmentlog.store.dispatch.dispatcher import DispatchRequest
 from segmentlog.store.dispatch.rules import DispatchedRecords
 from segmentlog.store.encode import batch as encode_module
 from segmentlog.store.encode.batch import EncodedRows, encode_batch
-from segmentlog.store.encode.message import Encoded, encode_message
+from segmentlog.store.encode.message import encode_message
 from segmentlog.store.format.consume_queue import ENTRY
 from segmentlog.store.queues.keys import QueueNumbers
 from segmentlog.store.write.attachments import Attachments
@@ -195,40 +195,9 @@ class Listening:
 
 
 @pytest.fixture
-def listening() -> Listening:
-    return Listening()
-
-
-@pytest.fixture
-def store(tmp_path: Path, listening: Listening) -> Iterator[PartedStore]:
-    times = iter([1_000, 900, 5_000, *[10] * 1000])
-    attached = Attachments(listeners=[listening])
-    with PartedStore.open(tmp_path / "s", SMALL, clock=lambda: next(times), attached=attached) as opened:
+def store(tmp_path: Path) -> Iterator[PartedStore]:
+    with PartedStore.open(tmp_path / "s", SMALL) as opened:
         yield opened
-
-
-def encoded(count: int) -> list[Encoded]:
-    return [encode_message(HELLO, SMALL) for _ in range(count)]
-
-
-def test_messages_of_one_put_are_placed_one_after_the_other(store: PartedStore, listening: Listening) -> None:
-    several = encoded(3)
-    store.parts.log.put_path.put(several)
-    placed = [each.appended for each in several]
-    size = placed[0].size
-    assert [each.physical_offset for each in placed] == [0, size, 2 * size]
-    assert [each.queue_offset for each in placed] == [0, 1, 2]
-    assert {each.store_timestamp for each in placed} == {1_000}
-    assert store.parts.log.put_path.end == 3 * size
-    assert store.parts.log.put_path.spans_since(np.zeros(0, np.int64)) == [(KEY, 0, 3)]
-    assert [request.stop for request in listening.requests] == [3 * size]
-
-
-def test_each_piece_of_a_batch_continues_after_the_piece_before_it(store: PartedStore) -> None:
-    pieces = [*encode_batch(batch_of([HELLO] * 2), SMALL), *encode_batch(batch_of([HELLO] * 3), SMALL)]
-    appended = store.parts.log.put_path.put_batch(pieces)
-    assert appended.queue_offsets.tolist() == [0, 1, 2, 3, 4]
-    assert np.diff(appended.physical_offsets).tolist() == appended.sizes[:-1].tolist()
 
 
 def test_an_empty_batch_is_put_nowhere(store: PartedStore) -> None:
@@ -265,9 +234,10 @@ def test_a_failed_write_fails_the_store_and_is_not_announced(
         raise OSError(5, "Input/output error")
 
     monkeypatch.setattr(store.parts.log.appender, "write", fail)
+    rows, single = encode_batch(batch_of([HELLO]), SMALL), encode_message(HELLO, SMALL)
     for _ in range(2):  # the second one fails before it writes
         with pytest.raises(StoreFailedError):
-            path.put_batch(encode_batch(batch_of([HELLO]), SMALL)) if batch else path.put(encoded(1))
+            path.put_batch(rows) if batch else path.put([single])
     assert listening.requests == []
     assert path.spans_since(np.zeros(0, np.int64)) == []
     with pytest.raises(StoreFailedError):
@@ -321,6 +291,7 @@ def commit_batch(store: MessageStore, messages: list[Outgoing]) -> None:
 FEW_BYTES = 4 << 10
 
 
+@pytest.mark.scaled(quick=4)
 @pytest.mark.parametrize("flush", [Flush.SYNC, Flush.ASYNC])
 @pytest.mark.parametrize(
     "way", [append_async, append_batch, append_large_bodies, append_in_threads, append_replicated, commit_batch]

@@ -23,7 +23,7 @@ from segmentlog.store import (
 )
 from segmentlog.store.errors import NoSpaceError, StoreInUseError, StoreIOError
 from segmentlog.store.files.fs import Space
-from segmentlog.store.files.writable_fs import LocalWritableFileSystem
+from segmentlog.store.files.writable_fs import LocalWritableFileSystem, WritableFileSystem
 from segmentlog.store.groups import commit_offsets
 from segmentlog.store.maintenance import verify
 from segmentlog.store.retention.clean import DirectoryRemover
@@ -35,7 +35,6 @@ from segmentlog.store.write import retention_service
 from segmentlog.store.write.retention_service import RetentionService, disks_of
 from support.broker_index import query_index
 from support.crash.memory_fs import MemoryFileSystem
-from support.parted_store import PartedStore
 
 STORE = "/store"
 NOW_MS = 1_763_700_000_000  # 04:40 in UTC
@@ -53,6 +52,7 @@ class World:
     hidden: int | None = None
     fs: MemoryFileSystem = field(default_factory=MemoryFileSystem)
     lock_error: Exception | None = None
+    disk_error: Exception | None = None
 
     def __post_init__(self) -> None:
         for path in ("", "/commitlog", "/consumequeue", "/index"):
@@ -68,6 +68,8 @@ class World:
             raise self.lock_error
 
     def disks(self, _: StoreFiles) -> Disks:
+        if self.disk_error is not None:
+            raise self.disk_error
         log, queues = (Space(100, 100 - used, 100 - used) for used in self.used)
         return Disks((log,), queues)
 
@@ -82,12 +84,15 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
     return made
 
 
-def service(world: World, settings: RetentionSettings = SETTINGS) -> RetentionService:
+def service(
+    world: World, settings: RetentionSettings = SETTINGS, fs: WritableFileSystem | None = None, path: str = STORE
+) -> RetentionService:
+    fs = fs or world.fs
     return RetentionService(
         settings,
-        fs=world.fs,
-        path=STORE,
-        remover=DirectoryRemover(world.fs, world.own),
+        fs=fs,
+        path=path,
+        remover=DirectoryRemover(fs, world.own),
         clock=lambda: world.now_ms,
         hidden_from=lambda: world.hidden,
         dispatched=lambda: 1 << 62,
@@ -199,28 +204,14 @@ def test_a_batch_in_flight_postpones_a_run_that_would_delete_of_it(world: World)
 
 def test_an_error_ends_the_run_and_not_the_store(world: World, caplog: pytest.LogCaptureFixture) -> None:
     made = service(world, RetentionSettings(log_pause_ms=0, files_per_run=1))
-    real = world.disks
-    world.disks = _failing  # type: ignore[method-assign]
-    broken = RetentionService(
-        SETTINGS,
-        fs=world.fs,
-        path=STORE,
-        remover=DirectoryRemover(world.fs, world.own),
-        clock=lambda: world.now_ms,
-        hidden_from=lambda: None,
-        dispatched=lambda: 1 << 62,
-        disks=world.disks,
-    )
+    world.disk_error = StoreIOError("statvfs failed", path=STORE, errno=5)
     world.now += 60
-    broken.step()
+    made.step()
     assert "the next one tries again: [SEGMENTLOG_IO_ERROR] statvfs failed" in caplog.text
-    world.disks = real  # type: ignore[method-assign]
+    world.disk_error = None
+    world.now += 10
     made.step()
     assert len(world.left()) == 9
-
-
-def _failing(_: StoreFiles) -> Disks:
-    raise StoreIOError("statvfs failed", path=STORE, errno=5)
 
 
 def test_a_store_that_another_process_took_is_left_alone(world: World) -> None:
@@ -254,17 +245,7 @@ def test_a_run_that_deletes_lists_the_segments_again(tmp_path: Path, world: Worl
         (folder / f"{number * 1000:020d}").write_bytes(bytes(1000))
         os.utime(folder / f"{number * 1000:020d}", ns=(0, long_ago))
     os.utime(folder, ns=(0, long_ago))
-    fs = LocalWritableFileSystem()
-    made = RetentionService(
-        RetentionSettings(delete_when="24", log_pause_ms=0),
-        fs=fs,
-        path=str(tmp_path),
-        remover=DirectoryRemover(fs, world.own),
-        clock=lambda: world.now_ms,
-        hidden_from=lambda: None,
-        dispatched=lambda: 1 << 62,
-        disks=world.disks,
-    )
+    made = service(world, RetentionSettings(delete_when="24", log_pause_ms=0), LocalWritableFileSystem(), str(tmp_path))
     world.now += 60
     made.step()  # knows that all are old, and may delete none
     os.utime(folder / f"{1000:020d}", ns=(0, NOW_MS * 1_000_000))
@@ -389,24 +370,6 @@ def test_files_go_while_the_store_is_written(tmp_path: Path, index: bool) -> Non
         assert store.append_batch(rows(1500, 1)).queue_offsets.tolist() == [1500]
 
 
-def test_a_store_that_died_is_recovered_from_its_later_start(tmp_path: Path) -> None:
-    path = tmp_path / "store"
-    store = PartedStore.open(path, SMALL, retention=EAGER)
-    store.append_batch(rows(0, 1000))  # neither flushed nor dispatched by a timer
-    for _ in range(4):
-        store.tick()
-    start = min(int(each.name) for each in (path / "commitlog").iterdir())
-    assert start >= 30 * SMALL.segment_bytes
-    first = store.bounds(KEY).min_offset
-    store.parts.base.teardown.run()  # as a crash leaves it
-    with PartedStore.open(path, SMALL) as again:
-        assert not again.recovered.was_clean
-        assert again.recovered.corrected == 0
-        assert again.bounds(KEY).min_offset == first
-    assert bodies(path) == {number: b"body %d" % number for number in range(first, 1000)}
-    assert verify(path).findings == ()
-
-
 def test_a_store_refuses_puts_and_serves_readers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     used = [10]
     monkeypatch.setattr(retention_service, "space_of", lambda _: Space(100, 100 - used[0], 100 - used[0]))
@@ -491,39 +454,6 @@ def test_above_the_limit_of_a_disk_wanted_messages_go_and_that_is_an_error(
     assert said
     assert all(f"used above 80%, messages are deleted although a rule protects them: {why}" in text for text in said)
     assert why in (path / ".segmentlog" / "retention-history").read_text()
-
-
-def test_a_minimum_age_keeps_messages_until_they_have_it(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    path, now = tmp_path / "store", [int(time.time() * 1000)]
-    settings = replace(EAGER, min_age_ms={"orders": 60_000, "none": 1 << 40})
-    with MessageStore.open(path, SMALL, retention=settings, clock=lambda: now[0]) as store:
-        store.append_batch(rows(0, 100))
-        now[0] += 50_000
-        store.append_batch(rows(100, 300))
-
-        def left_after_runs() -> int:
-            for _ in range(20):
-                store.tick()
-            return store.bounds(KEY).min_offset
-
-        assert left_after_runs() == 0
-        assert caplog.text.count("segments that are due are kept: young: topic orders has a message of ") == 1
-        now[0] += 10_000  # the first hundred are old enough, the others are not
-        assert 50 < left_after_runs() <= 100
-        now[0] += 49_999
-        assert left_after_runs() <= 100
-        now[0] += 1
-        assert left_after_runs() > 350
-    history = (path / ".segmentlog" / "retention-history").read_text()
-    assert "young" not in history
-
-
-def test_without_settings_nothing_is_deleted(tmp_path: Path) -> None:
-    with MessageStore.open(tmp_path / "store", SMALL) as store:
-        assert store.retention is None
-        store.append_batch(rows(0, 300))
-        store.tick()
-        assert (tmp_path / "store" / "commitlog" / f"{0:020d}").exists()
 
 
 def test_background_services_delete_too(tmp_path: Path) -> None:

@@ -1,8 +1,6 @@
 """Committing by processes that open the store only for it."""
 
 import logging
-import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
@@ -33,18 +31,10 @@ from segmentlog.store.sink import (
     stored_config,
 )
 from segmentlog.store.write import sink as batch_sink
-from support.batches import batch_of, stage_messages
+from support.batches import stage_messages
+from support.held_lock import held_elsewhere
 from support.reading import read
 from support.written_stores import SMALL
-
-BROKER = """
-import fcntl, os, sys, time
-fd = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT)
-fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
-os.pwrite(fd, b"lock", 0)
-print("held", flush=True)
-sys.stdin.read()
-"""
 
 
 def stage(path: str | Path, rows: int, job: str = "job", config: StoreConfig = SMALL) -> list[Staged]:
@@ -67,16 +57,6 @@ def test_a_store_is_made_where_there_is_none(path: Path) -> None:
     latest = commit_batch(path, SMALL, BatchId(), stage(path, 1))
     assert last_commit(path) == latest
     assert last_commit(path, "q") == committed
-
-
-def test_each_commit_is_logged(path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    prepare_store(path, SMALL)
-    with caplog.at_level(logging.INFO):
-        commit_batch(path, SMALL, BatchId("q", 0), stage(path, 4))
-        commit_batch(path, SMALL, BatchId("q", 0), stage(path, 4))
-    assert "batch 0 of q committed: 4 rows" in caplog.text
-    assert "Orders/0 [0, 1], Orders/1 [0, 1]" in caplog.text
-    assert "batch 0 of q was there already" in caplog.text
 
 
 @pytest.mark.parametrize("broken", ["close", "sweep"])
@@ -117,16 +97,6 @@ def test_sizes_of_a_store_are_its_own(path: Path, tmp_path: Path) -> None:
     )
 
 
-def test_sizes_of_a_brokers_store_are_inferred_from_its_files(path: Path) -> None:
-    with MessageStore.open(path, SMALL) as store:
-        store.append_batch(batch_of([Outgoing(topic="Orders", body=bytes(9000)) for _ in range(40)]))
-    (path / ".segmentlog" / "durable").unlink()
-    found = stored_config(path, StoreConfig(index_slots=SMALL.index_slots, index_entries=SMALL.index_entries))
-    assert found.segment_bytes == SMALL.segment_bytes
-    assert found.queue_segment_entries == SMALL.queue_segment_entries
-    MessageStore.open(path, found).close()
-
-
 def test_a_commit_waits_for_its_turn(path: Path) -> None:
     prepare_store(path, SMALL)
     staged = stage(path, 3)
@@ -146,22 +116,16 @@ def test_it_does_not_wait_for_ever(path: Path) -> None:
 def test_a_broker_is_named_at_once(path: Path) -> None:
     prepare_store(path, SMALL)
     staged = stage(path, 3)
-    with subprocess.Popen(
-        [sys.executable, "-c", BROKER, str(path / "lock")], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as broker:
-        assert broker.stdout is not None
-        assert broker.stdin is not None
-        broker.stdout.readline()
+    with held_elsewhere(path) as broker:
         began = time.monotonic()
         for act in (
             lambda: prepare_store(path, SMALL),
             lambda: commit_batch(path, SMALL, BatchId("q", 0), staged, wait_s=600),
         ):
-            with pytest.raises(StoreInUseError, match=f"a broker, process {broker.pid}, has this store open") as error:
+            with pytest.raises(StoreInUseError, match=f"a broker, process {broker}, has this store open") as error:
                 act()
             assert "replicated" in str(error.value)
         assert time.monotonic() - began < 300
-        broker.stdin.close()
     assert commit_batch(path, SMALL, BatchId("q", 0), staged).rows == 3
 
 

@@ -27,7 +27,7 @@ from segmentlog.store.format.staged_rows import HEADER_BYTES
 from segmentlog.store.sink import Staged, Staging, discard_jobs, discard_staged, sweep_staging
 from segmentlog.store.write import staging as staging_module
 from segmentlog.store.write.staging import staging_directory, survey_staged, take_staged
-from support.batches import batch_of, stage_messages
+from support.batches import batch_of
 from support.written_stores import SMALL
 
 FS = LocalWritableFileSystem()
@@ -81,12 +81,6 @@ def test_chunks_are_read_back_as_they_were_encoded(path: str) -> None:
     assert not file.read_bytes().strip(b"\0")  # nothing of it is left behind
 
 
-def test_a_task_without_rows_stages_an_empty_file(path: str) -> None:
-    staged = stage_messages(path, [], SMALL)
-    assert (staged.rows, staged.record_bytes, staged.file_bytes) == (0, 0, 0)
-    assert list(survey_staged(FS, path, staged)) == list(take_staged(FS, path, staged)) == []
-
-
 def test_a_failed_staging_leaves_no_file(path: str) -> None:
     with Staging.open(path, "job", 0, "a", SMALL) as staging:
         staging.add(batch_of(messages(3)))
@@ -103,7 +97,7 @@ def test_attempts_do_not_meet(path: str) -> None:
     assert files(path) == ["job.0.one", "job.0.two"]
 
 
-@pytest.mark.parametrize("name", ["", "a/b", "..", "a b", "x" * 101, "a.b"])
+@pytest.mark.parametrize("name", ["", "a/b", "..", "a b", "x" * 101, "a.b", "j\u00f6b"])
 def test_invalid_names_are_refused(path: str, name: str) -> None:
     with pytest.raises(ConfigError, match="cannot name staged rows"):
         Staging.open(path, name, 0, "a", SMALL)
@@ -230,17 +224,6 @@ def test_a_sweep_does_not_follow_a_link(path: str, tmp_path: Path, sweep: str, l
     assert all(file.exists() for file in kept)
 
 
-def test_a_sweep_that_follows_a_link_would_delete_there(
-    path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The planted bug: links are followed, and the file that the tests above look for is gone."""
-    victim = old(tmp_path / "job.0.a")
-    (Path(path) / ".segmentlog" / "staging").symlink_to(tmp_path)
-    monkeypatch.setattr(os, "O_NOFOLLOW", 0)
-    assert sweep_staging(path) == 1
-    assert not victim.exists()
-
-
 def test_a_sweep_takes_plain_files_of_our_names_alone(path: str, tmp_path: Path) -> None:
     stage(path)
     staging = Path(staging_directory(path))
@@ -276,11 +259,6 @@ def test_a_name_that_leads_elsewhere_is_refused(path: str, tmp_path: Path, name:
         with pytest.raises(FormatError, match="is not a name of staged rows"):
             act()
     assert victim.exists()
-
-
-def test_a_job_s_name_is_of_ascii_letters(path: str) -> None:
-    with pytest.raises(ConfigError, match="cannot name staged rows"):
-        Staging.open(path, "j\u00f6b", 0, "a", SMALL)
 
 
 @pytest.mark.parametrize("chunks", [1, 2, 4])
