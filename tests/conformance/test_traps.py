@@ -42,7 +42,6 @@ TRAPS = {
     3: Trap(
         "digits of __CRC32# are reversed and padded on the right",
         (
-            "store/read/test_scan.py::test_record_crcs_are_checked",
             "format/test_checksums.py::test_a_change_is_seen_only_where_the_whole_record_has_a_checksum",
             "conformance/test_store_reader.py::test_rows_are_rocketmqs",
         ),
@@ -58,10 +57,7 @@ TRAPS = {
     ),
     6: Trap(
         "of a blank record only eight bytes are written, what follows is garbage",
-        (
-            "format/test_walk.py::test_records_in_a_body_and_after_a_blank_are_not_found",
-            "store/test_store_builder.py::test_segments_are_full_size_and_end_with_a_blank",
-        ),
+        ("format/test_walk.py::test_records_in_a_body_and_after_a_blank_are_not_found",),
     ),
     7: Trap("a message too large for a file is acknowledged and lost", why_not=WRITER + "put must refuse it"),
     8: Trap(
@@ -70,20 +66,16 @@ TRAPS = {
     ),
     9: Trap(
         "the queue offset of a record is not always its place in the queue",
-        (
-            "store/read/test_scan.py::test_burnt_queue_offsets_are_places_in_the_queue_and_damage_among_them_costs_itself_alone",
-            "store/read/test_heal.py::test_burnt_queue_offsets_are_confirmed",
-        ),
+        ("store/read/test_heal.py::test_burnt_queue_offsets_are_confirmed",),
     ),
     10: Trap(
         "prepared and rolled back records have queue offset 0 and no entry",
-        ("store/dispatch/test_derive.py::test_prepared_rolled_back_and_inner_batch_records_have_no_queue",),
+        ("store/dispatch/test_rules.py::test_which_records_get_an_entry",),
     ),
     11: Trap(
         "tags codes are Java's hashes, times of delivery, or addresses",
         (
             "format/test_hashing.py::test_java_hash_is_javas",
-            "store/dispatch/test_derive.py::test_tags_codes_are_javas_hashes",
             "store/dispatch/test_derive.py::test_delayed_messages_have_their_time_of_delivery",
             "store/read/test_scan.py::test_tags_are_matched_exactly",
         ),
@@ -134,7 +126,7 @@ TRAPS = {
     18: Trap("with abort, index files that are not full are deleted", why_not=BROKER + "recovery on start"),
     19: Trap(
         "without CommitLog files the queues are deleted by a broker; a reader loses nothing by looking",
-        ("store/read/test_store_reader.py::test_a_commitlog_a_consumequeue_or_a_checkpoint_alone_makes_a_store",),
+        ("store/directory/test_layout.py::test_one_part_or_a_commit_log_elsewhere_makes_a_store",),
     ),
     20: Trap(
         "truncation leaves older records that can come back",
@@ -143,7 +135,6 @@ TRAPS = {
     21: Trap(
         "retention goes by modification times and deletes the front only",
         (
-            "store/read/test_queue_view.py::test_retention_moves_the_front",
             "store/queues/test_consume_queue.py::test_first_alive",
             "conformance/test_fixtures.py::test_modification_times_are_kept_to_the_nanosecond",
         ),
@@ -190,7 +181,7 @@ TRAPS = {
     ),
     31: Trap(
         "4.x does not derive the CommitLog's path from the root",
-        ("store/read/test_store_reader.py::test_segments_in_other_directories",),
+        ("store/log/test_commit_log.py::test_segments_of_several_directories",),
     ),
     32: Trap(
         "compression type 0 is zlib; LZ4 is the frame, without its size",
