@@ -52,6 +52,8 @@ TESTED_ELSEWHERE: Final = {
     "store/dispatch/packed_files.py": IN_PLACE,
     "store/dispatch/packed_queues.py": IN_PLACE,
     "store/files/routed_fs.py": IN_PLACE,
+    "store/maintenance/archives.py": "each function is a verb: tests/command/verbs/test_archive.py",
+    "store/read/spec.py": "scans of entries alone, and scans that open the log: tests/store/read/test_scan.py",
     "store/objects/access.py": "options that reach workers: tests/connector/read/test_archive_url.py",
 }
 """Modules whose contract another file of tests holds."""

@@ -8,64 +8,11 @@ import pyarrow as pa
 import pytest
 
 from segmentlog.store.format.checksums import RecordCrc
-from segmentlog.store.format.message import MAGIC_BLANK
 from segmentlog.store.format.message_encode import pack_host
-from segmentlog.store.format.walk import walk
 from support import oracle, releases
 from support.store_builder import Geometry, Queues, StoreBuilder, messages
 
 SMALL = Geometry(segment_bytes=4096, queue_segment_entries=30)
-
-
-def test_segments_are_full_size_and_end_with_a_blank(tmp_path: Path) -> None:
-    with StoreBuilder(tmp_path / "store", geometry=SMALL) as builder:
-        appended = builder.append(messages(100))
-    segments = sorted((tmp_path / "store" / "commitlog").iterdir())
-    assert [int(path.name) for path in segments] == [4096 * i for i in range(len(segments))]
-    found = []
-    for path in segments:
-        data = np.fromfile(path, np.uint8)
-        assert data.size == 4096
-        walked = walk(data, int(path.name), 0, data.size)
-        assert not walked.damage
-        assert walked.blank == (path is not segments[-1])
-        found += (walked.positions + int(path.name)).tolist()
-    assert len(segments) > 3
-    assert found == appended.physical_offsets.tolist()
-
-
-def test_a_record_fills_its_segment_only_with_room_for_the_blank(tmp_path: Path) -> None:
-    sizes = StoreBuilder(tmp_path / "probe", geometry=SMALL).append(messages(2, queues=1, tags=("x",))).sizes
-    assert sizes[0] == sizes[1]
-    exact = Geometry(segment_bytes=2 * int(sizes[0]) + 8, queue_segment_entries=30)
-    builder = StoreBuilder(tmp_path / "exact", geometry=exact)
-    assert builder.append(messages(3, queues=1, tags=("x",))).physical_offsets.tolist() == [
-        0,
-        sizes[0],
-        exact.segment_bytes,
-    ]
-    first = (tmp_path / "exact" / "commitlog" / f"{0:020d}").read_bytes()
-    assert first[-8:] == (8).to_bytes(4, "big") + (MAGIC_BLANK & 0xFFFFFFFF).to_bytes(4, "big")
-    tight = Geometry(segment_bytes=exact.segment_bytes - 1, queue_segment_entries=30)
-    assert StoreBuilder(tmp_path / "tight", geometry=tight).append(
-        messages(3, queues=1, tags=("x",))
-    ).physical_offsets.tolist() == [0, tight.segment_bytes, 2 * tight.segment_bytes]
-
-
-def test_queues_go_on_over_batches_and_files(tmp_path: Path) -> None:
-    builder = StoreBuilder(tmp_path / "store", geometry=SMALL)
-    builder.append(messages(50, queues=1))
-    appended = builder.append(messages(20, queues=1, first=50))
-    assert appended.queue_offsets.tolist() == list(range(50, 70))
-    files = sorted((tmp_path / "store" / "consumequeue" / "Orders" / "0").iterdir())
-    assert [path.name for path in files] == [f"{600 * i:020d}" for i in range(3)]
-    assert {path.stat().st_size for path in files} == {600}
-    assert np.fromfile(files[2], ">i8", 1)[0] == appended.physical_offsets[10]
-
-
-def test_a_message_too_large_for_a_segment_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="does not fit into a segment of 4096"):
-        StoreBuilder(tmp_path / "store", geometry=SMALL).append(messages(1, body_bytes=4096))
 
 
 @pytest.mark.scaled(quick=1)

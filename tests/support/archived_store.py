@@ -24,6 +24,7 @@ from segmentlog.store import (
 from segmentlog.store.maintenance import Conditions, Retained, apply_retention
 
 from .reading import whole_queues
+from .small_store import copied
 
 CONFIG = StoreConfig(
     segment_bytes=4 << 10, queue_segment_entries=20, index_slots=40, index_entries=80, services=Services.ON_CALL
@@ -57,14 +58,17 @@ def append_rows(store: MessageStore, first: int, count: int) -> None:
     )
 
 
-def write_whole(path: Path, rows: int = ROWS) -> Path:
-    """Write a store with a store time of its own for every ten messages, and close it."""
+def _write_rows(path: Path, rows: int) -> None:
     now = START_MS
     with MessageStore.open(path, CONFIG, clock=lambda: now) as store:
         for first in range(0, rows, 10):
             append_rows(store, first, 10)
             now += STEP_MS
-    return path
+
+
+def write_whole(path: Path, rows: int = ROWS) -> Path:
+    """Make a closed store with a store time of its own for every ten messages."""
+    return copied(_write_rows, path, rows)
 
 
 def settings(archive: Path | None, segments_kept: int = 4, **more: Any) -> RetentionSettings:

@@ -7,28 +7,15 @@ import pytest
 
 from segmentlog.store import StoreReader
 from segmentlog.store.archive.look import describe, verify
-from segmentlog.store.archive.push import push
 from segmentlog.store.errors import UnsupportedStoreError
 from segmentlog.store.objects.manifests import newest
-from support.archived_store import write_whole
+from support.faulty_objects import FaultyObjects
 from support.memory_objects import MemoryObjects
 
-ROWS = 90
+ROWS = 150
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Path:
-    return write_whole(tmp_path / "store", ROWS)
-
-
-@pytest.fixture
-def objects(store: Path) -> MemoryObjects:
-    made = MemoryObjects()
-    push(store, made)
-    return made
-
-
-def test_an_archive_lists_the_queues_and_offsets_of_its_store(store: Path, objects: MemoryObjects) -> None:
+def test_an_archive_lists_the_queues_and_offsets_of_its_store(store: Path, objects: FaultyObjects) -> None:
     found, reader = describe(objects), StoreReader.open(store)
     expected = [
         (each.key.topic, each.key.queue_id, each.min_offset, each.max_offset)
@@ -47,14 +34,14 @@ def test_an_empty_place_has_no_content_and_no_findings() -> None:
 
 
 @pytest.mark.parametrize("deep", [False, True])
-def test_an_archive_without_faults_has_no_findings(objects: MemoryObjects, deep: bool) -> None:
+def test_an_archive_without_faults_has_no_findings(objects: FaultyObjects, deep: bool) -> None:
     found = verify(objects, deep=deep)
     assert (found.findings, found.records) == ((), ROWS if deep else 0)
     assert found.bytes == sum(info.size for key, (_, info) in objects.objects.items() if not key.startswith("manif"))
 
 
 @pytest.mark.parametrize("kind", ["log/", "queues/", "files/"])
-def test_missing_and_short_objects_are_findings(objects: MemoryObjects, kind: str) -> None:
+def test_missing_and_short_objects_are_findings(objects: FaultyObjects, kind: str) -> None:
     key = next(key for key in objects.objects if key.startswith(kind))
     data, info = objects.objects[key]
     objects.objects[key] = data[:-1], info._replace(size=info.size - 1)
@@ -66,7 +53,7 @@ def test_missing_and_short_objects_are_findings(objects: MemoryObjects, kind: st
 
 
 @pytest.mark.parametrize("kind", ["log/", "queues/", "files/"])
-def test_a_flipped_bit_is_found_by_a_deep_verification_alone(objects: MemoryObjects, kind: str) -> None:
+def test_a_flipped_bit_is_found_by_a_deep_verification_alone(objects: FaultyObjects, kind: str) -> None:
     key = next(key for key, (data, _) in objects.objects.items() if key.startswith(kind) and data)
     data, info = objects.objects[key]
     objects.objects[key] = data[:-1] + bytes([data[-1] ^ 1]), info
@@ -74,7 +61,7 @@ def test_a_flipped_bit_is_found_by_a_deep_verification_alone(objects: MemoryObje
     assert [finding.key for finding in verify(objects, deep=True).findings] == [key]
 
 
-def test_a_pack_that_contradicts_its_piece_is_a_finding(objects: MemoryObjects) -> None:
+def test_a_pack_that_contradicts_its_piece_is_a_finding(objects: FaultyObjects) -> None:
     number, manifest = newest(objects)
     manifest.runs["last"][0] += 1
     objects.put(f"manifests/{number:010d}.arrow", np.frombuffer(manifest.encode(), np.uint8))
@@ -82,7 +69,7 @@ def test_a_pack_that_contradicts_its_piece_is_a_finding(objects: MemoryObjects) 
     assert "contradict its pack" in finding.text
 
 
-def test_a_damaged_older_manifest_is_a_finding_and_another_place_an_error(store: Path, objects: MemoryObjects) -> None:
+def test_a_damaged_older_manifest_is_a_finding_and_another_place_an_error(store: Path, objects: FaultyObjects) -> None:
     data, info = objects.objects["manifests/0000000001.arrow"]
     _, manifest = newest(objects)
     objects.put("manifests/0000000002.arrow", np.frombuffer(manifest.encode(), np.uint8))

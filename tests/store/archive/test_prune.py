@@ -12,23 +12,11 @@ from segmentlog.store.archive.push import push
 from segmentlog.store.errors import StoreIOError
 from segmentlog.store.objects import manifests
 from segmentlog.store.objects.manifests import newest
-from support.archived_store import START_MS, STEP_MS, write_whole
+from support.archived_store import START_MS, STEP_MS
 from support.faulty_objects import Fault, FaultyObjects, Killed
 from support.scale import scale, spread
 
 FAR_MS = 1 << 60
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Path:
-    return write_whole(tmp_path / "store", 150)
-
-
-@pytest.fixture
-def objects(store: Path) -> FaultyObjects:
-    made = FaultyObjects()
-    push(store, made)
-    return made
 
 
 def test_segments_with_older_messages_alone_are_left_out(objects: FaultyObjects) -> None:
@@ -83,7 +71,7 @@ def test_a_fault_or_kill_at_any_call_loses_nothing_and_the_next_prune_ends_alike
     expected = FaultyObjects.copy(objects)
     prune(expected, limit, grace_s=0)
     count = expected.count
-    for number in sorted(spread(4 * count, scale(16, 100, 4 * count))):
+    for number in sorted(spread(4 * count, scale(8, 100, 4 * count))):
         fault = list(Fault)[number % 4]
         faulty = FaultyObjects.copy(objects, fault, number // 4)
         with contextlib.suppress(StoreIOError, Killed):

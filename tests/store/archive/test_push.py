@@ -13,11 +13,11 @@ from segmentlog.store import ConfigError, CorruptError, MessageStore, StoreReade
 from segmentlog.store.archive.content import names_of
 from segmentlog.store.archive.look import verify
 from segmentlog.store.archive.push import PushReport, push
-from segmentlog.store.errors import StoreIOError, UnsupportedStoreError
+from segmentlog.store.errors import StoreIOError
 from segmentlog.store.format.archive_manifest import ENTRY, Manifest
 from segmentlog.store.format.message import Bytes
 from segmentlog.store.objects import manifests
-from segmentlog.store.objects.manifests import newest, publish
+from segmentlog.store.objects.manifests import newest
 from segmentlog.store.objects.object_store import ObjectInfo
 from support.archived_store import CONFIG, append_rows, write_whole
 from support.faulty_objects import Fault, FaultyObjects, Killed
@@ -27,11 +27,6 @@ from support.tampering import overwrite
 
 ROWS = 150
 SEGMENT = CONFIG.segment_bytes
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Path:
-    return write_whole(tmp_path / "store", ROWS)
 
 
 def grow(store: Path, first: int = ROWS, count: int = 60) -> None:
@@ -87,18 +82,14 @@ def test_a_first_push_has_all_segments_and_the_entries_of_each_queue(store: Path
         assert rows == reader.places_at(bounds.key, offsets).tolist()
 
 
-def test_a_repeated_push_sends_nothing_and_writes_no_manifest(store: Path) -> None:
-    objects = MemoryObjects()
-    push(store, objects)
+def test_a_repeated_push_sends_nothing_and_writes_no_manifest(store: Path, objects: FaultyObjects) -> None:
     before = dict(objects.objects)
     report = push(store, objects)
     assert (report.pieces, report.sent_bytes, report.manifest) == (0, 0, 1)
     assert objects.objects == before
 
 
-def test_pushes_beside_a_writer_add_pieces_of_the_growing_segment(store: Path) -> None:
-    objects = MemoryObjects()
-    push(store, objects)
+def test_pushes_beside_a_writer_add_pieces_of_the_growing_segment(store: Path, objects: FaultyObjects) -> None:
     first = newest(objects)[1].pieces
     with MessageStore.open(store, CONFIG) as opened:
         for at in range(ROWS, ROWS + 90, 15):
@@ -111,9 +102,7 @@ def test_pushes_beside_a_writer_add_pieces_of_the_growing_segment(store: Path) -
     assert all(piece.start != piece.stop for piece in last.pieces)
 
 
-def test_configuration_and_state_are_archived(store: Path) -> None:
-    objects = MemoryObjects()
-    push(store, objects)
+def test_configuration_and_state_are_archived(store: Path, objects: FaultyObjects) -> None:
     files = {file.path: objects.objects[file.key][0] for file in newest(objects)[1].files}
     assert files["config/topics.json"] == (store / "config" / "topics.json").read_bytes()
     assert {".segmentlog/id", "checkpoint"} <= files.keys()
@@ -137,9 +126,7 @@ def test_a_torn_document_is_replaced_by_its_backup_or_left_out_with_a_warning(st
 # Whose archive
 
 
-def test_an_archive_of_another_store_is_refused(store: Path, tmp_path: Path) -> None:
-    objects = MemoryObjects()
-    push(store, objects)
+def test_an_archive_of_another_store_is_refused(store: Path, objects: FaultyObjects, tmp_path: Path) -> None:
     before = dict(objects.objects)
     with pytest.raises(ConfigError, match="archive of store"):
         push(write_whole(tmp_path / "other", ROWS), objects)
@@ -158,21 +145,11 @@ def append_to_front(store: Path) -> None:
         each.write_bytes(data.replace(b"body", b"corp"))
 
 
-def test_an_empty_store_is_not_pushed_over_an_archive(store: Path) -> None:
-    objects = MemoryObjects()
-    push(store, objects)
+def test_an_empty_store_is_not_pushed_over_an_archive(store: Path, objects: FaultyObjects) -> None:
     shutil.rmtree(store / "commitlog")
     (store / "commitlog").mkdir()
     with pytest.raises(ConfigError, match="not the log of this store"):
         push(store, objects)
-
-
-def test_a_place_with_other_objects_is_refused(store: Path) -> None:
-    objects = MemoryObjects()
-    objects.put("commitlog/00000000000000000000", np.zeros(8, np.uint8))
-    with pytest.raises(UnsupportedStoreError, match="commitlog/0000"):
-        push(store, objects)
-    assert len(objects.objects) == 1
 
 
 # The log changed
@@ -187,9 +164,9 @@ def cut_and_rewrite(store: Path, base: Path, more: int) -> None:
 
 
 @pytest.mark.parametrize("more", [0, 7, 200])
-def test_pieces_that_a_failover_cut_off_are_replaced_with_a_warning(store: Path, tmp_path: Path, more: int) -> None:
-    objects = MemoryObjects()
-    push(store, objects)
+def test_pieces_that_a_failover_cut_off_are_replaced_with_a_warning(
+    store: Path, objects: FaultyObjects, tmp_path: Path, more: int
+) -> None:
     shutil.copytree(store, tmp_path / "base")
     kept = newest(objects)[1].stop
     grow(store)
@@ -228,9 +205,9 @@ def test_segments_that_retention_deleted_stay_in_the_archive(store: Path) -> Non
     assert archived_log(objects, newest(objects)[1]) == whole
 
 
-def test_a_log_that_begins_beyond_the_archive_is_a_gap_that_is_reported_once(store: Path) -> None:
-    objects = MemoryObjects()
-    push(store, objects)
+def test_a_log_that_begins_beyond_the_archive_is_a_gap_that_is_reported_once(
+    store: Path, objects: FaultyObjects
+) -> None:
     stop = newest(objects)[1].stop
     grow(store, ROWS, 200)
     for each in sorted((store / "commitlog").iterdir())[: stop // SEGMENT + 2]:
@@ -350,23 +327,7 @@ def test_orphans_are_deleted_once_they_are_old_and_named_objects_never(store: Pa
     assert is_sound(objects)
 
 
-def test_objects_of_the_last_manifests_stay_and_older_objects_are_deleted(
-    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("segmentlog.store.archive.content.MANIFESTS_KEPT", 3)
-    objects = FaultyObjects()
-    for at in range(6):
-        grow(store, ROWS + 10 * at, 10)
-        push(store, objects, orphans_after_s=0)
-        for _, info in manifests.listed(objects):
-            named = names_of(manifests.read(objects, info))
-            assert all(len(objects.objects[key][0]) == size for key, size in named)
-    assert [number for number, _ in manifests.listed(objects)] == [4, 5, 6]
-
-
-def test_a_damaged_older_manifest_keeps_all_objects_and_the_push_succeeds(store: Path) -> None:
-    objects = FaultyObjects()
-    push(store, objects)
+def test_a_damaged_older_manifest_keeps_all_objects_and_the_push_succeeds(store: Path, objects: FaultyObjects) -> None:
     data, info = objects.objects["manifests/0000000001.arrow"]
     grow(store)
     push(store, objects)
@@ -410,8 +371,7 @@ def test_a_fault_or_kill_at_any_call_loses_nothing_and_the_next_push_ends_alike(
     expected = FaultyObjects.copy(base)
     push(store, expected)
     count = calls(base, store)
-    seen = 0
-    for at, fault in cases(count, scale(24, 200, 4 * count)):
+    for at, fault in cases(count, scale(12, 200, 4 * count)):
         objects, _ = faulted(base, store, fault, at)
         _, first = next(manifests.listed(objects))
         assert manifests.read(objects, first).pieces == former["pieces"]
@@ -420,8 +380,6 @@ def test_a_fault_or_kill_at_any_call_loses_nothing_and_the_next_push_ends_alike(
             assert all(len(objects.objects[key][0]) == size for key, size in named), (at, fault)
         push(store, objects)
         assert content(objects) == content(expected), (at, fault)
-        seen += 1
-    assert seen >= min(24, count)
 
 
 def test_objects_of_an_interrupted_push_are_used_again(store: Path) -> None:
@@ -431,9 +389,3 @@ def test_objects_of_an_interrupted_push_are_used_again(store: Path) -> None:
     left = len(objects.objects)
     assert left > 1
     assert push(store, objects).reused >= left - 1
-
-
-def test_a_manifest_of_another_archiver_is_not_taken_for_our_own(store: Path) -> None:
-    objects = MemoryObjects()
-    push(store, objects)
-    assert not publish(objects, 1, newest(objects)[1].__class__({"push": "other"}))

@@ -53,7 +53,9 @@ def test_segments_are_pushed_before_they_are_deleted(store: Path, tmp_path: Path
 
 
 def test_a_segment_stays_if_the_archive_is_that_of_another_log(store: Path, tmp_path: Path, url: str) -> None:
-    push(write_whole(tmp_path / "other", 300), open_objects(url))
+    with MessageStore.open(tmp_path / "other", CONFIG) as other:
+        append_rows(other, 5000, 300)
+    push(tmp_path / "other", open_objects(url))
     before = sorted(path.name for path in (store / "commitlog").iterdir())
     found = apply_retention(store, retention(url), CONDITIONS)
     assert found.failures > 0

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from segmentlog.store import FormatError, UnsafeFileError
+from segmentlog.store import UnsafeFileError
 from segmentlog.store.files.fs import LocalFileSystem
 from segmentlog.store.follow import DelayProgress, delay_progress
 
@@ -29,15 +29,6 @@ def test_an_unset_time_of_timers_is_unknown(timers: bytes, tmp_path: Path) -> No
     (tmp_path / "config" / "timercheck").write_bytes(timers)
     (tmp_path / "config" / "delayOffset.json").write_text('{"offsetTable":[]}')
     assert read(tmp_path) == DelayProgress({}, None)
-
-
-def test_the_backup_counts_where_the_document_is_damaged(tmp_path: Path) -> None:
-    (tmp_path / "config").mkdir()
-    (tmp_path / "config" / "delayOffset.json").write_text("{")
-    with pytest.raises(FormatError, match="delayOffset"):
-        read(tmp_path)
-    (tmp_path / "config" / "delayOffset.json.bak").write_text('{"offsetTable":{1:13}}')
-    assert read(tmp_path).levels == {1: 13}
 
 
 def test_a_linked_folder_is_refused(tmp_path: Path) -> None:

@@ -51,7 +51,7 @@ def test_rebuilt_files_have_the_stored_sizes_and_are_written_on(store: Path, tmp
 
 
 def test_a_salvaged_copy_has_the_stored_sizes(store: Path, tmp_path: Path) -> None:
-    before, copy = places(store), tmp_path / "copy"
+    copy = tmp_path / "copy"
     with pytest.raises(ConfigError, match=f"segment_bytes is 4096, the store's files are made for {1 << 14}"):
         salvage(store, copy, segment_bytes=4096)
     assert not copy.exists()
@@ -62,15 +62,12 @@ def test_a_salvaged_copy_has_the_stored_sizes(store: Path, tmp_path: Path) -> No
     assert held == stored_sizes(LocalFileSystem(), str(store), StoreConfig())
     with pytest.raises(ConfigError, match="queue_segment_entries is 300000, the store's files are made for 20"):
         MessageStore.open(copy, StoreConfig(segment_bytes=CONFIG.segment_bytes))
-    with MessageStore.open(copy, CONFIG) as opened:
-        opened.append(Outgoing(topic="refunds", body=b"more"))
-    assert len(places(copy)) == len(before) + 1
     (store / ".segmentlog" / "durable").unlink()  # then the files tell
     salvage(store, tmp_path / "other")
     assert {file.stat().st_size for file in (tmp_path / "other").glob("consumequeue/*/*/*")} == {ENTRIES_BYTES}
 
 
-@pytest.mark.parametrize("entries", [300_000, 30, 10])
+@pytest.mark.parametrize("entries", [30, 10])
 def test_files_of_another_length_than_the_store_is_written_with_are_refused(
     store: Path, tmp_path: Path, entries: int
 ) -> None:

@@ -98,23 +98,3 @@ def test_broadcast_offsets_are_read_from_the_directory_of_the_client(tmp_path: P
     assert client_progress("10.0.0.8@DEFAULT", "viewers", directory=str(tmp_path)) == {}
     with pytest.raises(ConfigError, match="not a client id or group"):
         client_progress("../..", "viewers", directory=str(tmp_path))
-
-
-@pytest.mark.parametrize(
-    ("document", "backup", "expected"),
-    [
-        ('{"offsetTable":{"Orders@g":{0:3,1:5},"Orders@other":{0:1}}}', None, {0: 3, 1: 5}),
-        ("{ torn", '{"offsetTable":{"Orders@g":{2:9}}}', {2: 9}),
-        (None, '{"offsetTable":{"Orders@g":{2:9}}}', {2: 9}),
-        (None, None, {}),
-        ('{"offsetTable":{}}', None, {}),
-    ],
-)
-def test_a_group_by_document_and_backup(
-    tmp_path: Path, document: str | None, backup: str | None, expected: dict[int, int]
-) -> None:
-    (tmp_path / "config").mkdir()
-    for name, text in (("consumerOffset.json", document), ("consumerOffset.json.bak", backup)):
-        if text is not None:
-            (tmp_path / "config" / name).write_text(text)
-    assert group_offsets(tmp_path, "g") == {QueueKey("Orders", q): o for q, o in expected.items()}

@@ -21,6 +21,7 @@ KINDS = {
 }
 
 
+@pytest.mark.scaled(quick=8)
 @pytest.mark.conformance
 @pytest.mark.parametrize("name", fixtures.kinds())
 def test_the_release_and_the_settings_of_a_fixture_are_stated(name: str, tmp_path: Path) -> None:

@@ -71,13 +71,6 @@ def test_settings_that_a_broker_wrote_are_kept() -> None:
     assert table(fs, "topics.json.bak") == held
 
 
-@pytest.mark.parametrize("torn", ["", "{", '{"topicConfigTable": {"A"'])
-def test_a_torn_document_is_recreated_from_its_backup(torn: str) -> None:
-    fs = disk(torn, json.dumps({"topicConfigTable": {"Old": {"readQueueNums": 1, "writeQueueNums": 1}}}))
-    topics(fs).note([QueueKey("A", 0)])
-    assert table(fs)["topicConfigTable"].keys() == {"Old", "A"}
-
-
 @pytest.mark.parametrize("strange", ['{"topicConfigTable": []}', '{"topicConfigTable": {"A": 3}}'])
 def test_a_document_of_unknown_form_is_left_alone(strange: str, caplog: pytest.LogCaptureFixture) -> None:
     fs = disk(strange)

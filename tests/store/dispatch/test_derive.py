@@ -14,7 +14,7 @@ from segmentlog.store.format.hashing import java_hash
 from segmentlog.store.format.message import Records
 from segmentlog.store.log.commit_log import CommitLog
 from segmentlog.store.types import QueueKey
-from support.store_builder import Appended, Geometry, Queues, StoreBuilder, messages
+from support.store_builder import Appended, Geometry, StoreBuilder, messages
 from support.tampering import QueueFiles, contents, overwrite, segments
 
 GEOMETRY = Geometry(segment_bytes=4096, queue_segment_entries=20)
@@ -27,10 +27,6 @@ def log(store: Path) -> CommitLog:
 def build(store: Path, *batches: pa.RecordBatch) -> list[Appended]:
     with StoreBuilder(store, geometry=GEOMETRY) as builder:
         return [builder.append(batch) for batch in batches]
-
-
-def with_column(batch: pa.RecordBatch, name: str, values: list[int]) -> pa.RecordBatch:
-    return batch.append_column(name, pa.array(values, pa.int32()))
 
 
 def whole(store: Path) -> dict[QueueKey, DerivedQueue]:
@@ -89,29 +85,12 @@ def test_a_part_of_the_log(tmp_path: Path) -> None:
     assert part.queue_offset.tolist() == list(range(7, 31))
 
 
-def test_prepared_rolled_back_and_inner_batch_records_have_no_queue(tmp_path: Path) -> None:
-    flags = [0, 0x4, 0x8, 0xC, 0x1, 0x80]
-    batch = with_column(messages(60, queues=1), "sysFlag", [flags[i % 6] for i in range(60)])
-    (appended,) = build(tmp_path / "s", batch)
-    queued = [i for i in range(60) if flags[i % 6] in {0, 0x8, 0x1}]
-    derived = derive_queue(log(tmp_path / "s"), QueueKey("Orders", 0), 0, 1 << 40)
-    assert set(derived.physical_offset.tolist()) == set(appended.physical_offsets[queued].tolist())
-
-
 def test_a_damaged_record_is_left_out_alone(tmp_path: Path) -> None:
     (appended,) = build(tmp_path / "s", messages(60, queues=2))
     overwrite(tmp_path / "s", int(appended.physical_offsets[20]) + 4, b"\0\0\0\0")
     derived = whole(tmp_path / "s")
     assert derived[QueueKey("Orders", 0)].queue_offset.tolist() == [*range(10), *range(11, 30)]
     assert derived[QueueKey("Orders", 1)].queue_offset.tolist() == list(range(30))
-
-
-@pytest.mark.parametrize(("stated", "lost"), [(5, [20]), (-1, [20]), (1 << 60, [20]), (30, [20])])
-def test_a_damaged_queue_offset_costs_one_message(tmp_path: Path, stated: int, lost: list[int]) -> None:
-    (appended,) = build(tmp_path / "s", messages(40, queues=1))
-    overwrite(tmp_path / "s", int(appended.physical_offsets[20]) + 20, struct.pack(">q", stated))
-    derived = whole(tmp_path / "s")[QueueKey("Orders", 0)]
-    assert derived.queue_offset.tolist() == [i for i in range(40) if i not in lost]
 
 
 def test_burnt_queue_offsets_stay_as_they_are(tmp_path: Path) -> None:
@@ -152,13 +131,6 @@ def test_names_that_no_topic_can_have(tmp_path: Path, caplog: pytest.LogCaptureF
     assert "'../xx'" in caplog.text
 
 
-@pytest.mark.parametrize("tag", ["Aa", "BB", "已支付", "", "x" * 300])
-def test_tags_codes_are_javas_hashes(tmp_path: Path, tag: str) -> None:
-    build(tmp_path / "s", messages(3, queues=1, tags=(tag,)))
-    derived = derive_queue(log(tmp_path / "s"), QueueKey("Orders", 0), 0, 4096)
-    assert derived.tags_code.tolist() == [java_hash(tag)] * 3
-
-
 @pytest.mark.parametrize(
     ("delay", "seconds"),
     [("1", 1), ("3", 10), ("18", 7200), ("19", 7200), ("0", None), ("-1", None), ("x", None), ("9" * 30, None)],
@@ -172,9 +144,3 @@ def test_delayed_messages_have_their_time_of_delivery(tmp_path: Path, delay: str
     derived = derive_queue(found, QueueKey("SCHEDULE_TOPIC_XXXX", 0), 0, found.stop)
     expected = java_hash("t") if seconds is None else 1_700_000_000_000 + 1000 * seconds
     assert derived.tags_code.tolist() == [expected]
-
-
-def test_queues_can_be_missing_altogether(tmp_path: Path) -> None:
-    with StoreBuilder(tmp_path / "s", geometry=GEOMETRY, queues=Queues.MISSING) as builder:
-        builder.append(messages(10))
-    assert sum(queue.size.size for queue in whole(tmp_path / "s").values()) == 10

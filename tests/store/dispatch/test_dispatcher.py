@@ -24,6 +24,7 @@ from support.crash.faults import Failure, Fault, FaultyFileSystem, Span
 from support.crash.memory_fs import MemoryFileSystem
 from support.crash.promises import Truth
 from support.records import one
+from support.scale import scale
 from support.written_stores import SMALL, message
 
 
@@ -80,31 +81,6 @@ def test_queues_and_index_match_the_log_after_single_puts_and_batches() -> None:
     truth.check_queues(disk, end)
     truth.check_index(disk, end)
     assert QueueKey("SCHEDULE_TOPIC_XXXX", 3) in truth.queues
-
-
-@pytest.mark.parametrize("call", ["create", "write", "extend", "rename", "make_dir"])
-@pytest.mark.parametrize("at", [1, 2, 3])
-def test_records_are_dispatched_once_the_disk_has_room_again(call: str, at: int) -> None:
-    disk = memory()
-    fs = FaultyFileSystem(disk)
-    with MessageStore.open(ROOT, replace(SMALL, queue_flush_log_bytes=1 << 30), fs=fs) as store:
-        store.append_batch(batch_of(message(3, 1, serial) for serial in range(45)))
-        fs.fault = Fault(
-            error=Failure.ENOSPC,
-            at=at,
-            calls=(call,),
-            path=lambda path: "/commitlog" not in path and "spare" not in path and "durable" not in path,
-        )
-        for serial in range(45, 140, 5):
-            store.append_batch(batch_of(message(3, 1, serial + row) for row in range(5)))
-        try:
-            store.wait_dispatched()
-        except NoSpaceError:
-            store.wait_dispatched()
-        end = store.end_offset
-    truth = Truth.of(disk, SMALL)
-    truth.check_queues(disk, end)
-    truth.check_index(disk, end)
 
 
 class Following:
@@ -183,11 +159,10 @@ def run_meanwhile(working: Dispatcher, add: Callable[[], object], stop: int) -> 
     working.run(stop, at_once=True)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("total", "are_replicated"), [(3000, False), (1000, True)])
-def test_dispatching_while_records_are_added_and_settled_keeps_their_order_and_count(
-    total: int, are_replicated: bool
-) -> None:
+@pytest.mark.scaled
+@pytest.mark.parametrize("are_replicated", [False, True])
+def test_dispatching_while_records_are_added_and_settled_keeps_their_order_and_count(are_replicated: bool) -> None:
+    total = scale(500, 3000, 10_000)
     working, following, size = dispatcher(MemoryFileSystem()), Following(), len(one())
     given = puts(total)
 

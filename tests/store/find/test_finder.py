@@ -9,14 +9,12 @@ import pytest
 from segmentlog.store import BatchId, Boundary, MessageStore, Outgoing, QueueKey, ScanSpec, StoreConfig, StoreReader
 from segmentlog.store.errors import FormatError
 from segmentlog.store.find import ASKED, Finder, Found, KeyField, Order, Source, Window
-from segmentlog.store.find.finder import places_in_queue, places_of_ids, whole
+from segmentlog.store.find.finder import places_in_queue, whole
 from segmentlog.store.format.index_file import Geometry
-from segmentlog.store.format.message_encode import pack_host
 from support.batches import stage_messages
 from support.indexed_stores import START_MS, Row, build, every_record, write_index
 from support.parted_store import PartedStore
-from support.store_builder import Geometry as StoreGeometry
-from support.store_builder import Queues, StoreBuilder, messages
+from support.store_builder import Queues
 from support.tampering import QueueFiles, overwrite
 from support.written_stores import SMALL
 
@@ -159,39 +157,11 @@ def test_only_whole_records_before_the_end_count(tmp_path: Path) -> None:
         assert np.flatnonzero(whole(log, np.array(places), end)).tolist() == list(sound)
 
 
-@pytest.mark.parametrize("address", [b"\x0a\0\0\x07", bytes.fromhex("fe80") + bytes(13) + b"\x01"])
-def test_ids_of_ipv4_and_ipv6_are_found_and_ids_of_another_host_are_not(address: bytes, tmp_path: Path) -> None:
-    geometry, port = StoreGeometry(segment_bytes=8192), (10911).to_bytes(4, "big")
-    with StoreBuilder(tmp_path / "s", geometry=geometry, store_host=pack_host(address, 10911)) as builder:
-        flags = pa.array([0x20 * (len(address) == 16)] * 50, pa.int32())
-        offsets = builder.append(messages(50).append_column("sysFlag", flags)).physical_offsets.tolist()
-    log = StoreReader.open(tmp_path / "s").log
-    head, other = ((each + port).hex().upper() for each in (address, address[:-1] + b"\x99"))
-    ids = pa.array([*(f"{head}{offset:016X}" for offset in offsets), f"{other}{offsets[3]:016X}", f"{head}{5:016X}"])
-    assert places_of_ids(log, ids, log.stop).tolist() == [*offsets, -1, -1]
-
-
-SMALL_INDEX = Geometry(7, 4000)
 ORDER_KEY = "order-7"
 
 
 def ask(path: Path, topic: str, key: str) -> list[int]:
     return Finder(StoreReader.open(path)).by_keys([topic], [key], KeyField.EITHER).physical_offset.tolist()
-
-
-def indexed_places(path: Path, rows: list[Row]) -> list[int]:
-    build(path, rows, segment_bytes=4096)
-    write_index(path, SMALL_INDEX)
-    return [record.physical_offset for record in every_record(path)]
-
-
-def test_deleted_and_damaged_records_are_left_out(tmp_path: Path) -> None:
-    places = indexed_places(tmp_path / "s", [Row("T", ORDER_KEY, body_bytes=900)] * 12)
-    overwrite(tmp_path / "s", places[9] + 4, b"\0\0\0\0")
-    first = min((tmp_path / "s" / "commitlog").iterdir())
-    first.unlink()
-    kept = [place for place in places if place >= 4096 and place != places[9]]
-    assert ask(tmp_path / "s", "T", ORDER_KEY) == kept != places
 
 
 def test_a_batch_in_flight_is_not_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from segmentlog.store import NATIVE_SCHEMA, CorruptRecordError, DataLossError, OnCorrupt, OnLoss, ScanSpec, StoreReader
-from segmentlog.store.files.fs import LocalFileSystem
 from segmentlog.store.find import ASKED, Finder, KeyField, Order
 from segmentlog.store.find.found import CoveredRange, Source, Span, cover, fetch, without
 from segmentlog.store.format.index_file import Geometry
@@ -197,16 +196,6 @@ def test_bodies_are_inflated_unless_raw_body_is_set_and_damage_if_they_cannot_be
     assert read_bodies(on_corrupt=OnCorrupt.NULL) == left | {20: None}
     with pytest.raises(CorruptRecordError, match="inflated"):
         read_bodies()
-
-
-def test_delayed_messages_have_the_code_of_their_delivery(tmp_path: Path) -> None:
-    with StoreBuilder(tmp_path / "s", geometry=StoreGeometry(segment_bytes=1 << 16)) as builder:
-        batch = messages(4, topic="SCHEDULE_TOPIC_XXXX")
-        delays = pa.array([[("DELAY", "3")]] * 4, pa.map_(pa.string(), pa.string()))
-        offsets = builder.append(batch.append_column("properties", delays)).physical_offsets.tolist()
-    reader = StoreReader.open(tmp_path / "s", fs=LocalFileSystem())
-    found = fetched(reader, offsets, ScanSpec(columns=("tagsCode",)))
-    assert [row["tagsCode"] for _, row in found] == [1_700_000_000_000 + at + 10_000 for at in range(4)]
 
 
 def test_ranges_without_an_index_file_are_scanned_with_a_reason() -> None:

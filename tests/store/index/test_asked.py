@@ -119,6 +119,7 @@ def store(tmp_path: Path) -> tuple[Path, Records]:
     return tmp_path / "store", records_of(tmp_path / "store", ROWS)
 
 
+@pytest.mark.scaled(quick=6)
 @pytest.mark.parametrize("window", [ALWAYS, Window(START_MS + 5, START_MS + 7)])
 @pytest.mark.parametrize("field", list(KeyField))
 @pytest.mark.parametrize("pairs", [PAIRS, PAIRS[:1], PAIRS[1:3], PAIRS[6:7]])
@@ -195,6 +196,7 @@ def compared(buffer: Bytes, positions: Ints, asked: Asked, wanted: Ints) -> Mask
     return found
 
 
+@pytest.mark.scaled(quick=6)
 @pytest.mark.parametrize("value", [0, 1, 2, 3, ord(" "), ord("A"), 0xFF])
 @pytest.mark.parametrize("field", list(KeyField))
 def test_each_byte_of_a_record_may_be_damaged(tmp_path: Path, field: KeyField, value: int) -> None:
@@ -216,31 +218,6 @@ def test_each_byte_of_a_record_may_be_damaged(tmp_path: Path, field: KeyField, v
     assert found[64 + size :].all()
     assert found[64 : 64 + size][same].all()
     assert found[64 + body.start : 64 + body.stop].all(), "a body may have any bytes"
-
-
-def test_shapes_that_take_turns(tmp_path: Path) -> None:
-    """Keys and bodies of several lengths, two topics, records without the key, several keys: others are left alone."""
-    rows = [
-        Row(
-            topic=("Orders", "Refunds")[number % 2],
-            keys=f"k{'x' * (number % 4)}{number}" + (" vip" if number % 16 == 5 else ""),
-            unique=f"u{number}",
-            body_bytes=number % 7,
-            sys_flag=0xC if number % 40 == 7 else 0,
-        )
-        for number in range(1000, 1000 + COUNT)
-    ]
-    buffer, positions = log_of(tmp_path / "store", rows)
-    keys = [row.keys.removesuffix(" vip") for row in rows if row.keys is not None]
-    asked, wanted = asked_for([(row.topic, key) for row, key in zip(rows, keys, strict=True)], KeyField.KEYS)
-    alike = np.array([not row.sys_flag and row.keys == key for row, key in zip(rows, keys, strict=True)])
-    found = compared(buffer, positions, asked, wanted)
-    assert np.count_nonzero(found) > 0.6 * COUNT
-    assert not (found & ~alike).any()
-    others = asked_for([(row.topic, f"{key[:-1]}~") for row, key in zip(rows, keys, strict=True)], KeyField.KEYS)
-    assert not compared(buffer, positions, *others).any()
-    swapped = [("Refunds" if row.topic == "Orders" else "Orders", key) for row, key in zip(rows, keys, strict=True)]
-    assert not compared(buffer, positions, *asked_for(swapped, KeyField.KEYS)).any()
 
 
 def test_places_where_no_record_begins(tmp_path: Path) -> None:
@@ -329,30 +306,6 @@ def record_of(path: Path, row: Row) -> Record:
     found = StoreReader.open(path).log.record_at(0)
     assert found is not None
     return found.record
-
-
-@pytest.mark.parametrize(
-    ("asked", "found"),
-    [
-        (SingleKey("T", "vip"), True),
-        (SingleKey("T", "order-7"), True),
-        (SingleKey("T", "order-7 vip"), None),
-        (SingleKey("T", "u1"), False),
-        (SingleKey("T", "u1", KeyField.UNIQUE), True),
-        (SingleKey("T", "u1", KeyField.EITHER), True),
-        (SingleKey("T", "vip", KeyField.UNIQUE), False),
-        (SingleKey("T", "vip", KeyField.EITHER), True),
-        (SingleKey("T", colliding("order-7")), False),
-        (SingleKey("T", "other"), None),
-        (SingleKey("S", "vip"), None),
-        (SingleKey(colliding("Topic"), "vip"), None),
-        (SingleKey("T", "vip", window=Window(START_MS, START_MS + 1)), True),
-        (SingleKey("T", "vip", window=Window(START_MS + 1, None)), False),
-        (SingleKey("T", "vip", window=Window(None, START_MS)), False),
-    ],
-)
-def test_a_key_of_a_record(asked: SingleKey, found: bool | None, tmp_path: Path) -> None:
-    assert asked.is_of(record_of(tmp_path, Row("T", "order-7 vip", "u1"))) is found
 
 
 def test_other_topics_rollbacks_and_other_characters_carry_no_single_key(tmp_path: Path) -> None:

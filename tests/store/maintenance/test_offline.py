@@ -50,6 +50,7 @@ def path(written: Path, tmp_path: Path) -> Path:
     return shutil.copytree(written, tmp_path / "store")
 
 
+@pytest.mark.scaled(quick=3)
 @pytest.mark.parametrize("kept", [0, 1, 40, 150, 298, 300])
 def test_a_cut_log_is_as_if_it_had_never_been_longer(path: Path, kept: int) -> None:
     before = rows(path)

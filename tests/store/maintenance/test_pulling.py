@@ -178,7 +178,7 @@ def test_a_pull_continues_after_a_fault_or_kill_at_any_call(
     counted = FaultyObjects.copy(objects)
     pull(counted, tmp_path / "first")
     count = counted.count
-    for number in sorted(spread(2 * count, scale(8, 40, 2 * count))):
+    for number in sorted(spread(2 * count, scale(4, 40, 2 * count))):
         fault = [Fault.BEFORE, Fault.KILL_AFTER][number % 2]
         with pytest.raises((StoreIOError, Killed)):
             pull(FaultyObjects.copy(objects, fault, number // 2), tmp_path / "again")
@@ -196,7 +196,7 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
-@pytest.mark.scaled
+@pytest.mark.scaled(quick=0)
 @pytest.mark.slow
 def test_the_next_run_completes_the_work_of_killed_processes(store: Path, tmp_path: Path) -> None:
     url = f"file://{tmp_path}/archive"

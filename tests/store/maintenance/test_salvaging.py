@@ -10,7 +10,6 @@ import pytest
 
 from segmentlog.store import (
     ConfigError,
-    DamagedLogError,
     DataLossError,
     MessageStore,
     OnCorrupt,
@@ -32,7 +31,7 @@ from segmentlog.store.queues.writer import QueueWriter
 from support.broker_index import Index, query_index
 from support.reading import whole_queues
 from support.small_store import CONFIG, ROWS, write_small_store
-from support.tampering import QueueFiles, overwrite, put_at, segments
+from support.tampering import overwrite, put_at, segments
 from support.written_stores import tree
 
 COLUMNS = ("topic", "queueId", "queueOffset", "physicalOffset", "msgId", "body", "tags")
@@ -51,27 +50,6 @@ def rows(path: Path, on_corrupt: OnCorrupt = OnCorrupt.FAIL, on_loss: OnLoss = O
         (row for task in plan for batch in reader.scan(task, spec) for row in batch.to_pylist()),
         key=lambda row: row["physicalOffset"],
     )
-
-
-@pytest.mark.parametrize("position", [0, 5, 777, 4000, 12000])
-@pytest.mark.parametrize("size", [1, 40, 500])
-def test_whole_messages_are_copied_with_their_offsets(store: Path, tmp_path: Path, position: int, size: int) -> None:
-    whole = rows(store)
-    put_at(segments(store)[1], position, b"\xee" * size)
-    left = rows(store, OnCorrupt.SKIP)
-    (store / ".segmentlog" / "durable").unlink()  # a store without an owner, whose log is read from its start
-    if size > 1:  # one byte may be denied by `__CRC32#` alone, by which no store is refused
-        with pytest.raises(DamagedLogError):
-            MessageStore.open(store, CONFIG)
-
-    report = salvage(store, tmp_path / "copy")
-
-    copied = rows(tmp_path / "copy", on_loss=OnLoss.SKIP)
-    assert copied == left
-    assert all(row in whole for row in copied)
-    assert report.records == len(copied) == ROWS - report.lost_messages
-    assert report.lost_spans == 1
-    assert only_lost(tmp_path / "copy") == report.lost_messages
 
 
 def only_lost(path: Path) -> int:
@@ -133,20 +111,6 @@ def test_the_copy_has_an_index_lists_its_lost_message_and_is_gone_on_with(store:
         salvage(store, store)
 
 
-def test_an_entry_that_repeats_a_neighbour_is_repaired_from_the_log(store: Path) -> None:
-    whole = rows(store)
-    queue = QueueFiles(store, "orders", 0)
-    entries = queue.entries
-    entries[7], entries[15] = entries[8], entries[14]
-    queue.entries = entries
-    assert rows(store) == whole
-    places = StoreReader.open(store)
-    spec = ScanSpec(columns=("queueOffset", "physicalOffset"))
-    (task,) = places.plan([QueueRange(QueueKey("orders", 0), 0, 20)], max_bytes=1 << 30, spec=spec)
-    found = [row["physicalOffset"] for batch in places.scan(task, spec) for row in batch.to_pylist()]
-    assert found == [row["physicalOffset"] for row in whole if (row["topic"], row["queueId"]) == ("orders", 0)][:20]
-
-
 def test_a_store_without_an_index_is_copied_without_an_index(tmp_path: Path) -> None:
     config = replace(CONFIG, index=False)
     with MessageStore.open(tmp_path / "store", config) as opened:
@@ -185,23 +149,6 @@ def test_a_batch_that_was_not_finished_is_left_out(store: Path, tmp_path: Path) 
     report = salvage(store, tmp_path / "copy")
     assert (report.records, report.lost_bytes) == (ROWS, 0)
     assert rows(tmp_path / "copy") == before
-
-
-def test_a_missing_segment_and_a_torn_end_are_left_out(store: Path, tmp_path: Path) -> None:
-    whole = rows(store)
-    last = segments(store)[-1]
-    put_at(last, len(last.read_bytes().rstrip(b"\0")) - 30, bytes(30))
-    salvage(store, tmp_path / "copy")
-    assert rows(tmp_path / "copy") == whole[:-1]
-    with MessageStore.open(tmp_path / "copy", CONFIG) as opened:
-        assert opened.end_offset == whole[-1]["physicalOffset"]
-    segments(store)[1].unlink()
-    report = salvage(store, tmp_path / "other")
-    lost = range(CONFIG.segment_bytes, 2 * CONFIG.segment_bytes)
-    copied = rows(tmp_path / "other", on_loss=OnLoss.SKIP)
-    assert copied == [row for row in whole[:-1] if row["physicalOffset"] not in lost]
-    assert report.lost_bytes >= CONFIG.segment_bytes
-    assert only_lost(tmp_path / "other") == report.lost_messages
 
 
 @pytest.mark.timeout(20)

@@ -104,9 +104,7 @@ def test_a_range_that_is_on_its_way_is_not_asked_for_again(kind: str, tmp_path: 
     fetcher = _fetcher(objects, kind, tmp_path)
     fetcher.fetch_soon([Span("a", 0, 40 * MIB)])
     fetcher.fetch_soon([Span("a", 0, 40 * MIB)])
-    began = time.monotonic()
     _check(fetcher, 5, 40 * MIB)
-    assert time.monotonic() - began < 5
     assert sum(stop - start for start, stop in objects.ranges) == 40 * MIB
     fetcher.fetch_soon([Span("a", 40 * MIB, SIZE)])
     assert sum(stop - start for start, stop in objects.ranges) <= 40 * MIB + fetching.HELD_BYTES

@@ -124,6 +124,7 @@ def test_one_of_several_writers_creates_an_object(store: ObjectStore) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.scaled(quick=2)
 def test_large_objects_are_sent_in_parts_and_read_back(store: ObjectStore) -> None:
     data = np.arange(9 << 20, dtype="<u8").view(np.uint8)  # 72 MiB
     info = store.put("a", data)

@@ -50,6 +50,7 @@ def entries_of(queues: RocksQueues, chunk: int = 1000) -> dict[tuple[QueueKey, i
     return found
 
 
+@pytest.mark.scaled(quick=4)
 @pytest.mark.parametrize("name", ALL)
 @pytest.mark.parametrize("chunk", [7, 65536])
 def test_entries_equal_the_entries_that_rocketmq_reads(name: str, chunk: int, tmp_path: Path) -> None:
@@ -69,6 +70,7 @@ def test_entries_equal_the_entries_that_rocketmq_reads(name: str, chunk: int, tm
         assert all(entry[0] >= dispatched for item, entry in asked.items() if item not in found)
 
 
+@pytest.mark.scaled(quick=3)
 @pytest.mark.parametrize("name", ALL)
 def test_bounds_are_the_ends_of_the_entries(name: str, tmp_path: Path) -> None:
     with opened(fixtures.unpack(name, tmp_path)) as queues:
@@ -80,16 +82,6 @@ def test_bounds_are_the_ends_of_the_entries(name: str, tmp_path: Path) -> None:
         for key, offsets in ends.items():
             last = max(offsets)
             assert queues.bounds(key) == RocksBounds(min(offsets), last + 1, entries[key, last][0])
-
-
-def test_light_queues_have_entries_of_their_parents_records(tmp_path: Path) -> None:
-    with opened(fixtures.unpack("lite-rocksdb-5.5.0", tmp_path)) as queues:
-        light = [key for key in queues.queues() if key.topic.startswith("%LMQ%")]
-        assert QueueKey("%LMQ%device-größe", 0) in light
-        bounds = queues.bounds(light[0])
-        assert bounds is not None
-        (part,) = queues.entries(light[0], 0, bounds.stop)
-        assert part.stop == bounds.stop
 
 
 def test_a_part_of_a_queue_is_read_and_an_unknown_queue_has_none(tmp_path: Path) -> None:

@@ -1,7 +1,6 @@
 """ConsumeQueues, written; their open files, whose limit all writers of a process share; their ends after a crash."""
 
 import gc
-import random
 import resource
 import shutil
 from collections.abc import Callable
@@ -24,8 +23,9 @@ from segmentlog.store.format.message import MIN_RECORD_BYTES
 from segmentlog.store.log.commit_log import CommitLog
 from segmentlog.store.queues.writer import EACH_MIN, OpenFiles, QueueEnds, QueueWriter, find_ends
 from support.crash.faults import Failure, Fault, FaultyFileSystem
-from support.crash.memory_fs import MemoryFile, MemoryFileSystem
+from support.crash.memory_fs import MemoryFileSystem
 from support.crash.recorder import Kind, RecordingFileSystem
+from support.scale import scale
 from support.store_builder import Geometry, StoreBuilder, messages
 from support.tampering import put_at, segments
 
@@ -115,53 +115,6 @@ def test_only_wrong_entries_are_corrected_and_an_entry_is_found_by_its_record() 
     assert queues.correct(KEY, 6, entries(6, 5)) == 5
     assert [queues.find(KEY, physical, 0, 11) for physical in (0, 700, 1000, 750, 1100)] == [0, 7, 10, None, None]
     assert queues.find(KEY, 700, 8, 11) is None
-
-
-def test_many_queues_need_few_open_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    most = 100
-    monkeypatch.setattr("segmentlog.store.queues.writer.OPEN_MAX", most)
-    fs = CountingFileSystem()
-    queues = writer(fs)
-    keys = [QueueKey("T", number) for number in range(most + 50)]
-    order = random.Random(1)
-    for round_ in range(2):
-        for key in order.sample(keys, len(keys)):
-            queues.append(key, round_, entries(round_, 1))
-    queues.sync()
-    assert most <= fs.most_open <= most + 1
-    queues.close()
-    assert fs.open_now == 0
-    for key in keys:
-        assert content(fs, key)[0] == entries(0, 2).tobytes().ljust(FILE_BYTES, b"\0")
-
-
-class CountingFileSystem(MemoryFileSystem):
-    """Counts open files."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.open_now = self.most_open = 0
-
-    def create(self, path: str) -> WritableFile:
-        return self._counted(super().create(path))
-
-    def open(self, path: str) -> WritableFile:
-        return self._counted(super().open(path))
-
-    def sync_all(self, path: str) -> None:
-        """Nothing is lost here."""
-
-    def _counted(self, file: MemoryFile) -> MemoryFile:
-        self.open_now += 1
-        self.most_open = max(self.most_open, self.open_now)
-        close = file.close
-
-        def closing() -> None:
-            self.open_now -= 1
-            close()
-
-        file.close = closing  # type: ignore[method-assign]
-        return file
 
 
 @pytest.mark.parametrize("call", ["create", "extend", "write", "rename"])
@@ -365,7 +318,7 @@ TEARS = st.lists(
 
 
 @pytest.mark.slow
-@settings(max_examples=300)
+@settings(max_examples=scale(30, 300, 3000))
 @given(tears=TEARS, cut=st.integers(0, 2000), later=st.booleans(), together=st.sampled_from([1, 300, 1 << 20]))
 def test_queues_end_where_each_entry_says(
     built: Built, tears: list[tuple[int, int, str]], cut: int, later: bool, together: int

@@ -1,6 +1,5 @@
 """Retention rules, one by one; `test_recorded` compares all of them with RocketMQ's own decisions."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -23,13 +22,11 @@ from segmentlog.store.retention.state import (
     State,
     Unread,
 )
-from segmentlog.store.types import QueueKey
 
 NOW = 1_763_700_000_000
 HOUR = 3_600_000
 SIZE = 1000
 EMPTY = Disks((Space(100, 90, 90),), Space(100, 90, 90))
-FULL = Disks((Space(100, 5, 5),), Space(100, 90, 90))
 AT_FOUR = Moment(NOW, 4)
 AT_FIVE = Moment(NOW, 5)
 
@@ -41,82 +38,28 @@ def log(ages_h: list[float], held: tuple[int, ...] = ()) -> LogFiles:
     return LogFiles(np.arange(count, dtype=np.int64) * SIZE, np.full(count, SIZE, np.int64), modified, is_held)
 
 
-def queues(*of: list[int], held: tuple[int, ...] = ()) -> QueueFiles:
-    """Files of queues T/0, T/1, …: the last physical offset of each file but the last, whose own is no matter."""
-    rows = [(queue, at * 100, physical) for queue, files in enumerate(of) for at, physical in enumerate([*files, -1])]
-    columns = np.array(rows, np.int64).reshape(-1, 3).T
-    is_held = np.array([row in held for row in range(len(rows))], np.bool_)
-    return QueueFiles([QueueKey("T", queue) for queue in range(len(of))], *columns[:3], is_held)  # type: ignore[call-arg]
+def state(files: LogFiles, memory: Memory | None = None) -> State:
+    """Return a state whose queues and index have no files."""
+    none, is_held = np.zeros(0, np.int64), np.zeros(0, np.bool_)
+    below = QueueFiles([], none, none, none, is_held), IndexFiles(none, none, is_held)
+    return State(files, lambda _: below, 0, memory or Memory())
 
 
-def index(*ends: int, held: tuple[int, ...] = ()) -> IndexFiles:
-    count = len(ends)
-    is_held = np.array([at in held for at in range(count)], np.bool_)
-    return IndexFiles(np.arange(count, dtype=np.int64), np.array(ends, np.int64), is_held)
+def decided(files: LogFiles, now: Moment = AT_FOUR, **settings: Any) -> Plan:
+    return decide(state(files), now, EMPTY, RetentionSettings(**settings))
 
 
-def state(
-    files: LogFiles,
-    memory: Memory | None = None,
-    below: Callable[[int], tuple[QueueFiles, IndexFiles]] = lambda _: (queues(), index()),
-) -> State:
-    return State(files, below, 0, memory or Memory())
-
-
-def decided(
-    files: LogFiles, now: Moment = AT_FOUR, disks: Disks = EMPTY, memory: Memory | None = None, **settings: Any
-) -> Plan:
-    return decide(state(files, memory), now, disks, RetentionSettings(**settings))
-
-
-def names(plan: Plan, kind: Kind = Kind.LOG) -> list[int]:
-    return [each.file.base for each in plan.deletions if each.file.kind is kind]
+def names(plan: Plan) -> list[int]:
+    return [each.file.base for each in plan.deletions if each.file.kind is Kind.LOG]
 
 
 def test_hours_are_read_as_java_reads_them() -> None:
     due = {"04": True, "4": True, "+4": True, "05": False, "03;04": True, "04;": True, "04;x": True, ";": False}
     due |= {"-4": False, "٤": True}  # Java reads digits of any script
     assert {text: is_due(text, 4) for text in due} == due
-
-
-@pytest.mark.parametrize("delete_when", ["", "x;04", "03; 04", "03;;04", " 04", "04 ", "4.0", "99999999999"])
-def test_a_wrong_hour_before_the_match_skips_the_log(delete_when: str) -> None:
-    with pytest.raises(ValueError, match="is not an hour"):
-        is_due(delete_when, 4)
-    held = Memory(manual_left=3, disk_full=True, hung={})
-    made = state(log([99, 99])._replace(base=np.array([SIZE, 2 * SIZE])), held, lambda _: (queues([500]), index()))
-    plan = decide(made, AT_FOUR, FULL, RetentionSettings(delete_when=delete_when))
-    assert plan.failure
-    assert (plan.time_up, plan.space_short, names(plan)) == (None, None, [])
-    assert (plan.memory.manual_left, plan.memory.disk_full, plan.memory.retried_ms) == (3, True, 0)
-    assert names(plan, Kind.QUEUE) == [0]
-
-
-@pytest.mark.parametrize(
-    ("ages", "early_ms", "gone"),
-    [([72, 1], 0, 1), ([72, 1], 1, 0), ([99, 1, 99, 99], 0, 1), ([99, 99, 99], 0, 2), ([99] * 20, 0, 10)],
-)
-def test_segments_expire_to_the_millisecond_up_to_the_first_young_and_the_newest(
-    ages: list[float], early_ms: int, gone: int
-) -> None:
-    plan = decided(log(ages), Moment(NOW - early_ms, 4))
-    assert names(plan) == [SIZE * number for number in range(gone)]
-    assert plan.log_start == SIZE * gone
-    assert not decided(log([99]), disks=FULL).deletions
-    assert decided(log([]), disks=FULL).log_start == -1
-    assert not decided(log(ages), Moment(NOW - early_ms, 5)).deletions
-
-
-@pytest.mark.parametrize(
-    ("ages", "options", "reasons"),
-    [([1, 1, 1], {}, ["forced (space)"] * 2), ([99, 1, 1], {"force_enabled": False}, ["expired (space)"])],
-)
-def test_a_full_disk_takes_young_segments_unless_that_is_disabled(
-    ages: list[float], options: dict[str, bool], reasons: list[str]
-) -> None:
-    plan = decided(log(ages), AT_FIVE, FULL, **options)
-    assert [each.reason for each in plan.deletions] == reasons
-    assert (plan.forced, plan.memory.disk_full) == (True, True)
+    for wrong in ("", "x;04", "03; 04", "03;;04", " 04", "04 ", "4.0", "99999999999"):
+        with pytest.raises(ValueError, match="is not an hour"):
+            is_due(wrong, 4)
 
 
 @pytest.mark.parametrize(("limit", "gone"), [(None, 0), (5000, 0), (4999, 1), (4000, 1), (2500, 3), (1, 3)])
@@ -136,49 +79,6 @@ def test_a_byte_limit_counts_other_deletions_and_keeps_the_newest_and_unread_seg
     settings = RetentionSettings(protected_groups=("g",), log_bytes_max=SIZE)
     made = state(log([1, 1, 1, 1]))._replace(unread=lambda: Unread(SIZE, "unread"))
     assert names(decide(made, AT_FIVE, EMPTY, settings)) == [0]
-
-
-def test_a_held_segment_ends_the_run_goes_after_its_time_and_is_tried_again_without_any_rule() -> None:
-    files, first_file = log([99, 99, 99], held=(0,)), FileId(Kind.LOG, 0)
-    first = decided(files)
-    assert (names(first), first.memory.hung) == ([], {first_file: NOW})
-    assert first.log_start == SIZE  # as in RocketMQ: what cannot be read any more is not the log's start
-    again = decided(files, Moment(NOW + 119_999, 4), memory=first.memory)
-    assert not names(again)
-    forced = decided(files, Moment(NOW + 120_000, 4), memory=again.memory)
-    assert (names(forced), forced.memory.hung) == ([0, SIZE], {})
-    hung, young = {first_file: NOW - 5}, log([1, 1])
-    assert not decided(young, AT_FIVE, memory=Memory(hung=hung, retried_ms=NOW - 120_000)).deletions
-    plan = decided(young, AT_FIVE, memory=Memory(hung=hung, retried_ms=NOW - 120_001))
-    assert [(each.file, each.reason) for each in plan.deletions] == [(first_file, "retried")]
-    assert (plan.memory.retried_ms, plan.log_start) == (NOW, SIZE)
-    assert not decided(young, AT_FIVE, memory=Memory(retried_ms=1)).deletions
-
-
-def test_a_held_queue_file_keeps_the_later_files_until_the_log_start_moves() -> None:
-    settings, held = RetentionSettings(), queues([100, 200], [300], held=(0,))
-    first = decide(state(log([99, 1]), below=lambda _: (held, index())), AT_FOUR, EMPTY, settings)
-    assert [each.file.queue for each in first.deletions if each.file.queue] == [QueueKey("T", 1)]
-    later = log([99, 1])._replace(base=np.array([SIZE, 2 * SIZE]))
-
-    def asked(_: int) -> tuple[QueueFiles, IndexFiles]:
-        raise AssertionError("the log's start did not move")
-
-    second = decide(state(later, first.memory, asked), Moment(NOW + HOUR, 5), EMPTY, settings)
-    assert not second.deletions
-    files = queues([100, 5000], [300], held=(0,))
-    third = decide(state(later, second.memory, lambda _: (files, index())), Moment(NOW + 60_000, 4), EMPTY, settings)
-    assert names(third, Kind.QUEUE) == [0, 0]  # forced after a minute
-    assert not third.memory.hung
-
-
-def test_a_decision_about_many_files_with_nothing_to_do() -> None:
-    files, count = log([1] * 10_000), 50_000
-    keys, ends = [QueueKey("T", number) for number in range(count)], np.full(2 * count, 1 << 40)
-    rows = (np.repeat(np.arange(count), 2), np.tile([0, 100], count), ends, np.zeros(2 * count, np.bool_))
-    found = QueueFiles(keys, *rows), index(1 << 40, 1 << 41)
-    moved = files._replace(base=files.base + SIZE)
-    assert not decide(state(moved, below=lambda _: found), AT_FOUR, EMPTY, RetentionSettings()).deletions
 
 
 PROTECTED = RetentionSettings(protected_groups=("g",), disk_max_used_percent=95)
@@ -354,12 +254,3 @@ def test_the_emptiest_commit_log_disk_counts_and_a_disk_that_is_not_there_is_use
     settings = RetentionSettings(brokers_per_disk=2)
     found = look_at_disks(Disks((None,), space(0.1)), 1, settings, disk_full=False)
     assert found == Verdict(delete=True, forced=True, disk_full=False)
-
-
-@pytest.mark.parametrize(
-    ("held", "expected"), [(3750, (False, False)), (3751, (True, False)), (4000, (True, False)), (4001, (True, True))]
-)
-def test_brokers_that_share_a_disk_each_have_a_share(held: int, expected: tuple[bool, bool]) -> None:
-    settings = RetentionSettings(brokers_per_disk=2)
-    found = look_at_disks(Disks((space(0.80),), space(0.80)), held, settings, disk_full=True)
-    assert found == Verdict(*expected, disk_full=False)
