@@ -30,7 +30,6 @@ from segmentlog.connector.write.writer import (
     BATCH_ID,
     QUERY_ID,
     SegmentLogBatchWriter,
-    SegmentLogStreamWriter,
     StagedMessage,
 )
 
@@ -152,19 +151,6 @@ class FaultyBatchWriter(_FaultyTasks, SegmentLogBatchWriter):
         _strike_commit(self._faults, "committed", self._writer._plan.options.path, messages)
 
 
-class FaultyStreamWriter(_FaultyTasks, SegmentLogStreamWriter):
-    """The writer of a stream's batches, with accidents."""
-
-    def __init__(self, options: WriteOptions, schema: StructType, faults: Faults) -> None:
-        super().__init__(options, schema)
-        self._faults = faults
-
-    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
-        _strike_commit(self._faults, "commit", self._writer._plan.options.path, messages)
-        super().commit(messages, batchId)
-        _strike_commit(self._faults, "committed", self._writer._plan.options.path, messages)
-
-
 class FaultySink(SegmentLogDataSource):
     """The data source, with one more option: the directory of the accidents."""
 
@@ -173,13 +159,6 @@ class FaultySink(SegmentLogDataSource):
         return "faulty"
 
     def writer(self, schema: StructType, overwrite: bool) -> FaultyBatchWriter:
-        given, faults = self._split()
-        return FaultyBatchWriter(parse_write_options(given, Mode.BATCH), schema, faults)
-
-    def streamWriter(self, schema: StructType, overwrite: bool) -> FaultyStreamWriter:  # noqa: N802 - Spark's name
-        given, faults = self._split()
-        return FaultyStreamWriter(parse_write_options(given, Mode.STREAM), schema, faults)
-
-    def _split(self) -> tuple[dict[str, str], Faults]:
         given = dict(self.options)
-        return given, Faults(Path(given.pop("faults")))
+        faults = Faults(Path(given.pop("faults")))
+        return FaultyBatchWriter(parse_write_options(given, Mode.BATCH), schema, faults)

@@ -110,19 +110,18 @@ class Pipe:
 
     def start(self, spark: "SparkSession", sink_options: Mapping[str, str] | None = None, **options: str) -> Any:
         """Start the stream without an end; other options are the source's."""
-        return self._writer(spark, options, _as_they_are, "segmentlog", sink_options or {}).start(str(self.sink))
+        return self._writer(spark, options, _as_they_are, sink_options or {}).start(str(self.sink))
 
     def drain(
         self,
         spark: "SparkSession",
         *,
         change: Change = _as_they_are,
-        sink_format: str = "segmentlog",
         sink_options: Mapping[str, str] | None = None,
         **options: str,
     ) -> list[Mapping[str, Any]]:
         """Run the stream until all that is there was read; what Spark says of its batches."""
-        writer = self._writer(spark, options, change, sink_format, sink_options or {})
+        writer = self._writer(spark, options, change, sink_options or {})
         progress: list[Mapping[str, Any]] = []
         while True:
             running = writer.trigger(availableNow=True).start(str(self.sink))
@@ -141,14 +140,13 @@ class Pipe:
         spark: "SparkSession",
         options: Mapping[str, str],
         change: Change,
-        sink_format: str,
         sink_options: Mapping[str, str],
     ) -> Any:
         given = {"subscribePattern": ".*", "startingOffsets": "earliest"} | dict(options)
         frame = change(spark.readStream.format("segmentlog").options(**given).load(str(self.source)))
         place = "map('at', concat(topic, '/', queueId, '/', queueOffset)) as properties"
         given = SINK | {"checkpointLocation": str(self.checkpoint.folder)} | dict(sink_options)
-        writer = frame.selectExpr("topic", "queueId", "body", place).writeStream.format(sink_format)
+        writer = frame.selectExpr("topic", "queueId", "body", place).writeStream.format("segmentlog")
         return writer.outputMode("append").options(**given)
 
     @property
@@ -224,10 +222,6 @@ class Feed:
     @property
     def total(self) -> int:
         return sum(self._next.values())
-
-    @property
-    def shortest(self) -> int:
-        return min(self._next.values())
 
     def put(self, rows: int) -> None:
         made = []

@@ -142,10 +142,6 @@ def _batch(spark: Any, path: str, first: int, rows: int, options: Mapping[str, s
     frame.write.format("faulty").mode("append").options(**(SINK | dict(options))).save(path)
 
 
-def _stream(spark: Any, folder: str, options: Mapping[str, str]) -> None:
-    Pipe(Path(folder)).drain(spark, sink_format="faulty", sink_options=options, maxRecordsPerPartition="30")
-
-
 def _endless(
     spark: Any, folder: str, options: Mapping[str, str], sink_options: Mapping[str, str] | None = None
 ) -> None:
@@ -187,7 +183,6 @@ def _serve(scratch: Path, master: str, answers: IO[str]) -> None:
     spark.dataSource.register(FaultySink)
     commands: dict[str, Callable[..., str | None]] = {
         "batch": _batch,
-        "stream": _stream,
         "endless": _endless,
         "drained": _drained,
         "ready": _ready,
