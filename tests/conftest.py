@@ -62,7 +62,7 @@ settings.load_profile("segmentlog")
 
 LONGEST = (
     *("test_store_crashes", "test_commit_crashes", "test_mutated_stores", "test_io_errors", "test_planted_bugs"),
-    *("test_failover", "test_restarted_streams", "test_soak", "test_retention_crashes", "test_full_disk"),
+    *("test_failover", "test_soak", "test_retention_crashes"),
 )
 """Files that take minutes at the scale ``attack``. They run first: a worker that began last would end alone."""
 

@@ -1,13 +1,10 @@
-"""S7: disks that are really full. A put is refused and changes nothing, all can be read, and with room it goes on."""
+"""S7: files of the real file system that may not grow. A put is refused and changes nothing; with room puts go on.
 
-import json
-import os
+Disks that are full at each call are in ``test_failing_calls.py``, those of each size in ``crash/test_io_errors.py``.
+"""
+
 import resource
-import shutil
-import subprocess
-import sys
-from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -15,51 +12,11 @@ import pytest
 
 from segmentlog.store import MessageStore, NoSpaceError
 from support.reading import read
-from support.scale import scale
 from support.written_stores import SMALL, message
 
 pytestmark = pytest.mark.attack
 
-TESTS = Path(__file__).parent.parent
-SEED = int(os.environ.get("SEGMENTLOG_ATTACK_SEED", "20261121"))
-SIZES = scale(4, 32, 2_000)
-STEP_KIB = 16
-
-
-def unshared() -> list[str]:
-    """Command prefix that starts a program with the right to mount; empty if there is none."""
-    if shutil.which("unshare") is None:
-        return []
-    command = ["unshare", "-m"] if os.geteuid() == 0 else ["unshare", "-Urm"]
-    probe = "mount -t tmpfs -o size=64k tmpfs /mnt"
-    done = subprocess.run([*command, "sh", "-c", probe], check=False, capture_output=True)
-    return command if done.returncode == 0 else []
-
-
-UNSHARED = unshared()
-
-
-@pytest.mark.scaled
-@pytest.mark.skipif(not UNSHARED, reason="this process can mount no file system, not even as unshare -Urm")
-def test_a_full_disk_refuses_and_loses_nothing(tmp_path: Path, report: Callable[[str, object], None]) -> None:
-    sizes = [str(16 + STEP_KIB * (number * 64 // min(SIZES, 64) % 64)) for number in range(SIZES)]
-    done = subprocess.run(
-        [*UNSHARED, sys.executable, "-m", "support.full_disk", tmp_path, str(SEED), *sizes],
-        cwd=TESTS,
-        check=False,
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
-    total = Counter[str]()
-    for line in done.stdout.splitlines():
-        total.update({name: value for name, value in json.loads(line).items() if name not in {"seed", "size", "made"}})
-    report(f"S7, seed {SEED}", f"{len(sizes)} disks of {sizes[0]} to {sizes[-1]} KiB: {dict(total)}")
-    assert len(done.stdout.splitlines()) == SIZES
-    assert total["refused"] >= SIZES
-    assert total["acknowledged"] >= 50 * SIZES
-    assert total["after"] == 45 * SIZES
-    assert total["refused_open"] >= 1
+SEED = 20261121
 
 
 @contextmanager

@@ -16,16 +16,19 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from support.pipes import Feed, Pipe
+from support.pipes import Feed, Pipe, contents
 from support.scale import scale
 from support.spark_driver import SparkDriver
+from support.spark_session import refused
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 pytestmark = [
-    pytest.mark.scaled(quick=0),  # `test_killed_jobs` kills a driver, `test_commit_kill` commits without Spark
     pytest.mark.attack,
     pytest.mark.spark,
     pytest.mark.timeout(scale(600, 600, 36_000)),
@@ -51,6 +54,7 @@ def wait_for(driver: SparkDriver, pipe: Pipe, moment: str, rng: random.Random) -
         time.sleep(0.002)
 
 
+@pytest.mark.scaled(quick=0)  # `test_killed_jobs` kills a driver, `test_commit_kill` commits without Spark
 def test_killed_drivers_neither_lose_nor_repeat_batches(tmp_path: Path, report: Callable[[str, object], None]) -> None:
     rng = random.Random(SEED)
     pipe = Pipe(tmp_path / "pipe")
@@ -91,3 +95,16 @@ def test_killed_drivers_neither_lose_nor_repeat_batches(tmp_path: Path, report: 
     assert counted["ahead"] >= KILLS // 6
     assert counted["killed"] >= 3 * ((KILLS + 1) // 2)  # Python, a JVM and a worker, at least
     assert counted["orphans"] >= KILLS // 2
+
+
+def test_a_checkpoint_without_its_query_id(spark: "SparkSession", tmp_path: Path) -> None:
+    pipe = Pipe(tmp_path)
+    with Feed(pipe.source) as feed:
+        feed.put(40)
+        pipe.drain(spark)
+        feed.put(40)
+    before = contents(pipe.sink)
+    (pipe.checkpoint.folder / "metadata").unlink()
+    # Else it would be another query, whose batches 0 and 1 the ledger does not have.
+    assert "MISSING_METADATA_FILE" in refused(lambda: pipe.drain(spark))
+    assert contents(pipe.sink) == before

@@ -120,11 +120,6 @@ def _log(store: Path) -> list[Record]:
     return [record for segment in _segments(store) for record in _records(segment)]
 
 
-def _end(store: Path) -> int:
-    last = _log(store)[-1]
-    return last.physical_offset + len(last.data)
-
-
 def _queues(store: Path) -> dict[tuple[str, int], list[Path]]:
     return {
         (queue.parent.name, int(queue.name)): sorted(queue.iterdir())

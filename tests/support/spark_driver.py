@@ -1,4 +1,4 @@
-"""Spark drivers in processes of their own: so that they can be killed, and so that their tasks are tried again.
+"""Spark drivers in processes of their own, which can be killed.
 
 ::
 
@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO, Any, Self
 
-from .pipes import SINK, Pipe
+from .pipes import Pipe
 from .processes import members, parent
 from .spark_session import local_session
 
@@ -137,11 +137,6 @@ def _name(process: int) -> str:
         return ""
 
 
-def _batch(spark: Any, path: str, first: int, rows: int, options: Mapping[str, str]) -> None:
-    frame = spark.range(first, first + rows, 1, 2).selectExpr("concat('row-', id) as body", "'Rows' as topic")
-    frame.write.format("faulty").mode("append").options(**(SINK | dict(options))).save(path)
-
-
 def _endless(
     spark: Any, folder: str, options: Mapping[str, str], sink_options: Mapping[str, str] | None = None
 ) -> None:
@@ -177,12 +172,8 @@ def _ready(spark: Any) -> None:
 
 
 def _serve(scratch: Path, master: str, answers: IO[str]) -> None:
-    from .faulty_sink import FaultySink  # noqa: PLC0415 - it imports pyspark, and the class above needs none
-
     spark = local_session(scratch, master, spark__sql__execution__arrow__maxRecordsPerBatch="10")
-    spark.dataSource.register(FaultySink)
     commands: dict[str, Callable[..., str | None]] = {
-        "batch": _batch,
         "endless": _endless,
         "drained": _drained,
         "ready": _ready,
