@@ -63,6 +63,7 @@ def rows(reader: StoreReader) -> list[tuple[int, int, int | None]]:
     ]
 
 
+@pytest.mark.scaled(quick=6)
 @pytest.mark.parametrize("ended", ["closed", "crashed"])
 @pytest.mark.parametrize("begins", ["now", "with the jump"])
 @pytest.mark.parametrize("jump", JUMPS.values(), ids=JUMPS)

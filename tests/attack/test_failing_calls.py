@@ -35,6 +35,7 @@ from segmentlog.store import (
     Services,
     StoreReader,
 )
+from segmentlog.store.find import Finder
 from segmentlog.store.follow import store_id
 from segmentlog.store.groups import ToEarliest, group_offsets, list_groups, publish_progress, reset_group
 from segmentlog.store.maintenance import rebuild_index, rebuild_queues, salvage, verify
@@ -50,7 +51,7 @@ CONFIG = replace(SMALL, segment_bytes=1 << 13, services=Services.ON_CALL, flush=
 BODIES: Final = tuple(f"body {number} {'.' * number}".encode() for number in range(90))
 NEW: Final = tuple(f"new {number}".encode() for number in range(6))
 SPEC: Final = ScanSpec(columns=("topic", "queueOffset", "body"), check_crc=True)
-CALLS_MAX: Final = scale(6, 60, 1 << 30)
+CALLS_MAX: Final = scale(5, 50, 1 << 30)
 """About so many calls of an operation fail, evenly spread."""
 OF_THE_ERRORS: Final = scale(1, 1, 9)
 """Of the errors that a call can meet so many are tried, by turns."""
@@ -120,9 +121,7 @@ def look_up(store: Path) -> Any:
 
 
 def look_up_keys(store: Path) -> Any:
-    from support.broker_index import Index  # noqa: PLC0415
-
-    return Index.open(store / "index").query("Orders", "k20")
+    return Finder(StoreReader.open(store)).by_keys(["Orders"], ["k20"]).physical_offset.tolist()
 
 
 def groups(store: Path) -> Any:

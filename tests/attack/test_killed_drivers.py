@@ -24,10 +24,15 @@ from support.pipes import Feed, Pipe
 from support.scale import scale
 from support.spark_driver import SparkDriver
 
-pytestmark = [pytest.mark.scaled, pytest.mark.attack, pytest.mark.spark, pytest.mark.timeout(scale(600, 600, 36_000))]
+pytestmark = [
+    pytest.mark.scaled(quick=0),
+    pytest.mark.attack,
+    pytest.mark.spark,
+    pytest.mark.timeout(scale(600, 600, 36_000)),
+]
 
 SEED = int(os.environ.get("SEGMENTLOG_ATTACK_SEED", "20261121"))
-KILLS = scale(1, 4, 300)
+KILLS = scale(1, 3, 300)
 
 
 def wait_for(driver: SparkDriver, pipe: Pipe, moment: str, rng: random.Random) -> None:

@@ -3,7 +3,7 @@
 ::
 
     two Pythons at once        one opens, one is refused        forked children    have no store, and take none away
-    Java's FileChannel lock    Python is refused, and back      readers            close the file, and the lock stays
+    Java's FileChannel lock    Python is refused, and back
 
 What holds in all of them: the loser is done within a second, and the store's files are those of the winner.
 """
@@ -22,8 +22,7 @@ from pathlib import Path
 
 import pytest
 
-from segmentlog.store import MessageStore, Services, StoreFailedError, StoreInUseError, StoreReader
-from segmentlog.store.maintenance import rebuild_queues
+from segmentlog.store import MessageStore, Services, StoreInUseError, StoreReader
 from support.parted_store import PartedStore
 from support.reading import read
 from support.scale import scale
@@ -134,35 +133,6 @@ def test_two_writers_never_open_a_store_at_once(tmp_path: Path, report: Callable
     assert min(outcomes["first"], outcomes["second"]) >= RACES // 20
 
 
-@pytest.mark.scaled
-def test_a_second_writer_of_an_open_store_writes_nothing(tmp_path: Path, report: Callable[[str, object], None]) -> None:
-    slowest = 0.0
-    with program(sys.executable, "-c", CONTENDER) as late:
-        for turn in range(HOLDS):
-            path = tmp_path / f"store-{turn % 4}"
-            with MessageStore.open(path, SMALL) as store:
-                store.append(message(SEED, 1, turn))
-                # What may drop the lock of this process without wanting to: readers, rebuilding, a second opening.
-                for _ in read(StoreReader.open(path)):
-                    pass
-                with pytest.raises(StoreInUseError):
-                    rebuild_queues(StoreReader.open(path), tmp_path / "queues")
-                with pytest.raises(StoreInUseError, match="this process has this store open"):
-                    MessageStore.open(path, SMALL)
-                before = tree(path)
-                tell(late, f"{path} 0")
-                outcome, took, text = hear(late).split(" ", 2)
-                assert outcome == "lost", f"the lock of turn {turn} was dropped"
-                assert f"process {os.getpid()} has this store open" in text
-                assert tree(path) == before
-                slowest = max(slowest, float(took))
-                tell(late, "on")
-                assert hear(late) == "done"
-                store.append(message(SEED, 1, turn))
-    report("S15 latecomers", f"{HOLDS} refused, the slowest took {slowest:.3f} s")
-    assert slowest < LOSER_SECONDS_MAX
-
-
 def in_child(act: Callable[[], object]) -> str:
     """Do something in a forked child, and say what it raised."""
     hearing, saying = os.pipe()
@@ -217,51 +187,6 @@ def test_a_forked_child_has_no_store_and_takes_none_away(tmp_path: Path, service
                 store.append(message(SEED, 1, serial))
                 serial += 1
     assert sum(1 for _ in read(StoreReader.open(path))) == serial
-
-
-def test_a_child_that_outlives_the_owner_does_not_keep_the_lock(tmp_path: Path) -> None:
-    script = """
-import os, sys, time
-from segmentlog.store import MessageStore
-from support.written_stores import SMALL
-store = MessageStore.open(sys.argv[1], SMALL)
-if os.fork() == 0:
-    os.close(1)
-    time.sleep(60)
-print("open", flush=True)
-sys.stdin.read()
-os._exit(0)
-"""
-    path = tmp_path / "store"
-    with subprocess.Popen(
-        [sys.executable, "-c", script, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=TESTS,
-        start_new_session=True,
-    ) as owner:  # fmt: skip
-        assert hear(owner) == "open"
-        with pytest.raises(StoreInUseError, match=f"process {owner.pid} has"):
-            MessageStore.open(path, SMALL)
-        owner.communicate()
-        with MessageStore.open(path, SMALL) as store:
-            assert not store.recovered.was_clean
-        os.killpg(owner.pid, 9)
-
-
-def test_a_lock_file_that_was_replaced_ends_the_store(tmp_path: Path) -> None:
-    path = tmp_path / "store"
-    store = MessageStore.open(path, replace(SMALL, services=Services.BACKGROUND))
-    store.append(message(SEED, 1, 0))
-    (path / "lock").unlink()
-    (path / "lock").write_bytes(b"lock")
-
-    def put_on() -> None:
-        while True:
-            store.append(message(SEED, 1, 1))
-            time.sleep(0.001)
-
-    with pytest.raises(StoreFailedError, match=r"the lock file was (deleted|replaced)"):
-        put_on()
-    with pytest.raises(StoreFailedError):
-        store.close()
 
 
 @pytest.mark.scaled

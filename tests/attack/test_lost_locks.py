@@ -43,7 +43,7 @@ from segmentlog.store.types import QueueKey
 from support.batches import batch_of
 from support.live_copy import copy_live
 from support.reading import read
-from support.written_stores import SMALL, message
+from support.written_stores import SMALL, message, tree
 
 pytestmark = pytest.mark.attack
 
@@ -97,13 +97,22 @@ def bodies(writer: int, count: int) -> list[bytes]:
 def test_a_copy_of_the_directory_lets_no_second_writer_in(tmp_path: Path) -> None:
     path = tmp_path / "store"
     with MessageStore.open(path, ON_CALL) as store:
+        store.append(message(0, 1, 0))
         lose_lock(path)
+        # What may drop the lock of this process, too: readers, rebuilding, a second opening.
+        assert serials(path) == bodies(1, 1)
+        with pytest.raises(StoreInUseError):
+            rebuild_queues(StoreReader.open(path), tmp_path / "queues")
+        with pytest.raises(StoreInUseError, match="this process has this store open"):
+            MessageStore.open(path, ON_CALL)
+        before = tree(path)
         second = subprocess.run(
             [sys.executable, "-c", SECOND, path], cwd=TESTS, check=False, capture_output=True, text=True
         )
         assert "refused" in second.stderr
+        assert tree(path) == before
         assert StoreReader.open(path).is_live
-        for serial in range(20):
+        for serial in range(1, 20):
             store.append(message(0, 1, serial))
     assert serials(path) == bodies(1, 20)
 

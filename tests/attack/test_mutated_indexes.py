@@ -25,8 +25,8 @@ from support.scale import scale
 
 pytestmark = [pytest.mark.attack, pytest.mark.scaled]
 
-PARTS = scale(1, 20, 20)
-CASES = scale(20, 60, 1_000)
+PARTS = scale(1, 10, 20)
+CASES = scale(12, 60, 1_000)
 """Of each part."""
 SINGLES = 4
 CHAINS = 90  # of two topics, fewer than slots: chains are followed

@@ -18,7 +18,7 @@ from support.scale import scale
 
 pytestmark = [pytest.mark.attack, pytest.mark.scaled]
 
-COUNT = scale(100_000, 100_000, 1_000_000)
+COUNT = scale(20_000, 100_000, 1_000_000)
 
 
 @pytest.fixture(scope="module")

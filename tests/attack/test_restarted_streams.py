@@ -26,10 +26,15 @@ from support.scale import scale
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.scaled, pytest.mark.attack, pytest.mark.spark, pytest.mark.timeout(scale(600, 600, 36_000))]
+pytestmark = [
+    pytest.mark.scaled(quick=0),
+    pytest.mark.attack,
+    pytest.mark.spark,
+    pytest.mark.timeout(scale(600, 600, 36_000)),
+]
 
 SEED = int(os.environ.get("SEGMENTLOG_ATTACK_SEED", "20261121"))
-RESTARTS = scale(1, 12, 3_000)
+RESTARTS = scale(1, 10, 3_000)
 
 
 def wait_for(pipe: Pipe, running: Any, moment: str, rng: random.Random) -> None:

@@ -1,19 +1,17 @@
-"""S14: one writes, four read, a stream runs, retention deletes, all at once; every row is right, or its loss is said.
+"""S14: one writes and deletes expired files, four read, a stream runs; every row is right, or its loss is said.
 
 ::
 
-    writer ──► store ◄── retention, every 50 ms: the first segments, and older files
+    writer ──► store ◄── its retention, every 50 ms: the first segments, and older files
                  ▲ ▲
-      4 readers ─┘ └─ Spark stream                each row tells by its place what it should be (`support.telling`)
+      4 readers ─┘ └─ stream                      each row tells by its place what it should be (`support.telling`)
 
-The same with a store that deletes its own expired files: a message is lost only if its segment is in the history.
-And a store whose end is overwritten with zeros in place, over and over, as recovery does it: no reader dies of it.
+A message is lost only if its segment is in the history.
 """
 
 import json
-import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,43 +20,37 @@ import pytest
 
 from segmentlog.store import QueueKey, QueueRange, ScanSpec, StoreReader
 from segmentlog.store.maintenance import verify
-from support.expiring_store import ExpiringProcess, HistoryWatch, log_start
 from support.scale import scale
-from support.soak_worker import BATCHED, CONFIG, QUEUES, STAGED, STAGED_ROWS, Report, SoakProcess, write_once
+from support.soak_worker import CONFIG, HistoryWatch, Report, SoakProcess, log_start
 from support.telling import COLUMNS, check
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = [pytest.mark.attack, pytest.mark.scaled]
 
 SECONDS = scale(2, 20, 3600)
-CUT_SECONDS = scale(2, 5, 600)
-EXPIRING_SECONDS = scale(2, 20, 3600)
 SETTLED_SECONDS_MAX = 5
 LOST_LEAST = scale(0, 1, 1)
-"""Of a stream; in the first seconds it may not have begun, or be fast enough."""
-LATE_READERS = 2
+"""Of a stream or of readers; in the first seconds it may not have begun, or be fast enough."""
 ROWS_PER_SECOND = 8000
 ROWS_READ_MIN = 25_000 * SECONDS  # a million in forty seconds
 READERS = scale(2, 4, 4)
 PACE = scale(0, 1, 1)
 """Least work per second is multiplied by it: on a busy machine a quick run only has to do some of each."""
 STARTS_SECONDS_MAX = 300
-KEEP = 6
+Say = Callable[[str, object], None]
 MEMORY_KIB_MAX = 512 << 10
 GROWTH_KIB_MAX = 192 << 10
 MAPS_MAX = 17
 
 
 @contextmanager
-def running(*roles: tuple[str, dict[str, object]], of: type[SoakProcess] = SoakProcess) -> Iterator[list[SoakProcess]]:
+def running(*roles: tuple[str, dict[str, object]]) -> Iterator[list[SoakProcess]]:
     started: list[SoakProcess] = []
     try:
         for role, options in roles:
-            started.append(of(role, **options))
+            started.append(SoakProcess(role, **options))
         yield started
     finally:
         for process in started:
@@ -69,17 +61,20 @@ def ended(processes: list[SoakProcess]) -> list[Report]:
     return [process.end() for process in processes]
 
 
-def let_run(processes: list[SoakProcess], follower: "Follower", done: "Callable[[], bool]", seconds_max: float) -> None:
-    """Wait until something is done; raises what ended too early."""
-    most = time.monotonic() + seconds_max
-    while not done():
+def let_run(processes: list[SoakProcess], history: HistoryWatch, follower: "Follower | None" = None) -> None:
+    """Wait for the seconds of the soak, which begin with the first batch of a query; raises what ended too early."""
+    begun = over = time.monotonic()
+    while over == begun or time.monotonic() < over:
         for process in processes:
             if not process.runs:
                 process.end()  # says why
                 raise AssertionError(f"the {process.role} ended by itself")
-        if not follower.query.isActive:
+        if follower is not None and not follower.query.isActive:
             follower.query.awaitTermination(1)  # raises what ended it
-        assert time.monotonic() < most
+        if over == begun and (follower is None or follower.batches):
+            over = time.monotonic() + SECONDS
+        assert time.monotonic() < begun + STARTS_SECONDS_MAX + SECONDS
+        history.look()
         time.sleep(0.1)
 
 
@@ -127,45 +122,6 @@ class Follower:
         return {"rows": self.rows, "batches": self.batches, "missed": self.missed, "counted as lost": lost}
 
 
-@pytest.mark.spark
-@pytest.mark.timeout(SECONDS + 600)
-def test_one_writes_four_read_a_stream_runs_and_retention_deletes(
-    spark: "SparkSession", tmp_path: Path, report: "Callable[[str, object], None]"
-) -> None:
-    store = tmp_path / "store"
-    at = {"path": str(store)}
-    behind = ("retention", at | {"keep": KEEP, "every_ms": 50})
-    with running(("writer", at | {"rows_per_second": ROWS_PER_SECOND}), behind) as (writer, retention):
-        follower = Follower(spark, store, tmp_path / "checkpoint")
-        try:
-            let_run([writer, retention], follower, lambda: follower.batches > 0, STARTS_SECONDS_MAX)
-            many = {"rows_min": ROWS_READ_MIN // READERS}
-            settled = {"settle_s": min(SETTLED_SECONDS_MAX, SECONDS / 2)}
-            with running(*(("reader", at | many | settled | {"seed": seed}) for seed in range(READERS))) as readers:
-                over = time.monotonic() + SECONDS
-                let_run([writer, retention, *readers], follower, lambda: time.monotonic() > over, SECONDS + 300)
-                read = ended(readers)
-            streamed = follower.end()
-        finally:
-            follower.query.stop()
-        deleted, written = ended([retention, writer])
-    report("soak: written", written)
-    report("soak: deleted", deleted)
-    for each in read:
-        report("soak: read", each)
-    report("soak: streamed", streamed)
-    look_at_readers(read)
-    rows = streamed["rows"] + sum(each["rows"] for each in read)
-    assert rows >= ROWS_READ_MIN
-    assert deleted["segments"] > SECONDS * PACE
-    assert deleted["queue files"] > SECONDS * PACE / 4
-    assert sum(sum(each["errors"].values()) + each["skipped"] for each in read), "nothing was ever lost to a reader"
-    assert streamed["rows"] > SECONDS * PACE * 100
-    assert deleted["index files"]
-    assert streamed["counted as lost"] <= streamed["missed"]
-    assert written["batches"] * STAGED_ROWS * QUEUES == written["written"][STAGED]
-
-
 def judge(store: Path, written: Report, history: HistoryWatch) -> int:
     """Compare a store with what was written to it and what its history has; return the number of messages left.
 
@@ -197,82 +153,59 @@ def judge(store: Path, written: Report, history: HistoryWatch) -> int:
     return left
 
 
-@pytest.mark.timeout(EXPIRING_SECONDS + 600)
-def test_a_store_deletes_its_own_files_under_readers_and_a_stream(
-    tmp_path: Path, report: "Callable[[str, object], None]"
+def look_at_all(
+    store: Path, written: Report, read: list[Report], streamed: Report, *, history: HistoryWatch, report: Say
 ) -> None:
+    left = judge(store, written, history)
+    report("soak: written", {name: found for name, found in written.items() if name != "kept"})
+    report("soak: left", {"messages": left, "deleted segments": len(history.reasons)})
+    for each in (streamed, *read):
+        report("soak: read", each)
+    look_at_readers(read)
+    assert sum(each["rows"] for each in (streamed, *read)) >= ROWS_READ_MIN
+    assert len(history.reasons) > SECONDS * PACE
+    assert sum(sum(each["errors"].values()) + each["skipped"] for each in read) >= LOST_LEAST, "no reader was late"
+    assert streamed["counted as lost"] <= streamed["missed"]
+    assert streamed["rows"] > SECONDS * PACE * 100
+
+
+def readers_of(store: Path) -> "list[tuple[str, dict[str, object]]]":
+    settle_s = min(SETTLED_SECONDS_MAX, SECONDS / 2)
+    asked = {"path": str(store), "rows_min": ROWS_READ_MIN // READERS, "settle_s": settle_s}
+    return [("reader", asked | {"seed": seed}) for seed in range(READERS)]
+
+
+@pytest.mark.timeout(SECONDS + 600)
+def test_a_store_deletes_its_own_files_under_readers_and_a_stream(tmp_path: Path, report: Say) -> None:
     store = tmp_path / "store"
-    at, history = {"path": str(store)}, HistoryWatch(store)
-    others = [("stream", at), *(("reader", at | {"seed": seed}) for seed in range(LATE_READERS))]
-    with running(("writer", at | {"rows_per_second": ROWS_PER_SECOND}), of=ExpiringProcess) as (writer,):
-        with running(*others, of=ExpiringProcess) as processes:
-            over = time.monotonic() + EXPIRING_SECONDS
-            while time.monotonic() < over:
-                assert all(each.runs for each in (writer, *processes)), [each.end() for each in processes]
-                history.look()
-                time.sleep(0.2)
+    history = HistoryWatch(store)
+    with running(("writer", {"path": str(store), "rows_per_second": ROWS_PER_SECOND})) as (writer,):
+        with running(("stream", {"path": str(store)}), *readers_of(store)) as processes:
+            let_run([writer, *processes], history)
             streamed, *read = ended(processes)
         (written,) = ended([writer])
     history.look()
-    left = judge(store, written, history)
-    report("expiring soak: written", {name: found for name, found in written.items() if name != "kept"})
-    report("expiring soak: left", {"messages": left, "deleted segments": len(history.reasons)})
-    for each in (streamed, *read):
-        report("expiring soak: read", each)
-    assert len(history.reasons) > EXPIRING_SECONDS * PACE
-    assert LOST_LEAST <= streamed["counted as lost"] <= streamed["missed"]
-    assert streamed["rows"] > EXPIRING_SECONDS * PACE * 1000
-    assert sum(each["rows"] for each in read) > EXPIRING_SECONDS * PACE * 1000
-    assert sum(sum(each["errors"].values()) for each in read), "no reader came too late"
+    look_at_all(store, written, read, streamed, history=history, report=report)
+    assert streamed["counted as lost"] >= LOST_LEAST
 
 
 @pytest.mark.spark
 @pytest.mark.scaled(quick=0)  # the test above without Spark
-@pytest.mark.timeout(EXPIRING_SECONDS + 600)
-def test_a_store_deletes_its_own_files_under_a_query(
-    spark: "SparkSession", tmp_path: Path, report: "Callable[[str, object], None]"
+@pytest.mark.timeout(SECONDS + 600)
+def test_a_store_deletes_its_own_files_under_readers_and_a_query(
+    spark: "SparkSession", tmp_path: Path, report: Say
 ) -> None:
     store = tmp_path / "store"
     history = HistoryWatch(store)
-    options: dict[str, object] = {"path": str(store), "rows_per_second": ROWS_PER_SECOND}
-    with running(("writer", options), of=ExpiringProcess) as (writer,):
+    with running(("writer", {"path": str(store), "rows_per_second": ROWS_PER_SECOND})) as (writer,):
         follower = Follower(spark, store, tmp_path / "checkpoint")
         try:
-            let_run([writer], follower, lambda: follower.batches > 0, STARTS_SECONDS_MAX)
-            over = time.monotonic() + EXPIRING_SECONDS
-
-            def done() -> bool:
-                history.look()
-                return time.monotonic() > over
-
-            let_run([writer], follower, done, EXPIRING_SECONDS + 300)
+            with running(*readers_of(store)) as readers:
+                let_run([writer, *readers], history, follower)
+                read = ended(readers)
             streamed = follower.end()
         finally:
             follower.query.stop()
-        history.look()
         (written,) = ended([writer])
     history.look()
-    left = judge(store, written, history)
-    report("expiring soak: streamed", streamed | {"left": left, "deleted segments": len(history.reasons)})
-    assert len(history.reasons) > EXPIRING_SECONDS * PACE
-    assert streamed["rows"] > EXPIRING_SECONDS * PACE * 100
-    assert streamed["counted as lost"] <= streamed["missed"]
-
-
-@pytest.mark.timeout(CUT_SECONDS + 600)
-def test_a_log_that_is_truncated_in_place(tmp_path: Path, report: "Callable[[str, object], None]") -> None:
-    store = tmp_path / "store"
-    write_once(store, 12_000)
-    at = {"path": str(store)}
-    reading = at | {"may_be_damaged": True, "settle_s": min(SETTLED_SECONDS_MAX, CUT_SECONDS / 2)}
-    readers = [("reader", reading | {"seed": seed}) for seed in range(READERS)]
-    with running(("cutter", at | {"seed": 1, "seconds": CUT_SECONDS}), *readers) as processes:
-        time.sleep(CUT_SECONDS)
-        cuts, *read = ended(processes)
-    report("soak: cut", cuts)
-    for each in read:
-        report("soak: read while it was cut", each)
-    look_at_readers(read)
-    assert min(cuts["messages"], cuts["cuts"], sum(each["rows"] for each in read)) > 0
-    # Whether a reader is at the end at the moment of a cut depends on the machine: errors are reported above.
-    assert BATCHED in os.listdir(store / "consumequeue")
+    look_at_all(store, written, read, streamed, history=history, report=report)

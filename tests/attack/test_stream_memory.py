@@ -75,6 +75,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int]:
     return path, batches * BATCH_ROWS * ROW_BYTES
 
 
+@pytest.mark.scaled(quick=2)
 @pytest.mark.parametrize("use", USES)
 def test_a_stream_needs_less_memory_than_the_store(large: tuple[Path, int], tmp_path: Path, use: str) -> None:
     path, size = large

@@ -23,7 +23,7 @@ import segmentlog
 from segmentlog.command.errors import FOUND, NOT_FOUND
 from segmentlog.store import OffsetOutOfRangeError, QueueSource, StoreReader
 from segmentlog.store.find import Finder, KeyField, Window
-from support import conformance, fixtures, reading, releases
+from support import conformance, fixtures, reading
 from support.commands import run_command
 from support.scale import scale, spread
 
@@ -236,25 +236,6 @@ def test_messages_from_an_offset_are_rocketmqs(name: str, stores: dict[str, Path
             asked = ("-p", queue, "--from", offset, "-n", count, "--columns", "queueOffset")
             assert table["queueOffset"].to_pylist() == offsets
             assert [row["queueOffset"] for row in printed("cat", stores[name], topic, *asked)] == offsets
-
-
-@pytest.mark.parametrize("name", fixtures.cases())
-def test_offsets_by_time_are_rocketmqs(name: str, stores: dict[str, Path]) -> None:
-    if conformance.DIFFERENCES.get(name, conformance.NONE).times:
-        pytest.skip("RocketMQ lost messages")
-    if not releases.BOUNDARY.holds(fixtures.about(name)["rocketmq"]):
-        pytest.skip("RocketMQ answers with the nearest message")
-    ends = {(queue["topic"], queue["queueId"]): queue["maxOffset"] for queue in fixtures.expected(name).queues}
-    asked = [q for q in fixtures.queries(name, "offsetByTime") if q.get("boundary", "LOWER") == "LOWER"]
-    with segmentlog.open(stores[name]) as store:
-        for query in some(asked):
-            topic, queue, expected = query["topic"], query["queueId"], query["answer"]
-            ranges = store.scan(topic, start={queue: segmentlog.Time(ms=query["time"])}).ranges
-            end = ends[topic, queue]
-            assert (ranges[0].start if ranges else end) == expected, query
-            limits = ("-p", queue, "--from", iso(query["time"]), "-n", 1, "--columns", "queueOffset")
-            rows = printed("cat", stores[name], topic, *limits)
-            assert (rows[0]["queueOffset"] if rows else end) == expected, query
 
 
 def test_the_documented_differences_are_in_the_tests() -> None:

@@ -16,10 +16,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from support import oracle, releases
-from support.received import COLUMNS, Received
 from support.scale import sample, scale
 from support.streams import Stream
 
@@ -50,7 +52,39 @@ MODES = {
 }
 """Settings of RocketMQ 5.5 that say where queues are."""
 
+FIRST_NUMBER = 1_000_000_000
+NUMBER_DIGITS = 10
+COLUMNS = ("queueId", "queueOffset", "uniqKey")
 Report = Callable[[str, object], None]
+
+
+class Received:
+    """Takes in what a stream delivers, in the order in which it does."""
+
+    def __init__(self, queues: int) -> None:
+        self.next = [0] * queues
+        self.batches = 0
+        self._begun: float | None = None
+        self._last = 0.0
+
+    @property
+    def rows(self) -> int:
+        return sum(self.next)
+
+    @property
+    def rate(self) -> int:
+        return round(self.rows / (self._last - (self._begun or 0.0)))
+
+    def take(self, batch: pa.RecordBatch | pa.Table) -> None:
+        self._begun = self._begun or time.monotonic()
+        queue_id, offset = (np.asarray(batch.column(name)) for name in COLUMNS[:2])
+        number = pc.utf8_slice_codeunits(batch.column("uniqKey"), -NUMBER_DIGITS).cast(pa.int64())
+        assert (np.asarray(number) == FIRST_NUMBER + offset).all()
+        for each in np.unique(queue_id).tolist():
+            found = offset[queue_id == each]
+            assert (found == np.arange(self.next[each], self.next[each] + found.size)).all(), f"queue {each}"
+            self.next[each] += found.size
+        self._last = time.monotonic()
 
 
 def begun(folder: Path, version: str, mode: str = "files") -> Path:

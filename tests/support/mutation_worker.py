@@ -16,10 +16,8 @@ import logging
 import resource
 import signal
 import sys
-import tempfile
 import traceback
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import Enum
@@ -46,7 +44,7 @@ from segmentlog.store import (
     StoreReader,
     Tags,
 )
-from segmentlog.store.files.fs import FileSystem, LocalFileSystem
+from segmentlog.store.files.fs import FileSystem
 from segmentlog.store.groups import group_offsets
 
 from .mutations import LOG, QUEUES, Mutation, Snapshot, mutate, set_field
@@ -60,7 +58,6 @@ RSS_FACTOR_MAX = 3
 ADDRESS_SPACE_BYTES = 4 << 30
 SEVERAL_TASKS = 1 / 24  # of the cases, which take four times as long then
 LOOKS = 12  # single messages that one case asks for
-REAL_EVERY = 50  # of so many cases one is done on real files and real maps
 
 KEY_COLUMNS = ("topic", "queueId", "queueOffset")
 PROPERTY_COLUMNS = ("TAGS", "shop", "__CRC32#")
@@ -167,12 +164,9 @@ class Undamaged:
         self._by_physical: dict[int, Row] = {}
         self._raw_by_physical: dict[int, Row] = {}
 
-    def reader(self, source: QueueSource, fs: FileSystem | None = None, root: str | None = None) -> StoreReader:
+    def reader(self, source: QueueSource, fs: FileSystem | None = None) -> StoreReader:
         return StoreReader.open(
-            root or self.snapshot.root,
-            queue_source=source,
-            fs=fs or self.snapshot.fs,
-            broker_name="broker",
+            self.snapshot.root, queue_source=source, fs=fs or self.snapshot.fs, broker_name="broker"
         )
 
     def _all(self, source: QueueSource) -> pa.Table:
@@ -457,7 +451,6 @@ class Plan:
     seed: int
     copies: int
     table_every: int
-    folder: str
     stores: list[dict[str, Any]]
 
 
@@ -510,9 +503,7 @@ class Attack:
         }
         what = f"case {number}: {mutation.what}; {question}"
         try:
-            result["real"] = number % REAL_EVERY == 7
-            with self._file_system(undamaged.snapshot, mutation, real=result["real"]) as (fs, root):
-                result["outcome"] = self._outcome(case, fs, root)
+            result["outcome"] = self._outcome(case)
         except HangError:
             result["wrong"] = f"{what}\nit took more than {CPU_SECONDS_MAX} s:\n{traceback.format_exc(limit=-6)}"
         except WrongError as error:
@@ -524,11 +515,11 @@ class Attack:
             result["wrong"] = f"{what}\nit made the process grow to {rss} KiB, {rss_max_kib} are allowed"
         return result
 
-    def _outcome(self, case: Case, fs: FileSystem, root: str) -> str:
+    def _outcome(self, case: Case) -> str:
         undamaged, mutation, question, rng = case
         signal.setitimer(signal.ITIMER_PROF, CPU_SECONDS_MAX)
         try:
-            reader = undamaged.reader(question.source, fs, root)
+            reader = undamaged.reader(question.source, undamaged.snapshot.fs.with_changes(mutation.changes))
             if question.shape is Shape.LOOK:
                 return look(undamaged, mutation, question, reader, rng)
             answer = ask(reader, undamaged, question)
@@ -538,21 +529,6 @@ class Attack:
         finally:
             signal.setitimer(signal.ITIMER_PROF, 0)
         return judge(undamaged, mutation, question, answer)
-
-    @contextmanager
-    def _file_system(self, snapshot: Snapshot, mutation: Mutation, *, real: bool) -> Iterator[tuple[FileSystem, str]]:
-        """The damaged store, in memory or as files that are deleted again; and its path."""
-        if not real:
-            yield snapshot.fs.with_changes(mutation.changes), snapshot.root
-            return
-        with tempfile.TemporaryDirectory(dir=self.plan.folder) as folder:
-            for path, original in snapshot.files.items():
-                content = mutation.changes.get(path, original)
-                copy = Path(folder) / Path(path).relative_to(snapshot.root)
-                copy.parent.mkdir(parents=True, exist_ok=True)
-                if content is not None:
-                    copy.write_bytes(content)
-            yield LocalFileSystem(), folder
 
 
 def _check_error(error: SegmentLogError) -> None:

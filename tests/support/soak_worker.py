@@ -2,14 +2,17 @@
 
 ::
 
-    test ── Popen ──► writer       MessageStore: single messages, batches, staged batches, a ledger
-                      reader, …    StoreReader: everything, what is new, somewhere in the middle; every row checked
-                      retention    unlinks first files every 50 ms
-                      cutter       zeros the end of a store in place, and writes it again
+    test ── Popen ──► writer       MessageStore: single messages, batches, staged batches of a sink; its retention
+                                   deletes the oldest segments every 50 ms
+                      reader, …    StoreReader: everything, what is new, somewhere in the middle, and often too late
+                      stream       the connector's planner and tasks, as Spark drives them, without a JVM
          ◄── "ready" … JSON ──┘
 
-Run as a program: ``python -m support.soak_worker ROLE OPTIONS``. Anything unexpected ends a process with an error, or a
-signal; `SoakProcess.end` says so.
+A message may be lost only if its segment was deleted. An error or a warning names the deletion, and the first offset of
+its queue says so afterwards.
+
+Run as a program: ``python -m support.soak_worker ROLE OPTIONS``. Anything unexpected ends
+a process with an error, or a signal; `SoakProcess.end` says so.
 """
 
 import faulthandler
@@ -23,16 +26,15 @@ import subprocess
 import sys
 import time
 from collections import Counter, deque
-from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
+from segmentlog.connector.stream.offsets import StreamOffset
 from segmentlog.store import (
     BatchId,
-    CorruptError,
     DataLossError,
     Flush,
     MessageStore,
@@ -41,17 +43,20 @@ from segmentlog.store import (
     Outgoing,
     QueueKey,
     QueueRange,
+    RetentionSettings,
     ScanSpec,
+    SegmentLogError,
     StoreConfig,
     StoreReader,
 )
+from segmentlog.store.directory.retention_history import deletions
+from segmentlog.store.files.fs import LocalFileSystem, Space
+from segmentlog.store.retention.state import Kind
 from segmentlog.store.sink import Staging
+from segmentlog.store.write import retention_service
 
-from .retention import Retention
+from .streams import Stream
 from .telling import COLUMNS, batch_of, check
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 TESTS = Path(__file__).parent.parent
 ENDS_SECONDS_MAX = 240
@@ -66,9 +71,20 @@ CONFIG = StoreConfig(
 )
 """Files that are full several times a second."""
 
-CUT_CONFIG = replace(CONFIG, segment_bytes=256 << 20, index=False)
-CUT_RECORD_BYTES = 2000
-"""More than any record is long."""
+SEGMENTS_KEPT = 6
+EVERY_MS = 50
+SETTINGS = RetentionSettings(
+    log_bytes_max=SEGMENTS_KEPT * CONFIG.segment_bytes,
+    start_ms=0,
+    interval_ms=EVERY_MS,
+    log_pause_ms=0,
+    queue_pause_ms=0,
+)
+NOTE = "; retention deleted commitlog/"
+_LATE_SECONDS = 0.7
+_STREAM_LATE_SECONDS = 2.5  # more messages than a store of so few segments keeps
+_STREAM_LATE_EVERY = 20
+
 
 SINGLE, BATCHED, STAGED = "Singles", "Batches", "Staged"
 QUEUES = 3
@@ -76,7 +92,6 @@ STAGED_ROWS = 40
 """Of each queue in each staged batch, from two tasks: readers see a multiple of it."""
 _BATCH_ROWS = 150
 _RANGE_ROWS = 4000
-_ENTRY_BYTES = 20
 _PLACED_MAX = 10_000
 
 Report = dict[str, Any]
@@ -85,13 +100,10 @@ Report = dict[str, Any]
 class SoakProcess:
     """One of the processes, as the test sees it."""
 
-    program = "support.soak_worker"
-    """Module that has the roles."""
-
     def __init__(self, role: str, **options: object) -> None:
         self.role = role
         self._process = subprocess.Popen(
-            [sys.executable, "-m", self.program, role, json.dumps(options)],
+            [sys.executable, "-m", "support.soak_worker", role, json.dumps(options)],
             cwd=TESTS,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -129,12 +141,8 @@ class SoakProcess:
 
 
 def main(role: str, options: Report) -> None:
-    run({"writer": write, "reader": read, "retention": retain, "cutter": cut}, role, options)
-
-
-def run(roles: "dict[str, Callable[..., Report]]", role: str, options: Report) -> None:
     faulthandler.enable()
-    counted = roles[role](**options)
+    counted = {"writer": write, "reader": read, "stream": stream}[role](**options)
     sys.stdout.write(json.dumps(counted | resources()) + "\n")
 
 
@@ -224,11 +232,29 @@ class Writing:
 
 
 def write(path: str, rows_per_second: int) -> Report:
-    """Append messages that tell what they are, in all three ways, and no faster than told."""
-    with MessageStore.open(path, CONFIG) as store:
+    """Append to a store that deletes its oldest segments; return what is left of it in ``kept``.
+
+    ``kept``: by queue, the first offset that has to be there, and its end; calls that a segment divides are left out.
+    """
+    retention_service.space_of = lambda _: Space(100, 90, 90)  # type: ignore[assignment] # not the real disk
+    with MessageStore.open(path, CONFIG, retention=SETTINGS) as store:
         writing = Writing(store, path)
         writing.go_on(rows_per_second)
-    return {"written": dict(writing.written), "batches": writing.batches}
+        assert store.retention is not None
+        counts = store.retention.counts
+    start = log_start(path)
+    kept: dict[str, tuple[int, int]] = {f"{key.topic}/{key.queue_id}": (end, end) for key, end in writing.ends.items()}
+    for key, first, physical in writing.placed:
+        name = f"{key.topic}/{key.queue_id}"
+        if physical >= start:
+            kept[name] = min(kept[name][0], first), kept[name][1]
+    assert min(physical for _, _, physical in writing.placed) < start, "the calls that are known begin too late"
+    deleted = {kind.value: counts.files[kind] for kind in Kind}
+    return {"written": dict(writing.written), "kept": kept, "deleted": deleted, "failures": counts.failures}
+
+
+def log_start(path: str | Path) -> int:
+    return min(int(name) for name in os.listdir(Path(path, "commitlog")))
 
 
 class Warnings(logging.Handler):
@@ -245,11 +271,10 @@ class Warnings(logging.Handler):
 class Reading:
     """Work of one reader: rounds, each with ranges of all queues, some of them with losses allowed."""
 
-    def __init__(self, path: str, seed: int, *, may_be_damaged: bool) -> None:
+    def __init__(self, path: str, seed: int) -> None:
         self._path = path
         self._rng = random.Random(seed)
         self._warnings = Warnings()
-        self._may_be_damaged = may_be_damaged
         self._bounds: dict[QueueKey, tuple[int, int]] = {}
         self._reader = StoreReader.open(path)
         self.rounds = self.rows = self.skipped = 0
@@ -266,24 +291,23 @@ class Reading:
             columns=COLUMNS, check_crc=True, on_loss=on_loss, batch_bytes=self._rng.choice([1 << 16, 8 << 20])
         )
         self._warnings.said.clear()
-        before = self.rows
+        wanted: list[QueueRange] = []
+        late: SegmentLogError | None = None
         try:
             wanted = self._ranges()
-            self._scan(wanted, spec)
+            found = self._scan(wanted, spec)
         except (DataLossError, OffsetOutOfRangeError) as error:
-            self.errors[type(error).__name__] += 1
+            late = error
+        if late is not None:
+            self.errors[type(late).__name__] += 1
+            self._look_at_late(late, on_loss, wanted)
             return
-        except CorruptError as error:
-            if not self._may_be_damaged:
-                raise
-            self.errors[type(error).__name__] += 1
-            return
-        missing = sum(map(len, wanted)) - (self.rows - before)
-        assert missing >= 0
-        if missing:
-            assert on_loss is OnLoss.SKIP, f"{missing} rows are missing, and nothing was raised"
-            assert self._warnings.said, f"{missing} rows are missing, and nothing was said"
-            self.skipped += missing
+        missed = _missed(self._path, wanted, found)
+        if missed:
+            assert on_loss is OnLoss.SKIP, f"{missed} messages are missing, and nothing was raised"
+            said = self._warnings.said
+            assert any(NOTE in text for text in said), f"{missed} messages are missing: {said}"
+            self.skipped += missed
 
     def _ranges(self) -> list[QueueRange]:
         ranges = []
@@ -293,9 +317,8 @@ class Reading:
             for bounds in self._reader.queues(topic):
                 first, last = bounds.min_offset, bounds.max_offset
                 known = self._bounds.get(bounds.key, (0, 0))
-                if not self._may_be_damaged:
-                    assert known[0] <= first <= last, f"{bounds} was {known}"
-                    assert known[1] <= last, f"{bounds} was {known}"
+                assert known[0] <= first <= last, f"{bounds} was {known}"
+                assert known[1] <= last, f"{bounds} was {known}"
                 self._bounds[bounds.key] = first, last
                 # Retention may take all files of a queue that a slow reader has listed: then its end is not known.
                 if topic == STAGED and (first < last or not first):
@@ -307,37 +330,60 @@ class Reading:
                 elif how == 2:
                     first, last = sorted(self._rng.randint(first, last) for _ in range(2))
                 ranges.append(QueueRange(bounds.key, first, last))
-        if not self._may_be_damaged:
-            assert len(staged) <= 1, f"a batch was seen in part: {staged}"
-            assert all(end % STAGED_ROWS == 0 for end in staged)
+        assert len(staged) <= 1, f"a batch was seen in part: {staged}"
+        assert all(end % STAGED_ROWS == 0 for end in staged)
         return ranges
 
-    def _scan(self, wanted: list[QueueRange], spec: ScanSpec) -> None:
-        reached = {each.key: each.start - 1 for each in wanted}
-        stops = {each.key: each.stop for each in wanted}
-        for task in self._reader.plan(wanted, max_bytes=self._rng.choice([1 << 18, 16 << 20])):
+    def _scan(self, wanted: list[QueueRange], spec: ScanSpec) -> dict[QueueKey, list[np.ndarray]]:
+        """Scan ranges, sometimes late; return the offsets that were found."""
+        found: dict[QueueKey, list[np.ndarray]] = {each.key: [] for each in wanted}
+        tasks = self._reader.plan(wanted, max_bytes=self._rng.choice([1 << 18, 16 << 20]))
+        time.sleep(self._rng.choice([0.0, 0.0, 0.0, _LATE_SECONDS]))
+        for task in tasks:
             for batch in self._reader.scan(task, spec):
                 batch.validate(full=True)
                 check(batch)
                 self.rows += batch.num_rows
-                _in_order(batch, reached)
-        for key, last in reached.items():
-            assert last < stops[key]
+                _note(batch, found)
+        return found
+
+    def _look_at_late(self, late: SegmentLogError, on_loss: OnLoss, wanted: list[QueueRange]) -> None:
+        """A reader that is too late is told of the deletion, and messages that it wanted are gone."""
+        if isinstance(late, DataLossError):
+            assert on_loss is OnLoss.FAIL, late
+            assert NOTE in str(late), late
+        now = StoreReader.open(self._path)
+        assert any(now.bounds(each.key).min_offset > each.start for each in wanted), late
 
 
-def _in_order(batch: pa.RecordBatch, reached: dict[QueueKey, int]) -> None:
-    places = pa.table({name: batch.column(name) for name in COLUMNS[:3]})
-    groups = places.group_by(["topic", "queueId"], use_threads=False).aggregate([("queueOffset", "list")])
-    for topic, queue_id, offsets in zip(*(groups.column(n).to_pylist() for n in groups.column_names), strict=True):
-        found = [reached[QueueKey(topic, queue_id)], *offsets]
-        assert all(a < b for a, b in pairwise(found)), (topic, queue_id)
-        reached[QueueKey(topic, queue_id)] = offsets[-1]
+def _note(batch: pa.RecordBatch, found: dict[QueueKey, list[np.ndarray]]) -> None:
+    topics, ids, offsets = (batch.column(name) for name in COLUMNS[:3])
+    coded = topics.cast(pa.string()).dictionary_encode()
+    numbers, queue_ids, places = coded.indices.to_numpy(), ids.to_numpy(), offsets.to_numpy()
+    for number, topic in enumerate(coded.dictionary.to_pylist()):
+        for queue_id in np.unique(queue_ids[numbers == number]).tolist():
+            chosen = (numbers == number) & (queue_ids == queue_id)
+            found[QueueKey(topic, queue_id)].append(places[chosen])
 
 
-def read(path: str, seed: int, rows_min: int = 0, *, may_be_damaged: bool = False, settle_s: float) -> Report:
+def _missed(path: str, wanted: list[QueueRange], found: dict[QueueKey, list[np.ndarray]]) -> int:
+    """Count the messages that were not found; each has to be before the first offset that its queue has now."""
+    now, missed = StoreReader.open(path), 0
+    for each in wanted:
+        offsets = np.concatenate([np.empty(0, np.int64), *found[each.key]])
+        assert (np.diff(offsets) > 0).all(), f"{each.key} is not in order"
+        assert not offsets.size or (each.start <= offsets[0] and offsets[-1] < each.stop), f"{each} has others"
+        absent = np.setdiff1d(np.arange(each.start, each.stop), offsets, assume_unique=True)
+        if absent.size:
+            assert absent[-1] < now.bounds(each.key).min_offset, f"{each.key} lost offset {absent[-1]}, which is there"
+            missed += absent.size
+    return missed
+
+
+def read(path: str, seed: int, rows_min: int, settle_s: float) -> Report:
     """Read until told to end, and at least so many rows; the resources after `settle_s` seconds are `settled`."""
     os.nice(5)  # several that never pause, beside one that is waited for
-    reading = Reading(path, seed, may_be_damaged=may_be_damaged)
+    reading = Reading(path, seed)
     ready()
     settled: Report = {}
     begun = time.monotonic()
@@ -346,67 +392,56 @@ def read(path: str, seed: int, rows_min: int = 0, *, may_be_damaged: bool = Fals
         if not settled and time.monotonic() - begun > settle_s:
             settled = resources()
     counted = {"rows": reading.rows, "rounds": reading.rounds, "errors": dict(reading.errors)}
-    return counted | {"skipped": reading.skipped, "settled": settled}
+    return counted | {"skipped": reading.skipped, "settled": settled or resources()}
 
 
-def retain(path: str, keep: int, every_ms: int) -> Report:
-    retention = Retention(path, keep)
+def stream(path: str) -> Report:
+    os.nice(5)
+    rng, warnings = random.Random(5), Warnings()
+    query = Stream(path, startingOffsets="earliest", failOnDataLoss="false", subscribePattern=".*")
+    begun = StreamOffset.from_json(query.offset).positions()
+    nexts = Counter({(key.topic, key.queue_id): begin for (_, key), begin in begun.items()})
+    heard: Counter[tuple[str, int]] = Counter()  # warnings before the batch in which a queue last had rows
+    rows = missed = batches = 0
     ready()
-    ticks = 0
-    while goes_on(every_ms / 1000):
-        retention.tick()
-        ticks += 1
-    deleted = retention.deleted
-    counted = {"segments": deleted.segments, "queue files": deleted.queue_files, "index files": deleted.index_files}
-    return counted | {"ticks": ticks}
+    while goes_on(_STREAM_LATE_SECONDS if batches % _STREAM_LATE_EVERY == 2 else rng.choice([0.0, 0.0, 0.1])):
+        told, lost, read_now = len(warnings.said), Counter[tuple[str, int]](), set()
+        for batch in query.batches() or []:
+            check(batch)
+            rows += batch.num_rows
+            columns = (batch.column(name).to_pylist() for name in COLUMNS[:3])
+            for topic, queue_id, offset in zip(*columns, strict=True):
+                key = topic, queue_id
+                after = nexts[key]
+                assert offset >= after, f"{topic}/{queue_id}: {offset} again, or too late: {after} was next"
+                lost[key] += offset - after
+                nexts[key] = offset + 1
+                read_now.add(key)
+        for key in +lost:  # the warning came with a batch that had no row of the queue, or comes with this one
+            said = warnings.said[heard[key] :]
+            assert any(NOTE in text for text in said), f"{key}: {lost[key]} are missing: {said}"
+        heard |= Counter(dict.fromkeys(read_now, told))
+        missed += lost.total()
+        batches += 1
+    counted = sum(
+        topic.get("lost", 0)
+        for store in json.loads(query.offset)["stores"].values()
+        for topic in store["topics"].values()
+    )
+    return {"rows": rows, "batches": batches, "missed": missed, "counted as lost": counted}
 
 
-def cut(path: str, seed: int, seconds: float) -> Report:
-    """Take back the end of the log and of its queues, a bit at a time and in place, as recovery does it once."""
-    rng = random.Random(seed)
-    with MessageStore.open(path, CUT_CONFIG):  # holds the lock: the store is live
-        (log,) = (file for file in Path(path, "commitlog").iterdir() if any(file.read_bytes()[:8]))
-        entries = [
-            (int.from_bytes(data[at : at + 8], "big"), file, at)
-            for file in sorted(Path(path, "consumequeue").glob("*/*/*"))
-            for data in (file.read_bytes(),)
-            for at in range(0, len(data), _ENTRY_BYTES)
-            if any(data[at : at + _ENTRY_BYTES])
-        ]
-        entries.sort()
-        ready()
-        begun, count, cuts = time.monotonic(), len(entries), 0
-        while goes_on(rng.choice([0.0, 0.001, 0.02])):
-            left = max(0.2, 1 - (time.monotonic() - begun) / seconds)
-            gone = [entries.pop() for _ in range(len(entries) - int(left * count))]
-            if not gone:
-                continue
-            steps = [
-                (log, gone[-1][0], gone[0][0] + CUT_RECORD_BYTES),
-                *((f, at, at + _ENTRY_BYTES) for _, f, at in gone),
-            ]
-            if rng.random() < 0.5:
-                steps.reverse()
-            for file, first, last in steps:
-                _overwrite(file, first, bytes(last - first))
-            cuts += 1
-    return {"cuts": cuts, "messages": count - len(entries)}
+class HistoryWatch:
+    """Collects the history of a store while it is written; old lines leave it."""
 
+    def __init__(self, path: Path) -> None:
+        self._path = str(path)
+        self.reasons: dict[int, str] = {}
 
-def _overwrite(file: Path, at: int, data: bytes) -> None:
-    fd = os.open(file, os.O_WRONLY)
-    try:
-        os.pwrite(fd, data, at)
-    finally:
-        os.close(fd)
-
-
-def write_once(path: Path, rows: int) -> None:
-    """Make a store for a cutter: three queues of so many messages, in one segment."""
-    with MessageStore.open(path, CUT_CONFIG) as store:
-        keys = [QueueKey(BATCHED, queue_id) for queue_id in range(QUEUES)]
-        for first in range(0, rows, _BATCH_ROWS):
-            store.append_batch(batch_of([(key, first, _BATCH_ROWS) for key in keys]))
+    def look(self) -> None:
+        for each in deletions(LocalFileSystem(), self._path):
+            if each.log_base is not None:
+                self.reasons[each.log_base] = each.reason
 
 
 if __name__ == "__main__":
