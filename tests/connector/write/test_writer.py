@@ -13,10 +13,23 @@ from segmentlog.connector.source import SegmentLogDataSource
 from segmentlog.connector.write import writer
 from segmentlog.connector.write.writer import SegmentLogBatchWriter, SegmentLogStreamWriter, StagedMessage, stream_batch
 from segmentlog.spark import NotSupportedError, last_commit
-from segmentlog.store import BatchGapError, BatchId, ChangedReplayError, FormatError, IllegalMessageError, StoreReader
+from segmentlog.store import (
+    BatchGapError,
+    BatchId,
+    ChangedReplayError,
+    FormatError,
+    IllegalMessageError,
+    MessageStore,
+    NoReplicaError,
+    ReadFrom,
+    StoreInUseError,
+    StoreReader,
+)
+from segmentlog.store.ha import FollowedLog, Quorum, ReplicationServer, ServerConfig
 from segmentlog.store.write import batch_commit as replays
 from support.reading import read
-from support.sink_tasks import SMALL, run_task
+from support.replicas import following, log_bytes, until
+from support.sink_tasks import CONFIG, SMALL, run_task
 
 SCHEMA = StructType([StructField("body", StringType()), StructField("topic", StringType())])
 
@@ -355,6 +368,43 @@ def test_straight_from_the_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     one = stream_writer(path, exactlyOnce="false", topic="t", defaultQueueNums="9")
     task(one, ["h", "i", "j"], 0, "query", 0)
     assert {row["queueId"] for row in read(StoreReader.open(path), columns=("queueId",))} == {0, 1}
+
+
+def test_a_commit_waits_for_another_process_that_has_the_store(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    one = batch_writer(path, lockTimeout="100ms")
+    message = task(one, ["a"])
+    with (
+        MessageStore.open(path, CONFIG),
+        pytest.raises(StoreInUseError, match=r"SEGMENTLOG_STORE_IN_USE.*A longer lockTimeout waits longer"),
+    ):
+        one.commit([message])
+    assert bodies(path) == []
+
+
+def test_a_commit_waits_for_its_replicas(tmp_path: Path) -> None:
+    path, asked = tmp_path / "store", {"replication": "sync", "txnAppId": "job", "txnVersion": "1"}
+
+    def write(timeout: str = "60s", **options: str) -> None:
+        one = batch_writer(path, replicationTimeout=timeout, **options) if options else batch_writer(path)
+        one.commit([task(one, list("abc"))])
+
+    with pytest.raises(NoReplicaError, match="SLAVE_NOT_AVAILABLE: no master served this store"):
+        write("100ms", **asked)
+    assert last_commit(path) is None
+    with ReplicationServer(FollowedLog(path), Quorum(2), ServerConfig(port=0, poll_s=0.01)) as server:
+        with following(tmp_path / "copy", server.port, store_config=CONFIG, probe_s=0.3) as replica:
+            until(lambda: any(each is not None for each in server.replicas.values()))
+            for _ in range(2):
+                write(**asked)
+                committed = last_commit(path)
+                assert committed is not None
+                assert replica.store.end_offset == server.confirmed == committed.stop
+        write()
+        confirmed = StoreReader.open(path, read_from=ReadFrom.CONFIRMED)
+        assert len(list(read(confirmed, columns=("body",)))) == len(bodies(tmp_path / "copy")) == 3
+    assert bodies(path) == list("aabbcc")
+    assert log_bytes(tmp_path / "copy")[: committed.stop] == log_bytes(path)[: committed.stop]
 
 
 def test_output_mode_complete_and_save_mode_overwrite_are_refused(tmp_path: Path) -> None:
