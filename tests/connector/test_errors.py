@@ -13,7 +13,6 @@ from segmentlog.connector import errors
 from segmentlog.connector.errors import SPARK_WORDS, in_spark_words
 from segmentlog.connector.options.read_table import SOURCE
 from segmentlog.connector.options.write_table import SINK
-from segmentlog.query.suggestions import listing, suggest
 from segmentlog.store import DataLossError, Remedy, SegmentLogError
 
 NAMES = {option.name for option in (*SOURCE, *SINK)}
@@ -77,13 +76,3 @@ def test_the_store_names_no_option_of_spark() -> None:
         if named.search(text)
     }
     assert not found
-
-
-def test_a_list_of_names_is_cut() -> None:
-    assert listing([]) == "none"
-    assert listing(["a", "b", "c"], most=2) == "`a`, `b` and 1 more"
-
-
-@pytest.mark.parametrize(("word", "meant"), [("Subscribee", "subscribe"), ("TOPICS", "topic"), ("zzz", None)])
-def test_a_name_that_was_meant(word: str, meant: str | None) -> None:
-    assert suggest(word, ["subscribe", "topic"]) == meant
