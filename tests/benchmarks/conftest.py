@@ -40,3 +40,12 @@ def judge(load: Callable[[str], ModuleType]) -> Callable[..., object]:
         return found.measured, found.met
 
     return apply
+
+
+@pytest.fixture
+def bench(load: Callable[[str], ModuleType], tmp_path: Path) -> object:
+    """Make a run with the smallest sizes, and with Kafka alone of the peers."""
+    sizes = {"rows": 1, "body_bytes": 1, "queues": 1, "rounds": 1, "scale": 0.001}
+    return load("bench").Bench(
+        tmp_path, **sizes, full=False, peers=["kafka"], rocketmq=[], fills_memory=False, tell=lambda text: None
+    )

@@ -1,14 +1,3 @@
-import pytest
-
-
-@pytest.fixture
-def bench(load, tmp_path):
-    sizes = {"rows": 1, "body_bytes": 1, "queues": 1, "rounds": 1, "scale": 1.0}
-    return load("bench").Bench(
-        tmp_path, **sizes, full=False, peers=["kafka"], rocketmq=[], fills_memory=False, tell=lambda text: None
-    )
-
-
 def test_a_missing_program_leaves_out_its_own_cases_alone(load, bench):
     def missing(bench):
         raise load("harness").UnavailableError("there is no kcat")

@@ -23,6 +23,7 @@ def test_the_command_and_the_lines_for_kcat_have_the_same_messages(load, store, 
 
 
 @pytest.mark.slow
+@pytest.mark.scaled(quick=0)  # the verbs are tested by themselves
 def test_printed_messages_are_put_again(load, store, tmp_path):
     command = load("sections.command")
     command.run("cat", store, command.TOPIC, "-o", "jsonl", output=tmp_path / "jsonl")
@@ -44,19 +45,3 @@ def test_kcat_is_left_out_where_it_is_missing(load, tmp_path, monkeypatch):
         kcat.Kcat.running(tmp_path / "broker", tmp_path / "lines"),
     ):
         pass
-
-
-@pytest.mark.parametrize(("ms", "expected"), [(49, ("49 ms", True)), (51, ("51 ms", False))])
-def test_a_line_is_shown_in_time(load, result, judge, ms, expected):
-    waits = result("segmentlog: from append to tail -f", rows=1, seconds=(*[0.001] * 50, *[ms / 1000] * 50))
-    assert judge(load("targets").shown, waits) == expected
-
-
-@pytest.mark.parametrize(("ms", "expected"), [(4.9, ("4.9 ms", True)), (5.1, ("5.1 ms", False))])
-def test_a_follower_has_a_message_in_time(load, result, judge, ms, expected):
-    waits = result("segmentlog: latency of follow, without Spark", rows=1, seconds=(*[0.001] * 50, *[ms / 1000] * 50))
-    assert judge(load("targets").followed, waits) == expected
-
-
-def test_the_section_runs_with_the_broker_sections(load):
-    assert "command" in load("catalogue").SPARK

@@ -30,7 +30,3 @@ def test_a_run_that_would_delete_is_an_error(load, tmp_path):
     service._triggered = True
     with pytest.raises(AssertionError, match="is to be deleted"):
         expiring.timed(service)
-
-
-def test_the_section_runs_with_the_store_sections(load):
-    assert "store-retention" in load("catalogue").STORE

@@ -18,12 +18,6 @@ def test_every_key_is_found_alone_and_among_all_keys(load, tmp_path):
         finding.one_by_one(tmp_path / "store", [*keys[:10], "none"])
 
 
-@pytest.mark.parametrize(("micros", "expected"), [(149, ("149 µs", True)), (151, ("151 µs", False))])
-def test_a_look_up_of_one_key_has_its_time(load, result, judge, micros, expected):
-    single = result("segmentlog: look-up of one key", rows=1, seconds=(1e-6, micros * 1e-6, 1.0))
-    assert judge(load("targets").single_look_up, single) == expected
-
-
 @pytest.mark.slow
 def test_a_new_process_finds_a_key_and_fails_without(load, tmp_path):
     finding = load("sections.finding")
@@ -31,7 +25,3 @@ def test_a_new_process_finds_a_key_and_fails_without(load, tmp_path):
     for key, code in ((keys[77], 0), ("none", 1)):
         command = [sys.executable, "-c", finding.ONE_KEY, str(tmp_path / "store"), finding.TOPIC, key]
         assert subprocess.run(command, capture_output=True, check=False).returncode == code
-
-
-def test_the_section_runs_with_the_store_sections(load):
-    assert "store-find" in load("catalogue").STORE

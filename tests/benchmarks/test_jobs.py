@@ -3,15 +3,8 @@
 import pytest
 
 
-@pytest.fixture
-def bench(load, tmp_path):
-    sizes = {"rows": 1, "body_bytes": 1, "queues": 1, "rounds": 1, "scale": 0.001}
-    return load("bench").Bench(
-        tmp_path, **sizes, full=False, peers=[], rocketmq=[], fills_memory=False, tell=lambda text: None
-    )
-
-
 @pytest.mark.slow
+@pytest.mark.scaled(quick=0)
 def test_stores_are_verified_rebuilt_and_compared(load, bench, monkeypatch):
     monkeypatch.setattr(load("harness"), "SHORT_TIMINGS", 1)
     found = {each.name: each.rows for each in load("sections.jobs").maintenance(bench).results}
@@ -32,9 +25,3 @@ def test_stores_are_verified_rebuilt_and_compared(load, bench, monkeypatch):
 
 def test_nothing_is_sent_without_the_peer(load, bench):
     assert load("sections.jobs").resends(bench).results == []
-
-
-def test_the_sections_run_with_their_groups(load):
-    catalogue = load("catalogue")
-    assert {"store-jobs", "store-resend"} < set(catalogue.STORE)
-    assert "replay" in catalogue.SPARK

@@ -7,14 +7,6 @@ from segmentlog.store.dispatch.kept_queues import LogQueues
 from segmentlog.store.read import database_queues, snapshot
 
 
-@pytest.fixture
-def bench(load, tmp_path):
-    sizes = {"rows": 1, "body_bytes": 1, "queues": 1, "rounds": 1, "scale": 0.01}
-    return load("bench").Bench(
-        tmp_path, **sizes, full=False, peers=[], rocketmq=[], fills_memory=False, tell=lambda text: None
-    )
-
-
 def test_each_kind_of_queues_is_read(load, bench, monkeypatch):
     pytest.importorskip("rocksdict")
     monkeypatch.setattr(snapshot, "WORTH_BYTES", 1)
@@ -41,7 +33,3 @@ def test_each_kind_of_queues_is_read(load, bench, monkeypatch):
         ("RocksDB", LogQueues),
         ("the-log-alone", LogQueues),
     }
-
-
-def test_the_section_runs_with_the_store_sections(load):
-    assert "store-queue-kinds" in load("catalogue").STORE

@@ -31,26 +31,6 @@ def test_a_process_that_ends_is_named_with_its_error(load):
     assert subprocess.run([*map(str, replication.OURS)], capture_output=True, check=False).returncode == 1
 
 
-@pytest.mark.parametrize(("ours", "expected"), [(99.0, ("0.99 times", True)), (100.0, ("1.00 times", False))])
-def test_a_replica_needs_less_cpu(load, judge, ours, expected):
-    rule = load("targets").less_cpu("steady")
-    names = [f"{who}: steady, µs of CPU per MiB" for who in ("segmentlog", "RocketMQ 5.3.3")]
-    assert judge(rule, **dict(zip(names, (ours, 100.0), strict=True))) == expected
-
-
-@pytest.mark.parametrize(("ppm", "expected"), [(9_900.0, ("0.99 %", True)), (10_000.0, ("1.00 %", False))])
-def test_idle_replicas_cost_little(load, judge, ppm, expected):
-    figures = {"CPU of a master with 100 idle replicas, ppm of a core": ppm}
-    assert judge(load("targets").idle_replicas, **figures) == expected
-
-
-@pytest.mark.parametrize(("rate", "expected"), [(90, ("0.90 times", True)), (89, ("0.89 times", False))])
-def test_a_replica_keeps_up(load, result, judge, rate, expected):
-    targets = load("targets")
-    found = result(f"segmentlog: {targets.ASYNC_REPLICA}", rate), result("segmentlog: asynchronous puts alone", 100)
-    assert judge(targets.keeps_up, *found) == expected
-
-
 def test_the_targets_name_the_cases_of_the_section(load):
     targets, replicating = load("targets"), load("sections.replicating")
     assert (targets.CATCHING_UP, targets.DOUBLE_WRITE) == (replicating.CATCHING_UP, replicating.DOUBLE)
@@ -58,5 +38,3 @@ def test_the_targets_name_the_cases_of_the_section(load):
     assert targets.DOUBLE_BATCHES == replicating.DOUBLE_IN_BATCHES
     assert targets.ASYNC_REPLICA == replicating.ASYNC_PUTS
     assert f"{replicating.STEADY_RATE:,}" == "20,000"
-    assert {"store-replication"} <= set(load("catalogue").STORE)
-    assert {"replicated-stream"} <= set(load("catalogue").SPARK)

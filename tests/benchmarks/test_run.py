@@ -9,6 +9,9 @@ def test_groups_are_their_sections_in_the_order_in_which_they_run(load):
     assert catalogue.chosen("drain,sink,limits") == ("limits", "sink", "drain")
     assert catalogue.chosen("spark") == tuple(catalogue.SPARK)
     assert set(catalogue.chosen("store,drain")) == {*catalogue.STORE, "drain"}
+    store = {"store-find", "store-jobs", "store-queue-kinds", "store-replication", "store-resend", "store-retention"}
+    assert store <= set(catalogue.STORE)
+    assert {"command", "replay", "replicated-stream"} <= set(catalogue.SPARK)
 
 
 def test_an_unknown_section_is_named_with_the_known_sections(load):

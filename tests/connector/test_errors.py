@@ -13,7 +13,6 @@ from segmentlog.connector import errors
 from segmentlog.connector.errors import SPARK_WORDS, in_spark_words
 from segmentlog.connector.options.read_table import SOURCE
 from segmentlog.connector.options.write_table import SINK
-from segmentlog.query.suggestions import listing, suggest
 from segmentlog.store import DataLossError, Remedy, SegmentLogError
 
 NAMES = {option.name for option in (*SOURCE, *SINK)}
@@ -68,20 +67,12 @@ def test_the_store_names_no_option_of_spark() -> None:
     root = Path(segmentlog.store.__file__).parent
     modules = sorted(root.rglob("*.py"))
     assert len(modules) > 50
+    named = re.compile(rf"\b({'|'.join(map(re.escape, ONLY_SPARKS))})\b")
     found = {
         f"{path.relative_to(root)}: {text}"
         for path in modules
-        for text in texts(ast.parse(path.read_text(encoding="utf-8")))
-        if any(re.search(rf"\b{re.escape(name)}\b", text) for name in ONLY_SPARKS)
+        if named.search(source := path.read_text(encoding="utf-8"))
+        for text in texts(ast.parse(source))
+        if named.search(text)
     }
     assert not found
-
-
-def test_a_list_of_names_is_cut() -> None:
-    assert listing([]) == "none"
-    assert listing(["a", "b", "c"], most=2) == "`a`, `b` and 1 more"
-
-
-@pytest.mark.parametrize(("word", "meant"), [("Subscribee", "subscribe"), ("TOPICS", "topic"), ("zzz", None)])
-def test_a_name_that_was_meant(word: str, meant: str | None) -> None:
-    assert suggest(word, ["subscribe", "topic"]) == meant

@@ -1,5 +1,6 @@
 """Replay into another store: equal rows in order, parts that are appended once."""
 
+import shutil
 import threading
 import time
 from pathlib import Path
@@ -20,9 +21,14 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_source(tmp_path_factory.mktemp("model") / "source")
+
+
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return build_source(tmp_path / "source")
+def path(model: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(model, tmp_path / "source"))
 
 
 class Replayed(NamedTuple):
@@ -34,9 +40,9 @@ class Replayed(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def once(spark: "SparkSession", tmp_path_factory: pytest.TempPathFactory) -> Replayed:
+def once(spark: "SparkSession", model: Path, tmp_path_factory: pytest.TempPathFactory) -> Replayed:
     """Run a job that was stopped before its first part, and whose source has grown since."""
-    path = build_source(tmp_path_factory.mktemp("replay") / "source")
+    path = Path(shutil.copytree(model, tmp_path_factory.mktemp("replay") / "source"))
     expected, stop = rows(path), threading.Event()
     stop.set()
     stopped = replayed(spark, path, stop=stop)

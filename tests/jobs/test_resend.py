@@ -1,5 +1,6 @@
 """Resend to a scripted broker: order per queue, faults of brokers, continued jobs, and refusals."""
 
+import shutil
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -24,9 +25,10 @@ QUEUES, MESSAGES = 3, 20
 DEAD = "%DLQ%billing"
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    with MessageStore.open(tmp_path / "store", SMALL) as store:
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("model") / "store"
+    with MessageStore.open(path, SMALL) as store:
         for serial in range(MESSAGES):
             for queue_id in range(QUEUES):
                 store.append(
@@ -45,7 +47,13 @@ def path(tmp_path: Path) -> Path:
         for serial in range(4):
             properties = {"RETRY_TOPIC": "orders" if serial % 2 else "payments", "RECONSUME_TIME": "16"}
             store.append(Outgoing(topic=DEAD, body=b"dead", properties=properties))
-    return tmp_path / "store"
+        store.append(Outgoing(topic="%DLQ%lost", body=b"1"))
+    return path
+
+
+@pytest.fixture
+def path(model: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(model, tmp_path / "store"))
 
 
 def sent(
@@ -190,10 +198,7 @@ def test_a_stored_message_with_a_warning_is_sent(path: Path, code: int, status: 
 def test_a_busy_broker_is_asked_again(path: Path, code: int) -> None:
     with ScriptedBroker({"orders": QUEUES}, on_send(5, lambda each: frame(each, code, remark="busy"))) as broker:
         assert not sent(path, broker).has_findings
-    for queue_id in range(QUEUES):
-        assert [each.body.decode() for each in broker.stored("orders", queue_id)] == [
-            f"{queue_id}/{serial}" for serial in range(MESSAGES)
-        ]
+    check_complete(broker, twice=0)
 
 
 def test_a_broker_that_stays_busy_is_an_error(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -284,14 +289,6 @@ def test_a_silent_broker_ends_the_job_in_time(path: Path) -> None:
     check_complete(broker, twice=QUEUES)
 
 
-def test_a_slow_broker_is_waited_for(path: Path) -> None:
-    def slow(_: Request) -> None:
-        time.sleep(0.2)
-
-    with ScriptedBroker({"orders": QUEUES}, on_send(9, slow)) as broker:
-        assert not sent(path, broker, timeout_s=5).has_findings
-
-
 def test_a_stop_waits_for_answers_and_the_job_continues(path: Path) -> None:
     stop = threading.Event()
 
@@ -336,8 +333,8 @@ def test_messages_of_an_earlier_resend_are_refused_unless_asked(tmp_path: Path) 
 def test_a_rate_is_kept(path: Path) -> None:
     with ScriptedBroker({"orders": QUEUES}) as broker:
         began = time.monotonic()
-        assert not sent(path, broker, rate=100).has_findings
-        assert time.monotonic() - began > (QUEUES * MESSAGES - 20) / 100
+        assert not sent(path, broker, rate=200).has_findings
+        assert time.monotonic() - began > (QUEUES * MESSAGES - 40) / 200
 
 
 @pytest.mark.parametrize(
@@ -345,14 +342,10 @@ def test_a_rate_is_kept(path: Path) -> None:
     [
         ("orders", {"orders": "SCHEDULE_TOPIC_XXXX"}, "would go to SCHEDULE_TOPIC_XXXX, a topic of the broker"),
         ("orders", {"orders": "%DLQ%g"}, "would go to %DLQ%g"),
-        ("lost", {}, "does not name its original topic"),
+        ("%DLQ%lost", {}, "does not name its original topic"),
     ],
 )
 def test_a_wrong_target_is_refused(path: Path, topic: str, mapped: dict[str, str], problem: str) -> None:
-    if topic == "lost":
-        topic = "%DLQ%lost"
-        with MessageStore.open(path, SMALL) as store:
-            store.append(Outgoing(topic=topic, body=b"1"))
     with ScriptedBroker({"orders": 1}) as broker, pytest.raises(ConfigError, match=problem):
         sent(path, broker, topic, map_topic=mapped)
 

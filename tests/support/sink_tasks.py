@@ -9,6 +9,7 @@ from pyspark import cloudpickle
 
 from segmentlog.connector.write import writer
 from segmentlog.connector.write.writer import SegmentLogBatchWriter, SegmentLogStreamWriter, StagedMessage
+from segmentlog.store import StoreConfig
 
 SMALL = {
     "mappedFileSizeCommitLog": "64k",
@@ -17,6 +18,8 @@ SMALL = {
     "maxIndexNum": "400",
 }
 """Options of a store with small files."""
+CONFIG = StoreConfig(segment_bytes=64 << 10, queue_segment_entries=100, index_slots=100, index_entries=400)
+"""The same sizes."""
 
 
 class Context:

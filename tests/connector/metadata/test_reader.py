@@ -170,7 +170,7 @@ def test_several_stores_in_one_frame(tmp_path: Path, path: str) -> None:
     assert names == [("x",), ("x",)]
 
 
-@pytest.mark.parametrize("name", ["basic-4.9.1", "retention-5.3.3", "cq-deleted-5.3.3", "empty-4.9.1", "delay-5.3.3"])
+@pytest.mark.parametrize("name", ["retention-5.3.3", "cq-deleted-5.3.3", "empty-4.9.1"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_of_store_has_every_frame(store: Callable[[str], Path], name: str, kind: str) -> None:
     table = read(str(store(name)), kind, **({} if kind == "segments" else {"includeSystemTopics": "true"}))

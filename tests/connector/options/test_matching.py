@@ -34,6 +34,8 @@ def test_two_names_of_one_option_exclude_each_other() -> None:
     [
         ("subscribee", r"Did you mean `subscribe` for `subscribee`\?"),
         ("txnAppId", r"`txnAppId` is an option of the sink\."),
+        ("startingoffset", r"Did you mean `startingOffsets` for `startingoffset`\?"),
+        ("maxBytesPerPartitions", r"Did you mean `maxBytesPerPartition` for `maxBytesPerPartitions`\?"),
     ],
 )
 def test_an_unknown_option_is_refused_with_advice(name: str, advice: str) -> None:

@@ -23,7 +23,6 @@ from segmentlog.store import (
     OnLoss,
     QueueKey,
     QueueSource,
-    ReadFrom,
     SegmentLogError,
     Sql92Filter,
     Tags,
@@ -39,7 +38,6 @@ def at(ms: int) -> AtTime:
 
 MS = 1_767_225_600_000  # 2026-01-01T00:00:00Z
 BY_TIME = ByQueue({(None, QueueKey("orders", 3)): at(MS)})
-MISSPELT = {"startingoffset": "startingOffsets", "maxBytesPerPartitions": "maxBytesPerPartition", "tag": "tags"}
 NOT_LOCAL = r"option `path`: `.*` is neither a directory nor the URL of an object store\. Pass a directory"
 BACKWARDS = r"`startingTimestamp` \(2026-01-01T00:00:00.006Z\) is after option `endingTimestamp` \(2026-01-.*005Z\)"
 
@@ -68,33 +66,23 @@ def test_options_travel_to_workers() -> None:
     assert pickle.loads(pickle.dumps(found)) == found
 
 
-@pytest.mark.parametrize(
-    ("given", "paths"),
-    [
-        ({"path": "file:/data/my%20store"}, ("/data/my store",)),
-        ({"path": "file:///data/store"}, ("/data/store",)),
-        ({"path": "/data/a:b"}, ("/data/a:b",)),
-        ({"path": "/data/../data/store/"}, ("/data/store",)),
-        ({"paths": '["/a", "/b,c"]'}, ("/a", "/b,c")),
-        ({"paths": "/a, /b"}, ("/a", "/b")),
-    ],
-)
-def test_paths(given: dict[str, str], paths: tuple[str, ...]) -> None:
-    assert tuple(each.path for each in parse_read_options({"subscribe": "t"} | given).sources) == paths
+@pytest.mark.parametrize(("text", "paths"), [('["/a", "/b,c"]', ["/a", "/b,c"]), ("/a, file:/b", ["/a", "/b"])])
+def test_paths(text: str, paths: list[str]) -> None:
+    assert [each.path for each in parse_read_options({"subscribe": "t", "paths": text}).sources] == paths
 
 
 def test_the_error_for_a_missing_path_lists_the_ways_to_name_a_store() -> None:
     with pytest.raises(MissingOptionError) as caught:
         parse_read_options({})
-    text = str(caught.value)
-    assert text.startswith("[SEGMENTLOG_MISSING_OPTION] no store is named: the option `path` is not there. ")
+    assert str(caught.value).startswith(
+        "[SEGMENTLOG_MISSING_OPTION] no store is named: the option `path` is not there. "
+    )
     for form in (
         "load('/data/store')",
         "CREATE TEMPORARY VIEW v USING segmentlog OPTIONS (path '/data/store'",
         "WITH (",
     ):
-        assert form in text
-    assert "CREATE TABLE … USING segmentlog OPTIONS (…) cannot keep them" in text
+        assert form in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -206,7 +194,7 @@ NO_LOOK_UP = {
             FilterSyntaxError,
             "`sqlFilter`: SQL92 filter `a LIKE 'x'`: `LIKE` at character 3",
         ),
-        *(({one: "1"}, UnknownOptionError, SUGGESTED.format(one, other)) for one, other in MISSPELT.items()),
+        ({"tag": "1"}, UnknownOptionError, SUGGESTED.format("tag", "tags")),
         ({"kafka.group.id": "g", "zzz": "1"}, UnknownOptionError, r"unknown options `kafka\.group\.id`, `zzz`"),
         ({"subscribe": ""}, MissingOptionError, "none of the options subscribe, subscribePattern and assign is there"),
         *(({"path": path}, ConfigError, NOT_LOCAL) for path in ("ftp://host/x", "s3a:/x")),
@@ -247,80 +235,42 @@ def test_the_smallest_batch_is_at_most_the_largest() -> None:
 
 
 def test_several_stores() -> None:
-    found = parse_read_options(
-        {"paths": "/a,/b", "topic": "t", "brokerNames": "x,y", "commitLogPaths": '{"/b": ["/c", "/d"]}'}
+    both = {"paths": "/a,/b", "topic": "t"}
+    places = {"commitLogPaths": '{"/b": ["/c", "/d"]}', "archive": '{"/b": "file:/e", "/a": "/f"}'}
+    assert parse_read_options(both | places | {"brokerNames": "x,y"}).sources == (
+        StoreSource(path="/a", broker_name="x", archive="/f"),
+        StoreSource(path="/b", broker_name="y", archive="/e", commit_log_paths=("/c", "/d")),
     )
-    assert found.sources == (
-        StoreSource(path="/a", broker_name="x"),
-        StoreSource(path="/b", broker_name="y", commit_log_paths=("/c", "/d")),
-    )
-    (one,) = parse(
-        commitLogPaths="/c,/d", archive="/c", queueSource="commitlog", queueCache="none", readFrom="confirmed"
-    ).sources
-    assert (one.commit_log_paths, one.archive) == (("/c", "/d"), "/c")
-    assert (one.queue_source, one.queue_cache) == (QueueSource.COMMIT_LOG, "none")
-    assert one.read_from is ReadFrom.CONFIRMED
-    both = parse_read_options({"paths": "/a,/b", "topic": "t", "archive": '{"/b": "file:/c", "/a": "/d"}'})
-    assert [(each.path, each.archive, each.broker_name) for each in both.sources] == [
-        ("/a", "/d", "a"),
-        ("/b", "/c", "b"),
-    ]
+    assert [each.broker_name for each in parse_read_options(both).sources] == ["a", "b"]
 
 
-def test_every_option_changes_the_parsed_options() -> None:
-    # One value each that differs from the default must make a difference, or the option has no effect.
-    other = {
-        "path": "/other",
-        "brokerNames": "b",
-        "commitLogPaths": "/c",
-        "archive": "/d",
-        "queueSource": "commitlog",
-        "queueCache": "none",
-        "storage.NAME": "x",
-        "cacheDir": "none",
-        "cacheBytes": "1g",
-        "readFrom": "confirmed",
-        "subscribe": "other",
-        "includeSystemTopics": "true",
-        "startingOffsets": "group:g",
-        "endingOffsets": "group:g",
-        "startingOffsetsDefault": "latest",
-        "startingTimestamp": "1767225600000",
-        "endingTimestamp": "1767225600000",
-        "startingOffsetsByTimestamp": '{"t": {"0": 1767225600000}}',
-        "endingOffsetsByTimestamp": '{"t": {"0": 1767225600000}}',
-        "startingOffsetsByTimestampStrategy": "earliest",
-        "timestampBoundary": "upper",
-        "exactTimestamps": "false",
-        "minPartitions": "3",
-        "maxRecordsPerPartition": "3",
-        "maxBytesPerPartition": "3",
-        "failOnDataLoss": "false",
-        "tags": "A",
-        "sqlFilter": "a = 1",
-        "columns": "body",
-        "includeProperties": "true",
-        "propertyColumns": "p",
-        "schemaMode": "kafka",
-        "checkCrc": "true",
-        "corruptRecord": "skip",
-        "rawBody": "true",
-        "maxBodyBytes": "3",
-        "batchBytes": "3",
-        "batchRows": "3",
-        "maxOffsetsPerTrigger": "3",
-        "maxBytesPerTrigger": "3",
-        "minOffsetsPerTrigger": "3",
-        "maxTriggerDelay": "3s",
-        "consumerGroup": "g",
-        "keys": "a",
-        "uniqueKeys": "a",
-        "messageIds": "a",
-    }
-    tried_elsewhere = {"paths", "subscribePattern", "assign", "timeZone", "strictOptions", "metadata"}
-    assert other.keys() | tried_elsewhere == {option.name for option in option_table.SOURCE}
-    for name, raw in other.items():
-        assert parse(**{name: raw}) != parse(), name
+CANDIDATES = (
+    "true",
+    "false",
+    "3",
+    "3s",
+    "skip",
+    "latest",
+    "earliest",
+    "upper",
+    "kafka",
+    "commitlog",
+    "confirmed",
+    "a = 1",
+)
+CANDIDATES += (str(MS), f'{{"t": {{"0": {MS}}}}}', "group:g", "/other")
+
+
+def test_every_option_has_a_value_that_changes_the_parsed_options() -> None:
+    def changes(name: str, raw: str) -> bool:
+        try:
+            return parse(**{name: raw}) != parse()
+        except SegmentLogError:
+            return False
+
+    names = {option.name for option in option_table.SOURCE}
+    without = {name for name in names if not any(changes(name, raw) for raw in CANDIDATES)}
+    assert without == {"paths", "subscribePattern", "assign", "timeZone", "strictOptions", "metadata"}
 
 
 def test_options_of_a_stream_are_parsed_and_have_no_effect_on_a_batch(caplog: pytest.LogCaptureFixture) -> None:
@@ -361,11 +311,13 @@ def test_times_relative_to_now() -> None:
     assert (found.start, found.stop) == (at(1_767_139_200_000), at(1_767_222_000_000))
 
 
-def test_dates_are_midnight_in_the_zone() -> None:
-    assert parse(startingTimestamp="2026-01-01").start == at(1_767_225_600_000)
-    assert parse(startingTimestamp="2026-01-01Z", timeZone="+01:00").start == at(1_767_225_600_000)
-    assert parse(startingTimestamp="2026-01-01", timeZone="+01:00").start == at(1_767_222_000_000)
-    times = parse(startingOffsetsByTimestamp='{"orders": {"3": "2026-01-01"}}', timeZone="+01:00").start
-    assert times == ByQueue({(None, QueueKey("orders", 3)): at(1_767_222_000_000)})
-    with pytest.raises(ConfigError, match=r"option `startingTimestamp`: .* has no time zone.*or set `timeZone`"):
-        parse(startingTimestamp="2026-01-01T00:00:00")
+@pytest.mark.parametrize(
+    ("given", "ms"),
+    [
+        ({"startingTimestamp": "2026-01-01"}, MS),
+        ({"startingTimestamp": "2026-01-01Z", "timeZone": "+01:00"}, MS),
+        ({"startingTimestamp": "2026-01-01", "timeZone": "+01:00"}, MS - 3_600_000),
+    ],
+)
+def test_dates_are_midnight_in_the_zone(given: dict[str, str], ms: int) -> None:
+    assert parse(**given).start == at(ms)

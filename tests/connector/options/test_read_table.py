@@ -5,7 +5,7 @@ import pytest
 from segmentlog.connector.options.option import Given, Mode, Option
 from segmentlog.connector.options.read_table import SOURCE, MetadataKind, SchemaMode, SourceOptions
 from segmentlog.connector.options.values import size
-from segmentlog.store import ConfigError, FilterSyntaxError, OnCorrupt, QueueSource, ScanSpec, Sql92Filter
+from segmentlog.store import ConfigError, OnCorrupt, QueueSource, ScanSpec
 
 
 def value(name: str, text: str) -> object:
@@ -15,11 +15,7 @@ def value(name: str, text: str) -> object:
 @pytest.mark.parametrize(
     ("name", "text", "found"),
     [
-        ("tags", " a ||  b ", {"a", "b"}),
-        ("tags", " * ", None),
-        ("sqlFilter", "a > 3", Sql92Filter.compile("a > 3")),
         *(("metadata", f" {kind.value.upper()} ", kind) for kind in MetadataKind),
-        ("commitLogPaths", "/a", ("/a",)),
         ("commitLogPaths", "/a,/b", ("/a", "/b")),
         ("commitLogPaths", '{"/data/s": "/a"}', {"/data/s": ("/a",)}),
         ("commitLogPaths", ' {"/s": ["/a", "/b"], "/t": ["/c"]}', {"/s": ("/a", "/b"), "/t": ("/c",)}),
@@ -61,11 +57,6 @@ def test_accepted_values(name: str, text: str, found: object) -> None:
 def test_refused_values(name: str, text: str, problem: str) -> None:
     with pytest.raises(ConfigError, match=rf"^\[SEGMENTLOG_BAD_OPTION\] .*option `{name}`.*{problem}"):
         value(name, text)
-
-
-def test_an_expression_that_does_not_compile_names_the_option() -> None:
-    with pytest.raises(FilterSyntaxError, match="option `sqlFilter`: "):
-        value("sqlFilter", "a > > 3")
 
 
 def test_limits_of_triggers_are_for_streams_only() -> None:

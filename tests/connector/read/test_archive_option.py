@@ -2,19 +2,19 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from segmentlog.connector.errors import in_spark_words
+from segmentlog.connector.source import SegmentLogDataSource
 from segmentlog.store import DataLossError, MessageStore, QueueKey, QueueRange, ScanSpec, StoreReader
 from support.archived_store import CONFIG, ROWS, Archived, append_rows, archive_some, settings, write_archived
 from support.streams import Stream
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 EVERYTHING = {"subscribePattern": ".*"}
+Read = Callable[..., pa.Table]
 
 
 @pytest.fixture
@@ -26,43 +26,23 @@ def numbered(bodies: list[Any]) -> list[int]:
     return sorted(int(bytes(body).split()[1]) for body in bodies)
 
 
-@pytest.mark.spark
-def test_a_batch_a_stream_and_look_ups_read_both(spark: "SparkSession", paths: Archived, tmp_path: Path) -> None:
-    def load(**options: str) -> Any:
-        given = {"path": str(paths.store), "archive": str(paths.archive)} | EVERYTHING | options
-        return spark.read.format("segmentlog").options(**given).load()
-
-    assert numbered([row.body for row in load().select("body").collect()]) == list(range(ROWS))
-    assert load(keys="k3,k700").count() == 2
-    assert load(startingTimestamp="1763700010000", endingTimestamp="1763700020000").count() == 100
-    alone = spark.read.format("segmentlog").options(path=str(paths.store), **EVERYTHING).load()
-    assert 0 < alone.count() < ROWS
-
-    stream = spark.readStream.format("segmentlog").options(
-        path=str(paths.store), archive=str(paths.archive), startingOffsets="earliest", **EVERYTHING
+def test_a_batch_look_ups_and_metadata_read_both(read: Read, paths: Archived) -> None:
+    given = EVERYTHING | {"archive": str(paths.archive)}
+    assert numbered(read(paths.store, **given)["body"].to_pylist()) == list(range(ROWS))
+    assert read(paths.store, **given, keys="k3,k700").num_rows == 2
+    times = {"startingTimestamp": "1763700010000", "endingTimestamp": "1763700020000"}
+    assert read(paths.store, **given, **times).num_rows == 100
+    assert 0 < read(paths.store, **EVERYTHING).num_rows < ROWS
+    source = SegmentLogDataSource(
+        given | {"path": str(paths.store), "metadata": "queues", "subscribePattern": "orders"}
     )
-    found = tmp_path / "found"
-    query = (
-        stream.load()
-        .select("body")
-        .writeStream.format("parquet")
-        .option("path", str(found))
-        .option("checkpointLocation", str(tmp_path / "checkpoint"))
-        .trigger(availableNow=True)
-        .start()
-    )
-    assert query.awaitTermination(120)
-    assert numbered([row.body for row in spark.read.parquet(str(found)).collect()]) == list(range(ROWS))
-
-    queues = spark.read.format("segmentlog").options(
-        path=str(paths.store), archive=str(paths.archive), metadata="queues", subscribe="orders"
-    )
-    assert [row.minOffset for row in queues.load().select("minOffset").collect()] == [0, 0]
+    reader = source.reader(source.schema())
+    found = [row for task in reader.partitions() for batch in reader.read(task) for row in batch.to_pylist()]
+    assert [row["minOffset"] for row in found] == [0, 0]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("limit", ["40", "1000"])
-def test_a_stream_goes_from_the_archive_to_the_store_while_files_move(tmp_path: Path, limit: str) -> None:
+def test_a_stream_goes_from_the_archive_to_the_store_while_files_move(tmp_path: Path) -> None:
     path, archive = tmp_path / "store", tmp_path / "archive"
     archive.mkdir()
     seen: list[tuple[str, int, int]] = []
@@ -71,7 +51,7 @@ def test_a_stream_goes_from_the_archive_to_the_store_while_files_move(tmp_path: 
         for _ in range(100):
             store.tick()
         assert store.bounds(QueueKey("orders", 0)).min_offset > 100
-        query = Stream(path, archive=str(archive), startingOffsets="earliest", maxOffsetsPerTrigger=limit, **EVERYTHING)
+        query = Stream(path, archive=str(archive), startingOffsets="earliest", maxOffsetsPerTrigger="40", **EVERYTHING)
         for first in range(600, 1200, 30):
             seen += query.batch() or []
             append_rows(store, first, 30)

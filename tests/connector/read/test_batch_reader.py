@@ -1,11 +1,8 @@
-import base64
-import hashlib
 import random
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from shutil import copytree
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -38,43 +35,8 @@ def moment(ms: int) -> datetime:
     return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=ms)
 
 
-def expected_rows(name: str) -> list[dict[str, Any]]:
-    return [
-        {
-            "topic": line["topic"],
-            "queueId": line["queueId"],
-            "queueOffset": line["queueOffset"],
-            "tags": line["tags"],
-            "keys": line["keys"],
-            "uniqKey": line["properties"].get("UNIQ_KEY"),
-            "bornTimestamp": moment(line["bornTimestamp"]),
-            "storeTimestamp": moment(line["storeTimestamp"]),
-            "body": base64.b64decode(line["body"]) if "body" in line else line["bodySha256"],
-        }
-        for line in fixtures.expected(name).messages
-    ]
-
-
-def found_rows(table: pa.Table, name: str) -> list[dict[str, Any]]:
-    """Rows in the order of the expectation, long bodies as the hash that stands for them there."""
-    hashed = {
-        (line["topic"], line["queueId"], line["queueOffset"])
-        for line in fixtures.expected(name).messages
-        if "body" not in line
-    }
-    rows = table.sort_by([(column, "ascending") for column in ("topic", "queueId", "queueOffset")]).to_pylist()
-    for row in rows:
-        if (row["topic"], row["queueId"], row["queueOffset"]) in hashed:
-            row["body"] = hashlib.sha256(row["body"]).hexdigest()
-    return rows
-
-
-@pytest.mark.parametrize("name", [BASIC, "basic-4.9.1", "long-topic-5.3.3", "retention-5.3.3", "time-5.1.0"])
-@pytest.mark.parametrize("cut", [{}, {"maxRecordsPerPartition": "13"}, {"batchRows": "5", "queueSource": "commitlog"}])
-def test_every_row_is_rocketmqs(store: Store, read: Read, name: str, cut: dict[str, str]) -> None:
-    found = read(store(name), **ALL, **cut)
-    wanted = sorted(expected_rows(name), key=lambda row: (row["topic"], row["queueId"], row["queueOffset"]))
-    assert found_rows(found, name) == wanted
+def store_times(name: str) -> list[datetime]:
+    return [moment(line["storeTimestamp"]) for line in fixtures.expected(name).messages]
 
 
 @pytest.mark.parametrize("mode", ["native", "kafka"])
@@ -83,7 +45,7 @@ def test_batches_have_sparks_schema_to_the_letter(store: Store, mode: str) -> No
     given = {"path": str(path), "subscribe": "TopicA", "schemaMode": mode, "propertyColumns": "user"}
     every = spark_schema(parse_read_options(given | {"includeProperties": "true"}))
     choose = random.Random(5)
-    for _ in range(40):
+    for _ in range(10):
         fields = choose.sample(every.fields, choose.randint(1, len(every.fields)))
         asked = StructType(fields)
         reader = SegmentLogDataSource(given).reader(asked)
@@ -94,26 +56,8 @@ def test_batches_have_sparks_schema_to_the_letter(store: Store, mode: str) -> No
             assert batch.schema.equals(to_arrow_schema(asked, timezone="UTC"))
 
 
-def test_rows_in_the_kafka_schema_equal_the_native_rows(store: Store, read: Read) -> None:
-    native = read(store(BASIC), subscribe="TopicA", includeProperties="true").to_pylist()
-    kafka = read(store(BASIC), subscribe="TopicA", includeHeaders="true", schemaMode="kafka").to_pylist()
-    assert len(native) == len(kafka) == 248
-    for one, other in zip(native, kafka, strict=True):
-        assert other == {
-            "key": None if one["keys"] is None else one["keys"].encode(),
-            "value": one["body"],
-            "topic": one["topic"],
-            "partition": one["queueId"],
-            "offset": one["queueOffset"],
-            "timestamp": one["storeTimestamp"],
-            "timestampType": 1,  # Kafka's LogAppendTime
-            "headers": one["properties"]
-            and [{"key": key, "value": value.encode()} for key, value in one["properties"]],
-        }
-
-
 def test_kafkas_timestamp_is_of_the_clock_that_the_options_go_by(store: Store, read: Read) -> None:
-    times = sorted({row["storeTimestamp"] for row in expected_rows("time-5.3.3")})
+    times = sorted(set(store_times("time-5.3.3")))
     start, stop = times[3], times[-4]
     window = {
         "startingTimestamp": start.isoformat(),
@@ -135,13 +79,6 @@ def test_property_columns(store: Store, read: Read) -> None:
         ]
 
 
-@pytest.mark.parametrize("tags", ["标签", "标签 || TagA", "nothing"])
-def test_tags(store: Store, read: Read, tags: str) -> None:
-    wanted = [row for row in expected_rows(BASIC) if row["tags"] in tags.split(" || ")]
-    assert bool(wanted) == (tags != "nothing")
-    assert read(store(BASIC), **ALL, tags=tags).num_rows == len(wanted)
-
-
 @pytest.mark.parametrize(
     ("text", "matches"),
     [
@@ -159,7 +96,7 @@ def test_sql_filters(store: Store, read: Read, text: str, matches: Callable[[dic
 
 
 def test_a_time_window_is_exact_and_half_open(store: Store, read: Read) -> None:
-    times = sorted({row["storeTimestamp"] for row in expected_rows("time-5.3.3")})
+    times = sorted(set(store_times("time-5.3.3")))
     for start, stop in ((times[3], times[-4]), (times[5], times[6]), (times[5], times[5])):
         found = read(
             store("time-5.3.3"),
@@ -168,23 +105,9 @@ def test_a_time_window_is_exact_and_half_open(store: Store, read: Read) -> None:
             endingTimestamp=stop.isoformat(),
             startingOffsetsByTimestampStrategy="latest",
         )
-        wanted = [row for row in expected_rows("time-5.3.3") if start <= row["storeTimestamp"] < stop]
+        wanted = [time for time in store_times("time-5.3.3") if start <= time < stop]
         assert found.num_rows == len(wanted)
         assert bool(wanted) == (start != stop)
-
-
-def test_several_stores_are_told_apart(store: Store, read: Read) -> None:
-    found = read(
-        None,
-        paths=f"{store(BASIC)},{store('basic-4.9.1')}",
-        brokerNames="new,old",
-        subscribe="TopicA",
-        columns="brokerName",
-    )
-    counts = {
-        row["values"]: row["counts"] for row in found.column("brokerName").combine_chunks().value_counts().to_pylist()
-    }
-    assert counts == {"new": 248, "old": sum(row["topic"] == "TopicA" for row in expected_rows("basic-4.9.1"))}
 
 
 def test_the_reader_overrides_no_push_filters(store: Store) -> None:

@@ -88,12 +88,6 @@ def test_all_partitions_together_have_all_rows(store: Path) -> None:
     assert found.schema.names == ["queueId", "keys", "body"]
 
 
-def test_rows_have_the_columns_that_were_asked_for(store: Path) -> None:
-    found = read(store, schemaMode="kafka", columns="offset,value")
-    assert found.schema.names == ["offset", "value"]
-    assert sorted(found.column("offset").to_pylist()) == sorted([*range(COUNT // 2)] * 2)
-
-
 def test_a_partition_that_spark_made_up_has_no_rows(store: Path) -> None:
     projection, _ = planned(options_of(store))
     assert list(read_partition(InputPartition(0), projection)) == []

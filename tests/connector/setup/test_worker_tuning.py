@@ -96,7 +96,7 @@ def main(infile: object, outfile: object) -> None:
     assert pickle.loads(SENT).text == "state"
 
 
-def test_a_worker_acknowledges_a_task_when_it_arrives(
+def test_a_worker_acknowledges_a_task_when_it_arrives_and_no_other_connection(
     connection: tuple[socket.socket, socket.socket], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here, there = connection
@@ -104,22 +104,15 @@ def test_a_worker_acknowledges_a_task_when_it_arrives(
         main(file, file)
         assert not acknowledges_at_once(here)  # not a worker of Spark's
         monkeypatch.setattr(worker.TaskContext, "get", object)
+        with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as spark:
+            with spark.makefile("wb") as other:
+                main(other, other)
+            assert acknowledges_at_once(spark)
+            assert not acknowledges_at_once(here)
         main(file, file)
     assert acknowledges_at_once(here)
     here.sendall(b"open as ever")
     assert there.recv(20) == b"open as ever"
-
-
-def test_no_other_connection_of_the_process_is_touched(
-    connection: tuple[socket.socket, socket.socket], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(worker.TaskContext, "get", object)
-    here, _ = connection
-    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as spark:
-        with spark.makefile("wb") as file:
-            main(file, file)
-        assert acknowledges_at_once(spark)
-        assert not acknowledges_at_once(here)
 
 
 def test_a_socket_option_that_the_kernel_refuses_is_not_an_error(
@@ -231,15 +224,12 @@ def test_the_switch_works_in_the_workers_of_spark(
     assert (tmp_path / "store.seen").read_text(encoding="utf-8").strip() == seen
 
 
-def test_only_spark_s_workers_are_settled() -> None:
-    before = gc.get_freeze_count()
-    worker.settle_worker()
-    assert gc.get_freeze_count() == before
-
-
-def test_once_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_spark_s_workers_alone_are_settled_once(monkeypatch: pytest.MonkeyPatch) -> None:
     frozen = []
     monkeypatch.setattr(worker.gc, "freeze", lambda: frozen.append(1))
+    worker.settle_worker()
+    assert frozen == []
+    worker.settle_worker.cache_clear()
     monkeypatch.setattr(worker.TaskContext, "get", object)
     worker.settle_worker()
     worker.settle_worker()
@@ -256,28 +246,24 @@ def chosen(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return pools
 
 
-def test_memory_is_kept_in_spark_s_workers_only(chosen: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    worker.keep_memory()
-    assert chosen == []
+@pytest.mark.parametrize("reason", ["no worker", "another allocator is chosen", "no mallopt"])
+def test_memory_is_kept_once_in_spark_s_workers_unless_there_is_a_reason(
+    reason: str, chosen: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patched:
+        if reason != "no worker":
+            patched.setattr(worker.TaskContext, "get", object)
+        if reason == "another allocator is chosen":
+            patched.setenv("ARROW_DEFAULT_MEMORY_POOL", "mimalloc")
+        if reason == "no mallopt":
+            patched.setattr(worker.ctypes, "CDLL", lambda _: object())
+        worker.keep_memory()
+        assert chosen == []
     worker.keep_memory.cache_clear()
     monkeypatch.setattr(worker.TaskContext, "get", object)
     worker.keep_memory()
     worker.keep_memory()
     assert chosen == [pa.system_memory_pool().backend_name]
-
-
-def test_the_user_s_choice_of_allocator_stays(chosen: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker.TaskContext, "get", object)
-    monkeypatch.setenv("ARROW_DEFAULT_MEMORY_POOL", "mimalloc")
-    worker.keep_memory()
-    assert chosen == []
-
-
-def test_a_libc_without_mallopt_keeps_arrow_s_allocator(chosen: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker.TaskContext, "get", object)
-    monkeypatch.setattr(worker.ctypes, "CDLL", lambda _: object())
-    worker.keep_memory()
-    assert chosen == []
 
 
 needs_pandas = pytest.mark.skipif(importlib.util.find_spec("pandas") is None, reason="there is no pandas to load")

@@ -33,8 +33,8 @@ from support.streams import EVERYTHING, Row, Stream
 
 SMALL = StoreConfig(segment_bytes=16 << 10, queue_segment_entries=16, index=False)
 ROOMY = StoreConfig(segment_bytes=4 << 20, queue_segment_entries=1000, index=False)
-TRIGGERS = scale(400, 2000, 86_400)
-ROUND = scale(400, 1000, 1000)
+TRIGGERS = scale(100, 2000, 86_400)
+ROUND = scale(100, 1000, 1000)
 MAPS_MAX = 17
 GROWTH_KIB_MAX = 16 << 10
 EARLIEST = {"startingOffsets": "earliest"}
@@ -58,6 +58,17 @@ def written(path: Path, total: int, config: StoreConfig = SMALL, **how: object) 
     with MessageStore.open(path, config) as made:
         put(made, total, **how)
     return path
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return written(tmp_path_factory.mktemp("model") / "store", 300, body=b"x" * 300)
+
+
+@pytest.fixture
+def path(model: Path, tmp_path: Path) -> Path:
+    """Copy a store of 300 messages in some segments."""
+    return Path(shutil.copytree(model, tmp_path / "store"))
 
 
 def anonymous(path: Path) -> Path:
@@ -115,18 +126,6 @@ def test_a_batch_can_be_planned_again_after_a_restart(store: MessageStore) -> No
     assert again.rows(begun, ended) == second
     again.offset = ended
     assert spans(first + second + again.all()) == {"T/0": (0, 6, 7), "T/1": (0, 5, 6), "T/2": (0, 1, 2)}
-
-
-def test_an_offset_that_means_the_same_is_the_same_text(store: MessageStore) -> None:
-    put(store, 30, queues=12)
-    stream = Stream(store.path, subscribe="T", **EARLIEST)
-    stream.batch()
-    assert stream.offset == json.dumps(json.loads(stream.offset), sort_keys=True)
-    shuffled = json.loads(stream.offset)
-    topic = next(iter(shuffled["stores"].values()))["topics"]["T"]
-    topic["queues"] = dict(reversed(topic["queues"].items()))
-    start = json.loads(json.dumps(shuffled))
-    assert stream.reader.latestOffset(start, EVERYTHING) is start
 
 
 @pytest.mark.parametrize(
@@ -224,14 +223,13 @@ def test_a_topic_leaves_and_joins_the_subscription(store: MessageStore) -> None:
 # Which store it is
 
 
-@pytest.mark.parametrize("total", [12, 60])
-def test_another_store_in_its_place(tmp_path: Path, total: int) -> None:
-    """With as many messages and with more, of the same sizes: only their times differ."""
+def test_another_store_in_its_place(tmp_path: Path) -> None:
+    """With more messages, of the same sizes: only their times differ."""
     path = anonymous(written(tmp_path / "store", 12))
     stream = Stream(path, subscribe="T", **EARLIEST)
     stream.batch()
     shutil.rmtree(path)
-    anonymous(written(path, total))
+    anonymous(written(path, 60))
     with pytest.raises(
         OtherStoreError, match=r"another store, or topic `T` was recreated: the message of T/1 at offset 5"
     ):
@@ -239,7 +237,7 @@ def test_another_store_in_its_place(tmp_path: Path, total: int) -> None:
     with pytest.raises(OtherStoreError):
         Stream(path, stream.started, subscribe="T").partitions(stream.started, stream.offset)
     after = Stream(path, stream.offset, subscribe="T", failOnDataLoss="false")
-    assert spans(after.all()) == {"T/0": (0, total // 2 - 1, total // 2), "T/1": (0, total // 2 - 1, total // 2)}
+    assert spans(after.all()) == {"T/0": (0, 29, 30), "T/1": (0, 29, 30)}
 
 
 @pytest.mark.parametrize("is_same_store", [False, True])
@@ -294,8 +292,7 @@ def test_a_topic_deleted_while_the_query_runs(tmp_path: Path, fails: str) -> Non
 # Losses
 
 
-def test_retention_overtakes_the_stream(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    path = written(tmp_path / "store", 300, body=b"x" * 300)
+def test_retention_overtakes_the_stream(path: Path, caplog: pytest.LogCaptureFixture) -> None:
     given = {"subscribe": "T", "maxOffsetsPerTrigger": "20"}
     stream = Stream(path, **given, **EARLIEST)
     stream.batch()
@@ -313,8 +310,7 @@ def test_retention_overtakes_the_stream(tmp_path: Path, caplog: pytest.LogCaptur
     assert caplog.text.count("messages of T/0, offsets 10 to ") == 1
 
 
-def test_a_loss_says_when_and_why_retention_deleted_the_messages(tmp_path: Path) -> None:
-    path = written(tmp_path / "store", 300, body=b"x" * 300)
+def test_a_loss_says_when_and_why_retention_deleted_the_messages(path: Path) -> None:
     stream = Stream(path, subscribe="T", maxOffsetsPerTrigger="20", **EARLIEST)
     stream.batch()
     now_ms = 1_900_000_000_000
@@ -327,8 +323,7 @@ def test_a_loss_says_when_and_why_retention_deleted_the_messages(tmp_path: Path)
     assert f"retention deleted commitlog/{last:020d} at {when}: expired (time)" in str(caught.value)
 
 
-def test_a_stream_that_retention_protects_loses_nothing(tmp_path: Path) -> None:
-    path = written(tmp_path / "store", 300, body=b"x" * 300)
+def test_a_stream_that_retention_protects_loses_nothing(path: Path) -> None:
     stream = Stream(path, subscribe="T", maxOffsetsPerTrigger="20", consumerGroup="etl", **EARLIEST)
     settings = RetentionSettings(protected_groups=("etl",), log_pause_ms=0, queue_pause_ms=0)
     conditions = Conditions(now_ms=1_900_000_000_000, hour=4, log_used=10, queues_used=10, rounds=3)
@@ -343,8 +338,7 @@ def test_a_stream_that_retention_protects_loses_nothing(tmp_path: Path) -> None:
     assert len(set(starts)) >= 5
 
 
-def test_retention_again_and_again(tmp_path: Path) -> None:
-    path = written(tmp_path / "store", 300, body=b"x" * 300)
+def test_retention_again_and_again(path: Path) -> None:
     stream = Stream(path, subscribe="T", maxOffsetsPerTrigger="10", failOnDataLoss="false", **EARLIEST)
     rows = []
     while (found := stream.batch()) is not None:
@@ -359,36 +353,29 @@ def test_retention_again_and_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("fails", ["true", "false"])
-@pytest.mark.parametrize("lost", ["segments", "queues", "both"])
-def test_retention_between_the_plan_and_the_read(tmp_path: Path, fails: str, lost: str) -> None:
-    path = written(tmp_path / "store", 300, body=b"x" * 300)
+@pytest.mark.parametrize("lost", ["queues", "both"])
+def test_retention_between_the_plan_and_the_read(path: Path, fails: str, lost: str) -> None:
     stream = Stream(path, subscribe="T", failOnDataLoss=fails, maxRecordsPerPartition="40", **EARLIEST)
     end = stream.reader.latestOffset(json.loads(stream.offset), EVERYTHING)
     partitions = stream.partitions(stream.offset, json.dumps(end))
-    if lost != "queues":
+    if lost == "both":
         drop_segments(path, keep=3)
-    if lost != "segments":
-        for queue in ("0", "1"):
-            for file in sorted((path / "consumequeue" / "T" / queue).iterdir())[:2]:
-                file.unlink()
-    rows: list[object] = []
+    for queue in ("0", "1"):
+        for file in sorted((path / "consumequeue" / "T" / queue).iterdir())[:2]:
+            file.unlink()
 
-    def read() -> None:
-        for partition in partitions:
-            for batch in stream.reader.read(partition):
-                rows.extend(batch.column("queueOffset").to_pylist())
+    def read() -> int:
+        return sum(batch.num_rows for partition in partitions for batch in stream.reader.read(partition))
 
-    if fails == "true" and lost != "queues":
+    if fails == "true" and lost == "both":
         with pytest.raises(DataLossError):
             read()
         return
-    read()
     # Entries that are gone are derived from a log that is there.
-    assert len(rows) == 300 if lost == "queues" else 0 < len(rows) < 300
+    assert read() == 300 if lost == "queues" else 0 < read() < 300
 
 
-def test_a_hole_in_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    path = written(tmp_path / "store", 300, body=b"x" * 300)
+def test_a_hole_in_the_log(path: Path, caplog: pytest.LogCaptureFixture) -> None:
     segments = sorted((path / "commitlog").iterdir())
     segments[2].unlink()
     with pytest.raises(SegmentLogError, match="T/0 offset"):
@@ -400,21 +387,7 @@ def test_a_hole_in_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> 
     assert "damaged records" in caplog.text
 
 
-def test_a_damaged_record(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    path = written(tmp_path / "store", 30, ROOMY, body=b"x" * 300)
-    segment = next((path / "commitlog").iterdir())
-    damaged = bytearray(segment.read_bytes())
-    damaged[12 * 400 : 12 * 400 + 200] = b"\xff" * 200
-    segment.write_bytes(damaged)
-    with pytest.raises(SegmentLogError, match="SEGMENTLOG_CORRUPT"):
-        Stream(path, subscribe="T", **EARLIEST).batch()
-    stream = Stream(path, subscribe="T", failOnDataLoss="false", **EARLIEST)
-    assert 27 <= len(stream.batch() or []) < 30
-    assert stream.batch() is None
-
-
-def test_a_restart_finds_its_batch_gone(tmp_path: Path) -> None:
-    path = written(tmp_path / "store", 300, body=b"x" * 300)
+def test_a_restart_finds_its_batch_gone(path: Path) -> None:
     stream = Stream(path, subscribe="T", **EARLIEST)
     stream.batch()
     drop_segments(path, keep=2)

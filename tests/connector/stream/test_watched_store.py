@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from segmentlog.connector.errors import OtherStoreError
 from segmentlog.connector.options.read_options import parse_read_options
 from segmentlog.connector.stream.offsets import LastRead, StoreOffset, TopicOffset
 from segmentlog.connector.stream.watched_store import Step, WatchedStore
@@ -72,24 +71,10 @@ def steps(watched: WatchedStore, before: StoreOffset) -> dict[str, tuple[int | N
     return {str(step.key): (step.position, step.begin, step.end) for step in watched.steps(before, None)}
 
 
-def test_look_tells_whether_something_moved(store: MessageStore) -> None:
-    watched = watch(store.path)
-    assert not watched.look()
-    put(store, 1)
-    assert watched.look()
-    assert not watched.look()
-
-
 def test_a_step_jumps_if_it_begins_elsewhere() -> None:
     assert not Step("s", T0, 3, 3, 9).jumps
     assert Step("s", T0, 3, 5, 9).jumps
     assert not Step("s", T0, None, 5, 9).jumps
-
-
-def test_waiting_messages_are_a_step_of_their_queue(store: MessageStore) -> None:
-    watched = watch(store.path)
-    assert steps(watched, at(watched, q0=1, q1=3)) == {"T/0": (1, 1, 3)}
-    assert steps(watched, at(watched, q0=3, q1=3)) == {}
 
 
 def test_a_new_queue_begins_at_its_first_message(store: MessageStore, caplog: pytest.LogCaptureFixture) -> None:
@@ -166,17 +151,6 @@ def test_without_fail_on_data_loss_it_is_counted_once(store: MessageStore, caplo
     assert watched.lost == {}
 
 
-def test_a_planned_range_may_have_gone_since(store: MessageStore) -> None:
-    first = deleted(store).bounds(T0).min_offset
-    watched = watch(store.path, failOnDataLoss="false")
-    assert watched.still_there(QueueRange(T0, first, first + 2)) == QueueRange(T0, first, first + 2)
-    assert watched.still_there(QueueRange(T0, first - 3, first + 2)) == QueueRange(T0, first, first + 2)
-    assert watched.still_there(QueueRange(T0, 0, 4)) is None
-    assert watched.lost == {"T": 3 + 4}
-    with pytest.raises(DataLossError, match=r"4 messages of .* are gone: the queue holds"):
-        watch(store.path).still_there(QueueRange(T0, 0, 4))
-
-
 def test_a_queue_that_is_gone_is_a_loss_unless_nothing_was_read(store: MessageStore) -> None:
     watched = watch(store.path)
     with pytest.raises(DataLossError, match="T/7 was read up to offset 4, and is gone now"):
@@ -208,27 +182,6 @@ def test_the_newest_message_read_is_the_one_to_know_a_topic_by(store: MessageSto
     assert watched.last_read(last, "T", {1: 1}) is last  # an older one does not replace it
     assert watched.last_read(None, "T", {0: 0}) is None
     assert steps(watched, at(watched, last, q0=3, q1=3)) == {}  # the same store is known again
-
-
-def test_a_store_with_another_id_is_refused(store: MessageStore) -> None:
-    watched = watch(store.path)
-    other = StoreOffset(id="other", topics={"T": TopicOffset(queues={0: 1, 1: 1})})
-    with pytest.raises(OtherStoreError, match=f"store with id other, this one has id {watched.id}"):
-        watched.check(other)
-    with pytest.raises(OtherStoreError):
-        watched.steps(other, None)
-
-
-def test_a_message_that_is_another_one_shows_a_recreated_topic(store: MessageStore) -> None:
-    watched = watch(store.path)
-    last = watched.last_read(None, "T", {1: 3})
-    assert last is not None
-    changed = last._replace(mark=last.mark._replace(store_time=last.mark.store_time - 15))
-    with pytest.raises(OtherStoreError, match="topic `T` was recreated: the message of T/1 at offset 2"):
-        watched.steps(at(watched, changed, q0=3, q1=3), None)
-    lenient = watch(store.path, failOnDataLoss="false")
-    # Everything stored after the last message that was read: the last one of each queue.
-    assert steps(lenient, at(lenient, changed, q0=3, q1=3)) == {"T/0": (3, 2, 3), "T/1": (3, 2, 3)}
 
 
 @pytest.mark.parametrize("fails", ["true", "false"])

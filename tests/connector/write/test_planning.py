@@ -20,9 +20,8 @@ from segmentlog.store import (
     StoreConfig,
     UnsafeFileError,
 )
-from support.sink_tasks import SMALL
+from support.sink_tasks import CONFIG, SMALL
 
-CONFIG = StoreConfig(segment_bytes=64 << 10, queue_segment_entries=100, index_slots=100, index_entries=400)
 SCHEMA = StructType([StructField("body", StringType()), StructField("topic", StringType())])
 
 

@@ -4,20 +4,19 @@ import json
 from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
 
-from segmentlog.connector.read.schema import KAFKA, NATIVE
+from segmentlog.connector.read.schema import KAFKA
 from segmentlog.spark import last_commit
-from segmentlog.store import MessageStore, QueueSpan, ReadFrom, StoreConfig, StoreReader
-from segmentlog.store.ha import FollowedLog, Quorum, ReplicationServer, ServerConfig
-from segmentlog.store.sink import java_hash_array, prepare_store
-from support import fixtures, sink_tasks
+from segmentlog.store import QueueSpan, StoreReader
+from segmentlog.store.sink import java_hash_array
+from support import fixtures
 from support.held_lock import held_elsewhere
 from support.reading import read
-from support.replicas import following, log_bytes, until
+from support.sink_tasks import SMALL
 from support.spark_session import refused
 
 if TYPE_CHECKING:
@@ -26,11 +25,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 BASIC = "basic-5.3.3"
-SMALL = sink_tasks.SMALL | {"mappedFileSizeCommitLog": "256k"}  # a record of real RocketMQ is larger than 64 KiB
-CONFIG = StoreConfig(segment_bytes=256 << 10, queue_segment_entries=100, index_slots=100, index_entries=400)
-
-MADE = {"UNIQ_KEY", "__CRC32#"}
-"""Properties that the store adds where they are missing."""
 
 Load = Callable[..., "DataFrame"]
 
@@ -48,9 +42,9 @@ def load(spark: "SparkSession") -> Load:
     return load
 
 
-def total(path: Path, read_from: ReadFrom = ReadFrom.APPENDED) -> int:
+def total(path: Path) -> int:
     """Count the messages of a store without a job of Spark."""
-    return sum(1 for _ in read(StoreReader.open(path, read_from=read_from), columns=("body",)))
+    return sum(1 for _ in read(StoreReader.open(path), columns=("body",)))
 
 
 def staged_files(path: Path) -> list[str]:
@@ -100,34 +94,6 @@ def test_rows_are_there_once_and_in_order(spark: "SparkSession", load: Load, tmp
     assert topics["orders"]["writeQueueNums"] == topics["orders"]["readQueueNums"] == 5
 
 
-def test_a_native_frame_goes_in_as_it_is(spark: "SparkSession", load: Load, tmp_path: Path) -> None:
-    source, path = fixtures.unpack(BASIC, tmp_path), tmp_path / "written"
-    frame = load(source, columns=",".join(NATIVE))
-    # One record is as large as a record can be, and has no room for the id that it lacks.
-    frame = frame.where("not exists(map_values(properties), value -> length(value) > 30000) or properties is null")
-    write(frame, path)
-    kept = ["topic", "queueId", "body", "tags", "keys", "bornTimestamp", "flag", "bornHost", "reconsumeTimes"]
-
-    def all_of(each: "DataFrame") -> dict[tuple[str, int], list[tuple[Any, ...]]]:
-        found = defaultdict(list)
-        for row in each.select(*kept, "properties", "uniqKey", "queueOffset").collect():
-            pairs = {name: value for name, value in (row.properties or {}).items() if name not in MADE}
-            found[row.topic, row.queueId].append((row.queueOffset, *map(_plain, row[: len(kept)]), pairs, row.uniqKey))
-        return {key: [row[1:] for row in sorted(rows, key=lambda row: row[0])] for key, rows in found.items()}
-
-    wanted, found = all_of(frame), all_of(load(path, columns=",".join(NATIVE)))
-    assert sum(map(len, wanted.values())) == 700
-    assert found.keys() == wanted.keys()
-    for key, rows in wanted.items():
-        assert [row[:-1] for row in found[key]] == [row[:-1] for row in rows]
-        for (*_, made), (*_, given) in zip(found[key], rows, strict=True):
-            assert made == given or (given is None and len(made) == 32)
-
-
-def _plain(value: Any) -> Any:
-    return bytes(value) if isinstance(value, bytearray) else value
-
-
 def test_kafkas_frame_goes_in_as_it_is(spark: "SparkSession", load: Load, tmp_path: Path) -> None:
     path = tmp_path / "store"
     frame = spark.range(0, 30, 1, 2).selectExpr(
@@ -155,34 +121,19 @@ def test_kafkas_frame_goes_in_as_it_is(spark: "SparkSession", load: Load, tmp_pa
         assert row["bornTimestamp"].timestamp() * 1000 == 1_700_000_000_000 + int(row["body"][1:])
 
 
-@pytest.mark.parametrize("exactly_once", ["true", "false"])
-def test_nothing_to_write(spark: "SparkSession", tmp_path: Path, exactly_once: str) -> None:
+def test_nothing_to_write(spark: "SparkSession", tmp_path: Path) -> None:
     path, frame = tmp_path / "store", spark.range(10).where("id < 0").selectExpr("cast(id as string) body")
-    write(frame, path, topic="t", exactlyOnce=exactly_once)
+    write(frame, path, topic="t")
     assert StoreReader.open(path).topics() == []
     assert last_commit(path) is None
 
 
-def test_straight_from_the_tasks(spark: "SparkSession", tmp_path: Path) -> None:
-    path = tmp_path / "store"
-    frame = spark.range(0, 400, 1, 4).selectExpr("repeat(cast(id as string), 300) body")
-    write(frame, path, topic="t", exactlyOnce="false", flush="async", defaultQueueNums="3")
-    assert total(path) == 400
-    topics = json.loads((path / "config" / "topics.json").read_text())["topicConfigTable"]
-    assert topics["t"]["writeQueueNums"] == 3
-
-
 def test_a_task_that_fails_leaves_nothing(spark: "SparkSession", tmp_path: Path) -> None:
-    path = tmp_path / "store"
-    write(spark.range(3).selectExpr("'x' body"), path, topic="t")
-    frame = spark.range(0, 1000, 1, 2).selectExpr("if(id = 900, null, 'y') body")
+    path, frame = tmp_path / "store", spark.range(0, 1000, 1, 2).selectExpr("if(id = 900, null, 'y') body")
     text = refused(lambda: write(frame, path, topic="t"))
     assert "[SEGMENTLOG_ILLEGAL_MESSAGE] row 400 of Spark partition 1 has no body" in text
-    assert total(path) == 3
+    assert StoreReader.open(path).topics() == []
     assert staged_files(path) == []
-    frame = spark.range(0, 1000, 1, 2).selectExpr("if(id = 900, null, 'y') body")
-    write(frame, path, topic="t", onNullBody="skip")
-    assert total(path) == 1002
 
 
 def test_a_failing_query_in_front_leaves_nothing(spark: "SparkSession", tmp_path: Path) -> None:
@@ -195,46 +146,25 @@ def test_a_failing_query_in_front_leaves_nothing(spark: "SparkSession", tmp_path
     assert StoreReader.open(path).topics() == []
 
 
-@pytest.mark.parametrize(
-    ("columns", "options", "texts"),
-    [
-        (
-            ["'x' bodi"],
-            {"topic": "t"},
-            ["[SEGMENTLOG_BAD_SCHEMA] the frame has a column `bodi`", "Did you mean `body`"],
-        ),
-        (["'x' body"], {"topic": "t", "txnAppId": "a"}, ["`txnAppId` is there without `txnVersion`"]),
-        (
-            ["'x' body"],
-            {"topic": "t", "createTopic": "false"},
-            ["[SEGMENTLOG_UNKNOWN_TOPIC] option `topic` asks for topic `t`, which the store does not have"],
-        ),
-    ],
-)
-def test_wrong_columns_and_options_are_refused_before_a_store_is_created(
-    spark: "SparkSession", tmp_path: Path, columns: list[str], options: dict[str, str], texts: list[str]
-) -> None:
-    shown = refused(lambda: write(spark.range(1).selectExpr(*columns), tmp_path / "store", **options))
-    for text in texts:
-        assert text in shown
-    assert not (tmp_path / "store").exists()
-
-
 def test_append_is_the_only_save_mode_that_writes(spark: "SparkSession", tmp_path: Path) -> None:
     """As docs/sink.md says it: `append` is the only one that writes."""
     path = tmp_path / "store"
     frame = spark.range(2).selectExpr("'x' body", "'t' topic")
-    for there in (False, True):
-        default = frame.write.format("segmentlog").options(**SMALL)
-        for mode in (None, "error", "errorifexists", "ignore"):
-            writer = default if mode is None else frame.write.format("segmentlog").options(**SMALL).mode(mode)
+
+    def refuse() -> None:
+        for mode in ("errorifexists", "ignore"):
             with pytest.raises(Exception, match="UNSUPPORTED_DATA_SOURCE_SAVE_MODE"):
-                writer.save(str(path))
+                frame.write.format("segmentlog").options(**SMALL).mode(mode).save(str(path))
         text = refused(lambda: frame.write.format("segmentlog").mode("overwrite").save(str(path)))
         assert "[SEGMENTLOG_NOT_SUPPORTED] mode `overwrite` replaces what was written before" in text
-        assert path.exists() == there
-        write(frame, path)
-    assert total(path) == 4
+
+    refuse()
+    text = refused(lambda: write(frame.selectExpr("body bodi"), path, topic="t"))
+    assert "[SEGMENTLOG_BAD_SCHEMA] the frame has a column `bodi`" in text
+    assert not path.exists()
+    write(frame, path)
+    refuse()
+    assert total(path) == 2
     with pytest.raises(Exception, match="partitioning or clustering columns do not match"):
         frame.write.format("segmentlog").mode("append").partitionBy("topic").save(str(path))
 
@@ -248,37 +178,3 @@ def test_a_brokers_store_is_left_alone(spark: "SparkSession", tmp_path: Path) ->
     assert f"[SEGMENTLOG_STORE_IN_USE] a broker, process {process}, has this store open" in text
     assert "write to another directory" in text
     assert {file: file.stat().st_mtime_ns for file in path.rglob("*") if file.name != "lock"} == before
-
-
-def test_a_write_waits_for_another_one_of_ours(spark: "SparkSession", tmp_path: Path) -> None:
-    path, frame = tmp_path / "store", spark.range(1).selectExpr("'x' body")
-    with MessageStore.open(path, CONFIG):
-        text = refused(lambda: write(frame, path, topic="t", lockTimeout="300ms"))
-    assert "[SEGMENTLOG_STORE_IN_USE]" in text
-    assert "A longer lockTimeout waits longer" in text
-    write(frame, path, topic="t")
-    assert total(path) == 1
-
-
-def test_a_write_waits_for_its_replicas(spark: "SparkSession", tmp_path: Path) -> None:
-    path, frame = tmp_path / "store", spark.range(0, 300, 1, 3).selectExpr("concat('body-', id) body")
-    prepare_store(path, CONFIG)
-    asked = {"topic": "orders", "replication": "sync", "replicationTimeout": "60s"}
-    batch = {"txnAppId": "job", "txnVersion": "1"}
-    brief = asked | {"replicationTimeout": "100ms"}
-    assert "SLAVE_NOT_AVAILABLE: no master served this store" in refused(lambda: write(frame, path, **brief))
-    assert last_commit(str(path)) is None
-    with ReplicationServer(FollowedLog(path), Quorum(2), ServerConfig(port=0, poll_s=0.01)) as server:
-        with following(tmp_path / "copy", server.port, store_config=CONFIG, probe_s=0.3) as replica:
-            until(lambda: any(each is not None for each in server.replicas.values()))
-            write(frame, path, **asked, **batch)
-            committed = last_commit(str(path))
-            assert committed is not None
-            assert replica.store.end_offset == server.confirmed == committed.stop
-            assert total(path, ReadFrom.CONFIRMED) == 300
-            write(frame, path, **asked, **batch)
-        assert total(path, ReadFrom.CONFIRMED) == total(path) == 300
-        assert total(tmp_path / "copy") == 300
-        write(frame, path, topic="orders")
-        assert (total(path, ReadFrom.CONFIRMED), total(path)) == (300, 600)
-    assert log_bytes(tmp_path / "copy")[: committed.stop] == log_bytes(path)[: committed.stop]

@@ -1,6 +1,5 @@
 """The writers without a JVM: tasks run twice, late or not at all, and what the commit makes of it."""
 
-import logging
 import pickle
 from pathlib import Path
 
@@ -13,10 +12,22 @@ from segmentlog.connector.source import SegmentLogDataSource
 from segmentlog.connector.write import writer
 from segmentlog.connector.write.writer import SegmentLogBatchWriter, SegmentLogStreamWriter, StagedMessage, stream_batch
 from segmentlog.spark import NotSupportedError, last_commit
-from segmentlog.store import BatchGapError, BatchId, ChangedReplayError, FormatError, IllegalMessageError, StoreReader
+from segmentlog.store import (
+    BatchId,
+    ChangedReplayError,
+    FormatError,
+    IllegalMessageError,
+    MessageStore,
+    NoReplicaError,
+    ReadFrom,
+    StoreInUseError,
+    StoreReader,
+)
+from segmentlog.store.ha import FollowedLog, Quorum, ReplicationServer, ServerConfig
 from segmentlog.store.write import batch_commit as replays
 from support.reading import read
-from support.sink_tasks import SMALL, run_task
+from support.replicas import following, log_bytes, until
+from support.sink_tasks import CONFIG, SMALL, run_task
 
 SCHEMA = StructType([StructField("body", StringType()), StructField("topic", StringType())])
 
@@ -117,39 +128,6 @@ def test_a_stream_that_fails_and_tries_again(tmp_path: Path) -> None:
     assert staged(path) == []
 
 
-def test_altered_rows_are_not_appended(tmp_path: Path) -> None:
-    path = tmp_path / "store"
-    one = batch_writer(path)
-    message = task(one, ["a" * 100], 0)
-    (file,) = (path / ".segmentlog" / "staging").iterdir()
-    data = bytearray(file.read_bytes())
-    data[-30] ^= 1
-    file.write_bytes(data)
-    with pytest.raises(FormatError, match="staged rows differ from the rows that their task wrote"):
-        one.commit([message])
-    assert bodies(path) == []
-    again = batch_writer(path)
-    again.commit([task(again, ["b"], 0)])
-    assert bodies(path) == ["b"]
-
-
-def test_the_batches_of_a_stream_count_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    path = tmp_path / "store"
-    for batch in range(3):
-        stream_writer(path).commit([task(stream_writer(path), [f"{batch}"], 0, "query", batch)], batch)
-    assert bodies(path) == ["0", "1", "2"]
-    with caplog.at_level(logging.WARNING, logger="segmentlog"):
-        message = task(stream_writer(path), ["other row"], 3, "query", 2)
-        stream_writer(path).commit([message], 2)
-    assert "batch 2 of query is there already, nothing was appended" in caplog.text
-    assert "digest" in caplog.text
-    assert bodies(path) == ["0", "1", "2"]
-    assert staged(path) == []
-    committed = last_commit(path, "query")
-    assert committed is not None
-    assert (committed.version, committed.rows) == (2, 1)
-
-
 def test_the_same_version_again_is_not_written(tmp_path: Path) -> None:
     path, ten = tmp_path / "store", list("0123456789")
 
@@ -203,20 +181,6 @@ def test_messages_that_cannot_be_stored_name_their_rows(tmp_path: Path, topic: s
         run_task(one, [batch], 1)
 
 
-def test_a_replay_with_another_number_of_rows_fails_unless_told_otherwise(tmp_path: Path) -> None:
-    path = tmp_path / "store"
-    stream_writer(path).commit([task(stream_writer(path), ["a"], 0, "query", 0)], 0)
-    one = stream_writer(path)
-    message = task(one, ["a", "b"], 0, "query", 0)
-    with pytest.raises(ChangedReplayError, match=r"batch 0 of query has 2 rows, and had 1 rows.*onChangedReplay=skip"):
-        one.commit([message], 0)
-    one.abort([message], 0)
-    assert staged(path) == []
-    skipping = stream_writer(path, onChangedReplay="skip")
-    skipping.commit([task(skipping, ["a", "b"], 0, "query", 0)], 0)
-    assert bodies(path) == ["a"]
-
-
 def replay_after_a_lost_checkpoint(path: Path) -> set[str]:
     """Run a stream whose checkpoint loses its newest files while the source grows; return rows in no batch.
 
@@ -240,30 +204,6 @@ def test_rows_would_be_lost_if_a_changed_replay_were_accepted(tmp_path: Path, mo
     assert replay_after_a_lost_checkpoint(tmp_path / "store") == {"row 4", "row 5"}
 
 
-def test_a_batch_that_is_left_out_is_missed(tmp_path: Path) -> None:
-    path = tmp_path / "store"
-    one = stream_writer(path)
-    one.commit([task(one, ["a"], 0, "query", 4)], 4)  # a store that the stream came to later
-    with pytest.raises(BatchGapError, match="batch 6 of query comes after batch 4"):
-        one.commit([task(one, ["c"], 0, "query", 6)], 6)
-    one.commit([task(one, [], 0, "query", 5)], 5)  # no row, and still a batch
-    one.commit([task(one, ["c"], 0, "query", 6)], 6)
-    assert bodies(path) == ["a", "c"]
-
-
-def test_a_late_commit_of_a_killed_driver_appends_nothing(tmp_path: Path) -> None:
-    path = tmp_path / "store"
-    late = task(stream_writer(path), ["0"], 0, "query", 0)
-    for batch in range(3):
-        one = stream_writer(path)
-        kept = task(one, [f"{batch}"], 0, "query", batch)
-        if batch == 2:
-            stream_writer(path).commit([late], 0)  # its rows were staged, and its batch is long there
-        one.commit([kept], batch)
-    assert bodies(path) == ["0", "1", "2"]
-    assert staged(path) == []
-
-
 def test_a_late_abort_of_a_killed_driver_keeps_the_files_of_its_successor(tmp_path: Path) -> None:
     """It takes nothing from its successor, which has staged the same batch by then."""
     path = tmp_path / "store"
@@ -276,36 +216,6 @@ def test_a_late_abort_of_a_killed_driver_keeps_the_files_of_its_successor(tmp_pa
     stream_writer(path).commit([kept], 1)
     assert bodies(path) == ["a"]
     assert staged(path) == [other.staged and other.staged.name]
-
-
-def test_queries_and_applications_do_not_mix(tmp_path: Path) -> None:
-    path = tmp_path / "store"
-    for query, app in (("q1", {}), ("q2", {}), ("q3", {"txnAppId": "a"}), ("q4", {"txnAppId": "a"})):
-        one = stream_writer(path, **app)
-        one.commit([task(one, [query], 0, query, 0)], 0)
-    assert bodies(path) == ["q1", "q2", "q3"]  # q4 calls itself what q3 did: a new checkpoint of the same stream
-
-
-def test_rows_of_a_replay_have_the_same_ids(tmp_path: Path) -> None:
-    def ids(path: Path, query: str, batch: int) -> list[str]:
-        one = stream_writer(path)
-        one.commit([task(one, ["a", "b"], 0, query, batch), task(one, ["c"], 1, query, batch)], batch)
-        return [row["uniqKey"] for row in read(StoreReader.open(path), columns=("uniqKey",))]
-
-    first = ids(tmp_path / "a", "query", 7)
-    assert len(set(first)) == 3
-    assert ids(tmp_path / "b", "query", 7) == first
-    assert not set(ids(tmp_path / "c", "query", 8)) & set(first)
-    assert not set(ids(tmp_path / "d", "other", 7)) & set(first)
-
-
-def test_small_batches_of_a_stream_spread_over_the_queues(tmp_path: Path) -> None:
-    path = tmp_path / "store"
-    one = stream_writer(path, defaultQueueNums="4")
-    for batch in range(8):
-        one.commit([task(one, ["x"], 0, "query", batch)], batch)
-    queues = [row["queueId"] for row in read(StoreReader.open(path), columns=("queueId",))]
-    assert sorted(queues) == [0, 0, 1, 1, 2, 2, 3, 3]
 
 
 def message(query: str | None, batch: int | None) -> StagedMessage:
@@ -355,6 +265,43 @@ def test_straight_from_the_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     one = stream_writer(path, exactlyOnce="false", topic="t", defaultQueueNums="9")
     task(one, ["h", "i", "j"], 0, "query", 0)
     assert {row["queueId"] for row in read(StoreReader.open(path), columns=("queueId",))} == {0, 1}
+
+
+def test_a_commit_waits_for_another_process_that_has_the_store(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    one = batch_writer(path, lockTimeout="100ms")
+    message = task(one, ["a"])
+    with (
+        MessageStore.open(path, CONFIG),
+        pytest.raises(StoreInUseError, match=r"SEGMENTLOG_STORE_IN_USE.*A longer lockTimeout waits longer"),
+    ):
+        one.commit([message])
+    assert bodies(path) == []
+
+
+def test_a_commit_waits_for_its_replicas(tmp_path: Path) -> None:
+    path, asked = tmp_path / "store", {"replication": "sync", "txnAppId": "job", "txnVersion": "1"}
+
+    def write(timeout: str = "60s", **options: str) -> None:
+        one = batch_writer(path, replicationTimeout=timeout, **options) if options else batch_writer(path)
+        one.commit([task(one, list("abc"))])
+
+    with pytest.raises(NoReplicaError, match="SLAVE_NOT_AVAILABLE: no master served this store"):
+        write("100ms", **asked)
+    assert last_commit(path) is None
+    with ReplicationServer(FollowedLog(path), Quorum(2), ServerConfig(port=0, poll_s=0.01)) as server:
+        with following(tmp_path / "copy", server.port, store_config=CONFIG, probe_s=0.3) as replica:
+            until(lambda: any(each is not None for each in server.replicas.values()))
+            for _ in range(2):
+                write(**asked)
+                committed = last_commit(path)
+                assert committed is not None
+                assert replica.store.end_offset == server.confirmed == committed.stop
+        write()
+        confirmed = StoreReader.open(path, read_from=ReadFrom.CONFIRMED)
+        assert len(list(read(confirmed, columns=("body",)))) == len(bodies(tmp_path / "copy")) == 3
+    assert bodies(path) == list("aabbcc")
+    assert log_bytes(tmp_path / "copy")[: committed.stop] == log_bytes(path)[: committed.stop]
 
 
 def test_output_mode_complete_and_save_mode_overwrite_are_refused(tmp_path: Path) -> None:

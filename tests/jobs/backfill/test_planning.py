@@ -111,7 +111,7 @@ def test_an_unknown_topic(path: Path) -> None:
 
 def test_deleted_messages_are_an_error_unless_they_are_skipped(tmp_path: Path) -> None:
     store = tmp_path / "store"
-    append_at(store, spread_over(3, 900))
+    append_at(store, spread_over(3, 300))
     segments = sorted((store / "commitlog").iterdir())
     segments[0].unlink()
     with pytest.raises(DataLossError, match="may have been deleted") as caught:

@@ -90,14 +90,6 @@ def test_a_lost_ledger_is_written_again_from_the_log(lake: Lake) -> None:
     assert lake.rows().equals(expected())
 
 
-def test_a_damaged_ledger_is_an_error(lake: Lake) -> None:
-    write_all(lake, [0])
-    (ledger,) = (lake.table / "_segmentlog").glob("*.ledger")
-    ledger.write_text("x")
-    with pytest.raises(ConfigError, match="is not a ledger of a backfill"):
-        lake.target().open()
-
-
 def test_a_vacuum_and_a_compaction_leave_the_rows(lake: Lake) -> None:
     write_all(lake, range(3))
     table = lake.load()

@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -58,19 +57,6 @@ def test_polars_and_duckdb_read_the_table(lake: Lake, monkeypatch: pytest.Monkey
     assert sorted(frame["body"].to_list()) == sorted(expected()["body"].to_pylist())
     found = table.scan().to_duckdb("messages").sql("SELECT count(*), max(queueOffset) FROM messages").fetchall()
     assert found == [(expected().num_rows, 119)]
-
-
-def test_duckdb_reads_the_metadata_itself(lake: Lake) -> None:
-    write_all(lake)
-    with duckdb.connect() as database:
-        database.execute("SET autoinstall_known_extensions = false")
-        try:
-            database.load_extension("iceberg")
-        except duckdb.Error as error:
-            pytest.skip(f"DuckDB's extension iceberg is not installed: {str(error).splitlines()[0]}")
-        place = lake.load().metadata_location.removeprefix("file://")
-        found = database.sql(f"SELECT count(*) FROM iceberg_scan('{place}')").fetchall()
-    assert found == [(expected().num_rows,)]
 
 
 def test_one_snapshot_has_a_part_and_names_it(lake: Lake) -> None:
@@ -177,21 +163,5 @@ def test_a_commit_with_a_lost_answer_is_found(lake: Lake, monkeypatch: pytest.Mo
     monkeypatch.setattr(Transaction, "commit_transaction", lost)
     assert target.write(part_of(0), Frame(rows_of(0))).messages == len(rows_of(0))
     monkeypatch.undo()
-    assert lake.rows().equals(expected(1))
-    assert lake.files() == lake.paths()
-
-
-def test_a_commit_that_failed_is_repeated_by_the_next_run(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(self: Transaction) -> None:
-        raise OSError("no route to host")
-
-    target = lake.target()
-    target.open()
-    with monkeypatch.context() as patch:
-        patch.setattr(Transaction, "commit_transaction", broken)
-        with pytest.raises(OSError, match="no route"):
-            target.write(part_of(0), Frame(rows_of(0)))
-    target.close()
-    write_all(lake, [0])
     assert lake.rows().equals(expected(1))
     assert lake.files() == lake.paths()
