@@ -2,7 +2,6 @@
 
 import io
 import os
-import threading
 
 import pytest
 
@@ -48,22 +47,6 @@ def test_an_endless_line_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(incoming, "_LINE_BYTES_MAX", 100)
     with pytest.raises(UsageError, match="a line is longer than 100 bytes"):
         list(text_lines(Drops(b"x" * 1000, 7), Fixed(topic="t")))
-
-
-def test_a_pipe_is_one_batch_if_its_writer_is_fast() -> None:
-    read_end, write_end = os.pipe()
-
-    def write() -> None:
-        with os.fdopen(write_end, "wb") as sink:
-            sink.write(b"line\n" * 200_000)
-
-    thread = threading.Thread(target=write)
-    thread.start()
-    with os.fdopen(read_end, "rb") as stdin:
-        rows = [block.batch.num_rows for block in text_lines(stdin, Fixed(topic="t"))]
-    thread.join()
-    assert sum(rows) == 200_000
-    assert len(rows) < 8  # a pipe has 64 KiB, which would be 16 batches
 
 
 def test_a_slow_pipe_is_not_waited_for() -> None:

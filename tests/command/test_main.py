@@ -11,7 +11,7 @@ import pytest
 import segmentlog
 from segmentlog.command import catalogue
 from segmentlog.command.verbs import tables
-from support.commands import INSTALLED, run_command, run_installed
+from support.commands import INSTALLED, run_command
 from support.small_store import write_small_store
 
 
@@ -82,12 +82,6 @@ def test_help_of_the_command_and_of_each_verb() -> None:
 
 def test_the_version() -> None:
     assert run_command("--version").text == f"segmentlog {segmentlog.__version__}\n"
-
-
-@pytest.mark.slow
-def test_the_installed_command_as_a_user_runs_it(store: Path) -> None:
-    ran = run_installed("topics", store, "--json")
-    assert [row["topic"] for row in ran.rows] == ["orders", "payments"]
 
 
 def test_help_loads_neither_arrow_nor_numpy_nor_rich() -> None:

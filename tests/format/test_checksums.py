@@ -12,10 +12,7 @@ from isal import isal_zlib
 from segmentlog.store import FormatError
 from segmentlog.store.format.checksums import (
     CRC_PROPERTY,
-    NUMBER_BYTES,
     RecordCrc,
-    append_zeros,
-    byte_remainders,
     check_crcs,
     combined_crcs,
     covered_bytes,
@@ -25,7 +22,6 @@ from segmentlog.store.format.checksums import (
     looks_lost,
     lost_crcs,
     moved_crcs,
-    number_remainders,
     record_crcs,
     similar_crcs,
     surely_hold,
@@ -41,11 +37,6 @@ WORD = st.integers(0, (1 << 32) - 1)
 LENGTH = st.one_of(st.integers(0, 300), st.integers(0, 1 << 31))
 
 
-def remainder(text: bytes) -> int:
-    """CRC register of a text that starts at zero: what is left of a checksum without the one of as many zeros."""
-    return zlib.crc32(text) ^ zlib.crc32(bytes(len(text)))
-
-
 @given(st.lists(st.tuples(WORD, WORD, LENGTH), min_size=1, max_size=12), st.booleans())
 def test_pairs_are_combined_as_isal_combines_them(pairs: list[tuple[int, int, int]], alike: bool) -> None:
     if alike:  # second texts of one length take another way
@@ -54,29 +45,6 @@ def test_pairs_are_combined_as_isal_combines_them(pairs: list[tuple[int, int, in
     combined = combined_crcs(first.astype(np.uint32), second.astype(np.uint32), lengths)
     assert combined.dtype == np.uint32
     assert combined.tolist() == [isal_zlib.crc32_combine(one, two, length) for one, two, length in pairs]
-
-
-@pytest.mark.parametrize("zeros", [0, 1, 2, 255, 256, 257, 65_535, 65_536, 1 << 20])
-def test_zeros_after_a_text(zeros: int) -> None:
-    texts = [b"", b"\0", b"a", b"segment", bytes(range(256))]
-    remainders = np.array([remainder(text) for text in texts], np.uint32)
-    lengths, before = np.full(len(texts), zeros), remainders.copy()
-    moved = append_zeros(remainders, lengths)
-    assert moved.tolist() == [remainder(text + bytes(zeros)) for text in texts]
-    assert (remainders.tolist(), lengths.tolist()) == (before.tolist(), [zeros] * len(texts))
-    apart = append_zeros(np.repeat(remainders, 2), np.tile([zeros, 3], len(texts)))
-    assert apart[::2].tolist() == moved.tolist()
-    assert apart[1::2].tolist() == [remainder(text + bytes(3)) for text in texts]
-    assert append_zeros(remainders ^ remainders[::-1], lengths).tolist() == (moved ^ moved[::-1]).tolist()
-
-
-@given(st.lists(st.integers(-(1 << 63), (1 << 63) - 1), min_size=1, max_size=8), st.integers(0, 700))
-def test_numbers_and_bytes_with_zeros_after_them(values: list[int], zeros: int) -> None:
-    expected = [remainder(value.to_bytes(NUMBER_BYTES, "big", signed=True) + bytes(zeros)) for value in values]
-    many = number_remainders(np.array(values), zeros)
-    assert np.broadcast_to(many, len(values)).tolist() == expected
-    assert int(number_remainders(values[0], zeros)) == expected[0]
-    assert byte_remainders(zeros).tolist() == [remainder(bytes([byte]) + bytes(zeros)) for byte in range(256)]
 
 
 INT64 = st.integers(-(1 << 63), (1 << 63) - 1)

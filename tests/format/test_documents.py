@@ -55,14 +55,6 @@ def test_documents_round_trip(document: Document) -> None:
     assert render(parse(text)) == text
 
 
-@given(documents)
-def test_compact_json_reads_as_json_does(document: Document) -> None:
-    plain = json.loads(
-        json.dumps({key: value for key, value in document.items() if isinstance(key, str)}, default=str, skipkeys=True)
-    )
-    assert parse(json.dumps(plain)) == plain
-
-
 def assert_place(error: FormatError, text: str) -> None:
     """See that an error tells line and column of its offset."""
     assert error.offset is not None

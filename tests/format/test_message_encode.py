@@ -143,47 +143,6 @@ def test_patch_writes_the_three_fields_and_nothing_else() -> None:
     assert (buffer == before).all()
 
 
-@given(
-    rows=st.lists(
-        st.tuples(
-            st.binary(max_size=40),
-            st.text(st.characters(codec="utf-8"), min_size=1, max_size=31),
-            st.sampled_from([b"", b"a\x01b", b"a\x01b\x02", b"\x02"]),
-            st.sampled_from([V4, V6]),
-        ),
-        min_size=1,
-        max_size=20,
-    ),
-    record_crc=st.sampled_from(RecordCrc),
-)
-def test_every_record_is_whole(rows: list[tuple[bytes, str, bytes, bytes]], record_crc: RecordCrc) -> None:
-    bodies, topics, properties, hosts = zip(*rows, strict=True)
-    columns = RecordColumns(
-        body=binary(*bodies),
-        topic=pa.array(topics),
-        queue_id=np.arange(len(rows)),
-        properties=binary(*properties),
-        store_host=binary(*hosts),
-    )
-    encoded = encode(columns, record_crc=record_crc)
-    buffer = patched(encoded, record_crc, queue=1, physical=encoded.positions, time=1)
-    records = Records(buffer, encoded.positions)
-    assert (records.problem == Problem.OK).all()
-    assert records.field("total_size").tolist() == encoded.sizes.tolist()
-    assert int(encoded.sizes.sum()) == buffer.size
-    for row, raw in enumerate(raw_records(encoded, buffer)):
-        start, size = int(records.properties_start[row] - encoded.positions[row]), int(records.properties_length[row])
-        body_start = int(records.body_start[row] - encoded.positions[row])
-        assert raw[body_start : body_start + len(bodies[row])] == bodies[row]
-        assert int(records.field("body_crc")[row]) == zlib.crc32(bodies[row]) & 0x7FFFFFFF
-        text = raw[start : start + size]
-        if record_crc is RecordCrc.ABSENT:
-            assert text == properties[row]
-            continue
-        assert text[:-20] == (properties[row] if properties[row][-1:] in {b"", b"\x02"} else properties[row] + b"\x02")
-        assert int(text[-11:-1][::-1]) == zlib.crc32(raw[:-20]) & 0x7FFFFFFF
-
-
 @pytest.mark.parametrize(
     ("topic", "magic"),
     [("t" * 127, MAGIC_V1), ("t" * 128, MAGIC_V2), ("t" * 255, MAGIC_V2), ("😀" * 31 + "abc", MAGIC_V1)],

@@ -1,6 +1,5 @@
 """Verb ``lag``."""
 
-import shutil
 from pathlib import Path
 
 import pytest
@@ -30,14 +29,3 @@ def test_a_replica_is_suggested_for_a_backlog_that_does_not_fit_into_memory(
     assert ran.out.count(b'"suggestReplica":true') == 4
     assert f"hint: {waiting} bytes wait for etl, more than 40% of the" in ran.err
     assert "segmentlog replicate" in ran.err
-
-
-@pytest.mark.parametrize("verb", ["lag", "groups"])
-def test_a_queue_id_that_no_queue_can_have_is_damage_of_the_document(store: Path, tmp_path: Path, verb: str) -> None:
-    store = Path(shutil.copytree(store, tmp_path / "copy"))
-    (store / "config" / "consumerOffset.json").write_text('{"offsetTable": {"orders@etl": {"99999999999": 1}}}')
-    ran = run_command(verb, store, *(["etl"] if verb == "lag" else []), "--json")
-    assert ran.code == 2
-    assert "99999999999" in ran.err
-    assert "consumerOffset.json" in ran.err
-    assert "SEGMENTLOG_BAD_FORMAT" in ran.err

@@ -1,12 +1,14 @@
 """Verb ``put``: lines and JSON lines, what is refused and what was appended by then, and export, edit, import."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import segmentlog
+from segmentlog.command import incoming
 from segmentlog.command.output.json_lines import json_lines
 from segmentlog.store import MessageStore, Outgoing, StoreConfig
 from support.commands import Ran, run_command
@@ -188,3 +190,18 @@ def test_delayed_messages_have_no_offset_yet(target: Path) -> None:
     lines = [{"topic": "orders", "body": "later", "properties": {"DELAY": "3"}}, {"topic": "orders", "body": "now"}]
     (row,) = put_json(target, *lines, flags=("--json",)).rows
     assert (row["messages"], row["firstOffset"], row["lastOffset"]) == (2, 1, 1)
+
+
+def test_ctrl_c_keeps_the_lines_that_were_put(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole_lines = incoming._whole_lines
+
+    def interrupted(stdin: object) -> Iterator[bytes]:
+        yield from whole_lines(stdin)  # type: ignore[arg-type]
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(incoming, "_whole_lines", interrupted)
+    ran = run_command("put", tmp_path / "s", "orders", "--create", stdin=b"one\ntwo\n")
+    assert (ran.code, ran.out, ran.err) == (130, b"", "")
+    monkeypatch.undo()
+    rows = run_command("cat", tmp_path / "s", "orders", "--json").rows
+    assert [row["body"] for row in rows] == ["one", "two"]

@@ -4,10 +4,7 @@ import argparse
 import json
 import os
 import signal
-import subprocess
-import sys
 import threading
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,14 +13,12 @@ import pytest
 from segmentlog.command import progress
 from segmentlog.command.catalogue import find_verb
 from segmentlog.command.console import Console
-from segmentlog.command.report import Report
 from segmentlog.command.verbs.replicate import replicate
-from segmentlog.store import MessageStore, Outgoing, SegmentLogError, StoreReader
+from segmentlog.store import MessageStore, Outgoing
 from segmentlog.store.ha import Address, Replica, demote
-from segmentlog.store.maintenance import verify
 from support import promoted
 from support.commands import run_command
-from support.replicas import log_bytes, until
+from support.replicas import until
 from support.scripted_master import ScriptedMaster
 from support.written_stores import SMALL
 
@@ -43,21 +38,6 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> bytes:
 def followed_until(master: ScriptedMaster, end: int) -> None:
     """Wait until the replica has acknowledged a physical offset."""
     until(lambda: master.reports[-1:] == [end])
-
-
-@pytest.mark.slow
-def test_it_runs_by_module_until_it_is_terminated(tmp_path: Path, log: bytes) -> None:
-    with ScriptedMaster(log, 0, SEGMENT_BYTES) as master:
-        where = [f"127.0.0.1:{master.port}", str(tmp_path / "copy"), "--segment-bytes", str(SEGMENT_BYTES)]
-        command = [sys.executable, "-m", "segmentlog.command", "replicate", *where, "--json", "--watch"]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-            followed_until(master, len(log))
-            process.terminate()
-            out, errors = process.communicate(timeout=300)
-    assert process.returncode == 0, errors
-    report = json.loads(out)
-    assert (report["end"], report["lagBytes"], report["state"]) == (len(log), 0, "stopped")
-    assert (tmp_path / "copy" / "commitlog" / f"{0:020d}").read_bytes()[: len(log)] == log
 
 
 @pytest.mark.parametrize("is_terminal", [False, True])
@@ -80,7 +60,8 @@ def test_ctrl_c_ends_it_and_watch_shows_a_status(
         ran = run_command("replicate", *where, "--json", "--watch", terminal=is_terminal)
         thread.join()
     report = json.loads(ran.out)
-    assert (ran.code, report["end"], report["lagBytes"]) == (0, len(log), 0)
+    assert (ran.code, report["end"], report["lagBytes"], report["state"]) == (0, len(log), 0, "stopped")
+    assert (tmp_path / "copy" / "commitlog" / f"{0:020d}").read_bytes()[: len(log)] == log
     assert ("MiB/s" in ran.err) == is_terminal
     assert signal.getsignal(signal.SIGINT) is former
 
@@ -105,38 +86,16 @@ def test_a_status_is_one_line(tmp_path: Path) -> None:
     assert not report.has_findings
 
 
-def followed(where: Sequence[str | Path], store: Path, end: int) -> None:
-    """Replicate until the store ends at an offset."""
-    stop, options = threading.Event(), asked(*where)
-    found: list[Report | Exception] = []
-
-    def run() -> None:
-        try:
-            found.append(replicate(options, Console.of_process(), stop))
-        except SegmentLogError as error:
-            found.append(error)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    try:
-        until(lambda: bool(found) or StoreReader.open(store).readable_stop() == end)
-    finally:
-        stop.set()
-        thread.join()
-    assert isinstance(found[0], Report), found[0]
-
-
-def test_a_demoted_store_of_any_file_sizes_follows_without_flags(tmp_path: Path) -> None:
-    pair = promoted.part(tmp_path, old=30, new=90)
+def test_a_demoted_store_of_any_file_sizes_is_opened_without_flags(tmp_path: Path) -> None:
+    """It follows then: tests/store/ha/test_promotion.py."""
+    pair, stop = promoted.part(tmp_path, old=30, new=90), threading.Event()
+    stop.set()
     with promoted.served(pair.new) as server:
         master = f"127.0.0.1:{server.port}"
         demote(pair.old, Address.parse(master))
-        end = StoreReader.open(pair.new).readable_stop()
-        followed([master, pair.old], pair.old, end)
-        assert log_bytes(pair.old)[:end] == log_bytes(pair.new)[:end]
+        assert not replicate(asked(master, pair.old), Console.of_process(), stop).has_findings
         with Replica.open(str(pair.old), Address.parse(master)) as replica:
             assert replica.store.config.index_slots == promoted.PLAIN.index_slots
-    assert verify(pair.old).findings == ()
 
 
 @pytest.mark.parametrize("flag", ["--segment-bytes", "--queue-segment-entries"])

@@ -2,7 +2,6 @@
 
 import json
 import random
-import signal
 import subprocess
 import sys
 import time
@@ -89,20 +88,6 @@ def command(path: Path, broker: ScriptedBroker) -> list[str]:
 def slow(request: Request) -> None:
     if request.code == SEND:
         time.sleep(0.02)
-
-
-@pytest.mark.slow
-def test_an_interrupt_ends_the_job_with_a_report(path: Path) -> None:
-    with ScriptedBroker({"orders": QUEUES}, slow) as broker:
-        with subprocess.Popen(command(path, broker), stdout=subprocess.PIPE) as process:
-            while not broker.sent:
-                time.sleep(0.01)
-            process.send_signal(signal.SIGINT)
-            out, _ = process.communicate(timeout=300)
-        assert process.returncode == 1
-        assert json.loads(out)["sent"] == len(broker.sent) < QUEUES * MESSAGES
-        assert run_command(*flags(path, broker)).code == 0
-    assert len(broker.sent) == QUEUES * MESSAGES
 
 
 @pytest.mark.slow

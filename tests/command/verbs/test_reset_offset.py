@@ -63,10 +63,7 @@ def test_a_change_beside_a_broker_is_not_a_success(copy: Path) -> None:
         ran = run_command(*words, "8", "--beside-broker", "--json")
         assert (ran.code, recorded(ran.out)) == (0, {"sidecar"})
         assert run_command(*words, "9", "--dry-run").code == 0
-
-
-def test_a_change_of_a_closed_store_says_where_it_is(copy: Path) -> None:
-    ran = run_command("reset-offset", copy, "etl", "--earliest", "--json")
+    ran = run_command(*words, "9", "--json")
     assert (ran.code, recorded(ran.out)) == (0, {"store"})
 
 

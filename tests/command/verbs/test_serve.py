@@ -1,8 +1,6 @@
 """Verb ``serve``: it serves while others write, confirms what replicas hold, and says why it ended."""
 
 import json
-import os
-import signal
 import subprocess
 import sys
 import threading
@@ -21,7 +19,6 @@ from segmentlog.store.ha import FollowedLog
 from segmentlog.store.log.confirmed import confirmed_offset
 from segmentlog.store.sink import Staging, SyncReplication, commit_batch
 from support.batches import batch_of
-from support.certificates import MISSING, Authority
 from support.commands import run_command
 from support.ha import free_port
 from support.reading import read
@@ -69,28 +66,6 @@ def serve(stop: threading.Event, *words: object) -> Report:
     return verb.serve(options, Console.of_process(), stop)
 
 
-def test_it_serves_until_ctrl_c(tmp_path: Path, path: Path) -> None:
-    with MessageStore.open(path, PLAIN) as store:
-        store.append(message(1, 1, 1))
-        end = store.end_offset
-    former, port = signal.getsignal(signal.SIGINT), free_port()
-    with following(tmp_path / "copy", port, store_config=PLAIN, probe_s=0.3) as replica:
-
-        def interrupt() -> None:
-            try:
-                until(lambda: replica.status.end == end)
-            finally:
-                os.kill(os.getpid(), signal.SIGINT)
-
-        thread = threading.Thread(target=interrupt)
-        thread.start()
-        ran = run_command("serve", path, "--listen", f"127.0.0.1:{port}", "--json")
-        thread.join()
-        assert replica.status.end == end
-    assert (ran.code, json.loads(ran.out)["end"]) == (0, end)
-    assert signal.getsignal(signal.SIGINT) is former
-
-
 def test_a_server_that_ends_by_itself_says_why(
     path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -123,28 +98,6 @@ def test_wrong_arguments(path: Path, tmp_path: Path, words: tuple[str, ...], fou
     ran = run_command("serve", *(word.format(none=tmp_path, store=path) for word in words))
     assert (ran.code, ran.out) == (2, b""), words
     assert found.format(store=path) in ran.err
-
-
-@pytest.mark.skipif(bool(MISSING), reason=str(MISSING))
-def test_with_tls_only_replicas_of_the_authority_are_served(tmp_path: Path, path: Path) -> None:
-    with MessageStore.open(path, PLAIN) as store:
-        store.append(message(1, 1, 0))
-        end = store.end_offset
-    authority, stop, port = Authority(tmp_path / "authority"), threading.Event(), free_port()
-    files, own = authority.sign("master"), authority.sign("replica")
-    named = (files.certificate, files.key, files.authority)
-    words = (path, "--listen", f"127.0.0.1:{port}", "--tls", *named)
-    server = threading.Thread(target=serve, args=(stop, *words))
-    server.start()
-    try:
-        with following(tmp_path / "copy", port, store_config=PLAIN, probe_s=30, tls=own) as replica:
-            until(lambda: replica.store.end_offset == end)
-        with following(tmp_path / "plain", port, store_config=PLAIN) as refused:
-            until(lambda: refused.status.problem != "")
-            assert refused.store.end_offset == 0
-    finally:
-        stop.set()
-        server.join()
 
 
 @pytest.mark.slow
