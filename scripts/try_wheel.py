@@ -4,7 +4,7 @@
 
     the clone ──► build/wheel/dist: sdist, and from it the wheel ──► size, metadata
     each Python × PySpark      a new environment in build/wheel: tests/wheel/checks.py in an empty directory
-    the first Python           README, getting started and recipes from the unpacked sdist, with the wheel installed
+    this Python                README, getting started, recipes and notebooks of the sdist, with the wheel installed
 
     python scripts/try_wheel.py 3.13:4.3 3.11:none documents      some of it; all of it takes half an hour on two cores
 
@@ -33,8 +33,16 @@ OLD_JAVA: Final = ("4.0", "4.1")
 """Releases that do not start on Java 24 and later."""
 WHEEL_BYTES: Final = 1 << 20
 """Most bytes of the wheel without the stores of the demonstration."""
-DOCUMENTS: Final = ("README.md", "docs/getting-started.md", "docs/recipes.md", "test_readme")
-_EXTRAS: Final = "spark,java,duckdb,pandas,polars,metrics"
+DOCUMENTS: Final = ("README.md", "docs/getting-started.md", "docs/recipes.md", "test_readme", "ipynb")
+_EXTRAS: Final = "spark,java,duckdb,pandas,polars,metrics,iceberg,plots"
+_TOOLS: Final = (
+    "pytest>=9",
+    "pytest-timeout>=2.4",
+    "pytest-xdist>=3.8",
+    "hypothesis>=6.150",
+    "nbmake>=1.5.5",
+    "ipykernel>=6.29",
+)
 _ENVIRON: Final = {
     name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "PYSPARK_", "SPARK_", "JAVA_"))
 } | {"SPARK_LOCAL_IP": "127.0.0.1"}
@@ -109,20 +117,20 @@ def try_matrix(wheel: Path, name: str, spark: str) -> Trial:
 
 
 def try_documents(wheel: Path, sdist: Path) -> Trial:
-    """Run the pages' commands on the wheel: the sdist has the pages and the tests that execute them."""
-    tools = ["pytest>=9", "pytest-timeout>=2.4", "pytest-xdist>=3.8", "hypothesis>=6.150"]
-    installed = make_environment(sys.executable, "documents", f"{wheel}[{_EXTRAS}]", *tools)
+    """Run pages and notebooks on the wheel: the sdist has them, and the tests that execute the pages."""
+    python, newest = "{}.{}".format(*sys.version_info), "newest"
+    installed = make_environment(sys.executable, "documents", f"{wheel}[{_EXTRAS}]", *_TOOLS)
     with tarfile.open(sdist) as file:
         file.extractall(WORK)  # noqa: S202 - built a minute ago
     (clone,) = (each for each in WORK.glob("segmentlog-*") if each.is_dir())
-    command = [installed, "-I", "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", " or ".join(DOCUMENTS)]
-    tests = ["tests/test_documents.py", "tests/connector/test_readme.py"]
+    command = [installed, "-I", "-m", "pytest", "-q", "-p", "no:cacheprovider", "--nbmake", "--nbmake-timeout=600"]
+    chosen = ["-k", " or ".join(DOCUMENTS), "notebooks", "tests/test_documents.py", "tests/connector/test_readme.py"]
     try:
-        outcome = run([*command, *tests], cwd=clone)
+        outcome = run([*command, *chosen], cwd=clone)
     except subprocess.CalledProcessError as error:
         sys.stderr.write(error.stdout + error.stderr)
-        return Trial("{}.{}".format(*sys.version_info), "newest", "pages: failed", passed=False)
-    return Trial("{}.{}".format(*sys.version_info), "newest", f"pages: {_last_line(outcome)}")
+        return Trial(python, newest, f"pages and notebooks: {_last_line(error.stdout)}", passed=False)
+    return Trial(python, newest, f"pages and notebooks: {_last_line(outcome)}")
 
 
 def interpreter(name: str) -> str | None:
