@@ -35,7 +35,11 @@ RESULTS := benchmarks/results/latest.json
 # Ends a command after a failed stage: what is not run has not passed.
 left_out = { echo "make $@: a stage failed. Not run: $(1)" >&2; exit 1; }
 
-.PHONY: help setup demo test attack test-oldest check lint format types layers pure doctor bench bench-quick bench-store bench-page bench-check soak images docs clean
+# What they show is proven by other tests too, and each starts a JVM or two.
+LONG_NOTEBOOKS := notebooks/02_backfill_into_iceberg.ipynb notebooks/03_a_killed_stream.ipynb
+NOTEBOOKS = $(filter-out $(LONG_NOTEBOOKS),$(wildcard notebooks/*.ipynb))
+
+.PHONY: help setup demo test attack test-oldest test-wheel check lint format types layers pure doctor bench bench-quick bench-store bench-page bench-check soak images docs clean
 
 help: ## list the commands
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name what; do printf '  make %-12s %s\n' "$$name" "$$what"; done
@@ -53,13 +57,13 @@ test: setup ## what a change has to pass: lint, types, layers, all tests, small 
 	@$(SPARK) (cd tests; exec ../$(BIN)/python -m support.class_archive) & \
 	$(MAKE) types layers bench-check >.venv/checks.log 2>&1 & checks=$$!; \
 	test -d tests/__pycache__ || $(PYTEST) --collect-only -q tests >/dev/null || true; \
-	$(PYTEST) $(SIX) --nbmake --nbmake-timeout=300 -m "not $(CLUSTER)" notebooks tests || failed=1; \
+	$(PYTEST) $(SIX) --nbmake --nbmake-timeout=300 -m "not $(CLUSTER)" $(NOTEBOOKS) tests || failed=1; \
 	wait $$checks || failed=1; cat .venv/checks.log; \
 	test -z "$${failed:-}" || $(call left_out,the tests with the mark $(CLUSTER))
 	@$(SPARK) $(PYTEST) -m "$(CLUSTER)" $(CLUSTER_TESTS)
 
 attack: setup ## crashes, kills, faults, damage and real RocketMQ with the numbers of CI: what make test leaves out
-	@$(SPARK) SEGMENTLOG_SCALE=attack $(PYTEST) $(SIX) -m "not $(CLUSTER)" tests || \
+	@$(SPARK) SEGMENTLOG_SCALE=attack $(PYTEST) $(SIX) --nbmake --nbmake-timeout=600 -m "not $(CLUSTER)" $(LONG_NOTEBOOKS) tests || \
 	$(call left_out,the tests with the mark $(CLUSTER))
 	@$(SPARK) SEGMENTLOG_SCALE=attack $(PYTEST) -m "$(CLUSTER)" $(CLUSTER_TESTS)
 
@@ -68,6 +72,9 @@ soak: setup ## the same with their largest numbers (hours)
 
 test-oldest: setup ## batches on the oldest PySpark that is supported, in .venv-oldest, which it makes (two minutes, once)
 	@$(PYTHON) scripts/oldest_spark.py
+
+test-wheel: ## the wheel in empty environments of each Python and PySpark that is here, before a release (half an hour)
+	@$(PYTHON) scripts/try_wheel.py
 
 check: setup lint layers ## lint, layers, types and a few cases of each test without a JVM: before each commit (a minute)
 	@$(BIN)/mypy -p segmentlog & types=$$!; SEGMENTLOG_SCALE=check $(ALONE) tests || failed=1; \

