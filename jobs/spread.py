@@ -3,7 +3,7 @@
 ::
 
     parts ──► spark:  one task per part, in one job ──► results in the order of the parts
-          └─► else:   a process per core
+          └─► else:   a process per core, of which this is one: it has nothing to import
 """
 
 import logging
@@ -11,8 +11,9 @@ import os
 import pickle
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from itertools import islice
 from multiprocessing import get_context, parent_process
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
+_AHEAD: Final = 2  # parts of each process of the pool: it has its next one while this process is busy with its own
 _SCHEMA: Final = "part bigint, result binary"
 
 Part = TypeVar("Part")
@@ -65,14 +67,12 @@ def spread(
     count = min(len(parts), processes or cores())
     if count == 1:
         return [work(part) for part in parts]
-    # The caller may have threads, and a fork copies the locks that they hold.
-    results: list[Result] = []
-    with ProcessPoolExecutor(count, mp_context=get_context("forkserver"), initializer=_end_with_parent) as pool:
+    context = get_context("forkserver")  # the caller may have threads, and a fork copies the locks that they hold
+    # Imported once, not by each process of each pool. Without effect if the caller has started the server before.
+    context.set_forkserver_preload(["__main__", work.__module__])
+    with ProcessPoolExecutor(count - 1, mp_context=context, initializer=_end_with_parent) as pool:
         try:
-            for result in pool.map(work, parts):
-                results.append(result)
-                progress = {"done": len(results), "of": len(parts)}
-                _log.info("part %d of %d", len(results), len(parts), extra=progress)
+            return _shared(pool, count - 1, work, parts)
         except BrokenProcessPool as error:
             problem = "a process that worked on a part ended before its result"
             fix = (
@@ -83,7 +83,26 @@ def spread(
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
-    return results
+
+
+def _shared(
+    pool: ProcessPoolExecutor, others: int, work: Callable[[Part], Result], parts: Sequence[Part]
+) -> list[Result]:
+    """Return all results of a pool of ``others`` processes and this one."""
+    found: dict[int, Result] = {}
+    begun: dict[Future[Result], int] = {}
+    rest = iter(range(len(parts)))
+    while len(found) < len(parts):
+        for number in islice(rest, max(0, others * _AHEAD - len(begun))):
+            begun[pool.submit(work, parts[number])] = number
+        own = next(rest, None)
+        if own is not None:
+            found[own] = work(parts[own])
+        for future in wait(begun, timeout=None if own is None else 0, return_when=FIRST_COMPLETED).done:
+            found[begun.pop(future)] = future.result()  # the first error ends the work
+        progress = {"done": len(found), "of": len(parts)}
+        _log.info("part %d of %d", len(found), len(parts), extra=progress)
+    return [found[number] for number in range(len(parts))]
 
 
 def _end_with_parent() -> None:

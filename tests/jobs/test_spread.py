@@ -1,7 +1,9 @@
 """Work spread over processes and over Spark's tasks: results in order, errors reported."""
 
 import os
-from typing import TYPE_CHECKING
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 import pytest
@@ -14,28 +16,53 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+class Part(NamedTuple):
+    number: int
+    folder: Path  # each process that works makes a file here
+    processes: int
+    caller: int  # pid
+
+    def meet(self) -> None:
+        """Wait until as many processes as wanted have a part."""
+        (self.folder / str(os.getpid())).touch()
+        until = time.monotonic() + 60
+        while len(list(self.folder.iterdir())) < self.processes:
+            assert time.monotonic() < until, "one process has no part"
+            time.sleep(0.005)
+
+
 def square(number: int) -> tuple[int, int]:
     if number < 0:
         raise ValueError(f"{number} is negative")
     return number * number, os.getpid()
 
 
-@pytest.mark.parametrize("processes", [1, 2])
-def test_results_have_the_order_of_the_parts_and_an_error_ends_the_work(processes: int) -> None:
-    found = spread(square, range(20), processes=processes)
+def square_together(part: Part) -> tuple[int, int]:
+    part.meet()
+    return square(part.number)
+
+
+@pytest.mark.parametrize("processes", [1, 2, 3])
+def test_results_have_the_order_of_the_parts_and_this_process_works_too(processes: int, tmp_path: Path) -> None:
+    parts = [Part(number, tmp_path, processes, os.getpid()) for number in range(20)]
+    found = spread(square_together, parts, processes=processes)
     assert [each for each, _ in found] == [number * number for number in range(20)]
-    assert ({pid for _, pid in found} == {os.getpid()}) == (processes == 1)
+    pids = {pid for _, pid in found}
+    assert os.getpid() in pids
+    assert len(pids) == processes
     with pytest.raises(ValueError, match="-1 is negative"):
         spread(square, [1, -1], processes=processes)
 
 
-def end_process(_: int) -> None:
-    os._exit(1)
+def end_other_process(part: Part) -> None:
+    part.meet()
+    if os.getpid() != part.caller:
+        os._exit(1)
 
 
-def test_a_process_that_ends_is_an_error_with_its_likely_causes() -> None:
+def test_a_process_that_ends_is_an_error_with_its_likely_causes(tmp_path: Path) -> None:
     with pytest.raises(StoreFailedError, match="ended before its result") as caught:
-        spread(end_process, [1, 2], processes=2)
+        spread(end_other_process, [Part(number, tmp_path, 2, os.getpid()) for number in range(9)], processes=2)
     assert "__main__" in str(caught.value)
 
 
