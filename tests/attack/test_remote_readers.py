@@ -113,7 +113,6 @@ def expected(place: Place) -> dict[tuple[Any, str], Rows]:
     return found
 
 
-@pytest.mark.slow
 def test_a_fault_at_any_request_of_a_reader_is_an_error_or_nothing(
     place: Place, expected: dict[tuple[Any, str], Rows], tmp_path: Path, report: Callable[[str, object], None]
 ) -> None:
@@ -197,7 +196,6 @@ with segmentlog.open(sys.argv[1], storage=json.loads(sys.argv[2]), cache_dir=sys
 """
 
 
-@pytest.mark.slow
 def test_a_reader_finds_whole_blocks_in_a_cache_that_killed_readers_filled(
     place: Place, expected: dict[tuple[Any, str], Rows], tmp_path: Path, report: Callable[[str, object], None]
 ) -> None:
