@@ -19,8 +19,8 @@ FIRST = scale(1, 2, 120)
 """Crashed stores by workload."""
 BREADTH = Breadth(
     exhaustive_bits=scale(1, 1, 6),
-    random_subsets=scale(2, 2, 16),
-    torn=scale(3, 3, CUTS + 3),
+    random_subsets=scale(1, 2, 16),
+    torn=scale(1, 3, CUTS + 3),
     per_point=scale(1, 1, 60),
     seed=2,
 )

@@ -1,17 +1,15 @@
 """Confirmed offsets: what a master stated is read, never falls, and never outlives the records it is of."""
 
-import shutil
 from pathlib import Path
 
 import pytest
 
-from segmentlog.store import MessageStore, OnDamage, StoreReader, UnconfirmedError
+from segmentlog.store import MessageStore, UnconfirmedError
 from segmentlog.store.files.store_lock import StoreLock
 from segmentlog.store.files.writable_fs import LocalWritableFileSystem
 from segmentlog.store.format.confirmation import Confirmation
 from segmentlog.store.format.store_paths import StorePaths
 from segmentlog.store.log.confirmed import ConfirmationFile, confirmed_offset, find_confirmation, settle_confirmation
-from support.reading import read
 from support.written_stores import SMALL, message
 
 FS = LocalWritableFileSystem()
@@ -55,26 +53,6 @@ def test_recovery_lowers_the_confirmation_to_the_end_of_the_log(path: str) -> No
     assert confirmed_offset(FS, path) == 900
     settle(path, 899)
     assert confirmed_offset(FS, path) == 899
-
-
-def test_a_log_that_lost_its_end_confirms_nothing_that_comes_after(path: str, tmp_path: Path) -> None:
-    end = StoreReader.open(path).readable_stop()
-    lost = max(row["physicalOffset"] for row in read(StoreReader.open(path)))
-    with ConfirmationFile(FS, path, 2) as file:
-        file.publish(end, 2)
-    with MessageStore.open(path, SMALL):
-        crashed = shutil.copytree(path, tmp_path / "crashed")
-    last = crashed / "commitlog" / f"{end - end % SMALL.segment_bytes:020d}"
-    (crashed / ".segmentlog" / "durable").unlink()
-    with last.open("r+b") as segment:  # the device lost what it had acknowledged
-        segment.seek(lost % SMALL.segment_bytes)
-        segment.write(bytes(end - lost))
-    with MessageStore.open(crashed, SMALL, on_damage=OnDamage.CUT) as store:
-        begin = store.end_offset
-        assert begin == lost
-        store.append(message(1, 1, 77))
-        assert store.end_offset > begin
-    assert confirmed_offset(FS, str(crashed)) == begin
 
 
 def test_a_broker_since_then_makes_it_worthless(path: str) -> None:

@@ -1,7 +1,6 @@
 """Batches that are appended as a whole, and once: replays, publication, the threads of a commit."""
 
 import errno
-import json
 import logging
 import os
 import shutil
@@ -57,7 +56,6 @@ from support.interrupting import own_threads
 from support.live_copy import copy_live
 from support.parted_store import PartedStore
 from support.reading import read
-from support.scale import scale
 from support.written_stores import SMALL
 
 SPANS = (QueueSpan("T", 0, 0, 4, 5),)
@@ -643,32 +641,6 @@ def test_appends_and_a_close_wait_for_it(path: Path, monkeypatch: pytest.MonkeyP
     assert done[0].stop - done[0].start == done[0].bytes
     with pytest.raises(StoreClosedError):
         store.commit_batch(BatchId(), [])
-
-
-@pytest.mark.scaled
-def test_queues_are_flushed_meanwhile(path: Path) -> None:
-    with PartedStore.open(path, SMALL) as store:
-        done = threading.Event()
-        failures: list[BaseException] = []
-
-        def flush() -> None:
-            try:
-                while not done.is_set():
-                    store.parts.housekeeping.flush_queues()
-            except BaseException as error:  # noqa: BLE001 - for the test to see
-                failures.append(error)
-
-        flusher = threading.Thread(target=flush)
-        flusher.start()
-        for version in range(scale(8, 80, 800)):
-            staged = stage(path, 3, job=f"job{version}")
-            store.commit_batch(BatchId("q", version), staged, topics={f"T{version}": 2})
-        done.set()
-        flusher.join(300)
-    assert failures == []
-    assert len(bodies(path)) == 3 * (version + 1)
-    table = json.loads((path / "config" / "topics.json").read_text())["topicConfigTable"]
-    assert len(table) == version + 2
 
 
 # What goes wrong

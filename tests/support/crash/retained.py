@@ -99,9 +99,7 @@ def cut_retained(
 ) -> tuple[int, int]:
     """Judge a recording at every crash point, or some; return the states, and those in which the log is shorter."""
     states = shorter = 0
-    for state in States(recording, breadth):
-        if state.point % every:
-            continue
+    for state in States(recording, breadth, lambda point: point % every == 0):
         disk = state.disk()
         with told(recording, state):
             start = _judge(disk, prepared, archive)
