@@ -3,7 +3,6 @@
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
-from itertools import permutations
 from pathlib import Path
 
 import numpy as np
@@ -147,19 +146,6 @@ class Entries:
 
     def read(self, _: object) -> object:
         return self._entries
-
-
-@pytest.mark.parametrize(
-    ("more", "is_held"),
-    [((), True), (((9, 40),), True), (((9, 70),), True), (((9, 41),), False), (((9, 40), (9, 41)), False)],
-)
-def test_further_entries_have_to_name_a_record(more: tuple[tuple[int, int], ...], is_held: bool) -> None:
-    keys, places = [(np.array([5, 6, 7]), np.array([10, 10, 40]))], np.array([10, 40, 70])
-    for entries in permutations(((5, 10), (6, 10), (7, 40), *more)):
-        found = IndexPart(1000, (Entries(*entries),)).holds(LocalFileSystem(), 0, (0, 100), places, keys)  # type: ignore[arg-type]
-        assert found == (is_held and (bool(more) or entries == ((5, 10), (6, 10), (7, 40))))
-    lacking = IndexPart(1000, (Entries((5, 10), (6, 10), *more, *more),))  # type: ignore[arg-type]
-    assert not lacking.holds(LocalFileSystem(), 0, (0, 100), places, keys)
 
 
 @pytest.mark.parametrize(

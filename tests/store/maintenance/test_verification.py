@@ -1,15 +1,14 @@
 """Findings of `verify`, which changes nothing."""
 
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from segmentlog.store import MessageStore, NotAStoreError, Outgoing, StoreReader
-from segmentlog.store.maintenance import Kind, VerifyReport, rebuild_queues, verify
+from segmentlog.store import MessageStore, NotAStoreError, Outgoing
+from segmentlog.store.maintenance import Kind, VerifyReport, verify
 from support.small_store import CONFIG, ROWS, write_small_store
-from support.tampering import overwrite, put_at, segments
+from support.tampering import put_at, segments
 from support.written_stores import tree
 
 
@@ -120,14 +119,3 @@ def test_an_index_file_that_makes_no_sense_is_found_and_no_store_refused(store: 
     assert Kind.INDEX_FILE in {kind for kind, _, _ in places(store)}
     with pytest.raises(NotAStoreError):
         verify(tmp_path)
-
-
-def test_the_place_of_a_lost_message_is_listed(store: Path) -> None:
-    file = store / "consumequeue" / "orders" / "0" / f"{0:020d}"
-    overwrite(store, int.from_bytes(file.read_bytes()[60:68], "big"), bytes(60))
-    shutil.rmtree(store / "consumequeue")
-    rebuild_queues(StoreReader.open(store), store / "consumequeue")
-    report = looked_at(store)
-    (lost,) = (finding for finding in report.findings if finding.kind is Kind.LOST_MESSAGE)
-    assert (lost.path, lost.offset, lost.count) == (str(file), 3, 1)
-    assert report.entries == report.records == ROWS

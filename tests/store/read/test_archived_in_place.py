@@ -71,6 +71,7 @@ def small(tmp_path: Path) -> tuple[StoreReader, MemoryObjects]:
     return StoreReader.open(path), objects
 
 
+@pytest.mark.scaled(quick=6)
 @pytest.mark.conformance
 @pytest.mark.parametrize("name", fixtures.cases())
 def test_a_pushed_store_of_rocketmq_reads_as_its_directory(name: str, tmp_path: Path) -> None:
@@ -267,7 +268,7 @@ def append_rows_later(path: Path, rows: int = 10, topic: str = "") -> None:
 
 
 def test_an_archive_of_another_store_is_refused(tmp_path: Path) -> None:
-    paths = [write_small_store(tmp_path / name) for name in ("one", "two")]
+    paths = write_small_store(tmp_path / "one"), write_whole(tmp_path / "two", 30)
     push(paths[0], open_objects(f"file://{tmp_path}/archive"))
     with pytest.raises(ConfigError, match="archive: this is the archive of store"):
         StoreReader.open(paths[1], archive=tmp_path / "archive")

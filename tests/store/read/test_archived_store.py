@@ -6,10 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import segmentlog
 from segmentlog.api.remedies import in_api_words
 from segmentlog.store import (
-    Boundary,
     DataLossError,
     MessageStore,
     OnCorrupt,
@@ -18,14 +16,12 @@ from segmentlog.store import (
     ScanSpec,
     StoreReader,
 )
-from segmentlog.store.errors import ConfigError, CorruptRecordError
+from segmentlog.store.errors import CorruptRecordError
 from segmentlog.store.find import Finder
 from segmentlog.store.follow import QueueWatch
 from support.archived_store import (
     CONFIG,
     ROWS,
-    START_MS,
-    STEP_MS,
     Archived,
     all_rows,
     append_rows,
@@ -61,19 +57,6 @@ def test_both_are_the_store_that_it_was(paths: Archived) -> None:
 
 
 @pytest.mark.slow
-def test_look_ups_by_offset_and_time_work_over_both(paths: Archived) -> None:
-    whole, joined = StoreReader.open(paths.whole), StoreReader.open(paths.store, archive=paths.archive)
-    for time_ms in range(START_MS - STEP_MS, START_MS + 92 * STEP_MS, STEP_MS // 2):
-        for boundary in Boundary:
-            assert joined.offset_at(KEY, time_ms, boundary) == whole.offset_at(KEY, time_ms, boundary)
-    for place in (0, whole.place_of(KEY, 33) or 0, whole.place_of(KEY, 150) or 0):
-        one, other = joined.message_at(place), whole.message_at(place)
-        assert one is not None
-        assert other is not None
-        assert (one.body, one.queue_offset) == (other.body, other.queue_offset)
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("count", [3, 200])
 def test_look_ups_by_key_and_id_work_over_both_by_the_index(paths: Archived, count: int) -> None:
     whole, joined = Finder(StoreReader.open(paths.whole)), Finder(StoreReader.open(paths.store, archive=paths.archive))
@@ -96,6 +79,7 @@ def test_a_file_in_both_is_read_once(paths: Archived) -> None:
     assert all_rows(StoreReader.open(paths.store, archive=paths.archive)) == all_rows(StoreReader.open(paths.whole))
 
 
+@pytest.mark.scaled(quick=1)
 @pytest.mark.slow
 @pytest.mark.parametrize("kept", [15, 9, 3])
 def test_files_that_move_after_the_plan_are_not_missed(tmp_path: Path, kept: int) -> None:
@@ -175,30 +159,6 @@ def test_a_reader_without_the_archive_is_told_of_it(tmp_path: Path) -> None:
     in_words = pytest.raises(DataLossError, match=r"segmentlog\.open\(path, archive=…\) reads the messages of the")
     with in_words, in_api_words():
         raise error.value
-
-
-@pytest.mark.slow
-def test_the_python_api_reads_both(paths: Archived) -> None:
-    with segmentlog.open(paths.store, archive=paths.archive) as store:
-        table = store.scan("orders", columns=["queueId", "queueOffset", "body"]).to_arrow()
-        assert table.num_rows == ROWS * 4 // 5
-        assert store.find("orders", keys="k7").to_arrow().num_rows == 1
-    with segmentlog.open(paths.store) as store:
-        assert store.find("orders", keys="k7").to_arrow().num_rows == 0
-    with pytest.raises(ConfigError, match="archive=7 is not a path"):
-        segmentlog.open(paths.store, archive=7)  # type: ignore[arg-type]
-
-
-def test_a_wrong_archive_is_refused(paths: Archived, tmp_path: Path) -> None:
-    other = write_whole(tmp_path / "other", 10)
-    for store, archive, why in (
-        (paths.store, tmp_path / "none", "directory not found"),
-        (paths.store, paths.whole, "not an archive"),
-        (paths.store, paths.store, "beside"),
-        (other, paths.archive, "the archive of store"),
-    ):
-        with pytest.raises(ConfigError, match=why):
-            StoreReader.open(store, archive=archive)
 
 
 def test_segments_elsewhere_continue_too(paths: Archived, tmp_path: Path) -> None:

@@ -37,12 +37,7 @@ def check(name: str, store: Path, cache: Path | None = None) -> StoreReader:
     return reader
 
 
-@pytest.mark.parametrize("name", IN_ROCKSDB)
-def test_all_messages_are_read(name: str, tmp_path: Path) -> None:
-    reader = check(name, fixtures.unpack(name, tmp_path))
-    assert isinstance(reader._view.snapshot.derived, DatabaseQueues)
-
-
+@pytest.mark.scaled(quick=1)
 @pytest.mark.parametrize("name", IN_ROCKSDB)
 def test_all_messages_are_read_without_the_extra(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
@@ -54,6 +49,7 @@ def test_all_messages_are_read_without_the_extra(
     assert "pip install 'segmentlog[rocksdb]'" in said
 
 
+@pytest.mark.scaled(quick=3)
 @pytest.mark.parametrize("name", IN_ROCKSDB)
 def test_kept_entries_of_a_database_equal_the_entries_of_the_log(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -94,6 +90,7 @@ def lost_manifest(directory: Path) -> None:
         manifest.unlink()
 
 
+@pytest.mark.scaled(quick=4)
 @pytest.mark.parametrize("damage", [cut_tables, noise_in_tables, lost_tables, lost_manifest])
 @pytest.mark.parametrize("name", ["queues-rocksdb-5.5.0", "queues-both-5.5.0"])
 def test_the_log_has_all_messages_if_the_database_is_damaged(

@@ -1,7 +1,6 @@
 """Entries of planned ranges: how they are cut, ordered and healed, and losses that they report."""
 
 import logging
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -284,33 +283,6 @@ def blocks(
     walks = WalkCache(reader.log, [KEY], [] if walk is None else [walk])
     found = list(range_blocks(reader, PlannedRange(KEY, start, stop, stop - start, walk), walks))
     return np.concatenate([b.queue_offset for b in found]), np.concatenate([b.entries for b in found])
-
-
-Damage = Callable[[QueueFiles], None]
-
-
-def implausible(queue: QueueFiles) -> None:
-    for slot, entry in enumerate([(-1, 100), (1 << 62, -5), (0, 0), (200, 20)]):
-        queue.put(20 + slot, *entry)
-
-
-SENSELESS: dict[str, Damage] = {
-    "a page in the middle": lambda queue: queue.zero(13, 31),
-    "the front": lambda queue: queue.zero(0, 15),
-    "one entry": lambda queue: queue.zero(7, 8),
-    "several holes": lambda queue: [queue.zero(a, a + 3) for a in (2, 9, 18, 40)] and None,
-    "all but the last": lambda queue: queue.zero(0, ENTRIES_COUNT - 1),
-    "nonsense": implausible,
-    "no file": lambda queue: queue.files[2].unlink(),
-}
-
-
-@pytest.mark.parametrize("damage", SENSELESS)
-def test_entries_that_make_no_sense_are_healed(two_queues: Path, sound: Entries, damage: str) -> None:
-    SENSELESS[damage](QueueFiles(two_queues, "Orders", 1))
-    offsets, entries = blocks(two_queues)
-    assert offsets.tolist() == list(range(ENTRIES_COUNT))
-    assert entries.tolist() == sound.tolist()
 
 
 def test_pads_are_left_out_and_a_walk_yields_the_entries_of_the_queue(two_queues: Path, sound: Entries) -> None:

@@ -4,7 +4,6 @@ import struct
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 from segmentlog.store.dispatch.walk_cache import WalkCache
 from segmentlog.store.format.consume_queue import Entries
@@ -40,15 +39,6 @@ def test_only_doubtful_entries_change_also_in_a_part_of_a_queue(two_queues: Path
     QueueFiles(two_queues, "Orders", 1).zero(20, 23)
     healed = healed_by_log(two_queues, Block(np.arange(20, 23), np.zeros(3, sound.dtype)), np.ones(3, np.bool_))
     assert healed.entries.tolist() == sound[20:23].tolist()
-
-
-@pytest.mark.parametrize("rows", [(10, 11), (0, 1), (COUNT - 2, COUNT - 1), (4, 40)])
-def test_swapped_entries(two_queues: Path, sound: Entries, rows: tuple[int, int]) -> None:
-    wrong = sound.copy()
-    wrong[list(rows)] = wrong[list(rows[::-1])]
-    healed = healed_by_log(two_queues, Block(np.arange(COUNT), wrong), doubtful(*rows))
-    assert healed.entries.tolist() == sound.tolist()
-    assert healed.sound.all()
 
 
 def test_burnt_queue_offsets_are_confirmed(two_queues: Path, sound: Entries) -> None:

@@ -1,9 +1,4 @@
-"""Cutting and packing: limits kept, nothing lost, nothing twice.
-
-Measured ranges against plain sums: short ranges together, long ones in blocks, gaps, and samples.
-
-Scan tasks: small, equal by value, and the same after the way to a worker.
-"""
+"""Ranges measured, cut and packed into tasks: limits kept, nothing lost, nothing twice."""
 
 import pickle
 from collections.abc import Sequence
@@ -16,7 +11,6 @@ from hypothesis import strategies as st
 
 from segmentlog.store.format.message import Ints
 from segmentlog.store.read import plan
-from segmentlog.store.read import plan as module
 from segmentlog.store.read.plan import (
     ExactRanges,
     PlannedRange,
@@ -101,24 +95,11 @@ LIMITS = st.builds(
 SIZES = st.lists(st.lists(st.integers(91, 400), max_size=30), max_size=6)
 
 
-@given(SIZES, st.lists(st.integers(0, 5), max_size=100), LIMITS)
-def test_limits_are_kept(sizes: list[list[int]], order: list[int], limits: TaskLimits) -> None:
-    check(Log.of(sizes, order), limits)
-
-
-@given(
-    st.integers(2, 5),
-    st.integers(200, 600),
-    st.integers(5_000, 60_000),
-    st.none() | st.integers(50, 2000),
-    st.integers(0, 1000),
-)
-def test_limits_are_kept_by_windows(
-    queues: int, count: int, max_bytes: int, max_records: int | None, seed: int
-) -> None:
-    rng = np.random.default_rng(seed)
-    log = Log.of([rng.integers(91, 300, count).tolist() for _ in range(queues)])
-    check(log, TaskLimits(max_bytes=max_bytes, max_records=max_records))
+@given(SIZES, st.lists(st.integers(0, 5), max_size=100), LIMITS, st.sampled_from([4, 16, 1 << 16]))
+def test_limits_are_kept(sizes: list[list[int]], order: list[int], limits: TaskLimits, block_rows: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plan, "_BLOCK_ROWS", block_rows)
+        check(Log.of(sizes, order), limits)
 
 
 @given(
@@ -201,13 +182,6 @@ def test_as_many_tasks_as_wanted(wanted: int) -> None:
     assert max(task.rows for task in tasks) - min(task.rows for task in tasks) <= 10 // min(wanted, 10)
 
 
-@pytest.mark.parametrize("max_bytes", [100, 128 << 20])
-def test_nothing_to_do(max_bytes: int) -> None:
-    assert plan_tasks([], TaskLimits(max_bytes=max_bytes), Log.of([]).extents) == []
-    empty = PlannedRange(QueueKey("T", 0), 5, 5, 0)
-    assert plan_tasks([empty], TaskLimits(max_bytes=max_bytes, min_tasks=4), Log.of([]).extents) == []
-
-
 def test_gaps_in_a_derived_queue_are_not_counted_as_messages() -> None:
     """Rows that the log does not hold have size 0; they are in no task's count."""
     sizes = np.zeros(100, np.int64)
@@ -247,103 +221,37 @@ def test_a_task_is_small_and_can_be_sent() -> None:
     assert str(task.ranges[0]) == "T/0[0, 50)"
 
 
-LIMITS_MEASURING = TaskLimits(max_bytes=1 << 30)
-SIZES_MEASURING = st.lists(st.integers(0, 300).map(lambda size: 0 if size < 60 else size), min_size=1, max_size=40)
-
-
-class Records:
-    """Extents of ranges that begin at 5, from lists of sizes; 0 is a damaged entry, or a gap."""
-
-    def __init__(self, sizes: list[list[int]], *, gaps: bool) -> None:
-        self.sizes = {QueueKey("T", queue_id): np.array(held) for queue_id, held in enumerate(sizes)}
-        self.ranges = [
-            PlannedRange(key, 5, 5 + held.size, int((held > 0).sum()) if gaps else held.size, (0, 1) if gaps else None)
-            for key, held in self.sizes.items()
-        ]
-        self.ranges = [planned for planned in self.ranges if planned.rows]
-        self.asked: list[int] = []
-
-    def __call__(
-        self, ranges: Sequence[PlannedRange], starts: Sequence[int], stops: Sequence[int]
-    ) -> tuple[Ints, Ints]:
-        physical, sizes = [], []
-        for planned, start, stop in zip(ranges, starts, stops, strict=True):
-            assert planned in self.ranges
-            held = self.sizes[planned.key]
-            physical.append(np.cumsum(held)[start - 5 : stop - 5])
-            sizes.append(held[start - 5 : stop - 5])
-        self.asked.append(sum(map(len, sizes)))
-        return np.concatenate(physical), np.concatenate(sizes)
-
-
-@given(
-    st.lists(SIZES_MEASURING, min_size=1, max_size=6),
-    st.booleans(),
-    st.sampled_from([1, 4]),
-    st.sampled_from([4, 16, 1 << 16]),
-)
-def test_exact_measures_are_plain_sums(sizes: list[list[int]], gaps: bool, slot: int, block: int) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "_BLOCK_ROWS", block)
-        records = Records(sizes, gaps=gaps)
-        found = measure_all(records.ranges, LIMITS_MEASURING, records, exact=True, slot=slot)
-    assert max(records.asked, default=0) <= block
-    assert isinstance(found, ExactRanges)
-    assert found.ranges == records.ranges
-    for number, planned in enumerate(records.ranges):
-        each = found.one(number)
-        assert (each.planned, each.bytes) == (planned, found.bytes[number])
-        held = records.sizes[each.planned.key]
-        stops = np.minimum(np.arange(slot, held.size + slot, slot), held.size)
-        assert each.slots == stops.size
-        assert each.ends.tolist() == np.cumsum(held)[stops - 1].tolist()
-        counted = held > 0 if each.planned.rows < held.size else np.ones(held.size, np.bool_)
-        assert each.present.tolist() == np.cumsum(counted)[stops - 1].tolist()
-        reached = np.maximum.accumulate(np.where(held > 0, np.cumsum(held), 0))
-        assert each.physical.tolist() == reached[stops - 1].tolist()
-        assert each.bytes == held.sum()
-        for at in range(each.slots):
-            for stop in range(at + 1, each.slots + 1):
-                piece, size = each.piece(at, stop)
-                inside = slice(at * slot, stops[stop - 1])
-                assert (piece.start, piece.stop) == (5 + inside.start, 5 + inside.stop)
-                assert (piece.rows, size) == (counted[inside].sum(), held[inside].sum())
-            assert each.reach(at, each.bytes) == each.slots
+MEASURING = TaskLimits(max_bytes=1 << 30)
 
 
 def test_samples_tell_the_mean() -> None:
-    records = Records([[100, 300] * 5000], gaps=False)
-    measured = measure_all(records.ranges, LIMITS_MEASURING, records, exact=False, slot=1)
+    log = Log.of([[100, 300] * 5000])
+    measured = measure_all(log.ranges(), MEASURING, log.extents, exact=False, slot=1)
     assert isinstance(measured, SeparateRanges)
     (found,) = measured.measured
     assert isinstance(found, Sampled)
     assert measured.bytes == [found.bytes]
     assert (found.mean, found.bytes, found.slots) == (200, 2_000_000, 10_000)
-    assert sum(records.asked) < 5000
+    assert log.asked < 5000
     assert found.reach(7, 1000) == 12
     piece, size = found.piece(7, 12)
-    assert (piece.start, piece.stop, piece.rows, size) == (12, 17, 5, 1000)
+    assert (piece.start, piece.stop, piece.rows, size) == (7, 12, 5, 1000)
 
 
 def test_entries_alone_weigh_their_own_bytes_and_are_not_read() -> None:
-    records = Records([[100] * 10], gaps=False)
+    log = Log.of([[100] * 10])
     limits = TaskLimits(max_bytes=1 << 30, entries_only=True)
-    found = measure_all(records.ranges, limits, records, exact=True, slot=1)
-    assert (found.bytes, records.asked) == ([200], [])
+    found = measure_all(log.ranges(), limits, log.extents, exact=True, slot=1)
+    assert (found.bytes, log.asked) == ([200], 0)
 
 
-def test_a_short_range_is_measured_in_full_not_sampled() -> None:
-    records = Records([[100, 300, 100, 100]], gaps=False)
-    assert measure_all(records.ranges, LIMITS_MEASURING, records, exact=False, slot=1).bytes == [600]
-    assert records.asked == [4]
-
-
-@pytest.mark.parametrize("limits", [LIMITS_MEASURING, TaskLimits(max_bytes=1 << 30, entries_only=True)])
+@pytest.mark.parametrize("limits", [MEASURING, TaskLimits(max_bytes=1 << 30, entries_only=True)])
 def test_the_gaps_of_a_derived_range_are_counted_even_where_nothing_else_is_read(limits: TaskLimits) -> None:
     """A piece that promised a message for a gap would be reported as a loss."""
-    records = Records([[100, 0, 0, 100, 100]], gaps=True)
-    piece, _ = measure_all(records.ranges, limits, records, exact=False, slot=1).one(0).piece(1, 4)
-    assert (piece.start, piece.stop, piece.rows) == (6, 9, 1)
+    log = Log.of([[100, 0, 0, 100, 100]])
+    ranges = [planned._replace(walk=(0, 1)) for planned in log.ranges()]
+    piece, _ = measure_all(ranges, limits, log.extents, exact=False, slot=1).one(0).piece(1, 4)
+    assert (piece.start, piece.stop, piece.rows) == (1, 4, 1)
 
 
 def test_a_damaged_entry_leaves_no_slot_before_the_one_before_it() -> None:
@@ -354,18 +262,6 @@ def test_a_damaged_entry_leaves_no_slot_before_the_one_before_it() -> None:
     def extents(*_: object) -> tuple[Ints, Ints]:
         return np.concatenate([*map(np.array, places.values())]), np.full(9, 100)
 
-    found = measure_all(ranges, LIMITS_MEASURING, extents, exact=True, slot=1)
+    found = measure_all(ranges, MEASURING, extents, exact=True, slot=1)
     assert isinstance(found, ExactRanges)
     assert found.physical.tolist() == [10, 20, 30, 40, 40, 40, 50, 8, 9]
-
-
-def test_a_task_survives_pickling_and_is_small() -> None:
-    ranges = tuple(PlannedRange(QueueKey("Orders", n), n, n + 10, 10, (0, 100) if n % 2 else None) for n in range(100))
-    task = ScanTask(ranges, 1000, 123_456)
-    packed = pickle.dumps(task)
-    assert pickle.loads(packed) == task
-    assert len(packed) < 100 * len(ranges)
-
-
-def test_a_range_names_its_messages() -> None:
-    assert str(PlannedRange(QueueKey("Orders", 3), 5, 9, 4)) == "Orders/3[5, 9)"

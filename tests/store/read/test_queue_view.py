@@ -13,9 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from segmentlog.store import (
-    CorruptError,
     MessageStore,
-    OnCorrupt,
     Outgoing,
     QueueKey,
     QueueRange,
@@ -31,23 +29,12 @@ from segmentlog.store.read import queue_view as module
 from segmentlog.store.read.queue_view import QueueView, offset_at, offsets_at
 from segmentlog.store.types import Boundary
 from support import reading
-from support.orders_store import COUNT, GEOMETRY, KEY, offsets
-from support.store_builder import Appended, Geometry, StoreBuilder, messages
+from support.orders_store import COUNT, KEY, offsets
+from support.store_builder import Geometry, StoreBuilder, messages
 from support.tampering import QueueFiles, WatchedFiles, segments
 
 
-def test_retention_moves_the_front(built: tuple[Path, Appended]) -> None:
-    store, appended = built
-    for path in segments(store)[:2]:
-        path.unlink()
-    alive = appended.queue_offsets[appended.physical_offsets >= 8192]
-    for source in QueueSource:
-        assert offsets(store, queue_source=source)[0] == int(alive[:4].min())
-    files = QueueFiles(store, "Orders", 0)
-    files.files[0].unlink()
-    assert offsets(store)[0] == max(10, int(alive[:4].min()))
-
-
+@pytest.mark.scaled(quick=6)
 @pytest.mark.parametrize("place", [0.5, 1.0, None])
 @pytest.mark.parametrize(("count", "pads"), [(300, 0), (1200, 0), (300, 7), (1100, 256), (1100, 257), (1100, 1000)])
 def test_an_entry_that_looks_like_a_pad_after_messages_is_damage(
@@ -67,45 +54,6 @@ def test_an_entry_that_looks_like_a_pad_after_messages_is_damage(
     reader = StoreReader.open(store)
     assert reader._view.bounds_alone(reader.queue(KEY)) == reader.bounds(KEY) == reader.queues(KEY.topic)[0]
     assert len(reader.bounds(KEY)) == count - pads
-
-
-@pytest.mark.parametrize("garbage", [(1 << 60, 200), (100, 200), (-9, 200), (0, 1)])
-def test_garbage_after_the_end_of_a_queue_is_not_read_as_messages(tmp_path: Path, garbage: tuple[int, int]) -> None:
-    with StoreBuilder(tmp_path / "s", geometry=GEOMETRY) as builder:
-        builder.append(messages(100))
-    files = QueueFiles(tmp_path / "s", "Orders", 0)
-    files.put(25, *garbage)
-    files.put(28, *garbage)
-    assert len(files.entries) == 30
-    reader = StoreReader.open(tmp_path / "s")
-    found = [row for row in reading.read(reader, on_corrupt=OnCorrupt.SKIP) if row["queueId"] == 0]
-    assert [row["queueOffset"] for row in found] == list(range(25))
-    if garbage[0] >= 1 << 60 or garbage[0] < 0 or garbage[1] < 91:
-        assert reader.bounds(KEY).max_offset == 25
-
-
-def test_a_segment_that_a_copy_cut_short(built: tuple[Path, Appended]) -> None:
-    store, appended = built
-    last = segments(store)[-1]
-    end = int(appended.physical_offsets[-1] + appended.sizes[-1])
-    with last.open("r+b") as file:
-        file.truncate(end - int(last.name) + 7)
-    assert len(offsets(store)) == 30
-    retry = StoreReader.open(store).bounds(QueueKey("%RETRY%group", 0))
-    assert retry.max_offset <= 10
-
-
-def test_a_gap_between_segments(built: tuple[Path, Appended]) -> None:
-    store, appended = built
-    segments(store)[2].unlink()
-    reader = StoreReader.open(store)
-    with pytest.raises(CorruptError):
-        list(reading.read(reader))
-    found = list(reading.read(reader, on_corrupt=OnCorrupt.SKIP))
-    places = appended.physical_offsets
-    kept = int(((places < 8192) | (places >= 12288)).sum())
-    assert sum(row["topic"] == "Orders" for row in found) == kept
-    assert 0 < kept < COUNT
 
 
 # Many queues at once
@@ -152,6 +100,7 @@ DAMAGE: dict[str, Callable[[QueueFiles], object]] = {
 }
 
 
+@pytest.mark.scaled(quick=8)
 @pytest.mark.parametrize("how", DAMAGE)
 def test_bounds_of_queues_read_together_equal_bounds_read_alone(tmp_path: Path, how: str) -> None:
     store = tmp_path / "s"
@@ -192,15 +141,7 @@ def test_sound_queues_cost_one_listing_and_one_read_to_plan_and_one_read_to_scan
 
 
 QUEUE_1 = QueueKey("Orders", 1)
-MESSAGES = 120
 COLUMNS = ("topic", "queueId", "queueOffset", "physicalOffset", "storeSize")
-
-
-@pytest.fixture
-def store_of_120(tmp_path: Path) -> Path:
-    with StoreBuilder(tmp_path / "s", geometry=GEOMETRY) as builder:
-        builder.append(messages(MESSAGES))
-    return tmp_path / "s"
 
 
 def opened_as(store: Path, how: str) -> StoreReader:
@@ -218,16 +159,16 @@ def scanned(reader: StoreReader) -> list[tuple[int, int, int]]:
 
 
 @pytest.mark.parametrize("how", ["queue", "log", "crash"])
-def test_places_and_sizes_agree_with_a_scan(store_of_120: Path, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    reader = opened_as(store_of_120, how)
+def test_places_and_sizes_agree_with_a_scan(store: Path, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    reader = opened_as(store, how)
     assert reader.goes_by_queues is (how == "queue")
     rows = scanned(reader)
-    assert [row[0] for row in rows] == list(range(MESSAGES // 4))
+    assert [row[0] for row in rows] == list(range(COUNT // 4))
     assert [reader.place_of(QUEUE_1, row[0]) for row in rows] == [row[1] for row in rows]
-    assert reader.place_of(QUEUE_1, MESSAGES) is None
+    assert reader.place_of(QUEUE_1, COUNT) is None
     for step in (1, 4):
         expected = [*(row[1] for row in rows[::step]), -1]
-        assert reader.places_at(QUEUE_1, np.array([*range(0, len(rows), step), MESSAGES])).tolist() == expected
+        assert reader.places_at(QUEUE_1, np.array([*range(0, len(rows), step), COUNT])).tolist() == expected
     wanted = QueueRange(QUEUE_1, 3, 27)
     assert reader.record_sizes(wanted).tolist() == [row[2] for row in rows[3:27]]
     for block in (1, 7, 1 << 20):
@@ -236,17 +177,17 @@ def test_places_and_sizes_agree_with_a_scan(store_of_120: Path, how: str, monkey
     assert reader.stored_bytes(QueueRange(QUEUE_1, 3, 3)) == 0
 
 
-def test_a_damaged_entry_has_no_place_and_no_size(store_of_120: Path) -> None:
-    QueueFiles(store_of_120, QUEUE_1.topic, QUEUE_1.queue_id).zero(5, 6)
-    reader = StoreReader.open(store_of_120)
+def test_a_damaged_entry_has_no_place_and_no_size(store: Path) -> None:
+    QueueFiles(store, QUEUE_1.topic, QUEUE_1.queue_id).zero(5, 6)
+    reader = StoreReader.open(store)
     assert reader.place_of(QUEUE_1, 5) is None
     assert (reader.places_at(QUEUE_1, np.arange(10)) < 0).tolist() == [offset == 5 for offset in range(10)]
     assert np.flatnonzero(reader.record_sizes(QueueRange(QUEUE_1, 0, 10)) == 0).tolist() == [5]
 
 
 @pytest.mark.parametrize("how", ["log", "crash"])
-def test_a_task_walks_no_more_of_the_log_than_its_ranges_need(store_of_120: Path, how: str) -> None:
-    reader = opened_as(store_of_120, how)
+def test_a_task_walks_no_more_of_the_log_than_its_ranges_need(store: Path, how: str) -> None:
+    reader = opened_as(store, how)
     rows = scanned(reader)
     for start, stop in ((0, 30), (23, 25), (10, 24), (29, 30)):
         (task,) = reader.plan([QueueRange(QUEUE_1, start, stop)], max_bytes=1 << 30)
@@ -264,13 +205,6 @@ def by_hand(times: list[int], time: int, boundary: Boundary) -> int:
     if boundary is Boundary.LOWER:
         return next((offset for offset, t in enumerate(times) if t >= time), len(times))
     return max((offset for offset, t in enumerate(times) if t <= time), default=0)
-
-
-def test_the_message_of_a_time_is_the_first_at_it_or_the_last_up_to_it() -> None:
-    times, lower, upper = [10, 20, 20, 20, 30], [0, 0, 1, 1, 4, 4, 5], [0, 0, 0, 3, 3, 4, 4]
-    for boundary, expected in ((Boundary.LOWER, lower), (Boundary.UPPER, upper)):
-        asked = (9, 10, 15, 20, 25, 30, 31)
-        assert [offset_at(time, 0, 5, times.__getitem__, boundary) for time in asked] == expected
 
 
 @given(

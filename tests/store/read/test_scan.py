@@ -2,7 +2,6 @@
 
 import gc
 import os
-import shutil
 import struct
 import zlib
 from collections.abc import Callable
@@ -10,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -22,8 +20,6 @@ from segmentlog.store import (
     OnCorrupt,
     OnLoss,
     Predicate,
-    QueueKey,
-    QueueRange,
     ScanSpec,
     ScanTask,
     StoreReader,
@@ -35,7 +31,6 @@ from segmentlog.store.format import message_decode
 from segmentlog.store.format.checksums import RecordCrc
 from segmentlog.store.format.consume_queue import Entries
 from segmentlog.store.format.hashing import java_hash
-from segmentlog.store.format.message_encode import pack_host
 from segmentlog.store.log import commit_log
 from support import reading
 from support.store_builder import Appended, Geometry, StoreBuilder, messages
@@ -127,26 +122,6 @@ def test_rows_do_not_depend_on_the_batch_size(path: Path, batch_rows: int) -> No
     assert [row["body"] for row in found[11:]] == [bytes([n]) * (300 if n % 3 else 1) for n in range(11, 40)]
     assert [row["body"] for row in found[9:11]] == [None, None]
     assert rows(path, batch_rows=batch_rows, **asked) == found
-
-
-@pytest.mark.parametrize("policy", OnCorrupt)
-def test_rows_that_are_taken_back_between_batches_are_not_read(path: Path, policy: OnCorrupt) -> None:
-    with StoreBuilder(path) as builder:
-        appended = builder.append(with_bodies([zlib.compress(bytes([n]) * 50) for n in range(40)], [1] * 40))
-    reader, task = whole(path)
-    batches = reader.scan(task, ScanSpec(columns=("queueOffset", "body", "keys"), batch_rows=10, on_corrupt=policy))
-    found = next(batches).to_pylist()
-    first = int(appended.physical_offsets[15])
-    overwrite(path, first, bytes(int(appended.physical_offsets[39]) - first))  # as recovery does
-    if policy is OnCorrupt.FAIL:
-        with pytest.raises(CorruptRecordError, match="Orders/0 offset 15"):
-            list(batches)
-        return
-    found += [row for batch in batches for row in batch.to_pylist()]
-    kept = [*range(15), 39]
-    assert [row["queueOffset"] for row in found] == (list(range(40)) if policy is OnCorrupt.NULL else kept)
-    assert [row["body"] for row in found if row["body"] is not None] == [bytes([n]) * 50 for n in kept]
-    assert [row["keys"] for row in found if row["keys"] is not None] == [f"key-{n}" for n in kept]
 
 
 # What is not read
@@ -283,14 +258,6 @@ def test_a_damaged_record(store: Path, harm: Callable[[Path, int], None]) -> Non
     assert [row["queueOffset"] for row in kept if row["queueId"] == 2] == list(range(30))
 
 
-def test_record_crcs_are_checked(path: Path) -> None:
-    (appended,) = build(path, messages(20), crc=RecordCrc.PROPERTY)
-    assert len(rows(path)) == 20
-    overwrite(path, int(appended.physical_offsets[5]) + 16, b"\1")
-    with pytest.raises(CorruptRecordError, match="__CRC32#"):
-        rows(path)
-
-
 def test_compressed_bodies(tmp_path: Path) -> None:
     plain = b"text " * 200
     stored = [zlib.compress(plain), plain, b"damaged", zlib.compress(bytes(5000)), zlib.compress(plain), b"x"]
@@ -407,6 +374,7 @@ QUEUE_DAMAGE: dict[str, Callable[[QueueFiles], None]] = {
 }
 
 
+@pytest.mark.scaled(quick=8)
 @pytest.mark.parametrize("damage", QUEUE_DAMAGE)
 @pytest.mark.parametrize("max_bytes", [1 << 20, 1000])
 def test_a_damaged_queue_is_healed(store: Path, damage: str, max_bytes: int) -> None:
@@ -419,19 +387,6 @@ def test_a_damaged_queue_is_healed(store: Path, damage: str, max_bytes: int) -> 
     # A queue that was cut short at its end, with no crash, looks like that of a live broker that dispatches late.
     assert found == (expected[:25] if damage == "zeros at the end" else expected)
     assert {row["queueId"] for row in rows(store)} == {0, 1, 2, 3}
-
-
-def test_burnt_queue_offsets_are_places_in_the_queue_and_damage_among_them_costs_itself_alone(store: Path) -> None:
-    for number, place in enumerate(places(store)[10:], 10):
-        overwrite(store, place + 20, struct.pack(">q", number + 3))
-    assert len(rows(store)) == COUNT
-    for max_bytes, lost in ((1 << 20, None), (1000, None), (1 << 20, 15)):
-        if lost is not None:
-            magic(store, places(store)[lost])
-        read = rows(store, max_bytes=max_bytes, on_corrupt=OnCorrupt.SKIP if lost else OnCorrupt.FAIL)
-        found = [row for row in read if row["queueId"] == 0]
-        assert [row["queueOffset"] for row in found] == [n for n in range(30) if n != lost]
-        assert numbers(found) == [4 * n for n in range(30) if n != lost]
 
 
 # Loss
@@ -481,25 +436,6 @@ def _loss(store: Path, tasks: list[ScanTask]) -> str:
     return str(caught.value)
 
 
-def test_queue_files_that_retention_took_since_the_plan(store: Path) -> None:
-    reader, tasks = planned(store)
-    shutil.rmtree(store / "consumequeue" / "Orders" / "1")
-    found = scanned(StoreReader.open(store), tasks, on_loss=OnLoss.SKIP)
-    assert numbers(found) == list(range(COUNT))  # the log still knows them all
-    for path in segments(store):
-        path.unlink()
-    with pytest.raises(DataLossError):
-        scanned(reader, tasks)
-
-
-def test_a_segment_that_is_deleted_while_mapped_stays_readable(store: Path) -> None:
-    reader, tasks = planned(store)
-    before = scanned(reader, tasks)
-    for path in segments(store):
-        path.unlink()
-    assert scanned(reader, tasks) == before
-
-
 def test_batches_outlive_reader_and_segments(store: Path) -> None:
     reader, tasks = planned(store)
     kept = [batch for task in tasks for batch in reader.scan(task, ScanSpec(columns=reading.ALL_COLUMNS))]
@@ -514,28 +450,6 @@ def test_batches_outlive_reader_and_segments(store: Path) -> None:
 # What brokers write
 
 
-def test_light_queues_hold_records_of_other_topics(store: Path) -> None:
-    light = store / "consumequeue" / "%LMQ%home|sensor+1"
-    shutil.copytree(store / "consumequeue" / "Orders" / "2", light / "0")
-    reader = StoreReader.open(store)
-    key = QueueKey(light.name, 0)
-    found = list(reading.read(reader, [QueueRange(key, 0, 30)]))
-    assert [row["queueOffset"] for row in found] == list(range(30))
-    assert {(row["topic"], row["queueId"]) for row in found} == {(light.name, 0)}
-    assert numbers(found) == list(range(2, COUNT, 4))
-
-
-def test_version_2_records_and_ipv6_hosts(path: Path) -> None:
-    hosts = pa.array([pack_host(b"\x20\x01\x0d\xb8" + bytes(11) + b"\x01", 8080)] * 30, pa.binary())
-    batch = messages(30, topic="t" * 200).append_column("bornHost", hosts).append_column("storeHost", hosts)
-    build(path, messages(10), batch, messages(10))
-    found = rows(path)
-    assert len(found) == 50
-    long = [row for row in found if row["topic"] == "t" * 200]
-    assert {row["bornHost"] for row in long} == {row["storeHost"] for row in long} == {"[2001:db8::1]:8080"}
-    assert {len(row["msgId"]) for row in long} == {56}
-
-
 def test_property_texts_of_all_kinds_and_times_beyond_the_calendar(path: Path) -> None:
     texts = [b"TAGS\x01a", b"TAGS\x01a\x02TAGS\x01b\x02", b"TAGS\x01\x02KEYS\x01k\x02", b"x\xff\x01y\xfe\x02", b""]
     batch = messages(5, queues=1).drop_columns(["tags", "keys", "uniqKey"])
@@ -547,15 +461,3 @@ def test_property_texts_of_all_kinds_and_times_beyond_the_calendar(path: Path) -
     assert [row["properties"] for row in found] == properties
     assert [row["tags"] for row in found] == ["a", "b", None, None, None]
     assert [row["bornTimestamp"] is None for row in found] == [False, True, True, True, False]
-
-
-def test_many_queues_in_one_task_keep_their_orders_also_around_damaged_entries(path: Path) -> None:
-    build(path, *(messages(40, topic=f"Topic{i:02d}", queues=8) for i in range(10)))
-    for harm in (bool, swap(1, 4), lambda queue: queue.zero(0, 2)):
-        harm(QueueFiles(path, "Topic03", 5))
-        reader, task = whole(path)
-        found = scanned(reader, [task])
-        assert len(found) == 400
-        for key, queue_rows in reading.by_queue(iter(found)).items():
-            assert [row["queueOffset"] for row in queue_rows] == list(range(5)), key
-    assert np.unique([row["brokerName"] for row in found]).tolist() == ["s"]

@@ -9,18 +9,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from segmentlog.store import OnCorrupt, QueueKey, QueueRange, QueueSource, ScanSpec, SegmentLogError, StoreReader
+from segmentlog.store import OnCorrupt, QueueKey, QueueRange, ScanSpec, SegmentLogError, StoreReader
 from segmentlog.store.dispatch.derive import derive_queues
 from segmentlog.store.find import Finder
 from segmentlog.store.format.checksums import RecordCrc
 from segmentlog.store.log import commit_log
 from segmentlog.store.log.commit_log import CommitLog, store_times_at
 from segmentlog.store.read import scan
-from support import fixtures, reading
+from support import reading
 from support.distant_files import DistantFiles, Piece
 from support.store_builder import Geometry, StoreBuilder, messages
 
-TOPICS = 8
+TOPICS, TURNS = 8, 100
 SPEC = ScanSpec(columns=reading.ALL_COLUMNS, check_crc=True)
 
 
@@ -34,23 +34,6 @@ def narrow(monkeypatch: pytest.MonkeyPatch) -> DistantFiles:
         monkeypatch.setattr(module, "RUN_BYTES_MAX", 2000)
     monkeypatch.setattr(scan, "_AHEAD_BYTES", 3000)
     return DistantFiles(200)
-
-
-@pytest.mark.parametrize("name", fixtures.cases())
-@pytest.mark.parametrize("source", [QueueSource.AUTO, QueueSource.COMMIT_LOG])
-def test_stores_of_rocketmq_have_the_same_rows(
-    name: str, source: QueueSource, narrow: DistantFiles, tmp_path: Path
-) -> None:
-    store = fixtures.unpack(name, tmp_path)
-
-    def rows(**options: Any) -> list[reading.Row]:
-        reader = StoreReader.open(store, queue_source=source, **options)
-        return list(reading.read(reader, on_corrupt=OnCorrupt.NULL))
-
-    expected = rows()
-    assert rows(fs=narrow) == expected
-    assert rows(fs=DistantFiles()) == expected
-    assert not narrow.live
 
 
 def mixed(path: Path) -> list[int]:
@@ -104,9 +87,8 @@ def _looked_up(finder: Finder, places: np.ndarray[Any, np.dtype[np.int64]]) -> l
     return [row for batch in finder.read(places[::-1], spec) for row in batch.to_pylist()]
 
 
-@pytest.mark.parametrize(
-    "seed", [1, 2, 4, *(pytest.param(seed, marks=pytest.mark.scaled(quick=0)) for seed in range(5, 40))]
-)
+@pytest.mark.scaled(quick=2)
+@pytest.mark.parametrize("seed", range(1, 40))
 def test_damaged_stores_have_the_same_answers(seed: int, narrow: DistantFiles, tmp_path: Path) -> None:
     store, chance = tmp_path / "s", random.Random(seed)
     places = mixed(store)
@@ -125,14 +107,14 @@ def test_damaged_stores_have_the_same_answers(seed: int, narrow: DistantFiles, t
 
 @pytest.fixture(scope="module")
 def interleaved(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A store of three segments, with messages of 1 KiB of eight topics in turn."""
+    """A store of three segments, with messages of 3 KiB of eight topics in turn."""
     store = tmp_path_factory.mktemp("interleaved") / "s"
     with StoreBuilder(store, geometry=Geometry(segment_bytes=1 << 20, queue_segment_entries=1000)) as builder:
-        for first in range(300):
+        for first in range(TURNS):
             for topic in range(TOPICS):
                 time_ms = 1_700_000_000_000 + 10 * first + topic
                 builder.append(
-                    messages(1, topic=f"T{topic}", queues=1, first=first, body_bytes=850, store_time_start=time_ms)
+                    messages(1, topic=f"T{topic}", queues=1, first=first, body_bytes=2900, store_time_start=time_ms)
                 )
     return store
 
@@ -180,7 +162,7 @@ def test_a_whole_scan_maps_each_byte_once_and_asks_for_it_before(
     fs = DistantFiles()
     topics = [f"T{number}" for number in range(TOPICS)]
     rows, wanted = scanned(interleaved, fs, *topics)
-    assert len(rows) == 300 * TOPICS
+    assert len(rows) == TURNS * TOPICS
     mapped = fs.of_log()
     surroundings = [piece for piece in mapped if piece not in fs.soon]
     assert Counter(fs.soon) == Counter(piece for piece in mapped if piece in fs.soon), (
@@ -196,8 +178,8 @@ def test_a_reader_opens_and_plans_with_few_requests(interleaved: Path) -> None:
     fs = DistantFiles()
 
     def requests() -> dict[str, int]:
-        """Calls since the last question that are a request each; names and sizes are known from a listing."""
-        found = {name: count for name, count in fs.calls.items() if name not in {"list_dir", "size"}}
+        """Calls since the last question that are a request each; names are known from a listing."""
+        found = {name: count for name, count in fs.calls.items() if name != "list_dir"}
         fs.forget()
         return found
 
@@ -210,7 +192,7 @@ def test_a_reader_opens_and_plans_with_few_requests(interleaved: Path) -> None:
         [QueueRange(each.key, each.min_offset, each.max_offset) for each in bounds], max_bytes=1 << 40
     )
     assert requests() == {"read_each": 1}
-    assert sum(batch.num_rows for batch in reader.scan(task, SPEC)) == 300 * TOPICS
+    assert sum(batch.num_rows for batch in reader.scan(task, SPEC)) == TURNS * TOPICS
     mapped = fs.of_log()
     assert requests() == {"read_each": 1, "fetch_soon": 1, "map": len(mapped)}
     assert len(mapped) == 3 + 3 + 2, "segments, surroundings of their first records, and the segments before these"
