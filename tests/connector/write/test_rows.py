@@ -188,8 +188,9 @@ def test_arrows_other_types(large: pa.DataType, large_bytes: pa.DataType) -> Non
     assert (found["body"], found["keys"], found["properties"]) == (b"\xff", "k", [("a", "1")])
 
 
-def test_timestamp_flag_and_reconsume_times_are_taken_from_their_columns() -> None:
+def test_timestamp_host_flag_and_reconsume_times_are_taken_from_their_columns() -> None:
     kinds = {"body": TEXT, "timestamp": Timestamp(), "flag": IntegerType(), "reconsumeTimes": IntegerType()}
+    kinds["bornHost"] = TEXT
     moment = datetime(2026, 1, 31, 12, 0, 0, 123_456, UTC)
     (found,) = convert(
         rows_of(kinds, topic="t"),
@@ -197,8 +198,10 @@ def test_timestamp_flag_and_reconsume_times_are_taken_from_their_columns() -> No
         timestamp=pa.array([moment], pa.timestamp("us", "Europe/Berlin")),
         flag=pa.array([7], pa.int16()),
         reconsumeTimes=pa.array([2], pa.int32()),
+        bornHost=texts("10.0.0.1:5"),
     )
-    assert (found["bornTimestamp"], found["flag"], found["reconsumeTimes"]) == (moment, 7, 2)
+    names = ("bornTimestamp", "flag", "reconsumeTimes", "bornHost")
+    assert [found[name] for name in names] == [moment, 7, 2, "10.0.0.1:5"]
 
 
 def test_rows_that_are_left_out() -> None:
