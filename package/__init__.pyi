@@ -31,6 +31,7 @@ from .store.errors import FormatError as FormatError
 from .store.errors import IllegalMessageError as IllegalMessageError
 from .store.errors import MissingExtraError as MissingExtraError
 from .store.errors import MissingFileError as MissingFileError
+from .store.errors import MissingObjectError as MissingObjectError
 from .store.errors import NoReplicaError as NoReplicaError
 from .store.errors import NoSpaceError as NoSpaceError
 from .store.errors import NotAStoreError as NotAStoreError
