@@ -14,6 +14,7 @@ from sections import (
     limits,
     queue_kinds,
     reading,
+    remote,
     replicating,
     sinking,
     storing,
@@ -68,7 +69,10 @@ STORE: Mapping[str, Section] = {
 }
 """Sections of ``make bench-store``, beside RocketMQ's own code."""
 
-SECTIONS: Mapping[str, Section] = {**STORE, **SPARK}
+REMOTE: Mapping[str, Section] = {"remote": remote.archives}
+"""Sections that need a server of S3, run with ``--only remote``."""
+
+SECTIONS: Mapping[str, Section] = {**STORE, **SPARK, **REMOTE}
 GROUPS: Mapping[str, tuple[str, ...]] = {"spark": tuple(SPARK), "store": tuple(STORE), "all": tuple(SECTIONS)}
 PEERS = ("transport", "parquet", "kafka", "rocketmq")
 

@@ -24,7 +24,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import workload
-from test_support import store_builder
+from test_support import support
 
 from segmentlog.store import NATIVE_SCHEMA, QueueRange, ScanSpec, StoreConfig, StoreReader
 from segmentlog.store.encode.batch import encode_batch
@@ -99,7 +99,7 @@ def measure() -> dict[str, float]:
 
     with tempfile.TemporaryDirectory() as folder:
         store = Path(folder) / "store"
-        with store_builder().StoreBuilder(store) as builder:
+        with support("store_builder").StoreBuilder(store) as builder:
             builder.append(made)
         reader = StoreReader.open(store)
         actions: dict[str, Callable[[], object]] = {

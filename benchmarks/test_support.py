@@ -1,4 +1,4 @@
-"""The tests' builder of stores: benchmarks measure on stores made by the code that real RocketMQ has approved."""
+"""Modules that tests and benchmarks share: the builder of stores that real RocketMQ has approved, and servers of S3."""
 
 import importlib
 import importlib.util
@@ -9,8 +9,8 @@ from types import ModuleType
 FOLDER = Path(__file__).parents[1] / "tests" / "support"
 
 
-def store_builder() -> ModuleType:
-    """Load ``tests/support/store_builder.py`` as ``support.store_builder``, with no folder of tests on ``sys.path``."""
+def support(name: str) -> ModuleType:
+    """Load a module of ``tests/support`` as ``support.NAME``, with no folder of tests on ``sys.path``."""
     if "support" not in sys.modules:
         spec = importlib.util.spec_from_file_location(
             "support", FOLDER / "__init__.py", submodule_search_locations=[str(FOLDER)]
@@ -20,4 +20,4 @@ def store_builder() -> ModuleType:
         package = importlib.util.module_from_spec(spec)
         sys.modules["support"] = package
         spec.loader.exec_module(package)
-    return importlib.import_module("support.store_builder")
+    return importlib.import_module(f"support.{name}")

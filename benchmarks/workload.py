@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from test_support import store_builder
+from test_support import support
 
 TOPIC = "Bench"
 TAGS = pa.array([f"tag{i}" for i in range(8)])
@@ -59,7 +59,7 @@ def write(folder: Path, *, rows: int, queues: int, body_bytes: int) -> Workload:
     parquet.mkdir(parents=True)
     per_file = -(-rows // PARQUET_FILES)
     writer: pq.ParquetWriter | None = None
-    with store_builder().StoreBuilder(store) as builder:
+    with support("store_builder").StoreBuilder(store) as builder:
         for first, batch in batches(rows=rows, queues=queues, body_bytes=body_bytes):
             builder.append(batch)
             table = as_columns(batch, first, queues)

@@ -27,6 +27,7 @@ from .errors import FormatError as FormatError
 from .errors import IllegalMessageError as IllegalMessageError
 from .errors import MissingExtraError as MissingExtraError
 from .errors import MissingFileError as MissingFileError
+from .errors import MissingObjectError as MissingObjectError
 from .errors import NoReplicaError as NoReplicaError
 from .errors import NoSpaceError as NoSpaceError
 from .errors import NotAStoreError as NotAStoreError

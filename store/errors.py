@@ -238,6 +238,14 @@ class MissingFileError(StoreIOError, FileNotFoundError):
     condition = "SEGMENTLOG_MISSING_FILE"
 
 
+class MissingObjectError(StoreIOError):
+    """An object that a manifest or a list names, and that does not exist: it was deleted after the store was opened."""
+
+    # Not a `MissingFileError`: retention deletes files of a directory, with their messages, and readers pass over them.
+
+    condition = "SEGMENTLOG_MISSING_OBJECT"
+
+
 class ExistingFileError(StoreIOError, FileExistsError):
     """A file that was to be made and exists."""
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from harness import Case, counts
 from page_cache import bring_in
-from test_support import store_builder
+from test_support import support
 from workload import TOPIC
 
 from .transport import SCHEMAS, ddl
@@ -35,7 +35,7 @@ def stream(bench: "Bench", store: Path, columns: Mapping[str, str], **options: o
 def spread(folder: Path, rows: int, queues: int) -> Path:
     """Write short rows in turns over so many queues, unless they are there."""
     if not folder.exists():
-        build = store_builder()
+        build = support("store_builder")
         with build.StoreBuilder(folder) as builder:
             builder.append(build.messages(rows, topic=TOPIC, queues=queues, body_bytes=100))
     return folder

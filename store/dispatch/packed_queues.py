@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..directory.archived_store import ArchivedStore
-from ..errors import CorruptError, DataLossError, Remedy
+from ..errors import CorruptError, DataLossError, MissingObjectError, Remedy
 from ..format.archive_manifest import ENTRY, Runs
 from ..format.message import MIN_RECORD_BYTES, Ints, Mask
 from ..types import QueueKey
@@ -314,7 +314,7 @@ class PackedQueues(AllQueues):
         path = os.path.join(self._archived.root, piece.pack_key)
         try:
             data = self._archived.fs.read(path, first * _ROW, (last - first) * _ROW)
-        except FileNotFoundError:
+        except (FileNotFoundError, MissingObjectError):
             raise DataLossError(
                 f"the queue entries of bytes {piece.start} to {piece.stop} of the log are not in the archive any more",
                 path=path,

@@ -26,7 +26,7 @@ import numpy as np
 import pyarrow as pa
 
 from ..dispatch.rules import tags_codes
-from ..errors import DataLossError, Remedy
+from ..errors import DataLossError, MissingObjectError, Remedy
 from ..format.buffers import booleans, numbers, only_chunk, slices, text
 from ..format.message import Ints, Mask, Problem, Records
 from ..format.message_decode import Origin, select
@@ -272,7 +272,7 @@ class _Fetch(RecordBatches[_Rows]):
     def _of_run(self, run: Run, row: Ints, offsets: Ints) -> Iterator[tuple[Ints, pa.RecordBatch]]:
         try:
             part, view = self._log.part(run, offsets)
-        except DataLossError:
+        except (DataLossError, MissingObjectError):
             _report_loss(self._log, self._spec, row.size, int(offsets[0]))
             return
         records = Records(view, offsets - part.base)

@@ -18,6 +18,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from ..errors import MissingFileError, MissingObjectError, Remedy
 from ..format.message import Bytes
 from .block_cache import BLOCK_BYTES, BlockCache, CachedFile
 from .object_store import ObjectStore
@@ -140,8 +141,7 @@ class Fetcher:
                     return data[span.start - piece.span.start : span.stop - piece.span.start]
         held = [(start, start + data.size) for start, data in parts]
         asked = [each for gap in _without(span.start, span.stop, held) for each in divided(*gap)]
-        etag = self._extents[span.key].etag
-        got = at_once([partial(self._objects.get, span.key, *each, etag) for each in asked]) if asked else []
+        got = at_once([partial(self._got, Span(span.key, *each)) for each in asked]) if asked else []
         if len(got) == 1 and asked[0] == (span.start, span.stop):
             return got[0]
         made = np.empty(span.stop - span.start, np.uint8)
@@ -193,13 +193,26 @@ class Fetcher:
         return merged((gap for each in lacking for gap in _without(*each, coming)), 0)
 
     def _one(self, span: Span, file: CachedFile | None, run: _Run | None) -> Bytes | None:
-        data = self._objects.get(*span, self._extents[span.key].etag)
+        data = self._got(span)
         if run is not None:  # copied here, by several threads, and not by the reader that waits
             place = run.data[span.start - run.start : span.stop - run.start]
             place[:] = data
             place.flags.writeable = False
             return place
         return None if file is not None and file.put(span.start, data) else data
+
+    def _got(self, span: Span) -> Bytes:
+        try:
+            return self._objects.get(*span, self._extents[span.key].etag)
+        except MissingFileError as error:
+            raise MissingObjectError(
+                f"{error.problem}, and the manifest or list of this store has it",
+                path=error.path,
+                offset=error.offset,
+                fix="Open the store again. `segmentlog archive verify` names what an archive lacks",
+                remedies=(Remedy.SKIP_LOST,),
+                errno=error.errno,
+            ) from None
 
     def _file(self, key: str) -> CachedFile | None:
         if self._cache is None:

@@ -27,7 +27,7 @@ import numpy as np
 import pyarrow as pa
 
 from ..dispatch.walk_cache import WalkCache
-from ..errors import CorruptError, DataLossError
+from ..errors import CorruptError, DataLossError, MissingObjectError
 from ..files.segments import SegmentFile
 from ..format.buffers import booleans, numbers
 from ..format.consume_queue import is_plausible
@@ -325,7 +325,7 @@ class _Scan(RecordBatches[Chunk]):
             return None, records
         try:
             segment, view = self._log.part(run, physical)
-        except DataLossError:
+        except (DataLossError, MissingObjectError):
             records = Records(np.empty(0, np.uint8), physical)
             records.problem[:] = Problem.GONE
             return run.segment, records

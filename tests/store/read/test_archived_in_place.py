@@ -17,6 +17,7 @@ from segmentlog.store import (
     ConfigError,
     DataLossError,
     MessageStore,
+    MissingObjectError,
     NotAStoreError,
     OnCorrupt,
     OnLoss,
@@ -192,6 +193,8 @@ def test_an_archive_that_is_pruned_while_it_is_read_loses_data(small: tuple[Stor
     objects.delete([key for key in objects.objects if key.startswith("log/")])
     with pytest.raises(DataLossError):
         list(remote.scan(task, ScanSpec(columns=COLUMNS)))
+    with pytest.raises(MissingObjectError, match="the manifest or list of this store has it"):
+        list(remote.log.walk(0, remote.log.stop))  # as look-ups do: nothing is passed over
 
 
 def test_an_error_for_a_place_without_a_store_lists_its_content() -> None:
