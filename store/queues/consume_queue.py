@@ -165,11 +165,12 @@ class ConsumeQueue:
         while low < high:
             middle = (low + high) // 2
             entry = self.entries(middle, middle + 1)
-            if (is_plausible(entry)[0] and int(entry["physical_offset"][0]) < physical_offset) or is_pad(entry)[0]:
+            is_before = is_plausible(entry)[0] and int(entry["physical_offset"][0]) < physical_offset
+            if is_before or is_pad(entry)[0] or middle < self.first:  # retention deleted its file during the search
                 low = middle + 1
             else:
                 high = middle
-        return low
+        return max(low, self.first)
 
     def last_sound(self, log: CommitLog, end: int) -> int:
         """One past the last entry below ``end`` that names a whole record of its size; ``first`` if there is none."""

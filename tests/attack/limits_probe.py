@@ -1,5 +1,7 @@
 """Run as a program: does what the lines of stdin say within 512 MiB of new addresses, and says on stdout what came.
 
+The argument is the limit of descriptors, if there is one.
+
 It runs in a process of its own, since a limit of the address space holds for a whole process. The kernel also keeps the
 peak of its memory for good.
 """
@@ -9,6 +11,7 @@ import os
 import resource
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +81,22 @@ def plan(store: str) -> int:
     return len(ranges)
 
 
-OPERATIONS = {"facts": facts, "open": open_for_writing, "scan": scan, "plan": plan}
+def many(store: str, queues: int) -> int:
+    """Write and read a store of many files."""
+    with MessageStore.open(store, replace(CONFIG, segment_bytes=1 << 14, index=True)) as opened:
+        for _ in range(2):
+            ids = pa.array(range(queues), pa.int32())
+            bodies = [b"a body of some bytes"] * queues
+            opened.append_batch(pa.record_batch({"topic": ["T"] * queues, "queueId": ids, "body": bodies}))
+            opened.tick()
+    rows, _ = scan(store)
+    log = StoreReader.open(store).log
+    for segment in log.segments:  # as lookups do, anywhere in the log
+        log.view(segment)
+    return rows
+
+
+OPERATIONS = {"facts": facts, "open": open_for_writing, "scan": scan, "plan": plan, "many": many}
 
 
 def most_memory() -> int:
@@ -87,7 +105,7 @@ def most_memory() -> int:
 
 
 def outcome(case: dict[str, Any]) -> dict[str, Any]:
-    begun, before = time.process_time(), most_memory()
+    begun, before, descriptors = time.process_time(), most_memory(), len(os.listdir("/proc/self/fd"))
     found: dict[str, Any] = {"name": case["name"]}
     try:
         found["result"] = OPERATIONS[case["do"]](*case["with"])
@@ -97,6 +115,7 @@ def outcome(case: dict[str, Any]) -> dict[str, Any]:
         found |= {"error": type(error).__name__, "text": str(error), "path": None}
     found["seconds"] = time.process_time() - begun
     found["grown"] = most_memory() - before
+    found["left open"] = len(os.listdir("/proc/self/fd")) - descriptors
     return found
 
 
@@ -106,8 +125,9 @@ def main() -> None:
     pa.array([b""])
     now = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
     resource.setrlimit(resource.RLIMIT_AS, (now + ADDRESS_BYTES, now + ADDRESS_BYTES))
-    if "--descriptors" in sys.argv:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
+    if sys.argv[1:]:
+        descriptors = int(sys.argv[1])
+        resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors, descriptors))
     for case in cases:
         sys.stdout.write(json.dumps(outcome(case)) + "\n")
 

@@ -18,7 +18,6 @@ from segmentlog.store import (
     QUEUE_COLUMNS,
     CorruptQueueError,
     CorruptRecordError,
-    FormatError,
     OnCorrupt,
     QueueKey,
     QueueSource,
@@ -26,7 +25,6 @@ from segmentlog.store import (
 )
 from segmentlog.store.format.checksums import RecordCrc
 from segmentlog.store.format.walk import walk
-from segmentlog.store.groups import group_offsets
 from support import reading
 from support.attack_stores import build, messages
 from support.store_builder import Geometry, Queues, StoreBuilder
@@ -290,12 +288,3 @@ def test_a_time_that_no_calendar_has_is_an_error_of_the_record(
         store.reader().message_at(place)
     assert caught.value.offset == place
     assert caught.value.path
-
-
-def test_a_damaged_document_is_named(make: Callable[..., Damaged]) -> None:
-    store = make()
-    document = store.path / "config" / "consumerOffset.json"
-    document.write_bytes(b'{"offsetTable": {"Orders@readers": {"0": nonsense')
-    with pytest.raises(FormatError) as caught:
-        group_offsets(store.reader().path, "readers")
-    assert caught.value.path == str(document)

@@ -30,7 +30,6 @@ from support.scale import scale
 pytestmark = pytest.mark.attack
 
 PROBE: Final = Path(__file__).parent / "limits_probe.py"
-DESCRIPTORS_PROBE: Final = PROBE.with_name("descriptors_probe.py")
 CONFIG: Final = StoreConfig(
     segment_bytes=1 << 22, queue_segment_entries=20, index=False, services=Services.ON_CALL, flush=Flush.SYNC
 )
@@ -197,7 +196,7 @@ def test_the_memory_of_very_many_queues_is_limited(
         queue.mkdir(parents=True)
         os.link(empty, queue / f"{0:020d}")
     cases = [{"name": do, "do": do, "with": [str(store)]} for do in ("plan", "scan")]
-    findings = probe(clean, cases, "--descriptors")
+    findings = probe(clean, cases, "256")
     report("very many queues", {name: (found["seconds"], found["grown"] // MIB) for name, found in findings.items()})
     assert findings["plan"].get("result") == topics, findings
     assert findings["scan"].get("result") == [0, 0], findings
@@ -217,16 +216,9 @@ def test_the_probe_sees_a_process_that_grows(clean: Path, tmp_path: Path) -> Non
 
 @pytest.mark.scaled(quick=1)
 @pytest.mark.parametrize("limit", [48, 256])
-def test_a_low_limit_of_descriptors_is_kept_while_writing_and_reading(tmp_path: Path, limit: int) -> None:
+def test_a_low_limit_of_descriptors_is_kept_while_writing_and_reading(clean: Path, tmp_path: Path, limit: int) -> None:
     queues = 600
-    done = subprocess.run(
-        [sys.executable, str(DESCRIPTORS_PROBE), str(tmp_path / "store"), str(limit), str(queues)],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
-    found = json.loads(done.stdout)
-    assert found["rows"] == 2 * queues
+    case = {"name": "many", "do": "many", "with": [str(tmp_path / "store"), queues]}
+    (found,) = probe(clean, [case], str(limit)).values()
+    assert found.get("result") == 2 * queues, found
     assert found["left open"] <= limit // 16

@@ -50,11 +50,3 @@ def test_every_key_finds_exactly_its_messages(
     assert coverage is not None
     assert coverage.scanned_bytes < 4096
     report("keys looked up, hits, seconds", (found.asked.num_rows, len(found), round(seconds, 2)))
-
-
-@pytest.mark.parametrize("topic", TOPICS)
-def test_a_key_of_very_many_messages_finds_all(topic: str, planted: tuple[Path, Planted]) -> None:
-    path, stored = planted
-    found = Finder(StoreReader.open(path)).by_keys([topic], ["hot"])
-    assert found.physical_offset.tolist() == stored.places(topic, "hot")
-    assert len(found) == (COUNT // 1000 if topic == "A" else 0)

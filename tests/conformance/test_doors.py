@@ -183,7 +183,7 @@ def test_keys_are_found_as_by_the_finder(name: str, stores: dict[str, Path]) -> 
 
 def some(questions: list[fixtures.Line]) -> list[fixtures.Line]:
     """A few questions at every scale, evenly spread: each is some command lines."""
-    return [questions[number] for number in sorted(spread(len(questions), 5))]
+    return [questions[number] for number in sorted(spread(len(questions), scale(2, 5, 5)))]
 
 
 def iso(milliseconds: int) -> str:

@@ -57,6 +57,7 @@ def test_queues_are_allocated_as_clients_do_it(version: str) -> None:
         assert ours == answers
 
 
+@pytest.mark.scaled(quick=0)  # `test_served_store` has the whole broker of a quick run
 @pytest.mark.parametrize("version", releases.BROKERS)
 def test_published_group_offsets_are_loaded_by_brokers_and_read_after_they_save_them(
     tmp_path: Path, version: str

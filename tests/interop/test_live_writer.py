@@ -13,7 +13,7 @@ from support import oracle, releases
 
 pytestmark = [
     pytest.mark.interop,
-    pytest.mark.scaled(quick=1),
+    pytest.mark.scaled(quick=0),  # `test_live_stream.py` reads beside the same writer
     pytest.mark.skipif(oracle.available() is not None, reason=str(oracle.available())),
 ]
 

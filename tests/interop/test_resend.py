@@ -16,7 +16,7 @@ from support.written_stores import SMALL
 
 pytestmark = [
     pytest.mark.interop,
-    pytest.mark.scaled(quick=1),
+    pytest.mark.scaled(quick=0),  # `command/verbs/test_resend.py` has a scripted broker
     pytest.mark.skipif(oracle.available() is not None, reason=str(oracle.available())),
 ]
 

@@ -18,7 +18,7 @@ MISSING = oracle.available()
 
 pytestmark = [
     pytest.mark.interop,
-    pytest.mark.scaled(quick=1),
+    pytest.mark.scaled(quick=0),  # `conformance/test_rocksdb_queues.py` and `test_live_stream.py` have its databases
     pytest.mark.skipif(MISSING is not None, reason=str(MISSING)),
 ]
 

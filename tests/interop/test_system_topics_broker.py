@@ -16,7 +16,7 @@ from support.replicas import until
 
 pytestmark = [
     pytest.mark.interop,
-    pytest.mark.scaled(quick=1),
+    pytest.mark.scaled(quick=0),  # `query/test_system_frames.py` reads the same kinds of messages
     pytest.mark.skipif(oracle.available() is not None, reason=str(oracle.available())),
 ]
 

@@ -54,6 +54,15 @@ def test_entries_over_files(store: Path, start: int, stop: int) -> None:
     assert queue(store).entries(start, stop).tolist() == everything[start : max(start, stop)].tolist()
 
 
+@pytest.mark.parametrize(("end", "expected"), [(COUNT, COUNT), (15, 20)])
+def test_an_end_is_searched_in_the_files_that_retention_left(store: Path, end: int, expected: int) -> None:
+    found = queue(store)
+    for file in found.segments[:2]:
+        Path(file.path).unlink()
+    assert found.end_before(1 << 40, end) == expected
+    assert found.first == 20
+
+
 @pytest.mark.parametrize("lost", [0, 1, 3])
 def test_entries_of_a_missing_file_are_zeros(store: Path, lost: int) -> None:
     expected = files(store).entries
