@@ -29,6 +29,7 @@ def test_metadata_is_that_of_the_spark_frames(store: segmentlog.Store, path: Pat
     assert store.groups().to_arrow() == spark_frame(path, "groups", **every)
     assert store.lag("etl").to_arrow() == spark_frame(path, "lag", consumerGroup="etl", **every)
     assert store.segments().to_arrow() == spark_frame(path, "segments")
+    assert [row["position"] for row in store.groups().to_pylist()] == [20] * 4
     for kind, table in (("topics", store.topics()), ("lag", store.lag("etl")), ("segments", store.segments())):
         assert table.schema == SCHEMAS[kind]
 

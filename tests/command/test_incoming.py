@@ -57,3 +57,11 @@ def test_a_slow_pipe_is_not_waited_for() -> None:
         assert next(blocks).batch["body"].to_pylist() == [b"first"]
         sink.write(b"second\n")
         assert next(blocks).batch["body"].to_pylist() == [b"second"]
+
+
+def test_a_pipe_that_is_ready_is_one_batch() -> None:
+    read_end, write_end = os.pipe()
+    with os.fdopen(write_end, "wb") as sink:
+        sink.write(b"line\n" * 1000)
+    with os.fdopen(read_end, "rb") as stdin:
+        assert [block.batch.num_rows for block in text_lines(stdin, Fixed(topic="t"))] == [1000]

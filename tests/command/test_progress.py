@@ -43,6 +43,7 @@ def test_lines_where_no_terminal_is() -> None:
 
 
 def test_a_bar_on_a_terminal_and_lines_for_warnings() -> None:
+    assert written(lambda: None, terminal=True) == ""
     shown = written(work, terminal=True)
     assert "2/3" in shown
     assert "WARNING file \\x1b[31m is odd\n" in shown
