@@ -93,6 +93,14 @@ def test_a_damaged_record_is_left_out_alone(tmp_path: Path) -> None:
     assert derived[QueueKey("Orders", 1)].queue_offset.tolist() == list(range(30))
 
 
+@pytest.mark.parametrize(("stated", "lost"), [(5, [20]), (-1, [20]), (1 << 60, [20]), (30, [20])])
+def test_a_damaged_queue_offset_costs_one_message(tmp_path: Path, stated: int, lost: list[int]) -> None:
+    (appended,) = build(tmp_path / "s", messages(40, queues=1))
+    overwrite(tmp_path / "s", int(appended.physical_offsets[20]) + 20, struct.pack(">q", stated))
+    derived = whole(tmp_path / "s")[QueueKey("Orders", 0)]
+    assert derived.queue_offset.tolist() == [i for i in range(40) if i not in lost]
+
+
 def test_burnt_queue_offsets_stay_as_they_are(tmp_path: Path) -> None:
     (appended,) = build(tmp_path / "s", messages(40, queues=1))
     for number in range(25, 40):

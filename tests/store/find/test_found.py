@@ -198,6 +198,16 @@ def test_bodies_are_inflated_unless_raw_body_is_set_and_damage_if_they_cannot_be
         read_bodies()
 
 
+def test_delayed_messages_have_the_code_of_their_delivery(tmp_path: Path) -> None:
+    with StoreBuilder(tmp_path / "s", geometry=StoreGeometry(segment_bytes=1 << 16)) as builder:
+        batch = messages(4, topic="SCHEDULE_TOPIC_XXXX")
+        delays = pa.array([[("DELAY", "3")]] * 4, pa.map_(pa.string(), pa.string()))
+        offsets = builder.append(batch.append_column("properties", delays)).physical_offsets.tolist()
+    reader = StoreReader.open(tmp_path / "s")
+    found = fetched(reader, offsets, ScanSpec(columns=("tagsCode",)))
+    assert [row["tagsCode"] for _, row in found] == [1_700_000_000_000 + at + 10_000 for at in range(4)]
+
+
 def test_ranges_without_an_index_file_are_scanned_with_a_reason() -> None:
     coverage = cover(100, 1000, [Span(500, 700, "b"), Span(50, 300, "a")], [])
     assert coverage.ranges == (

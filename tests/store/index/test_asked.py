@@ -241,8 +241,9 @@ def test_places_where_no_record_begins(tmp_path: Path) -> None:
         (Row("T", "a b"), "a b", ALWAYS),
         (Row("T", "key", time_ms=START_MS), "key", Window(START_MS + 1, None)),
         (Row("T", "key", sys_flag=SYS_ROLLBACK), "key", ALWAYS),
+        (Row("S", "key"), "key", ALWAYS),
     ],
-    ids=["several keys", "window", "rolled back"],
+    ids=["several keys", "window", "rolled back", "another topic"],
 )
 def test_records_that_are_left_to_decoding(tmp_path: Path, row: Row, key: str, window: Window) -> None:
     buffer, positions = log_of(tmp_path / "store", [row] * COUNT)

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from segmentlog.store.errors import FormatError
@@ -269,6 +269,7 @@ def test_chains_longer_than_generations_are_compared_whole(slots: int, asked: li
     assert found(table_of(hashes, slots), asked) == expected(hashes, asked)
 
 
+@example([1 << 62])
 @given(st.lists(st.integers(-3, 3) | st.integers(0, 1 << 31) | st.integers(-(1 << 63), (1 << 63) - 1), max_size=40))
 def test_numbers_are_sorted_with_their_places(numbers: list[int]) -> None:
     order, ascending = sorted_rows(np.array(numbers, np.int64))
