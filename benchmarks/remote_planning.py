@@ -2,8 +2,8 @@
 
     python benchmarks/remote_planning.py [--brokers 1000] [--queues 10000] [--segments 8760]
 
-A broker writes one segment of 1 GiB per hour, for a year; each has records of 100 queues, in turn. The first byte of a
-GET comes after 30 ms, a list after 60 ms, and a request gets 90 MB/s, as in the region of S3.
+A broker writes one segment of 1 GiB per hour, for a year; each has records of 100 queues, in turn. A GET waits
+30 ms, a list 60 ms, and a request gets 90 MB/s, as in the region of S3.
 """
 
 import argparse
