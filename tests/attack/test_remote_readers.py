@@ -33,7 +33,7 @@ from support.fault_server import Fault, FaultServer, serving
 from support.scale import scale
 from support.streams import Stream
 
-pytestmark = [pytest.mark.attack, pytest.mark.scaled]
+pytestmark = [pytest.mark.attack, pytest.mark.scaled, pytest.mark.timeout(scale(600, 1800, 36_000))]
 RUNS, KILLS = scale(6, 50, 400), scale(2, 10, 100)
 ROWS = 240
 RETRIES = {"max_retries": "2", "retry_timeout": "5s"}
