@@ -38,6 +38,8 @@ from .index_check import IndexPart
 _NEAR_BYTES: Final = 256 << 20
 _PART_BYTES: Final = 64 << 20
 _WINDOW_BYTES: Final = 8 << 20
+_WINDOW_BYTES_MAX: Final = 32 << 20
+_WINDOW_RECORDS: Final = 1 << 15  # if a window has few records, numpy's calls cost more than its loops
 _FIRST_BYTES: Final = 1 << 19
 
 Part = TypeVar("Part")
@@ -138,7 +140,7 @@ def walk_part(part: LogPart) -> WalkedPart | None:
     while at < part.stop:
         is_first = not walked.records
         # The first record of a part has to be searched, all others follow one.
-        stop = min(at + (_FIRST_BYTES if is_first else _WINDOW_BYTES), part.stop)
+        stop = min(at + (_FIRST_BYTES if is_first else walked.window_bytes()), part.stop)
         found = walk(view, part.segment.base, at, stop)
         if not found.positions.size:
             if is_first and not found.blank and stop < part.stop:
@@ -169,6 +171,11 @@ class _Walked:
     queues: dict[QueueKey, list[DerivedQueue]] = field(default_factory=dict)
     keys: list[tuple[Ints, Ints]] = field(default_factory=list)
     places: list[Ints] = field(default_factory=list)
+
+    def window_bytes(self) -> int:
+        """Bytes to examine at once, by the mean size of the records so far."""
+        size = (self.end - self.start) // self.records
+        return min(max(_WINDOW_BYTES, size * _WINDOW_RECORDS), _WINDOW_BYTES_MAX)
 
     def add(self, part: LogPart, records: Records, sizes: Ints, *, is_aligned: bool) -> bool:
         """Add the records of a window; False if they are not regular."""
