@@ -163,7 +163,7 @@ def step_down(stale: Path, replaced_by: Path, port: int, tls: Tls) -> None:
 ROWS = 1500
 
 
-@pytest.mark.scaled
+@pytest.mark.scaled(quick=0)  # the test above has two stores of the chain
 @pytest.mark.timeout(scale(600, 600, 7200))
 def test_batches_of_a_chain_are_there_once_whichever_store_is_promoted(
     tmp_path: Path, report: Callable[[str, object], None]

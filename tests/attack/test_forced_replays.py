@@ -58,7 +58,7 @@ COUNTS_CHANGE = {"fewer", "more", "none"}
 UNORDERED = {"shuffled"}  # and so nothing new is read with them
 
 
-@pytest.mark.scaled(quick=0)  # `test_stream_sink` repeats a batch, and `test_replays` one with another number of rows
+@pytest.mark.scaled(quick=0)  # `test_stream_sink` repeats a batch, and `test_writer` one with another number of rows
 def test_batches_that_are_repeated_with_other_rows_are_appended_once(
     spark: "SparkSession", tmp_path: Path, report: Callable[[str, object], None]
 ) -> None:
@@ -110,6 +110,7 @@ def test_batches_that_are_repeated_with_other_rows_are_appended_once(
     assert counted["planned anew"] >= REPLAYS // 10
 
 
+@pytest.mark.scaled(quick=0)  # a session of its own
 def test_a_checkpoint_without_its_query_id(spark: "SparkSession", tmp_path: Path) -> None:
     pipe = Pipe(tmp_path)
     with Feed(pipe.source) as feed:

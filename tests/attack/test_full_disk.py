@@ -39,7 +39,7 @@ def unshared() -> list[str]:
 UNSHARED = unshared()
 
 
-@pytest.mark.scaled
+@pytest.mark.scaled(quick=0)  # `test_failing_calls` and crash/test_io_errors.py fill a disk at each call
 @pytest.mark.skipif(not UNSHARED, reason="this process can mount no file system, not even as unshare -Urm")
 def test_a_full_disk_refuses_and_loses_nothing(tmp_path: Path, report: Callable[[str, object], None]) -> None:
     sizes = [str(16 + STEP_KIB * (number * 64 // min(SIZES, 64) % 64)) for number in range(SIZES)]

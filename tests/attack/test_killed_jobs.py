@@ -28,7 +28,7 @@ import pytest
 from support.backfills import Row, read_hours
 from support.killed_jobs import JOBS, KilledJob
 from support.processes import members
-from support.scale import sample, scale
+from support.scale import scale
 from support.spark_driver import TESTS, SparkDriver
 from support.standalone_cluster import StandaloneCluster
 
@@ -45,7 +45,7 @@ KILLS = {
     "delta": scale(1, 2, 200),
 }
 PROCESS_KILLS = {
-    "files": scale(15, 100, 10_000),
+    "files": scale(5, 100, 10_000),
     "catch-up": scale(5, 40, 1_000),
     "follow": scale(5, 40, 1_000),
     "dead letters": scale(5, 40, 1_000),
@@ -93,6 +93,7 @@ class Watch:
         return len(found)
 
 
+@pytest.mark.scaled(quick=2)
 @pytest.mark.parametrize("name", PROCESS_KILLS)
 def test_killed_processes_lose_and_repeat_nothing(
     name: str, tmp_path: Path, report: Callable[[str, object], None], monkeypatch: pytest.MonkeyPatch
@@ -202,7 +203,7 @@ def wait_to_kill(driver: SparkDriver, job: KilledJob, rng: random.Random) -> Non
 
 
 @pytest.mark.spark
-@pytest.mark.scaled(quick=1)  # a driver takes 15 s of CPU
+@pytest.mark.scaled(quick=0)  # a driver takes 15 s of CPU
 @pytest.mark.parametrize("name", KILLS)
 def test_killed_drivers_lose_and_repeat_nothing(
     name: str, drivers: Drivers, tmp_path: Path, report: Callable[[str, object], None]
@@ -260,7 +261,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Standalo
 
 @pytest.mark.spark
 @pytest.mark.cluster
-@pytest.mark.parametrize("name", sample([name for name in JOBS if name != "follow"], 1))
+@pytest.mark.scaled(quick=0)
+@pytest.mark.parametrize("name", [name for name in JOBS if name != "follow"])
 def test_a_killed_executor_and_speculative_tasks_change_nothing(
     name: str,
     cluster: tuple[StandaloneCluster, SparkDriver],
@@ -300,6 +302,7 @@ if __name__ == "__main__":
 
 
 @pytest.mark.slow
+@pytest.mark.scaled(quick=1)
 @pytest.mark.parametrize("name", ["verify", "rebuild", "diff"])
 def test_killed_jobs_without_spark_leave_nothing(name: str, tmp_path: Path) -> None:
     rng = random.Random(SEED)

@@ -27,7 +27,7 @@ from support.telling import COLUMNS, check
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = [pytest.mark.attack, pytest.mark.scaled]
+pytestmark = [pytest.mark.attack, pytest.mark.scaled(quick=0)]
 
 SECONDS = scale(2, 20, 3600)
 SETTLED_SECONDS_MAX = 5
@@ -190,7 +190,6 @@ def test_a_store_deletes_its_own_files_under_readers_and_a_stream(tmp_path: Path
 
 
 @pytest.mark.spark
-@pytest.mark.scaled(quick=0)  # the test above without Spark
 @pytest.mark.timeout(SECONDS + 600)
 def test_a_store_deletes_its_own_files_under_readers_and_a_query(
     spark: "SparkSession", tmp_path: Path, report: Say

@@ -113,6 +113,7 @@ KINDS = {
 }
 
 
+@pytest.mark.scaled(quick=0)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_replica_of_a_store_with_other_queues_has_its_log_and_its_queues(tmp_path: Path, kind: str) -> None:
     version, config = "5.5.0", CONFIG | KINDS[kind]
@@ -247,6 +248,7 @@ def test_a_chain_ends_in_a_rocketmq_slave(tmp_path: Path, version: str) -> None:
     assert {name: theirs[name] for name in segments(tmp_path / "two")} == segments(tmp_path / "two")
 
 
+@pytest.mark.scaled(quick=0)
 @pytest.mark.parametrize("version", releases.STORES)
 def test_a_commit_waits_for_a_rocketmq_slave(tmp_path: Path, version: str) -> None:
     """A sink that opens the store for each commit, our master beside it, and RocketMQ's slave that acknowledges."""

@@ -72,7 +72,7 @@ def _turn_of_ours(store: Path, journal: Journal, number: int, *, long_topics: bo
         store.with_name("crashed").rename(store)
 
 
-@pytest.mark.scaled
+@pytest.mark.scaled(quick=0)  # the tests below in turn, and again
 @pytest.mark.parametrize(
     "versions",
     sample(
