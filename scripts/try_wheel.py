@@ -9,7 +9,7 @@
     python scripts/try_wheel.py 3.13:4.3 3.11:none documents      some of it; all of it takes half an hour on two cores
 
 A Python or a PySpark that is not available is a line of the table, not an error. Environments are removed after use.
-Standard library only, as `setup_env`.
+Standard library only.
 """
 
 import argparse
@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from setup_env import ROOT, say
+from setup_env import ROOT
 
 WORK: Final = ROOT / "build" / "wheel"
 CHECKS: Final = ROOT / "tests" / "wheel" / "checks.py"
@@ -88,6 +88,12 @@ def build() -> tuple[Path, Path]:
     say(f"{wheel.name}: {size:,} bytes, and {stores:,} of stores")
     assert size < WHEEL_BYTES, f"a wheel without its stores has less than {WHEEL_BYTES:,} bytes"
     return wheel, sdist
+
+
+def say(text: str) -> None:
+    """Print a line at once: a trial takes minutes."""
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
 
 
 def try_matrix(wheel: Path, name: str, spark: str) -> Trial:
