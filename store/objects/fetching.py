@@ -189,7 +189,9 @@ class Fetcher:
         if file is None:
             lacking = merged(ranges)
         else:
-            lacking = merged(run for each in merged(ranges) for run in file.missing(*each))
+            absent = (run for each in merged(ranges) for run in file.missing(*each))
+            # Without those on their way at once: else a cached block between two of them would be asked for again.
+            lacking = merged(gap for each in absent for gap in _without(*each, coming))
         return merged((gap for each in lacking for gap in _without(*each, coming)), 0)
 
     def _one(self, span: Span, file: CachedFile | None, run: _Run | None) -> Bytes | None:

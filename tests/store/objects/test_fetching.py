@@ -161,6 +161,17 @@ def test_threads_share_requests(kind: str, tmp_path: Path) -> None:
         assert len(asked) == len(set(asked))
 
 
+def test_a_cached_block_between_two_that_are_on_their_way_is_not_asked_for_again(tmp_path: Path) -> None:
+    objects = _Watched()
+    fetcher = _fetcher(objects, "cache", tmp_path)
+    _check(fetcher, 14 * MIB, 15 * MIB)
+    objects.wait_s = 0.2
+    fetcher.fetch_soon([Span("a", 13 * MIB, 14 * MIB)])
+    fetcher.fetch_soon([Span("a", 15 * MIB, 16 * MIB)])
+    _check(fetcher, 13 * MIB, 16 * MIB)
+    assert sorted(objects.ranges) == [(number * MIB, (number + 1) * MIB) for number in (13, 14, 15)]
+
+
 def test_a_forked_process_forgets_the_requests_of_its_parent(tmp_path: Path) -> None:
     objects = _Watched()
     objects.wait_s = 0.2
