@@ -163,12 +163,21 @@ def faulty(server: FaultServer, name: str, at: int, times: int) -> Iterator[list
                 fired.append(key)
             return None
 
+    try:
+        with asking(server, fault_of):
+            yield fired
+    finally:
+        server.objects.update(objects)
+
+
+@contextmanager
+def asking(server: FaultServer, fault_of: Callable[[str, str], Fault | None]) -> Iterator[None]:
+    """Let the server ask for the fault of each request here."""
     server.fault_of = fault_of  # type: ignore[method-assign]
     try:
-        yield fired
+        yield
     finally:
         del server.fault_of  # type: ignore[misc] - the method of the class again
-        server.objects.update(objects)
 
 
 @contextmanager
@@ -181,11 +190,8 @@ def reached(server: FaultServer, count: int) -> Iterator[threading.Event]:
             event.set()
         return None
 
-    server.fault_of = counted  # type: ignore[method-assign]
-    try:
+    with asking(server, counted):
         yield event
-    finally:
-        del server.fault_of  # type: ignore[misc] - the method of the class again
 
 
 _READER = """

@@ -28,6 +28,7 @@ from segmentlog.store import (
     Tags,
 )
 from segmentlog.store.find import KeyField
+from support.options import without_effect
 
 LEAST = {"path": "/data/store", "subscribe": "orders"}
 
@@ -262,14 +263,7 @@ CANDIDATES += (str(MS), f'{{"t": {{"0": {MS}}}}}', "group:g", "/other")
 
 
 def test_every_option_has_a_value_that_changes_the_parsed_options() -> None:
-    def changes(name: str, raw: str) -> bool:
-        try:
-            return parse(**{name: raw}) != parse()
-        except SegmentLogError:
-            return False
-
-    names = {option.name for option in option_table.SOURCE}
-    without = {name for name in names if not any(changes(name, raw) for raw in CANDIDATES)}
+    without = without_effect(parse, option_table.SOURCE, CANDIDATES)
     assert without == {"paths", "subscribePattern", "assign", "timeZone", "strictOptions", "metadata"}
 
 

@@ -6,8 +6,9 @@ from segmentlog.connector.errors import ConflictingOptionsError, MissingOptionEr
 from segmentlog.connector.options.option import Mode
 from segmentlog.connector.options.write_options import WriteOptions, parse_write_options
 from segmentlog.connector.options.write_table import SINK, OnNull, Selector
-from segmentlog.store import ConfigError, Flush, SegmentLogError, StoreConfig
+from segmentlog.store import ConfigError, Flush, StoreConfig
 from segmentlog.store.sink import SyncReplication
+from support.options import without_effect
 
 
 def parse(mode: Mode = Mode.BATCH, **given: str) -> WriteOptions:
@@ -115,12 +116,6 @@ def test_flush_and_replication() -> None:
 
 
 def test_every_option_has_a_value_that_changes_the_parsed_options() -> None:
-    def changes(name: str, raw: str) -> bool:
-        try:
-            return parse(**{name: raw}) != parse()
-        except SegmentLogError:
-            return False
-
     texts = ("true", "false", "3", "60", "3s", "3m", "skip", "sync", "roundrobin", "10.0.0.1:1")
-    without = {option.name for option in SINK if not any(changes(option.name, raw) for raw in texts)}
+    without = without_effect(parse, SINK, texts)
     assert without == {"txnAppId", "txnVersion", "flush", "strictOptions", "replicationTimeout", "inSyncReplicas"}
