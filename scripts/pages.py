@@ -22,7 +22,6 @@ from segmentlog.command.receipt import SCHEMA as RECEIPT
 from segmentlog.connector.options.option import Mode, Option, Table
 from segmentlog.connector.options.read_table import SOURCE
 from segmentlog.connector.options.write_table import SINK
-from segmentlog.connector.read.column_docs import KAFKA_MEANINGS, NATIVE_MEANINGS, ColumnMeaning
 from segmentlog.connector.read.schema import KAFKA, NATIVE
 from segmentlog.connector.write.schema import FIELDS, IGNORED
 from segmentlog.query.metadata import SCHEMAS
@@ -44,28 +43,66 @@ _OPTIONS_HEAD: Final = """\
 Names are read in any case. An unknown option is an error, with a suggestion, unless `strictOptions` is `false`.
 Ranges are half-open: a start is read, an end is not.
 
-A duration has a unit: `500ms`, `30s`, `15m`, `1h`, `1d`. A name is taken as it is: white space around one is an error,
-but for blanks around the commas of a list. Options limit what is read, a `where` does not
-([why](reader.md#filters-of-a-query)).
-
-A DataFrame is planned when it is first used, and Spark keeps that plan. Load it again to see what a live broker has
-written since.
+A size is `64m`, `1g` or a number of bytes. A duration has a unit: `500ms`, `30s`, `15m`, `1h`, `1d`. Names are
+separated by commas; other white space around a name is an error. Options limit what is read, a `where` does not
+([reasons](reader.md#filters-of-a-query)).
 """
 
 
 def options_page() -> str:
     """Write the page of options and columns."""
-    native = _column_table("Columns", NATIVE, NATIVE_MEANINGS, 9)
+    native = _column_table(_NATIVE_HEAD, NATIVE, NATIVE_MEANINGS, 9)
     kafka = _column_table(_KAFKA_HEAD, KAFKA, KAFKA_MEANINGS, 7)
     source = [*_options(SOURCE), "", *native, "", *kafka, ""]
     return "\n".join([_OPTIONS_HEAD, *source, *_sink()])
 
 
+_NATIVE_HEAD: Final = """\
+Columns
+
+A column of a message that has no such property is null. For a damaged record, `corruptRecord=null` returns a row with
+`topic`, `queueId`, `queueOffset` and `brokerName`, and nulls in all other columns."""
 _KAFKA_HEAD: Final = """\
 Columns with `schemaMode=kafka`
 
-The columns of Spark's Kafka source, made of the native ones. `timestamp` is the store time, because timestamp options
-go by store time. The producer's time is the native column `bornTimestamp`."""
+The columns of Spark's Kafka source. `timestamp` is the store time
+([ADR 10](adr/0010-kafka-timestamp-is-store-time.md))."""
+NATIVE_MEANINGS: Final = {
+    "topic": "topic of the queue",
+    "queueId": "queue id, from 0",
+    "queueOffset": "number of the message in its queue, from 0",
+    "body": "body, inflated unless `rawBody=true`",
+    "tags": "property `TAGS`",
+    "keys": "property `KEYS`: keys separated by blanks",
+    "uniqKey": "property `UNIQ_KEY`: the message id that the producer's client made",
+    "bornTimestamp": "the producer's clock, in milliseconds",
+    "storeTimestamp": "the broker's clock, in milliseconds; timestamp options go by it",
+    "properties": "all properties",
+    "msgId": "`offsetMsgId`: store host and physical offset, in hexadecimal",
+    "physicalOffset": "offset of the record in the CommitLog, in bytes",
+    "storeSize": "size of the stored record, in bytes",
+    "flag": "`FLAG` of the producer",
+    "sysFlag": "`SYSFLAG`: compression, transaction state, address families",
+    "bodyCrc": "`BODYCRC`: CRC-32 of the stored body",
+    "reconsumeTimes": "number of failed deliveries",
+    "tagsCode": "tags code of the queue entry: a hash of the tags, or a delivery time in milliseconds",
+    "preparedTransactionOffset": "physical offset of the half message; 0 without a transaction",
+    "bornHost": "`ip:port` of the producer",
+    "storeHost": "`ip:port` of the broker",
+    "brokerName": "name of the store: `brokerNames`, or a part of its path",
+    "segment": "file name of the CommitLog segment",
+}
+KAFKA_MEANINGS: Final = {
+    "key": "`keys` as UTF-8",
+    "value": "`body`",
+    "topic": "`topic`",
+    "partition": "`queueId`",
+    "offset": "`queueOffset`",
+    "timestamp": "`storeTimestamp`",
+    "timestampType": "always 1, Kafka's `LogAppendTime`",
+    "headers": "`properties`, values as UTF-8",
+    "brokerName": "`brokerName`",
+}
 _SINK_HEAD: Final = """\
 ## Options of the sink
 
@@ -84,7 +121,7 @@ How rows become messages, and what exactly once means: [sink.md](sink.md).
 
 def _sink() -> list[str]:
     """Write what the sink takes: options, then columns."""
-    columns = ["## Columns that the sink writes", "", "| Column | Type | Meaning |", "| --- | --- | --- |"]
+    columns = ["## Columns that the sink writes", "", "| Column | Type | Meaning |", "|---|---|---|"]
     columns += [
         f"| {', '.join(f'`{name}`' for name in field.names)} | {field.type_text} | {field.meaning} |"
         for field in FIELDS
@@ -95,7 +132,7 @@ def _sink() -> list[str]:
 
 
 def _options(table: Table) -> list[str]:
-    return ["| Option | Values | Default | Meaning |", "| --- | --- | --- | --- |", *map(_row, table)]
+    return ["| Option | Values | Default | Meaning |", "|---|---|---|---|", *map(_row, table)]
 
 
 def _row(option: Option[Any]) -> str:
@@ -119,21 +156,12 @@ def _default(option: Option[Any]) -> str:
     return "" if option.default is None else str(option.default).lower()
 
 
-def _column_table(
-    title: str, columns: Mapping[str, DataType], meanings: Mapping[str, ColumnMeaning], default: int
-) -> list[str]:
+def _column_table(title: str, columns: Mapping[str, DataType], meanings: Mapping[str, str], default: int) -> list[str]:
     """Write a table of columns, of which the first ``default`` are there without asking."""
-    rows = [
-        f"| `{name}` | {kind.simpleString()} | {meanings[name].source} | {meanings[name].null_text} |"
-        for name, kind in columns.items()
-    ]
+    rows = [f"| `{name}` | {kind.simpleString()} | {meanings[name]} |" for name, kind in columns.items()]
     last = list(columns)[default - 1]
-    head = [
-        f"Without `columns` or a schema: the columns up to `{last}`.",
-        "",
-        "| Column | Type | Source and unit | Null |",
-    ]
-    return [f"## {title}", "", *head, "| --- | --- | --- | --- |", *rows]
+    head = [f"Without `columns` or a schema: the columns up to `{last}`.", "", "| Column | Type | Source |"]
+    return [f"## {title}", "", *head, "|---|---|---|", *rows]
 
 
 _VERBS_HEAD: Final = """\
@@ -144,7 +172,7 @@ _VERBS_HEAD: Final = """\
 [The command `segmentlog`](command.md) describes positions and formats, [Errors](errors.md) exit codes.
 This page lists all verbs with their arguments, and the columns of their rows. The names of mqadmin are accepted, too.
 """
-_COMMON_VERBS: Final = 3
+_COMMON_VERBS: Final = 2
 """An argument of so many verbs is described once."""
 _GROUPS: Final = {
     "store": ("STORE", "--commit-log", "--storage", "--cache-dir"),
@@ -194,7 +222,7 @@ def _verb(parser: Parser, aliases: Sequence[str], common: Collection[_Row]) -> l
             named.append(f"*{name}*")
             shared = [words for words in shared if words not in members]
     named += map(_code, shared)
-    return [*lines, *([f"* {', '.join(named)}"] if named else []), *own]
+    return [*lines, *([", ".join(named), ""] if named and own else [", ".join(named)] if named else []), *own]
 
 
 def _code(words: str) -> str:
@@ -233,7 +261,7 @@ def _schemas() -> list[str]:
     lines = ["## Columns", "", "`cat`, `tail` and `get` print [columns of messages](options.md#columns).", ""]
     tables: dict[str, pa.Schema] = dict(SCHEMAS) | {"put": RECEIPT}
     lines += ["Columns without a type are strings. Timestamps have microseconds, in UTC.", ""]
-    lines += ["| rows | columns, with types of Arrow |", "| --- | --- |"]
+    lines += ["| rows | columns, with types of Arrow |", "|---|---|"]
     return [*lines, *(f"| {name} | {'; '.join(map(_column, schema))} |" for name, schema in tables.items()), ""]
 
 

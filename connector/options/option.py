@@ -25,8 +25,8 @@ T = TypeVar("T")
 
 SWITCH: Final = "true, false"
 COUNT: Final = "a number"
-SIZE: Final = "a size: 64m, 1g, bytes"
-NAMES: Final = "names, comma-separated"
+SIZE: Final = "a size"
+NAMES: Final = "names"
 
 
 class Mode(Enum):

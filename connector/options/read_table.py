@@ -131,7 +131,7 @@ _FALLBACKS = {fallback.value: fallback for fallback in Fallback}
 
 OFFSETS_JSON = '`{"topic": {"0": 23, "1": -2}}`'
 TIMES_JSON = '`{"topic": {"0": 1767225600000, "1": "2026-01-01T00:00:00Z"}}`'
-TIME = "a [time](times.md): ISO-8601, a date, `-1h`, `yesterday`, or milliseconds since 1970 (from 100000000000)"
+TIME = "a [time](times.md)"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -148,7 +148,7 @@ class SourceOptions:
     paths: tuple[str, ...] | None = option(
         "directories, comma-separated or a JSON array",
         values.names,
-        "Several stores, one per broker; column `brokerName` names the broker of a row. `load([…])` sets this option.",
+        "Several stores, one per broker. `load([…])` sets this option.",
         default=None,
     )
     broker_names: tuple[str, ...] | None = option(
@@ -167,8 +167,7 @@ class SourceOptions:
     archive: str | dict[str, str] | None = option(
         "a directory, or `{store: directory}`",
         _archives,
-        "The archive into which retention copies files before it deletes them. Store and archive are read as "
-        "one store.",
+        "The [archive](retention.md#archive) of the store. Both are read as one store.",
         default=None,
     )
     queue_source: QueueSource = option(
@@ -182,10 +181,9 @@ class SourceOptions:
     queue_cache: str | None = option(
         "a directory, or none",
         values.text,
-        "Directory of queues that were derived from the CommitLog, so that the next plan need not read all of it. Its "
-        "files can be deleted at any time.",
+        "Directory of [queues that were derived from the CommitLog](reader.md#stores-without-consumequeues).",
         default=None,
-        shown="`segmentlog/queues` in the user's cache directory (`XDG_CACHE_HOME`, or `~/.cache`), on each machine",
+        shown="`segmentlog/queues` in the user's cache directory (`XDG_CACHE_HOME`, or `~/.cache`)",
     )
     storage: StorageOptions | None = option(
         "a text",
@@ -199,10 +197,9 @@ class SourceOptions:
     cache_dir: str | None = option(
         "a directory, or none",
         values.text,
-        "Directory of bytes that were read from an object store, shared by all processes of a machine; "
-        "`none` keeps none.",
+        "Directory of bytes that were read from an object store, shared by all processes of a machine.",
         default=None,
-        shown="`segmentlog/objects` in the user's cache directory, on each machine",
+        shown="`segmentlog/objects` beside it",
     )
     cache_bytes: int | None = option(
         SIZE,
@@ -214,8 +211,7 @@ class SourceOptions:
     read_from: ReadFrom = option(
         "appended, confirmed",
         values.choice({"appended": ReadFrom.APPENDED, "confirmed": ReadFrom.CONFIRMED}),
-        "`confirmed` reads only messages that enough replicas hold, which no failover undoes, see "
-        "[replication.md](replication.md#confirmed-reads).",
+        "`confirmed` reads only [messages that enough replicas hold](replication.md#confirmed-reads).",
         default=ReadFrom.APPENDED,
         shown="appended",
     )
@@ -231,17 +227,15 @@ class SourceOptions:
     )
     assign: Queues | None = option('`{"topic": [0, 1]}`', parse_assign, "Read these queues.", default=None)
     include_system_topics: bool = switch(
-        "Whether `subscribePattern` includes system topics: RocketMQ's own, such as `SCHEDULE_TOPIC_XXXX`, and "
-        "the retry (`%RETRY%group`) and dead-letter (`%DLQ%group`) topics of consumer groups, which hold second "
-        "copies. `subscribe` and `assign` read every topic they name.",
+        "Whether `subscribePattern` includes RocketMQ's own topics, such as `SCHEDULE_TOPIC_XXXX`, and the retry "
+        "(`%RETRY%group`) and dead-letter (`%DLQ%group`) topics of consumer groups.",
         default=False,
     )
     starting_offsets: Position | None = option(
         f"earliest, latest (streams), last:N, group:NAME, {OFFSETS_JSON}",
         parse_offsets,
         "The first message to read of each queue. `last:10` is 10 messages before the end of the queue. In JSON, -2 is "
-        'the earliest, -1 the latest, and texts such as `"last:10"` are allowed. A stream that continues from its '
-        "checkpoint ignores this option.",
+        'the earliest, -1 the latest, and texts such as `"last:10"` are allowed. A query with a checkpoint ignores it.',
         default=None,
         shown="earliest; latest in streams",
     )
@@ -305,8 +299,7 @@ class SourceOptions:
     consumer_group: str | None = option(
         "a name",
         values.single_name,
-        "Publish the stream's progress as offsets of this consumer group, for tools that show lag. The stream itself "
-        "continues from its checkpoint.",
+        "Publish [the stream's progress](streaming.md#progress-as-a-consumer-group) as offsets of this group.",
         default=None,
         mode=Mode.STREAM,
     )
@@ -326,23 +319,21 @@ class SourceOptions:
     sql_filter: "Sql92Filter | None" = option(
         "`amount > 5 AND region IN ('eu', 'us')`",
         _sql_filter,
-        "Read only messages whose properties match, by RocketMQ's SQL92 rules: see [filters.md](filters.md). "
-        "Excludes `tags`; `sql` and `tags` of Python do not.",
+        "Read only messages whose properties match a [SQL92 filter](filters.md). Excludes `tags`.",
         default=None,
     )
     metadata: MetadataKind | None = option(
         "topics, queues, groups, lag, segments, metrics, delayed, transactions, trace",
         _metadata,
-        "Read rows about topics, queues, consumer groups, lag or CommitLog segments in place of messages: see "
-        "[groups-and-lag.md](groups-and-lag.md). Or delayed messages, transactions or message traces: see "
-        "[system-topics.md](system-topics.md).",
+        "Read [rows about the store](groups-and-lag.md#metadata-frames), or "
+        "[from system topics](system-topics.md), in place of messages.",
         default=None,
         mode=Mode.BATCH,
     )
     keys: tuple[str, ...] | None = option(
         _TEXTS,
         _texts,
-        "Read only messages with one of these keys in `KEYS`, found through the index: see [find.md](find.md). "
+        "Read only messages with one of these keys in `KEYS`, found [through the index](find.md). "
         "With `startingTimestamp` and `endingTimestamp`; not with offsets, tags, `sqlFilter` or `assign`.",
         default=None,
         mode=Mode.BATCH,
@@ -360,16 +351,14 @@ class SourceOptions:
     max_offsets_per_trigger: int | None = option(
         COUNT,
         values.positive,
-        "The most messages of one micro-batch. Queues get shares in proportion to their waiting messages, and at "
-        "least one message each while the limit allows it.",
+        "The most messages of one micro-batch.",
         default=None,
         mode=Mode.STREAM,
     )
     max_bytes_per_trigger: int | None = option(
         SIZE,
         values.size,
-        "The most stored bytes of one micro-batch, but at least one message; with `maxOffsetsPerTrigger`, "
-        "whichever is reached first.",
+        "The most stored bytes of one micro-batch, but at least one message.",
         default=None,
         mode=Mode.STREAM,
     )
@@ -381,7 +370,7 @@ class SourceOptions:
         mode=Mode.STREAM,
     )
     max_trigger_delay_ms: int = option(
-        "a duration with its unit: 15m, 30s, 500ms",
+        "a duration",
         values.duration_ms,
         "The longest that `minOffsetsPerTrigger` makes messages wait.",
         default=15 * 60_000,
@@ -406,8 +395,7 @@ class SourceOptions:
         NAMES, values.names, "The columns, in this order: what `.schema(…)` says, for SQL.", default=None
     )
     include_properties: bool = switch(
-        "Add the column `properties`; `headers` with `schemaMode=kafka`. Without it, Spark says "
-        "`UNRESOLVED_COLUMN` for `properties`.",
+        "Add the column `properties`, or `headers` with `schemaMode=kafka`.",
         default=False,
         aliases=("includeHeaders",),
     )
@@ -417,8 +405,7 @@ class SourceOptions:
     schema_mode: SchemaMode = option(
         "native, kafka",
         values.choice({"native": SchemaMode.NATIVE, "kafka": SchemaMode.KAFKA}),
-        "`kafka` has the columns of Spark's Kafka source: key, value, topic, partition, offset, timestamp, "
-        "timestampType.",
+        "`kafka` has [the columns of Spark's Kafka source](#columns-with-schemamodekafka).",
         default=SchemaMode.NATIVE,
         shown="native",
     )
@@ -426,8 +413,8 @@ class SourceOptions:
     on_corrupt: OnCorrupt = option(
         "fail, skip, null",
         values.choice({"fail": OnCorrupt.FAIL, "skip": OnCorrupt.SKIP, "null": OnCorrupt.NULL}),
-        "A damaged record fails the query, is left out with a warning, or becomes a row of nulls except "
-        "for topic, queueId and queueOffset. In a stream with `failOnDataLoss=false` the default is skip.",
+        "A [damaged record](reader.md#damage) fails the query, is left out with a warning, or becomes a row of nulls. "
+        "In a stream with `failOnDataLoss=false` the default is skip.",
         default=OnCorrupt.FAIL,
         name="corruptRecord",
         shown="fail",

@@ -108,14 +108,14 @@ class SinkOptions:
     path: str | None = option(
         "a directory",
         values.text,
-        "The store directory, as driver and workers see it. It is created if its parent exists. "
-        "Usually the argument of `save` or `start`.",
+        "The store directory, as driver and workers see it; created if its parent exists. Usually the argument of `save` "
+        "or `start`.",
         default=None,
     )
     topic: str | None = option(
         "a name",
         _topic,
-        "The topic of all rows, in place of the column `topic`. One of the two is needed.",
+        "The topic of all rows, in place of the column `topic`.",
         default=None,
     )
     exactly_once: bool = switch(
@@ -153,8 +153,7 @@ class SinkOptions:
         default=True,
     )
     system_topics: bool = switch(
-        "Whether rows may go to topics of the broker (`SCHEDULE_TOPIC_XXXX`, `TBW102`, `rmq_sys_…`) and of "
-        "consumer groups (`%RETRY%…`, `%DLQ%…`). If not, such a topic is an error.",
+        "Whether rows may go to [system topics](sink.md#refused-writes).",
         default=False,
         name="allowSystemTopics",
     )
@@ -168,8 +167,7 @@ class SinkOptions:
     selector: Selector = option(
         "auto, column, shardingKey, roundrobin",
         values.choice(_SELECTORS),
-        "Choice of the queue: the column `queueId`, a hash of the column `shardingKey`, or each queue in turn. "
-        "`auto` takes the first of these columns that exists, else each in turn.",
+        "[Choice of the queue](sink.md#choice-of-the-queue).",
         default=Selector.AUTO,
         name="queueSelector",
         shown="auto",
@@ -197,7 +195,7 @@ class SinkOptions:
         shown="4m",
     )
     lock_timeout_s: float = option(
-        "a duration with its unit: 30s, 5m",
+        "a duration",
         _seconds,
         "Longest wait while another writer has the store open.",
         default=120.0,
@@ -208,21 +206,21 @@ class SinkOptions:
         "sync, async",
         values.choice(_FLUSH),
         "With `exactlyOnce=false`: whether each append is synced (`sync`), or a timer and the end of the task "
-        "sync the rows (`async`). A batch that is appended exactly once is always synced before it is committed.",
+        "sync the rows (`async`).",
         default=Flush.SYNC,
         shown="sync",
     )
     waits_for_replicas: bool = option(
         "async, sync",
         values.choice({"async": False, "sync": True}),
-        "`sync`: a write ends only when replicas have its rows, and fails otherwise. `segmentlog serve` serves "
-        "the replicas, see [replication.md](replication.md#synchronous-replication-of-a-sink).",
+        "`sync`: a write ends only when "
+        "[replicas have its rows](replication.md#synchronous-replication-of-a-sink), and fails otherwise.",
         default=False,
         name="replication",
         shown="async",
     )
     replication_timeout_s: float = option(
-        "a duration with its unit: 30s, 5m",
+        "a duration",
         _seconds,
         "With `replication=sync`: the longest wait for replicas, before a commit and again after it.",
         default=30.0,
@@ -260,7 +258,7 @@ class SinkOptions:
         "Bytes of a CommitLog segment of a new store. An existing store keeps its size; another value is an error.",
         default=None,
         name="mappedFileSizeCommitLog",
-        shown="that of the store; 1g",
+        shown="1g",
     )
     queue_file_bytes: int | None = option(
         SIZE,
@@ -268,7 +266,7 @@ class SinkOptions:
         "Bytes of a ConsumeQueue file, 20 per message; as above.",
         default=None,
         name="mappedFileSizeConsumeQueue",
-        shown="that of the store; 6000000",
+        shown="6000000",
     )
     index_slots: int | None = option(
         COUNT,
@@ -276,7 +274,7 @@ class SinkOptions:
         "Hash slots of an index file; as above.",
         default=None,
         name="maxHashSlotNum",
-        shown="that of the store; 5000000",
+        shown="5000000",
     )
     index_entries: int | None = option(
         COUNT,
@@ -284,7 +282,7 @@ class SinkOptions:
         "Entries of an index file; as above.",
         default=None,
         name="maxIndexNum",
-        shown="that of the store; 20000000",
+        shown="20000000",
     )
     index: bool = switch("Whether keys are indexed.", default=True, name="messageIndexEnable")
 

@@ -10,6 +10,7 @@ import pytest
 from segmentlog.command.catalogue import VERBS
 from segmentlog.connector.options.read_table import SOURCE
 from segmentlog.connector.options.write_table import SINK
+from segmentlog.connector.read.schema import KAFKA, NATIVE
 
 ROOT = Path(__file__).parents[2]
 
@@ -35,6 +36,11 @@ def test_each_option_is_in_its_table(pages: ModuleType) -> None:
     for table, page in ((SOURCE, source), (SINK, sink)):
         for option in table:
             assert f"| `{option.name}`" in page
+
+
+def test_each_column_has_a_line(pages: ModuleType) -> None:
+    assert list(pages.NATIVE_MEANINGS) == list(NATIVE)
+    assert list(pages.KAFKA_MEANINGS) == list(KAFKA)
 
 
 def test_each_verb_and_flag_is_in_its_section(pages: ModuleType) -> None:
