@@ -267,7 +267,7 @@ def _schemas() -> list[str]:
 
 def _column(field: "pa.Field[pa.DataType]") -> str:
     kind = str(field.type).partition("[")[0]
-    return f"`{field.name}`" if kind == "string" else f"`{field.name} {kind}`"
+    return f"`{field.name}`" if kind == "string" else f"`{field.name}:{kind}`"
 
 
 def pages() -> dict[Path, str]:

@@ -108,8 +108,8 @@ class SinkOptions:
     path: str | None = option(
         "a directory",
         values.text,
-        "The store directory, as driver and workers see it; created if its parent exists. Usually the argument of `save` "
-        "or `start`.",
+        "The store directory, as driver and workers see it; created if its parent exists. Usually the argument of "
+        "`save` or `start`.",
         default=None,
     )
     topic: str | None = option(

@@ -38,8 +38,7 @@ def add_arguments(parser: Parser) -> None:
         metavar="LEVEL",
         type=chosen(["auto", "log", "queue"]),
         default="auto",
-        help="log: bytes at the same physical offset; queue: messages at the same queue offset; "
-        "auto: log, if both logs share physical offsets (default: auto)",
+        help="log: bytes at the same physical offset; queue: messages at the same queue offset (default: auto)",
     )
     parser.add_argument("--archive", action="store_true", help="B is the archive of A: what both hold is compared")
     for name in "ab":

@@ -40,7 +40,7 @@ def add_arguments(parser: Parser) -> None:
     parser.add_argument(
         "--config",
         metavar="FILE",
-        help="the broker's configuration, for the head room of its retention (default: RocketMQ's defaults)",
+        help="the broker's configuration, for the head room of its retention",
     )
     add_output(parser)
 

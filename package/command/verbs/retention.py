@@ -53,36 +53,33 @@ def _add_rules(parser: Parser) -> None:
         "--max-bytes",
         metavar="N",
         type=int,
-        help="bytes of all segments above which the oldest are deleted, too; not in RocketMQ (default: none)",
+        help="bytes of all segments above which the oldest are deleted, too; not in RocketMQ",
     )
     add(
         "--protect",
         metavar="GROUP",
         action="append",
         default=[],
-        help="keep what this consumer group has not read; repeatable; not in RocketMQ (default: none)",
+        help="keep messages that this consumer group has not read; repeatable; not in RocketMQ",
     )
     add(
         "--min-age",
         metavar="TOPIC=DURATION",
         action="append",
         default=[],
-        help="keep segments with younger messages of a topic, such as orders=7d; repeatable; not in RocketMQ "
-        "(default: none)",
+        help="keep segments with younger messages of a topic, such as orders=7d; repeatable; not in RocketMQ",
     )
     add(
         "--archive",
         metavar="DIR|URL",
-        help="copy each file to this directory, or push the store to this URL, before it is deleted; not in RocketMQ "
-        "(default: none)",
+        help="copy each file to this directory, or push the store to this URL, before it is deleted; not in RocketMQ",
     )
     add(
         "--hard-limit-percent",
         metavar="P",
         type=int,
         default=_HARD_LIMIT_PERCENT,
-        help="used percent of a disk above which files go in spite of --protect, --min-age and a failed archive "
-        "(default: %(default)s)",
+        help="used percent of a disk above which --protect, --min-age, --archive keep nothing (default: %(default)s)",
     )
 
 
