@@ -69,6 +69,8 @@ def test_the_description_has_no_link_that_leads_nowhere(metadata: email.message.
     assert [link for link in re.findall(r"\]\(([^)]+)\)", text) if "://" not in link] == []
     assert "Reading stores (`docs/reader.md`)" in text
     assert "`docs/options.md`" in text
+    assert "## Documents" not in text
+    assert "Apache License 2.0" in text
 
 
 @pytest.mark.slow
