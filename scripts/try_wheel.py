@@ -5,8 +5,9 @@
     the clone ──► build/wheel/dist: sdist, and from it the wheel ──► size, metadata
     each Python × PySpark      a new environment in build/wheel: tests/wheel/checks.py in an empty directory
     this Python                README, getting started, recipes and notebooks of the sdist, with the wheel installed
+    this Python                commands of README and getting started, copied literally: pip, make, programs
 
-    python scripts/try_wheel.py 3.13:4.3 3.11:none documents      some of it; all of it takes half an hour on two cores
+    python scripts/try_wheel.py 3.13:4.3 documents commands       some of it; all of it takes half an hour on two cores
 
 A Python or a PySpark that is not available is a line of the table, not an error. Environments are removed after use.
 Standard library only.
@@ -27,12 +28,14 @@ from setup_env import ROOT
 
 WORK: Final = ROOT / "build" / "wheel"
 CHECKS: Final = ROOT / "tests" / "wheel" / "checks.py"
+COMMANDS: Final = ROOT / "tests" / "wheel" / "commands.py"
 PYTHONS: Final = ("3.11", "3.12", "3.13", "3.14")
 SPARKS: Final = ("4.0", "4.1", "4.2", "4.3")
 OLD_JAVA: Final = ("4.0", "4.1")
 """Releases that do not start on Java 24 and later."""
 WHEEL_BYTES: Final = 1_000_000
 """Most bytes of the wheel without the stores of the demonstration."""
+PAGES: Final = ("README.md", "docs/getting-started.md")
 DOCUMENTS: Final = ("README.md", "docs/getting-started.md", "docs/recipes.md", "test_readme", "ipynb")
 _EXTRAS: Final = "spark,java,duckdb,pandas,polars,metrics,iceberg,plots"
 _TOOLS: Final = (
@@ -61,7 +64,8 @@ def main() -> int:
     """Build, try what was asked for, and print a table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     everything = [f"{python}:{spark}" for python in PYTHONS for spark in ("none", *SPARKS)]
-    parser.add_argument("trial", nargs="*", default=[*everything, "documents"], help="PYTHON:PYSPARK, or documents")
+    more = {"documents": try_documents, "commands": try_commands}
+    parser.add_argument("trial", nargs="*", default=[*everything, *more], help="PYTHON:PYSPARK, documents or commands")
     options = parser.parse_args()
     shutil.rmtree(WORK, ignore_errors=True)
     wheel, sdist = build()
@@ -69,7 +73,7 @@ def main() -> int:
     failed = False
     for name in options.trial:
         python, _, spark = name.partition(":")
-        trial = try_documents(wheel, sdist) if name == "documents" else try_matrix(wheel, python, spark)
+        trial = more[name](wheel, sdist) if name in more else try_matrix(wheel, python, spark)
         say(f"| {trial.python} | {trial.spark} | {trial.outcome} |")
         failed |= not trial.passed
     return 1 if failed else 0
@@ -137,9 +141,7 @@ def try_documents(wheel: Path, sdist: Path) -> Trial:
     """Run pages and notebooks on the wheel: the sdist has them, and the tests that execute the pages."""
     python, newest = "{}.{}".format(*sys.version_info), "newest"
     installed = make_environment(sys.executable, "documents", f"{wheel}[{_EXTRAS}]", *_TOOLS)
-    with tarfile.open(sdist) as file:
-        file.extractall(WORK)  # noqa: S202 - built a minute ago
-    (clone,) = (each for each in WORK.glob("segmentlog-*") if each.is_dir())
+    clone = unpack(sdist, WORK / "documents-clone")
     command = [installed, "-I", "-m", "pytest", "-q", "-p", "no:cacheprovider", "--nbmake", "--nbmake-timeout=600"]
     chosen = ["-k", " or ".join(DOCUMENTS), "notebooks", "tests/test_documents.py", "tests/connector/test_readme.py"]
     try:
@@ -148,6 +150,31 @@ def try_documents(wheel: Path, sdist: Path) -> Trial:
         sys.stderr.write(error.stdout + error.stderr)
         return Trial(python, newest, f"pages and notebooks: {_last_line(error.stdout)}", passed=False)
     return Trial(python, newest, f"pages and notebooks: {_last_line(outcome)}")
+
+
+def try_commands(wheel: Path, sdist: Path) -> Trial:
+    """Run the commands of a page in the unpacked sdist; pip finds the wheel beside the packages of its index."""
+    python, outcomes = "{}.{}".format(*sys.version_info), []
+    for page in PAGES:
+        place = f"commands-{Path(page).stem}"
+        installed, folder = make_environment(sys.executable, place), WORK / f"{place}-data"
+        folder.mkdir()
+        clone = unpack(sdist, WORK / f"{place}-clone")
+        command = [installed, "-I", COMMANDS, clone / page, folder]
+        try:
+            outcomes.append(_last_line(run(command, clone, PIP_FIND_LINKS=str(wheel.parent))))
+        except subprocess.CalledProcessError as error:
+            sys.stderr.write(error.stdout + error.stderr)
+            return Trial(python, "newest", f"{page}: failed: {_last_line(error.stderr)}", passed=False)
+    return Trial(python, "newest", "; ".join(outcomes))
+
+
+def unpack(sdist: Path, folder: Path) -> Path:
+    """Unpack the source distribution; return its directory."""
+    with tarfile.open(sdist) as file:
+        file.extractall(folder)  # noqa: S202 - built a minute ago
+    (clone,) = folder.iterdir()
+    return clone
 
 
 def interpreter(name: str) -> str | None:
@@ -168,14 +195,15 @@ def make_environment(python: str, name: str, *packages: str) -> Path:
     """Make an environment of an interpreter with packages; return its interpreter."""
     run([python, "-m", "venv", WORK / name])
     made = WORK / name / "bin" / "python"
-    for wanted in (["pip>=24"], packages):
+    for wanted in filter(None, (["pip>=24"], packages)):
         run([made, "-m", "pip", "--disable-pip-version-check", "install", "--quiet", *wanted])
     return made
 
 
-def run(command: Sequence[str | Path], cwd: Path = ROOT) -> str:
+def run(command: Sequence[str | Path], cwd: Path = ROOT, **environ: str) -> str:
     """Run a command in an environment without ours; return what it prints, raise `CalledProcessError` if it fails."""
-    return subprocess.run(command, check=True, cwd=cwd, env=_ENVIRON, capture_output=True, text=True).stdout  # noqa: S603
+    env = _ENVIRON | environ
+    return subprocess.run(command, check=True, cwd=cwd, env=env, capture_output=True, text=True).stdout  # noqa: S603
 
 
 def _last_line(text: str) -> str:
