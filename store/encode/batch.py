@@ -37,9 +37,10 @@ from ..format.message import (
     Ints,
     Mask,
 )
-from ..format.message_encode import PROPERTIES_BYTES_MAX, RecordColumns, encode, encode_properties
+from ..format.message_encode import PROPERTIES_BYTES_MAX, RecordColumns, encode
 from ..format.naming import SCHEDULE_TOPIC
 from ..format.properties import KEYS, LIGHT_QUEUES, TAGS, UNIQ_KEY
+from ..format.property_encode import encode_properties
 from ..queues.keys import Queues, different_queues
 from .message import (
     DEFLATE_LEVEL,
