@@ -25,12 +25,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..errors import ConfigError
-from .buffers import FALSE, OFFSET_MAX, binary_array, integers, present, value_bounds, value_lengths
+from .buffers import FALSE, binary_array, integers, present, value_bounds, value_lengths
 from .message import Bytes, Ints, gather, scatter
-from .properties import RECORD_CRC
+from .properties import PAIR_END, RECORD_CRC
 
 _WINDOW_BYTES_MAX: Final = 128  # of a separator, a name and a value
-_BLOCK_BYTES: Final = 1 << 20  # of windows that are written together, from the cache
+_BLOCK_ROWS: Final = 2048  # encoded together: their windows, lengths and positions stay in the cache
 
 
 def encode_properties(
@@ -45,8 +45,19 @@ def encode_properties(
     columns = columns or {}
     if not columns and properties is None:
         raise ConfigError("no column was given to make properties of", fix="Pass a map or at least one named column")
-    for name, values in columns.items():
+    for name in columns:
         _check_name(name)
+    rows = len(next(iter(columns.values()))) if properties is None else len(properties)
+    blocks = []
+    for first in range(0, max(rows, 1), _BLOCK_ROWS):
+        block = slice(first, first + _BLOCK_ROWS)
+        named = {name: values[block] for name, values in columns.items()}
+        blocks.append(_encode_block(named, None if properties is None else properties[block]))
+    return blocks[0] if len(blocks) == 1 else pa.concat_arrays(blocks)
+
+
+def _encode_block(columns: Mapping[str, pa.StringArray], properties: pa.MapArray | None) -> pa.BinaryArray:
+    for name, values in columns.items():
         _check_values(values, name)
     named = [_Pairs.of_column(name, values) for name, values in columns.items()]
     names = None if properties is None else shared_names(properties)
@@ -56,7 +67,7 @@ def encode_properties(
             return laid
     parts = [] if properties is None else [_encode_map(properties, columns)]
     if columns:
-        laid = _lay(named, len(named[0].lengths))
+        laid = _lay(named, named[0].lengths.size)
         parts += _joined_parts(columns) if laid is None else [laid]
     if len(parts) == 1 and not parts[0].null_count:
         return parts[0]
@@ -129,35 +140,29 @@ def _alike_pairs(maps: pa.MapArray, names: pa.StringArray, named: Mapping[bytes,
 
 
 def _lay(pairs: list[_Pairs], rows: int) -> pa.BinaryArray | None:
-    """Write pairs as windows; None if a value is long, or all are too much for one array."""
+    """Write pairs as windows; None if a value is long."""
     if not pairs or not rows:
         return binary_array(np.zeros(rows + 1, np.int64), pa.py_buffer(b""))
-    heads = np.array([len(each.head) for each in pairs])
-    lengths = np.stack([each.lengths for each in pairs], axis=1)
-    longest = lengths.max(axis=0)
+    number, heads = len(pairs), np.array([len(each.head) for each in pairs])
+    longest = [int(each.lengths.max()) for each in pairs]
     width = int((heads + longest).max())
-    sizes = np.where(lengths > 0, lengths + heads, 0).ravel()
-    ends = np.cumsum(sizes)
-    if width > _WINDOW_BYTES_MAX or int(ends[-1]) > OFFSET_MAX - width:
+    if width > _WINDOW_BYTES_MAX:
         return None
-    out = np.empty(int(ends[-1]) + width, np.uint8)
-    at = (ends - sizes).reshape(rows, len(pairs))
-    block = max(1, _BLOCK_BYTES // (width * len(pairs)))
-    windows = np.zeros((min(block, rows), len(pairs), width), np.uint8)
-    for column, each in enumerate(pairs):
-        windows[:, column, : len(each.head)] = np.frombuffer(each.head, np.uint8)
-    for first in range(0, rows, block):
-        chosen = slice(first, first + block)
-        places = at[chosen]
-        for column, (each, most) in enumerate(zip(pairs, longest.tolist(), strict=True)):
-            if most:
-                kind = np.dtype(f"V{most}")
-                inside = column * width + len(each.head)
-                room = np.ndarray(len(places), kind, windows.data, inside, (len(pairs) * width,))
-                room[:] = gather(each.data, each.starts[chosen], kind)
-        scatter(out, places.ravel(), windows[: len(places)].reshape(-1).view(f"V{width}"))
-    out[ends[-1]] = 2
-    return binary_array(np.concatenate([[0], ends[len(pairs) - 1 :: len(pairs)]]) + 1, pa.py_buffer(out))
+    lengths = np.stack([each.lengths for each in pairs], axis=1)
+    sizes = ((lengths + heads) * (lengths > 0)).ravel()
+    ends = np.cumsum(sizes)
+    row = b"".join(each.head.ljust(width, b"\0") for each in pairs)
+    windows = np.full(rows, np.void(row))
+    for column, (each, most) in enumerate(zip(pairs, longest, strict=True)):
+        if most:
+            kind = np.dtype(f"V{most}")
+            room = np.ndarray(rows, kind, windows.data, column * width + len(each.head), windows.strides)
+            room[:] = gather(each.data, each.starts, kind)
+    total = int(ends[-1])
+    out = np.empty(total + width, np.uint8)
+    scatter(out, ends - sizes, windows.view(f"V{width}"))
+    out[total] = PAIR_END
+    return binary_array(np.concatenate([[0], ends[number - 1 :: number]]) + 1, pa.py_buffer(out))
 
 
 def _joined_parts(columns: Mapping[str, pa.StringArray]) -> list[pa.BinaryArray | bytes]:
