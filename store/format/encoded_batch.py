@@ -151,10 +151,12 @@ def patch(
         }
         if final is not None and covered is not None:
             final[rows] = moved_crcs(final[rows], covered[rows], numbers)
-        for at, values in numbers.items():
-            column = np.empty(len(positions[rows]), ">i8")
-            column[:] = values
-            scatter(data, positions[rows] + at, column)
+        places = np.empty((len(positions[rows]), 2), ">i8")  # of queue and log: they are side by side in a record
+        places[:, 0], places[:, 1] = _some(queue_offsets, rows), _some(physical_offsets, rows)
+        scatter(data, positions[rows] + _at("queue_offset"), places.view("V16")[:, 0])
+        times = np.empty(len(places), ">i8")
+        times[:] = _some(store_timestamps, rows)
+        scatter(data, positions[rows] + _at("store_timestamp") + extra, times)
     if covered is not None:
         whole = positions + covered + RECORD_CRC_BYTES
         ends = whole if stops is None else stops

@@ -15,6 +15,7 @@ import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import product
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -161,7 +162,7 @@ class _Tail(NamedTuple):
     parts: list[pa.BinaryArray | pa.BinaryScalar]
     topic_bytes: Ints
     property_bytes: Ints
-    magic: Ints
+    magic: Integers
 
     @property
     def sizes(self) -> Ints:
@@ -213,6 +214,10 @@ class _Hosts:
             )
         return cls(int(widths[0]) if (widths == widths[0]).all() else widths, packed)
 
+    @property
+    def is_one(self) -> bool:
+        return isinstance(self.packed, pa.BinaryScalar)
+
     def put(self, header: npt.NDArray[np.void], which: str, chosen: Ints | slice) -> None:
         """Write the hosts of the chosen rows, all of one width, into ``{which}_host`` and ``{which}_port``."""
         if isinstance(self.packed, pa.BinaryScalar):
@@ -227,27 +232,44 @@ class _Hosts:
 
 def _headers(fields: Mapping[str, Integers], born: _Hosts, store: _Hosts, rows: int) -> pa.BinaryArray:
     """Lay out the headers of all rows, of up to four shapes, as one binary array."""
-
-    def alike(chosen: Ints | slice, count: int, born_width: int, store_width: int) -> npt.NDArray[np.void]:
-        header = np.zeros(count, Layout(1, born_width == 16, store_width == 16).header)
-        for name, values in fields.items():
-            header[name] = values[chosen] if isinstance(values, np.ndarray) else values
-        born.put(header, "born", chosen)
-        store.put(header, "store", chosen)
-        return header
-
     if isinstance(born.width, int) and isinstance(store.width, int):
-        header = alike(slice(None), rows, born.width, store.width)
+        header = _alike_headers(fields, {"born": born, "store": store}, (born.width, store.width), slice(None), rows)
         return binary_array(np.arange(rows + 1) * header.itemsize, pa.py_buffer(header.view(np.uint8)))
     width = HEADER.itemsize - 8 + born.width + store.width
     stop = np.cumsum(width)
     data = np.zeros(int(stop[-1]), np.uint8)
-    for born_width in (4, 16):
-        for store_width in (4, 16):
-            chosen = np.flatnonzero((born.width == born_width) & (store.width == store_width))
-            if len(chosen):
-                scatter(data, (stop - width)[chosen], alike(chosen, len(chosen), born_width, store_width))
+    for widths in product((4, 16), repeat=2):
+        chosen = np.flatnonzero((born.width == widths[0]) & (store.width == widths[1]))
+        if len(chosen):
+            headers = _alike_headers(fields, {"born": born, "store": store}, widths, chosen, len(chosen))
+            scatter(data, (stop - width)[chosen], headers)
     return binary_array(np.concatenate([[0], stop]), pa.py_buffer(data))
+
+
+def _alike_headers(
+    fields: Mapping[str, Integers],
+    hosts: Mapping[str, _Hosts],
+    widths: tuple[int, int],
+    chosen: Ints | slice,
+    count: int,
+) -> npt.NDArray[np.void]:
+    """Headers of the chosen rows, all of one shape."""
+    kind = Layout(1, *(width == 16 for width in widths)).header
+    same = np.zeros(1, kind)  # copied into all rows, which costs less than a single field by itself
+    for name, values in fields.items():
+        if not isinstance(values, np.ndarray):
+            same[name] = values
+    for which, each in hosts.items():
+        if each.is_one:
+            each.put(same, which, slice(None))
+    header = np.full(count, same.view(f"V{kind.itemsize}")[0]).view(kind)
+    for name, values in fields.items():
+        if isinstance(values, np.ndarray):
+            header[name] = values[chosen]
+    for which, each in hosts.items():
+        if not each.is_one:
+            each.put(header, which, chosen)
+    return header
 
 
 def _host_bits(sys_flag: Integers, born: _Hosts, store: _Hosts) -> Integers:
@@ -257,7 +279,7 @@ def _host_bits(sys_flag: Integers, born: _Hosts, store: _Hosts) -> Integers:
 
 def _topics(
     topic: pa.StringArray | pa.DictionaryArray | str, rows: int
-) -> tuple[pa.BinaryArray | pa.BinaryScalar, Ints, Ints]:
+) -> tuple[pa.BinaryArray | pa.BinaryScalar, Ints, Integers]:
     """Encode topics, with their length before and two bytes for the properties' length after them; and magics."""
     # The work is done once per different topic.
     names = [topic]
@@ -269,7 +291,7 @@ def _topics(
     blocks = [topic_block(name) for name in names]
     if len(blocks) == 1:
         ((block, magic),) = blocks
-        return pa.scalar(block, pa.binary()), np.full(rows, len(block)), np.full(rows, magic)
+        return pa.scalar(block, pa.binary()), np.full(rows, len(block)), magic
     which = integers(encoded.indices)
     taken = pa.array([block for block, _ in blocks], pa.binary()).take(encoded.indices)
     sizes = np.array([len(block) for block, _ in blocks])

@@ -130,7 +130,7 @@ def _alike_pairs(maps: pa.MapArray, names: pa.StringArray, named: Mapping[bytes,
     shape = len(maps), len(names)
     pairs = []
     for name, start, length in zip(
-        names.cast(pa.binary()).to_pylist(), starts.reshape(shape).T, lengths.reshape(shape).T, strict=True
+        names.view(pa.binary()).to_pylist(), starts.reshape(shape).T, lengths.reshape(shape).T, strict=True
     ):
         head = b"\x02" + name + b"\x01"
         if name != RECORD_CRC.encode():  # a checksum that is brought along was another record's: RocketMQ drops it, too
