@@ -227,7 +227,7 @@ def _pieces(keys: pa.StringArray) -> tuple[Ints, pa.StringArray]:
 
     split = pc.split_pattern(keys, " ")
     filled, pieces = _filled(pc.list_flatten(split))
-    return integers(pc.list_parent_indices(split))[filled], pieces
+    return integers(pc.list_parent_indices(split))[filled].astype(np.int64, copy=False), pieces
 
 
 def index_key_hash(topic: str, key: str) -> int:

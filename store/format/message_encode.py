@@ -238,7 +238,7 @@ def _headers(fields: Mapping[str, Integers], born: _Hosts, store: _Hosts, rows: 
     width = HEADER.itemsize - 8 + born.width + store.width
     stop = np.cumsum(width)
     data = np.zeros(int(stop[-1]), np.uint8)
-    for widths in product((4, 16), repeat=2):
+    for widths in product((4, 16), (4, 16)):
         chosen = np.flatnonzero((born.width == widths[0]) & (store.width == widths[1]))
         if len(chosen):
             headers = _alike_headers(fields, {"born": born, "store": store}, widths, chosen, len(chosen))
