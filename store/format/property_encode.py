@@ -13,8 +13,8 @@ RocketMQ writes the last separator since 5.2.0 and up to 4.9.0, and every releas
 escaping: names and values that hold a separator cannot be stored.
 
 Most maps have the same names in each row, and short values. All pairs are then written as windows of one width, in
-ascending order, so that each window replaces the bytes after the value of the window before.
-RocketMQ: ``MessageDecoder.messageProperties2String``.
+ascending order. Each window replaces the bytes after the value of the window before. Other maps, and long values, are
+joined by Arrow. RocketMQ: ``MessageDecoder.messageProperties2String``.
 """
 
 from collections.abc import Mapping
@@ -97,7 +97,7 @@ class _Pairs(NamedTuple):
     """One name, and its value in each of n rows."""
 
     head: bytes  # what ends the pair before, then the name and its end
-    data: Bytes  # values, and at least as many bytes after the start of each as the longest has
+    data: Bytes  # at least as many bytes after the start of each value as the longest has; none if that is too long
     starts: Ints  # (n,)
     lengths: Ints  # (n,) 0 where the pair is left out
 
@@ -112,10 +112,11 @@ def _values(values: pa.StringArray) -> tuple[Bytes, Ints, Ints]:
     lengths = stop - start
     if values.null_count:
         lengths = np.where(present(values), lengths, 0)
-    if not lengths.size:
+    longest = int(lengths.max(initial=0))
+    if not 0 < longest <= _WINDOW_BYTES_MAX:
         return np.zeros(0, np.uint8), start, lengths
     used = np.frombuffer(values.buffers()[2] or b"", np.uint8)[start[0] : stop[-1]]
-    data = np.zeros(used.size + int(lengths.max()), np.uint8)
+    data = np.zeros(used.size + longest, np.uint8)
     data[: used.size] = used
     return data, start - start[0], lengths
 

@@ -111,7 +111,7 @@ def by_definition(columns: dict[str, list[str | None]], maps: list[list[tuple[st
 
 
 @given(st.data(), st.lists(NAMED, max_size=4), st.integers(1, 9), st.integers(0, 3), st.sampled_from([1, 2, 5, 4096]))
-def test_maps_with_the_same_names_are_written_as_all_others_are(
+def test_windows_and_joins_write_the_same_property_strings(
     data: st.DataObject, names: list[str], rows: int, skipped: int, block: int
 ) -> None:
     total = rows + skipped
@@ -120,11 +120,10 @@ def test_maps_with_the_same_names_are_written_as_all_others_are(
         name: data.draw(st.lists(TEXTS, min_size=total, max_size=total))
         for name in data.draw(st.lists(st.sampled_from(["TAGS", "KEYS", "a"]), unique=True, max_size=3))
     }
-    maps, arrays = (
-        pa.array(alike, MAP)[skipped:],
-        {name: pa.array(v, pa.string())[skipped:] for name, v in columns.items()},
-    )
-    expected = by_definition({name: values[skipped:] for name, values in columns.items()}, alike[skipped:])
+    columns_left = {name: values[skipped:] for name, values in columns.items()}
+    maps = pa.array(alike, MAP)[skipped:]
+    arrays = {name: pa.array(values, pa.string())[skipped:] for name, values in columns.items()}
+    expected = by_definition(columns_left, alike[skipped:])
     found = shared_names(maps)
     assert found is not None
     assert found.to_pylist() == names
@@ -134,9 +133,7 @@ def test_maps_with_the_same_names_are_written_as_all_others_are(
         patched.setattr(property_encode, "_WINDOW_BYTES_MAX", 0)
         assert encode_properties(arrays, maps).to_pylist() == expected
         if columns:
-            assert encode_properties(arrays).to_pylist() == by_definition(
-                {name: values[skipped:] for name, values in columns.items()}, None
-            )
+            assert encode_properties(arrays).to_pylist() == by_definition(columns_left, None)
 
 
 @pytest.mark.parametrize(
