@@ -23,7 +23,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from ..format.consume_queue import Entries
+from ..format.consume_queue import Entries, joined, some
 from ..format.message import Bytes, Ints, Records
 from ..format.properties import Properties
 from ..index.writer import IndexWriter, put_hashes
@@ -213,12 +213,12 @@ class Dispatcher:
 
     def _write(self) -> None:
         """Write all gathered entries, one run per queue."""
-        queue, offset, entries = (
-            columns[0] if len(columns) == 1 else np.concatenate(columns)
-            for columns in zip(*self._gathered, strict=True)
-        )
-        order = np.argsort(queue, kind="stable")
-        queue, offset, entries = queue[order], offset[order], entries[order]
+        gathered = self._gathered
+        queue, offset = (np.concatenate(columns) for columns in zip(*(each[:2] for each in gathered), strict=True))
+        entries = joined([each.entries for each in gathered])
+        small = np.uint16 if len(self.numbers) <= 1 << 16 else np.int64  # numpy sorts numbers of 16 bits by counting
+        order = np.argsort(queue.astype(small), kind="stable")
+        queue, offset, entries = queue[order], offset[order], some(entries, order)
         starts = np.flatnonzero(np.diff(queue, prepend=-1))
         stops = np.append(starts[1:], queue.size)
         ends: dict[QueueKey, int] = {}

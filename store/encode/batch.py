@@ -37,9 +37,10 @@ from ..format.message import (
     Ints,
     Mask,
 )
-from ..format.message_encode import PROPERTIES_BYTES_MAX, RecordColumns, encode, encode_properties
+from ..format.message_encode import PROPERTIES_BYTES_MAX, RecordColumns, encode
 from ..format.naming import SCHEDULE_TOPIC
 from ..format.properties import KEYS, LIGHT_QUEUES, TAGS, UNIQ_KEY
+from ..format.property_encode import encode_properties, shared_names
 from ..queues.keys import Queues, different_queues
 from .message import (
     DEFLATE_LEVEL,
@@ -245,17 +246,18 @@ def _checked_rows(columns: BatchColumns, config: StoreConfig) -> _Rows:
     counts: Mask = (transaction == 0) | (transaction == SYS_COMMIT)
     named = {name: columns.get(column) for name, column in _PROPERTY_COLUMNS.items() if column in columns.names}
     pairs = columns.get("properties") if "properties" in columns.names else None
-    if pairs is not None and pc.any(pc.equal(pairs.keys, LIGHT_QUEUES)).as_py():
+    names = _names(pairs)
+    if names is not None and pc.any(pc.equal(names, LIGHT_QUEUES)).as_py():
         row = int(pc.index(pc.map_lookup(pairs, LIGHT_QUEUES, "last").is_valid(), True).as_py())
         raise light_queues_refused(f"row {row}")
-    asked = _delay_levels(pairs, counts)
+    asked = _delay_levels(pairs, names, counts)
     is_delayed = bool((asked > 0).any())
     if is_delayed:
         topics, queue_id, delays = _delayed(topic, queue_id, asked)
         named |= delays
     if config.compress_over_bytes is not None:
         body, sys_flag = _deflated_rows(body, sys_flag, config.compress_over_bytes)
-    is_plain = not is_delayed and not (sys_flag & (SYS_TRANSACTION | SYS_INNER_BATCH)).any() and not _hold_keys(pairs)
+    is_plain = not is_delayed and not (sys_flag & (SYS_TRANSACTION | SYS_INNER_BATCH)).any() and not _hold_keys(names)
     return _Rows(topics, queue_id, body, sys_flag, counts, named, pairs, is_plain)
 
 
@@ -311,9 +313,18 @@ def _encode_dictionary(texts: pa.StringArray) -> pa.DictionaryArray:
     return texts.dictionary_encode()
 
 
-def _hold_keys(pairs: pa.MapArray | None) -> bool:
+def _names(pairs: pa.MapArray | None) -> pa.StringArray | None:
+    """Return the names of pairs, those of one row if all rows have the same; None without any pair."""
+    if pairs is None:
+        return None
+    shared = shared_names(pairs)
+    names = pairs.keys if shared is None else shared
+    return names if len(names) else None
+
+
+def _hold_keys(names: pa.StringArray | None) -> bool:
     """Return whether a map has tags or keys, which then are not in the columns alone."""
-    return pairs is not None and bool(len(pairs.keys)) and pc.any(pc.is_in(pairs.keys, _LOOKED_UP)).as_py() is True
+    return names is not None and pc.any(pc.is_in(names, _LOOKED_UP)).as_py() is True
 
 
 def _look_up(topics: pa.DictionaryArray, named: Mapping[str, pa.StringArray], *, with_keys: bool) -> Lookups:
@@ -387,9 +398,9 @@ def _check_rows(topics: pa.DictionaryArray, body: pa.BinaryArray, config: StoreC
             check_body(int(sizes[row]), config, f"row {row}")
 
 
-def _delay_levels(pairs: pa.MapArray | None, counts: Mask) -> Ints:
+def _delay_levels(pairs: pa.MapArray | None, names: pa.StringArray | None, counts: Mask) -> Ints:
     """Delay level per row; 0 without one, or where RocketMQ ignores it."""
-    if pairs is None or not len(pairs.keys) or not pc.any(pc.equal(pairs.keys, DELAY)).as_py():
+    if names is None or not pc.any(pc.equal(names, DELAY)).as_py():
         return np.zeros(counts.size, np.int64)
     asked = pc.if_else(pa.array(counts), pc.map_lookup(pairs, DELAY, "last").fill_null(""), "").dictionary_encode()
     levels: Ints = np.array([delay_level(text) for text in asked.dictionary.to_pylist()], np.int64)

@@ -109,7 +109,7 @@ def only_chunk(column: pa.ChunkedArray) -> pa.Array:
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
-_OFFSET_MAX: Final = (1 << 31) - 1
+OFFSET_MAX: Final = (1 << 31) - 1
 _OFFSET_BYTES: Final = 4
 _FEW: Final = 16
 _KEPT_BYTES_MAX: Final = 1 << 20
@@ -129,12 +129,12 @@ def slices(buffer: Bytes, starts: Ints, lengths: Ints) -> Slices:
         return _few(buffer, starts.tolist(), lengths.tolist())
     stops = starts + lengths
     ends = stops.view(np.uint64)  # a sum that overflows int64 is right as uint64
-    most = min(buffer.size, _OFFSET_MAX)
+    most = min(buffer.size, OFFSET_MAX)
     if int(starts.min()) < 0 or int(lengths.min()) < 0 or int(ends.max()) > most:
         worst = int(np.flatnonzero((starts < 0) | (lengths < 0) | (ends > most))[0])
         raise _leaves(buffer, int(starts[worst]), int(lengths[worst]))
     total = int(lengths.sum())
-    if total > _OFFSET_MAX:
+    if total > OFFSET_MAX:
         raise _too_much(count, total)
     interleaved = np.empty(2 * count + 2, np.int32)
     interleaved[1:-1:2] = starts
@@ -142,7 +142,7 @@ def slices(buffer: Bytes, starts: Ints, lengths: Ints) -> Slices:
     # Arrow allocates the average of that many values, from the first and the last offset. These two belong to
     # no slice, so they are chosen to make it exactly enough: half a segment would be mapped and given back, else.
     apart = total * (2 * count + 1) // count + 2
-    interleaved[-1] = last = max(int(stops.max()), min(apart, buffer.size, _OFFSET_MAX))
+    interleaved[-1] = last = max(int(stops.max()), min(apart, buffer.size, OFFSET_MAX))
     interleaved[0] = max(0, last - apart)
     over = pa.Array.from_buffers(
         pa.binary(), 2 * count + 1, [None, pa.py_buffer(interleaved), pa.py_buffer(buffer)], null_count=0
@@ -154,7 +154,7 @@ def slices(buffer: Bytes, starts: Ints, lengths: Ints) -> Slices:
 
 
 def _few(buffer: Bytes, starts: list[int], lengths: list[int]) -> Slices:
-    most = min(buffer.size, _OFFSET_MAX)
+    most = min(buffer.size, OFFSET_MAX)
     memory = buffer.data
     pieces: list[memoryview] = []
     ends = [0]
@@ -163,7 +163,7 @@ def _few(buffer: Bytes, starts: list[int], lengths: list[int]) -> Slices:
             raise _leaves(buffer, start, length)
         pieces.append(memory[start : start + length])
         ends.append(ends[-1] + length)
-    if ends[-1] > _OFFSET_MAX:
+    if ends[-1] > OFFSET_MAX:
         raise _too_much(len(pieces), ends[-1])
     return Slices(np.frombuffer(bytearray().join(pieces), np.uint8), np.array(ends, np.int32))
 
@@ -173,7 +173,7 @@ def _leaves(buffer: Bytes, start: int, length: int) -> FormatError:
 
 
 def _too_much(count: int, total: int) -> FormatError:
-    return FormatError(f"{count} slices hold {total} bytes, a column at most {_OFFSET_MAX}")
+    return FormatError(f"{count} slices hold {total} bytes, a column at most {OFFSET_MAX}")
 
 
 def binary(cut: Slices, valid: Mask | None = None) -> pa.BinaryArray:
@@ -230,8 +230,8 @@ def _repeated(texts: tuple[str, ...], times: int) -> pa.StringArray:
     stops = np.cumsum([len(each) for each in encoded])
     offsets = np.zeros(len(encoded) * times + 1, np.int64)
     np.add.outer(np.arange(times) * stops[-1], stops, out=offsets[1:].reshape(times, len(encoded)))
-    if int(offsets[-1]) > _OFFSET_MAX:
-        raise FormatError(f"{times} times {int(stops[-1])} bytes do not fit one column of at most {_OFFSET_MAX}")
+    if int(offsets[-1]) > OFFSET_MAX:
+        raise FormatError(f"{times} times {int(stops[-1])} bytes do not fit one column of at most {OFFSET_MAX}")
     data = np.tile(np.frombuffer(b"".join(encoded), np.uint8), times)
     return pa.Array.from_buffers(
         pa.string(), offsets.size - 1, [None, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(data)], null_count=0

@@ -31,8 +31,6 @@ assert ENTRY.itemsize == ENTRY_BYTES  # numpy pads nothing unless asked to; the 
 NATIVE: Final = np.dtype([("physical_offset", "i8"), ("size", "i8"), ("tags_code", "i8")])
 """The same columns as the machine likes them; sizes in int64, so that sums of them are."""
 
-_PLAIN: Final = np.dtype(f"V{NATIVE.itemsize}")
-
 PAD_SIZE: Final = (1 << 31) - 1
 EXTENSION_ADDRESS_MAX: Final = -(1 << 31) - 1  # tags codes at or below are addresses in consumequeue_ext/
 
@@ -64,14 +62,18 @@ def some(entries: Entries, rows: Ints | Mask | slice) -> Entries:
     """Select some entries: numpy copies rows of several fields field by field, and rows of plain bytes at once."""
     if isinstance(rows, slice):
         return entries[rows]
-    plain = entries.view(_PLAIN)
+    plain = _plain(entries)
     chosen = plain.compress(rows) if rows.dtype == np.bool_ else plain.take(rows)
-    return chosen.view(NATIVE)
+    return chosen.view(entries.dtype)
 
 
 def joined(parts: Sequence[Entries]) -> Entries:
     """Concatenate runs of entries; see `some`."""
-    return np.concatenate([part.view(_PLAIN) for part in parts]).view(NATIVE)
+    return np.concatenate([*map(_plain, parts)]).view(parts[0].dtype)
+
+
+def _plain(entries: Entries) -> Entries:
+    return entries.view(f"V{entries.dtype.itemsize}")
 
 
 class Piece(NamedTuple):

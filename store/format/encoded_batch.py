@@ -24,6 +24,7 @@ from .buffers import Data, Pieces
 from .checksums import (
     RecordCrc,
     Words,
+    are_short,
     combined_crcs,
     covered_bytes,
     crc32_ranges,
@@ -74,11 +75,14 @@ class Frames(NamedTuple):
         # `heads` are the (n,) bytes of each record before its body; `body_crcs` (n,) have all 32 bits.
         cuts, ends = self.positions + heads, self.stops - RECORD_CRC_BYTES
         behind = cuts + body_lengths if self.bodies is None else cuts
+        adjacent = self.bodies is None
+        # A call for the whole of a short record costs less than the look-ups, and no more than one for its tail alone.
+        if adjacent and are_short(self.data.size, self.positions, ends):
+            return self._replace(crcs=crc32_ranges(self.data.data, self.positions, ends))
         tails = similar_crcs(self.data, behind, ends)
-        if tails is None:
-            if self.bodies is None:  # one call for the whole record costs no more than one for its tail
-                return self._replace(crcs=crc32_ranges(self.data.data, self.positions, ends))
-            tails = range_crcs(self.data.data, behind, ends)
+        if tails is None and adjacent:
+            return self._replace(crcs=crc32_ranges(self.data.data, self.positions, ends))
+        tails = range_crcs(self.data.data, behind, ends) if tails is None else tails
         found = similar_crcs(self.data, self.positions, cuts)
         found = range_crcs(self.data.data, self.positions, cuts) if found is None else found
         whole = combined_crcs(combined_crcs(found, body_crcs, body_lengths), tails, ends - behind)
@@ -147,10 +151,12 @@ def patch(
         }
         if final is not None and covered is not None:
             final[rows] = moved_crcs(final[rows], covered[rows], numbers)
-        for at, values in numbers.items():
-            column = np.empty(len(positions[rows]), ">i8")
-            column[:] = values
-            scatter(data, positions[rows] + at, column)
+        places = np.empty((len(positions[rows]), 2), ">i8")  # of queue and log: they are side by side in a record
+        places[:, 0], places[:, 1] = _some(queue_offsets, rows), _some(physical_offsets, rows)
+        scatter(data, positions[rows] + _at("queue_offset"), places.view("V16")[:, 0])
+        times = np.empty(len(places), ">i8")
+        times[:] = _some(store_timestamps, rows)
+        scatter(data, positions[rows] + _at("store_timestamp") + extra, times)
     if covered is not None:
         whole = positions + covered + RECORD_CRC_BYTES
         ends = whole if stops is None else stops

@@ -20,7 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ..errors import FormatError
-from .buffers import NO_TEXT, integers, numbers, present, value_lengths
+from .buffers import NO_TEXT, integers, numbers, present, value_bounds, value_lengths
 from .message import Ints, Mask, gather
 
 Units: TypeAlias = npt.NDArray[np.uint32]
@@ -28,6 +28,7 @@ Units: TypeAlias = npt.NDArray[np.uint32]
 _BITS: Final = 0xFFFFFFFF
 _MIN: Final = -(1 << 31)
 _INVERSE_OF_31: Final = pow(31, -1, 1 << 32)
+_BLANK: Final = ord(" ")
 _UNITS_AT_ONCE: Final = 1 << 20  # bounds the extra memory for a column of any size
 _ALIKE_BYTES_MAX: Final = 256  # texts up to this length are hashed with all others of their length at once,
 _LENGTHS_MAX: Final = 48  # where they have few lengths,
@@ -181,8 +182,17 @@ def hash_keys(topics: pa.DictionaryArray, row: Ints, text: pa.StringArray) -> In
 
 def key_hashes(topics: pa.DictionaryArray, unique: pa.StringArray, keys: pa.StringArray) -> tuple[Ints, Ints]:
     """Hash all keys of (n,) messages as index files hold them: (k,) hashes, and the (k,) row of each, ascending."""
-    row, text, _ = key_texts(unique, keys)
-    return hash_keys(topics, row, text), row
+    rows, text = _filled(unique)
+    hashes = hash_keys(topics, rows, text)
+    if keys.null_count == len(keys):
+        return hashes, rows
+    of, pieces = _pieces(keys)
+    more = hash_keys(topics, of, pieces)
+    if np.array_equal(rows, of):  # one of both in each message
+        return np.stack([hashes, more], axis=1).ravel(), np.repeat(rows, 2)
+    both = np.concatenate([rows, of])
+    order = np.argsort(both, kind="stable")
+    return np.concatenate([hashes, more])[order], both[order]
 
 
 @lru_cache(maxsize=1 << 16)
@@ -201,14 +211,23 @@ def _filled(texts: pa.StringArray) -> tuple[Ints, pa.StringArray]:
 
 def _with_pieces(rows: Ints, unique: pa.StringArray, keys: pa.StringArray) -> KeyTexts:
     """Put after the unique key of each row the pieces of its keys."""
+    of, pieces = _pieces(keys)
+    row = np.concatenate([rows, of])
+    order = np.argsort(row, kind="stable")
+    text = pa.concat_arrays([unique, pieces.cast(unique.type)]).take(numbers(order))
+    return KeyTexts(row[order], text, order < rows.size)
+
+
+def _pieces(keys: pa.StringArray) -> tuple[Ints, pa.StringArray]:
+    """Cut keys at blanks: (m,) row of each piece, ascending, and the pieces, neither null nor empty."""
+    start, stop = value_bounds(keys)
+    if len(keys) and not (np.frombuffer(keys.buffers()[2] or b"", np.uint8)[start[0] : stop[-1]] == _BLANK).any():
+        return _filled(keys)
     import pyarrow.compute as pc  # noqa: PLC0415 - few scans and streams come here, and loading it takes long
 
     split = pc.split_pattern(keys, " ")
     filled, pieces = _filled(pc.list_flatten(split))
-    row = np.concatenate([rows, integers(pc.list_parent_indices(split))[filled]])
-    order = np.argsort(row, kind="stable")
-    text = pa.concat_arrays([unique, pieces.cast(unique.type)]).take(numbers(order))
-    return KeyTexts(row[order], text, order < rows.size)
+    return integers(pc.list_parent_indices(split))[filled].astype(np.int64, copy=False), pieces
 
 
 def index_key_hash(topic: str, key: str) -> int:

@@ -8,16 +8,14 @@ are only known under the put lock stay zero until ``encoded_batch.patch`` writes
       │        └ in the join, or apart           └ filled after the join                        └ patch
       └ size, magic, body CRC, hosts, …; zeros for queue offset, physical offset, store timestamp: patch
 
-    properties   name 0x01 value 0x02 name 0x01 value 0x02      with the separator after the last pair too
-
-RocketMQ writes the last separator since 5.2.0 and up to 4.9.0, and every release reads both forms. There is no
-escaping: names and values that hold a separator cannot be stored. RocketMQ: ``MessageExtEncoder``.
+RocketMQ: ``MessageExtEncoder``.
 """
 
 import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import product
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -27,7 +25,7 @@ import pyarrow.compute as pc
 from isal import isal_zlib
 
 from ..errors import ConfigError
-from .buffers import FALSE, binary_array, integers, present, value_bounds, value_lengths
+from .buffers import binary_array, integers, value_bounds, value_lengths
 from .checksums import CRC_PROPERTY, RecordCrc, range_crcs
 from .encoded_batch import Bodies, EncodedBatch, Frames, Integers
 from .message import (
@@ -47,7 +45,6 @@ from .message import (
     header_of,
     scatter,
 )
-from .properties import RECORD_CRC
 
 V1_TOPIC_CHARS = 127  # a longer topic (in UTF-16 units, as Java counts) makes a version 2 record
 
@@ -165,7 +162,7 @@ class _Tail(NamedTuple):
     parts: list[pa.BinaryArray | pa.BinaryScalar]
     topic_bytes: Ints
     property_bytes: Ints
-    magic: Ints
+    magic: Integers
 
     @property
     def sizes(self) -> Ints:
@@ -217,6 +214,10 @@ class _Hosts:
             )
         return cls(int(widths[0]) if (widths == widths[0]).all() else widths, packed)
 
+    @property
+    def is_one(self) -> bool:
+        return isinstance(self.packed, pa.BinaryScalar)
+
     def put(self, header: npt.NDArray[np.void], which: str, chosen: Ints | slice) -> None:
         """Write the hosts of the chosen rows, all of one width, into ``{which}_host`` and ``{which}_port``."""
         if isinstance(self.packed, pa.BinaryScalar):
@@ -231,27 +232,44 @@ class _Hosts:
 
 def _headers(fields: Mapping[str, Integers], born: _Hosts, store: _Hosts, rows: int) -> pa.BinaryArray:
     """Lay out the headers of all rows, of up to four shapes, as one binary array."""
-
-    def alike(chosen: Ints | slice, count: int, born_width: int, store_width: int) -> npt.NDArray[np.void]:
-        header = np.zeros(count, Layout(1, born_width == 16, store_width == 16).header)
-        for name, values in fields.items():
-            header[name] = values[chosen] if isinstance(values, np.ndarray) else values
-        born.put(header, "born", chosen)
-        store.put(header, "store", chosen)
-        return header
-
     if isinstance(born.width, int) and isinstance(store.width, int):
-        header = alike(slice(None), rows, born.width, store.width)
+        header = _alike_headers(fields, {"born": born, "store": store}, (born.width, store.width), slice(None), rows)
         return binary_array(np.arange(rows + 1) * header.itemsize, pa.py_buffer(header.view(np.uint8)))
     width = HEADER.itemsize - 8 + born.width + store.width
     stop = np.cumsum(width)
     data = np.zeros(int(stop[-1]), np.uint8)
-    for born_width in (4, 16):
-        for store_width in (4, 16):
-            chosen = np.flatnonzero((born.width == born_width) & (store.width == store_width))
-            if len(chosen):
-                scatter(data, (stop - width)[chosen], alike(chosen, len(chosen), born_width, store_width))
+    for widths in product((4, 16), (4, 16)):
+        chosen = np.flatnonzero((born.width == widths[0]) & (store.width == widths[1]))
+        if len(chosen):
+            headers = _alike_headers(fields, {"born": born, "store": store}, widths, chosen, len(chosen))
+            scatter(data, (stop - width)[chosen], headers)
     return binary_array(np.concatenate([[0], stop]), pa.py_buffer(data))
+
+
+def _alike_headers(
+    fields: Mapping[str, Integers],
+    hosts: Mapping[str, _Hosts],
+    widths: tuple[int, int],
+    chosen: Ints | slice,
+    count: int,
+) -> npt.NDArray[np.void]:
+    """Headers of the chosen rows, all of one shape."""
+    kind = Layout(1, *(width == 16 for width in widths)).header
+    same = np.zeros(1, kind)  # copied into all rows, which costs less than a single field by itself
+    for name, values in fields.items():
+        if not isinstance(values, np.ndarray):
+            same[name] = values
+    for which, each in hosts.items():
+        if each.is_one:
+            each.put(same, which, slice(None))
+    header = np.full(count, same.view(f"V{kind.itemsize}")[0]).view(kind)
+    for name, values in fields.items():
+        if isinstance(values, np.ndarray):
+            header[name] = values[chosen]
+    for which, each in hosts.items():
+        if not each.is_one:
+            each.put(header, which, chosen)
+    return header
 
 
 def _host_bits(sys_flag: Integers, born: _Hosts, store: _Hosts) -> Integers:
@@ -261,7 +279,7 @@ def _host_bits(sys_flag: Integers, born: _Hosts, store: _Hosts) -> Integers:
 
 def _topics(
     topic: pa.StringArray | pa.DictionaryArray | str, rows: int
-) -> tuple[pa.BinaryArray | pa.BinaryScalar, Ints, Ints]:
+) -> tuple[pa.BinaryArray | pa.BinaryScalar, Ints, Integers]:
     """Encode topics, with their length before and two bytes for the properties' length after them; and magics."""
     # The work is done once per different topic.
     names = [topic]
@@ -273,7 +291,7 @@ def _topics(
     blocks = [topic_block(name) for name in names]
     if len(blocks) == 1:
         ((block, magic),) = blocks
-        return pa.scalar(block, pa.binary()), np.full(rows, len(block)), np.full(rows, magic)
+        return pa.scalar(block, pa.binary()), np.full(rows, len(block)), magic
     which = integers(encoded.indices)
     taken = pa.array([block for block, _ in blocks], pa.binary()).take(encoded.indices)
     sizes = np.array([len(block) for block, _ in blocks])
@@ -403,91 +421,3 @@ def patch_record(
     if record_crc is RecordCrc.PROPERTY:
         crc = isal_zlib.crc32(memoryview(record)[:-RECORD_CRC_BYTES]) & CRC_MASK
         record[-11:-1] = f"{crc:010d}".encode()[::-1]
-
-
-def encode_properties(
-    columns: Mapping[str, pa.StringArray] | None = None, properties: pa.MapArray | None = None
-) -> pa.BinaryArray:
-    """Encode a map column and single columns as property strings; errors as of `encode`."""
-    # Null and empty values are left out: RocketMQ cannot read them back. The pairs of `properties` come first, without
-    # names that a column has: as in RocketMQ's own map of properties, no name is stored twice.
-    columns = columns or {}
-    parts: list[pa.BinaryArray | bytes] = []
-    if properties is not None:
-        parts.append(_encode_map(properties, columns))
-    for name, values in columns.items():
-        _check_name(name)
-        _check_values(values, name)
-        prefix, raw = f"{name}\x01".encode(), values.cast(pa.binary())
-        if raw.null_count or not value_lengths(raw).all():
-            present = pc.if_else(pc.equal(pc.binary_length(raw), 0), pa.scalar(None, raw.type), raw)
-            parts.append(pc.binary_join_element_wise(prefix, present, b"\x02", b""))
-        else:
-            parts += [prefix, raw, b"\x02"]
-    if not parts:
-        raise ConfigError("no column was given to make properties of", fix="Pass a map or at least one named column")
-    # Not null_handling="skip": Arrow (26.0) leaves out rows whose parts are all null, and returns a shorter array.
-    return pc.binary_join_element_wise(*parts, b"", null_handling="replace", null_replacement="")
-
-
-def _encode_map(properties: pa.MapArray, columns: Mapping[str, pa.StringArray]) -> pa.BinaryArray:
-    offsets = integers(properties.offsets).astype(np.int64)
-    first, last = int(offsets[0]), int(offsets[-1])
-    names, values = properties.keys[first:last], properties.items[first:last]
-    _check_names(names)
-    _check_values(values, names)
-    offsets = offsets - first
-    # A checksum that is brought along was another record's: RocketMQ takes it away, too.
-    given = pc.and_(pc.greater(pc.binary_length(values), 0), pc.not_equal(names, RECORD_CRC))
-    kept = pc.coalesce(given, FALSE).to_numpy(zero_copy_only=False)
-    if properties.null_count:  # a null map may still own pairs
-        kept = kept & np.repeat(present(properties), np.diff(offsets))
-    if pc.any(pc.is_in(names, pa.array(list(columns), pa.string()))).as_py():
-        for name, column in columns.items():
-            said = present(column) & (value_lengths(column) > 0)
-            named = pc.equal(names, name).to_numpy(zero_copy_only=False)
-            kept = kept & ~(named & np.repeat(said, np.diff(offsets)))
-    if not kept.all():
-        names, values = names.filter(pa.array(kept)), values.filter(pa.array(kept))
-        offsets = np.concatenate([[0], np.cumsum(kept)])[offsets]
-    pairs = pc.binary_join_element_wise(names, "\x01", values, "\x02", "")
-    if not len(pairs):
-        return pa.array([b""] * len(properties), pa.binary())
-    # The pairs of a map are adjacent, so its property string is a slice of the bytes of all pairs.
-    start, stop = value_bounds(pairs)
-    ends = np.concatenate([start[:1], stop])
-    return binary_array(ends[offsets], pairs.buffers()[2])
-
-
-def _check_names(names: pa.StringArray) -> None:
-    if not len(names):
-        return
-    start, stop = value_bounds(names)
-    data = np.frombuffer(names.buffers()[2] or b"", np.uint8)[start[0] : stop[-1]]
-    if (stop > start).all() and not ((data == 1) | (data == 2)).any():  # a search by Arrow costs forty times as much
-        return
-    wrong = pc.or_(pc.match_substring_regex(names, "[\x01\x02]"), pc.equal(pc.binary_length(names), 0))
-    if pc.any(wrong).as_py():
-        _check_name(names.filter(wrong)[0].as_py())
-
-
-def _check_name(name: str) -> None:
-    if not name or "\x01" in name or "\x02" in name:
-        raise ConfigError(
-            f"a property is named {name[:80]!r}, which a property string cannot hold",
-            fix="Use a name that is not empty, without U+0001 and U+0002",
-        )
-
-
-def _check_values(values: pa.StringArray, names: pa.StringArray | str) -> None:
-    """Refuse values that hold a separator; the error has the property's name, since values are users' data."""
-    start, stop = value_bounds(values)
-    if not len(values) or not (np.frombuffer(values.buffers()[2] or b"", np.uint8)[start[0] : stop[-1]] == 2).any():
-        return
-    wrong = pc.match_substring(values, "\x02")
-    if pc.any(wrong).as_py():  # else it is under a null
-        name = names if isinstance(names, str) else names.filter(wrong)[0].as_py()
-        raise ConfigError(
-            f"the value of property {name[:80]!r} holds U+0002, which a property string cannot hold",
-            fix="Take U+0002 out of it, or put the value into the body",
-        )

@@ -162,30 +162,29 @@ class IndexWriter:
     def _add(self, hashes: Ints, offsets: Ints, times: Ints) -> None:
         assert self._file is not None
         held, count = self._header, hashes.size
-        numbers = np.arange(held.count, held.count + count)
+        numbers = np.arange(held.count, held.count + count, dtype=np.int32)
         slot = hashes % self._geometry.slots
-        order = np.argsort(slot, kind="stable")
-        ordered = slot[order]
-        again = np.zeros(count, np.bool_)  # rows that follow another new entry of the same slot
-        again[1:] = ordered[1:] == ordered[:-1]
-        previous = self._slots[ordered].astype(np.int64)
-        previous[1:][again[1:]] = numbers[order[:-1]][again[1:]]
-        first = held.count <= 1
-        begin = held.begin_timestamp
-        seconds = (times - begin) // 1000 if begin > 0 else np.zeros(count, np.int64)
-        if first:
-            # As in RocketMQ: the first entry's seconds count from the begin time that the header had before it.
-            begin = int(times[0])
-            seconds[1:] = (times[1:] - begin) // 1000 if begin > 0 else 0
-        entries = np.zeros(count, ENTRY)
-        entries["key_hash"] = hashes
-        entries["physical_offset"] = offsets
-        entries["seconds"] = np.clip(seconds, 0, _SECONDS_MAX)
-        entries["previous"][order] = previous
-        self._file.write(self._geometry.entry_position(held.count), entries.tobytes())
-        newest = np.append(~again[1:], np.True_)
-        self._slots[ordered[newest]] = numbers[order[newest]]
-        self._changed[ordered[newest] // _PAGE_SLOTS] = True
+        before = self._slots[slot]
+        try:
+            self._slots[slot] = numbers  # where slots are equal, NumPy keeps the last assignment
+            previous = self._chained(slot, before, numbers)
+            first = held.count <= 1
+            begin = held.begin_timestamp
+            seconds = (times - begin) // 1000 if begin > 0 else np.zeros(count, np.int64)
+            if first:
+                # As in RocketMQ: the first entry's seconds count from the begin time that the header had before it.
+                begin = int(times[0])
+                seconds[1:] = (times[1:] - begin) // 1000 if begin > 0 else 0
+            entries = np.empty(count, ENTRY)
+            entries["key_hash"] = hashes
+            entries["physical_offset"] = offsets
+            entries["seconds"] = np.clip(seconds, 0, _SECONDS_MAX)
+            entries["previous"] = previous
+            self._file.write(self._geometry.entry_position(held.count), entries.tobytes())
+        except BaseException:
+            self._slots[slot] = before  # a full disk: the entries are put again later
+            raise
+        self._changed[slot // _PAGE_SLOTS] = True
         self._header = Header(
             begin_timestamp=begin,
             end_timestamp=int(times[-1]),
@@ -195,6 +194,22 @@ class IndexWriter:
             count=held.count + count,
         )
         self._unflushed = True
+
+    def _chained(
+        self, slot: Ints, before: npt.NDArray[np.int32], numbers: npt.NDArray[np.int32]
+    ) -> npt.NDArray[np.int32]:
+        """Previous entry of each new entry, some of which follow each other; ``before`` has those in the slots."""
+        # Few of them do, since slots are many. Only these are sorted: new entries that are not the last of their slot,
+        # and the entry that is.
+        replaced = np.flatnonzero(self._slots[slot] != numbers)
+        if not replaced.size:
+            return before
+        rows = np.unique(np.concatenate([replaced, self._slots[slot[replaced]] - numbers[0]]))
+        rows = rows[np.argsort(slot[rows], kind="stable")]
+        again = np.flatnonzero(slot[rows[1:]] == slot[rows[:-1]])
+        previous = before.copy()
+        previous[rows[again + 1]] = numbers[rows[again]]
+        return previous
 
     def _roll(self) -> None:
         """Create the next file and append to it from now on."""

@@ -22,6 +22,7 @@ from segmentlog.store.format.checksums import (
     looks_lost,
     lost_crcs,
     moved_crcs,
+    range_crcs,
     record_crcs,
     similar_crcs,
     surely_hold,
@@ -190,6 +191,19 @@ def test_checksums_of_ranges() -> None:
     expected = [zlib.crc32(data[a:b]) & 0x7FFFFFFF for a, b in zip(start, stop, strict=True)]
     assert crc32_ranges(memoryview(data), start, stop).tolist() == expected
     assert expected[2] == 0
+
+
+@pytest.mark.parametrize("gap", [0, 1, 300, -3])
+@pytest.mark.parametrize("order", [1, -1])
+@pytest.mark.parametrize("longest", [0, 40, 5000])
+def test_checksums_of_many_ranges_side_by_side_apart_and_over_each_other(gap: int, order: int, longest: int) -> None:
+    chosen = np.random.default_rng(1)
+    lengths = chosen.integers(0, longest + 1, 2500)
+    start = np.maximum(np.cumsum(lengths + gap) - lengths, 0)
+    stop = start + lengths
+    data = chosen.bytes(int(stop.max()) + 1)
+    expected = [zlib.crc32(data[a:b]) for a, b in zip(start.tolist(), stop.tolist(), strict=True)]
+    assert range_crcs(memoryview(data), start[::order], stop[::order]).tolist() == expected[::order]
 
 
 TIME = 1_700_000_000_000

@@ -18,12 +18,10 @@ from segmentlog.store.format.message import MAGIC_V1, MAGIC_V2, Bytes, Problem, 
 from segmentlog.store.format.message_encode import (
     RecordColumns,
     encode,
-    encode_properties,
     encode_record,
     pack_host,
     patch_record,
 )
-from segmentlog.store.format.properties import Properties
 from support import fixtures
 from support.records import V4, V6
 
@@ -270,87 +268,3 @@ def test_properties_fill_their_field_and_no_more(crc: RecordCrc) -> None:
         one(properties=b"c" + fits, record_crc=crc)
     with pytest.raises(ConfigError, match="take 32768 bytes"):
         encode(simple(b"a", properties=b"c" + fits), record_crc=crc)
-
-
-MAP = pa.map_(pa.string(), pa.string())
-NAMES = st.text(st.characters(codec="utf-8", exclude_characters="\x01\x02"), min_size=1, max_size=5)
-VALUES = st.none() | st.text(st.characters(codec="utf-8", exclude_characters="\x02"), max_size=8)
-
-
-OLD_TAGS = pa.array([[("TAGS", "old"), ("a", "1")], [("TAGS", "stays")], [("TAGS", "too")], None, [("KEYS", "k")]], MAP)
-NEW_TAGS = pa.array(["before", "new", None, "", "x", "y"])[1:]
-FIVE = pa.array([[("x", "0")], [("a", "1")], [("b", "2")], [("c", "3")], [("y", "9")]], MAP)
-HOLES = pa.MapArray.from_arrays(FIVE.offsets, FIVE.keys, FIVE.items, mask=pa.array([each == 2 for each in range(5)]))
-
-
-@pytest.mark.parametrize(
-    ("columns", "maps", "expected"),
-    [
-        (
-            {"TAGS": pa.array(["paid", None, ""]), "KEYS": pa.array(["k1 k2", "k3", None])},
-            pa.array([[("größe", "L"), ("a", "1")], [], None], MAP),
-            ["größe\x01L\x02a\x011\x02TAGS\x01paid\x02KEYS\x01k1 k2\x02", "KEYS\x01k3\x02", ""],
-        ),
-        (
-            {"TAGS": NEW_TAGS},
-            OLD_TAGS,
-            [
-                "a\x011\x02TAGS\x01new\x02",
-                "TAGS\x01stays\x02",
-                "TAGS\x01too\x02",
-                "TAGS\x01x\x02",
-                "KEYS\x01k\x02TAGS\x01y\x02",
-            ],
-        ),
-        ({"TAGS": NEW_TAGS[1:3]}, OLD_TAGS[1:3], ["TAGS\x01stays\x02", "TAGS\x01too\x02"]),
-        (
-            {},
-            pa.array([[("a", None), ("b", "")], [("c", "1"), ("d", ""), ("e", "2")]], MAP),
-            ["", "c\x011\x02e\x012\x02"],
-        ),
-        *(
-            (
-                {**rest, "TAGS": pa.array(values, pa.string())},
-                None,
-                ["TAGS\x01a\x02" if each else "" for each in values],
-            )
-            for values in ([None], [None, None], [None, "a", None], ["", None])
-            for rest in ({}, {"KEYS": pa.nulls(len(values), pa.string())})
-        ),
-        ({}, FIVE[1:4], ["a\x011\x02", "b\x012\x02", "c\x013\x02"]),
-        ({}, HOLES[1:4], ["a\x011\x02", "", "c\x013\x02"]),
-        ({}, FIVE[:0], []),
-        ({"K": pa.array(["x", "y", "z"])[1:2]}, None, ["K\x01y\x02"]),
-    ],
-)
-def test_a_map_comes_first_and_a_column_takes_the_place_of_a_pair_of_its_name(
-    columns: dict[str, pa.Array], maps: pa.Array | None, expected: list[str]
-) -> None:
-    assert encode_properties(columns, maps).to_pylist() == [each.encode() for each in expected]
-
-
-@given(st.lists(st.dictionaries(NAMES, VALUES, max_size=4), min_size=1, max_size=8), st.integers(0, 3))
-def test_encoded_properties_are_decoded_unchanged(rows: list[dict[str, str | None]], skipped: int) -> None:
-    maps = pa.array([list(row.items()) for row in rows], MAP)[skipped:]
-    bodies = pa.array([b""] * len(maps), pa.binary())
-    encoded = encode(RecordColumns(body=bodies, topic="T", queue_id=0, properties=encode_properties(properties=maps)))
-    buffer = encoded.join()
-    decoded = Properties(Records(buffer, encoded.positions)).maps().to_pylist() if len(maps) else []
-    kept = [{name: value for name, value in row.items() if value} for row in rows[skipped:]]
-    assert [dict(pairs or []) for pairs in decoded] == kept
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "problem"),
-    [
-        *((name, "x", "which a property string cannot hold") for name in ("", "a\x01b", "a\x02")),
-        ("K", "a\x02b", r" the value of property 'K' holds U\+0002, which"),
-    ],
-)
-def test_properties_that_cannot_be_stored_are_refused(name: str, value: str, problem: str) -> None:
-    with pytest.raises(ConfigError, match=problem):
-        encode_properties({name: pa.array(["x", value])})
-    with pytest.raises(ConfigError, match=problem):
-        encode_properties(properties=pa.array([[("ok", "1"), (name, value)]], MAP))
-    with pytest.raises(ConfigError, match="no column was given"):
-        encode_properties({})

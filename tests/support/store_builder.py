@@ -31,7 +31,8 @@ from segmentlog.store.format.checksums import RecordCrc
 from segmentlog.store.format.consume_queue import ENTRY, ENTRY_BYTES
 from segmentlog.store.format.encoded_batch import patch
 from segmentlog.store.format.message import MAGIC_BLANK
-from segmentlog.store.format.message_encode import RecordColumns, encode, encode_properties, pack_host
+from segmentlog.store.format.message_encode import RecordColumns, encode, pack_host
+from segmentlog.store.format.property_encode import encode_properties
 
 Ints = npt.NDArray[np.int64]
 

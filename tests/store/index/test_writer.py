@@ -20,6 +20,7 @@ from support.crash.recorder import Kind, RecordingFileSystem
 from support.records import one
 
 GEOMETRY = Geometry(5, 8)
+ENTRIES = (GEOMETRY.entry_position(1), 7 * 20)
 FIRST_MS = 1_763_700_000_000
 
 
@@ -123,6 +124,23 @@ def test_the_index_continues_once_there_is_room_for_the_next_file(call: str) -> 
         index.sync()
     index.close()
     find_all(disk, "abcdefgabcd")
+
+
+def test_entries_that_did_not_fit_have_the_same_previous_entries_when_they_are_put_again() -> None:
+    disk = MemoryFileSystem()
+    index = writer(FaultyFileSystem(disk, Fault(error=Failure.ENOSPC, at=2, calls=("write",))))
+    put(index, list("abc"))
+    with pytest.raises(NoSpaceError):
+        put(index, list("abba"), 3)
+    put(index, list("abba"), 3)
+    index.close()
+    index = writer(disk)
+    expected = writer(other := MemoryFileSystem())
+    for keys, first in (("abc", 0), ("abba", 3)):
+        put(expected, list(keys), first)
+    expected.close()
+    entries = [fs.read(f"/index/{of.names()[0]:017d}", *ENTRIES) for of, fs in ((index, disk), (expected, other))]
+    assert entries[0] == entries[1]
 
 
 def test_an_older_file_is_dropped_and_the_newest_is_not() -> None:
