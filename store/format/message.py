@@ -88,6 +88,7 @@ LAYOUTS: Final = tuple(
 
 Bytes = npt.NDArray[np.uint8]
 Ints = npt.NDArray[np.int64]
+Ints32 = npt.NDArray[np.int32]
 Mask = npt.NDArray[np.bool_]
 Item = TypeVar("Item", bound=np.generic)
 
@@ -151,8 +152,8 @@ _PROBLEM_TEXTS: Final = {
 }
 
 
-def gather(buffer: Bytes, positions: Ints, dtype: np.dtype[Item]) -> npt.NDArray[Item]:
-    """Copy one ``dtype`` from each of (n,) positions of a buffer, aligned or not; the caller checked bounds."""
+def gather(buffer: Bytes, positions: Ints | Ints32, dtype: np.dtype[Item]) -> npt.NDArray[Item]:
+    """Copy one ``dtype`` from each of (n,) or (n, m) positions of a buffer, aligned or not, in bounds."""
     width = dtype.itemsize
     if buffer.size < width:
         return np.empty(0, dtype)
