@@ -199,6 +199,7 @@ class Records:
         self.properties_length = np.zeros(count, np.int64)
         self._parts: list[tuple[Ints | slice, Layout, npt.NDArray[np.void]]] = []
         self._topics: Bytes | None = None
+        self.parsed: object = None  # the properties, once a caller needed them, as long as they are those of all rows
         self._locate()
 
     def __len__(self) -> int:
@@ -269,6 +270,7 @@ class Records:
 
     def _forget_parts(self, rows: Mask) -> None:
         """Set the parts of damaged rows to length 0, so that kernels may run over all rows."""
+        self.parsed = None
         for part in (self.body_start, self.body_length, self.topic_start, self.topic_length):
             part[rows] = 0
         self.properties_start[rows] = self.properties_length[rows] = 0

@@ -74,6 +74,13 @@ class Properties:
 
     # The text is copied out of the segment at construction, so that no mapped file is kept.
 
+    @classmethod
+    def of(cls, records: Records) -> "Properties":
+        """Return the properties of records, parsed once for CRC check, filter and columns."""
+        if not isinstance(records.parsed, cls):
+            records.parsed = cls(records)
+        return records.parsed
+
     def __init__(self, records: Records) -> None:
         self._count = len(records)
         # One byte more before each text: it is the low byte of the length, always there, and becomes a
