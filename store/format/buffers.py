@@ -29,7 +29,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ..errors import FormatError
-from .message import Bytes, Ints, Mask, Records
+from .message import Bytes, Ints, Ints32, Mask, Records
 
 
 def value_bounds(values: pa.BinaryArray | pa.StringArray) -> tuple[Ints, Ints]:
@@ -112,7 +112,7 @@ def only_chunk(column: pa.ChunkedArray) -> pa.Array:
 OFFSET_MAX: Final = (1 << 31) - 1
 _OFFSET_BYTES: Final = 4
 _FEW: Final = 16
-_KEPT_BYTES_MAX: Final = 1 << 20
+_KEPT_BYTES_MAX: Final = 4 << 20
 
 
 class Slices(NamedTuple):
@@ -136,9 +136,23 @@ def slices(buffer: Bytes, starts: Ints, lengths: Ints) -> Slices:
     total = int(lengths.sum())
     if total > OFFSET_MAX:
         raise _too_much(count, total)
+    return _taken(buffer, starts, stops, total)
+
+
+def known_slices(buffer: Bytes, starts: Ints32, stops: Ints32) -> Slices:
+    """Copy ``buffer[start:stop]``, unchecked, for (n,) or (n, m) pairs that were found in it and do not overlap."""
+    lengths = stops - starts
+    if starts.size <= _FEW:
+        return _few(buffer, starts.ravel().tolist(), lengths.ravel().tolist())
+    return _taken(buffer, starts, stops, int(lengths.sum()))
+
+
+def _taken(buffer: Bytes, starts: Ints | Ints32, stops: Ints | Ints32, total: int) -> Slices:
+    """Copy ``buffer[start:stop]`` for (n,) or (n, m) pairs inside the buffer, ``total`` bytes."""
+    count = starts.size
     interleaved = np.empty(2 * count + 2, np.int32)
-    interleaved[1:-1:2] = starts
-    interleaved[2:-1:2] = stops
+    interleaved[1:-1:2].reshape(starts.shape)[:] = starts
+    interleaved[2:-1:2].reshape(starts.shape)[:] = stops
     # Arrow allocates the average of that many values, from the first and the last offset. These two belong to
     # no slice, so they are chosen to make it exactly enough: half a segment would be mapped and given back, else.
     apart = total * (2 * count + 1) // count + 2

@@ -88,6 +88,7 @@ LAYOUTS: Final = tuple(
 
 Bytes = npt.NDArray[np.uint8]
 Ints = npt.NDArray[np.int64]
+Ints32 = npt.NDArray[np.int32]
 Mask = npt.NDArray[np.bool_]
 Item = TypeVar("Item", bound=np.generic)
 
@@ -151,8 +152,8 @@ _PROBLEM_TEXTS: Final = {
 }
 
 
-def gather(buffer: Bytes, positions: Ints, dtype: np.dtype[Item]) -> npt.NDArray[Item]:
-    """Copy one ``dtype`` from each of (n,) positions of a buffer, aligned or not; the caller checked bounds."""
+def gather(buffer: Bytes, positions: Ints | Ints32, dtype: np.dtype[Item]) -> npt.NDArray[Item]:
+    """Copy one ``dtype`` from each of (n,) or (n, m) positions of a buffer, aligned or not, in bounds."""
     width = dtype.itemsize
     if buffer.size < width:
         return np.empty(0, dtype)
@@ -198,6 +199,7 @@ class Records:
         self.properties_length = np.zeros(count, np.int64)
         self._parts: list[tuple[Ints | slice, Layout, npt.NDArray[np.void]]] = []
         self._topics: Bytes | None = None
+        self.parsed: object = None  # the properties, once a caller needed them, as long as they are those of all rows
         self._locate()
 
     def __len__(self) -> int:
@@ -268,6 +270,7 @@ class Records:
 
     def _forget_parts(self, rows: Mask) -> None:
         """Set the parts of damaged rows to length 0, so that kernels may run over all rows."""
+        self.parsed = None
         for part in (self.body_start, self.body_length, self.topic_start, self.topic_length):
             part[rows] = 0
         self.properties_start[rows] = self.properties_length[rows] = 0

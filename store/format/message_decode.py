@@ -162,7 +162,7 @@ class Decoder:
     @cached_property
     def properties(self) -> Properties:
         """Parsed when first wanted, then shared by all columns that come from it."""
-        return Properties(self.records)
+        return Properties.of(self.records)
 
     @cached_property
     def _whole(self) -> pa.BooleanArray | None:

@@ -4,20 +4,25 @@
 
     name 0x01 value 0x02 name 0x01 value 0x02 …      the last 0x02 is there or not, as the broker's release has it
 
+    0x02 TAGS 0x01 a  0x02 KEYS 0x01 k-17 0x02       texts of one shape: as many 0x02 as in the first, one of them at
+    0x02 TAGS 0x01 bc 0x02 KEYS 0x01 k-2  0x02       each start, and the same names. A value is what is between a name
+                      └─ word ──┘                    and the next 0x02. Words that end with a name are compared at once
+
 This follows RocketMQ's own parser (``MessageDecoder.string2messageProperties``) exactly. The text is split at each
 0x02, and a piece under three characters is ignored. The name ends at the first 0x01, and a piece without at least one
 character on both sides is ignored. A value may contain further 0x01. Of equal names the last one counts.
 """
 
+from collections.abc import Sequence
 from functools import cached_property
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from .buffers import binary, repeated, slices, text
-from .message import Bytes, Ints, Records, gather
+from .buffers import Slices, binary, bitmap, known_slices, repeated, slices, text
+from .message import Bytes, Ints, Ints32, Records, gather
 
 NAME_END: Final = 1
 PAIR_END: Final = 2
@@ -32,7 +37,10 @@ RECORD_CRC: Final = "__CRC32#"
 
 MAP_TYPE: Final = pa.map_(pa.string(), pa.string())
 
+_NAME_END: Final = bytes([NAME_END])
+_PAIR_END: Final = bytes([PAIR_END])
 _UINT64: Final = np.dtype(">u8")
+_WORD: Final = np.dtype("<u8")
 _HEAD_BYTES: Final = 8
 _LAGS_MAX: Final = 8
 _INT_DIGITS_MAX: Final = 10
@@ -54,8 +62,8 @@ def java_int(text: str) -> int | None:
 def parse_properties(text: bytes) -> dict[str, str]:
     """Parse the property text of one record."""
     found: dict[str, str] = {}
-    for pair in text.split(bytes([PAIR_END])):
-        name, _, value = pair.partition(bytes([NAME_END]))
+    for pair in text.split(_PAIR_END):
+        name, _, value = pair.partition(_NAME_END)
         if name and value:
             found[name.decode("utf-8", "replace")] = value.decode("utf-8", "replace")
     return found
@@ -65,6 +73,13 @@ class Properties:
     """Properties of n records, parsed once, returned by name or as a map; rows with a problem have none."""
 
     # The text is copied out of the segment at construction, so that no mapped file is kept.
+
+    @classmethod
+    def of(cls, records: Records) -> "Properties":
+        """Return the properties of records, parsed once for CRC check, filter and columns."""
+        if not isinstance(records.parsed, cls):
+            records.parsed = cls(records)
+        return records.parsed
 
     def __init__(self, records: Records) -> None:
         self._count = len(records)
@@ -79,35 +94,14 @@ class Properties:
             self._data = self._data.copy()
         self._data[copied.offsets[:-1]] = PAIR_END
         self._ascii = self._data.size == 0 or int(self._data.max()) < 0x80
-        self._split(copied.offsets)
-
-    def _split(self, offsets: npt.NDArray[np.int32]) -> None:
-        """Find the pairs: where each name starts and stops, where its value stops, whose it is, how many of each."""
-        # Two searches: together the marks are too many for numpy's quick one, and it would not be known which is which.
         cuts = np.flatnonzero(self._data == PAIR_END)
+        self._shape = _shared_shape(self._data, cuts, copied.offsets)
+        if self._shape is None:
+            self._split_each(cuts, copied.offsets)
+
+    def _split_each(self, cuts: Ints, offsets: Ints32) -> None:
+        """Find the pairs: where each name starts and stops, where its value stops, and whose it is."""
         name_ends = np.flatnonzero(self._data == NAME_END)
-        if not self._split_alike(cuts, name_ends, offsets):
-            self._split_each(cuts, name_ends, offsets)
-
-    def _split_alike(self, cuts: Ints, name_ends: Ints, offsets: npt.NDArray[np.int32]) -> bool:
-        """Split rows that all have the same number of well-formed pairs, as most have; False if they have not."""
-        count = self._count
-        pairs = name_ends.size // count if count else 0
-        # The last separator is there or not, as the broker's release has it.
-        ended = cuts.size == (pairs + 1) * count
-        if pairs == 0 or name_ends.size != pairs * count or not (ended or cuts.size == pairs * count):
-            return False
-        grid = cuts.reshape(count, -1)
-        start, name_stop = grid[:, :pairs] + 1, name_ends.reshape(count, pairs)
-        stop = grid[:, 1:] if ended else np.column_stack([grid[:, 1:], offsets[1:]])
-        # As many names as pairs, each within its own: no row has one more, and another one less.
-        if (grid[:, 0] != offsets[:-1]).any() or (name_stop <= start).any() or (stop <= name_stop + 1).any():
-            return False
-        self._start, self._name_stop, self._stop = start.ravel(), name_ends, stop.ravel()
-        self._each = pairs
-        return True
-
-    def _split_each(self, cuts: Ints, name_ends: Ints, offsets: npt.NDArray[np.int32]) -> None:
         start = cuts + 1
         stop = np.append(cuts[1:], self._data.size)
         row_at = np.searchsorted(cuts, offsets[:-1])  # exact: each row begins with a separator
@@ -116,23 +110,13 @@ class Properties:
         name_stop = np.append(name_ends, self._data.size)[first]
         good = (stop - start >= 3) & (name_stop > start) & (name_stop < stop - 1)
         self._start, self._name_stop, self._stop, self._row = start[good], name_stop[good], stop[good], row[good]
-        counts = np.bincount(self._row, minlength=self._count)
-        self._each = int(counts[0]) if counts.size and (counts == counts[0]).all() else 0
-
-    @cached_property
-    def _row(self) -> Ints:
-        """Which record each pair is of."""
-        return np.repeat(np.arange(self._count), self._each)
 
     def column(self, name: str) -> pa.StringArray:
         """One property of every record, (n,) strings; null where a record lacks it."""
         wanted = name.encode()
-        if self._common_names is not None:
-            if wanted not in self._common_names:
-                return pa.nulls(self._count, pa.string())
-            every = slice(self._common_names.index(wanted), None, len(self._common_names))
-            start = self._name_stop[every] + 1
-            return text(slices(self._data, start, self._stop[every] - start), ascii_only=self._ascii)
+        if self._shape is not None:
+            values = self._shape.values(wanted, self._data)
+            return text(values, ascii_only=self._ascii) if values else pa.nulls(self._count, pa.string())
         pairs = self._named(wanted)
         chosen = np.full(self._count, -1, np.int64)
         chosen[self._row[pairs]] = pairs  # of equal names the last assignment stays, as it must
@@ -145,49 +129,31 @@ class Properties:
 
     def maps(self) -> pa.MapArray:
         """All properties of every record, (n,) of `MAP_TYPE`; null where a record has none, as in RocketMQ."""
-        start, name_stop, stop = self._start, self._name_stop, self._stop
-        if self._common_names is not None:
-            per_row = np.full(self._count, len(self._common_names))
-            names = repeated([name.decode("utf-8", "replace") for name in self._common_names], self._count)
+        shape = self._shape
+        offsets = np.zeros(self._count + 1, np.int32)
+        if shape is not None:
+            offsets[1:] = len(shape.names)
+            names = repeated([name.decode("utf-8", "replace") for name in shape.names], self._count)
+            found = known_slices(self._data, shape.start.T, shape.stop.T)
         else:
+            start, name_stop, stop, row = self._start, self._name_stop, self._stop, self._row
             keep = self._without_overwritten()
-            row = self._row
             if keep is not None:
                 start, name_stop, stop, row = start[keep], name_stop[keep], stop[keep], row[keep]
-            per_row = np.bincount(row, minlength=self._count)
+            offsets[1:] = np.bincount(row, minlength=self._count)
             names = text(slices(self._data, start, name_stop - start), ascii_only=self._ascii)
-        values = text(slices(self._data, name_stop + 1, stop - name_stop - 1), ascii_only=self._ascii)
-        offsets = np.zeros(self._count + 1, np.int32)
-        np.cumsum(per_row, out=offsets[1:])
+            found = slices(self._data, name_stop + 1, stop - name_stop - 1)
+        present = bitmap(offsets[1:] > 0)
+        np.cumsum(offsets, out=offsets)
+        values = text(found, ascii_only=self._ascii)
         entries = pa.StructArray.from_arrays([names, values], fields=[MAP_TYPE.key_field, MAP_TYPE.item_field])
-        valid = None if per_row.all() else pa.py_buffer(np.packbits(per_row > 0, bitorder="little"))
-        return pa.Array.from_buffers(MAP_TYPE, self._count, [valid, pa.py_buffer(offsets)], children=[entries])
-
-    @cached_property
-    def _common_names(self) -> list[bytes] | None:
-        """The names, if all records have the same in the same order, each once, as one producer mostly writes them."""
-        each = self._each
-        if not each:
-            return None
-        for pair in range(each):
-            if not self._is_one_name(self._start[pair::each], self._name_stop[pair::each]):
-                return None
-        names = [self._data[a:b].tobytes() for a, b in zip(self._start[:each], self._name_stop[:each], strict=True)]
-        return names if len(set(names)) == each else None
-
-    def _is_one_name(self, start: Ints, stop: Ints) -> bool:
-        """Return whether (n,) places have the same name, n > 0; names of up to eight bytes are compared as numbers."""
-        length = int(stop[0] - start[0])
-        if (stop - start != length).any():
-            return False
-        if length > _HEAD_BYTES or int(start.max()) > self._data.size - _HEAD_BYTES:
-            names = gather(self._data, start, np.dtype(f"V{length}"))
-            return bool((names == names[0]).all())
-        heads = gather(self._data, start, _UINT64).astype(np.uint64) >> np.uint64(8 * (_HEAD_BYTES - length))
-        return bool((heads == heads[0]).all())
+        return pa.Array.from_buffers(MAP_TYPE, self._count, [present, pa.py_buffer(offsets)], children=[entries])
 
     def last(self, name: str) -> tuple[Ints, pa.BinaryArray]:
         """Rows whose last pair has this name, and the values of these pairs."""
+        if self._shape is not None:
+            values = self._shape.values(name.encode(), self._data) if self._shape.names[-1] == name.encode() else None
+            return np.arange(self._count if values else 0), binary(values) if values else pa.nulls(0, pa.binary())
         pairs = self._named(name.encode())
         is_last = np.ones(pairs.size, np.bool_)
         before_end = pairs < self._row.size - 1
@@ -198,9 +164,6 @@ class Properties:
 
     def _named(self, name: bytes) -> Ints:
         """All pairs of a name, in order."""
-        if self._common_names is not None:
-            first = self._common_names.index(name) if name in self._common_names else self._row.size
-            return np.arange(first, self._row.size, self._each)
         pairs = np.flatnonzero((self._heads == _head(name)) & (self._name_stop - self._start == len(name)))
         if len(name) > _HEAD_BYTES and pairs.size:
             names = gather(self._data, self._start[pairs], np.dtype(f"V{len(name)}"))
@@ -265,3 +228,58 @@ class Properties:
 
 def _head(name: bytes) -> np.uint64:
     return np.uint64(int.from_bytes(name[:_HEAD_BYTES].ljust(_HEAD_BYTES, b"\0"), "big"))
+
+
+class _Shape(NamedTuple):
+    """Names of n rows that all have the same, each once and in one order, as a producer mostly writes them."""
+
+    names: list[bytes]
+    start: Ints32  # (names, n) of values, in the data: operations on a few names per row would be many short loops
+    stop: Ints32
+
+    def values(self, name: bytes, data: Bytes) -> Slices | None:
+        """Copy the values of a name; None if the rows do not have it."""
+        if name not in self.names:
+            return None
+        which = self.names.index(name)
+        return known_slices(data, self.start[which], self.stop[which])
+
+
+def _shared_shape(data: Bytes, cuts: Ints, offsets: Ints32) -> _Shape | None:
+    """Parse the first text and compare the others with it; None if they differ, or any has pieces to ignore."""
+    count = offsets.size - 1
+    first = data[1 : offsets[1]].tobytes() if count else b""
+    is_ended = first.endswith(_PAIR_END)
+    pairs = [piece.partition(_NAME_END) for piece in first[: len(first) - is_ended].split(_PAIR_END)]
+    names = [name for name, _, value in pairs if name and value]
+    each = len(names) + is_ended
+    if len(set(names)) != len(pairs) or cuts.size != each * count:
+        return None
+    grid = np.ascontiguousarray(cuts.astype(np.int32).reshape(count, each).T)
+    if (grid[0] != offsets[:-1]).any() or (is_ended and (grid[-1] != offsets[1:] - 1).any()):
+        return None
+    start = grid[: len(names)] + np.array([[len(name) + 2] for name in names], np.int32)
+    stop = grid[1:] if is_ended else np.concatenate([grid[1:], offsets[np.newaxis, 1:]])
+    if (start >= stop).any() or not _have_names(data, start[:, 1:], names):
+        return None
+    return _Shape(names, start, stop)
+
+
+def _have_names(data: Bytes, start: Ints32, names: Sequence[bytes]) -> bool:
+    """Return whether each of these names, and 0x01, is right before its start of values, for (names, n) starts."""
+    width = _WORD.itemsize
+    at = start - width
+    if not at.size:
+        return True
+    if int(at[:, 0].min()) < 0:  # the first text has a few bytes only: not worth a case
+        return False
+    ends = [(name + _NAME_END)[-width:] for name in names]
+    wanted = np.frombuffer(b"".join(end.rjust(width, b"\0") for end in ends), _WORD)
+    masks = np.frombuffer(b"".join((b"\xff" * len(end)).rjust(width, b"\0") for end in ends), _WORD)
+    if ((gather(data, at, _WORD) & masks[:, np.newaxis]) != wanted[:, np.newaxis]).any():
+        return False
+    return all(
+        (gather(data, start[which] - len(name) - 1 + done, _WORD) == np.frombuffer(name, _WORD, 1, done)).all()
+        for which, name in enumerate(names)
+        for done in range(0, len(name) + 1 - width, width)
+    )

@@ -461,7 +461,7 @@ class CommitLog:
     def check_crcs(self, segment: SegmentFile | None, records: Records) -> None:
         """Flag records of one segment, or of a part of it, that their CRCs deny; see `format.checksums.check_crcs`."""
         whole = segment if segment is None or self._window_bytes is None else self.find(segment.base)
-        properties = Properties(records)
+        properties = Properties.of(records)
         if segment is None or whole is None or segment == whole:
             check_crcs(records, properties, lambda: self._before(segment))
             return

@@ -90,7 +90,7 @@ def _exactly(wanted: Filter) -> Callable[[Records], Mask]:
         def by_tag(records: Records) -> Mask:
             import pyarrow.compute as pc  # noqa: PLC0415 - not all scans need it, and loading it takes long
 
-            tags = Properties(records).column(TAGS)
+            tags = Properties.of(records).column(TAGS)
             match: Mask = pc.is_in(tags, values, skip_nulls=True).to_numpy(zero_copy_only=False)
             return match
 
@@ -100,7 +100,7 @@ def _exactly(wanted: Filter) -> Callable[[Records], Mask]:
     schema = pa.schema([(name, pa.string()) for name in names])
 
     def by_filter(records: Records) -> Mask:
-        properties = Properties(records)
+        properties = Properties.of(records)
         columns = [properties.column(name) for name in names]
         whole: Mask = records.problem == Problem.OK
         return whole & by_properties.mask(record_batch(columns, schema, len(records)))

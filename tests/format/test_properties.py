@@ -29,24 +29,62 @@ def by_rocketmq(text: bytes) -> dict[str, str] | None:
     return {k.decode("utf-8", "replace"): v.decode("utf-8", "replace") for k, v in found.items()} or None
 
 
+def by_position(text: bytes) -> dict[str, str]:
+    """As `by_rocketmq`, in the order of last assignments."""
+    found: dict[str, str] = {}
+    for piece in text.split(b"\x02"):
+        pair = by_rocketmq(piece) or {}
+        for name in pair:
+            found.pop(name, None)
+        found |= pair
+    return found
+
+
 PIECES = st.lists(
     st.sampled_from([b"\x01", b"\x02", b"a", b"TAGS", b"KEYS", b"a_long_name", b"a_long_name2", b"v", "ü".encode()]),
     max_size=30,
 ).map(b"".join)
 
 
-@given(st.lists(PIECES, min_size=1, max_size=6))
-def test_maps_and_columns_are_rocketmqs(texts: list[bytes]) -> None:
+NAMES = ["a", "TAGS", "KEYS", "UNIQ_KEY", "a_long_name", "a_long_name2", "a_name_of_more_than_two_words"]
+
+
+@st.composite
+def texts_of_one_shape(draw: st.DrawFn) -> list[bytes]:
+    """Texts with the same names in the same order, of which at most one byte is another one."""
+    names = draw(st.lists(st.sampled_from(NAMES), min_size=1, max_size=5, unique=True))
+    value = st.sampled_from([b"v", b"a longer value", b"\x01", b"a\x01b", "ü".encode()])
+    rows = draw(st.lists(st.lists(value, min_size=len(names), max_size=len(names)), min_size=1, max_size=9))
+    end = draw(st.sampled_from([b"", b"\x02"]))
+    texts = [
+        b"\x02".join(name.encode() + b"\x01" + value for name, value in zip(names, row, strict=True)) + end
+        for row in rows
+    ]
+    if draw(st.booleans()):
+        which = draw(st.integers(0, len(texts) - 1))
+        at = draw(st.integers(0, len(texts[which]) - 1))
+        texts[which] = texts[which][:at] + draw(st.sampled_from([b"", b"\x01", b"\x02", b"x"])) + texts[which][at + 1 :]
+    return texts
+
+
+@given(st.lists(PIECES, min_size=1, max_size=6) | texts_of_one_shape())
+def test_maps_columns_and_last_values_are_rocketmqs(texts: list[bytes]) -> None:
     properties = parsed(*texts)
     expected = [by_rocketmq(text) for text in texts]
     maps = properties.maps()
     maps.validate(full=True)
     assert [None if m is None else dict(m) for m in maps.to_pylist()] == expected
     assert [len(m or ()) for m in maps.to_pylist()] == [len(e or ()) for e in expected]
-    for name in ("a", "TAGS", "KEYS", "a_long_name", "a_long_name2", "absent"):
+    last = [list(found.items())[-1] if found else ("", "") for found in map(by_position, texts)]
+    for name in (*NAMES, "absent"):
         column = properties.column(name)
         column.validate(full=True)
         assert column.to_pylist() == [(e or {}).get(name) for e in expected], name
+        rows, values = properties.last(name)
+        seen = [value.decode("utf-8", "replace") for value in values.to_pylist()]
+        assert list(zip(rows.tolist(), seen, strict=True)) == [
+            (row, value) for row, (own, value) in enumerate(last) if own == name
+        ]
 
 
 @pytest.mark.parametrize(
