@@ -42,6 +42,7 @@ def _load_support() -> None:
 
 
 _load_support()
+gc.disable()  # until all tests are collected: what is made meanwhile stays, and to look at it again takes a sixth
 
 
 from support import device  # noqa: E402 - `support` is made above
@@ -126,6 +127,7 @@ def pytest_collection_finish() -> None:
     """Take thousands of collected tests out of each garbage collection of the run: tests ask for hundreds."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 def pytest_unconfigure() -> None:
