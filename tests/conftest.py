@@ -56,7 +56,7 @@ set_driver_options()
 settings.register_profile(
     "segmentlog",
     deadline=None,
-    max_examples=scale(10, 100, 2_000, check=5),
+    max_examples=scale(10, 60, 2_000, check=5),
     suppress_health_check=[HealthCheck.too_slow],
     derandomize="SEGMENTLOG_DERANDOMIZE" in os.environ,
 )
