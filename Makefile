@@ -54,10 +54,11 @@ demo: setup ## read a store that a RocketMQ broker wrote, and print it as tables
 
 # Tests are collected once before: otherwise each worker of a fresh clone would rewrite their assertions.
 test: setup ## what a change has to pass: lint, types, layers, all tests, small attacks, notebooks
-	@$(MAKE) lint || $(call left_out,all checks and tests after lint)
+	@test -d tests/__pycache__ || $(PYTEST) --collect-only -q tests >/dev/null & collecting=$$!; \
+	$(MAKE) lint || failed=1; wait $$collecting || true; \
+	test -z "$${failed:-}" || $(call left_out,all checks and tests after lint)
 	@$(SPARK) (cd tests; exec ../$(BIN)/python -m support.class_archive) & \
 	$(MAKE) types layers bench-check >.venv/checks.log 2>&1 & checks=$$!; \
-	test -d tests/__pycache__ || $(PYTEST) --collect-only -q tests >/dev/null || true; \
 	$(PYTEST) $(MANY) --nbmake --nbmake-timeout=300 $(NOTEBOOKS) tests || failed=1; \
 	wait $$checks || failed=1; cat .venv/checks.log; exit $${failed:-0}
 

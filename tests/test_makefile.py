@@ -57,7 +57,7 @@ def test_all_stages_run(clone: Path, target: str, stages: tuple[str, ...]) -> No
 @pytest.mark.parametrize(
     ("target", "failing", "left_out", "not_called"),
     [
-        ("test", "ruff*", "all checks and tests after lint", "-m pytest"),
+        ("test", "ruff*", "all checks and tests after lint", "-m pytest -n"),
         ("attack", "*-m not cluster*", "the tests with the mark cluster", "-m cluster"),
     ],
 )
