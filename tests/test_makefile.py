@@ -45,7 +45,11 @@ def made(clone: Path, target: str, failing: str) -> tuple[int, str, str]:
 
 @pytest.mark.parametrize(
     ("target", "stages"),
-    [("test", ("ruff", "mypy", "lint-imports", "-m pytest -n")), ("attack", ("-m not cluster", "-m cluster"))],
+    [
+        ("test", ("ruff", "mypy", "lint-imports", "-m pytest -n")),
+        ("attack", ("-m not cluster", "-m cluster")),
+        ("soak", ("-m scaled and not cluster", "-m cluster")),
+    ],
 )
 def test_all_stages_run(clone: Path, target: str, stages: tuple[str, ...]) -> None:
     code, errors, calls = made(clone, target, "nothing")
@@ -59,6 +63,7 @@ def test_all_stages_run(clone: Path, target: str, stages: tuple[str, ...]) -> No
     [
         ("test", "ruff*", "all checks and tests after lint", "-m pytest -n"),
         ("attack", "*-m not cluster*", "the tests with the mark cluster", "-m cluster"),
+        ("soak", "*not cluster*", "the tests with the mark cluster", "-m cluster"),
     ],
 )
 def test_a_failed_stage_lists_the_stages_that_did_not_run(
