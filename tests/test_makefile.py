@@ -43,28 +43,41 @@ def made(clone: Path, target: str, failing: str) -> tuple[int, str, str]:
     return ran.returncode, ran.stderr, calls.read_text()
 
 
-@pytest.mark.parametrize("target", ["test", "attack"])
-def test_all_stages_run(clone: Path, target: str) -> None:
+@pytest.mark.parametrize(
+    ("target", "stages"),
+    [
+        ("test", ("ruff", "mypy", "lint-imports", "-m pytest -n")),
+        ("attack", ("-m not cluster", "-m cluster")),
+        ("soak", ("-m scaled and not cluster", "-m cluster")),
+    ],
+)
+def test_all_stages_run(clone: Path, target: str, stages: tuple[str, ...]) -> None:
     code, errors, calls = made(clone, target, "nothing")
     assert code == 0, errors
-    assert "-m not cluster" in calls
-    assert "-m cluster" in calls
+    assert all(stage in calls for stage in stages)
     assert "not run" not in errors
 
 
 @pytest.mark.parametrize(
-    ("target", "failing", "left_out"),
+    ("target", "failing", "left_out", "not_called"),
     [
-        ("test", "ruff*", "all checks and tests after lint"),
-        ("test", "mypy*", "the tests with the mark cluster"),
-        ("test", "*-m not cluster*", "the tests with the mark cluster"),
-        ("attack", "*-m not cluster*", "the tests with the mark cluster"),
+        ("test", "ruff*", "all checks and tests after lint", "-m pytest -n"),
+        ("attack", "*-m not cluster*", "the tests with the mark cluster", "-m cluster"),
+        ("soak", "*not cluster*", "the tests with the mark cluster", "-m cluster"),
     ],
 )
 def test_a_failed_stage_lists_the_stages_that_did_not_run(
-    clone: Path, target: str, failing: str, left_out: str
+    clone: Path, target: str, failing: str, left_out: str, not_called: str
 ) -> None:
     code, errors, calls = made(clone, target, failing)
     assert code != 0
     assert f"make {target}: a stage failed. Not run: {left_out}" in errors
-    assert "-m cluster" not in calls
+    assert not_called not in calls
+
+
+@pytest.mark.parametrize("failing", ["mypy*", "*-m pytest -n*"])
+def test_checks_and_tests_run_though_the_other_fails(clone: Path, failing: str) -> None:
+    code, _, calls = made(clone, "test", failing)
+    assert code != 0
+    assert "mypy" in calls
+    assert "-m pytest -n" in calls

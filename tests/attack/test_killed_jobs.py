@@ -262,7 +262,9 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Standalo
 @pytest.mark.spark
 @pytest.mark.cluster
 @pytest.mark.scaled(quick=0)
-@pytest.mark.parametrize("name", [name for name in JOBS if name != "follow"])
+@pytest.mark.parametrize(
+    "name", scale(["files"], ["files", "replay", "iceberg", "verify"], sorted(JOBS.keys() - {"follow"}))
+)
 def test_a_killed_executor_and_speculative_tasks_change_nothing(
     name: str,
     cluster: tuple[StandaloneCluster, SparkDriver],

@@ -10,7 +10,7 @@ from support.distributions import build, copy_clone, environment
 from support.documents import ROOT, Block, code_blocks, run_shell
 from support.standalone_cluster import StandaloneCluster
 
-pytestmark = [pytest.mark.spark, pytest.mark.cluster]
+pytestmark = [pytest.mark.spark, pytest.mark.cluster, pytest.mark.scaled(quick=0)]
 
 PAGE = ROOT / "docs" / "deployment.md"
 BLOCKS = [block for block in code_blocks(PAGE) if block.cluster]
@@ -80,7 +80,6 @@ def test_the_doctor_asks_the_executors(cluster: StandaloneCluster, tmp_path: Pat
     assert sys.executable in line
 
 
-@pytest.mark.scaled(quick=0)
 def test_the_doctor_names_the_packages_missing_on_executors(cluster: StandaloneCluster, tmp_path: Path) -> None:
     bare = environment(tmp_path / "bare")
     with pytest.raises(AssertionError, match="exit code 1 of") as caught:
@@ -92,7 +91,6 @@ def test_the_doctor_names_the_packages_missing_on_executors(cluster: StandaloneC
         assert "--archives or --py-files as docs/deployment.md says" in lines[at + 1]
 
 
-@pytest.mark.scaled(quick=0)
 def test_an_environment_on_every_machine(cluster: StandaloneCluster, tmp_path: Path, wheel: Path) -> None:
     environment(tmp_path / "env", wheel)
     block = block_with("PYSPARK_PYTHON=/opt/segmentlog")
@@ -100,7 +98,6 @@ def test_an_environment_on_every_machine(cluster: StandaloneCluster, tmp_path: P
     assert f"ran with segmentlog of {tmp_path}/env/" in printed
 
 
-@pytest.mark.scaled(quick=0)
 def test_the_wheel_as_a_python_file(cluster: StandaloneCluster, tmp_path: Path) -> None:
     """Neither driver nor workers have the package. The first lines of the recipe build the wheel."""
     bare = str(environment(tmp_path / "bare"))
@@ -113,7 +110,6 @@ def test_the_wheel_as_a_python_file(cluster: StandaloneCluster, tmp_path: Path) 
     assert f"{clone}/dist/segmentlog-0.1.0-py3-none-any.whl/segmentlog/__init__.py" in printed
 
 
-@pytest.mark.scaled(quick=0)
 def test_a_packed_environment(cluster: StandaloneCluster, tmp_path: Path, wheel: Path) -> None:
     replaced = {
         "python3 -m venv packed\n": "",

@@ -82,7 +82,8 @@ def _recovery() -> int:
     filled = set(draw.sample([each for each in holes if "commitlog" in _path(ops, each)], 2))
     wanted = {*draw.sample(torn, 3), *filled}
     states = 0
-    for state in States(prepared.recording, WIDE):
+    points = {point for point, _ in wanted}
+    for state in States(prepared.recording, WIDE, points.__contains__):
         if (state.point, state.description) in wanted:
             promised = max(labels(prepared.recording, state), default=0)
             recovered = state.disk()

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.attack
 
 BREADTH = Breadth(exhaustive_bits=scale(2, 4, 10), random_subsets=scale(4, 8, 64))
 OPEN_BREADTH = Breadth(exhaustive_bits=0, random_subsets=scale(1, 1, 8), torn=1, per_point=scale(0, 2, 64))
-OPEN_EVERY = scale(60, 3, 1)
+OPEN_EVERY = scale(60, 6, 1)
 """Step from one call at which the power is cut to the next."""
 ARCHIVE_BREADTH = Breadth(exhaustive_bits=scale(1, 4, 6), random_subsets=scale(1, 8, 16))
 

@@ -37,7 +37,7 @@ pytestmark = [
 
 TOPIC = "BenchTopic"
 QUEUES = 4
-SECONDS = scale(3, 8, 120)
+SECONDS = scale(3, 5, 120)
 # Small files, so that many end under the reader's eyes.
 CONFIG = {
     "mappedFileSizeCommitLog": scale(16 << 20, 16 << 20, 256 << 20),

@@ -12,6 +12,7 @@ from support import oracle
 from support.commands import run_command
 from support.full_broker import FullBroker, serving
 from support.oracle import Line
+from support.scale import scale
 from support.written_stores import SMALL
 
 pytestmark = [
@@ -58,7 +59,7 @@ def resent(path: Path, broker: FullBroker, folder: Path, topic: str, *flags: obj
     assert ran.code == 0, ran.err
 
 
-@pytest.mark.parametrize("version", ["5.5.0", "4.9.1", "5.1.0", "5.3.3"])
+@pytest.mark.parametrize("version", scale(["5.5.0"], ["5.5.0", "4.9.1"], ["5.5.0", "4.9.1", "5.1.0", "5.3.3"]))
 def test_consumers_get_every_message_in_order_with_its_properties(version: str, path: Path, tmp_path: Path) -> None:
     with serving(version, tmp_path / "store", {}, tmp_path) as broker:
         broker.create("orders")

@@ -12,6 +12,7 @@ pytestmark = [
 SEED = 5133
 
 
+@pytest.mark.scaled(quick=1)
 @pytest.mark.parametrize(
     ("version", "count"), [(releases.NEWEST, 2500), ("5.3.3", 500), ("5.1.0", 500), ("4.9.1", 500)]
 )

@@ -15,7 +15,7 @@ from segmentlog.store.format.index_file import Geometry
 from segmentlog.store.write.housekeeping import BackgroundServices
 from support import oracle, releases, writing
 from support.broker_index import Index
-from support.scale import sample, scale
+from support.scale import scale
 from support.writing import Journal
 
 pytestmark = [
@@ -72,15 +72,11 @@ def _turn_of_ours(store: Path, journal: Journal, number: int, *, long_topics: bo
         store.with_name("crashed").rename(store)
 
 
+TURNS = [(releases.NEWEST,), ("4.9.1", "5.1.0", "5.3.3", releases.NEWEST), ("5.5.0", "5.3.3")]
+
+
 @pytest.mark.scaled(quick=0)  # the tests below in turn, and again
-@pytest.mark.parametrize(
-    "versions",
-    sample(
-        [(releases.NEWEST,), ("4.9.1",), ("5.3.3",), ("4.9.1", "5.1.0", "5.3.3", releases.NEWEST), ("5.5.0", "5.3.3")],
-        1,
-    ),
-    ids="-".join,
-)
+@pytest.mark.parametrize("versions", scale(TURNS, TURNS, [*TURNS, ("4.9.1",), ("5.3.3",)]), ids="-".join)
 def test_a_broker_and_we_append_by_turns(tmp_path: Path, versions: tuple[str, ...]) -> None:
     long_topics = all(map(releases.LONG_TOPICS.holds, versions))
     store, journal = tmp_path / "store", Journal(CONFIG)

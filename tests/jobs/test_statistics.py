@@ -131,7 +131,7 @@ def values(partial: Partial) -> object:
     return tables, dict(partial.keys)
 
 
-@settings(max_examples=scale(quick=30, attack=500, soak=5000), deadline=None)
+@settings(max_examples=scale(quick=30, attack=200, soak=5000), deadline=None)
 @given(st.lists(messages, max_size=30), st.lists(st.integers(0, 30), max_size=4))
 @pytest.mark.slow
 @pytest.mark.scaled

@@ -183,7 +183,7 @@ def test_a_damaged_queue_offset_is_judged_by_the_whole_log(store: Path, monkeypa
 
 @given(data=st.data())
 @settings(
-    max_examples=scale(12, 300, 3_000), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=scale(12, 120, 3_000), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 def test_parts_have_the_rows_of_whole_stores(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, data: st.DataObject

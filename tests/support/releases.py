@@ -18,9 +18,7 @@ STORES: Final = scale(
 Where 5.1.0, 5.4.0 and 5.5.0 differ from their neighbours, tests name them. So all run everywhere only with ``soak``.
 """
 
-BROKERS: Final = scale(
-    ("5.5.0", "4.9.1", "5.3.3"), ("5.5.0", "4.9.1", "5.3.3"), ("5.5.0", "4.9.1", "5.3.3", "5.1.0", "5.4.0")
-)
+BROKERS: Final = scale(("5.5.0", "4.9.1"), ("5.5.0", "4.9.1"), ("5.5.0", "4.9.1", "5.3.3", "5.1.0", "5.4.0"))
 """Whole brokers and clients. 5.5.1 was published without some of their modules. Put it here when it has them."""
 
 RETENTION: Final = {

@@ -146,7 +146,7 @@ def test_a_damaged_file_is_walked_again(store: Path, tmp_path: Path, damage: Cal
 
 
 @settings(
-    max_examples=scale(10, 400, 4_000), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=scale(10, 150, 4_000), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(place=st.floats(0, 1, exclude_max=True), bit=st.integers(0, 7))
 def test_a_flipped_bit_is_found(store: Path, tmp_path: Path, place: float, bit: int) -> None:
@@ -199,7 +199,7 @@ def test_queues_before_an_earlier_end_than_the_files_have(store: Path, tmp_path:
 
 
 @settings(
-    max_examples=scale(10, 300, 3_000), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=scale(10, 120, 3_000), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(damage=st.lists(st.tuples(st.integers(0, 12_000), st.binary(min_size=1, max_size=60)), max_size=4))
 def test_the_same_as_a_walk_of_a_damaged_log(store: Path, tmp_path: Path, damage: list[tuple[int, bytes]]) -> None:

@@ -318,7 +318,7 @@ TEARS = st.lists(
 
 
 @pytest.mark.slow
-@settings(max_examples=scale(30, 300, 3000))
+@settings(max_examples=scale(30, 150, 3000))
 @given(tears=TEARS, cut=st.integers(0, 2000), later=st.booleans(), together=st.sampled_from([1, 300, 1 << 20]))
 def test_queues_end_where_each_entry_says(
     built: Built, tears: list[tuple[int, int, str]], cut: int, later: bool, together: int

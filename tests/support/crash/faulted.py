@@ -66,13 +66,13 @@ def judge_end(driver: Driver, breadth: Breadth = ENDS) -> list[tuple[int, int]]:
     return found
 
 
-def damage_everywhere(prepared: Prepared) -> int:
+def damage_everywhere(prepared: Prepared, *, every: int = 37) -> int:
     """S: in stores that were not closed, alter each record that counts as on the device; return the number of refusals.
 
     An open does not read the log before the queues' durable point. There it must only not become shorter.
     """
     refused = 0
-    points = range(40, len(prepared.recording.ops), 37)
+    points = range(40, len(prepared.recording.ops), every)
     for state in States(prepared.recording, ENDS, lambda point: point in points):
         if state.description != "all kept":
             continue
