@@ -1,5 +1,3 @@
-"""Kept finders: equal to a store that is opened for each look-up, whatever happened since the last one."""
-
 import shutil
 import threading
 from pathlib import Path

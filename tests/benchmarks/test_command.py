@@ -1,5 +1,3 @@
-"""The benchmark of the command: what is timed does what it says, and the targets read the right results."""
-
 import json
 
 import pytest

@@ -1,5 +1,3 @@
-"""Jobs in the benchmark: each case does what its name says, on small stores."""
-
 import pytest
 
 

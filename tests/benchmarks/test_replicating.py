@@ -1,5 +1,3 @@
-"""Replication in the benchmark: processes answer, idle replicas connect, and the targets read the right results."""
-
 import subprocess
 import sys
 

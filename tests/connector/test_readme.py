@@ -1,5 +1,3 @@
-"""The README's Python, executed block after block as a reader would, on a store at its path."""
-
 import ast
 import re
 from collections import Counter

@@ -1,5 +1,3 @@
-"""`CacheDirectory`: whole files or none, whatever several processes and damage do."""
-
 from pathlib import Path
 from threading import Thread
 

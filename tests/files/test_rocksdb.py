@@ -1,5 +1,3 @@
-"""RocksDB databases: nothing in the directory changes, and damage is an error of the store."""
-
 import os
 import random
 import shutil

@@ -1,5 +1,3 @@
-"""The lock of a store, between processes: which process each of its two locks keeps out, and how it is named."""
-
 import fcntl
 import os
 import subprocess

@@ -1,5 +1,3 @@
-"""Manifests of archives."""
-
 import numpy as np
 import pytest
 

@@ -1,5 +1,3 @@
-"""The history of batches: every prefix of a log has a ledger of its own, and damage is told from a torn end."""
-
 from itertools import pairwise
 
 import pytest

@@ -1,5 +1,3 @@
-"""The durable point: what was written last counts, and a torn write leaves what was there before."""
-
 from itertools import pairwise
 
 from segmentlog.store.format.durable_point import (

@@ -1,5 +1,3 @@
-"""Records whose bodies are not copied: the same bytes, and checksums that are computed without the bodies."""
-
 import zlib
 from typing import Any
 

@@ -1,5 +1,3 @@
-"""Encoding records: against the bytes of real brokers, and what cannot be encoded."""
-
 import ipaddress
 import zlib
 from pathlib import Path

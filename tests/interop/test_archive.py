@@ -1,5 +1,3 @@
-"""Real RocketMQ opens stores that were restored from archives, and answers as it does for the originals."""
-
 import dataclasses
 from pathlib import Path
 

@@ -1,5 +1,3 @@
-"""Look-ups compared with a whole broker's, asked by RocketMQ's own admin client: equal but for its limit of 64."""
-
 from pathlib import Path
 
 import pytest

@@ -1,5 +1,3 @@
-"""A ``__CRC32#`` that a client forwarded from another message: RocketMQ keeps the record as it is, and so do we."""
-
 import shutil
 from pathlib import Path
 

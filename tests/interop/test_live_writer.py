@@ -1,5 +1,3 @@
-"""A reader beside a real broker's store that is being written: every message once, in order, and never half of one."""
-
 import json
 import os
 import subprocess

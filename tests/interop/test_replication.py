@@ -1,5 +1,3 @@
-"""Replication between RocketMQ and segmentlog: logs are equal byte for byte, after load, kills, rolls and retention."""
-
 import socket
 from collections.abc import Iterator
 from dataclasses import replace

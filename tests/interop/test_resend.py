@@ -1,5 +1,3 @@
-"""Messages sent again to whole brokers, and what their consumers get."""
-
 import hashlib
 from collections import defaultdict
 from pathlib import Path

@@ -1,5 +1,3 @@
-"""Retention beside real RocketMQ: the same decisions on states generated now, and the same offsets afterwards."""
-
 import json
 import os
 import shutil

@@ -1,5 +1,3 @@
-"""A whole broker on a store of ours: consumers get our messages, and each recovers what a crash of the other left."""
-
 import os
 import shutil
 import signal

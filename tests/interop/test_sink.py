@@ -1,5 +1,3 @@
-"""Real RocketMQ reads what the sink wrote: each row in its queue and place, by key and by time."""
-
 import base64
 import hashlib
 from collections import defaultdict

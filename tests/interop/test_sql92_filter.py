@@ -1,5 +1,3 @@
-"""SQL92 filters against RocketMQ itself: generated filters and rows, each release in one JVM."""
-
 import pytest
 
 from support import filter_cases, oracle, releases

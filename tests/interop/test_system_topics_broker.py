@@ -1,5 +1,3 @@
-"""Delayed, transactional and traced messages of a whole broker and its clients, as the frames show them."""
-
 import time
 from collections import Counter
 from pathlib import Path

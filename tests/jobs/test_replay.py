@@ -1,5 +1,3 @@
-"""Replay into another store: equal rows in order, parts that are appended once."""
-
 import shutil
 import threading
 import time

@@ -1,5 +1,3 @@
-"""Resend to a scripted broker: order per queue, faults of brokers, continued jobs, and refusals."""
-
 import shutil
 import threading
 import time

@@ -1,5 +1,3 @@
-"""Bodies as columns: JSON, CSV and text, and bodies that do not parse, which cost no other row."""
-
 import csv
 import io
 import json

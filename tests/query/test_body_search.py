@@ -1,5 +1,3 @@
-r"""Conditions on bodies: against bytes that are not UTF-8, JSON in all its spellings, and wrong arguments."""
-
 import json
 import pickle
 import re

@@ -1,5 +1,3 @@
-"""Parts of stores: the same rows as of whole stores, fewer segments read, and all of them where an answer needs it."""
-
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path

@@ -1,5 +1,3 @@
-"""Bodies and times as text."""
-
 from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa

@@ -1,5 +1,3 @@
-"""Verb ``put``: lines and JSON lines, what is refused and what was appended by then, and export, edit, import."""
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

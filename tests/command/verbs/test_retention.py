@@ -1,5 +1,3 @@
-"""Verb ``retention``: flags, table, JSON, exit codes."""
-
 import json
 import os
 from dataclasses import replace

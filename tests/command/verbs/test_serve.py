@@ -1,5 +1,3 @@
-"""Verb ``serve``: it serves while others write, confirms what replicas hold, and says why it ended."""
-
 import json
 import subprocess
 import sys

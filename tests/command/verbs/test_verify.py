@@ -1,5 +1,3 @@
-"""Verb ``verify``: findings, and counts that agree with the other verbs."""
-
 import json
 from pathlib import Path
 

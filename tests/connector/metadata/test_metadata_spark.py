@@ -1,5 +1,3 @@
-"""Metadata frames and lag through Spark itself."""
-
 import json
 import threading
 from collections import Counter

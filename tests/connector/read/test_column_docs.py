@@ -1,5 +1,3 @@
-"""The reference of the columns, against what a read returns."""
-
 from collections.abc import Callable
 from pathlib import Path
 

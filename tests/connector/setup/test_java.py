@@ -1,5 +1,3 @@
-"""Which Java is taken, and that the one from the wheel starts."""
-
 import importlib.metadata
 import os
 import subprocess

@@ -1,5 +1,3 @@
-"""Distribution of a package that was imported from a wheel, and the warnings if it fails."""
-
 import logging
 import sys
 import zipimport

@@ -1,5 +1,3 @@
-"""Micro-batches, driven as Spark drives them, without a JVM."""
-
 import gc
 import json
 import os

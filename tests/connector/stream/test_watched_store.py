@@ -1,5 +1,3 @@
-"""One store of a stream: steps to read, losses and other stores that are found, and messages to know a topic by."""
-
 import logging
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,5 +1,3 @@
-"""The sink in Spark: what is written is there once, whole, in order, and what cannot be written says why."""
-
 import json
 from collections import defaultdict
 from collections.abc import Callable

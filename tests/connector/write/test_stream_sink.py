@@ -1,5 +1,3 @@
-"""Streams into a store: each batch once, whatever is stopped, repeated or lost."""
-
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any

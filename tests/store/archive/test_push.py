@@ -1,5 +1,3 @@
-"""Pushes of stores into archives."""
-
 import os
 import shutil
 from collections.abc import Iterator

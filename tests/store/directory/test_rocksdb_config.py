@@ -1,5 +1,3 @@
-"""Topics and group offsets from RocksDB databases, as RocketMQ merges them with JSON documents."""
-
 import json
 import logging
 import sys

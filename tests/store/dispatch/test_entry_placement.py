@@ -1,5 +1,3 @@
-"""Placement of entries: where a queue begins, gaps that damage left, numbers that are taken, and fillers."""
-
 import logging
 from pathlib import Path
 

@@ -1,5 +1,3 @@
-"""`KeptQueues`: the same as a walk, after whatever happened to the log or to the files."""
-
 import json
 import os
 import zlib

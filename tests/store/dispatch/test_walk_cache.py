@@ -1,5 +1,3 @@
-"""`WalkCache`: how many walks a task takes, and the same entries as a walk of its own."""
-
 import struct
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,5 +1,3 @@
-"""The look-ups of a Finder, one by one."""
-
 from pathlib import Path
 
 import numpy as np

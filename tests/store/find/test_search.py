@@ -1,5 +1,3 @@
-"""Searches for keys: equal to reading every record, whatever became of the index."""
-
 import itertools
 import shutil
 from collections.abc import Callable

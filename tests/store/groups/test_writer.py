@@ -1,5 +1,3 @@
-"""Two documents and one lock: the target of a change, for each owner of the store and each failure."""
-
 import json
 import os
 import subprocess

@@ -1,5 +1,3 @@
-"""Incoming batches: readers of a replica see each batch of the master as a whole or not at all, at every moment."""
-
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,5 +1,3 @@
-"""Replica: it holds the master's log byte for byte, whatever happens to connections, and refuses another log."""
-
 import random
 import socket
 import struct

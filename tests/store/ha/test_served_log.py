@@ -1,5 +1,3 @@
-"""Followed log: its end is on the device, never within a batch, and never goes back without a word."""
-
 from collections import Counter
 from dataclasses import replace
 from itertools import count

@@ -1,5 +1,3 @@
-"""Server: replicas get the log byte for byte, appends wait for them, and hostile peers get nothing and cost nothing."""
-
 import contextlib
 import errno
 import logging

@@ -1,5 +1,3 @@
-"""Slave: what the master sends becomes the log, is compared with what is held, or ends the connection."""
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

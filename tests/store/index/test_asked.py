@@ -1,5 +1,3 @@
-"""Keys asked for, and their exact comparison with those of records."""
-
 import subprocess
 import sys
 from collections.abc import Sequence

@@ -1,5 +1,3 @@
-"""Index files that are believed, and each kind of damage for which they are not."""
-
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path

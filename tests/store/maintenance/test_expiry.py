@@ -1,5 +1,3 @@
-"""Expired files of a store that is closed: foreseen, deleted, and the same both times."""
-
 import os
 from dataclasses import replace
 from pathlib import Path

@@ -1,5 +1,3 @@
-"""Parts of a log: their merged reports equal those of a walk over whole segments, on sound and damaged stores."""
-
 import shutil
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace

@@ -1,5 +1,3 @@
-"""Offline changes: a log is cut at a record or before a batch, its copy is a store, and the rest as if never longer."""
-
 import shutil
 from pathlib import Path
 from unittest.mock import Mock

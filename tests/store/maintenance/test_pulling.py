@@ -1,5 +1,3 @@
-"""Stores restored from their archives."""
-
 import os
 import shutil
 import signal

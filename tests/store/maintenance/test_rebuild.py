@@ -1,5 +1,3 @@
-"""ConsumeQueues written again: RocketMQ's own bytes, and the effect of damage."""
-
 import fcntl
 import shutil
 from pathlib import Path

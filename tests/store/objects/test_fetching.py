@@ -1,5 +1,3 @@
-"""Fetched ranges: how many requests they are, what is held, and where an error shows."""
-
 import os
 import threading
 import time

@@ -1,5 +1,3 @@
-"""The contract of object stores, held by every one of them: the one in memory, both adapters, two servers of S3."""
-
 import errno
 import threading
 from collections.abc import Callable, Iterator

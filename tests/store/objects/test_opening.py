@@ -1,5 +1,3 @@
-"""Object stores by URL: schemes, errors of URLs and options, credentials that stay unseen, missing packages."""
-
 import importlib
 import logging
 import traceback

@@ -1,5 +1,3 @@
-"""ConsumeQueues, written; their open files, whose limit all writers of a process share; their ends after a crash."""
-
 import gc
 import resource
 import shutil

@@ -1,5 +1,3 @@
-"""A store and its archive, read as one store."""
-
 import shutil
 from pathlib import Path
 

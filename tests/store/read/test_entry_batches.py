@@ -1,5 +1,3 @@
-"""Entries of planned ranges: how they are cut, ordered and healed, and losses that they report."""
-
 import logging
 from pathlib import Path
 from typing import Any

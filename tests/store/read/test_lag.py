@@ -1,5 +1,3 @@
-"""Lag in a queue, in messages, bytes and time, and unknown lag; sizes and identities of messages."""
-
 import shutil
 from pathlib import Path
 

@@ -1,5 +1,3 @@
-"""Changes of a written store that a watch notices, and their cost; tails of queues, and the end of the log."""
-
 import mmap
 import os
 import shutil

@@ -1,5 +1,3 @@
-"""Scans: which rows come, in which order, and what becomes of damage and loss."""
-
 import gc
 import os
 import struct

@@ -1,5 +1,3 @@
-"""`WalkSpan`: which segments a window of store times needs, and what first records say about the clock."""
-
 from pathlib import Path
 
 import pytest

@@ -1,5 +1,3 @@
-"""Plans applied: the order of deletions, what a failure leaves, and what a crash between two steps leaves."""
-
 import itertools
 import logging
 from collections.abc import Generator

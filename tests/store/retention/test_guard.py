@@ -1,5 +1,3 @@
-"""The first message that a protected group has not read."""
-
 import random
 from collections.abc import Callable
 from pathlib import Path

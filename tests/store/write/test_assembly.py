@@ -1,5 +1,3 @@
-"""Assembly of a store: which directories become one, what is open afterwards, and what a failed open leaves."""
-
 import os
 import time
 from pathlib import Path

@@ -1,5 +1,3 @@
-"""Group appends, and asynchronous appends: order, errors, bounds, and what a close does to them."""
-
 import asyncio
 import os
 import threading

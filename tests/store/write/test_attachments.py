@@ -1,5 +1,3 @@
-"""Attachments: appends wait for replicas, and listeners learn of each end of the log."""
-
 import threading
 import time
 from collections.abc import Callable

@@ -1,5 +1,3 @@
-"""Group commit: one sync for all waiting threads, no acknowledgement without one or after a failed one."""
-
 import threading
 from types import SimpleNamespace
 from typing import Any

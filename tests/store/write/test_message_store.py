@@ -1,5 +1,3 @@
-"""A store that is written: what it accepts, refuses, keeps and says, one behaviour at a time."""
-
 import gc
 import json
 import os

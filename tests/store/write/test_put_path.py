@@ -1,5 +1,3 @@
-"""Put path: queue offsets, rows written in any order, store times, reserved space, listeners, failed writes."""
-
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace

@@ -1,5 +1,3 @@
-"""Committing by processes that open the store only for it."""
-
 import logging
 import threading
 import time
