@@ -30,7 +30,6 @@ def written(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Return a list to which each opening of a store adds its path."""
     found: list[str] = []
     real = StoreReader.open
 

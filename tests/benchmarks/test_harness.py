@@ -14,8 +14,6 @@ def clock(monkeypatch):
 
 
 def taking(harness, clock, name, done, seconds, **fields):
-    """Make a case that takes so many seconds, the first ones for each timing."""
-
     def run():
         done.append(name)
         clock[0] += seconds.pop(0) if len(seconds) > 1 else seconds[0]

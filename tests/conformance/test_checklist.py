@@ -55,8 +55,6 @@ def store(built: Built, request: pytest.FixtureRequest) -> Path:
 
 @dataclass(frozen=True)
 class Record:
-    """One record of the log, read by hand."""
-
     physical_offset: int
     data: bytes
 

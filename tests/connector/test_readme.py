@@ -15,7 +15,6 @@ HOUR = 3_600_000
 
 
 def run(block: str, names: dict[str, Any]) -> Any:
-    """Execute a block, and return the value of its last expression."""
     *statements, last = ast.parse(block).body
     if not isinstance(last, ast.Expr):
         statements.append(last)

@@ -20,7 +20,6 @@ SPANS = (QueueSpan("orders", 0, 5, 9, 5),)
 
 
 def batch(app: str | None, version: int, sequence: int) -> Batch:
-    """Return batch number ``sequence`` of a log; each has 90 bytes, 10 bytes apart."""
     start = 100 * sequence
     return Batch(app, LedgerEntry(version, sequence, start, start + 90, 6, 90, 1_760_000_000_000, 7))
 

@@ -18,7 +18,6 @@ POINTS = [
 
 
 def written(*points: DurablePoint) -> bytearray:
-    """The file after some points, each synced."""
     data = bytearray(FILE_BYTES)
     for number, point in enumerate(points):
         raw, at = encode(point), SLOT_BYTES * (number % 2)

@@ -37,7 +37,6 @@ def simple(*bodies: bytes, **fields: Any) -> RecordColumns:
 def patched(
     encoded: EncodedBatch, crc: RecordCrc = RecordCrc.ABSENT, *, queue: Any = 0, physical: Any = 0, time: Any = 0
 ) -> Bytes:
-    """Bytes of a batch with the numbers that an append writes."""
     buffer, places = encoded.join(), encoded.positions
     patch(buffer, places, queue_offsets=queue, physical_offsets=physical, store_timestamps=time, record_crc=crc)
     return buffer

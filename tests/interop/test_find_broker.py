@@ -54,7 +54,6 @@ def test_answers_of_a_broker_and_its_client_are_ours(version: str, tmp_path: Pat
 
 
 def compare(finder: Finder, topic: str, keys: list[str], theirs: list[list[int]]) -> int:
-    """Compare the answers for each key; return how many the broker cut short."""
     found = finder.by_keys([topic], keys)
     names = found.asked["key"].to_pylist()
     ours: dict[str, list[int]] = {key: [] for key in keys}

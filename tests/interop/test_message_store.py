@@ -38,7 +38,6 @@ def version(request: pytest.FixtureRequest) -> str:
 
 
 def _filled(path: Path, config: StoreConfig, version: str) -> Journal:
-    """Make a store with messages of every kind, put one by one and as batches."""
     journal = Journal(config)
     with MessageStore.open(path, config, clock=writing.clock()) as store:
         journal.append(store, writing.every_kind(long_topics=releases.LONG_TOPICS.holds(version)))

@@ -56,7 +56,6 @@ def segments(path: Path) -> list[Path]:
 
 
 def assert_equal(master: Path, replica: Path, end: int) -> None:
-    """Compare the segments that the master still has, up to ``end``."""
     kept = [file for file in segments(master) if int(file.name) < end]
     assert kept
     for file in kept:

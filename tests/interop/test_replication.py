@@ -49,7 +49,6 @@ def segments(path: Path) -> dict[str, bytes]:
 
 
 def assert_equal(master: Path, replica: Path, end: int) -> None:
-    """Compare the logs up to ``end``; segments that were made ahead are not compared."""
     ours, theirs = segments(replica), segments(master)
     assert ours
     for name, data in ours.items():
@@ -58,7 +57,6 @@ def assert_equal(master: Path, replica: Path, end: int) -> None:
 
 
 def seen(lines: list[oracle.Line]) -> list[oracle.Line]:
-    """Return what a dump says of queues, messages and segments."""
     return [line for line in lines if line["type"] in {"queue", "message", "record", "segment"}]
 
 

@@ -51,7 +51,6 @@ ROWS, PARTITIONS, BATCHES = 60, 2, 3
 
 
 def rows(batch: int, partition: int) -> list[dict[str, Any]]:
-    """Make the rows of one task of one batch of a stream."""
     first = (batch * PARTITIONS + partition) * ROWS
     return [
         {
@@ -70,7 +69,6 @@ def rows(batch: int, partition: int) -> list[dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Write a store as three batches of a stream, the last of them twice."""
     path = tmp_path_factory.mktemp("sink") / "store"
     kinds = pa.schema(
         [

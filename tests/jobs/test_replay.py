@@ -39,7 +39,6 @@ class Replayed(NamedTuple):
 
 @pytest.fixture(scope="module")
 def once(spark: "SparkSession", model: Path, tmp_path_factory: pytest.TempPathFactory) -> Replayed:
-    """Run a job that was stopped before its first part, and whose source has grown since."""
     path = Path(shutil.copytree(model, tmp_path_factory.mktemp("replay") / "source"))
     expected, stop = rows(path), threading.Event()
     stop.set()

@@ -66,7 +66,6 @@ def sent(
     sql: str | None = None,
     **settings: Any,
 ) -> Report:
-    """Run the job, with a state file beside the store."""
     scan = segmentlog.open(path).scan(topics)
     address = Address.parse(broker if isinstance(broker, str) else broker.address)
     where = {"name_server": address} if by_name_server else {"broker": address}

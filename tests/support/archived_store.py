@@ -85,7 +85,6 @@ def settings(archive: Path | None, segments_kept: int = 4, **more: Any) -> Reten
 
 
 def archive_some(path: Path, archive: Path | None, segments_kept: int = 4) -> Retained:
-    """Run retention once on a store that is not open."""
     conditions = Conditions(hour=5, log_used=10, queues_used=10)
     return apply_retention(path, settings(archive, segments_kept), conditions)
 

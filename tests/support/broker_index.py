@@ -51,7 +51,6 @@ class Index:
         return cls(os.fspath(path), geometry)
 
     def files(self) -> list[str]:
-        """Paths of the index files, oldest first; other names are skipped, as brokers do."""
         return [
             os.path.join(self.path, entry.name) for entry in self._fs.list_dir(self.path) if is_index_name(entry.name)
         ]

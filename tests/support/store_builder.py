@@ -73,8 +73,6 @@ class Appended:
 
 
 class StoreBuilder:
-    """Writes a new store; a context manager, complete when closed."""
-
     def __init__(
         self,
         path: Path,

@@ -23,7 +23,6 @@ def target(tmp_path: Path) -> Path:
 
 
 def rows(store: Path, topic: str = "orders") -> list[dict[str, Any]]:
-    """All messages of a topic, by queue and offset."""
     names = ("queueId", "queueOffset", "body", "tags", "keys", "uniqKey", "properties", "bornTimestamp", "flag")
     with segmentlog.open(store) as opened:
         return opened.scan(topic, columns=names).to_arrow().sort_by([("queueId", "ascending")]).to_pylist()

@@ -41,7 +41,6 @@ def load(spark: "SparkSession") -> Load:
 
 
 def total(path: Path) -> int:
-    """Count the messages of a store without a job of Spark."""
     return sum(1 for _ in read(StoreReader.open(path), columns=("body",)))
 
 

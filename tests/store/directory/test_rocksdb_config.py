@@ -20,7 +20,6 @@ Tables = dict[str, dict[str, object]]
 
 
 def database(directory: Path, tables: Tables) -> None:
-    """Write families of JSON values."""
     directory.mkdir(parents=True)
     made = rocksdict.Rdict(str(directory), rocksdict.Options(raw_mode=True))
     for family, items in tables.items():

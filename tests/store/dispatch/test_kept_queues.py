@@ -33,7 +33,6 @@ def store(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def walked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
-    """Spans of the log that were walked."""
     spans: list[tuple[int, int]] = []
     walks = CommitLog.walks
 

@@ -55,7 +55,6 @@ SECONDS = 300
 
 @pytest.fixture(scope="module")
 def first(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a store of some segments."""
     path = tmp_path_factory.mktemp("master") / "first"
     with MessageStore.open(path, PLAIN) as store:
         for serial in range(450):
@@ -171,7 +170,6 @@ def test_hostile_connections_change_nothing(copy: Path, log: bytes) -> None:
 def follow_to_the_end(
     path: Path, log: bytes, segment_bytes: int = SEGMENT, scripts: Sequence[Script] = ()
 ) -> ScriptedMaster:
-    """Follow a master until the replica gives up; raise its error."""
     with ScriptedMaster(log, 0, segment_bytes, *scripts) as master, following(path, master) as replica:
         until(lambda: replica.status.state is ReplicaState.FAILED)
     return master
@@ -179,7 +177,6 @@ def follow_to_the_end(
 
 @pytest.fixture
 def copy(tmp_path: Path, log: bytes) -> Path:
-    """Return a replica that has the log."""
     with ScriptedMaster(log, 0, SEGMENT) as master, following(tmp_path / "copy", master) as replica:
         until(lambda: replica.status.end == len(log))
     return tmp_path / "copy"

@@ -159,7 +159,6 @@ def stage(path: Path, number: int) -> list[Staged]:
 
 
 def commit(path: Path, number: int) -> CommittedBatch:
-    """Commit a batch as a stream's sink does."""
     return commit_batch(path, PLAIN, BatchId("q", number, contiguous=True), stage(path, number))
 
 
@@ -272,7 +271,6 @@ def test_a_stream_that_lost_batches_in_a_failover_is_told(tmp_path: Path, kept: 
 
 
 def lines(feed: HistoryFeed) -> list[int]:
-    """Return the numbers of the batches of all lines."""
     content = feed.lines_from(0)
     assert len(content) == feed.size
     return [each.entry.version for each in decode_lines(content, None, BatchHistory())[0].batches]

@@ -34,7 +34,6 @@ def small_parts(monkeypatch: pytest.MonkeyPatch, part_bytes: int) -> None:
 
 
 def check(store: Path, scratch: Path) -> VerifyReport:
-    """Compare both ways to verify and to rebuild a store; return the report."""
     report = verify(store)
     assert report == verify(store, spread=whole_segments)
     results = [

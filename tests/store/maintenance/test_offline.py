@@ -26,7 +26,6 @@ def rows(path: Path, **options: object) -> list[dict[str, object]]:
 
 
 def commit(path: Path, version: int, count: int, config: StoreConfig = SMALL) -> tuple[int, int]:
-    """Commit a batch of the application q; return where it is."""
     staged = [
         stage_messages(path, [message(1, version, serial) for serial in range(count)], config, job=f"job{version}")
     ]

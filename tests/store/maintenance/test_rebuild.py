@@ -107,7 +107,6 @@ def build(path: Path, *, count: int = 60, queues: int = 1) -> Appended:
 
 @pytest.fixture
 def appended(store: Path) -> Appended:
-    """Places of the sixty messages of a store without queues."""
     return build(store)
 
 

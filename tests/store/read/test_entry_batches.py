@@ -60,7 +60,6 @@ def chunks(path: Path, task: ScanTask, spec: ScanSpec = ROWS) -> list[Chunk]:
 
 
 def rows(found: list[Chunk]) -> list[tuple[int, int]]:
-    """Range and queue offset of each row, in order."""
     pairs = []
     for chunk in found:
         assert chunk.range_index.size == chunk.queue_offset.size == chunk.entries.size

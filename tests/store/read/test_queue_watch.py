@@ -339,7 +339,6 @@ class Quiet:
             assert self.look() == []
 
     def cost(self) -> int:
-        """Look once: how many files that opens."""
         before = self.fs.opened
         assert self.look() == []
         return self.fs.opened - before
@@ -493,7 +492,6 @@ class Tails:
         return False
 
     def wait(self, limit_s: float = WAIT_S) -> float:
-        """Wait; return how long that took."""
         began, self.pauses = self.now, []
         assert not self.tails.wait(limit_s, self._pause)
         return self.now - began

@@ -73,7 +73,6 @@ def places(store: Path, queue_id: int = 0) -> list[int]:
 
 
 def numbers(found: list[Row]) -> list[int]:
-    """Which messages these are, by the number in their keys."""
     return sorted(int(row["keys"].removeprefix("key-")) for row in found)
 
 

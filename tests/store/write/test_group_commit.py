@@ -12,8 +12,6 @@ from support.replicas import until
 
 
 class Device:
-    """Syncs when it is let to."""
-
     def __init__(self) -> None:
         self.written = 0
         self.syncs = 0

@@ -38,7 +38,6 @@ KEYS = [QueueKey("T", queue_id) for queue_id in range(4)]
 
 
 def ends_of(made: QueueOffsets) -> list[int]:
-    """Next queue offset of each of the keys."""
     numbers = [made.number_of(key) for key in KEYS]
     return [int(end) for end in made.snapshot()[numbers]]
 
@@ -183,8 +182,6 @@ KEY = QueueKey("T", 0)
 
 
 class Listening:
-    """Keeps what was announced."""
-
     def __init__(self) -> None:
         self.requests: list[DispatchRequest] = []
 
