@@ -8,14 +8,7 @@ import pytest
 
 from segmentlog.store import BatchId, Flush, MessageStore, Outgoing, ReadFrom, StoreConfig, StoreReader
 from segmentlog.store.files.writable_fs import LocalWritableFileSystem
-from segmentlog.store.ha import (
-    Attachments,
-    Begin,
-    FollowedLog,
-    Quorum,
-    ReplicationServer,
-    ServerConfig,
-)
+from segmentlog.store.ha import Attachments, Begin, FollowedLog, Quorum, ReplicationServer, ServerConfig
 from segmentlog.store.ha.protocol import FrameReader, encode_report, question
 from segmentlog.store.log.confirmed import confirmed_offset
 from segmentlog.store.sink import Staging, SyncReplication, commit_batch, prepare_store

@@ -13,14 +13,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from segmentlog.store import (
-    MessageStore,
-    RetentionSettings,
-    ScanSpec,
-    Services,
-    StoreConfig,
-    StoreReader,
-)
+from segmentlog.store import MessageStore, RetentionSettings, ScanSpec, Services, StoreConfig, StoreReader
 from segmentlog.store.maintenance import Conditions, Retained, apply_retention
 
 from .reading import whole_queues

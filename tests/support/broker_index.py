@@ -21,15 +21,7 @@ from itertools import islice
 from segmentlog.store import MessageStore
 from segmentlog.store.files.fs import FileSystem, LocalFileSystem
 from segmentlog.store.format.hashing import index_key_hash
-from segmentlog.store.format.index_file import (
-    HEADER,
-    Geometry,
-    Header,
-    Read,
-    decode_header,
-    read_entry,
-    read_slot,
-)
+from segmentlog.store.format.index_file import HEADER, Geometry, Header, Read, decode_header, read_entry, read_slot
 from segmentlog.store.format.naming import is_index_name
 from segmentlog.store.format.store_paths import StorePaths
 

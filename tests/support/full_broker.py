@@ -101,12 +101,7 @@ def serving(version: str, store: Path, config: Mapping[str, object], folder: Pat
     with (
         (folder / "broker.log").open("w") as log,
         subprocess.Popen(
-            command,
-            env=env,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=log,
-            text=True,
+            command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True
         ) as process,
     ):
         assert process.stdout is not None

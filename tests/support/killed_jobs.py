@@ -19,17 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from . import jobs_without_spark
-from .backfills import (
-    COLUMNS,
-    HOUR_MS,
-    START_MS,
-    TOPICS,
-    Hours,
-    Row,
-    build_hours,
-    read_hours,
-    rows_by_hour,
-)
+from .backfills import COLUMNS, HOUR_MS, START_MS, TOPICS, Hours, Row, build_hours, read_hours, rows_by_hour
 from .commands import run_command
 from .dated_store import append_at
 from .lake import Lake

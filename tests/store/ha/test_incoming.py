@@ -73,10 +73,7 @@ def mark_of(path: Path) -> tuple[int, bool]:
 
 def test_a_batch_is_seen_when_its_last_record_is_there(master: Path, replica: Path) -> None:
     first, second = commit(master, 0), commit(master, 1)
-    with (
-        limited(master, first.start) as (log, port),
-        following(replica, port, store_config=PLAIN, probe_s=0.3) as copy,
-    ):
+    with limited(master, first.start) as (log, port), following(replica, port, store_config=PLAIN, probe_s=0.3) as copy:
         early = None
         for limit in (*ends(master, first)[::9], first.stop, *ends(master, second)[::9], second.stop):
             log.limit = limit

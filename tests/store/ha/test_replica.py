@@ -30,14 +30,7 @@ from segmentlog.store.ha import Address, Begin, Replica, ReplicaConfig, ReplicaS
 from segmentlog.store.ha import replica as module
 from segmentlog.store.ha.link import Link
 from segmentlog.store.ha.protocol import Greeting, answer
-from segmentlog.store.ha.replica import (
-    BUFFER_BYTES,
-    Backoff,
-    Intake,
-    TokenBucket,
-    find_first_segment,
-    serves_segment,
-)
+from segmentlog.store.ha.replica import BUFFER_BYTES, Backoff, Intake, TokenBucket, find_first_segment, serves_segment
 from segmentlog.store.log.appender import SegmentSupply
 from segmentlog.store.log.epochs import find_epochs, supersede, write_epochs
 from support.delegating import patch_import
@@ -137,10 +130,7 @@ def test_an_empty_replica_begins_at_the_first_segment_that_is_there(tmp_path: Pa
 
 def test_it_may_begin_at_the_last_segment(tmp_path: Path, log: bytes) -> None:
     base = len(log) - len(log) % SEGMENT
-    with (
-        ScriptedMaster(log, 0, SEGMENT) as master,
-        following(tmp_path / "copy", master, begin=Begin.LAST) as replica,
-    ):
+    with ScriptedMaster(log, 0, SEGMENT) as master, following(tmp_path / "copy", master, begin=Begin.LAST) as replica:
         until(lambda: replica.status.end == len(log))
     assert log_bytes(tmp_path / "copy")[: len(log) - base] == log[base:]
     assert master.requests == [0]

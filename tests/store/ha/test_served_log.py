@@ -20,15 +20,7 @@ from segmentlog.store.files.writable_fs import LocalWritableFileSystem
 from segmentlog.store.format.batch_history import BatchHistory, decode_lines
 from segmentlog.store.format.batch_mark import BatchMark
 from segmentlog.store.format.store_paths import StorePaths
-from segmentlog.store.ha import (
-    Attachments,
-    FollowedLog,
-    Quorum,
-    ReplicaState,
-    ReplicationServer,
-    ServerConfig,
-    promote,
-)
+from segmentlog.store.ha import Attachments, FollowedLog, Quorum, ReplicaState, ReplicationServer, ServerConfig, promote
 from segmentlog.store.ha.served_log import HistoryFeed
 from segmentlog.store.log.batch_state import BatchRecords
 from segmentlog.store.maintenance import verify

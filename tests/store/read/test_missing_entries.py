@@ -14,15 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from segmentlog.store import (
-    BatchId,
-    MessageStore,
-    Outgoing,
-    QueueKey,
-    QueueSource,
-    StoreConfig,
-    StoreReader,
-)
+from segmentlog.store import BatchId, MessageStore, Outgoing, QueueKey, QueueSource, StoreConfig, StoreReader
 from segmentlog.store.directory.own_state import OwnState
 from segmentlog.store.dispatch.kept_queues import KeptQueues, LogQueues
 from segmentlog.store.files.fs import LocalFileSystem

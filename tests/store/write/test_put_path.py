@@ -292,10 +292,7 @@ FEW_BYTES = 4 << 10
     "way", [append_async, append_batch, append_large_bodies, append_in_threads, append_replicated, commit_batch]
 )
 def test_the_log_is_at_most_eight_segments_ahead_of_the_queues(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    way: Callable[[MessageStore, list[Outgoing]], None],
-    flush: Flush,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: Callable[[MessageStore, list[Outgoing]], None], flush: Flush
 ) -> None:
     monkeypatch.setattr(BackgroundServices, "wake", lambda _: None)  # no thread dispatches
     monkeypatch.setattr(encode_module, "LARGE_BATCH_BYTES", 1)
