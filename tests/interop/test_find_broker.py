@@ -9,7 +9,7 @@ from support.full_broker import serving
 from support.indexed_stores import colliding
 from support.planted_keys import TOPICS, own_key, plant
 
-pytestmark = [pytest.mark.interop, pytest.mark.skipif(oracle.available() is not None, reason=str(oracle.available()))]
+pytestmark = oracle.MARKS
 
 COUNT = 140_000
 MOST = 64

@@ -16,11 +16,7 @@ from support import oracle, releases, writing
 from support.broker_index import Index, query_index
 from support.writing import Journal
 
-pytestmark = [
-    pytest.mark.interop,
-    pytest.mark.scaled(quick=1),
-    pytest.mark.skipif(oracle.available() is not None, reason=str(oracle.available())),
-]
+pytestmark = [*oracle.MARKS, pytest.mark.scaled(quick=1)]
 
 CONFIGS = {
     "checksums": writing.SMALL,

@@ -20,10 +20,9 @@ from support.reading import read
 from support.scale import scale
 
 pytestmark = [
-    pytest.mark.interop,
+    *oracle.MARKS,
     pytest.mark.scaled(quick=0),  # `test_replication` has RocketMQ's master without a broker
     pytest.mark.timeout(900),
-    pytest.mark.skipif(oracle.available() is not None, reason=str(oracle.available())),
 ]
 
 SEGMENT = 64 << 10

@@ -17,11 +17,7 @@ from support.batches import batch_of
 from support.ha import Peer, free_port
 from support.replicas import until
 
-pytestmark = [
-    pytest.mark.interop,
-    pytest.mark.scaled(quick=1),
-    pytest.mark.skipif(oracle.available() is not None, reason=str(oracle.available())),
-]
+pytestmark = [*oracle.MARKS, pytest.mark.scaled(quick=1)]
 
 SEGMENT = 64 << 10
 CONFIG = {

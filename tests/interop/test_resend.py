@@ -12,11 +12,7 @@ from support.full_broker import FullBroker, serving
 from support.oracle import Line
 from support.written_stores import SMALL
 
-pytestmark = [
-    pytest.mark.interop,
-    pytest.mark.scaled(quick=0),  # `command/verbs/test_resend.py` has a scripted broker
-    pytest.mark.skipif(oracle.available() is not None, reason=str(oracle.available())),
-]
+pytestmark = [*oracle.MARKS, pytest.mark.scaled(quick=0)]  # `command/verbs/test_resend.py` has a scripted broker
 
 QUEUES, MESSAGES = 4, 50
 BROKER = {"CLUSTER", "MSG_REGION", "TRACE_ON", "MIN_OFFSET", "MAX_OFFSET", "WAIT"}

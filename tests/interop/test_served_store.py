@@ -12,9 +12,8 @@ from support.live_copy import copy_live
 from support.writing import broker_config
 
 pytestmark = [
-    pytest.mark.interop,
+    *oracle.MARKS,
     pytest.mark.scaled(quick=0),  # `test_live_stream` has the broker of a quick run
-    pytest.mark.skipif(oracle.available() is not None, reason=str(oracle.available())),
     pytest.mark.timeout(600),
 ]
 

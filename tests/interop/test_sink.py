@@ -25,11 +25,7 @@ from support import oracle, releases
 from support.reading import read
 from support.sink_tasks import SMALL, run_task
 
-pytestmark = [
-    pytest.mark.interop,
-    pytest.mark.scaled(quick=1),
-    pytest.mark.skipif(oracle.available() is not None, reason=str(oracle.available())),
-]
+pytestmark = [*oracle.MARKS, pytest.mark.scaled(quick=1)]
 
 TEXT = StringType()
 SCHEMA = StructType(

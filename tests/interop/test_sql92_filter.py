@@ -2,7 +2,7 @@ import pytest
 
 from support import filter_cases, oracle, releases
 
-pytestmark = [pytest.mark.interop, pytest.mark.skipif(oracle.available() is not None, reason=str(oracle.available()))]
+pytestmark = oracle.MARKS
 
 SEED = 5133
 

@@ -13,9 +13,8 @@ from support.oracle import Line
 from support.replicas import until
 
 pytestmark = [
-    pytest.mark.interop,
+    *oracle.MARKS,
     pytest.mark.scaled(quick=0),  # `query/test_system_frames.py` reads the same kinds of messages
-    pytest.mark.skipif(oracle.available() is not None, reason=str(oracle.available())),
 ]
 
 CONFIG = {

@@ -14,7 +14,6 @@ from segmentlog.store.files.fs import LocalFileSystem
 rocksdict = pytest.importorskip("rocksdict")
 
 FS = LocalFileSystem()
-SEPARATE = ("default", "kvDataVersion")
 
 Tables = dict[str, dict[str, object]]
 

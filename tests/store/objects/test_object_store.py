@@ -1,6 +1,6 @@
 import errno
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -14,8 +14,6 @@ from segmentlog.store.objects.opening import open_objects
 from support.fault_server import serving
 from support.memory_objects import MemoryObjects
 from support.s3_servers import S3Server, versitygw
-
-Opener = Callable[[Path], ObjectStore]
 
 
 def _bytes(text: bytes) -> Bytes:
