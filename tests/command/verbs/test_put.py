@@ -170,19 +170,6 @@ def test_a_misspelled_topic_or_store_is_not_created(target: Path, tmp_path: Path
     assert bodies(target, "refunds") == [b"x"]
 
 
-def test_a_directory_of_other_things_is_left_alone(tmp_path: Path) -> None:
-    (tmp_path / "letter.txt").write_text("mine")
-    ran = run_command("put", tmp_path, "orders", "--create", "--json", stdin=b"x\n")
-    assert ran.error["code"] == "SEGMENTLOG_NOT_A_STORE"
-    assert [each.name for each in tmp_path.iterdir()] == ["letter.txt"]
-
-
-def test_a_store_that_is_open_is_refused(target: Path) -> None:
-    with MessageStore.open(target, CONFIG):
-        error = run_command("put", target, "orders", "--json", stdin=b"x\n").error
-    assert error["code"] == "SEGMENTLOG_STORE_IN_USE"
-
-
 def test_delayed_messages_have_no_offset_yet(target: Path) -> None:
     lines = [{"topic": "orders", "body": "later", "properties": {"DELAY": "3"}}, {"topic": "orders", "body": "now"}]
     (row,) = put_json(target, *lines, flags=("--json",)).rows
