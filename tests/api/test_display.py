@@ -1,5 +1,3 @@
-"""HTML of results: short, and free of markup that is in messages."""
-
 import pytest
 
 import segmentlog

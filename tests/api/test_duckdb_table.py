@@ -1,5 +1,3 @@
-"""Tables of DuckDB: all rows or no table, in the caller's transaction or an own one, with bodies compressed once."""
-
 from pathlib import Path
 
 import duckdb

@@ -1,5 +1,3 @@
-"""Followers beside a writer: each message once, in order per queue; ends; loss and recreated queues."""
-
 import shutil
 import threading
 import time

@@ -1,5 +1,3 @@
-"""Kept finders: equal to a store that is opened for each look-up, whatever happened since the last one."""
-
 import shutil
 import threading
 from pathlib import Path
@@ -32,7 +30,6 @@ def written(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Return a list to which each opening of a store adds its path."""
     found: list[str] = []
     real = StoreReader.open
 

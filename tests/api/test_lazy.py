@@ -1,5 +1,3 @@
-"""Lazy frames of Polars: equal to the filter of an eager frame, while less is read."""
-
 import operator
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta

@@ -1,5 +1,3 @@
-"""Look-ups: equal to a filter over all messages, and single messages by each way to name them."""
-
 from pathlib import Path
 from typing import Any
 

@@ -1,5 +1,3 @@
-"""segmentlog.open: modes, wrong arguments, paths."""
-
 import pickle
 from pathlib import Path
 from typing import Any

@@ -1,5 +1,3 @@
-"""Errors in terms of this API's arguments."""
-
 import inspect
 import re
 import sys

@@ -1,5 +1,3 @@
-"""Forms of a result: Arrow, pandas, Polars and DuckDB hold the same rows; a missing package says what to install."""
-
 import sys
 from pathlib import Path
 

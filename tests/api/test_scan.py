@@ -1,5 +1,3 @@
-"""Scans: equal to a filter over all messages, in order per queue, and bounded to the offsets that were settled."""
-
 import pickle
 from datetime import UTC, datetime, timedelta
 from pathlib import Path

@@ -1,5 +1,3 @@
-"""segmentlog.open: metadata equal to Spark's frames, closing, wrong arguments, and what is imported."""
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,5 +1,3 @@
-"""Delayed messages, transactions and traces as results of a store."""
-
 from pathlib import Path
 
 import pytest

@@ -1,5 +1,3 @@
-"""Threads: order of the tasks whatever finishes first, bounded reading ahead, errors and early ends."""
-
 import threading
 import time
 from collections.abc import Iterator

@@ -1,5 +1,3 @@
-"""Writable stores: messages as they were appended, futures, batches of any library, closing."""
-
 import asyncio
 from collections.abc import Iterator
 from concurrent.futures import Future

@@ -22,13 +22,7 @@ from support import oracle
 from support.reading import read
 from support.scale import scale
 
-pytestmark = [
-    pytest.mark.attack,
-    pytest.mark.interop,
-    pytest.mark.scaled(quick=0),
-    pytest.mark.skipif(oracle.available() is not None, reason=str(oracle.available())),
-    pytest.mark.timeout(7200),
-]
+pytestmark = [*oracle.MARKS, pytest.mark.attack, pytest.mark.scaled(quick=0), pytest.mark.timeout(7200)]
 
 SIZES = {
     "mappedFileSizeCommitLog": 65_536,

@@ -13,7 +13,6 @@ FOLDER = Path(__file__).parents[2] / "benchmarks"
 
 @pytest.fixture
 def load(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], ModuleType]:
-    """Import a module of the benchmarks."""
     monkeypatch.syspath_prepend(str(FOLDER))
     return importlib.import_module
 
@@ -32,7 +31,6 @@ def result(load: Callable[[str], ModuleType]) -> Callable[..., object]:
 
 @pytest.fixture
 def judge(load: Callable[[str], ModuleType]) -> Callable[..., object]:
-    """Apply a rule to results and figures."""
     targets = load("targets")
 
     def apply(rule: Callable[..., Any], *results: Any, **figures: object) -> object:

@@ -1,7 +1,4 @@
-"""The benchmark of the command: what is timed does what it says, and the targets read the right results."""
-
 import json
-import subprocess
 
 import pytest
 
@@ -20,20 +17,6 @@ def test_the_command_and_the_lines_for_kcat_have_the_same_messages(load, store, 
     assert len(rows) == command.BATCH_ROWS == command.scanned(store, command.FIELDS)
     asked = sorted(f"{row['keys']}\t{row['body']}" for row in rows)
     assert asked == sorted((tmp_path / "lines").read_text().splitlines())
-
-
-@pytest.mark.slow
-@pytest.mark.scaled(quick=0)  # the verbs are tested by themselves
-def test_printed_messages_are_put_again(load, store, tmp_path):
-    command = load("sections.command")
-    command.run("cat", store, command.TOPIC, "-o", "jsonl", output=tmp_path / "jsonl")
-    command.put(tmp_path / "jsonl", tmp_path / "put")
-    assert command.scanned(tmp_path / "put", command.FIELDS) == command.BATCH_ROWS
-
-
-def test_a_failure_of_the_command_is_one_of_the_benchmark(load, store):
-    with pytest.raises(subprocess.CalledProcessError):
-        load("sections.command").run("get", store, "--key", "none")
 
 
 def test_kcat_is_left_out_where_it_is_missing(load, tmp_path, monkeypatch):

@@ -1,5 +1,3 @@
-"""Decisions of retention in the benchmark: what is timed lists the files, and deletes none of them."""
-
 import os
 import time
 

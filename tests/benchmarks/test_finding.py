@@ -1,5 +1,3 @@
-"""Look-ups of the benchmark: what is timed finds every key, and the targets read the right results."""
-
 import subprocess
 import sys
 

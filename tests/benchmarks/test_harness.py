@@ -1,5 +1,4 @@
 import dataclasses
-import json
 import time
 
 import pytest
@@ -15,8 +14,6 @@ def clock(monkeypatch):
 
 
 def taking(harness, clock, name, done, seconds, **fields):
-    """Make a case that takes so many seconds, the first ones for each timing."""
-
     def run():
         done.append(name)
         clock[0] += seconds.pop(0) if len(seconds) > 1 else seconds[0]
@@ -82,16 +79,6 @@ def test_the_first_case_of_an_idle_peer_is_warmed_up_again(load, clock):
     assert [len(each.seconds) for each in results] == [1, 1, 1]
 
 
-def test_an_action_may_know_its_own_time(load):
-    harness = load("harness")
-    case = harness.Case(name="A", peer="x", rows=10, action=lambda: harness.Timed(2.5))
-
-    (result,) = harness.measure([case], 3, lambda text: None)
-
-    assert result.seconds == (2.5, 2.5, 2.5)
-    assert result.rates() == (4.0, 4.0, 4.0)
-
-
 def test_a_case_that_fails_its_check_is_not_timed(load):
     harness, done = load("harness"), []
     case = harness.Case(
@@ -104,29 +91,9 @@ def test_a_case_that_fails_its_check_is_not_timed(load):
     assert not done
 
 
-@pytest.mark.parametrize(("share", "expected"), [(0.5, 50), (0.95, 95), (0.99, 99), (1.0, 100), (0.001, 1)])
-def test_a_quantile_is_one_of_the_timings(result, share, expected):
-    assert result("A", seconds=tuple(range(100, 0, -1))).quantile(share) == expected
-
-
-def test_a_result_survives_json(load, result):
-    harness = load("harness")
-    made = result("A", unit=harness.Unit.LATENCY, curve="scan, by queues", x=3.5, seconds=(0.1, 0.2))
-
-    assert harness.Result.from_dict(json.loads(json.dumps(made.to_dict()))) == made
-
-
 def test_two_cases_of_one_name_are_refused(load, result):
     harness = load("harness")
     harness.check_names([result("A"), result("B")])
 
     with pytest.raises(ValueError, match="two cases are called \\['A'\\]"):
         harness.check_names([result("A"), result("B"), result("A")])
-
-
-def test_new_processes_compile_their_modules_once(load, monkeypatch):
-    harness = load("harness")
-    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
-    monkeypatch.setenv("OTHER", "2")
-    assert harness.environment()["OTHER"] == "2"
-    assert "PYTHONDONTWRITEBYTECODE" not in harness.environment()

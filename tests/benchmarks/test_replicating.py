@@ -1,5 +1,3 @@
-"""Replication in the benchmark: processes answer, idle replicas connect, and the targets read the right results."""
-
 import subprocess
 import sys
 
@@ -29,12 +27,3 @@ def test_a_process_that_ends_is_named_with_its_error(load):
     with pytest.raises(harness.UnavailableError, match="ended: no such store"):
         replication.Process([sys.executable, "-c", "import sys; sys.exit('no such store')"])
     assert subprocess.run([*map(str, replication.OURS)], capture_output=True, check=False).returncode == 1
-
-
-def test_the_targets_name_the_cases_of_the_section(load):
-    targets, replicating = load("targets"), load("sections.replicating")
-    assert (targets.CATCHING_UP, targets.DOUBLE_WRITE) == (replicating.CATCHING_UP, replicating.DOUBLE)
-    assert targets.DOUBLE_IN_FLIGHT == replicating.DOUBLE_IN_FLIGHT
-    assert targets.DOUBLE_BATCHES == replicating.DOUBLE_IN_BATCHES
-    assert targets.ASYNC_REPLICA == replicating.ASYNC_PUTS
-    assert f"{replicating.STEADY_RATE:,}" == "20,000"

@@ -1,7 +1,5 @@
 import json
 
-import pytest
-
 
 def test_groups_are_their_sections_in_the_order_in_which_they_run(load):
     catalogue = load("catalogue")
@@ -12,11 +10,6 @@ def test_groups_are_their_sections_in_the_order_in_which_they_run(load):
     store = {"store-find", "store-jobs", "store-queue-kinds", "store-replication", "store-resend", "store-retention"}
     assert store <= set(catalogue.STORE)
     assert {"command", "replay", "replicated-stream"} <= set(catalogue.SPARK)
-
-
-def test_an_unknown_section_is_named_with_the_known_sections(load):
-    with pytest.raises(ValueError, match=r"\['drian'\]; there are .*drain"):
-        load("catalogue").chosen("drian")
 
 
 def test_a_section_that_fails_loses_no_other(load, result, monkeypatch, tmp_path, capsys):
@@ -49,8 +42,3 @@ def test_a_section_that_fails_loses_no_other(load, result, monkeypatch, tmp_path
     held = json.loads(path.read_text())
     assert set(held["sections"]) == {"limits", "read", "sink"}
     assert not held["failed"]
-
-
-def test_the_command_that_is_told_names_no_place_of_this_machine(load):
-    given = ["--quick", "--json", "/here/a.json", "--only", "sink,drain", "--work-dir=/there", "--rows", "7"]
-    assert load("run").command_line(given) == "benchmarks/run.py --quick --only sink,drain --rows 7"

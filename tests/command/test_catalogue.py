@@ -1,5 +1,3 @@
-"""The table of verbs: unique names, modules that fit, and suggestions."""
-
 from pathlib import Path
 
 import pytest

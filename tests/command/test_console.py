@@ -1,5 +1,3 @@
-"""Streams of a process: terminals are found, and NO_COLOR is obeyed."""
-
 import io
 import sys
 

@@ -1,5 +1,3 @@
-"""Errors as text and as JSON, with remedies and arguments worded as flags."""
-
 import errno
 import json
 

@@ -1,5 +1,3 @@
-"""Lines of standard input as batches: cut at line ends wherever reads end."""
-
 import io
 import os
 

@@ -1,5 +1,3 @@
-"""The contract of all verbs: exit codes, errors in one shape, interrupts, closed pipes, and what is imported."""
-
 import os
 import signal
 import subprocess

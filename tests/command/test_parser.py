@@ -1,5 +1,3 @@
-"""Arguments of verbs: wrong ones name the flag and suggest the right one."""
-
 import argparse
 
 import pytest

@@ -1,5 +1,3 @@
-"""Log records on stderr: lines, or a bar on a terminal, which leaves nothing there."""
-
 import io
 import logging
 import threading

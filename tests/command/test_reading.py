@@ -1,5 +1,3 @@
-"""The store that a command line names."""
-
 import argparse
 from pathlib import Path
 

@@ -1,5 +1,3 @@
-"""Receipts: per queue, over several batches."""
-
 import numpy as np
 import pyarrow as pa
 

@@ -1,5 +1,3 @@
-"""Reports of maintenance verbs: text or JSON, exit codes, progress, signals."""
-
 import argparse
 import io
 import os

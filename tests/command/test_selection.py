@@ -1,5 +1,3 @@
-"""The messages that flags of ``cat`` and ``tail`` select."""
-
 from pathlib import Path
 
 import pytest

@@ -1,5 +1,3 @@
-"""Sessions of verbs: flags, settings, and the script for spark-submit."""
-
 import argparse
 import subprocess
 import sys

@@ -1,5 +1,3 @@
-"""Verbs of system topics: rows as Python returns them, and the flags that limit them."""
-
 from pathlib import Path
 
 import pytest

@@ -1,5 +1,3 @@
-"""Wrong input to every verb: exit code 2, an error of one shape, nothing on stdout, and nothing changed."""
-
 import json
 from pathlib import Path
 from typing import Any

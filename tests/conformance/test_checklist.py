@@ -16,6 +16,7 @@ import pytest
 
 from segmentlog.store import MessageStore
 from support import oracle, releases, writing
+from support.store_builder import java_hash
 from support.writing import Journal
 
 pytestmark = pytest.mark.conformance
@@ -55,8 +56,6 @@ def store(built: Built, request: pytest.FixtureRequest) -> Path:
 
 @dataclass(frozen=True)
 class Record:
-    """One record of the log, read by hand."""
-
     physical_offset: int
     data: bytes
 
@@ -202,7 +201,7 @@ def test_4_queues_without_holes(store: Path) -> None:
             if key[0] == writing.SCHEDULE_TOPIC:
                 assert code == record.store_timestamp + writing.DELAYS_MS[key[1]]
             else:
-                assert code == writing.java_hash(properties.get(b"TAGS", b"").decode())
+                assert code == java_hash(properties.get(b"TAGS", b"").decode())
     last = [record for record in _log(store) if record.is_queued][-1]
     ends = []
     for files in queues.values():

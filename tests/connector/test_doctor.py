@@ -1,5 +1,3 @@
-"""The command line: table, JSON, exit codes, exports; and that it runs where everything is missing."""
-
 import json
 import subprocess
 import sys

@@ -1,5 +1,3 @@
-"""Errors in terms of options: every remedy has words, and the store itself names no option."""
-
 import ast
 import pickle
 import re

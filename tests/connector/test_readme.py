@@ -1,5 +1,3 @@
-"""The README's Python, executed block after block as a reader would, on a store at its path."""
-
 import ast
 import re
 from collections import Counter
@@ -17,7 +15,6 @@ HOUR = 3_600_000
 
 
 def run(block: str, names: dict[str, Any]) -> Any:
-    """Execute a block, and return the value of its last expression."""
     *statements, last = ast.parse(block).body
     if not isinstance(last, ast.Expr):
         statements.append(last)

@@ -1,5 +1,3 @@
-"""Registration: of which session, in which thread, and without a warning."""
-
 import os
 import sys
 import threading

@@ -1,5 +1,3 @@
-"""The modules that Spark or a user imports before anything of ours is needed."""
-
 import subprocess
 import sys
 from typing import Any

@@ -1,5 +1,3 @@
-"""The source in Spark: what a user types, and what a user reads when it is wrong."""
-
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path

@@ -1,5 +1,3 @@
-"""A query whose Python worker starts too late counts as stopped, and is started again: with every row, once."""
-
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path

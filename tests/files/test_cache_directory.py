@@ -1,7 +1,5 @@
-"""`CacheDirectory`: whole files or none, whatever several processes and damage do."""
-
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from threading import Thread
 
 import pyarrow as pa
 import pytest
@@ -54,11 +52,8 @@ def test_writers_at_once_leave_one_of_their_files(tmp_path: Path) -> None:
         for _ in range(50):
             CacheDirectory(str(tmp_path)).replace("x", pa.py_buffer(bytes([number]) * 10_000))
 
-    threads = [Thread(target=put, args=(number,)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(put, range(4)))
     content = CacheDirectory(str(tmp_path)).read("x").to_pybytes()
     assert content in {bytes([number]) * 10_000 for number in range(4)}
     assert [path.name for path in tmp_path.iterdir()] == ["x"]

@@ -1,5 +1,3 @@
-"""A directory that is there whole or not at all."""
-
 import os
 from pathlib import Path
 

@@ -1,5 +1,3 @@
-"""Two directory trees that are read as one."""
-
 import time
 from collections.abc import Iterable
 from pathlib import Path

@@ -1,5 +1,3 @@
-"""Warnings that are logged once per store and text."""
-
 import logging
 from pathlib import Path
 

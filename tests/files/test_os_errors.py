@@ -1,5 +1,3 @@
-"""Which error of the store each failed system call is."""
-
 import errno
 import os
 import pickle

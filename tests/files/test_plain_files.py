@@ -1,5 +1,3 @@
-"""Plain files of one directory, through its descriptor."""
-
 import os
 from pathlib import Path
 

@@ -1,5 +1,3 @@
-"""Reads of plain files: pieces of many files, and the data of the only file of many directories."""
-
 import errno
 import os
 import stat

@@ -1,5 +1,3 @@
-"""RocksDB databases: nothing in the directory changes, and damage is an error of the store."""
-
 import os
 import random
 import shutil
@@ -26,12 +24,10 @@ FS = LocalFileSystem()
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
-    """The database of a fixture, alone."""
     return fixtures.unpack("queues-rocksdb-5.5.0", tmp_path) / "consumequeue"
 
 
 def made(path: Path, count: int = 100) -> Path:
-    """Write a database of our own."""
     database = rocksdict.Rdict(str(path), rocksdict.Options(raw_mode=True))
     for number in range(count):
         database[b"key%04d" % number] = b"value"
@@ -41,7 +37,6 @@ def made(path: Path, count: int = 100) -> Path:
 
 
 def state(directory: Path) -> dict[str, tuple[int, int, int]]:
-    """Everything in a directory, and the directory itself."""
     paths = [directory, *directory.rglob("*")]
     return {str(p): ((s := p.stat()).st_size, s.st_mtime_ns, s.st_ino) for p in paths}
 

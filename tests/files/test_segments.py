@@ -1,5 +1,3 @@
-"""Files of a log in order."""
-
 import logging
 from pathlib import Path
 

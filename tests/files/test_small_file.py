@@ -1,5 +1,3 @@
-"""Small files, replaced whole, and a look at them that reports each replacement once."""
-
 import os
 from contextlib import nullcontext
 from pathlib import Path

@@ -1,5 +1,3 @@
-"""The lock of a store, between processes: which process each of its two locks keeps out, and how it is named."""
-
 import fcntl
 import os
 import subprocess
@@ -58,7 +56,6 @@ os._exit(0)
 
 @contextmanager
 def running(program: str, path: Path, *arguments: str, leads: bool = False) -> Iterator["subprocess.Popen[str]"]:
-    """Run a program on a lock file until the end of the block."""
     command, pipe = [sys.executable, "-c", program, str(path), *arguments], subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, start_new_session=leads) as process:
         yield process
@@ -75,7 +72,6 @@ def holding(program: str, path: Path, *arguments: str, leads: bool = False) -> I
 
 
 def refused(path: Path) -> bool:
-    """Return whether the record lock is refused to another process."""
     attempt = [sys.executable, "-c", TRY, str(path)]
     return subprocess.run(attempt, check=False, stdin=subprocess.DEVNULL).returncode == 3
 

@@ -1,5 +1,3 @@
-"""Writing calls of the store to the operating system: their effect, and their errors."""
-
 import ctypes
 import errno
 import os

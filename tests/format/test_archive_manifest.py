@@ -1,17 +1,8 @@
-"""Manifests of archives."""
-
 import numpy as np
 import pytest
 
 from segmentlog.store.errors import CorruptError, UnsupportedStoreError
-from segmentlog.store.format.archive_manifest import (
-    RUN,
-    ArchivedFile,
-    ArchivedQueue,
-    Manifest,
-    Piece,
-    manifest_key,
-)
+from segmentlog.store.format.archive_manifest import RUN, ArchivedFile, ArchivedQueue, Manifest, Piece, manifest_key
 
 SEGMENT = 1 << 20
 

@@ -1,5 +1,3 @@
-"""The history of batches: every prefix of a log has a ledger of its own, and damage is told from a torn end."""
-
 from itertools import pairwise
 
 import pytest
@@ -22,7 +20,6 @@ SPANS = (QueueSpan("orders", 0, 5, 9, 5),)
 
 
 def batch(app: str | None, version: int, sequence: int) -> Batch:
-    """Return batch number ``sequence`` of a log; each has 90 bytes, 10 bytes apart."""
     start = 100 * sequence
     return Batch(app, LedgerEntry(version, sequence, start, start + 90, 6, 90, 1_760_000_000_000, 7))
 

@@ -1,5 +1,3 @@
-"""The batch mark: what readers must not see."""
-
 import pytest
 
 from segmentlog.store import FormatError

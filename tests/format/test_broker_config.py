@@ -1,5 +1,3 @@
-"""Java properties: what ``java.util.Properties.load`` makes of a broker's configuration."""
-
 import pytest
 
 from segmentlog.store.errors import FormatError

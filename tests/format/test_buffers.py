@@ -1,5 +1,3 @@
-"""Bytes and positions of Arrow arrays."""
-
 import ctypes
 
 import numpy as np

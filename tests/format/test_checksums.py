@@ -1,5 +1,3 @@
-"""Checksums of joined and changed texts, computed without reading them: the same as zlib's and isal's."""
-
 import zlib
 
 import numpy as np

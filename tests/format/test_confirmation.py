@@ -1,5 +1,3 @@
-"""Confirmation: what is written is read, and one torn slot hides nothing but itself."""
-
 from segmentlog.store.format import confirmation
 from segmentlog.store.format.confirmation import FILE_BYTES, NOT_CONFIRMED, SLOT_BYTES, Confirmation
 

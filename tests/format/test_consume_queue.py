@@ -1,5 +1,3 @@
-"""ConsumeQueue entries."""
-
 import struct
 
 import numpy as np

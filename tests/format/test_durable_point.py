@@ -1,5 +1,3 @@
-"""The durable point: what was written last counts, and a torn write leaves what was there before."""
-
 from itertools import pairwise
 
 from segmentlog.store.format.durable_point import (
@@ -20,7 +18,6 @@ POINTS = [
 
 
 def written(*points: DurablePoint) -> bytearray:
-    """The file after some points, each synced."""
     data = bytearray(FILE_BYTES)
     for number, point in enumerate(points):
         raw, at = encode(point), SLOT_BYTES * (number % 2)

@@ -1,5 +1,3 @@
-"""Records whose bodies are not copied: the same bytes, and checksums that are computed without the bodies."""
-
 import zlib
 from typing import Any
 
@@ -24,7 +22,6 @@ def binary(values: list[Any]) -> pa.BinaryArray:
 
 
 def put(encoded: EncodedBatch, record_crc: RecordCrc) -> bytes:
-    """Return the bytes that would be written."""
     frames, rows = encoded.lay(), np.arange(encoded.positions.size)
     numbers = {"queue_offsets": rows * 1_000_003, "physical_offsets": encoded.positions + (7 << 30)}
     places = (frames.data, frames.positions, frames.stops)
@@ -33,7 +30,6 @@ def put(encoded: EncodedBatch, record_crc: RecordCrc) -> bytes:
 
 
 def check_crcs(encoded: EncodedBatch, record_crc: RecordCrc) -> None:
-    """The checksums that records come with are those of their bytes."""
     crcs = encoded.lay().crcs
     assert (crcs is None) == (record_crc is RecordCrc.ABSENT)
     if crcs is not None:

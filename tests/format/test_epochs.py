@@ -1,5 +1,3 @@
-"""Epochs: what is written is read, damage is an error, and the parting of two logs is where other masters wrote."""
-
 from itertools import accumulate
 
 import pytest

@@ -1,5 +1,3 @@
-"""The ledger of batches."""
-
 import zlib
 
 import pytest

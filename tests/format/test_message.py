@@ -1,5 +1,3 @@
-"""Records: their layouts, and what is found wrong with them."""
-
 import struct
 
 import numpy as np

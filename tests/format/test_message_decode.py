@@ -1,5 +1,3 @@
-"""Records to columns."""
-
 import zlib
 from collections.abc import Sequence
 from datetime import UTC, datetime

@@ -1,5 +1,3 @@
-"""Encoding records: against the bytes of real brokers, and what cannot be encoded."""
-
 import ipaddress
 import zlib
 from pathlib import Path
@@ -37,7 +35,6 @@ def simple(*bodies: bytes, **fields: Any) -> RecordColumns:
 def patched(
     encoded: EncodedBatch, crc: RecordCrc = RecordCrc.ABSENT, *, queue: Any = 0, physical: Any = 0, time: Any = 0
 ) -> Bytes:
-    """Bytes of a batch with the numbers that an append writes."""
     buffer, places = encoded.join(), encoded.positions
     patch(buffer, places, queue_offsets=queue, physical_offsets=physical, store_timestamps=time, record_crc=crc)
     return buffer

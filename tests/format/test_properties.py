@@ -1,5 +1,3 @@
-"""Property texts against a reading of them one character at a time, as RocketMQ has it."""
-
 import numpy as np
 import pyarrow as pa
 import pytest

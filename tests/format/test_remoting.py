@@ -1,5 +1,3 @@
-"""Frames of the remoting protocol: requests, and answers that come in pieces."""
-
 import json
 import struct
 from itertools import pairwise

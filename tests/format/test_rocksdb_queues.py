@@ -1,5 +1,3 @@
-"""Keys and values of ConsumeQueues in RocksDB."""
-
 import struct
 
 import pytest

@@ -1,5 +1,3 @@
-"""Chunks of staged rows."""
-
 import zlib
 from dataclasses import replace
 

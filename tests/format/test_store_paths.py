@@ -1,5 +1,3 @@
-"""`StorePaths` against stores as they are written: every file has one of its names, and no name stands for two."""
-
 import ast
 from pathlib import Path
 

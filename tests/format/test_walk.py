@@ -1,5 +1,3 @@
-"""The walk over a segment."""
-
 import struct
 
 import numpy as np

@@ -18,7 +18,6 @@ SEED = 2218
 
 
 def main() -> None:
-    """Ask every version, and replace its file."""
     rows = filter_cases.rows()
     for version, count in COUNTS.items():
         expressions = filter_cases.expressions(SEED, count, version)

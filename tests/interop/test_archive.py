@@ -1,5 +1,3 @@
-"""Real RocketMQ opens stores that were restored from archives, and answers as it does for the originals."""
-
 import dataclasses
 from pathlib import Path
 
@@ -14,11 +12,7 @@ from support import oracle, releases, writing
 from support.memory_objects import MemoryObjects
 from support.writing import Journal
 
-pytestmark = [
-    pytest.mark.interop,
-    pytest.mark.scaled(quick=1),
-    pytest.mark.skipif(oracle.available() is not None, reason=str(oracle.available())),
-]
+pytestmark = [*oracle.MARKS, pytest.mark.scaled(quick=1)]
 VERSIONS = dict.fromkeys([*releases.STORES, "5.5.0", "4.9.1", "5.1.0", "5.3.3"])
 
 

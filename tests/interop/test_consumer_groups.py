@@ -1,5 +1,3 @@
-"""Consumer groups compared with real RocketMQ: documents in both directions, and the allocation of queues."""
-
 import json
 import random
 from pathlib import Path

@@ -15,10 +15,7 @@ from support.indexed_stores import colliding
 from support.planted_keys import TOPICS, Planted, own_key, plant
 from support.scale import scale
 
-pytestmark = [
-    pytest.mark.interop,
-    pytest.mark.skipif(oracle.available() is not None, reason=str(oracle.available())),
-]
+pytestmark = oracle.MARKS
 
 COUNT = scale(70_000, 70_000, 1_000_000)
 

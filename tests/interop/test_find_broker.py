@@ -1,5 +1,3 @@
-"""Look-ups compared with a whole broker's, asked by RocketMQ's own admin client: equal but for its limit of 64."""
-
 from pathlib import Path
 
 import pytest
@@ -11,10 +9,7 @@ from support.full_broker import serving
 from support.indexed_stores import colliding
 from support.planted_keys import TOPICS, own_key, plant
 
-pytestmark = [
-    pytest.mark.interop,
-    pytest.mark.skipif(oracle.available() is not None, reason=str(oracle.available())),
-]
+pytestmark = oracle.MARKS
 
 COUNT = 140_000
 MOST = 64
@@ -56,7 +51,6 @@ def test_answers_of_a_broker_and_its_client_are_ours(version: str, tmp_path: Pat
 
 
 def compare(finder: Finder, topic: str, keys: list[str], theirs: list[list[int]]) -> int:
-    """Compare the answers for each key; return how many the broker cut short."""
     found = finder.by_keys([topic], keys)
     names = found.asked["key"].to_pylist()
     ours: dict[str, list[int]] = {key: [] for key in keys}

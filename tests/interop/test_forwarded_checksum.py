@@ -1,5 +1,3 @@
-"""A ``__CRC32#`` that a client forwarded from another message: RocketMQ keeps the record as it is, and so do we."""
-
 import shutil
 from pathlib import Path
 
@@ -8,11 +6,7 @@ import pytest
 from segmentlog.store import MessageStore, QueueKey, StoreReader
 from support import oracle, releases, writing
 
-pytestmark = [
-    pytest.mark.interop,
-    pytest.mark.scaled(quick=1),
-    pytest.mark.skipif(oracle.available() is not None, reason=str(oracle.available())),
-]
+pytestmark = [*oracle.MARKS, pytest.mark.scaled(quick=1)]
 
 STALE = "origin\x01elsewhere\x02__CRC32#\x018195093202\x02"
 COUNT = 5

@@ -28,12 +28,7 @@ from support.streams import Stream
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = [
-    pytest.mark.scaled,
-    pytest.mark.interop,
-    pytest.mark.skipif(oracle.available() is not None, reason=str(oracle.available())),
-    pytest.mark.timeout(900),
-]
+pytestmark = [*oracle.MARKS, pytest.mark.scaled, pytest.mark.timeout(900)]
 
 TOPIC = "BenchTopic"
 QUEUES = 4

@@ -1,5 +1,3 @@
-"""A reader beside a real broker's store that is being written: every message once, in order, and never half of one."""
-
 import json
 import os
 import subprocess
@@ -11,11 +9,7 @@ from segmentlog.store import NotAStoreError, QueueKey, QueueRange, ScanSpec, Sto
 from segmentlog.store.files.fs import LocalFileSystem
 from support import oracle, releases
 
-pytestmark = [
-    pytest.mark.interop,
-    pytest.mark.scaled(quick=0),  # `test_live_stream.py` reads beside the same writer
-    pytest.mark.skipif(oracle.available() is not None, reason=str(oracle.available())),
-]
+pytestmark = [*oracle.MARKS, pytest.mark.scaled(quick=0)]  # `test_live_stream.py` reads beside the same writer
 
 TOPIC = "BenchTopic"
 QUEUES = 4

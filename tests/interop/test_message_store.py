@@ -16,11 +16,7 @@ from support import oracle, releases, writing
 from support.broker_index import Index, query_index
 from support.writing import Journal
 
-pytestmark = [
-    pytest.mark.interop,
-    pytest.mark.scaled(quick=1),
-    pytest.mark.skipif(oracle.available() is not None, reason=str(oracle.available())),
-]
+pytestmark = [*oracle.MARKS, pytest.mark.scaled(quick=1)]
 
 CONFIGS = {
     "checksums": writing.SMALL,
@@ -38,7 +34,6 @@ def version(request: pytest.FixtureRequest) -> str:
 
 
 def _filled(path: Path, config: StoreConfig, version: str) -> Journal:
-    """Make a store with messages of every kind, put one by one and as batches."""
     journal = Journal(config)
     with MessageStore.open(path, config, clock=writing.clock()) as store:
         journal.append(store, writing.every_kind(long_topics=releases.LONG_TOPICS.holds(version)))

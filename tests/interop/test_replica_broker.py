@@ -20,10 +20,9 @@ from support.reading import read
 from support.scale import scale
 
 pytestmark = [
-    pytest.mark.interop,
+    *oracle.MARKS,
     pytest.mark.scaled(quick=0),  # `test_replication` has RocketMQ's master without a broker
     pytest.mark.timeout(900),
-    pytest.mark.skipif(oracle.available() is not None, reason=str(oracle.available())),
 ]
 
 SEGMENT = 64 << 10
@@ -56,7 +55,6 @@ def segments(path: Path) -> list[Path]:
 
 
 def assert_equal(master: Path, replica: Path, end: int) -> None:
-    """Compare the segments that the master still has, up to ``end``."""
     kept = [file for file in segments(master) if int(file.name) < end]
     assert kept
     for file in kept:

@@ -1,5 +1,3 @@
-"""Replication between RocketMQ and segmentlog: logs are equal byte for byte, after load, kills, rolls and retention."""
-
 import socket
 from collections.abc import Iterator
 from dataclasses import replace
@@ -10,14 +8,7 @@ import pytest
 
 from segmentlog.store import BatchId, Flush, MessageStore, Outgoing, ReadFrom, StoreConfig, StoreReader
 from segmentlog.store.files.writable_fs import LocalWritableFileSystem
-from segmentlog.store.ha import (
-    Attachments,
-    Begin,
-    FollowedLog,
-    Quorum,
-    ReplicationServer,
-    ServerConfig,
-)
+from segmentlog.store.ha import Attachments, Begin, FollowedLog, Quorum, ReplicationServer, ServerConfig
 from segmentlog.store.ha.protocol import FrameReader, encode_report, question
 from segmentlog.store.log.confirmed import confirmed_offset
 from segmentlog.store.sink import Staging, SyncReplication, commit_batch, prepare_store
@@ -26,11 +17,7 @@ from support.batches import batch_of
 from support.ha import Peer, free_port
 from support.replicas import until
 
-pytestmark = [
-    pytest.mark.interop,
-    pytest.mark.scaled(quick=1),
-    pytest.mark.skipif(oracle.available() is not None, reason=str(oracle.available())),
-]
+pytestmark = [*oracle.MARKS, pytest.mark.scaled(quick=1)]
 
 SEGMENT = 64 << 10
 CONFIG = {
@@ -51,7 +38,6 @@ def segments(path: Path) -> dict[str, bytes]:
 
 
 def assert_equal(master: Path, replica: Path, end: int) -> None:
-    """Compare the logs up to ``end``; segments that were made ahead are not compared."""
     ours, theirs = segments(replica), segments(master)
     assert ours
     for name, data in ours.items():
@@ -60,7 +46,6 @@ def assert_equal(master: Path, replica: Path, end: int) -> None:
 
 
 def seen(lines: list[oracle.Line]) -> list[oracle.Line]:
-    """Return what a dump says of queues, messages and segments."""
     return [line for line in lines if line["type"] in {"queue", "message", "record", "segment"}]
 
 

@@ -1,5 +1,3 @@
-"""Messages sent again to whole brokers, and what their consumers get."""
-
 import hashlib
 from collections import defaultdict
 from pathlib import Path
@@ -15,11 +13,7 @@ from support.oracle import Line
 from support.scale import scale
 from support.written_stores import SMALL
 
-pytestmark = [
-    pytest.mark.interop,
-    pytest.mark.scaled(quick=0),  # `command/verbs/test_resend.py` has a scripted broker
-    pytest.mark.skipif(oracle.available() is not None, reason=str(oracle.available())),
-]
+pytestmark = [*oracle.MARKS, pytest.mark.scaled(quick=0)]  # `command/verbs/test_resend.py` has a scripted broker
 
 QUEUES, MESSAGES = 4, 50
 BROKER = {"CLUSTER", "MSG_REGION", "TRACE_ON", "MIN_OFFSET", "MAX_OFFSET", "WAIT"}

@@ -1,5 +1,3 @@
-"""Retention beside real RocketMQ: the same decisions on states generated now, and the same offsets afterwards."""
-
 import json
 import os
 import shutil
@@ -14,11 +12,7 @@ from support.retention_states import CONFIG, HOUR_MS, NOW_MS, ask_rocketmq, diff
 from support.scale import scale
 from support.writing import broker_config
 
-pytestmark = [
-    pytest.mark.interop,
-    pytest.mark.scaled(quick=1),
-    pytest.mark.skipif(oracle.available() is not None, reason=str(oracle.available())),
-]
+pytestmark = [*oracle.MARKS, pytest.mark.scaled(quick=1)]
 
 STATES = {version: scale(4, 20, 100) for version in releases.RETENTION} | {releases.NEWEST: scale(6, 100, 300)}
 FIRST_SEED = 10_000

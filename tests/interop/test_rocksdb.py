@@ -1,5 +1,3 @@
-"""Queues, topics and groups of real brokers with RocksDB, read while a broker runs and after its end."""
-
 import time
 from pathlib import Path
 

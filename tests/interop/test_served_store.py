@@ -1,5 +1,3 @@
-"""A whole broker on a store of ours: consumers get our messages, and each recovers what a crash of the other left."""
-
 import os
 import shutil
 import signal
@@ -14,9 +12,8 @@ from support.live_copy import copy_live
 from support.writing import broker_config
 
 pytestmark = [
-    pytest.mark.interop,
+    *oracle.MARKS,
     pytest.mark.scaled(quick=0),  # `test_live_stream` has the broker of a quick run
-    pytest.mark.skipif(oracle.available() is not None, reason=str(oracle.available())),
     pytest.mark.timeout(600),
 ]
 

@@ -1,5 +1,3 @@
-"""Real RocketMQ reads what the sink wrote: each row in its queue and place, by key and by time."""
-
 import base64
 import hashlib
 from collections import defaultdict
@@ -27,11 +25,7 @@ from support import oracle, releases
 from support.reading import read
 from support.sink_tasks import SMALL, run_task
 
-pytestmark = [
-    pytest.mark.interop,
-    pytest.mark.scaled(quick=1),
-    pytest.mark.skipif(oracle.available() is not None, reason=str(oracle.available())),
-]
+pytestmark = [*oracle.MARKS, pytest.mark.scaled(quick=1)]
 
 TEXT = StringType()
 SCHEMA = StructType(
@@ -53,7 +47,6 @@ ROWS, PARTITIONS, BATCHES = 60, 2, 3
 
 
 def rows(batch: int, partition: int) -> list[dict[str, Any]]:
-    """Make the rows of one task of one batch of a stream."""
     first = (batch * PARTITIONS + partition) * ROWS
     return [
         {
@@ -72,7 +65,6 @@ def rows(batch: int, partition: int) -> list[dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Write a store as three batches of a stream, the last of them twice."""
     path = tmp_path_factory.mktemp("sink") / "store"
     kinds = pa.schema(
         [

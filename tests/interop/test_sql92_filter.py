@@ -1,13 +1,8 @@
-"""SQL92 filters against RocketMQ itself: generated filters and rows, each release in one JVM."""
-
 import pytest
 
 from support import filter_cases, oracle, releases
 
-pytestmark = [
-    pytest.mark.interop,
-    pytest.mark.skipif(oracle.available() is not None, reason=str(oracle.available())),
-]
+pytestmark = oracle.MARKS
 
 SEED = 5133
 

@@ -1,5 +1,3 @@
-"""Delayed, transactional and traced messages of a whole broker and its clients, as the frames show them."""
-
 import time
 from collections import Counter
 from pathlib import Path
@@ -15,9 +13,8 @@ from support.oracle import Line
 from support.replicas import until
 
 pytestmark = [
-    pytest.mark.interop,
+    *oracle.MARKS,
     pytest.mark.scaled(quick=0),  # `query/test_system_frames.py` reads the same kinds of messages
-    pytest.mark.skipif(oracle.available() is not None, reason=str(oracle.available())),
 ]
 
 CONFIG = {

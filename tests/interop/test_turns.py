@@ -18,11 +18,7 @@ from support.broker_index import Index
 from support.scale import scale
 from support.writing import Journal
 
-pytestmark = [
-    pytest.mark.interop,
-    pytest.mark.scaled(quick=1),
-    pytest.mark.skipif(oracle.available() is not None, reason=str(oracle.available())),
-]
+pytestmark = [*oracle.MARKS, pytest.mark.scaled(quick=1)]
 
 ROUNDS = scale(3, 10, 10)  # the last is one of OURS_CRASHED
 CONFIG = writing.SMALL

@@ -1,5 +1,3 @@
-"""Two stores compared, by physical and by queue offsets, also by tasks."""
-
 import shutil
 from pathlib import Path
 

@@ -1,5 +1,3 @@
-"""Digests of a store, compared with copies of it: equal, changed, shorter, longer, without their oldest messages."""
-
 import json
 import shutil
 from pathlib import Path

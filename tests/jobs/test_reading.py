@@ -1,5 +1,3 @@
-"""Options of the reader for messages between queue offsets."""
-
 import json
 
 from segmentlog.jobs.reading import offset_options

@@ -1,5 +1,3 @@
-"""Job ``rebuild``: the same bytes by tasks."""
-
 from pathlib import Path
 
 import pytest

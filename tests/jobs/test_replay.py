@@ -1,5 +1,3 @@
-"""Replay into another store: equal rows in order, parts that are appended once."""
-
 import shutil
 import threading
 import time
@@ -41,7 +39,6 @@ class Replayed(NamedTuple):
 
 @pytest.fixture(scope="module")
 def once(spark: "SparkSession", model: Path, tmp_path_factory: pytest.TempPathFactory) -> Replayed:
-    """Run a job that was stopped before its first part, and whose source has grown since."""
     path = Path(shutil.copytree(model, tmp_path_factory.mktemp("replay") / "source"))
     expected, stop = rows(path), threading.Event()
     stop.set()

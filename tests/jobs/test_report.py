@@ -1,5 +1,3 @@
-"""Reports of jobs: one table as text, JSON and HTML."""
-
 import json
 
 import pyarrow as pa

@@ -1,5 +1,3 @@
-"""Resend to a scripted broker: order per queue, faults of brokers, continued jobs, and refusals."""
-
 import shutil
 import threading
 import time
@@ -68,7 +66,6 @@ def sent(
     sql: str | None = None,
     **settings: Any,
 ) -> Report:
-    """Run the job, with a state file beside the store."""
     scan = segmentlog.open(path).scan(topics)
     address = Address.parse(broker if isinstance(broker, str) else broker.address)
     where = {"name_server": address} if by_name_server else {"broker": address}

@@ -1,5 +1,3 @@
-"""Work spread over processes and over Spark's tasks: results in order, errors reported."""
-
 import os
 import time
 from pathlib import Path

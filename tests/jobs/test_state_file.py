@@ -1,5 +1,3 @@
-"""State files of jobs: whole or as before, and refused when they are of another job."""
-
 import json
 from pathlib import Path
 

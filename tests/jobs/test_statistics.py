@@ -1,5 +1,3 @@
-"""Statistics of a store, compared with a count in plain Python; merged parts equal the whole."""
-
 from collections import Counter
 from itertools import pairwise
 from pathlib import Path

@@ -1,5 +1,3 @@
-"""Page of statistics: every text is escaped, nothing comes from a network, plots are inside."""
-
 import re
 import sys
 from html.parser import HTMLParser

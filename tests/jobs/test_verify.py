@@ -1,5 +1,3 @@
-"""Job ``verify``: the report of one process, also by tasks."""
-
 from pathlib import Path
 
 import pytest

@@ -1,5 +1,3 @@
-"""Bodies of Avro: every type of a column, the wrong schema, damage, and schemas that have no columns."""
-
 import io
 import json
 import sys

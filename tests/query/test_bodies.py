@@ -1,5 +1,3 @@
-"""Bodies as columns: JSON, CSV and text, and bodies that do not parse, which cost no other row."""
-
 import csv
 import io
 import json
@@ -34,7 +32,6 @@ def widened(form: BodyFormat, bodies: list[bytes | None]) -> list[dict[str, Any]
 
 
 def check(form: BodyFormat, cases: list[tuple[bytes | None, Any]]) -> None:
-    """Compare each body with its values, or a part of its error, alone and all together."""
     together = widened(form, [body for body, _ in cases])
     for (body, expected), row in zip(cases, together, strict=True):
         error = row.pop(BODY_ERROR.name)

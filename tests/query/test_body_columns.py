@@ -1,5 +1,3 @@
-"""Parts that formats share: bodies with defects keep their places, and values that do not fit are alone."""
-
 import pyarrow as pa
 
 from segmentlog.query.body_columns import ParsedBodies, not_utf8, parsed_where, reason_of

@@ -1,5 +1,3 @@
-"""Schemas as text: the types of Spark's DDL, and the place of an error."""
-
 import re
 
 import pyarrow as pa

@@ -1,5 +1,3 @@
-r"""Conditions on bodies: against bytes that are not UTF-8, JSON in all its spellings, and wrong arguments."""
-
 import json
 import pickle
 import re
@@ -17,7 +15,6 @@ from segmentlog.store.read.spec import Predicate
 
 
 def search(bodies: list[bytes | None], **conditions: Any) -> list[int]:
-    """Rows that fulfil the conditions."""
     filters = pickle.loads(pickle.dumps(body_filters(**conditions)))
     assert filters == body_filters(**conditions)
     # Not from the start of its buffers, as batches of a scan may be.

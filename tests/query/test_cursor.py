@@ -1,5 +1,3 @@
-"""The state of a queue for a reader, and the errors of scans, followers and streams."""
-
 import logging
 from pathlib import Path
 

@@ -1,5 +1,3 @@
-"""Delayed messages: their state by progress, by the delivered message, and by deletions and rolls of timers."""
-
 from pathlib import Path
 from typing import Any
 

@@ -1,5 +1,3 @@
-"""One table of positions: Spark, Python and the command read the same messages, or raise the same error."""
-
 import json
 from pathlib import Path
 

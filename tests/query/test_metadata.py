@@ -1,5 +1,3 @@
-"""Rows of metadata: columns that are not wanted are not measured, and unknown is null."""
-
 from pathlib import Path
 
 from segmentlog.query.metadata import SCHEMAS, lag_by_queue, lag_rows, queue_rows, segment_rows, topic_rows

@@ -1,5 +1,3 @@
-"""Metrics of a store: the numbers that its rows have, measured again without reading the same entries again."""
-
 import json
 import re
 from pathlib import Path

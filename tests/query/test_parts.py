@@ -1,5 +1,3 @@
-"""Parts of stores: the same rows as of whole stores, fewer segments read, and all of them where an answer needs it."""
-
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -198,8 +196,5 @@ def test_parts_have_the_rows_of_whole_stores(
     strategy = data.draw(st.sampled_from(["error", "latest", "earliest"]))
     boundary = data.draw(st.sampled_from(["lower", "upper"]))
     more = {"startingOffsetsByTimestampStrategy": strategy, "timestampBoundary": boundary} if start is not None else {}
-    for read in (
-        lambda: python(path, asked, start, end),
-        lambda: spark(path, asked, start, end, **more),
-    ):
+    for read in (lambda: python(path, asked, start, end), lambda: spark(path, asked, start, end, **more)):
         assert outcome(read) == whole(monkeypatch, read)

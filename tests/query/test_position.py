@@ -1,5 +1,3 @@
-"""Positions: the one table of texts of the three doors, every kind resolved, out of range, empty queues, backwards."""
-
 import json
 import logging
 from bisect import bisect_left

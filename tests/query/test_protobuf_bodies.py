@@ -1,5 +1,3 @@
-"""Bodies of Protocol Buffers: every type of a column, presence, damage, and messages that have no columns."""
-
 import pickle
 import sys
 from datetime import UTC, datetime

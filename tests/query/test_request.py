@@ -1,5 +1,3 @@
-"""Columns, properties and filters of a request: what is accepted, and what each error names."""
-
 from typing import Any
 
 import pytest

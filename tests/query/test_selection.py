@@ -1,5 +1,3 @@
-"""Selection of topics and queues, and names in errors."""
-
 from pathlib import Path
 
 import pytest

@@ -1,5 +1,3 @@
-"""The source of a store: checked arguments, pickled, and opened."""
-
 import pickle
 from pathlib import Path
 from typing import Any

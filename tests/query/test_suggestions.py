@@ -1,5 +1,3 @@
-"""Suggestions for errors."""
-
 from segmentlog.query.suggestions import did_you_mean, listing, suggest
 
 

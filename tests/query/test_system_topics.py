@@ -1,5 +1,3 @@
-"""Numbers, times and later records of messages in system topics."""
-
 from pathlib import Path
 
 import pyarrow as pa

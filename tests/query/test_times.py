@@ -1,5 +1,3 @@
-"""Times as text: the one table of what all doors accept, and windows exact to the millisecond."""
-
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from zoneinfo import ZoneInfo
 

@@ -1,5 +1,3 @@
-"""Traces: entries of each type, old and new forms, and entries that no client writes."""
-
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any

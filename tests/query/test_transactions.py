@@ -1,5 +1,3 @@
-"""Half messages and their outcome."""
-
 from pathlib import Path
 from typing import Any
 

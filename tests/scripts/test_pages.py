@@ -1,5 +1,3 @@
-"""Pages made by ``scripts/pages.py``: current, and complete."""
-
 import importlib.util
 import re
 from pathlib import Path

@@ -1,5 +1,3 @@
-"""The check of the project's English: each rule finds its words where they are prose, and nowhere else."""
-
 import importlib.util
 import json
 import sys

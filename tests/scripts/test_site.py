@@ -1,5 +1,3 @@
-"""The site: dead links are found, links follow their pages, and every page is in the navigation."""
-
 import importlib.util
 import re
 from fnmatch import fnmatch

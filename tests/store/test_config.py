@@ -1,5 +1,3 @@
-"""Configuration of a store: its bounds, and the defaults that are RocketMQ's."""
-
 from dataclasses import FrozenInstanceError, replace
 
 import pytest

@@ -1,5 +1,3 @@
-"""The door of the store: what it loads."""
-
 import subprocess
 import sys
 

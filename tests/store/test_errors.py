@@ -1,5 +1,3 @@
-"""Errors: what they say, what they also are, and that they cross from a worker to the driver."""
-
 import pickle
 
 import pytest

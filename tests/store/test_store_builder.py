@@ -1,5 +1,3 @@
-"""The builder of test stores: its files, and what real RocketMQ reads from them."""
-
 import base64
 from pathlib import Path
 

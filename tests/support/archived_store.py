@@ -13,14 +13,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from segmentlog.store import (
-    MessageStore,
-    RetentionSettings,
-    ScanSpec,
-    Services,
-    StoreConfig,
-    StoreReader,
-)
+from segmentlog.store import MessageStore, RetentionSettings, ScanSpec, Services, StoreConfig, StoreReader
 from segmentlog.store.maintenance import Conditions, Retained, apply_retention
 
 from .reading import whole_queues
@@ -85,7 +78,6 @@ def settings(archive: Path | None, segments_kept: int = 4, **more: Any) -> Reten
 
 
 def archive_some(path: Path, archive: Path | None, segments_kept: int = 4) -> Retained:
-    """Run retention once on a store that is not open."""
     conditions = Conditions(hour=5, log_used=10, queues_used=10)
     return apply_retention(path, settings(archive, segments_kept), conditions)
 

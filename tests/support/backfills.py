@@ -48,7 +48,6 @@ def build_hours(
 
 
 def rows_by_hour(store: Path) -> Hours:
-    """Return the messages of each hour, read without Spark."""
     import segmentlog  # noqa: PLC0415 - drivers import this module before they need it
 
     found: Hours = {}

@@ -21,15 +21,7 @@ from itertools import islice
 from segmentlog.store import MessageStore
 from segmentlog.store.files.fs import FileSystem, LocalFileSystem
 from segmentlog.store.format.hashing import index_key_hash
-from segmentlog.store.format.index_file import (
-    HEADER,
-    Geometry,
-    Header,
-    Read,
-    decode_header,
-    read_entry,
-    read_slot,
-)
+from segmentlog.store.format.index_file import HEADER, Geometry, Header, Read, decode_header, read_entry, read_slot
 from segmentlog.store.format.naming import is_index_name
 from segmentlog.store.format.store_paths import StorePaths
 
@@ -51,7 +43,6 @@ class Index:
         return cls(os.fspath(path), geometry)
 
     def files(self) -> list[str]:
-        """Paths of the index files, oldest first; other names are skipped, as brokers do."""
         return [
             os.path.join(self.path, entry.name) for entry in self._fs.list_dir(self.path) if is_index_name(entry.name)
         ]

@@ -79,7 +79,6 @@ def check_rows(name: str, rows: list[reading.Row], source: QueueSource, *, check
 
 
 def check_queues(name: str, queues: Mapping[tuple[str, int], tuple[int, int]]) -> None:
-    """Assert that first offsets and ends by topic and queue id are RocketMQ's, but for the differences."""
     difference = DIFFERENCES.get(name, NONE)
     listed = fixtures.expected(name).queues
     expected = {(queue["topic"], queue["queueId"]): (queue["minOffset"], queue["maxOffset"]) for queue in listed}

@@ -44,7 +44,6 @@ class _Clock:
 
 
 def append_bodies(path: Path, bodies: Iterable[bytes], topic: str = "orders") -> None:
-    """Append a message with each body at `START_MS`, into queue 0."""
     with MessageStore.open(path, CONFIG, clock=_Clock()) as store:
         rows = list(bodies)
         columns = {"topic": [topic] * len(rows), "queueId": pa.array([0] * len(rows), pa.int32()), "body": rows}

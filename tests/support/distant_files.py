@@ -33,7 +33,6 @@ class DistantFiles(WatchedFiles):
         return self._window_bytes
 
     def forget(self) -> None:
-        """Begin to count again."""
         self.__init__(self._window_bytes)  # type: ignore[misc]
 
     def of_log(self) -> list[Piece]:

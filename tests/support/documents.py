@@ -80,8 +80,6 @@ def code_blocks(page: Path) -> list[Block]:
 
 
 class Reader:
-    """Executes the blocks of one page, in order."""
-
     def __init__(self, folder: Path, names: Mapping[str, Any], replaced: Mapping[str, str] | None = None) -> None:
         self.names = dict(names)
         self._folder = folder

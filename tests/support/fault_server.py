@@ -68,8 +68,6 @@ class Fault:
 
 
 class FaultServer:
-    """A server on loopback; use `serving`."""
-
     def __init__(self) -> None:
         self.objects: dict[str, tuple[bytes, str, float]] = {}  # bucket/key to content, etag, time
         self.uploads: dict[str, dict[int, bytes]] = {}
@@ -92,7 +90,6 @@ class FaultServer:
         self.url = f"http://127.0.0.1:{self.http.server_port}"
 
     def options(self, **more: str) -> dict[str, str]:
-        """Options for `open_objects`."""
         return {
             "aws_endpoint": self.url,
             "aws_access_key_id": "AKIATESTTESTTEST",
@@ -123,7 +120,6 @@ class FaultServer:
 
 @contextlib.contextmanager
 def serving() -> Iterator[FaultServer]:
-    """Run a server until the context ends."""
     server = FaultServer()
     thread = threading.Thread(target=server.http.serve_forever, args=(0.05,), daemon=True)
     thread.start()

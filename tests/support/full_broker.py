@@ -35,13 +35,11 @@ class FullBroker:
 
     @property
     def port(self) -> int:
-        """Its ``listenPort``."""
         port: int = self._ready["port"]
         return port
 
     @property
     def pid(self) -> int:
-        """Its process, for a crash by SIGKILL."""
         pid: int = self._ready["pid"]
         return pid
 
@@ -53,7 +51,6 @@ class FullBroker:
 
     @property
     def name_server(self) -> str:
-        """Address of its name server."""
         address: str = self._ready["namesrv"]
         return address
 
@@ -97,7 +94,6 @@ class FullBroker:
 
 @contextmanager
 def serving(version: str, store: Path, config: Mapping[str, object], folder: Path) -> Iterator[FullBroker]:
-    """Run a broker on a store, which it changes, until the block ends; then it is shut down."""
     settings = folder / "broker.json"
     settings.write_text(json.dumps(_cheap(version) | dict(config)))
     command = [str(RUN), "broker", "--store", str(store), "--config", str(settings)]
@@ -105,12 +101,7 @@ def serving(version: str, store: Path, config: Mapping[str, object], folder: Pat
     with (
         (folder / "broker.log").open("w") as log,
         subprocess.Popen(
-            command,
-            env=env,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=log,
-            text=True,
+            command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True
         ) as process,
     ):
         assert process.stdout is not None

@@ -121,7 +121,6 @@ class Filling:
 
 
 def mount(folder: Path, size: int) -> None:
-    """Put an empty file system of so many KiB where a directory is."""
     subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}k", "tmpfs", folder], check=True)
 
 

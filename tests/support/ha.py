@@ -39,7 +39,6 @@ class Peer:
 
     @classmethod
     def master(cls, version: str, store: Path, port: int, config: Mapping[str, object], **options: str) -> Self:
-        """Start a master on a store, which it makes if there is none."""
         flags = [part for name, value in options.items() for part in (f"--{name}", value)]
         return cls(
             version, "ha-master", "--store", store, "--port", str(port), "--config", _file(store, config), *flags

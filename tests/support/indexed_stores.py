@@ -83,7 +83,6 @@ class Stored(NamedTuple):
 
 
 def every_record(path: Path) -> list[Stored]:
-    """Read all records that an index takes, one by one and without our vectorised decoding."""
     log = CommitLog(LocalFileSystem(), [str(path / "commitlog")])
     stored: list[Stored] = []
     for found in log.walk(0, log.stop):

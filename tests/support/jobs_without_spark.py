@@ -71,8 +71,6 @@ class Rows(NamedTuple):
 
 
 class ParquetFiles(Files):
-    """Files that this process writes."""
-
     def _write_files(self, frame: Any, written: str, ready: str) -> int:
         tasks, rows = Path(written, "_temporary", "0"), cast("Rows", frame).read()
         tasks.mkdir(parents=True)
@@ -84,8 +82,6 @@ class ParquetFiles(Files):
 
 
 class ParsedBodies(Bodies):
-    """Bodies that this process parses."""
-
     def frame_of(self, spark: Any, request: Request, part: Part) -> Any:
         found = _rows(request, part.offsets, part.window)
         if found is None:

@@ -19,17 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from . import jobs_without_spark
-from .backfills import (
-    COLUMNS,
-    HOUR_MS,
-    START_MS,
-    TOPICS,
-    Hours,
-    Row,
-    build_hours,
-    read_hours,
-    rows_by_hour,
-)
+from .backfills import COLUMNS, HOUR_MS, START_MS, TOPICS, Hours, Row, build_hours, read_hours, rows_by_hour
 from .commands import run_command
 from .dated_store import append_at
 from .lake import Lake
@@ -88,7 +78,6 @@ class KilledJob:
         self.check({})
 
     def finish(self, driver: SparkDriver, master: str) -> None:
-        """Run the job to its end, and check what it made."""
         answer = driver.ask(**self.command(master))
         assert answer["error"] is None, answer
         self.check(answer)
@@ -98,8 +87,6 @@ class KilledJob:
 
 
 class Backfill(KilledJob):
-    """Files by the hour, with other directories in each round."""
-
     mode = "files"
     start_ms = START_MS
 
@@ -247,8 +234,6 @@ class DeadLetters(Backfill):
 
 
 class LakeBackfill(Backfill):
-    """A table of the lake."""
-
     kind: str
 
     def begin(self) -> None:
@@ -290,8 +275,6 @@ class Delta(LakeBackfill):
 
 
 class Replay(KilledJob):
-    """A store appended to another one."""
-
     def build(self, rows: int) -> None:
         self.source = build_source(self.folder / "source")
 
@@ -342,8 +325,6 @@ class Diff(Verify):
 
 
 class Rebuild(Verify):
-    """ConsumeQueues of a store."""
-
     def arguments(self) -> list[object]:
         return ["rebuild", self.copy, "--to", self.target]
 

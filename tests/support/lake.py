@@ -137,7 +137,6 @@ class Lake:
         )
 
     def load(self) -> Any:
-        """Return the table as its own library has it."""
         if self.kind == "delta":
             from deltalake import DeltaTable  # noqa: PLC0415 - a test of one kind needs one library
 
@@ -160,7 +159,6 @@ class Lake:
         return {each.removeprefix("file://") for each in found}
 
     def files(self) -> set[str]:
-        """Return the Parquet files of tasks."""
         return {str(each) for each in self.table.rglob("segmentlog/**/*.parquet")}
 
     def leases(self) -> list[Path]:

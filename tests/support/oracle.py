@@ -12,6 +12,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 RUN = Path(__file__).parents[1] / "interop" / "oracle" / "run"
 NEEDED = ("java", "mvn", "bash", "flock")
 TIMEOUT_SECONDS = 300  # the first run of a version builds it
@@ -26,6 +28,10 @@ def available(needed: Sequence[str] = NEEDED) -> str | None:
     """Say why the oracle cannot run here; ``None`` if it can."""
     missing = [program for program in needed if shutil.which(program) is None]
     return f"the oracle needs {', '.join(missing)}" if missing else None
+
+
+MARKS = [pytest.mark.interop, pytest.mark.skipif(available() is not None, reason=str(available()))]
+"""Marks of a test that asks the oracle."""
 
 
 def dump(store: Path, config: Mapping[str, object], version: str) -> list[Line]:

@@ -22,7 +22,6 @@ def build_orders(path: Path) -> Appended:
 
 
 def offsets(store: Path, queue_id: int = 0, **options: Any) -> list[int]:
-    """Read a queue of Orders; its offsets are those of its bounds."""
     reader = StoreReader.open(store, **options)
     found = list(reading.read(reader))
     bounds = reader.bounds(QueueKey("Orders", queue_id))

@@ -49,7 +49,6 @@ def own_key(number: int) -> str:
 
 
 def plant(path: Path, count: int) -> Planted:
-    """Store and index messages in three index files, with some sixteen entries per slot."""
     geometry = Geometry(count // 16, count)
     carriers: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
     offsets: list[int] = []

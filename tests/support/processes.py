@@ -18,7 +18,6 @@ def members(session: int) -> list[int]:
 
 
 def parent(process: int) -> int:
-    """Return the parent of a process, 0 if the process is gone."""
     try:
         return int(Path(f"/proc/{process}/stat").read_text().rpartition(") ")[2].split()[1])
     except (OSError, ValueError):

@@ -27,7 +27,6 @@ class Pair(NamedTuple):
 
 
 def append(path: Path, serials: Sequence[int], config: StoreConfig = PLAIN) -> int:
-    """Append messages to a store; return where its log ends."""
     with MessageStore.open(path, config) as store:
         for serial in serials:
             store.append(message(3, 1, serial))

@@ -9,9 +9,7 @@ from .scale import scale
 NEWEST: Final = "5.5.1"
 
 STORES: Final = scale(
-    (NEWEST, "4.9.1", "5.3.3"),
-    (NEWEST, "4.9.1", "5.3.3"),
-    (NEWEST, "4.9.1", "5.3.3", "5.1.0", "5.4.0", "5.5.0"),
+    (NEWEST, "4.9.1", "5.3.3"), (NEWEST, "4.9.1", "5.3.3"), (NEWEST, "4.9.1", "5.3.3", "5.1.0", "5.4.0", "5.5.0")
 )
 """Releases that run on stores without a broker; a quick run of a test has the first one alone.
 

@@ -48,7 +48,6 @@ def replayed(
     state: str = "state",
     **settings: Any,
 ) -> Report:
-    """Run the job into a store beside the source."""
     folder = path.parent
     scan = segmentlog.open(path).scan(["orders", "payments"])
     chosen: dict[str, Any] = {"write": SINK, "part_bytes": PART_BYTES, **settings}

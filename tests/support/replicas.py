@@ -37,5 +37,4 @@ def until(condition: Callable[[], bool], *, seconds: float = 300) -> None:
 
 
 def log_bytes(path: Path) -> bytes:
-    """Return the bytes of all segments of a store, one after the other."""
     return b"".join(file.read_bytes() for file in sorted((path / "commitlog").iterdir()))

@@ -264,7 +264,6 @@ def listed(name: str) -> Listing:
 
 
 def ages_of(case: Case, count: int) -> list[int]:
-    """Return the age of each of ``count`` segments."""
     return [case.ages_ms[min(at, len(case.ages_ms) - 1)] for at in range(count)]
 
 
@@ -400,7 +399,6 @@ def record(path: Path, version: str, count: int) -> None:
 
 
 def recorded(path: Path) -> Recorded:
-    """Read what `record` wrote."""
     content = json.loads(gzip.decompress(path.read_bytes()))
     return Recorded(
         {name: Listing(**plain) for name, plain in content["stores"].items()},

@@ -32,7 +32,6 @@ class S3Server(NamedTuple):
 
     @property
     def options(self) -> dict[str, str]:
-        """Options with which its object stores are opened."""
         return {"aws_endpoint": self.endpoint, "aws_region": _REGION, **_KEYS}
 
     def url(self, name: str = "logs") -> str:
@@ -62,7 +61,6 @@ def versitygw_program() -> str | None:
 
 @contextmanager
 def versitygw(folder: Path) -> Iterator[S3Server]:
-    """Run versitygw on a folder, which it makes."""
     program = versitygw_program()
     if program is None:
         pytest.skip("versitygw is not installed")

@@ -98,8 +98,6 @@ Report = dict[str, Any]
 
 
 class SoakProcess:
-    """One of the processes, as the test sees it."""
-
     def __init__(self, role: str, **options: object) -> None:
         self.role = role
         self._process = subprocess.Popen(
@@ -132,7 +130,6 @@ class SoakProcess:
         return counted
 
     def kill(self) -> None:
-        """End it, whatever it does; nothing if it has ended."""
         self._process.kill()
         self._process.communicate()
 

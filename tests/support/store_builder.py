@@ -74,8 +74,6 @@ class Appended:
 
 
 class StoreBuilder:
-    """Writes a new store; a context manager, complete when closed."""
-
     def __init__(
         self,
         path: Path,
@@ -303,11 +301,11 @@ def _tags_codes(columns: Mapping[str, pa.Array]) -> Ints:
     if "tags" not in columns:
         return np.zeros(len(columns["topic"]), np.int64)
     encoded = pc.fill_null(columns["tags"], "").dictionary_encode()
-    hashes = np.array([_java_hash(tag) for tag in encoded.dictionary.to_pylist()], np.int64)
+    hashes = np.array([java_hash(tag) for tag in encoded.dictionary.to_pylist()], np.int64)
     return hashes[encoded.indices.to_numpy()]
 
 
-def _java_hash(text: str) -> int:
+def java_hash(text: str) -> int:
     value = 0
     for unit in np.frombuffer(text.encode("utf-16-le"), "<u2").tolist():
         value = (31 * value + unit) & 0xFFFFFFFF

@@ -41,25 +41,20 @@ class SystemStore:
         )
 
     def timer(self, key: str | None, due_ms: int, **fields: object) -> Appended:
-        """Append a timer for queue 1 of ``orders``."""
         return self.put(TIMERS, key=key, TIMER_OUT_MS=due_ms, REAL_TOPIC="orders", REAL_QID=1, **fields)
 
     def half(self, key: str | None, **fields: object) -> Appended:
-        """Append a half message for queue 2 of ``orders``."""
         return self.put(HALF, key=key, REAL_TOPIC="orders", REAL_QID=2, PGROUP="shop", TRAN_MSG="true", **fields)
 
     def answer(self, body: bytes) -> Appended:
-        """Append the answer to half messages."""
         return self.put(ANSWERS, body, tags="d")
 
     def commit(self, half: Appended, key: str | None) -> Appended:
-        """Append the message that commits a half message."""
         return self.put(
             "orders", key=key, queue_id=2, sys_flag=COMMIT, prepared_transaction_offset=half.physical_offset
         )
 
     def progress(self, *, levels: dict[int, int] | None = None, timer_ms: int | None = None) -> None:
-        """Write a broker's progress of delivery."""
         config = self.path / "config"
         config.mkdir(exist_ok=True)
         if levels is not None:
@@ -68,7 +63,6 @@ class SystemStore:
             (config / "timercheck").write_bytes(timer_ms.to_bytes(8, "big").ljust(4096, b"\0"))
 
     def close(self) -> Path:
-        """Close the store and return its path."""
         self._store.close()
         return self.path
 

@@ -68,8 +68,6 @@ class Outcome:
 
 
 class Nursery:
-    """The program, as a test sees it; a context manager."""
-
     def __init__(self) -> None:
         self._process = subprocess.Popen(
             [sys.executable, "-m", "support.writer_nursery"],

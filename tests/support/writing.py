@@ -23,6 +23,7 @@ from segmentlog.store.files.fs import LocalFileSystem
 
 from .batches import batch_of
 from .reading import Row, described, expected_row, read
+from .store_builder import java_hash
 
 Line = dict[str, Any]
 
@@ -344,15 +345,6 @@ def row(put: Put, config: StoreConfig) -> Row:
         "properties": properties,
         "bodySha256": hashlib.sha256(body).hexdigest(),
     }
-
-
-def java_hash(text: str) -> int:
-    """``String.hashCode``."""
-    data = text.encode("utf-16-be")
-    value = 0
-    for at in range(0, len(data), 2):
-        value = (31 * value + int.from_bytes(data[at : at + 2], "big")) & 0xFFFFFFFF
-    return value - (value >> 31 << 32)
 
 
 def check_dump(lines: Sequence[Line], journal: Journal) -> None:

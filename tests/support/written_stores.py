@@ -71,8 +71,6 @@ def message(seed: int, writer: int, serial: int) -> Outgoing:
 
 
 class Placed(NamedTuple):
-    """An acknowledged message: which, and where it was said to be."""
-
     writer: int
     serial: int
     physical_offset: int
@@ -240,7 +238,6 @@ class Record:
         return cls(topic, queue_id, queue_offset, physical_offset, flag, born, shown, reconsume_times, body, pairs)
 
     def differs_from(self, wanted: Outgoing) -> str:
-        """Name what is not as in a message; empty if nothing."""
         named = {"TAGS": wanted.tags, "KEYS": wanted.keys, "UNIQ_KEY": wanted.uniq_key}
         if self.properties != {**wanted.properties, **{name: each for name, each in named.items() if each is not None}}:
             return "property"

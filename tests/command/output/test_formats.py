@@ -1,5 +1,3 @@
-"""The choice of a format and a file, from flags."""
-
 import argparse
 import io
 from typing import Any

@@ -1,5 +1,3 @@
-"""JSON lines that are made column by column, compared with what Python's own JSON reads from them."""
-
 import json
 import unicodedata
 

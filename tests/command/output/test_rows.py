@@ -1,5 +1,3 @@
-"""Rows to stdout or to a new file, with progress on a terminal."""
-
 from pathlib import Path
 
 import pyarrow.parquet as pq

@@ -1,5 +1,3 @@
-"""Tables: columns aligned, terminals safe from what is in messages, plain text without colours."""
-
 import io
 from typing import Any
 

@@ -1,5 +1,3 @@
-"""Templates of messages: each code as kcat has it, raw bytes in pipes, none that a terminal obeys."""
-
 import io
 
 import pyarrow as pa

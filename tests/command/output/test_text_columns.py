@@ -1,5 +1,3 @@
-"""Bodies and times as text."""
-
 from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
@@ -27,13 +25,7 @@ def test_each_body_is_text_or_hexadecimal(values: list[bytes | None], skipped: i
             assert (text, digits) == (None, value.hex())
 
 
-@pytest.mark.parametrize(
-    ("us", "text"),
-    [
-        (-1_000, "1969-12-31T23:59:59.999Z"),
-        (None, None),
-    ],
-)
+@pytest.mark.parametrize(("us", "text"), [(-1_000, "1969-12-31T23:59:59.999Z"), (None, None)])
 def test_times_are_iso_8601_in_utc(us: int | None, text: str | None) -> None:
     assert instants(pa.array([us], pa.timestamp("us", "UTC"))).to_pylist() == [text]
 

@@ -1,5 +1,3 @@
-"""Each format, read again by another reader of it."""
-
 import csv
 import gc
 import io

@@ -1,5 +1,3 @@
-"""Verb ``archive``."""
-
 import json
 from pathlib import Path
 from typing import Any

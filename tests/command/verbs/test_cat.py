@@ -1,5 +1,3 @@
-"""Verb ``cat``."""
-
 import json
 import os
 from pathlib import Path

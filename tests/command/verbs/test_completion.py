@@ -1,5 +1,3 @@
-"""Verb ``completion``: scripts, loaded by the shells that are installed."""
-
 import shutil
 import subprocess
 from pathlib import Path

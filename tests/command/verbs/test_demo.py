@@ -1,5 +1,3 @@
-"""Verb ``demo``: tables over real stores, archives, and errors before Spark is started."""
-
 import tarfile
 from contextlib import nullcontext
 from pathlib import Path

@@ -1,5 +1,3 @@
-"""Verb ``demote``: its report, as text and JSON, before and after."""
-
 import json
 from pathlib import Path
 

@@ -1,5 +1,3 @@
-"""Verb ``diff``: its report, and exit code 1 if there are findings."""
-
 import json
 import shutil
 from pathlib import Path

@@ -1,5 +1,3 @@
-"""Verb ``doctor``."""
-
 import json
 from pathlib import Path
 

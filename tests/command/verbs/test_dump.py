@@ -1,5 +1,3 @@
-"""Verb ``dump``."""
-
 from pathlib import Path
 
 from support.commands import run_command

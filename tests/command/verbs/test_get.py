@@ -1,5 +1,3 @@
-"""Verb ``get``."""
-
 from pathlib import Path
 
 import pytest

@@ -1,5 +1,3 @@
-"""Verb ``lag``."""
-
 from pathlib import Path
 
 import pytest

@@ -1,5 +1,3 @@
-"""Verb ``metrics``: the table, and a server that Prometheus scrapes."""
-
 import re
 import signal
 import subprocess

@@ -1,5 +1,3 @@
-"""Verb ``offsets``."""
-
 from pathlib import Path
 
 import pytest

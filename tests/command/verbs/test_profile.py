@@ -1,5 +1,3 @@
-"""Verb ``profile``: its report, its page, and a file that exists."""
-
 import json
 from pathlib import Path
 

@@ -1,5 +1,3 @@
-"""Verb ``promote``: its report, as text and JSON, and its errors."""
-
 import json
 from pathlib import Path
 

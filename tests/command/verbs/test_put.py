@@ -1,5 +1,3 @@
-"""Verb ``put``: lines and JSON lines, what is refused and what was appended by then, and export, edit, import."""
-
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,7 +23,6 @@ def target(tmp_path: Path) -> Path:
 
 
 def rows(store: Path, topic: str = "orders") -> list[dict[str, Any]]:
-    """All messages of a topic, by queue and offset."""
     names = ("queueId", "queueOffset", "body", "tags", "keys", "uniqKey", "properties", "bornTimestamp", "flag")
     with segmentlog.open(store) as opened:
         return opened.scan(topic, columns=names).to_arrow().sort_by([("queueId", "ascending")]).to_pylist()
@@ -171,19 +168,6 @@ def test_a_misspelled_topic_or_store_is_not_created(target: Path, tmp_path: Path
     assert bodies(tmp_path / "no") == [b"x"]
     assert run_command("put", target, "refunds", "--create", stdin=b"x\n").code == 0
     assert bodies(target, "refunds") == [b"x"]
-
-
-def test_a_directory_of_other_things_is_left_alone(tmp_path: Path) -> None:
-    (tmp_path / "letter.txt").write_text("mine")
-    ran = run_command("put", tmp_path, "orders", "--create", "--json", stdin=b"x\n")
-    assert ran.error["code"] == "SEGMENTLOG_NOT_A_STORE"
-    assert [each.name for each in tmp_path.iterdir()] == ["letter.txt"]
-
-
-def test_a_store_that_is_open_is_refused(target: Path) -> None:
-    with MessageStore.open(target, CONFIG):
-        error = run_command("put", target, "orders", "--json", stdin=b"x\n").error
-    assert error["code"] == "SEGMENTLOG_STORE_IN_USE"
 
 
 def test_delayed_messages_have_no_offset_yet(target: Path) -> None:

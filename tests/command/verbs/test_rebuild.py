@@ -1,5 +1,3 @@
-"""Verb ``rebuild``."""
-
 import json
 import shutil
 from pathlib import Path

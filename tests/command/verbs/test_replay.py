@@ -1,5 +1,3 @@
-"""The verb ``replay``: flags, condition of keys, and the job that it runs."""
-
 import json
 from contextlib import nullcontext
 from pathlib import Path

@@ -1,5 +1,3 @@
-"""Verb ``replicate``: it follows until it is told to stop, and reports where it is."""
-
 import argparse
 import json
 import os

@@ -1,5 +1,3 @@
-"""The verb ``resend``: flags, report, interruption, and jobs that are killed at random points."""
-
 import json
 import random
 import subprocess

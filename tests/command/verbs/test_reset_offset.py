@@ -1,5 +1,3 @@
-"""Verb ``reset-offset``."""
-
 import json
 import shutil
 from pathlib import Path

@@ -1,5 +1,3 @@
-"""Verb ``retention``: flags, table, JSON, exit codes."""
-
 import json
 import os
 from dataclasses import replace
@@ -8,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from segmentlog.store import MessageStore, RetentionSettings, RocketMQRelease
+from segmentlog.store import RetentionSettings, RocketMQRelease
 from segmentlog.store.maintenance import Conditions, Retained, plan_retention
 from support.commands import run_command
 from support.small_store import CONFIG, write_small_store
@@ -111,14 +109,6 @@ def test_a_wrong_hour_is_a_finding(store: Path, conf: Path) -> None:
     assert "'4h' in it is not an hour" in plan["runs"][0]["problem"]
     found = run_command("retention", "plan", store, "--config", conf, "--now", NOW, "--hour", 6)
     assert (found.code, "CommitLog skipped" in found.text) == (1, True)
-
-
-def test_an_open_store_is_not_touched(store: Path, conf: Path) -> None:
-    with MessageStore.open(store, CONFIG):
-        code, error = ran("apply", store, "--config", conf, "--hour", 5)
-    assert code == 2
-    assert error["code"] == "SEGMENTLOG_STORE_IN_USE"
-    assert (store / "commitlog" / f"{0:020d}").exists()
 
 
 @pytest.mark.parametrize(

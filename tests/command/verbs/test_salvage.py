@@ -1,5 +1,3 @@
-"""Verb ``salvage``."""
-
 import json
 from pathlib import Path
 

@@ -1,5 +1,3 @@
-"""Verb ``serve``: it serves while others write, confirms what replicas hold, and says why it ended."""
-
 import json
 import subprocess
 import sys
@@ -61,7 +59,6 @@ def test_commits_wait_for_replicas_until_it_is_terminated(tmp_path: Path, path: 
 
 
 def serve(stop: threading.Event, *words: object) -> Report:
-    """Serve until ``stop`` is set."""
     options = find_verb("serve").parser().parse([str(each) for each in words])
     return verb.serve(options, Console.of_process(), stop)
 

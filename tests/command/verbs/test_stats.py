@@ -1,5 +1,3 @@
-"""Verb ``stats``."""
-
 from pathlib import Path
 
 import pytest

@@ -1,5 +1,3 @@
-"""Verbs ``topics``, ``queues``, ``segments`` and ``groups``."""
-
 from pathlib import Path
 
 import segmentlog

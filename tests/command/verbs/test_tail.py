@@ -1,5 +1,3 @@
-"""Verb ``tail``."""
-
 import subprocess
 from pathlib import Path
 

@@ -1,5 +1,3 @@
-"""Verb ``verify``: findings, and counts that agree with the other verbs."""
-
 import json
 from pathlib import Path
 
@@ -18,7 +16,6 @@ def store(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def damaged(store: Path) -> Path:
-    """A store in which one record is damaged."""
     first = segments(store)[0]
     put_at(first, first.read_bytes().index(b"body 6 "), b"####")
     return store

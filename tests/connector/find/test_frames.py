@@ -1,5 +1,3 @@
-"""Look-ups for a DataFrame of keys, in Spark."""
-
 from pathlib import Path
 from typing import TYPE_CHECKING
 

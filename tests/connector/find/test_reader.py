@@ -1,5 +1,3 @@
-"""Look-ups by the options of a batch read: the rows that a filter on all messages leaves."""
-
 import logging
 import shutil
 from collections.abc import Callable

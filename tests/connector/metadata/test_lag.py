@@ -1,5 +1,3 @@
-"""Lag of groups and of streams: per queue, in total, and what is not known."""
-
 import json
 from pathlib import Path
 

@@ -1,5 +1,3 @@
-"""The listener, with progress as Spark reports it and no Spark."""
-
 import json
 import logging
 import uuid

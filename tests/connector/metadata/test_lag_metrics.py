@@ -1,5 +1,3 @@
-"""Gauges of lag: one series for what is known, none for what is not."""
-
 import sys
 
 import pytest

@@ -1,5 +1,3 @@
-"""Metadata frames and lag through Spark itself."""
-
 import json
 import threading
 from collections import Counter
@@ -33,8 +31,6 @@ def path(tmp_path: Path) -> str:
 
 
 class Reports:
-    """Reports as a listener hands them over, on another thread."""
-
     def __init__(self) -> None:
         self.all: list[LagReport] = []
         self._more = threading.Condition()

@@ -1,5 +1,3 @@
-"""The metadata frames, without a JVM: their columns, rows, and the options that go with them."""
-
 import os
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta

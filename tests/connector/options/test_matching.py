@@ -1,5 +1,3 @@
-"""Names of options: matched in any case, by alias, and refused with the option or table that was meant."""
-
 import logging
 
 import pytest

@@ -1,5 +1,3 @@
-"""Options of metadata frames: which have a meaning for which frame."""
-
 import pytest
 
 from segmentlog.connector.errors import ConflictingOptionsError

@@ -1,5 +1,3 @@
-"""Fields that declare options: names, values, defaults, and the options that were given."""
-
 from dataclasses import fields
 from typing import assert_type
 

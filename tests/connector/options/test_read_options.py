@@ -303,15 +303,3 @@ def test_times_relative_to_now() -> None:
     texts = {"path": "/s", "subscribe": "orders", "startingTimestamp": "yesterday", "endingTimestamp": "-1h"}
     found = assemble(match(texts, option_table.SOURCE, elsewhere=(SINK,)), Mode.BATCH, clock)
     assert (found.start, found.stop) == (at(1_767_139_200_000), at(1_767_222_000_000))
-
-
-@pytest.mark.parametrize(
-    ("given", "ms"),
-    [
-        ({"startingTimestamp": "2026-01-01"}, MS),
-        ({"startingTimestamp": "2026-01-01Z", "timeZone": "+01:00"}, MS),
-        ({"startingTimestamp": "2026-01-01", "timeZone": "+01:00"}, MS - 3_600_000),
-    ],
-)
-def test_dates_are_midnight_in_the_zone(given: dict[str, str], ms: int) -> None:
-    assert parse(**given).start == at(ms)

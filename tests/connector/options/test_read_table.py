@@ -1,5 +1,3 @@
-"""Declarations of the source's options: parsers of their own, and a name for each error."""
-
 import pytest
 
 from segmentlog.connector.options.option import Given, Mode, Option

@@ -1,5 +1,3 @@
-"""Texts of options: what is accepted, and what each refusal asks for."""
-
 from collections.abc import Callable
 
 import pytest

@@ -1,8 +1,6 @@
-"""Declarations of the sink's options: parsers of their own, and a name for each error."""
-
 import pytest
 
-from segmentlog.connector.options.option import Given, Mode
+from segmentlog.connector.options.option import Given
 from segmentlog.connector.options.write_table import SINK, OnNull, Selector
 from segmentlog.store import ConfigError, Flush, OnChangedReplay
 
@@ -57,8 +55,3 @@ SPACE = "is empty, or has white space before or after it"
 def test_refused_values(name: str, text: str, problem: str) -> None:
     with pytest.raises(ConfigError, match=f"option `{name}` .*{problem}"):
         value(name, text)
-
-
-def test_versions_are_for_batches() -> None:
-    assert SINK.pick("txnVersion")[0].mode is Mode.BATCH
-    assert SINK.pick("txnAppId")[0].mode is Mode.BOTH

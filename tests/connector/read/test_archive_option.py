@@ -1,5 +1,3 @@
-"""Option `archive`: a store and its archive in Spark, as a batch, as a stream, as look-ups and as metadata."""
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -1,5 +1,3 @@
-"""Archives in S3, read by Spark: ``load`` of a URL, and a stream that follows its manifests."""
-
 from operator import itemgetter
 from pathlib import Path
 

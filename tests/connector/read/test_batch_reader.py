@@ -9,11 +9,11 @@ import pytest
 from pyspark import cloudpickle
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.types import StructType
 
 from segmentlog.connector.options.read_options import parse_read_options
 from segmentlog.connector.read.batch_reader import SegmentLogBatchReader
-from segmentlog.connector.read.schema import NATIVE, spark_schema
+from segmentlog.connector.read.schema import spark_schema
 from segmentlog.connector.source import SegmentLogDataSource
 from segmentlog.store import DataLossError
 from support import fixtures
@@ -23,7 +23,6 @@ Read = Callable[..., pa.Table]
 BASIC = "basic-5.3.3"
 HUNDREDS = {str(number) for number in range(100, 201)}
 ALL = {"subscribePattern": ".*", "includeSystemTopics": "true"}
-EVERY_COLUMN = StructType([StructField(name, kind) for name, kind in NATIVE.items()])
 
 
 def reader_of(path: Path, **options: str) -> SegmentLogBatchReader:

@@ -1,5 +1,3 @@
-"""Columns that the reference says are null, against what a read returns."""
-
 from collections.abc import Callable
 from pathlib import Path
 

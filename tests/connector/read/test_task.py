@@ -1,5 +1,3 @@
-"""A read task in a worker: what it asks of the store, what it yields, and errors in the words of the options."""
-
 import pickle
 from collections.abc import Iterator
 from dataclasses import replace

@@ -327,11 +327,3 @@ def test_the_size_check_counts_file_lengths_and_disk_usage(tmp_path: Path) -> No
     size_bytes, disk_bytes = checks._tree_bytes(str(tmp_path))
     assert size_bytes == 1 << 30
     assert 4096 <= disk_bytes < 1 << 20
-
-
-@pytest.mark.parametrize(
-    ("size_bytes", "text"),
-    [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (1 << 30, "1.0 GiB"), (3 << 40, "3.0 TiB")],
-)
-def test_sizes_are_readable(size_bytes: int, text: str) -> None:
-    assert checks._human(size_bytes) == text

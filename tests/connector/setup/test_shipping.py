@@ -1,5 +1,3 @@
-"""Distribution of a package that was imported from a wheel, and the warnings if it fails."""
-
 import logging
 import sys
 import zipimport
@@ -29,7 +27,6 @@ class Context(SimpleNamespace):
 
 @pytest.fixture
 def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The directory of an application's files."""
     folder = tmp_path / "userFiles"
     folder.mkdir()
     monkeypatch.setattr(pyspark.SparkFiles, "getRootDirectory", lambda: str(folder))
@@ -103,7 +100,6 @@ def test_an_interpreter_that_lacks_something_is_warned_of(
 
 
 def renamed(folder: Path) -> str:
-    """Make another name of this interpreter."""
     python = folder / "python"
     python.write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
     python.chmod(0o755)

@@ -1,5 +1,3 @@
-"""Tuning of workers: what it changes, in which processes, and how it is switched off."""
-
 import errno
 import gc
 import importlib.util

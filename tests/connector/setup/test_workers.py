@@ -1,5 +1,3 @@
-"""Spark's workers: their interpreter, the user's choice or the driver's own, and their log records."""
-
 import io
 import logging
 import os

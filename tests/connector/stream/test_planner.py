@@ -1,5 +1,3 @@
-"""Micro-batches, driven as Spark drives them, without a JVM."""
-
 import gc
 import json
 import os
@@ -53,7 +51,6 @@ def put(store: MessageStore, total: int, topic: str = "T", queues: int = 2, body
 
 
 def written(path: Path, total: int, config: StoreConfig = SMALL, **how: object) -> Path:
-    """Make a store and close it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with MessageStore.open(path, config) as made:
         put(made, total, **how)
@@ -67,7 +64,6 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def path(model: Path, tmp_path: Path) -> Path:
-    """Copy a store of 300 messages in some segments."""
     return Path(shutil.copytree(model, tmp_path / "store"))
 
 
@@ -88,7 +84,6 @@ def spans(rows: list[Row] | None) -> dict[str, tuple[int, int, int]]:
 
 
 def drop_segments(path: Path, keep: int = 1) -> None:
-    """Delete all segments of the CommitLog but the last ones, as retention does."""
     for segment in sorted((path / "commitlog").iterdir())[:-keep]:
         segment.unlink()
 

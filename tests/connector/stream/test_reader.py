@@ -60,7 +60,6 @@ class Query:
         return writer.trigger(**limit).start()
 
     def drain(self, path: str | Path, **options: str) -> list[list[Row]]:
-        """Run with AvailableNow to its end; the batches of that run."""
         before = len(self.batches)
         self.start(path, available_now=True, **options).awaitTermination()
         return self.batches[before:]
@@ -76,7 +75,6 @@ def query(spark: "SparkSession", tmp_path: Path) -> Query:
 
 
 def until(done: Callable[[], bool], running: "StreamingQuery") -> None:
-    """Wait for a query to get somewhere; its own error, if it fails before."""
     for _ in range(600):
         if done():
             return

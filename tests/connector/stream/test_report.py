@@ -1,5 +1,3 @@
-"""The report that Spark shows in a stream's progress."""
-
 import json
 
 from segmentlog.connector.stream.offsets import StoreOffset, StreamOffset, TopicOffset

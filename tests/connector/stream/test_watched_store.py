@@ -1,5 +1,3 @@
-"""One store of a stream: steps to read, losses and other stores that are found, and messages to know a topic by."""
-
 import logging
 from collections.abc import Iterator
 from pathlib import Path
@@ -126,7 +124,6 @@ def test_bounds_of_watched_and_of_other_queues(store: MessageStore) -> None:
 
 
 def deleted(store: MessageStore) -> WatchedStore:
-    """Fill the store, and delete all segments but the last."""
     put(store, 400, body=b"x" * 100)
     for segment in sorted((Path(store.path) / "commitlog").iterdir())[:-1]:
         segment.unlink()

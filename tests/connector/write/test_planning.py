@@ -31,7 +31,6 @@ def plan(path: Path, mode: Mode = Mode.BATCH, schema: StructType = SCHEMA, **opt
 
 @pytest.fixture
 def store(tmp_path: Path) -> Path:
-    """Make a store with topics a, of queues 0 to 2, and b, of queue 1."""
     path = tmp_path / "store"
     with MessageStore.open(path, CONFIG) as opened:
         for topic, queue in (("a", 0), ("a", 2), ("b", 1)):

@@ -8,6 +8,7 @@ from segmentlog.connector.options.write_table import Selector
 from segmentlog.connector.write.queue_selector import QueueChooser, QueueRules
 from segmentlog.query.selection import UnknownTopicError
 from segmentlog.store import IllegalMessageError
+from support.store_builder import java_hash
 
 
 def chooser(
@@ -37,13 +38,6 @@ def choose(
     )
     assert found.dtype == np.int32
     return found.tolist()
-
-
-def java_hash(text: str) -> int:
-    value = 0
-    for unit in np.frombuffer(text.encode("utf-16-le"), "<u2").tolist():
-        value = (31 * value + unit) & 0xFFFFFFFF
-    return value - (1 << 32) if value >> 31 else value
 
 
 def test_round_robin_continues_over_batches() -> None:

@@ -1,5 +1,3 @@
-"""The sink in Spark: what is written is there once, whole, in order, and what cannot be written says why."""
-
 import json
 from collections import defaultdict
 from collections.abc import Callable
@@ -43,7 +41,6 @@ def load(spark: "SparkSession") -> Load:
 
 
 def total(path: Path) -> int:
-    """Count the messages of a store without a job of Spark."""
     return sum(1 for _ in read(StoreReader.open(path), columns=("body",)))
 
 

@@ -1,5 +1,3 @@
-"""Streams into a store: each batch once, whatever is stopped, repeated or lost."""
-
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,8 +21,6 @@ pytestmark = pytest.mark.spark
 
 
 class Flow:
-    """Rows in Parquet files, a stream over them, and the store that it goes to."""
-
     def __init__(self, spark: "SparkSession", folder: Path) -> None:
         self.spark = spark
         self.store = folder / "store"
@@ -33,14 +29,12 @@ class Flow:
         self._rows = 0
 
     def add(self, rows: int, files: int = 2) -> None:
-        """Add some files; each is one batch of the stream, or more of them are."""
         self._input.mkdir(exist_ok=True)
         for ids in np.array_split(np.arange(self._rows, self._rows + rows), files):
             pq.write_table(pa.table({"id": ids}), self._input / f"{ids[0]}.parquet")
         self._rows += rows
 
     def run(self, columns: str = "concat('row-', id)", **options: str) -> None:
-        """Run the stream until it has all, one file per batch."""
         self.writer(columns, **options).trigger(availableNow=True).start(str(self.store)).awaitTermination(120)
 
     def writer(self, columns: str = "concat('row-', id)", **options: str) -> Any:

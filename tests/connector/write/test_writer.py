@@ -1,5 +1,3 @@
-"""The writers without a JVM: tasks run twice, late or not at all, and what the commit makes of it."""
-
 import pickle
 from pathlib import Path
 

@@ -1,5 +1,3 @@
-"""Bodies as columns in a backfill: messages that do not parse are dead letters, each once, also after a kill."""
-
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any

@@ -1,5 +1,3 @@
-"""Backfills from end to end: files read back by other libraries, late messages, jobs that follow, wrong input."""
-
 import threading
 from dataclasses import replace
 from pathlib import Path

@@ -1,5 +1,3 @@
-"""Windows and parts: alignment, days of a zone, texts."""
-
 from datetime import UTC
 from itertools import pairwise
 from zoneinfo import ZoneInfo

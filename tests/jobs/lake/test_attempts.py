@@ -1,5 +1,3 @@
-"""Attempts: leases of live and dead processes, files that stay and files that go."""
-
 import os
 import time
 from pathlib import Path

@@ -1,5 +1,3 @@
-"""Delta tables: partitions, statistics, application transactions, logs that are cleaned up."""
-
 import json
 from pathlib import Path
 

@@ -1,5 +1,3 @@
-"""Iceberg tables: schema, partitions, summaries, snapshots that expire or are rolled back, catalogs that fail."""
-
 from pathlib import Path
 from typing import Any
 

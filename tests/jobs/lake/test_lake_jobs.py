@@ -1,5 +1,3 @@
-"""Backfills into tables with real Spark: rows as those of the store, late messages."""
-
 from pathlib import Path
 from typing import TYPE_CHECKING
 

@@ -1,5 +1,3 @@
-"""Ledgers of tables: what goes in comes out, and texts that are something else are refused."""
-
 import pytest
 
 from segmentlog.jobs.backfill import Written

@@ -1,5 +1,3 @@
-"""Parquet files of tasks: sizes, partitions, types, statistics; schemas that do not fit."""
-
 import json
 from datetime import UTC, date, datetime
 from pathlib import Path

@@ -1,5 +1,3 @@
-"""Tables of the lake: parts once, kills, writers at once, leftovers, other jobs; both kinds of tables alike."""
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -1,5 +1,3 @@
-"""Connections to brokers: large requests, answers in any order; queues of topics from brokers and name servers."""
-
 import threading
 from typing import Any
 

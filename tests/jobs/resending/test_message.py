@@ -1,5 +1,3 @@
-"""Messages as they are sent again: dropped properties, target topics, ids, and the text of properties."""
-
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -1,5 +1,3 @@
-"""State files: a job continues where it was, is kept from others, and is read whole or not at all."""
-
 import json
 import os
 from contextlib import suppress

@@ -1,5 +1,3 @@
-"""Pieces taken from and added to manifests."""
-
 import numpy as np
 
 from segmentlog.store.archive.content import joined, names_of, with_pieces

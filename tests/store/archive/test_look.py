@@ -1,5 +1,3 @@
-"""Content and verification of archives."""
-
 from pathlib import Path
 
 import numpy as np

@@ -1,5 +1,3 @@
-"""Archives without their oldest segments."""
-
 import contextlib
 from pathlib import Path
 

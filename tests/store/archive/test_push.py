@@ -1,5 +1,3 @@
-"""Pushes of stores into archives."""
-
 import os
 import shutil
 from collections.abc import Iterator
@@ -35,7 +33,6 @@ def grow(store: Path, first: int = ROWS, count: int = 60) -> None:
 
 
 def content(objects: MemoryObjects) -> dict[str, Any]:
-    """Content of an archive, but for facts about its last push."""
     _, manifest = newest(objects)
     named = {key: objects.objects[key][0] for key, _ in names_of(manifest)}
     kept = {key: data for key, data in named.items() if not key.startswith("files/")}

@@ -1,5 +1,3 @@
-"""Retention that pushes to an archive in object storage before it deletes."""
-
 import shutil
 from dataclasses import replace
 from pathlib import Path

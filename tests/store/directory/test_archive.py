@@ -1,5 +1,3 @@
-"""Archives of stores: whose they are, and the location of both."""
-
 from pathlib import Path
 
 import pytest

@@ -1,5 +1,3 @@
-"""Progress of delayed messages, whole, malformed and missing."""
-
 from pathlib import Path
 
 import pytest

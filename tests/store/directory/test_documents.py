@@ -1,5 +1,3 @@
-"""`load_document` and `replace_document`: backups, versions, and what a crash between two calls leaves."""
-
 import json
 from contextlib import nullcontext
 

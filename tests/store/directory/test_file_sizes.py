@@ -1,5 +1,3 @@
-"""The file sizes of a store: asked by every job that writes files, and compared with the files on each open."""
-
 import re
 import shutil
 from pathlib import Path

@@ -1,5 +1,3 @@
-"""Two documents about one group: which of them counts, and how they are read."""
-
 import json
 from pathlib import Path
 

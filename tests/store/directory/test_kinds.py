@@ -1,5 +1,3 @@
-"""Releases, kinds and settings of stores that RocketMQ wrote."""
-
 import json
 from pathlib import Path
 

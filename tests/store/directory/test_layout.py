@@ -1,5 +1,3 @@
-"""Directories of a store: queues that are listed, links that are refused, and directories that hold no store."""
-
 import os
 from collections.abc import Callable
 from pathlib import Path

@@ -1,5 +1,3 @@
-"""Recorded state of a store: its durable point, checkpoint and last owner, and what is concluded from them."""
-
 import shutil
 from dataclasses import replace
 from pathlib import Path

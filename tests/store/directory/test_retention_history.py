@@ -1,5 +1,3 @@
-"""History of deletions: read after crashes, bounded, and asked by offset."""
-
 import pytest
 
 from segmentlog.store.directory import retention_history as history

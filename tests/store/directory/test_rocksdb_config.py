@@ -1,5 +1,3 @@
-"""Topics and group offsets from RocksDB databases, as RocketMQ merges them with JSON documents."""
-
 import json
 import logging
 import sys
@@ -16,13 +14,11 @@ from segmentlog.store.files.fs import LocalFileSystem
 rocksdict = pytest.importorskip("rocksdict")
 
 FS = LocalFileSystem()
-SEPARATE = ("default", "kvDataVersion")
 
 Tables = dict[str, dict[str, object]]
 
 
 def database(directory: Path, tables: Tables) -> None:
-    """Write families of JSON values."""
     directory.mkdir(parents=True)
     made = rocksdict.Rdict(str(directory), rocksdict.Options(raw_mode=True))
     for family, items in tables.items():

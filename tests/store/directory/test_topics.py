@@ -1,5 +1,3 @@
-"""``config/topics.json``: what a broker reads there after we wrote it."""
-
 import json
 import logging
 from typing import Any

@@ -1,5 +1,3 @@
-"""Queues derived from the log alone."""
-
 import logging
 import struct
 from pathlib import Path

@@ -1,5 +1,3 @@
-"""From the CommitLog to queues and index."""
-
 import os
 import sys
 import threading

@@ -1,5 +1,3 @@
-"""Placement of entries: where a queue begins, gaps that damage left, numbers that are taken, and fillers."""
-
 import logging
 from pathlib import Path
 
@@ -20,14 +18,12 @@ QUEUE_OFFSET = 20  # position of the field in a record
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """A store of twelve messages of one queue."""
     build(tmp_path / "s", [Row("T", f"k{i}", body_bytes=40) for i in range(12)])
     return tmp_path / "s"
 
 
 @pytest.fixture
 def offsets(path: Path) -> list[int]:
-    """Physical offsets of its messages."""
     return [each.physical_offset for each in every_record(path)]
 
 

@@ -1,5 +1,3 @@
-"""`KeptQueues`: the same as a walk, after whatever happened to the log or to the files."""
-
 import json
 import os
 import zlib
@@ -35,7 +33,6 @@ def store(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def walked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
-    """Spans of the log that were walked."""
     spans: list[tuple[int, int]] = []
     walks = CommitLog.walks
 

@@ -1,5 +1,3 @@
-"""Light queues: readers, recovery and replicas derive the entries that RocketMQ dispatched; puts are refused."""
-
 import shutil
 from collections.abc import Callable
 from pathlib import Path

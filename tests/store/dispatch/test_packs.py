@@ -1,5 +1,3 @@
-"""Packs: the entries of a piece of the log."""
-
 from pathlib import Path
 
 import numpy as np

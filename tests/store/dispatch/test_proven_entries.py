@@ -1,5 +1,3 @@
-"""`prove_entries`: entries that surely are all, up to the first record without one, and nothing that the log denies."""
-
 from pathlib import Path
 
 import numpy as np

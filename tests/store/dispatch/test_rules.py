@@ -1,5 +1,3 @@
-"""Dispatch rules: entries and keys from columns equal those read from the records."""
-
 import numpy as np
 import pyarrow as pa
 from hypothesis import given, settings

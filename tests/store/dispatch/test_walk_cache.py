@@ -1,5 +1,3 @@
-"""`WalkCache`: how many walks a task takes, and the same entries as a walk of its own."""
-
 import struct
 from collections.abc import Iterator
 from pathlib import Path
@@ -160,7 +158,6 @@ def older(store: Path, at: int, count: int) -> None:
 
 
 def other_number(store: Path, at: int, count: int) -> None:
-    """A record that states another queue offset."""
     place = max(place for place in all_places(store) if place <= at)
     overwrite(store, place + 20, struct.pack(">q", count))
 

@@ -1,5 +1,3 @@
-"""Batches that are encoded: pieces, the values that queues and index need, delays, compression, and refused rows."""
-
 import re
 import zlib
 from typing import Any

@@ -1,5 +1,3 @@
-"""Messages before they are put: merged, scheduled, deflated, encoded, or refused."""
-
 from dataclasses import replace
 from decimal import Decimal
 from typing import Any

@@ -1,5 +1,3 @@
-"""SQL92 filters evaluated over batches: as RocketMQ has recorded it, and rule by rule."""
-
 import math
 import pickle
 import re

@@ -1,5 +1,3 @@
-"""Expressions of filters: the properties they read, and numbers beside each other."""
-
 from segmentlog.store.filter.expressions import (
     And,
     Compare,

@@ -1,5 +1,3 @@
-"""SQL92 grammar: what is accepted, as which expression, and what an error says of the rest."""
-
 import pytest
 
 from segmentlog.store.errors import ConfigError, FilterSyntaxError

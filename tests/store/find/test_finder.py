@@ -1,5 +1,3 @@
-"""The look-ups of a Finder, one by one."""
-
 from pathlib import Path
 
 import numpy as np
@@ -122,7 +120,6 @@ TWO_QUEUES = QueueKey("T", 0)
 
 
 def a_store(path: Path, queues: Queues = Queues.WRITTEN) -> list[int]:
-    """Physical offsets of 300 messages of queue 0; those of queue 1 are between them."""
     build(path, [Row("T", f"k{i}", queue_id=i % 2) for i in range(600)], segment_bytes=4096, queues=queues)
     return [record.physical_offset for record in every_record(path)][::2]
 

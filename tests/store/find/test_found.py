@@ -1,5 +1,3 @@
-"""Results of look-ups: their rows, their order, and what was not found."""
-
 import zlib
 from pathlib import Path
 from typing import Any

@@ -1,5 +1,3 @@
-"""Searches for keys: equal to reading every record, whatever became of the index."""
-
 import itertools
 import shutil
 from collections.abc import Callable
@@ -52,7 +50,6 @@ def covered(found: Found) -> Coverage:
 
 
 def check(path: Path, keys: list[str], window: Window = ALWAYS) -> Coverage:
-    """Compare look-ups with reading every record, and that the coverage is the log's."""
     records, pairs = every_record(path), [(topic, key) for topic in TOPICS for key in keys]
     for field in KeyField:
         found = Finder(StoreReader.open(path)).by_keys(TOPICS, keys, field, window=window)
@@ -70,7 +67,6 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def files(path: Path) -> list[Path]:
-    """The index files of a store of 900 messages."""
     return a_store(path)
 
 
@@ -255,7 +251,6 @@ ASKED = [(topic, key) for topic in TOPICS for key in KEYS]
 
 @pytest.fixture
 def counted(monkeypatch: pytest.MonkeyPatch) -> Mock:
-    """Searches in bulk."""
     find = KeySearch.find
     calls = Mock()
     monkeypatch.setattr(KeySearch, "find", lambda *given: (calls(), find(*given))[1])
@@ -275,7 +270,6 @@ def one(finder: Finder, topic: str, key: str, field: KeyField = KeyField.EITHER,
 
 
 def check_keys(path: Path, window: Window = ALWAYS) -> None:
-    """Compare single look-ups with reading every record."""
     records, finder = every_record(path), warm(path)
     for field in KeyField:
         for (topic, key), expected in brute_force_each(records, ASKED, **kinds(field, window)).items():

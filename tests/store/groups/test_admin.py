@@ -1,5 +1,3 @@
-"""Operations on a group: publish, commit, reset, clone, list, delete."""
-
 import json
 import logging
 from pathlib import Path

@@ -1,5 +1,3 @@
-"""Allocation of queues: values computed by hand, and properties of any group."""
-
 import hashlib
 from collections.abc import Callable
 

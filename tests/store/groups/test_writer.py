@@ -1,11 +1,9 @@
-"""Two documents and one lock: the target of a change, for each owner of the store and each failure."""
-
 import json
 import os
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -193,11 +191,8 @@ def test_threads_and_processes_take_turns(store: Path) -> None:
         for offset in range(1, 26):
             publish_progress(path, group, {T0: offset})
 
-    threads = [threading.Thread(target=publish_all, args=(f"thread-{n}",)) for n in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(publish_all, [f"thread-{n}" for n in range(4)]))
     assert [other.wait() for other in others] == [0, 0]
     groups = [*(f"process-{n}" for n in range(2)), *(f"thread-{n}" for n in range(4))]
     assert [offsets(store, group) for group in groups] == [{T0: 25}] * 6

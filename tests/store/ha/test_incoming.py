@@ -1,5 +1,3 @@
-"""Incoming batches: readers of a replica see each batch of the master as a whole or not at all, at every moment."""
-
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -40,14 +38,12 @@ def master(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def replica(master: Path, tmp_path: Path) -> Path:
-    """Return a replica that has what comes before the batches."""
     with served(master) as server:
         follow_up(tmp_path / "replica", server.port, append(master, range(3, 6)))
     return tmp_path / "replica"
 
 
 def commit(path: Path, number: int) -> CommittedBatch:
-    """Commit a batch of three topics with as many rows."""
     staged = [
         stage_messages(
             path,
@@ -60,14 +56,12 @@ def commit(path: Path, number: int) -> CommittedBatch:
 
 
 def seen(path: Path, source: QueueSource = QueueSource.AUTO) -> Counter[int]:
-    """Return how many rows of each batch a new reader finds."""
     rows = read(StoreReader.open(path, queue_source=source))
     writers = Counter(int(row["uniqKey"].partition(".")[0]) for row in rows)
     return Counter({writer - FIRST: count for writer, count in writers.items() if writer >= FIRST})
 
 
 def ends(path: Path, batch: CommittedBatch) -> list[int]:
-    """Return the ends of the records of a batch but the last."""
     rows = read(StoreReader.open(path, queue_source=QueueSource.COMMIT_LOG))
     return sorted(row["physicalOffset"] for row in rows if batch.start < row["physicalOffset"] < batch.stop)
 
@@ -79,10 +73,7 @@ def mark_of(path: Path) -> tuple[int, bool]:
 
 def test_a_batch_is_seen_when_its_last_record_is_there(master: Path, replica: Path) -> None:
     first, second = commit(master, 0), commit(master, 1)
-    with (
-        limited(master, first.start) as (log, port),
-        following(replica, port, store_config=PLAIN, probe_s=0.3) as copy,
-    ):
+    with limited(master, first.start) as (log, port), following(replica, port, store_config=PLAIN, probe_s=0.3) as copy:
         early = None
         for limit in (*ends(master, first)[::9], first.stop, *ends(master, second)[::9], second.stop):
             log.limit = limit
@@ -129,7 +120,6 @@ def test_a_batch_is_shown_after_all_of_its_entries_are_written(
 
 
 def part_of(master: Path, replica: Path) -> CommittedBatch:
-    """Let a replica have a part of a batch."""
     batch = commit(master, 0)
     limit = ends(master, batch)[9]
     with limited(master, limit) as (_, port), following(replica, port, store_config=PLAIN, probe_s=0.3) as copy:

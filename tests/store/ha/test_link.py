@@ -1,5 +1,3 @@
-"""Link: bytes pass in plain text and by TLS; peers that do not trust each other, or do not take bytes, end it."""
-
 import gc
 import os
 import select

@@ -1,5 +1,3 @@
-"""Follower: frames as RocketMQ's master sends them, and acknowledgements that no stranger can forge."""
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,5 +1,3 @@
-"""Copies of a broker's documents: the files follow the broker, whole, and a silent broker changes nothing."""
-
 import json
 import socket
 import struct

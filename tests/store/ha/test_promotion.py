@@ -1,5 +1,3 @@
-"""A promotion begins an epoch where the log ends; a demoted master keeps a copy of its own part, and follows."""
-
 import socket
 import time
 from pathlib import Path

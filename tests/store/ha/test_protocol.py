@@ -1,5 +1,3 @@
-"""Frames: any division of a stream yields the same log, and impossible headers end it."""
-
 import struct
 from itertools import pairwise
 

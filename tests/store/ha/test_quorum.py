@@ -1,5 +1,3 @@
-"""Quorum: appends wait for enough replicas, no longer than the limit, and never for replicas that do not exist."""
-
 import threading
 import time
 from collections.abc import Iterator

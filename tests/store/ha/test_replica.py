@@ -1,5 +1,3 @@
-"""Replica: it holds the master's log byte for byte, whatever happens to connections, and refuses another log."""
-
 import random
 import socket
 import struct
@@ -32,14 +30,7 @@ from segmentlog.store.ha import Address, Begin, Replica, ReplicaConfig, ReplicaS
 from segmentlog.store.ha import replica as module
 from segmentlog.store.ha.link import Link
 from segmentlog.store.ha.protocol import Greeting, answer
-from segmentlog.store.ha.replica import (
-    BUFFER_BYTES,
-    Backoff,
-    Intake,
-    TokenBucket,
-    find_first_segment,
-    serves_segment,
-)
+from segmentlog.store.ha.replica import BUFFER_BYTES, Backoff, Intake, TokenBucket, find_first_segment, serves_segment
 from segmentlog.store.log.appender import SegmentSupply
 from segmentlog.store.log.epochs import find_epochs, supersede, write_epochs
 from support.delegating import patch_import
@@ -57,7 +48,6 @@ SECONDS = 300
 
 @pytest.fixture(scope="module")
 def first(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a store of some segments."""
     path = tmp_path_factory.mktemp("master") / "first"
     with MessageStore.open(path, PLAIN) as store:
         for serial in range(450):
@@ -140,10 +130,7 @@ def test_an_empty_replica_begins_at_the_first_segment_that_is_there(tmp_path: Pa
 
 def test_it_may_begin_at_the_last_segment(tmp_path: Path, log: bytes) -> None:
     base = len(log) - len(log) % SEGMENT
-    with (
-        ScriptedMaster(log, 0, SEGMENT) as master,
-        following(tmp_path / "copy", master, begin=Begin.LAST) as replica,
-    ):
+    with ScriptedMaster(log, 0, SEGMENT) as master, following(tmp_path / "copy", master, begin=Begin.LAST) as replica:
         until(lambda: replica.status.end == len(log))
     assert log_bytes(tmp_path / "copy")[: len(log) - base] == log[base:]
     assert master.requests == [0]
@@ -173,7 +160,6 @@ def test_hostile_connections_change_nothing(copy: Path, log: bytes) -> None:
 def follow_to_the_end(
     path: Path, log: bytes, segment_bytes: int = SEGMENT, scripts: Sequence[Script] = ()
 ) -> ScriptedMaster:
-    """Follow a master until the replica gives up; raise its error."""
     with ScriptedMaster(log, 0, segment_bytes, *scripts) as master, following(path, master) as replica:
         until(lambda: replica.status.state is ReplicaState.FAILED)
     return master
@@ -181,7 +167,6 @@ def follow_to_the_end(
 
 @pytest.fixture
 def copy(tmp_path: Path, log: bytes) -> Path:
-    """Return a replica that has the log."""
     with ScriptedMaster(log, 0, SEGMENT) as master, following(tmp_path / "copy", master) as replica:
         until(lambda: replica.status.end == len(log))
     return tmp_path / "copy"

@@ -1,5 +1,3 @@
-"""Followed log: its end is on the device, never within a batch, and never goes back without a word."""
-
 from collections import Counter
 from dataclasses import replace
 from itertools import count
@@ -22,15 +20,7 @@ from segmentlog.store.files.writable_fs import LocalWritableFileSystem
 from segmentlog.store.format.batch_history import BatchHistory, decode_lines
 from segmentlog.store.format.batch_mark import BatchMark
 from segmentlog.store.format.store_paths import StorePaths
-from segmentlog.store.ha import (
-    Attachments,
-    FollowedLog,
-    Quorum,
-    ReplicaState,
-    ReplicationServer,
-    ServerConfig,
-    promote,
-)
+from segmentlog.store.ha import Attachments, FollowedLog, Quorum, ReplicaState, ReplicationServer, ServerConfig, promote
 from segmentlog.store.ha.served_log import HistoryFeed
 from segmentlog.store.log.batch_state import BatchRecords
 from segmentlog.store.maintenance import verify
@@ -161,7 +151,6 @@ def stage(path: Path, number: int) -> list[Staged]:
 
 
 def commit(path: Path, number: int) -> CommittedBatch:
-    """Commit a batch as a stream's sink does."""
     return commit_batch(path, PLAIN, BatchId("q", number, contiguous=True), stage(path, number))
 
 
@@ -274,7 +263,6 @@ def test_a_stream_that_lost_batches_in_a_failover_is_told(tmp_path: Path, kept: 
 
 
 def lines(feed: HistoryFeed) -> list[int]:
-    """Return the numbers of the batches of all lines."""
     content = feed.lines_from(0)
     assert len(content) == feed.size
     return [each.entry.version for each in decode_lines(content, None, BatchHistory())[0].batches]

@@ -1,5 +1,3 @@
-"""Server: replicas get the log byte for byte, appends wait for them, and hostile peers get nothing and cost nothing."""
-
 import contextlib
 import errno
 import logging
@@ -21,15 +19,7 @@ from segmentlog.store import ConfigError, MessageStore, NoReplicaError, Replicat
 from segmentlog.store.files.writable_fs import LocalWritableFileSystem
 from segmentlog.store.format.batch_mark import BatchMark
 from segmentlog.store.format.epochs import Epoch, Epochs
-from segmentlog.store.ha import (
-    Attachments,
-    Quorum,
-    ReplicaState,
-    ReplicationServer,
-    ServerConfig,
-    master,
-    server,
-)
+from segmentlog.store.ha import Attachments, Quorum, ReplicaState, ReplicationServer, ServerConfig, master, server
 from segmentlog.store.ha.protocol import Greeting, Handshake
 from segmentlog.store.ha.server import LINE_EVERY_S, Listener, Places, RareLines
 from segmentlog.store.log.confirmed import confirmed_offset

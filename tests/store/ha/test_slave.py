@@ -1,5 +1,3 @@
-"""Slave: what the master sends becomes the log, is compared with what is held, or ends the connection."""
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -31,7 +29,6 @@ def frames(start: int, stop: int, size: int) -> bytes:
 
 
 def fed(slave: Slave, sent: bytes, piece: int) -> bytes:
-    """Feed a stream in pieces; return the new log bytes, which have to be adjacent."""
     log, stop = b"", None
     for at in range(0, len(sent), piece):
         chunk = slave.receive(sent[at : at + piece], 0.0)

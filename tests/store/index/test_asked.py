@@ -1,5 +1,3 @@
-"""Keys asked for, and their exact comparison with those of records."""
-
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -21,7 +19,6 @@ from support.indexed_stores import START_MS, SYS_ROLLBACK, Row, brute_force, bui
 
 
 def records_of(path: Path, rows: Sequence[Row]) -> Records:
-    """Build a store of one segment, and return its records."""
     build(path, rows, segment_bytes=1 << 18)
     log = CommitLog(LocalFileSystem(), [str(path / "commitlog")])
     (found,) = log.walk(0, log.stop)

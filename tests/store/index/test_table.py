@@ -1,5 +1,3 @@
-"""Index files that are believed, and each kind of damage for which they are not."""
-
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -50,8 +48,6 @@ def opened(file: Path) -> IndexTable:
 
 
 class Parts:
-    """The parts of an index file, in its bytes."""
-
     def __init__(self, data: npt.NDArray[np.uint8], geometry: Geometry) -> None:
         start = geometry.entry_position(0)
         self.data, self.geometry = data, geometry
@@ -65,8 +61,6 @@ class Parts:
 
 
 class Bytes(Parts):
-    """A copy of an index file, to be changed and written."""
-
     def __init__(self, file: Path) -> None:
         super().__init__(np.frombuffer(bytearray(file.read_bytes()), np.uint8), GEOMETRY)
         self._file = file
@@ -475,7 +469,6 @@ def rewritten(field: str, by: int) -> Callable[[Broker], None]:
 
 
 def last_slot(value: Callable[[Broker], int]) -> Callable[[Broker], None]:
-    """Change the slot of the last entry."""
     return lambda broker: broker.slots.__setitem__(broker.last_hash % GROWING.slots, value(broker))
 
 

@@ -1,5 +1,3 @@
-"""The index, written: as RocketMQ chains it, file after file, and gone on with where it was."""
-
 import numpy as np
 import pytest
 from hypothesis import given

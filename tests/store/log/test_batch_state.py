@@ -1,5 +1,3 @@
-"""Marker and ledger of batches, and the part of the log that a reader may see."""
-
 from pathlib import Path
 
 import pytest

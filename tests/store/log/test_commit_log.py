@@ -205,8 +205,6 @@ def test_errors_say_where(built: tuple[Path, Appended]) -> None:
 
 
 class Windows(LocalFileSystem):
-    """Notes which parts of files are mapped."""
-
     window_bytes = 256
 
     def __init__(self) -> None:
@@ -266,7 +264,6 @@ def test_an_empty_file_in_the_middle_is_a_gap(built: tuple[Path, Appended], capl
 
 
 def a_log(path: Path) -> tuple[CommitLog, Ints]:
-    """Log of 100 records in several segments, and where they begin."""
     build(path, [Row("T", f"k{i}", None, START_MS + i, queue_id=i % 3) for i in range(100)], segment_bytes=4096)
     offsets = np.array([record.physical_offset for record in every_record(path)])
     return CommitLog(LocalFileSystem(), [str(path / "commitlog")]), offsets

@@ -1,5 +1,3 @@
-"""Confirmed offsets: what a master stated is read, never falls, and never outlives the records it is of."""
-
 from pathlib import Path
 
 import pytest

@@ -1,5 +1,3 @@
-"""Epochs of a store: written on the device, read again, and watched while another process replaces them."""
-
 from pathlib import Path
 
 import pytest

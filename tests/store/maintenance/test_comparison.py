@@ -1,5 +1,3 @@
-"""Logs compared by windows: the same as records compared one by one, wherever windows are cut."""
-
 import shutil
 from pathlib import Path
 

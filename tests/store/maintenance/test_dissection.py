@@ -1,5 +1,3 @@
-"""Fields of records and entries, with their places: every byte is shown, and damage is named."""
-
 from itertools import groupby
 from pathlib import Path
 

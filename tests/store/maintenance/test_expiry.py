@@ -1,5 +1,3 @@
-"""Expired files of a store that is closed: foreseen, deleted, and the same both times."""
-
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +15,6 @@ from segmentlog.store import (
 )
 from segmentlog.store.maintenance import Conditions, Retained, apply_retention, plan_retention, verify
 from segmentlog.store.maintenance.expiry import BrokerPaths, configured_paths
-from segmentlog.store.retention import clean
 from support.small_store import CONFIG, write_small_store
 
 HOUR_MS = 3_600_000
@@ -127,20 +124,6 @@ def test_a_store_that_is_open_keeps_its_files(path: Path) -> None:
     apply_retention(path, SETTINGS, CALM)
     with MessageStore.open(path, CONFIG):  # the lock was released
         pass
-
-
-def test_a_file_that_cannot_be_deleted_is_counted(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = clean.DirectoryRemover.remove
-
-    def remove(self: clean.DirectoryRemover, file: object, found: object) -> None:
-        if "commitlog" in str(file):
-            raise PermissionError(1, "Operation not permitted")
-        real(self, file, found)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(clean.DirectoryRemover, "remove", remove)
-    found = apply_retention(path, SETTINGS, CALM)
-    assert found.failures == 1
-    assert found.log_start == 0
 
 
 def test_a_directory_without_a_store_and_impossible_conditions_are_refused(tmp_path: Path) -> None:

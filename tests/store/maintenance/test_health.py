@@ -1,5 +1,3 @@
-"""Health of a store: unknown facts are None, and known ones are those of its files."""
-
 import os
 from pathlib import Path
 

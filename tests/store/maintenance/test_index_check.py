@@ -1,5 +1,3 @@
-"""The keys that an index lacks, found by comparing it with the log."""
-
 import shutil
 from collections.abc import Callable
 from dataclasses import replace

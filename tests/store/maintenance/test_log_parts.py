@@ -1,5 +1,3 @@
-"""Parts of a log: their merged reports equal those of a walk over whole segments, on sound and damaged stores."""
-
 import shutil
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -36,7 +34,6 @@ def small_parts(monkeypatch: pytest.MonkeyPatch, part_bytes: int) -> None:
 
 
 def check(store: Path, scratch: Path) -> VerifyReport:
-    """Compare both ways to verify and to rebuild a store; return the report."""
     report = verify(store)
     assert report == verify(store, spread=whole_segments)
     results = [

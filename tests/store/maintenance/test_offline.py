@@ -1,5 +1,3 @@
-"""Offline changes: a log is cut at a record or before a batch, its copy is a store, and the rest as if never longer."""
-
 import shutil
 from pathlib import Path
 from unittest.mock import Mock
@@ -28,7 +26,6 @@ def rows(path: Path, **options: object) -> list[dict[str, object]]:
 
 
 def commit(path: Path, version: int, count: int, config: StoreConfig = SMALL) -> tuple[int, int]:
-    """Commit a batch of the application q; return where it is."""
     staged = [
         stage_messages(path, [message(1, version, serial) for serial in range(count)], config, job=f"job{version}")
     ]

@@ -1,5 +1,3 @@
-"""Stores restored from their archives."""
-
 import os
 import shutil
 import signal
@@ -114,7 +112,6 @@ def test_an_archive_with_a_gap_is_restored_on_one_side_of_it(store: Path, tmp_pa
 
 
 def commit(store: Path, version: int) -> None:
-    """Append a batch exactly once."""
     staged = stage_messages(store, [Outgoing(topic="orders", body=b"%d" % row, queue_id=0) for row in range(5)], CONFIG)
     commit_batch(store, CONFIG, BatchId("app", version), [staged])
 

@@ -1,5 +1,3 @@
-"""ConsumeQueues written again: RocketMQ's own bytes, and the effect of damage."""
-
 import fcntl
 import shutil
 from pathlib import Path
@@ -109,7 +107,6 @@ def build(path: Path, *, count: int = 60, queues: int = 1) -> Appended:
 
 @pytest.fixture
 def appended(store: Path) -> Appended:
-    """Places of the sixty messages of a store without queues."""
     return build(store)
 
 

@@ -1,5 +1,3 @@
-"""`salvage`: what is whole keeps its offsets, brokers' files and ours."""
-
 import os
 import stat
 from dataclasses import replace

@@ -1,5 +1,3 @@
-"""Findings of `verify`, which changes nothing."""
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,5 +1,3 @@
-"""Cached blocks: present after they were written, and absent whenever that is not sure."""
-
 import errno
 import logging
 import os

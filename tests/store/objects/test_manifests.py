@@ -1,5 +1,3 @@
-"""Manifests in an object store."""
-
 import numpy as np
 import pytest
 

@@ -1,8 +1,7 @@
-"""The contract of object stores, held by every one of them: the one in memory, both adapters, two servers of S3."""
-
 import errno
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -15,8 +14,6 @@ from segmentlog.store.objects.opening import open_objects
 from support.fault_server import serving
 from support.memory_objects import MemoryObjects
 from support.s3_servers import S3Server, versitygw
-
-Opener = Callable[[Path], ObjectStore]
 
 
 def _bytes(text: bytes) -> Bytes:
@@ -112,11 +109,8 @@ def test_one_of_several_writers_creates_an_object(store: ObjectStore) -> None:
         if store.put("manifests/1", _bytes(b"%d" % number * 1000), if_absent=True) is not None:
             won.append(number)
 
-    threads = [threading.Thread(target=create, args=(number,)) for number in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(create, range(8)))
     assert len(won) == 1
     assert bytes(store.get("manifests/1", 0, 1000)) == b"%d" % won[0] * 1000
     assert store.put("manifests/1", _bytes(b"x"), if_absent=True) is None

@@ -1,5 +1,3 @@
-"""Faults of a server of S3, with the library's own client: bytes or an error, and never other bytes."""
-
 import os
 import pickle
 import time

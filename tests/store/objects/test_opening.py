@@ -1,5 +1,3 @@
-"""Object stores by URL: schemes, errors of URLs and options, credentials that stay unseen, missing packages."""
-
 import importlib
 import logging
 import traceback
@@ -48,8 +46,7 @@ def test_other_paths_are_not_object_stores(url: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "url",
-    ["s3://AKIA:s3cret@bucket/a", "https://user:s3cret@host/a", "https://acc.blob.core.windows.net/c?sig=s3cret"],
+    "url", ["s3://AKIA:s3cret@bucket/a", "https://user:s3cret@host/a", "https://acc.blob.core.windows.net/c?sig=s3cret"]
 )
 def test_credentials_in_a_url_are_refused_and_not_repeated(url: str) -> None:
     with pytest.raises(ConfigError) as raised:

@@ -1,5 +1,3 @@
-"""Names of options: the library's, Hadoop's, and suggestions for others; values are never repeated."""
-
 import pytest
 
 from segmentlog.store.errors import ConfigError

@@ -1,5 +1,3 @@
-"""Files made of objects, compared with the same files on a local disk."""
-
 import errno
 from itertools import pairwise
 from pathlib import Path

@@ -1,5 +1,3 @@
-"""Ranges of requests, and the threads that send them."""
-
 import subprocess
 import sys
 import threading

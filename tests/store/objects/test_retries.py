@@ -1,5 +1,3 @@
-"""Attempts: which failures are repeated, how long, and the errors at the end."""
-
 import time
 from collections.abc import Iterator
 

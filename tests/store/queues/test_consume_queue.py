@@ -1,5 +1,3 @@
-"""One ConsumeQueue: its ends, and entries over files that may not be there."""
-
 import logging
 from pathlib import Path
 

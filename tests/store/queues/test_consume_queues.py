@@ -1,5 +1,3 @@
-"""`ConsumeQueues`: many queues read at once, and what they remember."""
-
 from pathlib import Path
 
 import pytest

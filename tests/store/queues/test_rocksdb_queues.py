@@ -1,5 +1,3 @@
-"""Queues in RocksDB, compared with RocketMQ's own reading of the same stores."""
-
 import shutil
 from pathlib import Path
 

@@ -1,5 +1,3 @@
-"""ConsumeQueues, written; their open files, whose limit all writers of a process share; their ends after a crash."""
-
 import gc
 import resource
 import shutil
@@ -53,7 +51,6 @@ def content(fs: MemoryFileSystem, key: QueueKey = KEY) -> dict[int, bytes]:
 
 
 def files_of(count: int) -> dict[int, bytes]:
-    """Expected files of a queue with so many entries."""
     raw = entries(0, count).tobytes()
     return {base: raw[base : base + FILE_BYTES].ljust(FILE_BYTES, b"\0") for base in range(0, len(raw), FILE_BYTES)}
 
@@ -155,8 +152,6 @@ DESCRIPTORS = 2000
 
 
 class NumberedFiles(MemoryFileSystem):
-    """Notes which files were opened."""
-
     def __init__(self) -> None:
         super().__init__()
         self.opened: list[str] = []

@@ -1,5 +1,3 @@
-"""Archives in object storage, read in place: equal to the store that was pushed."""
-
 import contextlib
 import itertools
 import pickle

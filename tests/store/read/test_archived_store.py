@@ -1,5 +1,3 @@
-"""A store and its archive, read as one store."""
-
 import shutil
 from pathlib import Path
 
@@ -7,15 +5,7 @@ import numpy as np
 import pytest
 
 from segmentlog.api.remedies import in_api_words
-from segmentlog.store import (
-    DataLossError,
-    MessageStore,
-    OnCorrupt,
-    QueueKey,
-    QueueRange,
-    ScanSpec,
-    StoreReader,
-)
+from segmentlog.store import DataLossError, MessageStore, OnCorrupt, QueueKey, QueueRange, ScanSpec, StoreReader
 from segmentlog.store.errors import CorruptRecordError
 from segmentlog.store.find import Finder
 from segmentlog.store.follow import QueueWatch

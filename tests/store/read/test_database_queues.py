@@ -1,5 +1,3 @@
-"""`DatabaseQueues`: all messages of a store with RocksDB, whatever its database lacks, and as fast as it can be."""
-
 import shutil
 import sys
 from collections.abc import Callable

@@ -1,5 +1,3 @@
-"""Entries of planned ranges: how they are cut, ordered and healed, and losses that they report."""
-
 import logging
 from pathlib import Path
 from typing import Any
@@ -62,7 +60,6 @@ def chunks(path: Path, task: ScanTask, spec: ScanSpec = ROWS) -> list[Chunk]:
 
 
 def rows(found: list[Chunk]) -> list[tuple[int, int]]:
-    """Range and queue offset of each row, in order."""
     pairs = []
     for chunk in found:
         assert chunk.range_index.size == chunk.queue_offset.size == chunk.entries.size

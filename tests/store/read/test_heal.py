@@ -1,5 +1,3 @@
-"""`heal`: which entries in doubt the log replaces, and which it confirms."""
-
 import struct
 from pathlib import Path
 

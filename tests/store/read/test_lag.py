@@ -1,5 +1,3 @@
-"""Lag in a queue, in messages, bytes and time, and unknown lag; sizes and identities of messages."""
-
 import shutil
 from pathlib import Path
 
@@ -18,7 +16,6 @@ START_MS = 1_700_000_000_000
 
 @pytest.fixture
 def store(tmp_path: Path) -> Path:
-    """Five messages in A, at 0 to 4 s, with bodies of 10, 20, … bytes; two in B, at 10 and 11 s."""
     now = [START_MS]
     with MessageStore.open(tmp_path / "store", SMALL, clock=lambda: now[0]) as made:
         for number in range(5):

@@ -1,5 +1,3 @@
-"""`Matcher`: filters on properties as a scan applies them, whatever evaluates them."""
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any

@@ -14,15 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from segmentlog.store import (
-    BatchId,
-    MessageStore,
-    Outgoing,
-    QueueKey,
-    QueueSource,
-    StoreConfig,
-    StoreReader,
-)
+from segmentlog.store import BatchId, MessageStore, Outgoing, QueueKey, QueueSource, StoreConfig, StoreReader
 from segmentlog.store.directory.own_state import OwnState
 from segmentlog.store.dispatch.kept_queues import KeptQueues, LogQueues
 from segmentlog.store.files.fs import LocalFileSystem
@@ -52,7 +44,6 @@ def built(tmp_path: Path) -> tuple[Path, Appended]:
 
 
 def forget(store: Path, queue_id: int, keep: int) -> None:
-    """Leave only the first entries of a queue: the others were never dispatched."""
     QueueFiles(store, "Orders", queue_id).zero(keep, COUNT)
 
 
@@ -232,7 +223,6 @@ SMALL_SEGMENTS = Geometry(segment_bytes=16384, queue_segment_entries=20)
 
 @pytest.fixture
 def store(tmp_path: Path) -> Path:
-    """200 messages in four queues, 50 each."""
     with StoreBuilder(tmp_path / "s", geometry=SMALL_SEGMENTS) as builder:
         builder.append(messages(PER_QUEUE))
     return tmp_path / "s"

@@ -1,5 +1,3 @@
-"""Plans by a manifest alone, of archives with many segments and queues."""
-
 import pickle
 import sys
 import tracemalloc

@@ -1,5 +1,3 @@
-"""Ranges measured, cut and packed into tasks: limits kept, nothing lost, nothing twice."""
-
 import pickle
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,5 +1,3 @@
-"""Bounds of queues, whatever damage left of them; places and sizes of messages; the message of a time."""
-
 import shutil
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,5 +1,3 @@
-"""Changes of a written store that a watch notices, and their cost; tails of queues, and the end of the log."""
-
 import mmap
 import os
 import shutil
@@ -341,7 +339,6 @@ class Quiet:
             assert self.look() == []
 
     def cost(self) -> int:
-        """Look once: how many files that opens."""
         before = self.fs.opened
         assert self.look() == []
         return self.fs.opened - before
@@ -495,7 +492,6 @@ class Tails:
         return False
 
     def wait(self, limit_s: float = WAIT_S) -> float:
-        """Wait; return how long that took."""
         began, self.pauses = self.now, []
         assert not self.tails.wait(limit_s, self._pause)
         return self.now - began

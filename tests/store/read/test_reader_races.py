@@ -1,5 +1,3 @@
-"""Reads of a store that changes between two steps: retention, a batch, a truncated log."""
-
 import shutil
 from collections import Counter
 from collections.abc import Callable

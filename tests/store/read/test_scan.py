@@ -1,5 +1,3 @@
-"""Scans: which rows come, in which order, and what becomes of damage and loss."""
-
 import gc
 import os
 import struct
@@ -75,7 +73,6 @@ def places(store: Path, queue_id: int = 0) -> list[int]:
 
 
 def numbers(found: list[Row]) -> list[int]:
-    """Which messages these are, by the number in their keys."""
     return sorted(int(row["keys"].removeprefix("key-")) for row in found)
 
 

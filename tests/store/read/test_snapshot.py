@@ -1,5 +1,3 @@
-"""`StoreSnapshot`: in which order a store is looked at, what is looked at only if asked, and that nothing changes."""
-
 from collections.abc import Callable
 from dataclasses import FrozenInstanceError
 from pathlib import Path

@@ -1,5 +1,3 @@
-"""`WalkSpan`: which segments a window of store times needs, and what first records say about the clock."""
-
 from pathlib import Path
 
 import pytest
@@ -15,7 +13,6 @@ TIMES = (1000, 2000, 3000, 4000)
 
 
 def log_of(path: Path, *times: int) -> CommitLog:
-    """A log with a segment per time; its records are stored from the time on, 1 ms apart."""
     with StoreBuilder(path, geometry=Geometry(segment_bytes=SIZE)) as builder:
         for time in times:  # a fourth record does not fit into a segment
             builder.append(messages(3, body_bytes=1100, store_time_start=time, step_ms=1))

@@ -1,5 +1,3 @@
-"""Readers on files whose bytes are elsewhere: the same rows, and no more bytes than are needed."""
-
 import random
 from collections import Counter
 from itertools import pairwise

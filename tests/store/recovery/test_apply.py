@@ -1,5 +1,3 @@
-"""Repair on open: which queues and index are written again, and what a broker's files keep."""
-
 import shutil
 from pathlib import Path
 

@@ -1,5 +1,3 @@
-"""Batch mark when a store is opened: which batches are undone, and what the settled mark says."""
-
 import logging
 from pathlib import Path
 

@@ -1,5 +1,3 @@
-"""End of a log from now on: which damage is refused, and which is a torn end."""
-
 import logging
 
 import pytest

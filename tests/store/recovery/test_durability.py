@@ -1,5 +1,3 @@
-"""The durable point of a store: whole at any time, and never beyond the synced data."""
-
 from collections.abc import Callable
 
 import pytest

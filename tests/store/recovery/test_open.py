@@ -1,5 +1,3 @@
-"""Recovery on open: the order of its steps, what it leaves unchanged when it refuses, and what it lists."""
-
 import os
 from collections import Counter
 from dataclasses import replace

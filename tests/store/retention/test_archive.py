@@ -1,5 +1,3 @@
-"""Verified copies of expired files."""
-
 from collections.abc import Generator
 from pathlib import Path
 

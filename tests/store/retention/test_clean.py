@@ -1,5 +1,3 @@
-"""Plans applied: the order of deletions, what a failure leaves, and what a crash between two steps leaves."""
-
 import itertools
 import logging
 from collections.abc import Generator
@@ -49,8 +47,6 @@ def plan(*files: FileId, disk_wins: bool = False) -> Plan:
 
 
 class Refusing(DirectoryRemover):
-    """Cannot delete some files."""
-
     def __init__(self, fs: MemoryFileSystem, *refused: FileId, error: Exception | None = None) -> None:
         super().__init__(fs, lambda: None)
         self.refused = set(refused)

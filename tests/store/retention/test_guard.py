@@ -1,5 +1,3 @@
-"""The first message that a protected group has not read."""
-
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -26,7 +24,6 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def placed(path: Path) -> dict[QueueKey, list[int]]:
-    """Physical offsets by queue, of a store of sixty messages."""
     found: dict[QueueKey, list[int]] = {A: [], B: [], OTHER: []}
     with MessageStore.open(path, CONFIG) as store:
         for number in range(60):
@@ -92,7 +89,6 @@ class Put(NamedTuple):
 
 @pytest.fixture
 def puts(tmp_path: Path) -> list[Put]:
-    """Messages of a store, in order: three queues of orders that are busy, and one of refunds that ends early."""
     rng, now, found = random.Random(7), NOW, []
     with MessageStore.open(tmp_path / "store", CONFIG, clock=lambda: now) as store:
         for number in range(200):

@@ -1,5 +1,3 @@
-"""Settings of retention: RocketMQ's names, defaults and limits."""
-
 import pytest
 
 from segmentlog.store.errors import ConfigError

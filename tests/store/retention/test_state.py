@@ -1,5 +1,3 @@
-"""State of retention: names of files, and the manual trigger."""
-
 from segmentlog.store.retention.state import MANUAL_RUNS, FileId, Kind, Memory
 from segmentlog.store.types import QueueKey
 

@@ -1,5 +1,3 @@
-"""Files of a store, listed for retention."""
-
 import os
 from pathlib import Path
 

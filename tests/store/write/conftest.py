@@ -7,5 +7,4 @@ import pytest
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """Path of a store that does not exist yet."""
     return tmp_path / "store"

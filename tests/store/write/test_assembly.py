@@ -1,18 +1,10 @@
-"""Assembly of a store: which directories become one, what is open afterwards, and what a failed open leaves."""
-
 import os
 import time
 from pathlib import Path
 
 import pytest
 
-from segmentlog.store import (
-    MessageStore,
-    NotAStoreError,
-    OnDamage,
-    Outgoing,
-    StoreClosedError,
-)
+from segmentlog.store import MessageStore, NotAStoreError, OnDamage, Outgoing, StoreClosedError
 from segmentlog.store.errors import ConfigError, StoreInUseError
 from segmentlog.store.files.writable_fs import LocalWritableFileSystem
 from segmentlog.store.write.assembly import LockedStore, Teardown, assemble, lock_and_recover, make_directory

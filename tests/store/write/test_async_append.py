@@ -1,10 +1,8 @@
-"""Group appends, and asynchronous appends: order, errors, bounds, and what a close does to them."""
-
 import asyncio
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, as_completed, wait
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed, wait
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -68,8 +66,6 @@ def firsts(store: MessageStore) -> list[int]:
 
 
 class Appending(threading.Thread):
-    """Appends one message, and keeps what became of it."""
-
     def __init__(self, store: MessageStore, number: int, size: int = 40) -> None:
         super().__init__(daemon=True)
         self.store, self.message = store, message(number, size)
@@ -197,21 +193,13 @@ def test_an_interruption_in_the_middle_of_a_round_leaves_nothing_half_done(monke
 @pytest.mark.parametrize("flush", list(Flush))
 def test_every_message_of_many_threads_is_there_once(flush: Flush) -> None:
     with opened(disk(), replace(SYNCED_ON_CALL, flush=flush, services=Services.BACKGROUND)) as store:
-        failed: list[SegmentLogError] = []
 
         def run(first: int) -> None:
-            try:
-                for number in range(first, first + 30):
-                    store.append(Outgoing(topic="Orders", body=b"%d" % number, queue_id=number % 2))
-            except SegmentLogError as error:
-                failed.append(error)
+            for number in range(first, first + 30):
+                store.append(Outgoing(topic="Orders", body=b"%d" % number, queue_id=number % 2))
 
-        threads = [threading.Thread(target=run, args=(first,)) for first in range(0, 360, 30)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(300)
-        assert not failed
+        with ThreadPoolExecutor(12) as pool:
+            list(pool.map(run, range(0, 360, 30)))
         store.wait_dispatched()
         rows = sorted(read(store.reader()), key=lambda row: row["physicalOffset"])
         found = [int(row["body"]) for row in rows]
@@ -261,11 +249,8 @@ def test_messages_of_a_thread_keep_their_order_among_other_threads() -> None:
             for each in pending:
                 each.result()
 
-        threads = [threading.Thread(target=run, args=(thread,)) for thread in range(6)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(300)
+        with ThreadPoolExecutor(6) as pool:
+            list(pool.map(run, range(6)))
         store.wait_dispatched()
         bodies = [row["body"] for row in sorted(read(store.reader()), key=lambda row: row["physicalOffset"])]
     for number in range(6):
@@ -483,11 +468,8 @@ def test_each_callback_is_called_once_if_the_append_completes_meanwhile() -> Non
         for number in range(100):
             pending = store.append_async(message(number))
             called: list[object] = []
-            threads = [threading.Thread(target=pending.add_done_callback, args=(called.append,)) for _ in range(3)]
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                thread.join(300)
+            with ThreadPoolExecutor(3) as pool:
+                list(pool.map(pending.add_done_callback, [called.append] * 3))
             pending.result()
             until(lambda called=called: len(called) >= 3)  # type: ignore[misc]
             assert called == [pending] * 3

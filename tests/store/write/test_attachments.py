@@ -1,5 +1,3 @@
-"""Attachments: appends wait for replicas, and listeners learn of each end of the log."""
-
 import threading
 import time
 from collections.abc import Callable
@@ -85,8 +83,6 @@ def test_a_batch_commit_waits_for_the_replica_after_it_is_in_the_ledger(tmp_path
 
 
 class Collected:
-    """Collects what a store measures."""
-
     def __init__(self) -> None:
         self.fsyncs: list[float] = []
         self.waits: list[float] = []

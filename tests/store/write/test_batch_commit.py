@@ -1,5 +1,3 @@
-"""Batches that are appended as a whole, and once: replays, publication, the threads of a commit."""
-
 import errno
 import logging
 import os

@@ -1,5 +1,3 @@
-"""Group commit: one sync for all waiting threads, no acknowledgement without one or after a failed one."""
-
 import threading
 from types import SimpleNamespace
 from typing import Any
@@ -14,8 +12,6 @@ from support.replicas import until
 
 
 class Device:
-    """Syncs when it is let to."""
-
     def __init__(self) -> None:
         self.written = 0
         self.syncs = 0

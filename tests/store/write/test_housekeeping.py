@@ -1,5 +1,3 @@
-"""Housekeeping: what is flushed and when, what dispatch may show, and what stops it."""
-
 import threading
 import time
 from collections.abc import Callable, Iterator

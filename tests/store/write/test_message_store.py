@@ -1,5 +1,3 @@
-"""A store that is written: what it accepts, refuses, keeps and says, one behaviour at a time."""
-
 import gc
 import json
 import os
@@ -7,6 +5,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -282,30 +281,16 @@ def test_a_put_that_meets_a_close_is_refused(path: Path, monkeypatch: pytest.Mon
         assert len(rows(again)) == 1
 
 
-def at_once(act: Callable[[], object], begin: threading.Barrier, errors: list[BaseException]) -> None:
-    begin.wait()
-    try:
-        act()
-    except BaseException as error:  # noqa: BLE001 - looked at by the test
-        errors.append(error)
-
-
 @pytest.mark.scaled
 @pytest.mark.parametrize("services", Services)
 def test_a_store_can_be_closed_by_several_threads_at_once(path: Path, services: Services) -> None:
     for turn in range(scale(3, 30, 300)):
         store = MessageStore.open(path, replace(SMALL, services=services))
         store.append(HELLO)
-        errors: list[BaseException] = []
-        begin = threading.Barrier(6)
-
         acts = [store.close, store.close, store.close, store.flush, store.tick, store.wait_dispatched]
-        threads = [threading.Thread(target=at_once, args=(act, begin, errors)) for act in acts]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert all(isinstance(error, (StoreClosedError, StoreFailedError)) for error in errors), errors
+        with ThreadPoolExecutor(6, initializer=threading.Barrier(6).wait) as pool:
+            errors = [each.exception() for each in map(pool.submit, acts)]
+        assert all(isinstance(error, (StoreClosedError, StoreFailedError, type(None))) for error in errors), errors
         with MessageStore.open(path, SMALL) as again:
             assert len(rows(again)) == turn + 1
 

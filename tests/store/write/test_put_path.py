@@ -1,5 +1,3 @@
-"""Put path: queue offsets, rows written in any order, store times, reserved space, listeners, failed writes."""
-
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -40,7 +38,6 @@ KEYS = [QueueKey("T", queue_id) for queue_id in range(4)]
 
 
 def ends_of(made: QueueOffsets) -> list[int]:
-    """Next queue offset of each of the keys."""
     numbers = [made.number_of(key) for key in KEYS]
     return [int(end) for end in made.snapshot()[numbers]]
 
@@ -185,8 +182,6 @@ KEY = QueueKey("T", 0)
 
 
 class Listening:
-    """Keeps what was announced."""
-
     def __init__(self) -> None:
         self.requests: list[DispatchRequest] = []
 
@@ -297,10 +292,7 @@ FEW_BYTES = 4 << 10
     "way", [append_async, append_batch, append_large_bodies, append_in_threads, append_replicated, commit_batch]
 )
 def test_the_log_is_at_most_eight_segments_ahead_of_the_queues(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    way: Callable[[MessageStore, list[Outgoing]], None],
-    flush: Flush,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: Callable[[MessageStore, list[Outgoing]], None], flush: Flush
 ) -> None:
     monkeypatch.setattr(BackgroundServices, "wake", lambda _: None)  # no thread dispatches
     monkeypatch.setattr(encode_module, "LARGE_BATCH_BYTES", 1)

@@ -1,5 +1,3 @@
-"""Replica append: a log that is fed in pieces is the same log, byte for byte, and damaged pieces change nothing."""
-
 import random
 from collections.abc import Iterator
 from dataclasses import replace

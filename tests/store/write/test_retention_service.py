@@ -1,5 +1,3 @@
-"""The retention service: when it runs, how fast it deletes, and when puts are refused."""
-
 import logging
 import os
 import time

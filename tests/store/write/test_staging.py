@@ -1,5 +1,3 @@
-"""Rows that tasks stage beside a store."""
-
 import os
 import pickle
 import time

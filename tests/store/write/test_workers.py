@@ -1,5 +1,3 @@
-"""Worker threads: results and errors come back, and whatever interrupts the caller, they end."""
-
 import threading
 
 import pytest

@@ -219,7 +219,6 @@ def cut_power(
 
 
 def known(batches: list[IssuedBatch]) -> list[IssuedBatch]:
-    """Batches with an id: those without one cannot be found again."""
     return [batch for batch in batches if batch.batch_id.app is not None]
 
 

@@ -58,8 +58,6 @@ class Pending:
 
 @dataclass(slots=True)
 class FileModel:
-    """One file."""
-
     number: int
     durable: Bytes  # its bytes as of the last sync
     current: Bytes  # its bytes as readers see them
@@ -132,7 +130,6 @@ class FileModel:
         return found
 
     def none(self) -> Version:
-        """Nothing that is pending got there."""
         return self.version("none", lambda: self.durable) if self.pending else self.all()
 
     def all(self) -> Version:

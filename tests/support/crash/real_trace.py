@@ -25,18 +25,7 @@ from pathlib import Path
 
 from .disk_model import directory_of
 from .memory_fs import Directory, MemoryFileSystem
-from .real_calls import (
-    CHANGING,
-    SYNCS,
-    UNWANTED,
-    Call,
-    TraceError,
-    annotated,
-    bytes_of,
-    calls_of,
-    descriptor,
-    written,
-)
+from .real_calls import CHANGING, SYNCS, UNWANTED, Call, TraceError, annotated, bytes_of, calls_of, descriptor, written
 from .recorder import Kind, Op, RecordedFile, Recording, RecordingFileSystem
 
 _PUNCH = "FALLOC_FL_PUNCH_HOLE"

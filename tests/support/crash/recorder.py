@@ -190,8 +190,6 @@ class RecordingFileSystem(Delegating):
 
 
 class RecordedFile(Delegating):
-    """A file that is open for writing; every write, allocation and sync is recorded."""
-
     def __init__(self, fs: RecordingFileSystem, file: MemoryFile) -> None:
         super().__init__(file)
         self._fs = fs
