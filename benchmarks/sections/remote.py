@@ -4,7 +4,7 @@
 
     store ── push ──► versitygw, one process, on this machine's disk
     limit   the library's ranged gets of all bytes of the log, 16 MiB each, 8 in flight
-    scan    every body, without a cache
+    scan    every body, without a cache; two tasks at a time, as on two cores of Spark, here and below
     window  1 % of the store times: plan, then scan; bytes are counted at the object store
     cache   a second scan, from cached blocks      beside   the same scan of the directory
 
@@ -25,6 +25,7 @@ from memory import peak_memory, this_process
 from store_work import TOPIC, made
 from test_support import support
 
+from segmentlog.api.threads import read_in_order
 from segmentlog.store import Boundary, Flush, MessageStore, QueueRange, ScanSpec, ScanTask, StoreConfig, StoreReader
 from segmentlog.store.archive.push import push
 from segmentlog.store.directory.layout import StoreLocation
@@ -41,6 +42,7 @@ OURS, LIMIT = "segmentlog", "limit"
 MINUTE_ROWS = 1024
 MESSAGES, BODY_BYTES, QUEUES = 512 * MINUTE_ROWS, 1024, 8
 SEGMENT_BYTES, REQUEST_BYTES, IN_FLIGHT = 256 << 20, 16 << 20, 8
+THREADS = 2
 TASK_BYTES = 128 << 20
 START_MS, STEP_MS = 1_767_225_600_000, 60_000
 SCAN, RAW, WINDOW, PLAN, AGAIN, LOCAL = (
@@ -91,10 +93,11 @@ class Archive(NamedTuple):
         with ThreadPoolExecutor(IN_FLIGHT) as threads:
             sum(threads.map(get, spans))
 
-    @staticmethod
-    def scan(reader: StoreReader, wanted: Callable[[StoreReader], Sequence[ScanTask]], rows: int) -> None:
-        """Read every body of some tasks, one after the other."""
-        expect_rows(sum(batch.num_rows for task in wanted(reader) for batch in reader.scan(task, SPEC)), rows)
+
+def scan(opened: Callable[[], StoreReader], wanted: Callable[[StoreReader], Sequence[ScanTask]], rows: int) -> None:
+    """Read every body of some tasks, two at a time."""
+    batches = read_in_order(opened, wanted(opened()), SPEC, THREADS)
+    expect_rows(sum(batch.num_rows for batch in batches), rows)
 
 
 def whole(reader: StoreReader) -> list[ScanTask]:
@@ -161,21 +164,21 @@ def _measured(bench: "Bench", archive: Archive, cache: Path) -> Found:
         return Case(name=name, peer=name.partition(":")[0], rows=moved, action=timed, unit=unit)
 
     with peak_memory(this_process) as peak:
-        archive.scan(archive.reader(), lambda reader: whole(reader)[:1], rows=_first_rows(archive))
+        scan(archive.reader, lambda reader: whole(reader)[:1], rows=_first_rows(archive))
     figures: dict[str, float] = {TASK_MEMORY: peak[0], WINDOW_BYTES: 1e6 * _bytes_of(archive, some, part) / size}
     results: list[Result] = []
     for cases in (
         [
             case(RAW, size, archive.raw),
-            case(SCAN, size, lambda: archive.scan(archive.reader(), whole, rows)),
+            case(SCAN, size, lambda: scan(archive.reader, whole, rows)),
         ],
         [
             case(PLAN, 1, lambda: some(archive.reader()), Unit.CALLS),
-            case(WINDOW, 1, lambda: archive.scan(archive.reader(), some, part), Unit.CALLS),
+            case(WINDOW, 1, lambda: scan(archive.reader, some, part), Unit.CALLS),
         ],
         [
-            case(AGAIN, size, lambda: archive.scan(archive.reader(cache), whole, rows)),  # its warm-up fills the cache
-            case(LOCAL, size, lambda: archive.scan(StoreReader.open(archive.path), whole, rows)),
+            case(AGAIN, size, lambda: scan(lambda: archive.reader(cache), whole, rows)),  # its warm-up fills the cache
+            case(LOCAL, size, lambda: scan(lambda: StoreReader.open(archive.path), whole, rows)),
         ],
     ):
         results += bench.measure(cases)
@@ -198,5 +201,6 @@ def _bytes_of(archive: Archive, wanted: Callable[[StoreReader], Sequence[ScanTas
         return get(key, start, stop, etag)
 
     objects.get = counted  # type: ignore[method-assign]
-    archive.scan(StoreReader.open(StoreLocation.on_objects(objects)), wanted, rows)
+    reader = StoreReader.open(StoreLocation.on_objects(objects))
+    expect_rows(sum(batch.num_rows for task in wanted(reader) for batch in reader.scan(task, SPEC)), rows)
     return sum(found)
