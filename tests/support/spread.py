@@ -3,7 +3,7 @@
 ::
 
     workers 1 and 2 ──► files with the mark `spark` first, then others     one session each: to start a JVM and to warm
-    workers 3 to 6  ──► other files first                                  it up costs as much as a file of Spark tests
+    all others      ──► other files first                                  it up costs as much as a file of Spark tests
 """
 
 from functools import cache

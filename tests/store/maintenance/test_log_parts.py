@@ -95,7 +95,7 @@ def test_a_sound_store(small: Path, part_bytes: int, tmp_path: Path, monkeypatch
 
 @pytest.mark.slow
 @pytest.mark.scaled
-@settings(max_examples=scale(quick=6, attack=200, soak=5000), deadline=None)
+@settings(max_examples=scale(quick=6, attack=120, soak=5000), deadline=None)
 @given(seed=st.integers(0, 1 << 32), count=st.integers(1, 4), part_bytes=st.sampled_from([900, 3000, 1 << 26]))
 def test_damage_anywhere_is_reported_the_same(
     small: Path, tmp_path_factory: pytest.TempPathFactory, seed: int, count: int, part_bytes: int
