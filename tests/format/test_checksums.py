@@ -1,3 +1,5 @@
+"""Checksums of joined and changed texts, computed without reading them: the same as zlib's and isal's."""
+
 import zlib
 
 import numpy as np
@@ -14,6 +16,7 @@ from segmentlog.store.format.checksums import (
     check_crcs,
     combined_crcs,
     covered_bytes,
+    crc32_ranges,
     crc_likeness,
     ends_in_crc,
     looks_lost,
@@ -179,6 +182,14 @@ def test_a_record_that_does_not_hold_its_numbers_is_refused(room: int, size: int
     scatter(data, positions, np.array([size], ">i4"))
     with pytest.raises(FormatError, match=problem):
         moved_crcs(np.array([1]), covered_bytes(data, positions), {56: 1})
+
+
+def test_checksums_of_ranges() -> None:
+    data = b"order payment refund"
+    start, stop = np.array([0, 6, 6]), np.array([5, 13, 6])
+    expected = [zlib.crc32(data[a:b]) & 0x7FFFFFFF for a, b in zip(start, stop, strict=True)]
+    assert crc32_ranges(memoryview(data), start, stop).tolist() == expected
+    assert expected[2] == 0
 
 
 TIME = 1_700_000_000_000
