@@ -21,16 +21,6 @@ def test_content_is_read_as_it_was_put(tmp_path: Path) -> None:
     assert files.read("x") is None
 
 
-@pytest.mark.parametrize("kept", [0, 3, 10])
-def test_a_damaged_file_is_refused(tmp_path: Path, kept: int) -> None:
-    files = CacheDirectory(str(tmp_path))
-    files.replace("x", pa.py_buffer(b"content"))
-    path = tmp_path / "x"
-    path.write_bytes(path.read_bytes()[:kept])
-    with pytest.raises(ValueError, match="damaged"):
-        files.read("x")
-
-
 def test_a_name_that_cannot_be_replaced_leaves_nothing(tmp_path: Path) -> None:
     (tmp_path / "x" / "y").mkdir(parents=True)
     files = CacheDirectory(str(tmp_path))

@@ -62,15 +62,6 @@ def test_a_map_is_read_only_outlives_the_name_and_shows_bytes_of_another_process
     assert len(os.listdir("/proc/self/fd")) == before
 
 
-@pytest.mark.parametrize(("start", "stop"), [(0, 5), (3, None), (4095, 4097), (4096, 9000), (9000, 9999), (9001, 9002)])
-def test_a_window_of_a_file(tmp_path: Path, start: int, stop: int | None) -> None:
-    content = bytes(range(250)) * 40
-    (tmp_path / "f").write_bytes(content[:9001])
-    mapped = FS.map(str(tmp_path / "f"), start, stop)
-    assert mapped.tobytes() == content[:9001][start:stop]
-    assert not mapped.flags.writeable or not mapped.size
-
-
 BLOCK = 1 << 16
 
 

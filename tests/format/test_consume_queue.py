@@ -15,7 +15,6 @@ from segmentlog.store.format.consume_queue import (
     encode,
     is_pad,
     is_plausible,
-    pads,
 )
 
 INT64 = st.integers(-(1 << 63), (1 << 63) - 1)
@@ -69,11 +68,3 @@ def test_pads_and_implausible_entries_are_recognized(
     entries = np.array([(physical_offset, size, 7)], NATIVE)
     assert is_pad(entries).tolist() == [pad]
     assert is_plausible(entries).tolist() == [plausible]
-
-
-def test_pads_are_pads_and_as_many_as_asked_for() -> None:
-    made = pads(3)
-    assert made.dtype == NATIVE
-    assert is_pad(made).tolist() == [True] * 3
-    assert encode(made) == struct.pack(">qiq", 0, (1 << 31) - 1, 0) * 3
-    assert pads(0).size == 0

@@ -132,15 +132,6 @@ def test_columns_do_not_point_into_the_segment() -> None:
 # Compressed bodies
 
 
-def test_bodies_with_the_compression_flag_are_inflated_up_to_a_limit() -> None:
-    packed = zlib.compress(b"plain " * 50)
-    found = records([packed, packed, b"as it is"], sys_flag=np.array([1, 0, 0]))
-    assert column(found, "body") == [b"plain " * 50, packed, b"as it is"]
-    found = records([zlib.compress(bytes(1000)), zlib.compress(bytes(10)), b"not zlib"], sys_flag=1)
-    list(inflate_in_pieces(found, 999, 1 << 30))
-    assert found.problem.tolist() == [Problem.INFLATE, Problem.OK, Problem.INFLATE]
-
-
 def test_pieces_end_where_memory_would_grow() -> None:
     packed = zlib.compress(bytes(1000))
     found = records([packed] * 10, sys_flag=np.array([1, 0, 1, 1, 1, 1, 0, 1, 1, 0]))

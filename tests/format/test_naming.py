@@ -54,23 +54,6 @@ def test_topics_that_rocketmq_takes(topic: str) -> None:
     assert naming.is_readable_topic(topic)
 
 
-@pytest.mark.parametrize(
-    ("topic", "says"),
-    [
-        ("", "needs a name"),
-        ("a b", "holds ' '"),
-        ("größe", "holds 'ö'"),
-        ("T\n", "holds '\\n'"),
-        ("x" * 128, "has 128 characters, at most 127"),
-        ("%RETRY%" + "g" * 249, "has 256 characters, at most 255"),
-    ],
-)
-def test_why_a_topic_is_refused(topic: str, says: str) -> None:
-    problem = naming.topic_problem(topic)
-    assert problem is not None
-    assert says in problem
-
-
 @pytest.mark.conformance
 def test_every_topic_of_a_real_store_is_readable() -> None:
     topics = {queue["topic"] for name in fixtures.names() for queue in fixtures.expected(name).queues}

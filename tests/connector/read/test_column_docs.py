@@ -1,3 +1,5 @@
+"""The reference of the columns, against what a read returns."""
+
 from collections.abc import Callable
 from pathlib import Path
 

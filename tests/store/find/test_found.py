@@ -52,16 +52,6 @@ def test_keys_without_a_hit_are_missing_per_topic_and_an_empty_result_has_its_sc
     assert table.num_rows == 0
 
 
-def test_rows_come_oldest_or_newest_first(finder: Finder) -> None:
-    oldest = finder.by_keys(["T", "S"], ["both"])
-    newest = finder.by_keys(["T", "S"], ["both"], order=Order.NEWEST_FIRST)
-    spec = ScanSpec(columns=("physicalOffset",), batch_rows=7)
-    offsets = oldest.to_table(spec)["physicalOffset"].to_pylist()
-    assert offsets == sorted(offsets)
-    assert newest.to_table(spec)["physicalOffset"].to_pylist() == offsets[::-1]
-    assert newest.physical_offset.tolist() == offsets[::-1]
-
-
 def test_a_result_apart_reads_by_a_view_of_its_own(finder: Finder, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another thread may read it, or the finder."""
     found = finder.by_keys(["T", "S"], ["both"], order=Order.NEWEST_FIRST)

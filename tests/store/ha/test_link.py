@@ -117,17 +117,6 @@ def test_a_peer_that_takes_nothing_is_given_up() -> None:
 
 
 @needs_openssl
-def test_peers_of_another_authority_are_refused(
-    tmp_path: Path, tls: Tls, pair: Callable[[Tls | None, Tls | None], tuple[Link, Link]]
-) -> None:
-    stranger = Authority(tmp_path / "other").sign("stranger")
-    with pytest.raises(ssl.SSLCertVerificationError):  # the replica does not trust the master
-        pair(replace(tls, authority=stranger.authority), tls)
-    with pytest.raises(ssl.SSLError, match=r"(?i)verify"):  # the master does not trust the replica
-        receive_all(pair(replace(stranger, authority=tls.authority), tls))
-
-
-@needs_openssl
 def test_the_certificate_of_a_master_names_its_address(
     authority: Authority, tls: Tls, pair: Callable[[Tls | None, Tls | None], tuple[Link, Link]]
 ) -> None:

@@ -112,15 +112,6 @@ def test_a_walk_over_a_gap_and_a_short_segment(built: tuple[Path, Appended]) -> 
     assert found.stop == cut
 
 
-def test_segments_of_several_directories(built: tuple[Path, Appended], tmp_path: Path) -> None:
-    store, appended = built
-    (tmp_path / "more").mkdir()
-    for path in segments(store)[::2]:
-        path.rename(tmp_path / "more" / path.name)
-    assert len(walked(log(store), 0, 1 << 40)) < 60
-    assert walked(log(store, tmp_path / "more"), 0, 1 << 40) == appended.physical_offsets.tolist()
-
-
 def test_sound(built: tuple[Path, Appended]) -> None:
     store, appended = built
     places, sizes = appended.physical_offsets, appended.sizes

@@ -33,14 +33,6 @@ class RefusesAlways(MemoryObjects):
         return None
 
 
-def test_an_empty_place_and_orphans_of_a_first_push_are_manifest_0() -> None:
-    objects = MemoryObjects()
-    assert newest(objects)[0] == 0
-    objects.put("log/00000000000000000000/x", NOTHING)
-    number, manifest = newest(objects)
-    assert (number, manifest.pieces, manifest.store) == (0, (), {})
-
-
 def test_the_newest_manifest_is_found_by_its_number() -> None:
     objects = MemoryObjects()
     for number in (9, 10, 11):

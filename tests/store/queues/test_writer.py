@@ -72,16 +72,6 @@ def test_entries_go_file_by_file_and_a_truncated_queue_continues_at_its_new_end(
     queues.close()
 
 
-def test_a_queue_that_begins_later_is_padded() -> None:
-    fs = MemoryFileSystem()
-    writer(fs).append(KEY, 6, entries(6, 1))
-    (base, data), = content(fs).items()  # fmt: skip
-    found = np.frombuffer(data, ENTRY)
-    assert base == FILE_BYTES
-    assert found["size"].tolist() == [0x7FFFFFFF, 0x7FFFFFFF, 100, 0]
-    assert found["physical_offset"].tolist() == [0, 0, 600, 0]
-
-
 def test_a_file_appears_with_its_first_entries_and_syncing_covers_bytes_and_names() -> None:
     recorder = RecordingFileSystem(MemoryFileSystem())
     queues, ops = writer(recorder), recorder.recording.ops

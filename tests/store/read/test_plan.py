@@ -12,9 +12,7 @@ from segmentlog.store.read import plan
 from segmentlog.store.read.plan import (
     ExactRanges,
     PlannedRange,
-    Sampled,
     ScanTask,
-    SeparateRanges,
     TaskLimits,
     measure_all,
     plan_tasks,
@@ -220,20 +218,6 @@ def test_a_task_is_small_and_can_be_sent() -> None:
 
 
 MEASURING = TaskLimits(max_bytes=1 << 30)
-
-
-def test_samples_tell_the_mean() -> None:
-    log = Log.of([[100, 300] * 5000])
-    measured = measure_all(log.ranges(), MEASURING, log.extents, exact=False, slot=1)
-    assert isinstance(measured, SeparateRanges)
-    (found,) = measured.measured
-    assert isinstance(found, Sampled)
-    assert measured.bytes == [found.bytes]
-    assert (found.mean, found.bytes, found.slots) == (200, 2_000_000, 10_000)
-    assert log.asked < 5000
-    assert found.reach(7, 1000) == 12
-    piece, size = found.piece(7, 12)
-    assert (piece.start, piece.stop, piece.rows, size) == (7, 12, 5, 1000)
 
 
 def test_entries_alone_weigh_their_own_bytes_and_are_not_read() -> None:
