@@ -13,8 +13,8 @@ RocketMQ writes the last separator since 5.2.0 and up to 4.9.0, and every releas
 escaping: names and values that hold a separator cannot be stored.
 
 Most maps have the same names in each row, and short values. All pairs are then written as windows of one width, in
-ascending order. Each window replaces the bytes after the value of the window before. Other maps, and long values, are
-joined by Arrow. RocketMQ: ``MessageDecoder.messageProperties2String``.
+ascending order. Each window replaces the bytes after the value of the window before. Other maps, long values, and
+columns are joined by Arrow. RocketMQ: ``MessageDecoder.messageProperties2String``.
 """
 
 from collections.abc import Mapping
@@ -26,11 +26,11 @@ import pyarrow.compute as pc
 
 from ..errors import ConfigError
 from .buffers import FALSE, binary_array, integers, present, value_bounds, value_lengths
-from .message import Bytes, Ints, gather, scatter
+from .message import Bytes, Ints, Mask, gather, scatter
 from .properties import PAIR_END, RECORD_CRC
 
 _WINDOW_BYTES_MAX: Final = 128  # of a separator, a name and a value
-_BLOCK_ROWS: Final = 2048  # encoded together: their windows, lengths and positions stay in the cache
+_BLOCK_ROWS: Final = 4096  # encoded together: their windows, lengths and positions stay in the cache
 
 
 def encode_properties(
@@ -45,31 +45,17 @@ def encode_properties(
     columns = columns or {}
     if not columns and properties is None:
         raise ConfigError("no column was given to make properties of", fix="Pass a map or at least one named column")
-    for name in columns:
-        _check_name(name)
-    rows = len(next(iter(columns.values()))) if properties is None else len(properties)
-    blocks = []
-    for first in range(0, max(rows, 1), _BLOCK_ROWS):
-        block = slice(first, first + _BLOCK_ROWS)
-        named = {name: values[block] for name, values in columns.items()}
-        blocks.append(_encode_block(named, None if properties is None else properties[block]))
-    return blocks[0] if len(blocks) == 1 else pa.concat_arrays(blocks)
-
-
-def _encode_block(columns: Mapping[str, pa.StringArray], properties: pa.MapArray | None) -> pa.BinaryArray:
     for name, values in columns.items():
+        _check_name(name)
         _check_values(values, name)
-    named = [_Pairs.of_column(name, values) for name, values in columns.items()]
-    names = None if properties is None else shared_names(properties)
-    if properties is not None and names is not None:
-        alike = _alike_pairs(properties, names, {each.head: each for each in named})
-        if (laid := _lay(alike + named, len(properties))) is not None:
-            return laid
-    parts = [] if properties is None else [_encode_map(properties, columns)]
-    if columns:
-        laid = _lay(named, named[0].lengths.size)
-        parts += _joined_parts(columns) if laid is None else [laid]
-    if len(parts) == 1 and not parts[0].null_count:
+    parts = _joined_parts(columns)
+    if properties is not None:
+        blocks = []
+        for first in range(0, max(len(properties), 1), _BLOCK_ROWS):
+            block = slice(first, first + _BLOCK_ROWS)
+            blocks.append(_encode_map(properties[block], {name: values[block] for name, values in columns.items()}))
+        parts = [blocks[0] if len(blocks) == 1 else pa.concat_arrays(blocks), *parts]
+    if properties is not None and not columns:
         return parts[0]
     # Not null_handling="skip": Arrow (26.0) leaves out rows whose parts are all null, and returns a shorter array.
     return pc.binary_join_element_wise(*parts, b"", null_handling="replace", null_replacement="")
@@ -97,51 +83,44 @@ class _Pairs(NamedTuple):
     """One name, and its value in each of n rows."""
 
     head: bytes  # what ends the pair before, then the name and its end
-    data: Bytes  # at least as many bytes after the start of each value as the longest has; none if that is too long
-    starts: Ints  # (n,)
+    starts: Ints  # (n,) of the values in their bytes
     lengths: Ints  # (n,) 0 where the pair is left out
 
-    @classmethod
-    def of_column(cls, name: str, values: pa.StringArray) -> "_Pairs":
-        return cls(f"\x02{name}\x01".encode(), *_values(values))
 
-
-def _values(values: pa.StringArray) -> tuple[Bytes, Ints, Ints]:
-    """Return bytes of texts with padding, the start of each, and its length; 0 for nulls."""
+def _alike_pairs(
+    maps: pa.MapArray, names: pa.StringArray, columns: Mapping[str, pa.StringArray]
+) -> tuple[Bytes, list[_Pairs]] | None:
+    """Bytes of values, and pairs of maps that share their names; None if a value is too long for windows."""
+    first, last = integers(maps.offsets)[[0, -1]].tolist()
+    values, shape = maps.items[first:last], (len(maps), len(names))
+    _check_names(names)
+    _check_values(values, maps.keys[first:last])
     start, stop = value_bounds(values)
     lengths = stop - start
     if values.null_count:
         lengths = np.where(present(values), lengths, 0)
     longest = int(lengths.max(initial=0))
-    if not 0 < longest <= _WINDOW_BYTES_MAX:
-        return np.zeros(0, np.uint8), start, lengths
-    used = np.frombuffer(values.buffers()[2] or b"", np.uint8)[start[0] : stop[-1]]
-    data = np.zeros(used.size + longest, np.uint8)
-    data[: used.size] = used
-    return data, start - start[0], lengths
-
-
-def _alike_pairs(maps: pa.MapArray, names: pa.StringArray, named: Mapping[bytes, _Pairs]) -> list[_Pairs]:
-    """Pairs of maps that share their names, without those that a column has (by head), and without checksums."""
-    offsets = integers(maps.offsets)
-    first, last = int(offsets[0]), int(offsets[-1])
-    _check_names(names)
-    _check_values(maps.items[first:last], maps.keys[first:last])
-    data, starts, lengths = _values(maps.items[first:last])
-    shape = len(maps), len(names)
+    if longest > _WINDOW_BYTES_MAX:
+        return None
     pairs = []
-    for name, start, length in zip(
-        names.view(pa.binary()).to_pylist(), starts.reshape(shape).T, lengths.reshape(shape).T, strict=True
-    ):
-        head = b"\x02" + name + b"\x01"
-        if name != RECORD_CRC.encode():  # a checksum that is brought along was another record's: RocketMQ drops it, too
-            kept = np.where(named[head].lengths > 0, 0, length) if head in named else length
-            pairs.append(_Pairs(head, data, start, kept))
-    return pairs
+    texts = names.view(pa.binary()).to_pylist()
+    for text, at, length in zip(texts, start.reshape(shape).T, lengths.reshape(shape).T, strict=True):
+        name = text.decode(errors="replace")
+        if name != RECORD_CRC:  # a checksum that is brought along was another record's: RocketMQ takes it away, too
+            kept = np.where(_has_text(columns[name]), 0, length) if name in columns else length
+            pairs.append(_Pairs(b"\x02" + text + b"\x01", at - start[0], kept))
+    used = (
+        np.frombuffer(values.buffers()[2] or b"", np.uint8)[start[0] : stop[-1]]
+        if len(values)
+        else np.zeros(0, np.uint8)
+    )
+    data = np.zeros(used.size + longest, np.uint8)  # with room for a window at the last value
+    data[: used.size] = used
+    return data, pairs
 
 
-def _lay(pairs: list[_Pairs], rows: int) -> pa.BinaryArray | None:
-    """Write pairs as windows; None if a value is long."""
+def _lay(data: Bytes, pairs: list[_Pairs], rows: int) -> pa.BinaryArray | None:
+    """Write pairs, whose values are in ``data``, as windows; None if one would be too long."""
     if not pairs or not rows:
         return binary_array(np.zeros(rows + 1, np.int64), pa.py_buffer(b""))
     number, heads = len(pairs), np.array([len(each.head) for each in pairs])
@@ -158,7 +137,7 @@ def _lay(pairs: list[_Pairs], rows: int) -> pa.BinaryArray | None:
         if most:
             kind = np.dtype(f"V{most}")
             room = np.ndarray(rows, kind, windows.data, column * width + len(each.head), windows.strides)
-            room[:] = gather(each.data, each.starts, kind)
+            room[:] = gather(data, each.starts, kind)
     total = int(ends[-1])
     out = np.empty(total + width, np.uint8)
     scatter(out, ends - sizes, windows.view(f"V{width}"))
@@ -180,6 +159,20 @@ def _joined_parts(columns: Mapping[str, pa.StringArray]) -> list[pa.BinaryArray 
 
 
 def _encode_map(properties: pa.MapArray, columns: Mapping[str, pa.StringArray]) -> pa.BinaryArray:
+    """Encode maps, without the pairs that a column has."""
+    names = shared_names(properties)
+    alike = None if names is None else _alike_pairs(properties, names, columns)
+    laid = None if alike is None else _lay(*alike, len(properties))
+    return _join_map(properties, columns) if laid is None else laid
+
+
+def _has_text(values: pa.StringArray) -> Mask:
+    has: Mask = present(values) & (value_lengths(values) > 0)
+    return has
+
+
+def _join_map(properties: pa.MapArray, columns: Mapping[str, pa.StringArray]) -> pa.BinaryArray:
+    """Encode maps of any names and values."""
     offsets = integers(properties.offsets).astype(np.int64)
     first, last = int(offsets[0]), int(offsets[-1])
     names, values = properties.keys[first:last], properties.items[first:last]
@@ -193,7 +186,7 @@ def _encode_map(properties: pa.MapArray, columns: Mapping[str, pa.StringArray]) 
         kept = kept & np.repeat(present(properties), np.diff(offsets))
     if pc.any(pc.is_in(names, pa.array(list(columns), pa.string()))).as_py():
         for name, column in columns.items():
-            said = present(column) & (value_lengths(column) > 0)
+            said = _has_text(column)
             named = pc.equal(names, name).to_numpy(zero_copy_only=False)
             kept = kept & ~(named & np.repeat(said, np.diff(offsets)))
     if not kept.all():
