@@ -26,16 +26,19 @@ from ..directory.archived_store import ArchivedStore
 from ..errors import CorruptError, DataLossError, MissingObjectError, Remedy
 from ..format.archive_manifest import ENTRY, Runs
 from ..format.message import MIN_RECORD_BYTES, Ints, Mask
+from ..objects.requests import GAP_BYTES, IN_FLIGHT, NEAR_BYTES
 from ..types import QueueKey
 from .derive import BURNT_OFFSETS_MAX, NO_ENTRIES, DerivedQueue, joined, rising
 from .kept_queues import AllQueues
 from .proven_entries import part_of
 
 _ROW: Final = ENTRY.itemsize
-_GAP_ROWS: Final = (1 << 20) // _ROW  # a request costs as much as so many bytes
+_NEAR_ROWS: Final = NEAR_BYTES // _ROW
+_GAP_ROWS: Final = GAP_BYTES // _ROW
 _BLOCK_ROWS: Final = (8 << 20) // _ROW
 _PROBE_ROWS: Final = (1 << 16) // _ROW
 _HELD_BYTES_MAX: Final = 128 << 20
+_SOON_BYTES: Final = 16 << 20
 Rows = npt.NDArray[np.void]
 
 
@@ -265,6 +268,18 @@ class PackedQueues(AllQueues):
                         row = int(run["row"])
                         spans.setdefault(int(run["piece"]), []).append((row + low, row + high))
         self._expected = {piece: _blocks(parts) for piece, parts in spans.items()}
+        self._archived.fs.fetch_soon(self._first_expected())
+
+    def _first_expected(self) -> Iterator[tuple[str, int, int]]:
+        """Spans of packs that will be read: as many as may wait without being dropped for those of the log."""
+        left = _SOON_BYTES
+        for piece, blocks in self._expected.items():
+            path = self._path(piece)
+            for first, last in zip(*(each.tolist() for each in blocks), strict=True):
+                left -= (last - first) * _ROW
+                if left < 0:
+                    return
+                yield path, first * _ROW, last * _ROW
 
     def _at(self, key: QueueKey, start: int, stop: int) -> Runs:
         """Runs with queue offsets in ``[start, stop)``, of a queue whose offsets rise."""
@@ -309,9 +324,11 @@ class PackedQueues(AllQueues):
             self._held.move_to_end((piece, first))
         return held[start - first : stop - first]
 
+    def _path(self, number: int) -> str:
+        return os.path.join(self._archived.root, self.manifest.pieces[number].pack_key)
+
     def _read(self, number: int, first: int, last: int) -> Rows:
-        piece = self.manifest.pieces[number]
-        path = os.path.join(self._archived.root, piece.pack_key)
+        piece, path = self.manifest.pieces[number], self._path(number)
         try:
             data = self._archived.fs.read(path, first * _ROW, (last - first) * _ROW)
         except (FileNotFoundError, MissingObjectError):
@@ -346,12 +363,18 @@ def _between(found: DerivedQueue, start: int, stop: int) -> DerivedQueue:
 
 
 def _blocks(spans: list[tuple[int, int]]) -> tuple[Ints, Ints]:
-    """First and last rows of the reads that cover some rows: gaps are read where a request would cost more."""
+    """First and last rows of the reads that cover some rows, as `gathered` cuts requests."""
+    near = _joined(spans, _NEAR_ROWS)
+    return near if near[0].size <= IN_FLIGHT else _joined(spans, _GAP_ROWS)
+
+
+def _joined(spans: list[tuple[int, int]], gap: int) -> tuple[Ints, Ints]:
+    """Join spans of rows up to a gap, and up to a block."""
     rows = np.array(sorted(spans), np.int64)
     starts, stops = rows[:, 0], np.maximum.accumulate(rows[:, 1])
     firsts, lasts = [int(starts[0])], [int(stops[0])]
     for start, stop in zip(starts[1:].tolist(), stops[1:].tolist(), strict=True):
-        if start - lasts[-1] <= _GAP_ROWS and stop - firsts[-1] <= _BLOCK_ROWS:
+        if start - lasts[-1] <= gap and stop - firsts[-1] <= _BLOCK_ROWS:
             lasts[-1] = max(lasts[-1], stop)
         else:
             firsts.append(start)

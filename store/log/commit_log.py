@@ -56,8 +56,8 @@ FRONT_BYTES: Final = (4 << 20) + (1 << 17)
 """A blank as long as the longest usual record, and records before it."""
 _RESIDENT_BYTES_MAX: Final = 64 << 20
 
-RUN_BYTES_MAX: Final = 32 << 20
-"""Bytes of a run, unless it is one record."""
+RUN_BYTES_MAX: Final = 15 << 20
+"""Bytes of a run up to its last record. With this record it is mostly one request of 16 MiB, read without a copy."""
 _WALKED_BYTES: Final = 32 << 20
 _MARGINS: Final = (1 << 18, FRONT_BYTES)  # after a walked span, for its last record
 _HEAD_BYTES: Final = 4 << 10  # of a record whose size is not known: most are whole in them

@@ -22,11 +22,13 @@ from ..errors import MissingFileError, MissingObjectError, Remedy
 from ..format.message import Bytes
 from .block_cache import BLOCK_BYTES, BlockCache, CachedFile
 from .object_store import ObjectStore
-from .requests import REQUEST_BYTES, at_once, divided, merged, submit
+from .requests import REQUEST_BYTES, at_once, divided, gathered, merged, submit
 
 HELD_BYTES: Final = 128 << 20
 """Bytes that are on their way or wait in memory, at most."""
 _BATCH_BYTES: Final = HELD_BYTES // 2
+_AGAIN_BYTES: Final = 1 << 10
+"""Bytes that are asked for again so that a read is within one request."""
 
 
 class Extent(NamedTuple):
@@ -44,16 +46,8 @@ class Span(NamedTuple):
     stop: int
 
 
-class _Run(NamedTuple):
-    """Memory for adjoining requests, which each fill their part of it."""
-
-    start: int
-    data: Bytes
-
-
 class _Piece(NamedTuple):
     span: Span
-    run: _Run | None
     data: "Future[Bytes | None]"  # None: it is in the cache
 
 
@@ -124,14 +118,6 @@ class Fetcher:
         return self._assembled(span, pieces)
 
     def _assembled(self, span: Span, pieces: Iterable[_Piece]) -> Bytes:
-        pieces = list(pieces)
-        for run in {id(piece.run): piece.run for piece in pieces}.values():
-            if run is not None:
-                filled = [(each.span.start, each.span.stop) for each in pieces if each.run is run]
-                if next(_without(span.start, span.stop, filled), None) is None:
-                    found = run.data[span.start - run.start : span.stop - run.start]
-                    found.flags.writeable = False
-                    return found
         parts: list[tuple[int, Bytes]] = []
         for piece in pieces:
             data = piece.data.result()
@@ -168,14 +154,12 @@ class Fetcher:
                 file = self._file(key)
                 pieces = self._pieces.setdefault(key, [])
                 for start, stop in self._absent(file, ranges, pieces):
-                    is_long = file is None and stop - start > REQUEST_BYTES
-                    run = _Run(start, np.empty(stop - start, np.uint8)) if is_long else None
                     for each in divided(start, stop, BLOCK_BYTES if file is not None else 1):
                         held += each[1] - each[0]
                         if most is not None and held > most:
                             return begun
                         span = Span(key, *each)
-                        piece = _Piece(span, run, submit(partial(self._one, span, file, run)))
+                        piece = _Piece(span, submit(partial(self._one, span, file)))
                         pieces.append(piece)
                         begun.append(piece)
         return begun
@@ -187,20 +171,18 @@ class Fetcher:
         """Parts of ranges that need a request."""
         coming = [(each.span.start, each.span.stop) for each in pieces]
         if file is None:
-            lacking = merged(ranges)
-        else:
-            absent = (run for each in merged(ranges) for run in file.missing(*each))
-            # Without those on their way at once: else a cached block between two of them would be asked for again.
-            lacking = merged(gap for each in absent for gap in _without(*each, coming))
-        return merged((gap for each in lacking for gap in _without(*each, coming)), 0)
+            for first, last in gathered(ranges):
+                for start, stop in _without(first, last, coming):
+                    # A range that begins in the request before would be read as a copy of both. Scans ask for these.
+                    yield first if start - first <= _AGAIN_BYTES else start, stop
+            return
+        absent = (run for each in gathered(ranges) for run in file.missing(*each))
+        # Without those on their way at once: else a cached block between two of them would be asked for again.
+        lacking = gathered(gap for each in absent for gap in _without(*each, coming))
+        yield from merged((gap for each in lacking for gap in _without(*each, coming)), 0)
 
-    def _one(self, span: Span, file: CachedFile | None, run: _Run | None) -> Bytes | None:
+    def _one(self, span: Span, file: CachedFile | None) -> Bytes | None:
         data = self._got(span)
-        if run is not None:  # copied here, by several threads, and not by the reader that waits
-            place = run.data[span.start - run.start : span.stop - run.start]
-            place[:] = data
-            place.flags.writeable = False
-            return place
         return None if file is not None and file.put(span.start, data) else data
 
     def _got(self, span: Span) -> Bytes:
@@ -223,9 +205,12 @@ class Fetcher:
         return self._cache.file(self._objects.url, key, etag, size)
 
     def _overlapping(self, span: Span) -> list[_Piece]:
+        """Requests for bytes of a range: that which has all of them, or several."""
         with self._lock:
             pieces = self._pieces.get(span.key, ())
-            return [each for each in pieces if each.span.start < span.stop and span.start < each.span.stop]
+            found = [each for each in pieces if each.span.start < span.stop and span.start < each.span.stop]
+        whole = (each for each in found if each.span.start <= span.start and span.stop <= each.span.stop)
+        return next(([each] for each in whole), found)
 
     def _result(self, piece: _Piece) -> None:
         """Wait for a request; one that failed is forgotten, so that the next read tries again."""
@@ -261,7 +246,7 @@ def _batches(spans: Iterable[Span]) -> Iterator[list[Span]]:
         wanted.setdefault(key, []).append((start, stop))
     batch, size = list[Span](), 0
     for key, ranges in wanted.items():
-        for start, stop in merged(ranges):
+        for start, stop in gathered(ranges):
             for first in range(start, stop, _BATCH_BYTES):
                 last = min(first + _BATCH_BYTES, stop)
                 if batch and size + last - first > _BATCH_BYTES:

@@ -3,8 +3,8 @@
 ::
 
     bytes wanted   ▒▒▒ ▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒        ▒▒▒▒
-    requests       [ 8 to 16 MiB ][ 8 to 16 MiB ]        [    ]     merged where a gap is at most 1 MiB
-                      └───────────────┴────────── 8 threads ─► object store
+    requests       [ 8 to 16 MiB ][ 8 to 16 MiB ]        [    ]     merged where a gap is at most 64 KiB;
+                      └───────────────┴────────── 8 threads ─► object store          1 MiB if they are more than 8
 """
 
 import os
@@ -19,6 +19,7 @@ T = TypeVar("T")
 IN_FLIGHT: Final = 8
 REQUEST_BYTES: Final = 16 << 20
 GAP_BYTES: Final = 1 << 20
+NEAR_BYTES: Final = 64 << 10
 
 
 class _Threads:
@@ -94,6 +95,13 @@ def merged(ranges: Iterable[tuple[int, int]], gap: int = GAP_BYTES) -> Iterator[
         start, stop = each_start, each_stop
     if start >= 0:
         yield start, stop
+
+
+def gathered(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Merge ranges of an object that are to be fetched at the same time."""
+    # Requests that are in flight together take the time of one. Only where there are more, bytes of gaps save time.
+    near = list(merged(ranges, NEAR_BYTES))
+    return near if len(near) <= IN_FLIGHT else list(merged(near))
 
 
 def divided(start: int, stop: int, grain: int = 1) -> Iterator[tuple[int, int]]:

@@ -21,7 +21,7 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
-from typing import Generic, Protocol, Self, TypeVar
+from typing import Generic, Protocol, Self, TypeAlias, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -52,8 +52,9 @@ _log = logging.getLogger(__name__)
 
 _INFLATED_BATCHES = 4
 _SEARCHED_BYTES = 1 << 20
-_AHEAD_BYTES = 32 << 20
+_AHEAD_BYTES = 48 << 20
 _SIZE = np.dtype(">i4")
+_Piece: TypeAlias = tuple[Chunk, list[Run]]
 
 
 def scan(store: StoreView, task: ScanTask, spec: ScanSpec) -> Iterator[pa.RecordBatch]:
@@ -229,8 +230,8 @@ class _Scan(RecordBatches[Chunk]):
             for chunk in chunks:
                 yield from self._queue_batches(chunk)
             return
-        for piece in self._fetched_ahead(piece for chunk in chunks for piece in self._pieces(chunk)):
-            yield from self._located_batches(piece)
+        for piece, runs in self._fetched_ahead(piece for chunk in chunks for piece in self._pieces(chunk)):
+            yield from self._located_batches(piece, runs)
             self._log.note_read(int(piece.entries["size"].sum(dtype=np.int64)))
 
     def _queue_batches(self, chunk: Chunk) -> Iterator[pa.RecordBatch]:
@@ -257,43 +258,44 @@ class _Scan(RecordBatches[Chunk]):
 
     # Chunks to batches
 
-    def _pieces(self, chunk: Chunk) -> Iterator[Chunk]:
+    def _pieces(self, chunk: Chunk) -> Iterator[_Piece]:
         """Cut a chunk at runs: no more segments, or bytes in windows, at once than stay mapped anyway."""
         # Small rows of many queues may come from hundreds of segments.
         runs = self._runs(chunk)
         if not self._log.in_windows:
-            edges = [run.first for run in runs[::MAPS_MAX]]
+            edges = list(range(0, len(runs), MAPS_MAX))
         else:
             ends = np.cumsum([run.stop - run.start for run in runs])
             groups = (ends - 1) // RUN_BYTES_MAX
-            edges = [run.first for run, at, before in zip(runs, groups, [None, *groups], strict=False) if at != before]
-        for first, last in pairwise([*edges, runs[-1].last]):
-            yield chunk.part(first, last)
+            edges = np.flatnonzero(np.diff(groups, prepend=-2)).tolist()  # the first is -1 without bytes
+        for begin, end in pairwise([*edges, len(runs)]):
+            first = runs[begin].first
+            within = [run._replace(first=run.first - first, last=run.last - first) for run in runs[begin:end]]
+            yield chunk.part(first, runs[end - 1].last), within
 
-    def _fetched_ahead(self, pieces: Iterator[Chunk]) -> Iterator[Chunk]:
-        """Pass pieces on while the bytes of those that follow, some 32 MiB, are fetched."""
+    def _fetched_ahead(self, pieces: Iterator[_Piece]) -> Iterator[_Piece]:
+        """Pass pieces on while the bytes of those that follow, some 48 MiB, are fetched."""
         if not self._log.in_windows:
             yield from pieces
             return
-        held: deque[tuple[Chunk, int]] = deque()
+        held: deque[tuple[_Piece, int]] = deque()
         ahead = 0  # bytes of all that are held but the first
-        for piece in pieces:
-            runs = self._runs(piece)
+        for piece, runs in pieces:
             self._log.fetch_soon(runs)
             count = sum(run.stop - run.start for run in runs)
             ahead += count if held else 0
-            held.append((piece, count))
+            held.append(((piece, runs), count))
             while ahead >= _AHEAD_BYTES:
                 yield held.popleft()[0]
                 ahead -= held[0][1]
         while held:
             yield held.popleft()[0]
 
-    def _located_batches(self, chunk: Chunk) -> Iterator[pa.RecordBatch]:
-        located, problems = self._locate(chunk)
+    def _located_batches(self, chunk: Chunk, runs: list[Run]) -> Iterator[pa.RecordBatch]:
+        located, problems = self._locate(chunk, runs)
         if any(bad.any() for bad in problems):
             chunk, confirmed = self._heal(chunk, np.concatenate(problems))
-            located, problems = self._locate(chunk, confirmed)
+            located, problems = self._locate(chunk, self._runs(chunk), confirmed)
         start = 0
         for (segment, records), bad in zip(located, problems, strict=True):
             for _, batch in self.of_segment(segment, records, chunk.part(start, start + bad.size)):
@@ -301,12 +303,12 @@ class _Scan(RecordBatches[Chunk]):
             start += bad.size
 
     def _locate(
-        self, chunk: Chunk, confirmed: Mask | None = None
+        self, chunk: Chunk, runs: list[Run], confirmed: Mask | None = None
     ) -> tuple[list[tuple[SegmentFile | None, Records]], list[Mask]]:
         """Records of each run of rows, and which of them contradict their entry."""
         located: list[tuple[SegmentFile | None, Records]] = []
         problems: list[Mask] = []
-        for run in self._runs(chunk):
+        for run in runs:
             part = chunk.part(run.first, run.last)
             segment, records = self._records(run, part, None if confirmed is None else confirmed[run.first : run.last])
             located.append((segment, records))

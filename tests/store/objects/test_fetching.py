@@ -81,6 +81,21 @@ def test_near_ranges_are_one_request_and_large_ranges_several(kind: str, tmp_pat
         assert len(objects.ranges) == 4
 
 
+def test_ranges_that_overlap_by_a_few_bytes_are_read_without_a_copy(tmp_path: Path) -> None:
+    objects = _Watched()
+    objects.wait_s = 0.05
+    fetcher = _fetcher(objects, "memory", tmp_path)
+    spans = [Span("a", max(at - 13, 0), at + 8 * MIB) for at in range(0, 32 * MIB, 8 * MIB)]
+    for span in spans:
+        fetcher.fetch_soon([span])
+    for span in spans:
+        found = fetcher.bytes(*span)
+        assert np.array_equal(found, _content(span.start, span.stop))
+        (piece,) = fetcher._overlapping(span)
+        assert np.shares_memory(found, piece.data.result())
+    assert sorted(objects.ranges) == [(span.start, span.stop) for span in spans]
+
+
 @pytest.mark.slow
 def test_requests_in_flight_are_bounded(kind: str, tmp_path: Path) -> None:
     objects = _Watched()
