@@ -54,9 +54,10 @@ def encode_properties(
         for first in range(0, max(len(properties), 1), _BLOCK_ROWS):
             block = slice(first, first + _BLOCK_ROWS)
             blocks.append(_encode_map(properties[block], {name: values[block] for name, values in columns.items()}))
-        parts = [blocks[0] if len(blocks) == 1 else pa.concat_arrays(blocks), *parts]
-    if properties is not None and not columns:
-        return parts[0]
+        text = blocks[0] if len(blocks) == 1 else pa.concat_arrays(blocks)
+        if not columns:
+            return text
+        parts = [text, *parts]
     # Not null_handling="skip": Arrow (26.0) leaves out rows whose parts are all null, and returns a shorter array.
     return pc.binary_join_element_wise(*parts, b"", null_handling="replace", null_replacement="")
 
