@@ -109,9 +109,11 @@ def test_a_time_window_is_exact_and_half_open(store: Store, read: Read) -> None:
         assert bool(wanted) == (start != stop)
 
 
-def test_the_reader_overrides_no_push_filters(store: Store) -> None:
-    # Spark refuses to read from a reader that does, unless pushdown is enabled.
-    assert type(reader_of(store(BASIC), **ALL)).pushFilters is DataSourceReader.pushFilters
+@pytest.mark.parametrize("method", ["pushFilters", "pushLimit"])  # the latter exists from 4.4 on
+def test_the_reader_overrides_no_pushdown(store: Store, method: str) -> None:
+    # Spark refuses to read from a reader that does, unless the pushdown is enabled.
+    reader = type(reader_of(store(BASIC), **ALL))
+    assert getattr(reader, method, None) is getattr(DataSourceReader, method, None)
 
 
 def test_a_partition_without_a_share_is_empty(store: Store) -> None:
