@@ -289,7 +289,7 @@ def test_a_store_can_be_closed_by_several_threads_at_once(path: Path, services: 
         store.append(HELLO)
         acts = [store.close, store.close, store.close, store.flush, store.tick, store.wait_dispatched]
         with ThreadPoolExecutor(6, initializer=threading.Barrier(6).wait) as pool:
-            errors = [each.exception() for each in map(pool.submit, acts)]
+            errors = [each.exception() for each in [pool.submit(act) for act in acts]]
         assert all(isinstance(error, (StoreClosedError, StoreFailedError, type(None))) for error in errors), errors
         with MessageStore.open(path, SMALL) as again:
             assert len(rows(again)) == turn + 1
