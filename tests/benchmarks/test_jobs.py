@@ -1,3 +1,5 @@
+"""Jobs in the benchmark: each case does what its name says, on small stores."""
+
 import pytest
 
 
@@ -19,3 +21,7 @@ def test_stores_are_verified_rebuilt_and_compared(load, bench, monkeypatch):
     assert found["segmentlog: rebuild, 1024 B"] == 8192
     assert found["segmentlog: verify, one process"] == found["limit: CRC-32 of the log"] > 8192 * 1024
     assert not list(bench.folder.iterdir())
+
+
+def test_nothing_is_sent_without_the_peer(load, bench):
+    assert load("sections.jobs").resends(bench).results == []
