@@ -24,17 +24,13 @@ class Difference:
 
 
 _NOT_REBUILT = "Without `consumequeue/`, 5.1.0 reads no message. We read all from the CommitLog."
-_REBUILT_IN_PART = (
-    "Without `consumequeue/`, RocketMQ begins recovery of a crash at a later segment and loses 56 earlier messages. "
-    "We read them."
-)
+_REBUILT_IN_PART = "Without `consumequeue/`, RocketMQ loses 56 messages in the recovery of a crash. We read them."
 _CUT = "RocketMQ cuts the log at a damaged record. A reader has 39 whole records after it, and one damaged row."
 _GONE = "4.9.1 keeps the minimum offset 0 of a queue whose messages retention deleted. We have the first that exists."
 _MOVED = "RocketMQ sets the minimum offset 1 for a queue that moved to RocksDB. We read the record of offset 0."
 _LOST = "RocketMQ does not dispatch again what it had in a deleted queue. We read its 37 messages."
 _EXTENDED = (
-    "The column `tagsCode` has the address in `consumequeue_ext/`, as RocketMQ's entry; from the CommitLog "
-    "(`queueSource`, a rebuild) the tag's hash."
+    "The column `tagsCode` has the address in `consumequeue_ext/`, or, derived from the CommitLog, the tag's hash."
 )
 
 DIFFERENCES = {
