@@ -26,7 +26,7 @@ PURE := not spark and not interop and not attack
 PYTEST := $(BIN)/python -m pytest
 SPREAD := --dist loadfile --no-loadscope-reorder
 # Many tests wait for a JVM, a disk or a clock: on two cores four workers kept them busy for 71 % of the time, six for 79 %.
-WORKERS := 8
+WORKERS := 6
 MANY := -n $(WORKERS) $(SPREAD)
 # A cluster of four JVMs beside other tests would meet Spark's own time limits, so its tests run alone.
 CLUSTER := cluster

@@ -3,7 +3,7 @@
 ::
 
     workers 1 and 2 ──► files with the mark `spark` first, then others     one session each: to start a JVM and to warm
-    all others      ──► other files first                                  it up costs as much as a file of Spark tests
+    all others      ──► other files, and none while these two live         it up costs as much as a file of Spark tests
 """
 
 from functools import cache
@@ -17,6 +17,14 @@ WITH_JVM = {"gw0", "gw1"}
 
 class SparkApart(LoadFileScheduling):
     """A file at a time, in the order of the files."""
+
+    def _reschedule(self, node: WorkerController) -> None:
+        with_jvm = {each.gateway.id for each in self.nodes} & WITH_JVM
+        if with_jvm and node.gateway.id not in WITH_JVM and all(map(_needs_jvm, self.workqueue)):
+            if not node.shutting_down:
+                node.shutdown()  # after the files that it has
+            return
+        super()._reschedule(node)
 
     def _assign_work_unit(self, node: WorkerController) -> None:
         has_jvm = node.gateway.id in WITH_JVM
