@@ -196,6 +196,7 @@ class Follow(Backfill):
 
     def finish(self, driver: SparkDriver, master: str) -> None:
         driver.tell(**self.command(master))
+        self._append([_now_ms()])  # the job at work writes it: an interrupt before it has begun is not answered by it
         self.wait_whole()
         driver.interrupt()
         answer = driver.answer()
