@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 
 from ..config import BatchPlacement, StoreConfig
 from ..errors import ConfigError, IllegalMessageError
-from ..format.buffers import numbers, only_chunk, repeated, value_bounds, value_lengths
+from ..format.buffers import numbers, only_chunk, repeated, value_bytes, value_lengths
 from ..format.checksums import RecordCrc
 from ..format.encoded_batch import EncodedBatch
 from ..format.hashing import java_hash_array, key_hashes
@@ -304,10 +304,9 @@ def _with_queues(
 
 def _encode_dictionary(texts: pa.StringArray) -> pa.DictionaryArray:
     """Tell texts apart; most batches have one topic, and to see that takes a tenth of hashing every row."""
-    start, stop = value_bounds(texts)
-    lengths = stop - start
+    lengths = value_lengths(texts)
     if len(texts) and not texts.null_count and lengths[0] and (lengths == lengths[0]).all():
-        data = np.frombuffer(texts.buffers()[2], np.uint8)[start[0] : stop[-1]]
+        data = value_bytes(texts)
         if (data[lengths[0] :] == data[: -lengths[0]]).all():
             return pa.DictionaryArray.from_arrays(numbers(np.zeros(len(texts), np.int32)), texts[:1])
     return texts.dictionary_encode()

@@ -47,6 +47,14 @@ def value_lengths(values: pa.BinaryArray | pa.StringArray) -> Ints:
     return stop - start
 
 
+def value_bytes(values: pa.BinaryArray | pa.StringArray) -> Bytes:
+    """View the bytes of all values, one after the other, those under nulls among them."""
+    start, stop = value_bounds(values)
+    if not start.size:
+        return np.empty(0, np.uint8)
+    return np.frombuffer(values.buffers()[2] or b"", np.uint8)[start[0] : stop[-1]]
+
+
 def binary_array(offsets: Ints, data: pa.Buffer) -> pa.BinaryArray:
     """Make a binary array of ``data``, which it keeps alive, uncopied; ``offsets`` (n + 1,) are inside ``data``."""
     # pyarrow checks only the last offset.

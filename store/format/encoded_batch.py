@@ -75,12 +75,10 @@ class Frames(NamedTuple):
         # `heads` are the (n,) bytes of each record before its body; `body_crcs` (n,) have all 32 bits.
         cuts, ends = self.positions + heads, self.stops - RECORD_CRC_BYTES
         behind = cuts + body_lengths if self.bodies is None else cuts
-        adjacent = self.bodies is None
         # A call for the whole of a short record costs less than the look-ups, and no more than one for its tail alone.
-        if adjacent and are_short(self.data.size, self.positions, ends):
-            return self._replace(crcs=crc32_ranges(self.data.data, self.positions, ends))
-        tails = similar_crcs(self.data, behind, ends)
-        if tails is None and adjacent:
+        is_short = self.bodies is None and are_short(self.data.size, self.positions, ends)
+        tails = None if is_short else similar_crcs(self.data, behind, ends)
+        if tails is None and self.bodies is None:
             return self._replace(crcs=crc32_ranges(self.data.data, self.positions, ends))
         tails = range_crcs(self.data.data, behind, ends) if tails is None else tails
         found = similar_crcs(self.data, self.positions, cuts)
@@ -144,19 +142,16 @@ def patch(
     covered = covered_bytes(data, positions, stops) if record_crc is RecordCrc.PROPERTY else None
     final = None if covered is None or crcs is None else crcs.copy()
     for rows, extra in _by_born_host(data, positions):
-        numbers = {
-            _at("queue_offset"): _some(queue_offsets, rows),
-            _at("physical_offset"): _some(physical_offsets, rows),
-            _at("store_timestamp") + extra: _some(store_timestamps, rows),
-        }
+        queue, log, stored = (_some(each, rows) for each in (queue_offsets, physical_offsets, store_timestamps))
+        queue_at, log_at, stored_at = _at("queue_offset"), _at("physical_offset"), _at("store_timestamp") + extra
         if final is not None and covered is not None:
-            final[rows] = moved_crcs(final[rows], covered[rows], numbers)
+            final[rows] = moved_crcs(final[rows], covered[rows], {queue_at: queue, log_at: log, stored_at: stored})
         places = np.empty((len(positions[rows]), 2), ">i8")  # of queue and log: they are side by side in a record
-        places[:, 0], places[:, 1] = _some(queue_offsets, rows), _some(physical_offsets, rows)
-        scatter(data, positions[rows] + _at("queue_offset"), places.view("V16")[:, 0])
+        places[:, 0], places[:, 1] = queue, log
+        scatter(data, positions[rows] + queue_at, places.view("V16")[:, 0])
         times = np.empty(len(places), ">i8")
-        times[:] = _some(store_timestamps, rows)
-        scatter(data, positions[rows] + _at("store_timestamp") + extra, times)
+        times[:] = stored
+        scatter(data, positions[rows] + stored_at, times)
     if covered is not None:
         whole = positions + covered + RECORD_CRC_BYTES
         ends = whole if stops is None else stops

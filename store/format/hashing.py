@@ -20,7 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ..errors import FormatError
-from .buffers import NO_TEXT, integers, numbers, present, value_bounds, value_lengths
+from .buffers import NO_TEXT, integers, numbers, present, value_bytes, value_lengths
 from .message import Ints, Mask, gather
 
 Units: TypeAlias = npt.NDArray[np.uint32]
@@ -220,8 +220,7 @@ def _with_pieces(rows: Ints, unique: pa.StringArray, keys: pa.StringArray) -> Ke
 
 def _pieces(keys: pa.StringArray) -> tuple[Ints, pa.StringArray]:
     """Cut keys at blanks: (m,) row of each piece, ascending, and the pieces, neither null nor empty."""
-    start, stop = value_bounds(keys)
-    if len(keys) and not (np.frombuffer(keys.buffers()[2] or b"", np.uint8)[start[0] : stop[-1]] == _BLANK).any():
+    if not (value_bytes(keys) == _BLANK).any():
         return _filled(keys)
     import pyarrow.compute as pc  # noqa: PLC0415 - few scans and streams come here, and loading it takes long
 

@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 from isal import isal_zlib
 
 from ..errors import ConfigError
-from .buffers import binary_array, integers, value_bounds, value_lengths
+from .buffers import binary_array, integers, value_bounds, value_bytes, value_lengths
 from .checksums import CRC_PROPERTY, RecordCrc, range_crcs
 from .encoded_batch import Bodies, EncodedBatch, Frames, Integers
 from .message import (
@@ -224,8 +224,7 @@ class _Hosts:
             matrix = np.frombuffer(self.packed.as_py(), np.uint8)[np.newaxis, :]
         else:
             taken = self.packed if isinstance(chosen, slice) else self.packed.take(pa.array(chosen))
-            start, stop = value_bounds(taken)
-            matrix = np.frombuffer(taken.buffers()[2], np.uint8)[start[0] : stop[-1]].reshape(len(header), -1)
+            matrix = value_bytes(taken).reshape(len(header), -1)
         header[f"{which}_host"] = matrix[:, :-4]
         header[f"{which}_port"] = np.ascontiguousarray(matrix[:, -4:]).view(">i4")[:, 0]
 
