@@ -42,6 +42,7 @@ logger = logging.getLogger(__name__)
 QUERY_ID: Final = "sql.streaming.queryId"
 BATCH_ID: Final = "streaming.sql.batchId"
 _TURN_BYTES: Final = 64 << 20
+_PIECE_BYTES: Final = 6 << 20
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -218,7 +219,7 @@ def _all_staged(messages: Sequence[WriterCommitMessage | None]) -> list[StagedMe
 def _write(
     rows: SinkRows, batches: Iterator[pa.RecordBatch], target: "_StagedRows | _DirectAppend", partition: int
 ) -> None:
-    for batch in batches:
+    for batch in _pieces(batches):
         first = rows.rows
         for native in rows.convert(batch):
             try:
@@ -227,6 +228,24 @@ def _write(
                 # The store counts the rows that it was given, without the rows left out before.
                 where = f"counted from row {first} of Spark partition {partition}"
                 raise error.restated(f"{error.problem}; {where}") from None
+
+
+def _pieces(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Join Spark's batches of 10,000 rows, if they are small, to some megabytes: each piece has a cost of its own."""
+    waiting: list[pa.RecordBatch] = []
+    held = 0
+    for batch in batches:
+        if waiting and held + batch.nbytes > _PIECE_BYTES:
+            yield _joined(waiting)
+            waiting, held = [], 0
+        waiting.append(batch)
+        held += batch.nbytes
+    if waiting:
+        yield _joined(waiting)
+
+
+def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)  # which would copy a single one
 
 
 class _StagedRows(ExitStack):

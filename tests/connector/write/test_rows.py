@@ -114,6 +114,28 @@ def test_a_column_with_a_value_replaces_its_entry_in_the_properties_map() -> Non
     assert found[1]["properties"] == pairs
 
 
+@pytest.mark.parametrize("name", ["region", "TAGS", "KEYS", "UNIQ_KEY", "__SHARDINGKEY"])
+def test_maps_with_the_same_names_come_out_as_maps_with_different_names(name: str) -> None:
+    maps = pa.array([[(name, value), ("user", "amy")] for value in ("old", None, "", "é", "x")], ARROW_MAP)
+    kinds: dict[str, DataType] = {"body": TEXT, "tags": TEXT, "properties": MAP}
+    body, tags = texts(*"abcde"), texts("new", None, "", "n", "n")
+    alike = convert(rows_of(kinds, topic="t"), body=body, tags=tags, properties=maps)
+    other = pa.concat_arrays([maps, pa.array([[]], ARROW_MAP)])
+    mixed = convert(
+        rows_of(kinds, topic="t"), body=texts(*"abcdef"), tags=texts(*tags.to_pylist(), None), properties=other
+    )
+    assert alike == mixed[:-1]
+    sliced = convert(rows_of(kinds, topic="t"), body=body[1:], tags=tags[1:], properties=maps[1:])
+    assert [row["properties"] for row in sliced] == [row["properties"] for row in alike[1:]]
+
+
+def test_a_value_of_a_map_that_is_not_utf8_is_refused_with_its_row() -> None:
+    wrong = pa.array([b"amy", b"\xff"]).view(pa.string())
+    maps = pa.MapArray.from_arrays(pa.array([0, 1, 2], pa.int32()), texts("user", "user"), wrong)
+    with pytest.raises(IllegalMessageError, match=r"row 1 .* column `properties` that are not UTF-8"):
+        convert(rows_of({"body": TEXT, "properties": MAP}, topic="t"), body=texts("a", "b"), properties=maps)
+
+
 def test_a_sharding_key_is_kept() -> None:
     rows = rows_of({"body": TEXT, "shardingKey": TEXT}, topic="t")
     found = convert(rows, body=texts("a", "b", "c"), shardingKey=texts("x", None, "x"))

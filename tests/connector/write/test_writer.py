@@ -202,6 +202,15 @@ def test_rows_would_be_lost_if_a_changed_replay_were_accepted(tmp_path: Path, mo
     assert replay_after_a_lost_checkpoint(tmp_path / "store") == {"row 4", "row 5"}
 
 
+def test_small_batches_are_joined_and_large_batches_are_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writer, "_PIECE_BYTES", 100)
+    batches = [pa.record_batch([pa.array([b"x" * size])], names=["body"]) for size in (30, 30, 500, 30, 30, 30)]
+    pieces = list(writer._pieces(iter(batches)))
+    assert [len(each) for each in pieces] == [2, 1, 2, 1]
+    assert pieces[1] is batches[2]
+    assert pa.Table.from_batches(pieces).equals(pa.Table.from_batches(batches).combine_chunks())
+
+
 def test_a_late_abort_of_a_killed_driver_keeps_the_files_of_its_successor(tmp_path: Path) -> None:
     """It takes nothing from its successor, which has staged the same batch by then."""
     path = tmp_path / "store"
