@@ -42,10 +42,8 @@ RE_EXPORTS: Final = {
     "connector/pyspark_segmentlog/__init__.py": "a door: tests/connector/test_shim.py",
 }
 """Modules without code of their own."""
-SYSTEM_ROWS: Final = "verbs of system topics: tests/command/test_system_rows.py"
 IN_PLACE: Final = "archives read in place: tests/store/read/test_archived_in_place.py"
 TESTED_ELSEWHERE: Final = {
-    **{f"package/command/verbs/{verb}.py": SYSTEM_ROWS for verb in ("delayed", "trace", "transactions")},
     "query/system_frames.py": "forms of a result: tests/api/test_system_rows.py",
     "store/types.py": "records without behaviour",
     "store/directory/archived_store.py": IN_PLACE,

@@ -1,14 +1,4 @@
-"""Verb ``demo``: stores that real RocketMQ wrote, read with Spark and printed as tables.
-
-::
-
-    segmentlog demo [--store PATH]
-        basic-5.3.3.tar.gz, … ──► unpacked into a temporary directory ──► Spark, local[2] ──► one table per question
-    segmentlog demo --unpack DIRECTORY
-        basic-5.3.3.tar.gz, … ──► DIRECTORY/basic-5.3.3, …                without Spark
-
-The stores are in the package.
-"""
+"""Verbs of the set-up: checks, a demonstration, and the completion of shells."""
 
 import argparse
 import json
@@ -24,13 +14,42 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from segmentlog.output import printable, text_table
 from segmentlog.store import ConfigError
 
-from ..console import Console
+from ..console import Console, Report, print_report
 from ..errors import FOUND
-from ..parser import Parser
+from ..output.formats import add_json
+from ..parser import Parser, chosen
 from ..sessions import session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+# Verb `doctor`
+
+
+def add_doctor(parser: Parser) -> None:
+    """Verb ``doctor``: what a set-up has, what it lacks, and what to do about it.
+
+    ::
+
+        segmentlog doctor [STORE] [--start]        python -m segmentlog.connector.doctor
+    """
+    parser.add_argument("store", metavar="STORE", nargs="?", help="also open this store, and look for its owner")
+    parser.add_argument("--start", action="store_true", help="also start Spark, and show on what it runs")
+    parser.add_argument("--master", metavar="URL", help="start Spark on this master, and ask the workers there")
+    add_json(parser)
+
+
+def run_doctor(options: argparse.Namespace, console: Console) -> int:
+    from segmentlog.connector.doctor import document, examine, has_failed, render
+
+    def work() -> Report:
+        checks = examine(store=options.store, start=options.start, master=options.master)
+        return Report(render(checks), document(checks), has_failed(checks))
+
+    return print_report(work, options, console)
+
+
+# Verb `demo`
 
 ARCHIVES: Final = tuple(
     str(Path(__file__).resolve().parents[1] / "stores" / f"{name}.tar.gz") for name in ("basic-5.3.3", "time-5.3.3")
@@ -56,7 +75,18 @@ class Table(NamedTuple):
         return "\n".join([printable(self.title), "", *(f"  {line}" for line in table.splitlines())])
 
 
-def add_arguments(parser: Parser) -> None:
+def add_demo(parser: Parser) -> None:
+    """Verb ``demo``: stores that real RocketMQ wrote, read with Spark and printed as tables.
+
+    ::
+
+        segmentlog demo [--store PATH]
+            basic-5.3.3.tar.gz, … ──► unpacked into a temporary directory ──► Spark, local[2] ──► one table per question
+        segmentlog demo --unpack DIRECTORY
+            basic-5.3.3.tar.gz, … ──► DIRECTORY/basic-5.3.3, …                without Spark
+
+    The stores are in the package.
+    """
     parser.add_argument(
         "--store", metavar="PATH", action="append", help="a store of yours, not those of the package; repeatable"
     )
@@ -66,7 +96,7 @@ def add_arguments(parser: Parser) -> None:
     )
 
 
-def run(options: argparse.Namespace, console: Console) -> int:
+def run_demo(options: argparse.Namespace, console: Console) -> int:
     if options.unpack is not None:
         for archive in options.store_archive or ARCHIVES:
             console.print(_unpack_to(archive, options.unpack))
@@ -220,3 +250,39 @@ def _single_messages(load: _Load, topic: str, tag: str) -> Iterator[tuple[str, "
             endingOffsets=json.dumps({topic: {queue_id: offset + 1}}),
         ),
     )
+
+
+# Verb `completion`
+
+SHELLS: Final = ("bash", "zsh", "fish")
+
+
+def add_completion(parser: Parser) -> None:
+    """Verb ``completion``: a script by which a shell completes verbs, flags, choices and files.
+
+    ::
+
+        source <(segmentlog completion bash)                                        in ~/.bashrc
+        segmentlog completion zsh  > ~/.zfunc/_segmentlog                           in a directory of fpath
+        segmentlog completion fish > ~/.config/fish/completions/segmentlog.fish
+
+    `shtab` writes it from the parsers of all verbs.
+    """
+    parser.add_argument("shell", metavar="SHELL", type=chosen(SHELLS), help=" or ".join(SHELLS))
+
+
+def run_completion(options: argparse.Namespace, console: Console) -> int:
+    import shtab
+
+    from ..catalogue import VERBS
+
+    root = argparse.ArgumentParser("segmentlog", add_help=False)
+    verbs = root.add_subparsers()
+    for verb in VERBS:
+        parser = verb.parser()
+        for action in parser.actions:
+            if action.nargs != 0 and action.choices is None:
+                action.complete = shtab.FILE  # type: ignore[attr-defined] # where shtab looks for it
+        verbs.add_parser(verb.name, help=verb.summary, parents=[parser], add_help=False)
+    console.print(shtab.complete(root, options.shell))
+    return FOUND

@@ -1,25 +1,16 @@
-r"""Verb ``put``: messages of standard input, appended to a store.
-
-::
-
-    printf 'one\ntwo\n' | segmentlog put STORE TOPIC                                  a message per line
-    segmentlog cat A orders -o jsonl | jq … | segmentlog put B --input jsonl          export, edit, import
-                                              │
-    lines ──► batch ──► MessageStore.append_batch ──► … ──► flush ──► report: what is on the device
-
-The first bad line ends it. All lines before are appended, and the error states their number.
-"""
+"""Verbs that write to a store: messages of standard input, and positions of consumer groups."""
 
 import argparse
 from typing import TYPE_CHECKING, Final
 
-from segmentlog.query.selection import UnknownTopicError
+from segmentlog.query.selection import UnknownTopicError, check_topics, group_progress
 from segmentlog.query.suggestions import did_you_mean, listing
 
 from ..console import Console
-from ..errors import FLAGS, UsageError
+from ..errors import FLAGS, NOT_FOUND, UsageError
 from ..output.formats import add_output
-from ..parser import Parser, chosen, whole
+from ..parser import Parser, chosen, typed, whole
+from ..selection import add_zone, clock_of, parse_time
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -27,15 +18,28 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from segmentlog.store import AppendedBatch, SegmentLogError, StoreConfig
+    from segmentlog.store.groups import ToEarliest, ToLatest, ToOffset, ToTime
 
-    from ..incoming import Fixed, Lines
-    from ..receipt import Receipt
+    from ..incoming import Fixed, Lines, Receipt
+
+# Verb `put`
 
 LINES: Final = "lines"
 JSON_LINES: Final = "jsonl"
 
 
-def add_arguments(parser: Parser) -> None:
+def add_put(parser: Parser) -> None:
+    r"""Verb ``put``: messages of standard input, appended to a store.
+
+    ::
+
+        printf 'one\ntwo\n' | segmentlog put STORE TOPIC                                  a message per line
+        segmentlog cat A orders -o jsonl | jq … | segmentlog put B --input jsonl          export, edit, import
+                                                  │
+        lines ──► batch ──► MessageStore.append_batch ──► … ──► flush ──► report: what is on the device
+
+    The first bad line ends it. All lines before are appended, and the error states their number.
+    """
     parser.add_argument("store", metavar="STORE", help="a store that no broker or other process has open")
     parser.add_argument("topic", metavar="TOPIC", nargs="?", help="the topic (default: that of each JSON line)")
     parser.add_argument(
@@ -59,15 +63,14 @@ def add_arguments(parser: Parser) -> None:
     add_output(parser)
 
 
-def run(options: argparse.Namespace, console: Console) -> int:
+def run_put(options: argparse.Namespace, console: Console) -> int:
     from segmentlog.store import Flush, MessageStore, StoreConfig
     from segmentlog.store.sink import stored_config
 
-    from ..incoming import json_lines, text_lines
+    from ..console import counted, logged
+    from ..incoming import Receipt, json_lines, text_lines
     from ..output.formats import Target
-    from ..output.rows import write_table
-    from ..progress import counted, logged
-    from ..receipt import Receipt
+    from ..output.writers import write_table
 
     Target.of(options, console)  # a wrong -o is an error before anything is appended
     if options.input == LINES and options.topic is None:
@@ -204,3 +207,94 @@ def _known_topics(options: argparse.Namespace) -> frozenset[str]:
         fix = f"{did_you_mean(options.topic, known)}--create makes it; the topics are {listing(sorted(known))}"
         raise UnknownTopicError(f"TOPIC: there is no topic `{options.topic}`", path=options.store, fix=fix)
     return known
+
+
+# Verb `reset-offset`
+
+_COLUMNS: Final = ("group", "topic", "queueId", "before", "after", "recorded")
+
+
+def add_reset_offset(parser: Parser) -> None:
+    """Verb ``reset-offset``: a consumer group moved to another place, or what that would change.
+
+    ::
+
+        segmentlog reset-offset STORE GROUP --to-time 2026-01-31T12:00:00Z --dry-run   before and after, of each queue
+        segmentlog reset-offset STORE GROUP --to-time 2026-01-31T12:00:00Z             done; mqadmin: resetOffsetByTime
+
+    While a broker has the store open, the positions are noted beside its own: readers of segmentlog see them, its
+    consumers do not. Column ``recorded`` is then ``sidecar``, and the exit code 1 unless ``--beside-broker`` asked for
+    it.
+    """
+    parser.add_argument("store", metavar="STORE", help="the broker's storePathRootDir, or a copy of it")
+    parser.add_argument("group", metavar="GROUP", help="the consumer group")
+    parser.add_argument(
+        "--topic",
+        metavar="TOPIC",
+        action="append",
+        help="the topics, also one that is new to the group; repeatable (default: all of the group)",
+    )
+    to = parser.add_mutually_exclusive_group(required=True)
+    to.add_argument("--earliest", action="store_true", help="to the first message of each queue")
+    to.add_argument("--latest", action="store_true", help="to the end of each queue")
+    to.add_argument(
+        "--to-time",
+        metavar="TIME",
+        type=typed(parse_time),
+        help="to a store time: ISO-8601, a date, -1h, yesterday, or @MS",
+    )
+    to.add_argument("--to-offset", metavar="N", type=whole, help="to a queue offset, or the nearest of each queue")
+    add_zone(parser)
+    parser.add_argument(
+        "--boundary",
+        metavar="WHICH",
+        type=chosen(["lower", "upper"]),
+        default="lower",
+        help="of --to-time: lower is the first message at or after, upper the last at or before (default: lower)",
+    )
+    parser.add_argument("--dry-run", action="store_true", help="print the change, and change nothing")
+    parser.add_argument(
+        "--beside-broker",
+        action="store_true",
+        help="exit code 0 also if a broker has the store open: its own consumers do not see the change",
+    )
+    add_output(parser)
+
+
+def run_reset_offset(options: argparse.Namespace, console: Console) -> int:
+    import pyarrow as pa
+
+    from segmentlog.store import StoreReader
+    from segmentlog.store.groups import Recorded, list_groups, reset_group
+
+    from ..console import logged
+    from ..output.formats import Target
+    from ..output.writers import write_table
+
+    Target.of(options, console)  # a wrong -o is an error before anything changes
+    if options.topic:
+        check_topics(options.topic, StoreReader.open(options.store).topics(), path=options.store, argument="--topic")
+    elif list_groups(options.store):
+        group_progress([StoreReader.open(options.store)], options.group)  # an unknown group is an error
+    with logged(console):
+        change = reset_group(
+            options.store, options.group, _target(options), topics=options.topic, dry_run=options.dry_run
+        )
+    where = change.recorded.value
+    rows = [(change.group, move.key.topic, move.key.queue_id, move.before, move.after, where) for move in change.moves]
+    types = (pa.string(), pa.string(), pa.int32(), pa.int64(), pa.int64(), pa.string())
+    columns = [list(each) for each in zip(*rows, strict=True)] or [[]] * len(types)
+    schema = pa.schema(list(zip(_COLUMNS, types, strict=True)))
+    code = write_table(pa.table(columns, schema=schema), options, console)
+    return NOT_FOUND if change.recorded is Recorded.SIDECAR and not options.beside_broker else code
+
+
+def _target(options: argparse.Namespace) -> "ToEarliest | ToLatest | ToTime | ToOffset":
+    from segmentlog.store import Boundary
+    from segmentlog.store.groups import ToEarliest, ToLatest, ToOffset, ToTime
+
+    if options.to_time is not None:
+        return ToTime(clock_of(options).ms(options.to_time), Boundary[options.boundary.upper()])
+    if options.to_offset is not None:
+        return ToOffset(options.to_offset)
+    return ToEarliest() if options.earliest else ToLatest()

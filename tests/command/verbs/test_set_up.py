@@ -1,3 +1,6 @@
+import json
+import shutil
+import subprocess
 import tarfile
 from contextlib import nullcontext
 from pathlib import Path
@@ -5,13 +8,37 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from segmentlog.command.verbs import demo
+from segmentlog.command.verbs import set_up
+from segmentlog.connector import doctor
+from segmentlog.connector.setup.checks import Check, Status
 from segmentlog.store import ConfigError
 from support import fixtures
 from support.commands import run_command
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+def test_checks_of_a_store(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "environment_checks", list)
+    found = json.loads(run_command("doctor", store, "--json").out)
+    assert [check["name"] for check in found["checks"]][:3] == ["store", "owner", "kind"]
+    ran = run_command("doctor", store / "no")
+    assert ran.code == 1
+    assert ran.text.startswith("fail  store")
+
+
+@pytest.mark.parametrize(("status", "code"), [(Status.OK, 0), (Status.WARN, 0), (Status.FAIL, 1)])
+def test_a_failed_check_is_a_finding(status: Status, code: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    check = Check("java", status, "17", "install")
+    monkeypatch.setattr(doctor, "environment_checks", lambda: [check])
+    ran = run_command("doctor", "--json")
+    assert ran.code == code
+    assert json.loads(ran.out) == {
+        "ok": code == 0,
+        "checks": [{"name": "java", "status": status.value, "found": "17", "fix": "install"}],
+    }
+
 
 BASIC, TIME = (fixtures.expected(name).messages for name in ("basic-5.3.3", "time-5.3.3"))
 
@@ -20,9 +47,10 @@ BASIC, TIME = (fixtures.expected(name).messages for name in ("basic-5.3.3", "tim
 @pytest.mark.conformance
 def test_the_demo_shows_the_queues_and_messages_that_rocketmq_has(spark: "SparkSession", tmp_path: Path) -> None:
     stores = tuple(
-        demo.unpack(archive, str(tmp_path / Path(archive).name.removesuffix(".tar.gz"))) for archive in demo.ARCHIVES
+        set_up.unpack(archive, str(tmp_path / Path(archive).name.removesuffix(".tar.gz")))
+        for archive in set_up.ARCHIVES
     )
-    queues, topics, tags, times, tagged, one = demo.answers(spark, stores, rows=1000)
+    queues, topics, tags, times, tagged, one = set_up.answers(spark, stores, rows=1000)
 
     expected = sorted(
         (name, queue["topic"], queue["queueId"], queue["minOffset"], queue["maxOffset"], queue["total"])
@@ -50,7 +78,7 @@ def test_the_demo_shows_the_queues_and_messages_that_rocketmq_has(spark: "SparkS
 
 
 def test_the_packed_stores_equal_the_fixtures() -> None:
-    for archive in demo.ARCHIVES:
+    for archive in set_up.ARCHIVES:
         name = Path(archive).name.removesuffix(".tar.gz")
         assert Path(archive).read_bytes() == (fixtures.FOLDER / name / "store.tar.gz").read_bytes()
 
@@ -66,16 +94,16 @@ def test_stores_are_unpacked_without_spark_once(tmp_path: Path) -> None:
     assert sorted(each.name for each in (tmp_path / "stores").iterdir()) == ["basic-5.3.3", "time-5.3.3"]
 
 
-def found_tag(tagged: demo.Table) -> tuple[object, object]:
+def found_tag(tagged: set_up.Table) -> tuple[object, object]:
     """The topic and the one tag of the table."""
     ((topic, tag),) = {(row[0], row[3]) for row in tagged.rows}
     return topic, tag
 
 
 def test_tables_go_to_stdout(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    table = demo.Table("Tag \x1b[5m", ("topic", "end"), (("a\x1b[31m", 1),))
-    monkeypatch.setattr(demo, "session", lambda *_: nullcontext())
-    monkeypatch.setattr(demo, "answers", lambda *_: [table])
+    table = set_up.Table("Tag \x1b[5m", ("topic", "end"), (("a\x1b[31m", 1),))
+    monkeypatch.setattr(set_up, "session", lambda *_: nullcontext())
+    monkeypatch.setattr(set_up, "answers", lambda *_: [table])
     ran = run_command("demo", "--store", tmp_path)
     assert (ran.code, ran.err) == (0, "")
     assert ran.text.splitlines() == [
@@ -97,14 +125,14 @@ def test_an_archive_stays_in_its_place(tmp_path: Path, monkeypatch: pytest.Monke
     with tarfile.open(archive, "w:gz") as tar:
         tar.add(tmp_path / "file", "../escaped")
     with pytest.raises((tarfile.OutsideDestinationError, ConfigError)):
-        demo.unpack(str(archive), str(tmp_path / "to"))
+        set_up.unpack(str(archive), str(tmp_path / "to"))
     assert not (tmp_path / "escaped").exists()
 
 
 @pytest.mark.filterwarnings("ignore:Python 3.14 will, by default, filter:DeprecationWarning")
 def test_an_old_python_unpacks_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(tarfile, "data_filter")
-    store = demo.unpack(demo.ARCHIVES[1], str(tmp_path))
+    store = set_up.unpack(set_up.ARCHIVES[1], str(tmp_path))
     assert (Path(store) / "consumequeue" / "TimeTopic").is_dir()
 
 
@@ -114,4 +142,56 @@ def test_an_archive_of_something_else_is_refused(tmp_path: Path) -> None:
     with tarfile.open(archive, "w:gz") as tar:
         tar.add(tmp_path / "file", "file")
     with pytest.raises(ConfigError, match="directory `store`"):
-        demo.unpack(str(archive), str(tmp_path / "to"))
+        set_up.unpack(str(archive), str(tmp_path / "to"))
+
+
+BASH = """
+source {script}
+complete_line() {{
+  COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); COMPREPLY=(); _shtab_segmentlog; echo "${{COMPREPLY[@]}}"
+}}
+complete_line segmentlog sa
+complete_line segmentlog cat /data --fr
+complete_line segmentlog put --dry
+complete_line segmentlog verify {folder}/st
+complete_line segmentlog cat {folder} orders --fro
+complete_line segmentlog replicate h:1 copy --from l
+"""
+
+
+def script(shell: str, folder: Path) -> Path:
+    ran = run_command("completion", shell)
+    assert (ran.code, ran.err) == (0, "")
+    (folder / shell).write_text(ran.text)
+    return folder / shell
+
+
+def output(shell: str, program: str) -> str:
+    """Output of a program in a shell, or a skip if this machine does not have the shell."""
+    if shutil.which(shell) is None:
+        pytest.skip(f"{shell} is not installed on this machine")
+    ran = subprocess.run([shell, "-c", program], capture_output=True, check=False, timeout=300)
+    assert (ran.returncode, ran.stderr) == (0, b"")
+    return ran.stdout.decode()
+
+
+def test_bash_completes_verbs_flags_and_files(tmp_path: Path) -> None:
+    (tmp_path / "store").mkdir()
+    found = output("bash", BASH.format(script=script("bash", tmp_path), folder=tmp_path)).splitlines()
+    assert found == ["salvage", "--from", "--dry-run", f"{tmp_path}/store", "--from", "last"]
+
+
+@pytest.mark.slow
+@pytest.mark.scaled(quick=0)
+def test_zsh_takes_the_script(tmp_path: Path) -> None:
+    path = script("zsh", tmp_path)
+    found = output(
+        "zsh", f'autoload -Uz compinit; compinit -u -d {tmp_path}/dump; eval "$(cat {path})"; echo $_comps[segmentlog]'
+    )
+    assert found == "_shtab_segmentlog\n"
+
+
+def test_fish_completes_verbs_and_flags(tmp_path: Path) -> None:
+    path = script("fish", tmp_path)
+    found = output("fish", f"source {path}; complete -C 'segmentlog sal'; complete -C 'segmentlog cat --fro'")
+    assert [line.partition("\t")[0] for line in found.splitlines()] == ["salvage", "--from"]
