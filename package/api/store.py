@@ -29,12 +29,10 @@ from segmentlog.query.source import StoreSource
 from segmentlog.query.times import Clock, check_window
 from segmentlog.store import Message, OnCorrupt, OnLoss, QueueRange, StoreClosedError, StoreReader, TimeWindow
 
-from .display import html_table
+from .arguments import Moment, Position, checked_topics, in_api_words, parsed, rules_of, time_of
 from .follow import Follow, checked_seconds
 from .kept import KeptFinder
-from .positions import Moment, Position, checked_topics, parsed, rules_of, time_of
-from .remedies import in_api_words
-from .rows import MetadataTable
+from .rows import MetadataTable, html_table
 from .scan import Scan
 
 if TYPE_CHECKING:

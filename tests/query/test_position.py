@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from segmentlog.api.positions import parsed
+from segmentlog.api.arguments import parsed
 from segmentlog.command.selection import parse_start
 from segmentlog.connector.options.positions import parse_offsets
 from segmentlog.query.position import (

@@ -376,7 +376,7 @@ def run_metrics(options: argparse.Namespace, console: Console) -> int:
 
 
 def _serve(options: argparse.Namespace, metrics: "Metrics", console: Console) -> int:
-    from segmentlog.api.remedies import optional_module
+    from segmentlog.api.arguments import optional_module
     from segmentlog.store.ha import Address
 
     prometheus = optional_module("prometheus_client", "metrics --listen", extra="metrics")

@@ -1,4 +1,4 @@
-"""Positions as Python arguments: topics, times, starts and ends converted to values of `segmentlog.query`.
+"""Arguments of the Python API: topics and positions as values of `segmentlog.query`, and remedies that name arguments.
 
 ::
 
@@ -12,17 +12,19 @@
 A plain number is refused: it could be a time or an offset.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final, TypeAlias
+from importlib import import_module
+from typing import Any, Final, TypeAlias
 
 from segmentlog.query import position as query
 from segmentlog.query.position import AtTime, ByQueue, Fallback, Grammar, Place, Rules
 from segmentlog.query.selection import check_topics
 from segmentlog.query.suggestions import listing
 from segmentlog.query.times import Clock, Instant, parse_time, store_ms
-from segmentlog.store import ConfigError, OnLoss, QueueKey
+from segmentlog.store import ConfigError, MissingExtraError, OnLoss, QueueKey, Remedy, SegmentLogError
 
 _FORMS: Final = (
     "Pass a time such as '2026-01-31T12:00:00Z' or '-1h', a datetime with a time zone, Time(ms=…), 'earliest', "
@@ -115,3 +117,40 @@ def _place(argument: str, value: object, clock: Clock) -> Place:
     if isinstance(value, str):
         return query.settled_place(query.parse_place(value, argument, _GRAMMAR), clock)
     return AtTime(Instant(time_of(argument, value, clock).ms))
+
+
+# Remedies and packages
+
+WORDS: Final[Mapping[Remedy, str]] = {
+    Remedy.SKIP_LOST: "on_loss='skip' goes on without lost messages",
+    Remedy.SKIP_DAMAGED: "on_corrupt='skip' goes on without damaged records, and 'null' keeps their places",
+    Remedy.READ_APPENDED: 'segmentlog.open(path, read_from="appended") reads all messages, whether replicas hold them '
+    "or not",
+    Remedy.NAME_COMMIT_LOG: "segmentlog.open(path, commit_log_paths=…) names CommitLog directories that are elsewhere",
+    Remedy.LARGER_BODIES: "Config(max_body_bytes=…) raises the limit; the broker's maxMessageSize has to be as large",
+    Remedy.CUT_DAMAGE: 'segmentlog.open(path, "a", on_damage="cut") ends the log before the damage, as brokers do, and '
+    "loses what follows",
+    Remedy.READ_ARCHIVE: "segmentlog.open(path, archive=…) reads the messages of the archive with those of the store",
+}
+"""Remedies of the store, in terms of arguments."""
+
+
+@contextmanager
+def in_api_words() -> Iterator[None]:
+    """Word the remedies of store errors that are raised inside as arguments of this API; also a decorator."""
+    try:
+        yield
+    except SegmentLogError as error:
+        error.reword(WORDS)
+        raise
+
+
+def optional_module(name: str, method: str, extra: str | None = None) -> Any:
+    """Import a package, which ``method`` needs, of an extra, by default of its name; `MissingExtraError` without it."""
+    try:
+        return import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name != name:
+            raise
+        problem = f"{method} needs the package {name}, which is not installed"
+        raise MissingExtraError(problem, fix=f"pip install 'segmentlog[{extra or name}]'") from None
