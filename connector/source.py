@@ -12,14 +12,13 @@ from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
 from .errors import in_spark_words
-from .options.metadata_options import wants_metadata
 from .options.option import Mode
-from .options.read_options import parse_read_options
+from .options.read_options import parse_read_options, wants_metadata
 
 if TYPE_CHECKING:
-    from .find.reader import LookupReader
+    from .find import LookupReader
     from .metadata.reader import MetadataReader
-    from .read.batch_reader import SegmentLogBatchReader
+    from .read.batch import SegmentLogBatchReader
     from .setup.spark_versions import RefusedStream
     from .stream.reader import SegmentLogStreamReader
     from .write.writer import SegmentLogBatchWriter, SegmentLogStreamWriter
@@ -45,7 +44,7 @@ class SegmentLogDataSource(DataSource):
             from .metadata.reader import metadata_schema
 
             return metadata_schema(self.options)
-        from .read.planning import open_stores
+        from .read.batch import open_stores
         from .read.schema import spark_schema
 
         options = parse_read_options(self.options, Mode.BOTH)  # Spark does not say which it will be
@@ -59,11 +58,11 @@ class SegmentLogDataSource(DataSource):
             from .metadata.reader import MetadataReader
 
             return MetadataReader(self.options, schema)
-        from .read.batch_reader import SegmentLogBatchReader
+        from .read.batch import SegmentLogBatchReader
 
         options = parse_read_options(self.options)
         if options.lookup is not None:
-            from .find.reader import LookupReader
+            from .find import LookupReader
 
             return LookupReader(options, options.lookup, schema)
         return SegmentLogBatchReader(options, schema)

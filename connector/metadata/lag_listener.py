@@ -28,14 +28,13 @@ from pyspark.sql.streaming.listener import (
 from segmentlog.store import SegmentLogError, StoreReader
 
 from ..errors import CheckpointError
-from ..options.matching import local_path
-from ..options.option import Mode
+from ..options.option import Mode, local_path
 from ..options.read_options import parse_read_options
-from ..read.planning import open_stores
+from ..read.batch import open_stores
 from .lag import LagReport, stream_lag
 
 if TYPE_CHECKING:
-    from .lag_metrics import LagMetrics
+    from .lag import LagMetrics
 
 logger = logging.getLogger(__name__)
 

@@ -24,9 +24,9 @@ from segmentlog.store import StoreReader
 from segmentlog.store.groups import GroupProgress
 
 from ..errors import in_spark_words
-from ..options.metadata_options import OF_SYSTEM_TOPICS, MetadataOptions, parse_metadata_options
+from ..options.read_options import OF_SYSTEM_TOPICS, MetadataOptions, parse_metadata_options
 from ..options.read_table import MetadataKind
-from ..read.planning import open_stores, select_queues
+from ..read.batch import open_stores, select_queues
 from ..read.schema import check_fields, no_column
 from ..setup.spark_versions import to_arrow_schema, to_spark_type
 from ..setup.worker_tuning import SentToWorkers, settle_worker

@@ -26,8 +26,7 @@ from segmentlog.store import QueueKey, QueueRange, ScanSpec
 
 from ..errors import OtherStoreError
 from ..options.read_options import ReadOptions, TriggerLimits
-from ..read.planning import ANY_TIME, check_groups, open_stores, plan_shares, select_queues
-from ..read.task import StorePartition
+from ..read.batch import ANY_TIME, StorePartition, check_groups, open_stores, plan_shares, select_queues
 from .admission import Waiting, admit
 from .offsets import StoreOffset, StreamOffset, TopicOffset
 from .watched_store import Step, WatchedStore

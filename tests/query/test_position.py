@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from segmentlog.api.arguments import parsed
 from segmentlog.command.selection import parse_start
-from segmentlog.connector.options.positions import parse_offsets
+from segmentlog.connector.options.read_table import parse_offsets
 from segmentlog.query.position import (
     At,
     AtTime,

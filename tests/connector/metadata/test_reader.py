@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
 from segmentlog.connector.metadata.reader import COLUMNS, MetadataReader
-from segmentlog.connector.options.metadata_options import OF_SYSTEM_TOPICS
+from segmentlog.connector.options.read_options import OF_SYSTEM_TOPICS
 from segmentlog.connector.options.read_table import MetadataKind
 from segmentlog.connector.source import SegmentLogDataSource
 from segmentlog.spark import ConflictingOptionsError, MissingOptionError, SchemaError, UnknownTopicError

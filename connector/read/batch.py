@@ -1,14 +1,26 @@
-"""Options to Spark partitions: which queues, from where to where, in which shares.
+"""Batch reads: options to Spark's partitions on the driver, record batches in the tasks; streams use both parts.
 
-The work is a few binary searches a queue; no message is read. Runs on the driver, or in Spark's planning process.
+::
+
+    Spark's planning process   reader(schema) ── partitions ──► queues, starts, ends ──► [StorePartition, …]
+    Spark's worker, per task                     read(StorePartition) ──► record batches
+
+Planning is a few binary searches per queue; no message is read. The reader takes no filters: Spark checks them on every
+row. Spark 4.2 and 4.3 keep one plan of a Python source for each ``load``, view or table reference, and a pushed filter
+replaces it. Later queries then return wrong rows (``docs/adr/0009``). The reader is pickled for the workers before
+``partitions`` runs. So `read` uses its projection and its partition, never what planning found.
 """
 
 import logging
 import os
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, TypeAlias
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
 
 from segmentlog.query.parts import asked_times, in_parts
 from segmentlog.query.position import (
@@ -30,15 +42,60 @@ from segmentlog.store import (
     QueueRange,
     ReadFrom,
     ScanSpec,
+    ScanTask,
     StoreReader,
     Tags,
 )
 
+from ..errors import in_spark_words
 from ..options.read_options import ReadOptions
-from .task import StorePartition
+from ..setup.worker_tuning import SentToWorkers, keep_memory, settle_worker
+from .schema import Projection, check_schema, project
 
 logger = logging.getLogger(__name__)
 
+# Tasks
+
+
+@dataclass(frozen=True, kw_only=True)
+class StorePartition(InputPartition):
+    """One Spark task: runs of queues of one store, short ones packed together."""
+
+    # Plain values: a view of a map would be pickled as all the bytes that it shows.
+
+    source: StoreSource
+    task: ScanTask
+    spec: ScanSpec  # the columns that are read of each message, and the predicate that its rows are checked against
+
+
+def scan_spec(options: ReadOptions, projection: Projection) -> ScanSpec:
+    """Say what is read of each message; which messages is filled in for each task."""
+    return ScanSpec(
+        columns=projection.scan_columns,
+        property_columns=projection.property_columns,
+        check_crc=options.check_crc,
+        on_corrupt=options.on_corrupt,
+        on_loss=options.rules.on_loss,
+        raw_body=options.raw_body,
+        max_body_bytes=options.max_body_bytes,
+        batch_bytes=options.batch_bytes,
+        batch_rows=options.batch_rows,
+    )
+
+
+def read_partition(partition: InputPartition, projection: Projection) -> Iterator[pa.RecordBatch]:
+    """Read one task's share. Spark makes up a partition without a share when there is none."""
+    if not isinstance(partition, StorePartition):
+        return
+    keep_memory()
+    with in_spark_words():
+        store = partition.source.open()
+        for batch in store.scan(partition.task, partition.spec):
+            settle_worker()  # only now: what a batch needs has been imported
+            yield projection.convert(batch)
+
+
+# Planning
 
 Window: TypeAlias = tuple[int | None, int | None]
 """Store times that rows must have: from the first to before the second, in milliseconds; None for no limit."""
@@ -139,3 +196,29 @@ def plan_shares(
             StorePartition(source=worker_source(store, options), task=task, spec=share_spec) for task in tasks
         ]
     return partitions
+
+
+# The reader of a batch
+
+
+class SegmentLogBatchReader(SentToWorkers, DataSourceReader):
+    """Reads stores once, between the positions of the options."""
+
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        check_schema(schema, options)
+        self._options = options
+        self._projection = project(schema, options)
+
+    @property
+    def target(self) -> pa.Schema:
+        """The schema of the batches, which is Spark's own."""
+        return self._projection.target
+
+    @in_spark_words()
+    def partitions(self) -> list[InputPartition]:
+        """Plan the read; no partition when there is nothing to read."""
+        return list(plan_partitions(self._options, scan_spec(self._options, self._projection)))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Read one task's share. Spark makes up a partition without a share when there is none."""
+        return read_partition(partition, self._projection)
