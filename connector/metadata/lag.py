@@ -197,6 +197,15 @@ _GAUGES: Final = {
 class LagMetrics:
     """Shows lag as gauges. One serves all listeners and groups of a process; safe for threads.
 
+    ::
+
+        segmentlog_lag_messages{name="etl", broker="broker-a", topic="orders"}  1200
+        segmentlog_lag_bytes   {…}                                              983040
+        segmentlog_lag_seconds {…}                                              4.2
+        segmentlog_lag_unknown_queues {…}                                       0
+
+    ``name`` is the group or the query. What is not known has no series, rather than a 0 that looks like caught up.
+
     Parameters
     ----------
     registry

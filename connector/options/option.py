@@ -190,6 +190,15 @@ SPARKS_OWN = frozenset(
 def match(given: Mapping[str, str], table: Table, *, elsewhere: Sequence[Table]) -> Given:
     """Match option texts, names in any case, to a table; the tables ``elsewhere`` are for the error.
 
+    ::
+
+        texts from Spark ── names ──► an option of the table       its own name, whatever its case and alias
+          {name: text}                added by Spark               left out
+                                      an option of another table   an error that names the other table
+                                      none                         an error with a suggestion, or a warning
+
+    Texts are parsed by `Given`; the callers check them against each other.
+
     `UnknownOptionError` unless ``strictOptions`` is false, `ConflictingOptionsError` for one option under two names.
     """
     known = table.by_name()

@@ -168,7 +168,18 @@ class SegmentLogStreamReader(SentToWorkers, DataSourceStreamReader, SupportsTrig
 
 
 def progress_report(ends: StreamOffset, reached: StreamOffset, paths: Mapping[str, str]) -> dict[str, Any]:
-    """Compare the end of a batch with the ends of all queues that the stream reads; ``paths`` by broker name."""
+    """Compare the end of a batch with the ends of all queues that the stream reads; ``paths`` by broker name.
+
+    ::
+
+        {"behind": 12,                                          messages that wait, null if one queue is unknown
+         "stores": {"broker-a": {"path": "/data/store",
+             "topics": {"orders": {"behind": 12,
+                                   "queues": {"0": 30, "1": 45}}}}},     ends of the queues
+         "version": 1}
+
+    It is ``sources[].latestOffset`` of ``StreamingQueryProgress``, the only place that Spark leaves to a Python stream.
+    """  # prose: allow behind - a key of the report
     report = ends.to_dict()
     total: list[int | None] = []
     for name, store in report["stores"].items():

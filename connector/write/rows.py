@@ -39,7 +39,14 @@ MAP: Final = pa.map_(pa.string(), pa.string())
 
 
 class Pairs(NamedTuple):
-    """The pairs of some rows: (m,) columns, ``rows`` ascending."""
+    """Properties of some rows, of columns of maps or of Kafka's headers: (m,) columns, ``rows`` ascending.
+
+    ::
+
+        rows     0    0    2                 one entry a pair, rows ascending; row 1 has none
+        names    user TAGS user
+        values   amy  paid bob
+    """
 
     rows: Ints
     names: pa.StringArray
@@ -136,7 +143,18 @@ class QueueRules:
 
 
 class QueueChooser:
-    """Chooses the queues of the rows of one task, batch after batch; ``made`` has the queues of new topics."""
+    """Chooses the queues of the rows of one task, batch after batch; ``made`` has the queues of new topics.
+
+    ::
+
+        queueId of the row          if it is not null
+        shardingKey of the row      |hash| mod the topic's queues: equal keys, one queue, their order kept
+        neither                     the topic's queues in turn, from (partition + batch) on
+
+    The hash is Java's ``String.hashCode``, as in RocketMQ's own clients (``SelectMessageQueueByHash``), so both send a
+    key to the same queue of as many. Turns begin elsewhere for each task and each batch of a stream, so that small
+    batches spread. They depend on nothing else but the rows before: a repeated batch goes to the same queues.
+    """
 
     # `start` is where each topic's turn begins: any number that is the same in the next attempt.
 

@@ -236,7 +236,16 @@ _BATCHES_A_TASK: Final = 4
 def read_in_order(
     open_reader: Callable[[], StoreReader], tasks: Sequence[ScanTask], spec: ScanSpec, threads: int
 ) -> Generator[pa.RecordBatch, None, None]:
-    """Scan tasks with some threads, each with a reader of its own; yield their batches in the order of the tasks."""
+    """Scan tasks with some threads, each with a reader of its own; yield their batches in the order of the tasks.
+
+    ::
+
+        threads   task 0 ─► [b b b]   task 1 ─► [b b]   task 2 ─► [b b b b]  waits: no room     task 3  waits: no permit
+                               │                 │                                                      │
+        caller  ◄──────────────┴─ then ──────────┴─ then task 2 …             a task consumed ──────────┘ frees a permit
+
+    At most ``threads + 1`` tasks are held, each with at most `_BATCHES_A_TASK` batches.
+    """
     # With one thread the caller's own reads. An error is raised after the batches of earlier tasks.
     if threads == 1 or len(tasks) < 2:
         reader = open_reader()

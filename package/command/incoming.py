@@ -317,7 +317,14 @@ class _Offsets(NamedTuple):
 
 
 class Receipt:
-    """Messages that were appended, or checked. Not thread-safe."""
+    """Messages that were appended, or checked, by queue. Not thread-safe.
+
+    ::
+
+        batch, AppendedBatch ──► topic   queueId  messages  firstOffset  lastOffset
+                                 orders        0       120          400         519
+                                 orders        1         3            -           -      only checked, or delayed
+    """
 
     def __init__(self) -> None:
         self._spans: dict[tuple[str, int], _Offsets] = {}

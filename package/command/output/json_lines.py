@@ -1,12 +1,17 @@
-r"""Arrow columns as columns of text: what tables, JSON and CSV have in common.
+r"""Rows as JSON lines, made column by column.
 
 ::
 
-    body       b"paid"      ──► text "paid"   hexadecimal null
-               b"\xff\x00"  ──► text null     hexadecimal "ff00"
-    timestamp  2026-01-31 12:00 UTC, in µs   ──► "2026-01-31T12:00:00.000Z"
+    topic     queueId  body                    {"topic":"  ⊕ topic ⊕  ","queueId":  ⊕ queueId ⊕  ,"body":"  …  "}\n
+    orders          1  say "hi"       ──►      {"topic":"orders","queueId":1,"body":"say \"hi\""}
+    orders          2  ff00 (no UTF-8)         {"topic":"orders","queueId":2,"bodyHex":"ff00"}
 
-All rows of a batch at once: there is no Python code per row.
+Stable schema: every column of the rows is a key, in their order, and null is ``null``. The one exception are binary
+columns: a value that is not UTF-8 is under the column's name with ``Hex`` appended, as hexadecimal digits. 64-bit
+integers are numbers. Times are ISO-8601 in UTC with milliseconds. Properties are an object. Columns of bodies may be
+nested; NaN and infinities are texts.
+
+One call of Arrow joins literals and columns: 0.6 µs per row with bodies of 1 KiB; ``to_pylist`` and orjson took 16 µs.
 """
 
 import json
@@ -43,7 +48,13 @@ class Bodies(NamedTuple):
 
 
 def bodies(values: pa.BinaryArray) -> Bodies:
-    """Return values that are UTF-8 as text, and all others in hexadecimal; the memory may be shared."""
+    r"""Return values that are UTF-8 as text, and all others in hexadecimal; the memory may be shared.
+
+    ::
+
+        body       b"paid"      ──► text "paid"   hexadecimal null
+                   b"\xff\x00"  ──► text null     hexadecimal "ff00"
+    """
     offsets, data = string_buffers(values) if len(values) else (np.zeros(1, np.int32), np.zeros(0, np.uint8))
     if values.null_count == 0 and _is_ascii(data[offsets[0] : offsets[-1]]):
         return Bodies(as_text(values), pa.nulls(len(values), pa.string()))
