@@ -298,7 +298,7 @@ def add_profile(parser: Parser) -> None:
 
 def run_profile(options: argparse.Namespace, console: Console) -> int:
     from segmentlog.jobs import statistics
-    from segmentlog.jobs.statistics_page import page_of
+    from segmentlog.jobs.statistics import page_of
     from segmentlog.store import ConfigError
 
     from ..selection import known_topics, source_of

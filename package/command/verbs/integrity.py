@@ -122,7 +122,7 @@ def _check(options: argparse.Namespace) -> None:
 
 
 def _compared(options: argparse.Namespace, spark: "SparkSession | None") -> "JobReport":
-    from segmentlog.jobs import diff, digests
+    from segmentlog.jobs import diff
 
     if options.b is not None:
         commit_logs = options.commit_log_a, options.commit_log_b
@@ -130,9 +130,9 @@ def _compared(options: argparse.Namespace, spark: "SparkSession | None") -> "Job
         return diff.run(spark, options.a, options.b, **how, processes=options.processes)
     given = {"commit_log_paths": options.commit_log_a, "processes": options.processes}
     if options.against is not None:
-        return digests.compare_digests(spark, options.a, options.against, **given)
+        return diff.compare_digests(spark, options.a, options.against, **given)
     by = "log" if options.by == "auto" else options.by
-    return digests.write_digests(spark, options.a, options.digests, by=by, **given)
+    return diff.write_digests(spark, options.a, options.digests, by=by, **given)
 
 
 # Verb `salvage`

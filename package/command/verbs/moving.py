@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from segmentlog.jobs.backfill import Bodies, Request, Target
-    from segmentlog.jobs.resending.client import Cluster
+    from segmentlog.jobs.resending import Cluster
     from segmentlog.store import QueueRange
 
 # Verb `backfill`
@@ -461,7 +461,7 @@ def resend(options: argparse.Namespace, stop: threading.Event) -> Report:
 
 
 def _cluster(options: argparse.Namespace) -> "Cluster":
-    from segmentlog.jobs.resending.client import Cluster
+    from segmentlog.jobs.resending import Cluster
     from segmentlog.store.ha import Address
 
     broker, name_server = (each and Address.parse(each) for each in (options.broker, options.namesrv))
