@@ -14,17 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from segmentlog.query.position import (
-    AtTime,
-    ByQueue,
-    Earliest,
-    Latest,
-    Position,
-    Rules,
-    Words,
-    check_order,
-    settled,
-)
+from segmentlog.query.position import AtTime, ByQueue, Earliest, Latest, Position, Rules, Words, check_order, settled
 from segmentlog.query.selection import Queues, Selection, TopicPattern, Topics
 from segmentlog.query.source import StoreSource
 from segmentlog.query.suggestions import listing

@@ -22,15 +22,16 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from segmentlog.query.parts import asked_times, in_parts
 from segmentlog.query.position import (
     AtTime,
     ByQueue,
     Fallback,
     Position,
     Resolver,
+    asked_times,
     check_group,
     check_tables,
+    in_parts,
 )
 from segmentlog.query.selection import TopicPattern, select
 from segmentlog.query.source import StoreSource

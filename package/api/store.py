@@ -21,8 +21,7 @@ import pyarrow as pa
 from segmentlog.query.bodies import body_format_of
 from segmentlog.query.metadata import SCHEMAS, group_rows, lag_rows, queue_rows, segment_rows, topic_rows
 from segmentlog.query.metrics import Metrics
-from segmentlog.query.parts import asked_times, in_parts
-from segmentlog.query.position import Earliest, Latest, Resolver, Words
+from segmentlog.query.position import Earliest, Latest, Resolver, Words, asked_times, in_parts
 from segmentlog.query.request import Names, checked_names, scan_spec
 from segmentlog.query.selection import Topics, group_progress, select
 from segmentlog.query.source import StoreSource

@@ -382,8 +382,7 @@ class Selection:
     def scan(self, start: "Position", end: "Position", bodies: "BodyFormat | None" = None) -> "Scan":
         """Return the messages between two positions, with columns of their bodies if a format is passed."""
         from segmentlog.api.scan import Scan
-        from segmentlog.query.parts import asked_times, in_parts
-        from segmentlog.query.position import Fallback, Resolver, Rules
+        from segmentlog.query.position import Fallback, Resolver, Rules, asked_times, in_parts
 
         rules = Rules(
             unlisted=Fallback.EARLIEST, unmatched_time=Fallback.LATEST, on_loss=self.spec.on_loss, is_lenient=True
