@@ -21,8 +21,7 @@ from segmentlog.store.find import ASKED, Finder, Found, KeyField, Window
 from .errors import SchemaError, in_spark_words
 from .options.option import local_path
 from .options.read_options import Lookup, ReadOptions
-from .read.batch import open_stores, scan_spec, select_queues, worker_source
-from .read.schema import NATIVE, check_schema, project
+from .read import NATIVE, check_schema, open_stores, project, scan_spec, select_queues, worker_source
 from .setup.worker_tuning import SentToWorkers
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ from .options.read_options import parse_read_options, wants_metadata
 
 if TYPE_CHECKING:
     from .find import LookupReader
-    from .metadata.reader import MetadataReader
-    from .read.batch import SegmentLogBatchReader
+    from .metadata import MetadataReader
+    from .read import SegmentLogBatchReader
     from .setup.spark_versions import RefusedStream
     from .stream.reader import SegmentLogStreamReader
     from .write.writer import SegmentLogBatchWriter, SegmentLogStreamWriter
@@ -41,11 +41,10 @@ class SegmentLogDataSource(DataSource):
         Spark does not ask when the user states a schema.
         """
         if wants_metadata(self.options):
-            from .metadata.reader import metadata_schema
+            from .metadata import metadata_schema
 
             return metadata_schema(self.options)
-        from .read.batch import open_stores
-        from .read.schema import spark_schema
+        from .read import open_stores, spark_schema
 
         options = parse_read_options(self.options, Mode.BOTH)  # Spark does not say which it will be
         open_stores(options)  # a wrong path should fail in load(), not in the query after it
@@ -55,10 +54,10 @@ class SegmentLogDataSource(DataSource):
     def reader(self, schema: StructType) -> "SegmentLogBatchReader | LookupReader | MetadataReader":
         """Make the batch reader, of messages or of metadata."""
         if wants_metadata(self.options):
-            from .metadata.reader import MetadataReader
+            from .metadata import MetadataReader
 
             return MetadataReader(self.options, schema)
-        from .read.batch import SegmentLogBatchReader
+        from .read import SegmentLogBatchReader
 
         options = parse_read_options(self.options)
         if options.lookup is not None:

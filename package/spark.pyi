@@ -4,11 +4,11 @@ from .connector.errors import NotSupportedError as NotSupportedError
 from .connector.errors import SchemaError as SchemaError
 from .connector.errors import UnknownOptionError as UnknownOptionError
 from .connector.find import find_by_keys as find_by_keys
-from .connector.metadata.lag import LagListener as LagListener
-from .connector.metadata.lag import LagMetrics as LagMetrics
-from .connector.metadata.lag import LagReport as LagReport
-from .connector.metadata.lag import QueueLag as QueueLag
-from .connector.metadata.lag import group_lag as group_lag
+from .connector.metadata import LagListener as LagListener
+from .connector.metadata import LagMetrics as LagMetrics
+from .connector.metadata import LagReport as LagReport
+from .connector.metadata import QueueLag as QueueLag
+from .connector.metadata import group_lag as group_lag
 from .connector.registration import register as register
 from .connector.setup.java import prepare_java as prepare_java
 from .connector.setup.workers import prepare_workers as prepare_workers

@@ -22,7 +22,7 @@ from segmentlog.command.parser import Parser
 from segmentlog.connector.options.option import Mode, Option, Table
 from segmentlog.connector.options.read_table import SOURCE
 from segmentlog.connector.options.write_table import SINK
-from segmentlog.connector.read.schema import KAFKA, NATIVE
+from segmentlog.connector.read import KAFKA, NATIVE
 from segmentlog.connector.write.schema import FIELDS, IGNORED
 from segmentlog.query.metadata import SCHEMAS
 

@@ -28,7 +28,7 @@ from segmentlog.store import QueueKey, QueueRange, ScanSpec
 
 from ..errors import OtherStoreError
 from ..options.read_options import ReadOptions, TriggerLimits
-from ..read.batch import ANY_TIME, StorePartition, check_groups, open_stores, plan_shares, select_queues
+from ..read import ANY_TIME, StorePartition, check_groups, open_stores, plan_shares, select_queues
 from .offsets import StoreOffset, StreamOffset, TopicOffset
 from .watched_store import Step, WatchedStore
 

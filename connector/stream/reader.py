@@ -33,8 +33,7 @@ from segmentlog.store.groups import publish_progress
 
 from ..errors import in_spark_words
 from ..options.read_options import ReadOptions
-from ..read.batch import read_partition, scan_spec
-from ..read.schema import check_schema, project
+from ..read import check_schema, project, read_partition, scan_spec
 from ..setup.worker_tuning import SentToWorkers
 from .offsets import StoreOffset, StreamOffset
 from .planner import StreamPlanner

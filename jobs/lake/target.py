@@ -295,7 +295,7 @@ _TUNING: Final = ("maxBytes", "maxRecords", "minPartitions", "batch", "propertyC
 def columns_of(request: "Request") -> pa.Schema:
     """Return the columns of a request's frames."""
     from segmentlog.connector.options.read_options import parse_read_options
-    from segmentlog.connector.read.schema import spark_schema
+    from segmentlog.connector.read import spark_schema
 
     asked = {"path": request.source.path, "subscribe": ",".join(request.topics), "columns": ",".join(request.columns)}
     fields = spark_schema(parse_read_options({**request.options, **asked}))

@@ -126,7 +126,7 @@ def test_every_key_of_a_frame_is_looked_up_once_in_every_store(
     pairs = [("AB"[i % 2], f"key-{i}") for i in range(0, 200, 3)]
     pairs += [("A", "key-1"), ("A", None), (None, "key-2"), *pairs[:10], ("B", "group-3"), ("A", "mine")]
     frame = spark.createDataFrame(pairs, "topic string, key string").repartition(2)
-    paths = [str(indexed), str(tmp_path / "other"), f"file:{path}", str(indexed)]
+    paths = [str(indexed), str(tmp_path / "other"), f"file:{indexed}", str(indexed)]
     found = find_by_keys(spark, paths, frame).select("brokerName", "physicalOffset", "topic", "asked").collect()
     wanted = {pair for pair in pairs if None not in pair}
     expected = sorted(

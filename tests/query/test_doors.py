@@ -8,7 +8,7 @@ from segmentlog.command.parser import Parser
 from segmentlog.command.selection import Selection, asked_window, clock_of
 from segmentlog.command.verbs.messages import add_cat
 from segmentlog.connector.options.read_options import parse_read_options
-from segmentlog.connector.read.batch import plan_partitions
+from segmentlog.connector.read import plan_partitions
 from segmentlog.query.selection import UnknownTopicError
 from segmentlog.query.times import StartAfterEndError
 from segmentlog.store import ConfigError, OffsetOutOfRangeError, ScanSpec, UnknownQueueError
