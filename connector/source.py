@@ -12,14 +12,13 @@ from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
 from .errors import in_spark_words
-from .options.metadata_options import wants_metadata
 from .options.option import Mode
-from .options.read_options import parse_read_options
+from .options.read_options import parse_read_options, wants_metadata
 
 if TYPE_CHECKING:
-    from .find.reader import LookupReader
-    from .metadata.reader import MetadataReader
-    from .read.batch_reader import SegmentLogBatchReader
+    from .find import LookupReader
+    from .metadata import MetadataReader
+    from .read import SegmentLogBatchReader
     from .setup.spark_versions import RefusedStream
     from .stream.reader import SegmentLogStreamReader
     from .write.writer import SegmentLogBatchWriter, SegmentLogStreamWriter
@@ -42,11 +41,10 @@ class SegmentLogDataSource(DataSource):
         Spark does not ask when the user states a schema.
         """
         if wants_metadata(self.options):
-            from .metadata.reader import metadata_schema
+            from .metadata import metadata_schema
 
             return metadata_schema(self.options)
-        from .read.planning import open_stores
-        from .read.schema import spark_schema
+        from .read import open_stores, spark_schema
 
         options = parse_read_options(self.options, Mode.BOTH)  # Spark does not say which it will be
         open_stores(options)  # a wrong path should fail in load(), not in the query after it
@@ -56,14 +54,14 @@ class SegmentLogDataSource(DataSource):
     def reader(self, schema: StructType) -> "SegmentLogBatchReader | LookupReader | MetadataReader":
         """Make the batch reader, of messages or of metadata."""
         if wants_metadata(self.options):
-            from .metadata.reader import MetadataReader
+            from .metadata import MetadataReader
 
             return MetadataReader(self.options, schema)
-        from .read.batch_reader import SegmentLogBatchReader
+        from .read import SegmentLogBatchReader
 
         options = parse_read_options(self.options)
         if options.lookup is not None:
-            from .find.reader import LookupReader
+            from .find import LookupReader
 
             return LookupReader(options, options.lookup, schema)
         return SegmentLogBatchReader(options, schema)

@@ -28,7 +28,7 @@ from segmentlog.query.source import StoreSource
 from segmentlog.store import ConfigError, FormatError, OnLoss, QueueKey, QueueRange, ScanSpec, StoreReader
 from segmentlog.store.sink import last_commit
 
-from .reading import offset_options
+from .backfill.planning import offset_options
 from .report import Report
 from .state_file import FIX, check_asked, write_whole
 

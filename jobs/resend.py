@@ -36,11 +36,14 @@ from segmentlog.store import (
 from segmentlog.store.ha import Answer
 
 from .report import Report
-from .resending.client import Cluster, Connection, Queue, wait
-from .resending.message import (
+from .resending import (
     DLQ_TOPIC,
     ORIGIN,
     RETRY_TOPIC,
+    Cluster,
+    Connection,
+    Progress,
+    Queue,
     Row,
     encode_properties,
     is_retry_topic,
@@ -48,8 +51,8 @@ from .resending.message import (
     properties_sent,
     request_fields,
     target_topic,
+    wait,
 )
-from .resending.progress import Progress
 
 _log = logging.getLogger(__name__)
 

@@ -1,10 +1,10 @@
 from . import admin as admin
 from . import replication as replication
 from . import spark as spark
+from .api.arguments import Time as Time
 from .api.follow import Follow as Follow
 from .api.lookup import Lookup as Lookup
 from .api.opening import open as open
-from .api.positions import Time as Time
 from .api.rows import MetadataTable as MetadataTable
 from .api.scan import Scan as Scan
 from .api.store import Store as Store

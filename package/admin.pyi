@@ -29,6 +29,7 @@ from .store.groups.allocation import allocate_averagely as allocate_averagely
 from .store.groups.allocation import allocate_by_circle as allocate_by_circle
 from .store.groups.allocation import allocate_consistent_hash as allocate_consistent_hash
 from .store.groups.writer import Recorded as Recorded
+from .store.maintenance.archives import PullReport as PullReport
 from .store.maintenance.archives import archive_content as archive_content
 from .store.maintenance.archives import archive_prune as archive_prune
 from .store.maintenance.archives import archive_pull as archive_pull
@@ -38,11 +39,10 @@ from .store.maintenance.expiry import Conditions as Conditions
 from .store.maintenance.expiry import Retained as Retained
 from .store.maintenance.expiry import apply_retention as apply_retention
 from .store.maintenance.expiry import plan_retention as plan_retention
-from .store.maintenance.pulling import PullReport as PullReport
-from .store.maintenance.rebuild import RebuiltQueues as RebuiltQueues
-from .store.maintenance.rebuild import rebuild_index as rebuild_index
-from .store.maintenance.rebuild import rebuild_queues as rebuild_queues
+from .store.maintenance.salvaging import RebuiltQueues as RebuiltQueues
 from .store.maintenance.salvaging import SalvageReport as SalvageReport
+from .store.maintenance.salvaging import rebuild_index as rebuild_index
+from .store.maintenance.salvaging import rebuild_queues as rebuild_queues
 from .store.maintenance.salvaging import salvage as salvage
 from .store.maintenance.verification import Finding as Finding
 from .store.maintenance.verification import Kind as Kind

@@ -24,8 +24,7 @@ import pyarrow as pa
 
 from segmentlog.store import ConfigError
 
-from .body_columns import BodyFormat, ParsedBodies, joined, not_utf8, nulls, parsed_where, reason_of
-from .body_schema import parse_ddl
+from .body_columns import BodyFormat, ParsedBodies, joined, not_utf8, nulls, parse_ddl, parsed_where, reason_of
 from .suggestions import listing
 
 KINDS: Final = ("json", "avro", "protobuf", "csv", "text")

@@ -5,17 +5,521 @@
     "delayed" │ "transactions" │ "trace" ──► system_batches(kind, store, window) ──► batches of SCHEMAS[kind]
 """
 
+import time
 from collections.abc import Callable, Iterator
-from typing import Final
+from dataclasses import dataclass
+from typing import Final, NamedTuple
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from segmentlog.store import StoreReader
+from segmentlog.store import OnCorrupt, OnLoss, ScanSpec, Sql92Filter, StoreReader
+from segmentlog.store.find import Finder
+from segmentlog.store.follow import DelayProgress, delay_progress
 
-from .delayed import delayed_batches
-from .system_topics import SystemWindow
-from .traces import trace_batches
-from .transactions import transaction_batches
+from .metadata import SCHEMAS
+from .system_topics import (
+    Ints,
+    Mask,
+    SystemWindow,
+    batch_of,
+    find_unique,
+    ids_of,
+    instants,
+    is_true,
+    last_places,
+    messages_of,
+    whole_numbers,
+)
+
+# Delayed messages
+
+_LEVELS: Final = "SCHEDULE_TOPIC_XXXX"
+_TIMERS: Final = "rmq_sys_wheel_timer"
+_SHARED: Final = (
+    "brokerName",
+    "queueId",
+    "queueOffset",
+    "physicalOffset",
+    "tags",
+    "keys",
+    "uniqKey",
+    "msgId",
+    "storeTimestamp",
+)
+_REAL: Final = ("REAL_TOPIC", "REAL_QID")
+_OUT: Final = "TIMER_OUT_MS"
+_DELETED: Final = "TIMER_DEL_UNIQKEY"
+_ROLLS: Final = "TIMER_ROLL_TIMES"
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """Request and progress, which decide the states of all rows."""
+
+    window: SystemWindow
+    finder: Finder
+    progress: DelayProgress
+    now_ms: int
+
+
+def delayed_batches(store: StoreReader, window: SystemWindow, *, now_ms: int | None = None) -> Iterator[pa.RecordBatch]:
+    """Delayed messages as rows: both delay levels and timers, pending and delivered.
+
+    ::
+
+        SCHEDULE_TOPIC_XXXX/2   DELAY 3, REAL_TOPIC, REAL_QID; the tags code is the due time
+        rmq_sys_wheel_timer/0   TIMER_OUT_MS, REAL_TOPIC, REAL_QID; with TIMER_DEL_UNIQKEY it deletes another one
+                                   │
+        due after now ─────────────┼──► pending
+        before the saved progress ─┼──► delivered       delayOffset.json, timercheck: seconds older than the store
+        a later record with its ───┘
+        unique key, REAL_TOPIC     ───► delivered       else pending, null without progress
+
+    A broker moves a timer beyond its wheel on by writing it again, with a higher TIMER_ROLL_TIMES: the record before is
+    ``rolled``. Deletions and rolled timers are kept in memory, some 100 bytes each.
+
+    Yield the delayed messages of a store: levels, then timers; messages of one queue by queue offset.
+
+    ``now_ms`` is the time at which pending messages are pending; this host's clock by default.
+    """
+    now = int(time.time() * 1000) if now_ms is None else now_ms
+    asked = _Asked(window, Finder(store), delay_progress(store.location.fs, store.path), now)
+    for batch in messages_of(store, _LEVELS, window, columns=(*_SHARED, "tagsCode"), properties=_REAL):
+        yield from _level_rows(batch, asked)
+    if _TIMERS in store.topics():
+        fates = _TimerFates.read(store, window)
+        for batch in messages_of(
+            store, _TIMERS, window, columns=_SHARED, properties=(*_REAL, _OUT, _DELETED, _ROLLS, "TIMER_DELAY_LEVEL")
+        ):
+            yield from _timer_rows(batch, asked, fates)
+
+
+def _level_rows(batch: pa.RecordBatch, asked: _Asked) -> Iterator[pa.RecordBatch]:
+    levels = asked.progress.levels
+    batch = batch.filter(pa.array(asked.window.keeps(batch["REAL_TOPIC"])))
+    if not batch.num_rows:
+        return
+    level = batch["queueId"].to_numpy() + 1
+    names, which = np.unique(level, return_inverse=True)
+    known = np.array([each in levels for each in names.tolist()], np.bool_)[which]
+    reached = np.array([levels.get(each, 0) for each in names.tolist()], np.int64)[which]
+    due = batch["tagsCode"]
+    due = pc.if_else(pc.greater(due, 0), due, pa.scalar(None, pa.int64()))
+    passed, none = batch["queueOffset"].to_numpy() < reached, np.zeros(batch.num_rows, np.bool_)
+    state = _states(batch, asked, due, (known, passed), none)
+    yield _row_batch(batch, "level", state, due, pa.array(level, pa.int32()))
+
+
+def _timer_rows(batch: pa.RecordBatch, asked: _Asked, fates: "_TimerFates") -> Iterator[pa.RecordBatch]:
+    reached_ms = asked.progress.timer_ms
+    keep = asked.window.keeps(batch["REAL_TOPIC"]) & is_true(pc.is_null(batch[_DELETED]))
+    batch = batch.filter(pa.array(keep))
+    if not batch.num_rows:
+        return
+    due = whole_numbers(batch[_OUT])
+    passed = is_true(pc.less(due, 0 if reached_ms is None else reached_ms))
+    known = np.full(batch.num_rows, reached_ms is not None)
+    state = _states(batch, asked, due, (known, passed), fates.deleted(batch))
+    state = pc.if_else(pa.array(fates.rolled(batch)), "rolled", state)
+    yield _row_batch(batch, "timer", state, due, ids_of(whole_numbers(batch["TIMER_DELAY_LEVEL"])))
+
+
+def _states(
+    batch: pa.RecordBatch, asked: _Asked, due: pa.Array, progress: tuple[Mask, Mask], deleted: Mask
+) -> pa.Array:
+    """State of each row; ``progress`` is where it is known, and where it has passed the row."""
+    known, passed = progress
+    later = is_true(pc.greater(due, asked.now_ms))
+    # A deletion that came too late deleted nothing, and the saved progress may be seconds old: look for the delivery.
+    doubtful = (~later & ~passed) | deleted
+    delivered = passed & ~deleted
+    delivered[doubtful] = _arrived(batch.filter(pa.array(doubtful)), asked.finder)
+    unkeyed = is_true(pc.is_null(batch["uniqKey"]))
+    unknown = ~later & ~known & ~delivered & unkeyed | is_true(pc.is_null(due)) & ~delivered
+    names = np.where(delivered, "delivered", np.where(deleted, "deleted", "pending"))
+    return pa.array(names, pa.string(), mask=unknown & ~deleted)
+
+
+def _arrived(batch: pa.RecordBatch, finder: Finder) -> Mask:
+    """Return whether the real topic holds a later record with the unique key of each row."""
+    places: Ints = last_places(finder, batch["REAL_TOPIC"], batch["uniqKey"])
+    arrived: Mask = places > batch["physicalOffset"].to_numpy()
+    return arrived
+
+
+class _TimerFates:
+    """Deletions and rolls in the timer topic: what later records say of earlier ones."""
+
+    def __init__(self, deletions: set[tuple[str, str]], rolls: dict[tuple[str, str], int]) -> None:
+        self._deletions = deletions
+        self._rolls = rolls
+
+    @classmethod
+    def read(cls, store: StoreReader, window: SystemWindow) -> "_TimerFates":
+        only = Sql92Filter.compile(f"{_DELETED} IS NOT NULL OR {_ROLLS} IS NOT NULL")
+        # A record that decides the fate of another is stored after it, and may be stored after the window.
+        open_end = SystemWindow(start_ms=window.start_ms)
+        deletions, rolls = set[tuple[str, str]](), dict[tuple[str, str], int]()
+        for batch in messages_of(
+            store, _TIMERS, open_end, columns=("physicalOffset", "uniqKey"), properties=(_OUT, _DELETED), only=only
+        ):
+            columns = (batch[name].to_pylist() for name in (_OUT, _DELETED, "uniqKey", "physicalOffset"))
+            for out, target, key, place in zip(*columns, strict=True):
+                if target is not None:
+                    # Later releases write `topic+key`, earlier ones the key alone.
+                    deletions.add((out, target))
+                elif key is not None:
+                    rolls[key, out] = max(place, rolls.get((key, out), -1))
+        return cls(deletions, rolls)
+
+    def deleted(self, batch: pa.RecordBatch) -> Mask:
+        """Return which timers a deletion names: same unique key, same second of delivery, (n,) bool."""
+        if not self._deletions:
+            return np.zeros(batch.num_rows, np.bool_)
+        columns = (batch[name].to_pylist() for name in (_OUT, "uniqKey", "REAL_TOPIC"))
+        return np.fromiter(
+            (
+                (out, key) in self._deletions or (out, f"{topic}+{key}") in self._deletions
+                for out, key, topic in zip(*columns, strict=True)
+            ),
+            np.bool_,
+            batch.num_rows,
+        )
+
+    def rolled(self, batch: pa.RecordBatch) -> Mask:
+        """Return which timers the broker has written again since, (n,) bool."""
+        if not self._rolls:
+            return np.zeros(batch.num_rows, np.bool_)
+        columns = (batch[name].to_pylist() for name in ("uniqKey", _OUT, "physicalOffset"))
+        return np.fromiter(
+            (self._rolls.get((key, out), -1) > place for key, out, place in zip(*columns, strict=True)),
+            np.bool_,
+            batch.num_rows,
+        )
+
+
+def _row_batch(batch: pa.RecordBatch, kind: str, state: pa.Array, due: pa.Array, level: pa.Array) -> pa.RecordBatch:
+    return batch_of(
+        SCHEMAS["delayed"],
+        {
+            **{name: batch[name] for name in _SHARED},
+            "kind": pa.repeat(kind, batch.num_rows),
+            "state": state,
+            "dueTimestamp": instants(due),
+            "level": level,
+            "topic": batch["REAL_TOPIC"],
+            "queueId": ids_of(whole_numbers(batch["REAL_QID"])),
+            "delayQueueId": batch["queueId"],
+            "delayQueueOffset": batch["queueOffset"],
+        },
+    )
+
+
+# Transactions
+
+_HALVES: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
+_ANSWERS: Final = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+_DISCARDED: Final = "TRANS_CHECK_MAX_TIME_TOPIC"
+_HALF_COLUMNS: Final = ("brokerName", "physicalOffset", "tags", "keys", "uniqKey", "msgId", "storeTimestamp")
+_PROPERTIES: Final = ("REAL_TOPIC", "REAL_QID", "PGROUP", "TRANSACTION_CHECK_TIMES")
+_COMMITTED: Final = ScanSpec(
+    columns=("physicalOffset", "queueOffset", "sysFlag", "preparedTransactionOffset"),
+    on_corrupt=OnCorrupt.SKIP,
+    on_loss=OnLoss.SKIP,
+)
+_TYPE_MASK: Final = 0xC
+_TYPE_COMMIT: Final = 0x8
+_NOWHERE: Final = pa.scalar(None, pa.int64())
+
+
+def transaction_batches(store: StoreReader, window: SystemWindow) -> Iterator[pa.RecordBatch]:
+    """Transactional messages as rows: half messages, with their outcome.
+
+    ::
+
+        RMQ_SYS_TRANS_HALF_TOPIC/0      half message: REAL_TOPIC, REAL_QID, PGROUP, UNIQ_KEY
+        RMQ_SYS_TRANS_OP_HALF_TOPIC/0   TAGS d, body "12" or "12,13,": half messages that were answered, by queue offset
+        REAL_TOPIC                      committed message: its prepared transaction offset is the half message's place
+
+        committed message ──► commit     answered without one ──► rollback     later half message of its key ──► checked
+        in TRANS_CHECK_MAX_TIME_TOPIC ──► discarded                   none of these ──► pending
+
+    The broker writes a half message again before it checks it, so a transaction may have several rows. A committed
+    message is found by its unique key: an answered half message without one has outcome null. Answers take 16 bytes of
+    memory each.
+
+    Yield the half messages of a store, by queue offset.
+    """
+    answers = _Answers(store, window)
+    finder = Finder(store)
+    for batch in messages_of(
+        store, _HALVES, window, columns=(*_HALF_COLUMNS, "queueId", "queueOffset"), properties=_PROPERTIES
+    ):
+        kept = batch.filter(pa.array(window.keeps(batch["REAL_TOPIC"])))
+        if kept.num_rows:
+            yield _rows(kept, answers, finder)
+
+
+def _rows(batch: pa.RecordBatch, answers: "_Answers", finder: Finder) -> pa.RecordBatch:
+    keys, place = batch["uniqKey"], batch["physicalOffset"]
+    answered = answers.of(batch["queueId"].to_numpy(), batch["queueOffset"].to_numpy())
+    commit, commit_offset = _commits(finder, batch["REAL_TOPIC"], keys, place)
+
+    def later(topic: str) -> pa.Array:
+        return pa.array(last_places(finder, pa.repeat(topic, len(keys)), keys) > place.to_numpy())
+
+    is_answered = pc.is_valid(answered)
+    outcome = pc.case_when(
+        pc.make_struct(
+            pc.is_valid(commit),
+            pc.and_(is_answered, pc.is_null(keys)),
+            is_answered,
+            later(_HALVES),
+            later(_DISCARDED),
+        ),
+        "commit",
+        pa.scalar(None, pa.string()),
+        "rollback",
+        "checked",
+        "discarded",
+        "pending",
+    )
+    checks = batch["TRANSACTION_CHECK_TIMES"]
+    return batch_of(
+        SCHEMAS["transactions"],
+        {
+            **{name: batch[name] for name in _HALF_COLUMNS},
+            "outcome": outcome,
+            "topic": batch["REAL_TOPIC"],
+            "queueId": ids_of(whole_numbers(batch["REAL_QID"])),
+            "producerGroup": batch["PGROUP"],
+            "checks": ids_of(whole_numbers(pc.fill_null(checks, "0"))),
+            "halfQueueOffset": batch["queueOffset"],
+            "answerPhysicalOffset": answered,
+            "commitPhysicalOffset": commit,
+            "commitQueueOffset": commit_offset,
+        },
+    )
+
+
+def _commits(finder: Finder, topics: pa.Array, keys: pa.Array, place: pa.Array) -> tuple[pa.Array, pa.Array]:
+    """Return physical and queue offset of the message that committed each half message; null for none."""
+    nowhere = pa.nulls(len(keys), pa.int64())
+    found = find_unique(finder, topics, keys)
+    if found is None or not len(found):
+        return nowhere, nowhere
+    table = found.to_table(_COMMITTED)
+    # By the type, too: ordinary messages have offset 0, which may be the place of a half message.
+    table = table.filter(pc.equal(pc.bit_wise_and(table["sysFlag"], _TYPE_MASK), _TYPE_COMMIT)).combine_chunks()
+    row = pc.index_in(place, value_set=table["preparedTransactionOffset"])
+    return tuple(_only(table[name]).take(row) for name in ("physicalOffset", "queueOffset"))
+
+
+def _only(column: pa.ChunkedArray) -> pa.Array:
+    return column.combine_chunks()
+
+
+class _Answers:
+    """Half messages that were answered: queue id and queue offset of each, with the place of the answer."""
+
+    def __init__(self, store: StoreReader, window: SystemWindow) -> None:
+        self._by_queue: dict[int, tuple[Ints, Ints]] = {}
+        found: dict[int, list[tuple[Ints, Ints]]] = {}
+        after = SystemWindow(start_ms=window.start_ms)  # an answer is stored after its half message
+        for batch in messages_of(store, _ANSWERS, after, columns=("queueId", "physicalOffset", "body", "tags")):
+            done = batch.filter(pc.equal(batch["tags"], "d"))
+            for queue_id in pc.unique(done["queueId"]).to_pylist():
+                of_queue = done.filter(pc.equal(done["queueId"], queue_id))
+                found.setdefault(queue_id, []).append(_halves(of_queue))
+        for queue_id, pieces in found.items():
+            offsets, places = (np.concatenate(each) for each in zip(*pieces, strict=True))
+            offsets, first = np.unique(offsets, return_index=True)
+            if offsets.size:
+                self._by_queue[queue_id] = offsets, places[first]
+
+    def of(self, queue_ids: Ints, offsets: Ints) -> pa.Array:
+        """Return the physical offset of the answer to each of (n,) half messages; null for none."""
+        places = np.full(offsets.size, -1, np.int64)
+        for queue_id, (answered, answers) in self._by_queue.items():
+            rows = np.flatnonzero(queue_ids == queue_id)
+            at = np.searchsorted(answered, offsets[rows])
+            at[at == answered.size] = 0
+            hit = answered[at] == offsets[rows]
+            places[rows[hit]] = answers[at[hit]]
+        return pa.array(places, mask=places < 0)
+
+
+def _halves(batch: pa.RecordBatch) -> tuple[Ints, Ints]:
+    """Queue offsets of half messages in the bodies of answers, and the place of each answer."""
+    parts = pc.split_pattern(batch["body"], b",")
+    rows = pc.list_parent_indices(parts)
+    texts = pc.list_flatten(parts)
+    digits = pc.match_substring_regex(texts, "^[0-9]{1,18}$")
+    offsets = texts.filter(digits).cast(pa.string()).cast(pa.int64())
+    return offsets.to_numpy(), batch["physicalOffset"].take(rows.filter(digits)).to_numpy()
+
+
+# Traces
+
+_TRACES: Final = "RMQ_SYS_TRACE_TOPIC"
+_RECORD: Final = ("brokerName", "storeTimestamp", "queueId", "queueOffset", "physicalOffset")
+_ENTRY_END: Final = b"\x02"
+_FIELD_END: Final = b"\x01"
+_MESSAGE_TYPES: Final = ("Normal", "Trans", "TransCommit", "Delay", "Order")
+"""By their number; RocketMQ: ``MessageType``."""
+
+_END: Final = {"timestamp": 1, "regionId": 2, "group": 3, "topic": 4, "traceMsgId": 5}
+_FIELDS: Final[dict[str, dict[str, int]]] = {
+    "Pub": _END
+    | {"tags": 6, "keys": 7, "storeHost": 8, "bodyLength": 9, "costMs": 10, "messageType": 11}
+    | {"offsetMsgId": 12, "isSuccess": 13, "clientHost": 14},
+    "SubBefore": {"timestamp": 1, "regionId": 2, "group": 3, "requestId": 4, "traceMsgId": 5}
+    | {"retryTimes": 6, "keys": 7, "clientHost": 8},
+    "SubAfter": {"requestId": 1, "traceMsgId": 2, "costMs": 3, "isSuccess": 4, "keys": 5}
+    | {"contextCode": 6, "timestamp": 7, "group": 8},
+    "EndTransaction": _END
+    | {"tags": 6, "keys": 7, "storeHost": 8, "messageType": 9}
+    | {"transactionId": 10, "transactionState": 11, "isFromCheck": 12},
+    "Recall": _END | {"isSuccess": 6},
+}
+_LEAST: Final = {"Pub": 13, "SubBefore": 8, "SubAfter": 6, "EndTransaction": 13, "Recall": 7}
+"""Fields that an entry has at least, its type included."""
+_OLD_PUB: Final = 13
+"""Fields of an entry `Pub` without offset message id, by old clients: field 12 is the success."""
+_INTS: Final = ("bodyLength", "costMs", "retryTimes", "contextCode")
+_FLAGS: Final = ("isSuccess", "isFromCheck")
+_NONE: Final = pa.scalar(None, pa.string())
+
+
+def trace_batches(store: StoreReader, window: SystemWindow) -> Iterator[pa.RecordBatch]:
+    r"""Message traces as rows: one per entry of the messages of RMQ_SYS_TRACE_TOPIC.
+
+    ::
+
+        body    Pub \1 1700000000000 \1 region \1 group \1 topic \1 … \2 SubBefore \1 … \2        all as text, UTF-8
+                                                                    │
+                entry 0: Pub                                        └─► entry 1: SubBefore
+
+        Pub             1 time  2 region  3 group  4 topic  5 msgId  6 tags  7 keys  8 storeHost  9 bodyLength  10 cost
+                        11 message type  [12 offsetMsgId]  12 or 13 success  [14 clientHost]
+        SubBefore       1 time  2 region  3 group  4 requestId  5 msgId  6 retryTimes  7 keys  [8 clientHost]
+        SubAfter        1 requestId  2 msgId  3 cost  4 success  5 keys  [6 contextCode]  [7 time]  [8 group]
+        EndTransaction  1 time  2 region  3 group  4 topic  5 msgId  6 tags  7 keys  8 storeHost  9 message type
+                        10 transactionId  11 state  12 from a check
+        Recall          1 time  2 region  3 group  4 topic  5 msgId  6 success
+
+    An entry that is not of this form is a row, too: ``error`` says why, and fields that can be read have their values.
+    RocketMQ: ``TraceDataEncoder``, of 4.9 to 5.5. It writes ``null`` for a field without value.
+
+    Yield the entries of a store's traces, by queue and queue offset.
+    """
+    for batch in messages_of(store, _TRACES, window, columns=(*_RECORD, "body")):
+        rows, entry, columns = parse_traces(batch["body"])
+        if not len(entry):
+            continue
+        taken = batch.select(list(_RECORD)).take(pa.array(rows))
+        columns |= {name: taken[name] for name in _RECORD} | {"entry": entry}
+        kept = batch_of(SCHEMAS["trace"], columns, window.keeps(columns["topic"]))
+        if kept.num_rows:
+            yield kept
+
+
+class _Entries(NamedTuple):
+    """Fields of n entries, one after the other, and where those of each entry begin and end."""
+
+    fields: pa.Array
+    starts: Ints
+    counts: Ints
+
+    def at(self, index: Ints) -> pa.Array:
+        """Return field ``index`` of each entry as text, (n,); null where it has no such field, or index is -1."""
+        missing: Mask = (index < 0) | (index >= self.counts)
+        return _texts(self.fields.take(pa.array(self.starts + index, mask=missing)))
+
+
+def parse_traces(bodies: pa.Array) -> tuple[Ints, pa.Array, dict[str, pa.Array]]:
+    """Split (m,) bodies into n entries: the row of each, its number in the body, and its columns by name."""
+    entries = pc.split_pattern(bodies, _ENTRY_END)
+    rows, texts = pc.list_parent_indices(entries), pc.list_flatten(entries)
+    numbers = np.arange(len(texts)) - entries.offsets.to_numpy()[rows.to_numpy()] + entries.offsets[0].as_py()
+    present = pc.greater(pc.binary_length(texts), 0)  # the last entry ends with a separator
+    rows, texts = rows.filter(present), texts.filter(present)
+    entry = pa.array(numbers[present.to_numpy(zero_copy_only=False)], pa.int32())
+    split = pc.split_pattern(texts, _FIELD_END)
+    counts = pc.list_value_length(split).to_numpy().astype(np.int64)
+    found = _Entries(pc.list_flatten(split), np.cumsum(counts) - counts, counts)
+    return rows.to_numpy().astype(np.int64), entry, _columns(found)
+
+
+def _columns(found: _Entries) -> dict[str, pa.Array]:
+    kind = found.at(np.zeros(found.counts.size, np.int64))
+    which = pc.fill_null(pc.index_in(kind, value_set=pa.array(list(_FIELDS))), -1).to_numpy().astype(np.int64)
+    is_short = found.counts < np.array([*_LEAST.values(), 0])[which]
+    raw = {}
+    for field in dict.fromkeys(name for fields in _FIELDS.values() for name in fields):
+        index = np.array([*(fields.get(field, -1) for fields in _FIELDS.values()), -1])[which]
+        if field in {"offsetMsgId", "isSuccess"}:
+            is_old = (which == 0) & (found.counts == _OLD_PUB)
+            index = np.where(is_old, index - 1 if field == "isSuccess" else -1, index)
+        raw[field] = found.at(index)
+    columns = {name: _valued(texts) for name, texts in raw.items()}
+    times = whole_numbers(columns["timestamp"])
+    columns["timestamp"] = instants(times)
+    for name in _INTS:
+        columns[name] = ids_of(whole_numbers(columns[name]))
+    for name in _FLAGS:
+        columns[name] = _flags(columns[name])
+    columns["messageType"] = _message_types(columns["messageType"])
+    columns["type"] = kind
+    bad = {name: _bad(raw[name], columns[name]) for name in ("timestamp", *_INTS, *_FLAGS, "messageType")}
+    columns["error"] = _errors(which, is_short, bad)
+    return columns
+
+
+def _errors(which: Ints, is_short: Mask, bad: dict[str, Mask]) -> pa.Array:
+    """Return the problem of each entry, null for none."""
+    problems = np.full(which.size, None, object)
+    for name, mask in bad.items():
+        problems[mask] = f"{name} is malformed"
+    problems[is_short] = "fields are missing"
+    problems[which < 0] = "the type of the entry is unknown"
+    return pa.array(problems, pa.string())
+
+
+def _bad(texts: pa.Array, values: pa.Array) -> Mask:
+    """Return which texts have no value, though they are neither missing nor ``null``."""
+    bad: Mask = pc.and_(pc.is_valid(_valued(texts)), pc.is_null(values)).to_numpy(zero_copy_only=False)
+    return bad
+
+
+def _valued(texts: pa.Array) -> pa.Array:
+    """Replace empty texts, and what Java writes for null, by null."""
+    return pc.if_else(pc.is_in(texts, value_set=pa.array(["", "null"])), _NONE, texts)
+
+
+def _flags(texts: pa.Array) -> pa.Array:
+    """Read booleans; null for other texts."""
+    known = pc.is_in(texts, value_set=pa.array(["true", "false"]))
+    return pc.if_else(known, pc.equal(texts, "true"), pa.scalar(None, pa.bool_()))
+
+
+def _message_types(texts: pa.Array) -> pa.Array:
+    numbers = [str(number) for number in range(len(_MESSAGE_TYPES))]
+    return pa.array(_MESSAGE_TYPES).take(pc.index_in(texts, value_set=pa.array(numbers)))
+
+
+def _texts(values: pa.Array) -> pa.Array:
+    """Decode UTF-8 as Java does: a byte that is not UTF-8 becomes U+FFFD."""
+    try:
+        return values.cast(pa.string())
+    except pa.ArrowInvalid:
+        decoded = (None if each is None else each.decode("utf-8", "replace") for each in values.to_pylist())
+        return pa.array(decoded, pa.string())
+
+
+# Frames by kind
 
 _FRAMES: Final[dict[str, Callable[[StoreReader, SystemWindow], Iterator[pa.RecordBatch]]]] = {
     "delayed": delayed_batches,

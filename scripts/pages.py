@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from pyspark.sql.types import DataType
 
 from segmentlog.command.catalogue import VERBS
+from segmentlog.command.incoming import RECEIPT
 from segmentlog.command.parser import Parser
-from segmentlog.command.receipt import SCHEMA as RECEIPT
 from segmentlog.connector.options.option import Mode, Option, Table
 from segmentlog.connector.options.read_table import SOURCE
 from segmentlog.connector.options.write_table import SINK
-from segmentlog.connector.read.schema import KAFKA, NATIVE
+from segmentlog.connector.read import KAFKA, NATIVE
 from segmentlog.connector.write.schema import FIELDS, IGNORED
 from segmentlog.query.metadata import SCHEMAS
 

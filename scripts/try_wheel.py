@@ -33,7 +33,7 @@ PYTHONS: Final = ("3.11", "3.12", "3.13", "3.14")
 SPARKS: Final = ("4.0", "4.1", "4.2", "4.3")
 OLD_JAVA: Final = ("4.0", "4.1")
 """Releases that do not start on Java 24 and later."""
-WHEEL_BYTES: Final = 1 << 20
+WHEEL_BYTES: Final = 1_000_000
 """Most bytes of the wheel without the stores of the demonstration."""
 PAGES: Final = ("README.md", "docs/getting-started.md")
 DOCUMENTS: Final = ("README.md", "docs/getting-started.md", "docs/recipes.md", "test_readme", "ipynb")

@@ -7,7 +7,7 @@ from segmentlog.command.errors import UsageError
 from segmentlog.connector import errors as connector_errors
 from segmentlog.connector.errors import SPARK_WORDS
 from segmentlog.connector.setup.java import JavaNotFoundError
-from segmentlog.jobs.lake.ledger import TargetChangedError
+from segmentlog.jobs.lake.target import TargetChangedError
 from segmentlog.query import selection, times
 from segmentlog.store import Remedy, SegmentLogError
 from segmentlog.store import errors as store_errors

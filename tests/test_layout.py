@@ -42,17 +42,15 @@ RE_EXPORTS: Final = {
     "connector/pyspark_segmentlog/__init__.py": "a door: tests/connector/test_shim.py",
 }
 """Modules without code of their own."""
-SYSTEM_ROWS: Final = "verbs of system topics: tests/command/test_system_rows.py"
 IN_PLACE: Final = "archives read in place: tests/store/read/test_archived_in_place.py"
 TESTED_ELSEWHERE: Final = {
-    **{f"package/command/verbs/{verb}.py": SYSTEM_ROWS for verb in ("delayed", "trace", "transactions")},
-    "query/system_frames.py": "forms of a result: tests/api/test_system_rows.py",
+    "query/system_frames.py": "a file per frame, such as tests/query/test_traces.py",
     "store/types.py": "records without behaviour",
     "store/directory/archived_store.py": IN_PLACE,
     "store/dispatch/packed_files.py": IN_PLACE,
     "store/dispatch/packed_queues.py": IN_PLACE,
     "store/files/routed_fs.py": IN_PLACE,
-    "store/maintenance/archives.py": "each function is a verb: tests/command/verbs/test_archive.py",
+    "store/maintenance/archives.py": "verbs, and a pull: tests/store/maintenance/test_pulling.py",
     "store/read/spec.py": "scans of entries alone, and scans that open the log: tests/store/read/test_scan.py",
     "store/objects/access.py": "options that reach workers: tests/connector/read/test_archive_url.py",
 }

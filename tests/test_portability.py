@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from segmentlog.command.verbs import demo
+from segmentlog.command.verbs import set_up
 
 WITHOUT_LINUX = """
 import ctypes, fcntl, os, mmap, resource, sys
@@ -44,7 +44,7 @@ print(found.num_rows)
 
 
 def test_stores_are_read_without_the_calls_of_linux(tmp_path: Path) -> None:
-    store = demo.unpack(demo.ARCHIVES[0], str(tmp_path))
+    store = set_up.unpack(set_up.ARCHIVES[0], str(tmp_path))
     ran = subprocess.run(
         [sys.executable, "-c", WITHOUT_LINUX, store], capture_output=True, text=True, timeout=120, check=False
     )

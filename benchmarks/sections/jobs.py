@@ -33,7 +33,7 @@ from store_work import BATCH_ROWS, TOPIC, made
 from workload import TOPIC as ROWS_TOPIC
 
 from segmentlog.jobs import diff, rebuild, replay, resend, verify
-from segmentlog.jobs.resending.client import Cluster
+from segmentlog.jobs.resending import Cluster
 from segmentlog.query.source import StoreSource
 from segmentlog.store import Flush, MessageStore, QueueRange, ScanSpec, StoreConfig, StoreReader
 from segmentlog.store.ha import Address

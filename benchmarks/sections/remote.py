@@ -25,7 +25,7 @@ from memory import peak_memory, this_process
 from store_work import TOPIC, made
 from test_support import support
 
-from segmentlog.api.threads import read_in_order
+from segmentlog.api.scan import read_in_order
 from segmentlog.store import Boundary, Flush, MessageStore, QueueRange, ScanSpec, ScanTask, StoreConfig, StoreReader
 from segmentlog.store.archive.push import push
 from segmentlog.store.directory.layout import StoreLocation

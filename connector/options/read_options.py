@@ -14,17 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from segmentlog.query.position import (
-    AtTime,
-    ByQueue,
-    Earliest,
-    Latest,
-    Position,
-    Rules,
-    Words,
-    check_order,
-    settled,
-)
+from segmentlog.query.position import AtTime, ByQueue, Earliest, Latest, Position, Rules, Words, check_order, settled
 from segmentlog.query.selection import Queues, Selection, TopicPattern, Topics
 from segmentlog.query.source import StoreSource
 from segmentlog.query.suggestions import listing
@@ -33,12 +23,12 @@ from segmentlog.store import Boundary, ConfigError, OnCorrupt, OnLoss, RemoteAcc
 from segmentlog.store.find import KeyField
 
 from ..errors import ConflictingOptionsError, MissingOptionError
-from .matching import conflict, local_path, match
-from .option import Given, Mode, Option
-from .read_table import SOURCE, SourceOptions
+from .option import STRICT_OPTIONS, Given, Mode, Option, Table, conflict, local_path, match
+from .read_table import SOURCE, MetadataKind, SourceOptions
 from .write_table import SINK
 
 if TYPE_CHECKING:
+    from segmentlog.query.system_topics import SystemWindow
     from segmentlog.store import Sql92Filter
 
 logger = logging.getLogger(__name__)
@@ -356,3 +346,101 @@ def _by_store(option: str, given: T | dict[str, T] | None, paths: tuple[str, ...
         problem = f"option `{option}` names {listing(strangers)}, which this query does not read"
         raise ConfigError(problem, fix=f"Name one of {listing(paths)}")
     return found
+
+
+# Options of metadata frames
+
+_STORES: Final = SOURCE.pick("path", "paths", "brokerNames", "commitLogPaths", "archive", "queueSource", "queueCache")
+_TOPICS: Final = SOURCE.pick("subscribe", "subscribePattern", "includeSystemTopics")
+_NAMED: Final = SOURCE.pick("subscribe", "subscribePattern")
+_FRAME_TIMES: Final = SOURCE.pick("startingTimestamp", "endingTimestamp", "timeZone")
+OF_SYSTEM_TOPICS: Final = frozenset({MetadataKind.DELAYED, MetadataKind.TRANSACTIONS, MetadataKind.TRACE})
+"""Frames of messages that RocketMQ keeps in topics of its own."""
+_OF_GROUPS: Final = frozenset({MetadataKind.GROUPS, MetadataKind.LAG})
+
+
+def _table(kind: MetadataKind) -> Table:
+    topics = () if kind is MetadataKind.SEGMENTS else _TOPICS
+    groups = SOURCE.pick("consumerGroup") if kind in _OF_GROUPS else ()
+    times = _FRAME_TIMES if kind in OF_SYSTEM_TOPICS else ()
+    always = (*_STORES, *SOURCE.pick("metadata", "columns"), STRICT_OPTIONS)
+    return Table(f"frame `metadata={kind.value}`", (*always, *topics, *groups, *times))
+
+
+METADATA: Final[Mapping[MetadataKind, Table]] = {kind: _table(kind) for kind in MetadataKind}
+"""The options of each frame: handles of the source that have a meaning for it."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MetadataOptions:
+    """The options of a metadata read, parsed. Crosses to the workers.
+
+    Attributes
+    ----------
+    kind
+        Which frame.
+    read
+        Which stores and topics, as of a read of messages.
+    consumer_group
+        The group that rows are asked of; None for all.
+    columns
+        The option ``columns``.
+    window
+        Real topics and store times of a frame of system topics.
+    """
+
+    kind: MetadataKind
+    read: ReadOptions
+    consumer_group: str | None
+    columns: tuple[str, ...] | None
+    window: "SystemWindow"
+
+
+def wants_metadata(given: Mapping[str, str]) -> bool:
+    """Tell whether options ask for metadata, and not for messages."""
+    return any(name.lower() == "metadata" for name in given)
+
+
+def parse_metadata_options(given: Mapping[str, str]) -> MetadataOptions:
+    """Parse the options of a metadata read.
+
+    Parameters
+    ----------
+    given
+        Option texts by name, names in any case; what Spark adds of its own may be among them.
+
+    Raises
+    ------
+    ConflictingOptionsError
+        If one of them has no meaning for this frame.
+    MissingOptionError, UnknownOptionError, ConfigError
+        As `parse_read_options`.
+    """
+    from segmentlog.query.system_topics import SystemWindow  # noqa: PLC0415 - loads pyarrow.compute
+
+    found = match(given, SOURCE, elsewhere=(SINK,))
+    (asked,) = SOURCE.pick("metadata")
+    kind: MetadataKind | None = found[asked]
+    if kind is None:
+        raise MissingOptionError("option `metadata` is not there", fix="Add .option('metadata', 'topics')")
+    table = METADATA[kind]
+    strangers = sorted(option.name for option in found.of(SOURCE) if option not in table)
+    if strangers:
+        raise ConflictingOptionsError(
+            f"option {listing(strangers)} has no meaning with `metadata={kind.value}`",
+            fix=f"Leave it out; with it go {listing(sorted(set(table.names()) - {asked.name}), most=20)}",
+        )
+    places = found.only((*_STORES, *_TOPICS, *_FRAME_TIMES))
+    has_topics = bool(places.of(_NAMED))
+    if not has_topics:
+        places = places.also(_NAMED[1], ".*")
+    group, columns = SOURCE.pick("consumerGroup", "columns")
+    read = assemble(places, Mode.BATCH)
+    start_ms, stop_ms = (place.ms if isinstance(place, AtTime) else None for place in (read.start, read.stop))
+    return MetadataOptions(
+        kind=kind,
+        read=read,
+        consumer_group=found[group],
+        columns=found[columns],
+        window=SystemWindow(topics=read.topics if has_topics else None, start_ms=start_ms, stop_ms=stop_ms),
+    )

@@ -9,15 +9,16 @@ from datetime import tzinfo
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
-from segmentlog.query.position import ByQueue, Fallback, Position
+from segmentlog.query.position import AtTime, ByQueue, Fallback, Grammar, Position, parse_position, parse_table
 from segmentlog.query.selection import Queues
 from segmentlog.query.suggestions import suggest
-from segmentlog.query.times import Moment
+from segmentlog.query.times import Moment, parse_time
 from segmentlog.store import (
     Boundary,
     ConfigError,
     FilterSyntaxError,
     OnCorrupt,
+    QueueKey,
     QueueSource,
     ReadFrom,
     ScanSpec,
@@ -27,10 +28,48 @@ from segmentlog.store import (
 
 from . import values
 from .option import COUNT, NAMES, SIZE, STRICT_OPTIONS, SWITCH, Mode, Table, option, switch
-from .positions import parse_assign, parse_offsets, parse_times
 
 if TYPE_CHECKING:
     from segmentlog.store import Sql92Filter
+
+_POSITIONS: Final = Grammar(
+    forms='Pass earliest, latest, last:N, group:NAME, or JSON such as {"orders": {"0": 23, "1": -2}}',
+    has_kafka_numbers=True,
+)
+
+
+def parse_offsets(name: str, raw: str) -> Position:
+    """Read a position; in JSON, -2 is the earliest and -1 the latest, as in Kafka's source."""
+    return parse_position(raw, f"option `{name}`", _POSITIONS)
+
+
+def parse_times(name: str, raw: str) -> ByQueue:
+    """Read JSON of a time for each queue."""
+
+    def place(at: str, found: object) -> AtTime:
+        return AtTime(parse_time(found if isinstance(found, str) else json.dumps(found), at, is_number_ms=True))
+
+    return ByQueue(parse_table(f"option `{name}`", raw, place))
+
+
+def parse_assign(name: str, raw: str) -> Queues:
+    """Read JSON of queue ids: ``{"orders": [0, 1]}``."""
+    found = values.json_value(name, raw)
+    wanted = 'JSON such as {"orders": [0, 1]}'
+    if not isinstance(found, dict) or not found:
+        raise values.bad_value(name, raw, wanted)
+    keys = []
+    for topic, queue_ids in found.items():
+        if not isinstance(queue_ids, list) or not queue_ids or not all(map(_is_queue_id, queue_ids)):
+            raise values.bad_value(name, raw, wanted)
+        keys += [QueueKey(topic, queue_id) for queue_id in queue_ids]
+    if len(set(keys)) != len(keys):
+        raise values.bad_value(name, raw, "every queue once")
+    return Queues(tuple(keys))
+
+
+def _is_queue_id(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 31
 
 
 class MetadataKind(Enum):

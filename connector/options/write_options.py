@@ -17,8 +17,7 @@ from segmentlog.store import ConfigError, Flush, StoreConfig, is_remote, is_syst
 from segmentlog.store.sink import SyncReplication
 
 from ..errors import ConflictingOptionsError, MissingOptionError
-from .matching import local_path, match
-from .option import Given, Mode
+from .option import Given, Mode, local_path, match
 from .read_table import SOURCE
 from .write_table import SINK, SinkOptions
 

@@ -14,7 +14,7 @@ published from there.
 
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
@@ -33,12 +33,10 @@ from segmentlog.store.groups import publish_progress
 
 from ..errors import in_spark_words
 from ..options.read_options import ReadOptions
-from ..read.schema import check_schema, project
-from ..read.task import read_partition, scan_spec
+from ..read import check_schema, project, read_partition, scan_spec
 from ..setup.worker_tuning import SentToWorkers
-from .offsets import StreamOffset
+from .offsets import StoreOffset, StreamOffset
 from .planner import StreamPlanner
-from .report import progress_report
 
 logger = logging.getLogger(__name__)
 
@@ -163,3 +161,40 @@ class SegmentLogStreamReader(SentToWorkers, DataSourceStreamReader, SupportsTrig
                 publish_progress(path, group, positions)
         except Exception:
             logger.warning("the progress of consumer group `%s` could not be published", group, exc_info=True)
+
+
+# Report of a stream for Spark's progress
+
+
+def progress_report(ends: StreamOffset, reached: StreamOffset, paths: Mapping[str, str]) -> dict[str, Any]:
+    """Compare the end of a batch with the ends of all queues that the stream reads; ``paths`` by broker name.
+
+    ::
+
+        {"behind": 12,                                          messages that wait, null if one queue is unknown
+         "stores": {"broker-a": {"path": "/data/store",
+             "topics": {"orders": {"behind": 12,
+                                   "queues": {"0": 30, "1": 45}}}}},     ends of the queues
+         "version": 1}
+
+    It is ``sources[].latestOffset`` of ``StreamingQueryProgress``, the only place that Spark leaves to a Python stream.
+    """  # prose: allow behind - a key of the report
+    report = ends.to_dict()
+    total: list[int | None] = []
+    for name, store in report["stores"].items():
+        store["path"] = paths[name]
+        positions = reached.stores.get(name, StoreOffset()).topics
+        for topic, each in store["topics"].items():
+            queues = positions[topic].queues if topic in positions else {}
+            each["behind"] = _sum([_behind(end, queues.get(int(queue_id))) for queue_id, end in each["queues"].items()])
+            total.append(each["behind"])
+    return report | {"behind": _sum(total)}
+
+
+def _behind(end: int, position: int | None) -> int | None:
+    return None if position is None else max(0, end - position)
+
+
+def _sum(parts: list[int | None]) -> int | None:
+    known = [part for part in parts if part is not None]
+    return sum(known) if len(known) == len(parts) else None

@@ -12,27 +12,238 @@ Whole columns at a time. Errors count the rows of a Spark partition from 0, what
 (application, batch, Spark partition), 10 number the row. The same rows get the same keys again.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from segmentlog.store import IllegalMessageError
-from segmentlog.store.sink import shared_names
+from segmentlog.query.selection import UnknownTopicError
+from segmentlog.store import IllegalMessageError, is_system_topic
+from segmentlog.store.sink import java_hash_array, shared_names
 
-from ..options.write_options import WriteOptions
-from ..options.write_table import OnNull
-from .properties import MAP, Pairs, maps_of_pairs, pairs_of_headers, pairs_of_maps, with_property, without
-from .queue_selector import QueueChooser, QueueRules
+from ..options.write_options import SYSTEM_TOPIC_FIX, WriteOptions
+from ..options.write_table import OnNull, Selector
 from .schema import SinkColumns
+
+# Properties, pair by pair
 
 Ints: TypeAlias = npt.NDArray[np.int64]
 Mask: TypeAlias = npt.NDArray[np.bool_]
+
+MAP: Final = pa.map_(pa.string(), pa.string())
+
+
+class Pairs(NamedTuple):
+    """Properties of some rows, of columns of maps or of Kafka's headers: (m,) columns, ``rows`` ascending.
+
+    ::
+
+        rows     0    0    2                 one entry a pair, rows ascending; row 1 has none
+        names    user TAGS user
+        values   amy  paid bob
+    """
+
+    rows: Ints
+    names: pa.StringArray
+    values: pa.StringArray
+
+    def where(self, kept: Mask) -> "Pairs":
+        if kept.all():
+            return self
+        chosen = pa.array(kept)
+        return Pairs(self.rows[kept], self.names.filter(chosen), self.values.filter(chosen))
+
+    def named(self, name: str) -> Mask:
+        return np.asarray(pc.equal(self.names, name).to_numpy(zero_copy_only=False), np.bool_)
+
+
+def pairs_of_maps(maps: pa.MapArray) -> Pairs:
+    """Split a column of maps of texts, large ones too, into pairs."""
+    rows, first, last = _rows(maps)
+    pairs = Pairs(rows, maps.keys[first:last].cast(pa.string()), maps.items[first:last].cast(pa.string()))
+    return pairs.where(_of_rows(maps, rows))
+
+
+def pairs_of_headers(headers: pa.ListArray) -> tuple[Ints, pa.Array, pa.Array]:
+    """Split a column of Kafka's headers into rows, keys and values of the entries that are not null."""
+    rows, first, last = _rows(headers)
+    keys, values = headers.values[first:last].flatten()
+    kept = _of_rows(headers, rows) & (~_is_null(keys) | ~_is_null(values))
+    if not kept.all():
+        chosen = pa.array(kept)
+        rows, keys, values = rows[kept], keys.filter(chosen), values.filter(chosen)
+    return rows, keys, values
+
+
+def _rows(lists: pa.Array) -> tuple[Ints, int, int]:
+    """Rows of all entries of a column of lists, and the first and one past the last of them."""
+    offsets = lists.offsets.to_numpy().astype(np.int64)
+    return np.repeat(np.arange(len(lists)), np.diff(offsets)), int(offsets[0]), int(offsets[-1])
+
+
+def _of_rows(lists: pa.Array, rows: Ints) -> Mask:
+    """Return which entries belong to rows that are not null: Arrow may keep any entries for a null."""
+    return ~_is_null(lists)[rows]
+
+
+def _is_null(values: pa.Array) -> Mask:
+    return np.asarray(values.is_null().to_numpy(zero_copy_only=False), np.bool_)
+
+
+def without(pairs: Pairs, overruled: Mapping[str, Mask]) -> Pairs:
+    """Leave out pairs that a column of their own overrules: by name, the (n,) rows that have a value in it."""
+    kept = np.ones(pairs.rows.size, np.bool_)
+    for name, rows in overruled.items():
+        kept &= ~(pairs.named(name) & rows[pairs.rows])
+    return pairs.where(kept)
+
+
+def with_property(pairs: Pairs | None, name: str, values: pa.StringArray) -> Pairs:
+    """Add one property after the others, from (n,) values; a null adds none."""
+    rows = np.flatnonzero(~_is_null(values))
+    added = Pairs(rows, pa.repeat(name, rows.size), values.drop_null())
+    if pairs is None:
+        return added
+    every = np.concatenate([pairs.rows, rows])
+    order = np.argsort(every, kind="stable")
+    chosen = pa.array(order)
+    return Pairs(
+        every[order],
+        pa.concat_arrays([pairs.names, added.names]).take(chosen),
+        pa.concat_arrays([pairs.values, added.values]).take(chosen),
+    )
+
+
+def maps_of_pairs(pairs: Pairs, rows: int) -> pa.MapArray:
+    """Put pairs together: (rows,) maps, empty where a row has none."""
+    offsets = np.zeros(rows + 1, np.int32)
+    np.cumsum(np.bincount(pairs.rows, minlength=rows), out=offsets[1:])
+    return pa.MapArray.from_arrays(pa.array(offsets), pairs.names, pairs.values)
+
+
+# The queue of each row
+
+Queues: TypeAlias = npt.NDArray[np.int32]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class QueueRules:
+    """Rules that the driver decided for all tasks of a write. Sent to the workers."""
+
+    selector: Selector  # never `AUTO`
+    counts: Mapping[str, int]  # queues of the existing topics; of all, or of the only topic that is written
+    default_queues: int  # queues of a new topic
+    create_topic: bool  # whether new topics, and queues beyond those of a topic, are allowed
+    system_topics: bool  # whether rows may go to topics of the broker and of consumer groups
+
+
+class QueueChooser:
+    """Chooses the queues of the rows of one task, batch after batch; ``made`` has the queues of new topics.
+
+    ::
+
+        queueId of the row          if it is not null
+        shardingKey of the row      |hash| mod the topic's queues: equal keys, one queue, their order kept
+        neither                     the topic's queues in turn, from (partition + batch) on
+
+    The hash is Java's ``String.hashCode``, as in RocketMQ's own clients (``SelectMessageQueueByHash``), so both send a
+    key to the same queue of as many. Turns begin elsewhere for each task and each batch of a stream, so that small
+    batches spread. They depend on nothing else but the rows before: a repeated batch goes to the same queues.
+    """
+
+    # `start` is where each topic's turn begins: any number that is the same in the next attempt.
+
+    def __init__(self, rules: QueueRules, start: int) -> None:
+        self._rules = rules
+        self._start = start
+        self._turns: dict[str, int] = {}
+        self.made: dict[str, int] = {}
+
+    def choose(
+        self, topics: pa.DictionaryArray, queue_ids: pa.Array | None, sharding_keys: pa.StringArray | None, rows: Ints
+    ) -> Queues:
+        """Choose a queue for each of (n,) rows; ``rows`` are the numbers that errors name."""
+        # Topics have no nulls, and a dictionary without repetitions.
+        codes = topics.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+        names = topics.dictionary.to_pylist()
+        counts = self._counts(names, codes, rows)[codes] if names else codes
+        chosen = np.full(codes.size, -1, np.int64)
+        if self._rules.selector is Selector.COLUMN and queue_ids is not None:
+            given = queue_ids.is_valid().to_numpy(zero_copy_only=False)
+            chosen[given] = queue_ids.drop_null().to_numpy(zero_copy_only=False)
+            self._check_queue_ids(chosen, given, counts, rows)
+        if self._rules.selector is not Selector.ROUND_ROBIN and sharding_keys is not None:
+            keyed = sharding_keys.is_valid().to_numpy(zero_copy_only=False) & (chosen < 0)
+            chosen[keyed] = np.abs(java_hash_array(sharding_keys.filter(pa.array(keyed)))) % counts[keyed]
+        rest = np.flatnonzero(chosen < 0)
+        if rest.size:
+            chosen[rest] = (self._start + self._ranks(codes[rest], names)) % counts[rest]
+        return chosen.astype(np.int32)
+
+    def _counts(self, names: list[str], codes: Ints, rows: Ints) -> Ints:
+        """Queues of each topic by its code; new topics are noted."""
+        rules = self._rules
+        counts = np.empty(len(names), np.int64)
+        for code, name in enumerate(names):
+            if is_system_topic(name) and not rules.system_topics:
+                row = int(rows[(codes == code).argmax()])
+                raise IllegalMessageError(f"row {row} is for the system topic `{name}`", fix=SYSTEM_TOPIC_FIX)
+            known = rules.counts.get(name)
+            if known is None:
+                if not rules.create_topic:
+                    row = int(rows[(codes == code).argmax()])
+                    raise unknown_topic(name, f"row {row} asks for")
+                self.made[name] = known = rules.default_queues
+            counts[code] = known
+        return counts
+
+    def _check_queue_ids(self, chosen: Ints, given: npt.NDArray[np.bool_], counts: Ints, rows: Ints) -> None:
+        wrong = given & (chosen < 0)
+        if wrong.any():
+            at = int(wrong.argmax())
+            raise IllegalMessageError(
+                f"row {int(rows[at])} has queue id {int(chosen[at])}, below zero",
+                fix="Use 0 or more, or null for the queue whose turn it is",
+            )
+        wrong = given & (chosen >= counts)
+        if not self._rules.create_topic and wrong.any():
+            at = int(wrong.argmax())
+            raise IllegalMessageError(
+                f"row {int(rows[at])} has queue id {int(chosen[at])}, and its topic has {int(counts[at])} queues",
+                fix="Use a lower one, or leave createTopic=false out: the topic then gets the queues it needs",
+            )
+
+    def _ranks(self, codes: Ints, names: list[str]) -> Ints:
+        """Return how many rows of its topic had their turn before each row."""
+        if len(names) == 1:
+            before = self._turns.get(names[0], 0)
+            self._turns[names[0]] = before + codes.size
+            return np.arange(before, before + codes.size)
+        order = np.argsort(codes, kind="stable")
+        many = np.bincount(codes, minlength=len(names))
+        firsts = np.cumsum(many) - many
+        before_each = np.array([self._turns.get(name, 0) for name in names], np.int64)
+        ranks = np.empty(codes.size, np.int64)
+        ranks[order] = np.arange(codes.size) - np.repeat(firsts - before_each, many)
+        for name, before, more in zip(names, before_each.tolist(), many.tolist(), strict=True):
+            self._turns[name] = before + more
+        return ranks
+
+
+def unknown_topic(name: str, asker: str) -> UnknownTopicError:
+    """Error for a topic that does not exist and must not be created."""
+    return UnknownTopicError(
+        f"{asker} topic `{name}`, which the store does not have",
+        fix="Leave createTopic=false out to make it, or make it with RocketMQ's own tools",
+    )
+
+
+# Rows to messages
 
 SHARDING_KEY: Final = "__SHARDINGKEY"
 UNIQ_KEY: Final = "UNIQ_KEY"

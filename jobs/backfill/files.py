@@ -33,8 +33,7 @@ from segmentlog.query.suggestions import did_you_mean
 from segmentlog.store import ConfigError, StoreInUseError
 
 from ..state_file import sync, write_whole
-from .parts import Length, Part, Window, Written
-from .planning import Request
+from .planning import Length, Part, Request, Window, Written
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

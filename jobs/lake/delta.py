@@ -23,10 +23,8 @@ from pyarrow import fs
 
 from segmentlog.store import ConfigError, MissingExtraError
 
-from .attempts import Attempt, Attempts
-from .ledger import PartKey, Row, pack, unpack
 from .parquet_files import FILE_BYTES, TIME, DataFile, Layout, PartitionKey, check_columns, partition_keys
-from .target import Job, LakeTarget, first_line
+from .target import Attempt, Attempts, Job, LakeTarget, PartKey, Row, first_line, pack, unpack
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable

@@ -20,10 +20,8 @@ import pyarrow as pa
 
 from segmentlog.store import ConfigError, MissingExtraError, SegmentLogError
 
-from .attempts import Attempt, Attempts
-from .ledger import PartKey, Row, month_of, pack, unpack
 from .parquet_files import FILE_BYTES, DataFile, Layout, PartitionKey, check_columns, partition_keys
-from .target import Job, LakeTarget, first_line
+from .target import Attempt, Attempts, Job, LakeTarget, PartKey, Row, first_line, month_of, pack, unpack
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog

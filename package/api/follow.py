@@ -31,8 +31,7 @@ from segmentlog.store import (
 )
 from segmentlog.store.follow import MessageIdentity, QueueWatch, message_identity
 
-from .positions import rules_of
-from .remedies import in_api_words
+from .arguments import in_api_words, rules_of
 
 _log = logging.getLogger(__name__)
 

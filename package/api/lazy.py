@@ -24,7 +24,7 @@ import pyarrow as pa
 
 from segmentlog.store import QueueRange, ScanSpec, StoreReader, Tags
 
-from .remedies import optional_module
+from .arguments import optional_module
 
 if TYPE_CHECKING:
     import polars as pl

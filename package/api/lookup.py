@@ -12,11 +12,9 @@ from segmentlog.query.times import Clock, check_window
 from segmentlog.store import ConfigError, Message, QueueKey, ScanSpec, StoreReader
 from segmentlog.store.find import Coverage, Finder, Found, KeyField, Order, Window
 
-from .display import SHOWN_ROWS, html_table
+from .arguments import Moment, checked_topics, in_api_words, time_of
 from .kept import KeptFinder
-from .positions import Moment, checked_topics, time_of
-from .remedies import in_api_words
-from .rows import Rows, checked_number, first_rows
+from .rows import SHOWN_ROWS, Rows, checked_number, first_rows, html_table
 
 
 class Lookup(Rows):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal, overload
 from segmentlog.query.source import PathLike, StoreSource
 from segmentlog.store import ConfigError, ExistingFileError, OnDamage, ReadFrom, choice, is_remote
 
-from .remedies import in_api_words
+from .arguments import in_api_words
 from .store import Store
 
 if TYPE_CHECKING:

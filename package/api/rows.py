@@ -10,17 +10,17 @@
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Iterator
-from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import closing, suppress
+from html import escape
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
 from segmentlog.store import ConfigError
 
-from .display import SHOWN_ROWS, html_table
-from .duckdb_table import write_table
-from .remedies import optional_module
+from .arguments import optional_module
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -100,7 +100,7 @@ class Rows(ABC):
         duckdb.Error
             If DuckDB refuses the table.
         """
-        write_table(connection, name, self.schema, self.to_batches())
+        _write_duckdb_table(connection, name, self.schema, self.to_batches())
 
 
 class MetadataTable(Rows):
@@ -169,3 +169,96 @@ def checked_number(argument: str, value: object, *, least: int = 0) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
         raise ConfigError(f"{argument}={value!r} is not a whole number from {least} on", fix="Pass such a number")
     return value
+
+
+# A new table of a DuckDB database
+
+_DUCKDB_SOURCE: Final = "segmentlog_rows"
+_COMPRESSED: Final = {"body": "zstd"}  # the compression of a column, where DuckDB need not look for one
+
+
+def _write_duckdb_table(
+    connection: Any, name: str, schema: pa.Schema, rows: Generator[pa.RecordBatch, None, None]
+) -> None:
+    """Create a table and insert batches; arguments and errors as of ``Rows.to_duckdb``.
+
+    ::
+
+        CREATE TABLE (…, body BLOB USING COMPRESSION zstd) ──► INSERT … SELECT * FROM batches
+                                                                  any error ──► DROP TABLE, or the caller's rollback
+
+    DuckDB tries each of its compressions on each column of a database file. With bodies that do not compress this took
+    eight times as long as the rest, and the memory of three tables.
+    """
+    duckdb = optional_module("duckdb", "to_duckdb()")
+    if not isinstance(connection, duckdb.DuckDBPyConnection):
+        fix = "Pass what duckdb.connect() returns"
+        raise ConfigError(f"connection is a {type(connection).__name__}, not a DuckDB connection", fix=fix)
+    failures: list[Exception] = []
+
+    def batches() -> Generator[pa.RecordBatch, None, None]:
+        try:
+            yield from rows
+        except Exception as error:  # DuckDB would only keep its text
+            failures.append(error)
+            raise
+
+    table, is_made = _quoted(name), False
+    with closing(rows), closing(batches()) as watched:
+        try:
+            connection.register(_DUCKDB_SOURCE, schema.empty_table())
+            described = connection.execute(f"DESCRIBE SELECT * FROM {_DUCKDB_SOURCE}").fetchall()  # noqa: S608 - a constant
+            connection.execute(f"CREATE TABLE {table} ({', '.join(_duckdb_columns(described, duckdb))})")
+            is_made = True
+            connection.register(_DUCKDB_SOURCE, pa.RecordBatchReader.from_batches(schema, watched))
+            connection.execute(f"INSERT INTO {table} SELECT * FROM {_DUCKDB_SOURCE}")  # noqa: S608 - quoted above
+        except BaseException:
+            if is_made:
+                with suppress(duckdb.Error):  # a transaction of the caller has failed, and takes the table with it
+                    connection.execute(f"DROP TABLE {table}")
+            if failures:
+                raise failures[0] from None
+            raise
+        finally:
+            with suppress(duckdb.Error):  # as above
+                connection.unregister(_DUCKDB_SOURCE)
+
+
+def _duckdb_columns(described: list[tuple[str, ...]], duckdb: Any) -> list[str]:
+    # DuckDB 1 refuses the clause, or stores the column without compression. Drop when the extra needs DuckDB 2.
+    wanted = _COMPRESSED if int(duckdb.__version__.split(".")[0]) >= 2 else {}
+    return [
+        f"{_quoted(name)} {kind}" + (f" USING COMPRESSION {wanted[name]}" if name in wanted else "")
+        for name, kind, *_ in described
+    ]
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+# Results in a notebook
+
+SHOWN_ROWS: Final = 10
+_CELL_CHARS: Final = 60
+
+
+def html_table(caption: str, names: Sequence[str], rows: Iterable[Sequence[object]], count: int) -> str:
+    """Return an HTML table of the first rows, with a line about those that are left out of ``count``."""
+    head = "".join(f"<th>{_cell(name)}</th>" for name in names)
+    shown = ["".join(f"<td>{_cell(value)}</td>" for value in row) for row in islice(rows, SHOWN_ROWS)]
+    if count > len(shown):
+        shown.append(f'<td colspan="{len(names)}">and {count - len(shown)} more</td>')
+    body = "".join(f"<tr>{row}</tr>" for row in shown)
+    caption = f"<caption>{_text(caption)}</caption>"
+    return f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def _cell(value: object) -> str:
+    text = "" if value is None else str(value)
+    return _text(text if len(text) <= _CELL_CHARS else text[: _CELL_CHARS - 1] + "\N{HORIZONTAL ELLIPSIS}")
+
+
+def _text(text: str) -> str:
+    """Escape a text; what a page would not show as it is, such as changes of the text direction, is a dot."""
+    return escape("".join(each if each.isprintable() else "\N{MIDDLE DOT}" for each in text))

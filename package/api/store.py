@@ -21,20 +21,17 @@ import pyarrow as pa
 from segmentlog.query.bodies import body_format_of
 from segmentlog.query.metadata import SCHEMAS, group_rows, lag_rows, queue_rows, segment_rows, topic_rows
 from segmentlog.query.metrics import Metrics
-from segmentlog.query.parts import asked_times, in_parts
-from segmentlog.query.position import Earliest, Latest, Resolver, Words
+from segmentlog.query.position import Earliest, Latest, Resolver, Words, asked_times, in_parts
 from segmentlog.query.request import Names, checked_names, scan_spec
 from segmentlog.query.selection import Topics, group_progress, select
 from segmentlog.query.source import StoreSource
 from segmentlog.query.times import Clock, check_window
 from segmentlog.store import Message, OnCorrupt, OnLoss, QueueRange, StoreClosedError, StoreReader, TimeWindow
 
-from .display import html_table
+from .arguments import Moment, Position, checked_topics, in_api_words, parsed, rules_of, time_of
 from .follow import Follow, checked_seconds
 from .kept import KeptFinder
-from .positions import Moment, Position, checked_topics, parsed, rules_of, time_of
-from .remedies import in_api_words
-from .rows import MetadataTable
+from .rows import MetadataTable, html_table
 from .scan import Scan
 
 if TYPE_CHECKING:

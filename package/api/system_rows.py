@@ -15,9 +15,8 @@ from segmentlog.query.source import StoreSource
 from segmentlog.query.system_frames import system_batches
 from segmentlog.query.system_topics import SystemWindow
 
-from .display import SHOWN_ROWS, html_table
-from .remedies import in_api_words
-from .rows import Rows, checked_number, first_rows
+from .arguments import in_api_words
+from .rows import SHOWN_ROWS, Rows, checked_number, first_rows, html_table
 
 
 class SystemRows(Rows):

@@ -30,7 +30,7 @@ from segmentlog.store import (
 )
 from segmentlog.store.sink import stored_config
 
-from .remedies import in_api_words
+from .arguments import in_api_words
 from .store import Store
 
 Config: TypeAlias = StoreConfig

@@ -1,9 +1,9 @@
 """Catalogue of verbs: names, modules, and the text of ``segmentlog --help``, which imports none of them."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final, Protocol, cast
+from typing import TYPE_CHECKING, Any, Final
 
 from segmentlog.query.suggestions import did_you_mean
 
@@ -11,17 +11,9 @@ from .errors import UsageError
 from .parser import Parser
 
 if TYPE_CHECKING:
+    from argparse import Namespace
+
     from .console import Console
-
-
-class VerbModule(Protocol):
-    """A module in ``verbs/``."""
-
-    def add_arguments(self, parser: Parser) -> None:
-        """Add the arguments and flags of the verb."""
-
-    def run(self, options: Any, console: "Console") -> int:
-        """Do it, and return `FOUND` or `NOT_FOUND`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,20 +24,27 @@ class Verb:
     heading: str
     summary: str
     aliases: tuple[str, ...] = ()
-    file: str = ""  # its module in `verbs/`, if it is not named as the verb
+    file: str = ""  # its module in `verbs/`, if it is not that of the heading
 
     @property
     def module(self) -> str:
-        return self.file or self.name.replace("-", "_")
-
-    def load(self) -> VerbModule:
-        return cast("VerbModule", import_module(f"segmentlog.command.verbs.{self.module}"))
+        return self.file or _MODULES[self.heading]
 
     def parser(self) -> Parser:
         """Return the parser of its arguments, which imports its module."""
         parser = Parser(self.name, self.summary)
-        self.load().add_arguments(parser)
+        self._function("add")(parser)
         return parser
+
+    def run(self, options: "Namespace", console: "Console") -> int:
+        """Do it, and return `FOUND` or `NOT_FOUND`."""
+        code: int = self._function("run")(options, console)
+        return code
+
+    def _function(self, prefix: str) -> Callable[..., Any]:
+        module = import_module(f"segmentlog.command.verbs.{self.module}")
+        function: Callable[..., Any] = getattr(module, f"{prefix}_{self.name.replace('-', '_')}")
+        return function
 
 
 _LOOK: Final = "Describe a store"
@@ -55,15 +54,24 @@ _WRITE: Final = "Write to a store"
 _MOVE: Final = "Move messages"
 _MAINTAIN: Final = "Maintain a store"
 _SET_UP: Final = "Set up"
-_TABLES: Final = "tables"
+_MODULES: Final = {
+    _LOOK: "describe",
+    _READ: "messages",
+    _JOBS: "moving",
+    _WRITE: "writing",
+    _MOVE: "moving",
+    _MAINTAIN: "integrity",
+    _SET_UP: "set_up",
+}
+"""Module in `verbs/` with the functions ``add_VERB`` and ``run_VERB`` of each verb of a heading."""
 
 VERBS: Final = (
-    Verb("topics", _LOOK, "topics with their queues, messages, bytes and times", ("topicList",), _TABLES),
-    Verb("queues", _LOOK, "queues with their first and last offset, bytes and times", ("topicStatus",), _TABLES),
-    Verb("segments", _LOOK, "segments of the CommitLog", file=_TABLES),
+    Verb("topics", _LOOK, "topics with their queues, messages, bytes and times", ("topicList",)),
+    Verb("queues", _LOOK, "queues with their first and last offset, bytes and times", ("topicStatus",)),
+    Verb("segments", _LOOK, "segments of the CommitLog"),
     Verb("stats", _LOOK, "messages, bytes and rates of topics; --watch shows them live", ("statsAll",)),
     Verb("profile", _LOOK, "statistics of all messages: rates, sizes, tags, keys, lateness; --html plots them"),
-    Verb("groups", _LOOK, "positions of consumer groups", file=_TABLES),
+    Verb("groups", _LOOK, "positions of consumer groups"),
     Verb("lag", _LOOK, "lag of a consumer group in messages, bytes and time", ("consumerProgress",)),
     Verb("metrics", _LOOK, "numbers for monitoring; --listen serves them to Prometheus"),
     Verb("offsets", _LOOK, "the queue offset of a time, in each queue"),
@@ -98,12 +106,13 @@ VERBS: Final = (
         _MAINTAIN,
         "expired files: `plan` lists them, `apply` deletes them",
         ("deleteExpiredCommitLog", "cleanExpiredCQ"),
+        "retention",
     ),
-    Verb("archive", _MAINTAIN, "a store copied into object storage: push, pull, ls, verify, prune"),
-    Verb("replicate", _MAINTAIN, "live replica of a running broker's store"),
-    Verb("serve", _MAINTAIN, "a store for replicas, while other processes write it"),
-    Verb("promote", _MAINTAIN, "a store made the master of its log, after a failover"),
-    Verb("demote", _MAINTAIN, "a master that was replaced, made to follow the new one"),
+    Verb("archive", _MAINTAIN, "a store copied into object storage: push, pull, ls, verify, prune", file="archive"),
+    Verb("replicate", _MAINTAIN, "live replica of a running broker's store", file="replication"),
+    Verb("serve", _MAINTAIN, "a store for replicas, while other processes write it", file="replication"),
+    Verb("promote", _MAINTAIN, "a store made the master of its log, after a failover", file="replication"),
+    Verb("demote", _MAINTAIN, "a master that was replaced, made to follow the new one", file="replication"),
     Verb("doctor", _SET_UP, "checks of Python, Java and Spark, and of a store"),
     Verb("demo", _SET_UP, "tables of stores that real RocketMQ wrote, read with Spark"),
     Verb("completion", _SET_UP, "script by which bash, zsh or fish completes verbs and flags"),

@@ -1,11 +1,39 @@
-"""Console: the three standard streams of one run, and what their ends can show. Stdout has data only."""
+"""Console: the standard streams of one run, and what a verb writes on them.
 
+::
+
+    stdout    rows (output/), or the one report of a maintenance verb, as text or as JSON: data only
+    stderr    log records of the store and of verbs; a terminal shows progress in place, else each is a line
+
+    store ──► log record (done=2, of=10) ──► stderr is a terminal:  ━━━━━━━━━━╸────────  2/10  CommitLog segment 000…
+    verb  ──► log record (of=None)       ──►                        812,000 rows, 1,204,018 per second
+                                        └──► else:                  2026-01-31 12:00:00,000 INFO    CommitLog segment …
+    both  ──► WARNING                    ──► a line, above the bar
+"""
+
+import argparse
+import logging
 import os
+import re
 import shutil
+import signal
 import sys
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import BinaryIO, Self, TextIO
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple, Self, TextIO
+
+from segmentlog.output import json_text, printable
+
+from .errors import FOUND, NOT_FOUND
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+    from rich.progress import Progress
+
+    from segmentlog.jobs.report import Report as JobReport
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -39,3 +67,182 @@ class Console:
     def print(self, text: str) -> None:
         """Write a line of text to ``stdout``."""
         self.stdout.write(text.encode("utf-8", "backslashreplace") + b"\n")
+
+
+# Log records on stderr
+
+_FORMAT: Final = "%(asctime)s %(levelname)-7s %(message)s"
+_LOGGER: Final = "segmentlog"
+_TERMINAL_S: Final = 0.5
+_LINES_S: Final = 10.0
+_IN_PLACE: Final = {"of": None}  # attributes of a record that a terminal shows in place, without a bar
+
+_log = logging.getLogger(__name__)
+
+
+@contextmanager
+def logged(console: Console, level: int = logging.INFO) -> Iterator[None]:
+    """Write what segmentlog logs to stderr, until the block ends. Not thread-safe: loggers are of the process."""
+    # The command writes warnings of all verbs. A verb that shows progress replaces that handler by its own for a while.
+    log = logging.getLogger(_LOGGER)
+    handler: _Lines | _Bar = _Bar(console) if console.has_progress and level < logging.WARNING else _Lines(console)
+    before, outer = log.level, [each for each in log.handlers if isinstance(each, _Lines)]
+    for each in outer:
+        log.removeHandler(each)
+    log.addHandler(handler)
+    log.setLevel(level)
+    try:
+        yield
+    finally:
+        log.setLevel(before)
+        log.removeHandler(handler)
+        handler.close()
+        for each in outer:
+            log.addHandler(each)
+
+
+@contextmanager
+def watched(status: Callable[[], str], console: Console, *, is_on: bool) -> Iterator[None]:
+    """Log a status from a thread, again and again until the block ends, if ``is_on``."""
+    ended = threading.Event()
+
+    def watch() -> None:
+        while not ended.wait(_TERMINAL_S if console.has_progress else _LINES_S):
+            _log.info("%s", status(), extra=_IN_PLACE)
+
+    thread = threading.Thread(target=watch, daemon=True)
+    if is_on:
+        thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        if is_on:
+            thread.join()
+
+
+@contextmanager
+def counted(console: Console) -> Iterator[Callable[[int], None]]:
+    """Yield a function that takes the number of rows so far; a terminal on stderr shows it every half second."""
+    if not console.has_progress:
+        yield lambda _: None
+        return
+    start = shown = time.monotonic()
+
+    def show(count: int) -> None:
+        nonlocal shown
+        now = time.monotonic()
+        if now - shown >= _TERMINAL_S:
+            shown = now
+            _log.info("%s rows, %s per second", f"{count:,}", f"{count / (now - start):,.0f}", extra=_IN_PLACE)
+
+    with logged(console):
+        yield show
+
+
+class _Lines(logging.Handler):
+    """A line per log record; no control character is in it."""
+
+    def __init__(self, console: Console) -> None:
+        super().__init__()
+        self._stderr = console.stderr
+        self.setFormatter(logging.Formatter(_FORMAT))
+
+    def emit(self, record: logging.LogRecord) -> None:
+        lines = self.format(record).splitlines()
+        self._stderr.write("".join(printable(line) + "\n" for line in lines))
+        self._stderr.flush()
+
+
+class _Bar(_Lines):
+    """A line by rich for records with an attribute ``of``, with a bar if it is a number; lines for warnings."""
+
+    def __init__(self, console: Console) -> None:
+        super().__init__(console)
+        self._console = console
+        self._progress: Progress | None = None
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Move the bar, or write a line above it."""
+        if hasattr(record, "of"):
+            self._show(printable(record.getMessage()), getattr(record, "done", None), record.of)
+        elif record.levelno >= logging.WARNING:
+            self._hide()
+            super().emit(record)
+
+    def close(self) -> None:
+        self._hide()
+        super().close()
+
+    def _show(self, text: str, done: int | None, of: int | None) -> None:
+        if self._progress is None:
+            self._progress = _bar(self._console, has_total=of is not None)
+            self._progress.start()
+            self._progress.add_task("", text="", total=of)
+        (task,) = self._progress.task_ids
+        self._progress.update(task, completed=done, total=of, text=text)
+
+    def _hide(self) -> None:
+        if self._progress is not None:
+            self._progress.stop()
+            self._progress = None
+
+
+def _bar(console: Console, *, has_total: bool) -> "Progress":
+    from rich.console import Console as Terminal
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    terminal = Terminal(
+        file=console.stderr,
+        force_terminal=True,
+        color_system="standard" if console.has_colour else None,
+        width=console.width,
+    )
+    columns = (BarColumn(bar_width=24), MofNCompleteColumn(), TimeRemainingColumn()) if has_total else ()
+    text = TextColumn("{task.fields[text]}", markup=False)
+    return Progress(*columns, text, console=terminal, transient=True, redirect_stdout=False, redirect_stderr=False)
+
+
+# Reports
+
+_AFTER_UNDERSCORE: Final = re.compile(r"_([a-z])")
+
+
+class Report(NamedTuple):
+    text: str
+    document: Mapping[str, object]
+    has_findings: bool = False
+
+    @classmethod
+    def of(cls, found: "JobReport") -> Self:
+        """Return the report of a job."""
+        return cls(str(found), found.document(), found.has_findings)
+
+
+def print_report(work: Callable[[], Report], options: argparse.Namespace, console: Console) -> int:
+    """Do the work, print its report, and return `FOUND`, or `NOT_FOUND` if it has findings."""
+    with logged(console):
+        found = work()
+    if options.json:
+        console.print(json_text(found.document))
+    else:
+        for line in found.text.split("\n"):
+            console.print(printable(line))
+    return NOT_FOUND if found.has_findings else FOUND
+
+
+def camel_case(report: "DataclassInstance") -> dict[str, Any]:
+    """Return the fields of a dataclass under their names in JSON: ``lost_messages`` is ``lostMessages``."""
+    return {_AFTER_UNDERSCORE.sub(lambda found: found[1].upper(), name): each for name, each in asdict(report).items()}
+
+
+@contextmanager
+def signalled() -> Iterator[threading.Event]:
+    """Yield an event that SIGINT and SIGTERM set, until the block ends. For the main thread."""
+    stop = threading.Event()
+    former = [(each, signal.signal(each, lambda *_: stop.set())) for each in (signal.SIGINT, signal.SIGTERM)]
+    try:
+        yield stop
+    finally:
+        for number, handler in former:
+            signal.signal(number, handler)

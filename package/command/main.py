@@ -21,9 +21,8 @@ import segmentlog
 from segmentlog.store import SegmentLogError
 
 from .catalogue import find_verb, help_text
-from .console import Console
+from .console import Console, logged
 from .errors import FAILED, FOUND, INTERRUPTED, PIPE_CLOSED, UsageError, describe, error_text
-from .progress import logged
 
 _JSON_FORMATS = frozenset({"json", "jsonl"})
 _BLAS_THREADS = "OPENBLAS_NUM_THREADS"
@@ -93,7 +92,7 @@ def _run(asked: list[str], console: Console) -> int:
         console.print(parser.format_help().rstrip("\n"))
         return FOUND
     with logged(console, logging.WARNING):
-        return verb.load().run(parser.parse(rest), console)
+        return verb.run(parser.parse(rest), console)
 
 
 def _asks_for_json(asked: Sequence[str]) -> bool:

@@ -1,4 +1,16 @@
-"""Selection of messages: the flags that ``cat`` and ``tail`` share, as ranges of queue offsets and a `ScanSpec`."""
+"""Selection: the store, topics, positions, filters and columns that a command line names.
+
+::
+
+    --from / --to                                 in each queue that is read
+    earliest, latest                              its first message, after its last one; also beginning, end
+    1234                                          queue offset 1234
+    -10, last:10                                  10 messages before its end
+    2026-01-31T12:00:00Z, -1h, @1769817600000     the first message stored at or after the time (query/times.py)
+    s@1769817600000 (--from), e@… (--to)          the same, as kcat writes it
+    group:etl                                     the next message of the consumer group
+    {"orders": {"0": 12, "1": "-1h"}}             one of these, but a group, by queue: other queues are not read
+"""
 
 import argparse
 import json
@@ -6,22 +18,178 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from segmentlog.query.selection import Topics, select
+import segmentlog
+from segmentlog.query import times
+from segmentlog.query.selection import Topics, check_topics, select
+from segmentlog.store import ConfigError
 
 from .console import Console
+from .errors import UsageError
 from .output.formats import Format, Target
-from .parser import Parser, add_store, chosen, names
-from .positions import words
-from .reading import source_of
+from .parser import Parser, add_store, chosen, names, typed
 
 if TYPE_CHECKING:
     from segmentlog import Scan
     from segmentlog.query.body_columns import BodyFormat
     from segmentlog.query.body_search import JsonScalar
-    from segmentlog.query.position import Position
-    from segmentlog.store import BodyFilter, QueueBounds, QueueKey, QueueRange, ScanSpec
+    from segmentlog.query.position import AtTime, Position, Words
+    from segmentlog.query.source import StoreSource
+    from segmentlog.query.times import Clock, Moment
+    from segmentlog.store import BodyFilter, QueueBounds, QueueKey, QueueRange, ScanSpec, StoreReader
+
+
+def source_of(options: argparse.Namespace) -> "StoreSource":
+    """Return the store of `add_store`; only verbs that print messages by position have ``--read-from``."""
+    from segmentlog.query.source import StoreSource
+
+    read_from = getattr(options, "read_from", "appended")
+    storage, cache_dir = dict(options.storage), options.cache_dir
+    return StoreSource.of(options.store, options.commit_log, None, None, read_from, None, storage, cache_dir)
+
+
+def opened(options: argparse.Namespace) -> "segmentlog.Store":
+    """Open the store of `add_store`."""
+    return segmentlog.open(
+        options.store,
+        commit_log_paths=options.commit_log,
+        storage=dict(options.storage),
+        cache_dir=options.cache_dir,
+    )
+
+
+def known_topics(reader: "StoreReader", topics: Sequence[str]) -> tuple[str, ...]:
+    """Check names of topics, and return each once."""
+    check_topics(topics, reader.topics(), path=reader.path, argument="TOPIC")
+    return tuple(dict.fromkeys(topics))
+
+
+def bounds_of(reader: "StoreReader", topics: Sequence[str]) -> dict["QueueKey", "QueueBounds"]:
+    """Return the bounds of all queues of some topics."""
+    ((_, queues),) = select([reader], Topics(tuple(dict.fromkeys(topics))), argument="TOPIC")
+    return {bounds.key: bounds for bounds in queues}
+
+
+def read_conf(path: str) -> str:
+    """Read the file that ``--config`` names."""
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        found = error.strerror if isinstance(error, OSError) else "it is not text"
+        raise ConfigError(
+            f"--config: the broker's configuration cannot be read: {found}",
+            path=path,
+            fix="Pass the file that the broker was started with (`mqbroker -c FILE`)",
+        ) from error
+
+
+# Positions and times
+
+_FORMS: Final = (
+    "Pass a queue offset, -N for the last N messages, earliest, latest, group:NAME, JSON of queues, or a time: "
+    "2026-01-31T12:00:00Z, a date, now, today, yesterday, -1h (units s, m, h, d, w) or @1769817600000 (ms since 1970)"
+)
+_KCAT: Final = {"beginning": "earliest", "end": "latest"}
+
+
+def parse_start(text: str) -> "Position":
+    return _parse(text.removeprefix("s") if text.startswith("s@") else text)
+
+
+def parse_end(text: str) -> "Position":
+    return _parse(text.removeprefix("e") if text.startswith("e@") else text)
+
+
+def _parse(text: str) -> "Position":
+    from segmentlog.query.position import Grammar, parse_position  # here: `--help` does not need numpy
+
+    grammar = Grammar(forms=_FORMS, has_offsets=True, has_signs=True, has_times=True)
+    return parse_position(_KCAT.get(text, text), "", grammar)
+
+
+def parse_time(text: str) -> "Moment":
+    """Parse a flag that takes a time alone; `clock_of` resolves it once all flags are known."""
+    return times.parse_time(text)
+
+
+def parse_at(text: str) -> "AtTime":
+    """Parse ``--from`` and ``--to`` of a verb that takes times alone."""
+    from segmentlog.query.position import AtTime
+
+    return AtTime(times.parse_time(text))
+
+
+def add_zone(parser: Parser) -> None:
+    parser.add_argument(
+        "--tz",
+        metavar="ZONE",
+        type=typed(times.parse_zone),
+        help="zone of dates and of times without one, such as Europe/Berlin or +02:00 (default: UTC for dates)",
+    )
+
+
+def add_window(parser: Parser) -> None:
+    """Add ``--from``, ``--to``, ``--day`` and ``--tz``, for `asked_window`."""
+    parser.add_argument(
+        "--from",
+        dest="start",
+        metavar="POSITION",
+        type=typed(parse_start),
+        help="first message of each queue: an offset, -N (last N), a time (also -1h, yesterday), earliest, latest, "
+        "group:NAME or JSON by queue (default: earliest)",
+    )
+    parser.add_argument(
+        "--to",
+        dest="end",
+        metavar="POSITION",
+        type=typed(parse_end),
+        help="end of each queue, which is not read, as --from (default: latest)",
+    )
+    add_day(parser)
+
+
+def add_day(parser: Parser) -> None:
+    """Add ``--day`` and ``--tz``, to a parser with ``--from`` and ``--to``."""
+    parser.add_argument(
+        "--day",
+        metavar="DATE",
+        type=typed(times.parse_day),
+        help="messages stored on a day, such as 2026-01-31 or yesterday; instead of --from and --to",
+    )
+    add_zone(parser)
+
+
+def clock_of(options: argparse.Namespace) -> "Clock":
+    """Return the present moment, and the zone of ``--tz``."""
+    return times.Clock.system(options.tz, "--tz")
+
+
+def words() -> "Words":
+    """Return the names of the flags, for errors."""
+    from segmentlog.query.position import Words
+
+    return Words(start="--from", end="--to")
+
+
+def asked_window(options: argparse.Namespace, clock: "Clock") -> "tuple[Position, Position]":
+    """Return start and end of ``--from``, ``--to`` and ``--day``, times resolved; `ConfigError` if they conflict."""
+    from segmentlog.query.position import AtTime, Earliest, Latest, check_order, settled
+
+    if options.day is not None:
+        other = "--from" if options.start is not None else "--to" if options.end is not None else None
+        if other is not None:
+            raise UsageError(f"--day is passed with {other}", fix="Pass one of them: a day has a start and an end")
+        first, stop = clock.day(options.day)
+        return AtTime(times.Instant(first)), AtTime(times.Instant(stop))
+    start = settled(options.start or Earliest(), clock)
+    end = settled(options.end or Latest(), clock)
+    check_order(start, end, words())
+    return start, end
+
+
+# Messages
 
 TABLE_COLUMNS: Final = ("topic", "queueId", "queueOffset", "storeTimestamp", "tags", "keys", "body")
 """Columns of a table, unless ``--columns`` names others."""
@@ -214,8 +382,7 @@ class Selection:
     def scan(self, start: "Position", end: "Position", bodies: "BodyFormat | None" = None) -> "Scan":
         """Return the messages between two positions, with columns of their bodies if a format is passed."""
         from segmentlog.api.scan import Scan
-        from segmentlog.query.parts import asked_times, in_parts
-        from segmentlog.query.position import Fallback, Resolver, Rules
+        from segmentlog.query.position import Fallback, Resolver, Rules, asked_times, in_parts
 
         rules = Rules(
             unlisted=Fallback.EARLIEST, unmatched_time=Fallback.LATEST, on_loss=self.spec.on_loss, is_lenient=True

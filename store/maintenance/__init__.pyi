@@ -7,6 +7,7 @@ from ..archive.prune import PruneReport as PruneReport
 from ..archive.push import PushReport as PushReport
 from ..directory.kinds import Fact as Fact
 from ..directory.kinds import store_facts as store_facts
+from .archives import PullReport as PullReport
 from .archives import archive_content as archive_content
 from .archives import archive_prune as archive_prune
 from .archives import archive_pull as archive_pull
@@ -29,11 +30,10 @@ from .expiry import configured_paths as configured_paths
 from .expiry import plan_retention as plan_retention
 from .health import Health as Health
 from .health import health_of as health_of
-from .pulling import PullReport as PullReport
-from .rebuild import RebuiltQueues as RebuiltQueues
-from .rebuild import rebuild_index as rebuild_index
-from .rebuild import rebuild_queues as rebuild_queues
+from .salvaging import RebuiltQueues as RebuiltQueues
 from .salvaging import SalvageReport as SalvageReport
+from .salvaging import rebuild_index as rebuild_index
+from .salvaging import rebuild_queues as rebuild_queues
 from .salvaging import salvage as salvage
 from .verification import Finding as Finding
 from .verification import Kind as Kind

@@ -1,14 +1,313 @@
-"""Archives of stores by their URLs: pushed, listed, verified, pruned, and pulled again."""
+"""Pull: a store restored from its archive, or the part of it with some topics and store times.
 
+::
+
+    STORE.pulling/   commitlog/ segments, byte for byte ◄── pieces, each compared with its digest
+                     consumequeue/ index/               ◄── rebuilt from the log
+                     config/ .segmentlog/ checkpoint    ◄── files of the manifest; ledger and history end with the log
+    STORE            ◄── renamed, once all of it is on the device
+
+A pull that was killed continues: pieces on the disk whose digests agree are not fetched again.
+"""
+
+import json
+import logging
 import os
-from collections.abc import Mapping, Sequence
+import shutil
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Final
 
+import numpy as np
+
+from ..archive.content import Span, with_pieces
 from ..archive.look import ArchiveCheck, ArchiveContent, describe, verify
 from ..archive.prune import PruneReport, prune
 from ..archive.push import ORPHANS_AFTER_S, PushReport, push
+from ..errors import ConfigError, CorruptError, StoreInUseError, UnknownQueueError
+from ..files.fresh_directory import locked
+from ..files.small_file import read_whole
+from ..files.writable_fs import LocalWritableFileSystem
+from ..format.archive_manifest import Manifest, Piece
+from ..format.durable_point import FileSizes
+from ..format.index_file import Geometry
+from ..format.naming import segment_name
+from ..format.store_paths import COMMIT_LOG, CONFIG, OURS, StorePaths
+from ..log.batch_state import BatchRecords
+from ..objects.manifests import newest
+from ..objects.object_store import ObjectStore
 from ..objects.opening import open_objects
+from ..read.spec import QueueSource
+from ..read.store_reader import StoreReader
 from ..types import Window
-from .pulling import PullReport, pull
+from .salvaging import description, rebuild_index, rebuild_queues
+
+_log = logging.getLogger(__name__)
+
+_ALWAYS: Final = Window()
+_FETCH_BYTES: Final = 8 << 20
+_FETCHES: Final = 4
+_REQUEST_BYTES_MAX: Final = 1 << 20
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PullReport:
+    """Result of a pull.
+
+    Attributes
+    ----------
+    manifest
+        Number of the manifest that was restored.
+    start, stop
+        Physical offsets of the restored log.
+    segments, fetched_bytes, kept_bytes
+        Segments, bytes of the log that were fetched, and those that an interrupted pull had fetched.
+    queues, entries
+        Queues, and messages that their entries name.
+    keys
+        Entries of the index.
+    """
+
+    manifest: int
+    start: int
+    stop: int
+    segments: int
+    fetched_bytes: int
+    kept_bytes: int
+    queues: int
+    entries: int
+    keys: int
+
+
+def pull(
+    objects: ObjectStore,
+    directory: str | os.PathLike[str],
+    *,
+    topics: Sequence[str] | None = None,
+    window: Window = _ALWAYS,
+) -> PullReport:
+    """Restore a store from its archive, or a part of it."""
+    number, manifest = newest(objects)
+    chosen = _chosen(objects, manifest, topics, window)
+    target = os.path.abspath(directory)
+    request = {"url": objects.url, "topics": topics and sorted(topics), "from": window.start_ms, "to": window.stop_ms}
+    made = _Pull(objects, chosen, target, json.dumps(request).encode())
+    is_whole = topics is None and len(chosen.pieces) == len(manifest.pieces)
+    return made.run(number, topics, is_whole=is_whole)
+
+
+def _chosen(objects: ObjectStore, manifest: Manifest, topics: Sequence[str] | None, window: Window) -> Manifest:
+    """Return the manifest of the segments to restore."""
+    wanted = np.ones(len(manifest.pieces), np.bool_)
+    if topics is not None:
+        known = {queue.topic for queue in manifest.queues}
+        unknown = [topic for topic in topics if topic not in known]
+        if unknown:
+            raise UnknownQueueError(f"topic {unknown[0]} is not in this archive", path=objects.url)
+        of_topics = [at for at, queue in enumerate(manifest.queues) if queue.topic in set(topics)]
+        wanted[:] = False
+        wanted[manifest.runs["piece"][np.isin(manifest.runs["queue"], of_topics)]] = True
+    for at, piece in enumerate(manifest.pieces):
+        is_before = window.start_ms is not None and piece.last_time < window.start_ms
+        is_after = window.stop_ms is not None and piece.first_time >= window.stop_ms
+        wanted[at] &= piece.records > 0 and not is_before and not is_after
+    rows = np.flatnonzero(wanted)
+    if not rows.size:
+        raise ConfigError(
+            "the archive has no such messages",
+            path=objects.url,
+            fix="`segmentlog archive ls` lists its queues and times",
+        )
+    # Whole segments: a broker looks for the first record at the start of a file.
+    segments = np.array([piece.segment for piece in manifest.pieces])
+    first = int(np.searchsorted(segments, segments[rows[0]]))
+    stop = int(np.searchsorted(segments, segments[rows[-1]], side="right"))
+    chosen = with_pieces(manifest, slice(first, stop))
+    gap = _gap(chosen.pieces)
+    if gap is not None:
+        raise ConfigError(
+            f"the archive lacks [{gap[0]}, {gap[1]}) of the log, and a broker opens no log with a gap",
+            path=objects.url,
+            fix="Name a window of times before or after the gap",
+        )
+    return chosen
+
+
+def _gap(pieces: Sequence[Piece]) -> Span | None:
+    at = pieces[0].segment
+    for piece in pieces:
+        if piece.start != at:
+            return at, piece.start
+        at = piece.stop
+    return None
+
+
+class _Pull:
+    def __init__(self, objects: ObjectStore, manifest: Manifest, target: str, request: bytes) -> None:
+        self._objects = objects
+        self._manifest = manifest
+        self._target = target
+        self._request = request
+        self._aside = f"{target}.pulling"
+        self._paths = StorePaths(self._aside)
+        self._fs = LocalWritableFileSystem()
+        self._fetched = self._kept = 0
+
+    def run(self, number: int, topics: Sequence[str] | None, *, is_whole: bool) -> PullReport:
+        self._begin()
+        lock = locked(self._aside)
+        if lock is None:
+            raise StoreInUseError("another process pulls into this directory", path=self._aside, fix="Wait for it")
+        try:
+            self._restore_log()
+            self._restore_files(is_whole=is_whole)
+            report = self._rebuild(number, topics)
+            if is_whole:
+                BatchRecords(self._fs, self._aside).settle_ledger(self._fs, self._manifest.stop)
+            for folder, _, _ in os.walk(self._aside, topdown=False):
+                self._fs.sync_dir(folder)
+            self._fs.rename(self._aside, self._target)
+            self._fs.sync_dir(os.path.dirname(self._target))
+        finally:
+            os.close(lock)
+        return report
+
+    def _begin(self) -> None:
+        """Create the directory, or find one of the same pull."""
+        if any(self._fs.list_dir(self._target)) or self._fs_is_file(self._target):
+            raise ConfigError(
+                "this is where a store is to be restored, and something is there",
+                path=self._target,
+                fix="Nothing is overwritten: move it away first, or name another directory",
+            )
+        if any(self._fs.list_dir(self._aside)):
+            found = read_whole(self._fs, self._paths.pulled_from, _REQUEST_BYTES_MAX)
+            if found != self._request:
+                raise ConfigError(
+                    "another pull was begun here",
+                    path=self._aside,
+                    fix="Repeat it to its end, or delete the directory",
+                )
+            return
+        self._fs.make_dir(self._aside)
+        # The request is written first, and under its name at once: a killed pull is recognised by it.
+        self._fs.make_dir(self._paths.ours)
+        self._write(self._paths.pulled_from, self._request)
+
+    def _fs_is_file(self, path: str) -> bool:
+        return self._fs.stamp(path) is not None and not os.path.isdir(path)
+
+    # The log
+
+    def _restore_log(self) -> None:
+        self._fs.make_dir(self._paths.commit_log)
+        names = {segment_name(piece.segment) for piece in self._manifest.pieces}
+        for listed in self._fs.list_dir(self._paths.commit_log):
+            if listed.name not in names:  # the archive was pruned since the pull was begun
+                self._fs.unlink(os.path.join(self._paths.commit_log, listed.name))
+        start, stop = self._manifest.start, self._manifest.stop
+        for piece in self._manifest.pieces:
+            self._restore_piece(piece)
+            done = {"done": piece.stop - start, "of": stop - start}
+            _log.info("CommitLog up to %d of %d is restored", piece.stop, stop, extra=done)
+
+    def _restore_piece(self, piece: Piece) -> None:
+        path = os.path.join(self._aside, COMMIT_LOG, segment_name(piece.segment))
+        size = self._fs.size(path)
+        if size is not None and size > piece.segment_size:
+            self._fs.unlink(path)
+            size = None
+        at, end = piece.start - piece.segment, piece.stop - piece.segment
+        if size == piece.segment_size and sha256(self._fs.map(path, at, end).data).hexdigest() == piece.digest:
+            self._kept += end - at
+            return
+        file = self._fs.create(path) if size is None else self._fs.open(path)
+        try:
+            file.extend(piece.segment_size)  # the rest stays zero, as a broker allocates it
+            digest = sha256()
+            ranges = [(one, min(one + _FETCH_BYTES, end - at)) for one in range(0, end - at, _FETCH_BYTES)]
+            for first in range(0, len(ranges), _FETCHES):
+                some = ranges[first : first + _FETCHES]
+                for (one, _), data in zip(some, self._objects.get_ranges(piece.key, some), strict=True):
+                    digest.update(data.data)
+                    file.write(at + one, data.data)
+            file.sync()
+        finally:
+            file.close()
+        if digest.hexdigest() != piece.digest:
+            raise self._damaged(piece.key)
+        self._fetched += end - at
+
+    def _damaged(self, key: str) -> CorruptError:
+        return CorruptError(
+            "the bytes of this object contradict their digest",
+            path=f"{self._objects.url}/{key}",
+            fix="`segmentlog archive verify --deep` lists all damaged objects; restore times before or after this one",
+        )
+
+    # Everything else
+
+    def _restore_files(self, *, is_whole: bool) -> None:
+        """Write the configuration, and the state of a whole store."""
+        for path in (CONFIG, self._paths.consume_queues, self._paths.index):
+            shutil.rmtree(os.path.join(self._aside, path), ignore_errors=True)  # of a pull that was killed
+        self._fs.make_dir(self._paths.config)
+        for file in self._manifest.files:
+            if file.path.startswith(f"{CONFIG}/") or (is_whole and file.path.startswith(f"{OURS}/")):
+                data = self._objects.get(file.key, 0, file.size)
+                if sha256(data.data).hexdigest() != file.digest:
+                    raise self._damaged(file.key)
+                self._write(os.path.join(self._aside, file.path), data.tobytes())
+
+    def _rebuild(self, number: int, topics: Iterable[str] | None) -> PullReport:
+        manifest = self._manifest
+        sizes = FileSizes(*json.loads(manifest.store["sizes"]))
+        reader = StoreReader.open(self._aside, queue_source=QueueSource.COMMIT_LOG)
+        queues = rebuild_queues(
+            reader, self._paths.consume_queues, entries_per_segment=sizes.queue_segment_entries or None
+        )
+        keys = 0
+        if json.loads(manifest.store["index"]):
+            geometry = Geometry(sizes.index_slots, sizes.index_entries)
+            keys = rebuild_index(reader, self._paths.index, geometry=geometry)
+        newest_ms = max(piece.last_time for piece in manifest.pieces)
+        state = description(self._aside, manifest.stop, newest_ms, sizes)
+        if topics is not None:
+            state.pop(StorePaths("").durable_point)  # it states the entries of all queues
+            for listed in self._fs.list_dir(self._paths.consume_queues):
+                if listed.name not in set(topics):
+                    shutil.rmtree(os.path.join(self._paths.consume_queues, listed.name))
+        for path, data in state.items():
+            self._write(os.path.join(self._aside, path), data)
+        rows, count = queues.entries, queues.queues
+        if topics is not None:
+            chosen = {at for at, queue in enumerate(manifest.queues) if queue.topic in set(topics)}
+            runs = manifest.runs[np.isin(manifest.runs["queue"], list(chosen))]
+            rows, count = int(runs["rows"].sum()), np.unique(runs["queue"]).size
+        return PullReport(
+            manifest=number,
+            start=manifest.start,
+            stop=manifest.stop,
+            segments=len({piece.segment for piece in manifest.pieces}),
+            fetched_bytes=self._fetched,
+            kept_bytes=self._kept,
+            queues=count,
+            entries=rows,
+            keys=keys,
+        )
+
+    def _write(self, path: str, data: bytes) -> None:
+        self._fs.unlink(path)
+        file = self._fs.create(path)
+        try:
+            file.write(0, data)
+            file.sync()
+        finally:
+            file.close()
+
+
+# Verbs of archives
 
 
 def archive_push(

@@ -7,7 +7,9 @@ import pyarrow as pa
 import pytest
 
 import segmentlog
-from segmentlog.store import CorruptRecordError, MissingExtraError
+from segmentlog.api import rows as module
+from segmentlog.api.rows import SHOWN_ROWS, html_table
+from segmentlog.store import ConfigError, CorruptRecordError, MissingExtraError
 
 COLUMNS = ["queueId", "queueOffset", "body", "storeTimestamp", "keys"]
 
@@ -75,3 +77,101 @@ def test_an_error_of_the_store_reaches_the_consumer(store: segmentlog.Store, pat
         pa.table(scan)
     with duckdb.connect() as connection, pytest.raises(duckdb.Error, match="SEGMENTLOG_CORRUPT_RECORD"):
         connection.execute("SELECT * FROM scan")
+
+
+def test_duckdb_is_the_callers(store: segmentlog.Store, path: Path) -> None:
+    scan = store.scan("orders")
+    with pytest.raises(ConfigError, match="connection is a str, not a DuckDB connection"):
+        scan.to_duckdb("file.db", "orders")
+    with duckdb.connect() as connection:
+        connection.execute("CREATE TABLE orders (a INT)")
+        with pytest.raises(duckdb.CatalogException):
+            scan.to_duckdb(connection, "orders")
+        damage_all_but_the_last_segment(path)
+        with pytest.raises(CorruptRecordError, match="on_corrupt="):
+            scan.to_duckdb(connection, "damaged")
+        assert connection.execute("SHOW TABLES").fetchall() == [("orders",)]
+
+
+def damage_all_but_the_last_segment(path: Path) -> None:
+    last = max((path / "commitlog").iterdir())
+    for segment in (path / "commitlog").iterdir():
+        if segment != last:
+            segment.write_bytes(bytes(segment.stat().st_size))
+
+
+def test_within_a_transaction_the_caller_commits(store: segmentlog.Store, path: Path) -> None:
+    scan = store.scan("orders")
+    with duckdb.connect() as connection:
+        connection.begin()
+        scan.to_duckdb(connection, "orders")
+        connection.rollback()
+        assert connection.execute("SHOW TABLES").fetchall() == []
+        connection.begin()
+        scan.to_duckdb(connection, "orders")
+        connection.commit()
+        assert connection.execute("SELECT count(*) FROM orders").fetchall() == [(400,)]
+        damage_all_but_the_last_segment(path)
+        connection.begin()
+        with pytest.raises(CorruptRecordError):
+            scan.to_duckdb(connection, "damaged")
+        connection.rollback()
+        assert connection.execute("SHOW TABLES").fetchall() == [("orders",)]
+
+
+def test_bodies_are_compressed_by_one_method(
+    store: segmentlog.Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To try all methods takes eight times as long where bodies do not compress."""
+    scan = store.scan("orders")
+    with duckdb.connect(str(tmp_path / "a.duckdb")) as connection:
+        scan.to_duckdb(connection, "orders")
+        connection.execute("CHECKPOINT")
+        query = "SELECT DISTINCT compression FROM pragma_storage_info('orders') WHERE column_name = 'body'"
+        assert ("ZSTD",) in connection.execute(f"{query} AND segment_type = 'BLOB'").fetchall()
+        monkeypatch.setattr(duckdb, "__version__", "1.4.1")  # has no such clause, or stores such a column as it is
+        described = [("body", "BLOB"), ("tags", "VARCHAR")]
+        assert module._duckdb_columns(described, duckdb) == ['"body" BLOB', '"tags" VARCHAR']
+
+
+HOSTILE = "<script>alert('x')</script>\u202e&"
+
+
+def test_every_text_is_escaped_and_short() -> None:
+    html = html_table(HOSTILE, [HOSTILE], [(HOSTILE,), (None,), (b"<b>",), ("a" * 1000,)], 4)
+    assert "<script" not in html
+    assert "<b>" not in html
+    assert "\u202e" not in html
+    assert html.count("&lt;script&gt;alert(&#x27;x&#x27;)&lt;/script&gt;·&amp;") == 3
+    assert "<td></td>" in html
+    assert "a" * 60 not in html
+    assert "more" not in html
+
+
+def test_rows_that_are_left_out_are_counted() -> None:
+    html = html_table("", ["a", "b"], ((each, each) for each in range(100)), 100)
+    assert html.count("<td>") == 2 * SHOWN_ROWS
+    assert f'<td colspan="2">and {100 - SHOWN_ROWS} more</td>' in html
+
+
+def test_results_show_themselves(store: segmentlog.Store) -> None:
+    for shown, texts in (
+        (store, ("broker-a", "orders", "payments", "400")),
+        (store.topics(), ("Topics of", "isSystem", "payments")),
+        (store.lag("etl"), ("Lag of etl", "80")),
+        (store.segments(), ("baseOffset", "32768")),
+        (store.scan("orders", columns=["keys", "body"], sql="KEYS = 'key-7'"), ("keys, body", "queueId", "100")),
+        (store.find("orders", keys=["key-7", "none"]), ("2 keys", "1 rows", "key-7", "asked")),
+    ):
+        html = shown._repr_html_()
+        assert html.startswith("<table><caption>")
+        for text in texts:
+            assert text in html
+
+
+@pytest.mark.parametrize("name", ["topics", "queues", "groups", "segments"])
+def test_results_have_a_repr(store: segmentlog.Store, name: str) -> None:
+    table = getattr(store, name)()
+    assert repr(table).startswith(f"<{name.title() if name != 'groups' else 'Consumer groups'} of /")
+    assert f"{table.count()} rows>" in repr(table)
+    assert repr(store.find("orders", keys="key-7")).startswith("<Lookup of 1 keys: 1 rows (")

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 import segmentlog
-from segmentlog.connector.metadata.reader import MetadataReader
+from segmentlog.connector.metadata import MetadataReader
 from segmentlog.connector.source import SegmentLogDataSource
 from segmentlog.query.metadata import SCHEMAS
 from segmentlog.store import StoreClosedError, UnsafeFileError

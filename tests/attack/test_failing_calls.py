@@ -22,7 +22,7 @@ import pyarrow as pa
 import pytest
 
 from segmentlog.connector.options.read_options import Mode, parse_read_options
-from segmentlog.connector.read.planning import plan_partitions
+from segmentlog.connector.read import plan_partitions
 from segmentlog.store import (
     BatchId,
     Flush,

@@ -1,9 +1,17 @@
+import argparse
 import io
+import logging
+import os
+import signal
 import sys
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import pytest
 
-from segmentlog.command.console import Console
+from segmentlog.command import console as module
+from segmentlog.command.console import Console, Report, camel_case, logged, print_report, signalled, watched
 
 
 class Terminal(io.TextIOWrapper):
@@ -35,3 +43,105 @@ def test_lines_are_bytes() -> None:
     out = io.BytesIO()
     Console(stdin=io.BytesIO(), stdout=out, stderr=io.StringIO()).print("Bücher \udc80")
     assert out.getvalue() == "Bücher \\udc80\n".encode()
+
+
+LOG = logging.getLogger("segmentlog.store.maintenance.verification")
+
+
+def written(work: Callable[[], None], *, terminal: bool) -> str:
+    err = io.StringIO()
+    console = Console(
+        stdin=io.BytesIO(), stdout=io.BytesIO(), stderr=err, has_progress=terminal, has_colour=terminal, width=120
+    )
+    with logged(console):
+        work()
+    return err.getvalue()
+
+
+def work() -> None:
+    LOG.info("segment %s", "a", extra={"done": 1, "of": 3})
+    LOG.warning("file \x1b[31m is odd")
+    LOG.info("no number")
+    LOG.info("segment %s", "\x1b]0;b", extra={"done": 2, "of": 3})
+    LOG.debug("detail")
+
+
+def test_lines_where_no_terminal_is() -> None:
+    lines = written(work, terminal=False).splitlines()
+    assert [line[24:] for line in lines] == [
+        "INFO    segment a",
+        "WARNING file \\x1b[31m is odd",
+        "INFO    no number",
+        "INFO    segment \\x1b]0;b",
+    ]
+
+
+def test_a_bar_on_a_terminal_and_lines_for_warnings() -> None:
+    assert written(lambda: None, terminal=True) == ""
+    shown = written(work, terminal=True)
+    assert "2/3" in shown
+    assert "WARNING file \\x1b[31m is odd\n" in shown
+    assert "segment \\x1b]0;b" in shown
+    assert "\x1b]0" not in shown
+    assert "\x1b[31m is" not in shown
+    assert "no number" not in shown
+    assert shown.endswith("\x1b[2K")  # the line of the bar is erased
+
+
+def test_an_error_erases_the_bar_and_loggers_are_as_before() -> None:
+    level, handlers = logging.getLogger("segmentlog").level, list(logging.getLogger("segmentlog").handlers)
+
+    def fails() -> None:
+        work()
+        raise ValueError("stop")
+
+    with pytest.raises(ValueError, match="stop"):
+        written(fails, terminal=True)
+    assert logging.getLogger("segmentlog").level == level
+    assert logging.getLogger("segmentlog").handlers == handlers
+
+
+def test_a_status_is_shown_in_place_until_the_block_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_TERMINAL_S", 0.01)
+    err, asked = io.StringIO(), threading.Event()
+    console = Console(stdin=io.BytesIO(), stdout=io.BytesIO(), stderr=err, has_progress=True, width=120)
+
+    def status() -> str:
+        asked.set()
+        return "lag \x1b]0;7"
+
+    with logged(console), watched(status, console, is_on=True):
+        assert asked.wait(10)
+    assert "lag \\x1b]0;7" in err.getvalue()
+    assert err.getvalue().endswith("\x1b[2K")
+    with watched(lambda: 1 // 0, console, is_on=False):  # not asked for
+        pass
+
+
+@pytest.mark.parametrize(("has_findings", "code"), [(False, 0), (True, 1)])
+@pytest.mark.parametrize(("as_json", "shown"), [(False, b"two\n\\x1b[31mlines\n"), (True, b'{"form": "json"}\n')])
+def test_a_report_is_printed(*, as_json: bool, shown: bytes, has_findings: bool, code: int) -> None:
+    report = Report("two\n\x1b[31mlines", {"form": "json"}, has_findings)
+    out = io.BytesIO()
+    console = Console(stdin=io.BytesIO(), stdout=out, stderr=io.StringIO())
+    assert print_report(lambda: report, argparse.Namespace(json=as_json), console) == code
+    assert out.getvalue() == shown
+
+
+def test_keys_in_json_are_in_camel_case_like_columns() -> None:
+    @dataclass
+    class Found:
+        lost_messages: int = 3
+        log_end: int = 4
+
+    assert camel_case(Found()) == {"lostMessages": 3, "logEnd": 4}
+
+
+@pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_sets_the_event_and_handlers_come_back(sign: signal.Signals) -> None:
+    former = signal.getsignal(sign)
+    with signalled() as stop:
+        assert not stop.is_set()
+        os.kill(os.getpid(), sign)
+        assert stop.wait(10)
+    assert signal.getsignal(sign) is former

@@ -1,11 +1,14 @@
 import io
 import os
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
 from segmentlog.command import incoming
 from segmentlog.command.errors import UsageError
-from segmentlog.command.incoming import Fixed, json_lines, text_lines
+from segmentlog.command.incoming import Fixed, Receipt, json_lines, text_lines
+from segmentlog.store import AppendedBatch
 
 
 class Drops(io.BytesIO):
@@ -63,3 +66,17 @@ def test_a_pipe_that_is_ready_is_one_batch() -> None:
         sink.write(b"line\n" * 1000)
     with os.fdopen(read_end, "rb") as stdin:
         assert [block.batch.num_rows for block in text_lines(stdin, Fixed(topic="t"))] == [1000]
+
+
+def test_batches_add_up() -> None:
+    receipt = Receipt()
+    batch = pa.record_batch({"topic": ["b", "a", "b"], "queueId": pa.array([0, 1, 0], pa.int32())})
+    for start in (10, 12):
+        offsets = np.array([start, start * 2, start + 1])
+        receipt.add(batch, AppendedBatch(offsets, offsets, offsets, 0))
+    assert receipt.messages == 6
+    assert [tuple(row.values()) for row in receipt.table().to_pylist()] == [("a", 1, 2, 20, 24), ("b", 0, 4, 10, 13)]
+
+
+def test_an_empty_receipt_has_columns() -> None:
+    assert Receipt().table().column_names == ["topic", "queueId", "messages", "firstOffset", "lastOffset"]

@@ -8,7 +8,7 @@ import pytest
 
 import segmentlog
 from segmentlog.command import catalogue
-from segmentlog.command.verbs import tables
+from segmentlog.command.verbs import describe
 from support.commands import INSTALLED, run_command
 from support.small_store import write_small_store
 
@@ -53,7 +53,7 @@ def test_an_error_of_the_system(store: Path, tmp_path: Path) -> None:
 
 
 def test_a_fault_of_ours_is_reported_with_its_traceback(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tables, "opened", lambda _: 1 // 0)
+    monkeypatch.setattr(describe, "opened", lambda _: 1 // 0)
     ran = run_command("topics", store)
     assert ran.code == 2
     assert "in run" in ran.err
@@ -64,7 +64,7 @@ def test_an_interrupt_is_quiet(store: Path, monkeypatch: pytest.MonkeyPatch) -> 
     def interrupted(_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(tables, "opened", interrupted)
+    monkeypatch.setattr(describe, "opened", interrupted)
     ran = run_command("topics", store)
     assert (ran.code, ran.out, ran.err) == (130, b"", "")
 
@@ -146,13 +146,13 @@ def test_ctrl_c_ends_the_installed_command_quietly(store: Path) -> None:
 _WAITING = """
 import sys, time
 from segmentlog.command import main
-from segmentlog.command.verbs import tables
+from segmentlog.command.verbs import describe
 
 def wait(options):
     print("waiting", flush=True)
     time.sleep(60)
 
-tables.opened = wait
+describe.opened = wait
 sys.exit(main.main(["topics", sys.argv[1]]))
 """
 

@@ -5,7 +5,7 @@ import pytest
 
 from segmentlog.store import MessageStore, StoreReader
 from segmentlog.store.archive.push import push
-from segmentlog.store.maintenance.pulling import pull
+from segmentlog.store.maintenance.archives import pull
 from segmentlog.store.objects.manifests import newest
 from segmentlog.store.types import Window
 from support import oracle, releases, writing

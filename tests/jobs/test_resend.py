@@ -11,7 +11,7 @@ import segmentlog
 from segmentlog.jobs import resend
 from segmentlog.jobs.report import Report
 from segmentlog.jobs.resend import ResendSettings
-from segmentlog.jobs.resending.client import Cluster
+from segmentlog.jobs.resending import Cluster
 from segmentlog.query.request import scan_spec
 from segmentlog.query.source import StoreSource
 from segmentlog.store import BrokerError, ConfigError, MessageStore, Outgoing

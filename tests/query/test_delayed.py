@@ -3,9 +3,9 @@ from typing import Any
 
 import pytest
 
-from segmentlog.query.delayed import delayed_batches
 from segmentlog.query.metadata import SCHEMAS
 from segmentlog.query.selection import Topics
+from segmentlog.query.system_frames import delayed_batches
 from segmentlog.query.system_topics import SystemWindow
 from segmentlog.store import StoreReader
 from support import fixtures

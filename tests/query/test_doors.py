@@ -5,11 +5,10 @@ import pytest
 
 import segmentlog
 from segmentlog.command.parser import Parser
-from segmentlog.command.positions import asked_window, clock_of
-from segmentlog.command.selection import Selection
-from segmentlog.command.verbs.cat import add_arguments
+from segmentlog.command.selection import Selection, asked_window, clock_of
+from segmentlog.command.verbs.messages import add_cat
 from segmentlog.connector.options.read_options import parse_read_options
-from segmentlog.connector.read.planning import plan_partitions
+from segmentlog.connector.read import plan_partitions
 from segmentlog.query.selection import UnknownTopicError
 from segmentlog.query.times import StartAfterEndError
 from segmentlog.store import ConfigError, OffsetOutOfRangeError, ScanSpec, UnknownQueueError
@@ -40,7 +39,7 @@ def python(path: Path, topic: str, window: Window) -> set[str]:
 
 def command(path: Path, topic: str, window: Window) -> set[str]:
     parser = Parser("cat", "messages")
-    add_arguments(parser)
+    add_cat(parser)
     flags = [f"{flag}={text}" for flag, text in zip(("--from", "--to"), window, strict=True) if text is not None]
     options = parser.parse([str(path), topic, *flags])
     scan = Selection(options, ("body",)).scan(*asked_window(options, clock_of(options)))

@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 
 import segmentlog
 from segmentlog.connector.options.read_options import parse_read_options
-from segmentlog.connector.read.planning import plan_partitions
-from segmentlog.query.parts import asked_times
-from segmentlog.query.position import At, AtTime, Earliest, Fallback, Last, Latest, Position, Rules
+from segmentlog.connector.read import plan_partitions
+from segmentlog.query.position import At, AtTime, Earliest, Fallback, Last, Latest, Position, Rules, asked_times
 from segmentlog.query.times import Instant
 from segmentlog.store import Boundary, OffsetOutOfRangeError, ScanSpec, StoreReader, TimeWindow, UnknownQueueError
 from segmentlog.store.log.commit_log import CommitLog

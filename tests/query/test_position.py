@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from segmentlog.api.positions import parsed
-from segmentlog.command.positions import parse_start
-from segmentlog.connector.options.positions import parse_offsets
+from segmentlog.api.arguments import parsed
+from segmentlog.command.selection import parse_start
+from segmentlog.connector.options.read_table import parse_offsets
 from segmentlog.query.position import (
     At,
     AtTime,

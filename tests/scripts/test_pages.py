@@ -8,7 +8,7 @@ import pytest
 from segmentlog.command.catalogue import VERBS
 from segmentlog.connector.options.read_table import SOURCE
 from segmentlog.connector.options.write_table import SINK
-from segmentlog.connector.read.schema import KAFKA, NATIVE
+from segmentlog.connector.read import KAFKA, NATIVE
 
 ROOT = Path(__file__).parents[2]
 

@@ -21,7 +21,7 @@ def loaded(module: str) -> set[str]:
 
 
 def test_reading_modules_do_not_load_writing_modules() -> None:
-    modules = ["store", "store.groups", "store.sink", "store.follow", "connector", "connector.read.batch_reader"]
+    modules = ["store", "store.groups", "store.sink", "store.follow", "connector", "connector.read"]
     assert not loaded(", ".join(f"segmentlog.{module}" for module in modules)) & WRITE
 
 
@@ -32,7 +32,7 @@ def test_the_doors_load_nothing_by_themselves() -> None:
 @pytest.mark.slow
 def test_each_process_of_a_query_loads_its_own_part() -> None:
     parts = {
-        "segmentlog.connector.read.batch_reader",
+        "segmentlog.connector.read",
         "segmentlog.connector.stream.reader",
         "segmentlog.connector.write.writer",
     }

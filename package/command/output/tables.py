@@ -14,7 +14,7 @@ from segmentlog.output import Layout, printable
 
 from ..console import Console
 from ..errors import FOUND
-from .text_columns import bodies, instants
+from .json_lines import bodies, instants
 
 _BLOCK_ROWS: Final = 200
 _CELL_CHARS: Final = 100

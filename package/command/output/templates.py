@@ -99,7 +99,7 @@ class Templated:
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        from .text_columns import string_buffers
+        from .json_lines import string_buffers
 
         if not batch.num_rows:
             return

@@ -17,12 +17,11 @@ from typing import TYPE_CHECKING, Any, Final
 from segmentlog.connector.options.values import duration_ms
 from segmentlog.output import text_table
 
-from ..console import Console
+from ..console import Console, Report, camel_case, print_report
 from ..errors import UsageError
 from ..output.formats import add_json
 from ..parser import Parser, above_zero, add_commit_log, add_storage_options, chosen, typed
-from ..positions import add_zone, clock_of, parse_time
-from ..report import Report, camel_case, print_report
+from ..selection import add_zone, clock_of, parse_time
 
 if TYPE_CHECKING:
     from segmentlog.store.maintenance import ArchiveContent, PushReport
@@ -52,7 +51,7 @@ _FLAGS: Final = {
 _NAMES: Final = {"start": "--from", "end": "--to"}
 
 
-def add_arguments(parser: Parser) -> None:
+def add_archive(parser: Parser) -> None:
     add = parser.add_argument
     add("action", metavar="ACTION", type=chosen(_PLACES), help="push, pull, ls, verify or prune")
     add("places", metavar="STORE|URL|DIR", nargs="+", help="STORE URL for push, URL DIR for pull, else URL")
@@ -76,7 +75,7 @@ def add_arguments(parser: Parser) -> None:
     add_json(parser)
 
 
-def run(options: argparse.Namespace, console: Console) -> int:
+def run_archive(options: argparse.Namespace, console: Console) -> int:
     places = _PLACES[options.action]
     count, most = len(options.places), len(places) + (options.action == "ls")
     if not len(places) <= count <= most:

@@ -18,11 +18,10 @@ from segmentlog.connector.options.values import duration_ms
 from segmentlog.output import text_table
 from segmentlog.store import ConfigError, RetentionSettings, RocketMQRelease
 
-from ..console import Console
+from ..console import Console, Report, print_report
 from ..output.formats import add_json
 from ..parser import Parser, add_commit_log
-from ..reading import read_conf
-from ..report import Report, print_report
+from ..selection import read_conf
 
 if TYPE_CHECKING:
     from segmentlog.store.maintenance import Conditions, Retained
@@ -31,7 +30,7 @@ PLAN: Final = "plan"
 _HARD_LIMIT_PERCENT: Final = RetentionSettings().hard_limit_percent
 
 
-def add_arguments(parser: Parser) -> None:
+def add_retention(parser: Parser) -> None:
     parser.add_argument("action", choices=[PLAN, "apply"], help="plan changes nothing")
     parser.add_argument("store", metavar="STORE", help="the broker's storePathRootDir")
     _add_rules(parser)
@@ -98,7 +97,7 @@ def _add_conditions(parser: Parser) -> None:
     add("--rounds", metavar="N", type=int, default=1, help="number of runs (default: 1)")
 
 
-def run(options: argparse.Namespace, console: Console) -> int:
+def run_retention(options: argparse.Namespace, console: Console) -> int:
     return print_report(lambda: _retain(options), options, console)
 
 

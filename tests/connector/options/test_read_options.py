@@ -6,10 +6,18 @@ from hypothesis import strategies as st
 
 from segmentlog.connector.errors import ConflictingOptionsError, MissingOptionError, UnknownOptionError
 from segmentlog.connector.options import read_table as option_table
-from segmentlog.connector.options.matching import match
-from segmentlog.connector.options.option import Mode
-from segmentlog.connector.options.read_options import Lookup, ReadOptions, TriggerLimits, assemble, parse_read_options
-from segmentlog.connector.options.read_table import SchemaMode
+from segmentlog.connector.options.option import Mode, match
+from segmentlog.connector.options.read_options import (
+    METADATA,
+    Lookup,
+    ReadOptions,
+    TriggerLimits,
+    assemble,
+    parse_metadata_options,
+    parse_read_options,
+    wants_metadata,
+)
+from segmentlog.connector.options.read_table import SOURCE, MetadataKind, SchemaMode
 from segmentlog.connector.options.write_table import SINK
 from segmentlog.query.position import At, AtTime, ByQueue, Earliest, Fallback, Last, Latest, OfGroup, Rules
 from segmentlog.query.selection import Queues, TopicPattern, Topics
@@ -303,3 +311,40 @@ def test_times_relative_to_now() -> None:
     texts = {"path": "/s", "subscribe": "orders", "startingTimestamp": "yesterday", "endingTimestamp": "-1h"}
     found = assemble(match(texts, option_table.SOURCE, elsewhere=(SINK,)), Mode.BATCH, clock)
     assert (found.start, found.stop) == (at(1_767_139_200_000), at(1_767_222_000_000))
+
+
+FRAME = {"path": "/data/store", "metadata": "lag"}
+
+
+def test_every_frame_takes_options_of_the_source() -> None:
+    assert set(METADATA) == set(MetadataKind)
+    for table in METADATA.values():
+        assert set(table) <= set(SOURCE)
+
+
+def test_all_topics_are_meant_without_a_topic() -> None:
+    assert parse_metadata_options(FRAME).read.topics == TopicPattern(".*")
+    assert parse_metadata_options(FRAME | {"topic": "a"}).read.topics == Topics(("a",))
+
+
+@pytest.mark.parametrize(
+    ("kind", "option"),
+    [
+        *(("lag", "startingOffsets"), ("lag", "tags"), ("topics", "consumerGroup"), ("topics", "startingOffsets")),
+        *(("segments", "subscribe"), ("segments", "consumerGroup"), ("queues", "assign"), ("groups", "schemaMode")),
+    ],
+)
+def test_an_option_without_a_meaning_is_refused(kind: str, option: str) -> None:
+    text = f"option `{option}` has no meaning with `metadata={kind}`"
+    with pytest.raises(ConflictingOptionsError, match=text):
+        parse_metadata_options(FRAME | {"metadata": kind, option: "x"})
+
+
+def test_the_kind_that_was_meant_is_named() -> None:
+    with pytest.raises(ConfigError, match="`queues`, if that was meant"):
+        parse_metadata_options(FRAME | {"metadata": "queue"})
+
+
+def test_metadata_is_asked_for_by_one_option() -> None:
+    assert wants_metadata({"Metadata": "lag"})
+    assert not wants_metadata({"path": "/data/store"})

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import StructField, StructType
 
-from segmentlog.connector.read.schema import KAFKA, NATIVE
+from segmentlog.connector.read import KAFKA, NATIVE
 
 Read = Callable[..., pa.Table]
 MODES = {"native": (NATIVE, {"tags", "keys", "uniqKey", "properties"}), "kafka": (KAFKA, {"key", "headers"})}

@@ -64,10 +64,10 @@ for name in ("EqualNullSafe", "EqualTo", "Filter", "GreaterThan", "GreaterThanOr
 del api.DataSourceReader.pushFilters
 convert = types.to_arrow_schema
 types.to_arrow_schema = lambda schema, timestamp_utc=True: convert(schema, timezone="UTC")
-import segmentlog.connector.source, segmentlog.connector.write.writer, segmentlog.connector.read.batch_reader
-import segmentlog.connector.metadata.reader
+import segmentlog.connector.source, segmentlog.connector.write.writer, segmentlog.connector.read
+import segmentlog.connector.metadata
 from pyspark.sql.types import StructType, TimestampType
-print(segmentlog.connector.read.schema.to_arrow_schema(StructType().add("at", TimestampType())).field("at").type)
+print(segmentlog.connector.read.to_arrow_schema(StructType().add("at", TimestampType())).field("at").type)
 """
 
 

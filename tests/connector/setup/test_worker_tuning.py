@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from segmentlog.connector.find.reader import LookupReader
-from segmentlog.connector.metadata.reader import MetadataReader
-from segmentlog.connector.read.batch_reader import SegmentLogBatchReader
+from segmentlog.connector.find import LookupReader
+from segmentlog.connector.metadata import MetadataReader
+from segmentlog.connector.read import SegmentLogBatchReader
 from segmentlog.connector.setup import worker_tuning as worker
 from segmentlog.connector.stream.reader import SegmentLogStreamReader
 from segmentlog.connector.write import writer
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 READ = """
 import sys
-import segmentlog.connector.stream.reader, segmentlog.connector.read.task, segmentlog.connector.write.writer
+import segmentlog.connector.stream.reader, segmentlog.connector.read, segmentlog.connector.write.writer
 from segmentlog.store import QueueKey, QueueRange, ScanSpec, StoreReader
 from segmentlog.store.format.message_decode import NATIVE_SCHEMA
 reader = StoreReader.open(sys.argv[1])

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from segmentlog.connector.stream.offsets import StreamOffset
+from segmentlog.connector.stream.offsets import StoreOffset, StreamOffset, TopicOffset
+from segmentlog.connector.stream.reader import progress_report
 from segmentlog.store import MessageStore, Outgoing, StoreConfig
 from support.pipes import Checkpoint
 from support.spark_session import refused
@@ -17,8 +18,6 @@ from support.spark_session import refused
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
-
-pytestmark = pytest.mark.spark
 
 CONFIG = StoreConfig(segment_bytes=32 << 10, queue_segment_entries=64, index=False)
 SCHEMA = "body binary, queueOffset bigint, queueId int, topic string"
@@ -85,6 +84,7 @@ def until(done: Callable[[], bool], running: "StreamingQuery") -> None:
     assert done()
 
 
+@pytest.mark.spark
 def test_a_running_query_reads_new_messages_queues_and_topics(store: MessageStore, query: Query) -> None:
     wanted = put(store, 10)
     running = query.start(store.path, subscribePattern="[TU]", startingOffsets="earliest")
@@ -104,6 +104,7 @@ def test_a_running_query_reads_new_messages_queues_and_topics(store: MessageStor
     assert sum(end.positions().values()) == len(wanted)
 
 
+@pytest.mark.spark
 def test_available_now_in_limited_batches_and_a_restart_that_repeats_a_batch(store: MessageStore, query: Query) -> None:
     limited = {"subscribe": "T", "startingOffsets": "earliest", "maxOffsetsPerTrigger": "20"}
     wanted = put(store, 30)
@@ -117,3 +118,40 @@ def test_available_now_in_limited_batches_and_a_restart_that_repeats_a_batch(sto
     text = refused(lambda: query.drain(store.path, subscribe="T", endingOffsets="latest"))
     assert "option `endingOffsets` is for batch reads, this is a stream" in text
     assert "use trigger(availableNow=True)" in text
+
+
+def offset(**topics: dict[int, int]) -> StreamOffset:
+    ends = {name: TopicOffset(queues=queues) for name, queues in topics.items()}
+    return StreamOffset({"b": StoreOffset(topics=ends)})
+
+
+def test_waiting_messages_are_counted_by_topic_and_in_total() -> None:
+    report = progress_report(offset(T={0: 10, 1: 4}, U={0: 7}), offset(T={0: 3, 1: 4}, U={0: 7}), {"b": "/data/b"})
+    assert report == {
+        "behind": 7,
+        "stores": {
+            "b": {
+                "path": "/data/b",
+                "topics": {"T": {"behind": 7, "queues": {"0": 10, "1": 4}}, "U": {"behind": 0, "queues": {"0": 7}}},
+            }
+        },
+        "version": 1,
+    }
+
+
+def test_a_queue_without_a_position_is_unknown_and_not_zero() -> None:
+    report = progress_report(offset(T={0: 10, 1: 4}, U={0: 7}), offset(T={0: 3}, U={0: 7}), {"b": "/data/b"})
+    assert report["behind"] is None
+    assert {name: each["behind"] for name, each in report["stores"]["b"]["topics"].items()} == {"T": None, "U": 0}
+    other = progress_report(offset(T={0: 1}), StreamOffset({}), {"b": "/data/b"})
+    assert other["behind"] is None
+
+
+def test_a_queue_that_ends_before_the_position_has_no_lag() -> None:
+    assert progress_report(offset(T={0: 3}), offset(T={0: 5}), {"b": "/data/b"})["behind"] == 0
+
+
+def test_a_report_can_be_read_as_an_offset() -> None:
+    ends = offset(T={0: 10})
+    report = progress_report(ends, offset(T={0: 3}), {"b": "/data/b"})
+    assert StreamOffset.from_json(json.dumps(report)) == ends

@@ -1,25 +1,207 @@
 from datetime import UTC, datetime
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pyspark.sql.types import ArrayType, BinaryType, DataType, IntegerType, MapType, StringType, StructField, StructType
 from pyspark.sql.types import TimestampType as Timestamp
 
 from segmentlog.connector.options.option import Mode
 from segmentlog.connector.options.write_options import parse_write_options
+from segmentlog.connector.options.write_table import Selector
 from segmentlog.connector.write import rows as sink_rows
-from segmentlog.connector.write.queue_selector import QueueRules
-from segmentlog.connector.write.rows import Origin, SinkRows
+from segmentlog.connector.write.rows import (
+    Origin,
+    QueueChooser,
+    QueueRules,
+    SinkRows,
+    maps_of_pairs,
+    pairs_of_headers,
+    pairs_of_maps,
+    with_property,
+    without,
+)
 from segmentlog.connector.write.schema import plan_columns
 from segmentlog.query.selection import UnknownTopicError
 from segmentlog.store import IllegalMessageError, StoreConfig
 from segmentlog.store.encode.batch import encode_batch
+from support.store_builder import java_hash
+
+ARROW_MAP = pa.map_(pa.string(), pa.string())
+ARROW_HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+TEXTS = st.sampled_from(["", "a", "TAGS", "ü"])
+MAPS = st.lists(st.none() | st.lists(st.tuples(TEXTS, st.none() | TEXTS), max_size=3), max_size=6)
+
+
+def rows(maps: pa.MapArray) -> list[Any]:
+    maps.validate(full=True)
+    return [list(row) for row in maps.to_pylist()]
+
+
+@given(MAPS, st.integers(0, 3))
+def test_there_and_back(given: list[list[tuple[str, str | None]] | None], first: int) -> None:
+    array = pa.array(given, ARROW_MAP).slice(first)
+    assert rows(maps_of_pairs(pairs_of_maps(array), len(array))) == [row or [] for row in given[first:]]
+
+
+@given(MAPS, st.data())
+def test_one_more(given: list[list[tuple[str, str | None]] | None], data: st.DataObject) -> None:
+    values = data.draw(st.lists(st.none() | TEXTS, min_size=len(given), max_size=len(given)))
+    pairs = with_property(pairs_of_maps(pa.array(given, ARROW_MAP)), "key", pa.array(values, pa.string()))
+    wanted = [
+        (row or []) + ([] if value is None else [("key", value)]) for row, value in zip(given, values, strict=True)
+    ]
+    assert rows(maps_of_pairs(pairs, len(given))) == wanted
+
+
+@given(MAPS, st.data())
+def test_one_less(given: list[list[tuple[str, str | None]] | None], data: st.DataObject) -> None:
+    said = data.draw(st.lists(st.booleans(), min_size=len(given), max_size=len(given)))
+    pairs = without(pairs_of_maps(pa.array(given, ARROW_MAP)), {"TAGS": np.array(said, np.bool_)})
+    wanted = [
+        [pair for pair in row or [] if not (said_here and pair[0] == "TAGS")]
+        for row, said_here in zip(given, said, strict=True)
+    ]
+    assert rows(maps_of_pairs(pairs, len(given))) == wanted
+
+
+def test_map_entries_hidden_by_a_null_are_dropped() -> None:
+    whole = pa.array([[("a", "1")], [("b", "2")], [("c", "3")]], ARROW_MAP)
+    mask = pa.array([True, False, True]).buffers()[1]
+    hidden = pa.Array.from_buffers(ARROW_MAP, 3, [mask, whole.buffers()[1]], children=[whole_entries(whole)])
+    assert hidden.null_count == 1
+    assert rows(maps_of_pairs(pairs_of_maps(hidden), 3)) == [[("a", "1")], [], [("c", "3")]]
+
+
+def whole_entries(maps: pa.MapArray) -> pa.StructArray:
+    return pa.StructArray.from_arrays([maps.keys, maps.items], fields=[ARROW_MAP.key_field, ARROW_MAP.item_field])
+
+
+def test_headers() -> None:
+    given = pa.array(
+        [[{"key": "x", "value": b"0"}], [{"key": "a", "value": b"1"}, None], None, [{"key": "b", "value": None}]],
+        ARROW_HEADERS,
+    ).slice(1)
+    at, keys, values = pairs_of_headers(given)
+    assert (at.tolist(), keys.to_pylist(), values.to_pylist()) == ([0, 2], ["a", "b"], [b"1", None])
+
+
+def test_nothing() -> None:
+    assert rows(maps_of_pairs(pairs_of_maps(pa.array([], ARROW_MAP)), 0)) == []
+    assert rows(maps_of_pairs(with_property(None, "k", pa.array([None, None], pa.string())), 2)) == [[], []]
+
+
+def chooser(
+    selector: Selector = Selector.ROUND_ROBIN,
+    *,
+    start: int = 0,
+    create: bool = True,
+    system: bool = False,
+    **counts: int,
+) -> QueueChooser:
+    rules = QueueRules(selector=selector, counts=counts, default_queues=8, create_topic=create, system_topics=system)
+    return QueueChooser(rules, start)
+
+
+def choose(
+    chooser: QueueChooser,
+    topics: list[str],
+    queue_ids: list[int | None] | None = None,
+    keys: list[str | None] | None = None,
+    first: int = 0,
+) -> list[int]:
+    found = chooser.choose(
+        pa.array(topics, pa.string()).dictionary_encode(),
+        None if queue_ids is None else pa.array(queue_ids, pa.int32()),
+        None if keys is None else pa.array(keys, pa.string()),
+        np.arange(first, first + len(topics)),
+    )
+    assert found.dtype == np.int32
+    return found.tolist()
+
+
+def test_round_robin_continues_over_batches() -> None:
+    one = chooser(start=6, t=8)
+    assert choose(one, ["t"] * 5) == [6, 7, 0, 1, 2]
+    assert choose(one, ["t"] * 3) == [3, 4, 5]
+
+
+def test_each_topic_has_its_turn() -> None:
+    one = chooser(start=1, a=2, b=3)
+    assert choose(one, ["a", "b", "a", "b", "b", "a"]) == [1, 1, 0, 2, 0, 1]
+    assert choose(one, ["b", "a"]) == [1, 0]
+    assert choose(one, ["a"]) == [1]
+
+
+@given(st.lists(st.sampled_from("abc"), max_size=40), st.integers(1, 39))
+def test_batches_make_no_difference(topics: list[str], size: int) -> None:
+    whole, cut = chooser(a=2, b=3), chooser(a=2, b=3)
+    found = [queue for at in range(0, len(topics), size) for queue in choose(cut, topics[at : at + size])]
+    assert found == choose(whole, topics)
+
+
+def test_the_column_says() -> None:
+    one = chooser(Selector.COLUMN, t=4)
+    assert choose(one, ["t"] * 5, [3, None, 9, None, 0], keys=None) == [3, 0, 9, 1, 0]
+
+
+def test_where_the_column_is_null_the_key_says() -> None:
+    one = chooser(Selector.COLUMN, t=4)
+    assert choose(one, ["t"] * 3, [3, None, None], keys=["x", "x", None]) == [3, java_hash("x") % 4, 0]
+
+
+def test_keys_go_where_rocketmqs_clients_send_them() -> None:
+    # SelectMessageQueueByHash: |hashCode| mod queues. "polygenelubricants" has the lowest hash that Java has.
+    keys = ["order-17", "键", "", "polygenelubricants", "a𝄞b"]
+    assert java_hash("polygenelubricants") == -(1 << 31)
+    one = chooser(Selector.SHARDING_KEY, t=7)
+    assert choose(one, ["t"] * 5, keys=keys) == [abs(java_hash(key)) % 7 for key in keys]
+    assert choose(one, ["t"] * 2, keys=[None, None]) == [0, 1]
+
+
+def test_columns_that_the_selector_does_not_use_are_ignored() -> None:
+    assert choose(chooser(t=4), ["t"] * 2, [3, 3], ["x", "x"]) == [0, 1]
+    assert choose(chooser(Selector.SHARDING_KEY, t=4), ["t"] * 2, [3, 3], ["x", "x"]) == [java_hash("x") % 4] * 2
+
+
+def test_topics_that_are_not_there_are_made() -> None:
+    one = chooser(t=2)
+    assert choose(one, ["new"] * 10) == [0, 1, 2, 3, 4, 5, 6, 7, 0, 1]
+    assert one.made == {"new": 8}
+
+
+def test_or_not() -> None:
+    one = chooser(create=False, t=2)
+    choose(one, ["t"])
+    with pytest.raises(UnknownTopicError, match="row 12 asks for topic `new`, which the store does not have"):
+        choose(one, ["t", "t", "new"], first=10)
+
+
+def test_queue_ids_that_cannot_be() -> None:
+    with pytest.raises(IllegalMessageError, match="row 11 has queue id -1, below zero"):
+        choose(chooser(Selector.COLUMN, t=2), ["t", "t"], [0, -1], first=10)
+    with pytest.raises(IllegalMessageError, match="row 11 has queue id 2, and its topic has 2 queues"):
+        choose(chooser(Selector.COLUMN, create=False, t=2), ["t", "t"], [1, 2], first=10)
+
+
+def test_no_rows_choose_no_queue() -> None:
+    assert choose(chooser(), []) == []
+
+
+@pytest.mark.parametrize("topic", ["SCHEDULE_TOPIC_XXXX", "TBW102", "RMQ_SYS_TRANS_HALF_TOPIC", "%RETRY%g", "%DLQ%g"])
+def test_system_topics_are_written_to_if_asked_alone(topic: str) -> None:
+    with pytest.raises(IllegalMessageError, match=f"row 12 is for the system topic `{topic}`.*allowSystemTopics"):
+        choose(chooser(t=2), ["t", "t", topic, "t", topic], first=10)
+    with pytest.raises(IllegalMessageError, match="system topic"):  # also where the store has it
+        choose(chooser(**{topic: 1}), [topic])
+    assert choose(chooser(system=True), [topic]) == [0]
+
 
 TEXT, BYTES, MAP = StringType(), BinaryType(), MapType(StringType(), StringType())
 HEADERS = ArrayType(StructType([StructField("key", TEXT), StructField("value", BYTES)]))
-ARROW_HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
-ARROW_MAP = pa.map_(pa.string(), pa.string())
 VIEWS = (pa.string_view(), pa.binary_view())
 ORIGIN = Origin(app="app", version=3, partition=2)
 

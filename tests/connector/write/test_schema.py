@@ -20,7 +20,7 @@ from segmentlog.connector.errors import SchemaError
 from segmentlog.connector.options.option import Mode
 from segmentlog.connector.options.write_options import WriteOptions, parse_write_options
 from segmentlog.connector.options.write_table import Selector
-from segmentlog.connector.read.schema import KAFKA, NATIVE
+from segmentlog.connector.read import KAFKA, NATIVE
 from segmentlog.connector.write.schema import FIELDS, IGNORED, SinkColumns, plan_columns
 
 TEXT = StringType()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 
-from segmentlog.connector.read.schema import KAFKA
+from segmentlog.connector.read import KAFKA
 from segmentlog.spark import last_commit
 from segmentlog.store import QueueSpan, StoreReader
 from segmentlog.store.sink import java_hash_array

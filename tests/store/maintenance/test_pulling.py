@@ -15,7 +15,7 @@ from segmentlog.store.archive.push import push
 from segmentlog.store.errors import StoreIOError
 from segmentlog.store.format.archive_manifest import ArchivedFile
 from segmentlog.store.maintenance import verify
-from segmentlog.store.maintenance.pulling import pull
+from segmentlog.store.maintenance.archives import pull
 from segmentlog.store.objects.manifests import newest, publish
 from segmentlog.store.sink import commit_batch
 from segmentlog.store.types import Window

@@ -4,7 +4,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from segmentlog.api.remedies import in_api_words
+from segmentlog.api.arguments import in_api_words
 from segmentlog.store import DataLossError, MessageStore, OnCorrupt, QueueKey, QueueRange, ScanSpec, StoreReader
 from segmentlog.store.errors import CorruptRecordError
 from segmentlog.store.find import Finder

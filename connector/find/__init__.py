@@ -1,1 +1,0 @@
-"""Look-ups by key or id as DataFrames."""

@@ -1,1 +1,0 @@
-"""DataFrames about stores: topics, queues, consumer groups, lag, and its listener and metrics."""

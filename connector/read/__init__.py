@@ -1,1 +1,0 @@
-"""Batch reads: schema, filters, planning of partitions, and what a task does."""

@@ -1,0 +1,544 @@
+"""Parts of `resend`: connections to brokers, messages as they are sent, and the file of what was acknowledged."""
+
+import calendar
+import fcntl
+import json
+import os
+import select
+import socket
+import time
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from functools import lru_cache
+from hashlib import blake2b
+from typing import Any, Final, NamedTuple, Self, TypeAlias
+
+from segmentlog.query.suggestions import did_you_mean, listing
+from segmentlog.store import BrokerError, ConfigError, FormatError, QueueKey, QueueRange
+from segmentlog.store.ha import SUCCESS, Address, Answer, AnswerReader, encode_request
+
+from .state_file import FIX, check_asked, sync
+
+# Connections
+
+CONNECT_S: Final = 5.0
+_Document: TypeAlias = dict[Any, Any]  # JSON as fastjson writes it
+_ROUTE: Final = 105  # GET_ROUTEINFO_BY_TOPIC
+_TOPICS: Final = 21  # GET_ALL_TOPIC_CONFIG
+_NO_TOPIC: Final = 17  # TOPIC_NOT_EXIST
+_WRITABLE: Final = 2  # bit of `perm`
+_READ_BYTES: Final = 256 << 10
+_CREATE: Final = "Create it: mqadmin updateTopic -t TOPIC. Or name another topic with --map-topic"
+
+
+class Queue(NamedTuple):
+    """Queue of a topic on a broker."""
+
+    broker: Address
+    queue_id: int
+
+
+class Connection:
+    """Connection to brokers and name servers: requests in flight by number, without a thread.
+
+    ::
+
+        name server   105 ──► route of a topic  ──► brokers and their queues ─┐
+        broker         21 ──► topicConfigTable  ──► queues of this broker ────┴─► Queue, Queue, …    of one topic
+
+        submit(310, …) submit(310, …)  ──► bytes to send ──► socket ──► answers, in any order
+                                           └────────── wait() ───────┘
+
+    RocketMQ: ``RequestCode``, ``TopicRouteData``, ``TopicConfigSerializeWrapper``, ``PermName``.
+
+    A connection with any number of requests in flight. Not thread-safe. Close it, or use it as a context manager.
+    """
+
+    def __init__(self, address: Address) -> None:
+        self.address = address
+        try:
+            self._socket = socket.create_connection(address, timeout=CONNECT_S)
+        except OSError as error:
+            raise BrokerError(
+                f"{address} cannot be reached: {error.strerror or error}",
+                fix="Check host and port: a broker's listenPort with --to, a name server's with --namesrv",
+            ) from None
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._socket.setblocking(False)  # noqa: FBT003 - its own signature
+        self._reader = AnswerReader()
+        self._unsent = bytearray()
+        self._opaque = 0
+        self.problem: BrokerError | None = None
+        """Reason why the connection is lost; None while it is not."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    @property
+    def has_unsent(self) -> bool:
+        return bool(self._unsent)
+
+    def submit(self, code: int, fields: Mapping[str, str], body: bytes = b"") -> int:
+        """Take a request, which `wait` sends; return its number."""
+        self._opaque += 1
+        self._unsent += encode_request(code, self._opaque, fields, body)
+        return self._opaque
+
+    def send(self) -> None:
+        """Send as much as the socket takes."""
+        try:
+            while self._unsent and self.problem is None:
+                del self._unsent[: self._socket.send(self._unsent)]
+        except BlockingIOError:
+            pass
+        except OSError as error:
+            self._lose(error.strerror or str(error))
+
+    def receive(self) -> list[Answer]:
+        """Return the answers that are there; bytes that are no answers lose the connection."""
+        try:
+            data = self._socket.recv(_READ_BYTES)
+        except BlockingIOError:
+            return []
+        except OSError as error:
+            return self._lose(error.strerror or str(error))
+        if not data:
+            return self._lose("the other end closed it")
+        try:
+            return self._reader.feed(data)
+        except FormatError as error:
+            self.problem = BrokerError(f"{self.address}: {error.problem}", fix=error.fix)
+            return []
+
+    def ask(self, code: int, fields: Mapping[str, str], timeout_s: float) -> Answer:
+        """Send one request and wait for its answer; there must be no other in flight."""
+        opaque = self.submit(code, fields)
+        deadline = time.monotonic() + timeout_s
+        while (left := deadline - time.monotonic()) > 0:
+            for _, answers in wait([self], left):
+                for answer in answers:
+                    if answer.opaque == opaque:
+                        return answer
+            if self.problem is not None:
+                raise self.problem
+        raise BrokerError(
+            f"{self.address} has not answered request code {code} for {timeout_s:g} s",
+            fix="Check that the address is a broker's listenPort or a name server's",
+        )
+
+    def _lose(self, reason: str) -> list[Answer]:
+        fix = "Run the same command again when the broker is there: it continues"
+        self.problem = BrokerError(f"the connection to {self.address} is lost: {reason}", fix=fix)
+        return []
+
+
+def wait(connections: Iterable[Connection], timeout_s: float) -> list[tuple[Connection, list[Answer]]]:
+    """Send, and wait until a socket took more or has answers, or the time is over. See `Connection.problem`."""
+    poll, by_file = select.poll(), {}  # not `select`: a process with many files has numbers beyond 1,024
+    for each in connections:
+        each.send()
+        if each.problem is not None:
+            return [(each, [])]
+        by_file[each.fileno()] = each
+        poll.register(each, select.POLLIN | (select.POLLOUT if each.has_unsent else 0))
+    found = []
+    for file, events in poll.poll(max(0.0, timeout_s) * 1000):
+        if events & select.POLLOUT:
+            by_file[file].send()
+        if events & ~select.POLLOUT:
+            found.append((by_file[file], by_file[file].receive()))
+    return found
+
+
+class Cluster:
+    """Queues of topics that can be written, of one broker or of all masters that a name server knows."""
+
+    def __init__(self, *, broker: Address | None = None, name_server: Address | None = None, timeout_s: float) -> None:
+        self._broker = broker
+        self._name_server = name_server
+        self._timeout_s = timeout_s
+        self._table: _Document | None = None  # topics of the broker
+        self._queues: dict[str, list[Queue]] = {}
+
+    def queues(self, topic: str) -> list[Queue]:
+        """Return the queues of a topic by broker and queue id; `BrokerError` if it cannot be written."""
+        if topic not in self._queues:
+            found = self._of_broker(topic) if self._name_server is None else self._of_route(topic)
+            if not found:
+                raise BrokerError(
+                    f"topic {topic} cannot be written: the permission of its queues says so",
+                    fix="Change it: mqadmin updateTopicPerm -t TOPIC -p 6",
+                )
+            self._queues[topic] = found
+        return self._queues[topic]
+
+    def _of_broker(self, topic: str) -> list[Queue]:
+        assert self._broker is not None
+        if self._table is None:
+            document = self._document(self._broker, _TOPICS, {})
+            found = document.get("topicConfigTable")
+            self._table = found if isinstance(found, dict) else {}
+        config = self._table.get(topic)
+        if not isinstance(config, dict):
+            names = [each for each in self._table if isinstance(each, str)]
+            raise BrokerError(
+                f"broker {self._broker} has no topic {topic}", fix=f"{did_you_mean(topic, names)}{_CREATE}"
+            )
+        return [Queue(self._broker, number) for number in _writable(config)]
+
+    def _of_route(self, topic: str) -> list[Queue]:
+        assert self._name_server is not None
+        route = self._document(self._name_server, _ROUTE, {"topic": topic})
+        masters: dict[str, Address] = {}
+        for each in _dicts(route.get("brokerDatas")):
+            addresses = each.get("brokerAddrs")
+            if isinstance(addresses, dict):
+                named = {str(number): address for number, address in addresses.items()}
+                if "0" in named:  # the id of a master
+                    masters[str(each.get("brokerName"))] = Address.parse(str(named["0"]))
+        queues = {str(each.get("brokerName")): each for each in _dicts(route.get("queueDatas"))}
+        gone = sorted(set(queues) - set(masters))
+        if queues and not masters:
+            raise BrokerError(f"topic {topic} has no master now, only replicas: {listing(gone)}", fix="Start a master")
+        return [
+            Queue(masters[name], number)
+            for name in sorted(set(queues) & set(masters))
+            for number in _writable(queues[name])
+        ]
+
+    def _document(self, address: Address, code: int, fields: Mapping[str, str]) -> _Document:
+        with Connection(address) as connection:
+            answer = connection.ask(code, fields, self._timeout_s)
+        if answer.code == _NO_TOPIC:
+            raise BrokerError(f"name server {address} knows no topic {fields.get('topic')}", fix=_CREATE)
+        if answer.code != SUCCESS:
+            fix = "Pass a broker's listenPort as --to, or a name server's port as --namesrv"
+            raise BrokerError(f"{address} refused request code {code}: {answer.code} {answer.remark}", fix=fix)
+        try:
+            return answer.document() or {}
+        except FormatError as error:
+            raise BrokerError(f"the answer of {address} to request code {code} is not JSON: {error}") from None
+
+
+def _dicts(found: object) -> list[_Document]:
+    return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
+
+
+def _writable(config: _Document) -> range:
+    """Return the numbers of the queues that can be written."""
+    count, permission = config.get("writeQueueNums"), config.get("perm")
+    if not isinstance(count, int) or not isinstance(permission, int) or not permission & _WRITABLE:
+        return range(0)
+    return range(count)
+
+
+# Messages
+
+ORIGIN: Final = "SEGMENTLOG_ORIGIN"
+"""Property of a message that was sent by this job: ``broker/topic/queue id/queue offset`` in the store."""
+ORIGIN_ID: Final = "SEGMENTLOG_ORIGIN_UNIQ_KEY"
+"""Property that has the original ``UNIQ_KEY``."""
+RETRY_TOPIC: Final = "RETRY_TOPIC"
+DLQ_TOPIC: Final = "DLQ_ORIGIN_TOPIC"
+_UNIQ_KEY: Final = "UNIQ_KEY"
+_RETRY: Final = "%RETRY%"
+_COPIES: Final = (_RETRY, "%DLQ%")
+"""Prefixes of topics that hold second copies of messages of other topics."""
+
+DROPPED: Final = frozenset(
+    {
+        *("DELAY", "REAL_TOPIC", "REAL_QID"),  # delayed delivery; so is TIMER_*
+        *("TRAN_MSG", "PGROUP", "TRAN_PREPARED_QUEUE_OFFSET", "TRANSACTION_CHECK_TIMES"),  # transactions
+        *("CHECK_IMMUNITY_TIME_IN_SECONDS", "__transactionId__"),
+        *(RETRY_TOPIC, "RECONSUME_TIME", "MAX_RECONSUME_TIMES", "CONSUME_START_TIME"),  # retries and dead letters
+        *("ORIGIN_MESSAGE_ID", DLQ_TOPIC, "DLQ_ORIGIN_MESSAGE_ID"),
+        *("POP_CK", "POP_CK_OFFSET", "1ST_POP_TIME"),  # pop consumers
+        *("MSG_REGION", "TRACE_ON", "CLUSTER", "WAIT", "ARRIVE_TIME", "__CRC32#"),  # set or consumed by the broker
+        *("MIN_OFFSET", "MAX_OFFSET", "INNER_NUM", "INNER_BASE", "INNER_MULTI_QUEUE_OFFSET", "DUP_INFO"),
+        *("TRANSFER_FLAG", "CORRECTION_FLAG", "MQ2_FLAG", "FORWARD_QUEUE_ID", "REDIRECT"),
+        *(ORIGIN, ORIGIN_ID),  # of an earlier job
+    }
+)
+"""Properties that are not sent; `is_dropped` has their prefix as well. docs/jobs.md lists them."""
+_DROPPED_PREFIX: Final = "TIMER_"
+_SENT_FLAGS: Final = 0x1 | 0x2 | 0x700
+"""Bits of sysFlag that describe body and tags: compressed, several tags, kind of compression."""
+
+
+def is_dropped(name: str) -> bool:
+    """Tell whether a property is not sent."""
+    return name in DROPPED or name.startswith(_DROPPED_PREFIX)
+
+
+def target_topic(topic: str, retry_topic: str | None, dlq_topic: str | None, mapped: Mapping[str, str]) -> str | None:
+    """Return the topic to which a message goes; None if a copy does not name its original topic."""
+    if topic in mapped:
+        return mapped[topic]
+    return retry_topic or dlq_topic if topic.startswith(_COPIES) else topic
+
+
+def is_retry_topic(topic: str) -> bool:
+    """Tell whether a topic is that of one group: consumers of other groups do not read it."""
+    return topic.startswith(_RETRY)
+
+
+class Job(NamedTuple):
+    """Messages of a store as a producer sends them once more.
+
+    ::
+
+        %DLQ%billing   RETRY_TOPIC=orders RECONSUME_TIME=16 UNIQ_KEY=7F…01 TAGS=paid          as it is in the store
+        orders         TAGS=paid SEGMENTLOG_ORIGIN=broker-a/%DLQ%billing/0/17 …              as it is sent
+                                 SEGMENTLOG_ORIGIN_UNIQ_KEY=7F…01 UNIQ_KEY=(of job and origin)
+
+    Properties by which a broker would delay, roll back or retry the message are dropped, as are those that a broker
+    sets itself. A message has an id of its own. With the original ``UNIQ_KEY``, a look-up would return two messages of
+    one id, and a consumer that drops known ids would drop a dead letter. The id follows from job and origin: copies
+    that a job sends twice, after a kill, have the same id. RocketMQ: ``MessageConst``, ``MessageClientIDSetter``,
+    ``SendMessageRequestHeaderV2``.
+
+    Identity of a job: random, and the time at which it began, in ms.
+    """
+
+    name: str
+    started_ms: int
+
+
+class Row(NamedTuple):
+    """Message of the store, its body as stored."""
+
+    offset: int
+    body: bytes
+    properties: list[tuple[str, str]]
+    born_ms: int
+    flag: int
+    sys_flag: int
+
+
+def origin_of(broker: str, key: QueueKey, offset: int) -> str:
+    return f"{broker}/{key.topic}/{key.queue_id}/{offset}"
+
+
+def unique_id(job: Job, origin: str) -> str:
+    """Return the id of a message. It holds the time of the job, from which RocketMQ's look-ups by id begin."""
+    digest = blake2b(f"{job.name}/{origin}".encode(), digest_size=12).digest()
+    return (digest[:10] + _since_month(job.started_ms) + digest[10:]).hex().upper()
+
+
+@lru_cache(1)
+def _since_month(time_ms: int) -> bytes:
+    """Return the ms since the month began, as an id holds them."""
+    date = time.gmtime(time_ms // 1000)
+    month_ms = calendar.timegm((date.tm_year, date.tm_mon, 1, 0, 0, 0)) * 1000
+    # Clients count from the month's beginning in a zone of their own: 14 hours at most.
+    return max(0, time_ms - month_ms - 14 * 3_600_000).to_bytes(4, "big")
+
+
+def properties_sent(row: Row, origin: str, job: Job, source_topic: str, topic: str) -> dict[str, str]:
+    """Return the properties of a message as it is sent to a topic, in their order."""
+    found = {name: value for name, value in row.properties if not is_dropped(name)}
+    if is_retry_topic(topic):  # a consumer shows such a message as one of this topic
+        stored = dict(row.properties)
+        found[RETRY_TOPIC] = stored.get(RETRY_TOPIC) or stored.get(DLQ_TOPIC) or source_topic
+    former = found.pop(_UNIQ_KEY, None)
+    found[ORIGIN] = origin
+    if former is not None:
+        found[ORIGIN_ID] = former
+    found[_UNIQ_KEY] = unique_id(job, origin)
+    return found
+
+
+def encode_properties(properties: Iterable[tuple[str, str]]) -> str:
+    """Return the text of properties in a record."""
+    return "".join(f"{name}\x01{value}\x02" for name, value in properties)
+
+
+def request_fields(row: Row, properties: str, topic: str, queue_id: int, group: str) -> dict[str, str]:
+    """Return the fields of the request SEND_MESSAGE_V2, which have names of one letter."""
+    return {
+        "a": group,  # producerGroup
+        "b": topic,
+        "c": "TBW102",  # defaultTopic, by whose example a broker creates topics; the topic is known to exist
+        "d": "4",  # defaultTopicQueueNums
+        "e": str(queue_id),
+        "f": str(row.sys_flag & _SENT_FLAGS),
+        "g": str(row.born_ms),
+        "h": str(row.flag),
+        "i": properties,
+        "j": "0",  # reconsumeTimes
+        "k": "false",  # unitMode
+        "m": "false",  # batch
+    }
+
+
+# State file
+
+_BLOCK_BYTES: Final = 64
+_DIGITS: Final = 20
+_NEXT_AT: Final = len('{"next":')
+_SYNC_S: Final = 1.0
+
+
+class Progress:
+    """State file of a resend: what the broker acknowledged, so that a job that was killed continues.
+
+    ::
+
+        {"next":                   0,"job":"9f…","queues":1,"asked":{…}}          job; padded to 64 bytes
+        {"next":                  18,"topic":"orders","queueId":0,"ranges":[[0,40]]}         next offset of a queue
+                 └ overwritten in place, 20 digits within a sector
+
+    A queue has at most one message in flight, so one offset states what was acknowledged. It is written when the answer
+    arrives, before the queue's next message is sent. After the kill of the process at most one message per queue is
+    sent twice; after a power cut those of the last second. A lock on the file keeps a second process out.
+
+    Next queue offset of each queue, kept in a file. Not thread-safe. Close it, or use it as a context manager.
+    """
+
+    def __init__(self, file: int, job: Job, lines: Sequence[tuple[QueueRange, ...]], nexts: Sequence[int]) -> None:
+        self.job = job
+        self.queues = {ranges[0].key: ranges for ranges in lines}
+        """Ranges of each queue that belong to the job."""
+        self._file = file
+        self._next = dict(zip(self.queues, nexts, strict=True))
+        self._places: dict[QueueKey, int] = {}  # of the digits in the file
+        self._synced = time.monotonic()
+
+    @classmethod
+    def open(cls, path: str, ranges: Sequence[QueueRange], asked: Mapping[str, object], *, again: bool) -> Self:
+        """Begin a job, or continue that of the file.
+
+        `ConfigError` if the file is of another job, or in use, or a new job has no messages; `FormatError` if it is
+        something else.
+        ``again`` begins a job that is finished once more.
+        """
+        file = _locked(path)
+        try:
+            found = cls._read(path, file, asked)
+            if found is not None and not (again and found.is_finished):
+                return found
+            begun = cls._begun(path, ranges, asked)
+        except BaseException:
+            os.close(file)
+            raise
+        os.close(file)  # it has no name any more
+        return begun
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.fsync(self._file)
+        os.close(self._file)
+
+    @property
+    def is_finished(self) -> bool:
+        return all(self._next[key] >= ranges[-1].stop for key, ranges in self.queues.items())
+
+    def left(self) -> list[QueueRange]:
+        """Return the ranges that were not acknowledged, by queue."""
+        found = []
+        for key, ranges in self.queues.items():
+            start = self._next[key]
+            found += [QueueRange(key, max(start, each.start), each.stop) for each in ranges if start < each.stop]
+        return found
+
+    def acknowledge(self, key: QueueKey, next_offset: int) -> None:
+        """Record that all messages of a queue before an offset were acknowledged, or are not of the job."""
+        self._next[key] = next_offset
+        os.pwrite(self._file, b"%*d" % (_DIGITS, next_offset), self._places[key])
+        now = time.monotonic()
+        if now - self._synced >= _SYNC_S:
+            os.fdatasync(self._file)
+            self._synced = now
+
+    @classmethod
+    def _begun(cls, path: str, ranges: Sequence[QueueRange], asked: Mapping[str, object]) -> Self:
+        if not any(len(each) for each in ranges):
+            fix = "`segmentlog queues STORE` shows first and last offsets"
+            raise ConfigError("no messages found between start and end", fix=fix)
+        job = Job(uuid.uuid4().hex, time.time_ns() // 1_000_000)
+        by_queue: dict[QueueKey, list[QueueRange]] = {}
+        for each in ranges:
+            by_queue.setdefault(each.key, []).append(each)
+        lines = [tuple(sorted(found, key=lambda one: one.start)) for found in by_queue.values()]
+        # The new file is whole before it has the name, and locked: a process that is killed here leaves no half of it.
+        making = f"{path}.making"
+        made = os.open(making, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(made, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            head = {"job": job.name, "started": job.started_ms, "queues": len(lines), "asked": dict(asked)}
+            content = [_line(0, head)]
+            for line in lines:
+                spans, key = [[each.start, each.stop] for each in line], line[0].key
+                content.append(_line(line[0].start, {"topic": key.topic, "queueId": key.queue_id, "ranges": spans}))
+            with open(made, "wb", closefd=False) as writer:
+                writer.write(b"".join(content))
+            os.fsync(made)
+            os.rename(making, path)
+            sync(os.path.dirname(os.path.abspath(path)))
+        except BaseException:
+            os.close(made)
+            raise
+        found = cls._read(path, made, asked)
+        assert found is not None
+        return found
+
+    @classmethod
+    def _read(cls, path: str, file: int, asked: Mapping[str, object]) -> Self | None:
+        size = os.fstat(file).st_size
+        if not size:
+            return None
+        content = os.pread(file, size, 0)
+        try:
+            *whole, rest = content.split(b"\n")
+            head, *rows = [json.loads(line) for line in whole]
+            job, former = Job(str(head["job"]), int(head["started"])), dict(head["asked"])
+            lines = []
+            for row in rows:
+                key = QueueKey(row["topic"], row["queueId"])
+                lines.append(tuple(QueueRange(key, start, stop) for start, stop in row["ranges"]))
+            found = cls(file, job, lines, [int(row["next"]) for row in rows])
+            if rest or len(found.queues) != head["queues"]:
+                problem = f"--state {path} has {len(rows)} of {head['queues']} queues"
+                raise FormatError(problem, path=path, fix=FIX)
+        except (ValueError, KeyError, TypeError, IndexError) as error:
+            problem = f"--state {path} is not the state file of a resend: {error}"
+            raise FormatError(problem, path=path, fix=FIX) from None
+        check_asked(path, former, asked)
+        at = 0
+        for key, before in zip(found.queues, whole, strict=False):
+            at += len(before) + 1
+            found._places[key] = at + _NEXT_AT
+        return found
+
+
+def _locked(path: str) -> int:
+    """Open a file, which is made if need be, and lock it; `ConfigError` if another process has the lock."""
+    try:
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise ConfigError(f"--state {path}: {error.strerror}", fix="Name a file in a directory that exists") from None
+    with suppress(BlockingIOError):
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # Another process may have replaced the file since it was opened.
+        if os.path.exists(path) and os.path.samestat(os.fstat(file), os.stat(path)):
+            return file
+    os.close(file)
+    raise ConfigError(f"--state {path} is used by another process", fix="Wait until it ends, or name another file")
+
+
+def _line(next_offset: int, more: Mapping[str, object]) -> bytes:
+    """Return a line whose length is a multiple of a block, so that the digits of all lines are within sectors."""
+    text = f'{{"next":{next_offset:>{_DIGITS}},{json.dumps(more)[1:]}'.encode()
+    return text.ljust(-(-(len(text) + 1) // _BLOCK_BYTES) * _BLOCK_BYTES - 1) + b"\n"

@@ -1,1 +1,0 @@
-"""Messages of a store sent to live brokers: their form, the connection, and the progress."""

@@ -1,0 +1,156 @@
+"""Arguments of the Python API: topics and positions as values of `segmentlog.query`, and remedies that name arguments.
+
+::
+
+    start=…                                        position
+    None                                           Earliest()             (end and follow: Latest())
+    "latest", "last:10", "-10", "group:etl"        as of query/position.py
+    "2026-01-31T12:00:00Z", "-1h", datetime        AtTime
+    Time(ms)                                       AtTime
+    {0: 12}, {("orders", 0): "-1h"}                ByQueue; queues that are not named are not read
+
+A plain number is refused: it could be a time or an offset.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from importlib import import_module
+from typing import Any, Final, TypeAlias
+
+from segmentlog.query import position as query
+from segmentlog.query.position import AtTime, ByQueue, Fallback, Grammar, Place, Rules
+from segmentlog.query.selection import check_topics
+from segmentlog.query.suggestions import listing
+from segmentlog.query.times import Clock, Instant, parse_time, store_ms
+from segmentlog.store import ConfigError, MissingExtraError, OnLoss, QueueKey, Remedy, SegmentLogError
+
+_FORMS: Final = (
+    "Pass a time such as '2026-01-31T12:00:00Z' or '-1h', a datetime with a time zone, Time(ms=…), 'earliest', "
+    "'latest', 'last:10', 'group:NAME', or places of queues such as {0: 12}"
+)
+_GRAMMAR: Final = Grammar(forms=_FORMS, has_signs=True, has_times=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Time:
+    """A store time by number: milliseconds since 1970, the broker's clock."""
+
+    ms: int
+
+
+Moment: TypeAlias = datetime | str | Time  # a store time, as callers pass it
+QueuePosition: TypeAlias = int | Moment  # a queue offset, a time, or a text such as `"last:10"`
+Position: TypeAlias = (
+    Moment | Mapping[int, QueuePosition] | Mapping[QueueKey, QueuePosition] | Mapping[tuple[str, int], QueuePosition]
+)
+"""A start or an end, as callers pass it."""
+
+
+def rules_of(on_loss: OnLoss) -> Rules:
+    """Return the rules for queues that a start does not cover."""
+    # A queue without a position of the group was added later: RocketMQ's consumers start at its first message, too.
+    return Rules(unlisted=Fallback.EARLIEST, unmatched_time=Fallback.LATEST, on_loss=on_loss)
+
+
+def checked_topics(topics: object, known: Sequence[str], path: str) -> tuple[str, ...]:
+    """Check the argument ``topics``: one name or several, all of them in the store."""
+    names = [topics] if isinstance(topics, str) else topics
+    if not isinstance(names, list | tuple | set | frozenset) or not all(isinstance(each, str) for each in names):
+        raise ConfigError(f"topics={topics!r} is not a name or a list of names", fix="Pass 'orders' or ['orders', …]")
+    if not names:
+        raise ConfigError("topics names no topic", fix=f"The topics are {listing(known)}")
+    check_topics(names, known, path=path, argument="topics")
+    return tuple(dict.fromkeys(sorted(names) if isinstance(names, set | frozenset) else names))
+
+
+def time_of(argument: str, value: object, clock: Clock) -> Time:
+    """Check a time; digits finer than a millisecond are rounded up, as in `query.times`."""
+    if isinstance(value, Time):
+        if not isinstance(value.ms, int) or isinstance(value.ms, bool):
+            raise ConfigError(f"{argument}: Time(ms={value.ms!r}) is not a whole number of milliseconds", fix=_FORMS)
+        return value
+    if isinstance(value, str):
+        return Time(ms=clock.ms(parse_time(value, argument)))
+    if isinstance(value, int) and not isinstance(value, bool):
+        problem = f"{argument}={value!r} may be a time or an offset"
+        raise ConfigError(problem, fix=f"Write Time(ms={value!r}), or offsets by queue such as {{0: {value!r}}}")
+    if not isinstance(value, datetime):
+        raise ConfigError(f"{argument}={value!r} is a {type(value).__name__}", fix=_FORMS)
+    if value.tzinfo is None:
+        raise ConfigError(f"{argument}={value!r} has no time zone", fix="Set tzinfo, such as datetime.UTC")
+    return Time(ms=store_ms(value))
+
+
+def parsed(argument: str, value: object, default: Place, topics: Sequence[str], clock: Clock) -> query.Position:
+    """Check a start or an end; ``default`` is the position of None."""
+    if value is None:
+        return default
+    if isinstance(value, Mapping):
+        return ByQueue(dict(_entry(argument, key, place, topics, clock) for key, place in value.items()))
+    if isinstance(value, str):
+        return query.settled(query.parse_position(value, argument, _GRAMMAR), clock)
+    return AtTime(Instant(time_of(argument, value, clock).ms))
+
+
+def _entry(
+    argument: str, key: object, value: object, topics: Sequence[str], clock: Clock
+) -> tuple[tuple[None, QueueKey], Place]:
+    if isinstance(key, int) and not isinstance(key, bool):
+        if len(topics) > 1:
+            problem = f"{argument}: queue {key} may be of any of {listing(topics)}"
+            raise ConfigError(problem, fix=f"Name the topic: {{({topics[0]!r}, {key}): {value!r}}}")
+        return (None, QueueKey(topics[0], key)), _place(argument, value, clock)
+    match key:
+        case (str(topic), int(queue_id)) if not isinstance(queue_id, bool):
+            return (None, QueueKey(topic, queue_id)), _place(argument, value, clock)
+    problem = f"{argument}: {key!r} is not a queue"
+    raise ConfigError(problem, fix="Name queues by number, or by topic and number such as ('orders', 0)")
+
+
+def _place(argument: str, value: object, clock: Clock) -> Place:
+    if isinstance(value, int) and not isinstance(value, bool):
+        if value < 0:
+            raise ConfigError(f"{argument}: {value} is not a queue offset", fix="Queue offsets are numbers from 0 on")
+        return query.At(value)
+    if isinstance(value, str):
+        return query.settled_place(query.parse_place(value, argument, _GRAMMAR), clock)
+    return AtTime(Instant(time_of(argument, value, clock).ms))
+
+
+# Remedies and packages
+
+WORDS: Final[Mapping[Remedy, str]] = {
+    Remedy.SKIP_LOST: "on_loss='skip' goes on without lost messages",
+    Remedy.SKIP_DAMAGED: "on_corrupt='skip' goes on without damaged records, and 'null' keeps their places",
+    Remedy.READ_APPENDED: 'segmentlog.open(path, read_from="appended") reads all messages, whether replicas hold them '
+    "or not",
+    Remedy.NAME_COMMIT_LOG: "segmentlog.open(path, commit_log_paths=…) names CommitLog directories that are elsewhere",
+    Remedy.LARGER_BODIES: "Config(max_body_bytes=…) raises the limit; the broker's maxMessageSize has to be as large",
+    Remedy.CUT_DAMAGE: 'segmentlog.open(path, "a", on_damage="cut") ends the log before the damage, as brokers do, and '
+    "loses what follows",
+    Remedy.READ_ARCHIVE: "segmentlog.open(path, archive=…) reads the messages of the archive with those of the store",
+}
+"""Remedies of the store, in terms of arguments."""
+
+
+@contextmanager
+def in_api_words() -> Iterator[None]:
+    """Word the remedies of store errors that are raised inside as arguments of this API; also a decorator."""
+    try:
+        yield
+    except SegmentLogError as error:
+        error.reword(WORDS)
+        raise
+
+
+def optional_module(name: str, method: str, extra: str | None = None) -> Any:
+    """Import a package, which ``method`` needs, of an extra, by default of its name; `MissingExtraError` without it."""
+    try:
+        return import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name != name:
+            raise
+        problem = f"{method} needs the package {name}, which is not installed"
+        raise MissingExtraError(problem, fix=f"pip install 'segmentlog[{extra or name}]'") from None

@@ -1,0 +1,425 @@
+"""Verbs that describe a store: tables, rates, lag, statistics and metrics."""
+
+import argparse
+import threading
+import time
+from collections.abc import Iterator
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+from segmentlog.output import printable
+
+from ..console import Console, Report, print_report, signalled
+from ..errors import FOUND
+from ..output.formats import Format, Pace, Target, add_json, add_output
+from ..parser import Parser, add_store, chosen, seconds, typed
+from ..selection import add_zone, bounds_of, clock_of, opened, parse_time, read_conf, source_of
+from ..sessions import add_session, spark_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from segmentlog.query.metrics import Metrics
+    from segmentlog.store import StoreReader
+
+# Verbs `topics`, `queues`, `segments` and `groups`
+
+
+def add_topics(parser: Parser) -> None:
+    """Verb ``topics``; mqadmin: topicList."""
+    add_store(parser)
+    parser.add_argument("--all", action="store_true", help="RocketMQ's own topics, too, such as retry topics")
+    add_output(parser)
+
+
+def run_topics(options: argparse.Namespace, console: Console) -> int:
+    import pyarrow.compute as pc
+
+    with opened(options) as store:
+        table = store.topics().to_arrow()
+    return _print_table(table if options.all else table.filter(pc.invert(table["isSystem"])), options, console)
+
+
+def add_queues(parser: Parser) -> None:
+    """Verb ``queues``; mqadmin: topicStatus."""
+    add_store(parser)
+    parser.add_argument("topic", metavar="TOPIC", nargs="*", help="topics (default: all)")
+    add_output(parser)
+
+
+def run_queues(options: argparse.Namespace, console: Console) -> int:
+    with opened(options) as store:
+        return _print_table(store.queues(options.topic or None).to_arrow(), options, console)
+
+
+def add_segments(parser: Parser) -> None:
+    add_store(parser)
+    add_output(parser)
+
+
+def run_segments(options: argparse.Namespace, console: Console) -> int:
+    with opened(options) as store:
+        return _print_table(store.segments().to_arrow(), options, console)
+
+
+def add_groups(parser: Parser) -> None:
+    """Verb ``groups``: a row for each queue."""
+    add_store(parser)
+    parser.add_argument("group", metavar="GROUP", nargs="?", help="one group (default: all)")
+    add_output(parser)
+
+
+def run_groups(options: argparse.Namespace, console: Console) -> int:
+    import pyarrow.compute as pc
+
+    with opened(options) as store:
+        table = store.groups().to_arrow()
+        if options.group is not None:
+            store.lag(options.group)  # an unknown group is an error
+            table = table.filter(pc.equal(table["group"], options.group))
+    return _print_table(table, options, console)
+
+
+def _print_table(table: "pa.Table", options: argparse.Namespace, console: Console) -> int:
+    from ..output.writers import write_table
+
+    return write_table(table, options, console)
+
+
+# Verb `stats`
+
+_MINUTE_MS: Final = 60_000
+_DAY_MS: Final = 24 * 60 * _MINUTE_MS
+
+
+def add_stats(parser: Parser) -> None:
+    """Verb ``stats``: messages and bytes of topics, and the rates of the last minute and day.
+
+    ::
+
+        segmentlog stats STORE [TOPIC …]              mqadmin: statsAll
+        segmentlog stats STORE --watch 2              again every two seconds, until Ctrl-C
+
+        messagesPerSecond   messages stored in the last minute before now, by store time, divided by 60
+        messages24h         messages stored in the last 24 hours
+
+    Rates are found by search in the ConsumeQueues: nothing is counted while the broker runs.
+    """
+    add_store(parser)
+    parser.add_argument("topic", metavar="TOPIC", nargs="*", help="topics (default: all)")
+    parser.add_argument("--at", metavar="TIME", type=typed(parse_time), help="the end of minute and day (default: now)")
+    add_zone(parser)
+    parser.add_argument("--watch", metavar="SECONDS", type=seconds, help="print them again and again")
+    add_output(parser)
+
+
+def run_stats(options: argparse.Namespace, console: Console) -> int:
+    from ..output.writers import write_rows, write_table
+
+    first = _stats(options)
+    if options.watch is None:
+        return write_table(first, options, console)
+    if console.is_terminal and Target.of(options, console).format is Format.TABLE:
+        from ..output.tables import show
+
+        return show(_repeated_stats(first, options), console)
+    batches = (batch for table in _repeated_stats(first, options) for batch in table.to_batches())
+    return write_rows(first.schema, batches, options, console, pace=Pace.LIVE)
+
+
+def _repeated_stats(first: "pa.Table", options: argparse.Namespace) -> "Iterator[pa.Table]":
+    """Yield the numbers now, and again after each pause."""
+    yield first
+    while True:
+        time.sleep(options.watch)
+        yield _stats(options)
+
+
+def _stats(options: argparse.Namespace) -> "pa.Table":
+    import pyarrow as pa
+
+    reader = source_of(options).open()
+    clock = clock_of(options)
+    now = clock.now_ms if options.at is None else clock.ms(options.at)
+    rows = [_stats_row(reader, topic, now) for topic in options.topic or reader.topics()]
+    columns = {
+        "at": pa.timestamp("ms", "UTC"),
+        "topic": pa.string(),
+        "queues": pa.int32(),
+        "messages": pa.int64(),
+        "bytes": pa.int64(),
+        "messagesPerSecond": pa.float64(),
+        "messages24h": pa.int64(),
+        "lastStoreTimestamp": pa.timestamp("ms", "UTC"),
+    }
+    return pa.Table.from_pylist(rows, pa.schema(list(columns.items())))
+
+
+def _stats_row(reader: "StoreReader", topic: str, now: int) -> dict[str, object]:
+    from segmentlog.store import QueueRange
+    from segmentlog.store.follow import store_times
+
+    queues = bounds_of(reader, [topic])
+
+    def stored_since(ms: int) -> int:
+        spans = (reader.offset_at(key, now + 1) - reader.offset_at(key, ms + 1) for key in queues)
+        return sum(spans)
+
+    last = store_times(reader, {key: each.max_offset - 1 for key, each in queues.items() if len(each)})
+    return {
+        "at": now,
+        "topic": topic,
+        "queues": len(queues),
+        "messages": sum(map(len, queues.values())),
+        "bytes": sum(
+            reader.stored_bytes(QueueRange(key, each.min_offset, each.max_offset)) for key, each in queues.items()
+        ),
+        "messagesPerSecond": round(stored_since(now - _MINUTE_MS) * 1000 / _MINUTE_MS, 3),
+        "messages24h": stored_since(now - _DAY_MS),
+        "lastStoreTimestamp": max((ms for ms in last.values() if ms is not None), default=None),
+    }
+
+
+# Verb `offsets`
+
+_OFFSETS: Final = ("topic", "queueId", "offset", "minOffset", "maxOffset", "storeTimestamp")
+
+
+def add_offsets(parser: Parser) -> None:
+    """Verb ``offsets``: the queue offset of a time, in each queue.
+
+    ::
+
+        segmentlog offsets STORE [TOPIC …] --at 2026-01-31T12:00:00Z            kcat: -Q
+        segmentlog offsets STORE orders --at @1769817600000 --boundary upper    RocketMQ: searchOffset
+
+    ``lower`` is the first message stored at or after the time, and the end of a queue without one. ``upper`` is the
+    last message stored at or before the time, as of RocketMQ's ``BoundaryType``.
+    """
+    add_store(parser)
+    parser.add_argument("topic", metavar="TOPIC", nargs="*", help="topics (default: all)")
+    parser.add_argument(
+        "--at",
+        metavar="TIME",
+        type=typed(parse_time),
+        required=True,
+        help="the store time: ISO-8601, a date, -1h, yesterday, or @MS since 1970",
+    )
+    add_zone(parser)
+    parser.add_argument(
+        "--boundary",
+        metavar="WHICH",
+        type=chosen(["lower", "upper"]),
+        default="lower",
+        help="lower: first message at or after; upper: last message at or before (default: lower)",
+    )
+    add_output(parser)
+
+
+def run_offsets(options: argparse.Namespace, console: Console) -> int:
+    import pyarrow as pa
+
+    from segmentlog.store import Boundary
+    from segmentlog.store.follow import store_times
+
+    from ..output.writers import write_table
+
+    reader = source_of(options).open()
+    queues = bounds_of(reader, options.topic or reader.topics())
+    at = clock_of(options).ms(options.at)
+    found = {key: reader.offset_at(key, at, Boundary[options.boundary.upper()]) for key in queues}
+    times = store_times(reader, {key: offset for key, offset in found.items() if offset < queues[key].max_offset})
+    columns = [
+        pa.array([key.topic for key in queues], pa.string()),
+        pa.array([key.queue_id for key in queues], pa.int32()),
+        pa.array(list(found.values()), pa.int64()),
+        pa.array([each.min_offset for each in queues.values()], pa.int64()),
+        pa.array([each.max_offset for each in queues.values()], pa.int64()),
+        pa.array([times.get(key) for key in queues], pa.timestamp("ms", "UTC")),
+    ]
+    return write_table(pa.table(columns, names=list(_OFFSETS)), options, console)
+
+
+# Verb `lag`
+
+
+def add_lag(parser: Parser) -> None:
+    """Verb ``lag``: lag of a consumer group in messages, bytes and time.
+
+    ::
+
+        segmentlog lag STORE GROUP             mqadmin: consumerProgress
+
+        bytes that wait  >  40 % of the memory of this host  ──► suggestReplica, and a hint on stderr
+
+    A broker sends its consumers the same hint (``suggestPullingFromSlave``).
+    """
+    add_store(parser)
+    parser.add_argument("group", metavar="GROUP", help="the consumer group")
+    add_output(parser)
+
+
+def run_lag(options: argparse.Namespace, console: Console) -> int:
+    from segmentlog.query.metadata import MEMORY_RATIO, memory_bytes
+
+    from ..output.writers import write_table
+
+    with opened(options) as store:
+        table = store.lag(options.group).to_arrow()
+    rows = zip(table["bytes"].to_pylist(), table["suggestReplica"].to_pylist(), strict=True)
+    waiting = sum(size or 0 for size, suggests_replica in rows if suggests_replica)
+    if waiting:
+        console.stderr.write(
+            f"hint: {waiting} bytes wait for {printable(options.group)}, more than {MEMORY_RATIO:.0%} of the "
+            f"{memory_bytes()} bytes of memory here; read them from a replica (segmentlog replicate)\n"
+        )
+    return write_table(table, options, console)
+
+
+# Verb `profile`
+
+
+def add_profile(parser: Parser) -> None:
+    """Verb ``profile``: statistics of all messages, with plots.
+
+    ::
+
+        segmentlog profile STORE [TOPIC …] [--html FILE]
+        segmentlog profile STORE --json | jq .tags
+
+    All messages are read; `stats` has numbers of topics from the ConsumeQueues alone.
+    """
+    add_store(parser)
+    parser.add_argument("topic", metavar="TOPIC", nargs="*", help="topics (default: all)")
+    parser.add_argument("--html", metavar="FILE", help="write a page with plots and tables into a new file")
+    add_session(parser, master=None)
+    add_json(parser)
+
+
+def run_profile(options: argparse.Namespace, console: Console) -> int:
+    from segmentlog.jobs import statistics
+    from segmentlog.jobs.statistics import page_of
+    from segmentlog.store import ConfigError
+
+    from ..selection import known_topics, source_of
+
+    topics = known_topics(source_of(options).open(), options.topic) if options.topic else ()
+
+    def work() -> Report:
+        with spark_of(options) as spark:
+            found = statistics.run(
+                spark,
+                source_of(options),
+                topics=topics,
+                commit_log_paths=options.commit_log,
+                processes=options.processes,
+            )
+        if options.html is not None:
+            page = page_of(found, f"Messages of {options.store}")
+            try:
+                with open(options.html, "x", encoding="utf-8") as file:
+                    file.write(page)
+            except OSError as error:
+                raise ConfigError(f"--html: {error.strerror}", path=options.html, fix="Name a new file") from None
+        return Report.of(found)
+
+    return print_report(work, options, console)
+
+
+# Verb `metrics`
+
+_PREFIX: Final = "segmentlog_"
+_STOP_S: Final = 0.2
+
+
+def add_metrics(parser: Parser) -> None:
+    """Verb ``metrics``: numbers of a store for monitoring, as a table or for Prometheus.
+
+    ::
+
+        segmentlog metrics STORE                               a row per metric, topic and group
+        segmentlog metrics STORE --listen 127.0.0.1:9877       measured by each scrape, until it is interrupted
+
+        segmentlog_topic_bytes{broker="store",topic="orders"} 94371840
+
+    Only one scrape measures at a time. A scrape that fails is answered with status 500, and the next one measures
+    again.
+    """
+    add_store(parser)
+    parser.add_argument(
+        "--listen",
+        metavar="HOST:PORT",
+        help="serve the metrics to Prometheus at http://HOST:PORT/metrics; it has no authentication",
+    )
+    parser.add_argument(
+        "--config",
+        metavar="FILE",
+        help="the broker's configuration, for the head room of its retention",
+    )
+    add_output(parser)
+
+
+def run_metrics(options: argparse.Namespace, console: Console) -> int:
+    import pyarrow as pa
+
+    from segmentlog.query.metadata import SCHEMAS
+    from segmentlog.query.metrics import Metrics
+    from segmentlog.store import RetentionSettings
+
+    from ..output.writers import write_table
+
+    retention = None if options.config is None else RetentionSettings.from_conf(read_conf(options.config))
+    metrics = Metrics(source_of(options).open(), retention)
+    if options.listen is not None:
+        return _serve(options, metrics, console)
+    return write_table(pa.Table.from_pylist(metrics.rows(), SCHEMAS["metrics"]), options, console)
+
+
+def _serve(options: argparse.Namespace, metrics: "Metrics", console: Console) -> int:
+    from segmentlog.api.arguments import optional_module
+    from segmentlog.store.ha import Address
+
+    prometheus = optional_module("prometheus_client", "metrics --listen", extra="metrics")
+    address = Address.parse(options.listen, least_port=0)
+    metrics.rows()  # a wrong path is an error now, not at the first scrape
+    registry = prometheus.CollectorRegistry(auto_describe=False)
+    registry.register(_Collector(metrics, import_module("prometheus_client.core").GaugeMetricFamily))
+    with signalled() as stop:
+        server, thread = prometheus.start_http_server(address.port, address.host, registry)
+        try:
+            console.stderr.write(f"metrics at http://{address.host}:{server.server_port}/metrics\n")
+            console.stderr.flush()
+            while not stop.wait(_STOP_S):
+                pass
+        finally:
+            server.shutdown()
+            server.server_close()
+            thread.join()
+    return FOUND
+
+
+class _Collector:
+    """Metrics as prometheus-client collects them."""
+
+    def __init__(self, metrics: "Metrics", family: Any) -> None:
+        self._metrics = metrics
+        self._family = family
+        self._lock = threading.Lock()
+
+    def describe(self) -> Iterator[Any]:
+        return iter(())
+
+    def collect(self) -> Iterator[Any]:
+        from segmentlog.query.metrics import METRICS
+
+        with self._lock:  # the server has a thread per scrape, and a reader is for one at a time
+            rows = self._metrics.rows()
+        labels = ("topic", "group")
+        for name, text in METRICS.items():
+            some = [row for row in rows if row["metric"] == name]
+            if some:
+                used = [label for label in labels if some[0][label] is not None]
+                family = self._family(_PREFIX + name, text, labels=["broker", *used])
+                for row in some:
+                    family.add_metric([row["brokerName"], *(row[label] for label in used)], row["value"])
+                yield family

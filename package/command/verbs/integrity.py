@@ -1,0 +1,222 @@
+"""Verbs for damaged stores: faults found, stores compared, whole records and ConsumeQueues written again."""
+
+import argparse
+import os
+from typing import TYPE_CHECKING, Final
+
+from segmentlog.output import text_table
+
+from ..console import Console, Report, camel_case, print_report
+from ..errors import UsageError
+from ..output.formats import add_json
+from ..parser import Parser, add_commit_log, add_directory, add_queue_segment_entries, chosen
+from ..sessions import add_session, spark_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from segmentlog.jobs.report import Report as JobReport
+    from segmentlog.store.maintenance import VerifyReport
+
+# Verb `verify`
+
+_SHOWN: Final = 50
+
+
+def add_verify(parser: Parser) -> None:
+    """Verb ``verify``: CommitLog, ConsumeQueues and index compared with each other.
+
+    ::
+
+        segmentlog verify STORE [--processes N] [--master URL] [--json]
+
+    The store is only read, beside its owner, too.
+    """
+    add_directory(parser)
+    add_session(parser, master=None)
+    add_json(parser)
+
+
+def run_verify(options: argparse.Namespace, console: Console) -> int:
+    from segmentlog.jobs.verify import verified
+
+    def work() -> Report:
+        with spark_of(options) as spark:
+            found = verified(spark, options.store, commit_log_paths=options.commit_log, processes=options.processes)
+        return Report(_text(found), camel_case(found), not found.is_sound)
+
+    return print_report(work, options, console)
+
+
+def _text(found: "VerifyReport") -> str:
+    state = "nothing is wrong" if found.is_sound else "damaged"
+    head = f"{found.records} records in [{found.log_start}, {found.log_end}), {found.queues} queues"
+    lost = f", {found.lost_messages} messages lost" if found.lost_messages else ""
+    lines = [f"{head} with {found.entries} entries, {found.keys} keys indexed{lost}: {state}"]
+    rows = [(finding.kind.value, f"{finding.text} ({finding.path})") for finding in found.findings[:_SHOWN]]
+    lines += [text_table(rows)] if rows else []
+    if len(found.findings) > _SHOWN:
+        lines.append(f"… and {len(found.findings) - _SHOWN} more; --json lists all")
+    return "\n".join(lines)
+
+
+# Verb `diff`
+
+
+def add_diff(parser: Parser) -> None:
+    """Verb ``diff``: two stores compared, message by message.
+
+    ::
+
+        segmentlog diff A B                       a replica and its master, a store and its copy
+        segmentlog diff STORE ARCHIVE --archive   a store and the archive of its expired files
+        segmentlog diff A --digests FILE          digests of A, for a machine that does not see A:
+        segmentlog diff B --against FILE
+
+    Both are only read. What differs is a row per run of messages of a queue; the exit code is then 1.
+    """
+    parser.add_argument("a", metavar="A", help="a store")
+    parser.add_argument("b", metavar="B", nargs="?", help="the store that is compared with it")
+    parser.add_argument("--digests", metavar="FILE", help="write digests of A into a file, in place of B")
+    parser.add_argument(
+        "--against", metavar="FILE", help="compare the one store that is named with digests of another one"
+    )
+    parser.add_argument(
+        "--by",
+        metavar="LEVEL",
+        type=chosen(["auto", "log", "queue"]),
+        default="auto",
+        help="log: bytes at the same physical offset; queue: messages at the same queue offset (default: auto)",
+    )
+    parser.add_argument("--archive", action="store_true", help="B is the archive of A: what both hold is compared")
+    for name in "ab":
+        parser.add_argument(
+            f"--commit-log-{name}",
+            metavar="DIR",
+            action="append",
+            default=[],
+            help=f"a directory of CommitLog segments of {name.upper()}, if not in its commitlog; repeatable",
+        )
+    add_session(parser, master=None)
+    add_json(parser)
+
+
+def run_diff(options: argparse.Namespace, console: Console) -> int:
+    _check(options)
+
+    def work() -> Report:
+        with spark_of(options) as spark:
+            return Report.of(_compared(options, spark))
+
+    return print_report(work, options, console)
+
+
+def _check(options: argparse.Namespace) -> None:
+    others = [options.b, options.digests, options.against]
+    if sum(each is not None for each in others) != 1:
+        raise UsageError("diff needs one store to compare", fix="Pass B, or --digests FILE, or --against FILE")
+    if options.b is None and (options.archive or options.commit_log_b):
+        raise UsageError("--archive or --commit-log-b is passed without B", fix="Name two stores")
+    if options.against is not None and options.by != "auto":
+        raise UsageError("--by is passed with --against", fix="Pass --by with --digests: the file has the level")
+
+
+def _compared(options: argparse.Namespace, spark: "SparkSession | None") -> "JobReport":
+    from segmentlog.jobs import diff
+
+    if options.b is not None:
+        commit_logs = options.commit_log_a, options.commit_log_b
+        how = {"by": options.by, "archive": options.archive, "commit_logs": commit_logs}
+        return diff.run(spark, options.a, options.b, **how, processes=options.processes)
+    given = {"commit_log_paths": options.commit_log_a, "processes": options.processes}
+    if options.against is not None:
+        return diff.compare_digests(spark, options.a, options.against, **given)
+    by = "log" if options.by == "auto" else options.by
+    return diff.write_digests(spark, options.a, options.digests, by=by, **given)
+
+
+# Verb `salvage`
+
+
+def add_salvage(parser: Parser) -> None:
+    """Verb ``salvage``: all whole records of a damaged store, copied to a new one that a broker can continue.
+
+    ::
+
+        segmentlog salvage STORE TO
+
+    The damaged store is only read. A broker started on the copy must have the same file sizes.
+    """
+    parser.add_argument("store", metavar="STORE", help="the damaged store")
+    parser.add_argument("to", metavar="TO", help="a path that is not there, or an empty directory")
+    parser.add_argument(
+        "--segment-bytes", metavar="N", type=int, help="size of the segments (default: the store's own)"
+    )
+    add_queue_segment_entries(parser)
+    add_json(parser)
+
+
+def run_salvage(options: argparse.Namespace, console: Console) -> int:
+    from segmentlog.store.maintenance import salvage
+
+    def work() -> Report:
+        copied = salvage(
+            options.store,
+            options.to,
+            segment_bytes=options.segment_bytes,
+            queue_segment_entries=options.queue_segment_entries,
+        )
+        text = (
+            f"{copied.records} records, {copied.queues} queues with {copied.entries} entries; "
+            f"{copied.keys} keys indexed; "
+            f"{copied.lost_bytes} bytes in {copied.lost_spans} places were no whole records; "
+            f"{copied.lost_messages} messages are lost, {copied.dropped} more records were dropped beside damage: "
+            f"{options.to}"
+        )
+        has_findings = copied.lost_spans + copied.dropped + copied.lost_messages > 0
+        return Report(text, {"to": options.to, **camel_case(copied)}, has_findings)
+
+    return print_report(work, options, console)
+
+
+# Verb `rebuild`
+
+
+def add_rebuild(parser: Parser) -> None:
+    """Verb ``rebuild``: ConsumeQueues, written again from the CommitLog.
+
+    ::
+
+        segmentlog rebuild STORE             into STORE/consumequeue, which must be missing or empty
+        segmentlog rebuild STORE --to DIR    into another new directory; the store is only read
+
+    For a store that lost its ConsumeQueues, or that is read repeatedly without them: each such read walks the whole
+    log. Some releases (5.1.0) never dispatch earlier records again, and show nothing of a store without ConsumeQueues.
+    """
+    parser.add_argument("store", metavar="STORE", help="the broker's storePathRootDir")
+    parser.add_argument("--to", metavar="DIR", help="where they go (default: STORE/consumequeue)")
+    add_commit_log(parser)
+    add_queue_segment_entries(parser)
+    add_session(parser, master=None)
+    add_json(parser)
+
+
+def run_rebuild(options: argparse.Namespace, console: Console) -> int:
+    from segmentlog.jobs.rebuild import rebuilt
+    from segmentlog.store import QueueSource, StoreReader
+
+    def work() -> Report:
+        reader = StoreReader.open(
+            options.store, commit_log_paths=options.commit_log, queue_source=QueueSource.COMMIT_LOG
+        )
+        to = os.path.abspath(options.to or os.path.join(reader.path, "consumequeue"))
+        with spark_of(options) as spark:
+            written = rebuilt(
+                spark, reader, to, entries_per_segment=options.queue_segment_entries, processes=options.processes
+            )
+        text = f"{written.queues} queues, {written.entries} entries, {written.files} files of {written.bytes} bytes"
+        if written.lost_messages:
+            text += f"; {written.lost_messages} messages are lost in damaged parts of the CommitLog (see the warnings)"
+        return Report(f"{text}: {to}", {"directory": to, **camel_case(written)}, written.lost_messages > 0)
+
+    return print_report(work, options, console)

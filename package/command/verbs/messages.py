@@ -1,0 +1,443 @@
+"""Verbs that read messages: by position, the last ones, by key or id, and byte by byte."""
+
+import argparse
+from collections import Counter
+from contextlib import closing
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from segmentlog.output import printable
+from segmentlog.query.selection import Topics, select
+from segmentlog.query.suggestions import listing
+
+from ..console import Console
+from ..errors import FOUND, NOT_FOUND, UsageError
+from ..output.formats import Pace, add_output
+from ..output.templates import parse_template
+from ..parser import Parser, add_store, seconds, typed, whole
+from ..selection import (
+    Selection,
+    add_bodies,
+    add_columns,
+    add_day,
+    add_selection,
+    add_window,
+    asked_window,
+    bodies_of,
+    clock_of,
+    known_topics,
+    message_columns,
+    parse_at,
+    source_of,
+    spec_of,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterable, Iterator
+
+    import pyarrow as pa
+
+    from segmentlog import Follow, Scan, SystemRows
+    from segmentlog.query.position import Position
+    from segmentlog.store import QueueKey, StoreReader
+    from segmentlog.store.find import Found
+    from segmentlog.store.maintenance import DissectedField
+
+# Verb `cat`
+
+_THREADS_MAX: Final = 8
+
+
+def add_cat(parser: Parser) -> None:
+    r"""Verb ``cat``: messages of topics, from one position to another.
+
+    ::
+
+        segmentlog cat STORE TOPIC … --from 2026-01-31T12:00:00Z --to 2026-01-31T13:00:00Z -o jsonl
+        segmentlog cat STORE TOPIC --day yesterday --tz Europe/Berlin
+        segmentlog cat STORE TOPIC -p 3 --from -10 -f '%o %s\n'           kcat: -C -p 3 -o -10
+        segmentlog cat STORE TOPIC --tag 'paid || refunded' -n 5          mqadmin: consumeMessage
+        segmentlog cat STORE TOPIC --body json --schema 'orderId string, total double'
+        segmentlog cat STORE TOPIC --grep o-17 --json-path '$.total' --equals 25
+
+    Messages of one queue come in the order of their queue offsets. Between queues there is no order.
+    """
+    add_selection(parser)
+    add_window(parser)
+    add_bodies(parser)
+    parser.add_argument("-n", "--number", metavar="N", type=whole, help="at most N messages")
+    parser.add_argument(
+        "-f",
+        "--format",
+        metavar="TEMPLATE",
+        type=typed(parse_template),
+        help=r"kcat's format string, such as '%%t %%p %%o %%k %%s\n', or %%{COLUMN}",
+    )
+    add_output(parser)
+
+
+def run_cat(options: argparse.Namespace, console: Console) -> int:
+    from segmentlog.jobs.spread import cores
+
+    from ..output.writers import write_messages
+
+    start, end = asked_window(options, clock_of(options))
+    bodies = bodies_of(options)
+    columns = message_columns(options, console)
+    if bodies is not None:
+        columns = tuple(name for name in columns if name not in {"body", *bodies.schema.names})
+    selection = Selection(options, columns)
+    scan = selection.scan(start, end, bodies)
+    # Bodies are searched without Python's lock, and so by several threads at once.
+    threads = min(_THREADS_MAX, cores()) if selection.spec.predicate.bodies else 1
+    with closing(_first_rows(scan, options.number, threads)) as batches:
+        return write_messages(scan.schema, batches, options, console)
+
+
+def _first_rows(scan: "Scan", number: int | None, threads: int) -> "Generator[pa.RecordBatch, None, None]":
+    """Yield the first messages of a scan, or all of them."""
+    if number is None:
+        yield from scan.to_batches(threads=threads)
+    elif number:
+        from segmentlog.api.rows import first_rows
+
+        found = scan.head(number) if threads == 1 else first_rows(scan.to_batches(threads=threads), number, scan.schema)
+        yield from found.to_batches()
+
+
+# Verb `tail`
+
+_PLACE: Final = "physicalOffset"
+
+
+def add_tail(parser: Parser) -> None:
+    """Verb ``tail``: the last messages of topics, and those that are appended from now on.
+
+    ::
+
+        segmentlog tail STORE TOPIC -n 5              the last five by physical offset, of all queues together
+        segmentlog tail STORE TOPIC -f --json         then each further message, some milliseconds after its append
+
+            follower made ──► its positions ──► last messages before them ──► batches of the follower ──► Ctrl-C
+
+    No message is between the two parts, and none comes twice.
+    """
+    add_selection(parser)
+    parser.add_argument("-n", "--number", metavar="N", type=whole, default=10, help="so many messages (default: 10)")
+    parser.add_argument("-f", "--follow", action="store_true", help="go on with messages as they are appended")
+    parser.add_argument(
+        "--timeout", metavar="SECONDS", type=seconds, help="end -f when nothing was appended for so long"
+    )
+    parser.add_argument(
+        "--format", metavar="TEMPLATE", type=typed(parse_template), help=r"as of `segmentlog cat`: '%%o %%s\n'"
+    )
+    add_output(parser)
+
+
+def run_tail(options: argparse.Namespace, console: Console) -> int:
+    from ..output.writers import write_messages
+
+    selection = Selection(options, message_columns(options, console))
+    with closing(_messages(selection, options)) as batches:
+        schema = selection.between({}, {}, selection.spec.columns).schema
+        pace = Pace.LIVE if options.follow else Pace.BULK
+        return write_messages(schema, batches, options, console, pace=pace)
+
+
+def _messages(selection: Selection, options: argparse.Namespace) -> "Generator[pa.RecordBatch, None, None]":
+    if not options.follow:
+        ends = {key: each.max_offset for key, each in selection.queues.items()}
+        yield from _last(selection, ends, options.number)
+        return
+    with _follower(selection, options) as follower:
+        ends = {key: offset for key, offset in follower.positions.items() if key in selection.queues}
+        yield from _last(selection, ends, options.number)
+        yield from follower
+
+
+def _follower(selection: Selection, options: argparse.Namespace) -> "Follow":
+    from segmentlog.api.follow import Follow
+    from segmentlog.query.position import Latest
+
+    return Follow(selection.source, selection.topics, Latest(), selection.spec, timeout_s=options.timeout)
+
+
+def _last(selection: Selection, ends: "dict[QueueKey, int]", number: int) -> "Iterable[pa.RecordBatch]":
+    """Return the last messages before some ends, in the order of the log."""
+    if not number:
+        return []
+    names = [*selection.spec.columns, *selection.spec.property_columns]
+    columns = list(dict.fromkeys([*selection.spec.columns, _PLACE]))
+    width = number
+    while True:
+        starts = {key: max(selection.queues[key].min_offset, end - width) for key, end in ends.items()}
+        found = selection.between(starts, ends, columns).to_arrow()
+        if found.num_rows >= number or all(first == selection.queues[key].min_offset for key, first in starts.items()):
+            break
+        width *= 4  # a filter left messages out
+    last = found.sort_by(_PLACE).slice(max(0, found.num_rows - number)).select(names)
+    batches: list[pa.RecordBatch] = last.to_batches()
+    return batches
+
+
+# Verb `get`
+
+_KEYS: Final = ("key", "unique_key")
+_WAYS: Final = ("id", "key", "unique_key", "offset", "physical_offset")
+
+
+def add_get(parser: Parser) -> None:
+    """Verb ``get``: messages by id, key, unique key, queue offset or physical offset.
+
+    ::
+
+        segmentlog get STORE --key 4711 [--topic T] [--from TIME] [--to TIME]     mqadmin: queryMsgByKey
+        segmentlog get STORE --unique-key 7F00… [--topic T]                       mqadmin: queryMsgByUniqueKey
+        segmentlog get STORE --id 7F0000010000…                                   mqadmin: queryMsgById
+        segmentlog get STORE --topic T -p 3 --offset 1000                         mqadmin: queryMsgByOffset
+        segmentlog get STORE --physical-offset 1048576
+
+    All of them are complete: there is no limit of 64 messages, and each hit of the index is compared with its message.
+    The flag may be repeated. Exit code 1 means that nothing was found for one of the values; a terminal shows which.
+    """
+    add_store(parser)
+    add = parser.add_argument
+    add("--id", metavar="ID", action="append", help="offset message id (column msgId)")
+    add("--key", metavar="KEY", action="append", help="one of the keys of a message")
+    add("--unique-key", "--uniq-key", metavar="KEY", action="append", help="the id that the client made (UNIQ_KEY)")
+    add("--offset", metavar="N", type=whole, action="append", help="queue offset, with --topic and -p")
+    add("--physical-offset", metavar="N", type=whole, action="append", help="where the record begins in the CommitLog")
+    add("--topic", metavar="TOPIC", action="append", help="with --key, --unique-key (default: all topics) and --offset")
+    add("-p", "--queue", metavar="N", type=whole, help="with --offset")
+    add("--from", dest="start", metavar="TIME", type=typed(parse_at), help="with keys: stored at or after")
+    add("--to", dest="end", metavar="TIME", type=typed(parse_at), help="with keys: stored before")
+    add_day(parser)
+    add("--newest-first", action="store_true", help="with keys: newest first (default: oldest)")
+    add("-f", "--format", metavar="TEMPLATE", type=typed(parse_template), help=r"as of `segmentlog cat`: '%%s\n'")
+    add_columns(parser)
+    add_output(parser)
+
+
+def run_get(options: argparse.Namespace, console: Console) -> int:
+    way = _way(options)
+    from ..output.writers import write_messages
+
+    spec = spec_of(options, message_columns(options, console))
+    found = _found(source_of(options).open(), way, options)
+    names = [*spec.columns, *spec.property_columns]
+    schema = found.schema(spec)
+    rows = schema.empty_table().select(names).schema  # without `asked`
+    batches = (batch.select(names) for batch in found.batches(spec))
+    code = write_messages(rows, batches, options, console)
+    return _report_missing(found, way, console) or code
+
+
+def _way(options: argparse.Namespace) -> str:
+    """Return the one flag that selects messages; none, several, or missing companions are a `UsageError`."""
+    flags = {name: f"--{name.replace('_', '-')}" for name in _WAYS}
+    given = [name for name in _WAYS if getattr(options, name) is not None]
+    if len(given) != 1:
+        named = " and ".join(flags[name] for name in given)
+        problem = f"{named} are passed together" if given else "no flag says which message is meant"
+        raise UsageError(problem, fix=f"Pass one of {listing(list(flags.values()))}")
+    (way,) = given
+    has_place = way == "offset"
+    if has_place and (options.queue is None or options.topic is None or len(options.topic) != 1):
+        raise UsageError("--offset needs one --topic and -p", fix="Pass such as --topic orders -p 3 --offset 1000")
+    unused = {
+        "-p": options.queue is not None and not has_place,
+        "--topic": options.topic is not None and way in {"id", "physical_offset"},
+        "--from": options.start is not None and way not in _KEYS,
+        "--to": options.end is not None and way not in _KEYS,
+        "--day": options.day is not None and way not in _KEYS,
+        "--newest-first": options.newest_first and way not in _KEYS,
+    }
+    for flag, is_wrong in unused.items():
+        if is_wrong:
+            raise UsageError(f"{flag} is passed with {flags[way]}, and has no meaning there", fix="Leave it out")
+    return way
+
+
+def _found(reader: "StoreReader", way: str, options: argparse.Namespace) -> "Found":
+    from segmentlog.query.position import AtTime
+    from segmentlog.store import QueueKey
+    from segmentlog.store.find import Finder, KeyField, Order, Window
+
+    finder, values = Finder(reader), getattr(options, way)
+    match way:
+        case "id":
+            return finder.by_message_ids(values)
+        case "physical_offset":
+            return finder.by_physical_offsets(values)
+        case "offset":
+            (topic,) = known_topics(reader, options.topic)
+            return finder.by_queue_offsets(QueueKey(topic, options.queue), values)
+    window = asked_window(options, clock_of(options))
+    start, stop = (each.ms if isinstance(each, AtTime) else None for each in window)
+    topics = reader.topics() if options.topic is None else known_topics(reader, options.topic)
+    return finder.by_keys(
+        topics,
+        values,
+        KeyField.KEYS if way == "key" else KeyField.UNIQUE,
+        window=Window(start, stop),
+        order=Order.NEWEST_FIRST if options.newest_first else Order.OLDEST_FIRST,
+    )
+
+
+def _report_missing(found: "Found", way: str, console: Console) -> int:
+    """Name the values that found nothing, if a terminal shows stderr; return `NOT_FOUND` if there are any."""
+    missing = found.missing()
+    without = missing[missing.num_columns - 1].to_pylist()
+    if way in _KEYS:  # asked once per topic
+        topics = len(found.asked["topic"].unique())
+        without = [each for each, count in Counter(without).items() if count == topics]
+    if without and console.has_progress:
+        names = listing([str(each) for each in without])
+        console.stderr.write(printable(f"not found: {names}") + "\n")
+    return NOT_FOUND if without else FOUND
+
+
+# Verb `dump`
+
+_ITEMS_A_BATCH: Final = 4_000
+
+
+def add_dump(parser: Parser) -> None:
+    """Verb ``dump``: records and queue entries byte by byte.
+
+    ::
+
+        segmentlog dump STORE --physical-offset 4096 -n 2        two records of the CommitLog, field by field
+        segmentlog dump STORE --topic orders -p 3 --offset 12    an entry of a ConsumeQueue        mqadmin: queryCq
+
+        item  field       position  bytes             value
+        4096  total_size      4096  000000f2          242
+        4096  magic           4100  daa320a7          message, topic length in 1 byte
+
+    Damage is shown, not refused: the row ``problem`` names the first fault of an item, and the exit code is 1.
+    """
+    add_store(parser)
+    add = parser.add_argument
+    add("--physical-offset", metavar="N", type=whole, help="first record (default: where the log begins)")
+    add("--topic", metavar="TOPIC", help="with -p and --offset: entries of a queue instead of records")
+    add("-p", "--queue", metavar="N", type=whole, help="queue by number")
+    add("--offset", metavar="N", type=whole, help="first entry, by queue offset")
+    add("-n", "--number", metavar="N", type=whole, default=1, help="so many records or entries (default: 1)")
+    add_output(parser)
+
+
+def run_dump(options: argparse.Namespace, console: Console) -> int:
+    import pyarrow as pa
+
+    from ..output.writers import write_rows
+
+    schema = pa.schema(
+        [
+            ("item", pa.int64()),
+            ("field", pa.string()),
+            ("position", pa.int64()),
+            ("bytes", pa.string()),
+            ("value", pa.string()),
+            ("path", pa.string()),
+        ]
+    )
+    reader = source_of(options).open()
+    problems: list[DissectedField] = []
+    batches = _batches(_fields(reader, options), schema, problems)
+    code = write_rows(schema, batches, options, console)
+    return NOT_FOUND if problems else code
+
+
+def _fields(reader: "StoreReader", options: argparse.Namespace) -> "Iterator[DissectedField]":
+    from segmentlog.store import QueueKey
+    from segmentlog.store.maintenance import dissect_entries, dissect_records
+
+    given = {"--topic": options.topic, "-p": options.queue, "--offset": options.offset}
+    missing = [flag for flag, value in given.items() if value is None]
+    if len(missing) == len(given):
+        start = reader.log.min_offset if options.physical_offset is None else options.physical_offset
+        return dissect_records(reader, start, options.number)
+    if missing:
+        problem = f"{' and '.join(missing)} is missing: entries need --topic, -p and --offset"
+        raise UsageError(problem, fix="Pass such as --topic orders -p 3 --offset 12")
+    if options.physical_offset is not None:
+        raise UsageError("--physical-offset and --offset are passed together", fix="Leave one of them out")
+    select([reader], Topics((options.topic,), (options.queue,)), argument="--topic")
+    return dissect_entries(reader, QueueKey(options.topic, options.queue), options.offset, options.number)
+
+
+def _batches(
+    fields: "Iterator[DissectedField]", schema: "pa.Schema", problems: "list[DissectedField]"
+) -> "Iterator[pa.RecordBatch]":
+    from itertools import islice
+
+    import pyarrow as pa
+
+    while chunk := list(islice(fields, _ITEMS_A_BATCH)):
+        problems += [each for each in chunk if each.name == "problem"]
+        columns = [
+            pa.array([each.item for each in chunk], pa.int64()),
+            pa.array([each.name for each in chunk], pa.string()),
+            pa.array([each.position for each in chunk], pa.int64()),
+            pa.array([each.data.hex() for each in chunk], pa.string()),
+            pa.array([each.value for each in chunk], pa.string()),
+            pa.array([each.path for each in chunk], pa.string()),
+        ]
+        yield pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+# Verbs `delayed`, `transactions` and `trace`
+
+
+def add_delayed(parser: Parser) -> None:
+    """Verbs ``delayed``, ``transactions`` and ``trace``: messages that RocketMQ keeps in its own topics, as rows.
+
+    ::
+
+        segmentlog VERB STORE [TOPIC …] --from -1h -o jsonl
+    """
+    add_store(parser)
+    parser.add_argument("topic", metavar="TOPIC", nargs="*", help="topics that the messages are for (default: all)")
+    times = (("--from", "start", "rows stored at or after this time"), ("--to", "end", "rows stored before this time"))
+    for flag, dest, text in times:
+        parser.add_argument(flag, dest=dest, metavar="TIME", type=typed(parse_at), help=text)
+    add_day(parser)
+    parser.add_argument("-n", "--number", metavar="N", type=whole, help="at most N rows")
+    add_output(parser)
+
+
+add_transactions = add_trace = add_delayed
+
+
+def _print_system_rows(kind: str, options: argparse.Namespace, console: Console) -> int:
+    from segmentlog import SystemRows
+    from segmentlog.query.selection import Topics
+    from segmentlog.query.system_topics import SystemWindow
+
+    from ..output.writers import write_rows
+
+    start, end = asked_window(options, clock_of(options))
+    window = SystemWindow(
+        topics=Topics(tuple(options.topic)) if options.topic else None, start_ms=_ms(start), stop_ms=_ms(end)
+    )
+    rows = SystemRows(source_of(options), kind, window)
+    with closing(_system_batches(rows, options.number)) as batches:
+        return write_rows(rows.schema, batches, options, console)
+
+
+def _ms(position: "Position") -> int | None:
+    from segmentlog.query.position import AtTime
+
+    return position.ms if isinstance(position, AtTime) else None
+
+
+def _system_batches(rows: "SystemRows", number: int | None) -> "Generator[pa.RecordBatch, None, None]":
+    if number is None:
+        yield from rows.to_batches()
+    else:
+        yield from rows.head(number).to_batches()
+
+
+run_delayed = partial(_print_system_rows, "delayed")
+run_transactions = partial(_print_system_rows, "transactions")
+run_trace = partial(_print_system_rows, "trace")
