@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from segmentlog.store.errors import (
-    FormatError,
     MissingFileError,
     NoSpaceError,
     NotAStoreError,
@@ -93,16 +92,6 @@ def test_pieces_that_are_cut_short_are_gone_on_with(tmp_path: Path, monkeypatch:
 
     monkeypatch.setattr(writable_fs, "_pwritev", pwritev)
     assert calls > check_written(tmp_path / "file", 60) / most
-
-
-def test_pieces_of_foreign_memory_are_not_written(tmp_path: Path) -> None:
-    file = FS.create(str(tmp_path / "file"))
-    pieces, _ = scattered(5)
-    pieces.lengths[2] = 1 << 40
-    with pytest.raises(FormatError, match="is outside its buffer"):
-        file.write(0, pieces)
-    file.close()
-    assert (tmp_path / "file").read_bytes() == b""
 
 
 @pytest.mark.parametrize(

@@ -58,22 +58,6 @@ def test_all_layouts(born: bytes, store: bytes, topic: str) -> None:
     assert np.frombuffer(raw, layout.topic_size, 1, layout.header.itemsize + 8)[0] == len(topic)
 
 
-def test_layouts_mixed_in_one_buffer() -> None:
-    kinds = [(V4, V4, "a"), (V6, V4, "b"), (V4, V6, "c" * 200), (V4, V4, "d"), (V6, V6, "e" * 130), (V4, V4, "f" * 128)]
-    raws = [one(born=b, store=s, topic=t, offset=i) for i, (b, s, t) in enumerate(kinds)]
-    buffer = segment(*raws)
-    records = Records(buffer, np.array(positions(raws)))
-    assert records.problem.tolist() == [0] * 6
-    assert records.field("queue_offset").tolist() == [0, 1, 2, 3, 4, 5]
-    assert records.topic_length.tolist() == [len(t) for _, _, t in kinds]
-    ports = np.zeros(6, np.int64)
-    for rows, _, of_family in records.hosts("store"):
-        ports[rows] = of_family
-    assert ports.tolist() == [4567, 4567, 65535, 4567, 65535, 4567]
-    backwards = Records(buffer, np.array(positions(raws)[::-1]))
-    assert backwards.field("queue_offset").tolist() == [5, 4, 3, 2, 1, 0]
-
-
 @pytest.mark.parametrize(
     ("what", "damaged", "expected"),
     [

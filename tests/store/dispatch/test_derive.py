@@ -6,10 +6,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from segmentlog.store.dispatch.derive import DerivedQueue, derive_queue, derive_queues, derive_segments
+from segmentlog.store.dispatch.derive import DerivedQueue, derive_queue, derive_queues
 from segmentlog.store.files.fs import LocalFileSystem
 from segmentlog.store.format.hashing import java_hash
-from segmentlog.store.format.message import Records
 from segmentlog.store.log.commit_log import CommitLog
 from segmentlog.store.types import QueueKey
 from support.store_builder import Appended, Geometry, StoreBuilder, messages
@@ -51,21 +50,6 @@ def test_derived_queues_equal_the_entries_that_dispatch_wrote(tmp_path: Path) ->
         alone = derive_queue(found, key, found.min_offset, found.stop)
         assert alone.physical_offset.tolist() == written["physical_offset"].tolist()
         assert alone.tags_code.tolist() == written["tags_code"].tolist()
-
-
-def test_columns_are_read_once_and_not_for_each_queue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with StoreBuilder(tmp_path / "s", geometry=Geometry(segment_bytes=1 << 20, queue_segment_entries=20)) as builder:
-        builder.append(messages(600, queues=300))
-    read: list[str] = []
-    real = Records.field
-    monkeypatch.setattr(Records, "field", lambda records, name: read.append(name) or real(records, name))
-    assert len(whole(tmp_path / "s")) == 300
-    assert 0 < len(read) < 20
-    read.clear()
-    found = log(tmp_path / "s")
-    ((_, queues),) = derive_segments(found, 0, found.stop)
-    assert len(queues) == 300
-    assert 0 < len(read) < 40
 
 
 @pytest.mark.parametrize("topic", ["Order", "Orderz", "None", "Orders/0"])

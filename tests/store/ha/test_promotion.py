@@ -9,10 +9,8 @@ from segmentlog.store import (
     BatchId,
     DivergedLogError,
     MessageStore,
-    NotAStoreError,
     ReplicationError,
     StaleMasterError,
-    StoreInUseError,
     StoreReader,
 )
 from segmentlog.store.files.writable_fs import LocalWritableFileSystem
@@ -52,15 +50,6 @@ def test_each_promotion_begins_an_epoch_at_the_end(tmp_path: Path) -> None:
     assert verify(path).findings == ()
     with MessageStore.open(path, PLAIN) as store:
         assert store.recovered.was_clean
-
-
-def test_a_store_that_is_open_is_refused(tmp_path: Path) -> None:
-    append(tmp_path / "store", range(10))
-    with MessageStore.open(tmp_path / "store", PLAIN), pytest.raises(StoreInUseError):
-        promote(tmp_path / "store")
-    assert find_epochs(FS, str(tmp_path / "store")).newest == 0
-    with pytest.raises(NotAStoreError):
-        promote(tmp_path / "nothing")
 
 
 # Demotion

@@ -405,25 +405,6 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[], float]:
     return lambda: now[0]
 
 
-@pytest.mark.parametrize(
-    ("reads", "data", "waited", "seconds"),
-    [
-        ([b"", b"new", b"more"], b"new", [0.2], 0.0),
-        ([], None, [0.2], 0.0),
-        ([b""], None, [0.2], 0.0),
-        ([b"a", b"b", b"c", b"", b"d"], b"abc", [], 0.003),
-    ],
-    ids=["waited for", "none", "none yet", "until it stalls"],
-)
-def test_bytes_are_gathered_until_the_stream_stalls(
-    clock: Callable[[], float], reads: list[bytes], data: bytes | None, waited: list[float], seconds: float
-) -> None:
-    link = ScriptedLink(*reads)
-    found = Intake(link).read(100, 0.2)
-    assert (found if found is None else bytes(found), link.waited) == (data, waited)
-    assert clock() == pytest.approx(seconds)
-
-
 def test_a_stream_is_gathered_for_a_while_and_to_a_size(clock: Callable[[], float]) -> None:
     whole = [b"x" * 10] * 1000
     data = Intake(ScriptedLink(*whole)).read(1000, 0.2)

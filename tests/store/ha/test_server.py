@@ -21,7 +21,7 @@ from segmentlog.store.format.batch_mark import BatchMark
 from segmentlog.store.format.epochs import Epoch, Epochs
 from segmentlog.store.ha import Attachments, Quorum, ReplicaState, ReplicationServer, ServerConfig, master, server
 from segmentlog.store.ha.protocol import Greeting, Handshake
-from segmentlog.store.ha.server import LINE_EVERY_S, Listener, Places, RareLines
+from segmentlog.store.ha.server import Listener, Places, RareLines
 from segmentlog.store.log.confirmed import confirmed_offset
 from segmentlog.store.log.epochs import check_current, find_epochs, supersede, write_epochs
 from support import certificates, replicas
@@ -32,7 +32,6 @@ from support.written_stores import SMALL, message
 
 pytestmark = pytest.mark.usefixtures("frequent_heartbeats")
 
-SEGMENT = SMALL.segment_bytes
 PLAIN = replace(SMALL, record_crc=False)
 SERVER = ServerConfig(port=0)
 following = partial(replicas.following, store_config=PLAIN, probe_s=0.3)
@@ -493,18 +492,6 @@ def test_if_all_places_are_taken_the_address_with_most_silent_connections_makes_
 
 
 # Log lines
-
-
-def test_a_subject_has_one_line_per_minute(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    now = 0.0
-    monkeypatch.setattr(server.time, "monotonic", lambda: now)
-    lines = RareLines(logging.getLogger("segmentlog.test"))
-    for now in (0.0, 1.0, LINE_EVERY_S - 1):  # noqa: B007 - the clock of the lines
-        lines.write(logging.WARNING, "a", "refused")
-        lines.write(logging.WARNING, "b", "gone")
-    now = LINE_EVERY_S
-    lines.write(logging.WARNING, "a", "refused again")
-    assert [line.getMessage() for line in caplog.records] == ["refused", "gone", "refused again (2 more before)"]
 
 
 def test_many_subjects_are_forgotten(caplog: pytest.LogCaptureFixture) -> None:

@@ -40,40 +40,6 @@ def records(tmp_path: Path) -> Records:
     return records_of(tmp_path / "store", rows)
 
 
-def matched(
-    records: Records, pairs: list[tuple[str, str]], field: KeyField, window: Window = ALWAYS
-) -> list[tuple[int, str]]:
-    topics, keys = zip(*pairs, strict=True)
-    asked = ask(pa.array(topics), pa.array(keys), field, window)
-    matches = match(records, asked)
-    return [(row, asked.keys[at].as_py()) for row, at in zip(matches.row.tolist(), matches.asked.tolist(), strict=True)]
-
-
-@pytest.mark.parametrize(
-    ("pairs", "field", "window", "expected"),
-    [
-        ("T:a T:b T:u", KeyField.KEYS, ALWAYS, [(0, "a"), (0, "b")]),
-        ("T:a T:b T:u", KeyField.UNIQUE, ALWAYS, [(0, "a"), (1, "u")]),
-        ("T:a T:b T:u", KeyField.EITHER, ALWAYS, [(0, "a"), (0, "b"), (1, "u")]),
-        ("T:Aa", KeyField.KEYS, ALWAYS, [(1, "Aa")]),
-        ("S:Aa", KeyField.KEYS, ALWAYS, [(3, "Aa")]),
-        ("X:Aa", KeyField.KEYS, ALWAYS, []),
-        ("Aa:k", KeyField.KEYS, ALWAYS, [(6, "k")]),
-        ("BB:k", KeyField.KEYS, ALWAYS, [(7, "k")]),
-        ("T:Aa T:BB", KeyField.KEYS, Window(START_MS + 5, START_MS + 6), [(1, "Aa")]),
-        ("T:Aa T:BB", KeyField.KEYS, Window(START_MS + 6), [(2, "BB")]),
-        ("T:Aa T:BB", KeyField.KEYS, Window(None, START_MS + 5), []),
-    ],
-)
-def test_field_topic_and_window_decide_the_match_and_no_hash_alone(
-    records: Records, pairs: str, field: KeyField, window: Window, expected: list[tuple[int, str]]
-) -> None:
-    assert index_key_hash("T", "Aa") == index_key_hash("T", "BB")
-    assert index_key_hash("Aa", "k") == index_key_hash("BB", "k")
-    split = [(pair.split(":")[0], pair.split(":")[1]) for pair in pairs.split()]
-    assert sorted(matched(records, split, field, window)) == expected
-
-
 def test_pairs_are_distinct_and_ordered_by_their_hash() -> None:
     asked = ask(pa.array(["T", "S", "T", "T"]), pa.array(["Aa", "Aa", "BB", "Aa"]), KeyField.KEYS, ALWAYS)
     pairs = list(zip(asked.topics.to_pylist(), asked.keys.to_pylist(), strict=True))

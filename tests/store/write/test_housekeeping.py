@@ -114,16 +114,6 @@ def services(dispatch: Callable[[], None] = nothing, flush: Callable[[], None] =
     return BackgroundServices(dispatch, {"flush": flush}, 60, Failure("/store"), lambda: False)
 
 
-def test_work_is_done_when_there_is_some() -> None:
-    done = threading.Semaphore(0)
-    running = services(done.release)
-    running.start()
-    for _ in range(3):
-        running.wake()
-        assert done.acquire(timeout=300)
-    running.stop()
-
-
 def test_stopping_waits_for_the_service_that_runs_and_may_be_repeated() -> None:
     began, go_on, ended = threading.Event(), threading.Event(), threading.Event()
 

@@ -167,18 +167,7 @@ def test_pieces_written_in_any_order_leave_the_files_of_a_single_batch(tmp_path:
         assert contents(path) == expected
 
 
-def test_a_request_has_entries_unless_the_records_have_to_be_read(tmp_path: Path) -> None:
-    with opened(tmp_path / "s") as store:
-        (piece,) = place_all(store, pieces()[:1])
-        assert isinstance(piece.write().records, DispatchedRecords)
-        (delayed,) = place_all(store, pieces(delayed=True)[:1])
-        request = delayed.write()
-        assert request.positions is not None
-        assert request.positions.tolist() == delayed.placed.rows.records.positions.tolist()
-
-
 HELLO = Outgoing(topic="T", body=b"x" * 100)
-KEY = QueueKey("T", 0)
 
 
 class Listening:

@@ -124,21 +124,6 @@ def test_large_pieces_get_their_places_at_once(tmp_path: Path, monkeypatch: pyte
     assert kinds == [{DispatchedRecords}, {ReplicatedRecords}]
 
 
-@pytest.mark.slow
-def test_a_reopened_copy_continues_at_its_end(tmp_path: Path, written: Written) -> None:
-    first, log, end = written
-    at = 0
-    for seed in range(8):
-        with MessageStore.open(tmp_path / "copy", SMALL) as copy:
-            at = copy.end_offset  # what was kept of a partial record is sent again
-            for start, piece in pieces(log[at : at + end // 8 + 400], seed, 700):
-                copy.append_encoded(at + start, piece)
-    with MessageStore.open(tmp_path / "copy", SMALL) as copy:
-        copy.append_encoded(copy.end_offset, log[copy.end_offset :])
-        assert copy.end_offset == end
-    assert files(tmp_path / "copy", "commitlog") == files(first, "commitlog")
-
-
 def test_a_sender_may_begin_again_at_the_end(tmp_path: Path) -> None:
     log, end = sent(tmp_path / "first", count=20)
     with MessageStore.open(tmp_path / "copy", SMALL) as copy:
