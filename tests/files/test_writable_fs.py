@@ -157,17 +157,6 @@ def test_pipes_and_directories_are_not_opened(tmp_path: Path) -> None:
         FS.open(str(tmp_path))
 
 
-def test_a_name_takes_the_place_of_another_and_may_be_missing_when_it_goes(tmp_path: Path) -> None:
-    new, old = tmp_path / "new", tmp_path / "old"
-    new.write_bytes(b"new")
-    old.write_bytes(b"old")
-    FS.rename(str(new), str(old))
-    assert [(each.name, each.read_bytes()) for each in tmp_path.iterdir()] == [("old", b"new")]
-    for _ in range(2):
-        FS.unlink(str(old))
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_directories_are_made_once_and_in_a_directory(tmp_path: Path) -> None:
     for call in (FS.make_dir, FS.make_dir, FS.sync_dir):
         call(str(tmp_path / "a"))

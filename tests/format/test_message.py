@@ -14,7 +14,6 @@ from segmentlog.store.format.message import (
     Problem,
     Record,
     Records,
-    gather,
     read_record,
 )
 from segmentlog.store.format.properties import Properties, parse_properties
@@ -24,13 +23,6 @@ RAW = one()
 TOPIC_SIZE_AT = HEADER.itemsize + 4
 PROPERTIES_SIZE_AT = TOPIC_SIZE_AT + 1 + 5
 LENGTHS = [-(1 << 31), -1, 0, 3, 90, 91, len(RAW) - 1, len(RAW) + 1, 1 << 20, (1 << 31) - 1]
-
-
-def test_gather_at_any_alignment() -> None:
-    buffer = np.frombuffer(bytes(range(40)), np.uint8)
-    words = gather(buffer, np.array([0, 1, 7, 36]), np.dtype(">i4")).tolist()
-    assert words == [0x00010203, 0x01020304, 0x0708090A, 0x24252627]
-    assert gather(np.zeros(3, np.uint8), np.zeros(0, np.int64), np.dtype(">i4")).size == 0
 
 
 @pytest.mark.parametrize("topic", ["T", "t" * 127, "t" * 128, "t" * 255])

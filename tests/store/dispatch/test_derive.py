@@ -2,7 +2,6 @@ import logging
 import struct
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -12,7 +11,7 @@ from segmentlog.store.format.hashing import java_hash
 from segmentlog.store.log.commit_log import CommitLog
 from segmentlog.store.types import QueueKey
 from support.store_builder import Appended, Geometry, StoreBuilder, messages
-from support.tampering import QueueFiles, contents, overwrite, segments
+from support.tampering import QueueFiles, contents, overwrite
 
 GEOMETRY = Geometry(segment_bytes=4096, queue_segment_entries=20)
 
@@ -67,14 +66,6 @@ def test_a_part_of_the_log(tmp_path: Path) -> None:
     assert part.queue_offset.tolist() == list(range(7, 31))
 
 
-def test_a_damaged_record_is_left_out_alone(tmp_path: Path) -> None:
-    (appended,) = build(tmp_path / "s", messages(60, queues=2))
-    overwrite(tmp_path / "s", int(appended.physical_offsets[20]) + 4, b"\0\0\0\0")
-    derived = whole(tmp_path / "s")
-    assert derived[QueueKey("Orders", 0)].queue_offset.tolist() == [*range(10), *range(11, 30)]
-    assert derived[QueueKey("Orders", 1)].queue_offset.tolist() == list(range(30))
-
-
 @pytest.mark.parametrize(("stated", "lost"), [(5, [20]), (-1, [20]), (1 << 60, [20]), (30, [20])])
 def test_a_damaged_queue_offset_costs_one_message(tmp_path: Path, stated: int, lost: list[int]) -> None:
     (appended,) = build(tmp_path / "s", messages(40, queues=1))
@@ -100,15 +91,6 @@ def test_records_left_by_a_truncation_are_not_derived(tmp_path: Path) -> None:
         overwrite(tmp_path / "s", place, contents(tmp_path / "new", place, size))
     derived = whole(tmp_path / "s")[QueueKey("Orders", 0)]
     assert derived.physical_offset.tolist() == new.physical_offsets.tolist()
-
-
-def test_segments_that_are_gone(tmp_path: Path) -> None:
-    (appended,) = build(tmp_path / "s", messages(90, queues=1))
-    found = log(tmp_path / "s")
-    for path in segments(tmp_path / "s")[:2]:
-        path.unlink()
-    derived = derive_queue(found, QueueKey("Orders", 0), 0, found.stop)
-    assert derived.queue_offset.tolist() == np.flatnonzero(appended.physical_offsets >= 2 * 4096).tolist()
 
 
 def test_names_that_no_topic_can_have(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -1,3 +1,4 @@
+import shutil
 import socket
 import time
 from pathlib import Path
@@ -55,9 +56,15 @@ def test_each_promotion_begins_an_epoch_at_the_end(tmp_path: Path) -> None:
 # Demotion
 
 
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Pair:
+    return part(tmp_path_factory.mktemp("pair"), old=30, new=90)
+
+
 @pytest.fixture
-def pair(tmp_path: Path) -> Pair:
-    return part(tmp_path, old=30, new=90)
+def pair(written: Pair, tmp_path: Path) -> Pair:
+    shutil.copytree(written.old.parent, tmp_path, dirs_exist_ok=True)
+    return written._replace(old=tmp_path / "old", new=tmp_path / "new")
 
 
 @pytest.mark.scaled(quick=1)

@@ -64,7 +64,7 @@ def log(first: Path) -> bytes:
 
 @contextmanager
 def following(path: Path, master: ScriptedMaster, **settings: object) -> Iterator[Replica]:
-    """Run a replica; an error of its thread is raised at the end."""
+    """Run a replica that connects again at once; an error of its thread is raised at the end."""
     config = ReplicaConfig(probe_s=0.3, **settings)  # type: ignore[arg-type]
     stop, errors = threading.Event(), []
 
@@ -74,7 +74,12 @@ def following(path: Path, master: ScriptedMaster, **settings: object) -> Iterato
         except Exception as error:  # noqa: BLE001 - raised below
             errors.append(error)
 
-    with Replica.open(str(path), Address("127.0.0.1", master.port), PLAIN, config=config) as replica:
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        Replica.open(str(path), Address("127.0.0.1", master.port), PLAIN, config=config) as replica,
+    ):
+        for pause in ("FIRST_PAUSE_S", "LONGEST_PAUSE_S"):
+            patch.setattr(module, pause, 0.02)
         thread = threading.Thread(target=run, name="replica")
         thread.start()
         try:

@@ -467,16 +467,6 @@ def test_the_oldest_silent_connection_of_the_address_makes_room() -> None:
     assert places.victim_of("a") == 3
 
 
-def test_an_address_with_requests_on_all_its_connections_is_refused() -> None:
-    places = Places(100, 2)
-    taken(places, ("a", 1), ("a", 2))
-    for number in (1, 2):
-        places.note_request("a", number)
-    with pytest.raises(ReplicationError, match="all 2 places of this address are taken"):
-        places.victim_of("a")
-    assert places.victim_of("b") is None
-
-
 def test_if_all_places_are_taken_the_address_with_most_silent_connections_makes_room() -> None:
     places = Places(5, 3)
     taken(places, ("a", 1), ("a", 2), ("a", 3), ("b", 4), ("b", 5))

@@ -338,15 +338,6 @@ def test_all_rows_are_there_in_the_order_of_the_tasks(store: MessageStore, path:
     assert list(Path(staging_directory(str(path))).iterdir()) == []
 
 
-def test_the_same_batch_is_appended_once(store: MessageStore, path: Path) -> None:
-    first = commit(store, 0, 3)
-    again = commit(store, 0, 3)
-    assert again.repeated
-    assert (again.start, again.stop, again.queues) == (first.start, first.stop, first.queues)
-    assert len(bodies(path)) == 3
-    assert list(Path(staging_directory(str(path))).iterdir()) == []
-
-
 def test_a_replay_with_another_number_of_rows_is_refused_or_skipped(
     store: MessageStore, path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

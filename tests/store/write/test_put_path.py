@@ -97,24 +97,6 @@ def test_a_record_with_a_taken_queue_offset_gets_no_entry() -> None:
     assert ends_of(made) == [8, 4, 0, 0]
 
 
-def test_records_without_entries_change_no_queue() -> None:
-    made = offsets(5)
-    none = np.zeros(0, np.int64)
-    known = DispatchedRecords(none, none, none, np.zeros(0, ENTRY), none, none, none, 0)
-    assert made.followed(known)[1].size == 0
-    assert ends_of(made)[0] == 5
-
-
-def test_spans_are_of_the_queues_that_grew() -> None:
-    made = offsets(5, 7)
-    before = made.snapshot()
-    assert made.spans_since(before) == []
-    known = stating(made, [(0, 5), (2, 0), (2, 1)])
-    known, following = made.followed(known)
-    made.set(known.queues, following)
-    assert sorted(made.spans_since(before)) == [(KEYS[0], 5, 6), (KEYS[2], 0, 2)]
-
-
 MESSAGES = [
     Outgoing(topic="T", body=b"%d" % row * 99, queue_id=row % 3, born_timestamp=7, tags="tag", keys=f"k{row}")
     for row in range(330)

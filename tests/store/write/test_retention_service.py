@@ -19,7 +19,7 @@ from segmentlog.store import (
     StoreConfig,
     StoreReader,
 )
-from segmentlog.store.errors import NoSpaceError, StoreInUseError, StoreIOError
+from segmentlog.store.errors import NoSpaceError, StoreIOError
 from segmentlog.store.files.fs import Space
 from segmentlog.store.files.writable_fs import LocalWritableFileSystem, WritableFileSystem
 from segmentlog.store.groups import commit_offsets
@@ -49,7 +49,6 @@ class World:
     used: tuple[int, int] = (10, 10)
     hidden: int | None = None
     fs: MemoryFileSystem = field(default_factory=MemoryFileSystem)
-    lock_error: Exception | None = None
     disk_error: Exception | None = None
 
     def __post_init__(self) -> None:
@@ -60,10 +59,6 @@ class World:
 
     def monotonic(self) -> float:
         return self.now
-
-    def own(self) -> None:
-        if self.lock_error is not None:
-            raise self.lock_error
 
     def disks(self, _: StoreFiles) -> Disks:
         if self.disk_error is not None:
@@ -90,7 +85,7 @@ def service(
         settings,
         fs=fs,
         path=path,
-        remover=DirectoryRemover(fs, world.own),
+        remover=DirectoryRemover(fs, lambda: None),
         clock=lambda: world.now_ms,
         hidden_from=lambda: world.hidden,
         dispatched=lambda: 1 << 62,
@@ -210,15 +205,6 @@ def test_an_error_ends_the_run_and_not_the_store(world: World, caplog: pytest.Lo
     world.now += 10
     made.step()
     assert len(world.left()) == 9
-
-
-def test_a_store_that_another_process_took_is_left_alone(world: World) -> None:
-    made = service(world)
-    world.lock_error = StoreInUseError("taken over", path=STORE)
-    world.now += 60
-    with pytest.raises(StoreInUseError):
-        made.step()
-    assert len(world.left()) == 10
 
 
 def test_a_wrong_hour_is_said(world: World, caplog: pytest.LogCaptureFixture) -> None:

@@ -12,7 +12,6 @@ from segmentlog.store import (
     BatchId,
     ConfigError,
     FormatError,
-    IllegalMessageError,
     MessageStore,
     NoSpaceError,
     Outgoing,
@@ -75,14 +74,6 @@ def test_chunks_are_read_back_as_they_were_encoded(path: str) -> None:
     file = Path(staging_directory(path)) / staged.name
     assert file.stat().st_size == staged.file_bytes
     assert not file.read_bytes().strip(b"\0")  # nothing of it is left behind
-
-
-def test_a_failed_staging_leaves_no_file(path: str) -> None:
-    with Staging.open(path, "job", 0, "a", SMALL) as staging:
-        staging.add(batch_of(messages(3)))
-        with pytest.raises(IllegalMessageError, match="MESSAGE_ILLEGAL"):
-            staging.add(batch_of([Outgoing(topic="no such/topic", body=b"")]))
-    assert files(path) == []
 
 
 def test_attempts_do_not_meet(path: str) -> None:
