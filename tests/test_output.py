@@ -71,8 +71,3 @@ def test_json_of_dataclasses_enums_and_tuples() -> None:
 def test_terminal_control_characters_are_escaped(text: str, shown: str) -> None:
     assert printable(text) == shown
     assert printable(shown).isprintable()
-
-
-def test_long_cells_are_cut() -> None:
-    assert printable("x" * 9, 5) == "xxxx…"
-    assert printable("x" * 5, 5) == "xxxxx"

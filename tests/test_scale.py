@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from support import scale as scales
-from support.scale import CASES, Scale, parse, runs, sample, scale, thinned
+from support.scale import Scale, parse, runs, sample
 
 TESTS = Path(__file__).parent
 CASE = """
@@ -54,13 +54,6 @@ def test_an_unknown_scale_is_refused_with_the_names_there_are(text: str) -> None
         parse(text)
 
 
-@pytest.mark.parametrize(("of", "expected"), [*zip(Scale, (1, 1, 10, 100), strict=True)])
-def test_each_scale_has_its_number(of: Scale, expected: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scales, "SCALE", of)
-    assert scale(1, 10, 100) == expected
-    assert scale(1, 10, 100, check=0) == (0 if of is Scale.CHECK else expected)
-
-
 @pytest.mark.parametrize(
     ("count", "quick", "expected"),
     [(10, 3, [0, 3, 6]), (10, 1, [0]), (3, 3, [0, 1, 2]), (3, 9, [0, 1, 2]), (61, 2, [0, 30])],
@@ -88,17 +81,6 @@ def test_no_case_is_left_to_no_run(of: Scale, quick: int, monkeypatch: pytest.Mo
     monkeypatch.setattr(scales, "SCALE", of)
     assert runs(pytest.mark.scaled.mark, 0, 1)
     assert runs(None, 0, 1) is (of in {Scale.CHECK, Scale.QUICK})
-
-
-@pytest.mark.parametrize("quick", [1, 9])
-def test_a_check_has_some_of_the_cases_of_a_quick_run(quick: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    marker = pytest.mark.scaled(quick=quick).mark
-    ran: dict[Scale, list[int]] = {}
-    for each in (Scale.QUICK, Scale.CHECK):
-        monkeypatch.setattr(scales, "SCALE", each)
-        ran[each] = thinned([number for number in range(20) if runs(marker, number, 20)])
-    assert len(ran[Scale.CHECK]) == min(quick, CASES)
-    assert {*ran[Scale.CHECK]} <= {*ran[Scale.QUICK]}
 
 
 @pytest.mark.slow

@@ -1,5 +1,4 @@
 import os
-import time
 
 import pytest
 
@@ -16,15 +15,3 @@ def test_a_run_looks_at_all_files_and_deletes_none(load, tmp_path, first):
     assert expiring.timed(service) > 0
     assert sorted(os.listdir(tmp_path / "store" / "commitlog")) == names
     assert len(list((tmp_path / "store" / "consumequeue").glob("*/*/*"))) == 200
-
-
-def test_a_run_that_would_delete_is_an_error(load, tmp_path):
-    expiring = load("sections.expiring")
-    expiring.write_directories(tmp_path / "store", 5, 10)
-    long_ago = time.time() - 100 * 86_400
-    for segment in (tmp_path / "store" / "commitlog").iterdir():
-        os.utime(segment, (long_ago, long_ago))
-    service = expiring.service_of(tmp_path / "store")
-    service._triggered = True
-    with pytest.raises(AssertionError, match="is to be deleted"):
-        expiring.timed(service)

@@ -1,4 +1,3 @@
-import dataclasses
 import time
 
 import pytest
@@ -44,39 +43,6 @@ def test_a_short_case_is_timed_several_times_until_it_is_not_short(load, clock):
         pytest.approx((0.1, 0.11, 0.12, 0.13, 0.1)),
         pytest.approx((0.1, 0.3)),
     ]
-
-
-def test_a_case_is_checked_once_and_prepared_before_each_timing(load, clock):
-    harness, done = load("harness"), []
-    case = taking(
-        harness,
-        clock,
-        "action",
-        done,
-        [1],
-        check=lambda: done.append("check"),
-        warm=lambda: done.append("warm"),
-        before=lambda: done.append("before"),
-    )
-
-    harness.measure([case], 2, lambda text: None)
-
-    assert done == ["check", "before", "warm", "before", "action", "before", "action"]
-
-
-def test_the_first_case_of_an_idle_peer_is_warmed_up_again(load, clock):
-    harness, done = load("harness"), []
-
-    def case(name, peer, seconds):
-        made = taking(harness, clock, name, done, [seconds], before=lambda: done.append("-"))
-        return dataclasses.replace(made, peer=peer)
-
-    cases = [case("A", "ours", 1), case("B", "ours", 1), case("C", "theirs", 2 * harness.IDLE_SECONDS)]
-
-    results = harness.measure(cases, 1, lambda text: None)
-
-    assert "".join(done) == "-A-B-C" + "-A-A-B-C"
-    assert [len(each.seconds) for each in results] == [1, 1, 1]
 
 
 def test_a_case_that_fails_its_check_is_not_timed(load):

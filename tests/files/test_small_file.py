@@ -13,15 +13,6 @@ from support.crash.recorder import Kind, RecordingFileSystem
 from support.written_stores import open_files
 
 
-def test_a_file_takes_the_place_of_another(tmp_path: Path) -> None:
-    path, making = str(tmp_path / "file"), str(tmp_path / "making")
-    (tmp_path / "making").write_bytes(b"left by a crash, and longer")
-    for content in (b"first", b"", b"second"):
-        replace_file(LocalWritableFileSystem(), path, content, making)
-        assert (tmp_path / "file").read_bytes() == content
-    assert os.listdir(tmp_path) == ["file"]
-
-
 def test_bytes_are_on_the_device_before_the_name_is(tmp_path: Path) -> None:
     recorder = RecordingFileSystem(MemoryFileSystem())
     replace_file(recorder, "/file", b"content", "/making")

@@ -278,14 +278,6 @@ def test_a_forked_child_keeps_nothing_that_its_dead_parent_held(tmp_path: Path, 
         os.killpg(owner, 9)
 
 
-def test_a_lock_file_is_made_only_if_it_may_be(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError):
-        open_lock_file(str(tmp_path / "lock"), make=False)
-    assert list(tmp_path.iterdir()) == []
-    open_lock_file(str(tmp_path / "lock"), make=True).close()
-    assert (tmp_path / "lock").read_bytes() == b""
-
-
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write any file")
 def test_a_read_only_lock_file_is_refused_with_unreadable_error(path: Path) -> None:
     path.chmod(0o400)

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from segmentlog.store.errors import (
-    FormatError,
     MissingFileError,
     NoSpaceError,
     NotAStoreError,
@@ -95,16 +94,6 @@ def test_pieces_that_are_cut_short_are_gone_on_with(tmp_path: Path, monkeypatch:
     assert calls > check_written(tmp_path / "file", 60) / most
 
 
-def test_pieces_of_foreign_memory_are_not_written(tmp_path: Path) -> None:
-    file = FS.create(str(tmp_path / "file"))
-    pieces, _ = scattered(5)
-    pieces.lengths[2] = 1 << 40
-    with pytest.raises(FormatError, match="is outside its buffer"):
-        file.write(0, pieces)
-    file.close()
-    assert (tmp_path / "file").read_bytes() == b""
-
-
 @pytest.mark.parametrize(
     ("wrote", "number", "raised"), [(-1, errno.ENOSPC, NoSpaceError), (-1, errno.EIO, OSError), (0, 0, OSError)]
 )
@@ -166,17 +155,6 @@ def test_pipes_and_directories_are_not_opened(tmp_path: Path) -> None:
         FS.open(str(tmp_path / "pipe"))
     with pytest.raises((UnsafeFileError, IsADirectoryError)):
         FS.open(str(tmp_path))
-
-
-def test_a_name_takes_the_place_of_another_and_may_be_missing_when_it_goes(tmp_path: Path) -> None:
-    new, old = tmp_path / "new", tmp_path / "old"
-    new.write_bytes(b"new")
-    old.write_bytes(b"old")
-    FS.rename(str(new), str(old))
-    assert [(each.name, each.read_bytes()) for each in tmp_path.iterdir()] == [("old", b"new")]
-    for _ in range(2):
-        FS.unlink(str(old))
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_directories_are_made_once_and_in_a_directory(tmp_path: Path) -> None:

@@ -121,16 +121,6 @@ def test_slices_are_pythons(case: tuple[bytes, list[list[int]]], others: int) ->
     assert cut.offsets.size == len(bounds) + 1
 
 
-@FEW_AND_MANY
-def test_the_copy_is_its_own(others: int) -> None:
-    buffer = np.frombuffer(bytearray(b"abcdef"), np.uint8)
-    nothing = [0] * others
-    column = binary(slices(buffer, ints(0, 2, *nothing), ints(2, 4, *nothing)))
-    buffer.flags.writeable = True
-    buffer[:] = 0
-    assert column.to_pylist()[:2] == [b"ab", b"cdef"]
-
-
 @pytest.mark.parametrize(
     ("start", "length"), [(-1, 1), (0, 7), (6, 1), (7, 0), (1 << 40, 1), (3, -1), (0, 1 << 40), (-5, 20)]
 )

@@ -16,7 +16,6 @@ from segmentlog.store.format.checksums import (
     check_crcs,
     combined_crcs,
     covered_bytes,
-    crc32_ranges,
     crc_likeness,
     ends_in_crc,
     looks_lost,
@@ -26,7 +25,6 @@ from segmentlog.store.format.checksums import (
     record_crcs,
     similar_crcs,
     surely_hold,
-    write_crcs,
 )
 from segmentlog.store.format.encoded_batch import patch
 from segmentlog.store.format.message import Bytes, Ints, Problem, Records, read_record, scatter
@@ -97,24 +95,6 @@ def test_records_of_all_lengths(sizes: list[int]) -> None:
     check_moved(np.array(sizes), {20: numbers, 28: numbers[::-1].copy(), 56: 1_700_000_000_000})
 
 
-def test_the_same_patch_with_and_without_reading() -> None:
-    bodies = pa.array([b"body " * (n % 5) for n in range(40)], pa.binary())
-    hosts = pa.array([V6 if n % 3 else V4 for n in range(40)], pa.binary())
-    columns = RecordColumns(body=bodies, topic="T", queue_id=1, born_host=hosts)
-    encoded = encode(columns, record_crc=RecordCrc.PROPERTY)
-    read, moved = encoded.join(), encoded.join().copy()
-    known = summed_up(moved, encoded.positions)
-    numbers = {"queue_offsets": np.arange(40) + 200, "physical_offsets": np.arange(40) << 33, "store_timestamps": 7}
-    for buffer, crcs in ((read, None), (moved, known)):
-        patch(buffer, encoded.positions, record_crc=RecordCrc.PROPERTY, crcs=crcs, **numbers)
-    assert np.array_equal(read, moved)
-    assert (summed_up(read, encoded.positions) != known).all()
-    plain = encode(columns)
-    buffer = plain.join()
-    patch(buffer, plain.positions, crcs=np.zeros(40, np.int64), **numbers)  # without the property nothing is written
-    assert b"__CRC32#" not in buffer.tobytes()
-
-
 def test_patching_does_not_recompute_known_checksums_over_damaged_bytes() -> None:
     encoded = encode(RecordColumns(body=pa.array([b"body"]), topic="T", queue_id=1), record_crc=RecordCrc.PROPERTY)
     buffer = encoded.join()
@@ -163,17 +143,6 @@ def test_ranges_of_several_lengths() -> None:
     assert similar_crcs(data, (stops - lengths)[:500], stops[:500]) is None  # hardly a length is worth a table
 
 
-def test_digits_are_written_the_least_significant_first() -> None:
-    data, positions = records(np.full(4, 100))
-    crcs = [0, 1, 1234567890, 0x7FFFFFFF]
-    write_crcs(data, positions + 100, np.array(crcs))
-    assert [data[at + 89 : at + 99].tobytes()[::-1].decode() for at in positions] == [f"{crc:010d}" for crc in crcs]
-    untouched, _ = records(np.full(4, 100))
-    changed = np.flatnonzero(data != untouched) % 100
-    assert changed.min() >= 89
-    assert changed.max() < 99
-
-
 @pytest.mark.parametrize(
     ("room", "size", "problem"),
     [(100, -1, "outside a buffer of 100"), (100, 19, "outside"), (100, 101, "outside"), (84, 83, "less than 64 bytes")],
@@ -183,14 +152,6 @@ def test_a_record_that_does_not_hold_its_numbers_is_refused(room: int, size: int
     scatter(data, positions, np.array([size], ">i4"))
     with pytest.raises(FormatError, match=problem):
         moved_crcs(np.array([1]), covered_bytes(data, positions), {56: 1})
-
-
-def test_checksums_of_ranges() -> None:
-    data = b"order payment refund"
-    start, stop = np.array([0, 6, 6]), np.array([5, 13, 6])
-    expected = [zlib.crc32(data[a:b]) & 0x7FFFFFFF for a, b in zip(start, stop, strict=True)]
-    assert crc32_ranges(memoryview(data), start, stop).tolist() == expected
-    assert expected[2] == 0
 
 
 @pytest.mark.parametrize("gap", [0, 1, 300, -3])
@@ -343,15 +304,6 @@ def test_a_body_crc_of_zero_is_checked_like_any_other_and_its_top_bit_is_not_sto
     buffer, positions = log_of([(bytes([n]), "T", b"", V4, V4) for n in range(8)], RecordCrc.ABSENT)
     assert not (Records(buffer, np.array(positions)).field("body_crc") >> 31).any()
     assert problems(buffer, positions) == [Problem.OK] * 8
-
-
-def test_an_earlier_problem_stays() -> None:
-    buffer, positions = log_of(ROWS, SEALED)
-    records = Records(buffer, np.array(positions))
-    records.flag_problem(np.array([False, True, False]), Problem.QUEUE)
-    buffer[records.body_start[0]] ^= 1
-    check_crcs(records, Properties(records))
-    assert records.problem.tolist() == [Problem.BODY_CRC, Problem.QUEUE, Problem.OK]
 
 
 @pytest.mark.parametrize("bit", [8 * 9, 8 * 30 + 3, 8 * 89])

@@ -14,7 +14,6 @@ from segmentlog.store.format.message import (
     Problem,
     Record,
     Records,
-    gather,
     read_record,
 )
 from segmentlog.store.format.properties import Properties, parse_properties
@@ -24,13 +23,6 @@ RAW = one()
 TOPIC_SIZE_AT = HEADER.itemsize + 4
 PROPERTIES_SIZE_AT = TOPIC_SIZE_AT + 1 + 5
 LENGTHS = [-(1 << 31), -1, 0, 3, 90, 91, len(RAW) - 1, len(RAW) + 1, 1 << 20, (1 << 31) - 1]
-
-
-def test_gather_at_any_alignment() -> None:
-    buffer = np.frombuffer(bytes(range(40)), np.uint8)
-    words = gather(buffer, np.array([0, 1, 7, 36]), np.dtype(">i4")).tolist()
-    assert words == [0x00010203, 0x01020304, 0x0708090A, 0x24252627]
-    assert gather(np.zeros(3, np.uint8), np.zeros(0, np.int64), np.dtype(">i4")).size == 0
 
 
 @pytest.mark.parametrize("topic", ["T", "t" * 127, "t" * 128, "t" * 255])
@@ -56,22 +48,6 @@ def test_all_layouts(born: bytes, store: bytes, topic: str) -> None:
         assert addresses[0].tobytes() + int(ports[0]).to_bytes(4, "big") == packed
         assert header[f"{which}_host"].tobytes() + struct.pack(">i", header[f"{which}_port"]) == packed
     assert np.frombuffer(raw, layout.topic_size, 1, layout.header.itemsize + 8)[0] == len(topic)
-
-
-def test_layouts_mixed_in_one_buffer() -> None:
-    kinds = [(V4, V4, "a"), (V6, V4, "b"), (V4, V6, "c" * 200), (V4, V4, "d"), (V6, V6, "e" * 130), (V4, V4, "f" * 128)]
-    raws = [one(born=b, store=s, topic=t, offset=i) for i, (b, s, t) in enumerate(kinds)]
-    buffer = segment(*raws)
-    records = Records(buffer, np.array(positions(raws)))
-    assert records.problem.tolist() == [0] * 6
-    assert records.field("queue_offset").tolist() == [0, 1, 2, 3, 4, 5]
-    assert records.topic_length.tolist() == [len(t) for _, _, t in kinds]
-    ports = np.zeros(6, np.int64)
-    for rows, _, of_family in records.hosts("store"):
-        ports[rows] = of_family
-    assert ports.tolist() == [4567, 4567, 65535, 4567, 65535, 4567]
-    backwards = Records(buffer, np.array(positions(raws)[::-1]))
-    assert backwards.field("queue_offset").tolist() == [5, 4, 3, 2, 1, 0]
 
 
 @pytest.mark.parametrize(

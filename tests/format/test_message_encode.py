@@ -60,18 +60,6 @@ def stored_records(name: str, folder: Path) -> tuple[list[bytes], list[dict[str,
     return raws, [found[offset] for offset in sorted(found)]
 
 
-def test_one_record_is_the_worked_example() -> None:
-    properties = b"KEYS\x01k0 j0\x02UNIQ_KEY\x01U0\x02TAGS\x01tagA"
-    hosts = {"born_host": pack_host(b"\x0a\x01\x02\x03", 4567), "store_host": pack_host(b"\x7f\x00\x00\x01", 10911)}
-    encoded = encode(simple(b"body0", properties=properties, born_timestamp=0x0000018BCFE56800, **hosts))
-    header = bytes.fromhex(
-        "00000081 daa320a7 516fa58a 00000000 00000000 0000000000000000 0000000000000000 00000000"
-        "0000018bcfe56800 0a010203000011d7 000001a1fbbdf347 7f00000100002a9f 00000000 0000000000000000"
-        "00000005 626f647930 01 54 0020"
-    )
-    assert bytes(patched(encoded, time=0x1A1FBBDF347)) == header + properties
-
-
 @pytest.mark.conformance
 @pytest.mark.parametrize(
     "name",
@@ -125,17 +113,6 @@ def test_hosts_decide_the_address_bits() -> None:
     assert encoded.sizes.tolist() == [93, 105, 105, 117]
     born = {(bytes(row), *ports.tolist()) for _, (row,), ports in records.hosts("born")}
     assert born == {(V4[:4], 4567), (V6[:16], 65535)}
-
-
-def test_patch_writes_the_three_fields_and_nothing_else() -> None:
-    encoded = encode(simple(b"one", b"two", born_host=binary(V4, V6)))
-    before = encoded.join().copy()
-    buffer = patched(encoded, queue=np.array([7, 8]), physical=np.array([100, -1]), time=99)
-    records = Records(buffer, encoded.positions)
-    found = [records.field(name).tolist() for name in ("queue_offset", "physical_offset", "store_timestamp")]
-    assert found == [[7, 8], [100, -1], [99, 99]]
-    patch(buffer, encoded.positions, queue_offsets=0, physical_offsets=0, store_timestamps=0)
-    assert (buffer == before).all()
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,6 @@ from segmentlog.store.format.staged_rows import (
     add_digests,
     decode_chunk,
     decode_header,
-    decode_sizes,
     encode_chunk,
     row_digest,
 )
@@ -53,16 +52,6 @@ def test_a_chunk_is_read_as_it_was_written() -> None:
     assert without.hashes is None
     assert without.hash_rows is None
     assert np.array_equal(without.records, ROWS.records)
-
-
-def test_sizes_are_read_without_the_rest() -> None:
-    data = encoded()
-    header = decode_header(data)
-    assert header is not None
-    assert header.rest_bytes == len(data) - HEADER_BYTES
-    assert decode_sizes(header, data[HEADER_BYTES : HEADER_BYTES + 12]).tolist() == [3, 5, 1]
-    with pytest.raises(FormatError, match="other sizes"):
-        decode_sizes(header, data[HEADER_BYTES : HEADER_BYTES + 8])
 
 
 def test_any_altered_byte_is_refused() -> None:

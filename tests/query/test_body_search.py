@@ -63,13 +63,6 @@ def test_a_search_for_bytes_equals_that_of_python(bodies: list[bytes], part: byt
     assert search([*bodies], contains=part) == [row for row, body in enumerate(bodies) if part in body]
 
 
-@given(st.lists(st.text(max_size=20)), st.text(min_size=1, max_size=3))
-def test_a_search_for_text_equals_that_of_python(bodies: list[str], part: str) -> None:
-    assert search([each.encode() for each in bodies], contains=part) == [
-        row for row, body in enumerate(bodies) if part in body
-    ]
-
-
 JSONS = [
     b'{"id":"o-17"}',
     b' { "id" :\n\t"o-17" , "more": [1] } ',

@@ -1,5 +1,5 @@
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 import segmentlog
 from segmentlog.connector.options.read_options import parse_read_options
 from segmentlog.connector.read import plan_partitions
-from segmentlog.query.position import At, AtTime, Earliest, Fallback, Last, Latest, Position, Rules, asked_times
+from segmentlog.query.position import AtTime
 from segmentlog.query.times import Instant
-from segmentlog.store import Boundary, OffsetOutOfRangeError, ScanSpec, StoreReader, TimeWindow, UnknownQueueError
+from segmentlog.store import OffsetOutOfRangeError, ScanSpec, StoreReader, UnknownQueueError
 from segmentlog.store.log.commit_log import CommitLog
 from segmentlog.store.read.snapshot import StoreSnapshot
 from support.scale import scale
@@ -71,27 +71,6 @@ def outcome(read: Callable[[], list[tuple[object, ...]]]) -> object:
         return read()
     except (UnknownQueueError, OffsetOutOfRangeError) as error:
         return type(error), error.problem
-
-
-@pytest.mark.parametrize(
-    ("start", "end", "rules", "window"),
-    [
-        (EARLY, LATE, {"unmatched_time": Fallback.LATEST}, TimeWindow(100, 200)),
-        (EARLY, Latest(), {"unmatched_time": Fallback.LATEST}, TimeWindow(100, None)),
-        (Earliest(), LATE, {}, TimeWindow(None, 200)),
-        (EARLY, LATE, {}, TimeWindow(None, 200)),  # an error names a queue without a message from the start on
-        (EARLY, Latest(), {}, None),
-        (EARLY, LATE, {"unmatched_time": Fallback.EARLIEST}, None),
-        (EARLY, LATE, {"unmatched_time": Fallback.LATEST, "boundary": Boundary.UPPER}, None),
-        (Earliest(), Latest(), {}, None),
-        (At(5), LATE, {}, None),
-        (Earliest(), Last(5), {}, None),
-    ],
-)
-def test_store_times_that_make_a_difference(
-    start: Position, end: Position, rules: Mapping[str, object], window: TimeWindow | None
-) -> None:
-    assert asked_times(start, end, Rules(**rules)) == window  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("read", [python, spark])

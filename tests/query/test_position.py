@@ -1,12 +1,9 @@
-import json
 import logging
 from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from segmentlog.api.arguments import parsed
 from segmentlog.command.selection import parse_start
@@ -116,21 +113,6 @@ def test_an_error_names_the_option_and_the_queue() -> None:
         assert f"{found} is not a position" in str(caught.value)
     with pytest.raises(ConfigError, match=r"start: `1769860800000` is not.*@1769860800000 is 2026-01-31T12:00:00Z"):
         DOORS["python"]("1769860800000")
-
-
-TABLES = st.dictionaries(
-    st.text(min_size=1, max_size=5),
-    st.dictionaries(st.integers(0, 2**31 - 1).map(str), st.integers(0, 2**63 - 1), min_size=1, max_size=4),
-    min_size=1,
-    max_size=4,
-)
-
-
-@given(TABLES)
-def test_every_number_of_the_json_is_found_again(table: dict[str, dict[str, int]]) -> None:
-    flat = {(None, QueueKey(topic, int(q))): At(n) for topic, queues in table.items() for q, n in queues.items()}
-    for parse in DOORS.values():
-        assert parse(json.dumps(table)) == ByQueue(flat)
 
 
 def test_times_are_settled_by_the_clock() -> None:
@@ -331,12 +313,3 @@ def test_tables_with_queues_that_are_not_read(position: Position, named: str | N
         return
     with pytest.raises(UnknownQueueError, match=f"start names {named} which is not read.*`orders/0`"):
         check_tables({"start": position}, read)
-
-
-@given(st.integers(0, 30), st.integers(0, 1200), st.booleans())
-def test_resolved_offsets_are_within_the_queue(offset: int, ms: int, upper: bool) -> None:
-    rules = {"on_loss": OnLoss.SKIP, "unmatched_time": Fallback.LATEST}
-    boundary = Boundary.UPPER if upper else Boundary.LOWER
-    for position in (At(offset), at(ms), Last(offset)):
-        assert 10 <= start(position, boundary=boundary, **rules) <= 20
-        assert 10 <= end(position, **rules) <= 20

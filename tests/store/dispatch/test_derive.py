@@ -2,18 +2,16 @@ import logging
 import struct
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 import pytest
 
-from segmentlog.store.dispatch.derive import DerivedQueue, derive_queue, derive_queues, derive_segments
+from segmentlog.store.dispatch.derive import DerivedQueue, derive_queue, derive_queues
 from segmentlog.store.files.fs import LocalFileSystem
 from segmentlog.store.format.hashing import java_hash
-from segmentlog.store.format.message import Records
 from segmentlog.store.log.commit_log import CommitLog
 from segmentlog.store.types import QueueKey
 from support.store_builder import Appended, Geometry, StoreBuilder, messages
-from support.tampering import QueueFiles, contents, overwrite, segments
+from support.tampering import QueueFiles, contents, overwrite
 
 GEOMETRY = Geometry(segment_bytes=4096, queue_segment_entries=20)
 
@@ -53,21 +51,6 @@ def test_derived_queues_equal_the_entries_that_dispatch_wrote(tmp_path: Path) ->
         assert alone.tags_code.tolist() == written["tags_code"].tolist()
 
 
-def test_columns_are_read_once_and_not_for_each_queue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with StoreBuilder(tmp_path / "s", geometry=Geometry(segment_bytes=1 << 20, queue_segment_entries=20)) as builder:
-        builder.append(messages(600, queues=300))
-    read: list[str] = []
-    real = Records.field
-    monkeypatch.setattr(Records, "field", lambda records, name: read.append(name) or real(records, name))
-    assert len(whole(tmp_path / "s")) == 300
-    assert 0 < len(read) < 20
-    read.clear()
-    found = log(tmp_path / "s")
-    ((_, queues),) = derive_segments(found, 0, found.stop)
-    assert len(queues) == 300
-    assert 0 < len(read) < 40
-
-
 @pytest.mark.parametrize("topic", ["Order", "Orderz", "None", "Orders/0"])
 def test_a_queue_that_is_not_there(tmp_path: Path, topic: str) -> None:
     build(tmp_path / "s", messages(9))
@@ -81,14 +64,6 @@ def test_a_part_of_the_log(tmp_path: Path) -> None:
     places = appended.physical_offsets.tolist()
     part = derive_queue(log(tmp_path / "s"), QueueKey("Orders", 0), places[7], places[31])
     assert part.queue_offset.tolist() == list(range(7, 31))
-
-
-def test_a_damaged_record_is_left_out_alone(tmp_path: Path) -> None:
-    (appended,) = build(tmp_path / "s", messages(60, queues=2))
-    overwrite(tmp_path / "s", int(appended.physical_offsets[20]) + 4, b"\0\0\0\0")
-    derived = whole(tmp_path / "s")
-    assert derived[QueueKey("Orders", 0)].queue_offset.tolist() == [*range(10), *range(11, 30)]
-    assert derived[QueueKey("Orders", 1)].queue_offset.tolist() == list(range(30))
 
 
 @pytest.mark.parametrize(("stated", "lost"), [(5, [20]), (-1, [20]), (1 << 60, [20]), (30, [20])])
@@ -116,15 +91,6 @@ def test_records_left_by_a_truncation_are_not_derived(tmp_path: Path) -> None:
         overwrite(tmp_path / "s", place, contents(tmp_path / "new", place, size))
     derived = whole(tmp_path / "s")[QueueKey("Orders", 0)]
     assert derived.physical_offset.tolist() == new.physical_offsets.tolist()
-
-
-def test_segments_that_are_gone(tmp_path: Path) -> None:
-    (appended,) = build(tmp_path / "s", messages(90, queues=1))
-    found = log(tmp_path / "s")
-    for path in segments(tmp_path / "s")[:2]:
-        path.unlink()
-    derived = derive_queue(found, QueueKey("Orders", 0), 0, found.stop)
-    assert derived.queue_offset.tolist() == np.flatnonzero(appended.physical_offsets >= 2 * 4096).tolist()
 
 
 def test_names_that_no_topic_can_have(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -110,10 +110,6 @@ def test_another_run_may_have_truncated_the_log(
     assert walked == []
 
 
-def cut_short(path: Path) -> None:
-    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-
-
 def emptied(path: Path) -> None:
     path.write_bytes(b"")
 
@@ -134,7 +130,7 @@ def a_directory(path: Path) -> None:
     path.mkdir()
 
 
-@pytest.mark.parametrize("damage", [cut_short, emptied, another_version, a_directory, Path.unlink])
+@pytest.mark.parametrize("damage", [emptied, another_version, a_directory, Path.unlink])
 def test_a_damaged_file_is_walked_again(store: Path, tmp_path: Path, damage: Callable[[Path], None]) -> None:
     check(store, kept(store, tmp_path / "c"))
     for path in (tmp_path / "c").rglob("*.arrow"):

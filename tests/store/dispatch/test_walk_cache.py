@@ -115,16 +115,6 @@ def test_a_store_without_queues_is_walked_once_a_task(store: Path, walked: list[
     assert 0 < stop - start <= reader.log.stop
 
 
-def test_planned_ranges_that_do_not_touch_are_walked_separately(store: Path, walked: list[Span]) -> None:
-    place = places(store, 0)
-    spans = [(place[at], place[at + 2]) for at in (30, 0, 20, 10)]
-    walks = WalkCache(StoreReader.open(store).log, [QueueKey("Orders", 0)], spans)
-    for start, stop in spans:
-        found = walks.queue(QueueKey("Orders", 0), start, stop)
-        assert found.physical_offset.tolist() == [at for at in place if start <= at < stop]
-    assert walked == spans
-
-
 def test_the_walk_cache_stays_below_its_size_limit(
     store: Path, walked: list[Span], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -196,12 +196,6 @@ def test_a_delay_level_that_java_cannot_read_is_refused(text: str) -> None:
     assert encode_batch(batch_of([prepared]), CONFIG)[0].queues.as_keys()[0].topic == prepared.topic
 
 
-def test_a_checksum_that_is_brought_along_is_left_out() -> None:
-    given = replace(message(1, 1, 1), properties={"__CRC32#": "123", "a": "b"})
-    assert encode_message(given, CONFIG).record.count(b"__CRC32#") == 1
-    assert encode_batch(batch_of([given]), CONFIG)[0].records.join().tobytes().count(b"__CRC32#") == 1
-
-
 @pytest.mark.parametrize("properties", [{}, {"properties": pa.array([[], None], pa.map_(pa.string(), pa.string()))}])
 def test_nulls_and_missing_columns_have_defaults(properties: dict[str, pa.Array]) -> None:
     given = pa.record_batch(

@@ -16,7 +16,6 @@ from segmentlog.store.find.search import KeySearch
 from segmentlog.store.format.hashing import index_key_hash
 from segmentlog.store.format.index_file import Geometry, decode_header
 from segmentlog.store.index import table
-from segmentlog.store.index.asked import each_in
 from support.broker_index import Index
 from support.damaged_indexes import BROKEN, GEOMETRY, KEYS, TOPICS, a_store, cycles, old_header, pairs_of
 from support.indexed_stores import (
@@ -84,15 +83,6 @@ def test_keys_are_found_through_the_index_alone_but_for_its_edges(path: Path, fi
     coverage = check(path, KEYS)
     assert coverage.ranges[0].start == 1 << 16
     assert coverage.scanned_bytes < 8 * 200
-
-
-def test_a_key_of_one_topic_is_not_found_in_another_topic(path: Path) -> None:
-    build(path, [Row("A", "same"), Row("B", "same"), Row("A", "AaAa"), Row("B", "BBBB"), Row("A", "BBAa")])
-    write_index(path, GEOMETRY)
-    finder = Finder(StoreReader.open(path))
-    assert len(finder.by_keys(["A"], ["same"])) == 1
-    assert len(finder.by_keys(["A"], ["AaBB"])) == 0
-    assert len(finder.by_pairs(*each_in(["A"], ["AaAa", "BBAa", "BBBB"]))) == 2
 
 
 LATER_MS = START_MS + 37 * 300

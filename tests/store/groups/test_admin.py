@@ -134,13 +134,6 @@ def test_broadcasting_consumers_have_positions_of_their_own(path: str) -> None:
     ]
 
 
-def test_groups_are_listed_by_name(path: str) -> None:
-    assert list_groups(path) == []
-    for group in ("b", "a", "%RETRY%c"):
-        publish_progress(path, group, {T0: 1})
-    assert [each.group for each in list_groups(path)] == ["%RETRY%c", "a", "b"]
-
-
 @pytest.mark.parametrize("group", ["", "a@b", "a b", "ä", "x" * 256, "a\n"])
 def test_invalid_group_names_are_refused(path: str, group: str) -> None:
     for change in (

@@ -57,18 +57,6 @@ def test_a_hashed_queue_goes_to_the_next_point_on_the_ring() -> None:
     assert next((each for at, each in ring if at >= asked), ring[0][1]) == "b"
 
 
-def test_a_ring_without_points_assigns_no_queues() -> None:
-    assert allocate_consistent_hash(queues(4), "ab", "a", virtual_nodes=0) == []
-
-
-def test_a_joining_consumer_moves_only_the_queues_it_receives() -> None:
-    before = {each: set(allocate_consistent_hash(queues(100), "abc", each)) for each in "abc"}
-    after = {each: set(allocate_consistent_hash(queues(100), "abcd", each)) for each in "abcd"}
-    assert all(after[each] <= before[each] for each in "abc")
-    assert after["d"] == {queue for each in "abc" for queue in before[each] - after[each]}
-    assert after["d"]
-
-
 @pytest.mark.parametrize("allocate", STRATEGIES)
 def test_a_stranger_gets_nothing(allocate: Callable[..., list[ClientQueue]]) -> None:
     assert allocate(queues(4), ["a", "b"], "c") == []

@@ -112,15 +112,6 @@ def test_a_known_position_is_not_written_again(store: Path) -> None:
     assert {path: path.stat().st_mtime_ns for path in store.rglob("*") if path.is_file()} == before
 
 
-@pytest.mark.parametrize("torn", ["", "{ torn"])
-def test_a_torn_document_does_not_take_the_place_of_its_backup(store: Path, torn: str) -> None:
-    (store / "config/consumerOffset.json").write_text(torn)
-    (store / "config/consumerOffset.json.bak").write_text(json.dumps(BROKERS))
-    publish(store, {T0: 9})
-    assert document(store)["offsetTable"]["T@theirs"] == {"0": 12}
-    assert document(store, "config/consumerOffset.json.bak") == BROKERS
-
-
 def test_progress_in_a_locked_store_is_written_to_the_sidecar(store: Path) -> None:
     (store / "config/consumerOffset.json").write_text(json.dumps(BROKERS))
     with somebody_else(store):

@@ -166,13 +166,6 @@ def test_a_refusal_counts_after_an_answer_alone() -> None:
         assert (made.refused_by, made.acknowledged) == (5, None)
 
 
-def test_a_request_acknowledges_nothing() -> None:
-    made = follower(4500)
-    assert made.acknowledged is None
-    made.receive(encode_report(4500), 4500, 0.0)
-    assert made.acknowledged == 4500
-
-
 @pytest.mark.parametrize("wrong", [-1, 999, 1301, 4500, (1 << 63) - 1])
 def test_acknowledgements_never_decrease_or_exceed_the_sent_offset(monkeypatch: pytest.MonkeyPatch, wrong: int) -> None:
     monkeypatch.setattr(master, "FRAME_BYTES", 300)

@@ -43,13 +43,6 @@ def cut(data: bytes, cuts: list[int]) -> list[bytes]:
     return [data[begin:end] for begin, end in pairwise(edges)]
 
 
-def test_adjacent_bodies_are_joined() -> None:
-    frames, log = stream([30, 30, 30], 500)
-    assert [tuple(each) for each in FrameReader(SEGMENT).feed(frames)] == [(500, log)]
-    beat = encode_header(590, 0)
-    assert [tuple(each) for each in FrameReader(SEGMENT).feed(frames + beat)] == [(500, log), (590, b"")]
-
-
 def test_announced_bytes_are_known_before_they_arrive() -> None:
     reader = FrameReader(SEGMENT)
     assert list(reader.feed(encode_header(100, 50) + b"x")) == [(100, b"x")]

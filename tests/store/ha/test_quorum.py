@@ -35,12 +35,6 @@ def waiting(quorum: Quorum, offset: int) -> tuple[threading.Thread, list[object]
     return thread, result
 
 
-def test_one_copy_waits_for_no_replica() -> None:
-    quorum = Quorum(1)
-    quorum.wait(1 << 40)
-    assert quorum.confirmed is None
-
-
 def test_an_append_waits_for_enough_replicas() -> None:
     quorum = Quorum(3, timeout_s=60)
     for replica in (1, 2, 3):
@@ -56,12 +50,6 @@ def test_an_append_waits_for_enough_replicas() -> None:
     assert quorum.confirmed == 200
 
 
-def test_without_replicas_an_append_fails_at_once() -> None:
-    quorum = Quorum(2, timeout_s=1e6)  # a wait would not end
-    with pytest.raises(NoReplicaError, match="SLAVE_NOT_AVAILABLE: 0 replicas are in sync, and 1 are needed"):
-        quorum.wait(10)
-
-
 def test_a_replica_that_is_too_late_is_not_in_sync() -> None:
     quorum = Quorum(2, timeout_s=60, gap_bytes=50)
     quorum.acknowledge(1, 100)
@@ -71,13 +59,6 @@ def test_a_replica_that_is_too_late_is_not_in_sync() -> None:
     quorum.acknowledge(1, 150)
     thread.join()
     assert result == [None]
-
-
-def test_a_slow_replica_is_a_timeout() -> None:
-    quorum = Quorum(2, timeout_s=0.05)
-    quorum.acknowledge(1, 100)
-    with pytest.raises(ReplicaTimeoutError, match="FLUSH_SLAVE_TIMEOUT: 0 replicas acknowledged physical offset 150"):
-        quorum.wait(150)
 
 
 def test_a_replica_that_goes_away_ends_the_wait() -> None:

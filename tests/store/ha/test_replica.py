@@ -64,7 +64,7 @@ def log(first: Path) -> bytes:
 
 @contextmanager
 def following(path: Path, master: ScriptedMaster, **settings: object) -> Iterator[Replica]:
-    """Run a replica; an error of its thread is raised at the end."""
+    """Run a replica that connects again at once; an error of its thread is raised at the end."""
     config = ReplicaConfig(probe_s=0.3, **settings)  # type: ignore[arg-type]
     stop, errors = threading.Event(), []
 
@@ -74,7 +74,12 @@ def following(path: Path, master: ScriptedMaster, **settings: object) -> Iterato
         except Exception as error:  # noqa: BLE001 - raised below
             errors.append(error)
 
-    with Replica.open(str(path), Address("127.0.0.1", master.port), PLAIN, config=config) as replica:
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        Replica.open(str(path), Address("127.0.0.1", master.port), PLAIN, config=config) as replica,
+    ):
+        for pause in ("FIRST_PAUSE_S", "LONGEST_PAUSE_S"):
+            patch.setattr(module, pause, 0.02)
         thread = threading.Thread(target=run, name="replica")
         thread.start()
         try:
@@ -403,25 +408,6 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[], float]:
         sleep=lambda seconds: now.__setitem__(0, now[0] + seconds),
     )
     return lambda: now[0]
-
-
-@pytest.mark.parametrize(
-    ("reads", "data", "waited", "seconds"),
-    [
-        ([b"", b"new", b"more"], b"new", [0.2], 0.0),
-        ([], None, [0.2], 0.0),
-        ([b""], None, [0.2], 0.0),
-        ([b"a", b"b", b"c", b"", b"d"], b"abc", [], 0.003),
-    ],
-    ids=["waited for", "none", "none yet", "until it stalls"],
-)
-def test_bytes_are_gathered_until_the_stream_stalls(
-    clock: Callable[[], float], reads: list[bytes], data: bytes | None, waited: list[float], seconds: float
-) -> None:
-    link = ScriptedLink(*reads)
-    found = Intake(link).read(100, 0.2)
-    assert (found if found is None else bytes(found), link.waited) == (data, waited)
-    assert clock() == pytest.approx(seconds)
 
 
 def test_a_stream_is_gathered_for_a_while_and_to_a_size(clock: Callable[[], float]) -> None:

@@ -21,7 +21,7 @@ from segmentlog.store.format.batch_mark import BatchMark
 from segmentlog.store.format.epochs import Epoch, Epochs
 from segmentlog.store.ha import Attachments, Quorum, ReplicaState, ReplicationServer, ServerConfig, master, server
 from segmentlog.store.ha.protocol import Greeting, Handshake
-from segmentlog.store.ha.server import LINE_EVERY_S, Listener, Places, RareLines
+from segmentlog.store.ha.server import Listener, Places, RareLines
 from segmentlog.store.log.confirmed import confirmed_offset
 from segmentlog.store.log.epochs import check_current, find_epochs, supersede, write_epochs
 from support import certificates, replicas
@@ -32,7 +32,6 @@ from support.written_stores import SMALL, message
 
 pytestmark = pytest.mark.usefixtures("frequent_heartbeats")
 
-SEGMENT = SMALL.segment_bytes
 PLAIN = replace(SMALL, record_crc=False)
 SERVER = ServerConfig(port=0)
 following = partial(replicas.following, store_config=PLAIN, probe_s=0.3)
@@ -468,16 +467,6 @@ def test_the_oldest_silent_connection_of_the_address_makes_room() -> None:
     assert places.victim_of("a") == 3
 
 
-def test_an_address_with_requests_on_all_its_connections_is_refused() -> None:
-    places = Places(100, 2)
-    taken(places, ("a", 1), ("a", 2))
-    for number in (1, 2):
-        places.note_request("a", number)
-    with pytest.raises(ReplicationError, match="all 2 places of this address are taken"):
-        places.victim_of("a")
-    assert places.victim_of("b") is None
-
-
 def test_if_all_places_are_taken_the_address_with_most_silent_connections_makes_room() -> None:
     places = Places(5, 3)
     taken(places, ("a", 1), ("a", 2), ("a", 3), ("b", 4), ("b", 5))
@@ -493,18 +482,6 @@ def test_if_all_places_are_taken_the_address_with_most_silent_connections_makes_
 
 
 # Log lines
-
-
-def test_a_subject_has_one_line_per_minute(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    now = 0.0
-    monkeypatch.setattr(server.time, "monotonic", lambda: now)
-    lines = RareLines(logging.getLogger("segmentlog.test"))
-    for now in (0.0, 1.0, LINE_EVERY_S - 1):  # noqa: B007 - the clock of the lines
-        lines.write(logging.WARNING, "a", "refused")
-        lines.write(logging.WARNING, "b", "gone")
-    now = LINE_EVERY_S
-    lines.write(logging.WARNING, "a", "refused again")
-    assert [line.getMessage() for line in caplog.records] == ["refused", "gone", "refused again (2 more before)"]
 
 
 def test_many_subjects_are_forgotten(caplog: pytest.LogCaptureFixture) -> None:

@@ -12,7 +12,7 @@ from segmentlog.store.errors import ConfigError
 from segmentlog.store.files.fs import LocalFileSystem
 from segmentlog.store.format.hashing import index_key_hash
 from segmentlog.store.format.message import Bytes, Ints, Mask, Problem, Record, Records
-from segmentlog.store.index.asked import Asked, Carriers, SingleKey, ask, confirm, each_in, match
+from segmentlog.store.index.asked import Asked, Carriers, SingleKey, ask, confirm, each_in
 from segmentlog.store.log.commit_log import CommitLog
 from segmentlog.store.types import ALWAYS, KeyField, Window
 from support.indexed_stores import START_MS, SYS_ROLLBACK, Row, brute_force, build, colliding, every_record
@@ -23,55 +23,6 @@ def records_of(path: Path, rows: Sequence[Row]) -> Records:
     log = CommitLog(LocalFileSystem(), [str(path / "commitlog")])
     (found,) = log.walk(0, log.stop)
     return found.records
-
-
-@pytest.fixture
-def records(tmp_path: Path) -> Records:
-    rows = [
-        Row("T", "a b", "a"),
-        Row("T", "Aa", "u", START_MS + 5),
-        Row("T", "BB", None, START_MS + 6),
-        Row("S", "Aa a", "v"),
-        Row("T", None, None),
-        Row("T", "a", "w", sys_flag=0xC),
-        Row("Aa", "k"),
-        Row("BB", "k"),
-    ]
-    return records_of(tmp_path / "store", rows)
-
-
-def matched(
-    records: Records, pairs: list[tuple[str, str]], field: KeyField, window: Window = ALWAYS
-) -> list[tuple[int, str]]:
-    topics, keys = zip(*pairs, strict=True)
-    asked = ask(pa.array(topics), pa.array(keys), field, window)
-    matches = match(records, asked)
-    return [(row, asked.keys[at].as_py()) for row, at in zip(matches.row.tolist(), matches.asked.tolist(), strict=True)]
-
-
-@pytest.mark.parametrize(
-    ("pairs", "field", "window", "expected"),
-    [
-        ("T:a T:b T:u", KeyField.KEYS, ALWAYS, [(0, "a"), (0, "b")]),
-        ("T:a T:b T:u", KeyField.UNIQUE, ALWAYS, [(0, "a"), (1, "u")]),
-        ("T:a T:b T:u", KeyField.EITHER, ALWAYS, [(0, "a"), (0, "b"), (1, "u")]),
-        ("T:Aa", KeyField.KEYS, ALWAYS, [(1, "Aa")]),
-        ("S:Aa", KeyField.KEYS, ALWAYS, [(3, "Aa")]),
-        ("X:Aa", KeyField.KEYS, ALWAYS, []),
-        ("Aa:k", KeyField.KEYS, ALWAYS, [(6, "k")]),
-        ("BB:k", KeyField.KEYS, ALWAYS, [(7, "k")]),
-        ("T:Aa T:BB", KeyField.KEYS, Window(START_MS + 5, START_MS + 6), [(1, "Aa")]),
-        ("T:Aa T:BB", KeyField.KEYS, Window(START_MS + 6), [(2, "BB")]),
-        ("T:Aa T:BB", KeyField.KEYS, Window(None, START_MS + 5), []),
-    ],
-)
-def test_field_topic_and_window_decide_the_match_and_no_hash_alone(
-    records: Records, pairs: str, field: KeyField, window: Window, expected: list[tuple[int, str]]
-) -> None:
-    assert index_key_hash("T", "Aa") == index_key_hash("T", "BB")
-    assert index_key_hash("Aa", "k") == index_key_hash("BB", "k")
-    split = [(pair.split(":")[0], pair.split(":")[1]) for pair in pairs.split()]
-    assert sorted(matched(records, split, field, window)) == expected
 
 
 def test_pairs_are_distinct_and_ordered_by_their_hash() -> None:
@@ -86,15 +37,6 @@ def test_pairs_are_distinct_and_ordered_by_their_hash() -> None:
     for name, pair in (("keys", (text, null)), ("topics", (null, text))):
         with pytest.raises(ConfigError, match=f"{name} holds nulls"):
             ask(*pair, KeyField.KEYS, ALWAYS)
-
-
-def test_all_keys_of_all_records_are_told_by_hash(records: Records) -> None:
-    matches = match(records, ask(pa.array(["T"]), pa.array(["nothing"]), KeyField.KEYS, ALWAYS))
-    held = [[0, "a"], [0, "a"], [0, "b"], [1, "u"], [1, "Aa"], [2, "BB"]]
-    expected = sorted((row, index_key_hash("T", str(key))) for row, key in held)
-    expected += sorted((3, index_key_hash("S", key)) for key in ("v", "Aa", "a"))
-    expected += [(6, index_key_hash("Aa", "k")), (7, index_key_hash("BB", "k"))]
-    assert sorted(zip(matches.key_row.tolist(), matches.key_hash.tolist(), strict=True)) == expected
 
 
 ROWS = [

@@ -69,14 +69,6 @@ class Bytes(Parts):
         self._file.write_bytes(self.data.tobytes())
 
 
-def test_a_sound_file_reports_its_count_and_covered_offsets(indexed: Path) -> None:
-    table = opened(indexed)
-    assert (table.count, table.geometry) == (1501, GEOMETRY)
-    assert table.first == 0
-    assert table.last == int(table.entries["physical_offset"][1500])
-    assert table.jumps.shape == (0, 2)
-
-
 def test_a_file_without_entries_opens_as_none_and_a_deleted_file_is_missing(tmp_path: Path) -> None:
     file = tmp_path / "20261123000000000"
     file.write_bytes(bytes(GEOMETRY.file_bytes))

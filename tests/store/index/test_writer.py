@@ -56,19 +56,6 @@ def test_every_key_finds_its_records(puts: list[list[str]]) -> None:
     assert index.end_offset == len(keys) * 100
 
 
-def test_how_puts_are_cut_makes_no_difference() -> None:
-    keys = list("abcabdaaefgbacd") * 2
-    disks = []
-    for step in (1, 4, 30):
-        disk = MemoryFileSystem()
-        index = writer(disk)
-        for at in range(0, len(keys), step):
-            put(index, keys[at : at + step], at)
-        index.sync()
-        disks.append([data for _, data in sorted(disk.files().items())])
-    assert disks[0] == disks[1] == disks[2]
-
-
 def test_entries_are_found_once_their_slots_are_written_and_files_are_dropped_from_a_name_on() -> None:
     fs = MemoryFileSystem()
     index = writer(fs)

@@ -178,21 +178,6 @@ def test_a_finished_segment_is_dropped_and_its_map_stays_readable() -> None:
     log.close()
 
 
-def test_a_segment_that_is_reopened_is_not_dropped() -> None:
-    fs = MemoryFileSystem()
-    log = appender(fs)
-    put(log, 900)
-    put(log, 500)
-    log.close()
-    log = appender(fs, log.end)
-    first, second = list_segments(fs, [LOG])
-    with pytest.raises(ValueError, match="cannot be dropped"):
-        log.drop(second)
-    log.drop(first)
-    assert list_segments(fs, [LOG]) == [second]
-    log.close()
-
-
 def test_after_a_full_disk_the_segment_is_allocated_again() -> None:
     for call in ("create", "allocate", "sync", "rename"):
         disk = MemoryFileSystem()

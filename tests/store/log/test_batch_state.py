@@ -128,15 +128,6 @@ def versions(history: BatchHistory) -> list[int]:
     return [each.entry.version for each in history.batches]
 
 
-def test_the_history_has_every_batch(path: str) -> None:
-    records = BatchRecords(FS, path)
-    assert versions(records.history()) == []
-    ledger = committed(path, 40)
-    assert versions(records.history()) == [*range(1, 41)]
-    assert records.ledger() == ledger
-    assert len(ledger.applications["q"].entries) == 16
-
-
 @pytest.mark.parametrize("name", ["ledger", "batches"])
 def test_a_file_that_is_older_than_the_other_is_refused(path: str, name: str) -> None:
     ledger = committed(path, 3)

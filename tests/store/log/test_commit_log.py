@@ -89,16 +89,6 @@ def test_locate(built: tuple[Path, Appended]) -> None:
         assert found.find(offset) == (found.segments[index] if index >= 0 else None)
 
 
-def test_walk(built: tuple[Path, Appended]) -> None:
-    store, appended = built
-    places = appended.physical_offsets.tolist()
-    found = log(store)
-    assert walked(found, 0, found.stop) == places
-    assert walked(found, places[5], places[20]) == places[5:20]
-    assert walked(found, places[5], places[20] + 1) == places[5:21]
-    assert walked(found, places[7], places[7]) == []
-
-
 def test_a_walk_over_a_gap_and_a_short_segment(built: tuple[Path, Appended]) -> None:
     store, appended = built
     places, ends = appended.physical_offsets, appended.physical_offsets + appended.sizes
@@ -110,30 +100,6 @@ def test_a_walk_over_a_gap_and_a_short_segment(built: tuple[Path, Appended]) -> 
     expected = [p for p, e in zip(places, ends, strict=True) if not 4 * BYTES <= p < 5 * BYTES and e <= cut]
     assert walked(found, 0, found.stop) == expected
     assert found.stop == cut
-
-
-def test_sound(built: tuple[Path, Appended]) -> None:
-    store, appended = built
-    places, sizes = appended.physical_offsets, appended.sizes
-    found = log(store)
-    assert found.sound(places, sizes).all()
-    assert not found.sound(places + 1, sizes).any()
-    assert not found.sound(places, sizes + 1).any()
-    overwrite(store, int(places[9]) + 28, (5).to_bytes(8, "big"))  # it states another offset
-    assert np.flatnonzero(~log(store).sound(places, sizes)).tolist() == [9]
-    assert not found.sound(np.array([-5, 0, 1 << 60]), np.array([100] * 3)).any()
-
-
-def test_one_record(built: tuple[Path, Appended]) -> None:
-    store, appended = built
-    place = int(appended.physical_offsets[11])
-    found = log(store).record_at(place)
-    assert found is not None
-    assert found.record.queue_offset == int(appended.queue_offsets[11])
-    assert log(store).store_time_at(place) == 1_700_000_000_011
-    for other in (place + 1, 0, 1 << 60, -1):
-        assert log(store).record_at(other) is None
-        assert log(store).store_time_at(other) is None
 
 
 def test_few_segments_stay_mapped(tmp_path: Path) -> None:
@@ -171,28 +137,6 @@ def test_a_segment_that_is_deleted(built: tuple[Path, Appended]) -> None:
     del found
     assert kept.tobytes() == before
     assert log(store).min_offset == 5 * BYTES
-
-
-def test_new_segments_are_seen_after_a_refresh(tmp_path: Path) -> None:
-    builder = StoreBuilder(tmp_path / "s", geometry=Geometry(segment_bytes=BYTES, queue_segment_entries=10))
-    builder.append(messages(5))
-    found = log(tmp_path / "s")
-    more = builder.append(messages(40, first=5))
-    place = int(more.physical_offsets[-1])
-    assert found.record_at(place) is None
-    found.refresh()
-    assert found.record_at(place) is not None
-
-
-def test_errors_say_where(built: tuple[Path, Appended]) -> None:
-    store, appended = built
-    place = int(appended.physical_offsets[30])
-    error = log(store).corrupt(Problem.BODY_CRC, place, "queue Orders/2 offset 7")
-    assert error.offset == place
-    assert error.path is not None
-    assert int(Path(error.path).name) <= place < int(Path(error.path).name) + BYTES
-    assert "queue Orders/2 offset 7: the CRC-32 of the body" in str(error)
-    assert log(store).corrupt(Problem.BEYOND_END, 1 << 60, "x").path == log(store).segments[-1].path
 
 
 class Windows(LocalFileSystem):
@@ -260,19 +204,6 @@ def a_log(path: Path) -> tuple[CommitLog, Ints]:
     return CommitLog(LocalFileSystem(), [str(path / "commitlog")]), offsets
 
 
-def test_records_are_read_in_parts_of_one_segment(tmp_path: Path) -> None:
-    log, offsets = a_log(tmp_path / "s")
-    assert len(log.segments) > 2
-    rows_seen, bases = [], []
-    for segment, rows, records in records_at(log, offsets[::3]):
-        assert records.field("physical_offset").tolist() == offsets[::3][rows].tolist()
-        assert (records.problem == Problem.OK).all()
-        rows_seen += rows.tolist()
-        bases.append(segment.base)
-    assert rows_seen == list(range(offsets[::3].size))
-    assert bases == [segment.base for segment in log.segments]
-
-
 def test_offsets_where_no_record_begins_are_flagged(tmp_path: Path) -> None:
     log, offsets = a_log(tmp_path / "s")
     wanted = np.sort(np.concatenate([offsets[:4], offsets[:4] + 8]))
@@ -281,21 +212,6 @@ def test_offsets_where_no_record_begins_are_flagged(tmp_path: Path) -> None:
     overwrite(tmp_path / "s", int(offsets[5]) + 28, (77).to_bytes(8, "big"))  # it states another offset
     ((_, _, records),) = records_at(log, offsets[4:7])
     assert records.problem.tolist() == [Problem.OK, Problem.PHYSICAL_OFFSET, Problem.OK]
-
-
-def test_offsets_outside_the_log_are_left_out(tmp_path: Path) -> None:
-    log, offsets = a_log(tmp_path / "s")
-    wanted = np.array([-8, int(offsets[0]), log.stop + 10, 1 << 60])
-    assert [rows.tolist() for _, rows, _ in records_at(log, wanted)] == [[1]]
-    assert list(records_at(log, offsets[:0])) == []
-
-
-def test_a_segment_that_retention_deletes_meanwhile_is_left_out(tmp_path: Path) -> None:
-    log, offsets = a_log(tmp_path / "s")
-    first = log.segments[0]
-    Path(first.path).unlink()
-    found = np.concatenate([rows for _, rows, _ in records_at(log, offsets)])
-    assert offsets[found].tolist() == offsets[offsets >= first.stop].tolist()
 
 
 def test_store_times_are_in_the_order_asked_for(tmp_path: Path) -> None:

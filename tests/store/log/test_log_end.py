@@ -291,17 +291,6 @@ def test_segments_made_ahead_are_empty(make: Callable[..., Log]) -> None:
     assert log.fs.ends == 0
 
 
-def test_records_that_are_appended_move_the_end(make: Callable[..., Log]) -> None:
-    log = make(rows(2_000))
-    places = starts(log)
-    content = log.take_from(places[10])
-    assert log.end.now() == places[10]
-    for first, stop in ((10, 11), (11, 500), (500, 1999)):
-        put_at(log.files[-1], places[first], content[places[first] - places[10] : places[stop] - places[10]])
-        assert log.end.now() == places[stop]
-    assert log.fs.ends == 0
-
-
 def test_the_first_record_of_a_segment_made_ahead_moves_the_end(make: Callable[..., Log]) -> None:
     log = make(rows(12_000))
     first = next(place for place in starts(log) if place >= SEGMENT)

@@ -58,7 +58,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in fixtures.names() if name != "default-sizes-4.9.1"])
 def test_reports_of_stores_of_rocketmq(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    small_parts(monkeypatch, 2000)
+    small_parts(monkeypatch, 8000)
     check(fixtures.unpack(name, tmp_path), tmp_path)
 
 

@@ -134,9 +134,6 @@ def test_messages_after_damage_keep_their_offsets(store: Path, appended: Appende
     assert [row["queueOffset"] for row in rows] == kept.tolist()
 
 
-# As 5.1.0 leaves it: a failed put took 10; after a restart, numbers go on where the queue ends.
-
-
 def test_a_queue_that_begins_late_gets_pads(store: Path) -> None:
     appended = build(store, count=200, queues=2)
     for base in (0, 4096):
@@ -197,6 +194,3 @@ def test_a_rebuilt_index_equals_the_written_index(tmp_path: Path) -> None:
         assert Path(one).read_bytes() == Path(other).read_bytes()
     with pytest.raises(ConfigError, match="Nothing is overwritten"):
         rebuild_index(reader, tmp_path / "index", geometry=geometry)
-
-
-# Progress records

@@ -29,14 +29,6 @@ def places(store: Path) -> list[tuple[Kind, int, int]]:
     return [(found.kind, found.offset, found.count) for found in looked_at(store).findings]
 
 
-def test_a_store_that_is_sound(store: Path) -> None:
-    report = looked_at(store)
-    assert report.is_sound
-    assert (report.records, report.entries, report.queues, report.keys) == (ROWS + 1, ROWS + 1, 5, ROWS + 3)
-    assert report.log_start == 0
-    assert report.log_end > len(segments(store)[:-1]) * CONFIG.segment_bytes
-
-
 def test_a_store_without_queues_and_index_lacks_every_entry(store: Path) -> None:
     for file in [*store.glob("consumequeue/*/*/*"), *store.glob("index/*")]:
         file.unlink()

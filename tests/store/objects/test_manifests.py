@@ -55,13 +55,6 @@ def test_a_damaged_manifest_is_an_error_and_not_an_empty_archive() -> None:
         newest(objects)
 
 
-def test_one_of_two_archivers_publishes_a_number() -> None:
-    objects = MemoryObjects()
-    assert publish(objects, 1, of("a"))
-    assert not publish(objects, 1, of("b"))
-    assert newest(objects)[1].store == {"push": "a"}
-
-
 def test_a_publication_with_a_lost_answer_counts_if_the_content_is_ours() -> None:
     objects = LosesAnswers()
     assert publish(objects, 1, of("a"))

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from segmentlog.store.errors import MissingFileError, StoreIOError
-from segmentlog.store.files.fs import FileSystem, LocalFileSystem
-from segmentlog.store.files.joined_fs import JoinedFileSystem
+from segmentlog.store.files.fs import LocalFileSystem
 from segmentlog.store.objects.block_cache import BlockCache
 from segmentlog.store.objects.remote_fs import Part, RemoteFile, RemoteFileSystem
 from support.memory_objects import MemoryObjects
@@ -96,14 +95,6 @@ def test_a_copy_is_read_as_the_files_that_it_is_a_copy_of(
     assert remote.read_each([(f"{ROOT}/{path}", offset, count) for path, offset, count in pieces]) == LOCAL.read_each(
         [(f"{local}/{path}", offset, count) for path, offset, count in pieces]
     )
-
-
-def test_remote_files_are_a_file_system(objects: MemoryObjects) -> None:
-    remote: FileSystem = RemoteFileSystem.listed(objects, ROOT)
-    joined = JoinedFileSystem(remote, {f"{ROOT}/commitlog": f"{ROOT}/consumequeue/two"})
-    assert joined.window_bytes == remote.window_bytes
-    joined.fetch_soon([(f"{ROOT}/commitlog/0/00000000000000000000", 0, 40)])
-    assert joined.size(f"{ROOT}/commitlog/0/00000000000000000000") == 40
 
 
 def test_a_path_that_is_not_a_file_has_no_bytes(objects: MemoryObjects) -> None:

@@ -95,19 +95,6 @@ def test_partial_entries_and_zero_files_read_as_unwritten(store: Path) -> None:
     assert queue(store).data_end() == 0
 
 
-@pytest.mark.parametrize(
-    ("pads", "deleted", "expected"), [(0, 0, 0), (4, 0, 4), (12, 0, 12), (0, 1, None), (5, 1, None)]
-)
-def test_first_alive(store: Path, pads: int, deleted: int, expected: int | None) -> None:
-    files(store).pad(pads)
-    log_min = 4096 * deleted
-    if expected is None:
-        entries = files(store).entries
-        expected = int(np.flatnonzero((entries["physical_offset"] >= log_min) & (entries["size"] < 10_000))[0])
-    assert queue(store).first_alive(log_min, COUNT) == expected
-    assert queue(store).first_alive(1 << 40, COUNT) == COUNT
-
-
 @pytest.mark.parametrize("boundary", [0, 1, 255, 256, 257, 511, 512, 700, 998, 999, 1000])
 def test_first_alive_in_a_long_queue(tmp_path: Path, boundary: int) -> None:
     with StoreBuilder(tmp_path / "s", geometry=Geometry(segment_bytes=1 << 18, queue_segment_entries=1000)) as builder:

@@ -7,12 +7,11 @@ from segmentlog.store.files.fs import LocalFileSystem
 from segmentlog.store.format.consume_queue import ENTRY_BYTES, encode
 from segmentlog.store.log.commit_log import CommitLog
 from segmentlog.store.queues import consume_queues as module
-from segmentlog.store.queues.consume_queues import FRONT_BYTES, ConsumeQueues, Span
+from segmentlog.store.queues.consume_queues import ConsumeQueues, Span
 from support.store_builder import Geometry, StoreBuilder, messages
 from support.tampering import QueueFiles
 
 GEOMETRY = Geometry(segment_bytes=1 << 20, queue_segment_entries=100)
-LONG = FRONT_BYTES // ENTRY_BYTES + 1
 KEYS = [QueueKey("Orders", queue_id) for queue_id in range(4)]
 
 
@@ -41,18 +40,6 @@ def test_fronts_are_the_entries_of_each_queue(store: Path, at_once: int, monkeyp
     assert [queues.front(key) is None for key in KEYS] == [True, False, False, False]
     queues.drop_fronts()
     assert [queues.front(key) for key in KEYS] == [None] * 4
-
-
-def test_queues_that_are_not_short_have_no_front(tmp_path: Path) -> None:
-    with StoreBuilder(tmp_path / "s", geometry=GEOMETRY) as builder:
-        builder.append(messages(201, queues=2))  # 101 and 100: two files, and a full one
-    assert [front is None for front in opened(tmp_path / "s").fronts(KEYS[:3])] == [True, False, True]
-    with StoreBuilder(tmp_path / "long") as builder:
-        builder.append(messages(LONG + LONG - 1, queues=2))
-    first, second = opened(tmp_path / "long").fronts(KEYS[:2])
-    assert first is None
-    assert second is not None
-    assert len(second.entries) == (LONG - 1) * ENTRY_BYTES
 
 
 def test_no_more_is_kept_than_a_limit(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:

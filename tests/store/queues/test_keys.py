@@ -1,5 +1,4 @@
 from concurrent.futures import ThreadPoolExecutor
-from unittest.mock import patch
 
 import numpy as np
 import pyarrow as pa
@@ -25,16 +24,6 @@ def test_each_row_has_its_queue_and_each_queue_is_there_once(ids: st.SearchStrat
         assert queue_of.dtype == np.int64
 
     check()
-
-
-def test_many_queues_are_looked_up_without_a_key_each_and_a_slice_knows_its_own() -> None:
-    topics = pa.array(["A", "B", "C"]).dictionary_encode()[1:2]
-    assert different_queues(topics, np.array([3]))[0].as_keys() == [QueueKey("B", 3)]
-    numbers = QueueNumbers()
-    queues = Queues(["T"], np.zeros(5000, np.int64), np.arange(5000))
-    first = numbers.of(queues)
-    with patch.object(QueueNumbers, "_number", side_effect=AssertionError), patch.object(Queues, "as_keys"):
-        assert np.array_equal(numbers.of(queues), first)
 
 
 IDS = st.integers(0, 40) | st.sampled_from([65_535, 65_536, 2**31 - 1, -1])

@@ -115,13 +115,6 @@ def test_rows_that_cannot_match_are_left_out_and_a_part_of_a_chunk_has_its_rows(
     assert found.take(found.queue_offset == 7).entries["size"].tolist() == [int(found.entries["size"][7])]
 
 
-@pytest.mark.parametrize("check_crc", [False, True])
-def test_small_batches_share_a_chunk_unless_bodies_are_read_twice(store: Path, check_crc: bool) -> None:
-    spec = ScanSpec(columns=("body",), batch_rows=10, check_crc=check_crc)
-    sizes = [chunk.queue_offset.size for chunk in chunks(store, task_of(planned(1)), spec)]
-    assert sizes == ([10] * 6 if check_crc else [40, 20])
-
-
 # What is missing
 
 

@@ -15,18 +15,15 @@ from pathlib import Path
 import pytest
 
 from segmentlog.store import BatchId, MessageStore, Outgoing, QueueKey, QueueSource, StoreConfig, StoreReader
-from segmentlog.store.directory.own_state import OwnState
 from segmentlog.store.dispatch.kept_queues import KeptQueues, LogQueues
-from segmentlog.store.files.fs import LocalFileSystem
 from segmentlog.store.format.checkpoint import SAFETY_MS, Checkpoint, encode
-from segmentlog.store.read.missing_entries import find_undispatched_tail
 from segmentlog.store.read.queue_watch import QueueWatch
 from segmentlog.store.sink import Staging
 from support import reading
 from support.batches import batch_of
 from support.live_copy import copy_live
 from support.store_builder import Appended, Geometry, StoreBuilder, messages
-from support.tampering import QueueFiles, WatchedFiles, overwrite, segments
+from support.tampering import QueueFiles, overwrite, segments
 from support.written_stores import SMALL
 
 COUNT = 80
@@ -177,25 +174,6 @@ def test_queues_ahead_of_the_log(built: tuple[Path, Appended]) -> None:
     last.write_bytes(data)
     for queue_id in range(4):
         assert offsets(store, queue_id) == list(range(15))
-
-
-def test_the_end_of_the_log(built: tuple[Path, Appended]) -> None:
-    store, appended = built
-    end = int(appended.physical_offsets[-1] + appended.sizes[-1])
-    reader = StoreReader.open(store)
-    queue = reader.queue(QueueKey("Orders", 1))
-    own = OwnState.read(LocalFileSystem(), str(store), is_signed=True)
-    tail = find_undispatched_tail(
-        reader.log, {queue: queue.data_end()}, own, data_stop=reader.log.stop, hidden_from=None
-    )
-    assert tail.log_end == end
-    assert set(tail.queues) == {QueueKey("Orders", i) for i in (0, 2, 3)}  # it was told of one queue only
-    assert tail.ends[queue.key] == 20
-    hidden_from = int(appended.physical_offsets[41])
-    cut = find_undispatched_tail(
-        reader.log, {queue: queue.data_end()}, own, data_stop=reader.log.stop, hidden_from=hidden_from
-    )
-    assert cut.ends[queue.key] == 10
 
 
 def test_a_last_record_that_ends_in_zeros_after_a_second_kill(tmp_path: Path) -> None:
@@ -375,17 +353,6 @@ def test_an_old_message_of_a_live_store_is_missing(store: Path, monkeypatch: pyt
     removed(store)
     monkeypatch.setattr("segmentlog.store.files.fs.LocalFileSystem.lock_owner", lambda self, path: 1)
     assert rows(store) == rows(store, QueueSource.COMMIT_LOG)
-
-
-def test_a_sound_store_costs_a_few_small_reads(store: Path) -> None:
-    fs = WatchedFiles()
-    StoreReader.open(store, fs=fs).topics()
-    before = fs.calls.copy()
-    sound = StoreReader.open(store, fs=fs)
-    assert sound.goes_by_queues
-    added = fs.calls - before
-    assert added["list_dir"] <= 10
-    assert added["read"] <= 40
 
 
 def test_the_log_is_not_walked_for_a_store_with_sound_queues(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:

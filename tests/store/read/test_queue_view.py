@@ -29,7 +29,7 @@ from segmentlog.store.types import Boundary
 from support import reading
 from support.orders_store import COUNT, KEY, offsets
 from support.store_builder import Geometry, StoreBuilder, messages
-from support.tampering import QueueFiles, WatchedFiles, segments
+from support.tampering import QueueFiles, segments
 
 
 @pytest.mark.scaled(quick=6)
@@ -118,24 +118,6 @@ def test_bounds_of_queues_read_together_equal_bounds_read_alone(tmp_path: Path, 
             assert expected[1].max_offset == HELD
         elif hidden == 0:
             assert len(expected[1]) == 0
-
-
-def test_sound_queues_cost_one_listing_and_one_read_to_plan_and_one_read_to_scan(tmp_path: Path) -> None:
-    with StoreBuilder(tmp_path / "s") as builder:
-        builder.append(messages(500, queues=100))
-    fs = WatchedFiles()
-    reader = StoreReader.open(tmp_path / "s", fs=fs)
-    reader.topics()
-    before = fs.calls.copy()
-    found = reader.queues(KEY.topic)
-    assert [len(bounds) for bounds in found] == [5] * 100
-    ranges = [QueueRange(bounds.key, bounds.min_offset, bounds.max_offset) for bounds in found]
-    (task,) = reader.plan(ranges, max_bytes=1 << 30)
-    assert fs.calls - before == {"fronts": 100}
-    for scanning in (reader, StoreReader.open(tmp_path / "s", fs=fs)):
-        before = fs.calls.copy()
-        assert sum(len(batch) for batch in scanning.scan(task, ScanSpec(columns=("queueOffset",)))) == 500
-        assert fs.calls - before == {"read": 100}
 
 
 QUEUE_1 = QueueKey("Orders", 1)

@@ -9,14 +9,12 @@ import pytest
 from segmentlog.store import BatchId, MessageStore, Outgoing, QueueKey, QueueSource, StoreConfig, StoreReader
 from segmentlog.store.files.fs import LocalFileSystem
 from segmentlog.store.follow import QueueWatch, message_identity
-from segmentlog.store.log.commit_log import CommitLog
-from segmentlog.store.read import queue_watch as module
-from segmentlog.store.read.queue_watch import PAUSE_MAX_S, PAUSE_MIN_S, LogFollower, Piece, QueueTails
+from segmentlog.store.read.queue_watch import PAUSE_MAX_S, PAUSE_MIN_S, Piece, QueueTails
 from segmentlog.store.sink import Staging
 from segmentlog.store.write.batch_commit import Publication
 from support import writing
 from support.live_copy import copy_live
-from support.store_builder import Appended, Geometry, StoreBuilder, messages
+from support.store_builder import Geometry, StoreBuilder, messages
 from support.tampering import WatchedFiles, overwrite, put_at
 from support.telling import batch_of
 
@@ -164,22 +162,6 @@ def test_a_store_that_is_closed_and_opened_again_moves_on(store: MessageStore, s
         put(again, 1)
         seen.look()
         assert seen.ends == {"T": {0: 6}}
-
-
-def test_a_thousand_queues_of_which_ten_move(tmp_path: Path) -> None:
-    """The calls of a look are counted, not timed: one read per unchanged queue, and no list of files."""
-    builder = StoreBuilder(tmp_path / "store", geometry=Geometry(segment_bytes=1 << 26, queue_segment_entries=64))
-    builder.append(messages(1000, queues=1000))
-    make_old(tmp_path / "store")
-    fs = WatchedFiles()
-    seen = QueueWatch(StoreReader.open(tmp_path / "store", fs=fs), lambda _: True, lambda _: True, fs=fs)
-    assert len(seen.look().moved) == 1000
-    builder.append(messages(10, queues=10))
-    fs.calls.clear()
-    assert len(seen.look().moved) == 10
-    assert fs.calls["read"] <= 1000 + 10 * 12
-    assert fs.calls["list_dir"] <= 10 * 4
-    builder.close()
 
 
 def test_hundreds_of_looks_leave_nothing_open(tmp_path: Path) -> None:
@@ -580,37 +562,3 @@ def test_pauses_grow_while_nothing_comes_and_are_short_again_after_a_change(tail
     tails.place(40)
     tails.wait(0.05)
     assert set(tails.pauses[:-1]) == {PAUSE_MIN_S}
-
-
-def test_slow_comparisons_make_pauses_longer(tails: Tails) -> None:
-    tails.place(20)
-    compared = tails.tails._changed
-
-    def slowly() -> bool:
-        tails.now += 0.001
-        return compared()
-
-    tails.tails._changed = slowly  # type: ignore[method-assign]
-    tails.wait(10)
-    assert min(tails.pauses[:-1]) >= 0.1
-
-
-@pytest.fixture
-def followed(tmp_path: Path) -> tuple[Path, Appended, LogFollower]:
-    """A store of fifty messages in some segments, each with a blank at its end; and a follower of its log."""
-    path, fs = tmp_path / "s", LocalFileSystem()
-    with StoreBuilder(path, geometry=Geometry(segment_bytes=4096, queue_segment_entries=100)) as builder:
-        appended = builder.append(messages(50))
-    return path, appended, LogFollower(fs, CommitLog(fs, [str(path / "commitlog")]))
-
-
-def test_a_follow_stops_after_a_number_of_hops_and_the_next_call_continues_there(
-    followed: tuple[Path, Appended, LogFollower], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "_HOPS_MAX", 20)
-    calls, found = 0, followed[2]
-    while found.since is None:
-        found.follow(0, float(calls))
-        calls += 1
-    assert 2 < calls < 6
-    assert found.is_unchanged()

@@ -86,14 +86,6 @@ def with_bodies(bodies: list[bytes], sys_flags: list[int]) -> pa.RecordBatch:
 # What comes
 
 
-def test_every_message_once_and_in_order(store: Path) -> None:
-    found = rows(store)
-    assert numbers(found) == list(range(COUNT))
-    for queue_rows in reading.by_queue(iter(found)).values():
-        assert [row["queueOffset"] for row in queue_rows] == list(range(COUNT // 4))
-    assert {row["body"] for row in found} == {f"message {n} ".ljust(20, ".").encode() for n in range(COUNT)}
-
-
 @pytest.mark.parametrize("batch", [{"batch_rows": 1}, {"batch_rows": 7}, {"batch_bytes": 1}, {"batch_bytes": 1000}])
 def test_batches_are_no_larger_than_asked_and_columns_come_in_their_order(store: Path, batch: dict[str, int]) -> None:
     reader, task = whole(store)

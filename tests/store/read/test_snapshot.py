@@ -1,5 +1,4 @@
 from collections.abc import Callable
-from dataclasses import FrozenInstanceError
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +7,6 @@ import pytest
 from segmentlog.store import QueueKey, QueueRange, QueueSource, ScanSpec, StoreReader
 from segmentlog.store.files.fs import LocalFileSystem
 from support.store_builder import StoreBuilder, messages
-from support.tampering import QueueFiles
 
 KEY = QueueKey("Orders", 0)
 
@@ -112,32 +110,3 @@ def test_a_store_that_its_owner_closes_meanwhile_is_not_taken_for_crashed(store:
     fs.looked()
     assert reader.readable_stop() == stop
     assert fs.looked("abort", "lock") == ["abort", "lock", "abort"]
-
-
-def test_nothing_changes_but_by_a_new_look(store: Path) -> None:
-    reader = StoreReader.open(store)
-    taken = reader._view.snapshot
-    with pytest.raises(FrozenInstanceError):
-        taken.is_live = True  # type: ignore[misc]
-    with StoreBuilder(store.parent / "more") as builder:
-        builder.append(messages(4, topic="Other", queues=1))
-    (store.parent / "more" / "consumequeue" / "Other").rename(store / "consumequeue" / "Other")
-    assert reader.topics() == ["Orders"]
-    reader.look_again()
-    assert reader.topics() == ["Orders"]
-    assert reader._view.snapshot is not taken
-    reader.refresh()
-    assert reader.topics() == ["Orders", "Other"]
-
-
-def test_ids_are_of_directories_and_of_the_log(store: Path) -> None:
-    QueueFiles(store, "Orders", 2).zero(0, 10)
-    (store / "abort").touch()
-    snapshot = StoreReader.open(store)._view.snapshot
-    assert snapshot.queue_ids == {"Orders": (0, 1, 2, 3)}
-    assert snapshot.tail is not None
-    found = snapshot.from_log(QueueKey("Orders", 2))
-    assert found is not None
-    assert found.queue_offset.tolist() == list(range(10))
-    assert snapshot.from_log(KEY) is None
-    assert not snapshot.goes_by_queues

@@ -202,16 +202,6 @@ def test_a_minimum_age_holds_for_each_rule(more: dict[str, Any]) -> None:
         assert names(aged(*of_t, settings=replace(AGED, **more), percent=80, now=AT_FIVE)) == gone
 
 
-def test_above_the_hard_limit_young_messages_are_deleted_with_that_reason() -> None:
-    assert not aged(9000, 4999, 1, percent=85).disk_wins
-    plan = aged(9000, 4999, 1, percent=86)
-    assert plan.disk_wins
-    assert names(plan) == [0, SIZE, 2 * SIZE]
-    young = f", {plan.wanted}"
-    assert plan.wanted.startswith("young: topic T has a message of ")
-    assert [each.reason for each in plan.deletions] == ["expired (time, space)" + text for text in ("", young, young)]
-
-
 @pytest.mark.parametrize(
     ("offset", "gone", "why"), [(0, [], "unread"), (SIZE, [0], "unread"), (9 * SIZE, [0, SIZE], "young")]
 )

@@ -125,15 +125,3 @@ def test_metrics_are_the_time_of_syncs_of_waits_and_until_records_are_visible(tm
     elapsed = time.perf_counter() - began
     for seconds in (*collected.fsyncs, *collected.waits, *collected.lags):
         assert 0 <= seconds <= elapsed
-
-
-def test_dispatch_lag_is_the_age_of_the_oldest_record_of_a_round(tmp_path: Path) -> None:
-    collected = Collected()
-    config = replace(SMALL, services=Services.BACKGROUND, flush_interval_ms=60_000, queue_flush_interval_ms=60_000)
-    with PartedStore.open(tmp_path / "store", config, attached=Attachments(metrics=collected)) as store:
-        with store.parts.housekeeping._dispatching:  # dispatch is held up
-            store.append(HELLO)
-            time.sleep(0.05)
-            store.append(HELLO)
-        store.wait_dispatched()
-        assert 0.05 <= max(collected.lags) < 30

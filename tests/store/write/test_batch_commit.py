@@ -6,7 +6,6 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -180,24 +179,6 @@ def test_items_and_results_come_in_their_order(is_threaded: bool) -> None:
         assert list(pipeline.written((), str)) == []
 
 
-def test_without_threads_nothing_is_read_written_or_synced_before_its_turn() -> None:
-    taken: list[int] = []
-
-    def items() -> Iterator[int]:
-        for number in (1, 2):
-            taken.append(number)
-            yield number
-
-    with CommitPipeline(is_threaded=False) as pipeline:
-        pipeline.sync(lambda: taken.append(0))
-        assert next(pipeline.prefetched(items())) == 1
-        assert taken == [1]
-        written: list[int] = []
-        assert next(pipeline.written(iter([1, 2]), written.append)) == (1, None)
-        assert written == [1]
-    assert taken == [1]
-
-
 def test_one_item_is_read_while_the_one_before_is_used() -> None:
     asked = [threading.Event() for _ in range(3)]
 
@@ -245,17 +226,6 @@ def test_a_sync_requested_while_another_runs_is_skipped() -> None:
         ahead.sync(third.set)
         assert third.wait(WAIT_S)
     assert done == ["slow"]
-
-
-def test_an_error_within_the_block_leaves_no_thread() -> None:
-    def commit() -> None:
-        with CommitPipeline(is_threaded=True) as ahead:
-            ahead.sync(lambda: None)
-            next(ahead.prefetched(iter([1, 2, 3])))
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        commit()
 
 
 def test_items_are_written_at_the_same_time_and_few_of_them_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -313,47 +283,6 @@ def test_an_interrupt_waits_for_items_that_are_written() -> None:
     with pytest.raises(KeyboardInterrupt):
         commit()
     assert done.is_set()
-
-
-def test_calls_aside_do_not_wait_for_each_other_until_several_are_queued() -> None:
-    go_on, last = threading.Event(), threading.Event()
-    done: list[int] = []
-
-    def slow(number: int) -> None:
-        assert go_on.wait(WAIT_S)
-        done.append(number)
-
-    def submit() -> None:
-        for number in range(3):
-            pipeline.run_aside(partial(slow, number))
-        last.set()
-
-    with CommitPipeline(is_threaded=True) as pipeline:
-        caller = threading.Thread(target=submit)
-        caller.start()
-        assert not last.wait(0.1), "three calls are behind"
-        go_on.set()
-        assert last.wait(WAIT_S)
-        caller.join()
-        for number in range(3, 12):
-            pipeline.run_aside(partial(slow, number))
-    assert done == list(range(len(done)))
-    assert len(done) >= 10
-
-
-def test_calls_aside_that_have_not_begun_are_dropped_at_the_end() -> None:
-    began, go_on, dropped = threading.Event(), threading.Event(), threading.Event()
-
-    def slow() -> None:
-        began.set()
-        assert go_on.wait(WAIT_S)
-
-    with CommitPipeline(is_threaded=True) as pipeline:
-        pipeline.run_aside(slow)
-        pipeline.run_aside(dropped.set)
-        assert began.wait(WAIT_S)
-        threading.Timer(0.1, go_on.set).start()
-    assert not dropped.is_set()
 
 
 @pytest.mark.parametrize("is_threaded", [False, True])
@@ -429,15 +358,6 @@ def test_all_rows_are_there_in_the_order_of_the_tasks(store: MessageStore, path:
     assert list(Path(staging_directory(str(path))).iterdir()) == []
 
 
-def test_the_same_batch_is_appended_once(store: MessageStore, path: Path) -> None:
-    first = commit(store, 0, 3)
-    again = commit(store, 0, 3)
-    assert again.repeated
-    assert (again.start, again.stop, again.queues) == (first.start, first.stop, first.queues)
-    assert len(bodies(path)) == 3
-    assert list(Path(staging_directory(str(path))).iterdir()) == []
-
-
 def test_a_replay_with_another_number_of_rows_is_refused_or_skipped(
     store: MessageStore, path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -486,13 +406,6 @@ def test_the_same_rows_in_other_tasks_are_the_same_batch(
     with caplog.at_level(logging.WARNING):
         assert store.commit_batch(BatchId("q", 0), staged("two", shuffled[:3], shuffled[3:])).repeated
     assert "digest" not in caplog.text
-
-
-def test_applications_count_for_themselves(store: MessageStore, path: Path) -> None:
-    for app in ("q", "other", None, None):
-        assert not commit(store, 0, 2, app=app).repeated
-    assert commit(store, 0, 2, app="other").repeated
-    assert len(bodies(path)) == 8
 
 
 def test_a_batch_without_rows_counts(store: MessageStore, path: Path) -> None:

@@ -81,32 +81,6 @@ def test_no_sync_is_tried_after_a_failed_sync() -> None:
     assert (len(tries), flusher.flushed) == (1, 7)
 
 
-def test_a_failed_sync_is_raised_in_every_waiting_thread() -> None:
-    device, heard = Device(), []
-    failure = Failure("store")
-
-    def sync() -> int:
-        device.sync()
-        raise OSError(5, "Input/output error")
-
-    flusher = Flusher(sync, 0, failure)
-
-    def run() -> None:
-        try:
-            flusher.wait(10)
-        except StoreFailedError as error:
-            heard.append(error)
-
-    threads = [threading.Thread(target=run) for _ in range(5)]
-    for thread in threads:
-        thread.start()
-    assert device.began.acquire(timeout=300)
-    device.go_on.release()
-    for thread in threads:
-        thread.join(300)
-    assert (len(heard), device.syncs) == (5, 1)
-
-
 # First failure of a store
 
 
@@ -190,26 +164,6 @@ class Asking(threading.Thread):
     def ended(self) -> bool:
         self.join(300)
         return not self.is_alive()
-
-
-def test_a_failure_is_raised_only_in_the_thread_that_does_the_work() -> None:
-    worker = Worker()
-    worker.failing = {"c"}
-    first = Asking(worker, "a")
-    assert worker.began.acquire(timeout=300)
-    leads = Asking(worker, "b")
-    worker.waits_for(1)
-    follows = Asking(worker, "c")
-    worker.waits_for(2)
-    worker.go_on.release(2)
-    assert first.ended()
-    assert leads.ended()
-    assert follows.ended()
-    assert (first.error, str(leads.error), follows.error) == (None, "cannot do ['b', 'c']", None)
-    worker.go_on.release()
-    again = Asking(worker, "c")
-    assert again.ended()
-    assert str(again.error) == "cannot do ['c']"
 
 
 def test_a_request_interrupted_while_it_waits_is_dropped() -> None:

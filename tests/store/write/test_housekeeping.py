@@ -10,7 +10,6 @@ from segmentlog.store import Flush, Outgoing, QueueKey, StoreClosedError
 from segmentlog.store.encode.message import encode_message
 from segmentlog.store.errors import NoSpaceError, StoreFailedError
 from segmentlog.store.retention.state import FileId, Kind
-from segmentlog.store.write import housekeeping as module
 from segmentlog.store.write.group_commit import Failure
 from segmentlog.store.write.housekeeping import BackgroundServices, Housekeeping
 from support.interrupting import Interrupter, interrupted_when, own_threads, points_of
@@ -63,18 +62,6 @@ def test_dispatch_with_sync_shows_flushed_records_alone(tmp_path: Path) -> None:
         assert store.bounds(QueueKey("T", 0)).max_offset == 1
 
 
-def test_relieve_dispatches_only_after_a_full_disk(store: PartedStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    housekeeping, _ = parts(store)
-    rounds: list[bool] = []
-    monkeypatch.setattr(Housekeeping, "dispatch", lambda _: rounds.append(True))
-    monkeypatch.setattr(module, "_BACKLOG_BYTES", -1)
-    housekeeping.dispatch_if_starved()
-    assert rounds == []
-    housekeeping._starved = True
-    housekeeping.dispatch_if_starved()
-    assert rounds == [True]
-
-
 def test_a_segment_is_deleted_after_its_queues_are_on_the_device(store: PartedStore) -> None:
     housekeeping, _ = parts(store)
     while store.end_offset <= SMALL.segment_bytes:
@@ -112,16 +99,6 @@ def nothing() -> None:
 
 def services(dispatch: Callable[[], None] = nothing, flush: Callable[[], None] = nothing) -> BackgroundServices:
     return BackgroundServices(dispatch, {"flush": flush}, 60, Failure("/store"), lambda: False)
-
-
-def test_work_is_done_when_there_is_some() -> None:
-    done = threading.Semaphore(0)
-    running = services(done.release)
-    running.start()
-    for _ in range(3):
-        running.wake()
-        assert done.acquire(timeout=300)
-    running.stop()
 
 
 def test_stopping_waits_for_the_service_that_runs_and_may_be_repeated() -> None:

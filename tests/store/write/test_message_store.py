@@ -28,8 +28,6 @@ from segmentlog.store import (
     StoreFailedError,
     StoreInUseError,
 )
-from segmentlog.store.encode import batch as outgoing_batch
-from segmentlog.store.maintenance import verify
 from segmentlog.store.write import housekeeping, message_store
 from support.batches import batch_of
 from support.crash.driver import ROOT
@@ -57,20 +55,6 @@ def rows(store: MessageStore) -> list[dict[str, Any]]:
     return sorted(read(store.reader()), key=lambda row: row["physicalOffset"])
 
 
-def test_one_message_goes_where_it_is_said_to(store: MessageStore) -> None:
-    first = store.append(HELLO)
-    second = store.append(HELLO)
-    other = store.append(replace(HELLO, queue_id=3))
-    assert first == ("7F00000100002A9F0000000000000000", 0, 0, len("hello") + 91 + len("Orders") + 20, NOW)
-    assert second == (f"7F00000100002A9F{first.size:016X}", first.size, 1, first.size, NOW)
-    assert (other.physical_offset, other.queue_offset) == (2 * first.size, 0)
-    assert store.end_offset == store.flushed_offset == 3 * first.size
-    found = store.reader().message_at(second.physical_offset)
-    assert found is not None
-    assert (found.topic, found.queue_id, found.queue_offset, found.body) == ("Orders", 0, 1, b"hello")
-    assert (found.message_id, found.store_size) == (second.message_id, second.size)
-
-
 def test_the_largest_record_fills_a_segment_but_for_the_blank(store: MessageStore) -> None:
     overhead = store.append(Outgoing(topic="Orders", body=b"")).size
     most = SMALL.segment_bytes - 8 - overhead
@@ -87,26 +71,6 @@ def test_store_times_never_go_back(path: Path) -> None:
         assert [store.append(HELLO).store_timestamp for _ in range(4)] == [1_000, 1_000, 5_000, 5_000]
     with MessageStore.open(path, SMALL, clock=lambda: next(times)) as store:
         assert store.append(HELLO).store_timestamp == 5_000
-
-
-@pytest.mark.parametrize("large", [0, 1 << 30], ids=["bodies apart", "joined"])
-def test_a_batch_is_stored_like_its_rows_appended_singly(
-    tmp_path: Path, large: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(outgoing_batch, "LARGE_BATCH_BYTES", large)
-    messages = [message(7, 1, serial) for serial in range(120)]
-    with MessageStore.open(tmp_path / "singly", SMALL, clock=lambda: NOW) as one_by_one:
-        singly = [one_by_one.append(each) for each in messages]
-    with MessageStore.open(tmp_path / "together", SMALL, clock=lambda: NOW) as at_once:
-        together = at_once.append_batch(batch_of(messages))
-    assert together.physical_offsets.tolist() == [each.physical_offset for each in singly]
-    assert together.queue_offsets.tolist() == [each.queue_offset for each in singly]
-    assert together.sizes.tolist() == [each.size for each in singly]
-    assert together.store_timestamp == NOW
-    for folder in ("commitlog", "consumequeue"):
-        assert tree(tmp_path / "singly" / folder) == tree(tmp_path / "together" / folder)
-    assert len(tree(tmp_path / "together" / "commitlog")) > 2
-    assert verify(tmp_path / "together").is_sound
 
 
 def test_written_messages_are_there_when_the_store_is_opened_again(path: Path) -> None:

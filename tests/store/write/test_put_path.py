@@ -97,24 +97,6 @@ def test_a_record_with_a_taken_queue_offset_gets_no_entry() -> None:
     assert ends_of(made) == [8, 4, 0, 0]
 
 
-def test_records_without_entries_change_no_queue() -> None:
-    made = offsets(5)
-    none = np.zeros(0, np.int64)
-    known = DispatchedRecords(none, none, none, np.zeros(0, ENTRY), none, none, none, 0)
-    assert made.followed(known)[1].size == 0
-    assert ends_of(made)[0] == 5
-
-
-def test_spans_are_of_the_queues_that_grew() -> None:
-    made = offsets(5, 7)
-    before = made.snapshot()
-    assert made.spans_since(before) == []
-    known = stating(made, [(0, 5), (2, 0), (2, 1)])
-    known, following = made.followed(known)
-    made.set(known.queues, following)
-    assert sorted(made.spans_since(before)) == [(KEYS[0], 5, 6), (KEYS[2], 0, 2)]
-
-
 MESSAGES = [
     Outgoing(topic="T", body=b"%d" % row * 99, queue_id=row % 3, born_timestamp=7, tags="tag", keys=f"k{row}")
     for row in range(330)
@@ -167,18 +149,7 @@ def test_pieces_written_in_any_order_leave_the_files_of_a_single_batch(tmp_path:
         assert contents(path) == expected
 
 
-def test_a_request_has_entries_unless_the_records_have_to_be_read(tmp_path: Path) -> None:
-    with opened(tmp_path / "s") as store:
-        (piece,) = place_all(store, pieces()[:1])
-        assert isinstance(piece.write().records, DispatchedRecords)
-        (delayed,) = place_all(store, pieces(delayed=True)[:1])
-        request = delayed.write()
-        assert request.positions is not None
-        assert request.positions.tolist() == delayed.placed.rows.records.positions.tolist()
-
-
 HELLO = Outgoing(topic="T", body=b"x" * 100)
-KEY = QueueKey("T", 0)
 
 
 class Listening:

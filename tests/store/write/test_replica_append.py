@@ -15,8 +15,6 @@ from segmentlog.store import (
     StoreClosedError,
     StoreReader,
 )
-from segmentlog.store.dispatch.dispatcher import ReplicatedRecords
-from segmentlog.store.dispatch.rules import DispatchedRecords
 from segmentlog.store.format.message import MAGIC_BLANK
 from segmentlog.store.log.appender import SegmentSupply
 from support.batches import batch_of, stage_messages
@@ -110,33 +108,6 @@ def test_own_messages_take_the_next_queue_offsets_before_anything_is_dispatched(
         for name in ("first", "copy")
     ]
     assert rows[0] == rows[1]
-
-
-def test_large_pieces_get_their_places_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    log, _ = sent(tmp_path / "first", count=30)
-    kinds = []
-    for least in (1, 1 << 20):
-        monkeypatch.setattr("segmentlog.store.write.put_path._AT_ONCE_BYTES", least)
-        with PartedStore.open(tmp_path / str(least), SMALL) as copy:
-            monkeypatch.setattr(copy.parts.services, "after_put", lambda: None)
-            copy.append_encoded(0, log)
-            kinds.append({type(each.records) for each in copy.parts.log.dispatcher._waiting if each.size > 100})
-    assert kinds == [{DispatchedRecords}, {ReplicatedRecords}]
-
-
-@pytest.mark.slow
-def test_a_reopened_copy_continues_at_its_end(tmp_path: Path, written: Written) -> None:
-    first, log, end = written
-    at = 0
-    for seed in range(8):
-        with MessageStore.open(tmp_path / "copy", SMALL) as copy:
-            at = copy.end_offset  # what was kept of a partial record is sent again
-            for start, piece in pieces(log[at : at + end // 8 + 400], seed, 700):
-                copy.append_encoded(at + start, piece)
-    with MessageStore.open(tmp_path / "copy", SMALL) as copy:
-        copy.append_encoded(copy.end_offset, log[copy.end_offset :])
-        assert copy.end_offset == end
-    assert files(tmp_path / "copy", "commitlog") == files(first, "commitlog")
 
 
 def test_a_sender_may_begin_again_at_the_end(tmp_path: Path) -> None:

@@ -49,7 +49,6 @@ class World:
     used: tuple[int, int] = (10, 10)
     hidden: int | None = None
     fs: MemoryFileSystem = field(default_factory=MemoryFileSystem)
-    lock_error: Exception | None = None
     disk_error: Exception | None = None
 
     def __post_init__(self) -> None:
@@ -60,10 +59,6 @@ class World:
 
     def monotonic(self) -> float:
         return self.now
-
-    def own(self) -> None:
-        if self.lock_error is not None:
-            raise self.lock_error
 
     def disks(self, _: StoreFiles) -> Disks:
         if self.disk_error is not None:
@@ -90,7 +85,7 @@ def service(
         settings,
         fs=fs,
         path=path,
-        remover=DirectoryRemover(fs, world.own),
+        remover=DirectoryRemover(fs, lambda: None),
         clock=lambda: world.now_ms,
         hidden_from=lambda: world.hidden,
         dispatched=lambda: 1 << 62,
@@ -214,7 +209,7 @@ def test_an_error_ends_the_run_and_not_the_store(world: World, caplog: pytest.Lo
 
 def test_a_store_that_another_process_took_is_left_alone(world: World) -> None:
     made = service(world)
-    world.lock_error = StoreInUseError("taken over", path=STORE)
+    world.disk_error = StoreInUseError("taken over", path=STORE)
     world.now += 60
     with pytest.raises(StoreInUseError):
         made.step()

@@ -12,7 +12,6 @@ from segmentlog.store import (
     BatchId,
     ConfigError,
     FormatError,
-    IllegalMessageError,
     MessageStore,
     NoSpaceError,
     Outgoing,
@@ -21,9 +20,7 @@ from segmentlog.store import (
     UnsafeFileError,
 )
 from segmentlog.store.files.writable_fs import LocalWritableFileSystem
-from segmentlog.store.format.staged_rows import HEADER_BYTES
 from segmentlog.store.sink import Staged, Staging, discard_jobs, discard_staged, sweep_staging
-from segmentlog.store.write import staging as staging_module
 from segmentlog.store.write.staging import staging_directory, survey_staged, take_staged
 from support.batches import batch_of
 from support.written_stores import SMALL
@@ -79,14 +76,6 @@ def test_chunks_are_read_back_as_they_were_encoded(path: str) -> None:
     assert not file.read_bytes().strip(b"\0")  # nothing of it is left behind
 
 
-def test_a_failed_staging_leaves_no_file(path: str) -> None:
-    with Staging.open(path, "job", 0, "a", SMALL) as staging:
-        staging.add(batch_of(messages(3)))
-        with pytest.raises(IllegalMessageError, match="MESSAGE_ILLEGAL"):
-            staging.add(batch_of([Outgoing(topic="no such/topic", body=b"")]))
-    assert files(path) == []
-
-
 def test_attempts_do_not_meet(path: str) -> None:
     stage(path, attempt="one")
     stage(path, attempt="two")
@@ -127,25 +116,6 @@ def test_altered_files_are_found(path: str, how: str) -> None:
     with pytest.raises(FormatError, match="staged rows differ from the rows that their task wrote") as error:
         list(take_staged(FS, path, staged) if how == "a bit" else survey_staged(FS, path, staged))
     assert error.value.path == str(file)
-
-
-@pytest.mark.parametrize(("together", "taken"), [(1, [1, 2, 3, 4, 5]), (2, [2, 4, 5]), (6, [5])])
-def test_chunks_are_released_together(
-    path: str, together: int, taken: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with Staging.open(path, "job", 0, "a", SMALL) as filled:
-        for _ in range(5):
-            filled.add(batch_of(messages(4)))
-        staged = filled.finish()
-    file = Path(staging_directory(path)) / staged.name
-    monkeypatch.setattr(staging_module, "RELEASE_BYTES", staged.file_bytes // 5 * together)
-    releases: list[Callable[[], None]] = []
-    released_after = [len(releases) for _ in take_staged(FS, path, staged, run=releases.append)]
-    assert [1 + released_after.index(number) for number in range(1, len(releases) + 1)] == taken
-    assert file.read_bytes()[:HEADER_BYTES].strip(b"\0"), "it was released at once"
-    for release in releases:
-        release()
-    assert not file.read_bytes().strip(b"\0")
 
 
 def test_a_file_of_another_attempt_is_not_taken_for_it(path: str) -> None:
