@@ -86,17 +86,6 @@ def test_mark_counts_from_when_it_began() -> None:
     assert {b"", b"abc"} <= _contents(recording)
 
 
-def test_name_that_overlaps_the_sync_of_its_directory_may_be_lost() -> None:
-    recording = _recording(
-        DIRECTORY,
-        f"2 {SYNC_NAMES}".replace(") = 0", " <unfinished ...>"),
-        OPEN,
-        "2 <... fsync resumed>) = 0",
-        MARK,
-    )
-    assert _contents(recording) == {None, b""}
-
-
 def test_calls_that_failed_and_other_files_are_left_out() -> None:
     recording = _recording(
         OPEN,

@@ -74,10 +74,10 @@ def _one_segment_too_many(patch: Patch) -> None:
 def test_no_step_of_archiving_loses_anything(report: Callable[[str, object], None]) -> None:
     prepared = prepare_retained()
     recording = record(prepared, ARCHIVE, scale(1, 3, 3))
-    states, shorter = cut_retained(prepared, recording, ARCHIVE_BREADTH, ARCHIVE, every=scale(12, 2, 1))
+    states, shorter = cut_retained(prepared, recording, ARCHIVE_BREADTH, ARCHIVE, every=scale(12, 4, 1))
     report("retention with an archive", f"{len(recording.ops)} calls, {states} states, {shorter} within the runs")
-    assert states >= scale(10, 300, 600)
-    assert shorter >= scale(5, 200, 400)
+    assert states >= scale(10, 150, 600)
+    assert shorter >= scale(5, 100, 400)
 
 
 def _copies_are_not_synced(patch: Patch) -> None:

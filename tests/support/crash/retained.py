@@ -137,16 +137,11 @@ def _judge(disk: MemoryFileSystem, prepared: Retained, archive: str | None) -> i
     retain_some(disk, 0, archive)
     if _files(disk) != prepared.files:
         raise BrokenPromiseError("goes on", f"other files are left: {sorted(_files(disk) ^ prepared.files)}")
-    _judge_archive(disk, prepared, archive)
-    _judge_copies(disk, prepared, archive)
-    return start
-
-
-def _judge_copies(disk: MemoryFileSystem, prepared: Retained, archive: str | None) -> None:
     for path in () if archive is None else _files(prepared.disk) - prepared.files:
         copy = f"{archive}{path.removeprefix(ROOT)}"
         if disk.read(copy, 0, 1 << 30) != prepared.disk.read(path, 0, 1 << 30):
             raise BrokenPromiseError("archive", f"{copy} is no copy of {path}")
+    return start
 
 
 def _judge_archive(disk: MemoryFileSystem, prepared: Retained, archive: str | None) -> None:
@@ -204,7 +199,7 @@ def _files(disk: MemoryFileSystem) -> frozenset[str]:
 def _messages(
     disk: MemoryFileSystem, archive: str | None = None
 ) -> Iterator[tuple[tuple[QueueKey, int], tuple[int, bytes]]]:
-    for row in read(StoreReader.open(ROOT, fs=disk, archive=archive), columns=COLUMNS):
+    for row in read(StoreReader.open(ROOT, fs=disk, archive=archive), columns=COLUMNS, max_bytes=1 << 24):
         key = QueueKey(row["topic"], row["queueId"])
         yield (key, row["queueOffset"]), (row["physicalOffset"], row["body"])
 
