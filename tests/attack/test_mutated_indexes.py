@@ -25,7 +25,7 @@ from support.scale import scale
 
 pytestmark = [pytest.mark.attack, pytest.mark.scaled]
 
-PARTS = scale(1, 10, 20)
+PARTS = scale(1, 6, 20)
 CASES = scale(12, 60, 1_000)
 """Of each part."""
 SINGLES = 4

@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.attack, pytest.mark.scaled(quick=0)]
 
-SECONDS = scale(2, 20, 3600)
+SECONDS = scale(2, 30, 3600)
 SETTLED_SECONDS_MAX = 5
 LOST_LEAST = scale(0, 1, 1)
 """Of a stream or of readers; in the first seconds it may not have begun, or be fast enough."""
 ROWS_PER_SECOND = 8000
-ROWS_READ_MIN = 25_000 * SECONDS  # a million in forty seconds
+ROWS_READ_MIN = 34_000 * SECONDS  # a million in thirty seconds
 READERS = scale(2, 4, 4)
 PACE = scale(0, 1, 1)
 """Least work per second is multiplied by it: on a busy machine a quick run only has to do some of each."""
@@ -173,20 +173,6 @@ def readers_of(store: Path) -> "list[tuple[str, dict[str, object]]]":
     settle_s = min(SETTLED_SECONDS_MAX, SECONDS / 2)
     asked = {"path": str(store), "rows_min": ROWS_READ_MIN // READERS, "settle_s": settle_s}
     return [("reader", asked | {"seed": seed}) for seed in range(READERS)]
-
-
-@pytest.mark.timeout(SECONDS + 600)
-def test_a_store_deletes_its_own_files_under_readers_and_a_stream(tmp_path: Path, report: Say) -> None:
-    store = tmp_path / "store"
-    history = HistoryWatch(store)
-    with running(("writer", {"path": str(store), "rows_per_second": ROWS_PER_SECOND})) as (writer,):
-        with running(("stream", {"path": str(store)}), *readers_of(store)) as processes:
-            let_run([writer, *processes], history)
-            streamed, *read = ended(processes)
-        (written,) = ended([writer])
-    history.look()
-    look_at_all(store, written, read, streamed, history=history, report=report)
-    assert streamed["counted as lost"] >= LOST_LEAST
 
 
 @pytest.mark.spark

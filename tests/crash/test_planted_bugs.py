@@ -54,9 +54,9 @@ def _cut() -> int:
     """S1, reduced: some crash points of four workloads."""
     states = 0
     for workload, every, config in (
+        (unflushed, 9, CONFIG),
         (failing, 2, CONFIG),
         (reopened, 9, CONFIG),
-        (unflushed, 9, CONFIG),
         (batches, 9, LATE),
     ):
         prepared = prepare(workload, 18, config=config)
