@@ -42,7 +42,7 @@ from segmentlog.store.maintenance import rebuild_index, rebuild_queues, salvage,
 from segmentlog.store.sink import Staging, discard_jobs, last_commit, stored_config, sweep_staging, topic_queues
 from support.failing_calls import READ_ERRORS, WRITE_ERRORS, FailingCalls, reads
 from support.reading import whole_queues
-from support.scale import scale
+from support.scale import Report, scale
 from support.small_store import CONFIG as SMALL
 
 pytestmark = pytest.mark.attack
@@ -288,7 +288,7 @@ def attempted(act: Callable[[], Any], calls: FailingCalls, call: str, count: Cou
     return [*wrong, *check_descriptors(before)]
 
 
-def verdict(name: str, count: Count, wrong: list[str], report: Callable[[str, object], None]) -> None:
+def verdict(name: str, count: Count, wrong: list[str], report: Report) -> None:
     report(name, count)
     assert not wrong, f"{len(wrong)} of {count.failed + count.unnoticed}:\n" + "\n".join(wrong[:40])
     assert count.failed > count.unnoticed
@@ -301,7 +301,7 @@ def named(call: str, at: int, number: int, *, sticky: bool) -> str:
 @pytest.mark.scaled
 @pytest.mark.parametrize("operation", READING, ids=lambda each: each.__name__)
 def test_a_failed_call_of_a_reader_is_an_error_of_the_store_or_changes_nothing(
-    operation: Callable[[Path], Any], whole: Path, tmp_path: Path, report: Callable[[str, object], None]
+    operation: Callable[[Path], Any], whole: Path, tmp_path: Path, report: Report
 ) -> None:
     store = place(whole, tmp_path / "run", operation)
     operation(store)  # what it imports it has imported
@@ -319,7 +319,7 @@ def test_a_failed_call_of_a_reader_is_an_error_of_the_store_or_changes_nothing(
 @pytest.mark.scaled
 @pytest.mark.parametrize("operation", WRITING, ids=lambda each: each.__name__)
 def test_a_failed_call_of_a_writer_is_an_error_of_the_store_and_loses_nothing(
-    operation: Callable[[Path, Acknowledged], None], whole: Path, tmp_path: Path, report: Callable[[str, object], None]
+    operation: Callable[[Path, Acknowledged], None], whole: Path, tmp_path: Path, report: Report
 ) -> None:
     operation(place(whole, tmp_path / "run", operation), lambda _: None)
     store = place(whole, tmp_path / "run", operation)

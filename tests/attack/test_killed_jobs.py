@@ -18,7 +18,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -28,7 +28,7 @@ import pytest
 from support.backfills import Row, read_hours
 from support.killed_jobs import JOBS, KilledJob
 from support.processes import members
-from support.scale import scale
+from support.scale import Report, scale
 from support.spark_driver import TESTS, SparkDriver
 from support.standalone_cluster import StandaloneCluster
 
@@ -92,7 +92,7 @@ class Watch:
 @pytest.mark.scaled(quick=2)
 @pytest.mark.parametrize("name", PROCESS_KILLS)
 def test_killed_processes_lose_and_repeat_nothing(
-    name: str, tmp_path: Path, report: Callable[[str, object], None], monkeypatch: pytest.MonkeyPatch
+    name: str, tmp_path: Path, report: Report, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", str(TESTS))
     rng, kills = random.Random(SEED), PROCESS_KILLS[name]
@@ -133,10 +133,7 @@ def test_killed_processes_lose_and_repeat_nothing(
             counted["finished"] += 1
             job.begin()
     job.end(started())
-    report(
-        f"killed processes without Spark: {name}, seed {SEED}",
-        f"{kills} kills, {counted['within']} after the target had changed; {counted['finished'] + 1} targets",
-    )
+    report(f"killed processes without Spark: {name}, seed {SEED}", dict(counted))
     assert counted["within"] >= kills // 4
 
 
@@ -201,9 +198,7 @@ def wait_to_kill(driver: SparkDriver, job: KilledJob, rng: random.Random) -> Non
 @pytest.mark.spark
 @pytest.mark.scaled(quick=0)  # a driver takes 15 s of CPU
 @pytest.mark.parametrize("name", KILLS)
-def test_killed_drivers_lose_and_repeat_nothing(
-    name: str, drivers: Drivers, tmp_path: Path, report: Callable[[str, object], None]
-) -> None:
+def test_killed_drivers_lose_and_repeat_nothing(name: str, drivers: Drivers, tmp_path: Path, report: Report) -> None:
     rng = random.Random(SEED)
     job = JOBS[name](tmp_path / "job", 120)
     counted: Counter[str] = Counter()
@@ -233,12 +228,7 @@ def test_killed_drivers_lose_and_repeat_nothing(
             job.begin()
     for driver in drivers.orphaned:
         driver.wait_gone(60)
-    report(
-        f"killed jobs: {name}, seed {SEED}",
-        f"{counted['kills']} kills, {counted['within']} after the target had changed; {counted['killed']} processes "
-        f"were killed at once, {counted['orphans']} found out by themselves, {counted['workers']} workers alone; "
-        f"{counted['finished']} targets, {counted['reads']} reads",
-    )
+    report(f"killed jobs: {name}, seed {SEED}", dict(counted))
     assert counted["within"] >= KILLS[name] // 4
     assert counted["reads"] >= (5 * KILLS[name] if job.allowed() else 0)
 
@@ -265,7 +255,7 @@ def test_a_killed_executor_and_speculative_tasks_change_nothing(
     name: str,
     cluster: tuple[StandaloneCluster, SparkDriver],
     tmp_path: Path,
-    report: Callable[[str, object], None],
+    report: Report,
 ) -> None:
     rng, (workers, driver) = random.Random(SEED), cluster
     job = JOBS[name](tmp_path / "job", scale(120, 1_000, 1_000))
@@ -285,7 +275,7 @@ def test_a_killed_executor_and_speculative_tasks_change_nothing(
         job.check(answer)
         counted["finished"] += 1
         job.begin()
-    report(f"killed executors: {name}, seed {SEED}", f"{counted['kills']} kills, {counted['finished']} runs")
+    report(f"killed executors: {name}, seed {SEED}", dict(counted))
 
 
 _JOB = """

@@ -1,6 +1,5 @@
 """S3: the power is cut at every call of the commit protocol; a batch is there as a whole or not at all, and once."""
 
-from collections.abc import Callable
 from itertools import product
 
 import pytest
@@ -9,7 +8,7 @@ from segmentlog.store.write.batch_commit import CommitPipeline
 from support.crash.batches import BREADTH, WORKLOADS, cut_power, prepare_with, written_in_any_order
 from support.crash.campaign import Tally
 from support.crash.driver import GEOMETRIES
-from support.scale import scale
+from support.scale import Report, scale
 
 pytestmark = [pytest.mark.attack, pytest.mark.scaled]
 
@@ -28,7 +27,7 @@ TRIED = scale(
 
 @pytest.mark.parametrize(("name", "geometry", "order"), TRIED)
 def test_a_batch_is_whole_and_once(
-    name: str, geometry: str, order: str, report: Callable[[str, object], None], monkeypatch: pytest.MonkeyPatch
+    name: str, geometry: str, order: str, report: Report, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tally = Tally()
     for seed in range(SEEDS):

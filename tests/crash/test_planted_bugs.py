@@ -38,7 +38,7 @@ from support.crash.promises import contents
 from support.crash.recorder import Kind, Op, RecordedFile, RecordingFileSystem
 from support.crash.states import Breadth, States, labels
 from support.crash.workloads import batches, even, failing, going_on, reopened, run, unflushed
-from support.scale import scale
+from support.scale import Report, scale
 
 pytestmark = pytest.mark.attack
 
@@ -315,7 +315,7 @@ CONTROLS = scale([Trial.DAMAGE], [Trial.DAMAGE], [*Trial])
 
 @pytest.mark.scaled
 @pytest.mark.parametrize("trial", CONTROLS, ids=lambda trial: trial.name)
-def test_without_a_bug_every_promise_holds(trial: Trial, report: Callable[[str, object], None]) -> None:
+def test_without_a_bug_every_promise_holds(trial: Trial, report: Report) -> None:
     states = trial.run()
     report(f"S18 control {trial.name}", f"{states} states")
     assert states >= 25

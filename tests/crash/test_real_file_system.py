@@ -4,7 +4,6 @@ Each writes with several threads, the real lock and the service threads; ``strac
 system. No two runs are the same, so a finding names the folder with the trace: ``real_campaign.load`` judges it again.
 """
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,7 @@ from support.crash.promises import BrokenPromiseError
 from support.crash.real_campaign import cut_power, run
 from support.crash.real_worker import BUGS, CONFIGS, Errand
 from support.crash.states import Breadth
-from support.scale import sample, scale
+from support.scale import Report, sample, scale
 from support.strace import WHY_NOT
 
 pytestmark = [
@@ -32,7 +31,7 @@ FEW = Breadth(exhaustive_bits=0, random_subsets=0, torn=1, per_point=1, mixed=0,
 
 
 @pytest.mark.parametrize("config", TRIED)
-def test_nothing_acknowledged_is_lost(config: str, tmp_path: Path, report: Callable[[str, object], None]) -> None:
+def test_nothing_acknowledged_is_lost(config: str, tmp_path: Path, report: Report) -> None:
     tally = Tally()
     for seed in range(SEEDS):
         real = run(Errand(folder=str(tmp_path / str(seed)), config=config, seed=seed))

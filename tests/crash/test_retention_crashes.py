@@ -16,7 +16,7 @@ from segmentlog.store.write.housekeeping import Housekeeping
 from support.crash.promises import BrokenPromiseError
 from support.crash.retained import ARCHIVE, cut_retained, cut_written, prepare_retained, record, record_written
 from support.crash.states import Breadth
-from support.scale import scale
+from support.scale import Report, scale
 
 pytestmark = pytest.mark.attack
 
@@ -28,7 +28,7 @@ ARCHIVE_BREADTH = Breadth(exhaustive_bits=scale(1, 4, 6), random_subsets=scale(1
 
 
 @pytest.mark.scaled
-def test_no_step_of_retention_loses_a_message_that_did_not_expire(report: Callable[[str, object], None]) -> None:
+def test_no_step_of_retention_loses_a_message_that_did_not_expire(report: Report) -> None:
     prepared = prepare_retained()
     recording = record(prepared)
     states, shorter = cut_retained(prepared, recording, BREADTH, every=scale(3, 1, 1))
@@ -71,7 +71,7 @@ def _one_segment_too_many(patch: Patch) -> None:
 
 
 @pytest.mark.scaled
-def test_no_step_of_archiving_loses_anything(report: Callable[[str, object], None]) -> None:
+def test_no_step_of_archiving_loses_anything(report: Report) -> None:
     prepared = prepare_retained()
     recording = record(prepared, ARCHIVE, scale(1, 3, 3))
     states, shorter = cut_retained(prepared, recording, ARCHIVE_BREADTH, ARCHIVE, every=scale(12, 4, 1))
@@ -100,7 +100,7 @@ def _files_go_without_copies(patch: Patch) -> None:
 
 
 @pytest.mark.scaled
-def test_messages_that_did_not_expire_are_kept(report: Callable[[str, object], None]) -> None:
+def test_messages_that_did_not_expire_are_kept(report: Report) -> None:
     written = record_written()
     states, later = cut_written(written, OPEN_BREADTH, lambda point: point % OPEN_EVERY == 0)
     report("retention while written", f"{len(written.recording.ops)} calls, {states} states, {later} began later")

@@ -1,6 +1,5 @@
 """S1: the power is cut at every call of every workload, and recovery keeps what was promised."""
 
-from collections.abc import Callable
 from itertools import product
 
 import pytest
@@ -9,7 +8,7 @@ from support.crash.campaign import Effort, Tally, cut_power, prepare
 from support.crash.driver import GEOMETRIES
 from support.crash.states import CUTS, Breadth
 from support.crash.workloads import WORKLOADS
-from support.scale import sample, scale
+from support.scale import Report, sample, scale
 
 pytestmark = [pytest.mark.attack, pytest.mark.scaled]
 
@@ -31,7 +30,7 @@ EFFORT = scale(Effort(again=6, written_on=8, read=12), *[Effort(again=8, written
 
 
 @pytest.mark.parametrize(("name", "geometry"), CASES)
-def test_nothing_promised_is_lost(name: str, geometry: str, report: Callable[[str, object], None]) -> None:
+def test_nothing_promised_is_lost(name: str, geometry: str, report: Report) -> None:
     tally, points, stride = Tally(), 0, STRIDE[geometry]
     for seed in range(SEEDS):
         prepared = prepare(WORKLOADS[name], seed, config=GEOMETRIES[geometry])

@@ -17,7 +17,7 @@ it has two cases at most, evenly spread. So `make test` finds each fault that it
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from typing import Final, TypeVar
 
@@ -25,6 +25,8 @@ import pytest
 
 VARIABLE: Final = "SEGMENTLOG_SCALE"
 T = TypeVar("T")
+Report = Callable[[str, object], None]
+"""Type of the fixture ``report``: it says what an attack counted."""
 
 
 class Scale(StrEnum):

@@ -89,7 +89,7 @@ _BATCH_ROWS = 150
 _RANGE_ROWS = 4000
 _PLACED_MAX = 10_000
 
-Report = dict[str, Any]
+Counted = dict[str, Any]
 
 
 class SoakProcess:
@@ -112,7 +112,7 @@ class SoakProcess:
     def runs(self) -> bool:
         return self._process.poll() is None
 
-    def end(self) -> Report:
+    def end(self) -> Counted:
         try:
             out, errors = self._process.communicate(timeout=ENDS_SECONDS_MAX)
         except subprocess.TimeoutExpired:
@@ -121,7 +121,7 @@ class SoakProcess:
             raise AssertionError(f"the {self.role} hangs: {errors[-4000:]}") from None
         status = self._process.returncode
         assert status == 0, f"the {self.role} ended with {status}: {errors[-6000:]}"
-        counted: Report = json.loads(out.splitlines()[-1])
+        counted: Counted = json.loads(out.splitlines()[-1])
         return counted
 
     def kill(self) -> None:
@@ -132,7 +132,7 @@ class SoakProcess:
 # In a process
 
 
-def main(role: str, options: Report) -> None:
+def main(role: str, options: Counted) -> None:
     faulthandler.enable()
     counted = {"writer": write, "reader": read}[role](**options)
     sys.stdout.write(json.dumps(counted | resources()) + "\n")
@@ -148,7 +148,7 @@ def goes_on(seconds: float = 0.0) -> bool:
     return not select.select([sys.stdin], [], [], seconds)[0]
 
 
-def resources() -> Report:
+def resources() -> Counted:
     """Resources of the process: KiB of its own memory now and at most, descriptors, maps of files in stores."""
     gc.collect()
     lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
@@ -223,7 +223,7 @@ class Writing:
         self.written[key.topic] += rows
 
 
-def write(path: str, rows_per_second: int) -> Report:
+def write(path: str, rows_per_second: int) -> Counted:
     """Append to a store that deletes its oldest segments; return what is left of it in ``kept``.
 
     ``kept``: by queue, the first offset that has to be there, and its end; calls that a segment divides are left out.
@@ -372,12 +372,12 @@ def _missed(path: str, wanted: list[QueueRange], found: dict[QueueKey, list[np.n
     return missed
 
 
-def read(path: str, seed: int, rows_min: int, settle_s: float) -> Report:
+def read(path: str, seed: int, rows_min: int, settle_s: float) -> Counted:
     """Read until told to end, and at least so many rows; the resources after `settle_s` seconds are `settled`."""
     os.nice(5)  # several that never pause, beside one that is waited for
     reading = Reading(path, seed)
     ready()
-    settled: Report = {}
+    settled: Counted = {}
     begun = time.monotonic()
     while goes_on() or reading.rows < rows_min:
         reading.round()

@@ -178,12 +178,6 @@ class Tally:
         for name in self.__slots__:
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
-    def __str__(self) -> str:
-        return (
-            f"{self.judged} judged, {self.with_acknowledged} of them after acknowledgements, {self.acknowledged} "
-            f"messages acknowledged; of unacknowledged ones {self.kept} kept, {self.lost} lost; {self.cut} torn ends"
-        )
-
 
 _SIZE = struct.Struct(">ii")
 _HEAD = struct.Struct(">iiiiiqqiq")

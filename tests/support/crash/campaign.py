@@ -66,9 +66,6 @@ class Tally:
         for name in self.__dataclass_fields__:
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
-    def __str__(self) -> str:
-        return ", ".join(f"{name} {getattr(self, name)}" for name in self.__dataclass_fields__)
-
 
 @dataclass(slots=True)
 class Prepared:
