@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from support.crash.real_calls import TraceError, trace
-from support.crash.real_trace import files_below, recording_of
+from support.crash.real_trace import TraceError, files_below, recording_of, trace
 from support.crash.recorder import Kind, Recording
 from support.crash.states import Breadth, States, labels
 from support.strace import WHY_NOT

@@ -13,9 +13,10 @@ from typing import Any
 
 import pytest
 
-from segmentlog.store import Flush, StoreConfig, StoreReader
+from segmentlog.store import StoreReader
 from segmentlog.store.ha import Address, MetadataCopier
-from support import full_broker, oracle, releases, replicas
+from support import full_broker, ha, oracle, releases, replicas
+from support.ha import OURS, SEGMENT
 from support.reading import read
 from support.scale import scale
 
@@ -25,20 +26,12 @@ pytestmark = [
     pytest.mark.timeout(900),
 ]
 
-SEGMENT = 64 << 10
 TOPIC = "Orders"
-CONFIG = {
-    "mappedFileSizeCommitLog": SEGMENT,
-    "mappedFileSizeConsumeQueue": 20 * 100,
-    "maxHashSlotNum": 100,
-    "maxIndexNum": 400,
+CONFIG = ha.CONFIG | {
     "fileReservedTime": 0,
     "deleteWhen": ";".join(f"{hour:02}" for hour in range(24)),
     "deleteCommitLogFilesInterval": 1,
 }
-OURS = StoreConfig(
-    segment_bytes=SEGMENT, queue_segment_entries=100, index_slots=100, index_entries=400, flush=Flush.ASYNC
-)
 COUNT = scale(2_000, 2_000, 20_000)
 following = partial(replicas.following, store_config=OURS)
 until = partial(replicas.until, seconds=300)
