@@ -2,7 +2,7 @@
 
 ::
 
-    test ──► nursery ──► committer: stage, commit, say so, stage, …     kill -9 ──► the next one begins with the batch
+    test ──► committer: stage, commit, say so, stage, …     kill -9 ──► the next one begins with the batch
     reader ────────────► of each batch all rows or none, all the time           after the last one reported, or with it
 
 Killed drivers of S11 and S12, below Spark: a hundred of them in the time that Spark needs for one.
@@ -19,7 +19,7 @@ import pytest
 
 from segmentlog.store import Flush, MessageStore, StoreReader
 from segmentlog.store.sink import prepare_store
-from support.commit_nursery import CONFIG, ROWS, CommitNursery, stage_and_commit
+from support.commit_nursery import CONFIG, ROWS, kill_one, stage_and_commit
 from support.reading import read
 from support.scale import Report, scale
 
@@ -73,14 +73,14 @@ def test_killed_committers_lose_and_repeat_nothing(tmp_path: Path, report: Repor
     prepare_store(path, CONFIG)
     said = -1
     repeated = undone = 0
-    with Reader(path) as reader, CommitNursery(path) as nursery:
+    with Reader(path) as reader:
         for number in range(KILLS):
             # The killed process knows of no batch after the last one it reported; it may know of one less.
             first = max(said + 1 - rng.choice([0, 0, 1]), 0)
             flush = rng.choice(list(Flush))
             reports, marked = rng.choice([0, 1, 1, 2]), rng.random() < 0.5
             delay = rng.uniform(0, rng.choice([0.004, 0.06]))
-            said = max([said, *nursery.kill_one(first, number, flush, reports, marked, delay)])
+            said = max([said, *kill_one(path, first, number, flush, reports, marked, delay)])
             left = seen(path)
             with MessageStore.open(path, CONFIG) as store:
                 undone += store.recovered.undone_from is not None

@@ -10,7 +10,6 @@ On a cluster an executor is killed, with speculation on. Without Spark the same 
 of a driver, which writes the files of a part itself.
 """
 
-import multiprocessing
 import os
 import random
 import subprocess
@@ -27,9 +26,9 @@ import pytest
 
 from support.backfills import Row, read_hours
 from support.killed_jobs import JOBS, KilledJob
-from support.processes import members
+from support.processes import fork_server, members
 from support.scale import Report, scale
-from support.spark_driver import TESTS, SparkDriver
+from support.spark_driver import SparkDriver
 from support.standalone_cluster import StandaloneCluster
 
 pytestmark = [pytest.mark.scaled, pytest.mark.attack, pytest.mark.timeout(scale(600, 1800, 36_000))]
@@ -91,19 +90,14 @@ class Watch:
 
 @pytest.mark.scaled(quick=2)
 @pytest.mark.parametrize("name", PROCESS_KILLS)
-def test_killed_processes_lose_and_repeat_nothing(
-    name: str, tmp_path: Path, report: Report, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PYTHONPATH", str(TESTS))
+def test_killed_processes_lose_and_repeat_nothing(name: str, tmp_path: Path, report: Report) -> None:
     rng, kills = random.Random(SEED), PROCESS_KILLS[name]
     job = JOBS[name](tmp_path / "job", 60)
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["support.jobs_without_spark"])
     counted: Counter[str] = Counter()
 
     def started() -> BaseProcess:
         work, arguments = job.without_spark()
-        process = context.Process(target=work, args=arguments)
+        process = fork_server().Process(target=work, args=arguments)
         process.start()
         return process
 
