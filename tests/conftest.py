@@ -45,7 +45,7 @@ _load_support()
 
 
 from support import device  # noqa: E402 - `support` is made above
-from support.scale import SCALE, Scale, runs, scale, thinned  # noqa: E402 - as above
+from support.scale import LONGEST, SCALE, Scale, runs, scale, thinned  # noqa: E402 - as above
 from support.spark_session import set_driver_options  # noqa: E402 - as above
 
 set_driver_options()
@@ -60,13 +60,6 @@ settings.register_profile(
     derandomize="SEGMENTLOG_DERANDOMIZE" in os.environ,
 )
 settings.load_profile("segmentlog")
-
-
-LONGEST = (
-    *("test_store_crashes", "test_commit_crashes", "test_mutated_stores", "test_io_errors", "test_planted_bugs"),
-    *("test_failover", "test_restarted_streams", "test_soak", "test_retention_crashes", "test_full_disk"),
-)
-"""Files that take minutes at the scale ``attack``. They run first: a worker that began last would end alone."""
 
 
 @pytest.fixture(scope="session", autouse=True)

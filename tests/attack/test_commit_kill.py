@@ -2,7 +2,7 @@
 
 ::
 
-    test ──► nursery ──► committer: stage, commit, say so, stage, …     kill -9 ──► the next one begins with the batch
+    test ──► committer: stage, commit, say so, stage, …     kill -9 ──► the next one begins with the batch
     reader ────────────► of each batch all rows or none, all the time           after the last one reported, or with it
 
 Killed drivers of S11 and S12, below Spark: a hundred of them in the time that Spark needs for one.
@@ -12,7 +12,6 @@ import os
 import random
 import threading
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import Self
 
@@ -20,9 +19,9 @@ import pytest
 
 from segmentlog.store import Flush, MessageStore, StoreReader
 from segmentlog.store.sink import prepare_store
-from support.commit_nursery import CONFIG, ROWS, CommitNursery, stage_and_commit
+from support.commit_nursery import CONFIG, ROWS, kill_one, stage_and_commit
 from support.reading import read
-from support.scale import scale
+from support.scale import Report, scale
 
 pytestmark = [pytest.mark.attack, pytest.mark.scaled]
 
@@ -68,32 +67,30 @@ class Reader:
             self.looks += 1
 
 
-def test_killed_committers_lose_and_repeat_nothing(tmp_path: Path, report: Callable[[str, object], None]) -> None:
+def test_killed_committers_lose_and_repeat_nothing(tmp_path: Path, report: Report) -> None:
     rng = random.Random(SEED)
     path = str(tmp_path / "store")
     prepare_store(path, CONFIG)
     said = -1
-    repeated = undone = finished = 0
-    with Reader(path) as reader, CommitNursery(path) as nursery:
+    repeated = undone = 0
+    with Reader(path) as reader:
         for number in range(KILLS):
             # The killed process knows of no batch after the last one it reported; it may know of one less.
             first = max(said + 1 - rng.choice([0, 0, 1]), 0)
             flush = rng.choice(list(Flush))
             reports, marked = rng.choice([0, 1, 1, 2]), rng.random() < 0.5
             delay = rng.uniform(0, rng.choice([0.004, 0.06]))
-            said = max([said, *nursery.kill_one(first, number, flush, reports, marked, delay)])
+            said = max([said, *kill_one(path, first, number, flush, reports, marked, delay)])
             left = seen(path)
             with MessageStore.open(path, CONFIG) as store:
                 undone += store.recovered.undone_from is not None
             there = seen(path)
-            finished += len(there) - len(left)  # in the ledger, and not shown yet
             assert set(there.values()) <= {ROWS}, f"seed {SEED}, kill {number}: {there}"
             assert said + 1 <= len(left) <= len(there) <= said + 2, f"seed {SEED}, kill {number}: {said} was said"
             repeated += stage_and_commit(path, len(there) - 1, f"again{number}", flush) if there else 0
             assert seen(path) == there
     assert reader.problems == []
-    what = f"{undone} undone, {finished} finished, {repeated} repeated, {reader.looks} looks of a reader"
-    report(f"S11 store, seed {SEED}", f"{KILLS} kills, {said + 1} batches, {what}")
+    report(f"S11 store, seed {SEED}", f"{said + 1} batches, {undone} undone, {repeated} repeated, {reader.looks} looks")
     assert said >= KILLS // 2
     assert undone >= KILLS // 50
     assert repeated >= KILLS // 2

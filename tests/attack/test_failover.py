@@ -4,7 +4,7 @@ import random
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import count
 from pathlib import Path
 from textwrap import indent
@@ -27,7 +27,7 @@ from support.ha import free_port
 from support.promoted import PLAIN, ROOMY, append, follow_up, served
 from support.reading import read
 from support.replicas import following, log_bytes, until
-from support.scale import scale
+from support.scale import Report, scale
 from support.written_stores import message
 
 pytestmark = [
@@ -165,9 +165,7 @@ ROWS = 1500
 
 @pytest.mark.scaled(quick=0)  # the test above has two stores of the chain
 @pytest.mark.timeout(scale(600, 600, 7200))
-def test_batches_of_a_chain_are_there_once_whichever_store_is_promoted(
-    tmp_path: Path, report: Callable[[str, object], None]
-) -> None:
+def test_batches_of_a_chain_are_there_once_whichever_store_is_promoted(tmp_path: Path, report: Report) -> None:
     """A master is killed under a sink; a replica, or a replica of it that lags, is promoted, and the others follow."""
     authority, draw = certificates.Authority(tmp_path / "ca"), random.Random(51)
     tls: Tls = authority.sign("peer")

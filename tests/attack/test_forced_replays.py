@@ -22,7 +22,7 @@ import pytest
 
 from segmentlog.spark import last_commit
 from support.pipes import Feed, Pipe, contents
-from support.scale import sample, scale
+from support.scale import Report, sample, scale
 from support.spark_session import refused
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ UNORDERED = {"shuffled"}  # and so nothing new is read with them
 
 @pytest.mark.scaled(quick=0)  # `test_stream_sink` repeats a batch, and `test_writer` one with another number of rows
 def test_batches_that_are_repeated_with_other_rows_are_appended_once(
-    spark: "SparkSession", tmp_path: Path, report: Callable[[str, object], None]
+    spark: "SparkSession", tmp_path: Path, report: Report
 ) -> None:
     rng = random.Random(SEED)
     pipe = Pipe(tmp_path)
@@ -100,12 +100,7 @@ def test_batches_that_are_repeated_with_other_rows_are_appended_once(
             if not new:
                 assert last_commit(pipe.sink, pipe.checkpoint.query) == before, what
     assert [*(pipe.sink / ".segmentlog" / "staging").iterdir()] == []
-    rows_of = ", ".join(f"{counted[change]} {change}" for change in TRIED)
-    report(
-        f"S12, seed {SEED}",
-        f"{REPLAYS} replays of {counted['batches']} batches, {counted['planned anew']} planned anew, "
-        f"{counted['refused']} refused first; rows: {rows_of}",
-    )
+    report(f"S12, seed {SEED}", dict(counted))
     assert min(counted[change] for change in TRIED) >= REPLAYS // len(TRIED)
     assert counted["planned anew"] >= REPLAYS // 10
 

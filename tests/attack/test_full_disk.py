@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -15,7 +15,7 @@ import pytest
 
 from segmentlog.store import MessageStore, NoSpaceError
 from support.reading import read
-from support.scale import scale
+from support.scale import Report, scale
 from support.written_stores import SMALL, message
 
 pytestmark = pytest.mark.attack
@@ -41,7 +41,7 @@ UNSHARED = unshared()
 
 @pytest.mark.scaled(quick=0)  # `test_failing_calls` and crash/test_io_errors.py fill a disk at each call
 @pytest.mark.skipif(not UNSHARED, reason="this process can mount no file system, not even as unshare -Urm")
-def test_a_full_disk_refuses_and_loses_nothing(tmp_path: Path, report: Callable[[str, object], None]) -> None:
+def test_a_full_disk_refuses_and_loses_nothing(tmp_path: Path, report: Report) -> None:
     sizes = [str(16 + STEP_KIB * (number * 64 // min(SIZES, 64) % 64)) for number in range(SIZES)]
     done = subprocess.run(
         [*UNSHARED, sys.executable, "-m", "support.full_disk", tmp_path, str(SEED), *sizes],

@@ -26,7 +26,7 @@ from segmentlog.store.write.housekeeping import BackgroundServices
 from support.batches import batch_of
 from support.interrupting import Interrupter, own_threads, points_of
 from support.reading import read
-from support.scale import scale
+from support.scale import Report, scale
 from support.written_stores import SMALL, message
 
 pytestmark = pytest.mark.attack
@@ -183,7 +183,7 @@ def closed_scene(folder: Path) -> tuple[Scene, set[str]]:
 @pytest.mark.filterwarnings("ignore:unclosed scandir iterator:ResourceWarning")
 @pytest.mark.usefixtures("only_new_objects")
 @pytest.mark.parametrize("act", ACTS)
-def test_a_ctrl_c_at_each_point(tmp_path: Path, act: str, report: Callable[[str, object], None]) -> None:
+def test_a_ctrl_c_at_each_point(tmp_path: Path, act: str, report: Report) -> None:
     prepare, do = ACTS[act]
     scene, before = closed_scene(tmp_path)
     total = 0

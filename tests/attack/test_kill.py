@@ -11,13 +11,12 @@ failure again: SEGMENTLOG_ATTACK_SEED=… and the number of the kill that the fa
 import os
 import random
 import shutil
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from support.scale import scale
+from support.scale import Report, scale
 from support.writer_nursery import Errand, Nursery
 from support.written_stores import SMALL, Judge, Tally
 
@@ -72,14 +71,12 @@ def lane(folder: Path, first: int) -> Tally:
     return total
 
 
-def test_acknowledged_messages_outlive_their_killed_writer(
-    tmp_path: Path, report: Callable[[str, object], None]
-) -> None:
+def test_acknowledged_messages_outlive_their_killed_writer(tmp_path: Path, report: Report) -> None:
     total = Tally()
     with ThreadPoolExecutor(LANES) as lanes:
         for tally in lanes.map(lane, [tmp_path] * LANES, range(LANES)):
             total.add(tally)
-    report(f"S4, seed {SEED}", f"{total}")
+    report(f"S4, seed {SEED}", total)
     assert total.judged == KILLS
     assert total.with_acknowledged >= KILLS // 2
     assert total.acknowledged >= 10 * KILLS

@@ -13,7 +13,6 @@ import os
 import random
 import time
 from collections import Counter
-from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ from typing import Any
 import pytest
 
 from support.pipes import Feed, Pipe
-from support.scale import scale
+from support.scale import Report, scale
 from support.spark_driver import SparkDriver
 
 pytestmark = [
@@ -51,7 +50,7 @@ def wait_for(driver: SparkDriver, pipe: Pipe, moment: str, rng: random.Random) -
         time.sleep(0.002)
 
 
-def test_killed_drivers_neither_lose_nor_repeat_batches(tmp_path: Path, report: Callable[[str, object], None]) -> None:
+def test_killed_drivers_neither_lose_nor_repeat_batches(tmp_path: Path, report: Report) -> None:
     rng = random.Random(SEED)
     pipe = Pipe(tmp_path / "pipe")
     given: dict[str, Any] = {"folder": str(tmp_path / "pipe"), "options": {"maxOffsetsPerTrigger": "60"}}
@@ -81,12 +80,7 @@ def test_killed_drivers_neither_lose_nor_repeat_batches(tmp_path: Path, report: 
         assert pipe.check() == feed.total, f"seed {SEED}"
         for driver in orphaned:
             driver.wait_gone(300)
-    report(
-        f"S11 drivers, seed {SEED}",
-        f"{KILLS} kills, {counted['unfinished']} within a batch, {counted['ahead']} of them behind the sink's commit; "
-        f"{counted['killed']} processes were killed at once, {counted['orphans']} found out by themselves; "
-        f"{pipe.committed + 1} batches, {feed.total} rows",
-    )
+    report(f"S11 drivers, seed {SEED}", dict(counted))
     assert counted["unfinished"] >= KILLS // 3
     assert counted["ahead"] >= KILLS // 6
     assert counted["killed"] >= 3 * ((KILLS + 1) // 2)  # Python, a JVM and a worker, at least

@@ -25,7 +25,7 @@ import pytest
 from segmentlog.store import BatchId, Flush, MessageStore, Outgoing, QueueKey, Services, StoreConfig
 from segmentlog.store.groups import publish_progress
 from segmentlog.store.sink import Staging
-from support.scale import scale
+from support.scale import Report, scale
 
 pytestmark = pytest.mark.attack
 
@@ -177,9 +177,7 @@ def test_bodies_that_inflate_without_end(clean: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.scaled
-def test_the_memory_of_very_many_queues_is_limited(
-    clean: Path, tmp_path: Path, report: Callable[[str, object], None]
-) -> None:
+def test_the_memory_of_very_many_queues_is_limited(clean: Path, tmp_path: Path, report: Report) -> None:
     """Queues without a message, of 6 MB each: sparse files that are one and the same, under different names."""
     topics, store = scale(500, 3_000, 200_000), tmp_path / "store"
     (store / "commitlog").mkdir(parents=True)

@@ -25,7 +25,7 @@ import pytest
 from segmentlog.store import MessageStore, Services, StoreInUseError, StoreReader
 from support.parted_store import PartedStore
 from support.reading import read
-from support.scale import scale
+from support.scale import Report, scale
 from support.written_stores import SMALL, message, tree
 
 pytestmark = pytest.mark.attack
@@ -99,7 +99,7 @@ def hear(other: "subprocess.Popen[str]") -> str:
 
 
 @pytest.mark.scaled
-def test_two_writers_never_open_a_store_at_once(tmp_path: Path, report: Callable[[str, object], None]) -> None:
+def test_two_writers_never_open_a_store_at_once(tmp_path: Path, report: Report) -> None:
     rng, outcomes, slowest = random.Random(SEED), Counter[str](), 0.0
     with program(sys.executable, "-c", CONTENDER) as one, program(sys.executable, "-c", CONTENDER) as other:
         both = (one, other)
@@ -125,9 +125,7 @@ def test_two_writers_never_open_a_store_at_once(tmp_path: Path, report: Callable
         for number in range(min(8, RACES))
         for row in read(StoreReader.open(tmp_path / f"store-{number}"))
     ]
-    report(
-        f"S15 races, seed {SEED}", f"{dict(outcomes)}, {len(bodies)} messages, the slowest loser took {slowest:.3f} s"
-    )
+    report(f"S15 races, seed {SEED}", dict(outcomes))
     assert len(bodies) == RACES
     assert slowest < LOSER_SECONDS_MAX
     assert min(outcomes["first"], outcomes["second"]) >= RACES // 20
@@ -191,7 +189,7 @@ def test_a_forked_child_has_no_store_and_takes_none_away(tmp_path: Path, service
 
 @pytest.mark.scaled
 @pytest.mark.skipif(shutil.which("javac") is None, reason="there is no JDK")
-def test_java_and_python_keep_each_other_out(tmp_path: Path, report: Callable[[str, object], None]) -> None:
+def test_java_and_python_keep_each_other_out(tmp_path: Path, report: Report) -> None:
     (tmp_path / "Holder.java").write_text(HOLDER)
     subprocess.run(["javac", "-d", tmp_path, tmp_path / "Holder.java"], check=True)
     path = tmp_path / "store"
@@ -215,5 +213,4 @@ def test_java_and_python_keep_each_other_out(tmp_path: Path, report: Callable[[s
             assert tree(path) == before
             tell(holder, "on")
             assert hear(holder) == "done"
-    report("S15 with Java", f"{2 * HOLDS} refused, the slowest took {slowest:.3f} s")
     assert slowest < LOSER_SECONDS_MAX

@@ -33,7 +33,7 @@ from support.crash.memory_fs import FileNode, MemoryFileSystem
 from support.crash.promises import Truth
 from support.crash.recorder import RecordingFileSystem
 from support.crash.states import Breadth, States
-from support.scale import scale
+from support.scale import Report, scale
 from support.written_stores import SMALL, Record, message
 
 pytestmark = [pytest.mark.attack, pytest.mark.scaled]
@@ -216,9 +216,7 @@ class Machine(RuleBasedStateMachine):
 
 
 @pytest.mark.parametrize("flush", Flush)
-def test_a_store_holds_the_messages_of_its_model(
-    flush: Flush, report: Callable[[str, object], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_store_holds_the_messages_of_its_model(flush: Flush, report: Report, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in TIMED:
         monkeypatch.setattr(module, "time", TIME)
     counts = Counts()

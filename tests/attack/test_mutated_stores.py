@@ -13,7 +13,6 @@ import os
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -25,7 +24,7 @@ from segmentlog.store.format.checksums import RecordCrc
 from support import fixtures
 from support.attack_stores import build
 from support.mutations import KINDS
-from support.scale import scale
+from support.scale import Report, scale
 from support.store_builder import Queues
 
 pytestmark = [pytest.mark.attack, pytest.mark.scaled]
@@ -92,32 +91,16 @@ def results_of(plan: Path, first: int) -> list[dict[str, Any]]:
 
 
 @pytest.mark.timeout(max(900, COPIES // 10))
-def test_a_damaged_store_never_yields_wrong_rows(
-    stores: list[dict[str, Any]], tmp_path: Path, report: Callable[[str, object], None]
-) -> None:
+def test_a_damaged_store_never_yields_wrong_rows(stores: list[dict[str, Any]], tmp_path: Path, report: Report) -> None:
     plan = tmp_path / "plan.json"
     asked = {"seed": SEED, "copies": COPIES, "table_every": TABLE_EVERY}
     plan.write_text(json.dumps(asked | {"stores": stores}))
     with ThreadPoolExecutor(PROCESSES) as pool:
         results = [result for found in pool.map(partial(results_of, plan), range(PROCESSES)) for result in found]
     wrong = [result["wrong"] for result in results if "wrong" in result]
-    report("S8", _report(results))
+    report(f"S8, seed {SEED}", dict(Counter(result.get("outcome", "WRONG") for result in results)))
     assert not wrong, f"seed {SEED}: {len(wrong)} of {len(results)} copies\n\n" + "\n\n".join(wrong[:10])
     _check_gates(results)
-
-
-def _report(results: list[dict[str, Any]]) -> str:
-    outcomes = Counter(r.get("outcome", "WRONG") for r in results)
-    kinds = Counter(r["kind"] for r in results)
-    different = len({r["digest"] for r in results})
-    hits = [r["live"] for r in results if r["live"]]
-    lines = [
-        f"\nmutated stores, seed {SEED}: {len(results)} copies, {different} of them different",
-        f"  {len(hits)} with damage in live data ({sum(hits)} bytes)",
-        "  kinds:    " + ", ".join(f"{kind} {count}" for kind, count in sorted(kinds.items())),
-        "  outcomes: " + ", ".join(f"{outcome} {count}" for outcome, count in outcomes.most_common()),
-    ]
-    return "\n".join(lines)
 
 
 def _check_gates(results: list[dict[str, Any]]) -> None:

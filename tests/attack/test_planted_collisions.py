@@ -4,7 +4,6 @@ A hundred thousand messages, a million in a soak; a look-up asks for more keys t
 """
 
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +13,7 @@ from segmentlog.store import StoreReader
 from segmentlog.store.find import Finder, KeyField
 from support.indexed_stores import colliding
 from support.planted_keys import TOPICS, Planted, own_key, plant
-from support.scale import scale
+from support.scale import Report, scale
 
 pytestmark = [pytest.mark.attack, pytest.mark.scaled]
 
@@ -27,9 +26,7 @@ def planted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Planted]:
     return path, plant(path, COUNT)
 
 
-def test_every_key_finds_exactly_its_messages(
-    planted: tuple[Path, Planted], report: Callable[[str, object], None]
-) -> None:
+def test_every_key_finds_exactly_its_messages(planted: tuple[Path, Planted], report: Report) -> None:
     path, stored = planted
     keys = [own_key(number) for number in range(COUNT + 3)]
     keys += [colliding(key) for key in keys[::5]]

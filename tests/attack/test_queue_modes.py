@@ -9,7 +9,6 @@ import os
 import random
 import shutil
 import sys
-from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ from segmentlog.store import QueueSource, StoreReader
 from segmentlog.store.read import database_queues, snapshot
 from support import oracle
 from support.reading import read
-from support.scale import scale
+from support.scale import Report, scale
 
 pytestmark = [*oracle.MARKS, pytest.mark.attack, pytest.mark.scaled(quick=0), pytest.mark.timeout(7200)]
 
@@ -94,9 +93,7 @@ def check(store: Path, bodies: dict[Place, bytes], reader: StoreReader) -> None:
             assert before[2] + 1 == after[2]
 
 
-def test_stores_of_all_queue_modes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, report: Callable[[str, object], None]
-) -> None:
+def test_stores_of_all_queue_modes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, report: Report) -> None:
     monkeypatch.setattr(snapshot, "WORTH_BYTES", 1)
     monkeypatch.setattr(database_queues, "_WORTH_ENTRIES", 1)
     messages = 0

@@ -30,7 +30,7 @@ from segmentlog.store import MessageStore, SegmentLogError, StoreConfig
 from segmentlog.store.archive.push import push
 from segmentlog.store.objects.opening import open_objects
 from support.fault_server import Fault, FaultServer, serving
-from support.scale import scale
+from support.scale import Report, scale
 from support.streams import Stream
 
 pytestmark = [pytest.mark.attack, pytest.mark.scaled, pytest.mark.timeout(scale(600, 1800, 36_000))]
@@ -114,7 +114,7 @@ def expected(place: Place) -> dict[tuple[Any, str], Rows]:
 
 
 def test_a_fault_at_any_request_of_a_reader_is_an_error_or_nothing(
-    place: Place, expected: dict[tuple[Any, str], Rows], tmp_path: Path, report: Callable[[str, object], None]
+    place: Place, expected: dict[tuple[Any, str], Rows], tmp_path: Path, report: Report
 ) -> None:
     counted: Counter[str] = Counter()
     for seed in range(RUNS):
@@ -203,7 +203,7 @@ with segmentlog.open(sys.argv[1], storage=json.loads(sys.argv[2]), cache_dir=sys
 
 
 def test_a_reader_finds_whole_blocks_in_a_cache_that_killed_readers_filled(
-    place: Place, expected: dict[tuple[Any, str], Rows], tmp_path: Path, report: Callable[[str, object], None]
+    place: Place, expected: dict[tuple[Any, str], Rows], tmp_path: Path, report: Report
 ) -> None:
     killed = 0
     for seed in range(KILLS):

@@ -11,7 +11,7 @@ A message is lost only if its segment is in the history.
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,8 +20,8 @@ import pytest
 
 from segmentlog.store import QueueKey, QueueRange, ScanSpec, StoreReader
 from segmentlog.store.maintenance import verify
-from support.scale import scale
-from support.soak_worker import CONFIG, HistoryWatch, Report, SoakProcess, log_start
+from support.scale import Report, scale
+from support.soak_worker import CONFIG, Counted, HistoryWatch, SoakProcess, log_start
 from support.telling import COLUMNS, check
 
 if TYPE_CHECKING:
@@ -29,17 +29,16 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.attack, pytest.mark.scaled(quick=0)]
 
-SECONDS = scale(2, 20, 3600)
+SECONDS = scale(2, 30, 3600)
 SETTLED_SECONDS_MAX = 5
 LOST_LEAST = scale(0, 1, 1)
 """Of a stream or of readers; in the first seconds it may not have begun, or be fast enough."""
 ROWS_PER_SECOND = 8000
-ROWS_READ_MIN = 25_000 * SECONDS  # a million in forty seconds
+ROWS_READ_MIN = 34_000 * SECONDS  # a million in thirty seconds
 READERS = scale(2, 4, 4)
 PACE = scale(0, 1, 1)
 """Least work per second is multiplied by it: on a busy machine a quick run only has to do some of each."""
 STARTS_SECONDS_MAX = 300
-Say = Callable[[str, object], None]
 MEMORY_KIB_MAX = 512 << 10
 GROWTH_KIB_MAX = 192 << 10
 MAPS_MAX = 17
@@ -57,7 +56,7 @@ def running(*roles: tuple[str, dict[str, object]]) -> Iterator[list[SoakProcess]
             process.kill()
 
 
-def ended(processes: list[SoakProcess]) -> list[Report]:
+def ended(processes: list[SoakProcess]) -> list[Counted]:
     return [process.end() for process in processes]
 
 
@@ -78,7 +77,7 @@ def let_run(processes: list[SoakProcess], history: HistoryWatch, follower: "Foll
         time.sleep(0.1)
 
 
-def look_at_readers(counted: list[Report]) -> None:
+def look_at_readers(counted: list[Counted]) -> None:
     for each in counted:
         assert each["memory"] < MEMORY_KIB_MAX, each
         assert each["memory"] < each["settled"]["memory"] + GROWTH_KIB_MAX, each
@@ -109,7 +108,7 @@ class Follower:
             self.missed += offset - after
             self._next[topic, queue_id] = offset + 1
 
-    def end(self) -> Report:
+    def end(self) -> Counted:
         """Stop; what was counted, by the query itself too."""
         progress = self.query.lastProgress
         self.query.stop()
@@ -122,7 +121,7 @@ class Follower:
         return {"rows": self.rows, "batches": self.batches, "missed": self.missed, "counted as lost": lost}
 
 
-def judge(store: Path, written: Report, history: HistoryWatch) -> int:
+def judge(store: Path, written: Counted, history: HistoryWatch) -> int:
     """Compare a store with what was written to it and what its history has; return the number of messages left.
 
     Queues and log agree, so a message is missing only if its segment is; and each missing segment is in the history.
@@ -154,7 +153,7 @@ def judge(store: Path, written: Report, history: HistoryWatch) -> int:
 
 
 def look_at_all(
-    store: Path, written: Report, read: list[Report], streamed: Report, *, history: HistoryWatch, report: Say
+    store: Path, written: Counted, read: list[Counted], streamed: Counted, *, history: HistoryWatch, report: Report
 ) -> None:
     left = judge(store, written, history)
     report("soak: written", {name: found for name, found in written.items() if name != "kept"})
@@ -175,24 +174,10 @@ def readers_of(store: Path) -> "list[tuple[str, dict[str, object]]]":
     return [("reader", asked | {"seed": seed}) for seed in range(READERS)]
 
 
-@pytest.mark.timeout(SECONDS + 600)
-def test_a_store_deletes_its_own_files_under_readers_and_a_stream(tmp_path: Path, report: Say) -> None:
-    store = tmp_path / "store"
-    history = HistoryWatch(store)
-    with running(("writer", {"path": str(store), "rows_per_second": ROWS_PER_SECOND})) as (writer,):
-        with running(("stream", {"path": str(store)}), *readers_of(store)) as processes:
-            let_run([writer, *processes], history)
-            streamed, *read = ended(processes)
-        (written,) = ended([writer])
-    history.look()
-    look_at_all(store, written, read, streamed, history=history, report=report)
-    assert streamed["counted as lost"] >= LOST_LEAST
-
-
 @pytest.mark.spark
 @pytest.mark.timeout(SECONDS + 600)
 def test_a_store_deletes_its_own_files_under_readers_and_a_query(
-    spark: "SparkSession", tmp_path: Path, report: Say
+    spark: "SparkSession", tmp_path: Path, report: Report
 ) -> None:
     store = tmp_path / "store"
     history = HistoryWatch(store)

@@ -9,7 +9,6 @@ Row 42 of what kills a sink, below Spark; two streams in one session: ``tests/co
 """
 
 import os
-from collections.abc import Callable
 from itertools import groupby
 from pathlib import Path
 
@@ -19,14 +18,12 @@ from segmentlog.store import StoreReader
 from segmentlog.store.sink import last_commit, prepare_store
 from support.commit_nursery import CONFIG, ROWS, commit_together
 from support.reading import read
-from support.scale import scale
+from support.scale import Report, scale
 
 pytestmark = [pytest.mark.scaled(quick=0), pytest.mark.attack, pytest.mark.timeout(scale(600, 600, 36_000))]
 
 SEED = int(os.environ.get("SEGMENTLOG_ATTACK_SEED", "20261121"))
 BATCHES = scale(20, 100, 5_000)
-
-Report = Callable[[str, object], None]
 
 
 def batches_in_order(path: str) -> list[tuple[str, int]]:

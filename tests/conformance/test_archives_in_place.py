@@ -8,11 +8,12 @@ import pytest
 
 import segmentlog
 from segmentlog.connector.source import SegmentLogDataSource
-from segmentlog.store import OnCorrupt, QueueRange, QueueSource, ScanSpec, StoreReader
+from segmentlog.store import OnCorrupt, QueueSource, ScanSpec, StoreReader
 from segmentlog.store.archive.push import push
 from segmentlog.store.objects.opening import open_objects
 from support import fixtures
 from support.commands import run_command
+from support.reading import whole_queues
 from support.s3_servers import S3Server
 from support.streams import Stream
 
@@ -60,13 +61,9 @@ def check_doors(path: Path, url: str, storage: dict[str, str]) -> None:
 
 
 def rows_of(reader: StoreReader) -> int:
-    ranges = [
-        QueueRange(each.key, each.min_offset, each.max_offset)
-        for topic in reader.topics()
-        for each in reader.queues(topic)
-    ]
     spec = ScanSpec(columns=("body",), on_corrupt=OnCorrupt.SKIP)
-    return sum(part.num_rows for task in reader.plan(ranges, max_bytes=1 << 30) for part in reader.scan(task, spec))
+    tasks = reader.plan(whole_queues(reader), max_bytes=1 << 30)
+    return sum(part.num_rows for task in tasks for part in reader.scan(task, spec))
 
 
 def batch(path: str, **options: str) -> list[dict[str, object]]:

@@ -12,7 +12,6 @@ import pytest
 
 from segmentlog.store import (
     Boundary,
-    CorruptRecordError,
     OnCorrupt,
     Predicate,
     QueueKey,
@@ -41,40 +40,6 @@ def store(name: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_rows_are_rocketmqs(name: str, store: Path, source: QueueSource) -> None:
     reader = StoreReader.open(store, queue_source=source)
     conformance.check_rows(name, list(reading.read(reader, on_corrupt=OnCorrupt.NULL)), source)
-
-
-def test_queue_offsets_rise_one_by_one(store: Path) -> None:
-    reader = StoreReader.open(store)
-    for key, rows in reading.by_queue(reading.read(reader, on_corrupt=OnCorrupt.NULL)).items():
-        bounds = reader.bounds(key)
-        assert [row["queueOffset"] for row in rows] == list(range(bounds.min_offset, bounds.max_offset))
-
-
-def test_bounds_are_rocketmqs(name: str, store: Path) -> None:
-    reader = StoreReader.open(store)
-    found = [bounds for topic in reader.topics() for bounds in reader.queues(topic)]
-    conformance.check_queues(name, {tuple(each.key): (each.min_offset, each.max_offset) for each in found})
-
-
-def test_message_by_physical_offset(name: str, store: Path) -> None:
-    reader = StoreReader.open(store)
-    damaged = 0
-    for query in fixtures.queries(name, "messageByOffset"):
-        answer = query["answer"]
-        try:
-            message = reader.message_at(query["phyOffset"])
-        except CorruptRecordError as error:
-            damaged += error.offset == query["phyOffset"]
-            message = None
-        if answer is None:
-            assert message is None
-        else:
-            assert message is not None
-            assert message.topic == answer["topic"]
-            assert (message.queue_id, message.queue_offset) == (answer["queueId"], answer["queueOffset"])
-            assert (message.message_id, message.store_size) == (answer["msgId"], answer["storeSize"])
-            assert reading.millis(message.store_timestamp) == answer["storeTimestamp"]
-    assert damaged <= DIFFERENCES.get(name, NONE).damaged
 
 
 def _clamped(name: str, key: QueueKey, offset: int, boundary: Boundary = Boundary.LOWER) -> int:

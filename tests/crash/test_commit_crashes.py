@@ -1,6 +1,5 @@
 """S3: the power is cut at every call of the commit protocol; a batch is there as a whole or not at all, and once."""
 
-from collections.abc import Callable
 from itertools import product
 
 import pytest
@@ -9,7 +8,7 @@ from segmentlog.store.write.batch_commit import CommitPipeline
 from support.crash.batches import BREADTH, WORKLOADS, cut_power, prepare_with, written_in_any_order
 from support.crash.campaign import Tally
 from support.crash.driver import GEOMETRIES
-from support.scale import scale
+from support.scale import Report, scale
 
 pytestmark = [pytest.mark.attack, pytest.mark.scaled]
 
@@ -17,7 +16,6 @@ ORDERS = ("in order", "in any order")
 SEEDS = scale(1, 1, 40)
 STRIDE = scale(47, 2, 1)
 """Step from one call of a workload at which the power is cut to the next."""
-STATES_LEAST = scale(100, 3_000, 250_000)
 CASES = [("flushed", "in any order"), ("late", "in order")]
 """The order of pieces decides on calls before the log's sync, the geometry on calls after it."""
 TRIED = scale(
@@ -25,12 +23,11 @@ TRIED = scale(
     [(name, *case) for name, case in product(WORKLOADS, CASES)],
     list(product(WORKLOADS, GEOMETRIES, ORDERS)),
 )
-TOTAL = Tally()
 
 
 @pytest.mark.parametrize(("name", "geometry", "order"), TRIED)
 def test_a_batch_is_whole_and_once(
-    name: str, geometry: str, order: str, report: Callable[[str, object], None], monkeypatch: pytest.MonkeyPatch
+    name: str, geometry: str, order: str, report: Report, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tally = Tally()
     for seed in range(SEEDS):
@@ -38,14 +35,9 @@ def test_a_batch_is_whole_and_once(
             if order == "in any order":
                 patched.setattr(CommitPipeline, "written", written_in_any_order(seed))
             prepared, batches = prepare_with(WORKLOADS[name], seed, config=GEOMETRIES[geometry])
-        tally.add(cut_power(prepared, batches, BREADTH, lambda point: point % STRIDE == 0))
+        tally.add(cut_power(prepared, batches, BREADTH, points=lambda point: point % STRIDE == 0))
     report(f"S3 {name} {geometry}, pieces {order}", tally)
+    assert tally.states >= scale(2, 3, 3) * tally.points
     assert tally.after_promises
     assert tally.kept
     assert tally.lost
-    TOTAL.add(tally)
-
-
-def test_enough_states_were_judged(report: Callable[[str, object], None]) -> None:
-    report("S3 in all", TOTAL)
-    assert TOTAL.states >= STATES_LEAST

@@ -13,7 +13,7 @@ from segmentlog.store.files.writable_fs import LocalWritableFileSystem, Writable
 from support.crash import promises
 from support.crash.campaign import prepare
 from support.crash.disk_model import SECTOR_BYTES, FileModel
-from support.crash.faults import CALLS, Failure, Fault, FaultyFileSystem, Span
+from support.crash.faults import Failure, Fault, FaultyFileSystem
 from support.crash.memory_fs import MemoryFileSystem
 from support.crash.promises import seen_by_a_reader
 from support.crash.recorder import Kind, Op, RecordingFileSystem
@@ -118,16 +118,6 @@ def test_size_is_lost_apart_from_bytes() -> None:
     assert {b"o" * 100, b"o" * 50 + b"n" * 100, b"o" * 50 + b"n" * 50, b"o" * 100 + bytes(50)} <= found
 
 
-def test_bytes_beside_a_write_stay() -> None:
-    def act(fs: RecordingFileSystem) -> None:
-        _durable(fs, "/disk/f", b"o" * 300)
-        fs.open("/disk/f").write(100, b"n" * 100)
-
-    for content in _contents(act, "/disk/f"):
-        assert content is not None
-        assert content[:100] == content[200:] == b"o" * 100
-
-
 def test_names_are_lost_in_any_order_until_the_directory_is_synced() -> None:
     def act(fs: RecordingFileSystem) -> None:
         for name in "ab":
@@ -195,20 +185,6 @@ def test_a_state_is_judged_again_after_each_acknowledgement() -> None:
     file.sync()
     bare = [s for s in States(fs.recording, Breadth()) if not s.disk().files()]
     assert {state.marks for state in bare} == {0, 1}
-
-
-def test_disks_of_states_share_no_writes() -> None:
-    fs = RecordingFileSystem(_disk())
-    _durable(fs, "/disk/f", b"o" * 600)
-    fs.open("/disk/f").write(0, b"n")
-    for state in States(fs.recording, Breadth()):
-        disk = state.disk()
-        if "/disk/f" in disk.files() and disk.size("/disk/f"):
-            seen = disk.map("/disk/f")
-            disk.open("/disk/f").write(0, b"!")
-            assert bytes(seen[:1]) == b"!"
-            assert state.disk().files()["/disk/f"][:1] != b"!"
-    assert fs.disk.files()["/disk/f"][:1] == b"n"
 
 
 def test_a_reader_of_queues_opens_no_index(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -327,93 +303,6 @@ def test_a_full_disk_takes_the_part_of_a_write_that_fits() -> None:
     assert disk.read("/disk/f", 8192, 5000) == b"y" * 4096 + bytes(904)
     disk.unlink("/disk/f")
     disk.open("/disk/g").write(0, b"z" * 3 * 4096)
-
-
-# Faults
-
-
-def test_faults_hit_the_call_they_are_for() -> None:
-    for error in Failure:
-        for span, failures in ((Span.ONCE, [2]), (Span.STICKY, [2, 3, 4])):
-            fs = FaultyFileSystem(_disk(), Fault(error=error, at=2, span=span, calls=("write",)))
-            file = fs.create("/disk/f")
-            failed: list[int] = []
-            kinds: set[bool] = set()
-            for number in range(1, 5):
-                try:
-                    file.write(number * 10, b"0123456789")
-                except OSError as raised:
-                    failed.append(number)
-                    kinds.add(isinstance(raised, NoSpaceError))
-            assert failed == failures
-            assert kinds == {error in {Failure.ENOSPC, Failure.EDQUOT}}
-            assert fs.hits == len(failures)
-            half = fs.read("/disk/f", 20, 10)
-            assert half == ((b"01234" if error is Failure.SHORT else b"") + bytes(10))[: len(half)]
-
-
-def test_a_failure_of_each_kind_of_call_is_reported() -> None:
-    for call in CALLS:
-        fs = FaultyFileSystem(_disk())
-        fs.make_dir("/disk/d")
-        file = fs.create("/disk/f")
-        fs.fault = Fault(error=Failure.EIO, at=1, calls=(call,))
-        arguments = {
-            "write": (0, b"x"),
-            "allocate": (1,),
-            "extend": (1,),
-            "rename": ("/disk/f", "/disk/g"),
-            "read": ("/disk/f", 0, 1),
-            "read_into": ("/disk/f", 0, np.zeros(1, np.uint8)),
-            "create": ("/disk/h",),
-            "release": ("/disk/f", 0, 1),
-            "make_dir": ("/disk/e",),
-            "sync_dir": ("/disk/d",),
-            "list_dir": ("/disk",),
-        }
-        target = file if call in {"write", "allocate", "extend", "sync"} else fs
-        with pytest.raises(OSError, match="Input/output error"):
-            getattr(target, call)(*arguments.get(call, () if call == "sync" else ("/disk/f",)))
-        assert fs.hits == 1
-
-
-def test_recording_has_every_call_in_order() -> None:
-    fs = RecordingFileSystem(_disk())
-    fs.make_dir("/disk/d")
-    fs.make_dir("/disk/d")
-    file = fs.create("/disk/d/a")
-    file.allocate(100)
-    file.write(3, b"abc")
-    fs.mark("told")
-    file.extend(200)
-    file.sync()
-    fs.rename("/disk/d/a", "/disk/b")
-    fs.sync_dir("/disk")
-    fs.unlink("/disk/nothing")
-    fs.unlink("/disk/b")
-    kinds = [op.kind for op in fs.recording.ops]
-    assert kinds == [
-        Kind.MAKE_DIR,
-        Kind.CREATE,
-        Kind.ALLOCATE,
-        Kind.WRITE,
-        Kind.EXTEND,
-        Kind.SYNC,
-        Kind.RENAME,
-        Kind.SYNC_DIR,
-        Kind.UNLINK,
-    ]
-    assert fs.recording.marks == [(4, "told")]
-    assert (fs.recording.ops[3].position, fs.recording.ops[3].data) == (3, b"abc")
-
-
-def test_write_that_fills_the_disk_is_recorded_as_far_as_it_got() -> None:
-    disk = _disk()
-    disk.capacity = 4096
-    fs = RecordingFileSystem(disk)
-    with pytest.raises(NoSpaceError):
-        fs.create("/disk/f").write(0, b"x" * 5000)
-    assert [len(op.data) for op in fs.recording.ops if op.kind is Kind.WRITE] == [4096]
 
 
 def test_a_sector_that_is_written_again_may_be_torn_between_any_two_of_its_versions() -> None:

@@ -1,7 +1,6 @@
 """S6: each call of the disk fails in turn, once or from then on; what was promised is there afterwards all the same."""
 
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from itertools import islice, product
 
@@ -17,7 +16,7 @@ from support.crash.promises import BrokenPromiseError
 from support.crash.recorder import RecordingFileSystem
 from support.crash.states import Breadth
 from support.crash.workloads import failing, run
-from support.scale import scale
+from support.scale import Report, scale
 
 pytestmark = pytest.mark.attack
 
@@ -25,9 +24,9 @@ CONFIGS = {
     "sync": CONFIG,
     "async": replace(CONFIG, flush=Flush.ASYNC, flush_interval_ms=40, flush_least_pages=1),
 }
-LEAST = scale(10, 350, 6000)
+LEAST = scale(10, 230, 6000)
 """Runs with a fault, by configuration."""
-STRIDE = scale(97, 2, 1)
+STRIDE = scale(97, 3, 1)
 """Step from one call that fails to the next."""
 OF_FIVE = scale(2, 1, 5)
 """Of five ways in which a call can fail so many are tried, by turns."""
@@ -47,7 +46,7 @@ class Count:
 
 @pytest.mark.scaled
 @pytest.mark.parametrize("name", CONFIGS)
-def test_each_call_can_fail_and_promises_hold(name: str, report: Callable[[str, object], None]) -> None:
+def test_each_call_can_fail_and_promises_hold(name: str, report: Report) -> None:
     healthy = faulted_driver(CONFIGS[name])
     run(failing, healthy)
     history = healthy.faulty.history
@@ -99,7 +98,7 @@ def _run_faulted(name: str, fault: Fault, count: Count) -> None:
 
 
 @pytest.mark.scaled
-def test_a_full_disk_refuses_appends_until_there_is_room(report: Callable[[str, object], None]) -> None:
+def test_a_full_disk_refuses_appends_until_there_is_room(report: Report) -> None:
     refused = went_on = 0
     for pages in range(1, scale(60, 60, 200), scale(8, 1, 1)):
         recorder = RecordingFileSystem(new_disk())

@@ -1,6 +1,5 @@
 """S2: the power is cut within a promotion or a demotion; the store is before it or after it, and nothing is lost."""
 
-from collections.abc import Callable
 from random import Random
 
 import pytest
@@ -23,7 +22,7 @@ from support.crash.driver import CONFIG, ROOT, TIME, Clock, make_message
 from support.crash.memory_fs import MemoryFileSystem
 from support.crash.recorder import RecordingFileSystem
 from support.crash.states import CUTS, Breadth, States
-from support.scale import scale
+from support.scale import Report, scale
 
 pytestmark = [pytest.mark.attack, pytest.mark.scaled]
 
@@ -58,7 +57,7 @@ def image(disk: MemoryFileSystem, path: str, start: int, stop: int) -> bytes:
     return b"".join(part for part, each in zip(parts, log.segments, strict=True) if each.base < stop)
 
 
-def test_a_promotion_is_there_or_not(report: Callable[[str, object], None]) -> None:
+def test_a_promotion_is_there_or_not(report: Report) -> None:
     disk, _, _ = written()
     end = reopened_end(disk.clone())
     supersede(disk, ROOT, 4)
@@ -81,7 +80,7 @@ def test_a_promotion_is_there_or_not(report: Callable[[str, object], None]) -> N
     assert min(found.values()) >= 1
 
 
-def test_a_promotion_has_a_batch_as_a_whole_or_keeps_its_first_rows(report: Callable[[str, object], None]) -> None:
+def test_a_promotion_has_a_batch_as_a_whole_or_keeps_its_first_rows(report: Report) -> None:
     disk, _, last = written()
     end = reopened_end(disk.clone())
     records = BatchRecords(disk, ROOT)
@@ -132,7 +131,7 @@ def states(recorder: RecordingFileSystem) -> States:
 
 @pytest.mark.parametrize("where", ["within messages", "within a batch"])
 def test_a_demotion_loses_nothing_that_is_not_copied(
-    where: str, monkeypatch: pytest.MonkeyPatch, report: Callable[[str, object], None]
+    where: str, monkeypatch: pytest.MonkeyPatch, report: Report
 ) -> None:
     disk, offsets, last = written()
     end = reopened_end(disk.clone())

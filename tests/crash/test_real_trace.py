@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from support.crash.real_calls import TraceError, trace
-from support.crash.real_trace import files_below, recording_of
+from support.crash.real_trace import TraceError, files_below, recording_of, trace
 from support.crash.recorder import Kind, Recording
 from support.crash.states import Breadth, States, labels
 from support.strace import WHY_NOT
@@ -84,17 +83,6 @@ def test_mark_counts_from_when_it_began() -> None:
     )
     assert recording.marks == [(2, 1)]
     assert {b"", b"abc"} <= _contents(recording)
-
-
-def test_name_that_overlaps_the_sync_of_its_directory_may_be_lost() -> None:
-    recording = _recording(
-        DIRECTORY,
-        f"2 {SYNC_NAMES}".replace(") = 0", " <unfinished ...>"),
-        OPEN,
-        "2 <... fsync resumed>) = 0",
-        MARK,
-    )
-    assert _contents(recording) == {None, b""}
 
 
 def test_calls_that_failed_and_other_files_are_left_out() -> None:

@@ -1,7 +1,6 @@
 """S2: the power is cut within recovery, and while the recovered store is written on."""
 
 from collections import Counter
-from collections.abc import Callable
 
 import pytest
 
@@ -11,7 +10,7 @@ from support.crash.faulted import damage_everywhere
 from support.crash.promises import contents
 from support.crash.states import CUTS, Breadth, CrashState, States, labels
 from support.crash.workloads import WORKLOADS, even, going_on
-from support.scale import sample, scale
+from support.scale import Report, sample, scale
 
 pytestmark = pytest.mark.attack
 
@@ -46,7 +45,7 @@ def _torn_first(states: list[CrashState], count: int) -> list[CrashState]:
 
 @pytest.mark.scaled
 @pytest.mark.parametrize("name", sample([*WORKLOADS, "even"], 1))
-def test_recovery_can_be_cut_off(name: str, report: Callable[[str, object], None]) -> None:
+def test_recovery_can_be_cut_off(name: str, report: Report) -> None:
     tally, first = Tally(), 0
     for seed in range(SEEDS):
         geometry = list(GEOMETRIES.values())[(len(name) + seed) % 2]
@@ -76,7 +75,7 @@ def test_recovery_can_be_cut_off(name: str, report: Callable[[str, object], None
 
 @pytest.mark.scaled(quick=1)
 @pytest.mark.parametrize("name", ["singles", "batches", "reopened"])
-def test_damage_below_the_durable_point_is_refused(name: str, report: Callable[[str, object], None]) -> None:
+def test_damage_below_the_durable_point_is_refused(name: str, report: Report) -> None:
     refused = damage_everywhere(prepare(WORKLOADS[name], 7), every=scale(148, 37, 37))
     report(f"S {name}", f"{refused} damaged stores refused")
     assert refused >= 25

@@ -13,9 +13,10 @@ from typing import Any
 
 import pytest
 
-from segmentlog.store import Flush, StoreConfig, StoreReader
+from segmentlog.store import StoreReader
 from segmentlog.store.ha import Address, MetadataCopier
-from support import full_broker, oracle, releases, replicas
+from support import full_broker, ha, oracle, releases, replicas
+from support.ha import OURS, SEGMENT
 from support.reading import read
 from support.scale import scale
 
@@ -25,22 +26,12 @@ pytestmark = [
     pytest.mark.timeout(900),
 ]
 
-SEGMENT = 64 << 10
 TOPIC = "Orders"
-CONFIG = {
-    "mappedFileSizeCommitLog": SEGMENT,
-    "mappedFileSizeConsumeQueue": 20 * 100,
-    "maxHashSlotNum": 100,
-    "maxIndexNum": 400,
-}
-EXPIRING = {
+CONFIG = ha.CONFIG | {
     "fileReservedTime": 0,
     "deleteWhen": ";".join(f"{hour:02}" for hour in range(24)),
     "deleteCommitLogFilesInterval": 1,
 }
-OURS = StoreConfig(
-    segment_bytes=SEGMENT, queue_segment_entries=100, index_slots=100, index_entries=400, flush=Flush.ASYNC
-)
 COUNT = scale(2_000, 2_000, 20_000)
 following = partial(replicas.following, store_config=OURS)
 until = partial(replicas.until, seconds=300)
@@ -70,37 +61,24 @@ def assert_complete(copy: Path, sent: list[dict[str, Any]]) -> None:
 
 
 @pytest.mark.parametrize("version", releases.BROKERS)
-def test_a_replica_of_a_broker_has_its_log(tmp_path: Path, version: str) -> None:
-    first, copy = tmp_path / "first", tmp_path / "copy"
-    with full_broker.serving(version, first, CONFIG, tmp_path) as broker:
-        sent = broker.produce(TOPIC, COUNT, "--size", 500, "--keys", "--tags", "a,b")
-        with following(copy, broker.ha_port) as replica:
-            sent += broker.produce(TOPIC, COUNT, "--size", 900, "--first", COUNT)
-            until(lambda: len(rows(copy)) == 2 * COUNT)
+def test_a_replica_has_the_whole_log_of_a_broker_that_restarts_and_deletes(tmp_path: Path, version: str) -> None:
+    first, copy, late = tmp_path / "first", tmp_path / "copy", tmp_path / "late"
+    with full_broker.serving(version, first, CONFIG, tmp_path) as broker, following(copy, broker.ha_port):
+        sent = broker.produce(TOPIC, 2 * COUNT, "--size", 700, "--keys", "--tags", "a,b")
+        until(lambda: len(rows(copy)) == 2 * COUNT)
+        until(lambda: int(segments(first)[0].name) > SEGMENT)
+        with following(late, broker.ha_port, probe_s=1.0) as replica:
+            until(lambda: replica.status.lag_bytes == 0 and replica.status.end > 0)
             end = replica.status.end
         MetadataCopier(str(copy), Address("127.0.0.1", broker.port)).copy()
     assert_equal(first, copy, end)
+    assert_equal(first, late, end)
+    assert int(segments(late)[0].name) > SEGMENT
     assert TOPIC in json.loads((copy / "config" / "topics.json").read_text())["topicConfigTable"]
     with full_broker.serving(version, first, CONFIG, tmp_path) as broker, following(copy, broker.ha_port) as replica:
         sent += broker.produce(TOPIC, 30, "--first", 2 * COUNT)
         until(lambda: len(rows(copy)) == 2 * COUNT + 30)
         end = replica.status.end
     assert_equal(first, copy, end)
-    assert_complete(copy, sent)
-
-
-@pytest.mark.parametrize("version", releases.BROKERS)
-def test_a_replica_keeps_messages_that_its_broker_deletes(tmp_path: Path, version: str) -> None:
-    first, copy = tmp_path / "first", tmp_path / "copy"
-    with full_broker.serving(version, first, CONFIG | EXPIRING, tmp_path) as broker, following(copy, broker.ha_port):
-        sent = broker.produce(TOPIC, 2 * COUNT, "--size", 700)
-        until(lambda: len(rows(copy)) == 2 * COUNT)
-        until(lambda: int(segments(first)[0].name) > SEGMENT)
-        with following(tmp_path / "late", broker.ha_port, probe_s=1.0) as late:
-            until(lambda: late.status.lag_bytes == 0 and late.status.end > 0)
-            end = late.status.end
-    assert_equal(first, copy, end)
-    assert_equal(first, tmp_path / "late", end)
-    assert int(segments(tmp_path / "late")[0].name) > SEGMENT
     assert segments(copy)[0].name == f"{0:020d}"
     assert_complete(copy, sent)

@@ -6,30 +6,20 @@ from pathlib import Path
 
 import pytest
 
-from segmentlog.store import BatchId, Flush, MessageStore, Outgoing, ReadFrom, StoreConfig, StoreReader
+from segmentlog.store import BatchId, MessageStore, Outgoing, ReadFrom, StoreReader
 from segmentlog.store.files.writable_fs import LocalWritableFileSystem
 from segmentlog.store.ha import Attachments, Begin, FollowedLog, Quorum, ReplicationServer, ServerConfig
 from segmentlog.store.ha.protocol import FrameReader, encode_report, question
 from segmentlog.store.log.confirmed import confirmed_offset
 from segmentlog.store.sink import Staging, SyncReplication, commit_batch, prepare_store
-from support import fixtures, oracle, reading, releases, replicas
+from support import fixtures, ha, oracle, reading, releases, replicas
 from support.batches import batch_of
-from support.ha import Peer, free_port
+from support.ha import OURS, SEGMENT, Peer, free_port
 from support.replicas import until
 
 pytestmark = [*oracle.MARKS, pytest.mark.scaled(quick=1)]
 
-SEGMENT = 64 << 10
-CONFIG = {
-    "mappedFileSizeCommitLog": SEGMENT,
-    "mappedFileSizeConsumeQueue": 20 * 100,
-    "maxHashSlotNum": 100,
-    "maxIndexNum": 400,
-    "haSendHeartbeatInterval": 500,
-}
-OURS = StoreConfig(
-    segment_bytes=SEGMENT, queue_segment_entries=100, index_slots=100, index_entries=400, flush=Flush.ASYNC
-)
+CONFIG = ha.CONFIG | {"haSendHeartbeatInterval": 500}
 following = partial(replicas.following, store_config=OURS)
 
 
@@ -72,8 +62,7 @@ def test_a_replica_of_rocketmq_has_its_log(tmp_path: Path, version: str) -> None
                 until(lambda: replica.status.lag_bytes == 0)
                 again.quit()
     assert_equal(first, copy, end)
-    config = {name: value for name, value in CONFIG.items() if not name.startswith("ha")}
-    assert seen(oracle.dump(copy, config, version)) == seen(oracle.dump(first, config, version))
+    assert seen(oracle.dump(copy, ha.CONFIG, version)) == seen(oracle.dump(first, ha.CONFIG, version))
     for expired in sorted((first / "commitlog").iterdir())[:3]:  # as retention does
         expired.unlink()
     with Peer.master(version, first, port, CONFIG) as master, following(tmp_path / "late", port, probe_s=1.0) as late:
@@ -165,9 +154,8 @@ def test_it_begins_at_the_last_segment_as_rocketmqs_slave_does(tmp_path: Path, v
     ours, theirs = segments(tmp_path / "copy"), segments(tmp_path / "slave")
     assert min(ours) == min(theirs) == f"{end - end % SEGMENT:020d}"
     assert ours == {name: theirs[name] for name in ours}
-    config = {name: value for name, value in CONFIG.items() if not name.startswith("ha")}
-    assert seen(oracle.dump(tmp_path / "copy", config, version)) == seen(
-        oracle.dump(tmp_path / "slave", config, version)
+    assert seen(oracle.dump(tmp_path / "copy", ha.CONFIG, version)) == seen(
+        oracle.dump(tmp_path / "slave", ha.CONFIG, version)
     )
 
 
@@ -202,8 +190,7 @@ def test_a_rocketmq_slave_follows_our_master(tmp_path: Path, version: str) -> No
             again.quit()
     ours, theirs = segments(first), segments(copy)
     assert {name: theirs[name] for name in ours} == ours
-    plain = {name: value for name, value in CONFIG.items() if not name.startswith("ha")}
-    assert seen(oracle.dump(copy, plain, version)) == seen(oracle.dump(first, plain, version))
+    assert seen(oracle.dump(copy, ha.CONFIG, version)) == seen(oracle.dump(first, ha.CONFIG, version))
 
 
 @pytest.mark.scaled(quick=0)

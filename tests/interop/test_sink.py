@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -66,18 +67,7 @@ def rows(batch: int, partition: int) -> list[dict[str, Any]]:
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("sink") / "store"
-    kinds = pa.schema(
-        [
-            ("body", pa.binary()),
-            ("topic", pa.string()),
-            ("shardingKey", pa.string()),
-            ("tags", pa.string()),
-            ("keys", pa.list_(pa.string())),
-            ("headers", pa.map_(pa.string(), pa.string())),
-            ("bornTimestamp", pa.timestamp("us", "UTC")),
-            ("flag", pa.int32()),
-        ]
-    )
+    kinds = to_arrow_schema(SCHEMA, timezone="UTC")
     given = SMALL | {"path": str(path), "defaultQueueNums": "4", "compressMsgBodyOverHowmuch": "150"}
     for batch in (*range(BATCHES), BATCHES - 1):
         writer = SegmentLogDataSource(given).streamWriter(SCHEMA, False)

@@ -32,39 +32,19 @@ _QUOTE: Final = '"'
 
 @dataclass
 class Fault:
-    """A failure of the next requests that fit; exactly one kind is set.
+    """A failure of the next requests that fit; exactly one kind is set."""
 
-    Attributes
-    ----------
-    method, key
-        Requests that fit: a method, and the beginning of a key. Empty ones fit all.
-    times
-        Number of requests that fail.
-    status, code
-        Answered without a look at the object.
-    reset_after
-        Bytes of the body, then the connection is reset.
-    short
-        Bytes of the body, with a length that says that these are all.
-    stall_after, stall_s
-        Bytes of the body, then a pause.
-    etag
-        The etag of the answer, as if the object were another one.
-    is_lost
-        The request has its effect, and the connection is reset without an answer.
-    """
-
-    method: str = ""
+    method: str = ""  # method, key: requests that fit: a method, and the beginning of a key. Empty ones fit all
     key: str = ""
-    times: int = 1
-    status: int | None = None
+    times: int = 1  # number of requests that fail
+    status: int | None = None  # status, code: answered without a look at the object
     code: str = ""
-    reset_after: int | None = None
-    short: int | None = None
-    stall_after: int | None = None
+    reset_after: int | None = None  # bytes of the body, then the connection is reset
+    short: int | None = None  # bytes of the body, with a length that says that these are all
+    stall_after: int | None = None  # stall_after, stall_s: bytes of the body, then a pause
     stall_s: float = 0.0
-    etag: str | None = None
-    is_lost: bool = False
+    etag: str | None = None  # of the answer, as if the object were another one
+    is_lost: bool = False  # the request has its effect, and the connection is reset without an answer
 
 
 class FaultServer:

@@ -7,12 +7,24 @@ import socket
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final, Self
+
+from segmentlog.store import Flush, StoreConfig
 
 from . import oracle
 
 _SECONDS: Final = 120
+SEGMENT: Final = 64 << 10
+CONFIG: Final = {
+    "mappedFileSizeCommitLog": SEGMENT,
+    "mappedFileSizeConsumeQueue": 20 * 100,
+    "maxHashSlotNum": 100,
+    "maxIndexNum": 400,
+}
+"""Sizes of RocketMQ's stores, and of ours."""
+OURS: Final = StoreConfig(
+    segment_bytes=SEGMENT, queue_segment_entries=100, index_slots=100, index_entries=400, flush=Flush.ASYNC
+)
 
 
 def free_port() -> int:
@@ -86,9 +98,7 @@ class Peer:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.kill()
         for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
             if pipe is not None:

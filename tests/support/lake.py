@@ -2,22 +2,15 @@
 
 ::
 
-    test ── KIND, kills, seed ──► nursery ── fork ──► writer: open, write all parts, close
-         ◄── a JSON object ──────────┴──── kill -9 after a random time, until the table has all parts
-
-Run as a program: ``python -m support.lake kill|race DIRECTORY KIND COUNT SEED``. The nursery has imported everything
-and has one thread.
+    test ── fork server ──► writer: open, write all parts, close      kill -9 after a random time, until it has all parts
 """
 
-import json
-import os
 import random
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, cast
 
@@ -29,6 +22,8 @@ from segmentlog.jobs.lake.iceberg import IcebergTarget
 from segmentlog.jobs.lake.target import Job
 from segmentlog.query.source import StoreSource
 from segmentlog.store import QueueKey
+
+from .processes import fork_server
 
 KINDS = ("iceberg", "delta")
 _KILLS_OF_A_TABLE = 5
@@ -181,56 +176,43 @@ def write_all(lake: Lake, parts: Sequence[int] = range(PARTS)) -> None:
     target.close()
 
 
-def fork(work: Callable[[], None]) -> int:
-    """Do some work in a child of this process; it ends with 1 after an error."""
-    child = os.fork()
-    if child == 0:
-        status = 1
-        try:
-            work()
-            status = 0
-        except BaseException:  # noqa: BLE001 - reported to the parent, which has the other processes to end
-            import traceback  # noqa: PLC0415 - as above
-
-            traceback.print_exc()
-        finally:
-            os._exit(status)
-    return child
-
-
 def nursery(kind: str, mode: str, directory: Path, count: int, seed: int) -> dict[str, Any]:
-    """Run `main` in a process, and return what it found."""
-    tests = str(Path(__file__).parent.parent)
-    search = os.pathsep.join([tests, *filter(None, [os.environ.get("PYTHONPATH")])])
-    command = [sys.executable, "-m", "support.lake", mode, str(directory), kind, str(count), str(seed)]
-    done = subprocess.run(
-        command, env=os.environ | {"PYTHONPATH": search}, capture_output=True, text=True, check=False, timeout=1_500
-    )
-    assert done.returncode == 0, f"seed {seed}: {done.stdout[-500:]} {done.stderr[-3000:]}"
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    """Kill writers at random times, or start two at once, for some tables; return what was counted."""
+    return _kill(directory, kind, count, random.Random(seed)) if mode == "kill" else _race(directory, kind, count)
+
+
+def _writer(lake: Lake) -> BaseProcess:
+    process = fork_server().Process(target=write_all, args=(lake,))
+    process.start()
+    return process
+
+
+def _finished(*writers: BaseProcess) -> None:
+    for each in writers:
+        each.join()
+        assert each.exitcode == 0, "a writer failed"
 
 
 def _kill(directory: Path, kind: str, count: int, chance: random.Random) -> dict[str, Any]:
     """Kill writers at random times, with new tables as the old ones get all parts; return what was left behind."""
     started = time.monotonic()
-    assert os.waitpid(fork(lambda: write_all(Lake(kind, directory / "whole"))), 0)[1] == 0
+    _finished(_writer(Lake(kind, directory / "whole")))
     whole_s = time.monotonic() - started
     kills = tables = orphans = 0
     while kills < count:
         lake = Lake(kind, directory / f"table{tables}")
         tables += 1
         for _ in range(_KILLS_OF_A_TABLE):  # a machine that became slower may never finish
-            child = fork(lambda lake=lake: write_all(lake))
+            writer = _writer(lake)
             time.sleep(chance.uniform(0, whole_s))
-            os.kill(child, signal.SIGKILL)
-            status = os.waitpid(child, 0)[1]
-            assert status in (0, signal.SIGKILL), f"a writer failed after {kills} kills"
-            if status == 0:
+            writer.kill()
+            writer.join()
+            assert writer.exitcode in (0, -signal.SIGKILL), f"a writer failed after {kills} kills"
+            if writer.exitcode == 0:
                 break
             kills += 1
             orphans += len(lake.leases())
-        assert os.waitpid(fork(lambda lake=lake: write_all(lake)), 0)[1] == 0
+        _finished(_writer(lake))
     return {"kills": kills, "tables": tables, "orphans": orphans}
 
 
@@ -238,22 +220,5 @@ def _race(directory: Path, kind: str, count: int) -> dict[str, Any]:
     """Start two writers at once, for each of some tables."""
     for number in range(count):
         lake = Lake(kind, directory / f"table{number}")
-        children = [fork(lambda lake=lake: write_all(lake)) for _ in range(2)]
-        assert [os.waitpid(child, 0)[1] for child in children] == [0, 0], f"a writer of table {number} failed"
+        _finished(_writer(lake), _writer(lake))
     return {"tables": count}
-
-
-def main(arguments: Sequence[str]) -> None:
-    mode, directory, kind, count, seed = arguments
-    if kind == "delta":
-        import deltalake  # noqa: F401, PLC0415 - loaded before the forks
-    else:
-        import pyiceberg.catalog.sql  # noqa: PLC0415 - as above
-        import pyiceberg.io.pyarrow  # noqa: F401, PLC0415 - as above
-    place, chance = Path(directory), random.Random(int(seed))
-    found = _kill(place, kind, int(count), chance) if mode == "kill" else _race(place, kind, int(count))
-    print(json.dumps(found))  # noqa: T201 - the answer
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])

@@ -1,11 +1,31 @@
-"""Processes of a session: of a program that was started with ``start_new_session``, and its children."""
+"""Processes of tests: those of a session, and those of a fork server, which begin in milliseconds."""
 
+import multiprocessing
 import os
+from functools import cache
+from multiprocessing import forkserver
+from multiprocessing.context import ForkServerContext
 from pathlib import Path
+from unittest.mock import patch
+
+TESTS = Path(__file__).parent.parent
+_LOADED = ("support.jobs_without_spark", "support.lake", "deltalake", "pyiceberg.catalog.sql", "pyiceberg.io.pyarrow")
+
+
+@cache
+def fork_server() -> ForkServerContext:
+    """Return a context for processes that have loaded what tests need; the server has one thread."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(list(_LOADED))
+    search = [str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])]
+    forkserver._forkserver._stop()  # jobs that were tested before have started one without these modules
+    with patch.dict(os.environ, {"PYTHONPATH": os.pathsep.join(search)}):
+        forkserver.ensure_running()
+    return context
 
 
 def members(session: int) -> list[int]:
-    """Return the processes of a session, zombies left out."""
+    """Return the processes of a session, as ``start_new_session`` makes one, zombies left out."""
     found = []
     for entry in os.listdir("/proc"):
         try:

@@ -56,31 +56,19 @@ def millis(time: datetime) -> int:
 
 def described(row: Row) -> Row:
     """A row in the words of ``expected.jsonl``; a compressed body as it is when inflated."""
-    body = bytes(row["body"])
-    return {
+    renamed = {
         "cqPhyOffset": row["physicalOffset"],
         "cqSize": row["storeSize"],
         "cqTagsCode": row["tagsCode"],
-        "topic": row["topic"],
-        "queueId": row["queueId"],
-        "queueOffset": row["queueOffset"],
         "phyOffset": row["physicalOffset"],
-        "storeSize": row["storeSize"],
         "bodyCRC": row["bodyCrc"],
-        "flag": row["flag"],
-        "sysFlag": row["sysFlag"],
         "bornTimestamp": millis(row["bornTimestamp"]),
-        "bornHost": row["bornHost"],
         "storeTimestamp": millis(row["storeTimestamp"]),
-        "storeHost": row["storeHost"],
-        "msgId": row["msgId"],
-        "reconsumeTimes": row["reconsumeTimes"],
-        "preparedTransactionOffset": row["preparedTransactionOffset"],
-        "tags": row["tags"],
-        "keys": row["keys"],
-        "uniqKey": row["uniqKey"],
+    }
+    return {name: row[name] for name in (*_SAME, "bornHost", "storeHost", "uniqKey") if name not in renamed} | {
+        **renamed,
         "properties": row["properties"] or {},
-        "bodySha256": hashlib.sha256(body).hexdigest(),
+        "bodySha256": hashlib.sha256(bytes(row["body"])).hexdigest(),
     }
 
 
@@ -91,36 +79,20 @@ def expected_row(message: Mapping[str, Any]) -> Row:
     body_digest = message.get(digest)
     if body_digest is None:
         body_digest = hashlib.sha256(base64.b64decode(message[text])).hexdigest()
-    kept = {
-        name: message[name]
-        for name in (
-            "cqPhyOffset",
-            "cqSize",
-            "cqTagsCode",
-            "topic",
-            "queueId",
-            "queueOffset",
-            "phyOffset",
-            "storeSize",
-            "bodyCRC",
-            "flag",
-            "sysFlag",
-            "bornTimestamp",
-            "storeTimestamp",
-            "msgId",
-            "reconsumeTimes",
-            "preparedTransactionOffset",
-            "tags",
-            "keys",
-        )
-    }
-    return kept | {
+    return {name: message[name] for name in _SAME} | {
         "bornHost": _host(message["bornHost"], message["bornHostPort"]),
         "storeHost": _host(message["storeHost"], message["storeHostPort"]),
         "uniqKey": (message["properties"] or {}).get("UNIQ_KEY"),
         "properties": message["properties"] or {},
         "bodySha256": body_digest,
     }
+
+
+_SAME = (
+    *("cqPhyOffset", "cqSize", "cqTagsCode", "topic", "queueId", "queueOffset", "phyOffset", "storeSize", "bodyCRC"),
+    *("flag", "sysFlag", "bornTimestamp", "storeTimestamp", "msgId", "reconsumeTimes", "preparedTransactionOffset"),
+    *("tags", "keys"),
+)
 
 
 def _host(address: str, port: int) -> str:

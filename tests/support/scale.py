@@ -17,7 +17,7 @@ it has two cases at most, evenly spread. So `make test` finds each fault that it
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from typing import Final, TypeVar
 
@@ -25,6 +25,8 @@ import pytest
 
 VARIABLE: Final = "SEGMENTLOG_SCALE"
 T = TypeVar("T")
+Report = Callable[[str, object], None]
+"""Type of the fixture ``report``: it says what an attack counted."""
 
 
 class Scale(StrEnum):
@@ -44,6 +46,16 @@ def parse(text: str) -> Scale:
         raise ValueError(f"{VARIABLE} is {text!r}; set it to {', '.join(Scale)} or leave it unset") from None
 
 
+DIVIDED: Final = (
+    *("test_retention_crashes", "test_store_crashes", "test_commit_crashes", "test_io_errors", "test_planted_bugs"),
+    *("test_recovery_crashes", "test_mutated_indexes", "test_real_file_system"),
+)
+"""Files that take minutes at the scale ``attack`` and whose tests share little: each test is scheduled by itself."""
+LONGEST: Final = (
+    *DIVIDED,
+    *("test_mutated_stores", "test_failover", "test_restarted_streams", "test_soak", "test_full_disk"),
+)
+"""Files that take minutes at the scale ``attack``, in the order in which they run."""
 CASES: Final = 2
 """Most cases of one test at the scale ``check``."""
 SCALE: Final = parse(os.environ.get(VARIABLE, ""))

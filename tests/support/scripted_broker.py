@@ -13,7 +13,6 @@ import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any, Self
 
 from segmentlog.store.format.properties import parse_properties
@@ -109,9 +108,7 @@ class ScriptedBroker:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         for each in (self._server, *self._open):
             with suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)

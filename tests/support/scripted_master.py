@@ -11,7 +11,6 @@ import socket
 import struct
 import threading
 from collections.abc import Callable
-from types import TracebackType
 from typing import Self
 
 Script = Callable[[socket.socket, "ScriptedMaster"], None]
@@ -81,9 +80,7 @@ class ScriptedMaster:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._stop.set()
         with contextlib.suppress(OSError):
             self._server.shutdown(socket.SHUT_RDWR)

@@ -5,7 +5,6 @@
     test ── Popen ──► writer       MessageStore: single messages, batches, staged batches of a sink; its retention
                                    deletes the oldest segments every 50 ms
                       reader, …    StoreReader: everything, what is new, somewhere in the middle, and often too late
-                      stream       the connector's planner and tasks, as Spark drives them, without a JVM
          ◄── "ready" … JSON ──┘
 
 A message may be lost only if its segment was deleted. An error or a warning names the deletion, and the first offset of
@@ -32,7 +31,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from segmentlog.connector.stream.offsets import StreamOffset
 from segmentlog.store import (
     BatchId,
     DataLossError,
@@ -55,7 +53,6 @@ from segmentlog.store.retention.state import Kind
 from segmentlog.store.sink import Staging
 from segmentlog.store.write import retention_service
 
-from .streams import Stream
 from .telling import COLUMNS, batch_of, check
 
 TESTS = Path(__file__).parent.parent
@@ -82,8 +79,6 @@ SETTINGS = RetentionSettings(
 )
 NOTE = "; retention deleted commitlog/"
 _LATE_SECONDS = 0.7
-_STREAM_LATE_SECONDS = 2.5  # more messages than a store of so few segments keeps
-_STREAM_LATE_EVERY = 20
 
 
 SINGLE, BATCHED, STAGED = "Singles", "Batches", "Staged"
@@ -94,7 +89,7 @@ _BATCH_ROWS = 150
 _RANGE_ROWS = 4000
 _PLACED_MAX = 10_000
 
-Report = dict[str, Any]
+Counted = dict[str, Any]
 
 
 class SoakProcess:
@@ -117,7 +112,7 @@ class SoakProcess:
     def runs(self) -> bool:
         return self._process.poll() is None
 
-    def end(self) -> Report:
+    def end(self) -> Counted:
         try:
             out, errors = self._process.communicate(timeout=ENDS_SECONDS_MAX)
         except subprocess.TimeoutExpired:
@@ -126,7 +121,7 @@ class SoakProcess:
             raise AssertionError(f"the {self.role} hangs: {errors[-4000:]}") from None
         status = self._process.returncode
         assert status == 0, f"the {self.role} ended with {status}: {errors[-6000:]}"
-        counted: Report = json.loads(out.splitlines()[-1])
+        counted: Counted = json.loads(out.splitlines()[-1])
         return counted
 
     def kill(self) -> None:
@@ -137,9 +132,9 @@ class SoakProcess:
 # In a process
 
 
-def main(role: str, options: Report) -> None:
+def main(role: str, options: Counted) -> None:
     faulthandler.enable()
-    counted = {"writer": write, "reader": read, "stream": stream}[role](**options)
+    counted = {"writer": write, "reader": read}[role](**options)
     sys.stdout.write(json.dumps(counted | resources()) + "\n")
 
 
@@ -153,7 +148,7 @@ def goes_on(seconds: float = 0.0) -> bool:
     return not select.select([sys.stdin], [], [], seconds)[0]
 
 
-def resources() -> Report:
+def resources() -> Counted:
     """Resources of the process: KiB of its own memory now and at most, descriptors, maps of files in stores."""
     gc.collect()
     lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
@@ -228,7 +223,7 @@ class Writing:
         self.written[key.topic] += rows
 
 
-def write(path: str, rows_per_second: int) -> Report:
+def write(path: str, rows_per_second: int) -> Counted:
     """Append to a store that deletes its oldest segments; return what is left of it in ``kept``.
 
     ``kept``: by queue, the first offset that has to be there, and its end; calls that a segment divides are left out.
@@ -377,12 +372,12 @@ def _missed(path: str, wanted: list[QueueRange], found: dict[QueueKey, list[np.n
     return missed
 
 
-def read(path: str, seed: int, rows_min: int, settle_s: float) -> Report:
+def read(path: str, seed: int, rows_min: int, settle_s: float) -> Counted:
     """Read until told to end, and at least so many rows; the resources after `settle_s` seconds are `settled`."""
     os.nice(5)  # several that never pause, beside one that is waited for
     reading = Reading(path, seed)
     ready()
-    settled: Report = {}
+    settled: Counted = {}
     begun = time.monotonic()
     while goes_on() or reading.rows < rows_min:
         reading.round()
@@ -390,42 +385,6 @@ def read(path: str, seed: int, rows_min: int, settle_s: float) -> Report:
             settled = resources()
     counted = {"rows": reading.rows, "rounds": reading.rounds, "errors": dict(reading.errors)}
     return counted | {"skipped": reading.skipped, "settled": settled or resources()}
-
-
-def stream(path: str) -> Report:
-    os.nice(5)
-    rng, warnings = random.Random(5), Warnings()
-    query = Stream(path, startingOffsets="earliest", failOnDataLoss="false", subscribePattern=".*")
-    begun = StreamOffset.from_json(query.offset).positions()
-    nexts = Counter({(key.topic, key.queue_id): begin for (_, key), begin in begun.items()})
-    heard: Counter[tuple[str, int]] = Counter()  # warnings before the batch in which a queue last had rows
-    rows = missed = batches = 0
-    ready()
-    while goes_on(_STREAM_LATE_SECONDS if batches % _STREAM_LATE_EVERY == 2 else rng.choice([0.0, 0.0, 0.1])):
-        told, lost, read_now = len(warnings.said), Counter[tuple[str, int]](), set()
-        for batch in query.batches() or []:
-            check(batch)
-            rows += batch.num_rows
-            columns = (batch.column(name).to_pylist() for name in COLUMNS[:3])
-            for topic, queue_id, offset in zip(*columns, strict=True):
-                key = topic, queue_id
-                after = nexts[key]
-                assert offset >= after, f"{topic}/{queue_id}: {offset} again, or too late: {after} was next"
-                lost[key] += offset - after
-                nexts[key] = offset + 1
-                read_now.add(key)
-        for key in +lost:  # the warning came with a batch that had no row of the queue, or comes with this one
-            said = warnings.said[heard[key] :]
-            assert any(NOTE in text for text in said), f"{key}: {lost[key]} are missing: {said}"
-        heard |= Counter(dict.fromkeys(read_now, told))
-        missed += lost.total()
-        batches += 1
-    counted = sum(
-        topic.get("lost", 0)
-        for store in json.loads(query.offset)["stores"].values()
-        for topic in store["topics"].values()
-    )
-    return {"rows": rows, "batches": batches, "missed": missed, "counted as lost": counted}
 
 
 class HistoryWatch:

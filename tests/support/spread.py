@@ -1,9 +1,11 @@
-"""The spread of test files over the processes of a run: few of them have a JVM.
+"""The spread of test files over the processes of a run: few of them have a JVM, and the longest run first.
 
 ::
 
     workers 1 and 2 ──► files with the mark `spark` first, then others     one session each: to start a JVM and to warm
     all others      ──► other files, and none while these two live         it up costs as much as a file of Spark tests
+
+    DIVIDED, then LONGEST, then all other files     a worker that began a long file last would end alone
 """
 
 from functools import cache
@@ -12,11 +14,17 @@ from pathlib import Path
 from xdist.scheduler import LoadFileScheduling
 from xdist.workermanage import WorkerController
 
+from .scale import DIVIDED
+
 WITH_JVM = {"gw0", "gw1"}
 
 
 class SparkApart(LoadFileScheduling):
-    """A file at a time, in the order of the files."""
+    """A file at a time, or a test of `DIVIDED`, in the order of the files."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = nodeid.partition("::")[0]
+        return nodeid if Path(file).stem in DIVIDED else file
 
     def _reschedule(self, node: WorkerController) -> None:
         with_jvm = {each.gateway.id for each in self.nodes} & WITH_JVM
@@ -36,6 +44,6 @@ class SparkApart(LoadFileScheduling):
 
 @cache
 def _needs_jvm(scope: str) -> bool:
-    """Return whether a test file, by its path from the root of the clone, has tests with Spark."""
-    path = Path(__file__).parents[2] / scope
+    """Return whether the file of a scope, by its path from the root of the clone, has tests with Spark."""
+    path = Path(__file__).parents[2] / scope.partition("::")[0]
     return path.suffix == ".py" and "mark.spark" in path.read_text(encoding="utf-8")

@@ -19,7 +19,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 import numpy as np
@@ -99,22 +98,14 @@ class StoreBuilder:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, *_: object) -> None:
         if kind is None:
             self.close()
 
     def append(self, batch: pa.RecordBatch) -> Appended:
-        """Append the rows of a batch in their order.
+        """Append rows with columns by native name, hosts by ``pack_host``, times in milliseconds and ascending.
 
-        Parameters
-        ----------
-        batch
-            Columns by native name. Needed: ``topic``, ``queueId``, ``body``, ``storeTimestamp`` (int64 ms, ascending).
-            Optional: ``tags``, ``keys``, ``uniqKey``, ``properties`` (map), ``flag``, ``sysFlag``, ``bornTimestamp``
-            (int64 ms), ``reconsumeTimes``, ``preparedTransactionOffset``. ``bornHost`` and ``storeHost`` are packed by
-            ``pack_host``. ``propertyBytes`` (binary) replaces all columns of properties.
+        Needed are ``topic``, ``queueId``, ``body`` and ``storeTimestamp``. ``propertyBytes`` replaces all properties.
         """
         columns = dict(zip(batch.schema.names, batch.columns, strict=True))
         store_timestamps = columns["storeTimestamp"].to_numpy()

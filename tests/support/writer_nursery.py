@@ -18,16 +18,15 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 import traceback
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from pathlib import Path
-from types import TracebackType
 from typing import Any, NoReturn, Self
 
-from segmentlog.store import Flush, MessageStore, NoSpaceError, SegmentLogError, Services, StoreConfig
+from segmentlog.store import Flush, MessageStore, Services, StoreConfig
 
 from .written_stores import LINE_BYTES, SMALL, Heard, Pipe, put, put_some
 
@@ -41,7 +40,6 @@ class Errand:
     seed: int
     writer: int  # number of its first thread; each further thread has the next one
     threads: int = 1
-    calls: int = 0  # how often each thread puts something; 0 for ever
     kill_after: float | None = None  # seconds until it is killed, from its n-th report; None if it is not killed
     kill_lines: int = 0  # how much that is: lines of `Pipe`
     batches: bool = True
@@ -62,9 +60,8 @@ class Errand:
 class Outcome:
     status: int  # as from ``os.waitstatus_to_exitcode``: below 0 for a signal
     heard: Heard
-    error: str = ""  # what it raised, if it raised
-    trace: str = ""  # what ``strace`` printed
-    refused: list[tuple[int, int]] = field(default_factory=list)
+    error: str  # what it raised, if it raised
+    trace: str  # what ``strace`` printed
 
 
 class Nursery:
@@ -87,16 +84,12 @@ class Nursery:
         assert line, "the nursery died"
         head = json.loads(line)
         said = self._process.stdout.read(head["said"])
-        return Outcome(
-            head["status"], Heard.of(said), head["error"], head["trace"], [tuple(each) for each in head["refused"]]
-        )
+        return Outcome(head["status"], Heard.of(said), head["error"], head["trace"])
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._process.communicate()
 
 
@@ -107,7 +100,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         errand = Errand(store=os.path.join(folder, "store"), seed=0, writer=0, thorough=True)
         reading_end, writing_end = os.pipe()
-        _thorough(errand, Pipe(writing_end), [])
+        _thorough(errand, Pipe(writing_end))
         os.close(reading_end)
         os.close(writing_end)
     for line in sys.stdin.buffer:
@@ -131,13 +124,12 @@ def _do(errand: Errand) -> tuple[dict[str, Any], bytes]:
     tracer = _attach(child, errand.traced) if errand.traced else None
     os.write(going_end, b"g")
     said = _listen(said_end, child, errand)
-    report = json.loads(b"".join(iter(lambda: os.read(report_end, 1 << 16), b"")) or b"{}")
+    error = b"".join(iter(lambda: os.read(report_end, 1 << 16), b"")).decode()
     _, status = os.waitpid(child, 0)
     trace = tracer.communicate()[1] if tracer is not None else ""
     for fd in (said_end, report_end, going_end):
         os.close(fd)
-    head = {"error": "", "refused": [], **report, "status": os.waitstatus_to_exitcode(status), "trace": trace}
-    return head, said
+    return {"error": error, "status": os.waitstatus_to_exitcode(status), "trace": trace}, said
 
 
 def _attach(child: int, options: Sequence[str]) -> "subprocess.Popen[str]":
@@ -174,68 +166,39 @@ def _listen(fd: int, child: int, errand: Errand) -> bytes:
 
 def _write(errand: Errand, pipe: Pipe, reporting_end: int) -> NoReturn:
     status = 0
-    refused: list[tuple[int, int]] = []
-    error = ""
     try:
-        (_thorough if errand.thorough else _simple)(errand, pipe, refused)
-        pipe.ended()
-    except SegmentLogError as raised:
-        error, status = f"{type(raised).__name__}: {raised}", 3
+        (_thorough if errand.thorough else _simple)(errand, pipe)
     except BaseException:  # noqa: BLE001 - a forked child must not run its parent's handlers
-        error, status = traceback.format_exc(), 4
-    os.write(reporting_end, json.dumps({"error": error, "refused": refused}).encode())
+        os.write(reporting_end, traceback.format_exc().encode())
+        status = 4
     os._exit(status)
 
 
-def _simple(errand: Errand, pipe: Pipe, refused: list[tuple[int, int]]) -> None:
+def _simple(errand: Errand, pipe: Pipe) -> None:
     store = MessageStore.open(errand.store, errand.config)
-    if errand.threads == 1:
-        _put(errand, store, pipe, errand.writer)
-    else:
-        failed: list[BaseException] = []
-
-        def run(writer: int) -> None:
-            try:
-                _put(errand, store, pipe, writer)
-            except BaseException as error:  # noqa: BLE001 - raised again below
-                failed.append(error)
-
-        threads = [threading.Thread(target=run, args=(errand.writer + n,)) for n in range(errand.threads)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        if failed:
-            raise failed[0]
-    store.close()
+    with ThreadPoolExecutor(errand.threads) as pool:
+        list(pool.map(lambda number: _put(errand, store, pipe, errand.writer + number), range(errand.threads)))
 
 
 def _put(errand: Errand, store: MessageStore, pipe: Pipe, writer: int) -> None:
     rng = random.Random(f"{errand.seed} {writer} rest")
-    serial = call = 0
-    while call < errand.calls or not errand.calls:
+    serial = 0
+    while True:
         serial = put_some(store, pipe, errand.seed, writer, first=serial, batches=errand.batches)
-        call += 1
         if rng.random() < 0.05:
             store.flush()
 
 
-def _thorough(errand: Errand, pipe: Pipe, refused: list[tuple[int, int]]) -> None:
-    """Do a bit of everything; after an error of the disk go on, as a service does that starts again."""
+def _thorough(errand: Errand, pipe: Pipe) -> None:
+    """Do a bit of everything."""
     serial = 0
     for round_ in range(2):
-        store = MessageStore.open(errand.store, errand.config)
-        try:
+        with MessageStore.open(errand.store, errand.config) as store:
             for count in (1, 1, 9, 1, 2, 1, 14, 1):
-                try:
-                    put(store, pipe, errand.seed, errand.writer, first=serial, count=count)
-                except NoSpaceError:
-                    refused += [(errand.writer, serial + row) for row in range(count)]
+                put(store, pipe, errand.seed, errand.writer, first=serial, count=count)
                 serial += count
             if round_ == 1:
                 store.tick()
-        finally:
-            store.close()
 
 
 if __name__ == "__main__":

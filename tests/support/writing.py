@@ -76,16 +76,10 @@ def clock(start: int = 1_700_000_000_000) -> Callable[[], int]:
 
 
 def every_kind(*, long_topics: bool, seed: int = 0) -> list[Outgoing]:
-    noise = random.Random(seed)
+    noise, born = random.Random(seed), {"born_timestamp": BORN_TIME}
     uniq = f"{seed:08X}" + "7F00000100002A9F"
     made = [
-        Outgoing(topic="Plain", body=b"only a body", born_timestamp=BORN_TIME),
-        Outgoing(topic="Plain", body=b"", born_timestamp=BORN_TIME, tags="empty"),
-        Outgoing(
-            topic="Plain", body=noise.randbytes(40_000), queue_id=1, born_timestamp=BORN_TIME, keys=f"large-{seed}"
-        ),
-        Outgoing(topic="Plain", body=b"squeezable " * 2_000, queue_id=1, born_timestamp=BORN_TIME, keys="text"),
-        Outgoing(topic="Plain", body=b"A" * 1_000, queue_id=2, born_timestamp=BORN_TIME, tags="tagA"),
+        *_plain_kinds(noise, seed),
         Outgoing(
             topic="Orders",
             body="Straße, 支付, 🚀".encode(),
@@ -119,68 +113,43 @@ def every_kind(*, long_topics: bool, seed: int = 0) -> list[Outgoing]:
             born_timestamp=0,
             born_host="[fd00::1:2]:65535",
         ),
-        Outgoing(
-            topic="Orders",
-            body=zlib.compress(b"deflated before it came " * 3),
-            sys_flag=COMPRESSED,
-            born_timestamp=BORN_TIME,
-        ),
-        Outgoing(topic="T" * 127, body=b"the longest name of old", queue_id=1_000_000, born_timestamp=BORN_TIME),
-        Outgoing(topic="%RETRY%group", body=b"again", born_timestamp=BORN_TIME, properties={"RETRY_TOPIC": "Orders"}),
-        Outgoing(
-            topic="Bank", body=b"prepared", sys_flag=PREPARED, born_timestamp=BORN_TIME, keys=f"p-{seed}", tags="tx"
-        ),
-        Outgoing(
-            topic="Bank",
-            body=b"committed",
-            sys_flag=COMMIT,
-            born_timestamp=BORN_TIME,
-            keys=f"c-{seed}",
-            prepared_transaction_offset=77,
-        ),
-        Outgoing(topic="Bank", body=b"rolled back", sys_flag=ROLLBACK, born_timestamp=BORN_TIME, keys=f"r-{seed}"),
-        Outgoing(
-            topic="Bank",
-            body=b"prepared, not delayed",
-            sys_flag=PREPARED,
-            born_timestamp=BORN_TIME,
-            properties={"DELAY": "3"},
-        ),
-        Outgoing(
-            topic="Bank",
-            body=b"committed and delayed",
-            sys_flag=COMMIT,
-            born_timestamp=BORN_TIME,
-            queue_id=5,
-            properties={"DELAY": "3"},
-        ),
+        Outgoing(topic="Orders", body=zlib.compress(b"deflated before it came " * 3), sys_flag=COMPRESSED, **born),
+        Outgoing(topic="T" * 127, body=b"the longest name of old", queue_id=1_000_000, **born),
+        Outgoing(topic="%RETRY%group", body=b"again", properties={"RETRY_TOPIC": "Orders"}, **born),
+        *_transactions(seed),
     ]
-    made += [
-        Outgoing(
-            topic="Later",
-            body=f"level {level}".encode(),
-            queue_id=level % 3,
-            tags="soon",
-            keys=f"level-{level}",
-            born_timestamp=BORN_TIME,
-            properties={"DELAY": str(level), "x": "y"},
-        )
-        for level in (0, *range(1, 19), 19, 400)
-    ]
-    if long_topics:
-        made += [
-            Outgoing(
-                topic=f"%RETRY%{'g' * (length - 7)}",
-                body=f"a topic of {length}".encode(),
-                tags="long",
-                keys=f"long-{length}",
-                born_timestamp=BORN_TIME,
-                born_host=host,
-            )
-            for length in (127, 128, 200, 254, 255)
-            for host in ("10.0.0.1:1", "[::1]:1")
-        ]
+    for level in (0, *range(1, 19), 19, 400):
+        text, delay = f"level-{level}", {"DELAY": str(level), "x": "y"}
+        later = {"topic": "Later", "queue_id": level % 3, "tags": "soon", "properties": delay}
+        made.append(Outgoing(body=text.encode(), keys=text, **later, **born))
+    for length in (127, 128, 200, 254, 255) if long_topics else ():
+        for host in ("10.0.0.1:1", "[::1]:1"):
+            topic, text = f"%RETRY%{'g' * (length - 7)}", f"long-{length}"
+            made.append(Outgoing(topic=topic, body=text.encode(), tags="long", keys=text, born_host=host, **born))
     return made
+
+
+def _plain_kinds(noise: random.Random, seed: int) -> list[Outgoing]:
+    rows: list[dict[str, Any]] = [
+        {"body": b"only a body"},
+        {"body": b"", "tags": "empty"},
+        {"body": noise.randbytes(40_000), "queue_id": 1, "keys": f"large-{seed}"},
+        {"body": b"squeezable " * 2_000, "queue_id": 1, "keys": "text"},
+        {"body": b"A" * 1_000, "queue_id": 2, "tags": "tagA"},
+    ]
+    return [Outgoing(topic="Plain", born_timestamp=BORN_TIME, **row) for row in rows]
+
+
+def _transactions(seed: int) -> list[Outgoing]:
+    delayed = {"DELAY": "3"}
+    rows: list[dict[str, Any]] = [
+        {"body": b"prepared", "sys_flag": PREPARED, "keys": f"p-{seed}", "tags": "tx"},
+        {"body": b"committed", "sys_flag": COMMIT, "keys": f"c-{seed}", "prepared_transaction_offset": 77},
+        {"body": b"rolled back", "sys_flag": ROLLBACK, "keys": f"r-{seed}"},
+        {"body": b"prepared, not delayed", "sys_flag": PREPARED, "properties": delayed},
+        {"body": b"committed and delayed", "sys_flag": COMMIT, "queue_id": 5, "properties": delayed},
+    ]
+    return [Outgoing(topic="Bank", born_timestamp=BORN_TIME, **row) for row in rows]
 
 
 def plain(total: int, *, topic: str = "Plain", queues: int = 3, seed: int = 0, body_bytes: int = 200) -> list[Outgoing]:

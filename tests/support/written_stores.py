@@ -78,7 +78,7 @@ class Placed(NamedTuple):
     size: int
 
 
-_ISSUED, _PLACED, _ENDED = 1, 2, 3
+_ISSUED, _PLACED = 1, 2
 _LINE = struct.Struct("<iqqqqq")
 LINE_BYTES = _LINE.size
 
@@ -95,15 +95,11 @@ class Pipe:
     def placed(self, placed: Iterable[Placed]) -> None:
         os.write(self._fd, b"".join(_LINE.pack(_PLACED, *each) for each in placed))
 
-    def ended(self) -> None:
-        os.write(self._fd, _LINE.pack(_ENDED, 0, 0, 0, 0, 0))
-
 
 @dataclass(slots=True)
 class Heard:
     issued: set[tuple[int, int]] = field(default_factory=set)  # writer and serial of all that may have been put
     placed: list[Placed] = field(default_factory=list)  # what was acknowledged
-    ended: bool = False  # whether it came to its end
 
     @classmethod
     def of(cls, said: bytes) -> Self:
@@ -113,10 +109,8 @@ class Heard:
             if kind == _ISSUED:
                 writer, first, count = numbers[:3]
                 heard.issued.update((writer, first + row) for row in range(count))
-            elif kind == _PLACED:
-                heard.placed.append(Placed(*numbers))
             else:
-                heard.ended = True
+                heard.placed.append(Placed(*numbers))
         return heard
 
 
@@ -184,12 +178,6 @@ class Tally:
         for name in self.__slots__:
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
-    def __str__(self) -> str:
-        return (
-            f"{self.judged} judged, {self.with_acknowledged} of them after acknowledgements, {self.acknowledged} "
-            f"messages acknowledged; of unacknowledged ones {self.kept} kept, {self.lost} lost; {self.cut} torn ends"
-        )
-
 
 _SIZE = struct.Struct(">ii")
 _HEAD = struct.Struct(">iiiiiqqiq")
@@ -209,10 +197,17 @@ class Record:
     reconsume_times: int
     body: bytes
     properties: dict[str, str]
+    sys_flag: int
+    store_timestamp: int
+    size: int
+
+    @property
+    def is_queued(self) -> bool:
+        return self.sys_flag & 0xC in {0, 8}
 
     @classmethod
     def of(cls, data: bytes) -> Self:
-        """Read it; whatever is wrong with it raises."""
+        """Read it; a wrong length, magic or checksum, or one that is missing, raises."""
         size, magic, body_crc, queue_id, flag, queue_offset, physical_offset, sys_flag, born = _HEAD.unpack_from(data)
         assert size == len(data)
         assert magic == MAGIC_V1
@@ -222,7 +217,9 @@ class Record:
             ipaddress.ip_address(data[at : at + address]),
             int.from_bytes(data[at + address : at + address + 4]),
         )
-        at += address + 4 + 8 + (16 if sys_flag & 0x20 else 4) + 4
+        at += address + 4
+        store_timestamp = int.from_bytes(data[at : at + 8])
+        at += 8 + (16 if sys_flag & 0x20 else 4) + 4
         reconsume_times, _, length = struct.unpack_from(">iqi", data, at)
         at += 16
         body = data[at : at + length]
@@ -232,10 +229,14 @@ class Record:
         at += 1 + data[at]
         assert int.from_bytes(data[at : at + 2]) == len(data) - at - 2
         text = data[at + 2 :].decode()
-        pairs = dict(pair.split("\x01") for pair in text.split("\x02")[:-1])
+        pairs = dict(pair.split("\x01", 1) for pair in text.split("\x02")[:-1])
+        # least significant digit first, over all bytes before it
         assert int(pairs.pop("__CRC32#")[::-1]) == zlib.crc32(data[:-20]) & 0x7FFFFFFF
         shown = f"[{host}]:{port}" if address == 16 else f"{host}:{port}"
-        return cls(topic, queue_id, queue_offset, physical_offset, flag, born, shown, reconsume_times, body, pairs)
+        return cls(
+            topic, queue_id, queue_offset, physical_offset, flag, born, shown, reconsume_times, body, pairs,
+            sys_flag, store_timestamp, size,
+        )  # fmt: skip
 
     def differs_from(self, wanted: Outgoing) -> str:
         named = {"TAGS": wanted.tags, "KEYS": wanted.keys, "UNIQ_KEY": wanted.uniq_key}

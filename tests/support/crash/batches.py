@@ -203,8 +203,9 @@ def prepare_with(
 
 
 def cut_power(
-    prepared: Prepared, batches: list[IssuedBatch], breadth: Breadth, points: Callable[[int], bool] = lambda _: True
+    prepared: Prepared, batches: list[IssuedBatch], breadth: Breadth, effort: Effort = EFFORT, **how: Any
 ) -> Tally:
+    """Cut the power as `campaign.cut_power` does, whose ``points`` and ``promises`` may be given."""
     key_of = dict(zip((start for start, _ in prepared.truth.records), keys_in_log(prepared.disk), strict=True))
 
     def check_batches(disk: MemoryFileSystem, seen: Seen, end: int, turn: int) -> None:
@@ -213,13 +214,9 @@ def cut_power(
         # the log was compared with the undamaged one up to its end
         there = check_whole([key for place, key in key_of.items() if place < end], batches, "log")
         if turn % 9 == 0:
-            again(prepared, known(batches), disk, there)
+            again(prepared, [batch for batch in batches if batch.batch_id.app is not None], disk, there)
 
-    return campaign.cut_power(prepared, breadth, EFFORT, points=points, also=check_batches)
-
-
-def known(batches: list[IssuedBatch]) -> list[IssuedBatch]:
-    return [batch for batch in batches if batch.batch_id.app is not None]
+    return campaign.cut_power(prepared, breadth, effort, also=check_batches, **how)
 
 
 def again(prepared: Prepared, batches: list[IssuedBatch], disk: MemoryFileSystem, there: int) -> None:

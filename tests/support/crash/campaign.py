@@ -66,9 +66,6 @@ class Tally:
         for name in self.__dataclass_fields__:
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
-    def __str__(self) -> str:
-        return ", ".join(f"{name} {getattr(self, name)}" for name in self.__dataclass_fields__)
-
 
 @dataclass(slots=True)
 class Prepared:
@@ -132,6 +129,11 @@ Also = Callable[[MemoryFileSystem, Seen, int, int], None]
 """Further check of a recovered disk: messages of the reader before recovery, the log's end, the number of the state."""
 
 
+def promised_by(recording: Recording, state: CrashState) -> int:
+    """Return up to where the log was promised to be there."""
+    return max(labels(recording, state), default=0)
+
+
 def cut_power(
     prepared: Prepared,
     breadth: Breadth,
@@ -140,6 +142,7 @@ def cut_power(
     points: Callable[[int], bool] = lambda _: True,
     reference: Mapping[str, bytes] | None = None,
     also: Also | None = None,
+    promises: Callable[[Recording, CrashState], int] = promised_by,
 ) -> Tally:
     effort = effort or Effort()
     states = States(prepared.recording, breadth, points)
@@ -151,7 +154,7 @@ def cut_power(
     seen: dict[object, Seen] = {}
     ends: dict[object, int] = {}
     for turn, state in enumerate(states):
-        promised = max(labels(prepared.recording, state), default=0)
+        promised = promises(prepared.recording, state)
         with told(prepared.recording, state, prepared.named):
             within = reference if state.point <= prepared.opened_at else None
             halted = bool(effort.halted) and turn % effort.halted == 3

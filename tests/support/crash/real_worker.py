@@ -5,11 +5,11 @@
     thread 0, 1, 2   append, append_batch, flush, …  ──► MessageStore ──► LocalWritableFileSystem, lock, service threads
     thread 3         Staging, commit_batch, …                │
                                                              └ acknowledged ──► one line in the file ``marks``
-    all of them end; close; open; once more                                     [end of the log, messages, durable]
+    all of them end; close; open; once more                                     [end of the log, durable]
 
 Run as a program: ``python -m support.crash.real_worker ERRAND``. A mark has the promise of a returned call. It
-names the log up to an offset and a number of messages, on the device or in the page cache. The tracer sees it in its
-place between the calls of the store. At the end, the requests are in the file ``issued``.
+names the log up to an offset, on the device or in the page cache. The tracer sees it in its place between the calls of
+the store. At the end, the requests are in the file ``issued``.
 """
 
 import json
@@ -80,7 +80,7 @@ class Worker:
         errand = self._errand
         for turn in range(errand.rounds):
             self._store = MessageStore.open(self._path, self._config, clock=self._now)
-            self._mark(self._store.end_offset, 0, durable=True)
+            self._mark(self._store.end_offset, durable=True)
             works: list[Callable[[random.Random], None]] = [self._append] * errand.threads
             works.append(lambda rng, turn=turn: self._commit(rng, turn))
             threads = [
@@ -95,14 +95,14 @@ class Worker:
                 raise self._failed[0]
             end = self._store.end_offset
             self._store.close()
-            self._mark(end, 0, durable=True)
+            self._mark(end, durable=True)
         return self.asked
 
     def _now(self) -> int:
         return START_MS + int((time.monotonic() - self._began) * 1000)
 
-    def _mark(self, end: int, messages: int, *, durable: bool) -> None:
-        os.write(self._marks, json.dumps([end, messages, durable]).encode() + b"\n")
+    def _mark(self, end: int, *, durable: bool) -> None:
+        os.write(self._marks, json.dumps([end, durable]).encode() + b"\n")
 
     def _within(self, work: Callable[[random.Random], None], rng: random.Random) -> None:
         try:
@@ -124,12 +124,12 @@ class Worker:
                 first, (message,) = self._messages(rng, 1)
                 placed = self._store.append(message)
                 end = placed.physical_offset + placed.size
-                self._mark(end, 1, durable=is_sync)
+                self._mark(end, durable=is_sync)
                 issued = [Issued(first, message, placed.physical_offset, placed.size, placed.queue_offset)]
             elif way < 0.9:
                 first, messages = self._messages(rng, rng.choice([1, 2, 7, 20]))
                 rows = self._store.append_batch(batch_of(messages))
-                self._mark(int(rows.physical_offsets[-1] + rows.sizes[-1]), len(messages), durable=is_sync)
+                self._mark(int(rows.physical_offsets[-1] + rows.sizes[-1]), durable=is_sync)
                 placed_at = zip(rows.physical_offsets, rows.sizes, rows.queue_offsets, strict=True)
                 issued = [
                     Issued(first + row, messages[row], *(int(each) for each in where))
@@ -138,7 +138,7 @@ class Worker:
             else:
                 end = self._store.end_offset
                 self._store.flush()
-                self._mark(end, 0, durable=True)
+                self._mark(end, durable=True)
                 continue
             with self._lock:
                 self.asked[0].extend(issued)
@@ -156,26 +156,18 @@ class Worker:
                         staging.add(batch_of(messages))
                     staged.append(staging.finish())
             committed = self._store.commit_batch(batch_id, staged, topics={"TopicA": 4})
-            self._mark(committed.stop, sum(map(len, tasks)), durable=True)
+            self._mark(committed.stop, durable=True)
             self.asked[1].append(IssuedBatch(batch_id, tasks))
 
 
 # Bugs that the checker has to see: of threads, and of the real file system; `test_planted_bugs.py` has the others
 
 
-def _no_sync_of(part: str) -> None:
+def _ledger_is_not_synced() -> None:
     real = writable_fs._LocalFile.sync
-    writable_fs._LocalFile.sync = lambda file: None if part in file.path else real(file)  # type: ignore[method-assign]
-
-
-def _no_sync_dir_of(part: str) -> None:
-    real = writable_fs.LocalWritableFileSystem.sync_dir
-
-    def sync_dir(self: writable_fs.LocalWritableFileSystem, path: str) -> None:
-        if not path.endswith(part):
-            real(self, path)
-
-    writable_fs.LocalWritableFileSystem.sync_dir = sync_dir  # type: ignore[method-assign]
+    writable_fs._LocalFile.sync = lambda file: (  # type: ignore[method-assign]
+        None if "/.segmentlog/batch" in file.path else real(file)
+    )
 
 
 def _sync_is_acknowledged_while_it_goes_on() -> None:
@@ -202,8 +194,7 @@ def _what_came_during_the_sync_counts_as_synced() -> None:
 
 
 BUGS: dict[str, Callable[[], None]] = {
-    "names of segments are not synced": lambda: _no_sync_dir_of("/commitlog"),
-    "ledger is not synced": lambda: _no_sync_of("/.segmentlog/batch"),
+    "ledger is not synced": _ledger_is_not_synced,
     "what came during the sync counts as synced": _what_came_during_the_sync_counts_as_synced,
     "sync is acknowledged while it goes on": _sync_is_acknowledged_while_it_goes_on,
 }
