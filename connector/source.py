@@ -6,12 +6,14 @@ each part loads its own modules when it is made, and no others.
 
 # ruff: noqa: PLC0415
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, ClassVar
 
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
 from .errors import in_spark_words
+from .options.matching import STORAGE_PREFIX
 from .options.metadata_options import wants_metadata
 from .options.option import Mode
 from .options.read_options import parse_read_options
@@ -30,10 +32,18 @@ NAME = "segmentlog"
 class SegmentLogDataSource(DataSource):
     """RocketMQ store directories; see ``docs/options.md`` for the options."""
 
+    settings: ClassVar[Mapping[str, str]] = {}
+    """Settings of object storage of the session; a class that `register` makes has them."""
+
     @classmethod
     def name(cls) -> str:
         """Name the format."""
         return NAME
+
+    @property
+    def _asked(self) -> dict[str, str]:
+        """Options of a read, and the session's settings as weaker ones."""
+        return {f"{STORAGE_PREFIX}{name}": value for name, value in self.settings.items()} | dict(self.options)
 
     @in_spark_words()
     def schema(self) -> StructType:
@@ -41,27 +51,27 @@ class SegmentLogDataSource(DataSource):
 
         Spark does not ask when the user states a schema.
         """
-        if wants_metadata(self.options):
+        if wants_metadata(self._asked):
             from .metadata.reader import metadata_schema
 
-            return metadata_schema(self.options)
+            return metadata_schema(self._asked)
         from .read.planning import open_stores
         from .read.schema import spark_schema
 
-        options = parse_read_options(self.options, Mode.BOTH)  # Spark does not say which it will be
+        options = parse_read_options(self._asked, Mode.BOTH)  # Spark does not say which it will be
         open_stores(options)  # a wrong path should fail in load(), not in the query after it
         return spark_schema(options)
 
     @in_spark_words()
     def reader(self, schema: StructType) -> "SegmentLogBatchReader | LookupReader | MetadataReader":
         """Make the batch reader, of messages or of metadata."""
-        if wants_metadata(self.options):
+        if wants_metadata(self._asked):
             from .metadata.reader import MetadataReader
 
-            return MetadataReader(self.options, schema)
+            return MetadataReader(self._asked, schema)
         from .read.batch_reader import SegmentLogBatchReader
 
-        options = parse_read_options(self.options)
+        options = parse_read_options(self._asked)
         if options.lookup is not None:
             from .find.reader import LookupReader
 
@@ -77,7 +87,7 @@ class SegmentLogDataSource(DataSource):
             return RefusedStream()
         from .stream.reader import SegmentLogStreamReader
 
-        return SegmentLogStreamReader(parse_read_options(self.options, Mode.STREAM), schema)
+        return SegmentLogStreamReader(parse_read_options(self._asked, Mode.STREAM), schema)
 
     @in_spark_words()
     def writer(self, schema: StructType, overwrite: bool) -> "SegmentLogBatchWriter":  # noqa: FBT001 - Spark's names

@@ -23,7 +23,10 @@ from .read_options import ReadOptions, assemble
 from .read_table import SOURCE, MetadataKind
 from .write_table import SINK
 
-_STORES: Final = SOURCE.pick("path", "paths", "brokerNames", "commitLogPaths", "archive", "queueSource", "queueCache")
+_STORES: Final = SOURCE.pick(
+    *("path", "paths", "brokerNames", "commitLogPaths", "archive", "queueSource", "queueCache"),
+    *("storage.NAME", "cacheDir", "cacheBytes"),
+)
 _TOPICS: Final = SOURCE.pick("subscribe", "subscribePattern", "includeSystemTopics")
 _NAMED: Final = SOURCE.pick("subscribe", "subscribePattern")
 _TIMES: Final = SOURCE.pick("startingTimestamp", "endingTimestamp", "timeZone")
