@@ -21,6 +21,8 @@ SPARK_WORDS: Final[Mapping[Remedy, str]] = {
     "rows are stored already",
     Remedy.SKIP_CHANGED_REPLAY: "onChangedReplay=skip goes on without the rows of such a batch",
     Remedy.KEEP_DAMAGE: "`segmentlog archive push --damaged keep` archives damaged bytes as they are",
+    Remedy.NAME_CREDENTIALS: "Options such as storage.aws_access_key_id pass credentials of the object store, and "
+    "register(spark) takes the session's fs.s3a, fs.gs and fs.azure settings",
     Remedy.LARGER_BODIES: "A larger maxMessageSize raises the limit; the broker's maxMessageSize has to be as large",
     Remedy.STORED_SIZES: "Leave out mappedFileSizeCommitLog, mappedFileSizeConsumeQueue, maxHashSlotNum and maxIndexNum"
     ": a store keeps its file sizes",

@@ -3,17 +3,26 @@
 ::
 
     classic session    driver Python ── Py4J ──► JVM     ship the package, if it came with --py-files (`shipping`);
-                                                         register the format, if Spark does not have it as it would be;
+                                                         register the format with the session's fs.s3a.…, fs.gs.… and
+                                                         fs.azure.…, if Spark does not have it as it would be;
                                                          activate the session in the JVM thread of the caller
     Connect session    client Python ── gRPC ──► server  register the format
+
+Spark runs a Python source in processes that do not have the session's settings. So those of object storage are in the
+class that is registered: Spark pickles it, and shows it nowhere.
 
 For a write, Spark looks the format up in the session that is *active* in the JVM thread of the caller. It activates a
 session in the thread that makes it, and in no other.
 """
 
+import json
 import os
+import re
 import shutil
-from typing import TYPE_CHECKING, Any
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final
+
+from segmentlog.store import StorageOptions
 
 from .setup.shipping import package_archive, ship_package, warn_of_workers
 from .setup.spark_versions import register_format
@@ -24,14 +33,18 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
+_DEFAULT: Final = re.compile(r"-default\.xml$|default values$")
+"""Resources of settings that neither the user nor the cluster made."""
+
 
 def register(spark: "SparkSession") -> None:
     """Make ``format("segmentlog")`` known to a session, and the session to the calling thread.
 
     A local session reads and writes the format in the Python that calls this, unless ``PYSPARK_PYTHON`` or
-    ``spark.pyspark.python`` name another. No setting of the session is changed. Further calls only do what is still
-    missing, so each thread can call it. A Python thread other than the one that made the session has to, before it
-    writes with any Python source (``DATA_SOURCE_NOT_FOUND``).
+    ``spark.pyspark.python`` name another. Reads take the ``fs.s3a``, ``fs.gs`` and ``fs.azure`` settings that the
+    session has now; options ``storage.NAME`` win over them. No setting of the session is changed. Further calls only do
+    what is still missing, so each thread can call it. A Python thread other than the one that made the session has to,
+    before it writes with any Python source (``DATA_SOURCE_NOT_FOUND``).
 
     Parameters
     ----------
@@ -40,7 +53,7 @@ def register(spark: "SparkSession") -> None:
     """
     context: SparkContext | None = getattr(spark, "sparkContext", None)  # of a Connect session: an AttributeError
     if context is None:
-        register_format(spark, SegmentLogDataSource)
+        register_format(spark, _source_with(StorageOptions.of_session(spark.conf.getAll)))
         return
     archive = package_archive()
     if archive is not None:
@@ -48,16 +61,43 @@ def register(spark: "SparkSession") -> None:
     with workers_like_driver(context):
         if archive is None:
             warn_of_workers(context)
-        if not _is_registered(spark, context):
-            register_format(spark, SegmentLogDataSource)
+        source = _source_with(StorageOptions.of_session(_hadoop_settings(spark)))
+        if not _is_registered(spark, context, source):
+            register_format(spark, source)
     session: Any = spark._jsparkSession  # noqa: SLF001 - Spark has no public way
     session.setActiveSession(session)
 
 
-def _is_registered(spark: "SparkSession", context: "SparkContext") -> bool:
-    """Tell whether Spark has the format with the Python and the files that registering it now would use."""
+def _hadoop_settings(spark: "SparkSession") -> dict[str, str]:
+    """Return Hadoop's settings as Spark's own sources have them, without Hadoop's defaults."""
+    from py4j.protocol import Py4JError  # noqa: PLC0415 - a client of Spark Connect may not have it
+
+    session: Any = spark._jsparkSession  # noqa: SLF001 - Spark has no public way
+    jvm: Any = spark._jvm  # noqa: SLF001 - as above
+    try:
+        hadoop, text = session.sessionState().newHadoopConf(), jvm.java.io.StringWriter()
+        jvm.org.apache.hadoop.conf.Configuration.dumpConfiguration(hadoop, text)
+        found = json.loads(text.toString())["properties"]  # in one call; without values of secrets
+        names = [each["key"] for each in found if _DEFAULT.search(each["resource"]) is None]
+        wanted = [name for name in names if StorageOptions.of_session({name: ""})]
+        return {name: hadoop.get(name) for name in wanted}
+    except Py4JError:  # these are Spark's internals: another release may not have them
+        return spark.conf.getAll
+
+
+@cache
+def _source_with(settings: StorageOptions) -> type[SegmentLogDataSource]:
+    """Return the source with settings: a class without a module, so that it is pickled with its attributes."""
+    if not settings:
+        return SegmentLogDataSource
+    return type(SegmentLogDataSource.__name__, (SegmentLogDataSource,), {"settings": settings})
+
+
+def _is_registered(spark: "SparkSession", context: "SparkContext", source: type[SegmentLogDataSource]) -> bool:
+    """Tell whether Spark has the format with the class, Python and files that registering it now would use."""
     # Registering it again would only make Spark warn that a data source was replaced.
     from py4j.protocol import Py4JError  # noqa: PLC0415 - a client of Spark Connect may not have it
+    from pyspark.sql.udf import _wrap_function  # noqa: PLC0415 - as above
 
     session: Any = spark._jsparkSession  # noqa: SLF001 - Spark has no public way
     try:
@@ -65,6 +105,8 @@ def _is_registered(spark: "SparkSession", context: "SparkContext") -> bool:
         if not manager.dataSourceExists(SegmentLogDataSource.name()):
             return False
         function = manager.lookupDataSource(SegmentLogDataSource.name()).dataSourceCls()
+        if not function.command().equals(_wrap_function(context, source).command()):
+            return False
         python, includes = function.pythonExec(), list(function.pythonIncludes())
     except Py4JError:  # these are Spark's internals: another release may not have them
         return False

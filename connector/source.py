@@ -6,13 +6,14 @@ each part loads its own modules when it is made, and no others.
 
 # ruff: noqa: PLC0415
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, ClassVar
 
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
 from .errors import in_spark_words
-from .options.option import Mode
+from .options.option import STORAGE_PREFIX, Mode
 from .options.read_options import parse_read_options, wants_metadata
 
 if TYPE_CHECKING:
@@ -29,10 +30,18 @@ NAME = "segmentlog"
 class SegmentLogDataSource(DataSource):
     """RocketMQ store directories; see ``docs/options.md`` for the options."""
 
+    settings: ClassVar[Mapping[str, str]] = {}
+    """Settings of object storage of the session; a class that `register` makes has them."""
+
     @classmethod
     def name(cls) -> str:
         """Name the format."""
         return NAME
+
+    @property
+    def _asked(self) -> dict[str, str]:
+        """Options of a read, and the session's settings as weaker ones."""
+        return {f"{STORAGE_PREFIX}{name}": value for name, value in self.settings.items()} | dict(self.options)
 
     @in_spark_words()
     def schema(self) -> StructType:
@@ -40,26 +49,26 @@ class SegmentLogDataSource(DataSource):
 
         Spark does not ask when the user states a schema.
         """
-        if wants_metadata(self.options):
+        if wants_metadata(self._asked):
             from .metadata import metadata_schema
 
-            return metadata_schema(self.options)
+            return metadata_schema(self._asked)
         from .read import open_stores, spark_schema
 
-        options = parse_read_options(self.options, Mode.BOTH)  # Spark does not say which it will be
+        options = parse_read_options(self._asked, Mode.BOTH)  # Spark does not say which it will be
         open_stores(options)  # a wrong path should fail in load(), not in the query after it
         return spark_schema(options)
 
     @in_spark_words()
     def reader(self, schema: StructType) -> "SegmentLogBatchReader | LookupReader | MetadataReader":
         """Make the batch reader, of messages or of metadata."""
-        if wants_metadata(self.options):
+        if wants_metadata(self._asked):
             from .metadata import MetadataReader
 
-            return MetadataReader(self.options, schema)
+            return MetadataReader(self._asked, schema)
         from .read import SegmentLogBatchReader
 
-        options = parse_read_options(self.options)
+        options = parse_read_options(self._asked)
         if options.lookup is not None:
             from .find import LookupReader
 
@@ -75,7 +84,7 @@ class SegmentLogDataSource(DataSource):
             return RefusedStream()
         from .stream.reader import SegmentLogStreamReader
 
-        return SegmentLogStreamReader(parse_read_options(self.options, Mode.STREAM), schema)
+        return SegmentLogStreamReader(parse_read_options(self._asked, Mode.STREAM), schema)
 
     @in_spark_words()
     def writer(self, schema: StructType, overwrite: bool) -> "SegmentLogBatchWriter":  # noqa: FBT001 - Spark's names

@@ -31,6 +31,7 @@ class Remedy(Enum):
     )
     SKIP_CHANGED_REPLAY = "on_changed_replay=OnChangedReplay.SKIP goes on without the rows of such a batch"
     KEEP_DAMAGE = "keep_damage=True archives damaged bytes as they are"
+    NAME_CREDENTIALS = "storage={…} passes credentials of the object store"
     LARGER_BODIES = "StoreConfig(max_body_bytes=…) raises the limit; the broker's maxMessageSize has to be as large"
     STORED_SIZES = "StoreConfig has to state the file sizes that the store was written with"
     CUT_DAMAGE = (

@@ -350,7 +350,10 @@ def _by_store(option: str, given: T | dict[str, T] | None, paths: tuple[str, ...
 
 # Options of metadata frames
 
-_STORES: Final = SOURCE.pick("path", "paths", "brokerNames", "commitLogPaths", "archive", "queueSource", "queueCache")
+_STORES: Final = SOURCE.pick(
+    *("path", "paths", "brokerNames", "commitLogPaths", "archive", "queueSource", "queueCache"),
+    *("storage.NAME", "cacheDir", "cacheBytes"),
+)
 _TOPICS: Final = SOURCE.pick("subscribe", "subscribePattern", "includeSystemTopics")
 _NAMED: Final = SOURCE.pick("subscribe", "subscribePattern")
 _FRAME_TIMES: Final = SOURCE.pick("startingTimestamp", "endingTimestamp", "timeZone")

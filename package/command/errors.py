@@ -35,6 +35,7 @@ FLAGS: Final[Mapping[Remedy, str]] = {
     Remedy.SKIP_LOST: "--on-loss skip goes on without lost messages",
     Remedy.SKIP_DAMAGED: "--on-corrupt skip goes on without damaged records, and null keeps their places",
     Remedy.KEEP_DAMAGE: "--damaged keep archives damaged bytes as they are",
+    Remedy.NAME_CREDENTIALS: "--storage NAME=VALUE passes credentials of the object store",
     Remedy.READ_APPENDED: "--read-from appended reads all messages, whether replicas hold them or not",
     Remedy.LARGER_BODIES: "--max-body-bytes raises the limit; the broker's maxMessageSize has to be as large",
 }

@@ -14,12 +14,20 @@ from typing import Final, Self
 from .block_cache import BlockCache
 from .object_store import ObjectStore
 from .opening import open_objects
+from .options import SESSION, is_hadoop_setting
 
 NO_CACHE: Final = "none"
 
 
 class StorageOptions(dict[str, str]):
     """Options of an object store by name; values are credentials, and never shown."""
+
+    @classmethod
+    def of_session(cls, settings: Mapping[str, str]) -> Self:
+        """Return those of Hadoop's settings that have a meaning here, as options that others win over."""
+        names = {name.lower().removeprefix(SESSION): value for name, value in settings.items()}
+        names |= {name.lower(): value for name, value in settings.items()}  # Spark takes these where it has both
+        return cls((f"{SESSION}{name}", value) for name, value in sorted(names.items()) if is_hadoop_setting(name))
 
     def __repr__(self) -> str:
         return "{" + ", ".join(f"{name}=…" for name in sorted(self)) + "}"

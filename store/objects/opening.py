@@ -68,8 +68,8 @@ def open_objects(url: str, options: Mapping[str, str] | None = None) -> ObjectSt
             f"{scheme}:// is not the URL of an object store" if "://" in url else "not the URL of an object store",
             fix=f"These are: {', '.join(f'{each}://' for each in sorted({*_KINDS, *_ARROW}))}",
         )
-    bucket = _checked(url, scheme)
-    given = parse_options(options or {}, _KINDS.get(scheme, ""), bucket)
+    bucket, account = _checked(url, scheme)
+    given = parse_options(options or {}, _KINDS.get(scheme, ""), bucket, account)
     library = given.own.get("library", "")
     if library not in {"", "obstore", "pyarrow"}:
         raise ConfigError(f"library is obstore or pyarrow, got {library}")
@@ -86,8 +86,8 @@ def open_objects(url: str, options: Mapping[str, str] | None = None) -> ObjectSt
     return _obstore(url, scheme, given, stores)
 
 
-def _checked(url: str, scheme: str) -> str:
-    """Return the bucket; `ConfigError` for credentials and queries, which are not repeated."""
+def _checked(url: str, scheme: str) -> tuple[str, str]:
+    """Return bucket and account (Azure); `ConfigError` for credentials and queries, which are not repeated."""
     parts = urlsplit(url)
     has_password = parts.password is not None or (parts.username is not None and _KINDS.get(scheme) != AZURE)
     if has_password or (scheme in {"http", "https", "az", "abfs", "abfss"} and parts.query):
@@ -95,7 +95,7 @@ def _checked(url: str, scheme: str) -> str:
             "the URL of the object store has credentials or a query in it",
             fix="Pass credentials as options, or in the environment: docs/remote.md lists them",
         )
-    return parts.username or parts.netloc
+    return parts.username or parts.netloc, (parts.hostname or "").split(".")[0] if parts.username else ""
 
 
 def _retries(own: Mapping[str, str]) -> Retries:

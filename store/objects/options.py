@@ -2,6 +2,7 @@
 
 ::
 
+    spark.hadoop.fs.s3a.…   as of a session  ─► known ones, where the options below state nothing
     fs.s3a.bucket.logs.endpoint=http://minio:9000  ─┐
     fs.s3a.access.key=…                             ├─►  config   aws_endpoint, aws_access_key_id, …     of the scheme
     AWS_Region=eu-west-1                            │    client   allow_http, timeout, proxy_url, …
@@ -13,6 +14,7 @@ Values are credentials until proven otherwise: no error repeats one.
 from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import Final, NamedTuple
+from urllib.parse import urlsplit
 
 from ..errors import ConfigError
 
@@ -85,6 +87,18 @@ _ENDPOINTS: Final = {
     "azure_storage_endpoint",
     "google_base_url",
 }
+_ADDRESS: Final = {*_ENDPOINTS, "aws_virtual_hosted_style_request"}
+_CREDENTIALS: Final = {
+    *(f"aws_{each}" for each in _words("access_key_id secret_access_key session_token skip_signature")),
+    *(f"google_{each}" for each in _words("service_account service_account_key application_credentials")),
+    *(f"google_{each}" for each in _words("bearer_token skip_signature")),
+    *(
+        f"azure_storage_{each}"
+        for each in _words("account_key client_id client_secret tenant_id sas_key sas_token token")
+    ),
+    "azure_skip_signature",
+    "aws_profile",
+}
 _MILLISECONDS: Final = {"read_timeout", "connect_timeout"}
 _ENCRYPTIONS: Final = {"SSE-KMS": "aws:kms", "DSSE-KMS": "aws:kms:dsse", "SSE-C": "sse-c"}
 _HADOOP_GCS: Final = {
@@ -96,9 +110,11 @@ _HADOOP_AZURE: Final = {
     "fs.azure.sas.fixed.token": "azure_storage_sas_token",
     "fs.azure.account.oauth2.client.id": "azure_storage_client_id",
     "fs.azure.account.oauth2.client.secret": "azure_storage_client_secret",
+    "fs.azure.account.oauth2.client.endpoint": "azure_storage_tenant_id",  # a part of that URL
 }
 _S3A: Final = "fs.s3a."
-_SPARK: Final = "spark.hadoop."
+SESSION: Final = "spark.hadoop."
+"""Prefix of settings of a Spark session, which options without it win over."""
 
 
 class Options(NamedTuple):
@@ -109,19 +125,48 @@ class Options(NamedTuple):
     own: dict[str, str]
 
 
-def parse_options(options: Mapping[str, str], kind: str, bucket: str) -> Options:
-    """Translate the options of a URL; ``kind`` is `S3`, `GCS`, `AZURE` or empty.
+def is_hadoop_setting(name: str, bucket: str = "") -> bool:
+    """Return whether a setting of Hadoop, in lower case, has a meaning here; for any bucket by default."""
+    plain = name.removeprefix(_S3A)
+    if plain.startswith("bucket."):  # names of buckets have dots, too
+        own = plain.removeprefix(f"bucket.{bucket.lower()}.")
+        return own in _HADOOP_S3 if bucket else any(plain.endswith(f".{each}") for each in _HADOOP_S3)
+    return (plain != name and plain in _HADOOP_S3) or any(
+        name == each or name.startswith(f"{each}.") for each in (*_HADOOP_GCS, *_HADOOP_AZURE)
+    )
+
+
+def parse_options(options: Mapping[str, str], kind: str, bucket: str, account: str = "") -> Options:
+    """Translate the options of a URL; ``kind`` is `S3`, `GCS`, `AZURE` or empty, ``account`` is one of Azure.
 
     Raises
     ------
     ConfigError
         If a name is unknown; it names the nearest one, and no value.
     """
-    given = {name.lower().removeprefix(_SPARK): str(value) for name, value in options.items()}
+    lower = {name.lower(): str(value) for name, value in options.items()}
+    session = {name.removeprefix(SESSION): value for name, value in lower.items() if name.startswith(SESSION)}
+    given = {name: value for name, value in lower.items() if not name.startswith(SESSION)}
+    account = account or given.get("azure_storage_account_name", given.get("storage_account_name", "")).lower()
+    found = _parsed(given, kind, bucket, account)
+    stated = found.config.keys() | found.own.keys()
+    settings = {name: value for name, value in session.items() if is_hadoop_setting(name, bucket)}
+    weak = _parsed(settings | _of_hadoop(given), kind, bucket, account)  # together: one may tell of another
+    for group in (_CREDENTIALS, _ADDRESS):  # a key of one and a token of the other would be refused
+        if stated & group:
+            for name in group:
+                weak.config.pop(name, None)
+    found = Options(*(under | over for under, over in zip(weak, found, strict=True)))
+    if any(value.startswith("http://") for name, value in found.config.items() if name in _ENDPOINTS):
+        found.client.setdefault("allow_http", "true")  # the endpoint itself asks for it
+    return found
+
+
+def _parsed(given: Mapping[str, str], kind: str, bucket: str, account: str) -> Options:
     found = Options({}, {}, {})
-    hadoop = {name: value for name, value in given.items() if name.startswith(("fs.", "google.cloud."))}
+    hadoop = _of_hadoop(given)
     names = CONFIG.get(kind, frozenset())
-    for name, value in (_translated(hadoop, kind, bucket) | _without(given, hadoop)).items():
+    for name, value in (_translated(hadoop, kind, bucket, account) | _without(given, hadoop)).items():
         prefixed = _PREFIX.get(kind, "") + name
         if name in CLIENT:
             found.client[name] = value
@@ -131,27 +176,35 @@ def parse_options(options: Mapping[str, str], kind: str, bucket: str) -> Options
             found.config[name if name in names else prefixed] = value
         elif not any(name in others for others in CONFIG.values()):  # an option of another scheme is of another URL
             raise _unknown(name, names | CLIENT | OWN)
-    if any(value.startswith("http://") for name, value in found.config.items() if name in _ENDPOINTS):
-        found.client.setdefault("allow_http", "true")  # the endpoint itself asks for it
     return found
+
+
+def _of_hadoop(given: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in given.items() if name.startswith(("fs.", "google.cloud."))}
 
 
 def _without(given: Mapping[str, str], hadoop: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in given.items() if name not in hadoop}
 
 
-def _translated(hadoop: Mapping[str, str], kind: str, bucket: str) -> dict[str, str]:
-    """Return Hadoop's options as our own; those of other schemes are left out."""
+def _translated(hadoop: Mapping[str, str], kind: str, bucket: str, account: str) -> dict[str, str]:
+    """Return Hadoop's options as our own; those of other schemes, and of other accounts, are left out."""
     if kind == S3:
         return _s3a(hadoop, bucket)
     found: dict[str, str] = {}
-    for name, value in hadoop.items():
+    for name, value in sorted(hadoop.items()):  # those with an account after those without
         known = {GCS: _HADOOP_GCS, AZURE: _HADOOP_AZURE}.get(kind, {})
         for hadoop_name, ours in known.items():
-            if name == hadoop_name or name.startswith(f"{hadoop_name}."):  # fs.azure.account.key.ACCOUNT.dfs.…
-                found[ours] = value
-                if ours == "azure_storage_account_key" and name != hadoop_name:
-                    found["azure_storage_account_name"] = name.removeprefix(f"{hadoop_name}.").split(".")[0]
+            if name != hadoop_name and not name.startswith(f"{hadoop_name}."):
+                continue
+            its = name.removeprefix(hadoop_name)[1:].split(".")[0]  # fs.azure.account.key.ACCOUNT.dfs.…
+            if its and account and its != account:
+                continue
+            if its:
+                found["azure_storage_account_name"] = its
+            if ours == "azure_storage_tenant_id":
+                value = urlsplit(value).path.strip("/").split("/")[0]  # noqa: PLW2901 - the part of it that is meant
+            found[ours] = value
     return found
 
 

@@ -20,25 +20,29 @@ IN_FLIGHT: Final = 8
 REQUEST_BYTES: Final = 16 << 20
 GAP_BYTES: Final = 1 << 20
 NEAR_BYTES: Final = 64 << 10
+_IDLE_S: Final = 0.1
 
 
 class _Threads:
-    """Threads that end as soon as nothing is to be sent, so that none of them keeps the process from its end."""
+    """Threads that end 0.1 s after the last request, so that none of them keeps the process from its end."""
 
     # The standard library's pool sends all that is queued before the process may end. Threads that are daemons can be
-    # within the library when the interpreter is gone.
+    # within the library when the interpreter is gone. A scan asks for a window when it has decoded one: a thread made
+    # for each would allocate in another arena of malloc, whose freed memory goes back to the kernel.
 
     def __init__(self) -> None:
         self.pid = os.getpid()
-        self._lock = threading.Lock()
+        self._lock = threading.Condition()
         self._queue: deque[tuple[Future[Any], Callable[[], Any]]] = deque()
-        self._running = 0
+        self._running = self._idle = 0
 
     def submit(self, call: Callable[[], T]) -> "Future[T]":
         future: Future[T] = Future()
         with self._lock:
             self._queue.append((future, call))
-            if self._running < IN_FLIGHT:
+            if self._idle >= len(self._queue):
+                self._lock.notify()
+            elif self._running < IN_FLIGHT:
                 threading.Thread(target=self._work, name="segmentlog-objects").start()
                 self._running += 1
         return future
@@ -47,8 +51,12 @@ class _Threads:
         while True:
             with self._lock:
                 if not self._queue:
-                    self._running -= 1
-                    return
+                    self._idle += 1
+                    self._lock.wait(_IDLE_S)
+                    self._idle -= 1
+                    if not self._queue:
+                        self._running -= 1
+                        return
                 future, call = self._queue.popleft()
             if not threading.main_thread().is_alive():
                 future.cancel()
@@ -58,6 +66,7 @@ class _Threads:
                 future.set_result(call())
             except BaseException as error:  # noqa: BLE001 - raised by `result`
                 future.set_exception(error)
+            del future, call  # the answer: 16 MiB
 
 
 _threads: "_Threads | None" = None

@@ -24,7 +24,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final, NamedTuple, TypeVar
 
-from ..errors import MissingFileError, SegmentLogError, StoreClosedError, StoreIOError, UnreadableError
+from ..errors import MissingFileError, Remedy, SegmentLogError, StoreClosedError, StoreIOError, UnreadableError
 from ..format.message import Bytes
 from .requests import at_once
 
@@ -42,9 +42,9 @@ class Kind(enum.Enum):
 
     MISSING = "The object was deleted, or the URL names another place: open the store again"
     REPLACED = "Another process wrote this object while it was read: open the store again to read the new one"
-    DENIED = "Grant these credentials access to the object, or pass others: docs/remote.md lists the options"
+    DENIED = "Grant these credentials access to the object, or pass others: docs/remote.md"
     EXPIRED = "Renew the credentials and run it again; credentials of a role or profile are renewed without a restart"
-    UNKNOWN = "Pass credentials as options or in the environment, or run on a machine with a role: docs/remote.md"
+    UNKNOWN = "Set credentials in the environment, or run on a machine with a role: docs/remote.md"
     REFUSED = "Compare the URL and its options, such as the endpoint and the region, with docs/remote.md"
     THROTTLED = "Read with fewer tasks at once, or raise retry_timeout and max_retries"
     BUSY = "The object store is at fault: try again later, or raise retry_timeout and max_retries"
@@ -115,7 +115,8 @@ def _error(request: Request, failure: Failure, tried: int, took: float) -> Segme
     if failure.kind is Kind.MISSING:
         return MissingFileError(problem, path=request.path, offset=request.start, fix=fix, errno=errno.ENOENT)
     if failure.kind in {Kind.DENIED, Kind.EXPIRED, Kind.UNKNOWN}:
-        return UnreadableError(problem, path=request.path, offset=request.start, fix=fix)
+        remedies = (Remedy.NAME_CREDENTIALS,)
+        return UnreadableError(problem, path=request.path, offset=request.start, fix=fix, remedies=remedies)
     if tried > 1:
         problem += f", after {tried} attempts in {took:.1f} s"
     number = errno.ESTALE if failure.kind is Kind.REPLACED else errno.EIO

@@ -41,7 +41,7 @@ def test_every_remedy_is_worded_with_options_that_exist() -> None:
     for words in SPARK_WORDS.values():
         asked = set(re.findall(r"\b[a-z]+[A-Z]\w+\b", words)) | NAMES & {words.split()[0]}
         assert asked <= NAMES, words
-        assert asked or "MessageStore.open" in words or "`segmentlog archive" in words
+        assert asked or "MessageStore.open" in words or "`segmentlog archive" in words or "storage.aws_" in words
 
 
 def test_store_errors_that_pass_through_spark_name_options() -> None:

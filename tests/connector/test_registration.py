@@ -9,6 +9,10 @@ import pytest
 
 import segmentlog
 from segmentlog.spark import register
+from segmentlog.store.archive.push import push
+from segmentlog.store.objects.opening import open_objects
+from support.s3_servers import S3Server
+from support.small_store import ROWS, write_small_store
 from support.spark_session import said_by
 
 if TYPE_CHECKING:
@@ -82,18 +86,24 @@ def test_register_replaces_a_format_that_another_python_would_run(
     spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from segmentlog.connector.registration import _is_registered  # noqa: PLC0415 - imports pyspark
+    from segmentlog.connector.source import SegmentLogDataSource  # noqa: PLC0415 - as above
 
     context = spark.sparkContext
-    assert _is_registered(spark, context)
+    assert _is_registered(spark, context, SegmentLogDataSource)
     monkeypatch.setattr(context, "pythonExec", "/usr/bin/another-python3")
-    assert not _is_registered(spark, context)
+    assert not _is_registered(spark, context, SegmentLogDataSource)
     monkeypatch.undo()
     monkeypatch.setattr(context, "_python_includes", ["segmentlog.whl"])
-    assert not _is_registered(spark, context)
+    assert not _is_registered(spark, context, SegmentLogDataSource)
 
 
 @pytest.mark.scaled(quick=0)
-def test_spark_connect(tmp_path: Path) -> None:
+def test_spark_connect(tmp_path: Path, moto: S3Server) -> None:
+    url = moto.url()
+    push(write_small_store(tmp_path / "orders"), open_objects(url, moto.options))
+    settings = {"endpoint": moto.options["aws_endpoint"], "endpoint.region": moto.options["aws_region"]}
+    # Spark hides what looks like a credential from clients: drop the options when `spark.conf.getAll` has it.
+    keys = {f"storage.{name}": value for name, value in moto.options.items() if "key" in name}
     # In a process of its own: one process has either classic sessions or sessions of Spark Connect.
     code = f"""
         import warnings
@@ -105,6 +115,7 @@ def test_spark_connect(tmp_path: Path) -> None:
 
         prepare_java(), prepare_workers()
         conf = {{"spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1", "spark.log.level": "OFF"}}
+        conf |= {{f"spark.hadoop.fs.s3a.{{name}}": value for name, value in {settings!r}.items()}}
         spark = SparkSession.builder.remote("local[2]").config(map=conf).getOrCreate()
         assert "connect" in type(spark).__module__
         register(spark)
@@ -118,9 +129,11 @@ def test_spark_connect(tmp_path: Path) -> None:
         stream = stream.select("body").writeStream.format("segmentlog").option("topic", "copied")
         stream = stream.option("checkpointLocation", {str(tmp_path / "checkpoint")!r}).trigger(availableNow=True)
         stream.start(store).awaitTermination()
+        print("archive", spark.read.format("segmentlog").options(subscribe="orders", **{keys!r}).load({url!r}).count())
         print("copied", spark.read.format("segmentlog").option("subscribe", "copied").load(store).count())
         spark.stop()
     """
     said = said_by(code, os.environ | {"PYSPARK_PYTHON": sys.executable})
     assert "rows 10 30\n" in said
     assert "copied 30\n" in said
+    assert f"archive {ROWS * 2 // 3}\n" in said

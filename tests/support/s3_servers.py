@@ -55,8 +55,13 @@ def moto_server() -> Iterator[S3Server]:
 
 def versitygw_program() -> str | None:
     """Return the path of versitygw, which ``go install github.com/versity/versitygw/cmd/versitygw@latest`` makes."""
+    return program_of_go("versitygw")
+
+
+def program_of_go(name: str) -> str | None:
+    """Return the path of a program, also if only ``go install`` knows its directory."""
     go = Path(os.environ.get("GOPATH") or Path.home() / "go") / "bin"
-    return shutil.which("versitygw") or shutil.which("versitygw", path=go)
+    return shutil.which(name) or shutil.which(name, path=go)
 
 
 @contextmanager
@@ -67,15 +72,27 @@ def versitygw(folder: Path) -> Iterator[S3Server]:
     buckets, attributes = folder / "buckets", folder / "attributes"
     for each in (buckets, attributes):
         each.mkdir(parents=True)
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        address = f"127.0.0.1:{free.getsockname()[1]}"
+    address = free_address()
     keys = {"ROOT_ACCESS_KEY": _KEYS["aws_access_key_id"], "ROOT_SECRET_KEY": _KEYS["aws_secret_access_key"]}
     # A file system in memory may have no extended attributes.
     command = [program, "--quiet", "--port", address, "posix", "--sidecar", attributes, buckets]
     process = subprocess.Popen(command, env=os.environ | keys, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    with running(process, address):
+        yield S3Server(f"http://{address}")
+
+
+def free_address() -> str:
+    """Return an address of this machine with a port that nothing listens at."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return f"127.0.0.1:{free.getsockname()[1]}"
+
+
+@contextmanager
+def running(process: "subprocess.Popen[bytes]", address: str) -> Iterator[None]:
+    """Wait until a server listens, and kill it at the end."""
     try:
         _await(process, address)
-        yield S3Server(f"http://{address}")
+        yield
     finally:
         process.kill()
         process.wait()
@@ -91,4 +108,4 @@ def _await(process: "subprocess.Popen[bytes]", address: str) -> None:
             time.sleep(0.05)
         else:
             return
-    raise OSError(f"versitygw does not listen at {address}")
+    raise OSError(f"{process.args!r} does not listen at {address}")

@@ -1,3 +1,4 @@
+from collections.abc import Iterator
 from operator import itemgetter
 from pathlib import Path
 
@@ -7,13 +8,90 @@ import pytest
 from pyspark.sql import SparkSession
 
 import segmentlog
+from segmentlog.spark import register
 from segmentlog.store import MessageStore
 from segmentlog.store.archive.push import push
 from segmentlog.store.objects.opening import open_objects
+from support.fault_server import Fault, serving
 from support.s3_servers import S3Server
 from support.small_store import CONFIG, ROWS, write_small_store
 
 pytestmark = pytest.mark.spark
+
+
+@pytest.fixture
+def s3a(spark: SparkSession, moto: S3Server) -> Iterator[str]:
+    """Set the session's S3A settings, and return their secret."""
+    options = moto.options
+    settings = {
+        "fs.s3a.endpoint": options["aws_endpoint"],
+        "spark.hadoop.fs.s3a.endpoint.region": options["aws_region"],
+        "fs.s3a.access.key": options["aws_access_key_id"],
+        "fs.s3a.path.style.access": "true",
+        "fs.s3a.fast.upload.buffer": "disk",
+    }
+    hush = "a-secret-of-this-session"  # moto takes any
+    hadoop = spark.sparkContext._jsc.hadoopConfiguration()  # type: ignore[union-attr]
+    for name, value in settings.items():
+        spark.conf.set(name, value)
+    hadoop.set("fs.s3a.secret.key", hush)
+    yield hush
+    for name in settings:
+        spark.conf.unset(name)
+    hadoop.unset("fs.s3a.secret.key")
+    register(spark)
+
+
+def test_settings_of_the_session_are_read_when_it_is_registered(
+    spark: SparkSession, tmp_path: Path, moto: S3Server, s3a: str
+) -> None:
+    path, url = write_small_store(tmp_path / "store"), moto.url().replace("s3:", "s3a:")
+    push(path, open_objects(url, moto.options))
+    register(spark)
+    options = {"subscribe": "orders", "cacheDir": "none"}
+    frame = spark.read.format("segmentlog").options(**options).load(url)
+    assert frame.count() == ROWS * 2 // 3
+    assert spark.read.format("segmentlog").options(metadata="topics").load(url).count() == 2
+    frame.createOrReplaceTempView("orders_of_s3a")
+    query = (
+        spark.readStream.format("segmentlog")
+        .options(startingOffsets="earliest", **options)
+        .load(url)
+        .writeStream.format("parquet")
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start(str(tmp_path / "found"))
+    )
+    query.awaitTermination()
+    assert spark.read.parquet(str(tmp_path / "found")).count() == ROWS * 2 // 3
+    with pytest.raises(Exception, match=r"NoSuchBucket|does not exist|MISSING") as raised:
+        spark.read.format("segmentlog").options(**options).load("s3a://no-such-bucket/a").count()
+    plan = frame._jdf.queryExecution()  # type: ignore[operator]
+    texts = [plan.toString(), plan.logical().toJSON(), str(query.lastProgress), str(raised.value)]
+    texts += [each[0] for each in spark.sql("EXPLAIN EXTENDED SELECT * FROM orders_of_s3a").collect()]
+    texts += [each.read_bytes().decode("latin-1") for each in (tmp_path / "checkpoint").rglob("*") if each.is_file()]
+    as_numbers = ", ".join(str(each) for each in s3a.encode())
+    for text in texts:
+        assert s3a not in text
+        assert as_numbers not in text, "bytes of the pickled class"
+    wrong = {"storage.aws_endpoint": "http://127.0.0.1:9", "storage.max_retries": "0"}
+    with pytest.raises(Exception, match="no connection"):
+        spark.read.format("segmentlog").options(**options, **wrong).load(url)
+    spark.conf.set("fs.s3a.endpoint", "http://127.0.0.1:9")
+    assert spark.read.format("segmentlog").options(**options).load(url).count() == ROWS * 2 // 3
+    spark.conf.set("fs.s3a.attempts.maximum", "0")
+    register(spark)
+    with pytest.raises(Exception, match="no connection"):
+        spark.read.format("segmentlog").options(**options).load(url)
+    spark.conf.unset("fs.s3a.attempts.maximum")
+
+
+def test_an_error_of_credentials_names_register(spark: SparkSession) -> None:
+    with serving() as server:
+        server.fail(Fault(status=403, code="AccessDenied", times=9))
+        options = {f"storage.{name}": value for name, value in server.options().items()}
+        with pytest.raises(Exception, match=r"register\(spark\) takes the session's fs.s3a"):
+            spark.read.format("segmentlog").options(subscribe="orders", **options).load("s3://bucket/a")
 
 
 def test_an_archive_is_loaded_and_followed(spark: SparkSession, tmp_path: Path, moto: S3Server) -> None:

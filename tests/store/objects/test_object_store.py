@@ -11,6 +11,7 @@ from segmentlog.store.errors import MissingFileError, StoreIOError
 from segmentlog.store.format.message import Bytes
 from segmentlog.store.objects.object_store import ObjectStore
 from segmentlog.store.objects.opening import open_objects
+from support.cloud_servers import azurite, fake_gcs
 from support.fault_server import serving
 from support.memory_objects import MemoryObjects
 from support.s3_servers import S3Server, versitygw
@@ -23,7 +24,10 @@ def _bytes(text: bytes) -> Bytes:
 @pytest.fixture(
     params=[
         *("memory", "obstore file", "obstore fault server", "obstore moto", "pyarrow file"),
-        pytest.param("obstore versitygw", marks=pytest.mark.scaled(quick=0)),
+        *(
+            pytest.param(f"obstore {each}", marks=pytest.mark.scaled(quick=0))
+            for each in ("versitygw", "gcs", "azurite")
+        ),
     ]
 )
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ObjectStore]:
@@ -38,6 +42,9 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ObjectStor
     elif kind.endswith("versitygw"):
         with versitygw(tmp_path / "server") as server:
             yield open_objects(server.url(), server.options)
+    elif kind.endswith(("gcs", "azurite")):
+        with fake_gcs() if kind.endswith("gcs") else azurite() as objects:
+            yield objects
     else:
         with serving() as server:
             yield open_objects("s3://bucket/a/prefix", server.options())

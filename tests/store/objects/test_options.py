@@ -1,6 +1,7 @@
 import pytest
 
 from segmentlog.store.errors import ConfigError
+from segmentlog.store.objects.access import StorageOptions
 from segmentlog.store.objects.options import AZURE, GCS, S3, parse_options
 
 
@@ -57,6 +58,54 @@ def test_names_of_hadoop_are_translated() -> None:
     }
     azure = parse_options({"fs.azure.account.key.acc.dfs.core.windows.net": "D"}, AZURE, "c").config
     assert azure == {"azure_storage_account_key": "D", "azure_storage_account_name": "acc"}
+
+
+KEYS = {"spark.hadoop.fs.s3a.access.key": "A", "spark.hadoop.fs.s3a.session.token": "T"}
+ENDPOINT = {"spark.hadoop.fs.s3a.endpoint": "http://s", "spark.hadoop.fs.s3a.path.style.access": "false"}
+ACCOUNTS = {f"spark.hadoop.fs.azure.account.key.{name}.dfs.core.windows.net": name.upper() for name in ("one", "two")}
+
+
+@pytest.mark.parametrize(
+    ("given", "kind", "config"),
+    [
+        (KEYS, S3, {"aws_access_key_id": "A", "aws_session_token": "T"}),
+        (KEYS, GCS, {}),
+        (KEYS | {"aws_region": "r"}, S3, {"aws_access_key_id": "A", "aws_session_token": "T", "aws_region": "r"}),
+        (KEYS | {"access_key_id": "B"}, S3, {"aws_access_key_id": "B"}),
+        (KEYS | {"fs.s3a.access.key": "B"}, S3, {"aws_access_key_id": "B"}),
+        (KEYS | {"aws_profile": "p"}, S3, {}),
+        (
+            KEYS | {"spark.hadoop.fs.s3a.bucket.b.access.key": "B", "fs.s3a.access.key": "C"},
+            S3,
+            {"aws_access_key_id": "C"},
+        ),
+        (ENDPOINT, S3, {"aws_endpoint": "http://b.s", "aws_virtual_hosted_style_request": "true"}),
+        (ENDPOINT | {"aws_endpoint": "http://o"}, S3, {"aws_endpoint": "http://o"}),
+        ({"spark.hadoop.fs.s3a.fast.upload": "1", "spark.hadoop.fs.s3a.bucket.b.c.endpoint": "x"}, S3, {}),
+        (ACCOUNTS, AZURE, {"azure_storage_account_name": "one", "azure_storage_account_key": "ONE"}),
+    ],
+)
+def test_options_win_over_settings_of_a_session(given: dict[str, str], kind: str, config: dict[str, str]) -> None:
+    assert parse_options(given, kind, "b", "one").config == config
+
+
+def test_a_session_has_the_settings_that_have_a_meaning_here() -> None:
+    settings = {"fs.s3a.fast.upload": "1", "spark.hadoop.fs.s3a.access.key": "old", "fs.s3a.access.key": "new"}
+    settings |= {"spark.master": "local", "fs.s3a.bucket.my.logs.endpoint.region": "r", "fs.s3a.bucket.x.what": "y"}
+    found = StorageOptions.of_session(settings)
+    assert found == {
+        "spark.hadoop.fs.s3a.access.key": "new",
+        "spark.hadoop.fs.s3a.bucket.my.logs.endpoint.region": "r",
+    }
+    assert "new" not in f"{found} {found!r}"
+
+
+def test_a_client_of_azure_has_the_tenant_of_its_endpoint() -> None:
+    name = "fs.azure.account.oauth2.client.{}.acc.dfs.core.windows.net"
+    given = {name.format("id"): "i", name.format("secret"): "s"}
+    given[name.format("endpoint")] = "https://login.microsoftonline.com/tenant/oauth2/token"
+    config = {"azure_storage_client_id": "i", "azure_storage_client_secret": "s", "azure_storage_tenant_id": "tenant"}
+    assert parse_options(given, AZURE, "c").config == config | {"azure_storage_account_name": "acc"}
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from segmentlog.store.objects.requests import (
     divided,
     gathered,
     merged,
+    submit,
 )
 
 MIB = 1 << 20
@@ -79,8 +80,9 @@ def test_a_process_ends_with_its_requests_unsent() -> None:
     assert time.monotonic() - began < 20, "1,000 of them would take 37 s"
 
 
-def test_threads_end_when_nothing_is_to_be_sent() -> None:
+def test_threads_are_used_again_and_end_when_nothing_is_to_be_sent() -> None:
     assert at_once([lambda: 1] * 50) == [1] * 50
+    assert len({submit(threading.current_thread).result() for _ in range(50)}) <= IN_FLIGHT
     deadline = time.monotonic() + 10
     while any(each.name == "segmentlog-objects" for each in threading.enumerate()):
         assert time.monotonic() < deadline

@@ -58,13 +58,13 @@ def test_other_failures_are_errors_at_once(kind: Kind, error: type[SegmentLogErr
     with pytest.raises(error, match="found") as raised:
         _run(kind, 1)
     assert waits == []
-    assert raised.value.fix == kind.value
+    assert (raised.value.fix or "").startswith(kind.value)
     assert (raised.value.path, raised.value.offset) == ("s3://bucket/a", 0)
 
 
 def test_credentials_that_were_not_found_are_looked_for_three_times_more(waits: list[float]) -> None:
     assert _run(Kind.UNKNOWN, 3) == []
-    with pytest.raises(UnreadableError, match="Pass credentials"):
+    with pytest.raises(UnreadableError, match="Set credentials"):
         _run(Kind.UNKNOWN, 4)
     assert len(waits) == 6
 
