@@ -214,6 +214,14 @@ def test_offsets_where_no_record_begins_are_flagged(tmp_path: Path) -> None:
     assert records.problem.tolist() == [Problem.OK, Problem.PHYSICAL_OFFSET, Problem.OK]
 
 
+def test_a_segment_that_retention_deletes_meanwhile_is_left_out(tmp_path: Path) -> None:
+    log, offsets = a_log(tmp_path / "s")
+    first = log.segments[0]
+    Path(first.path).unlink()
+    found = np.concatenate([rows for _, rows, _ in records_at(log, offsets)])
+    assert offsets[found].tolist() == offsets[offsets >= first.stop].tolist()
+
+
 def test_store_times_are_in_the_order_asked_for(tmp_path: Path) -> None:
     log, offsets = a_log(tmp_path / "s")
     overwrite(tmp_path / "s", int(offsets[5]) + 4, bytes(4))
