@@ -170,7 +170,7 @@ _VERBS_HEAD: Final = """\
 <!-- Made by `scripts/pages.py`; change package/command/ instead. -->
 
 [The command `segmentlog`](command.md) describes positions and formats, [Errors](errors.md) exit codes.
-This page lists all verbs with their arguments, and the columns of their rows. The names of mqadmin are accepted, too.
+The names of mqadmin are accepted, too.
 """
 _COMMON_VERBS: Final = 2
 """An argument of so many verbs is described once."""
@@ -191,8 +191,6 @@ _Row: TypeAlias = tuple[str, str]
 def verbs_page() -> str:
     """Write the page of verbs and flags."""
     parts = [_VERBS_HEAD]
-    for heading in dict.fromkeys(verb.heading for verb in VERBS):
-        parts += [f"{heading}: " + ", ".join(f"[{v.name}](#{v.name})" for v in VERBS if v.heading == heading) + ".", ""]
     parsers = [(verb.parser(), verb.aliases) for verb in VERBS]
     counts = Counter(row for parser, _ in parsers for row in _rows(parser))
     often = [row for row, count in counts.items() if count >= _COMMON_VERBS]

@@ -28,7 +28,7 @@ from .read_table import SOURCE, MetadataKind, SourceOptions
 from .write_table import SINK
 
 if TYPE_CHECKING:
-    from segmentlog.query.system_topics import SystemWindow
+    from segmentlog.query.system_frames import SystemWindow
     from segmentlog.store import Sql92Filter
 
 logger = logging.getLogger(__name__)
@@ -419,7 +419,7 @@ def parse_metadata_options(given: Mapping[str, str]) -> MetadataOptions:
     MissingOptionError, UnknownOptionError, ConfigError
         As `parse_read_options`.
     """
-    from segmentlog.query.system_topics import SystemWindow  # noqa: PLC0415 - loads pyarrow.compute
+    from segmentlog.query.system_frames import SystemWindow  # noqa: PLC0415 - loads pyarrow.compute
 
     found = match(given, SOURCE, elsewhere=(SINK,))
     (asked,) = SOURCE.pick("metadata")

@@ -19,8 +19,7 @@ from weakref import WeakSet
 import pyarrow as pa
 
 from segmentlog.query.bodies import body_format_of
-from segmentlog.query.metadata import SCHEMAS, group_rows, lag_rows, queue_rows, segment_rows, topic_rows
-from segmentlog.query.metrics import Metrics
+from segmentlog.query.metadata import SCHEMAS, Metrics, group_rows, lag_rows, queue_rows, segment_rows, topic_rows
 from segmentlog.query.position import Earliest, Latest, Resolver, Words, asked_times, in_parts
 from segmentlog.query.request import Names, checked_names, scan_spec
 from segmentlog.query.selection import Topics, group_progress, select
@@ -397,7 +396,7 @@ class Store:
 
     def _system_rows(self, kind: str, topics: Names | None, start: Moment | None, end: Moment | None) -> "SystemRows":
         self._check_open()
-        from segmentlog.query.system_topics import SystemWindow  # noqa: PLC0415 - loads pyarrow.compute
+        from segmentlog.query.system_frames import SystemWindow  # noqa: PLC0415 - loads pyarrow.compute
 
         from .system_rows import SystemRows  # noqa: PLC0415 - as above
 

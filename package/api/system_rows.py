@@ -12,8 +12,7 @@ import pyarrow as pa
 
 from segmentlog.query.metadata import SCHEMAS
 from segmentlog.query.source import StoreSource
-from segmentlog.query.system_frames import system_batches
-from segmentlog.query.system_topics import SystemWindow
+from segmentlog.query.system_frames import SystemWindow, system_batches
 
 from .arguments import in_api_words
 from .rows import SHOWN_ROWS, Rows, checked_number, first_rows, html_table

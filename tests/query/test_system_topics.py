@@ -3,7 +3,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from segmentlog.query.selection import TopicPattern
-from segmentlog.query.system_topics import SystemWindow, ids_of, instants, is_true, last_places, whole_numbers
+from segmentlog.query.system_frames import SystemWindow, ids_of, instants, is_true, last_places, whole_numbers
 from segmentlog.store import StoreReader
 from segmentlog.store.find import Finder
 from support.system_store import SystemStore

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from segmentlog.query.metadata import SCHEMAS
 from segmentlog.query.selection import Topics
-from segmentlog.query.system_frames import parse_traces, trace_batches
-from segmentlog.query.system_topics import SystemWindow
+from segmentlog.query.system_frames import SystemWindow, parse_traces, trace_batches
 from segmentlog.store import StoreReader
 from support.system_store import PUB, START_MS, TRACES, SystemStore
 

@@ -5,8 +5,7 @@ import pytest
 
 from segmentlog.query.metadata import SCHEMAS
 from segmentlog.query.selection import Topics
-from segmentlog.query.system_frames import transaction_batches
-from segmentlog.query.system_topics import SystemWindow
+from segmentlog.query.system_frames import SystemWindow, transaction_batches
 from segmentlog.store import StoreReader
 from support import fixtures
 from support.system_store import HALF, START_MS, SystemStore

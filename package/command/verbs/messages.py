@@ -412,7 +412,7 @@ add_transactions = add_trace = add_delayed
 def _print_system_rows(kind: str, options: argparse.Namespace, console: Console) -> int:
     from segmentlog import SystemRows
     from segmentlog.query.selection import Topics
-    from segmentlog.query.system_topics import SystemWindow
+    from segmentlog.query.system_frames import SystemWindow
 
     from ..output.writers import write_rows
 
