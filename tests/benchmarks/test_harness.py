@@ -45,24 +45,6 @@ def test_a_short_case_is_timed_several_times_until_it_is_not_short(load, clock):
     ]
 
 
-def test_a_case_is_checked_once_and_prepared_before_each_timing(load, clock):
-    harness, done = load("harness"), []
-    case = taking(
-        harness,
-        clock,
-        "action",
-        done,
-        [1],
-        check=lambda: done.append("check"),
-        warm=lambda: done.append("warm"),
-        before=lambda: done.append("before"),
-    )
-
-    harness.measure([case], 2, lambda text: None)
-
-    assert done == ["check", "before", "warm", "before", "action", "before", "action"]
-
-
 def test_a_case_that_fails_its_check_is_not_timed(load):
     harness, done = load("harness"), []
     case = harness.Case(

@@ -1,5 +1,4 @@
 import importlib.util
-import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -120,12 +119,6 @@ def test_literals_and_comments_are_told_apart(found: Found) -> None:
     ]
 
 
-def test_literals_of_tests_are_data(prose: ModuleType) -> None:
-    source = '"""A module."""\nx = "a text that nobody reads"  # nobody\n'
-    assert [text.kind for text in prose.python_texts(source, literals=False)] == ["comment", "docstring"]
-    assert [text.kind for text in prose.python_texts(source, literals=True)] == ["comment", "literal", "docstring"]
-
-
 def test_exceptions_hold_for_their_rule_and_line(found: Found) -> None:
     assert found("a.py", "x = 1  # behind a proxy  # prose: allow behind - a place\n") == []
     assert found("b.py", '"""A module.\n\nBehind a proxy.\n"""  # prose: allow behind - a place\n') == []
@@ -136,16 +129,6 @@ def test_exceptions_hold_for_their_rule_and_line(found: Found) -> None:
     assert found("f.md", "Behind.\n\nAfter. <!-- prose: allow behind - a place -->\n") == [(1, "behind"), (3, "escape")]
     assert found("g.md", "After. <!-- prose: allow this - no such rule -->\n") == [(1, "escape")]
     assert found("h.md", "Behind. <!-- prose: allow behind -->\n") == [(1, "behind")]  # without a reason
-
-
-def test_notebooks_are_read_by_cells(prose: ModuleType, tmp_path: Path) -> None:
-    cells = [
-        {"cell_type": "code", "source": ["# nobody\n"]},
-        {"cell_type": "markdown", "source": ["# Title\n", "\n", "nobody\n"]},
-    ]
-    (tmp_path / "a.ipynb").write_text(json.dumps({"cells": cells}, indent=1), encoding="utf-8")
-    (finding,) = prose.check(tmp_path / "a.ipynb")
-    assert "nobody" in (tmp_path / "a.ipynb").read_text().split("\n")[finding.line - 1]
 
 
 def test_the_command_prints_findings_and_fails(

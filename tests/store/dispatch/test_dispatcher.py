@@ -116,15 +116,6 @@ def test_replicated_records_are_placed_together_and_once_even_if_there_was_no_ro
     assert (working.waiting_bytes, working.dispatched) == (0, 5 * size)
 
 
-def test_large_pieces_of_replicated_records_are_not_joined(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("segmentlog.store.dispatch.dispatcher._JOINED_BYTES", 2 * len(one()))
-    working, following, size = dispatcher(MemoryFileSystem()), Following(), len(one())
-    for put in map(following.of, puts(5)):
-        working.add(put)
-    working.run(5 * size, at_once=True)
-    assert following.calls == [[0, size], [2 * size, 3 * size], [4 * size]]
-
-
 def test_replicated_records_are_settled_in_their_order_before_they_are_dispatched() -> None:
     working, following, size = dispatcher(MemoryFileSystem()), Following(), len(one())
     own, *theirs = puts(4)

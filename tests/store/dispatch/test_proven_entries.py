@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from segmentlog.store import QueueKey
-from segmentlog.store.dispatch import proven_entries as module
 from segmentlog.store.dispatch.derive import DerivedQueue, derive_segments
 from segmentlog.store.dispatch.kept_queues import KeptQueues
 from segmentlog.store.dispatch.proven_entries import prove_entries
@@ -79,13 +78,6 @@ def test_entries_under_another_queue_are_not_proven(log: CommitLog) -> None:
 def test_light_queues_are_not_proven(log: CommitLog) -> None:
     queues = entries(log)
     assert prove_entries(log, log.segments[0], log.stop, {**queues, QueueKey("%LMQ%a", 0): queues[KEY]}) is None
-
-
-def test_few_records_of_a_segment_are_looked_at(log: CommitLog, monkeypatch: pytest.MonkeyPatch) -> None:
-    queues = entries(log)
-    monkeypatch.setattr(module, "_LOOKS", 2)
-    wrong = queues[KEY]._replace(tags_code=queues[KEY].tags_code + (np.arange(queues[KEY].size.size) == 3))
-    assert prove_entries(log, log.segments[0], log.stop, {**queues, KEY: wrong}) is not None
 
 
 def test_entries_of_a_database_do_not_count_where_the_log_is_asked(log: CommitLog, tmp_path: Path) -> None:

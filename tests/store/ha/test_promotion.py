@@ -2,7 +2,6 @@ import shutil
 import socket
 import time
 from pathlib import Path
-from unittest.mock import patch
 
 import pytest
 
@@ -133,14 +132,6 @@ def test_a_writer_that_has_a_replaced_master_open_is_stopped(pair: Pair, monkeyp
                 put()
         assert store.end_offset == before
     assert len(bodies(pair.old)) == 131
-
-
-def test_a_store_is_not_asked_again_within_a_second(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(message_store, "_CURRENT_S", 60.0)
-    with MessageStore.open(pair.old, PLAIN) as store, patch.object(message_store, "check_current") as asked:
-        for serial in range(20):
-            store.append(message(3, 1, 500 + serial))
-    assert asked.call_count == 1
 
 
 def test_a_store_with_nothing_of_its_own_needs_no_cut(tmp_path: Path) -> None:

@@ -208,6 +208,26 @@ def test_an_error_of_the_iterator_comes_when_its_turn_does(is_threaded: bool) ->
             next(coming)
 
 
+def test_a_sync_requested_while_another_runs_is_skipped() -> None:
+    began, go_on, second, third = (threading.Event() for _ in range(4))
+    done: list[str] = []
+
+    def slow() -> None:
+        began.set()
+        assert go_on.wait(WAIT_S)
+        done.append("slow")
+
+    with CommitPipeline(is_threaded=True) as ahead:
+        ahead.sync(slow)
+        assert began.wait(WAIT_S)
+        ahead.sync(second.set)
+        go_on.set()
+        assert not second.wait(0.1), "it was queued behind the one that was running"
+        ahead.sync(third.set)
+        assert third.wait(WAIT_S)
+    assert done == ["slow"]
+
+
 def test_items_are_written_at_the_same_time_and_few_of_them_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
     both = threading.Barrier(2)

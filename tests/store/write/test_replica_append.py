@@ -15,8 +15,6 @@ from segmentlog.store import (
     StoreClosedError,
     StoreReader,
 )
-from segmentlog.store.dispatch.dispatcher import ReplicatedRecords
-from segmentlog.store.dispatch.rules import DispatchedRecords
 from segmentlog.store.format.message import MAGIC_BLANK
 from segmentlog.store.log.appender import SegmentSupply
 from support.batches import batch_of, stage_messages
@@ -110,18 +108,6 @@ def test_own_messages_take_the_next_queue_offsets_before_anything_is_dispatched(
         for name in ("first", "copy")
     ]
     assert rows[0] == rows[1]
-
-
-def test_large_pieces_get_their_places_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    log, _ = sent(tmp_path / "first", count=30)
-    kinds = []
-    for least in (1, 1 << 20):
-        monkeypatch.setattr("segmentlog.store.write.put_path._AT_ONCE_BYTES", least)
-        with PartedStore.open(tmp_path / str(least), SMALL) as copy:
-            monkeypatch.setattr(copy.parts.services, "after_put", lambda: None)
-            copy.append_encoded(0, log)
-            kinds.append({type(each.records) for each in copy.parts.log.dispatcher._waiting if each.size > 100})
-    assert kinds == [{DispatchedRecords}, {ReplicatedRecords}]
 
 
 def test_a_sender_may_begin_again_at_the_end(tmp_path: Path) -> None:

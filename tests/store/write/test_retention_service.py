@@ -19,7 +19,7 @@ from segmentlog.store import (
     StoreConfig,
     StoreReader,
 )
-from segmentlog.store.errors import NoSpaceError, StoreIOError
+from segmentlog.store.errors import NoSpaceError, StoreInUseError, StoreIOError
 from segmentlog.store.files.fs import Space
 from segmentlog.store.files.writable_fs import LocalWritableFileSystem, WritableFileSystem
 from segmentlog.store.groups import commit_offsets
@@ -205,6 +205,15 @@ def test_an_error_ends_the_run_and_not_the_store(world: World, caplog: pytest.Lo
     world.now += 10
     made.step()
     assert len(world.left()) == 9
+
+
+def test_a_store_that_another_process_took_is_left_alone(world: World) -> None:
+    made = service(world)
+    world.disk_error = StoreInUseError("taken over", path=STORE)
+    world.now += 60
+    with pytest.raises(StoreInUseError):
+        made.step()
+    assert len(world.left()) == 10
 
 
 def test_a_wrong_hour_is_said(world: World, caplog: pytest.LogCaptureFixture) -> None:
