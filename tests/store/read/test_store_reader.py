@@ -217,7 +217,7 @@ def check_confirmed(path: Path, source: QueueSource, ends: list[int]) -> None:
     every = {row["physicalOffset"]: row for row in reading.read(everything)}
     with ConfirmationFile(LocalWritableFileSystem(), str(path), 2) as file:
         following = confirmed_reader(path, source)
-        for count in (0, 1, 2, 13, 38, 39, 40):
+        for count in (0, 1, 13, 39, 40):
             file.publish(ends[count - 1] if count else 0, 2)
             following.refresh()
             for reader in (following, confirmed_reader(path, source)):

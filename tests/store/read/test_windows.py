@@ -41,7 +41,7 @@ def mixed(path: Path) -> list[int]:
         for number in range(8):
             builder.record_crc = RecordCrc.ABSENT if number % 3 else RecordCrc.PROPERTY
             time_ms = 1_700_000_000_000 + 1000 * number
-            batch = messages(15, first=15 * number, body_bytes=10 + 40 * number, store_time_start=time_ms)
+            batch = messages(10, first=10 * number, body_bytes=10 + 40 * number, store_time_start=time_ms)
             places += builder.append(batch).physical_offsets.tolist()
     return places
 

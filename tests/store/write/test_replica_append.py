@@ -64,7 +64,7 @@ def files(path: Path, directory: str) -> dict[str, bytes]:
 @pytest.mark.scaled(quick=2)
 @pytest.mark.parametrize("most", [3, 300, 5_000, 3 * SEGMENT])
 def test_a_log_that_is_fed_in_pieces_is_the_same_log(tmp_path: Path, most: int) -> None:
-    log, end = sent(tmp_path / "first", count=20 if most == 3 else 150)
+    log, end = sent(tmp_path / "first", count=10 if most == 3 else 150)
     with MessageStore.open(tmp_path / "copy", SMALL) as copy:
         for at, piece in pieces(log, most, most):
             held = copy.append_encoded(at, piece)
