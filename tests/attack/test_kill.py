@@ -2,29 +2,27 @@
 
 ::
 
-    nursery ── fork ──► writer: open, put, acknowledge, put, …   kill -9 ──► copy recovered, judged ──► next writer
+    fork server ──► writer: open, put, acknowledge, put, …   kill -9 ──► copy recovered, judged ──► next writer
 
-Each lane goes on with the same store for some kills, so that recovery is killed, too, and what it left recovered. Run a
+Some kills have the same store, so that recovery is killed, too, and what it left recovered. Run a
 failure again: SEGMENTLOG_ATTACK_SEED=… and the number of the kill that the failure names.
 """
 
 import os
 import random
 import shutil
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from support.scale import Report, scale
-from support.writer_nursery import Errand, Nursery
+from support.writer_nursery import Errand, send
 from support.written_stores import SMALL, Judge, Tally
 
 pytestmark = [pytest.mark.attack, pytest.mark.scaled]
 
 SEED = int(os.environ.get("SEGMENTLOG_ATTACK_SEED", "20261121"))
 KILLS = scale(20, 200, 100_000)
-LANES = 2
 KILLS_PER_STORE = 20
 SIGKILL = -9
 
@@ -44,38 +42,26 @@ def errand(rng: random.Random, store: Path, number: int) -> Errand:
     )
 
 
-def lane(folder: Path, first: int) -> Tally:
-    """Kill every ``LANES``-th writer."""
-    total = Tally()
-    with Nursery() as nursery:
-        judge, store = Judge(SEED, SMALL), folder / f"store-{first}"
-        for count, number in enumerate(range(first, KILLS, LANES)):
-            if count % KILLS_PER_STORE == 0:
-                total.add(judge.tally)
-                shutil.rmtree(store, ignore_errors=True)
-                judge = Judge(SEED, SMALL)
-            asked = errand(random.Random(f"{SEED} {number}"), store, number)
-            came = nursery.send(asked)
-            try:
-                assert came.status == SIGKILL, came.error
-                if store.exists():
-                    judge.judge(store, came.heard)
-                else:  # killed before it made one
-                    assert not came.heard.issued
-                    judge.tally.judged += 1
-            except Exception as error:
-                error.add_note(f"kill {number} of seed {SEED}: {asked}")
-                raise
-        total.add(judge.tally)
-        shutil.rmtree(store, ignore_errors=True)
-    return total
-
-
 def test_acknowledged_messages_outlive_their_killed_writer(tmp_path: Path, report: Report) -> None:
-    total = Tally()
-    with ThreadPoolExecutor(LANES) as lanes:
-        for tally in lanes.map(lane, [tmp_path] * LANES, range(LANES)):
-            total.add(tally)
+    total, judge, store = Tally(), Judge(SEED, SMALL), tmp_path / "store"
+    for number in range(KILLS):
+        if number % KILLS_PER_STORE == 0:
+            total.add(judge.tally)
+            shutil.rmtree(store, ignore_errors=True)
+            judge = Judge(SEED, SMALL)
+        asked = errand(random.Random(f"{SEED} {number}"), store, number)
+        came = send(asked)
+        try:
+            assert came.status == SIGKILL, came.error
+            if store.exists():
+                judge.judge(store, came.heard)
+            else:  # killed before it made one
+                assert not came.heard.issued
+                judge.tally.judged += 1
+        except Exception as error:
+            error.add_note(f"kill {number} of seed {SEED}: {asked}")
+            raise
+    total.add(judge.tally)
     report(f"S4, seed {SEED}", total)
     assert total.judged == KILLS
     assert total.with_acknowledged >= KILLS // 2

@@ -15,8 +15,8 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -41,6 +41,7 @@ from segmentlog.store.maintenance import rebuild_queues
 from segmentlog.store.sink import Staging
 from segmentlog.store.types import QueueKey
 from support.batches import batch_of
+from support.held_lock import hold, taken_by_broker
 from support.live_copy import copy_live
 from support.reading import read
 from support.written_stores import SMALL, message, tree
@@ -59,26 +60,8 @@ for serial in range(3):
     store.append(message(0, 2, serial))
 store.close()
 """
-BROKER = """
-import fcntl, sys
-file = open(sys.argv[1], "r+b", buffering=0)
-fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
-file.write(b"lock")
-print("held", flush=True)
-sys.stdin.read()
-"""
 TESTS = Path(__file__).parent.parent
 ON_CALL = replace(SMALL, services=Services.ON_CALL)
-
-
-@contextmanager
-def broker_of(path: Path) -> Iterator[None]:
-    command = [sys.executable, "-c", BROKER, path / "lock"]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "held\n"
-        yield
-        process.communicate("\n")
 
 
 def lose_lock(path: Path) -> None:
@@ -128,7 +111,7 @@ def test_a_broker_that_comes_makes_the_store_fail(tmp_path: Path, services: Serv
         store.append(message(0, 1, serial))
     store.wait_dispatched()  # a round that began before the loss may end after it
     lose_lock(path)
-    with broker_of(path):
+    with taken_by_broker(path):
         if stays:
             with pytest.raises(StoreFailedError, match="lost the lock"):
                 store.append(message(0, 1, 99))
@@ -164,8 +147,7 @@ def test_the_lock_is_taken_again_before_a_broker_comes(tmp_path: Path) -> None:
         for serial in range(2):
             lose_lock(path)
             store.append(message(0, 1, serial))
-            broker = [sys.executable, "-c", BROKER, path / "lock"]
-            refused = subprocess.run(broker, stdin=subprocess.DEVNULL, check=False, capture_output=True, text=True)
+            refused = subprocess.run(hold(path), stdin=subprocess.DEVNULL, check=False, capture_output=True, text=True)
             assert "BlockingIOError" in refused.stderr
 
 
@@ -209,7 +191,7 @@ def test_a_batch_and_a_roll_ask_for_the_lock_first(tmp_path: Path, act: Callable
     log = sorted((path / "commitlog").iterdir())
     end = store.end_offset
     lose_lock(path)
-    with broker_of(path):
+    with taken_by_broker(path):
         with pytest.raises((StoreInUseError, StoreFailedError), match="lost the lock"):
             act(store, path)
         assert store.end_offset == end
@@ -239,7 +221,7 @@ def test_positions_are_not_written_into_a_store_that_a_broker_took(tmp_path: Pat
         store.append(Outgoing(topic="T", body=b"x"))
     store = MessageStore.open(path, ON_CALL)
     lose_lock(path)
-    with broker_of(path):
+    with taken_by_broker(path):
         fs = LocalWritableFileSystem()
         assert commit_offsets(path, "g", {QueueKey("T", 0): 1}, fs=fs).recorded is Recorded.SIDECAR
     assert not (path / "config" / "consumerOffset.json").exists()
@@ -262,7 +244,7 @@ def test_a_rebuild_that_lost_the_lock_publishes_nothing(tmp_path: Path, monkeypa
             write(self, *arguments, **named)
             monkeypatch.undo()
             lose_lock(path)
-            brokers.enter_context(broker_of(path))
+            brokers.enter_context(taken_by_broker(path))
 
         monkeypatch.setattr(fresh_directory.FreshDirectory, "write", interrupted_by_a_broker)
         with pytest.raises(StoreInUseError, match="lost the lock"):

@@ -195,33 +195,6 @@ def test_a_rocketmq_slave_follows_our_master(tmp_path: Path, version: str) -> No
 
 @pytest.mark.scaled(quick=0)
 @pytest.mark.parametrize("version", releases.STORES)
-def test_a_chain_ends_in_a_rocketmq_slave(tmp_path: Path, version: str) -> None:
-    """RocketMQ's master, two replicas of ours one after the other, RocketMQ's slave."""
-    first, port = tmp_path / "first", free_port()
-    one, two = Quorum(), Quorum()
-    with (
-        Peer.master(version, first, port, CONFIG) as master,
-        following(tmp_path / "one", port, listeners=[one]) as near,
-        ReplicationServer(near.store, one, ServerConfig(port=0)) as near_server,
-        following(tmp_path / "two", near_server.port, listeners=[two]) as far,
-        ReplicationServer(far.store, two, ServerConfig(port=0)) as far_server,
-        Peer.slave(version, tmp_path / "slave", far_server.port, CONFIG) as slave,
-    ):
-        master.put(1, 100)  # before the second segment: a slave that reports 0 gets the last one
-        until(lambda: any(each for each in far_server.replicas.values()))
-        master.put(250, 1000, 1)
-        end = master.ask("status")["maxPhyOffset"]
-        assert slave.ask("await", maxPhyOffset=end, ms=20_000)["event"] == "reached"
-        slave.quit()
-        master.quit()
-    assert_equal(first, tmp_path / "one", end)
-    assert_equal(first, tmp_path / "two", end)
-    theirs = segments(tmp_path / "slave")
-    assert {name: theirs[name] for name in segments(tmp_path / "two")} == segments(tmp_path / "two")
-
-
-@pytest.mark.scaled(quick=0)
-@pytest.mark.parametrize("version", releases.STORES)
 def test_a_commit_waits_for_a_rocketmq_slave(tmp_path: Path, version: str) -> None:
     """A sink that opens the store for each commit, our master beside it, and RocketMQ's slave that acknowledges."""
     first, copy, config = tmp_path / "first", tmp_path / "slave", replace(OURS, record_crc=False)

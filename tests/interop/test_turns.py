@@ -116,24 +116,6 @@ def test_a_broker_that_crashes_on_a_store_of_ours(tmp_path: Path, version: str, 
     writing.check_reader(store, journal)
 
 
-@pytest.mark.parametrize("version", releases.STORES)
-@pytest.mark.parametrize("behind", ["nothing", "ours"])
-def test_a_message_of_a_broker_between_our_messages(tmp_path: Path, version: str, behind: str) -> None:
-    """It has no ``__CRC32#``, and the records before and after it do; it is whole nevertheless."""
-    store, journal = tmp_path / "store", Journal(CONFIG)
-    with MessageStore.open(store, CONFIG) as ours:
-        journal.append(ours, writing.plain(1, seed=1))
-    (theirs,) = writing.plain(1, seed=2)
-    answers = oracle.write(store, writing.broker_config(CONFIG), version, [writing.planned(theirs)], "--crash")
-    journal.note([theirs], answers)
-    with MessageStore.open(store, CONFIG) as ours:
-        assert (ours.recovered.cut_bytes, ours.recovered.cut_records) == (0, 0)
-        journal.append(ours, writing.plain(1, seed=3) if behind == "ours" else [])
-    with MessageStore.open(store, CONFIG) as ours:
-        assert ours.recovered.was_clean
-    writing.check_reader(store, journal)
-
-
 @pytest.mark.parametrize("version", [releases.NEWEST, "5.4.0"])
 def test_a_broker_recovers_all_queues_of_a_log_with_many_segments(
     tmp_path: Path, version: str, monkeypatch: pytest.MonkeyPatch

@@ -49,7 +49,7 @@ def kill_one(  # noqa: PLR0917 - one kill
 
     It is killed ``delay`` seconds after so many reports, and after the next in-flight marker if ``marked``.
     """
-    ours, theirs = fork_server().Pipe()
+    ours, theirs = fork_server().Pipe(duplex=False)
     process = fork_server().Process(target=_commit_on, args=(path, first, number, flush, theirs))
     process.start()
     theirs.close()

@@ -2,7 +2,7 @@
 
 ::
 
-    test ── fork server ──► writer: open, write all parts, close     kill -9 after a random time, until it has all parts
+    test ── fork server ──► writer: open, write all parts, close      kill -9 after a random time, until all is there
 """
 
 import random

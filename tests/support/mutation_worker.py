@@ -62,22 +62,10 @@ LOOKS = 12  # single messages that one case asks for
 KEY_COLUMNS = ("topic", "queueId", "queueOffset")
 PROPERTY_COLUMNS = ("TAGS", "shop", "__CRC32#")
 HEADER_COLUMNS = frozenset(
-    {
-        "flag",
-        "sysFlag",
-        "bornTimestamp",
-        "storeTimestamp",
-        "bornHost",
-        "storeHost",
-        "msgId",  # holds the store host
-        "reconsumeTimes",
-        "preparedTransactionOffset",
-        "properties",
-        "tags",
-        "keys",
-        "uniqKey",
-        *PROPERTY_COLUMNS,
-    }
+    (
+        *("flag", "sysFlag", "bornTimestamp", "storeTimestamp", "bornHost", "storeHost", "msgId", "reconsumeTimes"),
+        *("preparedTransactionOffset", "properties", "tags", "keys", "uniqKey", *PROPERTY_COLUMNS),
+    )
 )
 """Columns outside the body CRC: damage to them cannot be seen in a record without ``__CRC32#``."""
 ENTRY_COLUMNS = frozenset({"tagsCode"})
@@ -498,8 +486,6 @@ class Attack:
             "kind": mutation.kind,
             "digest": digest.hexdigest(),
             "live": undamaged.snapshot.live_bytes(mutation.damaged),
-            "mode": f"{question.source.value}/{question.on_corrupt.value}/{question.shape.value}",
-            "store": undamaged.snapshot.name,
         }
         what = f"case {number}: {mutation.what}; {question}"
         try:

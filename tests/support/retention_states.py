@@ -166,20 +166,8 @@ def _delete_when(draw: random.Random, hour: int) -> str:
     other = (hour + draw.randrange(1, 24)) % 24
     return draw.choice(
         [
-            "04",
-            f"{hour:02d}",
-            f"{other}",
-            f"{other:02d};{hour}",
-            f"{hour};{other};",
-            f"{hour};x",
-            f"x;{hour}",
-            f"{other}; {hour}",
-            f"{other};;{hour}",
-            "",
-            ";",
-            f"+{hour}",
-            f"{other:02d}",
-            f"{other:02d}",
+            *("04", f"{hour:02d}", f"{other}", f"{other:02d};{hour}", f"{hour};{other};", f"{hour};x", f"x;{hour}"),
+            *(f"{other}; {hour}", f"{other};;{hour}", "", ";", f"+{hour}", f"{other:02d}", f"{other:02d}"),
         ]
     )
 

@@ -1,36 +1,31 @@
-"""Starts processes that write a store, fast, and lets them be killed.
+"""Processes that write a store and are killed.
 
 ::
 
-    test ── a line of JSON ──► nursery ── fork ──► writer ── acknowledgements ──┐      pipe
-         ◄── JSON, then bytes ────┴──── kill -9 after a while, or strace does ◄─┘
-
-Run as a program: ``python -m support.writer_nursery``. It has imported everything, including modules of a first
-append, and has one thread. So a writer starts within some milliseconds. Each is killed when its time has come,
-or by ``strace`` at a call.
+    test ── fork server ──► writer ── acknowledgements ──┐      pipe
+         ◄──────────── kill -9 after a while, or strace does ◄─┘
 """
 
-import json
 import os
 import random
 import select
-import signal
 import subprocess
 import sys
-import tempfile
 import time
 import traceback
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any, NoReturn, Self
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
+from typing import NoReturn
 
 from segmentlog.store import Flush, MessageStore, Services, StoreConfig
 
+from .processes import fork_server
 from .written_stores import LINE_BYTES, SMALL, Heard, Pipe, put, put_some
 
-TESTS = Path(__file__).parent.parent
 MUST_END_SECONDS = 300
 
 
@@ -58,91 +53,42 @@ class Errand:
 
 @dataclass(slots=True)
 class Outcome:
-    status: int  # as from ``os.waitstatus_to_exitcode``: below 0 for a signal
+    status: int | None  # below 0 for a signal
     heard: Heard
     error: str  # what it raised, if it raised
     trace: str  # what ``strace`` printed
 
 
-class Nursery:
-    def __init__(self) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "support.writer_nursery"],
-            cwd=TESTS,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env=os.environ | {"OMP_NUM_THREADS": "1"},
-        )
-
-    def send(self, errand: Errand) -> Outcome:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        given = {name: getattr(errand, name) for name in Errand.__slots__}
-        self._process.stdin.write(json.dumps(given).encode() + b"\n")
-        self._process.stdin.flush()
-        line = self._process.stdout.readline()
-        assert line, "the nursery died"
-        head = json.loads(line)
-        said = self._process.stdout.read(head["said"])
-        return Outcome(head["status"], Heard.of(said), head["error"], head["trace"])
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._process.communicate()
+def send(errand: Errand) -> Outcome:
+    """Run a writer until it ends, or is killed."""
+    said, saying = fork_server().Pipe(duplex=False)
+    ours, theirs = fork_server().Pipe()
+    with said, ours:
+        writer = fork_server().Process(target=_write, args=(errand, saying, theirs))
+        writer.start()
+        saying.close()
+        theirs.close()
+        tracer = _attach(writer, errand.traced) if errand.traced else None
+        ours.send("go")
+        heard = _listen(said.fileno(), writer, errand)
+        writer.join()
+        error = ""
+        with suppress(EOFError, ConnectionResetError):  # it was killed, or came to its end
+            error = ours.recv()
+    return Outcome(writer.exitcode, Heard.of(heard), error, tracer.communicate()[1] if tracer is not None else "")
 
 
-# In the nursery
-
-
-def main() -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        errand = Errand(store=os.path.join(folder, "store"), seed=0, writer=0, thorough=True)
-        reading_end, writing_end = os.pipe()
-        _thorough(errand, Pipe(writing_end))
-        os.close(reading_end)
-        os.close(writing_end)
-    for line in sys.stdin.buffer:
-        head, said = _do(Errand(**json.loads(line)))
-        sys.stdout.buffer.write(json.dumps(head | {"said": len(said)}).encode() + b"\n" + said)
-        sys.stdout.buffer.flush()
-
-
-def _do(errand: Errand) -> tuple[dict[str, Any], bytes]:
-    said_end, saying_end = os.pipe()
-    report_end, reporting_end = os.pipe()
-    go_end, going_end = os.pipe()
-    child = os.fork()
-    if child == 0:
-        for fd in (said_end, report_end, going_end):
-            os.close(fd)
-        os.read(go_end, 1)
-        _write(errand, Pipe(saying_end), reporting_end)
-    for fd in (saying_end, reporting_end, go_end):
-        os.close(fd)
-    tracer = _attach(child, errand.traced) if errand.traced else None
-    os.write(going_end, b"g")
-    said = _listen(said_end, child, errand)
-    error = b"".join(iter(lambda: os.read(report_end, 1 << 16), b"")).decode()
-    _, status = os.waitpid(child, 0)
-    trace = tracer.communicate()[1] if tracer is not None else ""
-    for fd in (said_end, report_end, going_end):
-        os.close(fd)
-    return {"error": error, "status": os.waitstatus_to_exitcode(status), "trace": trace}, said
-
-
-def _attach(child: int, options: Sequence[str]) -> "subprocess.Popen[str]":
-    tracer = subprocess.Popen(["strace", *options, "-p", str(child)], stderr=subprocess.PIPE, text=True)
+def _attach(writer: BaseProcess, options: Sequence[str]) -> "subprocess.Popen[str]":
+    tracer = subprocess.Popen(["strace", *options, "-p", str(writer.pid)], stderr=subprocess.PIPE, text=True)
     assert tracer.stderr is not None
     line = tracer.stderr.readline()
     if "attached" not in line:
-        os.kill(child, signal.SIGKILL)
+        writer.kill()
         raise RuntimeError(f"strace says: {line}")
     return tracer
 
 
-def _listen(fd: int, child: int, errand: Errand) -> bytes:
+def _listen(fd: int, writer: BaseProcess, errand: Errand) -> bytes:
     """Take in what a writer says until it is no more."""
     said = bytearray()
     deadline = time.monotonic() + MUST_END_SECONDS
@@ -152,7 +98,7 @@ def _listen(fd: int, child: int, errand: Errand) -> bytes:
             armed, deadline = True, time.monotonic() + errand.kill_after
         ready, _, _ = select.select([fd], [], [], None if killed else max(0.0, deadline - time.monotonic()))
         if not killed and time.monotonic() >= deadline:
-            os.kill(child, signal.SIGKILL)
+            writer.kill()
             killed = True
         if ready:
             piece = os.read(fd, 1 << 16)
@@ -164,20 +110,20 @@ def _listen(fd: int, child: int, errand: Errand) -> bytes:
 # In a writer
 
 
-def _write(errand: Errand, pipe: Pipe, reporting_end: int) -> NoReturn:
-    status = 0
+def _write(errand: Errand, saying: Connection, theirs: Connection) -> None:
+    theirs.recv()
     try:
-        (_thorough if errand.thorough else _simple)(errand, pipe)
-    except BaseException:  # noqa: BLE001 - a forked child must not run its parent's handlers
-        os.write(reporting_end, traceback.format_exc().encode())
-        status = 4
-    os._exit(status)
+        (_thorough if errand.thorough else _simple)(errand, Pipe(saying.fileno()))
+    except BaseException:  # noqa: BLE001 - told to the test
+        theirs.send(traceback.format_exc())
+        sys.exit(4)
 
 
-def _simple(errand: Errand, pipe: Pipe) -> None:
+def _simple(errand: Errand, pipe: Pipe) -> NoReturn:
     store = MessageStore.open(errand.store, errand.config)
     with ThreadPoolExecutor(errand.threads) as pool:
         list(pool.map(lambda number: _put(errand, store, pipe, errand.writer + number), range(errand.threads)))
+    raise AssertionError("it was not killed")
 
 
 def _put(errand: Errand, store: MessageStore, pipe: Pipe, writer: int) -> None:
@@ -199,7 +145,3 @@ def _thorough(errand: Errand, pipe: Pipe) -> None:
                 serial += count
             if round_ == 1:
                 store.tick()
-
-
-if __name__ == "__main__":
-    main()
