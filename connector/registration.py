@@ -19,7 +19,7 @@ import json
 import os
 import re
 import shutil
-from functools import cache
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 from segmentlog.store import StorageOptions
@@ -85,7 +85,7 @@ def _hadoop_settings(spark: "SparkSession") -> dict[str, str]:
         return spark.conf.getAll
 
 
-@cache
+@lru_cache(16)  # settings have credentials, which may be renewed for years
 def _source_with(settings: StorageOptions) -> type[SegmentLogDataSource]:
     """Return the source with settings: a class without a module, so that it is pickled with its attributes."""
     if not settings:

@@ -3,7 +3,8 @@
 ::
 
     store ── push ──► versitygw, one process, on this machine's disk
-    limit   the library's ranged gets of all bytes of the log, 16 MiB each, 8 in flight
+    limit   the library's ranged gets of all bytes of the log, 16 MiB each, 8 in flight, as a scan has them:
+            dropped at once, so that their memory is used again; and kept until the next one has come, as by any reader
     scan    every body, without a cache; two tasks at a time, as on two cores of Spark, here and below
     window  1 % of the store times: plan, then scan; bytes are counted at the object store
     cache   a second scan, from cached blocks      beside   the same scan of the directory
@@ -11,6 +12,7 @@
 The client, the server and the decoder share the cores. So CPU time of this process is a figure beside each rate.
 """
 
+import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -45,9 +47,10 @@ SEGMENT_BYTES, REQUEST_BYTES, IN_FLIGHT = 256 << 20, 16 << 20, 8
 THREADS = 2
 TASK_BYTES = 128 << 20
 START_MS, STEP_MS = 1_767_225_600_000, 60_000
-SCAN, RAW, WINDOW, PLAN, AGAIN, LOCAL = (
+SCAN, RAW, KEPT, WINDOW, PLAN, AGAIN, LOCAL = (
     f"{OURS}: scan of an archive",
-    f"{LIMIT}: ranged gets",
+    f"{LIMIT}: ranged gets, dropped at once",
+    f"{LIMIT}: ranged gets, kept until the next",
     f"{OURS}: 1 % time window of an archive",
     f"{OURS}: plan a 1 % time window of an archive",
     f"{OURS}: scan of an archive from the cache",
@@ -76,8 +79,8 @@ class Archive(NamedTuple):
             StoreLocation.on_objects(self.objects(), None if cache is None else BlockCache(str(cache)))
         )
 
-    def raw(self) -> None:
-        """Get all bytes of the log with the library alone."""
+    def raw(self, *, keep: bool = False) -> None:
+        """Get all bytes of the log with the library alone; each thread keeps an answer until the next has come."""
         objects: Any = self.objects()
         client, base = objects._client, objects._base  # noqa: SLF001 - the same connection, without our code
         spans = [
@@ -86,9 +89,14 @@ class Archive(NamedTuple):
             for start in range(0, each.size, REQUEST_BYTES)
         ]
 
+        kept: dict[int, object] = {}
+
         def get(span: tuple[str, int, int]) -> int:
             key, start, stop = span
-            return len(obstore.get_range(client, base + key, start=start, end=stop))
+            answer = obstore.get_range(client, base + key, start=start, end=stop)
+            if keep:
+                kept[threading.get_ident()] = answer
+            return len(answer)
 
         with ThreadPoolExecutor(IN_FLIGHT) as threads:
             sum(threads.map(get, spans))
@@ -170,6 +178,7 @@ def _measured(bench: "Bench", archive: Archive, cache: Path) -> Found:
     for cases in (
         [
             case(RAW, size, archive.raw),
+            case(KEPT, size, lambda: archive.raw(keep=True)),
             case(SCAN, size, lambda: scan(archive.reader, whole, rows)),
         ],
         [

@@ -64,6 +64,7 @@ from .log_parts import Spread, by_segment, near, one_by_one, parts_of, walk_part
 
 _log = logging.getLogger(__name__)
 
+_KEYED_RECORDS: Final = 1 << 18  # at a time: keys of a segment of small records have gigabytes
 _ROUND_PARTS: Final = 64
 
 
@@ -188,7 +189,10 @@ def rebuild_index(
         made = IndexWriter(LocalWritableFileSystem(), fresh.place(""), fresh.place("making"), geometry)
         with contextlib.closing(made) as index:
             for found, _ in derive_segments(reader.log, reader.log.min_offset, reader.log.stop):
-                keys += put_keys(index, found.records, found.segment.base + found.records.positions)
+                places = found.segment.base + found.records.positions
+                for at in range(0, places.size, _KEYED_RECORDS):
+                    part = slice(at, at + _KEYED_RECORDS)
+                    keys += put_keys(index, found.records.take(part), places[part])
             index.sync()
         own()
         fresh.publish()

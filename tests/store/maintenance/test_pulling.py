@@ -8,13 +8,24 @@ from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
-from segmentlog.store import BatchId, ConfigError, CorruptError, MessageStore, Outgoing, StoreReader, UnknownQueueError
+from segmentlog.store import (
+    BatchId,
+    ConfigError,
+    CorruptError,
+    Flush,
+    MessageStore,
+    Outgoing,
+    StoreConfig,
+    StoreReader,
+    UnknownQueueError,
+)
 from segmentlog.store.archive.push import push
 from segmentlog.store.errors import StoreIOError
 from segmentlog.store.format.archive_manifest import ArchivedFile
-from segmentlog.store.maintenance import verify
+from segmentlog.store.maintenance import archive_push, verify
 from segmentlog.store.maintenance.archives import pull
 from segmentlog.store.objects.manifests import newest, publish
 from segmentlog.store.sink import commit_batch
@@ -218,3 +229,44 @@ def test_the_next_run_completes_the_work_of_killed_processes(store: Path, tmp_pa
             assert done.returncode == 0 or "something is there" in done.stderr, done.stderr[-2000:]
         assert is_same(store, tmp_path / "restored")
         shutil.rmtree(tmp_path / "restored")
+
+
+_PEAK = """
+import sys, threading
+from segmentlog.store.maintenance import archive_pull
+
+def anonymous():
+    with open("/proc/self/status") as status:
+        return next(int(line.split()[1]) << 10 for line in status if line.startswith("RssAnon"))
+
+def sample():
+    while not done.wait(0.005):
+        found.append(anonymous())
+
+done, found = threading.Event(), [0]
+thread = threading.Thread(target=sample)
+thread.start()
+archive_pull(*sys.argv[1:])
+done.set()
+thread.join()
+print(max(found))
+"""
+
+
+@pytest.mark.scaled(quick=0)
+@pytest.mark.slow
+def test_the_memory_of_a_pull_does_not_grow_with_the_archive(tmp_path: Path) -> None:
+    segment = 16 << 20
+    rows = pa.RecordBatch.from_pydict({"topic": ["orders"] * 4096, "body": [os.urandom(1 << 12) for _ in range(4096)]})
+    peaks = []
+    with MessageStore.open(tmp_path / "store", StoreConfig(segment_bytes=segment, flush=Flush.ASYNC)) as opened:
+        for number, segments in enumerate((4, 20)):
+            for _ in range(segments):
+                opened.append_batch(rows)
+            opened.wait_dispatched()
+            url, restored = f"file://{tmp_path}/archive", tmp_path / f"restored-{number}"
+            assert archive_push(tmp_path / "store", url).records >= segments * 4096
+            command = [sys.executable, "-c", _PEAK, url, str(restored)]
+            peaks.append(int(subprocess.run(command, check=True, capture_output=True).stdout))
+            assert verify(restored).findings == ()
+    assert peaks[1] < peaks[0] + 4 * segment, "the second archive has 20 segments more than the first"
