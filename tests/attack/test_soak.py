@@ -11,8 +11,7 @@ A message is lost only if its segment is in the history.
 
 import json
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,37 +29,17 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.attack, pytest.mark.scaled(quick=0)]
 
 SECONDS = scale(2, 30, 3600)
-SETTLED_SECONDS_MAX = 5
-LOST_LEAST = scale(0, 1, 1)
-"""Of a stream or of readers; in the first seconds it may not have begun, or be fast enough."""
+SETTLED_S = 5
 ROWS_PER_SECOND = 8000
 ROWS_READ_MIN = 34_000 * SECONDS  # a million in thirty seconds
-READERS = scale(2, 4, 4)
-PACE = scale(0, 1, 1)
-"""Least work per second is multiplied by it: on a busy machine a quick run only has to do some of each."""
+READERS = 4
 STARTS_SECONDS_MAX = 300
 MEMORY_KIB_MAX = 512 << 10
 GROWTH_KIB_MAX = 192 << 10
 MAPS_MAX = 17
 
 
-@contextmanager
-def running(*roles: tuple[str, dict[str, object]]) -> Iterator[list[SoakProcess]]:
-    started: list[SoakProcess] = []
-    try:
-        for role, options in roles:
-            started.append(SoakProcess(role, **options))
-        yield started
-    finally:
-        for process in started:
-            process.kill()
-
-
-def ended(processes: list[SoakProcess]) -> list[Counted]:
-    return [process.end() for process in processes]
-
-
-def let_run(processes: list[SoakProcess], history: HistoryWatch, follower: "Follower | None" = None) -> None:
+def let_run(processes: list[SoakProcess], history: HistoryWatch, follower: "Follower") -> None:
     """Wait for the seconds of the soak, which begin with the first batch of a query; raises what ended too early."""
     begun = over = time.monotonic()
     while over == begun or time.monotonic() < over:
@@ -68,9 +47,9 @@ def let_run(processes: list[SoakProcess], history: HistoryWatch, follower: "Foll
             if not process.runs:
                 process.end()  # says why
                 raise AssertionError(f"the {process.role} ended by itself")
-        if follower is not None and not follower.query.isActive:
+        if not follower.query.isActive:
             follower.query.awaitTermination(1)  # raises what ended it
-        if over == begun and (follower is None or follower.batches):
+        if over == begun and follower.batches:
             over = time.monotonic() + SECONDS
         assert time.monotonic() < begun + STARTS_SECONDS_MAX + SECONDS
         history.look()
@@ -152,9 +131,24 @@ def judge(store: Path, written: Counted, history: HistoryWatch) -> int:
     return left
 
 
-def look_at_all(
-    store: Path, written: Counted, read: list[Counted], streamed: Counted, *, history: HistoryWatch, report: Report
+@pytest.mark.spark
+@pytest.mark.timeout(SECONDS + 600)
+def test_a_store_deletes_its_own_files_under_readers_and_a_query(
+    spark: "SparkSession", tmp_path: Path, report: Report
 ) -> None:
+    store, checkpoint = tmp_path / "store", tmp_path / "checkpoint"
+    asked = {"path": str(store), "rows_min": ROWS_READ_MIN // READERS, "settle_s": SETTLED_S}
+    history = HistoryWatch(store)
+    with ExitStack() as running:
+        writer = running.enter_context(SoakProcess("writer", path=str(store), rows_per_second=ROWS_PER_SECOND))
+        follower = Follower(spark, store, checkpoint)
+        running.callback(follower.query.stop)
+        readers = [running.enter_context(SoakProcess("reader", seed=seed, **asked)) for seed in range(READERS)]
+        let_run([writer, *readers], history, follower)
+        read = [reader.end() for reader in readers]
+        streamed = follower.end()
+        written = writer.end()
+    history.look()
     left = judge(store, written, history)
     report("soak: written", {name: found for name, found in written.items() if name != "kept"})
     report("soak: left", {"messages": left, "deleted segments": len(history.reasons)})
@@ -162,34 +156,7 @@ def look_at_all(
         report("soak: read", each)
     look_at_readers(read)
     assert sum(each["rows"] for each in (streamed, *read)) >= ROWS_READ_MIN
-    assert len(history.reasons) > SECONDS * PACE
-    assert sum(sum(each["errors"].values()) + each["skipped"] for each in read) >= LOST_LEAST, "no reader was late"
+    assert len(history.reasons) > SECONDS
+    assert any(each["errors"] or each["skipped"] for each in read), "no reader was late"
     assert streamed["counted as lost"] <= streamed["missed"]
-    assert streamed["rows"] > SECONDS * PACE * 100
-
-
-def readers_of(store: Path) -> "list[tuple[str, dict[str, object]]]":
-    settle_s = min(SETTLED_SECONDS_MAX, SECONDS / 2)
-    asked = {"path": str(store), "rows_min": ROWS_READ_MIN // READERS, "settle_s": settle_s}
-    return [("reader", asked | {"seed": seed}) for seed in range(READERS)]
-
-
-@pytest.mark.spark
-@pytest.mark.timeout(SECONDS + 600)
-def test_a_store_deletes_its_own_files_under_readers_and_a_query(
-    spark: "SparkSession", tmp_path: Path, report: Report
-) -> None:
-    store = tmp_path / "store"
-    history = HistoryWatch(store)
-    with running(("writer", {"path": str(store), "rows_per_second": ROWS_PER_SECOND})) as (writer,):
-        follower = Follower(spark, store, tmp_path / "checkpoint")
-        try:
-            with running(*readers_of(store)) as readers:
-                let_run([writer, *readers], history, follower)
-                read = ended(readers)
-            streamed = follower.end()
-        finally:
-            follower.query.stop()
-        (written,) = ended([writer])
-    history.look()
-    look_at_all(store, written, read, streamed, history=history, report=report)
+    assert streamed["rows"] > SECONDS * 100

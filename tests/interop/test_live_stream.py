@@ -101,7 +101,10 @@ def written(writer: "subprocess.Popen[bytes]") -> dict[str, Any]:
     return counted
 
 
-CASES = [("5.5.1", "both"), ("5.5.1", "rocksdb"), ("5.3.3", "files"), ("4.9.1", "files"), ("5.5.1", "both apart")]
+CASES = [
+    *(("5.5.1", "both"), ("5.5.1", "rocksdb"), ("5.3.3", "files"), ("4.9.1", "files"), ("5.5.1", "both apart")),
+    *scale((), (), (("5.1.0", "files"), ("5.4.0", "files"), ("5.5.0", "files"))),
+]
 
 
 @pytest.mark.parametrize(("version", "mode"), sample(CASES, 1))

@@ -26,7 +26,7 @@ import sys
 import time
 from collections import Counter, deque
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
@@ -124,7 +124,10 @@ class SoakProcess:
         counted: Counted = json.loads(out.splitlines()[-1])
         return counted
 
-    def kill(self) -> None:
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
         self._process.kill()
         self._process.communicate()
 
