@@ -62,7 +62,7 @@ def derive_segments(
     log: CommitLog, start: int, stop: int
 ) -> Iterator[tuple[FoundRecords, dict[QueueKey, DerivedQueue]]]:
     """Records of each segment, and the entries of their queues in the order of the log: queue offsets need not rise."""
-    for found in _without_stale(log.walk(start, stop)):
+    for found in without_stale(log.walk(start, stop)):
         yield found, dict(all_entries_of(found))
 
 
@@ -93,7 +93,7 @@ def _collect(
     entries_in: Callable[[FoundRecords], Iterator[tuple[QueueKey, DerivedQueue]]],
     newest: int = 0,
 ) -> dict[QueueKey, DerivedQueue]:
-    walked = _without_stale(log.walk(start, stop), newest, start if newest else None)
+    walked = without_stale(log.walk(start, stop), newest, start if newest else None)
     queues = by_queue(each for found in walked for each in entries_in(found))
     for queue in [queue for queue in queues if not is_dispatched_topic(queue.topic)]:
         warn_unnamed(queue.topic, queues.pop(queue).size.size)
@@ -101,7 +101,7 @@ def _collect(
     return {queue: entries for queue, entries in risen.items() if entries.size.size}
 
 
-def _without_stale(
+def without_stale(
     walked: Iterator[FoundRecords], newest: int = 0, reached: int | None = None
 ) -> Iterator[FoundRecords]:
     """Leave out stale records after a truncation.

@@ -21,7 +21,7 @@ import numpy as np
 
 from ..config import StoreConfig
 from ..directory.file_sizes import check_queue_entries, check_segment_bytes, stored_sizes
-from ..dispatch.derive import all_entries_of, derive_segments, records_of
+from ..dispatch.derive import all_entries_of, records_of, without_stale
 from ..dispatch.entry_placement import FILLER_TOPIC, Placement
 from ..errors import ConfigError, StoreInUseError
 from ..files.fresh_directory import FreshDirectory
@@ -188,7 +188,7 @@ def rebuild_index(
     with _target(reader, directory) as (target, own), FreshDirectory(target) as fresh:
         made = IndexWriter(LocalWritableFileSystem(), fresh.place(""), fresh.place("making"), geometry)
         with contextlib.closing(made) as index:
-            for found, _ in derive_segments(reader.log, reader.log.min_offset, reader.log.stop):
+            for found in without_stale(reader.log.walk(reader.log.min_offset, reader.log.stop)):
                 places = found.segment.base + found.records.positions
                 for at in range(0, places.size, _KEYED_RECORDS):
                     part = slice(at, at + _KEYED_RECORDS)
