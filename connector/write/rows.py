@@ -248,7 +248,7 @@ def unknown_topic(name: str, asker: str) -> UnknownTopicError:
 SHARDING_KEY: Final = "__SHARDINGKEY"
 UNIQ_KEY: Final = "UNIQ_KEY"
 _COLUMN_PROPERTIES: Final = {"tags": "TAGS", "keys": "KEYS", "uniqKey": UNIQ_KEY}
-_NAMED: Final = pa.array([name.encode() for name in (*_COLUMN_PROPERTIES.values(), SHARDING_KEY)])
+_NAMED: Final = frozenset(name.encode() for name in (*_COLUMN_PROPERTIES.values(), SHARDING_KEY))
 _AS_THEY_COME: Final = ("bornTimestamp", "flag", "bornHost", "reconsumeTimes")
 _BATCH_BYTES_MAX: Final = 256 << 20  # offsets of Arrow's narrow types end at 2 GiB; beside them, what it costs
 _PREFIX_BYTES: Final = 11
@@ -446,7 +446,7 @@ def _plain_maps(properties: pa.Array | None) -> pa.MapArray | None:
         return None
     maps = properties.cast(MAP)
     names = shared_names(maps)
-    if names is None or pc.any(pc.is_in(names.cast(pa.binary()), _NAMED)).as_py():
+    if names is None or not _NAMED.isdisjoint(names.cast(pa.binary()).to_pylist()):
         return None
     try:
         names.cast(pa.binary()).cast(pa.string())

@@ -1,3 +1,4 @@
+import re
 import shutil
 import threading
 import time
@@ -247,7 +248,7 @@ def close(request: Request) -> bytes:
 @pytest.mark.parametrize(
     ("answer", "problem"),
     [
-        (close, "the other end closed it"),
+        (close, "the other end closed it|Connection reset by peer"),  # as the request was read or not
         (b"HTTP/1.1 400 Bad Request\r\n\r\n", "impossible length of 1213486160 bytes"),
         (b"\0\0\0\x08\0\0\0\x04\xff\xff\xff\xff", "not JSON"),
     ],
@@ -257,7 +258,7 @@ def test_a_broker_that_goes_away_is_told_of_and_the_job_continues(path: Path, an
         report = sent(path, broker)
         assert report.has_findings
         assert {each for (each,) in rows(report, "status")} == {"SEND_OK", "NO_ANSWER"}
-        assert any(problem in each for (each,) in rows(report, "problem") if each is not None)
+        assert any(re.search(problem, each) for (each,) in rows(report, "problem") if each is not None)
         again = sent(path, broker)
     assert not again.has_findings
     check_complete(broker, twice=QUEUES)

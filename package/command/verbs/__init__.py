@@ -1,1 +1,1 @@
-"""Verbs of the command, a module each: ``add_arguments(parser)`` and ``run(options, console)``."""
+"""Verbs of the command, a module per heading of ``--help``: ``add_VERB(parser)`` and ``run_VERB(options, console)``."""

@@ -183,7 +183,7 @@ def test_a_deleted_reader_leaves_no_descriptor_open(store: Path) -> None:
     assert len(list(reading.read(reader))) == COUNT + 10
     del reader
     gc.collect()
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert len(os.listdir("/proc/self/fd")) <= before  # fewer, if a thread of an earlier test ended meanwhile
 
 
 # What is confirmed
