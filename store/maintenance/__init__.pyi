@@ -30,11 +30,11 @@ from .expiry import configured_paths as configured_paths
 from .expiry import plan_retention as plan_retention
 from .health import Health as Health
 from .health import health_of as health_of
-from .salvaging import RebuiltQueues as RebuiltQueues
-from .salvaging import SalvageReport as SalvageReport
-from .salvaging import rebuild_index as rebuild_index
-from .salvaging import rebuild_queues as rebuild_queues
-from .salvaging import salvage as salvage
+from .repair import RebuiltQueues as RebuiltQueues
+from .repair import SalvageReport as SalvageReport
+from .repair import rebuild_index as rebuild_index
+from .repair import rebuild_queues as rebuild_queues
+from .repair import salvage as salvage
 from .verification import Finding as Finding
 from .verification import Kind as Kind
 from .verification import VerifyReport as VerifyReport

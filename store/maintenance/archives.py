@@ -1,4 +1,4 @@
-"""Pull: a store restored from its archive, or the part of it with some topics and store times.
+"""Archives by URL: pushed, pulled, listed, checked, pruned. Drawn: the pull, of a store or of some topics and times.
 
 ::
 
@@ -41,7 +41,7 @@ from ..objects.opening import open_objects
 from ..read.spec import QueueSource
 from ..read.store_reader import StoreReader
 from ..types import Window
-from .salvaging import description, rebuild_index, rebuild_queues
+from .repair import description, rebuild_index, rebuild_queues
 
 _log = logging.getLogger(__name__)
 

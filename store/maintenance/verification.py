@@ -38,7 +38,7 @@ from ..read.store_reader import StoreReader
 from ..types import QueueKey
 from .index_check import IndexCheck, inside, runs
 from .log_parts import Spread, WalkedSegment, by_segment, near, one_by_one, parts_of, walk_part
-from .salvaging import log_segment
+from .repair import log_segment
 
 _log = logging.getLogger(__name__)
 

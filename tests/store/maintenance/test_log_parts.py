@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from segmentlog.store import MessageStore, Outgoing, StoreReader
 from segmentlog.store.files.fs import LocalFileSystem
 from segmentlog.store.log.commit_log import CommitLog
-from segmentlog.store.maintenance import VerifyReport, rebuild_queues, salvaging, verification, verify
+from segmentlog.store.maintenance import VerifyReport, rebuild_queues, repair, verification, verify
 from segmentlog.store.maintenance.index_check import IndexCheck
 from segmentlog.store.maintenance.log_parts import by_segment, parts_of, walk_part
 from support import fixtures
@@ -29,7 +29,7 @@ def whole_segments(work: Callable[[Any], Any], parts: Sequence[Any], /) -> Itera
 
 
 def small_parts(monkeypatch: pytest.MonkeyPatch, part_bytes: int) -> None:
-    for module in (verification, salvaging):
+    for module in (verification, repair):
         monkeypatch.setattr(module, "parts_of", partial(parts_of, part_bytes=part_bytes))
 
 

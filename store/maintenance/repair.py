@@ -1,13 +1,16 @@
-"""Copy of every whole record of a damaged store, as a store that a broker can continue.
+"""Repair: ConsumeQueues and index written again from the log; whole records of a damaged store copied into a new store.
 
 ::
+
+    rebuild   CommitLog ──► derive (entries of each queue) ──► placement ──► a fresh directory, published as a whole
+    salvage   CommitLog ──► whole records, at their places ──► a store that a broker can continue
 
     damaged   [rec][rec]########[rec][rec]#####      [rec]
     copy      [rec][rec][filler][rec][rec][B…]       [rec]         B blank: the segment ends here
                          ▲ one record over the damaged bytes, of a transaction that was rolled back: in no queue
 
 Every whole record keeps its physical offset, and every message its queue offset: that of a lost one repeats the next
-entry.
+entry. Rebuilt queues are byte for byte as a broker would have dispatched them.
 """
 
 import contextlib
