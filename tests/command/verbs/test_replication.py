@@ -1,5 +1,6 @@
 import argparse
 import json
+import logging
 import os
 import signal
 import subprocess
@@ -53,12 +54,16 @@ def test_ctrl_c_ends_it_and_watch_shows_a_status(
     tmp_path: Path, log: bytes, is_terminal: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(console, "_TERMINAL_S", 0.01)
-    former = signal.getsignal(signal.SIGINT)
+    former, shown = signal.getsignal(signal.SIGINT), threading.Event()
+    heard = logging.Handler()
+    heard.emit = lambda record: shown.set() if "MiB/s" in record.getMessage() else None  # type: ignore[method-assign]
+    logging.getLogger("segmentlog").addHandler(heard)
     with ScriptedMaster(log, 0, SEGMENT_BYTES) as master:
 
         def interrupt() -> None:
             try:
                 followed_until(master, len(log))
+                assert not is_terminal or shown.wait(60)
             finally:
                 os.kill(os.getpid(), signal.SIGINT)
 
@@ -67,6 +72,7 @@ def test_ctrl_c_ends_it_and_watch_shows_a_status(
         where = f"127.0.0.1:{master.port}", tmp_path / "copy", "--segment-bytes", SEGMENT_BYTES
         ran = run_command("replicate", *where, "--json", "--watch", terminal=is_terminal)
         thread.join()
+    logging.getLogger("segmentlog").removeHandler(heard)
     report = json.loads(ran.out)
     assert (ran.code, report["end"], report["lagBytes"], report["state"]) == (0, len(log), 0, "stopped")
     assert (tmp_path / "copy" / "commitlog" / f"{0:020d}").read_bytes()[: len(log)] == log
