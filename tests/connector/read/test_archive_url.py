@@ -1,4 +1,4 @@
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from operator import itemgetter
 from pathlib import Path
 
@@ -6,6 +6,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql.streaming import StreamingQuery
 
 import segmentlog
 from segmentlog.spark import register
@@ -42,6 +43,21 @@ def s3a(spark: SparkSession, moto: S3Server) -> Iterator[str]:
     register(spark)
 
 
+def followed(spark: SparkSession, url: str, folder: Path, options: Mapping[str, str]) -> StreamingQuery:
+    """Write all rows of a stream into ``found``, and return the query, which has ended."""
+    query = (
+        spark.readStream.format("segmentlog")
+        .options(startingOffsets="earliest", **options)
+        .load(url)
+        .writeStream.format("parquet")
+        .option("checkpointLocation", str(folder / "checkpoint"))
+        .trigger(availableNow=True)
+        .start(str(folder / "found"))
+    )
+    query.awaitTermination()
+    return query
+
+
 def test_settings_of_the_session_are_read_when_it_is_registered(
     spark: SparkSession, tmp_path: Path, moto: S3Server, s3a: str
 ) -> None:
@@ -53,16 +69,7 @@ def test_settings_of_the_session_are_read_when_it_is_registered(
     assert frame.count() == ROWS * 2 // 3
     assert spark.read.format("segmentlog").options(metadata="topics").load(url).count() == 2
     frame.createOrReplaceTempView("orders_of_s3a")
-    query = (
-        spark.readStream.format("segmentlog")
-        .options(startingOffsets="earliest", **options)
-        .load(url)
-        .writeStream.format("parquet")
-        .option("checkpointLocation", str(tmp_path / "checkpoint"))
-        .trigger(availableNow=True)
-        .start(str(tmp_path / "found"))
-    )
-    query.awaitTermination()
+    query = followed(spark, url, tmp_path, options)
     assert spark.read.parquet(str(tmp_path / "found")).count() == ROWS * 2 // 3
     with pytest.raises(Exception, match=r"NoSuchBucket|does not exist|MISSING") as raised:
         spark.read.format("segmentlog").options(**options).load("s3a://no-such-bucket/a").count()
@@ -110,16 +117,7 @@ def test_an_archive_is_loaded_and_followed(spark: SparkSession, tmp_path: Path, 
     assert hush not in plan
 
     def run() -> int:
-        query = (
-            spark.readStream.format("segmentlog")
-            .options(startingOffsets="earliest", **options)
-            .load(url)
-            .writeStream.format("parquet")
-            .option("checkpointLocation", str(tmp_path / "checkpoint"))
-            .trigger(availableNow=True)
-            .start(str(tmp_path / "found"))
-        )
-        query.awaitTermination()
+        query = followed(spark, url, tmp_path, options)
         assert hush not in str(query.lastProgress)
         return int(sum(pq.read_metadata(each).num_rows for each in (tmp_path / "found").glob("*.parquet")))
 
