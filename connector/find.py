@@ -21,8 +21,7 @@ from segmentlog.store.find import ASKED, Finder, Found, KeyField, Window
 from .errors import SchemaError, in_spark_words
 from .options.option import local_path
 from .options.read_options import Lookup, ReadOptions
-from .read import NATIVE, check_schema, open_stores, project, scan_spec, select_queues, worker_source
-from .setup.worker_tuning import SentToWorkers
+from .read import NATIVE, ProjectingReader, open_stores, scan_spec, select_queues, worker_source
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -42,19 +41,12 @@ class FoundRecords(InputPartition):
     spec: ScanSpec
 
 
-class LookupReader(SentToWorkers, DataSourceReader):
+class LookupReader(ProjectingReader, DataSourceReader):
     """Reads the messages that were looked up."""
 
     def __init__(self, options: ReadOptions, lookup: Lookup, schema: StructType) -> None:
-        check_schema(schema, options)
-        self._options = options
+        super().__init__(options, schema)
         self._lookup = lookup
-        self._projection = project(schema, options)
-
-    @property
-    def target(self) -> pa.Schema:
-        """The schema of the batches, which is Spark's own."""
-        return self._projection.target
 
     @in_spark_words()
     def partitions(self) -> list[InputPartition]:

@@ -66,6 +66,8 @@ from .options.read_table import SchemaMode
 from .setup.spark_versions import to_arrow_schema
 from .setup.worker_tuning import SentToWorkers, keep_memory, settle_worker
 
+logger = logging.getLogger(__name__)
+
 # Schemas
 
 NATIVE: Final[dict[str, DataType]] = {
@@ -201,7 +203,7 @@ class Projection:
 
 
 def project(asked: StructType, options: ReadOptions) -> Projection:
-    """Return the columns that a query gets, and how the store's batches become them.
+    """Work out what a scan reads for a schema that `check_schema` has passed, and how its batches are converted.
 
     ::
 
@@ -211,8 +213,6 @@ def project(asked: StructType, options: ReadOptions) -> Projection:
     tz=UTC]``. So the target is always made by Spark's own `to_arrow_schema`, and every column is nullable.
 
     ``schemaMode=kafka`` has the columns of Spark's Kafka source, made of the native ones without touching a row.
-
-    Work out what the store has to read for a schema that `check_schema` has passed.
     """
     properties = tuple(name for name in asked.names if name in options.property_columns)
     columns = [name for name in asked.names if name not in properties]
@@ -260,10 +260,6 @@ def no_column(name: str, available: Iterable[str], asker: str) -> SchemaError:
     fix = f"{did_you_mean(name, available)}The columns are {listing(list(available), most=1000)}"
     return SchemaError(f"column `{name}` does not exist: {asker} asks for it", fix=fix)
 
-
-# Batches
-
-logger = logging.getLogger(__name__)
 
 # Tasks
 
@@ -412,8 +408,8 @@ def plan_shares(
 # The reader of a batch
 
 
-class SegmentLogBatchReader(SentToWorkers, DataSourceReader):
-    """Reads stores once, between the positions of the options."""
+class ProjectingReader(SentToWorkers):
+    """Base of the readers of messages: options, and the projection to the columns of one query."""
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         check_schema(schema, options)
@@ -424,6 +420,10 @@ class SegmentLogBatchReader(SentToWorkers, DataSourceReader):
     def target(self) -> pa.Schema:
         """The schema of the batches, which is Spark's own."""
         return self._projection.target
+
+
+class SegmentLogBatchReader(ProjectingReader, DataSourceReader):
+    """Reads stores once, between the positions of the options."""
 
     @in_spark_words()
     def partitions(self) -> list[InputPartition]:

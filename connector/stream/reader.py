@@ -33,8 +33,7 @@ from segmentlog.store.groups import publish_progress
 
 from ..errors import in_spark_words
 from ..options.read_options import ReadOptions
-from ..read import check_schema, project, read_partition, scan_spec
-from ..setup.worker_tuning import SentToWorkers
+from ..read import ProjectingReader, read_partition, scan_spec
 from .offsets import StoreOffset, StreamOffset
 from .planner import StreamPlanner
 
@@ -46,13 +45,11 @@ _PUBLISH_SECONDS: Final = 1.0
 Offset = dict[str, Any]
 
 
-class SegmentLogStreamReader(SentToWorkers, DataSourceStreamReader, SupportsTriggerAvailableNow):
+class SegmentLogStreamReader(ProjectingReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Stream reader: continues from the checkpoint, else from the starting options."""
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
-        check_schema(schema, options)
-        self._options = options
-        self._projection = project(schema, options)
+        super().__init__(options, schema)
         self._planner: StreamPlanner | None = None
         self._parsed: list[tuple[Offset, StreamOffset]] = []
         self._reached: StreamOffset | None = None
@@ -61,11 +58,6 @@ class SegmentLogStreamReader(SentToWorkers, DataSourceStreamReader, SupportsTrig
         self._finished: Offset | None = None
         self._published: Offset | None = None
         self._published_at = 0.0
-
-    @property
-    def target(self) -> pa.Schema:
-        """The schema of the batches, which is Spark's own."""
-        return self._projection.target
 
     @in_spark_words()
     def initialOffset(self) -> Offset:  # noqa: N802 - Spark's name
