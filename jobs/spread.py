@@ -4,16 +4,18 @@
 
     parts ──► spark:  one task per part, in one job ──► results in the order of the parts
           └─► else:   a process per core, of which this is one: it has nothing to import
+
+A result is handed out as soon as those before it were. So other processes work while this one uses it.
 """
 
 import logging
 import os
 import pickle
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from itertools import islice
 from multiprocessing import get_context, parent_process
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-_AHEAD: Final = 2  # parts of each process of the pool: it has its next one while this process is busy with its own
+_AHEAD: Final = 2  # parts of each process of the pool: it has its next one while this process is busy
 _SCHEMA: Final = "part bigint, result binary"
 
 Part = TypeVar("Part")
@@ -45,8 +47,8 @@ def spread(
     spark: "SparkSession | None" = None,
     *,
     processes: int | None = None,
-) -> list[Result]:
-    """Return the results of some work on parts, in their order.
+) -> Iterator[Result]:
+    """Yield the results of some work on parts, in their order.
 
     Spark repeats tasks that fail. With speculation it runs some twice at once. So the work is the same each time, and
     each file that it writes has a new name. An error ends the whole.
@@ -60,19 +62,22 @@ def spread(
     processes
         How many; by default one per core. With 1 the caller's process does the work.
     """
-    if not parts:
-        return []
-    if spark is not None:
-        return _by_tasks(work, parts, spark)
     count = min(len(parts), processes or cores())
-    if count == 1:
-        return [work(part) for part in parts]
+    if spark is not None:
+        yield from _by_tasks(work, parts, spark)
+    elif count <= 1:
+        yield from map(work, parts)
+    else:
+        yield from _by_processes(work, parts, count)
+
+
+def _by_processes(work: Callable[[Part], Result], parts: Sequence[Part], count: int) -> Iterator[Result]:
     context = get_context("forkserver")  # the caller may have threads, and a fork copies the locks that they hold
     # Imported once, not by each process of each pool. Without effect if the caller has started the server before.
     context.set_forkserver_preload(["__main__", work.__module__])
     with ProcessPoolExecutor(count - 1, mp_context=context, initializer=_end_with_parent) as pool:
         try:
-            return _shared(pool, count - 1, work, parts)
+            yield from _shared(pool, count - 1, work, parts)
         except BrokenProcessPool as error:
             problem = "a process that worked on a part ended before its result"
             fix = (
@@ -87,22 +92,23 @@ def spread(
 
 def _shared(
     pool: ProcessPoolExecutor, others: int, work: Callable[[Part], Result], parts: Sequence[Part]
-) -> list[Result]:
-    """Return all results of a pool of ``others`` processes and this one."""
-    found: dict[int, Result] = {}
-    begun: dict[Future[Result], int] = {}
-    rest = iter(range(len(parts)))
-    while len(found) < len(parts):
-        for number in islice(rest, max(0, others * _AHEAD - len(begun))):
-            begun[pool.submit(work, parts[number])] = number
-        own = next(rest, None)
-        if own is not None:
-            found[own] = work(parts[own])
-        for future in wait(begun, timeout=None if own is None else 0, return_when=FIRST_COMPLETED).done:
-            found[begun.pop(future)] = future.result()  # the first error ends the work
-        progress = {"done": len(found), "of": len(parts)}
-        _log.info("part %d of %d", len(found), len(parts), extra=progress)
-    return [found[number] for number in range(len(parts))]
+) -> Iterator[Result]:
+    """Yield the results of a pool of ``others`` processes and this one."""
+    begun: dict[int, Future[Result]] = {}
+    own: dict[int, Result] = {}
+    rest = deque(range(len(parts)))
+    for number in range(len(parts)):
+        while True:
+            waiting = sum(not future.done() for future in begun.values())
+            for each in [rest.popleft() for _ in range(min(len(rest), others * _AHEAD - waiting))]:
+                begun[each] = pool.submit(work, parts[each])
+            if number in own or begun[number].done() or not rest:
+                break
+            taken = rest.popleft()
+            own[taken] = work(parts[taken])
+        result = own.pop(number) if number in own else begun.pop(number).result()
+        _log.info("part %d of %d", number + 1, len(parts), extra={"done": number + 1, "of": len(parts)})
+        yield result
 
 
 def _end_with_parent() -> None:
@@ -117,7 +123,7 @@ def _end_with_parent() -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-def _by_tasks(work: Callable[[Part], Result], parts: Sequence[Part], spark: "SparkSession") -> list[Result]:
+def _by_tasks(work: Callable[[Part], Result], parts: Sequence[Part], spark: "SparkSession") -> Iterator[Result]:
     pickled = [pickle.dumps(part) for part in parts]
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -129,4 +135,5 @@ def _by_tasks(work: Callable[[Part], Result], parts: Sequence[Part], spark: "Spa
     # `mapInArrow` and not an RDD: a session of Spark Connect has no RDDs.
     ids = spark.range(0, len(parts), 1, numPartitions=len(parts))
     table = ids.mapInArrow(run, _SCHEMA).toArrow().sort_by("part")
-    return [pickle.loads(each) for each in table["result"].to_pylist()]  # noqa: S301 - pickled by our tasks
+    for each in table["result"]:
+        yield pickle.loads(each.as_buffer())  # noqa: S301 - pickled by our tasks

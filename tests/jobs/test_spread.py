@@ -43,13 +43,34 @@ def square_together(part: Part) -> tuple[int, int]:
 @pytest.mark.parametrize("processes", [1, 2, 3])
 def test_results_have_the_order_of_the_parts_and_this_process_works_too(processes: int, tmp_path: Path) -> None:
     parts = [Part(number, tmp_path, processes, os.getpid()) for number in range(20)]
-    found = spread(square_together, parts, processes=processes)
+    found = list(spread(square_together, parts, processes=processes))
     assert [each for each, _ in found] == [number * number for number in range(20)]
     pids = {pid for _, pid in found}
     assert os.getpid() in pids
     assert len(pids) == processes
     with pytest.raises(ValueError, match="-1 is negative"):
-        spread(square, [1, -1], processes=processes)
+        list(spread(square, [1, -1], processes=processes))
+
+
+def wait_for_use(part: Part) -> int:
+    """Return the number; with other numbers than 0, other processes wait until the caller has used a result."""
+    begun, used = part.folder / "begun", part.folder / "used"
+    is_other = os.getpid() != part.caller
+    if is_other:
+        begun.touch()
+    until = time.monotonic() + 30
+    while not (used if is_other and part.number else begun).exists():
+        assert time.monotonic() < until, "no result was used before all were there"
+        time.sleep(0.005)
+    return part.number
+
+
+def test_a_result_is_handed_out_while_others_are_worked_on(tmp_path: Path) -> None:
+    found = []
+    for number in spread(wait_for_use, [Part(number, tmp_path, 2, os.getpid()) for number in range(9)], processes=2):
+        (tmp_path / "used").touch()
+        found.append(number)
+    assert found == list(range(9))
 
 
 def end_other_process(part: Part) -> None:
@@ -60,20 +81,20 @@ def end_other_process(part: Part) -> None:
 
 def test_a_process_that_ends_is_an_error_with_its_likely_causes(tmp_path: Path) -> None:
     with pytest.raises(StoreFailedError, match="ended before its result") as caught:
-        spread(end_other_process, [Part(number, tmp_path, 2, os.getpid()) for number in range(9)], processes=2)
+        list(spread(end_other_process, [Part(number, tmp_path, 2, os.getpid()) for number in range(9)], processes=2))
     assert "__main__" in str(caught.value)
 
 
 def test_no_parts_start_nothing() -> None:
-    assert spread(square, []) == []
+    assert list(spread(square, [])) == []
 
 
 @pytest.mark.spark
 def test_tasks_of_spark_do_the_same_and_a_report_becomes_a_frame(spark: "SparkSession") -> None:
-    found = spread(square, range(3), spark)
+    found = list(spread(square, range(3), spark))
     assert [each for each, _ in found] == [0, 1, 4]
     assert os.getpid() not in {pid for _, pid in found}
     with pytest.raises(Exception, match="-1 is negative"):
-        spread(square, [-1], spark)
+        list(spread(square, [-1], spark))
     table = pa.table({"squares": [each for each, _ in found]})
     assert Report(numbers={}, table=table).to_frame(spark).count() == 3
