@@ -47,6 +47,8 @@ PROCESS_KILLS = {
     "replay": scale(5, 40, 1_000),
 }
 EXECUTOR_KILLS = scale(1, 1, 40)
+KILLS_PER_RUN = scale(1, 1, 3)
+"""A task that fails for the fourth time ends its job."""
 LOCAL = "local[2]"
 HOW = ("driver", "all", "workers", "workers", "workers")
 """Targets of the kills, in turn: more often workers alone, since a JVM takes long to start."""
@@ -260,7 +262,9 @@ def test_a_killed_executor_and_speculative_tasks_change_nothing(
         with watch.watching():
             started = time.monotonic()
             driver.tell(**job.command(workers.master_url))
-            if not driver.has_answered(rng.uniform(0, seconds)):
+            for _ in range(KILLS_PER_RUN):
+                if driver.has_answered(rng.uniform(0, seconds)):
+                    break
                 counted["kills"] += workers.kill_executor(rng)
             answer = driver.answer()
             seconds = time.monotonic() - started
