@@ -65,7 +65,7 @@ def wait_for_use(part: Part) -> int:
     return part.number
 
 
-def test_a_result_is_handed_out_while_others_are_worked_on(tmp_path: Path) -> None:
+def test_a_result_is_yielded_while_other_parts_are_worked_on(tmp_path: Path) -> None:
     found = []
     for number in spread(wait_for_use, [Part(number, tmp_path, 2, os.getpid()) for number in range(9)], processes=2):
         (tmp_path / "used").touch()
