@@ -221,6 +221,15 @@ def _similar_crcs(data: Bytes, starts: Ints, width: int) -> Words | None:
     return crcs
 
 
+def joined_crcs(data: Bytes, head: tuple[Ints, Ints], crcs: Words, lengths: Ints, tail: tuple[Ints, Ints]) -> Words:
+    """CRC-32 of (n,) texts: a range of ``data``, a part of which CRC and length are known, and another range."""
+    of_head, of_tail = (
+        range_crcs(data.data, *span) if found is None else found
+        for span, found in ((span, similar_crcs(data, *span)) for span in (head, tail))
+    )
+    return combined_crcs(combined_crcs(of_head, crcs, lengths), of_tail, tail[1] - tail[0])
+
+
 def covered_bytes(data: Bytes, positions: Ints, stops: Ints | None = None) -> Ints:
     """Return the bytes of each encoded record that its checksum covers; `FormatError` for a record outside ``data``."""
     # `stops` are the ends of the records' bytes in `data`, if their bodies are elsewhere.
@@ -397,8 +406,9 @@ def check_crcs(records: Records, properties: Properties, front: Front | None = N
     # RocketMQ masks the top bit of a body CRC, and writes 0 for an empty body. A record that states 0 for another body
     # is checked like any other.
     memory = records.buffer.data
-    actual = crc32_ranges(memory, records.body_start, records.body_start + records.body_length)
-    records.flag_problem(actual != records.field("body_crc"), Problem.BODY_CRC)
+    bodies, behind = records.body_start, records.body_start + records.body_length
+    crcs = range_crcs(memory, bodies, behind)
+    records.flag_problem(crcs & np.uint32(CRC_MASK) != records.field("body_crc"), Problem.BODY_CRC)
     rows, stated = properties.last(RECORD_CRC)
     if rows.size < len(records):
         without = np.ones(len(records), np.bool_)
@@ -407,9 +417,17 @@ def check_crcs(records: Records, properties: Properties, front: Front | None = N
     if rows.size:
         starts = records.positions[rows]
         covered = starts + records.field("total_size")[rows] - RECORD_CRC_BYTES
-        whole = crc32_ranges(memory, starts, np.maximum(starts, covered))
+        resumed = behind[rows]
+        # Bodies are not read again, but for short records. Records that are damaged have no body any more, and the
+        # property may be shorter than a checksum.
+        is_short = are_short(records.buffer.size, starts, covered)
+        if is_short or records.problem[rows].any() or (resumed > covered).any():
+            whole = range_crcs(memory, starts, np.maximum(starts, covered))
+        else:
+            head, tail = (starts, bodies[rows]), (resumed, covered)
+            whole = joined_crcs(records.buffer, head, crcs[rows], records.body_length[rows], tail)
         wrong: Mask = np.zeros(len(records), np.bool_)
-        wrong[rows] = whole != _reversed_decimals(stated)
+        wrong[rows] = whole & np.uint32(CRC_MASK) != _reversed_decimals(stated)
         records.flag_problem(wrong, Problem.RECORD_CRC)
 
 

@@ -25,13 +25,11 @@ from .checksums import (
     RecordCrc,
     Words,
     are_short,
-    combined_crcs,
     covered_bytes,
     crc32_ranges,
+    joined_crcs,
     moved_crcs,
-    range_crcs,
     record_crcs,
-    similar_crcs,
     write_crcs,
 )
 from .message import (
@@ -74,16 +72,11 @@ class Frames(NamedTuple):
         """Return the same frames with the checksums of their records, without reading the bodies."""
         # `heads` are the (n,) bytes of each record before its body; `body_crcs` (n,) have all 32 bits.
         cuts, ends = self.positions + heads, self.stops - RECORD_CRC_BYTES
-        behind = cuts + body_lengths if self.bodies is None else cuts
         # A call for the whole of a short record costs less than the look-ups, and no more than one for its tail alone.
-        is_short = self.bodies is None and are_short(self.data.size, self.positions, ends)
-        tails = None if is_short else similar_crcs(self.data, behind, ends)
-        if tails is None and self.bodies is None:
+        if self.bodies is None and are_short(self.data.size, self.positions, ends):
             return self._replace(crcs=crc32_ranges(self.data.data, self.positions, ends))
-        tails = range_crcs(self.data.data, behind, ends) if tails is None else tails
-        found = similar_crcs(self.data, self.positions, cuts)
-        found = range_crcs(self.data.data, self.positions, cuts) if found is None else found
-        whole = combined_crcs(combined_crcs(found, body_crcs, body_lengths), tails, ends - behind)
+        behind = cuts + body_lengths if self.bodies is None else cuts
+        whole = joined_crcs(self.data, (self.positions, cuts), body_crcs, body_lengths, (behind, ends))
         return self._replace(crcs=whole.astype(np.int64) & CRC_MASK)
 
     def to_write(self) -> Data | Pieces:

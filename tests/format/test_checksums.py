@@ -274,6 +274,24 @@ def problems(buffer: Bytes, positions: list[int]) -> list[Problem]:
     return [Problem(value) for value in records.problem.tolist()]
 
 
+@pytest.mark.parametrize("alike", [True, False])
+def test_damage_of_each_part_of_long_records_is_found(alike: bool) -> None:
+    texts = [b"%d" % number * (1 if alike else 1 + number) for number in range(100, 400)]
+    rows = [(b"body" * 300, "T", b"a\x01%s\x02" % text, V4, V4) for text in texts]
+    buffer, positions = log_of(rows, RecordCrc.PROPERTY)
+    records = Records(buffer, np.array(positions))
+    assert problems(buffer, positions) == [Problem.OK] * 300
+    places = {7: positions[7] + 17, 80: int(records.properties_start[80]) + 3}  # flag, value of the property
+    for row, place in places.items():
+        buffer[place] ^= 1
+        expected = [Problem.RECORD_CRC if each == row else Problem.OK for each in range(300)]
+        assert problems(buffer, positions) == expected, row
+        buffer[place] ^= 1
+    buffer[[*places.values(), records.body_start[200]]] ^= 1
+    kinds = dict.fromkeys(places, Problem.RECORD_CRC) | {200: Problem.BODY_CRC}
+    assert problems(buffer, positions) == [kinds.get(each, Problem.OK) for each in range(300)]
+
+
 @pytest.mark.parametrize("crc", RecordCrc)
 def test_records_as_they_were_written_pass_and_a_changed_body_is_a_body_crc(crc: RecordCrc) -> None:
     buffer, positions = log_of(ROWS, crc)
