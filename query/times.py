@@ -20,7 +20,6 @@ import time
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta, timezone, tzinfo
 from typing import Final, TypeAlias
-from zoneinfo import ZoneInfo
 
 from segmentlog.store import ConfigError
 
@@ -167,6 +166,8 @@ def parse_zone(text: str, name: str = "") -> tzinfo:
         if offset < timedelta(hours=24):
             return timezone(offset if match[1] == "+" else -offset)
     else:
+        from zoneinfo import ZoneInfo  # noqa: PLC0415 - few times have a zone
+
         try:
             return ZoneInfo(word)
         except (KeyError, ValueError, OSError):
