@@ -20,12 +20,12 @@ import time
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta, timezone, tzinfo
 from typing import Final, TypeAlias
-from zoneinfo import ZoneInfo
 
 from segmentlog.store import ConfigError
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 """Moment 0 of store times."""
+_MS: Final = timedelta(milliseconds=1)
 
 _DATE: Final = re.compile(r"(\d{4}-\d\d-\d\d)(Z|z|[+-]\d\d:?\d\d)?", re.ASCII)
 _AGO: Final = re.compile(r"-(\d{1,9})(ms|s|min|m|h|d|w)", re.ASCII)
@@ -33,7 +33,6 @@ _NUMBER: Final = re.compile(r"\d+", re.ASCII)
 _FINER: Final = re.compile(r"[.,]\d{6}(\d+)", re.ASCII)
 _OFFSET: Final = re.compile(r"([+-])(\d\d):?(\d\d)", re.ASCII)
 _UNIT_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
-_DAYS: Final = {"today": 0, "yesterday": -1}
 _LONG_MAX: Final = (1 << 63) - 1
 _MS_MIN: Final = 100_000_000_000
 """A smaller number is a time before March 1973 as milliseconds, and any time up to the year 5138 as seconds."""
@@ -76,6 +75,7 @@ class Day:
 
 Moment: TypeAlias = Instant | Local | Ago | Day
 """A time as it was asked for."""
+_WORDS: Final[dict[str, Moment]] = {"now": Ago(0), "today": Day(0), "yesterday": Day(-1)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,23 +135,23 @@ def parse_time(text: str, name: str = "", *, is_number_ms: bool = False) -> Mome
     offset, and is refused.
     """
     word = text.strip()
+    if word[4:5] == "-":  # first, as most are: no other form has it there
+        return _parse_iso(word, name)
     if _NUMBER.fullmatch(word):
         return _number(word, name, is_taken=is_number_ms)
     if word.startswith("@") and _NUMBER.fullmatch(word[1:]) and len(word) <= 20 and int(word[1:]) <= _LONG_MAX:
         return Instant(int(word[1:]))
     if ago := _AGO.fullmatch(word):
         return Ago(int(ago[1]) * _UNIT_MS[ago[2]])
-    if word == "now":
-        return Ago(0)
-    if word in _DAYS:
-        return Day(_DAYS[word])
+    if word in _WORDS:
+        return _WORDS[word]
     return _parse_iso(word, name)
 
 
 def parse_day(text: str, name: str = "") -> Moment:
     """Parse a day: a date with or without a zone, today or yesterday; `Clock.day` returns its window."""
     word = text.strip()
-    if word in _DAYS or _DATE.fullmatch(word):
+    if isinstance(_WORDS.get(word), Day) or _DATE.fullmatch(word):
         found = parse_time(word, name)
         if not isinstance(found, Local) or found.moment.date() < date.max:  # the day after must exist, too
             return found
@@ -166,6 +166,8 @@ def parse_zone(text: str, name: str = "") -> tzinfo:
         if offset < timedelta(hours=24):
             return timezone(offset if match[1] == "+" else -offset)
     else:
+        from zoneinfo import ZoneInfo  # noqa: PLC0415 - few times have a zone
+
         try:
             return ZoneInfo(word)
         except (KeyError, ValueError, OSError):
@@ -177,7 +179,7 @@ def parse_zone(text: str, name: str = "") -> tzinfo:
 
 def store_ms(moment: datetime) -> int:
     """Return the first whole millisecond since 1970 that is not before a moment with a time zone."""
-    return -((EPOCH - moment) // timedelta(milliseconds=1))
+    return -((EPOCH - moment) // _MS)
 
 
 def iso(ms: int) -> str:

@@ -12,7 +12,6 @@
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import closing, suppress
-from html import escape
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
@@ -261,4 +260,6 @@ def _cell(value: object) -> str:
 
 def _text(text: str) -> str:
     """Escape a text; what a page would not show as it is, such as changes of the text direction, is a dot."""
+    from html import escape  # noqa: PLC0415 - only notebooks need its table of entities
+
     return escape("".join(each if each.isprintable() else "\N{MIDDLE DOT}" for each in text))

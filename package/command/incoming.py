@@ -15,6 +15,7 @@ import json
 import select
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple
 
 import numpy as np
@@ -79,13 +80,15 @@ def text_lines(stdin: BinaryIO, fixed: Fixed) -> Iterator[Lines]:
 
 def json_lines(stdin: BinaryIO, fixed: Fixed) -> Iterator[Lines]:
     """Yield the messages of JSON lines, until one is bad. A line of more than 64 MiB is a `UsageError`."""
+    values = {"topic": fixed.topic, "queueId": fixed.queue, "tags": fixed.tags, "keys": fixed.keys}
+    columns = {name: value for name, value in values.items() if value is not None}
     first = 1
     for data in _whole_lines(stdin):
         rows: list[dict[str, Any]] = []
         bad = None
         for line in data.split(b"\n")[:-1]:
             try:
-                rows.append(_message(line, fixed))
+                rows.append(_message(line, columns, fixed.properties))
             except _BadLineError as error:
                 bad = _named(first + len(rows), error)
                 break
@@ -146,11 +149,10 @@ def _named(line: int, error: _BadLineError) -> UsageError:
     return UsageError(f"standard input: line {line} {error.problem}", fix=error.fix)
 
 
-def _message(line: bytes, fixed: Fixed) -> dict[str, Any]:
-    """Return the columns of a message."""
-    given = _parsed(line)
+def _message(line: bytes, fixed: Mapping[str, Any], properties: Mapping[str, str]) -> dict[str, Any]:
+    """Return the columns of a message; ``fixed`` columns and properties are those of the command line."""
     row: dict[str, Any] = {}
-    for name, value in given.items():
+    for name, value in _parsed(line).items():
         column = _COLUMNS.get(name)
         if column is not None:
             row[name] = None if value is None else column.read(name, value)
@@ -163,10 +165,12 @@ def _message(line: bytes, fixed: Fixed) -> dict[str, Any]:
         raise _BadLineError(problem, "Write `body` as text, or `bodyHex` as hexadecimal digits")
     if digits is not None:
         row["body"] = digits
-    _set_fixed(row, fixed)
+    row |= fixed
+    if row.get("queueId") is None:
+        row["queueId"] = 0
     if row.get("topic") is None:
         raise _BadLineError("has no topic", "Write `topic`, or name TOPIC for all lines")
-    _settle_properties(row, given, fixed)
+    _settle_properties(row, properties)
     return row
 
 
@@ -187,20 +191,13 @@ def _parsed(line: bytes) -> dict[str, Any]:
     return found
 
 
-def _set_fixed(row: dict[str, Any], fixed: Fixed) -> None:
-    values = {"topic": fixed.topic, "queueId": fixed.queue, "tags": fixed.tags, "keys": fixed.keys}
-    row |= {name: value for name, value in values.items() if value is not None}
-    if row.get("queueId") is None:
-        row["queueId"] = 0
-
-
-def _settle_properties(row: dict[str, Any], given: Mapping[str, Any], fixed: Fixed) -> None:
+def _settle_properties(row: dict[str, Any], fixed: Mapping[str, str]) -> None:
     """Let a key win over the property of its column, also if it is null; and drop what the store writes itself."""
-    properties = dict(row.get("properties") or {})
+    properties = row.get("properties") or {}
     for name, prop in _PROPERTIES.items():
-        if name in given or row.get(name) is not None:
+        if name in row:
             properties.pop(prop, None)
-    properties |= fixed.properties
+    properties.update(fixed)
     row["properties"] = list(properties.items()) or None
 
 
@@ -234,12 +231,15 @@ def _count(name: str, value: object) -> int:
     return found
 
 
+_moment: Final = lru_cache(1 << 10)(parse_time)  # neighbouring messages mostly have the same time
+
+
 def _time(name: str, value: object) -> int:
     """Return ms since 1970 of ISO-8601 text with a zone, or of ms."""
     if isinstance(value, int) and not isinstance(value, bool):
         return value
     try:
-        found = parse_time(_text(name, value))
+        found = _moment(_text(name, value))
     except ConfigError:
         found = None
     if not isinstance(found, Instant):  # a relative time means another time whenever the file is read

@@ -26,7 +26,7 @@ from .errors import FAILED, FOUND, INTERRUPTED, PIPE_CLOSED, UsageError, describ
 
 _JSON_FORMATS = frozenset({"json", "jsonl"})
 _BLAS_THREADS = "OPENBLAS_NUM_THREADS"
-_COLLECTED_OBJECTS = 50_000
+_COLLECTED_OBJECTS = 100_000
 """New objects after which Python looks for garbage. Imports of a verb reach the default, 700, some hundred times."""
 
 

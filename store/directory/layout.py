@@ -126,12 +126,12 @@ def place_of(path: str | os.PathLike[str]) -> str:
 class ListedQueues(NamedTuple):
     """Content of ``consumequeue/``."""
 
-    ids: dict[str, list[int]]  # of each topic, of the queues that have a directory
+    ids: dict[str, set[int]]  # of each topic, of the queues that have a directory
     in_the_way: list[str]  # paths of queues that are not directories: a FIFO, a plain file
     in_rocksdb: bool = False  # whether there are queues in RocksDB, with or without directories beside them
 
 
-def list_queues(fs: FileSystem, path: str) -> dict[str, list[int]]:
+def list_queues(fs: FileSystem, path: str) -> dict[str, set[int]]:
     """Topics and queue ids that ``consumequeue/`` of a store has directories for."""
     return look_at_queues(fs, path).ids
 
@@ -165,14 +165,14 @@ def look_at_queues(fs: FileSystem, path: str) -> ListedQueues:
     return found
 
 
-def list_queue_ids(fs: FileSystem, directory: str) -> list[int]:
+def list_queue_ids(fs: FileSystem, directory: str) -> set[int]:
     """Queue ids that ``consumequeue/TOPIC`` has directories for."""
     return _queue_ids(fs, directory, [])
 
 
-def _queue_ids(fs: FileSystem, directory: str, in_the_way: list[str]) -> list[int]:
+def _queue_ids(fs: FileSystem, directory: str, in_the_way: list[str]) -> set[int]:
     """Queue ids that have a directory; paths of queue ids that are something else are added to ``in_the_way``."""
-    ids = []
+    ids = set()
     for queue in fs.list_dir(directory):
         if queue.is_link:
             refuse_link(queue, os.path.join(directory, queue.name))
@@ -180,7 +180,7 @@ def _queue_ids(fs: FileSystem, directory: str, in_the_way: list[str]) -> list[in
         if queue_id is None:
             continue
         if queue.is_dir:
-            ids.append(queue_id)
+            ids.add(queue_id)
         else:
             in_the_way.append(os.path.join(directory, queue.name))
     return ids

@@ -10,7 +10,6 @@ Several processes may replace a file at once: each renames a whole one into plac
 
 import contextlib
 import os
-import secrets
 import zlib
 from collections.abc import Iterator
 from typing import Final
@@ -43,7 +42,7 @@ class CacheDirectory:
     def replace(self, name: str, content: pa.Buffer) -> None:
         """Create or replace a file."""
         os.makedirs(self.path, mode=_PRIVATE, exist_ok=True)
-        making = self.path_of(f"{name}.making-{secrets.token_hex(4)}")
+        making = self.path_of(f"{name}.making-{os.urandom(4).hex()}")
         try:
             with open(making, "wb") as file:
                 file.write(content)

@@ -31,12 +31,11 @@ import errno
 import importlib
 import os
 import re
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import islice
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from ..errors import (
     CorruptError,
@@ -51,6 +50,9 @@ from ..errors import (
 )
 from .fs import FileSystem, Listed
 from .small_file import read_whole
+
+if TYPE_CHECKING:
+    from tempfile import TemporaryDirectory
 
 _MANIFEST: Final = re.compile(rb"(MANIFEST-[0-9]{1,20})\n?")
 _READ: Final = re.compile(r"[0-9]{1,20}\.(?:sst|ldb|log|blob)")
@@ -263,7 +265,9 @@ class RocksDatabase:
         self.close()
 
 
-def _temporary(directory: str) -> tempfile.TemporaryDirectory[str]:
+def _temporary(directory: str) -> "TemporaryDirectory[str]":
+    import tempfile  # noqa: PLC0415 - loads compression and random numbers, and few stores have a database
+
     try:
         return tempfile.TemporaryDirectory(prefix="segmentlog-rocksdb-")
     except OSError as error:

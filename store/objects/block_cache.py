@@ -26,7 +26,6 @@ import logging
 import mmap
 import os
 import stat
-import tempfile
 import threading
 import time
 from collections import Counter, OrderedDict
@@ -65,6 +64,8 @@ def cache_directory() -> str:
     home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser(os.path.join("~", ".cache"))
     if os.path.isabs(home) and os.access(os.path.dirname(home), os.W_OK):
         return os.path.join(home, "segmentlog", "objects")
+    import tempfile  # noqa: PLC0415 - loads compression and random numbers, and few have no home
+
     return os.path.join(tempfile.gettempdir(), f"segmentlog-{os.geteuid()}", "objects")
 
 

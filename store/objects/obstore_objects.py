@@ -16,7 +16,6 @@ import errno
 import importlib
 import os
 import re
-import secrets
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -156,7 +155,7 @@ class ObstoreObjects(RepeatedObjects):
         with self._lock:
             if self._has_condition is None:
                 self._has_condition = type(self._client).__name__ not in _SERVERS_OF_ALL_KINDS or self._tried(
-                    "testing put if absent", probe := f".probe-{secrets.token_hex(8)}", partial(self._probed, probe)
+                    "testing put if absent", probe := f".probe-{os.urandom(8).hex()}", partial(self._probed, probe)
                 )
             if not self._has_condition:
                 raise UnsupportedStoreError(

@@ -33,7 +33,7 @@ a minute: its owner may not have dispatched newer ones.
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeVar
 
@@ -456,6 +456,6 @@ def _mark_named(named: Mask, ascending: DerivedQueue, entries: Entries) -> None:
     named[at[same & (ascending.size[at] == entries["size"])]] = True
 
 
-def _has_gaps(ids: Mapping[str, Sequence[int]]) -> bool:
+def _has_gaps(ids: Mapping[str, set[int]]) -> bool:
     """Return whether a topic lacks a queue id below its greatest one."""
     return any(max(each) + 1 != len(each) for each in ids.values())

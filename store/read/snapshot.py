@@ -186,7 +186,7 @@ def _crashed(location: StoreLocation, is_live: Callable[[], bool]) -> OwnState |
     return OwnState.read(fs, location.root, is_signed=is_signed(location.paths.lock))
 
 
-def _keys(listed: Mapping[str, list[int]]) -> list[QueueKey]:
+def _keys(listed: Mapping[str, set[int]]) -> list[QueueKey]:
     return [QueueKey(topic, queue_id) for topic, ids in listed.items() for queue_id in ids]
 
 

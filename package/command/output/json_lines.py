@@ -63,7 +63,8 @@ def bodies(values: pa.BinaryArray) -> Bodies:
     except pa.ArrowInvalid:
         is_text = pa.array(_are_utf8(values))
     unset = pa.scalar(None, pa.binary())
-    text = pc.if_else(is_text, values, unset).cast(pa.string())
+    # First without bytes: Arrow keeps those of a null, and they would be searched as text is.
+    text = pc.if_else(is_text, pc.if_else(is_text, values, b""), unset).cast(pa.string())
     return Bodies(text, hexadecimal(pc.if_else(is_text, unset, values)))
 
 

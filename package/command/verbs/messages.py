@@ -77,8 +77,6 @@ def add_cat(parser: Parser) -> None:
 
 
 def run_cat(options: argparse.Namespace, console: Console) -> int:
-    from segmentlog.jobs.spread import cores
-
     from ..output.writers import write_messages
 
     start, end = asked_window(options, clock_of(options))
@@ -88,8 +86,11 @@ def run_cat(options: argparse.Namespace, console: Console) -> int:
         columns = tuple(name for name in columns if name not in {"body", *bodies.schema.names})
     selection = Selection(options, columns)
     scan = selection.scan(start, end, bodies)
-    # Bodies are searched without Python's lock, and so by several threads at once.
-    threads = min(_THREADS_MAX, cores()) if selection.spec.predicate.bodies else 1
+    threads = 1
+    if selection.spec.predicate.bodies:  # searched without Python's lock, and so by several threads at once
+        from segmentlog.jobs.spread import cores  # here: it loads multiprocessing
+
+        threads = min(_THREADS_MAX, cores())
     with closing(_first_rows(scan, options.number, threads)) as batches:
         return write_messages(scan.schema, batches, options, console)
 
