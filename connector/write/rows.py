@@ -253,8 +253,9 @@ _AS_THEY_COME: Final = ("bornTimestamp", "flag", "bornHost", "reconsumeTimes")
 _BATCH_BYTES_MAX: Final = 256 << 20  # offsets of Arrow's narrow types end at 2 GiB; beside them, what it costs
 _PREFIX_BYTES: Final = 11
 _HEX: Final = np.frombuffer(b"0123456789ABCDEF", np.uint8)
-_HEX4: Final = np.stack([_HEX[np.arange(1 << 16) >> shift & 15] for shift in (12, 8, 4, 0)], axis=1)
+_HEX4: Final = np.stack([_HEX[np.arange(1 << 16) >> shift & 15] for shift in (12, 8, 4, 0)], axis=1).view("V4").ravel()
 """The four digits of each number below 2**16."""
+_KEY: Final = np.dtype([("prefix", "V20"), ("top", "V4"), ("middle", "V4"), ("low", "V4")])
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -388,6 +389,8 @@ class SinkRows:
         raise self._refusal(rows, wrong, f"has bytes in column `{name}` that are not UTF-8", fix)
 
     def _uniq_keys(self, given: pa.StringArray | None, pairs: Pairs | None, rows: Ints) -> pa.StringArray:
+        if given is not None and (has_given := _has_text(given)).all():
+            return given
         made = number_keys(self._prefix, rows)
         if pairs is not None:
             named = pairs.where(pairs.named(UNIQ_KEY))
@@ -395,7 +398,7 @@ class SinkRows:
             has[named.rows] = pc.greater(pc.binary_length(named.values), 0).to_numpy(zero_copy_only=False)
             if has.any():
                 made = pc.if_else(pa.array(has), pa.scalar(None, pa.string()), made)
-        return made if given is None else pc.if_else(pa.array(_has_text(given)), given, made)
+        return made if given is None else pc.if_else(pa.array(has_given), given, made)
 
     # -- properties
 
@@ -430,11 +433,10 @@ def key_prefix(origin: Origin) -> bytes:
 
 def number_keys(prefix: bytes, rows: Ints) -> pa.StringArray:
     """Make a unique key for each of (n,) rows, numbers below 2**40, from a prefix of 22 digits."""
-    keys = np.empty((rows.size, 32), np.uint8)
-    keys[:, :22] = np.frombuffer(prefix, np.uint8)
-    keys[:, 22:24] = _HEX4[rows >> 32 & 0xFF, 2:]
-    keys[:, 24:28] = _HEX4[rows >> 16 & 0xFFFF]
-    keys[:, 28:] = _HEX4[rows & 0xFFFF]
+    keys = np.full(rows.size, np.void(prefix.ljust(32, b"0"))).view(_KEY)
+    top = (int(prefix[20:], 16) << 8) + (rows >> 32 & 0xFF)
+    for name, digits in (("top", top), ("middle", rows >> 16 & 0xFFFF), ("low", rows & 0xFFFF)):
+        keys[name] = _HEX4[digits]
     offsets = np.arange(0, 32 * rows.size + 1, 32, dtype=np.int32)
     return pa.StringArray.from_buffers(rows.size, pa.py_buffer(offsets), pa.py_buffer(keys))
 

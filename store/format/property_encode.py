@@ -71,9 +71,15 @@ def shared_names(maps: pa.MapArray) -> pa.StringArray | None:
     if (np.diff(offsets) != each).any():
         return None
     names = maps.keys[first:last]
-    lengths, data = value_lengths(names).reshape(len(maps), each), value_bytes(names)
-    width = int(lengths[0].sum())
-    if names.null_count or (lengths != lengths[0]).any() or (data[width:] != data[: data.size - width]).any():
+    if not each:
+        return names
+    ends, data = np.frombuffer(names.buffers()[1], np.int32)[names.offset :][: len(names) + 1], value_bytes(names)
+    width = int(ends[each] - ends[0])
+    if (
+        names.null_count
+        or (ends[each:] - ends[:-each] != width).any()
+        or (data[width:] != data[: -width or None]).any()
+    ):
         return None
     return names[:each]
 
@@ -143,14 +149,17 @@ def _lay(data: Bytes, pairs: list[_Pairs], rows: int) -> pa.BinaryArray | None:
 def _joined_parts(columns: Mapping[str, pa.StringArray]) -> list[pa.BinaryArray | bytes]:
     """Parts of the property strings of columns, for a join."""
     parts: list[pa.BinaryArray | bytes] = []
+    end = b""  # of the pair before: every part of a join costs time in each row, so constants side by side are one
     for name, values in columns.items():
         prefix, raw = f"{name}\x01".encode(), values.cast(pa.binary())
         if raw.null_count or not value_lengths(raw).all():
             some = pc.if_else(pc.equal(pc.binary_length(raw), 0), pa.scalar(None, raw.type), raw)
-            parts.append(pc.binary_join_element_wise(prefix, some, b"\x02", b""))
+            parts += [end, pc.binary_join_element_wise(prefix, some, b"\x02", b"")]
+            end = b""
         else:
-            parts += [prefix, raw, b"\x02"]
-    return parts
+            parts += [end + prefix, raw]
+            end = b"\x02"
+    return [*parts, end]
 
 
 def _encode_map(properties: pa.MapArray, columns: Mapping[str, pa.StringArray]) -> pa.BinaryArray:
