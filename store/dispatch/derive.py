@@ -186,12 +186,13 @@ def all_entries_of(
 ) -> Iterator[tuple[QueueKey, DerivedQueue]]:
     """Entries of all queues, as the records state them. An impossible topic has none."""
     groups: list[tuple[QueueKey, Ints]] = []
-    for key, rows in _groups(found.records):
+    queued = np.flatnonzero(is_queued(found.records))
+    for key, rows in _grouped(found.records, queued):
         if is_dispatched_topic(key.topic):
             groups.append((key, rows))
         else:
             unnamed(key.topic, rows.size)
-    return _entries(found, groups, with_codes=True, properties=properties)
+    return _entries(found, groups, queued, with_codes=True, properties=properties)
 
 
 def entries_of(found: FoundRecords, wanted: AbstractSet[QueueKey]) -> Iterator[tuple[QueueKey, DerivedQueue]]:
@@ -222,6 +223,7 @@ def joined(parts: Sequence[DerivedQueue]) -> DerivedQueue:
 def _entries(
     found: FoundRecords,
     groups: Iterable[tuple[QueueKey, Ints]],
+    queued: Ints | None = None,
     *,
     with_codes: bool,
     with_light: bool = True,
@@ -232,7 +234,7 @@ def _entries(
     codes = np.zeros(len(records), np.int64)
     light: list[tuple[QueueKey, Ints, Ints]] = []
     if with_light:
-        queued = np.flatnonzero(is_queued(records))
+        queued = np.flatnonzero(is_queued(records)) if queued is None else queued
     else:
         queued = np.sort(np.concatenate([np.empty(0, np.int64), *(rows for _, rows in groups)]))
     for at in range(0, queued.size, _ROWS_AT_ONCE):  # of all queues at once: many may have a few records each

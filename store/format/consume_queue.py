@@ -46,7 +46,7 @@ def decode(buffer: bytes | memoryview) -> Entries:
 
 def encode(entries: Entries) -> bytes:
     """Turn columns named as `ENTRY`'s into the bytes of a ConsumeQueue."""
-    return entries.astype(ENTRY).tobytes()
+    return entries.astype(ENTRY, copy=False).tobytes()
 
 
 def from_columns(dtype: np.dtype[np.void], physical_offset: Ints, size: Ints, tags_code: Ints) -> Entries:
