@@ -63,7 +63,7 @@ def spread(
         How many; by default one per core. With 1 the caller's process does the work.
     """
     count = min(len(parts), processes or cores())
-    if spark is not None:
+    if spark is not None and parts:
         yield from _by_tasks(work, parts, spark)
     elif count <= 1:
         yield from map(work, parts)

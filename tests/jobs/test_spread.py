@@ -91,6 +91,7 @@ def test_no_parts_start_nothing() -> None:
 
 @pytest.mark.spark
 def test_tasks_of_spark_do_the_same_and_a_report_becomes_a_frame(spark: "SparkSession") -> None:
+    assert list(spread(square, [], spark)) == []
     found = list(spread(square, range(3), spark))
     assert [each for each, _ in found] == [0, 1, 4]
     assert os.getpid() not in {pid for _, pid in found}
