@@ -100,8 +100,10 @@ def _shared(
     for number in range(len(parts)):
         while True:
             waiting = sum(not future.done() for future in begun.values())
-            for each in [rest.popleft() for _ in range(min(len(rest), others * _AHEAD - waiting))]:
+            while rest and waiting < others * _AHEAD:
+                each = rest.popleft()
                 begun[each] = pool.submit(work, parts[each])
+                waiting += 1
             if number in own or begun[number].done() or not rest:
                 break
             taken = rest.popleft()

@@ -55,7 +55,12 @@ def derive_queues(log: CommitLog, start: int, stop: int, newest: int = 0) -> dic
 
     ``newest`` is the store time in ms that the records before ``start`` reached, the last of which ends there.
     """
-    return _collect(log, start, stop, lambda found: _entries(found, _groups(found.records), with_codes=False), newest)
+
+    def entries(found: FoundRecords) -> Iterator[tuple[QueueKey, DerivedQueue]]:
+        queued = _queued(found.records)
+        return _entries(found, _grouped(found.records, queued), queued, with_codes=False)
+
+    return _collect(log, start, stop, entries, newest)
 
 
 def derive_segments(
@@ -158,9 +163,9 @@ def stale_rows(found: FoundRecords, newest: int, reached: int | None = None) -> 
     return gaps.stale(newest), max(newest, gaps.newest)
 
 
-def _groups(records: Records) -> Iterator[tuple[QueueKey, Ints]]:
-    """Rows of each queue, in the order of the records."""
-    return _grouped(records, np.flatnonzero(is_queued(records)))
+def _queued(records: Records) -> Ints:
+    """Rows of records that are in a queue."""
+    return np.flatnonzero(is_queued(records))
 
 
 def _groups_of(records: Records, wanted: AbstractSet[QueueKey]) -> Iterator[tuple[QueueKey, Ints]]:
@@ -173,6 +178,7 @@ def _groups_of(records: Records, wanted: AbstractSet[QueueKey]) -> Iterator[tupl
 
 
 def _grouped(records: Records, rows: Ints) -> Iterator[tuple[QueueKey, Ints]]:
+    """Rows of each queue, of some rows, in the order of the records."""
     queues, queue_of = queues_of(records, rows)
     order = np.argsort(queue_of, kind="stable")
     stops = np.cumsum(np.bincount(queue_of, minlength=queues.queue_id.size))
@@ -186,7 +192,7 @@ def all_entries_of(
 ) -> Iterator[tuple[QueueKey, DerivedQueue]]:
     """Entries of all queues, as the records state them. An impossible topic has none."""
     groups: list[tuple[QueueKey, Ints]] = []
-    queued = np.flatnonzero(is_queued(found.records))
+    queued = _queued(found.records)
     for key, rows in _grouped(found.records, queued):
         if is_dispatched_topic(key.topic):
             groups.append((key, rows))
@@ -199,10 +205,11 @@ def entries_of(found: FoundRecords, wanted: AbstractSet[QueueKey]) -> Iterator[t
     """Entries of the wanted queues, as the records state them."""
     plain = {key for key in wanted if not key.topic.startswith(LMQ_PREFIX)}
     if plain:
-        yield from _entries(found, _groups_of(found.records, plain), with_codes=True, with_light=False)
+        yield from _entries(found, _groups_of(found.records, plain), None, with_codes=True)
     if len(plain) < len(wanted):
         # Any record may be in a light queue as well.
-        yield from ((key, light) for key, light in _entries(found, (), with_codes=True) if key in wanted)
+        every = _entries(found, (), _queued(found.records), with_codes=True)
+        yield from ((key, light) for key, light in every if key in wanted)
 
 
 def by_queue(found: Iterable[tuple[QueueKey, DerivedQueue]]) -> dict[QueueKey, DerivedQueue]:
@@ -223,19 +230,19 @@ def joined(parts: Sequence[DerivedQueue]) -> DerivedQueue:
 def _entries(
     found: FoundRecords,
     groups: Iterable[tuple[QueueKey, Ints]],
-    queued: Ints | None = None,
+    queued: Ints | None,
     *,
     with_codes: bool,
-    with_light: bool = True,
     properties: Properties | None = None,
 ) -> Iterator[tuple[QueueKey, DerivedQueue]]:
-    """Entries of some rows of each queue; those of all light queues as well. ``properties`` are of all records."""
-    records, groups = found.records, list(groups)
+    """Entries of some rows of each queue. ``properties`` are of all records.
+
+    ``queued`` are all rows of `_queued`: then those of all light queues follow. None leaves them out.
+    """
+    records, groups, with_light = found.records, list(groups), queued is not None
     codes = np.zeros(len(records), np.int64)
     light: list[tuple[QueueKey, Ints, Ints]] = []
-    if with_light:
-        queued = np.flatnonzero(is_queued(records)) if queued is None else queued
-    else:
+    if queued is None:
         queued = np.sort(np.concatenate([np.empty(0, np.int64), *(rows for _, rows in groups)]))
     for at in range(0, queued.size, _ROWS_AT_ONCE):  # of all queues at once: many may have a few records each
         rows = queued[at : at + _ROWS_AT_ONCE]

@@ -32,12 +32,16 @@ from ..errors import FormatError
 from .message import Bytes, Ints, Ints32, Mask, Records
 
 
+def value_offsets(values: pa.BinaryArray | pa.StringArray) -> Ints32:
+    """View the (n + 1,) positions of n values in the array's data buffer; n is at least 1."""
+    return np.frombuffer(values.buffers()[1], np.int32)[values.offset : values.offset + len(values) + 1]
+
+
 def value_bounds(values: pa.BinaryArray | pa.StringArray) -> tuple[Ints, Ints]:
     """Return (n,) int64 copies of each value's start and stop in the array's data buffer; a null has some as well."""
     if len(values) == 0:  # Arrow may then have no offsets at all
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
-    offsets = np.frombuffer(values.buffers()[1], np.int32)[values.offset : values.offset + len(values) + 1]
-    wide = offsets.astype(np.int64)
+    wide = value_offsets(values).astype(np.int64)
     return wide[:-1], wide[1:]
 
 

@@ -25,7 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..errors import ConfigError
-from .buffers import FALSE, binary_array, integers, present, value_bounds, value_bytes, value_lengths
+from .buffers import FALSE, binary_array, integers, present, value_bounds, value_bytes, value_lengths, value_offsets
 from .message import Bytes, Ints, Mask, gather, scatter
 from .properties import PAIR_END, RECORD_CRC
 
@@ -73,7 +73,7 @@ def shared_names(maps: pa.MapArray) -> pa.StringArray | None:
     names = maps.keys[first:last]
     if not each:
         return names
-    ends, data = np.frombuffer(names.buffers()[1], np.int32)[names.offset :][: len(names) + 1], value_bytes(names)
+    ends, data = value_offsets(names), value_bytes(names)
     width = int(ends[each] - ends[0])
     if (
         names.null_count
