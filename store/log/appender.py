@@ -133,6 +133,11 @@ class LogAppender:
         if position:
             self._active = fs.open(os.path.join(log_directory, segment_name(self._base)))
 
+    @property
+    def active_base(self) -> int:
+        """Base offset of the active segment; segments above it are reserved, and no part of the log yet."""
+        return self._base
+
     def place(
         self, stops: Ints, placement: BatchPlacement = BatchPlacement.RUN_ON, *, end: int | None = None
     ) -> list[Run]:

@@ -42,6 +42,11 @@ class LogFiles(NamedTuple):
     modified_ms: Ints
     held: Mask
 
+    def up_to(self, base: int) -> "LogFiles":
+        """Return the segments whose base offset is at most ``base``."""
+        kept = self.base <= base
+        return LogFiles(self.base[kept], self.size[kept], self.modified_ms[kept], self.held[kept])
+
 
 class QueueFiles(NamedTuple):
     """ConsumeQueue files by queue and base."""

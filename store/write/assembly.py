@@ -191,7 +191,7 @@ def assemble(base: LockedStore, attached: Attachments, retention: RetentionSetti
         failure=base.failure,
         make_visible=dispatch_all,
     )
-    expiry = None if retention is None else _expiry(base, retention, housekeeping, log.dispatcher)
+    expiry = None if retention is None else _expiry(base, retention, housekeeping, log)
     periodic: dict[str, Callable[[], None]] = {
         "flush": partial(_one_by_one, housekeeping.run_due, publication.publish_waiting)
     }
@@ -255,7 +255,7 @@ def _housekeeping(base: LockedStore, log: LogParts, attached: Attachments) -> Ho
 
 
 def _expiry(
-    base: LockedStore, retention: RetentionSettings, housekeeping: Housekeeping, dispatcher: Dispatcher
+    base: LockedStore, retention: RetentionSettings, housekeeping: Housekeeping, log: LogParts
 ) -> RetentionService:
     marker = base.opened.marker
     service = RetentionService(
@@ -264,8 +264,9 @@ def _expiry(
         path=base.path,
         remover=housekeeping,
         clock=base.clock,
+        active_base=lambda: log.appender.active_base,
         hidden_from=lambda: marker.mark.start if marker.in_flight else None,
-        dispatched=lambda: dispatcher.dispatched,
+        dispatched=lambda: log.dispatcher.dispatched,
     )
     base.teardown.add(service.stop)
     return service

@@ -48,6 +48,7 @@ class RetentionService:
         path: str,
         remover: Remover,
         clock: Callable[[], int],
+        active_base: Callable[[], int],
         hidden_from: Callable[[], int | None],
         dispatched: Callable[[], int],
         disks: Callable[[StoreFiles], Disks] | None = None,
@@ -62,6 +63,7 @@ class RetentionService:
         self._cleaner = Cleaner(fs, self._files, remover, settings, archive)
         self._step_seconds = math.inf if settings.archive is None else _COPY_SECONDS
         self._clock = clock
+        self._active_base = active_base
         self._hidden_from = hidden_from
         self._disks = disks or disks_of
         self._memory = Memory()
@@ -134,9 +136,11 @@ class RetentionService:
     def _begin(self) -> Generator[float, None, Memory] | None:
         """Decide on a run, and return its steps; None if it has to wait for a batch."""
         now_ms = self._clock()
+        # The last segment of a listing stays: with one that a put has reserved it would not be the active one.
+        active = self._active_base()
         before = self._memory.triggered() if self._triggered else self._memory
         state = State(
-            self._log.list_if_changed(now_ms),
+            self._log.list_if_changed(now_ms).up_to(active),
             self._files.below,
             self._bytes(),
             before,
@@ -147,7 +151,7 @@ class RetentionService:
         disks = self._disks(self._files)
         plan = decide(state, moment, disks, self._settings)
         if plan.deletions:
-            state = state._replace(log=self._log.list_again(now_ms))
+            state = state._replace(log=self._log.list_again(now_ms).up_to(active))
             plan = decide(state, moment, disks, self._settings)
         if self._touches_batch(plan, state):
             return None

@@ -4,6 +4,7 @@ import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -33,6 +34,7 @@ from segmentlog.store.write import retention_service
 from segmentlog.store.write.retention_service import RetentionService, disks_of
 from support.broker_index import query_index
 from support.crash.memory_fs import MemoryFileSystem
+from support.parted_store import PartedStore
 
 STORE = "/store"
 NOW_MS = 1_763_700_000_000  # 04:40 in UTC
@@ -87,6 +89,7 @@ def service(
         path=path,
         remover=DirectoryRemover(fs, lambda: None),
         clock=lambda: world.now_ms,
+        active_base=lambda: 1 << 62,
         hidden_from=lambda: world.hidden,
         dispatched=lambda: 1 << 62,
         disks=world.disks,
@@ -449,6 +452,23 @@ def test_above_the_limit_of_a_disk_wanted_messages_go_and_that_is_an_error(
     assert said
     assert all(f"used above 80%, messages are deleted although a rule protects them: {why}" in text for text in said)
     assert why in (path / ".segmentlog" / "retention-history").read_text()
+
+
+def test_the_active_segment_stays_when_a_put_has_reserved_further_segments(tmp_path: Path) -> None:
+    with PartedStore.open(tmp_path / "store", SMALL, retention=EAGER) as store:
+        assert store.retention is not None
+        store.append_batch(rows(0, 10))
+        store.parts.log.put_path.reserve(iter([np.full(100, 100)]))
+        assert len(list((tmp_path / "store" / "commitlog").iterdir())) > 2
+        for _ in range(3):
+            store.retention.step()
+        assert store.retention.counts.files[Kind.LOG] == 0
+        store.append_batch(rows(10, 100))
+        for _ in range(10):
+            store.retention.step()
+        assert store.retention.counts.files[Kind.LOG] >= 1
+        assert store.bounds(KEY).max_offset == 110
+    assert verify(tmp_path / "store").findings == ()
 
 
 def test_background_services_delete_too(tmp_path: Path) -> None:
