@@ -33,15 +33,6 @@ _OBJECT: Final = r"(?s)^[ \t\r\n]*\{.*\}[ \t\r\n]*$"
 _CSV_RECORD: Final = r'^(?:[^",\r\n]*|"(?:[^"]|"")*")(?:,(?:[^",\r\n]*|"(?:[^"]|"")*"))*$'
 
 
-def body_format_of(kind: object, schema: object, *, named: Callable[[str], str] = str) -> BodyFormat | None:
-    """Make a format, or None if there is no ``kind``; see `body_format`."""
-    if kind is not None:
-        return body_format(kind, schema, named=named)
-    if schema is not None:
-        raise ConfigError(f"{named('schema')} needs {named('body_as')}", fix=f"Pass one of {listing(KINDS)}")
-    return None
-
-
 def body_format(kind: object, schema: object = None, *, named: Callable[[str], str] = str) -> BodyFormat:
     """Make a format.
 

@@ -41,7 +41,6 @@ from segmentlog.store import (
     TimeWindow,
     UnknownQueueError,
 )
-from segmentlog.store.groups import group_offsets
 
 from .selection import unknown_group
 from .suggestions import listing
@@ -344,6 +343,8 @@ def check_group(position: Position, stores: Sequence[Queried]) -> None:
 
 
 def _group_offsets(store: Queried, group: str) -> dict[QueueKey, int]:
+    from segmentlog.store.groups import group_offsets  # noqa: PLC0415 - few positions are those of a group
+
     return group_offsets(store.path, group, fs=store.location.fs)
 
 

@@ -8,7 +8,7 @@
 A scan, a look-up and a follower share these arguments.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
 from segmentlog.store import NATIVE_SCHEMA, ConfigError, OnCorrupt, OnLoss, Predicate, ScanSpec, Tags, choice
@@ -17,6 +17,8 @@ from .suggestions import did_you_mean, listing
 
 if TYPE_CHECKING:
     from segmentlog.store import Sql92Filter
+
+    from .body_columns import BodyFormat
 
 Names = str | Iterable[str]
 _EVERY: Final = tuple(NATIVE_SCHEMA.names)
@@ -61,6 +63,17 @@ def checked_names(argument: str, value: object) -> tuple[str, ...]:
     if not all(isinstance(name, str) for name in names):
         raise ConfigError(f"{argument}={value!r} is not a list of names", fix="Pass text, or a list of texts")
     return names
+
+
+def body_format_of(kind: object, schema: object, *, named: Callable[[str], str] = str) -> "BodyFormat | None":
+    """Make a format of bodies, or None if there is no ``kind``; see `query.bodies.body_format`."""
+    if kind is None and schema is None:
+        return None
+    from .bodies import KINDS, body_format  # noqa: PLC0415 - few reads parse bodies
+
+    if kind is None:
+        raise ConfigError(f"{named('schema')} needs {named('body_as')}", fix=f"Pass one of {listing(KINDS)}")
+    return body_format(kind, schema, named=named)
 
 
 def _filter(tags: Names | None, sql: object) -> "Tags | Sql92Filter | None":

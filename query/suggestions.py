@@ -8,12 +8,13 @@ Loaded by every start of the command: neither numpy nor Arrow is imported.
 """
 
 from collections.abc import Iterable, Sequence
-from difflib import get_close_matches
 
 
 def suggest(word: str, known: Iterable[str]) -> str | None:
     """Find the known word that was most likely meant, whatever its case; None when nothing is near."""
     by_folded = {name.lower(): name for name in known}
+    from difflib import get_close_matches  # noqa: PLC0415 - only errors suggest something
+
     near = get_close_matches(word.lower(), by_folded, n=1, cutoff=0.6)
     return by_folded[near[0]] if near else None
 

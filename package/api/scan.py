@@ -17,12 +17,10 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from queue import SimpleQueue
-from types import EllipsisType
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from segmentlog.query.body_search import JsonScalar, body_filters
 from segmentlog.query.cursor import held_ranges
 from segmentlog.query.source import StoreSource
 from segmentlog.store import (
@@ -41,9 +39,12 @@ from .arguments import in_api_words
 from .rows import Rows, checked_number, first_rows, html_table
 
 if TYPE_CHECKING:
+    from types import EllipsisType
+
     import polars as pl
 
     from segmentlog.query.body_columns import BodyFormat
+    from segmentlog.query.body_search import JsonScalar
 
 _log = logging.getLogger(__name__)
 
@@ -98,7 +99,7 @@ class Scan(Rows):
         contains: str | bytes | None = None,
         regex: str | bytes | None = None,
         json_path: str | None = None,
-        equals: JsonScalar | EllipsisType = ...,
+        equals: "JsonScalar | EllipsisType" = ...,
         ignore_case: bool = False,
     ) -> "Scan":
         """Return a scan of those messages whose bodies fulfil all conditions, those of this scan included.
@@ -123,6 +124,8 @@ class Scan(Rows):
         ConfigError
             If there is no condition, or one makes no sense.
         """
+        from segmentlog.query.body_search import body_filters  # noqa: PLC0415 - few scans search bodies
+
         added = body_filters(
             contains=contains, regex=regex, json_path=json_path, equals=equals, ignore_case=ignore_case
         )

@@ -18,17 +18,15 @@ from weakref import WeakSet
 
 import pyarrow as pa
 
-from segmentlog.query.bodies import body_format_of
-from segmentlog.query.metadata import SCHEMAS, Metrics, group_rows, lag_rows, queue_rows, segment_rows, topic_rows
+from segmentlog.query.metadata import SCHEMAS, group_rows, lag_rows, queue_rows, segment_rows, topic_rows
 from segmentlog.query.position import Earliest, Latest, Resolver, Words, asked_times, in_parts
-from segmentlog.query.request import Names, checked_names, scan_spec
+from segmentlog.query.request import Names, body_format_of, checked_names, scan_spec
 from segmentlog.query.selection import Topics, group_progress, select
 from segmentlog.query.source import StoreSource
 from segmentlog.query.times import Clock, check_window
 from segmentlog.store import Message, OnCorrupt, OnLoss, QueueRange, StoreClosedError, StoreReader, TimeWindow
 
 from .arguments import Moment, Position, checked_topics, in_api_words, parsed, rules_of, time_of
-from .follow import Follow, checked_seconds
 from .kept import KeptFinder
 from .rows import MetadataTable, html_table
 from .scan import Scan
@@ -38,6 +36,7 @@ if TYPE_CHECKING:
 
     from segmentlog.query.position import Position as AskedPosition
 
+    from .follow import Follow
     from .lookup import Lookup
     from .system_rows import SystemRows
 
@@ -130,6 +129,8 @@ class Store:
 
         A number that is unknown has no row. ``segmentlog metrics --listen`` serves the same numbers to Prometheus.
         """
+        from segmentlog.query.metrics import Metrics  # noqa: PLC0415 - loads maintenance
+
         rows = Metrics(self._reader()).rows()
         return MetadataTable(f"Metrics of {self.path}", pa.Table.from_pylist(rows, SCHEMAS["metrics"]))
 
@@ -356,7 +357,7 @@ class Store:
         on_loss: OnLoss | str = OnLoss.FAIL,
         poll_s: float = 0.05,
         timeout_s: float | None = None,
-    ) -> Follow:
+    ) -> "Follow":
         """Follow some topics: an iterator of batches that waits for further messages.
 
         Parameters
@@ -380,6 +381,8 @@ class Store:
             While iterating: if messages were deleted before they were read and ``on_loss`` is ``"fail"``, or if a
             queue was recreated or truncated.
         """
+        from .follow import Follow, checked_seconds  # noqa: PLC0415 - loads what watches queues
+
         spec = scan_spec(
             columns=columns, properties=properties, tags=tags, sql=sql, on_corrupt=on_corrupt, on_loss=on_loss
         )

@@ -268,7 +268,7 @@ def add_bodies(parser: Parser) -> None:
 
 def bodies_of(options: argparse.Namespace) -> "BodyFormat | None":
     """Return the format of `add_bodies`, None without ``--body``."""
-    from segmentlog.query.bodies import body_format_of
+    from segmentlog.query.request import body_format_of
 
     return body_format_of(options.body, options.schema, named=lambda name: f"--{name.removesuffix('_as')}")
 

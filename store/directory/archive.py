@@ -9,6 +9,7 @@
 """
 
 import os
+from typing import TYPE_CHECKING
 
 from ..errors import ConfigError
 from ..files.fs import FileSystem
@@ -17,9 +18,11 @@ from ..files.segments import list_segments
 from ..files.small_file import read_whole
 from ..format.naming import segment_name
 from ..format.store_paths import OURS, StorePaths
-from .archived_store import ArchivedStore
 from .layout import StoreLocation
 from .own_state import is_store_id, store_id
+
+if TYPE_CHECKING:
+    from .archived_store import ArchivedStore
 
 _OWNER_BYTES_MAX = 1 << 13
 _HEADER_BYTES = 64  # up to the store timestamp: no two records of a log have the same
@@ -62,7 +65,7 @@ def check_owner(fs: FileSystem, archive: str, path: str) -> str | None:
     return owner
 
 
-def check_same_log(fs: FileSystem, path: str, commit_log: str, archived: ArchivedStore) -> None:
+def check_same_log(fs: FileSystem, path: str, commit_log: str, archived: "ArchivedStore") -> None:
     """Raise `ConfigError` unless an archive in object storage is of this store: by its id, and by a record of both."""
     owner, known = archived.store_id, store_id(path, fs)
     if owner and known is not None and owner != known:

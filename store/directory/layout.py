@@ -16,7 +16,7 @@ import logging
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import quote, unquote, urlsplit
 
 from ..errors import ConfigError, NotAStoreError, Remedy, UnsafeFileError, UnsupportedStoreError
@@ -27,10 +27,11 @@ from ..format.archive_manifest import PREFIX
 from ..format.naming import is_readable_topic, parse_queue_id
 from ..format.store_paths import CHECKPOINT, COMMIT_LOG, CONSUME_QUEUE, StorePaths
 from ..objects.access import RemoteAccess
-from ..objects.block_cache import BlockCache
-from ..objects.object_store import ObjectStore
-from ..objects.opening import is_object_url
-from .archived_store import ArchivedStore, opened
+from ..objects.object_store import ObjectStore, is_object_url
+
+if TYPE_CHECKING:
+    from ..objects.block_cache import BlockCache
+    from .archived_store import ArchivedStore
 
 _log = logging.getLogger(__name__)
 _DIRECTORY_ONLY: Final = (
@@ -44,8 +45,8 @@ class StoreLocation:
 
     fs: FileSystem
     root: str
-    archived: ArchivedStore | None = None
-    continued: ArchivedStore | None = None
+    archived: "ArchivedStore | None" = None
+    continued: "ArchivedStore | None" = None
     """The archive in object storage that has the older files of a directory."""
 
     @classmethod
@@ -72,9 +73,11 @@ class StoreLocation:
 
     @classmethod
     def on_objects(
-        cls, objects: ObjectStore, cache: BlockCache | None = None, root: str | None = None
+        cls, objects: ObjectStore, cache: "BlockCache | None" = None, root: str | None = None
     ) -> "StoreLocation":
         """Locate an archive, or the plain copy of a store directory, in object storage; see `archived_store.opened`."""
+        from .archived_store import ArchivedStore, opened  # noqa: PLC0415 - whoever reads a directory does not wait for it
+
         root = root or objects.url.rstrip("/")
         found = opened(objects, root, cache)
         if isinstance(found, ArchivedStore):

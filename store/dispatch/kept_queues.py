@@ -28,7 +28,6 @@ from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
-from hashlib import sha256
 from itertools import pairwise
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -173,14 +172,22 @@ class KeptQueues:
         self._by_log_only = by_log_only
         self._loaded: dict[str, KeptSegment] = {}
         self._checked: set[str] = set()
-        name = sha256("\0".join(log.directories).encode()).hexdigest()[:16]
-        self._files = None if directory is None else CacheDirectory(os.path.join(directory, name))
+        self._directory = directory
         self._dropped_for: set[str] | None = None  # names of the segments when files were last dropped
 
     def check_again(self) -> None:
         """Look again whether what is kept still holds for the segments; the log was listed again."""
         self._checked.clear()
         self.__dict__.pop("_run", None)
+
+    @cached_property
+    def _files(self) -> CacheDirectory | None:
+        if self._directory is None:
+            return None
+        from hashlib import sha256  # noqa: PLC0415 - loads OpenSSL, and most stores have their queues
+
+        name = sha256("\0".join(self._log.directories).encode()).hexdigest()[:16]
+        return CacheDirectory(os.path.join(self._directory, name))
 
     @cached_property
     def _run(self) -> list[int] | None:

@@ -17,12 +17,11 @@ import os
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from functools import cached_property
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from ..directory.archived_store import ArchivedStore
 from ..errors import CorruptError, DataLossError, MissingObjectError, Remedy
 from ..format.archive_manifest import ENTRY, Runs
 from ..format.message import MIN_RECORD_BYTES, Ints, Mask
@@ -31,6 +30,9 @@ from ..types import QueueKey
 from .derive import BURNT_OFFSETS_MAX, NO_ENTRIES, DerivedQueue, joined, rising
 from .kept_queues import AllQueues
 from .proven_entries import part_of
+
+if TYPE_CHECKING:
+    from ..directory.archived_store import ArchivedStore
 
 _ROW: Final = ENTRY.itemsize
 _NEAR_ROWS: Final = NEAR_BYTES // _ROW
@@ -53,7 +55,7 @@ class Wanted(NamedTuple):
 class PackedQueues(AllQueues):
     """Entries of all queues of an archive, as of one manifest. Not thread-safe."""
 
-    def __init__(self, archived: ArchivedStore) -> None:
+    def __init__(self, archived: "ArchivedStore") -> None:
         self._archived = archived
         self.manifest = archived.manifest
         self._held: OrderedDict[tuple[int, int], Rows] = OrderedDict()  # by piece and first row

@@ -9,12 +9,12 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
-from .block_cache import BlockCache
 from .object_store import ObjectStore
-from .opening import open_objects
-from .options import SESSION, is_hadoop_setting
+
+if TYPE_CHECKING:
+    from .block_cache import BlockCache
 
 NO_CACHE: Final = "none"
 
@@ -25,6 +25,8 @@ class StorageOptions(dict[str, str]):
     @classmethod
     def of_session(cls, settings: Mapping[str, str]) -> Self:
         """Return those of Hadoop's settings that have a meaning here, as options that others win over."""
+        from .options import SESSION, is_hadoop_setting  # noqa: PLC0415 - as in `objects`
+
         names = {name.lower().removeprefix(SESSION): value for name, value in settings.items()}
         names |= {name.lower(): value for name, value in settings.items()}  # Spark takes these where it has both
         return cls((f"{SESSION}{name}", value) for name, value in sorted(names.items()) if is_hadoop_setting(name))
@@ -57,13 +59,17 @@ class RemoteAccess:
 
     def objects(self, url: str) -> ObjectStore:
         """Open the object store at a URL, without a request."""
+        from .opening import open_objects  # noqa: PLC0415 - whoever reads a directory does not wait for it
+
         return open_objects(url, self.storage)
 
-    def cache(self) -> BlockCache | None:
+    def cache(self) -> "BlockCache | None":
         """Return the cache of this process; None if there is to be none."""
         return None if self.cache_dir == NO_CACHE else _cache(self.cache_dir, self.cache_bytes)
 
 
 @cache
-def _cache(directory: str | None, limit: int | None) -> BlockCache:
+def _cache(directory: str | None, limit: int | None) -> "BlockCache":
+    from .block_cache import BlockCache  # noqa: PLC0415 - as in `RemoteAccess.objects`
+
     return BlockCache(directory, limit)

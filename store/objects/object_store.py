@@ -12,9 +12,25 @@ changed, only replaced as a whole: an etag names one content. Clients live in th
 """
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from ..format.message import Bytes
+
+S3: Final = "s3"
+GCS: Final = "gs"
+AZURE: Final = "az"
+KINDS: Final = {
+    "s3": S3, "s3a": S3, "s3n": S3, "gs": GCS, "gcs": GCS,
+    "az": AZURE, "azure": AZURE, "adl": AZURE, "abfs": AZURE, "abfss": AZURE,
+    "http": "", "https": "", "file": "", "hdfs": "", "viewfs": "",
+}  # fmt: skip
+"""Kind of options by the scheme of a URL."""
+
+
+def is_object_url(path: str) -> bool:
+    """Return whether a path is the URL of an object store."""
+    scheme, separator, _ = path.partition("://")
+    return bool(separator) and scheme.lower() in KINDS
 
 
 class ObjectInfo(NamedTuple):

@@ -19,16 +19,11 @@ from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
 from ..errors import ConfigError, MissingExtraError
-from .object_store import ObjectStore
+from .object_store import AZURE, KINDS, S3, ObjectStore, is_object_url
 from .obstore_objects import ObstoreObjects
-from .options import AZURE, GCS, S3, Options, parse_options
+from .options import Options, parse_options
 from .retries import Retries
 
-_KINDS: Final = {
-    "s3": S3, "s3a": S3, "s3n": S3, "gs": GCS, "gcs": GCS,
-    "az": AZURE, "azure": AZURE, "adl": AZURE, "abfs": AZURE, "abfss": AZURE,
-    "http": "", "https": "", "file": "",
-}  # fmt: skip
 _SAME: Final = {"s3a": "s3", "s3n": "s3", "gcs": "gs"}
 _ARROW: Final = frozenset({"hdfs", "viewfs"})
 _SECONDS: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|min|)")
@@ -36,12 +31,6 @@ _UNITS: Final = {"ms": 0.001, "s": 1, "": 1, "m": 60, "min": 60}
 _TIMEOUTS: Final = {"timeout": "120s", "read_timeout": "20s", "connect_timeout": "5s"}
 _ENDPOINTS: Final = ("AWS_ENDPOINT", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AZURE_STORAGE_ENDPOINT")
 _LOCAL: Final = "file"
-
-
-def is_object_url(path: str) -> bool:
-    """Return whether a path is the URL of an object store that `open_objects` opens."""
-    scheme, separator, _ = path.partition("://")
-    return bool(separator) and scheme.lower() in {*_KINDS, *_ARROW}
 
 
 def open_objects(url: str, options: Mapping[str, str] | None = None) -> ObjectStore:
@@ -66,10 +55,10 @@ def open_objects(url: str, options: Mapping[str, str] | None = None) -> ObjectSt
     if not is_object_url(url):
         raise ConfigError(
             f"{scheme}:// is not the URL of an object store" if "://" in url else "not the URL of an object store",
-            fix=f"These are: {', '.join(f'{each}://' for each in sorted({*_KINDS, *_ARROW}))}",
+            fix=f"These are: {', '.join(f'{each}://' for each in sorted(KINDS))}",
         )
     bucket, account = _checked(url, scheme)
-    given = parse_options(options or {}, _KINDS.get(scheme, ""), bucket, account)
+    given = parse_options(options or {}, KINDS.get(scheme, ""), bucket, account)
     library = given.own.get("library", "")
     if library not in {"", "obstore", "pyarrow"}:
         raise ConfigError(f"library is obstore or pyarrow, got {library}")
@@ -89,7 +78,7 @@ def open_objects(url: str, options: Mapping[str, str] | None = None) -> ObjectSt
 def _checked(url: str, scheme: str) -> tuple[str, str]:
     """Return bucket and account (Azure); `ConfigError` for credentials and queries, which are not repeated."""
     parts = urlsplit(url)
-    has_password = parts.password is not None or (parts.username is not None and _KINDS.get(scheme) != AZURE)
+    has_password = parts.password is not None or (parts.username is not None and KINDS.get(scheme) != AZURE)
     if has_password or (scheme in {"http", "https", "az", "abfs", "abfss"} and parts.query):
         raise ConfigError(
             "the URL of the object store has credentials or a query in it",
@@ -132,7 +121,7 @@ def _obstore(url: str, scheme: str, given: Options, stores: Any) -> ObjectStore:
         client.setdefault("allow_http", "true")
     config: dict[str, str] = given.config
     url = f"{_SAME.get(scheme, scheme)}{url[len(scheme) :]}"  # one name, for the cache too
-    extra = _profile(given) if _KINDS[scheme] == S3 else {}
+    extra = _profile(given) if KINDS[scheme] == S3 else {}
 
     def made(repeats: int) -> Any:
         repeat = {"max_retries": repeats, "retry_timeout": timedelta(seconds=retries.seconds)}

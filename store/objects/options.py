@@ -17,10 +17,7 @@ from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
 from ..errors import ConfigError
-
-S3: Final = "s3"
-GCS: Final = "gs"
-AZURE: Final = "az"
+from .object_store import AZURE, GCS, S3
 
 
 def _words(text: str) -> list[str]:

@@ -37,9 +37,8 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ..directory.archived_store import ArchivedStore
 from ..directory.layout import list_queue_ids
 from ..errors import StoreIOError
 from ..files.fs import FileSystem
@@ -52,6 +51,9 @@ from ..log.commit_log import CommitLog
 from ..queues.consume_queue import ConsumeQueue
 from ..types import QueueBounds, QueueKey, ReadFrom
 from .store_reader import StoreReader
+
+if TYPE_CHECKING:
+    from ..directory.archived_store import ArchivedStore
 
 PAUSE_MIN_S: Final = 0.0005
 """Pause between two comparisons while messages come."""
@@ -374,7 +376,7 @@ class QueueWatch:
             self._owned = now  # something wrote, which spares the question as long as messages come
         return Sighting(frozenset(moved), frozenset(rewritten & moved), frozenset(gone))
 
-    def _look_at_archive(self, archived: ArchivedStore) -> Sighting:
+    def _look_at_archive(self, archived: "ArchivedStore") -> Sighting:
         """See whether there is a newer manifest: one list of objects, at most once per second."""
         now = self._clock()
         if now - self._looked < _ARCHIVE_PAUSE_S:

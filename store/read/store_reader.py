@@ -36,7 +36,6 @@ from ..directory.layout import (
 )
 from ..dispatch.derive import DerivedQueue
 from ..dispatch.kept_queues import KeptQueues
-from ..dispatch.packed_files import join_packed
 from ..dispatch.packed_queues import PackedQueues
 from ..dispatch.walk_cache import WalkCache
 from ..errors import (
@@ -173,6 +172,8 @@ def _joined(
     joined = StoreLocation.at_place(place_of(archive), access)
     if joined.archived is None:
         return join_archive(location, archive, commit_log)
+    from ..dispatch.packed_files import join_packed  # noqa: PLC0415 - few stores continue in object storage
+
     entries = known_sizes(location.fs, location.root).queue_segment_entries
     return join_packed(location, joined, commit_log, entries or StoreConfig().queue_segment_entries)
 

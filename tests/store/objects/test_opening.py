@@ -9,8 +9,9 @@ import pytest
 
 from segmentlog.store.errors import ConfigError, MissingExtraError, SegmentLogError
 from segmentlog.store.objects.arrow_objects import ArrowObjects
+from segmentlog.store.objects.object_store import is_object_url
 from segmentlog.store.objects.obstore_objects import ObstoreObjects
-from segmentlog.store.objects.opening import is_object_url, open_objects
+from segmentlog.store.objects.opening import open_objects
 from support.fault_server import Fault, serving
 
 AZURE = {"azure_storage_account_name": "acc", "azure_skip_signature": "true"}

@@ -2,7 +2,8 @@ import pytest
 
 from segmentlog.store.errors import ConfigError
 from segmentlog.store.objects.access import StorageOptions
-from segmentlog.store.objects.options import AZURE, GCS, S3, parse_options
+from segmentlog.store.objects.object_store import AZURE, GCS, S3
+from segmentlog.store.objects.options import parse_options
 
 
 def test_names_are_taken_in_any_case_with_or_without_the_prefix_of_the_scheme() -> None:
