@@ -24,7 +24,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import cache, partial
-from typing import Any, Final, Protocol, TypeAlias, TypeVar
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from segmentlog.store import (
     Boundary,
@@ -115,8 +115,7 @@ class ByQueue:
 Position: TypeAlias = Place | OfGroup | ByQueue
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Grammar:
+class Grammar(NamedTuple):
     """Text forms that a door takes, beside those that all take."""
 
     forms: str
@@ -139,8 +138,7 @@ class Fallback(Enum):
     LATEST = "latest"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Rules:
+class Rules(NamedTuple):
     """Rules for queues that a position does not fit."""
 
     unlisted: Fallback = Fallback.ERROR
@@ -155,8 +153,7 @@ class Rules:
     """An offset after the end of a queue is its end, and a start after the end reads nothing of this queue."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Words:
+class Words(NamedTuple):
     """Names of a start and an end, and remedies, as a door words them."""
 
     start: str = "start"

@@ -19,7 +19,7 @@ import re
 import time
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta, timezone, tzinfo
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from segmentlog.store import ConfigError
 
@@ -78,8 +78,7 @@ Moment: TypeAlias = Instant | Local | Ago | Day
 _WORDS: Final[dict[str, Moment]] = {"now": Ago(0), "today": Day(0), "yesterday": Day(-1)}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Clock:
+class Clock(NamedTuple):
     """Present moment and time zone of a query: all its times are resolved by the same clock.
 
     Without a zone, dates are in UTC, and times without a zone are refused; the error names the ``setting`` of the zone.

@@ -24,12 +24,11 @@ import os
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -55,6 +54,9 @@ from .derive import (
     rising,
 )
 from .proven_entries import part_of, prove_entries
+
+if TYPE_CHECKING:
+    from concurrent.futures import Executor, Future
 
 _log = logging.getLogger(__name__)
 
@@ -292,6 +294,8 @@ class KeptQueues:
         The walks of the next segments run in threads meanwhile.
         """
         ahead: deque[tuple[SegmentFile, KeptSegment | None, _Walk | None]] = deque()
+        from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 - most stores have their queues
+
         pool = ThreadPoolExecutor(_THREADS, "segmentlog-walk")
         try:
             for segment in segments:
@@ -304,7 +308,7 @@ class KeptQueues:
         finally:
             pool.shutdown(cancel_futures=True)
 
-    def _walk(self, pool: Executor, segment: SegmentFile, kept: KeptSegment | None, stop: int) -> "_Walk | None":
+    def _walk(self, pool: "Executor", segment: SegmentFile, kept: KeptSegment | None, stop: int) -> "_Walk | None":
         """Begin the walk to ``stop`` if what is kept then ends there, or the walk is worth it."""
         covered = segment.base if kept is None else kept.covered
         if covered >= stop or (kept is not None and stop < segment.stop and stop - covered < WORTH_BYTES):

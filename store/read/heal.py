@@ -10,13 +10,11 @@
 RocketMQ has no such reading: it cuts a queue at the first entry that makes no sense.
 """
 
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
 from ..dispatch.derive import DerivedQueue, derive_queue
-from ..dispatch.kept_queues import KeptQueues
-from ..dispatch.packed_queues import PackedQueues
 from ..dispatch.walk_cache import WalkCache
 from ..format.consume_queue import NATIVE, Entries, is_plausible
 from ..format.message import Ints, Mask
@@ -25,6 +23,10 @@ from ..queues.consume_queue import ConsumeQueue
 from ..queues.consume_queues import ConsumeQueues
 from ..types import QueueKey
 from .plan import PlannedRange
+
+if TYPE_CHECKING:
+    from ..dispatch.kept_queues import KeptQueues
+    from ..dispatch.packed_queues import PackedQueues
 
 _ANCHORS_MAX = 32
 _NONE = np.empty(0, np.int64)
@@ -43,7 +45,7 @@ class StoreView(Protocol):
         """The name that its rows carry."""
 
     @property
-    def kept(self) -> KeptQueues | PackedQueues:
+    def kept(self) -> "KeptQueues | PackedQueues":
         """Entries that were derived from its CommitLog before, or those of an archive."""
 
     @property

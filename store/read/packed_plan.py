@@ -18,16 +18,18 @@ A run whose queue offsets have gaps is never cut. A queue whose offsets do not r
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import cached_property, partial
-from typing import Any, Final, NamedTuple, Self, overload
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, overload
 
 import numpy as np
 
-from ..dispatch.packed_queues import PackedQueues
 from ..errors import DataLossError
 from ..format.consume_queue import ENTRY_BYTES
 from ..format.message import Ints, Mask
 from ..types import QueueKey, QueueRange
 from .plan import PlannedRange, ScanTask, TaskLimits, smallest_task
+
+if TYPE_CHECKING:
+    from ..dispatch.packed_queues import PackedQueues
 
 _RANGES_MAX: Final = 1 << 16  # of one task, unless a window has more
 _ROWS_A_CUT_MIN: Final = 64
@@ -119,7 +121,7 @@ def _unpickled(keys: Sequence[tuple[str, int]], queue: Ints, numbers: Ints) -> R
 
 
 def plan_runs(
-    packed: PackedQueues, ranges: Sequence[QueueRange], limits: TaskLimits
+    packed: "PackedQueues", ranges: Sequence[QueueRange], limits: TaskLimits
 ) -> tuple[list[ScanTask], list[QueueRange]]:
     """Cut ranges within the bounds of their queues into tasks; return the ranges of queues that do not rise, too."""
     left = [wanted for wanted in ranges if not packed.rises[packed.numbers[wanted.key]] and len(wanted)]
@@ -133,7 +135,7 @@ def plan_runs(
     return tasks, left
 
 
-def _parts(packed: PackedQueues, ranges: Sequence[QueueRange]) -> _Parts:
+def _parts(packed: "PackedQueues", ranges: Sequence[QueueRange]) -> _Parts:
     """Return the runs of some ranges, by piece and then by queue."""
     starts, stops = np.zeros((2, len(packed.keys_by_number)), np.int64)
     numbers = np.array([packed.numbers[wanted.key] for wanted in ranges], np.int64)

@@ -34,12 +34,11 @@ with the nearest message of the file whose modification time fits; no caller can
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from ..dispatch.derive import DerivedQueue, derive_queue
-from ..dispatch.packed_queues import PackedQueues
 from ..files.notices import warn_once
 from ..format.consume_queue import ENTRY_BYTES, decode, encode, is_pad, is_plausible
 from ..format.message import Ints, Mask
@@ -50,6 +49,9 @@ from ..types import Boundary, QueueBounds, QueueKey, QueueRange
 from .plan import PlannedRange
 from .snapshot import StoreSnapshot
 
+if TYPE_CHECKING:
+    from ..dispatch.packed_queues import PackedQueues
+
 _log = logging.getLogger(__name__)
 _BLOCK_ROWS: Final = 1 << 18
 
@@ -57,11 +59,13 @@ _BLOCK_ROWS: Final = 1 << 18
 class QueueView:
     """Queues of a store as of one snapshot, which a reader may replace. Not thread-safe."""
 
-    def __init__(self, snapshot: StoreSnapshot, log: CommitLog, queues: ConsumeQueues) -> None:
+    def __init__(
+        self, snapshot: StoreSnapshot, log: CommitLog, queues: ConsumeQueues, packed: "PackedQueues | None" = None
+    ) -> None:
         self.snapshot = snapshot
         self._log = log
         self._queues = queues
-        self._packed = snapshot.derived if isinstance(snapshot.derived, PackedQueues) else None
+        self._packed = packed
 
     # Where a queue begins and ends
 

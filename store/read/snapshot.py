@@ -17,12 +17,12 @@ listing would show in part: its first records are in known segments, the others 
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ..directory.layout import ListedQueues, StoreLocation, look_at_queues
 from ..directory.own_state import OwnState
 from ..dispatch.derive import DerivedQueue
 from ..dispatch.kept_queues import WORTH_BYTES, AllQueues, KeptQueues
-from ..dispatch.packed_queues import PackedQueues
 from ..files.notices import warn_once
 from ..files.store_lock import is_signed
 from ..log.batch_state import Visibility
@@ -35,6 +35,9 @@ from .database_queues import DatabaseQueues
 from .missing_entries import QueueSearch, UndispatchedTail, find_undispatched_tail, log_end_after_crash
 from .spec import QueueSource
 from .walk_span import TimeWindow, WalkSpan
+
+if TYPE_CHECKING:
+    from ..dispatch.packed_queues import PackedQueues
 
 _log = logging.getLogger(__name__)
 
@@ -57,7 +60,7 @@ class StoreSnapshot:
         cls,
         location: StoreLocation,
         log: CommitLog,
-        kept: KeptQueues | PackedQueues,
+        kept: "KeptQueues | PackedQueues",
         source: QueueSource,
         visibility: Visibility,
         queue: Callable[[QueueKey], ConsumeQueue],
@@ -70,7 +73,7 @@ class StoreSnapshot:
         ``database`` opens the queues in RocksDB; None if that is not possible. Of queues that are derived from the log,
         only those with messages in a ``window`` are needed.
         """
-        if isinstance(kept, PackedQueues):  # an archive: its manifest has all queues, and nothing appends to it
+        if not isinstance(kept, KeptQueues):  # an archive: its manifest has all queues, and nothing appends to it
             return cls(visibility, False, _ids(kept), kept, None)  # noqa: FBT003 - as the other ones
         fs, paths = location.fs, location.paths
         listed = ListedQueues({}, []) if source is QueueSource.COMMIT_LOG else look_at_queues(fs, location.root)

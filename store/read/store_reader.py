@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
@@ -36,7 +36,6 @@ from ..directory.layout import (
 )
 from ..dispatch.derive import DerivedQueue
 from ..dispatch.kept_queues import KeptQueues
-from ..dispatch.packed_queues import PackedQueues
 from ..dispatch.walk_cache import WalkCache
 from ..errors import (
     CorruptRecordError,
@@ -61,13 +60,16 @@ from ..queues.consume_queues import ConsumeQueues
 from ..queues.rocksdb_queues import RocksQueues
 from ..types import Boundary, QueueBounds, QueueKey, QueueRange, ReadFrom
 from .database_queues import of_database
-from .packed_plan import plan_runs
 from .plan import PlannedRange, ScanTask, TaskLimits, plan_tasks
 from .queue_view import QueueView, offset_at, offsets_at
 from .scan import scan
 from .snapshot import StoreSnapshot, readable_stop
 from .spec import MAX_BODY_BYTES, QueueSource, ScanSpec
 from .walk_span import TimeWindow
+
+if TYPE_CHECKING:
+    from ..directory.archived_store import ArchivedStore
+    from ..dispatch.packed_queues import PackedQueues
 
 _log = logging.getLogger(__name__)
 NO_OPTIONS: Final = RemoteAccess()
@@ -178,6 +180,12 @@ def _joined(
     return join_packed(location, joined, commit_log, entries or StoreConfig().queue_segment_entries)
 
 
+def _packed_queues(archived: "ArchivedStore") -> "PackedQueues":
+    from ..dispatch.packed_queues import PackedQueues  # noqa: PLC0415 - whoever reads a directory does not wait for it
+
+    return PackedQueues(archived)
+
+
 class StoreReader:
     """Read access to one store directory. Not thread-safe; open one for each thread. Use `open`.
 
@@ -209,7 +217,7 @@ class StoreReader:
         self.log = CommitLog(location.fs, log_directories)
         self._follow_archive()
         # No bound method of this reader: it would live, and keep its maps, until the garbage collector comes.
-        self._packed = None if location.archived is None else PackedQueues(location.archived)
+        self._packed = None if location.archived is None else _packed_queues(location.archived)
         self.kept = self._packed or KeptQueues(
             self.log,
             location.fs,
@@ -311,10 +319,10 @@ class StoreReader:
         self._visibility = Visibility(self.location.fs, self.path, self.read_from)  # before the segments are listed
         self.log.refresh()
         self._follow_archive()
-        if isinstance(self.kept, PackedQueues):
-            self.kept = self._packed = self.kept.newest()
-        else:
+        if isinstance(self.kept, KeptQueues):
             self.kept.check_again()
+        else:
+            self.kept = self._packed = self.kept.newest()
         self._seen = None
         self.consume_queues.clear()
         self._bounds.clear()
@@ -465,7 +473,7 @@ class StoreReader:
         return int(times[0]) if places[0] >= 0 else None
 
     @staticmethod
-    def _packed_offset_at(packed: PackedQueues, bounds: QueueBounds, time_ms: int, boundary: Boundary) -> int:
+    def _packed_offset_at(packed: "PackedQueues", bounds: QueueBounds, time_ms: int, boundary: Boundary) -> int:
         """`offset_at` by the times of pieces, then by those in one pack: the log is not read."""
 
         def store_time(queue_offset: int) -> int | None:
@@ -545,9 +553,11 @@ class StoreReader:
         return [ScanTask(tuple(view.narrowed(piece) for piece in task.ranges), task.rows, task.bytes) for task in tasks]
 
     def _plan_packed(
-        self, packed: PackedQueues, ranges: Sequence[QueueRange], limits: TaskLimits
+        self, packed: "PackedQueues", ranges: Sequence[QueueRange], limits: TaskLimits
     ) -> tuple[list[ScanTask], list[QueueRange]]:
         """Plan the ranges whose runs tell all about them; return the other ranges, too."""
+        from .packed_plan import plan_runs  # noqa: PLC0415 - as in `_packed_queues`
+
         bounds = self.bounds_of([wanted.key for wanted in ranges])
         for wanted, held in zip(ranges, bounds, strict=True):
             if not held.min_offset <= wanted.start <= wanted.stop <= held.max_offset:
@@ -608,7 +618,7 @@ class StoreReader:
                 self._open_database,
                 self._window,
             )
-            self._seen = QueueView(snapshot, self.log, self.consume_queues)
+            self._seen = QueueView(snapshot, self.log, self.consume_queues, self._packed)
         return self._seen
 
     def owned(self, planned: PlannedRange, walks: WalkCache) -> DerivedQueue | None:

@@ -145,7 +145,7 @@ WORDS = Words(unlisted="set startingOffsetsDefault", unmatched="set the strategy
 
 @pytest.fixture(autouse=True)
 def _groups(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("segmentlog.query.position.group_offsets", lambda _, group, fs: GROUPS.get(group, {}))
+    monkeypatch.setattr("segmentlog.store.groups.group_offsets", lambda _, group, fs: GROUPS.get(group, {}))
 
 
 def start(position: Position, store: FakeStore | None = None, **rules: object) -> int:
