@@ -76,7 +76,7 @@ class StoreLocation:
         cls, objects: ObjectStore, cache: "BlockCache | None" = None, root: str | None = None
     ) -> "StoreLocation":
         """Locate an archive, or the plain copy of a store directory, in object storage; see `archived_store.opened`."""
-        from .archived_store import ArchivedStore, opened  # noqa: PLC0415 - whoever reads a directory does not wait for it
+        from .archived_store import ArchivedStore, opened  # noqa: PLC0415 - readers of a directory need not wait for it
 
         root = root or objects.url.rstrip("/")
         found = opened(objects, root, cache)

@@ -59,7 +59,7 @@ class RemoteAccess:
 
     def objects(self, url: str) -> ObjectStore:
         """Open the object store at a URL, without a request."""
-        from .opening import open_objects  # noqa: PLC0415 - whoever reads a directory does not wait for it
+        from .opening import open_objects  # noqa: PLC0415 - readers of a directory need not wait for it
 
         return open_objects(url, self.storage)
 

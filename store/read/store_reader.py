@@ -181,7 +181,7 @@ def _joined(
 
 
 def _packed_queues(archived: "ArchivedStore") -> "PackedQueues":
-    from ..dispatch.packed_queues import PackedQueues  # noqa: PLC0415 - whoever reads a directory does not wait for it
+    from ..dispatch.packed_queues import PackedQueues  # noqa: PLC0415 - readers of a directory need not wait for it
 
     return PackedQueues(archived)
 
