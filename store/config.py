@@ -2,27 +2,9 @@
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final, TypeVar
+from typing import TypeVar
 
 from .errors import ConfigError
-
-_MINUTE: Final = 60
-DELAYS_MS: Final = tuple(
-    1000 * seconds
-    for seconds in (
-        0,
-        1,
-        5,
-        10,
-        30,
-        *(_MINUTE * minutes for minutes in (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 20, 30, 60, 120)),
-    )
-)
-"""Delay in ms by delay level, 0 being no delay: RocketMQ's default ``messageDelayLevel``.
-
-A broker with another setting wrote other delivery times.
-"""
-
 
 E = TypeVar("E", bound=Enum)
 

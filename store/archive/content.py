@@ -16,7 +16,8 @@ from typing import Final
 
 import numpy as np
 
-from ..format.archive_manifest import PREFIX, ArchivedQueue, Manifest, Piece, Runs
+from ..format.archive_manifest import ArchivedQueue, Manifest, Piece, Runs
+from ..format.store_paths import MANIFESTS
 from ..objects import manifests
 from ..objects.object_store import ObjectInfo, ObjectStore
 from ..types import QueueKey
@@ -73,14 +74,14 @@ def orphans(objects: ObjectStore, after_s: float) -> list[ObjectInfo]:
     named = {key for info in kept for key, _ in names_of(manifests.read(objects, info))}
     named |= {info.key for info in kept}
     old = (info for info in objects.list() if info.key not in named and info.modified_ms <= before_ms)
-    return [info for info in old if info.key.startswith(("log/", "queues/", "files/", PREFIX))]
+    return [info for info in old if info.key.startswith(("log/", "queues/", "files/", MANIFESTS))]
 
 
 def remove_orphans(objects: ObjectStore, after_s: float) -> int:
     """Delete `orphans`; return their number."""
     found = [info.key for info in orphans(objects, after_s)]
     # Old manifests first: each that exists names objects that exist.
-    found.sort(key=lambda key: not key.startswith(PREFIX))
+    found.sort(key=lambda key: not key.startswith(MANIFESTS))
     if found:
         objects.delete(found)
     return len(found)

@@ -15,9 +15,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from ..errors import NotAStoreError
-from ..format.archive_manifest import PREFIX, Manifest
+from ..format.archive_manifest import Manifest
 from ..format.naming import segment_name
-from ..format.store_paths import COMMIT_LOG, CONSUME_QUEUE
+from ..format.store_paths import COMMIT_LOG, CONSUME_QUEUE, MANIFESTS
 from ..objects.manifests import listed, read
 from ..objects.object_store import ObjectStore
 from ..objects.remote_fs import Part, RemoteFile, RemoteFileSystem
@@ -90,7 +90,7 @@ def opened(objects: ObjectStore, root: str, cache: "BlockCache | None" = None) -
     NotAStoreError
         If there is neither.
     """
-    if next(iter(objects.list(PREFIX)), None) is not None:
+    if next(iter(objects.list(MANIFESTS)), None) is not None:
         return ArchivedStore(objects, root, cache)
     names = _first_names(objects)
     if COMMIT_LOG in names or CONSUME_QUEUE in names:

@@ -15,9 +15,8 @@ RocketMQ: ``MappedFileQueue.load``.
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from ..config import StoreConfig
 from ..errors import ConfigError, FormatError, Remedy
 from ..files.fs import FileSystem, Listed, LocalFileSystem
 from ..files.segments import SegmentFile, list_segments
@@ -29,10 +28,13 @@ from ..format.index_file import HEADER, Geometry, decode_header, infer_geometry
 from ..format.naming import is_index_name
 from ..format.store_paths import StorePaths
 
+if TYPE_CHECKING:
+    from ..config import StoreConfig
+
 _REBUILD: Final = "ConsumeQueues can be deleted, and written with the store's own sizes by the job `rebuild`"
 
 
-def stored_sizes(fs: FileSystem, path: str, config: StoreConfig) -> FileSizes:
+def stored_sizes(fs: FileSystem, path: str, config: "StoreConfig") -> FileSizes:
     """Return the file sizes of an existing store; where nothing tells one, that of a configuration."""
     # Every writer or copier of a store's files takes the sizes from here.
     known = known_sizes(fs, path)
@@ -40,7 +42,7 @@ def stored_sizes(fs: FileSystem, path: str, config: StoreConfig) -> FileSizes:
     return FileSizes(*(held or wanted for held, wanted in zip(known, given, strict=True)))
 
 
-def stored_config(path: str | os.PathLike[str], config: StoreConfig, fs: FileSystem | None = None) -> StoreConfig:
+def stored_config(path: str | os.PathLike[str], config: "StoreConfig", fs: FileSystem | None = None) -> "StoreConfig":
     """Return a configuration with the file sizes of an existing store; unchanged where there is none."""
     return replace(config, **stored_sizes(fs or LocalFileSystem(), os.path.abspath(path), config)._asdict())
 
@@ -73,7 +75,7 @@ def check_segment_bytes(fs: FileSystem, path: str, segment_bytes: int) -> None:
 
 
 def check_file_sizes(
-    fs: FileSystem, path: str, config: StoreConfig, durable: DurablePoint | None
+    fs: FileSystem, path: str, config: "StoreConfig", durable: DurablePoint | None
 ) -> dict[str, list[SegmentFile]]:
     """Check that a store is opened with its own file sizes; return the files of each ConsumeQueue by directory."""
     # Lengths are compared whatever the store states: files may have been copied or rebuilt with other sizes. The files

@@ -23,9 +23,8 @@ from ..errors import ConfigError, NotAStoreError, Remedy, UnsafeFileError, Unsup
 from ..files.fs import FileSystem, Listed, LocalFileSystem
 from ..files.notices import warn_once
 from ..files.rocksdb import holds_database, is_rocksdb
-from ..format.archive_manifest import PREFIX
 from ..format.naming import is_readable_topic, parse_queue_id
-from ..format.store_paths import CHECKPOINT, COMMIT_LOG, CONSUME_QUEUE, StorePaths
+from ..format.store_paths import CHECKPOINT, COMMIT_LOG, CONSUME_QUEUE, MANIFESTS, StorePaths
 from ..objects.access import RemoteAccess
 from ..objects.object_store import ObjectStore, is_object_url
 
@@ -67,7 +66,7 @@ class StoreLocation:
             return cls.on_objects(access.objects(place), access.cache(), place)
         found = cls.of(place)
         names = {each.name for each in found.fs.list_dir(place)}
-        if COMMIT_LOG not in names and PREFIX.rstrip("/") in names:
+        if COMMIT_LOG not in names and MANIFESTS.rstrip("/") in names:
             return cls.on_objects(access.objects(f"file://{quote(found.root)}"), None, found.root)
         return found
 

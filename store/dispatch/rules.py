@@ -19,13 +19,12 @@ from typing import Final, NamedTuple, Self
 
 import numpy as np
 
-from ..config import DELAYS_MS
 from ..format.buffers import topics_of
 from ..format.consume_queue import ENTRY, Entries, from_columns
 from ..format.hashing import java_hash_array
 from ..format.message import SYS_COMMIT, SYS_INNER_BATCH, SYS_TRANSACTION, Ints, Mask, Records
 from ..format.naming import SCHEDULE_TOPIC, is_dispatched_topic
-from ..format.properties import TAGS, Properties, java_int
+from ..format.properties import DELAYS_MS, TAGS, Properties, java_int
 from ..index.writer import indexed_keys
 from ..queues.keys import QueueNumbers, Queues, different_queues
 from .light_queues import light_entries

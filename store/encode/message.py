@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from ..config import DELAYS_MS, StoreConfig
+from ..config import StoreConfig
 from ..errors import ConfigError, IllegalMessageError, Remedy
 from ..format.checksums import RecordCrc
 from ..format.message import (
@@ -29,7 +29,7 @@ from ..format.message import (
 )
 from ..format.message_encode import PROPERTIES_BYTES_MAX, encode_record, pack_host
 from ..format.naming import SCHEDULE_TOPIC, topic_problem
-from ..format.properties import KEYS, LIGHT_QUEUES, RECORD_CRC, TAGS, UNIQ_KEY, java_int
+from ..format.properties import DELAYS_MS, KEYS, LIGHT_QUEUES, RECORD_CRC, TAGS, UNIQ_KEY, java_int
 from ..types import QueueKey
 
 DELAY_LEVELS: Final = len(DELAYS_MS) - 1

@@ -30,10 +30,10 @@ import pyarrow as pa
 
 from ..errors import CorruptError, UnsupportedStoreError
 from .naming import segment_name
+from .store_paths import MANIFESTS
 
 MAGIC: Final = b"SLARCHIV"
 VERSION: Final = 1
-PREFIX: Final = "manifests/"
 _HEADER_BYTES: Final = 16
 
 _PIECES: Final = pa.list_(
@@ -236,4 +236,4 @@ def _rows(structs: pa.StructArray) -> "zip[Any]":
 
 def manifest_key(number: int) -> str:
     """Key of the manifest with a number, counted from 1."""
-    return f"{PREFIX}{number:010d}.arrow"
+    return f"{MANIFESTS}{number:010d}.arrow"

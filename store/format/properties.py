@@ -35,6 +35,23 @@ LIGHT_OFFSETS: Final = "INNER_MULTI_QUEUE_OFFSET"
 UNIQ_KEY: Final = "UNIQ_KEY"
 RECORD_CRC: Final = "__CRC32#"
 
+_MINUTE: Final = 60
+DELAYS_MS: Final = tuple(
+    1000 * seconds
+    for seconds in (
+        0,
+        1,
+        5,
+        10,
+        30,
+        *(_MINUTE * minutes for minutes in (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 20, 30, 60, 120)),
+    )
+)
+"""Delay in ms by delay level, 0 being no delay: RocketMQ's default ``messageDelayLevel``.
+
+A broker with another setting wrote other delivery times.
+"""
+
 MAP_TYPE: Final = pa.map_(pa.string(), pa.string())
 
 _NAME_END: Final = bytes([NAME_END])

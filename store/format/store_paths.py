@@ -44,6 +44,7 @@ CONSUMER_OFFSETS: Final = "consumerOffset.json"
 CHECKPOINT: Final = "checkpoint"
 ABORT: Final = "abort"
 LOCK: Final = "lock"
+MANIFESTS: Final = "manifests/"  # of an archive in object storage
 OURS: Final = ".segmentlog"
 STAGING: Final = "staging"
 

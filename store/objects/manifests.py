@@ -16,16 +16,17 @@ from typing import Final
 import numpy as np
 
 from ..errors import CorruptError, StoreIOError, UnsupportedStoreError
-from ..format.archive_manifest import PREFIX, Manifest, manifest_key
+from ..format.archive_manifest import Manifest, manifest_key
+from ..format.store_paths import MANIFESTS
 from .object_store import ObjectInfo, ObjectStore
 
-_MANIFEST: Final = re.compile(re.escape(PREFIX) + r"(\d{10})\.arrow")
-_PARTS: Final = ("log/", "queues/", "files/", PREFIX)
+_MANIFEST: Final = re.compile(re.escape(MANIFESTS) + r"(\d{10})\.arrow")
+_PARTS: Final = ("log/", "queues/", "files/", MANIFESTS)
 
 
 def listed(objects: ObjectStore) -> Iterator[tuple[int, ObjectInfo]]:
     """All manifests with their numbers, ascending."""
-    for info in objects.list(PREFIX):
+    for info in objects.list(MANIFESTS):
         found = _MANIFEST.fullmatch(info.key)
         if found is None:
             raise _not_an_archive(objects, info.key)

@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow as pa
 
-from ..config import StoreConfig
 from ..directory.archive import join_archive
 from ..directory.file_sizes import known_sizes
 from ..directory.layout import (
@@ -174,6 +173,7 @@ def _joined(
     joined = StoreLocation.at_place(place_of(archive), access)
     if joined.archived is None:
         return join_archive(location, archive, commit_log)
+    from ..config import StoreConfig  # noqa: PLC0415 - as below
     from ..dispatch.packed_files import join_packed  # noqa: PLC0415 - few stores continue in object storage
 
     entries = known_sizes(location.fs, location.root).queue_segment_entries
