@@ -271,11 +271,10 @@ class _Fetch(RecordBatches[_Rows]):
 
     def _of_run(self, run: Run, row: Ints, offsets: Ints) -> Iterator[tuple[Ints, pa.RecordBatch]]:
         try:
-            part, view = self._log.part(run, offsets)
+            part, records = self._log.records(run, offsets)
         except (DataLossError, MissingObjectError):
             _report_loss(self._log, self._spec, row.size, int(offsets[0]))
             return
-        records = Records(view, offsets - part.base)
         records.flag_problem(records.field("physical_offset") != offsets, Problem.PHYSICAL_OFFSET)
         rows = _Rows(row, offsets, text(slices(records.buffer, records.topic_start, records.topic_length)))
         for some, batch in self.of_segment(part, records, rows):

@@ -242,6 +242,22 @@ class CommitLog:
         _, start, stop = run.span
         return self._widened(segment, start, self.view(segment, start, stop), offsets - segment.base - start)
 
+    def records(self, run: Run, offsets: Ints) -> tuple[SegmentFile, Records]:
+        """Map the records of a run, at (n,) physical offsets; return the part of its segment, and them."""
+        segment = run.segment
+        assert segment is not None
+        if self._window_bytes is None:
+            return segment, Records(self.view(segment), offsets - segment.base)
+        _, start, stop = run.span
+        view, positions = self.view(segment, start, stop), offsets - segment.base - start
+        records = Records(view, positions)
+        # A look at all sizes first would cost as much as to locate the records.
+        part = segment._replace(base=segment.base + start, size=view.size)
+        if (records.problem == Problem.BEYOND_END).any():
+            part, view = self._widened(segment, start, view, positions)
+            records = Records(view, positions)
+        return part, records
+
     def _widened(self, segment: SegmentFile, start: int, view: Bytes, positions: Ints) -> tuple[SegmentFile, Bytes]:
         """Map a part again if records at (n,) positions state that they are longer, within the segment, than it is."""
         room = segment.size - start
@@ -283,11 +299,10 @@ class CommitLog:
             if run.segment is None:
                 continue
             try:
-                part, view = self.part(run, offsets[rows])
+                _, records = self.records(run, offsets[rows])
             except DataLossError:
                 good[rows] = True
                 continue
-            records = Records(view, offsets[rows] - part.base)
             good[rows] = (
                 (records.problem == Problem.OK)
                 & (records.field("physical_offset") == offsets[rows])

@@ -326,12 +326,11 @@ class _Scan(RecordBatches[Chunk]):
             records.problem[:] = np.where(physical < self._log.min_offset, Problem.GONE, Problem.BEYOND_END)
             return None, records
         try:
-            segment, view = self._log.part(run, physical)
+            segment, records = self._log.records(run, physical)
         except (DataLossError, MissingObjectError):
             records = Records(np.empty(0, np.uint8), physical)
             records.problem[:] = Problem.GONE
             return run.segment, records
-        records = Records(view, physical - segment.base)
         records.flag_problem(records.field("physical_offset") != physical, Problem.PHYSICAL_OFFSET)
         records.flag_problem(records.field("total_size") != part.entries["size"], Problem.SIZE)
         self._check_queue(records, part, confirmed)

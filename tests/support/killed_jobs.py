@@ -78,9 +78,14 @@ class KilledJob:
         self.check({})
 
     def finish(self, driver: SparkDriver, master: str) -> None:
-        answer = driver.ask(**self.command(master))
+        driver.tell(**self.command(master))
+        answer = self.answer(driver)
         assert answer["error"] is None, answer
         self.check(answer)
+
+    def answer(self, driver: SparkDriver) -> Mapping[str, Any]:
+        """Wait until the job of a driver is done, and return what it said."""
+        return driver.answer()
 
     def check(self, answer: Mapping[str, Any]) -> None:
         raise NotImplementedError
@@ -194,14 +199,11 @@ class Follow(Backfill):
         Path(f"{self.target}.stop").touch()
         super().end(process)
 
-    def finish(self, driver: SparkDriver, master: str) -> None:
-        driver.tell(**self.command(master))
+    def answer(self, driver: SparkDriver) -> Mapping[str, Any]:
         self._append([_now_ms()])  # the job at work writes it: an interrupt before it has begun is not answered by it
         self.wait_whole()
         driver.interrupt()
-        answer = driver.answer()
-        assert answer["error"] is None, answer
-        self.check(answer)
+        return driver.answer()
 
 
 class DeadLetters(Backfill):
