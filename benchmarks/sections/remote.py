@@ -31,7 +31,7 @@ from segmentlog.api.scan import read_in_order
 from segmentlog.store import Boundary, Flush, MessageStore, QueueRange, ScanSpec, ScanTask, StoreConfig, StoreReader
 from segmentlog.store.archive.push import push
 from segmentlog.store.directory.layout import StoreLocation
-from segmentlog.store.objects.block_cache import BlockCache
+from segmentlog.store.objects.access import NO_CACHE, RemoteAccess
 from segmentlog.store.objects.opening import open_objects
 
 if TYPE_CHECKING:
@@ -75,9 +75,8 @@ class Archive(NamedTuple):
 
     def reader(self, cache: Path | None = None) -> StoreReader:
         """Open the archive."""
-        return StoreReader.open(
-            StoreLocation.on_objects(self.objects(), None if cache is None else BlockCache(str(cache)))
-        )
+        access = RemoteAccess.of(self.options, NO_CACHE if cache is None else str(cache))
+        return StoreReader.open(self.url, access=access)
 
     def raw(self, *, keep: bool = False) -> None:
         """Get all bytes of the log with the library alone; each thread keeps an answer until the next has come."""

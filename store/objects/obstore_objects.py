@@ -55,20 +55,21 @@ _TRANSPORTS: Final = {
 
 
 class ObstoreObjects(RepeatedObjects):
-    """An `ObjectStore`. ``made`` returns a client, with the retries that the library shall make."""
+    """An `ObjectStore`. ``made`` returns a client with the retries that the library shall make, a new one if asked."""
 
-    def __init__(self, url: str, made: Callable[[int], Any], *, base: str = "", retries: Retries | None = None) -> None:
+    def __init__(self, url: str, made: Callable[..., Any], *, base: str = "", retries: Retries | None = None) -> None:
         super().__init__(url, retries)
         self._obstore: Any = importlib.import_module("obstore")
         self._base = base
         self._made = made
         self._lock = threading.Lock()
         self._has_condition: bool | None = None
-        self._renew()
+        self._client, self._is_renewed = made(0, is_new=False), False
+        self._patient: Any = None  # for requests that the library repeats
 
     def _renew(self) -> None:
-        self._client = self._made(0)
-        self._patient: Any = None  # for requests that the library repeats
+        self._client, self._is_renewed = self._made(0, is_new=True), True
+        self._patient = None
 
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
         folder, _, _ = (self._base + prefix).rpartition("/")
@@ -217,7 +218,7 @@ class ObstoreObjects(RepeatedObjects):
 
     def _repeating(self) -> Any:
         if self._patient is None:
-            self._patient = self._made(self._retries.most)
+            self._patient = self._made(self._retries.most, is_new=self._is_renewed)
         return self._patient
 
     def _info(self, meta: Any) -> ObjectInfo:

@@ -15,6 +15,7 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from datetime import timedelta
+from functools import lru_cache
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
@@ -31,6 +32,8 @@ _UNITS: Final = {"ms": 0.001, "s": 1, "": 1, "m": 60, "min": 60}
 _TIMEOUTS: Final = {"timeout": "120s", "read_timeout": "20s", "connect_timeout": "5s"}
 _ENDPOINTS: Final = ("AWS_ENDPOINT", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AZURE_STORAGE_ENDPOINT")
 _LOCAL: Final = "file"
+_ENVIRONMENT: Final = ("AWS_", "GOOGLE_", "AZURE_")
+_CLIENTS_MAX: Final = 16
 
 
 def open_objects(url: str, options: Mapping[str, str] | None = None) -> ObjectStore:
@@ -111,7 +114,9 @@ def _obstore(url: str, scheme: str, given: Options, stores: Any) -> ObjectStore:
     if scheme == _LOCAL:
         # The root's store: a store of a directory wants it to exist.
         base = unquote(url.removeprefix("file://")).lstrip("/")
-        return ObstoreObjects(url, lambda _: stores.LocalStore(), base=f"{base}/" if base else "", retries=retries)
+        return ObstoreObjects(
+            url, lambda *_, **__: stores.LocalStore(), base=f"{base}/" if base else "", retries=retries
+        )
     client: dict[str, Any] = {**_TIMEOUTS, **given.client}
     for name in (*_TIMEOUTS, "pool_idle_timeout"):
         if name in client:
@@ -123,12 +128,11 @@ def _obstore(url: str, scheme: str, given: Options, stores: Any) -> ObjectStore:
     url = f"{_SAME.get(scheme, scheme)}{url[len(scheme) :]}"  # one name, for the cache too
     extra = _profile(given) if KINDS[scheme] == S3 else {}
 
-    def made(repeats: int) -> Any:
-        repeat = {"max_retries": repeats, "retry_timeout": timedelta(seconds=retries.seconds)}
+    def made(repeats: int, *, is_new: bool) -> Any:
+        opened = _client.__wrapped__ if extra or is_new else _client
+        values = (None if scheme in {"http", "https"} else tuple(config.items()), tuple(client.items()))
         try:
-            if scheme in {"http", "https"}:
-                return stores.from_url(url, client_options=client, retry_config=repeat)
-            return stores.from_url(url, config=config, client_options=client, retry_config=repeat, **extra)
+            return opened(stores.from_url, url, *values, (repeats, retries.seconds), _process(), **extra)
         except Exception as error:  # noqa: BLE001 - raised without its text, which may repeat a value
             kind = type(error).__name__
             raise ConfigError(
@@ -138,6 +142,27 @@ def _obstore(url: str, scheme: str, given: Options, stores: Any) -> ObjectStore:
             ) from None
 
     return ObstoreObjects(url, made, retries=retries)
+
+
+@lru_cache(maxsize=_CLIENTS_MAX)
+def _client(
+    from_url: Callable[..., Any],
+    url: str,
+    config: tuple[tuple[str, str], ...] | None,
+    client: tuple[tuple[str, Any], ...],
+    repeat: tuple[int, float],
+    _: object,
+    **extra: object,
+) -> Any:
+    """Make a client of the library, shared by all that open a place with the same options: it keeps connections."""
+    repeats = {"max_retries": repeat[0], "retry_timeout": timedelta(seconds=repeat[1])}
+    given = {} if config is None else {"config": dict(config), **extra}
+    return from_url(url, client_options=dict(client), retry_config=repeats, **given)
+
+
+def _process() -> object:
+    """Return what else a client is made of: the environment, in a process that was not forked since."""
+    return os.getpid(), tuple(each for each in os.environ.items() if each[0].startswith(_ENVIRONMENT))
 
 
 def _reason(text: str) -> str:

@@ -125,3 +125,20 @@ def test_an_endpoint_of_the_environment_may_be_without_tls(monkeypatch: pytest.M
         store = open_objects("s3://bucket/a", options)
         store.put("k", np.frombuffer(b"abc", np.uint8))
         assert [each.key for each in store.list()] == ["k"]
+
+
+def test_places_with_the_same_options_and_environment_share_a_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    def client(options: dict[str, str]) -> object:
+        return open_objects("az://c/p", options)._client  # type: ignore[attr-defined]
+
+    first = client(AZURE)
+    assert client(AZURE) is first
+    assert client({**AZURE, "timeout": "7s"}) is not first
+    renewed = open_objects("az://c/p", AZURE)
+    renewed._renew()  # type: ignore[attr-defined]
+    assert renewed._client is not first  # type: ignore[attr-defined]
+    monkeypatch.setenv("AZURE_STORAGE_TOKEN", "t")
+    assert client(AZURE) is not first
+    monkeypatch.undo()
+    monkeypatch.setattr("os.getpid", lambda: -1)
+    assert client(AZURE) is not first
