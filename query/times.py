@@ -27,9 +27,11 @@ EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 """Moment 0 of store times."""
 _MS: Final = timedelta(milliseconds=1)
 
+_DATE_LENGTH: Final = len("2026-01-31+02:00")
 _DATE: Final = re.compile(r"(\d{4}-\d\d-\d\d)(Z|z|[+-]\d\d:?\d\d)?", re.ASCII)
 _AGO: Final = re.compile(r"-(\d{1,9})(ms|s|min|m|h|d|w)", re.ASCII)
 _NUMBER: Final = re.compile(r"\d+", re.ASCII)
+_MICROSECONDS_LENGTH: Final = len("2026W01T120000.000000")
 _FINER: Final = re.compile(r"[.,]\d{6}(\d+)", re.ASCII)
 _OFFSET: Final = re.compile(r"([+-])(\d\d):?(\d\d)", re.ASCII)
 _UNIT_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
@@ -230,13 +232,13 @@ def _number(word: str, name: str, *, is_taken: bool) -> Moment:
 
 
 def _parse_iso(word: str, name: str) -> Moment:
-    match = _DATE.fullmatch(word)
+    match = _DATE.fullmatch(word) if len(word) <= _DATE_LENGTH else None
     try:
         if match is not None:
             found = datetime.fromisoformat(f"{match[1]}T00:00:00{match[2] or ''}")
         else:
             found = datetime.fromisoformat(word)
-            finer = _FINER.search(word)
+            finer = _FINER.search(word) if len(word) > _MICROSECONDS_LENGTH else None
             if finer is not None and int(finer[1]):  # `fromisoformat` drops what is below a microsecond
                 found += timedelta(microseconds=1)
     except (ValueError, OverflowError):
