@@ -15,7 +15,6 @@ import argparse
 import logging
 import os
 import re
-import shutil
 import signal
 import sys
 import threading
@@ -53,20 +52,26 @@ class Console:
 
     @classmethod
     def of_process(cls, environment: Mapping[str, str] = os.environ) -> Self:
-        is_terminal = sys.stdout.isatty()
+        is_terminal, has_progress = sys.stdout.isatty(), sys.stderr.isatty()
         return cls(
             stdin=sys.stdin.buffer,
             stdout=sys.stdout.buffer,
             stderr=sys.stderr,
             is_terminal=is_terminal,
-            has_progress=sys.stderr.isatty(),
+            has_progress=has_progress,
             has_colour=is_terminal and not environment.get("NO_COLOR") and environment.get("TERM") != "dumb",
-            width=shutil.get_terminal_size().columns,
+            width=_columns() if is_terminal or has_progress else 80,
         )
 
     def print(self, text: str) -> None:
         """Write a line of text to ``stdout``."""
         self.stdout.write(text.encode("utf-8", "backslashreplace") + b"\n")
+
+
+def _columns() -> int:
+    import shutil  # loads compression, and most runs have no terminal
+
+    return shutil.get_terminal_size().columns
 
 
 # Log records on stderr

@@ -80,12 +80,11 @@ class RichTable:
         from rich.table import Table
         from rich.text import Text
 
-        table = Table(box=box.SIMPLE_HEAD, header_style="bold")
+        table = Table(box=box.SIMPLE_HEAD, header_style="bold", collapse_padding=True)
         for field in self._schema:
             right = _is_number(field)
-            table.add_column(
-                field.name, justify="right" if right else "left", no_wrap=right or pa.types.is_timestamp(field.type)
-            )
+            # In a narrow terminal texts and times are folded: a topic that is cut off says nothing.
+            table.add_column(field.name, justify="right" if right else "left", no_wrap=right, overflow="fold")
         for row in rows:
             table.add_row(*(Text(cell) for cell in row))  # not markup: `[red]` may be in a message
         text = io.StringIO()

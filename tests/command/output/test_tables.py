@@ -41,10 +41,10 @@ def test_the_head_comes_once_and_without_rows_too() -> None:
     assert plain(BATCH.slice(0, 0))[0].startswith("topic  queueId  body")
 
 
-def rich(batch: pa.RecordBatch, *, has_colour: bool) -> str:
+def rich(batch: pa.RecordBatch, *, has_colour: bool, width: int = 120) -> str:
     sink = io.BytesIO()
     streams: dict[str, Any] = {"stdin": io.BytesIO(), "stdout": sink, "stderr": io.StringIO()}
-    table = RichTable(sink, batch.schema, Console(is_terminal=True, has_colour=has_colour, width=120, **streams))
+    table = RichTable(sink, batch.schema, Console(is_terminal=True, has_colour=has_colour, width=width, **streams))
     table.write(batch)
     table.close()
     return sink.getvalue().decode()
@@ -64,6 +64,17 @@ def test_brackets_in_a_message_are_not_markup() -> None:
 
 def test_a_terminal_shows_the_head_of_no_rows() -> None:
     assert "storeTimestamp" in rich(BATCH.slice(0, 0), has_colour=False)
+
+
+def test_a_narrow_terminal_folds_texts_and_times() -> None:
+    numbers, times = pa.array([123_456_789]), pa.array([1_769_817_600_123_000], pa.timestamp("us", "UTC"))
+    columns = {"brokerName": ["a"], "topic": ["orders"], **{f"number{each}": numbers for each in range(3)}}
+    shown = rich(pa.record_batch({**columns, "first": times, "last": times}), has_colour=False, width=80)
+    assert max(map(len, shown.splitlines())) <= 80
+    cells = "".join(shown.split())
+    assert all(cells.count(each) == 1 for each in columns)
+    assert "orders" in cells
+    assert "…" not in cells
 
 
 def test_each_table_is_written_over_the_one_before() -> None:
