@@ -79,6 +79,7 @@ def service_of(path: Path) -> RetentionService:
         path=str(path),
         remover=Keeping(),
         clock=lambda: time.time_ns() // 1_000_000,
+        active_base=lambda: 1 << 62,
         hidden_from=lambda: None,
         dispatched=lambda: 1 << 62,
     )
