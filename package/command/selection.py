@@ -189,6 +189,16 @@ def asked_window(options: argparse.Namespace, clock: "Clock") -> "tuple[Position
     return start, end
 
 
+def asked_times(options: argparse.Namespace) -> tuple[int | None, int | None]:
+    """Return start and end of a verb that takes times alone, in ms since 1970; None where no flag names one."""
+    if options.start is options.end is options.day is None:
+        return None, None
+    from segmentlog.query.position import AtTime
+
+    start, end = (each.ms if isinstance(each, AtTime) else None for each in asked_window(options, clock_of(options)))
+    return start, end
+
+
 # Messages
 
 TABLE_COLUMNS: Final = ("topic", "queueId", "queueOffset", "storeTimestamp", "tags", "keys", "body")

@@ -121,8 +121,7 @@ Extents = Callable[[Sequence[PlannedRange], Sequence[int], Sequence[int]], tuple
 """Physical offsets and sizes of the records of queue offsets ``[start, stop)`` of each range; size 0 for none."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Exact:
+class Exact(NamedTuple):
     """A range in slots of some messages each, with the bytes up to the end of each slot."""
 
     planned: PlannedRange
@@ -184,8 +183,7 @@ class Sampled:
         return PlannedRange(key, first, last, last - first, walk, base), int(self.mean * (last - first))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ExactRanges:
+class ExactRanges(NamedTuple):
     """Ranges of which every entry was read."""
 
     ranges: Sequence[PlannedRange]

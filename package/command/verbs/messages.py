@@ -22,6 +22,7 @@ from ..selection import (
     add_day,
     add_selection,
     add_window,
+    asked_times,
     asked_window,
     bodies_of,
     clock_of,
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from segmentlog import Follow, Scan, SystemRows
-    from segmentlog.query.position import Position
     from segmentlog.store import QueueKey, StoreReader
     from segmentlog.store.find import Found
     from segmentlog.store.maintenance import DissectedField
@@ -260,7 +260,6 @@ def _way(options: argparse.Namespace) -> str:
 
 
 def _found(reader: "StoreReader", way: str, options: argparse.Namespace) -> "Found":
-    from segmentlog.query.position import AtTime
     from segmentlog.store import QueueKey
     from segmentlog.store.find import Finder, KeyField, Order, Window
 
@@ -273,14 +272,12 @@ def _found(reader: "StoreReader", way: str, options: argparse.Namespace) -> "Fou
         case "offset":
             (topic,) = known_topics(reader, options.topic)
             return finder.by_queue_offsets(QueueKey(topic, options.queue), values)
-    window = asked_window(options, clock_of(options))
-    start, stop = (each.ms if isinstance(each, AtTime) else None for each in window)
     topics = reader.topics() if options.topic is None else known_topics(reader, options.topic)
     return finder.by_keys(
         topics,
         values,
         KeyField.KEYS if way == "key" else KeyField.UNIQUE,
-        window=Window(start, stop),
+        window=Window(*asked_times(options)),
         order=Order.NEWEST_FIRST if options.newest_first else Order.OLDEST_FIRST,
     )
 
@@ -417,19 +414,13 @@ def _print_system_rows(kind: str, options: argparse.Namespace, console: Console)
 
     from ..output.writers import write_rows
 
-    start, end = asked_window(options, clock_of(options))
+    start_ms, stop_ms = asked_times(options)
     window = SystemWindow(
-        topics=Topics(tuple(options.topic)) if options.topic else None, start_ms=_ms(start), stop_ms=_ms(end)
+        topics=Topics(tuple(options.topic)) if options.topic else None, start_ms=start_ms, stop_ms=stop_ms
     )
     rows = SystemRows(source_of(options), kind, window)
     with closing(_system_batches(rows, options.number)) as batches:
         return write_rows(rows.schema, batches, options, console)
-
-
-def _ms(position: "Position") -> int | None:
-    from segmentlog.query.position import AtTime
-
-    return position.ms if isinstance(position, AtTime) else None
 
 
 def _system_batches(rows: "SystemRows", number: int | None) -> "Generator[pa.RecordBatch, None, None]":
