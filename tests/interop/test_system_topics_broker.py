@@ -37,7 +37,7 @@ def test_frames_show_the_messages_of_a_broker_and_its_clients(version: str, tmp_
         timers = timed(broker, 8 + round(6 * client_s)) if version.startswith("5") else {}
         answered = broker.produce("Tx", 8, "--transaction", "mix", "--trace", "--keys", "--linger", 12_000)
         open_end = broker.produce("Tx", 1, "--first", 2, "--transaction", "mix", "--group", "gone")
-        consumed = broker.consume("Delayed", 4, "--push", "--trace")
+        consumed = broker.consume("Delayed", 4, "--least", 4, "--push", "--trace")
         consumed_timers = broker.consume("Timed", 9, "--least", 3, "--idle", 5000) if timers else []
         # Of indices 0 to 7 each fourth is rolled back, each fourth committed when the broker asks.
         committed = broker.consume("Tx", 9, "--least", 6, "--idle", 5000)

@@ -1,3 +1,4 @@
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -6,6 +7,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyiceberg.catalog import load_catalog
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table import Transaction
 from pyiceberg.transforms import BucketTransform
 
@@ -38,6 +41,29 @@ def test_files_have_field_ids_and_partitions(lake: Lake) -> None:
         (START_MS // 3_600_000 + hour, queue) for hour in (0, 1) for queue in (0, 1)
     ]
     assert {each["record_count"] for each in files} == {20}
+
+
+def test_another_job_may_be_first_with_the_namespace_and_with_the_table(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: Counter[str] = Counter()
+
+    def late_once(name: str) -> None:
+        call = getattr(SqlCatalog, name)
+
+        def late(*arguments: Any, **others: Any) -> Any:
+            calls[name] += 1
+            if calls[name] == 1:
+                raise CommitFailedException(f"{name} was too late")
+            return call(*arguments, **others)
+
+        monkeypatch.setattr(SqlCatalog, name, late)
+
+    late_once("create_namespace_if_not_exists")
+    late_once("create_table_transaction")
+    write_all(lake)
+    assert set(calls.values()) == {2}
+    assert lake.rows() == expected()
 
 
 def test_a_scan_leaves_out_files_by_their_statistics(lake: Lake) -> None:
