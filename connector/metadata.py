@@ -32,6 +32,7 @@ from pyspark.sql.types import DataType, StructField, StructType
 
 from segmentlog.query.metadata import (
     SCHEMAS,
+    Metrics,
     Row,
     group_rows,
     lag_by_queue,
@@ -40,7 +41,6 @@ from segmentlog.query.metadata import (
     segment_rows,
     topic_rows,
 )
-from segmentlog.query.metrics import Metrics
 from segmentlog.query.selection import Topics, check_topics, group_progress
 from segmentlog.query.system_frames import system_batches
 from segmentlog.store import ConfigError, MissingExtraError, QueueKey, SegmentLogError, StoreReader

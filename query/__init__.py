@@ -11,7 +11,6 @@
     times       texts of times               metadata    rows about topics, queues, groups, lag, segments
     body_search conditions on bodies         delayed, transactions, traces   messages that brokers keep for themselves
     cursor      what was lost, truncated or not confirmed since a reader reached an offset
-    metrics     numbers for monitoring
 
 It knows neither Spark nor a terminal. A door passes the names of its options, arguments or flags in.
 """

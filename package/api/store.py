@@ -18,7 +18,7 @@ from weakref import WeakSet
 
 import pyarrow as pa
 
-from segmentlog.query.metadata import SCHEMAS, group_rows, lag_rows, queue_rows, segment_rows, topic_rows
+from segmentlog.query.metadata import SCHEMAS, Metrics, group_rows, lag_rows, queue_rows, segment_rows, topic_rows
 from segmentlog.query.position import Earliest, Latest, Resolver, Words, asked_times, in_parts
 from segmentlog.query.request import Names, body_format_of, checked_names, scan_spec
 from segmentlog.query.selection import Topics, group_progress, select
@@ -129,8 +129,6 @@ class Store:
 
         A number that is unknown has no row. ``segmentlog metrics --listen`` serves the same numbers to Prometheus.
         """
-        from segmentlog.query.metrics import Metrics  # noqa: PLC0415 - loads maintenance
-
         rows = Metrics(self._reader()).rows()
         return MetadataTable(f"Metrics of {self.path}", pa.Table.from_pylist(rows, SCHEMAS["metrics"]))
 

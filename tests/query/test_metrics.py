@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from segmentlog.query.metadata import SCHEMAS, queue_rows
-from segmentlog.query.metrics import METRICS, Metrics
+from segmentlog.query.metadata import METRICS, SCHEMAS, Metrics, queue_rows
 from segmentlog.store import MessageStore, Outgoing, QueueKey, QueueRange, RetentionSettings, StoreReader
 from segmentlog.store.groups import commit_offsets
 from segmentlog.store.maintenance import health_of

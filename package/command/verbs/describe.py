@@ -19,7 +19,7 @@ from ..sessions import add_session, spark_of
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from segmentlog.query.metrics import Metrics
+    from segmentlog.query.metadata import Metrics
     from segmentlog.store import StoreReader
 
 # Verbs `topics`, `queues`, `segments` and `groups`
@@ -362,8 +362,7 @@ def add_metrics(parser: Parser) -> None:
 def run_metrics(options: argparse.Namespace, console: Console) -> int:
     import pyarrow as pa
 
-    from segmentlog.query.metadata import SCHEMAS
-    from segmentlog.query.metrics import Metrics
+    from segmentlog.query.metadata import SCHEMAS, Metrics
     from segmentlog.store import RetentionSettings
 
     from ..output.writers import write_table
@@ -410,7 +409,7 @@ class _Collector:
         return iter(())
 
     def collect(self) -> Iterator[Any]:
-        from segmentlog.query.metrics import METRICS
+        from segmentlog.query.metadata import METRICS
 
         with self._lock:  # the server has a thread per scrape, and a reader is for one at a time
             rows = self._metrics.rows()

@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 import segmentlog
 from segmentlog.command.verbs import describe
 from segmentlog.query import metadata
-from segmentlog.query.metrics import METRICS
+from segmentlog.query.metadata import METRICS
 from support.commands import run_command
 from support.delegating import patch_import
 from support.small_store import ROWS, write_small_store
