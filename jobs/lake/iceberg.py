@@ -14,6 +14,7 @@ missing again.
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import pyarrow as pa
@@ -124,8 +125,6 @@ class IcebergTarget(LakeTarget):
 
     def _load_or_create(self) -> "Table":
         try:
-            # Each by itself: another job may be first with the namespace, and then with the table.
-            _again(self._create_namespace)
             return _again(self._load_or_create_once)
         except SegmentLogError:
             raise
@@ -133,12 +132,10 @@ class IcebergTarget(LakeTarget):
             problem = f"table {self.name} of the catalog cannot be opened or created: {first_line(error)}"
             raise ConfigError(problem, fix="Check the catalog's properties and its warehouse") from error
 
-    def _create_namespace(self) -> None:
-        if not self._catalog.table_exists(self.name):
-            self._catalog.create_namespace_if_not_exists(self.name.rsplit(".", 1)[0])
-
     def _load_or_create_once(self) -> "Table":
         if not self._catalog.table_exists(self.name):
+            # By itself, too: another job may be first with the namespace, and then with the table.
+            _again(partial(self._catalog.create_namespace_if_not_exists, self.name.rsplit(".", 1)[0]))
             self._create()
         return self._catalog.load_table(self.name)
 
