@@ -13,7 +13,7 @@ Errors are made here, and raised or logged by the readers, as ``on_loss`` or ``f
 """
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Sequence
 from enum import Enum, auto
 from typing import NamedTuple
 
@@ -122,11 +122,11 @@ def remaining(
     return held, DataLossError(problem, path=reader.path, remedies=[Remedy.SKIP_LOST, *note.remedies])
 
 
-def held_ranges(reader: StoreReader, ranges: Iterable[QueueRange], on_loss: OnLoss) -> list[QueueRange]:
+def held_ranges(reader: StoreReader, ranges: Sequence[QueueRange], on_loss: OnLoss) -> list[QueueRange]:
     """Return the parts of planned ranges that the queues still hold; the rest is raised or logged."""
     found = []
-    for wanted in ranges:
-        held, error = remaining(reader, wanted, reader.bounds(wanted.key))
+    for wanted, bounds in zip(ranges, reader.bounds_of([each.key for each in ranges]), strict=True):
+        held, error = remaining(reader, wanted, bounds)
         if error is not None:
             skip_or_raise(error, on_loss)
         if held is not None:

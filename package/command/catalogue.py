@@ -1,9 +1,8 @@
 """Catalogue of verbs: names, modules, and the text of ``segmentlog --help``, which imports none of them."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from segmentlog.query.suggestions import did_you_mean
 
@@ -16,8 +15,7 @@ if TYPE_CHECKING:
     from .console import Console
 
 
-@dataclass(frozen=True, slots=True)
-class Verb:
+class Verb(NamedTuple):
     """A verb: its name, its heading and line in ``--help``, and mqadmin's names for it."""
 
     name: str

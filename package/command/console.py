@@ -21,7 +21,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple, Self, TextIO
 
 from segmentlog.output import json_text, printable
@@ -35,8 +35,7 @@ if TYPE_CHECKING:
     from segmentlog.jobs.report import Report as JobReport
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Console:
+class Console(NamedTuple):
     """Streams of one run; ``stdout`` takes bytes. Not thread-safe, as its streams are not."""
 
     # `is_terminal` is of `stdout`, `has_progress` of `stderr`. `has_colour` is a terminal without `NO_COLOR` that is

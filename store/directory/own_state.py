@@ -15,8 +15,7 @@ Recovery and readers of a crashed store ask the same questions here. Only stores
 
 import re
 import uuid
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from ..files.fs import FileSystem, LocalFileSystem
 from ..files.small_file import read_front, read_whole, replace_file
@@ -57,8 +56,7 @@ def ensure_store_id(fs: WritableFileSystem, path: str) -> str:
     return made
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class OwnState:
+class OwnState(NamedTuple):
     """Recorded state of one store."""
 
     point: DurablePoint | None  # durable point; None if there is none

@@ -25,7 +25,6 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
@@ -93,8 +92,7 @@ class Columns(NamedTuple):
     tags_code: npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True)
-class KeptSegment:
+class KeptSegment(NamedTuple):
     """Content of one file: the entries of a segment's records up to a physical offset."""
 
     facts: Mapping[str, Any]  # of the metadata: they say for which bytes of a segment it holds

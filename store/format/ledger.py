@@ -59,8 +59,7 @@ class Batch(NamedTuple):
     entry: LedgerEntry
 
 
-@dataclass(frozen=True, slots=True)
-class Application:
+class Application(NamedTuple):
     """Batches of one application: its last ones, ascending, and the queues of the newest."""
 
     entries: tuple[LedgerEntry, ...]

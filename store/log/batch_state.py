@@ -220,7 +220,7 @@ class BatchRecords:
             return ledger
         clamped = BatchHistory(tuple(Batch(app, _up_to(each, end)) for app, each in self.history().batches))
         applications = {
-            app: replace(held, entries=tuple(_up_to(each, end) for each in held.entries))
+            app: held._replace(entries=tuple(_up_to(each, end) for each in held.entries))
             for app, held in ledger.applications.items()
         }
         return self._rewrite(fs, clamped, replace(ledger, applications=applications))

@@ -20,7 +20,7 @@ record of the next message cannot be read. Zero means that nothing waits.
 A queue offset whose identity changed holds another message: its topic was recreated, or the store was truncated.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -121,15 +121,15 @@ def measure_lag(
     -----
     Reads 20 bytes for each message that waits, and the records of the first one and of the last one of each queue.
     """
-    waiting = {
-        key: _waiting(reader.bounds(key), position, (stops or {}).get(key)) for key, position in positions.items()
-    }
+    held = reader.bounds_of([*positions])
+    waiting = {each.key: _waiting(each, positions[each.key], (stops or {}).get(each.key)) for each in held}
     ranges = [each for each in waiting.values() if each]
     next_times = store_times(reader, {each.key: each.start for each in ranges})
-    newest = max(_newest_times(reader, positions), default=None)
+    last = {each.key: each.max_offset - 1 for each in held if len(each)}
+    newest = max(store_times(reader, last).values(), default=None)
     found = []
-    for key, position in positions.items():
-        each, bounds = waiting[key], reader.bounds(key)
+    for bounds in held:
+        key, position, each = bounds.key, positions[bounds.key], waiting[bounds.key]
         next_ms = next_times.get(key)
         if each is None:
             time_ms = None
@@ -160,8 +160,3 @@ def _waiting(bounds: QueueBounds, position: int | None, stop: int | None) -> Que
     start = max(position, bounds.min_offset)
     stop = bounds.max_offset if stop is None else min(stop, bounds.max_offset)
     return QueueRange(bounds.key, start, max(start, stop))
-
-
-def _newest_times(reader: StoreReader, keys: Iterable[QueueKey]) -> Iterable[int]:
-    ends = {key: bounds.max_offset - 1 for key in keys if len(bounds := reader.bounds(key))}
-    return store_times(reader, ends).values()

@@ -28,7 +28,7 @@ whatever its length. Tasks hold integers and strings only: they cross to Spark's
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -154,13 +154,12 @@ class Exact(NamedTuple):
         return PlannedRange(planned.key, first, last, rows, planned.walk, planned.base), size
 
 
-@dataclass(frozen=True, slots=True)
-class Sampled:
+class Sampled(NamedTuple):
     """A range of which only the mean size of its records is known; each message is a slot."""
 
     planned: PlannedRange
     mean: float  # bytes per message
-    slot: ClassVar[int] = 1
+    slot: int = 1
 
     @property
     def slots(self) -> int:
@@ -211,13 +210,12 @@ class ExactRanges(NamedTuple):
         return Exact(self.ranges[number], self.slot, self.physical[slots], ends, present)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class SeparateRanges:
+class SeparateRanges(NamedTuple):
     """Ranges that are measured one by one, since few of their entries are read, or none."""
 
     ranges: Sequence[PlannedRange]
     measured: Sequence[Exact | Sampled]
-    slot_bytes_max: ClassVar[int] = 0
+    slot_bytes_max: int = 0
 
     @property
     def bytes(self) -> list[int]:

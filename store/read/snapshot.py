@@ -16,8 +16,7 @@ listing would show in part: its first records are in known segments, the others 
 
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..directory.layout import ListedQueues, StoreLocation, look_at_queues
 from ..directory.own_state import OwnState
@@ -29,21 +28,19 @@ from ..log.batch_state import Visibility
 from ..log.commit_log import CommitLog
 from ..log.log_end import KnownEnd
 from ..queues.consume_queue import ConsumeQueue
-from ..queues.rocksdb_queues import RocksQueues
 from ..types import QueueKey
-from .database_queues import DatabaseQueues
 from .missing_entries import QueueSearch, UndispatchedTail, find_undispatched_tail, log_end_after_crash
 from .spec import QueueSource
 from .walk_span import TimeWindow, WalkSpan
 
 if TYPE_CHECKING:
     from ..dispatch.packed_queues import PackedQueues
+    from ..queues.rocksdb_queues import RocksQueues
 
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class StoreSnapshot:
+class StoreSnapshot(NamedTuple):
     """Facts about one store that were found together; immutable. A reader replaces it as a whole."""
 
     visibility: Visibility
@@ -65,7 +62,7 @@ class StoreSnapshot:
         visibility: Visibility,
         queue: Callable[[QueueKey], ConsumeQueue],
         end: KnownEnd,
-        database: Callable[[], RocksQueues | None],
+        database: "Callable[[], RocksQueues | None]",
         window: TimeWindow | None = None,
     ) -> "StoreSnapshot":
         """Take a snapshot; ``log`` was listed after the first look of ``visibility``, and ``end`` is its end.
@@ -127,7 +124,7 @@ class StoreSnapshot:
 def _from_database(
     log: CommitLog,
     kept: KeptQueues,
-    database: Callable[[], RocksQueues | None],
+    database: "Callable[[], RocksQueues | None]",
     queue: Callable[[QueueKey], ConsumeQueue],
     stop: int,
 ) -> AllQueues | None:
@@ -140,6 +137,8 @@ def _from_database(
     if opened is None or dispatched is None:
         return None
     dispatched = min(dispatched, stop)
+    from .database_queues import DatabaseQueues  # noqa: PLC0415 - few stores have a database
+
     tail = kept.queues(stop, max(dispatched, log.min_offset))
     return DatabaseQueues(
         opened,

@@ -15,7 +15,7 @@ ConsumeQueue entry does. After a crash the log may hold more than the queues, an
 import logging
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -56,9 +56,7 @@ from ..log.log_end import KnownEnd
 from ..objects.access import RemoteAccess
 from ..queues.consume_queue import ConsumeQueue
 from ..queues.consume_queues import ConsumeQueues
-from ..queues.rocksdb_queues import RocksQueues
 from ..types import Boundary, QueueBounds, QueueKey, QueueRange, ReadFrom
-from .database_queues import of_database
 from .plan import PlannedRange, ScanTask, TaskLimits, plan_tasks
 from .queue_view import QueueView, offset_at, offsets_at
 from .scan import scan
@@ -69,6 +67,7 @@ from .walk_span import TimeWindow
 if TYPE_CHECKING:
     from ..directory.archived_store import ArchivedStore
     from ..dispatch.packed_queues import PackedQueues
+    from ..queues.rocksdb_queues import RocksQueues
 
 _log = logging.getLogger(__name__)
 NO_OPTIONS: Final = RemoteAccess()
@@ -353,12 +352,12 @@ class StoreReader:
         """
         self._visibility = Visibility(self.location.fs, self.path, self.read_from)
         if self._seen is not None:
-            self._seen.snapshot = replace(self._seen.snapshot, visibility=self._visibility)
+            self._seen.snapshot = self._seen.snapshot._replace(visibility=self._visibility)
 
     def look_for_owner(self) -> None:
         """Find out whether a process holds the store's lock now: see `is_live`. The kernel may take 10 ms to answer."""
         if self._seen is not None:
-            self._seen.snapshot = replace(self._seen.snapshot, is_live=self._is_locked())
+            self._seen.snapshot = self._seen.snapshot._replace(is_live=self._is_locked())
 
     def forget(self, key: QueueKey) -> None:
         """Drop the cached bounds and files of one queue."""
@@ -632,8 +631,12 @@ class StoreReader:
         if self.queue_source is QueueSource.COMMIT_LOG or planned.walk is None:
             return None
         database = self._open_database()
+        if database is None:
+            return None
+        from .database_queues import of_database  # noqa: PLC0415 - few stores have a database
+
         try:
-            found = None if database is None else of_database(database, planned.key, planned.start, planned.stop)
+            found = of_database(database, planned.key, planned.start, planned.stop)
         except SegmentLogError:  # the plan has said so
             return None
         if found is None or found.size.size != planned.rows:
@@ -641,15 +644,19 @@ class StoreReader:
         start, stop = planned.walk
         return found if ((found.physical_offset >= start) & (found.physical_offset < stop)).all() else None
 
-    def _open_database(self) -> RocksQueues | None:
+    def _open_database(self) -> "RocksQueues | None":
         """Open the queues in RocksDB; None if there are none, or they cannot be read, which is said once."""
         fs = self.location.fs
         if self._database is not None and not self._database.is_current(fs):
             self._database = None  # not closed: the snapshot may be read from it
         if self._database is None:
             directory = rocksdb_queues(fs, self.path)
+            if directory is None:
+                return None
+            from ..queues.rocksdb_queues import RocksQueues  # noqa: PLC0415 - few stores have a database
+
             try:
-                self._database = None if directory is None else RocksQueues.open(fs, directory)
+                self._database = RocksQueues.open(fs, directory)
             except MissingExtraError as error:
                 warn_once(_log, self.path, "%s. Meanwhile all queues are derived from the CommitLog", error)
             except SegmentLogError as error:

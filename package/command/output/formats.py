@@ -2,9 +2,8 @@
 
 import argparse
 import os
-from dataclasses import dataclass
 from enum import Enum
-from typing import Final, Self
+from typing import Final, NamedTuple, Self
 
 from segmentlog.query.suggestions import listing
 
@@ -50,8 +49,7 @@ _SUFFIXES: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
+class Target(NamedTuple):
     """Format of rows, and the new file for them; None for stdout."""
 
     format: Format

@@ -1,6 +1,5 @@
 import shutil
 from collections.abc import Callable
-from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
@@ -110,7 +109,7 @@ def test_bounds_of_queues_read_together_equal_bounds_read_alone(tmp_path: Path, 
     assert reader.goes_by_queues
     fs, middle = LocalFileSystem(), int(appended.physical_offsets[HELD])
     for is_live, hidden in product([False, True], [None, 0, middle, 1 << 40]):
-        snapshot = replace(reader._view.snapshot, visibility=Hiding(hidden), is_live=is_live)  # type: ignore[arg-type]
+        snapshot = reader._view.snapshot._replace(visibility=Hiding(hidden), is_live=is_live)  # type: ignore[arg-type]
         each, together = (ConsumeQueues(fs, str(store), reader.log) for _ in range(2))
         expected = [QueueView(snapshot, reader.log, each).bounds_alone(each.queue(key)) for key in keys]
         assert QueueView(snapshot, reader.log, together).bounds(keys) == expected
