@@ -57,11 +57,15 @@ def scan_spec(
 
 def checked_names(argument: str, value: object) -> tuple[str, ...]:
     """Return a name, or several, as a tuple; `ConfigError` names the argument."""
-    if isinstance(value, str):
-        return (value,)
-    names = tuple(value) if isinstance(value, Iterable) else (value,)
+    names = tuple(value) if isinstance(value, Iterable) and not isinstance(value, str) else (value,)
     if not all(isinstance(name, str) for name in names):
         raise ConfigError(f"{argument}={value!r} is not a list of names", fix="Pass text, or a list of texts")
+    try:
+        "".join(names).encode()
+    except UnicodeEncodeError:
+        raise ConfigError(
+            f"{argument}={value!r} is not a text that UTF-8 can encode", fix="Pass it as it was sent"
+        ) from None
     return names
 
 
@@ -92,10 +96,11 @@ def _filter(tags: Names | None, sql: object) -> "Tags | Sql92Filter | None":
 
 def _tags(tags: Names) -> frozenset[str] | None:
     """Read tags; RocketMQ's ``A || B`` in one text, None for ``*``."""
+    names = checked_names("tags", tags)
     if isinstance(tags, str):
         parsed = Tags.parse(tags)
         return None if parsed is None else parsed.any_of
-    found = frozenset(name.strip() for name in checked_names("tags", tags))
+    found = frozenset(name.strip() for name in names)
     if found == {"*"}:
         return None
     if not found or found & {"", "*"}:

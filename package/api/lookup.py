@@ -5,6 +5,7 @@ RocketMQ: ``DefaultMessageStore.queryMessage``, without its limit of 64 messages
 
 from collections.abc import Generator, Iterable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pyarrow as pa
 
@@ -98,9 +99,7 @@ def look_up(
     window = Window(*(None if at is None else time_of(name, at, clock).ms for name, at in asked_times))
     check_window(("start", "end"), window.start_ms, window.stop_ms)
     order = Order.NEWEST_FIRST if newest_first else Order.OLDEST_FIRST
-    asked = _texts(argument, texts)
-    one = [asked[0].as_py()] if len(asked) == 1 and not asked.null_count else asked  # a list of one is searched alone
-    found = finder.by_keys(topics, one, field, window=window, order=order)
+    found = finder.by_keys(topics, _texts(argument, texts), field, window=window, order=order)
     return Lookup(found, spec)
 
 
@@ -161,20 +160,22 @@ def _text(argument: str, value: object) -> str:
     return value
 
 
-def _texts(argument: str, values: object) -> pa.Array:
+def _texts(argument: str, values: object) -> list[str | None] | pa.Array:
     if isinstance(values, pa.ChunkedArray):
         values = values.combine_chunks()
-    listed = [values] if isinstance(values, str) else values
     try:
-        found = listed if isinstance(listed, pa.Array) else pa.array(_listed(listed), pa.string())
-        return found.cast(pa.string())
+        if isinstance(values, pa.Array):
+            texts = values.cast(pa.string())
+            return texts if len(texts) > 1 else texts.to_pylist()  # a list of one is searched alone
+        return _listed(values)  # `pyarrow.array` would load pandas
     except (TypeError, pa.ArrowException):
         raise ConfigError(
             f"{argument} is not a list of texts", fix="Pass text, a list of texts, or an Arrow array"
         ) from None
 
 
-def _listed(values: object) -> list[object]:
-    if not isinstance(values, Iterable) or isinstance(values, bytes):
+def _listed(values: object) -> list[Any]:
+    found = list(values) if isinstance(values, Iterable) and not isinstance(values, str | bytes) else [values]
+    if not all(isinstance(each, str | None) for each in found):
         raise TypeError
-    return list(values)
+    return found

@@ -128,13 +128,13 @@ class Finder:
         distinct = np.unique(np.asarray(offsets, np.int64))
         good = whole(self._store.log, distinct, self._store.readable_stop())
         places = np.where(good, distinct, -1)
-        return self._found(pa.table({"physicalOffset": distinct}), _hits(places), order)
+        return self._found(pa.table({"physicalOffset": numbers(distinct)}), _hits(places), order)
 
     def by_queue_offsets(self, key: QueueKey, offsets: Offsets, order: Order = Order.OLDEST_FIRST) -> Found:
         """Find messages of one queue by their queue offsets."""
         distinct = np.unique(np.asarray(offsets, np.int64))
         places = places_in_queue(self._store, key, distinct)
-        return self._found(pa.table({"queueOffset": distinct}), _hits(places), order)
+        return self._found(pa.table({"queueOffset": numbers(distinct)}), _hits(places), order)
 
     def by_times(
         self,
@@ -151,7 +151,7 @@ class Finder:
         offsets = self._store.offsets_at(key, distinct, boundary)
         each, which = np.unique(offsets, return_inverse=True)
         places = places_in_queue(self._store, key, each)[which]
-        return self._found(pa.table({"storeTime": distinct}), _hits(places), order)
+        return self._found(pa.table({"storeTime": numbers(distinct)}), _hits(places), order)
 
     def read(self, offsets: Ints, spec: ScanSpec) -> Iterator[pa.RecordBatch]:
         """Decode the records at (n,) physical offsets that a look-up found, in their order, here or in another process.
@@ -172,8 +172,8 @@ class Finder:
         if one is None:
             return None
         places, coverage = one
-        topic = pa.array([asked.topic], pa.string()).dictionary_encode()
-        pair = pa.table({"topic": topic, "key": pa.array([asked.key], pa.string())})
+        topic, key = each_in([asked.topic], [asked.key])
+        pair = pa.table({"topic": topic, "key": key})
         hits = Hits(np.array(places, np.int64), np.zeros(len(places), np.int64))
         return self._found(pair, hits, order, coverage)
 

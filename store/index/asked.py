@@ -187,7 +187,12 @@ def each_in(topics: Sequence[str], keys: Sequence[str] | pa.Array) -> tuple[pa.A
     """Pair every topic with every key: (t·k,) dictionary of strings, (t·k,) strings."""
     texts = only_chunk(keys) if isinstance(keys, pa.ChunkedArray) else keys
     if not isinstance(texts, pa.Array):
-        texts = _few(texts) if len(texts) <= _FEW else pa.array(texts, pa.string())
+        try:
+            texts = _few(texts) if len(texts) <= _FEW else pa.array(texts, pa.string())
+        except UnicodeEncodeError as error:
+            raise ConfigError(
+                f"{error.object!r} is not a text that UTF-8 can encode", fix="Pass it as it was sent"
+            ) from None
     of = np.repeat(np.arange(len(topics), dtype=np.int32), len(texts))
     pairs = pa.DictionaryArray.from_arrays(numbers(of), _few(topics))
     if len(topics) == 1:

@@ -15,7 +15,7 @@ from collections.abc import Callable
 import numpy as np
 import pyarrow as pa
 
-from ..format.buffers import booleans, present, truths
+from ..format.buffers import booleans, present, repeated, truths
 from ..format.consume_queue import EXTENSION_ADDRESS_MAX, Entries
 from ..format.hashing import java_hash
 from ..format.message import Mask, Problem, Records
@@ -85,14 +85,12 @@ def _within(values: np.ndarray[tuple[int], np.dtype[np.int64]], start: int | Non
 def _exactly(wanted: Filter) -> Callable[[Records], Mask]:
     """Make the exact test of records; a damaged one has no properties that match."""
     if isinstance(wanted, Tags):
-        values = pa.array(sorted(wanted.any_of), pa.string())
+        values = repeated(sorted(wanted.any_of), 1)
 
         def by_tag(records: Records) -> Mask:
             import pyarrow.compute as pc  # noqa: PLC0415 - not all scans need it, and loading it takes long
 
-            tags = Properties.of(records).column(TAGS)
-            match: Mask = pc.is_in(tags, values, skip_nulls=True).to_numpy(zero_copy_only=False)
-            return match
+            return truths(pc.is_in(Properties.of(records).column(TAGS), values, skip_nulls=True))
 
         return by_tag
     by_properties = wanted  # for mypy: no Tags from here on

@@ -29,7 +29,7 @@ import pyarrow as pa
 from ..dispatch.walk_cache import WalkCache
 from ..errors import CorruptError, DataLossError, MissingObjectError
 from ..files.segments import SegmentFile
-from ..format.buffers import booleans, numbers
+from ..format.buffers import booleans, numbers, repeated
 from ..format.consume_queue import is_plausible
 from ..format.message import Ints, Mask, Problem, Records, gather
 from ..format.message_decode import (
@@ -418,7 +418,7 @@ class _Scan(RecordBatches[Chunk]):
         codes = self._topic_codes[chunk.range_index]
         topics: pa.Array | str = self._topics[codes[0]]
         if (codes != codes[0]).any():
-            topics = pa.array(self._topics, pa.string()).take(numbers(codes))
+            topics = repeated(self._topics, 1).take(numbers(codes))
         return Origin(
             topics=topics,
             queue_id=self._queue_ids[chunk.range_index],

@@ -55,6 +55,7 @@ def test_ways_to_ask(store: segmentlog.Store, arguments: dict[str, Any], numbers
         ({"keys": "a", "unique_keys": "b"}, "keys and unique_keys are both passed"),
         ({"keys": 7}, "keys is not a list of texts"),
         ({"unique_keys": [7]}, "unique_keys is not a list of texts"),
+        ({"keys": ["a", "\ud800"]}, "is not a text that UTF-8 can encode"),
         ({"keys": b"a"}, "keys is not a list of texts"),
         ({"keys": ["a", None]}, "nulls"),
         ({"keys": "a", "start": {0: 1}}, "start=.* is a dict"),

@@ -64,7 +64,10 @@ store = segmentlog.open(sys.argv[1])
 heavy = {"pyspark", "pandas", "polars", "duckdb", "lark", "pyarrow.compute"}
 assert heavy.isdisjoint(sys.modules), heavy & sys.modules.keys()
 assert store.scan("orders", start="2026-01-31T00:00:00Z", columns="body").count() == 400
-store.topics(), store.lag("etl"), store.get(topic="orders", queue=0, offset=0), store.find("orders", keys="key-1")
+store.scan("orders", tags="a").to_arrow()
+assert store.get(topic="orders", queue=0, offset=0) and all([*store.find("orders", keys="key-1")] for _ in range(3))
+assert "pandas" not in sys.modules
+store.topics(), store.lag("etl")
 assert {"pyspark", "polars", "duckdb"}.isdisjoint(sys.modules)
 """
     subprocess.run([sys.executable, "-c", program, path], check=True)

@@ -1,3 +1,4 @@
+import errno
 import os
 import signal
 import subprocess
@@ -8,6 +9,7 @@ import pytest
 
 import segmentlog
 from segmentlog.command import catalogue
+from segmentlog.command.output import writers
 from segmentlog.command.verbs import describe
 from support.commands import INSTALLED, run_command
 from support.small_store import write_small_store
@@ -46,10 +48,14 @@ def test_a_missing_verb_and_a_missing_store() -> None:
     assert run_command("topics", "--json").error["code"] == "SEGMENTLOG_USAGE"
 
 
-def test_an_error_of_the_system(store: Path, tmp_path: Path) -> None:
-    error = run_command("topics", store, "--json", "-w", tmp_path / "no" / "rows.jsonl").error
+def test_an_error_of_the_system(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(writers.JsonLines, "write", failing)
+    error = run_command("topics", store, "--json", "-w", tmp_path / "rows.jsonl").error
     assert error["code"] == "OS_ERROR"
-    assert error["found"] == "No such file or directory"
+    assert error["found"] == "No space left on device"
 
 
 def test_a_fault_of_ours_is_reported_with_its_traceback(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:

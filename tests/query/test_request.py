@@ -68,6 +68,8 @@ def test_sql_alone_and_with_tags() -> None:
         ({"tags": "||"}, "no tag"),
         ({"tags": ["a", ""]}, "an empty tag"),
         ({"tags": "a || *"}, r"or `\*` beside others"),
+        ({"tags": "a || \udcff"}, "is not a text that UTF-8 can encode"),
+        ({"properties": ["\ud800"]}, "is not a text that UTF-8 can encode"),
         ({"sql": 1}, "sql=1 is not text"),
         ({"on_corrupt": "drop"}, r"on_corrupt='drop' is unknown.*Pass one of 'fail', 'skip', 'null'"),
         ({"on_loss": OnCorrupt.SKIP}, r"on_loss=.*is unknown.*'fail', 'skip'"),

@@ -270,7 +270,12 @@ def write_rows(
         raise UsageError(f"-w: `{target.file}` exists", path=target.file, fix="Remove it, or name another file")
     unfinished = f"{target.file}.{os.getpid()}.part"
     try:
-        with open(unfinished, "xb") as file:
+        opened = open(unfinished, "xb")  # noqa: SIM115 - closed below
+    except OSError as error:
+        fix = "Name a file in a directory that exists and can be written"
+        raise UsageError(f"-w: {error.strerror}", path=target.file, fix=fix) from None
+    try:
+        with opened as file:
             count = _write(writer_of(target.format, file, schema, None, pace), batches, console)
         os.link(unfinished, target.file)  # unlike a rename it replaces no file that appeared meanwhile
     finally:

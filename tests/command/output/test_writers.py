@@ -180,6 +180,14 @@ def test_a_file_is_not_replaced(store: Path, tmp_path: Path) -> None:
     assert file.read_text() == "mine"
 
 
+def test_a_file_that_cannot_be_made_is_a_wrong_flag(store: Path, tmp_path: Path) -> None:
+    file = tmp_path / "absent/queues.csv"
+    ran = run_command("queues", store, "-w", file)
+    assert ran.code == 2
+    assert "-w: No such file or directory\n" in ran.err
+    assert f"where:  {file}\n  remedy: Name a file in a directory" in ran.err
+
+
 def test_a_file_that_appears_meanwhile_is_not_replaced(
     store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
