@@ -90,6 +90,7 @@ def session(master: str, conf: Mapping[str, str]) -> "Iterator[SparkSession]":
             except JavaNotFoundError as error:
                 raise UsageError(str(error), fix="`segmentlog doctor` lists what is missing") from None
         prepare_workers()
+        from pyspark.errors import PySparkRuntimeError
         from pyspark.sql import SparkSession
 
         # Spark asks for the machine's own name, which many containers cannot resolve.
@@ -97,7 +98,10 @@ def session(master: str, conf: Mapping[str, str]) -> "Iterator[SparkSession]":
         builder = SparkSession.builder.appName("segmentlog")
         for name, value in settings.items():
             builder = builder.config(name, value)
-        spark = builder.getOrCreate()
+        try:
+            spark = builder.getOrCreate()
+        except PySparkRuntimeError as error:
+            raise UsageError(f"Spark does not start: {error}", fix="See its own message above") from None
         try:
             register(spark)
             yield spark

@@ -251,3 +251,13 @@ def check_is_store(location: StoreLocation, names: Mapping[str, Listed], commit_
         path=root,
         fix=fix,
     )
+
+
+def check_has_log(location: StoreLocation, named: Sequence[str]) -> None:
+    """Raise `NotAStoreError` if a directory ``named`` for the CommitLog is absent, or a store has queues alone."""
+    fs = location.fs
+    for each in named or [location.paths.commit_log]:
+        if fs.stamp(os.path.join(each, "")) is None and (named or list_queues(fs, location.root)):
+            raise NotAStoreError(
+                "there is no CommitLog", path=each, fix="Mount its disk", remedies=(Remedy.NAME_COMMIT_LOG,)
+            )

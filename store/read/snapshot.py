@@ -95,6 +95,8 @@ class StoreSnapshot(NamedTuple):
             if derived is None:
                 derived, is_part = _from_log(log, kept, stop, window)
             return cls(visibility, is_live, _ids(derived), derived, None, is_part)
+        if listed.ids and not (log.segments or is_live):
+            warn_once(_log, location.root, "%s has no CommitLog segments: its queues read as empty", location.root)
         keys = _keys(listed.ids)
         if crashed is None:
             search = QueueSearch(location, log, kept, listed, visibility.cut(end.nearby()), is_live)

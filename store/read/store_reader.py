@@ -27,6 +27,7 @@ from ..directory.archive import join_archive
 from ..directory.file_sizes import known_sizes
 from ..directory.layout import (
     StoreLocation,
+    check_has_log,
     check_is_store,
     is_remote,
     place_of,
@@ -163,6 +164,7 @@ def _check(location: StoreLocation, commit_logs: Sequence[str]) -> None:
         if name in names:
             require_directory(names[name], os.path.join(location.root, name))
     check_is_store(location, names, commit_logs)
+    check_has_log(location, commit_logs)
 
 
 def _joined(

@@ -9,7 +9,7 @@ import segmentlog
 from segmentlog.connector.metadata import MetadataReader
 from segmentlog.connector.source import SegmentLogDataSource
 from segmentlog.query.metadata import SCHEMAS
-from segmentlog.store import StoreClosedError, UnsafeFileError
+from segmentlog.store import NotAStoreError, StoreClosedError, UnsafeFileError
 
 
 def spark_frame(path: Path, kind: str, **options: str) -> pa.Table:
@@ -40,6 +40,17 @@ def test_the_log_may_be_elsewhere(path: Path, tmp_path: Path) -> None:
     (path / "commitlog").unlink()
     with segmentlog.open(path, commit_log_paths=[tmp_path / "log"], broker_name="b") as store:
         assert set(store.scan("orders").to_arrow()["brokerName"].to_pylist()) == {"b"}
+
+
+def test_a_log_that_is_nowhere_is_an_error(path: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (path / "commitlog").rename(tmp_path / "log")
+    with pytest.raises(NotAStoreError, match=r"no CommitLog.*segmentlog\.open\(path, commit_log_paths=…\)"):
+        segmentlog.open(path)
+    with pytest.raises(NotAStoreError, match=r"no CommitLog.*/lgo"):
+        segmentlog.open(path, commit_log_paths=[tmp_path / "log", tmp_path / "lgo"])
+    (path / "commitlog").mkdir()  # a disk that is not mounted
+    assert segmentlog.open(path).scan("orders").count() == 0
+    assert "has no CommitLog segments" in caplog.text
 
 
 def test_a_closed_store_refuses_further_calls(store: segmentlog.Store) -> None:

@@ -10,6 +10,7 @@ from segmentlog.command import sessions
 from segmentlog.command.errors import UsageError
 from segmentlog.command.parser import Parser
 from segmentlog.connector.setup.java import JavaNotFoundError
+from support.commands import INSTALLED
 
 
 def _parsed(*arguments: str, master: str | None = "local[*]") -> argparse.Namespace:
@@ -45,6 +46,15 @@ def test_a_machine_without_pyspark(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sessions.importlib.util, "find_spec", lambda _: None)
     with pytest.raises(UsageError, match="needs PySpark"), sessions.session("local[1]", {}):
         pass
+
+
+@pytest.mark.slow
+def test_a_wrong_master(store: Path) -> None:
+    command = [INSTALLED, "verify", str(store), "--master", "lokal"]
+    ran = subprocess.run(command, check=False, capture_output=True, text=True, timeout=300)
+    assert ran.returncode == 2
+    assert "error[SEGMENTLOG_USAGE]: Spark does not start: [JAVA_GATEWAY_EXITED]" in ran.stderr
+    assert "remedy: See its own message above" in ran.stderr
 
 
 def test_the_script_of_spark_submit_runs_a_verb(store: Path) -> None:
