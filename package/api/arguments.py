@@ -17,10 +17,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from importlib import import_module
-from typing import Any, Final, TypeAlias
+from numbers import Integral
+from typing import Any, Final, TypeAlias, TypeGuard
 
 from segmentlog.query import position as query
 from segmentlog.query.position import AtTime, ByQueue, Fallback, Grammar, Place, Rules
+from segmentlog.query.request import checked_names
 from segmentlog.query.selection import check_topics
 from segmentlog.query.suggestions import listing
 from segmentlog.query.times import Clock, Instant, parse_time, store_ms
@@ -56,24 +58,27 @@ def rules_of(on_loss: OnLoss) -> Rules:
 
 def checked_topics(topics: object, known: Sequence[str], path: str) -> tuple[str, ...]:
     """Check the argument ``topics``: one name or several, all of them in the store."""
-    names = [topics] if isinstance(topics, str) else topics
-    if not isinstance(names, list | tuple | set | frozenset) or not all(isinstance(each, str) for each in names):
-        raise ConfigError(f"topics={topics!r} is not a name or a list of names", fix="Pass 'orders' or ['orders', …]")
+    names = checked_names("topics", topics)
     if not names:
         raise ConfigError("topics names no topic", fix=f"The topics are {listing(known)}")
     check_topics(names, known, path=path, argument="topics")
-    return tuple(dict.fromkeys(sorted(names) if isinstance(names, set | frozenset) else names))
+    return tuple(dict.fromkeys(sorted(names) if isinstance(topics, set | frozenset) else names))
+
+
+def is_whole(value: object) -> TypeGuard[int]:
+    """True for a whole number, also one of numpy."""
+    return isinstance(value, Integral) and not isinstance(value, bool)
 
 
 def time_of(argument: str, value: object, clock: Clock) -> Time:
     """Check a time; digits finer than a millisecond are rounded up, as in `query.times`."""
     if isinstance(value, Time):
-        if not isinstance(value.ms, int) or isinstance(value.ms, bool):
+        if not is_whole(value.ms):
             raise ConfigError(f"{argument}: Time(ms={value.ms!r}) is not a whole number of milliseconds", fix=_FORMS)
         return value
     if isinstance(value, str):
         return Time(ms=clock.ms(parse_time(value, argument)))
-    if isinstance(value, int) and not isinstance(value, bool):
+    if is_whole(value):
         problem = f"{argument}={value!r} may be a time or an offset"
         raise ConfigError(problem, fix=f"Write Time(ms={value!r}), or offsets by queue such as {{0: {value!r}}}")
     if not isinstance(value, datetime):
@@ -97,23 +102,21 @@ def parsed(argument: str, value: object, default: Place, topics: Sequence[str], 
 def _entry(
     argument: str, key: object, value: object, topics: Sequence[str], clock: Clock
 ) -> tuple[tuple[None, QueueKey], Place]:
-    if isinstance(key, int) and not isinstance(key, bool):
-        if len(topics) > 1:
-            problem = f"{argument}: queue {key} may be of any of {listing(topics)}"
-            raise ConfigError(problem, fix=f"Name the topic: {{({topics[0]!r}, {key}): {value!r}}}")
-        return (None, QueueKey(topics[0], key)), _place(argument, value, clock)
-    match key:
-        case (str(topic), int(queue_id)) if not isinstance(queue_id, bool):
-            return (None, QueueKey(topic, queue_id)), _place(argument, value, clock)
-    problem = f"{argument}: {key!r} is not a queue"
-    raise ConfigError(problem, fix="Name queues by number, or by topic and number such as ('orders', 0)")
+    topic, queue_id = key if isinstance(key, tuple) and len(key) == 2 else (None, key)
+    if not (is_whole(queue_id) and isinstance(topic, str | None)):
+        fix = "Name queues by number, or by topic and number such as ('orders', 0)"
+        raise ConfigError(f"{argument}: {key!r} is not a queue", fix=fix)
+    if topic is None and len(topics) > 1:
+        problem = f"{argument}: queue {key} may be of any of {listing(topics)}"
+        raise ConfigError(problem, fix=f"Name the topic: {{({topics[0]!r}, {key}): {value!r}}}")
+    return (None, QueueKey(topics[0] if topic is None else topic, int(queue_id))), _place(argument, value, clock)
 
 
 def _place(argument: str, value: object, clock: Clock) -> Place:
-    if isinstance(value, int) and not isinstance(value, bool):
+    if is_whole(value):
         if value < 0:
             raise ConfigError(f"{argument}: {value} is not a queue offset", fix="Queue offsets are numbers from 0 on")
-        return query.At(value)
+        return query.At(int(value))
     if isinstance(value, str):
         return query.settled_place(query.parse_place(value, argument, _GRAMMAR), clock)
     return AtTime(Instant(time_of(argument, value, clock).ms))

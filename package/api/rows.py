@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from segmentlog.store import ConfigError
 
-from .arguments import optional_module
+from .arguments import is_whole, optional_module
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -164,10 +164,10 @@ def first_rows(batches: Generator[pa.RecordBatch, None, None], n: int, schema: p
 
 
 def checked_number(argument: str, value: object, *, least: int = 0) -> int:
-    """Check a number of rows or threads: `ConfigError` if it is not a whole number, or too small."""
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+    """Return a whole number; `ConfigError` for anything else, and beyond a Java long."""
+    if not (is_whole(value) and least <= value < 1 << 63):
         raise ConfigError(f"{argument}={value!r} is not a whole number from {least} on", fix="Pass such a number")
-    return value
+    return int(value)
 
 
 # A new table of a DuckDB database

@@ -150,6 +150,18 @@ def add_window(parser: Parser) -> None:
     add_day(parser)
 
 
+def add_boundary(parser: Parser) -> None:
+    """Add ``--boundary`` and ``--tz``, to a parser with a time."""
+    add_zone(parser)
+    parser.add_argument(
+        "--boundary",
+        metavar="WHICH",
+        type=chosen(["lower", "upper"]),
+        default="lower",
+        help="of the time: lower is the first message at or after, upper the last at or before (default: lower)",
+    )
+
+
 def add_day(parser: Parser) -> None:
     """Add ``--day`` and ``--tz``, to a parser with ``--from`` and ``--to``."""
     parser.add_argument(

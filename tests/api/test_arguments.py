@@ -5,6 +5,7 @@ import re
 import sys
 from datetime import UTC, datetime, timedelta, timezone
 
+import numpy as np
 import pytest
 
 import segmentlog
@@ -68,7 +69,7 @@ def test_invalid_positions_are_refused(value: object, text: str) -> None:
 
 def test_places_by_queue() -> None:
     wanted = ByQueue({(None, QueueKey("orders", 0)): At(5), (None, QueueKey("orders", 3)): Last(2)})
-    for value in ({0: 5, 3: "-2"}, {("orders", 0): 5, ("orders", 3): "last:2"}):
+    for value in ({0: 5, 3: "-2"}, {np.int64(0): np.int32(5), 3: "-2"}, {("orders", 0): 5, ("orders", 3): "last:2"}):
         assert parsed("start", value, Earliest(), ["orders"], CLOCK) == wanted
     found = parsed("start", {QueueKey("b", 1): Time(ms=5)}, Earliest(), ["a", "b"], CLOCK)
     assert found == ByQueue({(None, QueueKey("b", 1)): AtTime(Instant(5))})
@@ -86,8 +87,8 @@ def test_unknown_and_invalid_topics_are_refused() -> None:
     with pytest.raises(UnknownQueueError, match=r"topics: there is no topic `order` .*Did you mean `orders`\?"):
         checked_topics("order", ["orders", "payments"], "/store")
     for topics, text in (
-        (7, "topics=7 is not a name"),
-        ([7], "is not a name or a list"),
+        (7, "topics=7 is not a list of names"),
+        ([7], "is not a list of names"),
         ([], "topics names no topic"),
     ):
         with pytest.raises(ConfigError, match=text):

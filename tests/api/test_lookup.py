@@ -1,6 +1,7 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -81,6 +82,8 @@ def test_one_message_by_each_way_to_name_it(store: segmentlog.Store, path: Path)
     assert store.get(unique_key=f"{3:032X}") == store.get(topic="orders", queue=3, offset=0)  # the oldest of two
     assert store.get(unique_key="absent") is None
     assert store.get(physical_offset=1) is None
+    numbers = {"queue": np.int32(3), "offset": np.int64(0)}  # as pandas has them
+    assert store.get(topic="orders", **numbers) == store.get(topic="orders", queue=3, offset=0)  # type: ignore[arg-type]
     assert store.get(topic="orders", queue=0, offset=100) is None
     assert store.get(topic="orders", queue=9, offset=0) is None
     assert store.get(message_id="0" * 32) is None
@@ -98,6 +101,7 @@ def test_one_message_by_each_way_to_name_it(store: segmentlog.Store, path: Path)
         ({"topic": "orders", "queue": 0, "offset": -1}, "offset=-1 is not a whole number"),
         ({"topic": "orders", "queue": "0", "offset": 1}, "queue='0' is not a whole number"),
         ({"physical_offset": "0"}, "physical_offset='0' is not a whole number"),
+        ({"physical_offset": 1 << 63}, "physical_offset=9223372036854775808 is not a whole number"),
         ({"unique_key": 7}, "unique_key=7 is not text"),
     ],
 )

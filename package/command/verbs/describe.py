@@ -12,8 +12,8 @@ from segmentlog.output import printable
 from ..console import Console, Report, print_report, signalled
 from ..errors import FOUND
 from ..output.formats import Format, Pace, Target, add_json, add_output
-from ..parser import Parser, add_store, chosen, seconds, typed
-from ..selection import add_zone, bounds_of, clock_of, opened, parse_time, read_conf, source_of
+from ..parser import Parser, add_store, seconds, typed
+from ..selection import add_boundary, add_zone, bounds_of, clock_of, opened, parse_time, read_conf, source_of
 from ..sessions import add_session, spark_of
 
 if TYPE_CHECKING:
@@ -205,14 +205,7 @@ def add_offsets(parser: Parser) -> None:
         required=True,
         help="the store time: ISO-8601, a date, -1h, yesterday, or @MS since 1970",
     )
-    add_zone(parser)
-    parser.add_argument(
-        "--boundary",
-        metavar="WHICH",
-        type=chosen(["lower", "upper"]),
-        default="lower",
-        help="lower: first message at or after; upper: last message at or before (default: lower)",
-    )
+    add_boundary(parser)
     add_output(parser)
 
 

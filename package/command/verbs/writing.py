@@ -10,7 +10,7 @@ from ..console import Console
 from ..errors import FLAGS, NOT_FOUND, UsageError
 from ..output.formats import add_output
 from ..parser import Parser, chosen, typed, whole
-from ..selection import add_zone, clock_of, parse_time
+from ..selection import add_boundary, clock_of, parse_time
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -244,14 +244,7 @@ def add_reset_offset(parser: Parser) -> None:
         help="to a store time: ISO-8601, a date, -1h, yesterday, or @MS",
     )
     to.add_argument("--to-offset", metavar="N", type=whole, help="to a queue offset, or the nearest of each queue")
-    add_zone(parser)
-    parser.add_argument(
-        "--boundary",
-        metavar="WHICH",
-        type=chosen(["lower", "upper"]),
-        default="lower",
-        help="of --to-time: lower is the first message at or after, upper the last at or before (default: lower)",
-    )
+    add_boundary(parser)
     parser.add_argument("--dry-run", action="store_true", help="print the change, and change nothing")
     parser.add_argument(
         "--beside-broker",
