@@ -280,9 +280,13 @@ def _append(frame: "DataFrame", target: str, app: str, number: int, settings: Re
 
 
 def _parts_done(target: str, app: str) -> int:
-    """Return the number of parts up to the last one that the target has."""
+    """Return the number of parts up to the last one that the target shows."""
     found = last_commit(target, app) if os.path.isdir(target) else None
-    return 0 if found is None else found.version + 1
+    if found is None:
+        return 0
+    # A kill leaves its batch hidden until the store is opened: it is committed once more.
+    hidden = StoreReader.open(target).hidden_from()
+    return found.version + (hidden is None or hidden >= found.stop)
 
 
 class _Totals:

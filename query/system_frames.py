@@ -350,7 +350,6 @@ _COMMITTED: Final = ScanSpec(
 )
 _TYPE_MASK: Final = 0xC
 _TYPE_COMMIT: Final = 0x8
-_NOWHERE: Final = pa.scalar(None, pa.int64())
 
 
 def transaction_batches(store: StoreReader, window: SystemWindow) -> Iterator[pa.RecordBatch]:

@@ -17,7 +17,7 @@ import os
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from functools import cached_property
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -42,14 +42,6 @@ _PROBE_ROWS: Final = (1 << 16) // _ROW
 _HELD_BYTES_MAX: Final = 128 << 20
 _SOON_BYTES: Final = 16 << 20
 Rows = npt.NDArray[np.void]
-
-
-class Wanted(NamedTuple):
-    """Queue offsets ``[start, stop)`` of one queue."""
-
-    key: QueueKey
-    start: int
-    stop: int
 
 
 class PackedQueues(AllQueues):

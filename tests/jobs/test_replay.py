@@ -12,6 +12,9 @@ from segmentlog.jobs.replay import ReplaySettings
 from segmentlog.jobs.report import Report
 from segmentlog.query.source import StoreSource
 from segmentlog.store import ConfigError, FormatError, MessageStore, Outgoing, QueueKey
+from segmentlog.store.sink import last_commit
+from support.jobs_without_spark import killed_replay, replay_without_spark
+from support.processes import fork_server
 from support.replays import MESSAGES, PART_BYTES, QUEUES, build_source, check_same, replayed, rows
 from support.written_stores import SMALL
 
@@ -107,6 +110,27 @@ class Pauses(threading.Event):
     def wait(self, timeout: float | None = None) -> bool:
         self.seconds.append(timeout or 0.0)
         return False
+
+
+def test_a_last_part_that_a_kill_left_hidden_is_shown_by_the_next_run(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("_frame", "_append"):
+        monkeypatch.setattr(replay, name, getattr(replay, name))  # so that they are put back
+    arguments = (str(path), "target", "state", 4000)
+    replay_without_spark(str(path), "model", "model.state", 4000)
+    last = last_commit(path.parent / "model")
+    assert last is not None
+    killed = fork_server().Process(target=killed_replay, args=arguments, kwargs={"parts": last.version + 1})
+    killed.start()
+    killed.join()
+    assert killed.exitcode == 9
+    target, expected = path.parent / "target", rows(path)
+    assert last_commit(target) is not None
+    assert len(rows(target)) == len(expected) - last.rows  # it is in the ledger, and hidden
+    for _ in range(2):
+        replay_without_spark(*arguments)
+        check_same(rows(target), expected)
 
 
 def test_a_pace_follows_store_times(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

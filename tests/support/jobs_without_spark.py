@@ -30,6 +30,7 @@ from segmentlog.jobs.backfill.planning import Offsets, Planner, ends_of, held
 from segmentlog.query.bodies import body_format
 from segmentlog.query.source import StoreSource
 from segmentlog.store import BatchId, Outgoing, QueueKey, QueueRange
+from segmentlog.store.format.batch_mark import BatchMark
 from segmentlog.store.sink import Staging, commit_batch
 
 from .backfills import COLUMNS, HOUR_MS, TOPICS
@@ -163,6 +164,13 @@ def replay_without_spark(path: str, target: str, state: str, part_bytes: int) ->
     replay._frame = lambda _spark, _source, part, _settings: part  # type: ignore[assignment, return-value]
     replay._append = append  # type: ignore[assignment]
     replayed(None, Path(path), target=target, state=state, part_bytes=part_bytes)
+
+
+def killed_replay(*arguments: Any, parts: int) -> None:
+    """Run `replay_without_spark`, and end as a kill before the last batch becomes visible."""
+    ended = BatchMark.ended
+    BatchMark.ended = lambda mark, stop: os._exit(9) if mark.sequence == parts else ended(mark, stop)  # type: ignore[method-assign]
+    replay_without_spark(*arguments)
 
 
 def _outgoing(row: dict[str, Any]) -> Outgoing:
