@@ -81,10 +81,9 @@ check: setup lint layers ## lint, layers, types and a few cases of each test wit
 	@$(BIN)/mypy -p segmentlog & types=$$!; SEGMENTLOG_SCALE=check $(ALONE) tests || failed=1; \
 	wait $$types || failed=1; exit $${failed:-0}
 
-lint: setup ## style, and the English of docstrings, messages and documents
+lint: setup ## style, and links of the documents
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	@$(BIN)/python scripts/prose.py
 	@$(BIN)/python scripts/site.py --check
 
 format: setup ## put style right where a machine can

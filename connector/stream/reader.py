@@ -170,7 +170,7 @@ def progress_report(ends: StreamOffset, reached: StreamOffset, paths: Mapping[st
          "version": 1}
 
     It is ``sources[].latestOffset`` of ``StreamingQueryProgress``, the only place that Spark leaves to a Python stream.
-    """  # prose: allow behind - a key of the report
+    """
     report = ends.to_dict()
     total: list[int | None] = []
     for name, store in report["stores"].items():
