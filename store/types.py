@@ -28,6 +28,15 @@ class Boundary(Enum):
     """The last message stored at or before the time; the first of the queue when there is none."""
 
 
+class QueueSource(Enum):
+    """Source of queue entries."""
+
+    AUTO = "auto"
+    """The ConsumeQueue; entries that are missing or damaged are derived from the CommitLog."""
+    COMMIT_LOG = "commitlog"
+    """The CommitLog alone, by a walk over all of it."""
+
+
 class ReadFrom(Enum):
     """Part of a store that a reader sees (option ``readFrom``)."""
 

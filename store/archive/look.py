@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from ..dispatch.packs import made_pack
+from ..entries.pack_making import made_pack
 from ..errors import SegmentLogError
 from ..files.segments import SegmentFile
 from ..format.archive_manifest import ArchivedFile, Manifest, Piece, Runs

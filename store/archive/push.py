@@ -28,7 +28,7 @@ import numpy as np
 from ..config import StoreConfig
 from ..directory.file_sizes import stored_sizes
 from ..directory.own_state import is_store_id, store_id
-from ..dispatch.packs import made_pack
+from ..entries.pack_making import made_pack
 from ..errors import ConfigError, CorruptError, MissingFileError, Remedy, SegmentLogError, StoreInUseError, StoreIOError
 from ..files.fs import LocalFileSystem, release
 from ..files.segments import SegmentFile

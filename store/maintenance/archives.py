@@ -38,9 +38,8 @@ from ..log.batch_state import BatchRecords
 from ..objects.manifests import newest
 from ..objects.object_store import ObjectStore
 from ..objects.opening import open_objects
-from ..read.spec import QueueSource
 from ..read.store_reader import StoreReader
-from ..types import Window
+from ..types import QueueSource, Window
 from .repair import description, rebuild_index, rebuild_queues
 
 _log = logging.getLogger(__name__)

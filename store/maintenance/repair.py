@@ -57,9 +57,8 @@ from ..index.table import index_files, read_header
 from ..index.writer import IndexWriter, put_keys
 from ..log.batch_state import BatchRecords
 from ..log.commit_log import CommitLog
-from ..read.spec import QueueSource
 from ..read.store_reader import StoreReader
-from ..types import QueueKey
+from ..types import QueueKey, QueueSource
 from .index_check import keeps_index
 from .log_parts import Spread, by_segment, near, one_by_one, parts_of, walk_part
 

@@ -34,16 +34,16 @@ import numpy as np
 
 from ..directory.retention_history import deletion_note
 from ..dispatch.entry_placement import holds_filler
-from ..dispatch.walk_cache import WalkCache
+from ..entries.healed import Block, StoreView, as_entries, heal, span_between
+from ..entries.tasks import PlannedRange, ScanTask
+from ..entries.walk_cache import WalkCache
 from ..errors import DataLossError, Remedy
 from ..format.consume_queue import Entries, decode, is_plausible, joined, repeats_next, some
 from ..format.message import Ints, Mask, Problem
 from ..format.naming import SCHEDULE_TOPIC
 from ..queues.consume_queues import ConsumeQueues, Span
 from ..types import QueueKey
-from .heal import Block, StoreView, as_entries, heal, span_between
 from .matching import Matcher
-from .plan import PlannedRange, ScanTask
 from .spec import OnCorrupt, OnLoss, ScanSpec
 
 SHORT_ROWS_MAX: Final = 1 << 16

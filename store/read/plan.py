@@ -27,14 +27,13 @@ whatever its length. Tasks hold integers and strings only: they cross to Spark's
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
 
+from ..entries.tasks import PlannedRange, ScanTask, TaskLimits
 from ..format.consume_queue import ENTRY_BYTES
 from ..format.message import MIN_RECORD_BYTES, Ints
-from ..types import QueueKey
 
 _BLOCK_ROWS: Final = 1 << 16  # small enough that the allocator reuses the memory of the block before
 _SAMPLES: Final = 64
@@ -46,75 +45,6 @@ _BINS_A_WINDOW: Final = 64
 _BINS_MAX: Final = 1 << 22
 _SLOT_ROWS: Final = 64  # messages that are measured together, and cut apart only where tasks are small
 _ROWS_A_PIECE_MIN: Final = 64  # fewer messages of a queue in a window do not pay for opening its ConsumeQueue
-
-
-class PlannedRange(NamedTuple):
-    """A run of one queue, as a task will read it: a tuple, since a task may have ten thousand of them.
-
-    Attributes
-    ----------
-    key, start, stop
-        The messages, half-open.
-    rows
-        Number of messages; fewer than ``stop - start`` only where queue offsets are known to be missing.
-    walk
-        None to read the ConsumeQueue; else the physical span ``(start, stop)`` of the log to derive the entries from.
-    base
-        Bytes of the queue before the file that holds all entries, as the plan found it; None where there is none. It
-        only saves the task a listing: a task that does not find the entries there looks for them.
-    """
-
-    key: QueueKey
-    start: int
-    stop: int
-    rows: int
-    walk: tuple[int, int] | None = None
-    base: int | None = None
-
-    def __str__(self) -> str:
-        return f"{self.key}[{self.start}, {self.stop})"
-
-
-@dataclass(frozen=True, slots=True)
-class ScanTask:
-    """Messages of one store that one task reads: ranges in order, and their size.
-
-    Attributes
-    ----------
-    ranges, rows
-        The messages, and their number.
-    bytes
-        Bytes that the task reads: stored records by the ConsumeQueue, or its entries alone.
-    """
-
-    ranges: Sequence[PlannedRange]
-    rows: int
-    bytes: int
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TaskLimits:
-    """Limits of a task.
-
-    Attributes
-    ----------
-    max_bytes
-        Of stored records; one larger record still makes a task.
-    max_records
-        None for no limit.
-    min_tasks
-        Ranges are cut finer until there are at least so many tasks, where there are as many messages.
-    parallelism
-        How many tasks run at once: reads are cut into so many, or a multiple, unless that makes tasks too small.
-    entries_only
-        Whether tasks read the ConsumeQueue and nothing else: a message then weighs the 20 bytes of its entry.
-    """
-
-    max_bytes: int
-    max_records: int | None = None
-    min_tasks: int = 1
-    parallelism: int = 1
-    entries_only: bool = False
 
 
 Extents = Callable[[Sequence[PlannedRange], Sequence[int], Sequence[int]], tuple[Ints, Ints]]

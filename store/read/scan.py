@@ -26,7 +26,9 @@ from typing import Generic, Protocol, Self, TypeAlias, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from ..dispatch.walk_cache import WalkCache
+from ..entries.healed import Block, StoreView, heal
+from ..entries.tasks import ScanTask
+from ..entries.walk_cache import WalkCache
 from ..errors import CorruptError, DataLossError, MissingObjectError
 from ..files.segments import SegmentFile
 from ..format.buffers import booleans, numbers, repeated
@@ -43,9 +45,7 @@ from ..format.message_decode import (
 from ..format.naming import LMQ_PREFIX
 from ..log.commit_log import MAPS_MAX, RUN_BYTES_MAX, CommitLog, Run
 from .entry_batches import Chunk, Chunks, batches_of, report_loss
-from .heal import Block, StoreView, heal
 from .matching import Matcher, record_batch
-from .plan import ScanTask
 from .spec import BATCH_ROWS, OnCorrupt, Predicate, ScanSpec
 
 _log = logging.getLogger(__name__)

@@ -30,15 +30,6 @@ MAX_BODY_BYTES: Final = 16 << 20
 """Default limit of one inflated body, in bytes: four times RocketMQ's ``maxMessageSize``."""
 
 
-class QueueSource(Enum):
-    """Source of queue entries."""
-
-    AUTO = "auto"
-    """The ConsumeQueue; entries that are missing or damaged are derived from the CommitLog."""
-    COMMIT_LOG = "commitlog"
-    """The CommitLog alone, by a walk over all of it."""
-
-
 class OnCorrupt(Enum):
     """Treatment of a damaged record."""
 

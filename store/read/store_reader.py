@@ -35,8 +35,12 @@ from ..directory.layout import (
     rocksdb_queues,
 )
 from ..dispatch.derive import DerivedQueue
-from ..dispatch.kept_queues import KeptQueues
-from ..dispatch.walk_cache import WalkCache
+from ..entries.choose import StoreSnapshot, readable_stop
+from ..entries.files import QueueView, offset_at, offsets_at
+from ..entries.tasks import PlannedRange, ScanTask, TaskLimits
+from ..entries.walk_cache import WalkCache
+from ..entries.walk_span import TimeWindow
+from ..entries.walked import KeptQueues
 from ..errors import (
     CorruptRecordError,
     MissingExtraError,
@@ -57,18 +61,15 @@ from ..log.log_end import KnownEnd
 from ..objects.access import RemoteAccess
 from ..queues.consume_queue import ConsumeQueue
 from ..queues.consume_queues import ConsumeQueues
-from ..types import Boundary, QueueBounds, QueueKey, QueueRange, ReadFrom
-from .plan import PlannedRange, ScanTask, TaskLimits, plan_tasks
-from .queue_view import QueueView, offset_at, offsets_at
+from ..types import Boundary, QueueBounds, QueueKey, QueueRange, QueueSource, ReadFrom
+from .plan import plan_tasks
 from .scan import scan
-from .snapshot import StoreSnapshot, readable_stop
-from .spec import MAX_BODY_BYTES, QueueSource, ScanSpec
-from .walk_span import TimeWindow
+from .spec import MAX_BODY_BYTES, ScanSpec
 
 if TYPE_CHECKING:
     from ..directory.archived_store import ArchivedStore
-    from ..dispatch.packed_queues import PackedQueues
-    from ..queues.rocksdb_queues import RocksQueues
+    from ..entries.packs import PackedQueues
+    from ..entries.rocksdb_tables import RocksQueues
 
 _log = logging.getLogger(__name__)
 NO_OPTIONS: Final = RemoteAccess()
@@ -175,14 +176,14 @@ def _joined(
     if joined.archived is None:
         return join_archive(location, archive, commit_log)
     from ..config import StoreConfig  # noqa: PLC0415 - as below
-    from ..dispatch.packed_files import join_packed  # noqa: PLC0415 - few stores continue in object storage
+    from ..entries.packs_as_files import join_packed  # noqa: PLC0415 - few stores continue in object storage
 
     entries = known_sizes(location.fs, location.root).queue_segment_entries
     return join_packed(location, joined, commit_log, entries or StoreConfig().queue_segment_entries)
 
 
 def _packed_queues(archived: "ArchivedStore") -> "PackedQueues":
-    from ..dispatch.packed_queues import PackedQueues  # noqa: PLC0415 - readers of a directory need not wait for it
+    from ..entries.packs import PackedQueues  # noqa: PLC0415 - readers of a directory need not wait for it
 
     return PackedQueues(archived)
 
@@ -635,7 +636,7 @@ class StoreReader:
         database = self._open_database()
         if database is None:
             return None
-        from .database_queues import of_database  # noqa: PLC0415 - few stores have a database
+        from ..entries.rocksdb import of_database  # noqa: PLC0415 - few stores have a database
 
         try:
             found = of_database(database, planned.key, planned.start, planned.stop)
@@ -655,7 +656,7 @@ class StoreReader:
             directory = rocksdb_queues(fs, self.path)
             if directory is None:
                 return None
-            from ..queues.rocksdb_queues import RocksQueues  # noqa: PLC0415 - few stores have a database
+            from ..entries.rocksdb_tables import RocksQueues  # noqa: PLC0415 - few stores have a database
 
             try:
                 self._database = RocksQueues.open(fs, directory)

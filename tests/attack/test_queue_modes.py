@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from segmentlog.store import QueueSource, StoreReader
-from segmentlog.store.read import database_queues, snapshot
+from segmentlog.store.entries import choose, rocksdb
 from support import oracle
 from support.reading import read
 from support.scale import Report, scale
@@ -94,8 +94,8 @@ def check(store: Path, bodies: dict[Place, bytes], reader: StoreReader) -> None:
 
 
 def test_stores_of_all_queue_modes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, report: Report) -> None:
-    monkeypatch.setattr(snapshot, "WORTH_BYTES", 1)
-    monkeypatch.setattr(database_queues, "_WORTH_ENTRIES", 1)
+    monkeypatch.setattr(choose, "WORTH_BYTES", 1)
+    monkeypatch.setattr(rocksdb, "_WORTH_ENTRIES", 1)
     messages = 0
     first = int(os.environ.get("SEGMENTLOG_FIRST_SEED", "0"))
     count = scale(1, 10, 200)

@@ -14,12 +14,12 @@ import numpy as np
 import pytest
 
 from segmentlog.store.config import OnDamage
+from segmentlog.store.entries import missing as crash_tail
 from segmentlog.store.log import log_end
 from segmentlog.store.log.appender import LogAppender
 from segmentlog.store.log.batch_state import BatchRecords, Visibility
 from segmentlog.store.log.commit_log import CommitLog
 from segmentlog.store.queues.writer import QueueWriter
-from segmentlog.store.read import missing_entries as crash_tail
 from segmentlog.store.recovery import apply as repair
 from segmentlog.store.recovery import decide as recovery
 from segmentlog.store.recovery import open as recovery_open

@@ -6,9 +6,9 @@ import pytest
 from segmentlog.store import QueueKey
 from segmentlog.store.directory.layout import rocksdb_queues
 from segmentlog.store.directory.topics import topic_queues
+from segmentlog.store.entries.rocksdb_tables import RocksQueues
 from segmentlog.store.files.fs import LocalFileSystem
 from segmentlog.store.groups import group_offsets
-from segmentlog.store.queues.rocksdb_queues import RocksQueues
 from support import full_broker, oracle
 
 pytest.importorskip("rocksdict")

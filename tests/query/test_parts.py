@@ -13,8 +13,8 @@ from segmentlog.connector.read import plan_partitions
 from segmentlog.query.position import AtTime
 from segmentlog.query.times import Instant
 from segmentlog.store import OffsetOutOfRangeError, ScanSpec, StoreReader, UnknownQueueError
+from segmentlog.store.entries.choose import StoreSnapshot
 from segmentlog.store.log.commit_log import CommitLog
-from segmentlog.store.read.snapshot import StoreSnapshot
 from support.scale import scale
 from support.store_builder import Geometry, Queues, StoreBuilder, messages
 from support.tampering import overwrite, segments

@@ -17,8 +17,8 @@ from segmentlog.store.files.writable_fs import LocalWritableFileSystem
 from segmentlog.store.ha import Address, Promotion, demote, promote
 from segmentlog.store.log.epochs import check_current, find_epochs, supersede, write_epochs
 from segmentlog.store.maintenance import verify
-from segmentlog.store.read.spec import QueueSource
 from segmentlog.store.sink import Staging, commit_batch, prepare_store
+from segmentlog.store.types import QueueSource
 from segmentlog.store.write import message_store
 from support.batches import batch_of
 from support.promoted import PLAIN, Pair, append, follow_up, part, served

@@ -11,8 +11,8 @@ from segmentlog.store.log.batch_state import BatchRecords
 from segmentlog.store.log.confirmed import ConfirmationFile, confirmed_offset
 from segmentlog.store.maintenance import verify
 from segmentlog.store.maintenance.offline import OfflineStore
-from segmentlog.store.read.spec import QueueSource
 from segmentlog.store.sink import commit_batch
+from segmentlog.store.types import QueueSource
 from support.batches import stage_messages
 from support.reading import read
 from support.replicas import log_bytes

@@ -21,7 +21,7 @@ from segmentlog.store import (
     StoreReader,
     Tags,
 )
-from segmentlog.store.dispatch.walk_cache import WalkCache
+from segmentlog.store.entries.walk_cache import WalkCache
 from segmentlog.store.format.consume_queue import ENTRY_BYTES, Entries
 from segmentlog.store.format.message import Ints
 from segmentlog.store.format.naming import SCHEDULE_TOPIC

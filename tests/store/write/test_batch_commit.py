@@ -35,6 +35,8 @@ from segmentlog.store import (
 )
 from segmentlog.store.dispatch.dispatcher import Dispatcher, DispatchRequest
 from segmentlog.store.encode.message import encode_message
+from segmentlog.store.entries import choose
+from segmentlog.store.entries.missing import find_undispatched_tail
 from segmentlog.store.errors import Remedy
 from segmentlog.store.files.fs import LocalFileSystem
 from segmentlog.store.files.writable_fs import WritableFileSystem
@@ -42,8 +44,6 @@ from segmentlog.store.format.batch_mark import BatchMark
 from segmentlog.store.format.ledger import LOST, Application, Ledger, LedgerEntry
 from segmentlog.store.log.batch_state import BatchRecords
 from segmentlog.store.log.commit_log import CommitLog
-from segmentlog.store.read import snapshot
-from segmentlog.store.read.missing_entries import find_undispatched_tail
 from segmentlog.store.sink import Staged, Staging
 from segmentlog.store.write.batch_commit import CommitPipeline, find_replay
 from segmentlog.store.write.put_path import AheadPiece, PutPath
@@ -526,7 +526,7 @@ def test_a_store_that_is_opened_while_its_crash_is_looked_at(
         assert pause.reached.wait(30)
         return find_undispatched_tail(log, *arguments, **limits)
 
-    monkeypatch.setattr(snapshot, "find_undispatched_tail", find)
+    monkeypatch.setattr(choose, "find_undispatched_tail", find)
     reader = StoreReader.open(crashed)
     seen = [len(reader.bounds(QueueKey("Orders", queue))) for queue in range(2)]
     pause.go_on.set()

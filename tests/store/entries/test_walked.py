@@ -10,9 +10,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from segmentlog.store import MessageStore, Outgoing, QueueKey, StoreConfig, StoreReader
-from segmentlog.store.dispatch import kept_queues as module
 from segmentlog.store.dispatch.derive import derive_queue, derive_queues, rising
-from segmentlog.store.dispatch.kept_queues import KeptQueues
+from segmentlog.store.entries import walked as module
+from segmentlog.store.entries.walked import KeptQueues
 from segmentlog.store.files.cache_directory import CacheDirectory
 from segmentlog.store.files.fs import LocalFileSystem
 from segmentlog.store.log.commit_log import CommitLog

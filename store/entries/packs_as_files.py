@@ -28,7 +28,7 @@ from ..format.message import Bytes
 from ..format.naming import parse_queue_id, segment_name
 from ..format.store_paths import StorePaths
 from ..types import QueueKey
-from .packed_queues import PackedQueues
+from .packs import PackedQueues
 
 
 def join_packed(location: StoreLocation, archive: StoreLocation, commit_log: str, entries: int) -> StoreLocation:

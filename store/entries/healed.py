@@ -15,18 +15,18 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import numpy as np
 
 from ..dispatch.derive import DerivedQueue, derive_queue
-from ..dispatch.walk_cache import WalkCache
 from ..format.consume_queue import NATIVE, Entries, is_plausible
 from ..format.message import Ints, Mask
 from ..log.commit_log import CommitLog
 from ..queues.consume_queue import ConsumeQueue
 from ..queues.consume_queues import ConsumeQueues
 from ..types import QueueKey
-from .plan import PlannedRange
+from .tasks import PlannedRange
+from .walk_cache import WalkCache
 
 if TYPE_CHECKING:
-    from ..dispatch.kept_queues import KeptQueues
-    from ..dispatch.packed_queues import PackedQueues
+    from .packs import PackedQueues
+    from .walked import KeptQueues
 
 _ANCHORS_MAX = 32
 _NONE = np.empty(0, np.int64)

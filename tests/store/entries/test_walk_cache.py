@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from segmentlog.store import QueueSource, ScanSpec, StoreReader
 from segmentlog.store.dispatch.derive import derive_queue
-from segmentlog.store.dispatch.walk_cache import WalkCache
+from segmentlog.store.entries.tasks import PlannedRange
+from segmentlog.store.entries.walk_cache import WalkCache
 from segmentlog.store.format.message import Ints
 from segmentlog.store.log.commit_log import CommitLog, FoundRecords
-from segmentlog.store.read.plan import PlannedRange
 from segmentlog.store.types import QueueKey
 from support import reading
 from support.scale import scale
@@ -118,7 +118,7 @@ def test_a_store_without_queues_is_walked_once_a_task(store: Path, walked: list[
 def test_the_walk_cache_stays_below_its_size_limit(
     store: Path, walked: list[Span], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("segmentlog.store.dispatch.walk_cache._REMEMBERED_BYTES_MAX", 10_000)
+    monkeypatch.setattr("segmentlog.store.entries.walk_cache._REMEMBERED_BYTES_MAX", 10_000)
     log = StoreReader.open(store).log
     walks = WalkCache(log, [QueueKey("Orders", queue_id) for queue_id in range(QUEUES)])
     place = places(store, 1)

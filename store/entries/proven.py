@@ -15,13 +15,13 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from ..dispatch.derive import DerivedQueue, all_entries_of, joined
 from ..errors import DataLossError
 from ..files.segments import SegmentFile
 from ..format.message import Problem, Records, is_blank
 from ..format.naming import LMQ_PREFIX
 from ..log.commit_log import CommitLog, FoundRecords
 from ..types import QueueKey
-from .derive import DerivedQueue, all_entries_of, joined
 
 _LOOKS: Final = 256
 """Records of a segment that are compared with their entries: one page each."""

@@ -5,8 +5,8 @@ import pytest
 
 from segmentlog.store import QueueKey
 from segmentlog.store.dispatch.derive import DerivedQueue, derive_segments
-from segmentlog.store.dispatch.kept_queues import KeptQueues
-from segmentlog.store.dispatch.proven_entries import prove_entries
+from segmentlog.store.entries.proven import prove_entries
+from segmentlog.store.entries.walked import KeptQueues
 from segmentlog.store.files.fs import LocalFileSystem
 from segmentlog.store.log.commit_log import CommitLog
 from support.store_builder import Geometry, StoreBuilder, messages

@@ -17,14 +17,14 @@ from typing import Final, TypeVar
 import numpy as np
 
 from ..dispatch.derive import NO_ENTRIES, DerivedQueue, joined, rising
-from ..dispatch.kept_queues import AllQueues, LogQueues
 from ..errors import CorruptError, StoreIOError, UnsupportedStoreError
 from ..files.notices import warn_once
 from ..format.consume_queue import Entries, is_plausible
 from ..log.commit_log import CommitLog
 from ..queues.consume_queue import ConsumeQueue
-from ..queues.rocksdb_queues import RocksQueues
 from ..types import QueueKey
+from .rocksdb_tables import RocksQueues
+from .walked import AllQueues, LogQueues
 
 _log = logging.getLogger(__name__)
 _FAILURES = (CorruptError, StoreIOError, UnsupportedStoreError)

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from segmentlog.store import BatchId, MessageStore, Outgoing, QueueKey, QueueSource, StoreConfig, StoreReader
-from segmentlog.store.dispatch.kept_queues import KeptQueues, LogQueues
+from segmentlog.store.entries.walked import KeptQueues, LogQueues
 from segmentlog.store.format.checkpoint import SAFETY_MS, Checkpoint, encode
 from segmentlog.store.read.queue_watch import QueueWatch
 from segmentlog.store.sink import Staging

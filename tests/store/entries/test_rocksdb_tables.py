@@ -6,8 +6,8 @@ import pytest
 
 from segmentlog.store import QueueKey
 from segmentlog.store.directory.layout import rocksdb_queues
+from segmentlog.store.entries.rocksdb_tables import RocksBounds, RocksPart, RocksQueues
 from segmentlog.store.files.fs import LocalFileSystem
-from segmentlog.store.queues.rocksdb_queues import RocksBounds, RocksPart, RocksQueues
 from support import fixtures
 
 pytest.importorskip("rocksdict")

@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 
 from segmentlog.store import OnCorrupt, QueueKey, QueueSource, StoreReader
-from segmentlog.store.dispatch.kept_queues import LogQueues
+from segmentlog.store.entries import choose, rocksdb
+from segmentlog.store.entries.rocksdb import DatabaseQueues
+from segmentlog.store.entries.rocksdb_tables import RocksQueues
+from segmentlog.store.entries.walked import LogQueues
 from segmentlog.store.format.naming import LMQ_PREFIX
 from segmentlog.store.format.rocksdb_queues import entry_key
 from segmentlog.store.log.commit_log import CommitLog
-from segmentlog.store.queues.rocksdb_queues import RocksQueues
-from segmentlog.store.read import database_queues, snapshot
-from segmentlog.store.read.database_queues import DatabaseQueues
 from support import conformance, fixtures, reading
 
 pytestmark = pytest.mark.conformance
@@ -21,7 +21,7 @@ IN_ROCKSDB = fixtures.in_rocksdb()
 
 @pytest.fixture(autouse=True)
 def _small_logs_are_worth_a_database(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(snapshot, "WORTH_BYTES", 1)
+    monkeypatch.setattr(choose, "WORTH_BYTES", 1)
 
 
 def check(name: str, store: Path, cache: Path | None = None) -> StoreReader:
@@ -52,7 +52,7 @@ def test_all_messages_are_read_without_the_extra(
 def test_kept_entries_of_a_database_equal_the_entries_of_the_log(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(database_queues, "_WORTH_ENTRIES", 1)
+    monkeypatch.setattr(rocksdb, "_WORTH_ENTRIES", 1)
     store, cache = fixtures.unpack(name, tmp_path), tmp_path / "cache"
     first, second = check(name, store, cache), check(name, store, cache)
     assert isinstance(first._view.snapshot.derived, DatabaseQueues)

@@ -46,11 +46,11 @@ from ..log.commit_log import CommitLog
 from ..queues.consume_queue import PROBE_ENTRIES, ConsumeQueue
 from ..queues.consume_queues import ConsumeQueues, Span
 from ..types import Boundary, QueueBounds, QueueKey, QueueRange
-from .plan import PlannedRange
-from .snapshot import StoreSnapshot
+from .choose import StoreSnapshot
+from .tasks import PlannedRange
 
 if TYPE_CHECKING:
-    from ..dispatch.packed_queues import PackedQueues
+    from .packs import PackedQueues
 
 _log = logging.getLogger(__name__)
 _BLOCK_ROWS: Final = 1 << 18

@@ -3,10 +3,10 @@ from pathlib import Path
 
 import numpy as np
 
-from segmentlog.store.dispatch.walk_cache import WalkCache
+from segmentlog.store.entries.healed import Block, Healed, heal
+from segmentlog.store.entries.walk_cache import WalkCache
 from segmentlog.store.format.consume_queue import Entries
 from segmentlog.store.format.message import Mask
-from segmentlog.store.read.heal import Block, Healed, heal
 from segmentlog.store.read.store_reader import StoreReader
 from segmentlog.store.types import QueueKey
 from support.tampering import QueueFiles, overwrite

@@ -22,14 +22,14 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import numpy.typing as npt
 
+from ..dispatch.derive import BURNT_OFFSETS_MAX, NO_ENTRIES, DerivedQueue, joined, rising
 from ..errors import CorruptError, DataLossError, MissingObjectError, Remedy
 from ..format.archive_manifest import ENTRY, Runs
 from ..format.message import MIN_RECORD_BYTES, Ints, Mask
 from ..objects.requests import GAP_BYTES, IN_FLIGHT, NEAR_BYTES
 from ..types import QueueKey
-from .derive import BURNT_OFFSETS_MAX, NO_ENTRIES, DerivedQueue, joined, rising
-from .kept_queues import AllQueues
-from .proven_entries import part_of
+from .proven import part_of
+from .walked import AllQueues
 
 if TYPE_CHECKING:
     from ..directory.archived_store import ArchivedStore

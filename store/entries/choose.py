@@ -21,21 +21,20 @@ from typing import TYPE_CHECKING, NamedTuple
 from ..directory.layout import ListedQueues, StoreLocation, look_at_queues
 from ..directory.own_state import OwnState
 from ..dispatch.derive import DerivedQueue
-from ..dispatch.kept_queues import WORTH_BYTES, AllQueues, KeptQueues
 from ..files.notices import warn_once
 from ..files.store_lock import is_signed
 from ..log.batch_state import Visibility
 from ..log.commit_log import CommitLog
 from ..log.log_end import KnownEnd
 from ..queues.consume_queue import ConsumeQueue
-from ..types import QueueKey
-from .missing_entries import QueueSearch, UndispatchedTail, find_undispatched_tail, log_end_after_crash
-from .spec import QueueSource
+from ..types import QueueKey, QueueSource
+from .missing import QueueSearch, UndispatchedTail, find_undispatched_tail, log_end_after_crash
 from .walk_span import TimeWindow, WalkSpan
+from .walked import WORTH_BYTES, AllQueues, KeptQueues
 
 if TYPE_CHECKING:
-    from ..dispatch.packed_queues import PackedQueues
-    from ..queues.rocksdb_queues import RocksQueues
+    from .packs import PackedQueues
+    from .rocksdb_tables import RocksQueues
 
 _log = logging.getLogger(__name__)
 
@@ -139,7 +138,7 @@ def _from_database(
     if opened is None or dispatched is None:
         return None
     dispatched = min(dispatched, stop)
-    from .database_queues import DatabaseQueues  # noqa: PLC0415 - few stores have a database
+    from .rocksdb import DatabaseQueues  # noqa: PLC0415 - few stores have a database
 
     tail = kept.queues(stop, max(dispatched, log.min_offset))
     return DatabaseQueues(

@@ -43,7 +43,6 @@ from ..directory.layout import ListedQueues, StoreLocation
 from ..directory.own_state import OwnState
 from ..directory.topics import topic_table
 from ..dispatch.derive import BURNT_OFFSETS_MAX, NO_ENTRIES, DerivedQueue, derive_queues
-from ..dispatch.kept_queues import KeptQueues
 from ..dispatch.rules import is_queued, queues_of
 from ..errors import FileTooLargeError, FormatError
 from ..files.notices import warn_once
@@ -55,6 +54,7 @@ from ..log.commit_log import CommitLog
 from ..log.log_end import LogState, examine_log
 from ..queues.consume_queue import ConsumeQueue
 from ..types import QueueKey
+from .walked import KeptQueues
 
 _log = logging.getLogger(__name__)
 

@@ -19,11 +19,11 @@ from segmentlog.store import (
     StoreConfig,
     StoreReader,
 )
+from segmentlog.store.entries import files as module
+from segmentlog.store.entries.files import QueueView, offset_at, offsets_at
 from segmentlog.store.files.fs import LocalFileSystem
 from segmentlog.store.format.consume_queue import PAD_SIZE
 from segmentlog.store.queues.consume_queues import ConsumeQueues
-from segmentlog.store.read import queue_view as module
-from segmentlog.store.read.queue_view import QueueView, offset_at, offsets_at
 from segmentlog.store.types import Boundary
 from support import reading
 from support.orders_store import COUNT, KEY, offsets

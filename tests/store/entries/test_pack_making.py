@@ -4,7 +4,7 @@ import numpy as np
 
 from segmentlog.store import StoreReader
 from segmentlog.store.dispatch.derive import derive_segments
-from segmentlog.store.dispatch.packs import made_pack
+from segmentlog.store.entries.pack_making import made_pack
 from segmentlog.store.files.segments import SegmentFile
 from segmentlog.store.format.archive_manifest import ENTRY
 from segmentlog.store.format.message import Records

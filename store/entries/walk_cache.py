@@ -18,9 +18,9 @@ from typing import Final, Protocol
 
 import numpy as np
 
+from ..dispatch.derive import NO_ENTRIES, DerivedQueue, by_queue, derive_queue, entries_of, joined, rising, stale_rows
 from ..log.commit_log import CommitLog
 from ..types import QueueKey
-from .derive import NO_ENTRIES, DerivedQueue, by_queue, derive_queue, entries_of, joined, rising, stale_rows
 
 Span = tuple[int, int]
 """Physical offsets ``[start, stop)`` of the log."""

@@ -33,14 +33,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ..files.cache_directory import CacheDirectory
-from ..files.fs import FileSystem
-from ..files.segments import SegmentFile
-from ..format.message import MIN_RECORD_BYTES
-from ..format.naming import segment_name
-from ..log.commit_log import CommitLog, FoundRecords
-from ..types import QueueKey
-from .derive import (
+from ..dispatch.derive import (
     BURNT_OFFSETS_MAX,
     NO_ENTRIES,
     NO_GAPS,
@@ -52,7 +45,14 @@ from .derive import (
     joined,
     rising,
 )
-from .proven_entries import part_of, prove_entries
+from ..files.cache_directory import CacheDirectory
+from ..files.fs import FileSystem
+from ..files.segments import SegmentFile
+from ..format.message import MIN_RECORD_BYTES
+from ..format.naming import segment_name
+from ..log.commit_log import CommitLog, FoundRecords
+from ..types import QueueKey
+from .proven import part_of, prove_entries
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor, Future

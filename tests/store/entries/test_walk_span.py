@@ -2,9 +2,9 @@ from pathlib import Path
 
 import pytest
 
+from segmentlog.store.entries.walk_span import TimeWindow, WalkSpan
 from segmentlog.store.files.fs import LocalFileSystem
 from segmentlog.store.log.commit_log import CommitLog
-from segmentlog.store.read.walk_span import TimeWindow, WalkSpan
 from support.store_builder import Geometry, StoreBuilder, messages
 from support.tampering import overwrite
 

@@ -13,12 +13,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ..dispatch.derive import all_entries_of, by_queue
 from ..format.archive_manifest import ENTRY, RUN, Runs
 from ..format.message import Bytes
 from ..log.commit_log import FoundRecords
 from ..types import QueueKey
-from .derive import all_entries_of, by_queue
-from .kept_queues import in_runs
+from .walked import in_runs
 
 
 class Pack(NamedTuple):
