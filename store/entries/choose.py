@@ -1,4 +1,4 @@
-"""Store snapshot: liveness, queues and visibility of a store directory, taken together and never changed.
+"""Choice of the source of queue entries: the only module that asks what a store is.
 
 ::
 
@@ -6,31 +6,42 @@
     2  CommitLog       segments are listed                       (the reader's own)
     3  consumequeue/   topics and queue ids are listed
     4  lock            live?
-    5  abort           crashed?   ─ yes ──► OwnState, ends of all queues ──► undispatched tail
-                                  ├ no queues, no writer ──────────────────► all queues derived from the log
-                                  └ tail of the log, topics.json ──────────► queues that are absent or too short
+    5  abort           crashed?
+
+    archive in object storage                                    packs
+    queueSource=commitlog, or no queues and no writer            walked
+    queues in RocksDB                                            database, or walked where it is no help
+    crashed, or queues that are absent or too short              joined
+    otherwise                                                    files
 
 Visibility comes first. A queue ends where the known segments end. Otherwise a batch that was committed after the
 listing would show in part: its first records are in known segments, the others are not.
 """
 
 import logging
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from ..directory.layout import ListedQueues, StoreLocation, look_at_queues
+from ..directory.layout import ListedQueues, StoreLocation, look_at_queues, rocksdb_queues
 from ..directory.own_state import OwnState
 from ..dispatch.derive import DerivedQueue
+from ..errors import MissingExtraError, SegmentLogError
 from ..files.notices import warn_once
 from ..files.store_lock import is_signed
 from ..log.batch_state import Visibility
 from ..log.commit_log import CommitLog
 from ..log.log_end import KnownEnd
-from ..queues.consume_queue import ConsumeQueue
+from ..queues.consume_queues import ConsumeQueues
 from ..types import QueueKey, QueueSource
+from .files import FileEntries
+from .joined import JoinedEntries
 from .missing import QueueSearch, UndispatchedTail, find_undispatched_tail, log_end_after_crash
+from .queue_entries import QueueEntries, ids_of
+from .tasks import PlannedRange
+from .walk_cache import KeptEntries, WalkCache
 from .walk_span import TimeWindow, WalkSpan
-from .walked import WORTH_BYTES, AllQueues, KeptQueues
+from .walked import WORTH_BYTES, KeptQueues, LogQueues
 
 if TYPE_CHECKING:
     from .packs import PackedQueues
@@ -39,135 +50,230 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 
-class StoreSnapshot(NamedTuple):
-    """Facts about one store that were found together; immutable. A reader replaces it as a whole."""
+class Chosen(NamedTuple):
+    """Queues of a store as of one moment, and what else was seen then."""
 
-    visibility: Visibility
+    entries: QueueEntries
     is_live: bool  # whether a process held the store's lock
-    queue_ids: Mapping[str, tuple[int, ...]]  # ascending, by topic, from directories and from the log
-    derived: AllQueues | None  # all queues by the log alone; None where ConsumeQueues are read
-    # Records without entries: a crash left them, or queues are absent or too short. None if there are none,
-    # or all queues are derived.
-    tail: UndispatchedTail | None
-    is_part: bool = False  # whether `derived` has the records of a time window only
+    is_part: bool = False  # whether only queues with messages in the asked time window are known
 
-    @classmethod
-    def take(  # noqa: PLR0917 - the parts of one reader
-        cls,
-        location: StoreLocation,
-        log: CommitLog,
-        kept: "KeptQueues | PackedQueues",
-        source: QueueSource,
-        visibility: Visibility,
-        queue: Callable[[QueueKey], ConsumeQueue],
-        end: KnownEnd,
-        database: "Callable[[], RocksQueues | None]",
-        window: TimeWindow | None = None,
-    ) -> "StoreSnapshot":
-        """Take a snapshot; ``log`` was listed after the first look of ``visibility``, and ``end`` is its end.
 
-        ``database`` opens the queues in RocksDB; None if that is not possible. Of queues that are derived from the log,
-        only those with messages in a ``window`` are needed.
+class StoreView(Protocol):
+    """Parts of a store that a scan reads from."""
+
+    @property
+    def log(self) -> CommitLog:
+        """Its CommitLog."""
+
+    @property
+    def broker_name(self) -> str:
+        """The name that its rows carry."""
+
+    @property
+    def sources(self) -> "DirectorySources":
+        """The sources of its queue entries."""
+
+
+class DirectorySources:
+    """What the queues of a store directory can be read from, each opened when it is needed. Not thread-safe.
+
+    Parameters
+    ----------
+    location, log
+        The store.
+    source
+        Which source to read.
+    cache
+        Directory for queues that are derived from the log; None for no files.
+    """
+
+    def __init__(self, location: StoreLocation, log: CommitLog, source: QueueSource, cache: str | None) -> None:
+        self._location = location
+        self._log = log
+        self._source = source
+        self.queues = ConsumeQueues(location.fs, location.root, log)
+        run = partial(location.fs.stamp, location.paths.abort)
+        by_log_only = source is QueueSource.COMMIT_LOG
+        self._walked = KeptQueues(log, location.fs, cache, run, by_log_only=by_log_only)
+        self.kept: KeptEntries = self._walked
+        self._database: RocksQueues | None = None
+
+    def refresh(self) -> None:
+        """Drop what may have changed; the log was listed again."""
+        self._walked.check_again()
+        self.queues.clear()
+
+    def choose(self, visibility: Visibility, end: KnownEnd, window: TimeWindow | None = None) -> Chosen:
+        """Choose the entries to read; the log ends at ``end``, and was listed after ``visibility`` looked first.
+
+        Of queues that are derived from the log, only those with messages in a ``window`` are needed.
         """
-        if not isinstance(kept, KeptQueues):  # an archive: its manifest has all queues, and nothing appends to it
-            return cls(visibility, False, _ids(kept), kept, None)  # noqa: FBT003 - as the other ones
-        fs, paths = location.fs, location.paths
-        listed = ListedQueues({}, []) if source is QueueSource.COMMIT_LOG else look_at_queues(fs, location.root)
-        is_live = fs.lock_owner(paths.lock) is not None
+        log, location = self._log, self._location
+        by_log = self._source is QueueSource.COMMIT_LOG
+        listed = ListedQueues({}, []) if by_log else look_at_queues(location.fs, location.root)
+        is_live = location.fs.lock_owner(location.paths.lock) is not None
         crashed = _crashed(location, lambda: is_live)
+        # A live store without queues has just begun: its owner will create them.
+        has_none = not (listed.ids or is_live or not log.segments)
         # With RocksDB, files may end too early, and topics lack them: only the log has all queues.
-        by_log = source is QueueSource.COMMIT_LOG or listed.in_rocksdb
-        if by_log or not (listed.ids or is_live or not log.segments):
-            # A live store without queues has just begun: its owner will create them.
-            if not by_log:
-                warn_once(
-                    _log,
-                    location.root,
-                    "%s has no ConsumeQueue: its queues are derived from %d bytes of CommitLog; "
-                    "`segmentlog rebuild` writes them once",
-                    location.root,
-                    log.stop - log.min_offset,
-                )
+        if by_log or listed.in_rocksdb or has_none:
+            if has_none and not (by_log or listed.in_rocksdb):
+                self._warn_of_walk()
             stop = _readable_stop(log, visibility, crashed)
-            derived = _from_database(log, kept, database, queue, stop) if listed.in_rocksdb else None
-            is_part = False
-            if derived is None:
-                derived, is_part = _from_log(log, kept, stop, window)
-            return cls(visibility, is_live, _ids(derived), derived, None, is_part)
+            found = self._by_database(stop) if listed.in_rocksdb else None
+            return Chosen(found, is_live) if found is not None else self._by_walk(stop, window, is_live=is_live)
         if listed.ids and not (log.segments or is_live):
             warn_once(_log, location.root, "%s has no CommitLog segments: its queues read as empty", location.root)
-        keys = _keys(listed.ids)
+        tail = self._tail(listed, visibility, end, crashed, is_live=is_live)
+        ids = ids_of([*_keys(listed.ids), *(() if tail is None else tail.queues)])
+        files = FileEntries(log, self.queues, ids, visibility, is_live=is_live)
+        return Chosen(files if tail is None else JoinedEntries(log, self.queues, ids, files, tail), is_live)
+
+    def derived(self, planned: PlannedRange, walk: tuple[int, int], walks: WalkCache) -> DerivedQueue:
+        """Entries of a planned range that no file has, in a task: by the database if it has all of them."""
+        found = None if walks.is_kept(*walk) else self._in_database(planned, walk)
+        return walks.queue(planned.key, *walk) if found is None else found
+
+    def expect(self, ranges: Iterable[PlannedRange]) -> None:
+        """Note what a task will ask for."""
+
+    def readable_stop(self, visibility: Visibility, end: KnownEnd, is_live: Callable[[], bool]) -> int:
+        """Physical offset where the records end that may be read now: no batch in flight, nothing that a crash tore."""
+        crashed = _crashed(self._location, is_live)
+        return visibility.cut(end.now()) if crashed is None else _stop_after_crash(self._log, visibility, crashed)
+
+    def _tail(
+        self, listed: ListedQueues, visibility: Visibility, end: KnownEnd, crashed: OwnState | None, *, is_live: bool
+    ) -> UndispatchedTail | None:
+        """Records without entries: a crash left them, or queues are absent or too short; None if there are none."""
+        log, location, queue = self._log, self._location, self.queues.queue
         if crashed is None:
-            search = QueueSearch(location, log, kept, listed, visibility.cut(end.nearby()), is_live)
+            search = QueueSearch(location, log, self._walked, listed, visibility.cut(end.nearby()), is_live)
             short = search.find(queue, lambda: visibility.cut(log.data_stop()))
-            tail = UndispatchedTail(log.stop, short, {}, is_exact=False) if short else None
-            return cls(visibility, is_live, _ids([*keys, *short]), None, tail)
-        ends = {each: each.data_end() for each in map(queue, keys)}
+            return UndispatchedTail(log.stop, short, {}, is_exact=False) if short else None
+        ends = {each: each.data_end() for each in map(queue, _keys(listed.ids))}
         # First the end of the bytes, then the marker, and no record beyond: the store may be opened meanwhile.
         data_stop, hidden_from = log.data_stop(), visibility.hidden_from()
         tail = find_undispatched_tail(log, ends, crashed, data_stop=data_stop, hidden_from=hidden_from)
-        lost = QueueSearch(location, log, kept, listed, tail.log_end, is_live).find_after_crash(tail.queues, queue)
-        tail = tail._replace(queues={**tail.queues, **lost})
-        return cls(visibility, is_live, _ids([*keys, *tail.queues]), None, tail)
+        search = QueueSearch(location, log, self._walked, listed, tail.log_end, is_live)
+        return tail._replace(queues={**tail.queues, **search.find_after_crash(tail.queues, queue)})
 
-    @property
-    def goes_by_queues(self) -> bool:
-        """True if ConsumeQueues alone tell where queues end."""
-        return self.derived is None and self.tail is None
+    def _by_walk(self, stop: int, window: TimeWindow | None, *, is_live: bool) -> Chosen:
+        part = None if window is None else WalkSpan.of(self._log, window, stop)
+        if part is not None:
+            found = self._walked.queues(part.stop, part.start, part.newest)
+            if found.is_clean:
+                return Chosen(found, is_live, is_part=True)
+        return Chosen(self._walked.queues(stop), is_live)
 
-    def from_log(self, key: QueueKey) -> DerivedQueue | None:
-        """Entries of a queue that only the log has; never empty."""
-        if self.derived is not None:
-            return self.derived.get(key)
-        return None if self.tail is None else self.tail.queues.get(key)
+    def _warn_of_walk(self) -> None:
+        root, log = self._location.root, self._log
+        warn_once(
+            _log,
+            root,
+            "%s has no ConsumeQueue: its queues are derived from %d bytes of CommitLog; "
+            "`segmentlog rebuild` writes them once",
+            root,
+            log.stop - log.min_offset,
+        )
+
+    # RocksDB
+
+    def _by_database(self, stop: int) -> QueueEntries | None:
+        """Return all queues by the database; None if the log has to tell, or as much is kept of it anyway."""
+        log, kept = self._log, self._walked
+        if stop - kept.reach(log.min_offset, stop) < WORTH_BYTES:
+            return None
+        stamps = kept.stamps()
+        opened = self._open_database()
+        dispatched = None if opened is None else opened.dispatched_up_to()
+        if opened is None or dispatched is None:
+            return None
+        dispatched = min(dispatched, stop)
+        from .rocksdb import DatabaseQueues  # noqa: PLC0415 - few stores have a database
+
+        def all_by_log() -> LogQueues:
+            return kept.queues(stop)
+
+        def keep(queues: Mapping[QueueKey, DerivedQueue]) -> None:
+            kept.keep(queues, stamps, stop)
+
+        tail = kept.queues(stop, max(dispatched, log.min_offset))
+        return DatabaseQueues(opened, log, self.queues.queue, tail, dispatched, all_by_log, keep)
+
+    def _in_database(self, planned: PlannedRange, walk: tuple[int, int]) -> DerivedQueue | None:
+        """Entries of a planned range by the database; None unless it has all of them."""
+        database = None if self._source is QueueSource.COMMIT_LOG else self._open_database()
+        if database is None:
+            return None
+        from .rocksdb import of_database  # noqa: PLC0415 - few stores have a database
+
+        try:
+            found = of_database(database, planned.key, planned.start, planned.stop)
+        except SegmentLogError:  # the plan has said so
+            return None
+        if found.size.size != planned.rows:
+            return None
+        start, stop = walk
+        return found if ((found.physical_offset >= start) & (found.physical_offset < stop)).all() else None
+
+    def _open_database(self) -> "RocksQueues | None":
+        """Open the queues in RocksDB; None if there are none, or they cannot be read, which is said once."""
+        fs, root = self._location.fs, self._location.root
+        if self._database is not None and not self._database.is_current(fs):
+            self._database = None  # not closed: the snapshot may be read from it
+        if self._database is None:
+            directory = rocksdb_queues(fs, root)
+            if directory is None:
+                return None
+            from .rocksdb_tables import RocksQueues  # noqa: PLC0415 - few stores have a database
+
+            try:
+                self._database = RocksQueues.open(fs, directory)
+            except MissingExtraError as error:
+                warn_once(_log, root, "%s. Meanwhile all queues are derived from the CommitLog", error)
+            except SegmentLogError as error:
+                warn_once(_log, root, "%s. All queues are derived from the CommitLog", error)
+        return self._database
 
 
-def _from_database(
-    log: CommitLog,
-    kept: KeptQueues,
-    database: "Callable[[], RocksQueues | None]",
-    queue: Callable[[QueueKey], ConsumeQueue],
-    stop: int,
-) -> AllQueues | None:
-    """Return all queues of a store by its RocksDB; None if the log has to tell, or as much is kept of it anyway."""
-    if stop - kept.reach(log.min_offset, stop) < WORTH_BYTES:
-        return None
-    stamps = kept.stamps()
-    opened = database()
-    dispatched = None if opened is None else opened.dispatched_up_to()
-    if opened is None or dispatched is None:
-        return None
-    dispatched = min(dispatched, stop)
-    from .rocksdb import DatabaseQueues  # noqa: PLC0415 - few stores have a database
+class ArchiveSources(DirectorySources):
+    """Sources of an archive in object storage: its manifest has all queues, and nothing appends to it."""
 
-    tail = kept.queues(stop, max(dispatched, log.min_offset))
-    return DatabaseQueues(
-        opened,
-        log,
-        queue,
-        tail,
-        dispatched,
-        lambda: kept.queues(stop),
-        lambda queues: kept.keep(queues, stamps, stop),
-    )
+    def __init__(
+        self, location: StoreLocation, log: CommitLog, source: QueueSource, cache: str | None, packed: "PackedQueues"
+    ) -> None:
+        super().__init__(location, log, source, cache)
+        self.kept = self._packed = packed
 
+    def refresh(self) -> None:
+        """As `DirectorySources.refresh`."""
+        self.kept = self._packed = self._packed.newest()
 
-def _from_log(log: CommitLog, kept: KeptQueues, stop: int, window: TimeWindow | None) -> tuple[AllQueues, bool]:
-    """Return all queues by the log, or those with messages in a window; True if records are left out."""
-    part = None if window is None else WalkSpan.of(log, window, stop)
-    if part is not None:
-        found = kept.queues(part.stop, part.start, part.newest)
-        if found.is_clean:
-            return found, True
-    return kept.queues(stop), False
+    def choose(self, visibility: Visibility, end: KnownEnd, window: TimeWindow | None = None) -> Chosen:  # noqa: ARG002
+        """As `DirectorySources.choose`."""
+        return Chosen(self._packed, is_live=False)
+
+    def derived(self, planned: PlannedRange, walk: tuple[int, int], walks: WalkCache) -> DerivedQueue:  # noqa: ARG002
+        """As `DirectorySources.derived`."""
+        return self._packed.entries(planned.key, planned.start, planned.stop)
+
+    def expect(self, ranges: Iterable[PlannedRange]) -> None:
+        """As `DirectorySources.expect`, so that neighbours are read together."""
+        self._packed.expect((each.key, each.start, each.stop) for each in ranges)
+
+    def readable_stop(self, visibility: Visibility, end: KnownEnd, is_live: Callable[[], bool]) -> int:  # noqa: ARG002
+        """As `DirectorySources.readable_stop`."""
+        return self._packed.manifest.stop
 
 
-def readable_stop(
-    location: StoreLocation, log: CommitLog, end: KnownEnd, visibility: Visibility, is_live: Callable[[], bool]
-) -> int:
-    """Physical offset where the records end that may be read now: no batch in flight, nothing that a crash tore."""
-    crashed = _crashed(location, is_live)
-    return visibility.cut(end.now()) if crashed is None else _stop_after_crash(log, visibility, crashed)
+def sources_of(location: StoreLocation, log: CommitLog, source: QueueSource, cache: str | None) -> DirectorySources:
+    """Return the sources of queue entries of a store."""
+    if location.archived is None:
+        return DirectorySources(location, log, source, cache)
+    from .packs import PackedQueues  # noqa: PLC0415 - readers of a directory need not wait for it
+
+    return ArchiveSources(location, log, source, cache, PackedQueues(location.archived))
 
 
 def _readable_stop(log: CommitLog, visibility: Visibility, crashed: OwnState | None) -> int:
@@ -175,7 +281,8 @@ def _readable_stop(log: CommitLog, visibility: Visibility, crashed: OwnState | N
 
 
 def _stop_after_crash(log: CommitLog, visibility: Visibility, crashed: OwnState) -> int:
-    data_stop, hidden_from = log.data_stop(), visibility.hidden_from()  # in this order: see `StoreSnapshot.take`
+    # In this order: see `DirectorySources._tail`.
+    data_stop, hidden_from = log.data_stop(), visibility.hidden_from()
     end = log_end_after_crash(log, crashed, data_stop)
     return end if hidden_from is None else min(end, hidden_from)
 
@@ -191,10 +298,3 @@ def _crashed(location: StoreLocation, is_live: Callable[[], bool]) -> OwnState |
 
 def _keys(listed: Mapping[str, set[int]]) -> list[QueueKey]:
     return [QueueKey(topic, queue_id) for topic, ids in listed.items() for queue_id in ids]
-
-
-def _ids(keys: "Mapping[QueueKey, object] | list[QueueKey]") -> dict[str, tuple[int, ...]]:
-    found: dict[str, set[int]] = {}
-    for key in keys:
-        found.setdefault(key.topic, set()).add(key.queue_id)
-    return {topic: tuple(sorted(ids)) for topic, ids in found.items()}

@@ -10,53 +10,20 @@
 RocketMQ has no such reading: it cuts a queue at the first entry that makes no sense.
 """
 
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 
 from ..dispatch.derive import DerivedQueue, derive_queue
 from ..format.consume_queue import NATIVE, Entries, is_plausible
 from ..format.message import Ints, Mask
-from ..log.commit_log import CommitLog
-from ..queues.consume_queue import ConsumeQueue
-from ..queues.consume_queues import ConsumeQueues
 from ..types import QueueKey
-from .tasks import PlannedRange
+from .choose import StoreView
 from .walk_cache import WalkCache
-
-if TYPE_CHECKING:
-    from .packs import PackedQueues
-    from .walked import KeptQueues
 
 _ANCHORS_MAX = 32
 _NONE = np.empty(0, np.int64)
 _CHANGES_MAX = 1024  # of the lag of one queue; more are damage, not failed puts
-
-
-class StoreView(Protocol):
-    """Parts of a store that a scan reads from."""
-
-    @property
-    def log(self) -> CommitLog:
-        """Its CommitLog."""
-
-    @property
-    def broker_name(self) -> str:
-        """The name that its rows carry."""
-
-    @property
-    def kept(self) -> "KeptQueues | PackedQueues":
-        """Entries that were derived from its CommitLog before, or those of an archive."""
-
-    @property
-    def consume_queues(self) -> ConsumeQueues:
-        """Its ConsumeQueues."""
-
-    def owned(self, planned: PlannedRange, walks: WalkCache) -> DerivedQueue | None:
-        """The entries of a planned range by packs or by RocksDB; None if the log has to be walked."""
-
-    def queue(self, key: QueueKey) -> ConsumeQueue:
-        """One of its ConsumeQueues, which may have no files."""
 
 
 class Block(NamedTuple):
@@ -99,7 +66,7 @@ def heal(store: StoreView, walks: WalkCache, key: QueueKey, block: Block, doubtf
             sound[rows], confirmed[rows] = True, derived.queue_offset != wanted
             continue
         in_place = np.isin(named, derived.physical_offset)
-        all_named = store.queue(key).entries(int(wanted[0]), int(wanted[-1]) + 1)["physical_offset"]
+        all_named = store.sources.queues.queue(key).entries(int(wanted[0]), int(wanted[-1]) + 1)["physical_offset"]
         if (
             2 * in_place.sum() > in_place.size
             and (np.diff(named[in_place]) > 0).all()
@@ -128,7 +95,7 @@ class _Lag:
 
     def __init__(self, store: StoreView, key: QueueKey) -> None:
         self._log = store.log
-        self._queue = store.queue(key)
+        self._queue = store.sources.queues.queue(key)
         self._key = key
 
     def explains(self, slot: int) -> bool:
@@ -218,7 +185,7 @@ def _neighbour(
     for offset in range(queue_offset, queue_offset + step * (_ANCHORS_MAX if anchored else 1), step):
         at = int(np.searchsorted(block.queue_offset, offset))
         inside = at < block.queue_offset.size and int(block.queue_offset[at]) == offset
-        entry = block.entries[at : at + 1] if inside else store.queue(key).entries(offset, offset + 1)
+        entry = block.entries[at : at + 1] if inside else store.sources.queues.queue(key).entries(offset, offset + 1)
         if not entry.size or not is_plausible(entry)[0]:
             continue
         if not anchored:

@@ -15,7 +15,7 @@ An archive ends where its last piece ends. RocketMQ has no archive.
 
 import os
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
@@ -27,9 +27,10 @@ from ..errors import CorruptError, DataLossError, MissingObjectError, Remedy
 from ..format.archive_manifest import ENTRY, Runs
 from ..format.message import MIN_RECORD_BYTES, Ints, Mask
 from ..objects.requests import GAP_BYTES, IN_FLIGHT, NEAR_BYTES
-from ..types import QueueKey
+from ..types import QueueBounds, QueueKey, QueueRange
 from .proven import part_of
-from .walked import AllQueues
+from .queue_entries import QueueEntries, ids_of, part_of_queue
+from .tasks import PlannedRange, ScanTask, TaskLimits
 
 if TYPE_CHECKING:
     from ..directory.archived_store import ArchivedStore
@@ -44,8 +45,10 @@ _SOON_BYTES: Final = 16 << 20
 Rows = npt.NDArray[np.void]
 
 
-class PackedQueues(AllQueues):
+class PackedQueues(Mapping[QueueKey, DerivedQueue], QueueEntries):
     """Entries of all queues of an archive, as of one manifest. Not thread-safe."""
+
+    has_times = True
 
     def __init__(self, archived: "ArchivedStore") -> None:
         self._archived = archived
@@ -67,12 +70,9 @@ class PackedQueues(AllQueues):
         return {QueueKey(*queue): number for number, queue in enumerate(self.manifest.queues)}
 
     @cached_property
-    def ids(self) -> dict[str, list[int]]:
-        """Queue ids of each topic."""
-        found: dict[str, list[int]] = {}
-        for key in self:
-            found.setdefault(key.topic, []).append(key.queue_id)
-        return found
+    def ids(self) -> Mapping[str, Sequence[int]]:
+        """As `QueueEntries.ids`."""
+        return ids_of(self)
 
     @cached_property
     def keys_by_number(self) -> list[QueueKey]:
@@ -146,8 +146,8 @@ class PackedQueues(AllQueues):
         number = self.numbers.get(key)
         return self.by_queue[:0] if number is None else self.by_queue[self.edges[number] : self.edges[number + 1]]
 
-    def bounds(self, key: QueueKey) -> tuple[int, int] | None:
-        """As `AllQueues.bounds`; only damaged queue offsets make it read anything."""
+    def span(self, key: QueueKey) -> tuple[int, int] | None:
+        """The first queue offset, and one past the last, by the manifest; None for no queue."""
         number = self.numbers.get(key)
         if number is None or self._counts[number] == 0:
             return None
@@ -155,6 +155,10 @@ class PackedQueues(AllQueues):
             return int(self._firsts[number]), int(self._stops[number])
         offsets = self[key].queue_offset
         return (int(offsets[0]), int(offsets[-1]) + 1) if offsets.size else None
+
+    def bounds(self, keys: Sequence[QueueKey]) -> list[QueueBounds]:
+        """As `QueueEntries.bounds`."""
+        return [QueueBounds(key, *(self.span(key) or (0, 0))) for key in keys]
 
     def __iter__(self) -> Iterator[QueueKey]:
         with_runs = np.flatnonzero(self._counts)
@@ -176,18 +180,43 @@ class PackedQueues(AllQueues):
         return self._whole[key]
 
     def entries(self, key: QueueKey, start: int, stop: int) -> DerivedQueue:
-        """Entries of the queue offsets ``[start, stop)``."""
+        """As `QueueEntries.entries`."""
         number = self.numbers.get(key)
         if number is None:
             return NO_ENTRIES
         if not self.rises[number]:
-            return _between(self[key], start, stop)
+            return part_of_queue(self[key], start, stop)
         parts = [
             self._derived(run, self._rows(run, *_rows_between(run, start, stop))) for run in self._at(key, start, stop)
         ]
-        return _between(joined(parts), start, stop)
+        return part_of_queue(joined(parts), start, stop)
 
-    def times_at(self, key: QueueKey, queue_offsets: Ints) -> tuple[Ints, Ints]:
+    def planned(self, wanted: QueueRange) -> list[PlannedRange]:
+        """As `QueueEntries.planned`."""
+        rows = self.entries(wanted.key, wanted.start, wanted.stop).size.size
+        span = self.manifest.pieces[0].segment, self.manifest.stop
+        return [PlannedRange(wanted.key, wanted.start, wanted.stop, rows, span)] if rows else []
+
+    def narrowed(self, piece: PlannedRange) -> PlannedRange:
+        """As `QueueEntries.narrowed`: damaged queue offsets, the only ones that are `planned`, are read in any case."""
+        return piece
+
+    def tasks(self, ranges: Sequence[QueueRange], limits: TaskLimits) -> tuple[list[ScanTask], Sequence[QueueRange]]:
+        """As `QueueEntries.tasks`: of all queues whose offsets rise, by the manifest."""
+        from .packs_plan import plan_runs  # noqa: PLC0415 - look-ups need no plan
+
+        return plan_runs(self, ranges, limits)
+
+    def places(self, key: QueueKey, queue_offsets: Ints) -> Ints:
+        """As `QueueEntries.places`."""
+        return self._times_at(key, queue_offsets)[1]
+
+    def times(self, key: QueueKey, queue_offsets: Ints) -> tuple[Ints, Mask]:
+        """As `QueueEntries.times`."""
+        times, places = self._times_at(key, queue_offsets)
+        return times, places >= 0
+
+    def _times_at(self, key: QueueKey, queue_offsets: Ints) -> tuple[Ints, Ints]:
         """Store times in ms and physical offsets at (n,) ascending queue offsets; -1 in the second for no message."""
         times, places = np.zeros(queue_offsets.size, np.int64), np.full(queue_offsets.size, -1, np.int64)
         if queue_offsets.size == 0 or key not in self.numbers:
@@ -210,13 +239,14 @@ class PackedQueues(AllQueues):
                     places[number] = self._segments[run["piece"]] + int(rows["position"][found[0]])
         return times, places
 
-    def around(self, key: QueueKey, time_ms: int) -> tuple[int, int] | None:
-        """Queue offsets between which the search for a store time ends; None where all of them have to be searched."""
+    def around(self, bounds: QueueBounds, time_ms: int) -> tuple[int, int]:
+        """As `QueueEntries.around`, by the times of pieces."""
         # Times of pieces bound those of their records, unless the clock of the broker was set back.
+        key = bounds.key
         number = self.numbers.get(key)
         firsts, lasts = self._times
         if number is None or not self.rises[number] or (np.diff(firsts) < 0).any() or (firsts > lasts).any():
-            return None
+            return super().around(bounds, time_ms)
         runs = self.runs_of(key)
         low = int(np.searchsorted(lasts[runs["piece"]], time_ms, side="left"))  # all before are earlier
         high = int(np.searchsorted(firsts[runs["piece"]], time_ms, side="right"))  # from here on all are later
@@ -349,11 +379,6 @@ def _rows_between(run: np.void, start: int, stop: int) -> tuple[int, int]:
     if rows != int(run["last"]) - first + 1:  # offsets are missing: only the rows tell which
         return 0, rows
     return min(max(start - first, 0), rows), min(max(stop - first, 0), rows)
-
-
-def _between(found: DerivedQueue, start: int, stop: int) -> DerivedQueue:
-    low, high = np.searchsorted(found.queue_offset, [start, stop])
-    return DerivedQueue(*(column[low:high] for column in found))
 
 
 def _blocks(spans: list[tuple[int, int]]) -> tuple[Ints, Ints]:

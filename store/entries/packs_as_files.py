@@ -165,7 +165,7 @@ class PackedFiles:
 
     def _bounds(self, names: list[str]) -> tuple[int, int] | None:
         queue_id = parse_queue_id(names[1]) if len(names) > 1 else None
-        return None if queue_id is None else self._queues.bounds(QueueKey(names[0], queue_id))
+        return None if queue_id is None else self._queues.span(QueueKey(names[0], queue_id))
 
 
 def _directory(name: str) -> Listed:

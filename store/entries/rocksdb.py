@@ -14,17 +14,16 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from typing import Final, TypeVar
 
-import numpy as np
-
 from ..dispatch.derive import NO_ENTRIES, DerivedQueue, joined, rising
 from ..errors import CorruptError, StoreIOError, UnsupportedStoreError
 from ..files.notices import warn_once
-from ..format.consume_queue import Entries, is_plausible
 from ..log.commit_log import CommitLog
 from ..queues.consume_queue import ConsumeQueue
 from ..types import QueueKey
+from .files import from_entries
+from .queue_entries import AllQueues
 from .rocksdb_tables import RocksQueues
-from .walked import AllQueues, LogQueues
+from .walked import LogQueues
 
 _log = logging.getLogger(__name__)
 _FAILURES = (CorruptError, StoreIOError, UnsupportedStoreError)
@@ -45,8 +44,8 @@ class DatabaseQueues(AllQueues):
         by_log: Callable[[], LogQueues],
         keep: Callable[[Mapping[QueueKey, DerivedQueue]], None],
     ) -> None:
+        super().__init__(log)
         self._database = database
-        self._log = log
         self._queue = queue
         self._tail = tail
         self._dispatched = dispatched
@@ -55,14 +54,14 @@ class DatabaseQueues(AllQueues):
         self._instead: LogQueues | None = None
         self._known: dict[QueueKey, DerivedQueue] = {}
         self._known_entries = 0
-        self._bounds: dict[QueueKey, tuple[int, int] | None] = {}
+        self._spans: dict[QueueKey, tuple[int, int] | None] = {}
         self._keys = self._or_by_log(lambda: {*database.queues(), *tail}, set)
 
-    def bounds(self, key: QueueKey) -> tuple[int, int] | None:
-        """As `AllQueues.bounds`, by a few reads: the entries between are not read."""
-        if key not in self._bounds:
-            self._bounds[key] = self._or_by_log(lambda: self._find_bounds(key), lambda queues: queues.bounds(key))
-        return self._bounds[key]
+    def span(self, key: QueueKey) -> tuple[int, int] | None:
+        """As `AllQueues.span`, by a few reads: the entries between are not read."""
+        if key not in self._spans:
+            self._spans[key] = self._or_by_log(lambda: self._find_span(key), lambda queues: queues.span(key))
+        return self._spans[key]
 
     def __getitem__(self, key: QueueKey) -> DerivedQueue:
         if key not in self._known:
@@ -79,7 +78,7 @@ class DatabaseQueues(AllQueues):
         """Offer all entries to be kept if the rest is less than what was read: later plans need no database."""
         if self._keep is None or self._known_entries < _WORTH_ENTRIES:
             return
-        spans = [self.bounds(key) or (0, 0) for key in self._keys]
+        spans = [self.span(key) or (0, 0) for key in self._keys]
         if 2 * self._known_entries >= sum(stop - start for start, stop in spans):
             keep, self._keep = self._keep, None
             queues = {key: self.get(key, NO_ENTRIES) for key in list(self._keys)}
@@ -108,8 +107,8 @@ class DatabaseQueues(AllQueues):
     def _all_by_log(self) -> LogQueues:
         return self._by_log()
 
-    def _find_bounds(self, key: QueueKey) -> tuple[int, int] | None:
-        front, tail = self._front(key), self._tail.bounds(key)
+    def _find_span(self, key: QueueKey) -> tuple[int, int] | None:
+        front, tail = self._front(key), self._tail.span(key)
         held = self._database.bounds(key)
         start, stop = (0, 0) if held is None else (held.start, held.stop)
         start = self._first_from(key, start, stop, self._log.min_offset)
@@ -123,7 +122,7 @@ class DatabaseQueues(AllQueues):
             return None if held is None else (stop, stop)
         found = min(first for first, _ in spans), max(last for _, last in spans)
         # A log that begins with its first byte has the first message of each queue.
-        return found if self._log.min_offset or found[0] == 0 else self._all_by_log.bounds(key)
+        return found if self._log.min_offset or found[0] == 0 else self._all_by_log.span(key)
 
     def _first_from(self, key: QueueKey, start: int, stop: int, physical: int) -> int:
         """Return the first queue offset of ``[start, stop)`` whose record does not begin before a physical offset."""
@@ -139,15 +138,15 @@ class DatabaseQueues(AllQueues):
         return low
 
     def _find_entries(self, key: QueueKey) -> DerivedQueue:
-        bounds = self.bounds(key)
-        if bounds is None:
+        span = self.span(key)
+        if span is None:
             return NO_ENTRIES
-        held = of_database(self._database, key, *bounds)
+        held = of_database(self._database, key, *span)
         inside = (held.physical_offset >= self._log.min_offset) & (held.physical_offset < self._dispatched)
         held = DerivedQueue(*(column[inside] for column in held))
         found = rising(joined([self._front(key), held, self._tail.get(key, NO_ENTRIES)]))
-        # RocketMQ leaves no gaps, and `bounds` may have found the first message in the log.
-        is_whole = found.size.size == bounds[1] - bounds[0]
+        # RocketMQ leaves no gaps, and `span` may have found the first message in the log.
+        is_whole = found.size.size == span[1] - span[0]
         return found if is_whole else self._all_by_log.get(key, NO_ENTRIES)
 
     def _front(self, key: QueueKey) -> DerivedQueue:
@@ -163,11 +162,3 @@ class DatabaseQueues(AllQueues):
 def of_database(database: RocksQueues, key: QueueKey, start: int, stop: int) -> DerivedQueue:
     """Entries ``[start, stop)`` of a queue that a database has."""
     return joined([from_entries(part.start, part.entries) for part in database.entries(key, start, stop)])
-
-
-def from_entries(start: int, entries: Entries) -> DerivedQueue:
-    """Entries from queue offset ``start`` on, without those that name no record."""
-    sound = np.flatnonzero(is_plausible(entries))
-    some = entries[sound]
-    columns = (some[name].astype(np.int64) for name in ("physical_offset", "size", "tags_code"))
-    return DerivedQueue(start + sound, *columns)

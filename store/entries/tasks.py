@@ -11,9 +11,13 @@ Tasks hold integers and strings only: they cross to Spark's workers.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from ..types import QueueKey
+
+_PACK_BYTES_MIN: Final = 32 << 20  # a task costs as much as reading about this
+_PACK_ENTRIES_MIN: Final = 4 << 20
+_SLACK: Final = 64
 
 
 class PlannedRange(NamedTuple):
@@ -83,3 +87,20 @@ class TaskLimits:
     min_tasks: int = 1
     parallelism: int = 1
     entries_only: bool = False
+
+
+def smallest_task(total: int, limits: TaskLimits) -> int:
+    """Bytes of a task that are worth its cost, and that keep all cores busy."""
+    pack_min = _PACK_ENTRIES_MIN if limits.entries_only else _PACK_BYTES_MIN
+    return min(limits.max_bytes, max(pack_min, _even_share(total, limits)))
+
+
+def _even_share(total: int, limits: TaskLimits) -> int:
+    """Size of tasks that keep all cores busy to the end: the same number per core, all about as large.
+
+    A little is added, since ranges end where messages do: the remainder would be a small task of its own.
+    """
+    cores = max(limits.parallelism, 1)
+    slack = total // _SLACK
+    tasks = cores * max(1, -(-(total + slack) // (limits.max_bytes * cores)))
+    return -(-(total + slack) // tasks) + 1

@@ -21,7 +21,6 @@ files can be deleted at any time.
 import json
 import logging
 import os
-from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -53,6 +52,7 @@ from ..format.naming import segment_name
 from ..log.commit_log import CommitLog, FoundRecords
 from ..types import QueueKey
 from .proven import part_of, prove_entries
+from .queue_entries import AllQueues
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor, Future
@@ -211,7 +211,8 @@ class KeptQueues:
                 kept.append(found)
                 at, newest = min(found.covered, stop), max(newest, found.newest)
         self._drop_deleted()
-        return LogQueues(kept, derive_queues(self._log, at, stop, newest) if at < stop else {}, (start, stop))
+        tail = derive_queues(self._log, at, stop, newest) if at < stop else {}
+        return LogQueues(self._log, kept, tail, (start, stop))
 
     def stamps(self) -> dict[str, Stamp]:
         """Return the stamps of the segments, to be taken before the entries for `keep`; empty without files."""
@@ -388,63 +389,60 @@ class KeptQueues:
                 self._files.remove(name)
 
 
-class AllQueues(Mapping[QueueKey, DerivedQueue], ABC):
-    """Entries of all queues of a store."""
-
-    @abstractmethod
-    def bounds(self, key: QueueKey) -> tuple[int, int] | None:
-        """The first queue offset, and one past the last; None if the log has no record of the queue."""
-
-
 class LogQueues(AllQueues):
     """Entries of all queues by the log, each put together when it is first asked for."""
 
     def __init__(
-        self, kept: Sequence[KeptSegment], tail: Mapping[QueueKey, DerivedQueue], span: tuple[int, int]
+        self,
+        log: CommitLog,
+        kept: Sequence[KeptSegment],
+        tail: Mapping[QueueKey, DerivedQueue],
+        walked: tuple[int, int],
     ) -> None:
+        super().__init__(log)
         self._kept = kept
         self._tail = tail
-        self._span = span
+        self._walked = walked
         self._known: dict[QueueKey, DerivedQueue] = {}
-        self._bounds: dict[QueueKey, tuple[int, int]] = {}
+        self._spans: dict[QueueKey, tuple[int, int]] = {}
         self.is_clean = True
         """False if queue offsets do not follow each other: which records are damaged depends on all records."""
         pieces: dict[QueueKey, list[_Piece]] = {}
         for segment in kept:
             for key, run in segment.runs.items():
-                pieces.setdefault(key, []).append(_piece_of(segment, run, span))
+                pieces.setdefault(key, []).append(_piece_of(segment, run, walked))
         for key, entries in tail.items():
             pieces.setdefault(key, []).append(_piece(entries))
         for key, parts in pieces.items():
             if all(each.is_clean for each in parts) and all(_follows(*pair) for pair in pairwise(parts)):
-                self._bounds[key] = parts[0].first, parts[-1].last + 1
+                self._spans[key] = parts[0].first, parts[-1].last + 1
             else:
                 self.is_clean = False
                 found = self._entries(key)
                 if found.size.size:
                     self._known[key] = found
-                    self._bounds[key] = int(found.queue_offset[0]), int(found.queue_offset[-1]) + 1
+                    self._spans[key] = int(found.queue_offset[0]), int(found.queue_offset[-1]) + 1
 
-    def bounds(self, key: QueueKey) -> tuple[int, int] | None:
-        """As `AllQueues.bounds`; known from the first and the last record of each segment."""
-        return self._bounds.get(key)
+    def span(self, key: QueueKey) -> tuple[int, int] | None:
+        """As `AllQueues.span`; known from the first and the last record of each segment."""
+        return self._spans.get(key)
 
     def __getitem__(self, key: QueueKey) -> DerivedQueue:
-        if key not in self._bounds:
+        if key not in self._spans:
             raise KeyError(key)
         if key not in self._known:
             self._known[key] = self._entries(key)
         return self._known[key]
 
     def __iter__(self) -> Iterator[QueueKey]:
-        return iter(self._bounds)
+        return iter(self._spans)
 
     def __len__(self) -> int:
-        return len(self._bounds)
+        return len(self._spans)
 
     def _entries(self, key: QueueKey) -> DerivedQueue:
         parts = [segment.entries(key) for segment in self._kept if key in segment.runs]
-        parts = [part_of(part, *self._span) for part in parts]  # a segment may begin before, and be kept beyond
+        parts = [part_of(part, *self._walked) for part in parts]  # a segment may begin before, and be kept beyond
         return rising(joined([*parts, *([self._tail[key]] if key in self._tail else [])]))
 
 

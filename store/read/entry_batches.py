@@ -34,7 +34,8 @@ import numpy as np
 
 from ..directory.retention_history import deletion_note
 from ..dispatch.entry_placement import holds_filler
-from ..entries.healed import Block, StoreView, as_entries, heal, span_between
+from ..entries.choose import StoreView
+from ..entries.healed import Block, as_entries, heal, span_between
 from ..entries.tasks import PlannedRange, ScanTask
 from ..entries.walk_cache import WalkCache
 from ..errors import DataLossError, Remedy
@@ -136,12 +137,11 @@ def range_blocks(store: StoreView, planned: PlannedRange, walks: WalkCache) -> I
     Entries that repeat the next one are healed too; otherwise they are left out, and the block reports them as lost.
     """
     if planned.walk is not None:
-        owned = store.owned(planned, walks)
-        derived = walks.queue(planned.key, *planned.walk) if owned is None else owned
+        derived = store.sources.derived(planned, planned.walk, walks)
         inside = (derived.queue_offset >= planned.start) & (derived.queue_offset < planned.stop)
         yield Block(derived.queue_offset[inside], as_entries(derived)[inside])
         return
-    queue = store.queue(planned.key)
+    queue = store.sources.queues.queue(planned.key)
     for start in range(planned.start, planned.stop, _BLOCK_ENTRIES):
         stop = min(start + _BLOCK_ENTRIES, planned.stop)
         ahead = queue.entries(start, stop + 1)
@@ -272,7 +272,7 @@ class Chunks:
 
     def _chunks(self) -> Iterator[Chunk]:
         """Rows that can match by their entries: of many short ranges at once, or of a block of one range."""
-        for found in together(self._store.consume_queues, self._ranges, min(SHORT_ROWS_MAX, _RUN_ROWS)):
+        for found in together(self._store.sources.queues, self._ranges, min(SHORT_ROWS_MAX, _RUN_ROWS)):
             if isinstance(found, Together):
                 wanted = self._matcher.by_entries(self._ranges[int(found.range_index[0])].key.topic, found.entries)
                 chunk = Chunk(*found)

@@ -38,7 +38,7 @@ _TIMES: Final = ScanSpec(columns=("topic", "queueId", "storeTimestamp"), on_corr
 def message_identity(reader: StoreReader, key: QueueKey, queue_offset: int) -> MessageIdentity | None:
     """Identity of the message at a queue offset; None where no message can be read."""
     place = reader.place_of(key, queue_offset)
-    time = None if place is None else reader.store_time_of(key, queue_offset, place)
+    time = None if place is None else reader.store_time_of(key, queue_offset)
     return None if place is None or time is None else MessageIdentity(place, time)
 
 
@@ -51,7 +51,7 @@ def store_times(reader: StoreReader, offsets: Mapping[QueueKey, int]) -> dict[Qu
         A queue offset of each queue, within its bounds.
     """
     found: dict[QueueKey, int] = {}
-    if reader.location.archived is not None:  # packs have the times, too
+    if reader.entries.has_times:
         for key, at in offsets.items():
             times, known = reader.times_at(key, np.array([at]))
             found |= {key: int(times[0])} if known[0] else {}

@@ -31,7 +31,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
 
-from ..entries.tasks import PlannedRange, ScanTask, TaskLimits
+from ..entries.tasks import PlannedRange, ScanTask, TaskLimits, smallest_task
 from ..format.consume_queue import ENTRY_BYTES
 from ..format.message import MIN_RECORD_BYTES, Ints
 
@@ -39,8 +39,6 @@ _BLOCK_ROWS: Final = 1 << 16  # small enough that the allocator reuses the memor
 _SAMPLES: Final = 64
 _SAMPLE_ROWS: Final = 64
 EXACT_ROWS_MAX: Final = 1 << 24
-_PACK_BYTES_MIN: Final = 32 << 20  # a task costs as much as reading about this
-_PACK_ENTRIES_MIN: Final = 4 << 20
 _BINS_A_WINDOW: Final = 64
 _BINS_MAX: Final = 1 << 22
 _SLOT_ROWS: Final = 64  # messages that are measured together, and cut apart only where tasks are small
@@ -261,23 +259,6 @@ def plan_tasks(ranges: Sequence[PlannedRange], limits: TaskLimits, extents: Exte
         if len(tasks) >= wanted or target <= 1:
             return tasks
         target = max(1, min(target // 2, -(-total // wanted)))
-
-
-def smallest_task(total: int, limits: TaskLimits) -> int:
-    """Bytes of a task that are worth its cost, and that keep all cores busy."""
-    pack_min = _PACK_ENTRIES_MIN if limits.entries_only else _PACK_BYTES_MIN
-    return min(limits.max_bytes, max(pack_min, _even_share(total, limits)))
-
-
-def _even_share(total: int, limits: TaskLimits) -> int:
-    """Size of tasks that keep all cores busy to the end: the same number per core, all about as large.
-
-    A little is added, since ranges end where messages do: the remainder would be a small task of its own.
-    """
-    cores = max(limits.parallelism, 1)
-    slack = total // _BINS_A_WINDOW
-    tasks = cores * max(1, -(-(total + slack) // (limits.max_bytes * cores)))
-    return -(-(total + slack) // tasks) + 1
 
 
 def _is_fine(slot: int, slot_bytes: int, target: int, limits: TaskLimits) -> bool:

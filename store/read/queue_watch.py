@@ -498,7 +498,7 @@ class QueueWatch:
             reader.forget(key)
         ends = [bounds.max_offset for bounds in reader.bounds_of(list(keys))]
         places = [_pieces(reader.queue(key), end) for key, end in zip(keys, ends, strict=True)]
-        reader.consume_queues.drop_fronts()
+        reader.sources.queues.drop_fronts()
         found = iter(self._read([piece for listed, _ in places for piece in listed]))
         for key, end, (listed, absent) in zip(keys, ends, places, strict=True):
             self.ends.setdefault(key.topic, {})[key.queue_id] = end

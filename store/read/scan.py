@@ -26,7 +26,8 @@ from typing import Generic, Protocol, Self, TypeAlias, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from ..entries.healed import Block, StoreView, heal
+from ..entries.choose import StoreView
+from ..entries.healed import Block, heal
 from ..entries.tasks import ScanTask
 from ..entries.walk_cache import WalkCache
 from ..errors import CorruptError, DataLossError, MissingObjectError
@@ -217,7 +218,7 @@ class _Scan(RecordBatches[Chunk]):
         self._task = task
         self._ranges = task.ranges
         spans = (planned.walk for planned in task.ranges if planned.walk is not None)
-        self._walks = WalkCache(store.log, {planned.key for planned in task.ranges}, spans, store.kept)
+        self._walks = WalkCache(store.log, {planned.key for planned in task.ranges}, spans, store.sources.kept)
         self._queue_ids = np.array([planned.key.queue_id for planned in task.ranges], np.int64)
         self._topics = sorted({planned.key.topic for planned in task.ranges})
         codes = {topic: code for code, topic in enumerate(self._topics)}
@@ -408,7 +409,8 @@ class _Scan(RecordBatches[Chunk]):
         physical = int(entry["physical_offset"][0])
         log = self._store.log
         if planned.walk is None and not (is_plausible(entry)[0] and log.min_offset <= physical < log.stop):
-            return self._store.queue(planned.key).corrupt(int(part.queue_offset[row]), self._place(part, row))
+            queue = self._store.sources.queues.queue(planned.key)
+            return queue.corrupt(int(part.queue_offset[row]), self._place(part, row))
         return log.corrupt(problem, physical, self._place(part, row))
 
     def _origin(self, records: Records, rows: Chunk) -> Origin:  # noqa: ARG002 - entries tell all of it

@@ -4,7 +4,7 @@
 
     path/commitlog/          ──► CommitLog ────────────────┐
     path/consumequeue/       ──► ConsumeQueue per queue ───┼──► topics, queues, bounds, offset_at ──► plan ──► scan
-    path/abort, lock         ──► StoreSnapshot ────────────┘
+    path/abort, lock         ──► Chosen ───────────────────┘
     archive/…                ──► JoinedFileSystem: log and queues continue in the archive
 
 A reader takes no lock and writes nothing. It works on the directory of a live broker, on a replica, on a copy, and on
@@ -12,15 +12,13 @@ the rest of a damaged one. Liveness only decides how the end is read. A message 
 ConsumeQueue entry does. After a crash the log may hold more than the queues, and its last record may be torn.
 """
 
-import logging
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-import numpy as np
 import pyarrow as pa
 
 from ..directory.archive import join_archive
@@ -32,46 +30,29 @@ from ..directory.layout import (
     is_remote,
     place_of,
     require_directory,
-    rocksdb_queues,
 )
-from ..dispatch.derive import DerivedQueue
-from ..entries.choose import StoreSnapshot, readable_stop
-from ..entries.files import QueueView, offset_at, offsets_at
-from ..entries.tasks import PlannedRange, ScanTask, TaskLimits
-from ..entries.walk_cache import WalkCache
+from ..entries.choose import Chosen, sources_of
+from ..entries.queue_entries import QueueEntries
+from ..entries.tasks import ScanTask, TaskLimits
 from ..entries.walk_span import TimeWindow
-from ..entries.walked import KeptQueues
-from ..errors import (
-    CorruptRecordError,
-    MissingExtraError,
-    OffsetOutOfRangeError,
-    SegmentLogError,
-    UnknownQueueError,
-)
+from ..errors import CorruptRecordError, OffsetOutOfRangeError, UnknownQueueError
 from ..files.fs import FileSystem
-from ..files.notices import warn_once
 from ..format.message import SYS_COMPRESSED, Ints, Mask, Problem
 from ..format.message_decode import host_text, inflate
 from ..format.message_id import encode_offset_id
 from ..format.properties import KEYS, TAGS, UNIQ_KEY, parse_properties
 from ..format.store_paths import COMMIT_LOG, CONSUME_QUEUE, OURS
 from ..log.batch_state import Visibility
-from ..log.commit_log import CommitLog, FoundRecord, store_times_at
+from ..log.commit_log import CommitLog, FoundRecord
 from ..log.log_end import KnownEnd
 from ..objects.access import RemoteAccess
 from ..queues.consume_queue import ConsumeQueue
-from ..queues.consume_queues import ConsumeQueues
 from ..types import Boundary, QueueBounds, QueueKey, QueueRange, QueueSource, ReadFrom
+from .offsets_by_time import offset_at, offsets_at
 from .plan import plan_tasks
 from .scan import scan
 from .spec import MAX_BODY_BYTES, ScanSpec
 
-if TYPE_CHECKING:
-    from ..directory.archived_store import ArchivedStore
-    from ..entries.packs import PackedQueues
-    from ..entries.rocksdb_tables import RocksQueues
-
-_log = logging.getLogger(__name__)
 NO_OPTIONS: Final = RemoteAccess()
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _FIRST_MILLIS: Final = int(datetime.min.replace(tzinfo=UTC).timestamp()) * 1000
@@ -182,12 +163,6 @@ def _joined(
     return join_packed(location, joined, commit_log, entries or StoreConfig().queue_segment_entries)
 
 
-def _packed_queues(archived: "ArchivedStore") -> "PackedQueues":
-    from ..entries.packs import PackedQueues  # noqa: PLC0415 - readers of a directory need not wait for it
-
-    return PackedQueues(archived)
-
-
 class StoreReader:
     """Read access to one store directory. Not thread-safe; open one for each thread. Use `open`.
 
@@ -218,25 +193,16 @@ class StoreReader:
         )  # before the segments are listed: `snapshot`
         self.log = CommitLog(location.fs, log_directories)
         self._follow_archive()
-        # No bound method of this reader: it would live, and keep its maps, until the garbage collector comes.
-        self._packed = None if location.archived is None else _packed_queues(location.archived)
-        self.kept = self._packed or KeptQueues(
-            self.log,
-            location.fs,
-            queue_cache,
-            partial(location.fs.stamp, location.paths.abort),
-            by_log_only=queue_source is QueueSource.COMMIT_LOG,
-        )
         self.broker_name = broker_name
         self.queue_source = queue_source
         self.read_from = read_from
         self.queue_cache = queue_cache
         self._end = KnownEnd(location.fs, self.log)
-        self._seen: QueueView | None = None
+        # No bound method of this reader: it would live, and keep its maps, until the garbage collector comes.
+        self.sources = sources_of(location, self.log, queue_source, queue_cache)
+        self._seen: Chosen | None = None
         self._window: TimeWindow | None = None
-        self.consume_queues = ConsumeQueues(location.fs, location.root, self.log)
         self._bounds: dict[QueueKey, QueueBounds] = {}
-        self._database: RocksQueues | None = None
 
     @classmethod
     def open(
@@ -321,12 +287,8 @@ class StoreReader:
         self._visibility = Visibility(self.location.fs, self.path, self.read_from)  # before the segments are listed
         self.log.refresh()
         self._follow_archive()
-        if isinstance(self.kept, KeptQueues):
-            self.kept.check_again()
-        else:
-            self.kept = self._packed = self.kept.newest()
+        self.sources.refresh()
         self._seen = None
-        self.consume_queues.clear()
         self._bounds.clear()
 
     def _follow_archive(self) -> None:
@@ -341,7 +303,7 @@ class StoreReader:
     def widen(self) -> bool:
         """Take all messages into account again; return whether answers so far were without some of them."""
         self._window = None
-        if self._seen is None or not self._seen.snapshot.is_part:
+        if self._seen is None or not self._seen.is_part:
             return False
         self._seen = None
         self._bounds.clear()
@@ -355,16 +317,20 @@ class StoreReader:
         """
         self._visibility = Visibility(self.location.fs, self.path, self.read_from)
         if self._seen is not None:
-            self._seen.snapshot = self._seen.snapshot._replace(visibility=self._visibility)
+            self._look_at(self._seen, is_live=self._seen.is_live)
 
     def look_for_owner(self) -> None:
         """Find out whether a process holds the store's lock now: see `is_live`. The kernel may take 10 ms to answer."""
         if self._seen is not None:
-            self._seen.snapshot = self._seen.snapshot._replace(is_live=self._is_locked())
+            self._look_at(self._seen, is_live=self._is_locked())
+
+    def _look_at(self, seen: Chosen, *, is_live: bool) -> None:
+        entries = seen.entries.looked_at(self._visibility, is_live=is_live)
+        self._seen = seen._replace(entries=entries, is_live=is_live)
 
     def forget(self, key: QueueKey) -> None:
         """Drop the cached bounds and files of one queue."""
-        self.consume_queues.forget(key)
+        self.sources.queues.forget(key)
         self._bounds.pop(key, None)
 
     @property
@@ -373,18 +339,18 @@ class StoreReader:
 
         Locks of other hosts, and of brokers in other containers, are not visible.
         """
-        return self._is_locked() if self._seen is None else self._seen.snapshot.is_live
+        return self._is_locked() if self._seen is None else self._seen.is_live
 
     @property
     def goes_by_queues(self) -> bool:
         """True if ConsumeQueues alone tell where queues end, and no entry is derived from the log."""
-        return self._view.snapshot.goes_by_queues
+        return self.entries.by_files
 
     # Topics and queues
 
     def topics(self) -> list[str]:
         """Names of all topics, sorted, RocketMQ's own included."""
-        return sorted(self._view.snapshot.queue_ids)
+        return sorted(self.entries.ids)
 
     def queues(self, topic: str) -> list[QueueBounds]:
         """Bounds of the queues of a topic, by queue id.
@@ -394,7 +360,7 @@ class StoreReader:
         UnknownQueueError
             If there is no such topic.
         """
-        ids = self._view.snapshot.queue_ids.get(topic)
+        ids = self.entries.ids.get(topic)
         if ids is None:
             raise UnknownQueueError(
                 f"topic {topic} is not in this store", path=self.path, fix="topics() lists the topics"
@@ -403,10 +369,10 @@ class StoreReader:
 
     def bounds_of(self, keys: Sequence[QueueKey]) -> list[QueueBounds]:
         """The offsets that each of many queues holds, as `bounds` of each; short queues are looked at together."""
-        view = self._view  # the snapshot's first look comes before the queues are listed
+        entries = self.entries  # the snapshot's first look comes before the queues are listed
         unknown = [key for key in keys if key not in self._bounds]
         if unknown:
-            self._bounds.update(zip(unknown, view.bounds(unknown), strict=True))
+            self._bounds.update(zip(unknown, entries.bounds(unknown), strict=True))
         return [self._bounds[key] for key in keys]
 
     def bounds(self, key: QueueKey) -> QueueBounds:
@@ -422,10 +388,10 @@ class StoreReader:
         UnknownQueueError
             If no topic can have this name.
         """
-        return self.consume_queues.queue(key)
+        return self.sources.queues.queue(key)
 
     def offset_at(self, key: QueueKey, time_ms: int, boundary: Boundary = Boundary.LOWER) -> int:
-        """Queue offset of a store time; see `queue_view.offset_at`.
+        """Queue offset of a store time; see `offsets_by_time.offset_at`.
 
         Parameters
         ----------
@@ -436,70 +402,44 @@ class StoreReader:
         boundary
             LOWER or UPPER.
         """
-        bounds, view = self.bounds(key), self._view
-        if self._packed is not None:
-            return self._packed_offset_at(self._packed, bounds, time_ms, boundary)
-
-        def store_time(queue_offset: int) -> int | None:
-            place = view.place_of(key, queue_offset)
-            return None if place is None else self.log.store_time_at(place)
-
-        return offset_at(time_ms, bounds.min_offset, bounds.max_offset, store_time, boundary)
+        entries = self.entries
+        start, stop = entries.around(self.bounds(key), time_ms)
+        return offset_at(time_ms, start, stop, partial(entries.time_of, key), boundary)
 
     def offsets_at(self, key: QueueKey, times_ms: Ints, boundary: Boundary = Boundary.LOWER) -> Ints:
         """Queue offsets of (n,) distinct ascending store times: `offset_at` of each, (n,) int64."""
-        bounds = self.bounds(key)
-        if self._packed is not None:
-            return np.array([self.offset_at(key, each, boundary) for each in times_ms.tolist()], np.int64)
-
-        def store_times(queue_offsets: Ints) -> tuple[Ints, Mask]:
-            return self.times_at(key, queue_offsets)
+        bounds, entries = self.bounds(key), self.entries
 
         def single(time_ms: int) -> int:
             return self.offset_at(key, time_ms, boundary)
 
-        return offsets_at(times_ms, (bounds.min_offset, bounds.max_offset), store_times, boundary, single)
+        return offsets_at(
+            times_ms, (bounds.min_offset, bounds.max_offset), partial(entries.times, key), boundary, single
+        )
 
     def times_at(self, key: QueueKey, queue_offsets: Ints) -> tuple[Ints, Mask]:
         """Store times in ms at (n,) ascending queue offsets, and False where no message can be read."""
-        if self._packed is not None:
-            times, places = self._packed.times_at(key, queue_offsets)
-            return times, places >= 0
-        return store_times_at(self.log, self._view.places_at(key, queue_offsets))
+        return self.entries.times(key, queue_offsets)
 
-    def store_time_of(self, key: QueueKey, queue_offset: int, place: int) -> int | None:
-        """Store time in ms of the message of a queue at a physical offset; None also where retention was faster."""
-        if self._packed is None:
-            return self.log.store_time_at(place)
-        times, places = self._packed.times_at(key, np.array([queue_offset]))
-        return int(times[0]) if places[0] >= 0 else None
-
-    @staticmethod
-    def _packed_offset_at(packed: "PackedQueues", bounds: QueueBounds, time_ms: int, boundary: Boundary) -> int:
-        """`offset_at` by the times of pieces, then by those in one pack: the log is not read."""
-
-        def store_time(queue_offset: int) -> int | None:
-            times, places = packed.times_at(bounds.key, np.array([queue_offset]))
-            return int(times[0]) if places[0] >= 0 else None
-
-        start, stop = packed.around(bounds.key, time_ms) or (bounds.min_offset, bounds.max_offset)
-        return offset_at(time_ms, start, stop, store_time, boundary)
+    def store_time_of(self, key: QueueKey, queue_offset: int) -> int | None:
+        """Store time in ms of the message of a queue; None also where retention was faster."""
+        return self.entries.time_of(key, queue_offset)
 
     def places_at(self, key: QueueKey, queue_offsets: Ints) -> Ints:
-        """Physical offsets of messages at (n,) ascending queue offsets, (n,) int64; see `QueueView.places_at`."""
-        return self._view.places_at(key, queue_offsets)
+        """Physical offsets of messages at (n,) ascending queue offsets, (n,) int64; see `QueueEntries.places`."""
+        return self.entries.places(key, queue_offsets)
 
     def place_of(self, key: QueueKey, queue_offset: int) -> int | None:
         """Physical offset of the message at a queue offset; None where there is none, or its entry is damaged."""
-        return self._view.place_of(key, queue_offset)
+        return self.entries.place_of(key, queue_offset)
 
     def record_sizes(self, wanted: QueueRange) -> Ints:
-        """Bytes per record of a range within its queue's bounds, (len(wanted),) int64; see `QueueView.sizes`."""
-        return self._view.sizes(wanted)
+        """Bytes per record of a range within its queue's bounds, (len(wanted),) int64; see `QueueEntries.sizes`."""
+        return self.entries.sizes(wanted)
 
     def stored_bytes(self, wanted: QueueRange) -> int:
         """Bytes of all records of a range within its queue's bounds. Reads 20 bytes per message."""
-        return self._view.total(wanted)
+        return self.entries.total(wanted)
 
     # Messages
 
@@ -536,35 +476,17 @@ class StoreReader:
             parallelism=parallelism,
             entries_only=spec is not None and spec.entries_only,
         )
-        view = self._view
-        planned: list[PlannedRange] = []
-        tasks: list[ScanTask] = []
-        if self._packed is not None:
-            tasks, ranges = self._plan_packed(self._packed, ranges, limits)
-        for wanted in ranges:
-            bounds = self.bounds(wanted.key)
+        entries = self.entries
+        for wanted, bounds in zip(ranges, self.bounds_of([each.key for each in ranges]), strict=True):
             if not bounds.min_offset <= wanted.start <= wanted.stop <= bounds.max_offset:
                 raise self._outside(wanted, bounds)
-            planned += view.ranges(wanted)
-        tasks += plan_tasks(planned, limits, view.extents)
-        self.consume_queues.drop_fronts()
-        if all(piece.walk is None for piece in planned):
-            return tasks
-        if self._packed is not None:  # of queues with damaged offsets, all of which are read in any case
-            return tasks
-        return [ScanTask(tuple(view.narrowed(piece) for piece in task.ranges), task.rows, task.bytes) for task in tasks]
-
-    def _plan_packed(
-        self, packed: "PackedQueues", ranges: Sequence[QueueRange], limits: TaskLimits
-    ) -> tuple[list[ScanTask], list[QueueRange]]:
-        """Plan the ranges whose runs tell all about them; return the other ranges, too."""
-        from .packed_plan import plan_runs  # noqa: PLC0415 - as in `_packed_queues`
-
-        bounds = self.bounds_of([wanted.key for wanted in ranges])
-        for wanted, held in zip(ranges, bounds, strict=True):
-            if not held.min_offset <= wanted.start <= wanted.stop <= held.max_offset:
-                raise self._outside(wanted, held)
-        return plan_runs(packed, ranges, limits)
+        tasks, rest = entries.tasks(ranges, limits)
+        planned = [piece for wanted in rest for piece in entries.planned(wanted)]
+        cut = plan_tasks(planned, limits, entries.extents)
+        self.sources.queues.drop_fronts()
+        if any(piece.walk is not None for piece in planned):
+            cut = [ScanTask(tuple(map(entries.narrowed, task.ranges)), task.rows, task.bytes) for task in cut]
+        return [*tasks, *cut]
 
     def _outside(self, wanted: QueueRange, held: QueueBounds) -> OffsetOutOfRangeError:
         return OffsetOutOfRangeError(
@@ -573,8 +495,7 @@ class StoreReader:
 
     def scan(self, task: ScanTask, spec: ScanSpec) -> Iterator[pa.RecordBatch]:
         """Read the messages of a task; see `scan.scan`."""
-        if self._packed is not None:
-            self._packed.expect((planned.key, planned.start, planned.stop) for planned in task.ranges)
+        self.sources.expect(task.ranges)
         return scan(self, task, spec)
 
     def message_at(self, physical_offset: int) -> Message | None:
@@ -599,72 +520,16 @@ class StoreReader:
 
     def readable_stop(self) -> int:
         """Physical offset where the records end that may be read now: no batch in flight, nothing that a crash tore."""
-        if self._packed is not None:
-            return self._packed.manifest.stop
-        return readable_stop(self.location, self.log, self._end, self._visibility, lambda: self.is_live)
+        return self.sources.readable_stop(self._visibility, self._end, lambda: self.is_live)
 
     # The store as it was last looked at
 
     @property
-    def _view(self) -> QueueView:
-        """The queues as of a snapshot, taken when it is first needed: a task that only scans needs none."""
+    def entries(self) -> QueueEntries:
+        """The queues, as of a look that is taken when it is first needed: a task that only scans needs none."""
         if self._seen is None:
-            snapshot = StoreSnapshot.take(
-                self.location,
-                self.log,
-                self.kept,
-                self.queue_source,
-                self._visibility,
-                self.consume_queues.queue,
-                self._end,
-                self._open_database,
-                self._window,
-            )
-            self._seen = QueueView(snapshot, self.log, self.consume_queues, self._packed)
-        return self._seen
-
-    def owned(self, planned: PlannedRange, walks: WalkCache) -> DerivedQueue | None:
-        """Entries of a planned range by packs or by RocksDB; None if the log has to be walked."""
-        if self._packed is not None:
-            return self._packed.entries(planned.key, planned.start, planned.stop)
-        return None if planned.walk is None or walks.is_kept(*planned.walk) else self._in_database(planned)
-
-    def _in_database(self, planned: PlannedRange) -> DerivedQueue | None:
-        """Entries of a planned range by the RocksDB of the store; None unless it has all of them."""
-        if self.queue_source is QueueSource.COMMIT_LOG or planned.walk is None:
-            return None
-        database = self._open_database()
-        if database is None:
-            return None
-        from ..entries.rocksdb import of_database  # noqa: PLC0415 - few stores have a database
-
-        try:
-            found = of_database(database, planned.key, planned.start, planned.stop)
-        except SegmentLogError:  # the plan has said so
-            return None
-        if found is None or found.size.size != planned.rows:
-            return None
-        start, stop = planned.walk
-        return found if ((found.physical_offset >= start) & (found.physical_offset < stop)).all() else None
-
-    def _open_database(self) -> "RocksQueues | None":
-        """Open the queues in RocksDB; None if there are none, or they cannot be read, which is said once."""
-        fs = self.location.fs
-        if self._database is not None and not self._database.is_current(fs):
-            self._database = None  # not closed: the snapshot may be read from it
-        if self._database is None:
-            directory = rocksdb_queues(fs, self.path)
-            if directory is None:
-                return None
-            from ..entries.rocksdb_tables import RocksQueues  # noqa: PLC0415 - few stores have a database
-
-            try:
-                self._database = RocksQueues.open(fs, directory)
-            except MissingExtraError as error:
-                warn_once(_log, self.path, "%s. Meanwhile all queues are derived from the CommitLog", error)
-            except SegmentLogError as error:
-                warn_once(_log, self.path, "%s. All queues are derived from the CommitLog", error)
-        return self._database
+            self._seen = self.sources.choose(self._visibility, self._end, self._window)
+        return self._seen.entries
 
     def _is_locked(self) -> bool:
         return self.location.fs.lock_owner(self.location.paths.lock) is not None

@@ -1,6 +1,7 @@
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from segmentlog.connector.read import plan_partitions
 from segmentlog.query.position import AtTime
 from segmentlog.query.times import Instant
 from segmentlog.store import OffsetOutOfRangeError, ScanSpec, StoreReader, UnknownQueueError
-from segmentlog.store.entries.choose import StoreSnapshot
+from segmentlog.store.entries.choose import Chosen, DirectorySources
 from segmentlog.store.log.commit_log import CommitLog
 from support.scale import scale
 from support.store_builder import Geometry, Queues, StoreBuilder, messages
@@ -145,13 +146,13 @@ def test_a_damaged_queue_offset_is_judged_by_the_whole_log(store: Path, monkeypa
     records = next(log.walk(int(files[5].name), log.stop)).records
     overwrite(store, int(files[5].name) + int(records.positions[3]) + 20, (1 << 40).to_bytes(8, "big"))
     taken = []
-    widened = StoreSnapshot.take
+    choose = DirectorySources.choose
 
-    def noted(*arguments: object) -> StoreSnapshot:
-        taken.append(widened(*arguments))  # type: ignore[arg-type]
+    def noted(*arguments: Any) -> Chosen:
+        taken.append(choose(*arguments))
         return taken[-1]
 
-    monkeypatch.setattr(StoreSnapshot, "take", noted)
+    monkeypatch.setattr(DirectorySources, "choose", noted)
     found = python(store, "Orders", start, None)
     assert [each.is_part for each in taken] == [False, False]
     assert found == whole(monkeypatch, lambda: python(store, "Orders", start, None))

@@ -2,12 +2,10 @@ import shutil
 from collections.abc import Callable
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from segmentlog.store import (
     MessageStore,
@@ -19,12 +17,11 @@ from segmentlog.store import (
     StoreConfig,
     StoreReader,
 )
-from segmentlog.store.entries import files as module
-from segmentlog.store.entries.files import QueueView, offset_at, offsets_at
+from segmentlog.store.entries import queue_entries as module
+from segmentlog.store.entries.files import FileEntries
 from segmentlog.store.files.fs import LocalFileSystem
 from segmentlog.store.format.consume_queue import PAD_SIZE
 from segmentlog.store.queues.consume_queues import ConsumeQueues
-from segmentlog.store.types import Boundary
 from support import reading
 from support.orders_store import COUNT, KEY, offsets
 from support.store_builder import Geometry, StoreBuilder, messages
@@ -49,7 +46,8 @@ def test_an_entry_that_looks_like_a_pad_after_messages_is_damage(
     files.entries = entries
     assert offsets(store) == list(range(pads, count))
     reader = StoreReader.open(store)
-    assert reader._view.bounds_alone(reader.queue(KEY)) == reader.bounds(KEY) == reader.queues(KEY.topic)[0]
+    assert isinstance(reader.entries, FileEntries)
+    assert reader.entries.bounds_alone(KEY) == reader.bounds(KEY) == reader.queues(KEY.topic)[0]
     assert len(reader.bounds(KEY)) == count - pads
 
 
@@ -109,10 +107,15 @@ def test_bounds_of_queues_read_together_equal_bounds_read_alone(tmp_path: Path, 
     assert reader.goes_by_queues
     fs, middle = LocalFileSystem(), int(appended.physical_offsets[HELD])
     for is_live, hidden in product([False, True], [None, 0, middle, 1 << 40]):
-        snapshot = reader._view.snapshot._replace(visibility=Hiding(hidden), is_live=is_live)  # type: ignore[arg-type]
-        each, together = (ConsumeQueues(fs, str(store), reader.log) for _ in range(2))
-        expected = [QueueView(snapshot, reader.log, each).bounds_alone(each.queue(key)) for key in keys]
-        assert QueueView(snapshot, reader.log, together).bounds(keys) == expected
+        hiding: Any = Hiding(hidden)
+        each, together = (
+            FileEntries(
+                reader.log, ConsumeQueues(fs, str(store), reader.log), reader.entries.ids, hiding, is_live=is_live
+            )
+            for _ in range(2)
+        )
+        expected = [each.bounds_alone(key) for key in keys]
+        assert together.bounds(keys) == expected
         if hidden is None or hidden > middle:
             assert expected[1].max_offset == HELD
         elif hidden == 0:
@@ -178,74 +181,6 @@ def test_a_task_walks_no_more_of_the_log_than_its_ranges_need(store: Path, how: 
             assert high <= (rows[stop][1] if stop < len(rows) else rows[-1][1] + rows[-1][2])
         found = [n for b in reader.scan(task, ScanSpec(columns=("queueOffset",))) for n in b.column(0).to_pylist()]
         assert found == list(range(start, stop))
-
-
-def by_hand(times: list[int], time: int, boundary: Boundary) -> int:
-    if boundary is Boundary.LOWER:
-        return next((offset for offset, t in enumerate(times) if t >= time), len(times))
-    return max((offset for offset, t in enumerate(times) if t <= time), default=0)
-
-
-@given(
-    st.lists(st.integers(0, 20)).map(sorted),
-    st.sets(st.integers(0, 30)),
-    st.integers(-2, 22),
-    st.sampled_from(Boundary),
-    st.integers(0, 1 << 40),
-)
-def test_a_search_is_a_look_at_all_and_steps_over_messages_that_cannot_be_read(
-    times: list[int], lost: set[int], time: int, boundary: Boundary, start: int
-) -> None:
-    found = offset_at(time, start, start + len(times), lambda q: times[q - start], boundary)
-    assert found == start + by_hand(times, time, boundary)
-    readable = [None if offset in lost else t for offset, t in enumerate(times)]
-    found = offset_at(time, 0, len(times), readable.__getitem__, Boundary.LOWER)
-    assert all(t is None or t < time for t in readable[:found]), "never on the wrong side of the time"
-    assert all(t is None or t >= time for t in readable[found:])
-
-
-@pytest.mark.parametrize("count", [1, 100_000])
-def test_a_search_for_many_times_needs_no_more_looks_than_for_a_single_time(count: int) -> None:
-    looks: list[object] = []
-
-    def times(offsets: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
-        looks.append(offsets)
-        return offsets, np.ones(offsets.size, np.bool_)
-
-    def alone(time: int) -> int:
-        raise AssertionError(time)
-
-    wanted = np.arange(0, 1 << 20, (1 << 20) // count)
-    assert offsets_at(wanted, (0, 1 << 20), times, Boundary.LOWER, alone).tolist() == wanted.tolist()
-    assert len(looks) <= 21
-    looks.clear()
-    assert offset_at(777_777, 0, 1 << 20, lambda offset: looks.append(offset) or offset, Boundary.LOWER) == 777_777
-    assert len(looks) <= 21
-
-
-@given(
-    st.lists(st.integers(0, 20)).map(sorted),
-    st.sets(st.integers(0, 30)),
-    st.sets(st.integers(-2, 22)),
-    st.sampled_from(Boundary),
-    st.integers(0, 1 << 40),
-)
-def test_many_times_are_searched_as_each_alone(
-    times: list[int], lost: set[int], wanted: set[int], boundary: Boundary, start: int
-) -> None:
-    readable = [None if offset in lost else time for offset, time in enumerate(times)]
-
-    def alone(time: int) -> int:
-        return offset_at(time, start, start + len(times), lambda offset: readable[offset - start], boundary)
-
-    def together(offsets: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
-        assert (np.diff(offsets) > 0).all()
-        seen = [readable[offset - start] for offset in offsets.tolist()]
-        return np.array([each or 0 for each in seen], np.int64), np.array([each is not None for each in seen], np.bool_)
-
-    distinct = np.array(sorted(wanted), np.int64)
-    found = offsets_at(distinct, (start, start + len(times)), together, boundary, alone)
-    assert found.tolist() == [alone(time) for time in distinct.tolist()]
 
 
 def test_a_queue_of_a_live_store_ends_with_the_listed_segments_if_no_listed_record_is_its_own(tmp_path: Path) -> None:

@@ -357,7 +357,7 @@ def test_an_old_message_of_a_live_store_is_missing(store: Path, monkeypatch: pyt
 
 def test_the_log_is_not_walked_for_a_store_with_sound_queues(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     walked: list[int] = []
-    nothing = LogQueues([], {}, (0, 0))
+    nothing = LogQueues(StoreReader.open(store).log, [], {}, (0, 0))
     monkeypatch.setattr(KeptQueues, "queues", lambda self, stop: walked.append(stop) or nothing)
     assert StoreReader.open(store).goes_by_queues
     assert walked == []

@@ -42,7 +42,7 @@ def test_all_messages_are_read_without_the_extra(
 ) -> None:
     monkeypatch.setitem(sys.modules, "rocksdict", None)
     reader = check(name, fixtures.unpack(name, tmp_path))
-    assert isinstance(reader._view.snapshot.derived, LogQueues)
+    assert isinstance(reader.entries, LogQueues)
     (said,) = [record.getMessage() for record in caplog.records if "rocksdict" in record.getMessage()]
     assert "pip install 'segmentlog[rocksdb]'" in said
 
@@ -54,14 +54,13 @@ def test_kept_entries_of_a_database_equal_the_entries_of_the_log(
 ) -> None:
     monkeypatch.setattr(rocksdb, "_WORTH_ENTRIES", 1)
     store, cache = fixtures.unpack(name, tmp_path), tmp_path / "cache"
-    first, second = check(name, store, cache), check(name, store, cache)
-    assert isinstance(first._view.snapshot.derived, DatabaseQueues)
-    kept = second._view.snapshot.derived
-    assert kept is not None
+    first, kept = (check(name, store, cache).entries for _ in range(2))
+    assert isinstance(first, DatabaseQueues)
+    assert isinstance(kept, DatabaseQueues | LogQueues)
     is_light = any(queue["topic"].startswith(LMQ_PREFIX) for queue in fixtures.expected(name).queues)
     assert isinstance(kept, LogQueues) != is_light  # nothing tells that all of its entries are there
-    derived = StoreReader.open(store, queue_source=QueueSource.COMMIT_LOG)._view.snapshot.derived
-    assert derived is not None
+    derived = StoreReader.open(store, queue_source=QueueSource.COMMIT_LOG).entries
+    assert isinstance(derived, LogQueues)
     for key in set(kept) & set(derived):
         assert all((mine == theirs).all() for mine, theirs in zip(kept[key], derived[key], strict=True))
 
@@ -147,5 +146,5 @@ def test_a_snapshot_keeps_its_database_when_the_broker_flushes(tmp_path: Path, m
     held = StoreReader.open(store)
     topics = held.topics()
     monkeypatch.setattr(RocksQueues, "is_current", lambda *_: False)
-    held._open_database()  # as a task of the same reader does
+    held.sources._open_database()  # as a task of the same reader does
     assert [bounds for topic in topics for bounds in held.queues(topic)] == expected

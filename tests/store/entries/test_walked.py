@@ -58,7 +58,7 @@ def check(store: Path, found: KeptQueues, stop: int | None = None) -> None:
     assert set(queues) == set(expected)
     for key, entries in expected.items():
         assert [column.tolist() for column in queues[key][:3]] == [column.tolist() for column in entries[:3]]
-        assert queues.bounds(key) == (entries.queue_offset[0], entries.queue_offset[-1] + 1)
+        assert queues.span(key) == (entries.queue_offset[0], entries.queue_offset[-1] + 1)
         reach = found.reach(log.min_offset, stop)
         whole = derive_queue(log, key, log.min_offset, reach)
         part = rising(found.part(key, log.min_offset, reach))

@@ -201,7 +201,7 @@ def test_sound_ranges_are_read_together_and_damaged_ranges_alone(built: Path, da
             if _is_unsound(how, at_risk):
                 expected_alone.append(number)
         reader = StoreReader.open(built)
-        found = list(together(reader.consume_queues, ranges))
+        found = list(together(reader.sources.queues, ranges))
         walks = WalkCache(reader.log, KEYS)
         assert [each for each in found if isinstance(each, int)] == expected_alone
         seen = []
@@ -244,7 +244,7 @@ def test_ranges_that_are_not_short_are_read_alone(built: Path, monkeypatch: pyte
     alone = [(key, 0, 6, 6, None, 0), (key, 0, 5, 5), (key, 0, 5, 4, None, 0), (key, 0, 5, 5, (0, 100))]
     alone.append((delayed, 0, 5, 5, None, 0))
     ranges = [PlannedRange(*each) for each in ((key, 0, 5, 5, None, 0), *alone, (key, 5, 7, 2, None, 0))]
-    first, *others, last = together(StoreReader.open(built).consume_queues, ranges)
+    first, *others, last = together(StoreReader.open(built).sources.queues, ranges)
     assert others == [1, 2, 3, 4, 5]
     assert isinstance(first, Together)
     assert isinstance(last, Together)
@@ -256,10 +256,10 @@ def test_ranges_that_are_not_short_are_read_alone(built: Path, monkeypatch: pyte
 def test_so_many_rows_are_read_at_once(built: Path, rows_max: int, stretches: int) -> None:
     reader = StoreReader.open(built)
     (task,) = reader.plan([QueueRange(key, 0, HELD) for key in KEYS], max_bytes=1 << 30)
-    found = list(together(reader.consume_queues, task.ranges, rows_max))
+    found = list(together(reader.sources.queues, task.ranges, rows_max))
     assert len(found) == stretches
     assert all(isinstance(each, Together) for each in found)
-    assert list(together(reader.consume_queues, [])) == []
+    assert list(together(reader.sources.queues, [])) == []
 
 
 KEY = QueueKey("Orders", 1)

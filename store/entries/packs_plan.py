@@ -22,15 +22,14 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, overload
 
 import numpy as np
 
-from ..entries.tasks import PlannedRange, ScanTask, TaskLimits
 from ..errors import DataLossError
 from ..format.consume_queue import ENTRY_BYTES
 from ..format.message import Ints, Mask
 from ..types import QueueKey, QueueRange
-from .plan import smallest_task
+from .tasks import PlannedRange, ScanTask, TaskLimits, smallest_task
 
 if TYPE_CHECKING:
-    from ..entries.packs import PackedQueues
+    from .packs import PackedQueues
 
 _RANGES_MAX: Final = 1 << 16  # of one task, unless a window has more
 _ROWS_A_CUT_MIN: Final = 64

@@ -1,0 +1,76 @@
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from segmentlog.store.read.offsets_by_time import offset_at, offsets_at
+from segmentlog.store.types import Boundary
+
+
+def by_hand(times: list[int], time: int, boundary: Boundary) -> int:
+    if boundary is Boundary.LOWER:
+        return next((offset for offset, t in enumerate(times) if t >= time), len(times))
+    return max((offset for offset, t in enumerate(times) if t <= time), default=0)
+
+
+@given(
+    st.lists(st.integers(0, 20)).map(sorted),
+    st.sets(st.integers(0, 30)),
+    st.integers(-2, 22),
+    st.sampled_from(Boundary),
+    st.integers(0, 1 << 40),
+)
+def test_a_search_is_a_look_at_all_and_steps_over_messages_that_cannot_be_read(
+    times: list[int], lost: set[int], time: int, boundary: Boundary, start: int
+) -> None:
+    found = offset_at(time, start, start + len(times), lambda q: times[q - start], boundary)
+    assert found == start + by_hand(times, time, boundary)
+    readable = [None if offset in lost else t for offset, t in enumerate(times)]
+    found = offset_at(time, 0, len(times), readable.__getitem__, Boundary.LOWER)
+    assert all(t is None or t < time for t in readable[:found]), "never on the wrong side of the time"
+    assert all(t is None or t >= time for t in readable[found:])
+
+
+@pytest.mark.parametrize("count", [1, 100_000])
+def test_a_search_for_many_times_needs_no_more_looks_than_for_a_single_time(count: int) -> None:
+    looks: list[object] = []
+
+    def times(offsets: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+        looks.append(offsets)
+        return offsets, np.ones(offsets.size, np.bool_)
+
+    def alone(time: int) -> int:
+        raise AssertionError(time)
+
+    wanted = np.arange(0, 1 << 20, (1 << 20) // count)
+    assert offsets_at(wanted, (0, 1 << 20), times, Boundary.LOWER, alone).tolist() == wanted.tolist()
+    assert len(looks) <= 21
+    looks.clear()
+    assert offset_at(777_777, 0, 1 << 20, lambda offset: looks.append(offset) or offset, Boundary.LOWER) == 777_777
+    assert len(looks) <= 21
+
+
+@given(
+    st.lists(st.integers(0, 20)).map(sorted),
+    st.sets(st.integers(0, 30)),
+    st.sets(st.integers(-2, 22)),
+    st.sampled_from(Boundary),
+    st.integers(0, 1 << 40),
+)
+def test_many_times_are_searched_as_each_alone(
+    times: list[int], lost: set[int], wanted: set[int], boundary: Boundary, start: int
+) -> None:
+    readable = [None if offset in lost else time for offset, time in enumerate(times)]
+
+    def alone(time: int) -> int:
+        return offset_at(time, start, start + len(times), lambda offset: readable[offset - start], boundary)
+
+    def together(offsets: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+        assert (np.diff(offsets) > 0).all()
+        seen = [readable[offset - start] for offset in offsets.tolist()]
+        return np.array([each or 0 for each in seen], np.int64), np.array([each is not None for each in seen], np.bool_)
+
+    distinct = np.array(sorted(wanted), np.int64)
+    found = offsets_at(distinct, (start, start + len(times)), together, boundary, alone)
+    assert found.tolist() == [alone(time) for time in distinct.tolist()]
