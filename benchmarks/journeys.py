@@ -71,7 +71,8 @@ def main() -> None:
             rooms = Counter(module.rpartition("/")[0] for module, _ in found)
             if "-v" in sys.argv:
                 sys.stdout.writelines(f"    {module}: {function}\n" for module, function in sorted(found))
-            sys.stdout.write(f"| {name} | {len(found)} | {', '.join(f'{room} {n}' for room, n in rooms.most_common(8))} |\n")
+            most = ", ".join(f"{room} {number}" for room, number in rooms.most_common(8))
+            sys.stdout.write(f"| {name} | {len(found)} | {most} |\n")
 
 
 if __name__ == "__main__":
