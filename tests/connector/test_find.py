@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
+from chispa import assert_df_equality
 
 from segmentlog.connector.find import FoundRecords
 from segmentlog.spark import SchemaError, find_by_keys
@@ -127,7 +128,7 @@ def test_every_key_of_a_frame_is_looked_up_once_in_every_store(
     pairs += [("A", "key-1"), ("A", None), (None, "key-2"), *pairs[:10], ("B", "group-3"), ("A", "mine")]
     frame = spark.createDataFrame(pairs, "topic string, key string").repartition(2)
     paths = [str(indexed), str(tmp_path / "other"), f"file:{indexed}", str(indexed)]
-    found = find_by_keys(spark, paths, frame).select("brokerName", "physicalOffset", "topic", "asked").collect()
+    found = find_by_keys(spark, paths, frame).select("brokerName", "physicalOffset", "topic", "asked")
     wanted = {pair for pair in pairs if None not in pair}
     expected = sorted(
         (each.name, record.physical_offset, record.topic, key)
@@ -136,7 +137,7 @@ def test_every_key_of_a_frame_is_looked_up_once_in_every_store(
         for key in record.keys
         if (record.topic, key) in wanted
     )
-    assert sorted(map(tuple, found)) == expected
+    assert_df_equality(found, spark.createDataFrame(expected, found.schema), ignore_row_order=True)
     assert len(expected) > 80
     assert [row[3] for row in expected if row[0] == "other"] == ["key-0", "mine"]
 

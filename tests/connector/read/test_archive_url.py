@@ -1,10 +1,10 @@
 from collections.abc import Iterator, Mapping
-from operator import itemgetter
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from chispa import assert_df_equality
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
@@ -110,9 +110,9 @@ def test_an_archive_is_loaded_and_followed(spark: SparkSession, tmp_path: Path, 
     frame = spark.read.format("segmentlog").options(**options).load(url)
     columns = ["topic", "queueId", "queueOffset", "body", "tags", "keys"]
     with segmentlog.open(path) as store:
-        expected = store.scan("orders", columns=columns).to_arrow().to_pylist()
-    order = itemgetter("queueId", "queueOffset")
-    assert sorted(frame.select(columns).toArrow().to_pylist(), key=order) == sorted(expected, key=order)
+        expected = [tuple(row.values()) for row in store.scan("orders", columns=columns).to_arrow().to_pylist()]
+    found = frame.select(columns)
+    assert_df_equality(found, spark.createDataFrame(expected, found.schema), ignore_row_order=True)
     plan = frame._jdf.queryExecution().toString()  # type: ignore[operator]
     assert hush not in plan
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
+from chispa import assert_df_equality
 
 from segmentlog.connector.read import KAFKA
 from segmentlog.spark import last_commit
@@ -60,6 +61,10 @@ def test_rows_are_there_once_and_in_order(spark: "SparkSession", load: Load, tmp
         "concat('s', id % 10) shardingKey",
     )
     write(frame, path, topic="orders", defaultQueueNums="5")
+    same = ["tags", "bornTimestamp", "flag"]
+    written = frame.selectExpr("cast(body as binary) body", *same)
+    read_again = load(path, columns=",".join(["body", *same])).select("body", *same)
+    assert_df_equality(read_again, written, ignore_row_order=True, ignore_nullable=True)
     rows = load(
         path, columns="topic,queueId,queueOffset,body,tags,keys,uniqKey,bornTimestamp,properties,flag"
     ).collect()
@@ -106,6 +111,9 @@ def test_kafkas_frame_goes_in_as_it_is(spark: "SparkSession", load: Load, tmp_pa
     frame = frame.withColumn("headers", frame.headers.cast("array<struct<key:string,value:binary>>"))
     assert frame.columns == [name for name in KAFKA if name != "brokerName"]
     write(frame, path)
+    same = ["key", "value", "topic", "partition"]  # offsets and times are those of the store
+    read_again = load(path, schemaMode="kafka").select(same)
+    assert_df_equality(read_again, frame.select(same), ignore_row_order=True, ignore_nullable=True)
     found = load(path, schemaMode="kafka", includeHeaders="true").collect()
     assert len(found) == 30
     for row in found:
