@@ -81,11 +81,12 @@ def check_file_sizes(
     # Lengths are compared whatever the store states: files may have been copied or rebuilt with other sizes. The files
     # are returned so that the caller need not list thousands of directories again.
     states = durable is not None and durable.sizes.segment_bytes > 0
-    if durable is not None and states:
+    log, queues = list_segments(fs, [StorePaths(path).commit_log]), dict(_queues(fs, path))
+    index = _index_files(fs, path)
+    if durable is not None and states and (log or queues or index):  # an empty store, as of a new replica, takes any
         for option, wanted in zip(FileSizes._fields, durable.sizes, strict=True):
             if getattr(config, option) != wanted:
                 raise _other(option, getattr(config, option), wanted, path)
-    log = list_segments(fs, [StorePaths(path).commit_log])
     _check("segment_bytes", config.segment_bytes, 1, log, path, states=states)
     for segment in log:
         if segment.base % config.segment_bytes:
@@ -94,11 +95,10 @@ def check_file_sizes(
                 path=segment.path,
                 remedies=(Remedy.STORED_SIZES,),
             )
-    queues = dict(_queues(fs, path))
     for directory, files in queues.items():
         _check("queue_segment_entries", config.queue_segment_entries, ENTRY_BYTES, files, directory, states=states)
     wanted = Geometry(config.index_slots, config.index_entries).file_bytes
-    for listed in _index_files(fs, path) if config.index else ():
+    for listed in index if config.index else ():
         if listed.size > wanted or (not states and listed.size not in {0, wanted}):
             raise ConfigError(
                 f"this index file has {listed.size} bytes, index_slots={config.index_slots} and "

@@ -8,6 +8,7 @@ from segmentlog.store import ConfigError, MessageStore, Outgoing, QueueKey, Stor
 from segmentlog.store.directory.file_sizes import stored_sizes
 from segmentlog.store.files.fs import LocalFileSystem
 from segmentlog.store.maintenance import rebuild_index, rebuild_queues, salvage
+from segmentlog.store.sink import prepare_store
 from support import reading
 from support.broker_index import Index
 from support.small_store import CONFIG, write_small_store
@@ -103,3 +104,14 @@ def test_a_file_cut_short_by_a_crash_does_not_change_the_queue_file_size(store: 
     with MessageStore.open(store, CONFIG) as opened:
         assert opened.bounds(QueueKey("new", 0)).max_offset == 1
     assert file.stat().st_size == ENTRIES_BYTES
+
+
+def test_a_store_that_never_had_a_message_takes_other_sizes(tmp_path: Path) -> None:
+    """As a replica that was promoted before its master sent a byte."""
+    prepare_store(tmp_path / "empty", StoreConfig())
+    with MessageStore.open(tmp_path / "empty", CONFIG) as opened:
+        opened.append(Outgoing(topic="new", body=b"one"))
+    assert segments(tmp_path / "empty")[0].stat().st_size == CONFIG.segment_bytes
+    assert stored_sizes(LocalFileSystem(), str(tmp_path / "empty"), StoreConfig()).segment_bytes == CONFIG.segment_bytes
+    with pytest.raises(ConfigError, match="segment_bytes is"):
+        MessageStore.open(tmp_path / "empty", StoreConfig())
