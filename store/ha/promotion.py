@@ -208,18 +208,19 @@ def _planned_demotion(fs: FileSystem, path: str, end: int, first: int, greeting:
     ours, newest = find_epochs(fs, path), greeting.epochs.newest
     check_stale(greatest_epoch(fs, path), newest)
     parting = ours.parting(greeting.epochs)
-    start = end if parting is None else min(end, parting)
+    common = end if parting is None else min(end, parting)
     is_newer = newest > ours.newest
-    if start == end and (is_newer or end <= greeting.end):
-        return Demotion(path, newest, end, end, None)
-    if not is_newer:
+    if not is_newer and (common < end or end > greeting.end):
         raise DivergedLogError(
             f"the master of epoch {newest} ends at physical offset {greeting.end}, and this store of epoch "
             f"{ours.newest} at {end}: neither of them replaces the other",
             path=path,
             fix="Run `segmentlog promote` on the store that is to be the master",
         )
-    start = BatchRecords(fs, path).history().whole_end(start)
+    # A replica may have a part of a batch even where the logs do not part. The master sends all of the batch again.
+    start = BatchRecords(fs, path).history().whole_end(common)
+    if start == end:
+        return Demotion(path, newest, end, end, None)
     if start <= first > 0:
         raise DivergedLogError(
             f"this log begins at physical offset {first}, and is the master's before {start} only: nothing is left",

@@ -202,9 +202,17 @@ class BatchRecords:
 
     def settle_ledger(self, fs: WritableFileSystem, end: int) -> Ledger:
         """Cut history and ledger to the batches of a log that ends at ``end``, onto the device; return the ledger."""
-        # `end` is not within a batch, and the caller holds the store's lock. The next recovery, promotion or demotion
-        # repeats a call that was interrupted, and so does the first put to a store that was a replica.
+        # The caller holds the store's lock. The next recovery, promotion or demotion repeats a call that was
+        # interrupted, and so does the first put to a store that was a replica.
         former, history, is_followed = self._read_ledger(), self.history(), self.is_followed
+        start = history.whole_end(end)
+        if start < end:  # its rows would stay visible, and be appended again with the batch
+            raise FormatError(
+                f"the log ends at physical offset {end}, within the batch that begins at {start}",
+                path=self._history_path,
+                offset=start,
+                fix="Run `segmentlog promote`, which cuts the part of the batch off and keeps a copy of it",
+            )
         if is_followed or history.beyond(end) or former.beyond(end):
             ledger = history.ledger_at(end, former, sequence=self.mark().sequence)
             former = self._rewrite(fs, history.up_to(end), replace(ledger, generation=former.generation))

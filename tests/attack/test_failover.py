@@ -185,6 +185,10 @@ def test_batches_of_a_chain_are_there_once_whichever_store_is_promoted(tmp_path:
         old, promoted, other = stores
         for replica in stores[1:]:
             assert set(batches(replica).values()) <= {ROWS}, "readers see a part of a batch"
+        for replica in stores[1:]:
+            if draw.random() < 0.5:
+                found["parts"] += demoted_in_part(replica, old, tls)
+                assert set(batches(replica).values()) <= {ROWS}, "a demotion shows a part of a batch"
         found["parts"] += promote(promoted).copy is not None
         first, end = gone_on(promoted, last, found)
         with served(promoted, tls) as server:
@@ -200,6 +204,14 @@ def test_batches_of_a_chain_are_there_once_whichever_store_is_promoted(tmp_path:
         stores = [promoted, old, other]
     report("failovers of a chain", dict(found))
     assert found["parts"], "no promotion found a batch in part"
+
+
+def demoted_in_part(replica: Path, master: Path, tls: Tls) -> bool:
+    """Demote a replica to the master that it followed; return whether the replica had a part of a batch."""
+    with MessageStore.open(master, ROOMY):
+        pass  # as after a crash
+    with served(master, tls) as server:
+        return demote(replica, Address("127.0.0.1", server.port), tls=tls).copy is not None
 
 
 def gone_on(path: Path, last: int, found: Counter[str]) -> tuple[int, int]:

@@ -10,7 +10,7 @@ from segmentlog.store.files.writable_fs import LocalWritableFileSystem
 from segmentlog.store.format.batch_history import BatchHistory, encode_lines
 from segmentlog.store.format.ledger import Batch, LedgerEntry
 from segmentlog.store.format.store_paths import StorePaths
-from segmentlog.store.ha import promote
+from segmentlog.store.ha import Address, demote, promote
 from segmentlog.store.ha.incoming import IncomingBatches
 from segmentlog.store.ha.protocol import HISTORY, HISTORY_BEGIN, MORE_HISTORY, Chunk
 from segmentlog.store.log.batch_state import BatchRecords
@@ -127,6 +127,20 @@ def part_of(master: Path, replica: Path) -> CommittedBatch:
     assert mark_of(replica) == (batch.start, True)
     assert seen(replica) == {}
     return batch
+
+
+def test_a_demotion_cuts_a_part_of_a_batch_although_the_logs_do_not_part(master: Path, replica: Path) -> None:
+    batch = part_of(master, replica)
+    with served(master) as server:
+        done = demote(replica, Address("127.0.0.1", server.port))
+        assert (done.start, done.copy is not None) == (batch.start, True)
+        assert seen(replica) == {}
+        again = demote(replica, Address("127.0.0.1", server.port))
+        assert (again.start, again.stop, again.copy) == (batch.start, batch.start, None)
+    promote(replica)
+    assert seen(replica) == {}
+    assert not commit(replica, 0).repeated
+    assert seen(replica) == {0: ROWS}
 
 
 @pytest.mark.parametrize("left", [None, b"", b"damaged"])

@@ -143,7 +143,7 @@ def test_a_file_that_is_older_than_the_other_is_refused(path: str, name: str) ->
             BatchRecords(FS, path).history()
 
 
-@pytest.mark.parametrize("end", [90, 100, 190, 250, 590, 700])
+@pytest.mark.parametrize("end", [90, 100, 190, 290, 590, 700])
 def test_a_cut_log_keeps_the_ledger_and_history_of_its_whole_batches(path: str, end: int) -> None:
     committed(path, 5)
     records, whole = BatchRecords(FS, path), [each for each in range(1, 6) if 100 * each + 90 <= end]
@@ -156,6 +156,15 @@ def test_a_cut_log_keeps_the_ledger_and_history_of_its_whole_batches(path: str, 
     again = committed(path, 2, before=ledger)
     assert versions(records.history()) == [*(whole or [1]), 6, 7]
     assert again.applications["q"].newest.version == 7
+
+
+@pytest.mark.parametrize("end", [101, 250, 589])
+def test_an_end_within_a_batch_is_refused(path: str, end: int) -> None:
+    ledger = committed(path, 5)
+    records = BatchRecords(FS, path)
+    with pytest.raises(FormatError, match=f"the log ends at physical offset {end}, within the batch that begins at"):
+        records.settle_ledger(FS, end)
+    assert records.ledger() == ledger
 
 
 def test_batches_of_a_log_that_damage_cut_stay_known_up_to_its_end(path: str) -> None:
