@@ -19,7 +19,7 @@ listing would show in part: its first records are in known segments, the others 
 """
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -28,7 +28,10 @@ from ..directory.own_state import OwnState
 from ..dispatch.derive import DerivedQueue
 from ..errors import MissingExtraError, SegmentLogError
 from ..files.notices import warn_once
+from ..files.small_file import read_front
 from ..files.store_lock import is_signed
+from ..format import durable_point
+from ..format.consume_queue import ENTRY_BYTES
 from ..log.batch_state import Visibility
 from ..log.commit_log import CommitLog
 from ..log.log_end import KnownEnd
@@ -103,10 +106,13 @@ class DirectorySources:
         self._walked.check_again()
         self.queues.clear()
 
-    def choose(self, visibility: Visibility, end: KnownEnd, window: TimeWindow | None = None) -> Chosen:
+    def choose(
+        self, visibility: Visibility, end: KnownEnd, window: TimeWindow | None = None, *, in_doubt: bool = False
+    ) -> Chosen:
         """Choose the entries to read; the log ends at ``end``, and was listed after ``visibility`` looked first.
 
-        Of queues that are derived from the log, only those with messages in a ``window`` are needed.
+        Of queues that are derived from the log, only those with messages in a ``window`` are needed. If queues are
+        ``in_doubt``, see `lacks_files`, all of them are compared with the log.
         """
         log, location = self._log, self._location
         by_log = self._source is QueueSource.COMMIT_LOG
@@ -124,10 +130,36 @@ class DirectorySources:
             return Chosen(found, is_live) if found is not None else self._by_walk(stop, window, is_live=is_live)
         if listed.ids and not (log.segments or is_live):
             warn_once(_log, location.root, "%s has no CommitLog segments: its queues read as empty", location.root)
-        tail = self._tail(listed, visibility, end, crashed, is_live=is_live)
+        tail = self._tail(listed, visibility, end, crashed, is_live=is_live, in_doubt=in_doubt)
         ids = ids_of([*_keys(listed.ids), *(() if tail is None else tail.queues)])
         files = FileEntries(log, self.queues, ids, visibility, is_live=is_live)
         return Chosen(files if tail is None else JoinedEntries(log, self.queues, ids, files, tail), is_live)
+
+    def lacks_files(self, chosen: Chosen, keys: Sequence[QueueKey]) -> bool:
+        """Return whether queues that have directories lack files, or have files of different lengths.
+
+        A copy that ended early, or left out a file, leaves them so. All files of a store's queues are equally long.
+        """
+        if chosen.is_live or not isinstance(chosen.entries, FileEntries | JoinedEntries):
+            return False  # a writer may be creating a file
+        ids = chosen.entries.ids
+        there = [key for key in keys if key.queue_id in ids.get(key.topic, ())]
+        sizes = [self.queues.file_sizes(key) for key in there]
+        if not all(sizes):
+            return True
+        found = {size for each in sizes for size in each}
+        if sum(map(len, sizes)) == 1:  # there is nothing to compare it with but another queue, or what the store states
+            others = (QueueKey(topic, queue_id) for topic, each in ids.items() for queue_id in each)
+            sibling = next((key for key in others if key != there[0]), None)
+            found |= set(self._stated_file_bytes() if sibling is None else self.queues.file_sizes(sibling))
+        return len(found) > 1
+
+    def _stated_file_bytes(self) -> Iterator[int]:
+        """Bytes of each file of a queue, where the store states it."""
+        fs, path = self._location.fs, self._location.paths.durable_point
+        point = durable_point.decode(read_front(fs, path, durable_point.FILE_BYTES) or b"")
+        if point is not None and point.sizes.queue_segment_entries:
+            yield point.sizes.queue_segment_entries * ENTRY_BYTES
 
     def derived(self, planned: PlannedRange, walk: tuple[int, int], walks: WalkCache) -> DerivedQueue:
         """Entries of a planned range that no file has, in a task: by the database if it has all of them."""
@@ -143,19 +175,27 @@ class DirectorySources:
         return visibility.cut(end.now()) if crashed is None else _stop_after_crash(self._log, visibility, crashed)
 
     def _tail(
-        self, listed: ListedQueues, visibility: Visibility, end: KnownEnd, crashed: OwnState | None, *, is_live: bool
+        self,
+        listed: ListedQueues,
+        visibility: Visibility,
+        end: KnownEnd,
+        crashed: OwnState | None,
+        *,
+        is_live: bool,
+        in_doubt: bool,
     ) -> UndispatchedTail | None:
         """Records without entries: a crash left them, or queues are absent or too short; None if there are none."""
         log, location, queue = self._log, self._location, self.queues.queue
         if crashed is None:
-            search = QueueSearch(location, log, self._walked, listed, visibility.cut(end.nearby()), is_live)
+            stop = visibility.cut(end.nearby())
+            search = QueueSearch(location, log, self._walked, listed, stop, is_live, in_doubt)
             short = search.find(queue, lambda: visibility.cut(log.data_stop()))
             return UndispatchedTail(log.stop, short, {}, is_exact=False) if short else None
         ends = {each: each.data_end() for each in map(queue, _keys(listed.ids))}
         # First the end of the bytes, then the marker, and no record beyond: the store may be opened meanwhile.
         data_stop, hidden_from = log.data_stop(), visibility.hidden_from()
         tail = find_undispatched_tail(log, ends, crashed, data_stop=data_stop, hidden_from=hidden_from)
-        search = QueueSearch(location, log, self._walked, listed, tail.log_end, is_live)
+        search = QueueSearch(location, log, self._walked, listed, tail.log_end, is_live, in_doubt)
         return tail._replace(queues={**tail.queues, **search.find_after_crash(tail.queues, queue)})
 
     def _by_walk(self, stop: int, window: TimeWindow | None, *, is_live: bool) -> Chosen:
@@ -250,9 +290,42 @@ class ArchiveSources(DirectorySources):
         """As `DirectorySources.refresh`."""
         self.kept = self._packed = self._packed.newest()
 
-    def choose(self, visibility: Visibility, end: KnownEnd, window: TimeWindow | None = None) -> Chosen:  # noqa: ARG002
+    def choose(
+        self,
+        visibility: Visibility,  # noqa: ARG002 - the manifest tells
+        end: KnownEnd,  # noqa: ARG002
+        window: TimeWindow | None = None,  # noqa: ARG002
+        *,
+        in_doubt: bool = False,  # noqa: ARG002
+    ) -> Chosen:
         """As `DirectorySources.choose`."""
         return Chosen(self._packed, is_live=False)
+
+    def lacks_files(self, chosen: Chosen, keys: Sequence[QueueKey]) -> bool:
+        """Return whether queues that have directories lack files, or have files of different lengths.
+
+        A copy that ended early, or left out a file, leaves them so. All files of a store's queues are equally long.
+        """
+        if chosen.is_live or not isinstance(chosen.entries, FileEntries | JoinedEntries):
+            return False  # a writer may be creating a file
+        ids = chosen.entries.ids
+        there = [key for key in keys if key.queue_id in ids.get(key.topic, ())]
+        sizes = [self.queues.file_sizes(key) for key in there]
+        if not all(sizes):
+            return True
+        found = {size for each in sizes for size in each}
+        if sum(map(len, sizes)) == 1:  # there is nothing to compare it with but another queue, or what the store states
+            others = (QueueKey(topic, queue_id) for topic, each in ids.items() for queue_id in each)
+            sibling = next((key for key in others if key != there[0]), None)
+            found |= set(self._stated_file_bytes() if sibling is None else self.queues.file_sizes(sibling))
+        return len(found) > 1
+
+    def _stated_file_bytes(self) -> Iterator[int]:
+        """Bytes of each file of a queue, where the store states it."""
+        fs, path = self._location.fs, self._location.paths.durable_point
+        point = durable_point.decode(read_front(fs, path, durable_point.FILE_BYTES) or b"")
+        if point is not None and point.sizes.queue_segment_entries:
+            yield point.sizes.queue_segment_entries * ENTRY_BYTES
 
     def derived(self, planned: PlannedRange, walk: tuple[int, int], walks: WalkCache) -> DerivedQueue:  # noqa: ARG002
         """As `DirectorySources.derived`."""

@@ -180,8 +180,8 @@ def _begin_by_entries(log: CommitLog, ends: Mapping[ConsumeQueue, int], own: Own
             named = max(named, int((inside["physical_offset"] + inside["size"]).max()))
     holder = max(int(log.locate(np.array([max(named - 1, 0)]))[0]), 0)
     at = max(holder - 1, 0)
-    synced_ms = own.checkpoint.min_timestamp
-    while at > 0 and synced_ms and (log.store_time_at(log.segments[at].base) or synced_ms + 1) > synced_ms:
+    synced_ms = own.checkpoint.min_timestamp  # 0 in the first minute of a broker: nothing is known to be on the device
+    while at > 0 and (not synced_ms or (log.store_time_at(log.segments[at].base) or synced_ms + 1) > synced_ms):
         at -= 1
     while at > 0 and not _all_have_entries(log, at, ends):
         at -= 1
@@ -265,6 +265,7 @@ class QueueSearch:
     listed: ListedQueues  # listed after ``log``
     stop: int  # physical offset near which the readable records end, and not before their end
     is_live: bool  # whether a writer may be at work
+    in_doubt: bool = False  # whether files of queues are missing, or shorter than others
 
     def find(
         self, queue: Callable[[QueueKey], ConsumeQueue], exact_stop: Callable[[], int]
@@ -273,14 +274,9 @@ class QueueSearch:
 
         Only a doubt calls ``exact_stop``, which finds where the readable records end.
         """
-        if not (self.listed.in_the_way or self._tail_is_short(queue) or self._has_lost_queue()):
+        if not (self.in_doubt or self.listed.in_the_way or self._tail_is_short(queue) or self._has_lost_queue()):
             return {}
-        short = {}
-        for key, derived in self.kept.queues(exact_stop()).items():
-            missing = derived if self._is_absent(key) else self._after_entries(queue(key), derived)
-            if missing.size.size:
-                short[key] = missing
-        return self._reported(self._without_entry(self._not_deleted(short), queue))
+        return self._reported(self._without_entry(self._not_deleted(self._short(exact_stop(), queue)), queue))
 
     def find_after_crash(
         self, undispatched: Mapping[QueueKey, DerivedQueue], queue: Callable[[QueueKey], ConsumeQueue]
@@ -295,11 +291,21 @@ class QueueSearch:
             for key, derived in undispatched.items()
             if derived.queue_offset[0] > 0 and self._is_absent(key)
         }
-        if not (self.listed.in_the_way or self._not_deleted(lost) or self._has_lost_queue()):
+        if not (self.in_doubt or self.listed.in_the_way or self._not_deleted(lost) or self._has_lost_queue()):
             return {}
-        found = self.kept.queues(self.stop)
-        absent = self._not_deleted({key: each for key, each in found.items() if self._is_absent(key)})
-        return self._reported(self._without_entry(absent, queue))
+        short = self._short(self.stop, queue)
+        if not self.in_doubt:
+            short = {key: each for key, each in short.items() if self._is_absent(key)}
+        return self._reported(self._without_entry(self._not_deleted(short), queue))
+
+    def _short(self, stop: int, queue: Callable[[QueueKey], ConsumeQueue]) -> dict[QueueKey, DerivedQueue]:
+        """Return the messages of each queue that the log has after the last sound entry of the queue."""
+        short = {}
+        for key, derived in self.kept.queues(stop).items():
+            missing = derived if self._is_absent(key) else self._after_entries(queue(key), derived)
+            if missing.size.size:
+                short[key] = missing
+        return short
 
     def _is_absent(self, key: QueueKey) -> bool:
         return key.queue_id not in self.listed.ids.get(key.topic, ())
@@ -436,7 +442,9 @@ class QueueSearch:
     def _reported(self, short: dict[QueueKey, DerivedQueue]) -> dict[QueueKey, DerivedQueue]:
         if short:
             names = [*map(str, sorted(short)[:_NAMED_MAX]), *(["…"] if len(short) > _NAMED_MAX else [])]
-            _log.warning(
+            warn_once(
+                _log,
+                self.location.root,
                 "%s: %d ConsumeQueues are missing or too short (%s): %d messages are read from %d bytes of CommitLog; "
                 "`segmentlog verify` lists missing entries; without consumequeue/, `segmentlog rebuild` writes all",
                 self.location.root,

@@ -81,6 +81,11 @@ class ConsumeQueues:
             self._opened[key] = found
         return found
 
+    def file_sizes(self, key: QueueKey) -> list[int]:
+        """Bytes of each file of a queue."""
+        front = self._fronts.get(key)
+        return [front.size] if front is not None else [each.size for each in self.queue(key).segments]
+
     def base_of(self, key: QueueKey, start: int, stop: int) -> int | None:
         """Bytes of a queue before the file that has entries ``[start, stop)``; None where no file has all of them."""
         front = self._fronts.get(key)

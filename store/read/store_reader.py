@@ -201,6 +201,7 @@ class StoreReader:
         # No bound method of this reader: it would live, and keep its maps, until the garbage collector comes.
         self.sources = sources_of(location, self.log, queue_source, queue_cache)
         self._seen: Chosen | None = None
+        self._in_doubt = False  # whether queues lack files
         self._window: TimeWindow | None = None
         self._bounds: dict[QueueKey, QueueBounds] = {}
 
@@ -289,6 +290,7 @@ class StoreReader:
         self._follow_archive()
         self.sources.refresh()
         self._seen = None
+        self._in_doubt = False
         self._bounds.clear()
 
     def _follow_archive(self) -> None:
@@ -372,7 +374,12 @@ class StoreReader:
         entries = self.entries  # the snapshot's first look comes before the queues are listed
         unknown = [key for key in keys if key not in self._bounds]
         if unknown:
-            self._bounds.update(zip(unknown, entries.bounds(unknown), strict=True))
+            found = entries.bounds(unknown)
+            if not self._in_doubt and self._seen is not None and self.sources.lacks_files(self._seen, unknown):
+                self._in_doubt, self._seen = True, None
+                self._bounds.clear()
+                found = self.entries.bounds(unknown)
+            self._bounds.update(zip(unknown, found, strict=True))
         return [self._bounds[key] for key in keys]
 
     def bounds(self, key: QueueKey) -> QueueBounds:
@@ -528,7 +535,8 @@ class StoreReader:
     def entries(self) -> QueueEntries:
         """The queues, as of a look that is taken when it is first needed: a task that only scans needs none."""
         if self._seen is None:
-            self._seen = self.sources.choose(self._visibility, self._end, self._window)
+            doubt = self._in_doubt
+            self._seen = self.sources.choose(self._visibility, self._end, self._window, in_doubt=doubt)
         return self._seen.entries
 
     def _is_locked(self) -> bool:

@@ -77,6 +77,22 @@ def test_a_queue_emptied_by_a_power_cut_far_before_the_end_is_read_from_the_log(
     assert len(rows) == 111
 
 
+@pytest.mark.parametrize("checkpoint", ["zeros", "missing"])
+def test_without_a_checkpoint_the_log_is_compared_from_its_first_segment(tmp_path: Path, checkpoint: str) -> None:
+    """As in the first minute of a broker: its recovery begins there, too."""
+    store = tmp_path / "s"
+    with StoreBuilder(store, geometry=GEOMETRY) as builder:
+        builder.append(messages(1, topic="Rare", store_time_start=FIRST_MS))
+        builder.append(messages(120, store_time_start=FIRST_MS + 1))
+    assert len(segments(store)) > 4
+    (store / "abort").touch()
+    QueueFiles(store, "Rare", 0).zero(0, 1)
+    (store / "checkpoint").unlink()
+    if checkpoint == "zeros":
+        (store / "checkpoint").write_bytes(encode(Checkpoint()))
+    assert len(StoreReader.open(store).bounds(QueueKey("Rare", 0))) == 1
+
+
 def crashed_store(tmp_path: Path) -> Path:
     """Ours, of many small segments; a copy of the moment in which none of its queues were synced."""
     config = replace(StoreConfig(), segment_bytes=4096, queue_segment_entries=10, index=False)
@@ -239,6 +255,52 @@ def too_short(store: Path) -> None:
 def rows(store: Path, source: QueueSource = QueueSource.AUTO) -> list[tuple[str, int, int, int]]:
     found = reading.read(StoreReader.open(store, queue_source=source))
     return sorted((row["topic"], row["queueId"], row["queueOffset"], row["physicalOffset"]) for row in found)
+
+
+def cut_by_a_copy(store: Path) -> None:
+    """Leave the first three entries of a file, as a copy that ended early."""
+    os.truncate(next(iter(sorted(directory(store).iterdir()))), 3 * 20)
+
+
+def without_files(store: Path) -> None:
+    shutil.rmtree(directory(store))
+    directory(store).mkdir()
+
+
+def of_another_name(store: Path) -> None:
+    without_files(store)
+    (directory(store) / "GNUSparseFile.1").write_bytes(bytes(200))
+
+
+@pytest.mark.parametrize("damage", [cut_by_a_copy, without_files, of_another_name])
+@pytest.mark.parametrize("has_crashed", [False, True])
+def test_a_queue_that_a_copy_cut_short_is_read_from_the_log(
+    tmp_path: Path, damage: Callable[[Path], None], caplog: pytest.LogCaptureFixture, *, has_crashed: bool
+) -> None:
+    store = tmp_path / "s"
+    with StoreBuilder(store, geometry=Geometry(segment_bytes=4096, queue_segment_entries=100)) as builder:
+        builder.append(messages(COUNT, store_time_start=FIRST_MS))
+    expected = rows(store)
+    damage(store)
+    if has_crashed:
+        (store / "abort").touch()
+    assert rows(store) == expected
+    assert len(StoreReader.open(store).bounds(QueueKey("Orders", 0))) == COUNT // 4
+    assert "ConsumeQueues are missing or too short (Orders/0)" in caplog.text
+    reader = StoreReader.open(store)
+    assert len(reader.queues("Orders")[0]) == COUNT // 4
+    reader.refresh()
+    assert len(reader.queues("Orders")[0]) == COUNT // 4
+
+
+def test_a_full_copy_is_not_walked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = tmp_path / "s"
+    with StoreBuilder(store, geometry=GEOMETRY) as builder:
+        builder.append(messages(COUNT, store_time_start=FIRST_MS))
+        builder.append(messages(3, topic="Short", store_time_start=FIRST_MS + COUNT))
+    monkeypatch.setattr(KeptQueues, "queues", None)
+    reader = StoreReader.open(store)
+    assert sum(len(bounds) for topic in reader.topics() for bounds in reader.queues(topic)) == COUNT + 3
 
 
 @pytest.mark.parametrize("damage", [fifo, all_of_the_topic, too_short])
