@@ -21,7 +21,7 @@ Kafka's source; ``last:10`` cannot be mistaken for them.
 import json
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cache, partial
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar
@@ -35,6 +35,7 @@ from segmentlog.store import (
     QueueKey,
     QueueRange,
     Remedy,
+    ScanSpec,
     SegmentLogError,
     StoreLocation,
     StoreReader,
@@ -329,6 +330,9 @@ class Queried(Protocol):
     def offset_at(self, key: QueueKey, time_ms: int, boundary: Boundary = ..., /) -> int:
         """Find the queue offset of a time."""
 
+    def end_at(self, key: QueueKey, time_ms: int, /) -> int:
+        """Find the queue offset after the last message before a time."""
+
 
 def check_group(position: Position, stores: Sequence[Queried]) -> None:
     """Refuse a consumer group without a position in any of the stores."""
@@ -384,7 +388,7 @@ class Resolver:
                 # A group without a position has consumed nothing of the queue. A table limits the queues it lists.
                 return bounds.min_offset if isinstance(position, OfGroup) else bounds.max_offset
             case AtTime() as time:
-                return self._store.offset_at(bounds.key, time.ms)
+                return self._store.end_at(bounds.key, time.ms)
             case place:
                 return self._within(_asker(position, self._words.end), place, bounds)
 
@@ -506,6 +510,17 @@ def asked_times(start: Position, end: Position, rules: Rules) -> TimeWindow | No
         case Latest():
             return None if first is None else TimeWindow(first, None)
     return None
+
+
+def within_times(spec: ScanSpec, store: StoreReader, start: Position, end: Position) -> ScanSpec:
+    """Return a specification that compares rows with the times of two resolved positions, if times fall in the store.
+
+    Elsewhere the ranges hold no other rows, and comparing would cost a read of each record.
+    """
+    if not store.times_fall:
+        return spec
+    first, stop = (each.ms if isinstance(each, AtTime) else None for each in (start, end))
+    return replace(spec, predicate=replace(spec.predicate, store_time_start=first, store_time_stop=stop))
 
 
 def in_parts(stores: Sequence[StoreReader], window: TimeWindow | None, find: Callable[[], T]) -> T:

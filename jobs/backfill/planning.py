@@ -325,7 +325,7 @@ class Planner:
             if first > queue.max_offset or not self._request.skips_lost:
                 raise DataLossError(problem, path=reader.path, fix=fix, remedies=[Remedy.SKIP_LOST])
             first = queue.min_offset
-        return first, max(first, reader.offset_at(queue.key, window.end_ms))
+        return first, max(first, reader.end_at(queue.key, window.end_ms))
 
     def _check_kept(self, window: Window) -> None:
         segments = self._reader.log.segments

@@ -116,7 +116,7 @@ def _within(reader: StoreReader, wanted: QueueRange, low: Any, high: Any) -> Que
         first = reader.offset_at(wanted.key, low)
         start = max(start, first) if first > bounds.min_offset else start
     if high != _INFINITE:
-        after = reader.offset_at(wanted.key, high + 1)
+        after = reader.end_at(wanted.key, high + 1)
         stop = min(stop, after) if after < bounds.max_offset else stop
     return QueueRange(wanted.key, start, stop) if start < stop else None
 

@@ -19,12 +19,12 @@ from weakref import WeakSet
 import pyarrow as pa
 
 from segmentlog.query.metadata import SCHEMAS, Metrics, group_rows, lag_rows, queue_rows, segment_rows, topic_rows
-from segmentlog.query.position import Earliest, Latest, Resolver, Words, asked_times, in_parts
+from segmentlog.query.position import Earliest, Latest, Resolver, Words, asked_times, in_parts, within_times
 from segmentlog.query.request import Names, body_format_of, checked_names, scan_spec
 from segmentlog.query.selection import Topics, group_progress, select
 from segmentlog.query.source import StoreSource
 from segmentlog.query.times import Clock, check_window
-from segmentlog.store import Message, OnCorrupt, OnLoss, QueueRange, StoreClosedError, StoreReader, TimeWindow
+from segmentlog.store import Message, OnCorrupt, OnLoss, QueueRange, ScanSpec, StoreClosedError, StoreReader, TimeWindow
 
 from .arguments import Moment, Position, checked_topics, in_api_words, parsed, rules_of, time_of
 from .kept import KeptFinder
@@ -222,14 +222,14 @@ class Store:
         spec = scan_spec(
             columns=columns, properties=properties, tags=tags, sql=sql, on_corrupt=on_corrupt, on_loss=on_loss
         )
-        ranges, window = self._ranges(topics, start, end, spec.on_loss)
+        ranges, window, spec = self._ranges(topics, start, end, spec)
         return Scan(self._source, ranges, spec, bodies=body_format_of(body_as, schema), window=window)
 
     def _ranges(
-        self, topics: Names, start: Position | None, end: Position | None, on_loss: OnLoss
-    ) -> tuple[list[QueueRange], TimeWindow | None]:
-        """Settle the queue offsets of a scan, and the store times of its messages."""
-        reader, clock, rules = self._reader(), Clock.system(), rules_of(on_loss)
+        self, topics: Names, start: Position | None, end: Position | None, spec: ScanSpec
+    ) -> tuple[list[QueueRange], TimeWindow | None, ScanSpec]:
+        """Settle the queue offsets of a scan, the store times of its messages, and what compares them."""
+        reader, clock, rules = self._reader(), Clock.system(), rules_of(spec.on_loss)
 
         def positions(names: Sequence[str]) -> "tuple[AskedPosition, AskedPosition]":
             first = parsed("start", start, Earliest(), names, clock)
@@ -242,7 +242,8 @@ class Store:
 
         by_queue = isinstance(start, Mapping) or isinstance(end, Mapping)
         window = None if by_queue else asked_times(*positions(()), rules)
-        return in_parts([reader], window, ranges), window
+        found = in_parts([reader], window, ranges)
+        return found, window, spec if by_queue else within_times(spec, reader, *positions(()))
 
     @in_api_words()
     def get(

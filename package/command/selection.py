@@ -404,7 +404,7 @@ class Selection:
     def scan(self, start: "Position", end: "Position", bodies: "BodyFormat | None" = None) -> "Scan":
         """Return the messages between two positions, with columns of their bodies if a format is passed."""
         from segmentlog.api.scan import Scan
-        from segmentlog.query.position import Fallback, Resolver, Rules, asked_times, in_parts
+        from segmentlog.query.position import Fallback, Resolver, Rules, asked_times, in_parts, within_times
 
         rules = Rules(
             unlisted=Fallback.EARLIEST, unmatched_time=Fallback.LATEST, on_loss=self.spec.on_loss, is_lenient=True
@@ -416,7 +416,8 @@ class Selection:
 
         window = asked_times(start, end, rules)
         found = in_parts([self._reader], window, ranges)
-        return Scan(self.source, found, self.spec, bodies=bodies, window=window)
+        spec = within_times(self.spec, self._reader, start, end)
+        return Scan(self.source, found, spec, bodies=bodies, window=window)
 
     def between(
         self, starts: "Mapping[QueueKey, int]", stops: "Mapping[QueueKey, int]", columns: Sequence[str]

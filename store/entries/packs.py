@@ -239,13 +239,18 @@ class PackedQueues(Mapping[QueueKey, DerivedQueue], QueueEntries):
                     places[number] = self._segments[run["piece"]] + int(rows["position"][found[0]])
         return times, places
 
+    def times_rise(self) -> bool:
+        """As `QueueEntries.times_rise`."""
+        firsts, lasts = self._times
+        return not ((np.diff(firsts) < 0).any() or (firsts > lasts).any())
+
     def around(self, bounds: QueueBounds, time_ms: int) -> tuple[int, int]:
         """As `QueueEntries.around`, by the times of pieces."""
         # Times of pieces bound those of their records, unless the clock of the broker was set back.
         key = bounds.key
         number = self.numbers.get(key)
         firsts, lasts = self._times
-        if number is None or not self.rises[number] or (np.diff(firsts) < 0).any() or (firsts > lasts).any():
+        if number is None or not self.rises[number] or not self.times_rise():
             return super().around(bounds, time_ms)
         runs = self.runs_of(key)
         low = int(np.searchsorted(lasts[runs["piece"]], time_ms, side="left"))  # all before are earlier

@@ -76,6 +76,10 @@ class QueueEntries(ABC):
         times, is_read = self.times(key, np.array([queue_offset]))
         return int(times[0]) if is_read[0] else None
 
+    @abstractmethod
+    def times_rise(self) -> bool:
+        """Return False if the first records of segments, or of pieces, say that a clock was set back."""
+
     def around(self, bounds: QueueBounds, time_ms: int) -> tuple[int, int]:  # noqa: ARG002 - packs know more
         """Queue offsets between which the search for a store time ends."""
         return bounds.min_offset, bounds.max_offset
@@ -132,6 +136,13 @@ class LoggedEntries(QueueEntries):
 
     def __init__(self, log: CommitLog) -> None:
         self._log = log
+
+    def times_rise(self) -> bool:
+        """As `QueueEntries.times_rise`."""
+        if self._log.in_windows:
+            return True  # each segment would be a request
+        times, is_read = store_times_at(self._log, np.array([each.base for each in self._log.segments], np.int64))
+        return not (np.diff(times[is_read]) < 0).any()
 
     def times(self, key: QueueKey, queue_offsets: Ints) -> tuple[Ints, Mask]:
         """As `QueueEntries.times`."""

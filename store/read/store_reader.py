@@ -16,7 +16,6 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from typing import Final
 
 import pyarrow as pa
@@ -48,10 +47,10 @@ from ..log.log_end import KnownEnd
 from ..objects.access import RemoteAccess
 from ..queues.consume_queue import ConsumeQueue
 from ..types import Boundary, QueueBounds, QueueKey, QueueRange, QueueSource, ReadFrom
-from .offsets_by_time import offset_at, offsets_at
 from .plan import plan_tasks
 from .scan import scan
 from .spec import MAX_BODY_BYTES, ScanSpec
+from .time_search import TimeSearch
 
 NO_OPTIONS: Final = RemoteAccess()
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -202,6 +201,7 @@ class StoreReader:
         self.sources = sources_of(location, self.log, queue_source, queue_cache)
         self._seen: Chosen | None = None
         self._in_doubt = False  # whether queues lack files
+        self._search: tuple[QueueEntries, TimeSearch] | None = None
         self._window: TimeWindow | None = None
         self._bounds: dict[QueueKey, QueueBounds] = {}
 
@@ -398,7 +398,7 @@ class StoreReader:
         return self.sources.queues.queue(key)
 
     def offset_at(self, key: QueueKey, time_ms: int, boundary: Boundary = Boundary.LOWER) -> int:
-        """Queue offset of a store time; see `offsets_by_time.offset_at`.
+        """Queue offset of a store time; see `time_search`.
 
         Parameters
         ----------
@@ -409,20 +409,30 @@ class StoreReader:
         boundary
             LOWER or UPPER.
         """
-        entries = self.entries
-        start, stop = entries.around(self.bounds(key), time_ms)
-        return offset_at(time_ms, start, stop, partial(entries.time_of, key), boundary)
+        return self._time_search.offset(self.bounds(key), time_ms, boundary)
+
+    def end_at(self, key: QueueKey, time_ms: int) -> int:
+        """One past the last message of a queue that was stored before a time; see `time_search`."""
+        return self._time_search.end(self.bounds(key), time_ms)
 
     def offsets_at(self, key: QueueKey, times_ms: Ints, boundary: Boundary = Boundary.LOWER) -> Ints:
         """Queue offsets of (n,) distinct ascending store times: `offset_at` of each, (n,) int64."""
-        bounds, entries = self.bounds(key), self.entries
+        return self._time_search.offsets(self.bounds(key), times_ms, boundary)
 
-        def single(time_ms: int) -> int:
-            return self.offset_at(key, time_ms, boundary)
+    @property
+    def times_fall(self) -> bool:
+        """True if store times are known to fall: ranges of `offset_at` and `end_at` have messages of other times, too.
 
-        return offsets_at(
-            times_ms, (bounds.min_offset, bounds.max_offset), partial(entries.times, key), boundary, single
-        )
+        As far as the questions so far have shown.
+        """
+        return self._time_search.falls
+
+    @property
+    def _time_search(self) -> TimeSearch:
+        entries = self.entries
+        if self._search is None or self._search[0] is not entries:
+            self._search = entries, TimeSearch(self.log, entries)
+        return self._search[1]
 
     def times_at(self, key: QueueKey, queue_offsets: Ints) -> tuple[Ints, Mask]:
         """Store times in ms at (n,) ascending queue offsets, and False where no message can be read."""

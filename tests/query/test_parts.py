@@ -14,8 +14,10 @@ from segmentlog.connector.read import plan_partitions
 from segmentlog.query.position import AtTime
 from segmentlog.query.times import Instant
 from segmentlog.store import OffsetOutOfRangeError, ScanSpec, StoreReader, UnknownQueueError
+from segmentlog.store.entries import walk_span
 from segmentlog.store.entries.choose import Chosen, DirectorySources
 from segmentlog.store.log.commit_log import CommitLog
+from segmentlog.store.read.time_search import TimeSearch
 from support.scale import scale
 from support.store_builder import Geometry, Queues, StoreBuilder, messages
 from support.tampering import overwrite, segments
@@ -34,6 +36,11 @@ def build(path: Path, batches: list[tuple[str, int, int]], *, start_ms: int = 1_
             builder.append(messages(count, topic=topic, queues=2, body_bytes=150, store_time_start=time, step_ms=1))
             time += count - 1
     return start_ms, time
+
+
+@pytest.fixture(autouse=True)
+def _small_logs_are_read_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(walk_span, "WALKED_WHOLE_BYTES", 0)
 
 
 @pytest.fixture
@@ -130,6 +137,7 @@ def test_a_whole_plan_walks_the_segments_left_out_before(
         return walks(log, start, stop)
 
     monkeypatch.setattr(CommitLog, "walks", noted)
+    monkeypatch.setattr(TimeSearch, "_look_around", lambda *_: None)  # it walks, too
     for number in (5, 3):
         opened.scan("Orders", start=segmentlog.Time(ms=firsts[number] + 1), end=segmentlog.Time(ms=firsts[number + 2]))
     assert spans == [(int(files[number].name), int(files[number + 1].name)) for number in (5, 6, 3, 4)]
@@ -148,8 +156,8 @@ def test_a_damaged_queue_offset_is_judged_by_the_whole_log(store: Path, monkeypa
     taken = []
     choose = DirectorySources.choose
 
-    def noted(*arguments: Any) -> Chosen:
-        taken.append(choose(*arguments))
+    def noted(*arguments: Any, **flags: bool) -> Chosen:
+        taken.append(choose(*arguments, **flags))
         return taken[-1]
 
     monkeypatch.setattr(DirectorySources, "choose", noted)

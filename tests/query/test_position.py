@@ -138,6 +138,9 @@ class FakeStore:
             at -= 1
         return self.bounds.min_offset + at
 
+    def end_at(self, key: QueueKey, time_ms: int) -> int:
+        return self.offset_at(key, time_ms)
+
 
 GROUPS = {"billing": {KEY: 14}, "old": {KEY: 3}, "fast": {KEY: 25}}
 WORDS = Words(unlisted="set startingOffsetsDefault", unmatched="set the strategy", unlisted_error=MissingExtraError)  # type: ignore[arg-type]

@@ -2,6 +2,7 @@ from pathlib import Path
 
 import pytest
 
+from segmentlog.store.entries import walk_span
 from segmentlog.store.entries.walk_span import TimeWindow, WalkSpan
 from segmentlog.store.files.fs import LocalFileSystem
 from segmentlog.store.log.commit_log import CommitLog
@@ -10,6 +11,11 @@ from support.tampering import overwrite
 
 SIZE = 4096
 TIMES = (1000, 2000, 3000, 4000)
+
+
+@pytest.fixture(autouse=True)
+def _small_logs_are_read_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(walk_span, "WALKED_WHOLE_BYTES", 0)
 
 
 def log_of(path: Path, *times: int) -> CommitLog:

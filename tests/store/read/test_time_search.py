@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from segmentlog.store.read.offsets_by_time import offset_at, offsets_at
+from segmentlog.store.read.time_search import offset_at, offsets_at
 from segmentlog.store.types import Boundary
 
 
