@@ -338,7 +338,7 @@ def write_digests(
     found = _digests(spark, side, ranges, processes)
     document = {"by": by, "store": side.path, "ranges": [[*row, text] for row, text in zip(rows, found, strict=True)]}
     try:
-        write_whole(file, document, f"{file}.making")
+        write_whole(file, document, f"{file}.{os.getpid()}.making")
     except OSError as error:
         raise ConfigError(f"--digests: {error.strerror}", path=file, fix="Name a file in a directory") from None
     return report_of(_numbers(by, ranges), [])

@@ -25,12 +25,12 @@ import pyarrow as pa
 
 from segmentlog.query.cursor import held_ranges
 from segmentlog.query.source import StoreSource
-from segmentlog.store import ConfigError, FormatError, OnLoss, QueueKey, QueueRange, ScanSpec, StoreReader
+from segmentlog.store import ChangedReplayError, ConfigError, OnLoss, QueueKey, QueueRange, ScanSpec, StoreReader
 from segmentlog.store.sink import last_commit
 
 from .backfill.planning import offset_options
 from .report import Report
-from .state_file import FIX, check_asked, write_whole
+from .state_file import StateFile
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -126,23 +126,24 @@ def run(
     """
     if os.path.abspath(target) == source.path:
         raise ConfigError("the target of the replay is its source", fix="Name another directory as TO")
-    plan = _plan_in(state, asked)
-    if plan is None or (settings.again and _parts_done(target, plan.app) >= len(plan)):
-        plan = _made(source, ranges, target, state, settings=settings, asked=asked)
-    first = done = _parts_done(target, plan.app)
-    if done >= len(plan):
-        _log.warning("%s: all parts of this job were replayed before; --again replays them once more", state)
-    began = time.monotonic()
-    totals = _Totals()
-    for number in range(first, len(plan)):
-        if stop.wait(max(0.0, plan.due_s(number, first, settings.speed) - (time.monotonic() - began))):
-            break
-        part = plan.part(number)
-        if part:
-            _append(_frame(spark, source, part, settings), target, plan.app, number, settings)
-            totals.add(last_commit(target, plan.app), number)
-        done = number + 1
-        _log.info("part %d of %d replayed", done, len(plan), extra={"done": done, "of": len(plan)})
+    with StateFile.open(state) as file:
+        plan = file.load("replay", asked, _decoded)
+        if plan is None or (settings.again and _parts_done(target, plan, settings) >= len(plan)):
+            plan = _made(source, ranges, target, file, settings=settings, asked=asked)
+        first = done = _parts_done(target, plan, settings)
+        if done >= len(plan):
+            _log.warning("%s: all parts of this job were replayed before; --again replays them once more", state)
+        began = time.monotonic()
+        totals = _Totals()
+        for number in range(first, len(plan)):
+            if stop.wait(max(0.0, plan.due_s(number, first, settings.speed) - (time.monotonic() - began))):
+                break
+            part = plan.part(number)
+            if part:
+                _append(_frame(spark, source, part, settings), target, plan.app, number, settings)
+                totals.add(last_commit(target, plan.app), number)
+            done = number + 1
+            _log.info("part %d of %d replayed", done, len(plan), extra={"done": done, "of": len(plan)})
     return totals.report(len(plan), min(first, len(plan)), max(0, len(plan) - done), time.monotonic() - began)
 
 
@@ -173,7 +174,7 @@ def _made(
     source: StoreSource,
     ranges: Sequence[QueueRange],
     target: str,
-    state: str,
+    state: StateFile,
     *,
     settings: ReplaySettings,
     asked: Mapping[str, object],
@@ -184,16 +185,17 @@ def _made(
         raise ConfigError("no messages found between start and end", fix=fix)
     identity = hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:16]
     app = f"replay-{identity}"
-    if _parts_done(target, app):
+    if _last(target, app) is not None:
         if not settings.again:
             raise ConfigError(
-                f"{target} has parts of this job, and --state {state} does not exist",
+                f"{target} has parts of this job, and --state {state.path} does not exist",
                 fix="Name the state file with which it began, or pass --again to append all messages once more",
             )
         app += f"-{time.time_ns()}"
     cuts, times = _cut(source.open(), ranges, settings)
     plan = _Plan(app, cuts, times)
-    _write(state, plan, asked)
+    queues = [{"topic": key.topic, "queueId": key.queue_id, "cuts": cuts} for key, cuts in plan.cuts.items()]
+    state.replace([json.dumps({"app": app, "asked": asked, "times": times, "queues": queues}).encode()])
     return plan
 
 
@@ -279,11 +281,28 @@ def _append(frame: "DataFrame", target: str, app: str, number: int, settings: Re
     frame.write.format("segmentlog").mode("append").options(**options).save(target)
 
 
-def _parts_done(target: str, app: str) -> int:
-    """Return the number of parts up to the last one that the target shows."""
-    found = last_commit(target, app) if os.path.isdir(target) else None
+def _last(target: str, app: str) -> "CommittedBatch | None":
+    return last_commit(target, app) if os.path.isdir(target) else None
+
+
+def _parts_done(target: str, plan: _Plan, settings: ReplaySettings) -> int:
+    """Return the number of parts up to the last one that the target shows.
+
+    `ChangedReplayError` if the last one has other messages than planned: a job with another state file appended it.
+    """
+    found = _last(target, plan.app)
     if found is None:
         return 0
+    planned = sum(map(len, plan.part(found.version))) if found.version < len(plan) else 0
+    is_chosen = settings.where is not None or bool(settings.read)
+    if found.rows > planned or (found.rows < planned and not is_chosen):
+        raise ChangedReplayError(
+            f"part {found.version} of {len(plan)} of this replay has {found.rows} messages in {target}, and its state "
+            f"file plans {planned} for it: a replay of the same arguments with another state file appended it",
+            path=target,
+            fix="Continue with the state file of that replay. Or name a new --state and pass --again, which appends "
+            "all messages once more",
+        )
     # A kill leaves its batch hidden until the store is opened: it is committed once more.
     hidden = StoreReader.open(target).hidden_from()
     return found.version + (hidden is None or hidden >= found.stop)
@@ -322,26 +341,6 @@ class _Totals:
         return Report(numbers=numbers, table=table, has_findings=left > 0)
 
 
-def _plan_in(path: str, asked: Mapping[str, object]) -> _Plan | None:
-    try:
-        with open(path, encoding="utf-8") as file:
-            content = json.load(file)
-        cuts = {QueueKey(each["topic"], each["queueId"]): each["cuts"] for each in content["queues"]}
-        plan, former = _Plan(content["app"], cuts, content["times"]), content["asked"]
-    except FileNotFoundError:
-        return None
-    except (ValueError, KeyError, TypeError) as error:
-        problem = f"--state {path} is not the state file of a replay: {error!r}"
-        raise FormatError(problem, path=path, fix=FIX) from None
-    check_asked(path, former, asked)
-    return plan
-
-
-def _write(path: str, plan: _Plan, asked: Mapping[str, object]) -> None:
-    """Write the state file of a new job."""
-    queues = [{"topic": key.topic, "queueId": key.queue_id, "cuts": cuts} for key, cuts in plan.cuts.items()]
-    content = {"app": plan.app, "asked": asked, "times": plan.times, "queues": queues}
-    try:
-        write_whole(path, content, f"{path}.making")
-    except OSError as error:
-        raise ConfigError(f"--state {path}: {error.strerror}", fix="Name a file in a directory that exists") from None
+def _decoded(head: Any, _: Sequence[Any]) -> _Plan:
+    cuts = {QueueKey(each["topic"], each["queueId"]): each["cuts"] for each in head["queues"]}
+    return _Plan(head["app"], cuts, head["times"])

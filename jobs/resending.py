@@ -1,7 +1,6 @@
 """Parts of `resend`: connections to brokers, messages as they are sent, and the file of what was acknowledged."""
 
 import calendar
-import fcntl
 import json
 import os
 import select
@@ -9,16 +8,16 @@ import socket
 import time
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
-from functools import lru_cache
+from functools import lru_cache, partial
 from hashlib import blake2b
+from itertools import accumulate
 from typing import Any, Final, NamedTuple, Self, TypeAlias
 
 from segmentlog.query.suggestions import did_you_mean, listing
 from segmentlog.store import BrokerError, ConfigError, FormatError, QueueKey, QueueRange
 from segmentlog.store.ha import SUCCESS, Address, Answer, AnswerReader, encode_request
 
-from .state_file import FIX, check_asked, sync
+from .state_file import StateFile
 
 # Connections
 
@@ -405,13 +404,17 @@ class Progress:
     Next queue offset of each queue, kept in a file. Not thread-safe. Close it, or use it as a context manager.
     """
 
-    def __init__(self, file: int, job: Job, lines: Sequence[tuple[QueueRange, ...]], nexts: Sequence[int]) -> None:
+    def __init__(
+        self, state: StateFile, job: Job, ranges: Sequence[tuple[QueueRange, ...]], nexts: Sequence[int]
+    ) -> None:
         self.job = job
-        self.queues = {ranges[0].key: ranges for ranges in lines}
+        self.queues = {each[0].key: each for each in ranges}
         """Ranges of each queue that belong to the job."""
-        self._file = file
+        self._state = state
         self._next = dict(zip(self.queues, nexts, strict=True))
-        self._places: dict[QueueKey, int] = {}  # of the digits in the file
+        ends = accumulate(map(len, state.lines()))
+        self._places = {key: end + _NEXT_AT for key, end in zip(self.queues, ends, strict=False)}
+        """Places in the file of the digits of each queue."""
         self._synced = time.monotonic()
 
     @classmethod
@@ -422,24 +425,24 @@ class Progress:
         something else.
         ``again`` begins a job that is finished once more.
         """
-        file = _locked(path)
+        state = StateFile.open(path)
         try:
-            found = cls._read(path, file, asked)
-            if found is not None and not (again and found.is_finished):
-                return found
-            begun = cls._begun(path, ranges, asked)
+            found = cls._read(state, asked)
+            if found is None or (again and found.is_finished):
+                state.replace(_begun(ranges, asked))
+                found = cls._read(state, asked)
         except BaseException:
-            os.close(file)
+            state.close()
             raise
-        os.close(file)  # it has no name any more
-        return begun
+        assert found is not None
+        return found
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        os.fsync(self._file)
-        os.close(self._file)
+        os.fsync(self._state.file)
+        self._state.close()
 
     @property
     def is_finished(self) -> bool:
@@ -456,86 +459,42 @@ class Progress:
     def acknowledge(self, key: QueueKey, next_offset: int) -> None:
         """Record that all messages of a queue before an offset were acknowledged, or are not of the job."""
         self._next[key] = next_offset
-        os.pwrite(self._file, b"%*d" % (_DIGITS, next_offset), self._places[key])
+        os.pwrite(self._state.file, b"%*d" % (_DIGITS, next_offset), self._places[key])
         now = time.monotonic()
         if now - self._synced >= _SYNC_S:
-            os.fdatasync(self._file)
+            os.fdatasync(self._state.file)
             self._synced = now
 
     @classmethod
-    def _begun(cls, path: str, ranges: Sequence[QueueRange], asked: Mapping[str, object]) -> Self:
-        if not any(len(each) for each in ranges):
-            fix = "`segmentlog queues STORE` shows first and last offsets"
-            raise ConfigError("no messages found between start and end", fix=fix)
-        job = Job(uuid.uuid4().hex, time.time_ns() // 1_000_000)
-        by_queue: dict[QueueKey, list[QueueRange]] = {}
-        for each in ranges:
-            by_queue.setdefault(each.key, []).append(each)
-        lines = [tuple(sorted(found, key=lambda one: one.start)) for found in by_queue.values()]
-        # The new file is whole before it has the name, and locked: a process that is killed here leaves no half of it.
-        making = f"{path}.making"
-        made = os.open(making, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(made, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            head = {"job": job.name, "started": job.started_ms, "queues": len(lines), "asked": dict(asked)}
-            content = [_line(0, head)]
-            for line in lines:
-                spans, key = [[each.start, each.stop] for each in line], line[0].key
-                content.append(_line(line[0].start, {"topic": key.topic, "queueId": key.queue_id, "ranges": spans}))
-            with open(made, "wb", closefd=False) as writer:
-                writer.write(b"".join(content))
-            os.fsync(made)
-            os.rename(making, path)
-            sync(os.path.dirname(os.path.abspath(path)))
-        except BaseException:
-            os.close(made)
-            raise
-        found = cls._read(path, made, asked)
-        assert found is not None
-        return found
+    def _read(cls, state: StateFile, asked: Mapping[str, object]) -> Self | None:
+        return state.load("resend", asked, partial(cls._decoded, state))
 
     @classmethod
-    def _read(cls, path: str, file: int, asked: Mapping[str, object]) -> Self | None:
-        size = os.fstat(file).st_size
-        if not size:
-            return None
-        content = os.pread(file, size, 0)
-        try:
-            *whole, rest = content.split(b"\n")
-            head, *rows = [json.loads(line) for line in whole]
-            job, former = Job(str(head["job"]), int(head["started"])), dict(head["asked"])
-            lines = []
-            for row in rows:
-                key = QueueKey(row["topic"], row["queueId"])
-                lines.append(tuple(QueueRange(key, start, stop) for start, stop in row["ranges"]))
-            found = cls(file, job, lines, [int(row["next"]) for row in rows])
-            if rest or len(found.queues) != head["queues"]:
-                problem = f"--state {path} has {len(rows)} of {head['queues']} queues"
-                raise FormatError(problem, path=path, fix=FIX)
-        except (ValueError, KeyError, TypeError, IndexError) as error:
-            problem = f"--state {path} is not the state file of a resend: {error}"
-            raise FormatError(problem, path=path, fix=FIX) from None
-        check_asked(path, former, asked)
-        at = 0
-        for key, before in zip(found.queues, whole, strict=False):
-            at += len(before) + 1
-            found._places[key] = at + _NEXT_AT
-        return found
+    def _decoded(cls, state: StateFile, head: Any, rows: Sequence[Any]) -> Self:
+        if len(rows) != head["queues"]:
+            raise ValueError(f"it has {len(rows)} of {head['queues']} queues")
+        lines = []
+        for row in rows:
+            key = QueueKey(row["topic"], row["queueId"])
+            lines.append(tuple(QueueRange(key, start, stop) for start, stop in row["ranges"]))
+        return cls(state, Job(str(head["job"]), int(head["started"])), lines, [int(row["next"]) for row in rows])
 
 
-def _locked(path: str) -> int:
-    """Open a file, which is made if need be, and lock it; `ConfigError` if another process has the lock."""
-    try:
-        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        raise ConfigError(f"--state {path}: {error.strerror}", fix="Name a file in a directory that exists") from None
-    with suppress(BlockingIOError):
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        # Another process may have replaced the file since it was opened.
-        if os.path.exists(path) and os.path.samestat(os.fstat(file), os.stat(path)):
-            return file
-    os.close(file)
-    raise ConfigError(f"--state {path} is used by another process", fix="Wait until it ends, or name another file")
+def _begun(ranges: Sequence[QueueRange], asked: Mapping[str, object]) -> list[bytes]:
+    """Return the lines of a new job; `ConfigError` if it has no messages."""
+    if not any(len(each) for each in ranges):
+        fix = "`segmentlog queues STORE` shows first and last offsets"
+        raise ConfigError("no messages found between start and end", fix=fix)
+    by_queue: dict[QueueKey, list[QueueRange]] = {}
+    for each in ranges:
+        by_queue.setdefault(each.key, []).append(each)
+    job = Job(uuid.uuid4().hex, time.time_ns() // 1_000_000)
+    head = {"job": job.name, "started": job.started_ms, "queues": len(by_queue), "asked": dict(asked)}
+    lines = [_line(0, head)]
+    for key, found in by_queue.items():
+        spans = sorted((each.start, each.stop) for each in found)
+        lines.append(_line(spans[0][0], {"topic": key.topic, "queueId": key.queue_id, "ranges": spans}))
+    return lines
 
 
 def _line(next_offset: int, more: Mapping[str, object]) -> bytes:

@@ -1,6 +1,7 @@
 import shutil
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -11,7 +12,7 @@ from segmentlog.jobs import replay
 from segmentlog.jobs.replay import ReplaySettings
 from segmentlog.jobs.report import Report
 from segmentlog.query.source import StoreSource
-from segmentlog.store import ConfigError, FormatError, MessageStore, Outgoing, QueueKey
+from segmentlog.store import ChangedReplayError, ConfigError, FormatError, MessageStore, Outgoing, QueueKey
 from segmentlog.store.sink import last_commit
 from support.jobs_without_spark import killed_replay, replay_without_spark
 from support.processes import fork_server
@@ -112,11 +113,14 @@ class Pauses(threading.Event):
         return False
 
 
-def test_a_last_part_that_a_kill_left_hidden_is_shown_by_the_next_run(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def spark_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("_frame", "_append"):
         monkeypatch.setattr(replay, name, getattr(replay, name))  # so that they are put back
+
+
+@pytest.mark.usefixtures("spark_is_replaced")
+def test_a_last_part_that_a_kill_left_hidden_is_shown_by_the_next_run(path: Path) -> None:
     arguments = (str(path), "target", "state", 4000)
     replay_without_spark(str(path), "model", "model.state", 4000)
     last = last_commit(path.parent / "model")
@@ -131,6 +135,46 @@ def test_a_last_part_that_a_kill_left_hidden_is_shown_by_the_next_run(
     for _ in range(2):
         replay_without_spark(*arguments)
         check_same(rows(target), expected)
+
+
+def begun_between(monkeypatch: pytest.MonkeyPatch, second: Callable[[], None], path: Path) -> None:
+    """Run a job; ``second`` runs when the job has made its plan, and has not written it."""
+    cut = replay._cut
+
+    def interrupted(*arguments: Any) -> Any:
+        found = cut(*arguments)
+        monkeypatch.setattr(replay, "_cut", cut)
+        second()
+        return found
+
+    monkeypatch.setattr(replay, "_cut", interrupted)
+    replay_without_spark(str(path), "target", "state", 1 << 20)
+
+
+@pytest.mark.usefixtures("spark_is_replaced")
+def test_a_replay_that_begins_while_another_one_plans_with_its_state_file_is_refused(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def second() -> None:
+        with pytest.raises(ConfigError, match="state is used by another process"):
+            replay_without_spark(str(path), "target", "state", 1 << 20)
+
+    begun_between(monkeypatch, second, path)
+    check_same(rows(path.parent / "target"), rows(path))
+
+
+@pytest.mark.usefixtures("spark_is_replaced")
+def test_parts_that_a_replay_with_another_state_file_appended_are_not_taken_for_its_own(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def second() -> None:
+        with MessageStore.open(path, SMALL) as store:
+            store.append(Outgoing(topic="orders", queue_id=1, body=b"later"))
+        replay_without_spark(str(path), "target", "other", 1 << 20)
+
+    with pytest.raises(ChangedReplayError, match=r"has 361 messages in .*, and its state file plans 360"):
+        begun_between(monkeypatch, second, path)
+    check_same(rows(path.parent / "target"), rows(path))
 
 
 def test_a_pace_follows_store_times(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
