@@ -38,6 +38,7 @@ from segmentlog.store.ha import Answer
 from .report import Report
 from .resending import (
     DLQ_TOPIC,
+    GROUP,
     ORIGIN,
     RETRY_TOPIC,
     Cluster,
@@ -77,6 +78,8 @@ _QUEUES_MAX: Final = 64  # queues with a message in flight; each holds a batch o
 _BATCH_BYTES: Final = 1 << 20
 _BATCH_ROWS: Final = 256
 _TASK_BYTES: Final = 32 << 20
+_TOPICS: Final = (RETRY_TOPIC, DLQ_TOPIC, GROUP)
+"""Properties that name the original topic of a copy."""
 _SHOWN_S: Final = 2.0
 _COLUMNS: Final = ("topic", "queueId", "queueOffset", "body", "properties", "bornTimestamp", "flag", "sysFlag")
 _SCHEMA: Final = pa.schema(
@@ -212,15 +215,15 @@ def _surveyed(
     reader: StoreReader, ranges: Sequence[QueueRange], spec: ScanSpec, settings: ResendSettings
 ) -> dict[tuple[QueueKey, str], _Share]:
     """Count messages by queue and target topic; refuse those that cannot be sent."""
-    names = (ORIGIN, RETRY_TOPIC, DLQ_TOPIC)
+    names = (ORIGIN, *_TOPICS)
     narrow = replace(spec, columns=("topic", "queueId", "queueOffset", "storeSize"), property_columns=names)
     found: dict[tuple[QueueKey, str], _Share] = {}
     before, example = 0, ""
     for batch in _batches(reader, ranges, narrow):
-        groups = pa.table(batch).group_by(["topic", "queueId", RETRY_TOPIC, DLQ_TOPIC])
+        groups = pa.table(batch).group_by(["topic", "queueId", *_TOPICS])
         for row in groups.aggregate([("storeSize", "count"), ("storeSize", "sum")]).to_pylist():
             key = QueueKey(row["topic"], row["queueId"])
-            topic = _checked_target(key, row[RETRY_TOPIC], row[DLQ_TOPIC], settings)
+            topic = _checked_target(key, row, settings)
             share = found.setdefault((key, topic), _Share())
             share.messages += row["storeSize_count"]
             share.size += row["storeSize_sum"]
@@ -237,8 +240,9 @@ def _surveyed(
     return found
 
 
-def _checked_target(key: QueueKey, retry: str | None, dlq: str | None, settings: ResendSettings) -> str:
-    topic = target_topic(key.topic, retry, dlq, settings.map_topic)
+def _checked_target(key: QueueKey, properties: Mapping[str, str | None], settings: ResendSettings) -> str:
+    retry, dlq, group = map(properties.get, _TOPICS)
+    topic = target_topic(key.topic, retry, dlq, settings.map_topic, group)
     if topic is None:
         raise ConfigError(
             f"a message of {key} does not name its original topic", fix=f"Pass such as --map-topic '{key.topic}=orders'"
@@ -400,7 +404,7 @@ class _Sender:
                 self._progress.acknowledge(lane.key, lane.end)
                 return
             stored = dict(lane.row.properties) if lane.key.topic.startswith("%") else {}
-            lane.topic = _checked_target(lane.key, stored.get(RETRY_TOPIC), stored.get(DLQ_TOPIC), self._settings)
+            lane.topic = _checked_target(lane.key, stored, self._settings)
             lane.queue = _queue_of(lane.key, self._targets[lane.topic])
             lane.tries = 0
         assert lane.queue is not None

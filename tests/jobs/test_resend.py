@@ -47,6 +47,8 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
             properties = {"RETRY_TOPIC": "orders" if serial % 2 else "payments", "RECONSUME_TIME": "16"}
             store.append(Outgoing(topic=DEAD, body=b"dead", properties=properties))
         store.append(Outgoing(topic="%DLQ%lost", body=b"1"))
+        store.append(Outgoing(topic="%DLQ%pop", body=b"1", properties={"RETRY_TOPIC": "%RETRY%pop_orders"}))
+        store.append(Outgoing(topic="%RETRY%pop_orders", body=b"2", properties={"ORIGIN_GROUP": "pop"}))
     return path
 
 
@@ -380,3 +382,10 @@ def refuse(request: Request) -> bytes:
 def test_another_server_at_the_address_is_an_error(path: Path, script: Script, problem: str) -> None:
     with ScriptedBroker({}, script) as other, pytest.raises(BrokerError, match=problem):
         sent(path, other, timeout_s=0.2)
+
+
+def test_dead_letters_and_retries_of_pop_consumers_go_to_their_original_topic(path: Path) -> None:
+    with ScriptedBroker({"orders": 4}) as broker:
+        sent(path, broker, ["%DLQ%pop", "%RETRY%pop_orders"])
+        assert [each.queue[0] for each in broker.sent] == ["orders"] * 2
+        assert sorted(each.body for each in broker.sent) == [b"1", b"2"]

@@ -144,6 +144,35 @@ def test_dead_letters_go_to_their_original_topic() -> None:
     assert target_topic("%DLQ%g", "orders", None, {"%DLQ%g": "%RETRY%g"}) == "%RETRY%g"
 
 
+@pytest.mark.parametrize(
+    ("topic", "retry_topic", "group", "expected"),
+    [
+        ("%DLQ%g", "%RETRY%g_orders", None, "orders"),
+        ("%DLQ%g", "%RETRY%g+orders", None, "orders"),
+        ("%DLQ%g_a", "%RETRY%g_a_orders", None, "orders"),
+        ("%DLQ%g", "%RETRY%g_a_orders", None, "a_orders"),
+        ("%DLQ%g", "%RETRY%other_orders", None, "%RETRY%other_orders"),  # a topic that this group has read itself
+        ("%DLQ%g", "%RETRY%g_", None, "%RETRY%g_"),
+        ("%RETRY%g+orders", None, None, "orders"),
+        ("%RETRY%g+", None, None, None),
+        ("%RETRY%g_orders", None, "g", "orders"),
+        ("%RETRY%g_orders", None, None, None),  # the group may be g_orders
+        ("%RETRY%g_orders", "%RETRY%g_orders", "g", "orders"),
+        ("orders", "%RETRY%g+other", "g", "orders"),
+    ],
+)
+def test_messages_of_pop_consumers_go_to_their_original_topic(
+    topic: str, retry_topic: str | None, group: str | None, expected: str | None
+) -> None:
+    assert target_topic(topic, retry_topic, None, {}, group) == expected
+    assert target_topic(topic, None, retry_topic, {}, group) == expected
+    properties = {"RETRY_TOPIC": retry_topic, "ORIGIN_GROUP": group}
+    stored = row(*((name, value) for name, value in properties.items() if value))
+    sent = properties_sent(stored, "o", JOB, topic, "%RETRY%g")
+    assert sent["RETRY_TOPIC"] == (expected or topic)
+    assert "ORIGIN_GROUP" not in sent
+
+
 def test_a_message_to_a_group_alone_names_its_topic() -> None:
     dead = row(("RETRY_TOPIC", "orders"), ("TAGS", "a"))
     assert properties_sent(dead, "o", JOB, "%DLQ%g", "%RETRY%g")["RETRY_TOPIC"] == "orders"
