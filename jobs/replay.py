@@ -270,9 +270,8 @@ def _frame(
         frame = frame.replace(mapped, subset=["topic"])
     if settings.key_prefix:
         prefix = F.lit(settings.key_prefix)
-        frame = frame.withColumn(
-            "keys", F.array_join(F.transform(F.split("keys", " "), lambda key: F.concat(prefix, key)), " ")
-        )
+        keys = F.filter(F.split("keys", " "), lambda key: key != "")  # as RocketMQ reads them
+        frame = frame.withColumn("keys", F.array_join(F.transform(keys, lambda key: F.concat(prefix, key)), " "))
     return frame
 
 

@@ -87,6 +87,10 @@ def test_a_finished_job_is_replayed_again_if_asked_and_other_state_files_are_ref
 
 @pytest.mark.spark
 def test_filters_topics_and_keys(spark: "SparkSession", path: Path) -> None:
+    odd = {" a": "t-a", "a  b ": "t-a t-b", "  ": "  ", None: None}
+    with MessageStore.open(path, SMALL) as store:
+        for keys in odd:
+            store.append(Outgoing(topic="orders", queue_id=1, body=b"1/", tags="paid", keys=keys, flag=1))
     report = replayed(
         spark,
         path,
@@ -97,8 +101,8 @@ def test_filters_topics_and_keys(spark: "SparkSession", path: Path) -> None:
         part_bytes=1 << 20,
     )
     found = rows(path.parent / "target", "test")
-    assert report.numbers["messages"] == len(found) == 5
-    assert [row["keys"] for row in found] == [f"t-k{serial} t-all" for serial in (1, 3, 5, 7, 9)]
+    assert report.numbers["messages"] == len(found) == 5 + len(odd)
+    assert [row["keys"] for row in found] == [*(f"t-k{serial} t-all" for serial in (1, 3, 5, 7, 9)), *odd.values()]
 
 
 class Pauses(threading.Event):
