@@ -458,7 +458,7 @@ class _Sender:
         self.sent += 1
         count = self._counts.setdefault((lane.key, lane.topic, lane.queue.queue_id, status), _Counted())
         count.messages += 1
-        place = _offset(answer.fields.get("queueOffset"))
+        place = answer.number("queueOffset")
         count.first = place if count.first is None else count.first
         count.last = place
         lane.row = None
@@ -486,7 +486,3 @@ class _Sender:
         _log.warning("%s", text)
         queue_id = None if lane.queue is None else lane.queue.queue_id
         self._failed.append(_row(lane.key, lane.topic or None, queue_id, status, 1) | {"problem": text})
-
-
-def _offset(text: object) -> int | None:
-    return int(text) if isinstance(text, str) and text.isdecimal() else None

@@ -7,17 +7,19 @@ import select
 import socket
 import time
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache, partial
 from hashlib import blake2b
 from itertools import accumulate
-from typing import Any, Final, NamedTuple, Self, TypeAlias
+from typing import Any, Final, NamedTuple, Self, TypeAlias, TypeVar
 
 from segmentlog.query.suggestions import did_you_mean, listing
 from segmentlog.store import BrokerError, ConfigError, FormatError, QueueKey, QueueRange
 from segmentlog.store.ha import SUCCESS, Address, Answer, AnswerReader, encode_request
 
 from .state_file import StateFile
+
+T = TypeVar("T")
 
 # Connections
 
@@ -28,6 +30,8 @@ _TOPICS: Final = 21  # GET_ALL_TOPIC_CONFIG
 _NO_TOPIC: Final = 17  # TOPIC_NOT_EXIST
 _WRITABLE: Final = 2  # bit of `perm`
 _READ_BYTES: Final = 256 << 10
+_TOPIC_QUEUES_MAX: Final = 1 << 16  # of all brokers; `queues` of the sink has the same bound
+_NAME_MAX: Final = 1000  # RocketMQ's names have at most 127 or 255 letters
 _CREATE: Final = "Create it: mqadmin updateTopic -t TOPIC. Or name another topic with --map-topic"
 
 
@@ -61,7 +65,7 @@ class Connection:
         except OSError as error:
             raise BrokerError(
                 f"{address} cannot be reached: {error.strerror or error}",
-                fix="Check host and port: a broker's listenPort with --to, a name server's with --namesrv",
+                fix="Check host and port: a broker's listenPort with --broker, a name server's with --namesrv",
             ) from None
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._socket.setblocking(False)  # noqa: FBT003 - its own signature
@@ -166,79 +170,98 @@ class Cluster:
         self._broker = broker
         self._name_server = name_server
         self._timeout_s = timeout_s
-        self._table: _Document | None = None  # topics of the broker
+        self._table: dict[str, int] | None = None  # queues by topic of the broker
         self._queues: dict[str, list[Queue]] = {}
 
     def queues(self, topic: str) -> list[Queue]:
         """Return the queues of a topic by broker and queue id; `BrokerError` if it cannot be written."""
         if topic not in self._queues:
             found = self._of_broker(topic) if self._name_server is None else self._of_route(topic)
-            if not found:
+            total = sum(count for _, count in found)
+            if not total:
                 raise BrokerError(
                     f"topic {topic} cannot be written: the permission of its queues says so",
                     fix="Change it: mqadmin updateTopicPerm -t TOPIC -p 6",
                 )
-            self._queues[topic] = found
+            if total > _TOPIC_QUEUES_MAX:
+                raise BrokerError(
+                    f"topic {topic} has {total} queues, and at most {_TOPIC_QUEUES_MAX} are possible",
+                    fix="Check it: mqadmin topicRoute -t TOPIC. Or name another topic with --map-topic",
+                )
+            self._queues[topic] = [Queue(broker, number) for broker, count in found for number in range(count)]
         return self._queues[topic]
 
-    def _of_broker(self, topic: str) -> list[Queue]:
+    def _of_broker(self, topic: str) -> list[tuple[Address, int]]:
         assert self._broker is not None
         if self._table is None:
-            document = self._document(self._broker, _TOPICS, {})
-            found = document.get("topicConfigTable")
-            self._table = found if isinstance(found, dict) else {}
-        config = self._table.get(topic)
-        if not isinstance(config, dict):
-            names = [each for each in self._table if isinstance(each, str)]
-            raise BrokerError(
-                f"broker {self._broker} has no topic {topic}", fix=f"{did_you_mean(topic, names)}{_CREATE}"
-            )
-        return [Queue(self._broker, number) for number in _writable(config)]
+            self._table = self._asked(self._broker, _TOPICS, {}, _topics_in)
+        if topic not in self._table:
+            hint = did_you_mean(topic, self._table)
+            raise BrokerError(f"broker {self._broker} has no topic {topic}", fix=f"{hint}{_CREATE}")
+        return [(self._broker, self._table[topic])]
 
-    def _of_route(self, topic: str) -> list[Queue]:
+    def _of_route(self, topic: str) -> list[tuple[Address, int]]:
         assert self._name_server is not None
-        route = self._document(self._name_server, _ROUTE, {"topic": topic})
-        masters: dict[str, Address] = {}
-        for each in _dicts(route.get("brokerDatas")):
-            addresses = each.get("brokerAddrs")
-            if isinstance(addresses, dict):
-                named = {str(number): address for number, address in addresses.items()}
-                if "0" in named:  # the id of a master
-                    masters[str(each.get("brokerName"))] = Address.parse(str(named["0"]))
-        queues = {str(each.get("brokerName")): each for each in _dicts(route.get("queueDatas"))}
-        gone = sorted(set(queues) - set(masters))
-        if queues and not masters:
+        masters, counts = self._asked(self._name_server, _ROUTE, {"topic": topic}, _route_in)
+        gone = sorted(set(counts) - set(masters))
+        if counts and not masters:
             raise BrokerError(f"topic {topic} has no master now, only replicas: {listing(gone)}", fix="Start a master")
-        return [
-            Queue(masters[name], number)
-            for name in sorted(set(queues) & set(masters))
-            for number in _writable(queues[name])
-        ]
+        return [(masters[name], counts[name]) for name in sorted(set(counts) & set(masters))]
 
-    def _document(self, address: Address, code: int, fields: Mapping[str, str]) -> _Document:
+    def _asked(self, address: Address, code: int, fields: Mapping[str, str], read: Callable[[_Document], T]) -> T:
         with Connection(address) as connection:
             answer = connection.ask(code, fields, self._timeout_s)
         if answer.code == _NO_TOPIC:
             raise BrokerError(f"name server {address} knows no topic {fields.get('topic')}", fix=_CREATE)
         if answer.code != SUCCESS:
-            fix = "Pass a broker's listenPort as --to, or a name server's port as --namesrv"
+            fix = "Pass a broker's listenPort as --broker, or a name server's port as --namesrv"
             raise BrokerError(f"{address} refused request code {code}: {answer.code} {answer.remark}", fix=fix)
+        problem = "is not JSON"
         try:
-            return answer.document() or {}
-        except FormatError as error:
-            raise BrokerError(f"the answer of {address} to request code {code} is not JSON: {error}") from None
+            document = answer.document() or {}
+            problem = "cannot be used"
+            return read(document)
+        except (FormatError, ConfigError) as error:
+            fix = "Check that the address is a broker's listenPort or a name server's"
+            text = f"the answer of {address} to request code {code} {problem}: {error.problem}"
+            raise BrokerError(text, fix=fix) from None
+
+
+def _topics_in(document: _Document) -> dict[str, int]:
+    """Return the number of queues that can be written by topic."""
+    found = document.get("topicConfigTable")
+    configs = found.items() if isinstance(found, dict) else ()
+    return {str(name): _writable(config) for name, config in configs if isinstance(config, dict)}
+
+
+def _route_in(document: _Document) -> tuple[dict[str, Address], dict[str, int]]:
+    """Return the address of the master, and the number of queues that can be written, by broker of a topic."""
+    masters = {}
+    for each in _dicts(document.get("brokerDatas")):
+        addresses = each.get("brokerAddrs")
+        named = {str(number): address for number, address in addresses.items()} if isinstance(addresses, dict) else {}
+        if "0" in named:  # the id of a master
+            masters[_checked_name(each.get("brokerName"))] = Address.parse(str(named["0"]))
+    counts = {_checked_name(each.get("brokerName")): _writable(each) for each in _dicts(document.get("queueDatas"))}
+    return masters, counts
 
 
 def _dicts(found: object) -> list[_Document]:
     return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
 
 
-def _writable(config: _Document) -> range:
-    """Return the numbers of the queues that can be written."""
+def _checked_name(name: object) -> str:
+    if not isinstance(name, str) or len(name) > _NAME_MAX:
+        raise FormatError(f"{str(name)[:40]!r} is not a name of at most {_NAME_MAX} characters")
+    return name
+
+
+def _writable(config: _Document) -> int:
+    """Return the number of queues that can be written."""
     count, permission = config.get("writeQueueNums"), config.get("perm")
     if not isinstance(count, int) or not isinstance(permission, int) or not permission & _WRITABLE:
-        return range(0)
-    return range(count)
+        return 0
+    return max(count, 0)
 
 
 # Messages

@@ -7,13 +7,15 @@
                  └ of all bytes after it              └ 0: success
 
 Headers are JSON (the first byte of the second word is 0), and the header length is 24 bits. An answer repeats the
-number ``opaque`` of its request; answers come in any order. RocketMQ: ``RemotingCommand``, ``NettyEncoder``.
+number ``opaque`` of its request; answers come in any order. Bit 0 of ``flag`` tells an answer from a request: brokers
+send requests, too, such as to check a transaction. RocketMQ: ``RemotingCommand``, ``NettyEncoder``.
 """
 
 import json
+import re
 import struct
 from collections.abc import Mapping
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeGuard
 
 from ..errors import FormatError
 from .documents import Document, parse
@@ -21,6 +23,9 @@ from .documents import Document, parse
 FRAME_BYTES_MAX: Final = 64 << 20
 SUCCESS: Final = 0
 _LENGTHS: Final = struct.Struct(">iI")
+_IS_ANSWER: Final = 1  # bit of `flag`
+_REMARK_MAX: Final = 1000
+_NUMBER: Final = re.compile("[0-9]{1,19}")
 _FIX: Final = "Check that the address is a broker's listenPort, not its haListenPort, or a name server's"
 
 
@@ -32,6 +37,12 @@ class Answer(NamedTuple):
     remark: str
     fields: Document
     body: bytes
+
+    def number(self, name: str) -> int | None:
+        """Return a field that is a whole number of 63 bits; None if it is missing or something else."""
+        text = self.fields.get(name)
+        found = int(text) if isinstance(text, str) and _NUMBER.fullmatch(text) else -1
+        return found if 0 <= found < 1 << 63 else None
 
     def document(self) -> Document | None:
         """Return the body as a document; None if it has none, `FormatError` if it is not JSON."""
@@ -61,7 +72,10 @@ class AnswerReader:
         return bool(self._kept)
 
     def feed(self, data: bytes) -> list[Answer]:
-        """Return the answers that a piece of the stream completes, in order; `FormatError` for other bytes."""
+        """Return the answers that a piece of the stream completes, in order; `FormatError` for other bytes.
+
+        Requests of the broker are left out.
+        """
         self._kept += data
         found, at = [], 0
         while len(self._kept) - at >= 4:
@@ -73,10 +87,11 @@ class AnswerReader:
             found.append(_decode(bytes(self._kept[at + 4 : at + 4 + size])))
             at += 4 + size
         del self._kept[:at]
-        return found
+        return [each for each in found if each is not None]
 
 
-def _decode(frame: bytes) -> Answer:
+def _decode(frame: bytes) -> Answer | None:
+    """Decode a frame; None if it is a request."""
     (word,) = struct.unpack_from(">I", frame)
     size = word & 0xFFFFFF
     if word >> 24 or 4 + size > len(frame):
@@ -85,7 +100,14 @@ def _decode(frame: bytes) -> Answer:
         header = parse(frame[4 : 4 + size].decode())
     except (FormatError, UnicodeDecodeError) as error:
         raise FormatError(f"the header of the answer is not JSON: {error}", fix=_FIX) from error
-    code, opaque, fields = header.get("code"), header.get("opaque"), header.get("extFields") or {}
-    if not isinstance(code, int) or not isinstance(opaque, int) or not isinstance(fields, dict):
-        raise FormatError("the header of the answer has no code and number of a request", fix=_FIX)
-    return Answer(opaque, code, str(header.get("remark") or ""), fields, frame[4 + size :])
+    code, opaque, flag = (header.get(name) for name in ("code", "opaque", "flag"))
+    fields = header.get("extFields") or {}
+    if not (_is_int(code) and _is_int(opaque) and _is_int(flag) and isinstance(fields, dict)):
+        raise FormatError("the header of the answer has no code and number of a request, or no flag", fix=_FIX)
+    if not flag & _IS_ANSWER:
+        return None
+    return Answer(opaque, code, str(header.get("remark") or "")[:_REMARK_MAX], fields, frame[4 + size :])
+
+
+def _is_int(value: object) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool) and -(1 << 31) <= value < 1 << 31

@@ -11,12 +11,15 @@
 """
 
 import ipaddress
+import re
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final, NamedTuple, Protocol, Self
 
 from ..errors import ConfigError
 
+_HOST_MAX: Final = 253
+_SHOWN: Final = 100
 LOOPBACK: Final = ("127.0.0.0/8", "::1/128")  # networks of this host
 
 
@@ -33,12 +36,22 @@ class Address(NamedTuple):
         `ConfigError` if the text has another form.
         """
         host, _, port = text.rpartition(":")
-        if not host or not port.isdecimal() or not least_port <= int(port) < 1 << 16:
-            raise ConfigError(f"the address {text!r} is not host:port", fix="Name it like broker-a:10912")
-        return cls(host.strip("[]"), int(port))
+        number = int(port) if re.fullmatch("[0-9]{1,5}", port) else -1
+        if not _is_host(host) or not least_port <= number < 1 << 16:
+            problem = f"the address {text[:_SHOWN]!r} is not host:port"
+            raise ConfigError(problem, fix="Name it like broker-a:10912")
+        return cls(host.strip("[]"), number)
 
     def __str__(self) -> str:
         return f"{self.host}:{self.port}"
+
+
+def _is_host(text: str) -> bool:
+    """Tell whether the resolver takes a text for the name of a host; it raises no `OSError` for others."""
+    try:
+        return text.isprintable() and 0 < len(text.encode("idna")) <= _HOST_MAX
+    except UnicodeError:  # an empty label, or one of more than 63 letters
+        return False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

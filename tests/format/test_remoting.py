@@ -41,6 +41,22 @@ def test_an_answer_has_remark_and_fields() -> None:
     assert found == Answer(7, 13, "too large", {"queueId": "3"}, b"")
 
 
+def test_a_request_of_the_broker_is_not_an_answer() -> None:
+    data = answer(b"", flag=0, code=40) + answer(b"1") + answer(b"", flag=2, code=39)
+    assert [each.body for each in AnswerReader().feed(data)] == [b"1"]
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [("0", 0), (str((1 << 63) - 1), (1 << 63) - 1), (str(1 << 63), None), ("9" * 5000, None)]
+    + [(each, None) for each in ("-1", "", "²", "٣", " 1", 7, None, ["1"])],
+)
+def test_a_number_in_a_field_has_63_bits(text: object, found: int | None) -> None:
+    (read,) = AnswerReader().feed(answer(b"", extFields={"queueOffset": text}))
+    assert read.number("queueOffset") == found
+    assert read.number("missing") is None
+
+
 @pytest.mark.parametrize(
     ("data", "problem"),
     [
@@ -53,6 +69,9 @@ def test_an_answer_has_remark_and_fields() -> None:
         (struct.pack(">iI", 8, 4) + b"\xff\xff\xff\xff", "not JSON"),
         (struct.pack(">iI", 6, 2) + b"{}", "no code and number"),
         (answer(b"", extFields=[1]), "no code and number"),
+        (answer(b"", opaque=1 << 31), "no code and number"),
+        (answer(b"", code=True), "no code and number"),
+        (answer(b"", flag=None), "no code and number"),
     ],
 )
 def test_other_bytes_are_refused(data: bytes, problem: str) -> None:

@@ -389,3 +389,14 @@ def test_dead_letters_and_retries_of_pop_consumers_go_to_their_original_topic(pa
         sent(path, broker, ["%DLQ%pop", "%RETRY%pop_orders"])
         assert [each.queue[0] for each in broker.sent] == ["orders"] * 2
         assert sorted(each.body for each in broker.sent) == [b"1", b"2"]
+
+
+def test_an_answer_with_an_impossible_offset_counts_and_a_request_of_the_broker_does_not(path: Path) -> None:
+    def answered(request: Request) -> bytes:
+        request_of_broker = frame(request).replace(b'"flag": 1', b'"flag": 0')
+        return request_of_broker + frame(request, queueOffset="9" * 5000)
+
+    with ScriptedBroker({"orders": QUEUES}, on_send(1, answered)) as broker:
+        report = sent(path, broker)
+    assert not report.has_findings
+    assert sum(found for (found,) in rows(report, "messages")) == len(broker.sent) + 1 == QUEUES * MESSAGES

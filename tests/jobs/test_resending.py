@@ -67,6 +67,19 @@ def test_waiting_ends_in_time_and_by_a_closed_connection() -> None:
         ('{"brokerDatas":[{"brokerName":"a","brokerAddrs":{1:"h:1"}}],"queueDatas":[{"brokerName":"a"}]}', "no master"),
         ("{}", "cannot be written"),
         ("nonsense", "not JSON"),
+        (
+            '{"brokerDatas":[{"brokerName":"a","brokerAddrs":{0:"h"}}]}',
+            "cannot be used: the address 'h' is not host:port",
+        ),
+        (f'{{"brokerDatas":[{{"brokerName":"a","brokerAddrs":{{0:"h:{"1" * 5000}"}}}}]}}', "is not host:port"),
+        ('{"queueDatas":[{"brokerName":[]}]}', "cannot be used: '\\[\\]' is not a name"),
+        (
+            (
+                '{"brokerDatas":[{"brokerName":"a","brokerAddrs":{0:"h:1"}}],'
+                '"queueDatas":[{"brokerName":"a","writeQueueNums":2147483647,"perm":6}]}'
+            ),
+            "topic orders has 2147483647 queues, and at most 65536",
+        ),
     ],
 )
 def test_a_route_without_masters_is_refused(route: str, found: str) -> None:
@@ -74,6 +87,14 @@ def test_a_route_without_masters_is_refused(route: str, found: str) -> None:
         cluster = Cluster(name_server=Address("127.0.0.1", broker.port), timeout_s=5)
         with pytest.raises(BrokerError, match=found):
             cluster.queues("orders")
+
+
+def test_a_number_of_queues_is_bounded_for_the_topic_that_is_asked_for() -> None:
+    with ScriptedBroker({"orders": 1, "large": (1 << 31) - 1}) as broker:
+        cluster = Cluster(broker=Address("127.0.0.1", broker.port), timeout_s=5)
+        assert len(cluster.queues("orders")) == 1
+        with pytest.raises(BrokerError, match="topic large has 2147483647 queues, and at most 65536"):
+            cluster.queues("large")
 
 
 def test_a_route_names_the_queues_of_all_masters() -> None:

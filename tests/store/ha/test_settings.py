@@ -6,7 +6,23 @@ from segmentlog.store import ConfigError
 from segmentlog.store.ha import Address, ReplicaConfig
 
 
-@pytest.mark.parametrize("text", ["", "host", "host:", ":1", "host:0", "host:65536", "host:x"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "host",
+        "host:",
+        ":1",
+        "host:0",
+        "host:65536",
+        "host:x",
+        "h:" + "1" * 5000,
+        "a..b:1",
+        "a\0:1",
+        "a" * 64 + ":1",
+        "h:²",
+    ],
+)
 def test_addresses_are_host_and_port(text: str) -> None:
     with pytest.raises(ConfigError, match="is not host:port"):
         Address.parse(text)
