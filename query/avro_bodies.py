@@ -12,6 +12,7 @@ import io
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from decimal import Decimal
 from functools import cached_property
 from typing import Any, Final
 
@@ -42,6 +43,8 @@ _LOGICAL: Final = {
 _SINGLE_OBJECT: Final = b"\xc3\x01"
 _MARK_BYTES: Final = 10
 _DIGITS_MAX: Final = 38
+_DECIMAL: Final = "segmentlog-decimal"  # fastavro reads logical types that it does not know by functions of ours
+_DECIMAL_BYTES: Final = 16
 
 
 @dataclass(frozen=True)
@@ -83,8 +86,10 @@ class AvroBodies(RowBodies):
         import fastavro  # noqa: PLC0415 - an extra
 
         named: dict[str, Any] = {}
-        plain = _without_uuids(json.loads(self.definition))
-        parsed = fastavro.parse_schema(plain, named_schemas=named)
+        readers = fastavro.read.LOGICAL_READERS
+        for kind in ("bytes", "fixed"):
+            readers.setdefault(f"{kind}-{_DECIMAL}", _bounded(readers[f"{kind}-decimal"]))
+        parsed = fastavro.parse_schema(_with_own_types(json.loads(self.definition)), named_schemas=named)
         return parsed, named, parsed
 
 
@@ -112,18 +117,33 @@ def avro_format(definition: str, named: Callable[[str], str]) -> AvroBodies:
     return made
 
 
-def _without_uuids(schema: Any) -> Any:
-    """Return a schema that reads UUIDs as the texts that they are."""
+def _with_own_types(schema: Any) -> Any:
+    """Return a schema that reads UUIDs as the texts that they are, and decimals by `_bounded`."""
     if isinstance(schema, list):
-        return [_without_uuids(each) for each in schema]
-    if isinstance(schema, dict):
-        is_uuid = schema.get("logicalType") == "uuid" and schema.get("type") == "string"
-        return {
-            name: _without_uuids(each) if name in {"type", "items", "values", "fields"} else each
-            for name, each in schema.items()
-            if not (is_uuid and name == "logicalType")
-        }
-    return schema
+        return [_with_own_types(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    found = {
+        name: _with_own_types(each) if name in {"type", "items", "values", "fields"} else each
+        for name, each in schema.items()
+    }
+    match found.get("logicalType"), found.get("type"):
+        case "uuid", "string":
+            del found["logicalType"]
+        case "decimal", "bytes" | "fixed":
+            found["logicalType"] = _DECIMAL
+    return found
+
+
+def _bounded(read: Callable[..., Decimal]) -> Callable[..., Decimal]:
+    """Return fastavro's reader of decimals for as many digits as a column can have: it takes n² steps for n bytes."""
+
+    def read_decimal(data: bytes, *schemas: Any) -> Decimal:
+        if len(data) > _DECIMAL_BYTES and int.from_bytes(data, "big", signed=True).bit_length() > _DECIMAL_BYTES * 8:
+            raise ValueError(f"a decimal of {len(data)} bytes has more than {_DIGITS_MAX} digits")
+        return read(data, *schemas)
+
+    return read_decimal
 
 
 class _Types:
@@ -142,7 +162,7 @@ class _Types:
         if isinstance(schema, str):
             return _PRIMITIVES[schema] if schema in _PRIMITIVES else self._of_name(schema, outer)
         kind, logical = schema["type"], schema.get("logicalType")
-        if logical == "decimal" and kind in {"bytes", "fixed"}:
+        if logical == _DECIMAL:
             return _decimal(schema)
         if logical is not None and (kind, logical) in _LOGICAL:
             return _LOGICAL[kind, logical]
@@ -181,4 +201,6 @@ def _decimal(schema: dict[str, Any]) -> pa.DataType:
     precision, scale = schema["precision"], schema.get("scale", 0)
     if precision > _DIGITS_MAX:
         raise ValueError(f"a decimal of {precision} digits; a column has at most {_DIGITS_MAX}")
+    if not 0 <= scale <= precision:
+        raise ValueError(f"a decimal of {precision} digits with {scale} after the point")
     return pa.decimal128(precision, scale)

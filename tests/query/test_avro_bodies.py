@@ -2,7 +2,7 @@ import io
 import json
 import sys
 from datetime import UTC, date, datetime, time
-from decimal import Decimal
+from decimal import Context, Decimal
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +63,26 @@ def test_every_type() -> None:
     body = encoded(EVERY, ROW)
     (row,) = parsed(EVERY, [body])
     assert row == ROW | {"map": [("a", 1), ("b", None)], BODY_ERROR.name: None}
+
+
+@pytest.mark.parametrize("kind", ["bytes", {"type": "fixed", "name": "F", "size": 20}])
+def test_decimals_are_exact_up_to_their_digits(kind: Any) -> None:
+    logical = {"logicalType": "decimal", "precision": 38, "scale": 2}
+    schema = record(("d", {"type": kind, **logical} if isinstance(kind, str) else {**kind, **logical}))
+    plain = record(("d", kind))
+    most = 10**38
+    numbers = [most - 1, 1 - most, -1, 0, most, -most]
+    bodies: list[bytes | None] = [encoded(plain, {"d": each.to_bytes(20, "big", signed=True)}) for each in numbers]
+    rows = parsed(schema, bodies)
+    assert [row["d"] and int(row["d"].scaleb(2, Context(prec=38))) for row in rows] == [*numbers[:3], 0, None, None]
+    assert all(row[BODY_ERROR.name] for row in rows[4:])
+
+
+def test_a_long_decimal_is_refused_in_linear_time() -> None:
+    schema = record(("d", {"type": "bytes", "logicalType": "decimal", "precision": 38}))
+    body = encoded(record(("d", "bytes")), {"d": b"\x7f" * (4 << 20)})
+    (row,) = parsed(schema, [body])  # half an hour by fastavro's own reader
+    assert row[BODY_ERROR.name] == "a decimal of 4194304 bytes has more than 38 digits"
 
 
 def test_a_body_that_does_not_parse_costs_its_own_row() -> None:
