@@ -12,7 +12,8 @@
      "version": 1}
 
 Spark compares offsets as text, so keys are sorted and numbers are whole. ``begins`` is there only in the batch that
-jumps: over what retention took, to the first message of a new queue. With it a batch that is repeated after a restart
+jumps: over what retention took, to the first message of a new queue. The first batch of a query has it, too, since
+Spark keeps no offset before it and asks for the initial one again. With it a batch that is repeated after a restart
 reads the same ranges, whatever the options or the store say by then.
 
 ``last`` tells a store or topic from another one in its place. It is the message with the highest physical offset that

@@ -206,6 +206,8 @@ class StreamPlanner:
         self._exhausted: StreamOffset | None = None
         """Offset of the query when there was nothing to read, as of the last look."""
         self._newest: StreamOffset | None = None
+        self._initial: StreamOffset | None = None
+        """Offset of a query without a batch so far: Spark asks for it again, also for the tasks of the first batch."""
 
     def initial(self) -> StreamOffset:
         """Find where a new query begins; errors as `planning.plan_partitions`."""
@@ -227,7 +229,8 @@ class StreamPlanner:
             stores[store.name] = StoreOffset(
                 id=store.id, topics={topic: self._begin(store, topic, starts) for topic, starts in topics.items()}
             )
-        return StreamOffset(stores)
+        self._initial = StreamOffset(stores)
+        return self._initial
 
     def fix_target(self) -> None:
         """Let the query end with what is there now: for AvailableNow."""
@@ -261,6 +264,8 @@ class StreamPlanner:
             return start
         ends = self._admit(waiting, limits)
         self._last_batch = self._clock()
+        if start != self._initial:
+            self._initial = None
         return self._advanced(before, steps, ends)
 
     def newest(self) -> StreamOffset:
@@ -281,6 +286,8 @@ class StreamPlanner:
         """Cut a batch into tasks; errors as of `latest`."""
         if not self._has_looked:
             self._look()
+        if start == end:
+            return []
         before, after = self._aligned(start), self._aligned(end)
         shares = []
         for name, store in self._stores.items():
@@ -368,6 +375,7 @@ class StreamPlanner:
         self, before: Mapping[str, StoreOffset], steps: Sequence[Step], ends: Mapping[tuple[str, QueueKey], int]
     ) -> StreamOffset:
         """Make the offset at which a batch ends."""
+        is_first = self._initial is not None
         moved: dict[tuple[str, str], list[Step]] = {}
         for step in steps:
             moved.setdefault((step.store, step.key.topic), []).append(step)
@@ -378,9 +386,9 @@ class StreamPlanner:
             for topic, watched in store.watch.ends.items():
                 mine = moved.get((name, topic), [])
                 if topic in known:
-                    topics[topic] = _continued(store, known[topic], watched, mine, ends)
+                    topics[topic] = _continued(store, known[topic], watched, mine, ends, is_first=is_first)
                 elif mine:
-                    topics[topic] = _continued(store, TopicOffset(queues={}), watched, mine, ends)
+                    topics[topic] = _continued(store, TopicOffset(queues={}), watched, mine, ends, is_first=is_first)
             stores[name] = StoreOffset(id=store.id, topics=topics)
             store.settle()
         return StreamOffset(stores)
@@ -392,8 +400,13 @@ def _continued(
     watched: Mapping[int, int],
     steps: Sequence[Step],
     ends: Mapping[tuple[str, QueueKey], int],
+    *,
+    is_first: bool,
 ) -> TopicOffset:
-    """Return the offset of a topic at the end of a batch; ``ends`` has the ends of the queues that waited."""
+    """Return the offset of a topic at the end of a batch; ``ends`` has the ends of the queues that waited.
+
+    The first batch of a query has its begins, too: no checkpoint has its start, which would move with retention.
+    """
     if not steps and not known.begins and known.queues.keys() <= watched.keys():
         return known
     queues = {each: position for each, position in known.queues.items() if each in watched}
@@ -405,7 +418,7 @@ def _continued(
         queues[queue_id] = stop
         if stop > step.begin:
             read[queue_id] = stop
-        if step.jumps or (step.position is None and stop > step.begin):
+        if step.jumps or ((is_first or step.position is None) and stop > step.begin):
             begins[queue_id] = step.begin
         if step.position is not None and step.begin < step.position:
             last = None  # it is not there any more

@@ -466,6 +466,31 @@ def test_retention_between_the_plan_and_the_read(path: Path, fails: str, lost: s
     assert read() == 300 if lost == "queues" else 0 < read() < 300
 
 
+@pytest.mark.parametrize("fails", ["true", "false"])
+@pytest.mark.parametrize("restarted", [False, True])
+def test_retention_between_the_plan_of_the_first_batch_and_its_tasks(
+    path: Path, caplog: pytest.LogCaptureFixture, fails: str, *, restarted: bool
+) -> None:
+    given = {"subscribe": "T", "maxOffsetsPerTrigger": "20", "failOnDataLoss": fails, **EARLIEST}
+    stream = Stream(path, **given)
+    end = json.dumps(stream.reader.latestOffset(json.loads(stream.offset), stream.reader.getDefaultReadLimit()))
+    drop_segments(path, keep=3)
+    if restarted:
+        stream = Stream(path, **given)
+    # No checkpoint has the start of the first batch: Spark asks for it once more.
+    start = json.dumps(stream.reader.initialOffset())
+    if fails == "true":
+        with pytest.raises(DataLossError, match=r"10 messages of T/0\[0, 10\) are gone: the queue holds"):
+            stream.partitions(start, end)
+        return
+    assert stream.rows(start, end) == []
+    stream.offset = end
+    rows = stream.all()
+    (store,) = json.loads(stream.offset)["stores"].values()
+    assert store["topics"]["T"]["lost"] == 300 - len(rows) > 100
+    assert "10 messages of T/0[0, 10) are gone" in caplog.text
+
+
 def test_a_hole_in_the_log(path: Path, caplog: pytest.LogCaptureFixture) -> None:
     segments = sorted((path / "commitlog").iterdir())
     segments[2].unlink()
