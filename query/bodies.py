@@ -30,7 +30,9 @@ from .suggestions import listing
 KINDS: Final = ("json", "avro", "protobuf", "csv", "text")
 
 _OBJECT: Final = r"(?s)^[ \t\r\n]*\{.*\}[ \t\r\n]*$"
-_CSV_RECORD: Final = r'^(?:[^",\r\n]*|"(?:[^"]|"")*")(?:,(?:[^",\r\n]*|"(?:[^"]|"")*"))*$'
+_QUOTED: Final = '"(?:[^"]|"")*"'
+_CSV_FIELD: Final = rf'(?:[^",\r\n]*|{_QUOTED})'
+_CSV_RECORD: Final = f"^{_CSV_FIELD}(?:,{_CSV_FIELD})*$"
 
 
 def body_format(kind: object, schema: object = None, *, named: Callable[[str], str] = str) -> BodyFormat:
@@ -119,6 +121,10 @@ class ArrowBodies(BodyFormat):
         """Read bodies of the right shape, at least one; `pa.ArrowInvalid` if one does not parse."""
 
     @abstractmethod
+    def _reasons(self, bodies: pa.BinaryArray) -> pa.StringArray:
+        """Return the reasons of bodies that `read` is certain to refuse, null for all others."""
+
+    @abstractmethod
     def _sample(self) -> bytes:
         """Return a body of nulls."""
 
@@ -132,23 +138,37 @@ class ArrowBodies(BodyFormat):
                 fix = "Use text, numbers, booleans, dates, timestamps, decimals; in JSON also structs and arrays"
                 raise ConfigError(problem, fix=fix) from None
 
+    def _read_or_check(self, bodies: pa.BinaryArray) -> ParsedBodies:
+        """Read bodies at once, or those again that are not certain to fail."""
+        found = self._at_once(bodies)
+        if isinstance(found, ParsedBodies):
+            return found
+        reasons = self._reasons(bodies)
+        return parsed_where(bodies, [(reasons.is_valid(), reasons)], self._read_or_halve)
+
     def _read_or_halve(self, bodies: pa.BinaryArray) -> ParsedBodies:
         """Read bodies at once, or halves of them until the bad ones are alone."""
-        count = len(bodies)
-        if not count:
+        found = self._at_once(bodies)
+        if isinstance(found, ParsedBodies):
+            return found
+        if len(bodies) == 1:
+            return ParsedBodies(nulls(1, self.schema), pa.array([found], pa.string()))
+        middle = len(bodies) // 2
+        return joined([self._read_or_halve(bodies[:middle]), self._read_or_halve(bodies[middle:])])
+
+    def _at_once(self, bodies: pa.BinaryArray) -> ParsedBodies | str:
+        """Read bodies; return the reason if one does not parse."""
+        if not len(bodies):
             return ParsedBodies(nulls(0, self.schema), pa.nulls(0, pa.string()))
         try:
             table = self.read(bodies)
             table.validate(full=True)  # Arrow reads 1000 from JSON as a decimal(5,2)
-            reason = f"the body has {table.num_rows} values"
         except pa.ArrowInvalid as error:
-            table, reason = None, reason_of(error)
-        if table is not None and table.num_rows == count:
-            (columns,) = table.combine_chunks().to_batches()
-            return ParsedBodies(columns, pa.nulls(count, pa.string()))
-        if count == 1:
-            return ParsedBodies(nulls(1, self.schema), pa.array([reason], pa.string()))
-        return joined([self._read_or_halve(bodies[: count // 2]), self._read_or_halve(bodies[count // 2 :])])
+            return reason_of(error)
+        if table.num_rows != len(bodies):
+            return f"the body has {table.num_rows} values"
+        (columns,) = table.combine_chunks().to_batches()
+        return ParsedBodies(columns, pa.nulls(len(bodies), pa.string()))
 
 
 @dataclass(frozen=True)
@@ -166,7 +186,12 @@ class JsonBodies(ArrowBodies):
             not_utf8(bodies),
             (pc.invert(is_object), "the body is not a JSON object"),
         ]
-        return parsed_where(bodies, wrong, self._read_or_halve)
+        return parsed_where(bodies, wrong, self._read_or_check)
+
+    def _reasons(self, bodies: pa.BinaryArray) -> pa.StringArray:
+        from .body_checks import json_reasons  # noqa: PLC0415 - for bad bodies alone
+
+        return json_reasons(bodies, self.schema)
 
     def read(self, bodies: pa.BinaryArray) -> pa.Table:
         from pyarrow import json  # noqa: PLC0415 - not all formats need it
@@ -207,9 +232,33 @@ class CsvBodies(ArrowBodies):
             (pc.equal(pc.binary_length(texts), 0), "the body is empty"),
             (pc.invert(pc.match_substring_regex(texts, _CSV_RECORD)), "the body is not one record of CSV"),
         ]
-        return parsed_where(texts.view(pa.binary()), wrong, self._read_or_halve)
+        return parsed_where(texts.view(pa.binary()), wrong, self._read_or_check)
+
+    def _reasons(self, bodies: pa.BinaryArray) -> pa.StringArray:
+        import pyarrow.compute as pc  # noqa: PLC0415 - loading it takes long
+
+        from .body_checks import csv_reasons  # noqa: PLC0415 - for bad bodies alone
+
+        reasons = self._counts(bodies)
+        has_all = reasons.is_null()
+        if not reasons.null_count:
+            return reasons
+        texts = self._read_as(bodies.filter(has_all), pa.schema([(name, pa.string()) for name in self.schema.names]))
+        return pc.replace_with_mask(reasons, has_all, csv_reasons(texts, self.schema))
+
+    def _counts(self, bodies: pa.BinaryArray) -> pa.StringArray:
+        """Return the reasons of bodies with another number of fields than there are columns."""
+        import pyarrow.compute as pc  # noqa: PLC0415 - loading it takes long
+
+        plain = pc.replace_substring_regex(bodies.view(pa.string()), _QUOTED, "")
+        count, wanted = pc.add(pc.count_substring(plain, ","), 1), len(self.schema)
+        texts = pc.binary_join_element_wise(f"Expected {wanted} columns, got ", count.cast(pa.string()), "")
+        return pc.if_else(pc.equal(count, wanted), None, texts)
 
     def read(self, bodies: pa.BinaryArray) -> pa.Table:
+        return self._read_as(bodies, self.schema)
+
+    def _read_as(self, bodies: pa.BinaryArray, schema: pa.Schema) -> pa.Table:
         from pyarrow import csv  # noqa: PLC0415 - not all formats need it
 
         joined = lines_of(bodies)
@@ -217,7 +266,7 @@ class CsvBodies(ArrowBodies):
             pa.BufferReader(joined),
             read_options=csv.ReadOptions(use_threads=False, block_size=joined.size + 1, column_names=self.schema.names),
             parse_options=csv.ParseOptions(newlines_in_values=True),
-            convert_options=csv.ConvertOptions(column_types=self.schema, null_values=[""]),
+            convert_options=csv.ConvertOptions(column_types=schema, null_values=[""]),
         )
 
     def _sample(self) -> bytes:

@@ -6,6 +6,7 @@
                                                                └ a failure: halves, until the bad bodies are alone
 """
 
+import logging
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
@@ -22,6 +23,11 @@ BODY_ERROR: Final = pa.field("bodyError", pa.string())
 """Column with the reason why a body did not parse, null where it did."""
 
 _REASON_MAX: Final = 200
+_REFUSED: Final = (pa.ArrowException, ValueError, TypeError, OverflowError)
+_WATCHED: Final = 1000  # bodies that all fail, after which there is a warning
+
+
+_log = logging.getLogger(__name__)
 
 
 class ParsedBodies(NamedTuple):
@@ -43,7 +49,20 @@ class BodyFormat(ABC):
 
     def parse(self, bodies: pa.BinaryArray) -> ParsedBodies:
         """Parse n bodies. A null body, as of a damaged record, has an error as well."""
-        return parsed_where(bodies, [(bodies.is_null(), "the body is null")], self._parse)
+        found = parsed_where(bodies, [(bodies.is_null(), "the body is null")], self._parse)
+        self._watch(found.errors)
+        return found
+
+    def _watch(self, errors: pa.StringArray) -> None:
+        """Warn once if none of the first bodies parses: most likely the schema is wrong."""
+        failed: int | None = self.__dict__.get("_failed", 0)
+        if failed is None or not len(errors):
+            return
+        failed = None if errors.null_count else failed + len(errors)
+        if failed is not None and failed >= _WATCHED:
+            _log.warning("none of the first %d bodies parses: %s. Compare the schema with a body", failed, errors[0])
+            failed = None
+        self.__dict__["_failed"] = failed  # a frozen dataclass
 
     def widened(self, schema: pa.Schema) -> pa.Schema:
         """Return the schema of `widen`; `ConfigError` if a column of the bodies is one of ``schema``."""
@@ -82,22 +101,38 @@ class RowBodies(BodyFormat):
         return self._converted(rows, reasons)
 
     def _converted(self, rows: list[dict[str, Any] | None], reasons: list[str | None]) -> ParsedBodies:
-        """Convert rows at once, or halves of them until values that a column cannot hold are alone."""
+        """Convert rows at once, without those that have a value that its column cannot hold."""
+        kind = pa.struct(list(self.schema))
         try:
-            structs = pa.array(rows, pa.struct(list(self.schema)))
-        except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
-            if len(rows) == 1:
-                return self._converted([None], [reason_of(error)])
-            middle = len(rows) // 2
-            halves = [self._converted(rows[part], reasons[part]) for part in (slice(middle), slice(middle, None))]
-            return joined(halves)
+            structs = pa.array(rows, kind)
+        except _REFUSED:
+            for field in self.schema:
+                values = [None if row is None else row.get(field.name) for row in rows]
+                for at, reason in _refused(values, field.type, 0, len(rows)):
+                    rows[at], reasons[at] = None, reason
+            structs = pa.array(rows, kind)
         # Not the fields: these have values where the struct is null.
         columns = pa.RecordBatch.from_arrays(structs.flatten(), schema=self.schema)
         return ParsedBodies(columns, pa.array(reasons, pa.string()))
 
 
+def _refused(values: list[Any], kind: pa.DataType, start: int, stop: int) -> Iterator[tuple[int, str]]:
+    """Yield the places of values that a type cannot hold, and why; found by halves."""
+    try:
+        pa.array(values[start:stop], kind)
+    except _REFUSED as error:
+        if stop - start == 1:
+            yield start, reason_of(error)
+            return
+        middle = (start + stop) // 2
+        yield from _refused(values, kind, start, middle)
+        yield from _refused(values, kind, middle, stop)
+
+
 def parsed_where(
-    bodies: pa.BinaryArray, wrong: list[tuple[pa.BooleanArray, str]], parse: Callable[[pa.BinaryArray], ParsedBodies]
+    bodies: pa.BinaryArray,
+    wrong: list[tuple[pa.BooleanArray, str | pa.StringArray]],
+    parse: Callable[[pa.BinaryArray], ParsedBodies],
 ) -> ParsedBodies:
     """Parse the bodies that have none of some defects; of several defects the first is the error."""
     import pyarrow.compute as pc  # noqa: PLC0415 - loading it takes long
@@ -160,7 +195,13 @@ def missing(kind: str, package: str) -> MissingExtraError:
 
 # Schemas as DDL
 
-_TOKEN: Final = re.compile(r"\s*(?:(?P<word>[^\W\d]\w*)|`(?P<quoted>(?:[^`]|``)+)`|(?P<number>\d+)|(?P<mark>[<>(),:]))")
+_TOKEN: Final = re.compile(
+    r"\s*(?:(?P<word>[^\W\d]\w*)|`(?P<quoted>(?:[^`]|``)+)`|(?P<number>\d{1,9})|(?P<mark>[<>(),:]))"
+)
+_END: Final = re.compile(r"\s*\Z")
+DEPTH_MAX: Final = 64
+"""Depth of the types of a column."""
+_FIELDS_MAX: Final = 10_000
 _TYPES: Final = {
     "boolean": pa.bool_(),
     "byte": pa.int8(),
@@ -184,6 +225,21 @@ _TYPES: Final = {
 _DIGITS_MAX: Final = 38
 
 
+class SchemaSize:
+    """Fields of a schema so far; types that name each other can have 2^n of them in n lines."""
+
+    def __init__(self) -> None:
+        self._fields = 0
+
+    def add(self, fields: int, depth: int) -> None:
+        """Count fields at a depth; `ValueError` beyond what a schema may have."""
+        self._fields += fields
+        if depth > DEPTH_MAX:
+            raise ValueError(f"types are nested more than {DEPTH_MAX} deep")
+        if self._fields > _FIELDS_MAX:
+            raise ValueError(f"it has more than {_FIELDS_MAX} fields, those of inner records included")
+
+
 def parse_ddl(text: str, argument: str = "schema") -> pa.Schema:
     """Return the columns of a DDL text; `ConfigError` says where it is wrong."""
     return pa.schema(list(_Parser(text, argument).fields(end="")))
@@ -196,6 +252,7 @@ class _Parser:
     at: int = 0
     kind: str = ""
     word: str = ""
+    depth: int = 0
 
     def __post_init__(self) -> None:
         self._next()
@@ -227,6 +284,15 @@ class _Parser:
         if name in {"decimal", "dec", "numeric"}:
             return self._decimal()
         self._expect("<")
+        self.depth += 1
+        if self.depth > DEPTH_MAX:
+            problem = f"{self.argument}: types are nested more than {DEPTH_MAX} deep"
+            raise ConfigError(problem, fix="Read the inner part as a text")
+        found = self._nested(name)
+        self.depth -= 1
+        return found
+
+    def _nested(self, name: str) -> pa.DataType:
         if name == "struct":
             return pa.struct(list(self.fields(end=">")))
         inner = self._type()
@@ -265,7 +331,7 @@ class _Parser:
         self._next()
 
     def _next(self) -> None:
-        if not self.text[self.at :].strip():
+        if _END.match(self.text, self.at):
             self.at, self.kind, self.word = len(self.text), "", ""
             return
         found = _TOKEN.match(self.text, self.at)

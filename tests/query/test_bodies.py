@@ -61,9 +61,9 @@ def test_json() -> None:
         (b'{"id":1', "not a JSON object"),
         (b'{"id":1}{"id":2}', "2 values"),
         (b'{"id":1}\n{"id":2}', "2 values"),
-        (b'{"id":[{}', "number"),  # two halves of one object, side by side
+        (b'{"id":[{}', "the body is not JSON"),  # two halves of one object, side by side
         (b'{"more":1}]}', "empty"),
-        (b'{"s":"a}', "quotation mark"),
+        (b'{"s":"a}', "Unterminated string"),
         (b'{"id":"1"}', "changed from number to string"),
         (b'{"id":1.5}', "1.5"),
         (b'{"id":true}', "boolean"),
@@ -79,7 +79,7 @@ def test_json() -> None:
         (b'{"id":1,"id":2}', "twice"),
         (b'{"more":1,"more":2}', (None, None, None, None)),
         (b'{"s":"\xff"}', "not UTF-8"),
-        (b'{"s":"\0"}', "quotation mark"),
+        (b'{"s":"\0"}', "Invalid control character"),
         (rb'{"s":"\u0000\ud83d\ude00"}', (None, "\0\N{GRINNING FACE}", None, None)),
         (rb'{"s":"\ud800"}', "surrogate"),
         (b'\xef\xbb\xbf{"id":1}', "not a JSON object"),

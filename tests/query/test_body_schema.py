@@ -51,6 +51,9 @@ def test_types() -> None:
         ("a decimal(x)", "a number is missing after 'a decimal('"),
         ("a decimal(40,2)", "decimal(40,2) does not exist"),
         ("a decimal(4,5)", "decimal(4,5) does not exist"),
+        ("a decimal(" + "9" * 5000 + ")", "`)` is missing"),
+        ("a " + "array<" * 65 + "int", "types are nested more than 64 deep"),
+        ("a " + "struct<b: " * 9999, "types are nested more than 64 deep"),
     ],
 )
 def test_errors_name_the_place(text: str, problem: str) -> None:
