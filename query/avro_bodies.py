@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from segmentlog.store import ConfigError
 
-from .body_columns import RowBodies, missing
+from .body_columns import RowBodies, SchemaSize, missing
 
 _PRIMITIVES: Final = {
     "boolean": pa.bool_(),
@@ -151,9 +151,18 @@ class _Types:
 
     def __init__(self, named: dict[str, Any]) -> None:
         self._named = named
+        self._size = SchemaSize()
+        self._depth = 0
 
     def of(self, schema: Any, outer: tuple[str, ...]) -> pa.DataType:
         """Return the type of a schema within some named types; `ValueError` if it has none."""
+        self._depth += 1
+        self._size.add(0, self._depth)
+        found = self._of(schema, outer)
+        self._depth -= 1
+        return found
+
+    def _of(self, schema: Any, outer: tuple[str, ...]) -> pa.DataType:
         if isinstance(schema, list):
             kinds = [each for each in schema if each != "null"]
             if len(kinds) != 1:
@@ -172,6 +181,7 @@ class _Types:
         match kind:
             case "record" | "error":
                 outer = (*outer, schema["name"])
+                self._size.add(len(schema["fields"]), self._depth)
                 fields = [pa.field(each["name"], self.of(each["type"], outer)) for each in schema["fields"]]
                 if not fields:
                     raise ValueError(f"the record {schema['name']} has no field")

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from segmentlog.store import ConfigError
 
-from .body_columns import RowBodies, missing
+from .body_columns import RowBodies, SchemaSize, missing
 from .suggestions import did_you_mean, listing
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class ProtobufBodies(RowBodies):
 
     @cached_property
     def schema(self) -> pa.Schema:
-        return pa.schema(list(_struct(self._descriptor(), ())))
+        return pa.schema(list(_struct(self._descriptor(), (), SchemaSize())))
 
     def decoder(self) -> Callable[[bytes], dict[str, Any]]:
         from google.protobuf.message_factory import GetMessageClass  # noqa: PLC0415 - an extra
@@ -90,29 +90,30 @@ def protobuf_format(schema: object, named: Callable[[str], str]) -> ProtobufBodi
     return made
 
 
-def _struct(descriptor: "Descriptor", outer: tuple[str, ...]) -> pa.DataType:
+def _struct(descriptor: "Descriptor", outer: tuple[str, ...], size: SchemaSize) -> pa.DataType:
     if descriptor.full_name in outer:
         raise ValueError(f"message {descriptor.full_name} contains itself")
     outer = (*outer, descriptor.full_name)
     if not descriptor.fields:
         raise ValueError(f"message {descriptor.full_name} has no field")
-    return pa.struct([pa.field(each.name, _type(each, outer)) for each in descriptor.fields])
+    size.add(len(descriptor.fields), len(outer))
+    return pa.struct([pa.field(each.name, _type(each, outer, size)) for each in descriptor.fields])
 
 
-def _type(field: "FieldDescriptor", outer: tuple[str, ...]) -> pa.DataType:
+def _type(field: "FieldDescriptor", outer: tuple[str, ...], size: SchemaSize) -> pa.DataType:
     """Return the type of a field, which may be repeated."""
     entry = _map_entry(field)
     if entry is not None:
         key, value = (entry.fields_by_name[name] for name in ("key", "value"))
-        return pa.map_(_type(key, outer), _type(value, outer))
-    kind = _single_type(field, outer)
+        return pa.map_(_type(key, outer, size), _type(value, outer, size))
+    kind = _single_type(field, outer, size)
     return pa.list_(kind) if field.is_repeated else kind
 
 
-def _single_type(field: "FieldDescriptor", outer: tuple[str, ...]) -> pa.DataType:
+def _single_type(field: "FieldDescriptor", outer: tuple[str, ...], size: SchemaSize) -> pa.DataType:
     if field.message_type is not None:
         is_time = field.message_type.full_name == _TIME
-        return pa.timestamp("us", tz="UTC") if is_time else _struct(field.message_type, outer)
+        return pa.timestamp("us", tz="UTC") if is_time else _struct(field.message_type, outer, size)
     types = {
         field.CPPTYPE_INT32: pa.int32(),
         field.CPPTYPE_INT64: pa.int64(),

@@ -151,6 +151,18 @@ def test_records_of_any_schema_are_read_back(fields: list[tuple[Any, Any]]) -> N
     assert parsed(schema, [encoded(schema, row)]) == [row | {BODY_ERROR.name: None}]
 
 
+def doubled(name: str, levels: int) -> list[tuple[str, Any]]:
+    """Fields of a record that has 2^levels values by types that name each other."""
+    inner: Any = record(("x", "int"), name=f"{name}0")
+    for level in range(1, levels):
+        inner = record(("x", inner), ("y", f"{name}{level - 1}"), name=f"{name}{level}")
+    return [("x", inner), ("y", f"{name}{levels - 1}")]
+
+
+def nested(levels: int) -> Any:
+    return "int" if not levels else {"type": "array", "items": nested(levels - 1)}
+
+
 @pytest.mark.parametrize(
     ("schema", "problem"),
     [
@@ -166,6 +178,12 @@ def test_records_of_any_schema_are_read_back(fields: list[tuple[Any, Any]]) -> N
             json.dumps(record(("a", {"type": "bytes", "logicalType": "decimal", "precision": 50}))),
             "a decimal of 50 digits",
         ),
+        (
+            json.dumps(record(("a", {"type": "bytes", "logicalType": "decimal", "precision": 5, "scale": 9}))),
+            "a decimal of 5 digits with 9 after the point",
+        ),
+        (json.dumps(record(*doubled("R", 30))), "more than 10000 fields"),
+        (json.dumps(record(("a", nested(65)))), "types are nested more than 64 deep"),
     ],
 )
 def test_schemas_without_columns(schema: str, problem: str) -> None:

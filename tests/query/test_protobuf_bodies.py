@@ -60,6 +60,14 @@ def file_of_messages() -> FileDescriptorProto:
     node: DescriptorProto = file.message_type.add(name="Node")
     node.field.add(name="next", number=1, type=F.TYPE_MESSAGE, type_name=".shop.Node", label=F.LABEL_OPTIONAL)
     file.message_type.add(name="Empty")
+    for level in range(40):  # 2^level values each
+        made = file.message_type.add(name=f"Twice{level}")
+        made.field.add(name="n", number=1, type=F.TYPE_INT32, label=F.LABEL_OPTIONAL)
+        for number in (2, 3) if level else ():
+            before = f".shop.Twice{level - 1}"
+            made.field.add(
+                name=f"f{number}", number=number, type=F.TYPE_MESSAGE, type_name=before, label=F.LABEL_OPTIONAL
+            )
     return file
 
 
@@ -160,6 +168,7 @@ def test_messages_are_read_back(descriptors: Path, order: Any, values: dict[str,
         ("#shop.Ordr", "message `shop.Ordr` does not exist. Did you mean `shop.Order`?"),
         ("#shop.Node", "message shop.Node contains itself"),
         ("#shop.Empty", "message shop.Empty has no field"),
+        ("#shop.Twice39", "it has more than 10000 fields"),
         ("", "does not name a file and a message"),
         (".lost#shop.Order", "No such file"),
     ],
