@@ -27,15 +27,12 @@ from typing import Final, NamedTuple, Protocol
 import numpy as np
 
 from ..format.consume_queue import NATIVE, Entries, from_columns
-from ..format.message import MIN_RECORD_BYTES, SYS_ROLLBACK, SYS_TRANSACTION, Ints, Mask, Records, is_blank
+from ..format.message import MIN_RECORD_BYTES, Ints, Mask, is_blank, is_filler
 from ..log.commit_log import CommitLog, FoundRecords
 from ..types import QueueKey
 from .derive import DerivedQueue, rising
 
 _log = logging.getLogger(__name__)
-
-FILLER_TOPIC: Final = "%LOST%"
-"""Topic of the rolled back records that ``salvage`` puts over damaged bytes: they fill the places of lost records."""
 
 _QUEUE_OFFSET_MAX: Final = 1 << 58  # times 20 bytes, and some files more, is a file name of 63 bits
 _FITTING_ROWS: Final = 4096
@@ -149,12 +146,6 @@ class Placement:
         if self._log.min_offset == 0 and 0 < first <= damage.between(-1, physical):
             return _Tail(0, -1)
         return _Tail(first, physical)
-
-
-def is_filler(records: Records) -> Mask:
-    """Records that ``salvage`` put over damaged bytes."""
-    rolled_back: Mask = records.field("sys_flag") & SYS_TRANSACTION == SYS_ROLLBACK
-    return rolled_back & records.has_topic(FILLER_TOPIC.encode(), slice(None)) if rolled_back.any() else rolled_back
 
 
 def holds_filler(log: CommitLog, start: int, stop: int) -> bool:

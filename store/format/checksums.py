@@ -34,6 +34,7 @@ from .buffers import OFFSET_MAX, binary_array, booleans, value_bounds, value_len
 from .message import (
     BLANK_BYTES,
     CRC_MASK,
+    FILLER_TOPIC,
     RECORD_CRC_BYTES,
     Bytes,
     Ints,
@@ -43,6 +44,7 @@ from .message import (
     Records,
     gather,
     is_blank,
+    is_filler,
     scatter,
 )
 from .properties import RECORD_CRC, Properties
@@ -283,6 +285,8 @@ _CRC_HEAD: Final = np.frombuffer(CRC_NAME[:8], np.uint64)[0]
 _LOW_BITS: Final = np.uint64(0x0101010101010101)
 _HIGH_BITS: Final = np.uint64(0x8080808080808080)
 _CRC_FIXED: Final = np.frombuffer(b"__CRC32#\x01\x02", np.uint8)
+_FILLER_END: Final = FILLER_TOPIC.encode() + RECORD_CRC_BYTES.to_bytes(2, "big")  # before the property of a filler
+_BROKERS_CRC: Final = re.compile(b"(?<!" + re.escape(_FILLER_END) + b")" + CRC_NAME)
 # Pairs and nothing between them, without control characters; some releases leave out the last separator.
 _NAME: Final = r"[^\x00-\x1F\x7F]+"
 _VALUE: Final = r"[^\x00\x02-\x08\x0B\x0C\x0E-\x1F\x7F]*"
@@ -294,6 +298,7 @@ def lost_crcs(records: Records, without: Mask, front: Front | None) -> Mask:
     # The checksum is lost where most of its fixed bytes are still there. After a record that has one, another broker,
     # or one started with other options, may have written this record. That is ruled out if no broker can have written
     # these properties, if a restart had no time, or if neither a whole record nor the end of the log follows.
+    # Fillers of `salvage` tell nothing: they are in logs with and without the property.
     buffer = records.buffer
     lost = np.zeros(len(records), np.bool_)
     rows = np.flatnonzero(without & (records.problem == Problem.OK))
@@ -306,14 +311,17 @@ def lost_crcs(records: Records, without: Mask, front: Front | None) -> Mask:
         evident = ends_in_crc(buffer, start)
     for first in np.flatnonzero(start == 0).tolist():  # nothing comes before it: the bytes after it have to do
         near = buffer[stop[first] : stop[first] + SEARCH_BYTES].tobytes()
-        evident[first] = CRC_NAME in near or (front is not None and CRC_NAME in front().tobytes())
+        evident[first] = bool(
+            _BROKERS_CRC.search(near) or (front is not None and _BROKERS_CRC.search(front().tobytes()))
+        )
     lost[rows[looks_lost(likeness)]] = True
+    evident[evident] = ~(_ends_filler(buffer, start[evident]) | is_filler(records.take(rows[evident])))
     rows, stop = rows[evident], stop[evident]
     if rows.size == 0:
         return lost
     behind = Records(buffer, stop)
     is_record = behind.problem == Problem.OK
-    sealed = is_record & ends_in_crc(buffer, stop + behind.field("total_size"))
+    sealed = is_record & _ends_in_brokers_crc(buffer, stop + behind.field("total_size"))
     unwritten = np.array([not buffer[s : s + BLANK_BYTES].any() or is_blank(buffer, s) for s in stop.tolist()])
     lost[rows[~(is_record | unwritten)]] = True
     for row in rows[sealed | (unwritten & ~is_record)].tolist():
@@ -340,6 +348,19 @@ def ends_in_crc(buffer: Bytes, stops: Ints) -> Mask:
     """Mask of positions right before which all fixed bytes of a ``__CRC32#`` property are, whatever its digits."""
     like: Mask = crc_likeness(buffer, stops) == _CRC_FIXED.size
     return like
+
+
+def _ends_in_brokers_crc(buffer: Bytes, stops: Ints) -> Mask:
+    """Mask of positions right before which a ``__CRC32#`` is that `salvage` did not write."""
+    return ends_in_crc(buffer, stops) & ~_ends_filler(buffer, stops)
+
+
+def _ends_filler(buffer: Bytes, stops: Ints) -> Mask:
+    starts = stops - RECORD_CRC_BYTES - len(_FILLER_END)
+    is_one: Mask = (starts >= 0) & (stops <= buffer.size)
+    found = gather(buffer, starts[is_one], np.dtype(f"V{len(_FILLER_END)}"))
+    is_one[is_one] = found == np.void(_FILLER_END)
+    return is_one
 
 
 def crc_likeness(buffer: Bytes, stops: Ints) -> Ints:
@@ -380,7 +401,7 @@ def _is_of_one_session(records: Records, row: int, buffer: Bytes) -> bool:
             break
     found = Records(buffer, np.array(neighbours, np.int64))
     stops = found.positions + found.field("total_size")
-    sealed = (found.problem == Problem.OK) & ends_in_crc(buffer, stops)
+    sealed = (found.problem == Problem.OK) & _ends_in_brokers_crc(buffer, stops)
     return bool((np.abs(found.field("store_timestamp") - put_ms)[sealed] < _RESTART_MS).any())
 
 

@@ -111,6 +111,9 @@ SYS_COMPRESSION_TYPE: Final = 0x700
 CRC_MASK: Final = 0x7FFFFFFF
 RECORD_CRC_BYTES: Final = 20  # `__CRC32#`, 0x01, ten digits, 0x02
 
+FILLER_TOPIC: Final = "%LOST%"
+"""Topic of the rolled back records that ``salvage`` writes over damage; the shortest ones have a part of it."""
+
 
 class Problem(IntEnum):
     """Fault of a record; ``OK`` for none."""
@@ -370,6 +373,15 @@ def _one_topic_length(buffer: Bytes, at: Ints, stop: Ints, layout: Layout) -> tu
         return None
     properties = window[:, size + length : size + length + 2].copy().view(_INT16)[:, 0]
     return lengths.astype(np.int64), properties.astype(np.int64), window[:, size : size + length]
+
+
+def is_filler(records: Records) -> Mask:
+    """Tell which records ``salvage`` wrote over damaged bytes."""
+    rolled_back: Mask = records.field("sys_flag") & SYS_TRANSACTION == SYS_ROLLBACK
+    if not rolled_back.any():
+        return rolled_back
+    is_short = records.field("total_size") < MIN_RECORD_BYTES + len(FILLER_TOPIC)
+    return rolled_back & (is_short | records.has_topic(FILLER_TOPIC.encode(), slice(None)))
 
 
 def is_blank(buffer: Bytes, position: int) -> bool:

@@ -19,12 +19,12 @@ from typing import Final, NamedTuple, Protocol, TypeVar
 import numpy as np
 
 from ..dispatch.derive import DerivedQueue, all_entries_of, joined
-from ..dispatch.entry_placement import Run, is_filler
+from ..dispatch.entry_placement import Run
 from ..files.fs import FileSystem
 from ..files.segments import SegmentFile
 from ..format.checksums import check_crcs
 from ..format.consume_queue import ENTRY, from_columns
-from ..format.message import Bytes, Ints, Problem, Records
+from ..format.message import Bytes, Ints, Problem, Records, is_filler
 from ..format.naming import LMQ_PREFIX, SCHEDULE_TOPIC
 from ..format.properties import Properties
 from ..format.store_paths import StorePaths

@@ -18,14 +18,15 @@ import logging
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final
 
 import numpy as np
 
 from ..config import StoreConfig
 from ..directory.file_sizes import check_queue_entries, check_segment_bytes, stored_sizes
-from ..dispatch.derive import all_entries_of, records_of, without_stale
-from ..dispatch.entry_placement import FILLER_TOPIC, Placement
+from ..dispatch.derive import all_entries_of, records_of, stale_rows, without_stale
+from ..dispatch.entry_placement import Placement
 from ..errors import ConfigError, StoreInUseError
 from ..files.fresh_directory import FreshDirectory
 from ..files.fs import FileSystem, LocalFileSystem
@@ -41,13 +42,15 @@ from ..format.durable_point import DurablePoint, FileSizes
 from ..format.index_file import Geometry
 from ..format.message import (
     BLANK_BYTES,
+    FILLER_TOPIC,
     MIN_RECORD_BYTES,
     RECORD_CRC_BYTES,
     SYS_ROLLBACK,
     Bytes,
-    Ints,
     Problem,
+    Records,
     blank_record,
+    is_filler,
 )
 from ..format.message_encode import encode_record, pack_host, patch_record
 from ..format.naming import segment_name
@@ -56,7 +59,7 @@ from ..format.walk import walk
 from ..index.table import index_files, read_header
 from ..index.writer import IndexWriter, put_keys
 from ..log.batch_state import BatchRecords
-from ..log.commit_log import CommitLog
+from ..log.commit_log import CommitLog, FoundRecords
 from ..read.store_reader import StoreReader
 from ..types import QueueKey, QueueSource
 from .index_check import keeps_index
@@ -280,7 +283,7 @@ class _Rebuild:
 
 # Records of a damaged store
 
-_FILLER_MIN: Final = MIN_RECORD_BYTES + len(FILLER_TOPIC) + RECORD_CRC_BYTES
+_FILLER_BYTES: Final = MIN_RECORD_BYTES + len(FILLER_TOPIC)
 _COPY_BYTES: Final = 8 << 20
 
 
@@ -291,11 +294,12 @@ class SalvageReport:
     Attributes
     ----------
     records
-        Whole records.
+        Whole records, without those that an earlier ``salvage`` wrote over damage.
     lost_spans, lost_bytes
         Places of the log without a whole record, and their bytes.
     dropped
-        Whole records that were dropped since the damage beside them is too small to be filled.
+        Whole records that were not copied: leftovers of a truncation after the end of the log, and records after
+        damage that is shorter than any record.
     queues, entries, lost_messages
         Queues, their entries of records, and entries of lost messages, which repeat the next entry.
     keys
@@ -440,44 +444,59 @@ class _Copy:
         first = min(segments)
         last = max((base for base in segments if base < self._stop), default=first)
         for base in range(first, last + 1, self._bytes):
-            is_last = base == last
+            is_ended = False
             if base in segments:
-                self._segment(segments[base], is_last=is_last)
+                is_ended = self._segment(segments[base], is_last=base == last)
             else:
-                self._fill(base, 0, self._bytes - BLANK_BYTES)
+                self._fill(base, 0, self._bytes - BLANK_BYTES, self.newest_ms)
                 self._blank(base, self._bytes - BLANK_BYTES)
                 self._count_lost(self._bytes)
             number, count = (base - first) // self._bytes + 1, (last - first) // self._bytes + 1
             log_segment(_log, base, number, count, f"{self.records} records so far")
+            if is_ended:
+                break
 
-    def _segment(self, segment: SegmentFile, *, is_last: bool) -> None:
+    def _segment(self, segment: SegmentFile, *, is_last: bool) -> bool:
+        """Copy the records of a segment; True if it is the last one."""
         view = self._log.view(segment)
         hi = max(0, min(view.size, self._stop - segment.base))
         walked = walk(view, segment.base, 0, hi)
-        records = walked.records
-        self._log.check_crcs(segment, records)
-        whole = records.problem == Problem.OK
-        starts, stops = walked.positions[whole], (walked.positions + walked.sizes)[whole]
-        starts, stops = self._spaced(starts, stops)
-        self.records += starts.size
-        if starts.size:
-            self.newest_ms = max(self.newest_ms, int(records.field("store_timestamp")[whole].max()))
-        at = 0
-        begins = np.flatnonzero(np.append(-1, stops[:-1]) != starts)  # first record of each run of neighbours
-        for run, row in enumerate(begins.tolist()):
-            after = int(begins[run + 1]) if run + 1 < begins.size else starts.size
-            if starts[row] > at:
-                self._fill(segment.base, at, int(starts[row]) - at)
-                self._count_lost(int(starts[row]) - at)
-            self._copy(segment.base, view, int(starts[row]), int(stops[after - 1]))
-            at = int(stops[after - 1])
-        if not is_last or walked.blank:
+        self._log.check_crcs(segment, walked.records)
+        whole = walked.records.problem == Problem.OK
+        found = FoundRecords(segment, walked.records if whole.all() else walked.records.take(whole))
+        stale, _ = stale_rows(found, self.newest_ms)
+        if stale.size:
+            # They follow the end of the log after a truncation. No reader shows them, and no message is theirs.
+            _log.warning("%s: the log ends before %d older records", segment.path, len(found.records) - int(stale[0]))
+            self.dropped += len(found.records) - int(stale[0])
+            found, is_last = FoundRecords(segment, found.records.take(slice(int(stale[0])))), True
+        at = self._runs(found)
+        if not is_last or (walked.blank and not stale.size):
             records_end = int(walked.positions[-1] + walked.sizes[-1]) if walked.sizes.size else 0
             self._finish(segment.base, at, records_end if walked.blank else None)
-            return
+            return is_last
         self.end = segment.base + at
         if hi > at:
             self._count_lost(hi - at)
+        return True
+
+    def _runs(self, found: FoundRecords) -> int:
+        """Copy the records of a segment and fill the gaps between them; return where they end."""
+        records, base = self._spaced(found.records), found.segment.base
+        starts, stops = records.positions, records.positions + records.field("total_size")
+        times = np.maximum.accumulate(records.field("store_timestamp"))
+        self.records += starts.size - int(np.count_nonzero(is_filler(records)))
+        before_ms, at = self.newest_ms or int(times[:1].sum()), 0
+        edges = np.flatnonzero(np.append(-1, stops[:-1]) != starts).tolist()  # first of each run of neighbours
+        for row, after in pairwise([*edges, starts.size]):
+            if starts[row] > at:
+                self._fill(base, at, int(starts[row]) - at, before_ms)
+                self._count_lost(int(starts[row]) - at)
+            at = int(stops[after - 1])
+            self._copy(base, records.buffer, int(starts[row]), at)
+            before_ms = max(before_ms, int(times[after - 1]))
+        self.newest_ms = before_ms
+        return at
 
     def _finish(self, base: int, at: int, records_end: int | None) -> None:
         """End a segment that another one follows: the gap after its last whole record is filled."""
@@ -486,21 +505,21 @@ class _Copy:
         stop = self._bytes - BLANK_BYTES if records_end is None else records_end
         if stop > at:
             self._count_lost((self._bytes if records_end is None else stop) - at)
-        if stop - at >= _FILLER_MIN:
-            self._fill(base, at, stop - at)
+        if stop - at >= MIN_RECORD_BYTES:
+            self._fill(base, at, stop - at, self.newest_ms)
             at = stop
         self._blank(base, at)
         self.end = base + self._bytes
 
-    def _spaced(self, starts: Ints, stops: Ints) -> tuple[Ints, Ints]:
-        """Drop records after a gap that is too small for a filler."""
+    def _spaced(self, records: Records) -> Records:
+        """Drop records after a gap that is shorter than any record: nothing can be written into it."""
         while True:
-            gaps = starts - np.append(0, stops[:-1])
-            small = np.flatnonzero((gaps > 0) & (gaps < _FILLER_MIN))
+            gaps = records.positions - np.append(0, (records.positions + records.field("total_size"))[:-1])
+            small = np.flatnonzero((gaps > 0) & (gaps < MIN_RECORD_BYTES))
             if not small.size:
-                return starts, stops
+                return records
             self.dropped += 1
-            starts, stops = np.delete(starts, small[0]), np.delete(stops, small[0])
+            records = records.take(np.delete(np.arange(len(records)), small[0]))
 
     def _count_lost(self, count: int) -> None:
         self.lost_spans += 1
@@ -514,28 +533,32 @@ class _Copy:
             piece = view[at : min(at + _COPY_BYTES, stop)].tobytes()
             self._fresh.write(self._name(base), at, piece, file_bytes=self._bytes)
 
-    def _fill(self, base: int, position: int, size: int) -> None:
+    def _fill(self, base: int, position: int, size: int, before_ms: int) -> None:
+        """Write a record over damage: with the store time of the record before it, so that store times do not fall."""
         host = pack_host(b"\x7f\0\0\1", 0)
+        spare = size - _FILLER_BYTES
+        record_crc = RecordCrc.PROPERTY if spare >= RECORD_CRC_BYTES else RecordCrc.ABSENT
+        body_bytes = max(spare - (RECORD_CRC_BYTES if record_crc is RecordCrc.PROPERTY else 0), 0)
         record = encode_record(
-            topic=FILLER_TOPIC,
-            body=bytes(size - _FILLER_MIN),
+            topic=FILLER_TOPIC[: size - MIN_RECORD_BYTES],
+            body=bytes(body_bytes),
             properties=b"",
             queue_id=0,
             flag=0,
             sys_flag=SYS_ROLLBACK,
-            born_timestamp=self.newest_ms,
+            born_timestamp=before_ms,
             born_host=host,
             store_host=host,
             reconsume_times=0,
             prepared_transaction_offset=0,
-            record_crc=RecordCrc.PROPERTY,
+            record_crc=record_crc,
         )
         patch_record(
             record,
             queue_offset=0,
             physical_offset=base + position,
-            store_timestamp=max(self.newest_ms, 1),
-            record_crc=RecordCrc.PROPERTY,
+            store_timestamp=max(before_ms, 1),
+            record_crc=record_crc,
         )
         self._fresh.write(self._name(base), position, bytes(record), file_bytes=self._bytes)
 

@@ -25,11 +25,11 @@ import numpy as np
 
 from ..directory.layout import rocksdb_queues
 from ..dispatch.derive import all_entries_of, records_of
-from ..dispatch.entry_placement import Placed, Placement, is_filler
+from ..dispatch.entry_placement import Placed, Placement
 from ..files.fs import FileSystem, LocalFileSystem
 from ..files.segments import SegmentFile
 from ..format.consume_queue import is_plausible
-from ..format.message import Ints
+from ..format.message import Ints, is_filler
 from ..format.naming import SCHEDULE_TOPIC
 from ..format.store_paths import StorePaths
 from ..log.commit_log import CommitLog, FoundRecords

@@ -272,10 +272,18 @@ def salvaged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[tup
         entries = fixtures.config(name)["mappedFileSizeConsumeQueue"] // 20 if kind == "fixture" else None
         salvage(store, copy, queue_segment_entries=entries)
         assert tree(store) == before
+        salvage(copy, place / "again", queue_segment_entries=entries)
+        assert unnamed(place / "again") == unnamed(copy), "a second salvage changes nothing"
         return Salvaged(kind, copy, held, lost)
 
     yield copied
     shutil.rmtree(folder)
+
+
+def unnamed(store: Path) -> list[tuple[str, str]]:
+    """The content of a store's files, and their names but for those of the index, which are times."""
+    kept = {name: digest for name, digest in tree(store).items() if name != ".segmentlog/durable"}
+    return sorted((name.partition("index/")[0], digest) for name, digest in kept.items())
 
 
 def missing(held: Messages, *, from_start: bool) -> Iterator[Place]:

@@ -27,8 +27,17 @@ from segmentlog.store.format.checksums import (
     surely_hold,
 )
 from segmentlog.store.format.encoded_batch import patch
-from segmentlog.store.format.message import Bytes, Ints, Problem, Records, read_record, scatter
-from segmentlog.store.format.message_encode import RecordColumns, encode
+from segmentlog.store.format.message import (
+    FILLER_TOPIC,
+    SYS_ROLLBACK,
+    Bytes,
+    Ints,
+    Problem,
+    Records,
+    read_record,
+    scatter,
+)
+from segmentlog.store.format.message_encode import RecordColumns, encode, encode_record, patch_record
 from segmentlog.store.format.properties import Properties
 from support.records import V4, V6, log_of
 
@@ -259,6 +268,38 @@ def test_the_first_of_a_segment_is_judged_by_the_end_of_the_one_before(end: byte
     buffer, positions = sealed_log((PLAIN, TIME, b"\x00"))
     assert lost(buffer, positions, np.frombuffer(b"before" + end, np.uint8)) == [expected]
     assert lost(buffer, positions) == [False]
+
+
+def test_a_record_that_salvage_wrote_over_damage_says_nothing_of_the_records_beside_it() -> None:
+    def filler(crc: RecordCrc) -> Bytes:
+        record = encode_record(
+            topic=FILLER_TOPIC,
+            body=bytes(9),
+            properties=b"",
+            queue_id=0,
+            flag=0,
+            sys_flag=SYS_ROLLBACK,
+            born_timestamp=TIME,
+            born_host=V4,
+            store_host=V4,
+            reconsume_times=0,
+            prepared_transaction_offset=0,
+            record_crc=crc,
+        )
+        patch_record(record, queue_offset=0, physical_offset=0, store_timestamp=TIME, record_crc=crc)
+        return np.frombuffer(bytes(record), np.uint8)
+
+    def lost_among(*parts: Bytes, front: Bytes | None = None) -> list[bool]:
+        sizes = [part.size for part in parts]
+        found = np.concatenate([*parts, np.zeros(64, np.uint8)])
+        return lost(found, np.cumsum([0, *sizes[:-1]]), front)
+
+    sealed, plain = put(SEALED, 0, TIME, TAGS), put(PLAIN, 0, TIME, TAGS)
+    assert lost_among(plain, sealed, plain) == [True, False, True]
+    assert lost_among(plain, filler(SEALED), plain) == [False] * 3
+    assert lost_among(plain, plain, front=filler(SEALED)) == [False] * 2
+    assert lost_among(sealed, filler(PLAIN), sealed) == [False] * 3  # too short for a checksum
+    assert lost_among(sealed, plain, filler(SEALED)) == [False] * 3
 
 
 ROWS = [

@@ -1,4 +1,5 @@
 import os
+import shutil
 import stat
 from dataclasses import replace
 from pathlib import Path
@@ -29,7 +30,9 @@ from segmentlog.store.queues.writer import QueueWriter
 from support.broker_index import Index, query_index
 from support.reading import whole_queues
 from support.small_store import CONFIG, ROWS, write_small_store
-from support.tampering import overwrite, put_at, segments
+from support.store_builder import Geometry as StoreGeometry
+from support.store_builder import StoreBuilder, messages
+from support.tampering import contents, overwrite, put_at, segments
 from support.written_stores import tree
 
 COLUMNS = ("topic", "queueId", "queueOffset", "physicalOffset", "msgId", "body", "tags")
@@ -166,3 +169,45 @@ def test_only_plain_files_of_the_configuration_are_copied(tmp_path: Path) -> Non
     assert copied.keys() == {path.name for path in config.rglob("*") if stat.S_ISREG(path.lstat().st_mode)}
     assert copied["large"].read_bytes() == b"x" * (9 << 20)
     assert copied["topics.json"].read_bytes() == (config / "topics.json").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("size", "record_crc"),
+    [*((size, False) for size in (*range(92, 99), 116, 117, 400)), *((size, True) for size in (112, 116, 117, 400))],
+)
+@pytest.mark.parametrize("lost", [[0], [4], [2, 4]])
+def test_all_whole_records_beside_damage_are_kept_and_a_second_salvage_changes_nothing(
+    tmp_path: Path, size: int, lost: list[int], record_crc: bool
+) -> None:
+    config = replace(CONFIG, record_crc=record_crc)
+    rest = size - 92 - (20 if record_crc else 0)  # header, one letter of topic
+    with MessageStore.open(tmp_path / "store", config) as opened:
+        got = [opened.append(Outgoing(topic="T", body=b"x" * rest)) for _ in range(6)]
+    assert got[1].physical_offset == size
+    for row in lost:
+        overwrite(tmp_path / "store", got[row].physical_offset, bytes(size))
+    first = salvage(tmp_path / "store", tmp_path / "copy")
+    kept = 6 - len(lost)
+    assert (first.records, first.entries, first.lost_spans, first.dropped) == (kept, kept, len(lost), 0)
+    assert [row["queueOffset"] for row in rows(tmp_path / "copy", on_loss=OnLoss.SKIP)] == [
+        row for row in range(6) if row not in lost
+    ]
+    assert only_lost(tmp_path / "copy") == len(lost)
+    second = salvage(tmp_path / "copy", tmp_path / "again")
+    assert second == replace(first, lost_spans=0, lost_bytes=0)
+    assert tree(tmp_path / "again") == tree(tmp_path / "copy")
+
+
+def test_records_left_by_a_truncation_are_not_revived(tmp_path: Path) -> None:
+    old, new = tmp_path / "old", tmp_path / "new"
+    geometry = StoreGeometry(segment_bytes=4096, queue_segment_entries=20)
+    with StoreBuilder(old, geometry=geometry) as builder:
+        builder.append(messages(20, queues=1, store_time_start=1_600_000_000_000, body_bytes=50))
+    with StoreBuilder(new, geometry=geometry) as builder:
+        appended = builder.append(messages(5, queues=1, body_bytes=31))
+    for place, size in zip(appended.physical_offsets.tolist(), appended.sizes.tolist(), strict=True):
+        overwrite(old, place, contents(new, place, size))
+    shutil.rmtree(old / "consumequeue")
+    report = salvage(old, tmp_path / "copy", queue_segment_entries=20)
+    assert (report.records, report.entries, report.dropped) == (5, 5, 14)
+    assert [row["physicalOffset"] for row in rows(tmp_path / "copy")] == appended.physical_offsets.tolist()
