@@ -57,8 +57,10 @@ def run(
     Returns
     -------
     Report
-        One row: the numbers of `RebuiltQueues`. Lost messages are a finding.
+        One row: the numbers of `RebuiltQueues`. Lost messages and records in no queue are findings.
     """
     found = rebuilt(spark, store, directory, entries_per_segment=entries_per_segment, processes=processes)
     numbers = asdict(found)
-    return Report(numbers=numbers, table=pa.Table.from_pylist([numbers]), has_findings=found.lost_messages > 0)
+    return Report(
+        numbers=numbers, table=pa.Table.from_pylist([numbers]), has_findings=found.lost_messages + found.left_out > 0
+    )

@@ -268,10 +268,13 @@ def _entries(
 def rising(queue: DerivedQueue) -> DerivedQueue:
     """Leave out records with an impossible queue offset: taken before, as dispatch ignores them, or damaged.
 
-    A damaged offset must not cost the records after it: the longest rising sequence stays.
+    A damaged offset must not cost the records after it: it is corrected if the records beside it tell, else the longest
+    rising sequence stays.
     """
     offsets = queue.queue_offset
-    if not (offsets[:1] >= 0).all() or not (np.diff(offsets) > 0).all():
+    if (np.diff(offsets) != 1).any():
+        queue = queue._replace(queue_offset=corrected(offsets))
+    if not (queue.queue_offset[:1] >= 0).all() or not (np.diff(queue.queue_offset) > 0).all():
         queue = DerivedQueue(*(column[offsets >= 0] for column in queue))
         keep = _longest_rising(queue.queue_offset)
         queue = DerivedQueue(*(column[keep] for column in queue))
@@ -285,6 +288,24 @@ def rising(queue: DerivedQueue) -> DerivedQueue:
     if queue.queue_offset.size < offsets.size:
         _log.warning("%d records are left out: their queue offsets do not fit", offsets.size - queue.queue_offset.size)
     return queue
+
+
+def corrected(offsets: Ints, before: int | None = None) -> Ints:
+    """Correct queue offsets of records that fit neither neighbour, if just one number is free between these.
+
+    ``offsets`` are those of adjacent records of a queue, in the order of the log, and ``before`` that of the record
+    before them. No checksum covers the header of a record without ``__CRC32#``.
+    """
+    if offsets.size + (before is not None) < 3:
+        return offsets
+    every = offsets if before is None else np.append(np.int64(before), offsets)
+    wanted = every[:-2] + 1
+    wrong = (every[2:] == wanted + 1) & (every[1:-1] != wanted)
+    wrong[1:] &= ~wrong[:-1]  # of two beside each other either may be right: the first one decides
+    rows = np.flatnonzero(wrong) + 1
+    every = every.copy()
+    every[rows] = wanted[rows - 1]
+    return every if before is None else every[1:]
 
 
 def _longest_rising(offsets: Ints) -> Ints:

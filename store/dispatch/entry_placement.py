@@ -28,14 +28,16 @@ import numpy as np
 
 from ..format.consume_queue import NATIVE, Entries, from_columns
 from ..format.message import MIN_RECORD_BYTES, Ints, Mask, is_blank, is_filler
+from ..format.naming import LMQ_PREFIX
 from ..log.commit_log import CommitLog, FoundRecords
 from ..types import QueueKey
-from .derive import DerivedQueue, rising
+from .derive import BURNT_OFFSETS_MAX, DerivedQueue, corrected, joined, rising
 
 _log = logging.getLogger(__name__)
 
 _QUEUE_OFFSET_MAX: Final = 1 << 58  # times 20 bytes, and some files more, is a file name of 63 bits
 _FITTING_ROWS: Final = 4096
+_NONE: Final = np.empty(0, np.int64)
 
 
 class Placed(NamedTuple):
@@ -44,6 +46,9 @@ class Placed(NamedTuple):
     start: int  # queue offset of the first entry
     entries: Entries  # (n,) of ``format.consume_queue.NATIVE``
     lost: Mask  # (n,) bool: entries of lost records
+    stated: Ints  # (n,) queue offsets in the headers of the records
+    corrected: Mask  # (n,) bool: entries of records with a damaged queue offset
+    left_out: Ints  # (m,) physical offsets of records without an entry
 
     @property
     def repeated(self) -> int:
@@ -74,11 +79,29 @@ class Adjacent(Protocol):
     def runs(self) -> Sequence[Run]: ...
 
 
-class Placement:
-    """Follows the log segment by segment, and places the entries of records in their queues."""
+class Entered(Protocol):
+    """ConsumeQueues that were written before."""
 
-    def __init__(self, log: CommitLog, start: int, tails: Mapping[QueueKey, int] | None = None) -> None:
+    def offsets_of(self, key: QueueKey, derived: DerivedQueue) -> Ints:
+        """Return the queue offset of the entry of each record, (n,) int64; -1 for a record without an entry."""
+        ...
+
+
+class Placement:
+    """Follows the log segment by segment, and places the entries of records in their queues.
+
+    ``entered`` are asked about records whose queue offset does not continue that of the record before.
+    """
+
+    def __init__(
+        self,
+        log: CommitLog,
+        start: int,
+        tails: Mapping[QueueKey, int] | None = None,
+        entered: Entered | None = None,
+    ) -> None:
         self._log = log
+        self._entered = entered
         self._tails = {key: _Tail(end, start) for key, end in (tails or {}).items()}
         self._damage = _Damage(end=start)
 
@@ -95,12 +118,17 @@ class Placement:
         """Yield the entries that the records of the next segment add to each queue."""
         self._damage.add(found)
         for key, derived in queues.items():
-            placed = self._append(key, derived)
-            if placed is not None and placed.entries.size:
-                yield key, placed
+            if derived.size.size:
+                yield key, self._append(key, derived)
 
-    def extend(self, adjacent: Adjacent) -> bool:
-        """Append the runs of adjacent records.
+    def left_out(self) -> Iterator[tuple[QueueKey, int]]:
+        """Yield the physical offsets of last records that got no entry, once all segments are placed."""
+        for key, tail in self._tails.items():
+            if tail.waiting is not None:
+                yield key, int(tail.waiting.physical_offset[0])
+
+    def extend(self, adjacent: Adjacent, *, are_entered: bool = False) -> bool:
+        """Append the runs of adjacent records; ``are_entered`` says that their old entries are equal.
 
         Returns False, and changes nothing, if a run does not begin where its queue ends: `place` decides then.
         """
@@ -108,9 +136,13 @@ class Placement:
         # The gap before the records counts already for the start of a new queue, as in `place`.
         damage = replace(self._damage, before=[*self._damage.before], count=[*self._damage.count])
         damage.add_gaps(np.array([adjacent.start]), np.array([adjacent.end]), adjacent.after)
-        tails = {run.key: self._tails.get(run.key) or self._begun(run, damage) for run in runs}
-        if any(tail is None or tail.next != run.start for run, tail in zip(runs, tails.values(), strict=True)):
-            return False
+        is_lone_doubtful = self._entered is not None and not are_entered
+        for run in runs:
+            tail = self._tails.get(run.key)
+            if tail is None and not (is_lone_doubtful and run.stop == run.start + 1):
+                tail = self._begun(run, damage)
+            if tail is None or tail.next != run.start or tail.waiting is not None:
+                return False
         self._damage = damage
         for run in runs:
             self._tails[run.key] = _Tail(run.stop, run.last)
@@ -121,23 +153,68 @@ class Placement:
             return None
         return self._front(run.start, run.first, damage)
 
-    def _append(self, key: QueueKey, derived: DerivedQueue) -> Placed | None:
+    def _append(self, key: QueueKey, derived: DerivedQueue) -> Placed:
         tail = self._tails.get(key)
+        if tail is not None and tail.waiting is not None:
+            derived, tail.waiting = joined([tail.waiting, derived]), None
+        offsets, held = self._corrected(key, derived, tail)
+        skipped = 0
         if tail is None:
-            derived = _from_first_fitting(derived)
-            first = int(derived.queue_offset[0]) if derived.queue_offset.size else -1
+            skipped = _first_fitting(derived._replace(queue_offset=offsets))
+            first = int(offsets[skipped]) if skipped < offsets.size else -1
             if key.queue_id < 0 or not 0 <= first < _QUEUE_OFFSET_MAX:
                 # All these records are damaged: such a queue would have no directory, or no file name.
                 _log.warning("records are left out: no queue %s can begin at %d", key, first)
-                return None
-            tail = self._tails[key] = self._front(first, int(derived.physical_offset[0]), self._damage)
-        placed = _place(derived, tail, self._damage)
-        if placed.entries.size:
-            tail.next += placed.entries.size
-            tail.physical = int(derived.physical_offset[-1])
-        if placed.repeated:
-            _log.warning("%d messages of queue %s are lost in a damaged part of the log", placed.repeated, key)
-        return placed
+                return _placed(0, derived, _NONE, np.empty(0, np.bool_), offsets)
+            tail = self._tails[key] = self._front(first, int(derived.physical_offset[skipped]), self._damage)
+        start = tail.next
+        if not skipped and offsets[0] == start and (np.diff(offsets) == 1).all():
+            rows, lost = np.arange(offsets.size), np.zeros(offsets.size, np.bool_)
+        else:
+            rows, lost = _place(derived._replace(queue_offset=offsets), held, skipped, tail, self._damage)
+        if rows.size:
+            tail.next += rows.size
+            tail.physical = int(derived.physical_offset[rows[-1]])
+            tail.ahead = int(offsets[rows[-1]]) - tail.next + 1
+        if lost.any():
+            count = int(np.count_nonzero(lost))
+            _log.warning("%d messages of queue %s are lost in a damaged part of the log", count, key)
+        if rows.size and rows[-1] == offsets.size - 2:  # the next record of the queue tells whether it is damaged
+            tail.waiting = DerivedQueue(*(column[-1:] for column in derived))
+            derived, offsets = DerivedQueue(*(column[:-1] for column in derived)), offsets[:-1]
+        return _placed(start, derived, rows, lost, offsets)
+
+    def _corrected(self, key: QueueKey, derived: DerivedQueue, tail: "_Tail | None") -> tuple[Ints, Ints]:
+        """Return the queue offsets of records, damaged ones corrected, and those of their entries, -1 for unknown."""
+        stated, physical = derived.queue_offset, derived.physical_offset
+        before = tail.next - 1 if tail is not None else -1 if self._log.min_offset == 0 else None
+        unknown = np.broadcast_to(np.int64(-1), stated.shape)
+        is_alone = before is None and stated.size == 1
+        if not is_alone and (np.diff(stated, prepend=stated[0] - 1 if before is None else before) == 1).all():
+            return stated, unknown
+        offsets = self._ends_corrected(corrected(stated, before), physical, before, tail)
+        if self._entered is None or key.topic.startswith(LMQ_PREFIX):
+            return offsets, unknown
+        held = self._entered.offsets_of(key, derived)
+        return _voted(offsets, held, before, 0 if tail is None else tail.ahead), held
+
+    def _ends_corrected(self, offsets: Ints, physical: Ints, before: int | None, tail: "_Tail | None") -> Ints:
+        """Correct the first and the last queue offset if no broker can have given it: two other records tell."""
+        offsets, between = offsets.copy(), self._damage.between
+        if offsets.size > 2 and offsets[2] == offsets[1] + 1 and not between(*physical[:2].tolist()):
+            first, second = int(offsets[0]), int(offsets[1])
+            if (first < 0 or first > second) and second > (0 if before is None else before + 1):
+                offsets[0] = second - 1
+        # The two records before the last one, of which the tail is the end.
+        front = [] if before is None else [before] if tail is None or tail.physical < 0 else [before - 1, before]
+        near: list[int] = [*front, *offsets[-3:].tolist()][-3:]
+        if len(near) > 2 and near[1] == near[0] + 1:
+            two, last = near[1:]
+            begin = int(physical[-2]) if offsets.size > 1 else -1 if tail is None else tail.physical
+            most = two + BURNT_OFFSETS_MAX + (int(physical[-1]) - begin) // MIN_RECORD_BYTES
+            if not 0 <= last <= most and not between(begin, int(physical[-1])):
+                offsets[-1] = two + 1
+        return offsets
 
     def _front(self, first: int, physical: int, damage: "_Damage") -> "_Tail":
         """Return the begin of a queue whose first record found states a queue offset."""
@@ -159,6 +236,8 @@ class _Tail:
 
     next: int  # number of the entry to be appended
     physical: int  # where in the log the last record begins
+    ahead: int = 0  # its queue offset, less that of its entry
+    waiting: DerivedQueue | None = None  # the record after it, whose number is taken
 
 
 @dataclass(slots=True)
@@ -198,42 +277,68 @@ class _Damage:
         return sum(self.count[lo:hi])
 
 
-def _place(derived: DerivedQueue, tail: _Tail, damage: _Damage) -> Placed:
-    """Place the entries of the records of a queue, by the rules of the prologue."""
-    entries = from_columns(NATIVE, derived.physical_offset, derived.size, derived.tags_code)
-    offsets = derived.queue_offset
-    edges = np.flatnonzero(np.diff(offsets) != 1) + 1
-    if edges.size == 0 and offsets[0] == tail.next:
-        return Placed(tail.next, entries, np.zeros(entries.size, np.bool_))
-    pieces: list[Entries] = []
+def _placed(start: int, derived: DerivedQueue, rows: Ints, lost: Mask, offsets: Ints) -> Placed:
+    """Return the entries of some records, which may be repeated, and all other records."""
+    left = np.ones(derived.size.size, np.bool_)
+    left[rows] = False
+    entries = from_columns(NATIVE, *(column[rows] for column in derived[1:]))
+    stated = derived.queue_offset[rows]
+    # A gap that was closed leaves a smaller number than a broker gave, which is no damage.
+    wrong = ~lost & ((stated != offsets[rows]) | (stated < start + np.arange(rows.size)))
+    return Placed(start, entries, lost, stated, wrong, derived.physical_offset[left])
+
+
+def _voted(offsets: Ints, held: Ints, before: int | None, ahead: int) -> Ints:
+    """Take the queue offset of its entry for a record whose own one fits no neighbour, if the entries are credible."""
+    # They are if they hold a record beside it where this record states it, or if there is no other record.
+    lowest, highest = np.int64(-1 if before is None else before), np.iinfo(np.int64).max
+    previous, following = np.append(lowest, offsets[:-1]), np.append(offsets[1:], highest)
+    fits_previous = offsets == previous + 1
+    fits_previous[0] &= before is not None
+    agrees = held == offsets
+    vouched = np.append(agrees[1:], False) | np.append(False, agrees[:-1]) | (offsets.size == 1)
+    chosen = ~fits_previous & (following != offsets + 1) & vouched & (held > previous) & (held < following)
+    # A broker that skipped numbers is ahead of its entries, by as many in the record before.
+    skipped = np.where(held < 0, 0, offsets - held)
+    chosen &= (skipped <= 0) | (skipped != np.append(ahead, skipped[:-1]))
+    return np.where(chosen, held, offsets)
+
+
+def _place(derived: DerivedQueue, held: Ints, skipped: int, tail: _Tail, damage: _Damage) -> tuple[Ints, Mask]:
+    """Return the row of the record of each new entry, by the rules of the prologue, and which of these are lost."""
+    offsets, physical_offsets = derived.queue_offset, derived.physical_offset
+    edges = np.flatnonzero(np.diff(offsets[skipped:]) != 1) + 1 + skipped
+    pieces: list[Ints] = []
     lost: list[slice] = []
     end, physical = tail.next, tail.physical
-    taken = 0  # after the last record that was appended
-    for at, stop in pairwise([0, *edges.tolist(), offsets.size]):  # runs of queue offsets one after the other
+    taken = skipped  # after the last record that was appended
+    for at, stop in pairwise([skipped, *edges.tolist(), offsets.size]):  # runs of queue offsets one after the other
         first = at + max(0, end - int(offsets[at]))  # the numbers before are taken
         if first >= stop:
             continue
         gap = int(offsets[first]) - end
         if 0 < gap <= first - taken:  # records with taken numbers, and as many free ones: the numbers are damaged
-            pieces.append(entries[first - gap : first])
+            pieces.append(np.arange(first - gap, first))
             end += gap
-        elif gap and gap <= damage.between(physical, int(entries["physical_offset"][first])):
-            pieces.append(np.repeat(entries[first : first + 1], gap))
+        elif gap and (
+            gap <= damage.between(physical, int(physical_offsets[first])) or int(held[first]) == int(offsets[first])
+        ):
+            pieces.append(np.full(gap, first))
             lost.append(slice(end - tail.next, end - tail.next + gap))
             end += gap
-        pieces.append(entries[first:stop])
-        end += pieces[-1].size
+        pieces.append(np.arange(first, stop))
+        end += stop - first
         taken = stop
-        physical = int(entries["physical_offset"][stop - 1])
-    placed = np.concatenate(pieces) if pieces else entries[:0]
-    is_lost = np.zeros(placed.size, np.bool_)
-    for rows in lost:
-        is_lost[rows] = True
-    return Placed(tail.next, placed, is_lost)
+        physical = int(physical_offsets[stop - 1])
+    rows = np.concatenate([_NONE, *pieces])
+    is_lost = np.zeros(rows.size, np.bool_)
+    for each in lost:
+        is_lost[each] = True
+    return rows, is_lost
 
 
-def _from_first_fitting(derived: DerivedQueue) -> DerivedQueue:
-    """Skip records before the first whose number fits the following ones: one damaged number must not hide all."""
+def _first_fitting(derived: DerivedQueue) -> int:
+    """Return the first row whose number fits the following ones: one damaged number must not hide all."""
     fitting = rising(DerivedQueue(*(column[:_FITTING_ROWS] for column in derived)))
-    first = fitting.physical_offset[0] if fitting.size.size else np.iinfo(np.int64).max
-    return DerivedQueue(*(column[derived.physical_offset >= first] for column in derived))
+    found = fitting.physical_offset[:1]
+    return int(np.searchsorted(derived.physical_offset, found[0])) if found.size else derived.size.size

@@ -16,7 +16,7 @@ entry. Rebuilt queues are byte for byte as a broker would have dispatched them.
 import contextlib
 import logging
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
@@ -26,7 +26,8 @@ import numpy as np
 from ..config import StoreConfig
 from ..directory.file_sizes import check_queue_entries, check_segment_bytes, stored_sizes
 from ..dispatch.derive import all_entries_of, records_of, stale_rows, without_stale
-from ..dispatch.entry_placement import Placement
+from ..dispatch.entry_placement import Placed, Placement
+from ..dispatch.rules import warn_unnamed
 from ..errors import ConfigError, StoreInUseError
 from ..files.fresh_directory import FreshDirectory
 from ..files.fs import FileSystem, LocalFileSystem
@@ -36,7 +37,7 @@ from ..files.writable_fs import LocalWritableFileSystem
 from ..format import checkpoint as checkpoints
 from ..format import durable_point
 from ..format.checkpoint import Checkpoint
-from ..format.checksums import RecordCrc
+from ..format.checksums import RecordCrc, ends_in_crc
 from ..format.consume_queue import ENTRY, ENTRY_BYTES, Entries, by_file, encode, pads
 from ..format.durable_point import DurablePoint, FileSizes
 from ..format.index_file import Geometry
@@ -53,7 +54,7 @@ from ..format.message import (
     is_filler,
 )
 from ..format.message_encode import encode_record, pack_host, patch_record
-from ..format.naming import segment_name
+from ..format.naming import LMQ_PREFIX, segment_name
 from ..format.store_paths import CHECKPOINT, COMMIT_LOG, CONFIG, CONSUME_QUEUE, INDEX, StorePaths
 from ..format.walk import walk
 from ..index.table import index_files, read_header
@@ -63,7 +64,7 @@ from ..log.commit_log import CommitLog, FoundRecords
 from ..read.store_reader import StoreReader
 from ..types import QueueKey, QueueSource
 from .index_check import keeps_index
-from .log_parts import Spread, by_segment, near, one_by_one, parts_of, walk_part
+from .log_parts import HeldQueues, Spread, by_segment, near, one_by_one, parts_of, walk_part
 
 # Queues and index, written again
 
@@ -94,6 +95,8 @@ class RebuiltQueues:
         Queues, and messages that their entries name.
     lost_messages
         Places of messages that are lost, which repeat the next entry.
+    left_out
+        Records in no queue, since another record has their queue offset, or since no queue can have their name.
     files, bytes
         Files, and their lengths together; they are sparse after the last entry.
     """
@@ -101,6 +104,7 @@ class RebuiltQueues:
     queues: int
     entries: int
     lost_messages: int
+    left_out: int
     files: int
     bytes: int
 
@@ -144,6 +148,16 @@ def rebuild_queues(
     Not rebuilt: light queues (``%LMQ%…``) and batch queues, and the filter bits of ``consumequeue_ext``. Entries of
     the schedule topic have the times of RocketMQ's default ``messageDelayLevel``.
     """
+    return _rebuilt(store, directory, entries_per_segment, spread).report()
+
+
+def _rebuilt(
+    store: StoreReader | str | os.PathLike[str],
+    directory: str | os.PathLike[str],
+    entries_per_segment: int | None,
+    spread: Spread = one_by_one,
+    entered: HeldQueues | None = None,
+) -> "_Rebuild":
     if entries_per_segment is not None and entries_per_segment < 1:
         raise ConfigError(f"a file of {entries_per_segment} entries cannot be", fix="Give 1 or more")
     reader, files = _opened(store), LocalFileSystem()
@@ -151,10 +165,11 @@ def rebuild_queues(
     with _target(reader, directory) as (target, own), FreshDirectory(target) as fresh:
         if _is_inside(reader, target):
             check_queue_entries(files, reader.path, entries)
-        report = _Rebuild(reader.log, fresh, entries).run(spread)
+        rebuild = _Rebuild(reader.log, fresh, entries, entered)
+        rebuild.run(spread)
         own()
         fresh.publish()
-    return report
+    return rebuild
 
 
 def rebuild_index(
@@ -224,15 +239,19 @@ def _is_inside(reader: StoreReader, target: str) -> bool:
 
 
 class _Rebuild:
-    def __init__(self, log: CommitLog, fresh: FreshDirectory, entries_per_segment: int) -> None:
+    def __init__(
+        self, log: CommitLog, fresh: FreshDirectory, entries_per_segment: int, entered: HeldQueues | None
+    ) -> None:
         self._log = log
         self._fresh = fresh
         self._file_entries = entries_per_segment
-        self._placement = Placement(log, log.min_offset)
+        self._placement = Placement(log, log.min_offset, entered=entered)
         self._begun: set[QueueKey] = set()
-        self._files = self._entries = self._lost = 0
+        self._files = self._entries = self._lost = self._left_out = 0
+        self.corrected: list[tuple[int, int]] = []
+        """Physical offsets of records whose header has a damaged queue offset, and the right one."""
 
-    def run(self, spread: Spread) -> RebuiltQueues:
+    def run(self, spread: Spread) -> None:
         log, newest, is_stale = self._log, 0, False
         parts = parts_of(log, LocalFileSystem(), log.data_stop())
         # In rounds, since the entries of all parts would not fit into memory.
@@ -247,19 +266,46 @@ class _Rebuild:
                 found, newest, is_stale = records_of(log, segment, log.stop, newest)
                 if found is None:
                     continue
-                for key, placed in self._placement.place(found, dict(all_entries_of(found))):
-                    self._append(key, placed.start, placed.entries, placed.repeated)
+                for key, placed in self._placement.place(found, dict(all_entries_of(found, self._leave_out))):
+                    if placed.entries.size:
+                        self._append(key, placed.start, placed.entries, placed.repeated)
+                    self._note(key, placed)
             so_far = f"{self._entries} entries of {len(self._begun)} queues so far"
             log_segment(_log, segment.base, number, len(log.segments), so_far)
             if is_stale:
                 break
+        for key, physical in self._placement.left_out():
+            self._note_left_out(key, physical, 1)
+
+    def report(self) -> RebuiltQueues:
         return RebuiltQueues(
             queues=len(self._begun),
             entries=self._entries,
             lost_messages=self._lost,
+            left_out=self._left_out,
             files=self._files,
             bytes=self._files * self._file_entries * ENTRY_BYTES,
         )
+
+    def _leave_out(self, topic: str, count: int) -> None:
+        self._left_out += count
+        warn_unnamed(topic, count)
+
+    def _note(self, key: QueueKey, placed: Placed) -> None:
+        """Note records with a damaged queue offset, and records that are in no queue."""
+        if placed.left_out.size:
+            self._note_left_out(key, int(placed.left_out[0]), placed.left_out.size)
+        if not key.topic.startswith(LMQ_PREFIX):  # a light queue is named in properties
+            rows = np.flatnonzero(placed.corrected)
+            places = placed.entries["physical_offset"][rows].tolist()
+            self.corrected += zip(places, (placed.start + rows).tolist(), strict=True)
+
+    def _note_left_out(self, key: QueueKey, first: int, count: int) -> None:
+        self._left_out += count
+        holder = self._log.find(first)
+        path = holder.path if holder else self._log.directories[0]
+        text = "%d records of queue %s are left out: other records have their queue offsets; the first: %s, offset %d"
+        _log.warning(text, count, key, path, first)
 
     def _append(self, key: QueueKey, start: int, entries: Entries, repeated: int = 0) -> None:
         if key not in self._begun:
@@ -285,6 +331,7 @@ class _Rebuild:
 
 _FILLER_BYTES: Final = MIN_RECORD_BYTES + len(FILLER_TOPIC)
 _COPY_BYTES: Final = 8 << 20
+_QUEUE_OFFSET_AT: Final = 20  # in a record
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -300,6 +347,10 @@ class SalvageReport:
     dropped
         Whole records that were not copied: leftovers of a truncation after the end of the log, and records after
         damage that is shorter than any record.
+    corrected
+        Records whose header had a damaged queue offset, and has the right one in the copy.
+    left_out
+        Records in no queue, since another record has their queue offset, or since no queue can have their name.
     queues, entries, lost_messages
         Queues, their entries of records, and entries of lost messages, which repeat the next entry.
     keys
@@ -310,6 +361,8 @@ class SalvageReport:
     lost_spans: int
     lost_bytes: int
     dropped: int
+    corrected: int
+    left_out: int
     queues: int
     entries: int
     lost_messages: int
@@ -355,10 +408,12 @@ def salvage(
     sizes = stored_sizes(files, reader.path, StoreConfig())
     sizes = sizes._replace(queue_segment_entries=queue_segment_entries or sizes.queue_segment_entries)
     with FreshDirectory(os.fspath(target), like=reader.path) as fresh:
-        copy = _Copy(log, fresh, sizes.segment_bytes, _stop(files, reader.path, log))
+        entered = HeldQueues(files, reader.path, log.records_max)
+        copy = _Copy(log, fresh, sizes.segment_bytes, _stop(files, reader.path, log), entered)
         copy.run()
         copied = StoreReader.open(fresh.place(""), queue_source=QueueSource.COMMIT_LOG)
-        queues = rebuild_queues(copied, fresh.place(CONSUME_QUEUE), entries_per_segment=sizes.queue_segment_entries)
+        made = _rebuilt(copied, fresh.place(CONSUME_QUEUE), sizes.queue_segment_entries, entered=entered)
+        corrected, queues = copy.correct(copied.log, made.corrected), made.report()
         keys = 0
         if keeps_index(files, reader.path):
             keys = rebuild_index(copied, fresh.place(INDEX), geometry=Geometry(sizes.index_slots, sizes.index_entries))
@@ -371,6 +426,8 @@ def salvage(
         lost_spans=copy.lost_spans,
         lost_bytes=copy.lost_bytes,
         dropped=copy.dropped,
+        corrected=corrected,
+        left_out=queues.left_out,
         queues=queues.queues,
         entries=queues.entries,
         lost_messages=queues.lost_messages,
@@ -430,9 +487,12 @@ def description(root: str, end: int, newest_ms: int, sizes: FileSizes) -> dict[s
 class _Copy:
     """The log on its way into a new directory."""
 
-    def __init__(self, log: CommitLog, fresh: FreshDirectory, segment_bytes: int, stop: int) -> None:
+    def __init__(
+        self, log: CommitLog, fresh: FreshDirectory, segment_bytes: int, stop: int, entered: HeldQueues
+    ) -> None:
         self._log = log
         self._stop = stop
+        self._entered = entered
         self._fresh = fresh
         self._bytes = segment_bytes
         self.records = self.lost_spans = self.lost_bytes = self.dropped = 0
@@ -465,6 +525,8 @@ class _Copy:
         whole = walked.records.problem == Problem.OK
         found = FoundRecords(segment, walked.records if whole.all() else walked.records.take(whole))
         stale, _ = stale_rows(found, self.newest_ms)
+        if stale.size and self._is_held(found.records.take(slice(int(stale[0]), None)), segment):
+            stale = stale[:0]  # of a broker whose clock was set back
         if stale.size:
             # They follow the end of the log after a truncation. No reader shows them, and no message is theirs.
             _log.warning("%s: the log ends before %d older records", segment.path, len(found.records) - int(stale[0]))
@@ -497,6 +559,25 @@ class _Copy:
             before_ms = max(before_ms, int(times[after - 1]))
         self.newest_ms = before_ms
         return at
+
+    def _is_held(self, records: Records, segment: SegmentFile) -> bool:
+        """Tell whether the ConsumeQueues of the source hold one of these records."""
+        queues = all_entries_of(FoundRecords(segment, records))
+        return any((self._entered.offsets_of(key, derived) >= 0).any() for key, derived in queues)
+
+    def correct(self, copied: CommitLog, offsets: Sequence[tuple[int, int]]) -> int:
+        """Write the right queue offset into headers of records without a checksum; return the number of records."""
+        count = 0
+        for physical, queue_offset in offsets:
+            segment = copied.find(physical)
+            assert segment is not None
+            view, position = copied.view(segment), physical - segment.base
+            stop = position + int.from_bytes(view[position : position + 4].tobytes(), "big")
+            if not ends_in_crc(view, np.array([stop]))[0]:  # a broker gave it this number
+                data = queue_offset.to_bytes(8, "big")
+                self._fresh.write(self._name(segment.base), position + _QUEUE_OFFSET_AT, data, file_bytes=self._bytes)
+                count += 1
+        return count
 
     def _finish(self, base: int, at: int, records_end: int | None) -> None:
         """End a segment that another one follows: the gap after its last whole record is filled."""

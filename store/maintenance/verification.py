@@ -3,6 +3,8 @@
 ::
 
     CommitLog      [rec][rec]####[rec]…     LOG_DAMAGE: bytes that are not a record, or a record with a wrong CRC
+                   [q7][q8][q3][q10]…       QUEUE_OFFSET: a header with another queue offset than the record's place
+                   [q7][q8][q8][q9]…        LEFT_OUT: a record in no queue, since another one has its queue offset
     ConsumeQueue   [e0][e1][??]             QUEUE_ENTRY: an entry that differs from the log, or is missing
                    [e0][e2][e2]             LOST_MESSAGE: the place of a message that a rebuild found to be lost
                    in RocksDB               QUEUES_UNKNOWN: its entries, and those of files beside it, are not compared
@@ -24,20 +26,19 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from ..directory.layout import rocksdb_queues
-from ..dispatch.derive import all_entries_of, records_of
+from ..dispatch.derive import BURNT_OFFSETS_MAX, all_entries_of, records_of
 from ..dispatch.entry_placement import Placed, Placement
 from ..files.fs import FileSystem, LocalFileSystem
 from ..files.segments import SegmentFile
 from ..format.consume_queue import is_plausible
 from ..format.message import Ints, is_filler
 from ..format.naming import SCHEDULE_TOPIC
-from ..format.store_paths import StorePaths
 from ..log.commit_log import CommitLog, FoundRecords
 from ..queues.consume_queue import ConsumeQueue
 from ..read.store_reader import StoreReader
 from ..types import QueueKey
 from .index_check import IndexCheck, inside, runs
-from .log_parts import Spread, WalkedSegment, by_segment, near, one_by_one, parts_of, walk_part
+from .log_parts import HeldQueues, Spread, WalkedSegment, by_segment, near, one_by_one, parts_of, walk_part
 from .repair import log_segment
 
 _log = logging.getLogger(__name__)
@@ -49,6 +50,8 @@ class Kind(Enum):
     """Kind of a finding."""
 
     LOG_DAMAGE = "log damage"
+    QUEUE_OFFSET = "queue offset"
+    LEFT_OUT = "left out"
     QUEUE_ENTRY = "queue entry"
     LOST_MESSAGE = "lost message"
     QUEUE_END = "queue end"
@@ -57,11 +60,12 @@ class Kind(Enum):
     INDEX_GAP = "index gap"
     INDEX_UNKNOWN = "index unknown"
     QUEUES_UNKNOWN = "queues unknown"
+    OFFSET_UNKNOWN = "offset unknown"
 
     @property
     def is_fault(self) -> bool:
         """True if something is wrong; False if this cannot be known."""
-        return self not in {Kind.INDEX_UNKNOWN, Kind.QUEUES_UNKNOWN}
+        return self not in {Kind.INDEX_UNKNOWN, Kind.QUEUES_UNKNOWN, Kind.OFFSET_UNKNOWN}
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +153,21 @@ def _damage_in(span: _Span) -> list[tuple[int, int]]:
     return CommitLog(span.fs, span.directories).damage(span.start, span.stop)
 
 
+class _Doubt(NamedTuple):
+    """A record whose queue offset is greater than its place: so are those after it, or it is damaged."""
+
+    physical_offset: int
+    stated: int
+    place: int
+
+
+def _stated(key: QueueKey, doubt: _Doubt) -> str:
+    return (
+        f"the record at physical offset {doubt.physical_offset} states queue offset {doubt.stated}, and its place in "
+        f"queue {key} is {doubt.place}"
+    )
+
+
 class _Verification:
     def __init__(self, fs: FileSystem, reader: StoreReader, spread: Spread) -> None:
         self._fs = fs
@@ -158,7 +177,9 @@ class _Verification:
         self._log = reader.log
         self._findings: list[Finding] = []
         self._positions: list[Ints] = []  # of segments that are not regular
-        self._held: dict[QueueKey, ConsumeQueue] = {}
+        self._held = HeldQueues(fs, reader.path, reader.log.records_max)
+        self._doubts: dict[QueueKey, _Doubt] = {}
+        self._ahead: dict[QueueKey, int] = {}  # queue offset of a queue's last record less its place, if not 0
         self._end = self._log.min_offset
         self._records = self._entries = self._lost = self._keys = 0
 
@@ -228,26 +249,37 @@ class _Verification:
         self, stop: int, index: IndexCheck, walked: Mapping[SegmentFile, WalkedSegment | None], *, is_compared: bool
     ) -> dict[QueueKey, int]:
         """Follow the queues through the log, and compare them and the index where a segment is not regular."""
-        placement, newest = Placement(self._log, self._log.min_offset), 0
+        entered = self._held if is_compared else None
+        placement, newest = Placement(self._log, self._log.min_offset, entered=entered), 0
         for number, segment in enumerate(self._log.segments, 1):
             regular, is_stale = walked.get(segment), False
-            if regular is not None and regular.is_held and placement.extend(regular):
+            is_regular = regular is not None and regular.is_held
+            if regular is not None and is_regular and placement.extend(regular, are_entered=is_compared):
                 newest, self._end = max(newest, regular.newest), regular.end
                 self._records += regular.records
                 self._entries += sum(run.stop - run.start for run in regular.runs) if is_compared else 0
                 index.note_sound(segment.base, min(segment.stop, stop))
+                for run in regular.runs if self._doubts or self._ahead else ():
+                    self._settle(run.key, 0)
+                    self._ahead.pop(run.key, None)
             else:
                 found, newest, is_stale = records_of(self._log, segment, stop, newest)
                 if found is None:
                     continue
                 self._add_records(found, index)
                 for key, placed in placement.place(found, dict(all_entries_of(found))):
-                    if is_compared:
-                        self._compare(self._queue(key), placed)
+                    self._add_offsets(key, placed)
+                    if is_compared and placed.entries.size:
+                        self._compare(self._held.queue(key), placed)
             so_far = f"{self._entries} entries of {len(placement.ends)} queues, {len(self._findings)} findings so far"
             log_segment(_log, segment.base, number, len(self._log.segments), so_far)
             if is_stale:
                 break
+        for key, physical in placement.left_out():
+            self._add_left_out(key, physical, 1)
+        for key, doubt in self._doubts.items():
+            text = f"{_stated(key, doubt)}: damage, or a broker of 5.0 to 5.1.0 skipped a number"
+            self._add_at(Kind.OFFSET_UNKNOWN, doubt.physical_offset, 1, text)
         return placement.ends
 
     def _add_records(self, found: FoundRecords, index: IndexCheck) -> None:
@@ -258,15 +290,47 @@ class _Verification:
             self._end = int(positions[-1] + found.records.field("total_size")[-1])
         index.add(found)
 
-    def _queue(self, key: QueueKey) -> ConsumeQueue:
-        if key not in self._held:
-            directory = StorePaths(self._path).consume_queue(key)
-            self._held[key] = ConsumeQueue(self._fs, directory, key, missing_max=self._log.records_max)
-        return self._held[key]
+    def _add_at(self, kind: Kind, physical: int, count: int, text: str) -> None:
+        """Add a finding on records of the log."""
+        holder = self._log.find(physical)
+        self._add(kind, holder.path if holder else self._log.directories[0], physical, count, text)
+
+    def _add_offsets(self, key: QueueKey, placed: Placed) -> None:
+        """Add damaged queue offsets in headers, and records that are in no queue."""
+        if placed.left_out.size:
+            self._add_left_out(key, int(placed.left_out[0]), placed.left_out.size)
+        if not placed.stated.size:
+            return
+        places, physical = placed.start + np.arange(placed.stated.size), placed.entries["physical_offset"]
+        ahead = placed.stated - places
+        self._settle(key, int(ahead[0]))
+        before, last = int(ahead[-2]) if ahead.size > 1 else self._ahead.pop(key, 0), int(ahead[-1])
+        if last:
+            self._ahead[key] = last
+        may_be_skipped = 0 < last <= BURNT_OFFSETS_MAX
+        for row in np.flatnonzero(placed.corrected).tolist():
+            if row + 1 < places.size or not may_be_skipped:
+                each = _Doubt(int(physical[row]), int(placed.stated[row]), int(places[row]))
+                self._add_at(Kind.QUEUE_OFFSET, each.physical_offset, 1, _stated(key, each))
+        if may_be_skipped and last != before and not placed.lost[-2:].any():  # the next record of the queue tells
+            self._doubts[key] = _Doubt(int(physical[-1]), int(placed.stated[-1]), int(places[-1]))
+
+    def _add_left_out(self, key: QueueKey, first: int, count: int) -> None:
+        text = (
+            f"{count} records of queue {key}, the first at physical offset {first}, are in no queue: other records "
+            "have their queue offsets"
+        )
+        self._add_at(Kind.LEFT_OUT, first, count, text)
+
+    def _settle(self, key: QueueKey, ahead: int) -> None:
+        """Decide on the last record of a queue so far; ``ahead`` is the next one's queue offset less its place."""
+        doubt = self._doubts.pop(key, None)
+        if doubt is not None and doubt.stated - doubt.place != ahead:
+            self._add_at(Kind.QUEUE_OFFSET, doubt.physical_offset, 1, _stated(key, doubt))
 
     def _queue_ends(self, ends: Mapping[QueueKey, int], stop: int) -> None:
         for key, end in ends.items():
-            queue = self._queue(key)
+            queue = self._held.queue(key)
             there = queue.data_end()
             if there > end:
                 entries = queue.entries(end, there)

@@ -22,7 +22,7 @@ from ..files.fs import FileSystem
 from ..files.notices import warn_once
 from ..files.segments import SegmentFile, find, list_segments
 from ..format.consume_queue import ENTRY_BYTES, NATIVE, Entries, decode, is_pad, is_plausible
-from ..format.message import Ints, Mask, Problem
+from ..format.message import MIN_RECORD_BYTES, Ints, Mask, Problem
 from ..log.commit_log import CommitLog
 from ..types import QueueKey
 
@@ -171,6 +171,24 @@ class ConsumeQueue:
             else:
                 high = middle
         return max(low, self.first)
+
+    def offsets_of(self, physical_offset: Ints, size: Ints) -> Ints:
+        """Return the queue offsets of the entries of (n,) records in the order of the log; -1 for one without."""
+        offsets = np.full(physical_offset.size, -1, np.int64)
+        end = self.data_end()
+        low, high = (self.end_before(int(each), end) for each in (physical_offset[0], physical_offset[-1] + 1))
+        if high - low > int(physical_offset[-1] - physical_offset[0]) // MIN_RECORD_BYTES + _WINDOW_ENTRIES:
+            return offsets  # they are not in the order of the log
+        entries = self.entries(low, high)
+        rows = np.flatnonzero(is_plausible(entries))
+        rows = rows[np.argsort(entries["physical_offset"][rows], kind="stable")]
+        # Of equal entries the last one: those before it are places of lost messages.
+        at = np.searchsorted(entries["physical_offset"][rows], physical_offset, side="right") - 1
+        known = np.flatnonzero(at >= 0)
+        found = rows[at[known]]
+        same = (entries["physical_offset"][found] == physical_offset[known]) & (entries["size"][found] == size[known])
+        offsets[known[same]] = low + found[same]
+        return offsets
 
     def last_sound(self, log: CommitLog, end: int) -> int:
         """One past the last entry below ``end`` that names a whole record of its size; ``first`` if there is none."""

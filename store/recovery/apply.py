@@ -126,6 +126,8 @@ class Repair:
             if adopted:
                 self._begin_where_they_do(placement, behind)
             for key, placed in placement.place(found, behind):
+                if not placed.entries.size:
+                    continue
                 if adopted:
                     corrected += self._queues.correct(key, placed.start, placed.entries)
                 else:  # an equal entry may be a clean page that is not on the device: no sync would write it

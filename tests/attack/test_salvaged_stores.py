@@ -101,6 +101,16 @@ def over_last_of_segment(content: bytes, at: int) -> Callable[[Path], Spans]:
     return damage
 
 
+def queue_offset(row: int, stated: int) -> Callable[[Path], Spans]:
+    """Let a record without a checksum state another queue offset: its message is whole."""
+
+    def damage(store: Path) -> Spans:
+        overwrite(store, record_span(store, row)[0] + 20, stated.to_bytes(8, "big"))
+        return []
+
+    return damage
+
+
 def whole_record(store: Path) -> Spans:
     start, stop = record_span(store, 4)
     overwrite(store, start, bytes(stop - start))
@@ -191,6 +201,14 @@ DAMAGE: dict[str, Callable[[Path], Spans]] = {
     "a whole record, after a crash": aborted(whole_record),
     "zero entries, after a crash": aborted(in_queue(zero_entries)),
 }
+PLAIN: dict[str, Callable[[Path], Spans]] = {
+    "head of a record": DAMAGE["head of a record"],
+    "a segment is missing": DAMAGE["a segment is missing"],
+    "first queue offset": queue_offset(0, 1),
+    "a queue offset in the middle": queue_offset(5, 1 << 40),
+    "last queue offset": queue_offset(11, 3),
+}
+"""Of a store without ``__CRC32#``."""
 CRASHED = [name for name in fixtures.names() if name.startswith("crash")]
 ALSO_SMALL = (
     "nothing",
@@ -205,12 +223,13 @@ ALSO_SMALL = (
 CASES = [
     *(("attack", name) for name in DAMAGE),
     *(("small", name) for name in ALSO_SMALL),
+    *(("plain", name) for name in PLAIN),
     *(("fixture", name) for name in CRASHED),
 ]
 UNSTARTABLE = {("attack", "the first segment is missing")}
 """5.x cannot tell the earliest time of a store whose first record is from an IPv6 host."""
 ASKED = [case for case in CASES if case not in UNSTARTABLE]
-VERSIONS = {"attack": (releases.NEWEST, "5.1.0", "5.3.3"), "small": ("4.9.1",)}
+VERSIONS = {"attack": (releases.NEWEST, "5.1.0", "5.3.3"), "small": ("4.9.1",), "plain": ("5.3.3", "5.1.0")}
 """4.9.1 ends the log at a topic of over 127 bytes."""
 
 
@@ -225,9 +244,10 @@ class Salvaged:
 
 
 def made(kind: str, path: Path) -> Path:
-    if kind == "attack":
+    if kind != "small":
         geometry = Geometry(segment_bytes=8 << 10, queue_segment_entries=12)
-        with StoreBuilder(path, geometry=geometry, record_crc=RecordCrc.PROPERTY) as builder:
+        record_crc = RecordCrc.PROPERTY if kind == "attack" else RecordCrc.ABSENT
+        with StoreBuilder(path, geometry=geometry, record_crc=record_crc) as builder:
             builder.append(every_kind(49).slice(1))  # whose first record is from an IPv4 host
         rebuild_index(StoreReader.open(path), path / "index", geometry=IndexGeometry(20, 80))
         return path
@@ -253,7 +273,7 @@ def salvaged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[tup
                 (row["topic"], row["queueId"], row["queueOffset"]): row
                 for row in reading.read(StoreReader.open(store), raw_body=True)
             }
-            spans = DAMAGE[name](store)
+            spans = (PLAIN if kind == "plain" else DAMAGE)[name](store)
             gone = {
                 place
                 for place, row in whole.items()

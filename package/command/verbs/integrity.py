@@ -170,10 +170,12 @@ def run_salvage(options: argparse.Namespace, console: Console) -> int:
             f"{copied.records} records, {copied.queues} queues with {copied.entries} entries; "
             f"{copied.keys} keys indexed; "
             f"{copied.lost_bytes} bytes in {copied.lost_spans} places were no whole records; "
-            f"{copied.lost_messages} messages are lost, {copied.dropped} more records were dropped beside damage: "
+            f"{copied.lost_messages} messages are lost, {copied.dropped} older records after the end were dropped, "
+            f"{copied.left_out} records are in no queue, {copied.corrected} queue offsets were corrected: "
             f"{options.to}"
         )
-        has_findings = copied.lost_spans + copied.dropped + copied.lost_messages > 0
+        findings = (copied.lost_spans, copied.lost_messages, copied.dropped, copied.left_out, copied.corrected)
+        has_findings = any(findings)
         return Report(text, {"to": options.to, **camel_case(copied)}, has_findings)
 
     return print_report(work, options, console)
@@ -217,6 +219,9 @@ def run_rebuild(options: argparse.Namespace, console: Console) -> int:
         text = f"{written.queues} queues, {written.entries} entries, {written.files} files of {written.bytes} bytes"
         if written.lost_messages:
             text += f"; {written.lost_messages} messages are lost in damaged parts of the CommitLog (see the warnings)"
-        return Report(f"{text}: {to}", {"directory": to, **camel_case(written)}, written.lost_messages > 0)
+        if written.left_out:
+            text += f"; {written.left_out} records are in no queue (see the warnings)"
+        has_findings = written.lost_messages + written.left_out > 0
+        return Report(f"{text}: {to}", {"directory": to, **camel_case(written)}, has_findings)
 
     return print_report(work, options, console)

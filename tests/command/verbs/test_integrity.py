@@ -139,6 +139,7 @@ def test_it_writes_into_the_store_by_default(real: Path) -> None:
         "queues": 2,
         "entries": 620,
         "lostMessages": 0,
+        "leftOut": 0,
         "files": 7,
         "bytes": 14000,
     }

@@ -7,6 +7,7 @@ import pytest
 from segmentlog.store.dispatch.derive import DerivedQueue, derive_segments
 from segmentlog.store.dispatch.entry_placement import Placed, Placement, holds_filler
 from segmentlog.store.files.fs import LocalFileSystem
+from segmentlog.store.format.message import Ints
 from segmentlog.store.log.commit_log import CommitLog
 from segmentlog.store.types import QueueKey
 from support.indexed_stores import Row, build, every_record
@@ -45,7 +46,7 @@ def placed_by(log: CommitLog, placement: Placement) -> list[Placed]:
 
 
 def number(path: Path, at: int, queue_offset: int) -> None:
-    overwrite(path, at + QUEUE_OFFSET, queue_offset.to_bytes(8, "big"))
+    overwrite(path, at + QUEUE_OFFSET, queue_offset.to_bytes(8, "big", signed=True))
 
 
 def lose(path: Path, offset: int) -> None:
@@ -101,7 +102,7 @@ def test_one_damaged_number_does_not_hide_the_records_before_it(path: Path, offs
     number(path, offsets[0], 1 << 40)
     placed, ends = place(path)
     assert ends[KEY] == 12
-    assert placed.entries["physical_offset"].tolist()[-11:] == offsets[1:]
+    assert placed.entries["physical_offset"].tolist() == offsets
 
 
 @pytest.mark.parametrize("queue_offset", [1 << 58, 1 << 62])
@@ -113,6 +114,88 @@ def test_a_queue_that_can_have_no_file_is_left_out(
     log = log_of(path)
     placement = Placement(log, 0)
     with caplog.at_level(logging.WARNING):
-        assert placed_by(log, placement) == []
+        (placed,) = placed_by(log, placement)
+    assert (placed.entries.size, placed.left_out.tolist()) == (0, offsets)
     assert placement.ends == {}
     assert f"no queue T/0 can begin at {queue_offset}" in caplog.text
+
+
+class Cut(CommitLog):
+    """A log whose first records retention deleted."""
+
+    @property
+    def min_offset(self) -> int:
+        return 1
+
+
+class Held:
+    """Old entries of the queue: the physical offset of each."""
+
+    def __init__(self, *physical: int) -> None:
+        self._physical = list(physical)
+
+    def offsets_of(self, key: QueueKey, derived: DerivedQueue) -> Ints:
+        assert key == KEY
+        found = [self._physical.index(at) if at in self._physical else -1 for at in derived.physical_offset.tolist()]
+        return np.array(found, np.int64)
+
+
+@pytest.mark.parametrize("row", [0, 1, 5, 10, 11])
+@pytest.mark.parametrize("stated", [-1, 0, 1, 5, 11, 13, 1 << 40, -(1 << 62), (1 << 63) - 1])
+@pytest.mark.parametrize("is_held", [True, False])
+def test_one_damaged_queue_offset_moves_no_record(
+    path: Path, offsets: list[int], row: int, stated: int, is_held: bool
+) -> None:
+    number(path, offsets[row], stated)
+    log = log_of(path)
+    placement = Placement(log, 0, entered=Held(*offsets) if is_held else None)
+    (placed,) = placed_by(log, placement)
+    told = is_held or row < 11 or not 0 <= stated < 11  # the last one may have been stored twice
+    assert placed.start == 0
+    assert placed.entries["physical_offset"].tolist() == offsets[: 12 if told else 11]
+    assert [at for _, at in placement.left_out()] == ([] if told else offsets[11:])
+    assert not placed.left_out.size
+    assert placed.repeated == 0
+    number(path, offsets[row], row)
+    assert placed.stated.tolist() == [*range(row), stated, *range(row + 1, 12)][: placed.entries.size]
+
+
+@pytest.mark.parametrize("begin", [7, 1 << 20])
+@pytest.mark.parametrize("stated", [3, 6, 8, 1 << 40])
+@pytest.mark.parametrize("rows", [1, 2, 12])
+def test_old_entries_tell_where_a_queue_without_its_first_records_begins(
+    path: Path, offsets: list[int], begin: int, stated: int, rows: int
+) -> None:
+    for at, offset in enumerate(offsets):
+        number(path, offset, begin + at)
+    number(path, offsets[12 - rows], stated)
+    log = log_of(path)
+    held = Held(*[-1] * begin, *offsets)
+    placement = Placement(Cut(LocalFileSystem(), log.directories), 0, entered=held)
+    ((found, derived),) = derive_segments(log, 0, log.stop)
+    kept = DerivedQueue(*(column[12 - rows :] for column in derived[KEY]))
+    ((_, placed),) = placement.place(found, {KEY: kept})
+    assert placed.start == begin + 12 - rows
+    assert placed.entries["physical_offset"].tolist() == offsets[12 - rows :]
+    assert not placed.left_out.size
+
+
+def test_a_record_that_states_another_topic_moves_no_record_if_old_entries_tell(path: Path, offsets: list[int]) -> None:
+    log = log_of(path)
+    ((found, derived),) = derive_segments(log, 0, log.stop)
+    left = DerivedQueue(*(np.delete(column, 4) for column in derived[KEY]))
+    placement = Placement(log, 0, entered=Held(*offsets))
+    ((_, placed),) = placement.place(found, {KEY: left})
+    assert placed.entries["physical_offset"].tolist() == [*offsets[:4], offsets[5], *offsets[5:]]
+    assert np.flatnonzero(placed.lost).tolist() == [4]
+
+
+def test_skipped_and_repeated_queue_offsets_of_brokers_are_not_corrected(path: Path, offsets: list[int]) -> None:
+    for at, stated in enumerate([0, 1, 2, 2, 3, 4, 5, 8, 9, 10, 11, 12]):
+        number(path, offsets[at], stated)
+    broker = [*offsets[:3], *offsets[4:]]
+    for entered in (None, Held(*broker)):
+        log = log_of(path)
+        (placed,) = placed_by(log, Placement(log, 0, entered=entered))
+        assert placed.entries["physical_offset"].tolist() == broker
+        assert placed.left_out.tolist() == [offsets[3]]

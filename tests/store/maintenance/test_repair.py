@@ -25,14 +25,14 @@ from segmentlog.store.files.writable_fs import LocalWritableFileSystem
 from segmentlog.store.format import batch_mark
 from segmentlog.store.format.batch_mark import BatchMark
 from segmentlog.store.format.index_file import Geometry
-from segmentlog.store.maintenance import Kind, salvage, verify
+from segmentlog.store.maintenance import Kind, rebuild_queues, salvage, verify
 from segmentlog.store.queues.writer import QueueWriter
 from support.broker_index import Index, query_index
 from support.reading import whole_queues
 from support.small_store import CONFIG, ROWS, write_small_store
 from support.store_builder import Geometry as StoreGeometry
 from support.store_builder import StoreBuilder, messages
-from support.tampering import contents, overwrite, put_at, segments
+from support.tampering import QueueFiles, contents, overwrite, put_at, segments
 from support.written_stores import tree
 
 COLUMNS = ("topic", "queueId", "queueOffset", "physicalOffset", "msgId", "body", "tags")
@@ -211,3 +211,69 @@ def test_records_left_by_a_truncation_are_not_revived(tmp_path: Path) -> None:
     report = salvage(old, tmp_path / "copy", queue_segment_entries=20)
     assert (report.records, report.entries, report.dropped) == (5, 5, 14)
     assert [row["physicalOffset"] for row in rows(tmp_path / "copy")] == appended.physical_offsets.tolist()
+
+
+def state_offset(store: Path, physical_offset: int, queue_offset: int) -> None:
+    overwrite(store, physical_offset + 20, queue_offset.to_bytes(8, "big", signed=True))
+
+
+@pytest.mark.parametrize("row", [0, 4, 9])
+@pytest.mark.parametrize("stated", [-1, 1, 3, 5, 8, 10, 1 << 40])
+def test_a_damaged_queue_offset_is_corrected_by_the_old_queue_or_the_records_beside_it(
+    tmp_path: Path, row: int, stated: int
+) -> None:
+    config = replace(CONFIG, record_crc=False)
+    with MessageStore.open(tmp_path / "store", config) as opened:
+        got = [opened.append(Outgoing(topic="T", body=b"%d" % number, keys="k")) for number in range(10)]
+    whole = tree(tmp_path / "store" / "commitlog"), tree(tmp_path / "store" / "consumequeue"), rows(tmp_path / "store")
+    state_offset(tmp_path / "store", got[row].physical_offset, stated)
+    report = salvage(tmp_path / "store", tmp_path / "copy")
+    assert (report.records, report.entries, report.left_out, report.lost_messages) == (10, 10, 0, 0)
+    assert report.corrected == 1
+    assert verify(tmp_path / "copy").findings == ()
+    copied = tree(tmp_path / "copy" / "commitlog"), tree(tmp_path / "copy" / "consumequeue"), rows(tmp_path / "copy")
+    assert copied == whole
+    assert salvage(tmp_path / "copy", tmp_path / "again") == replace(report, corrected=0)
+
+
+def test_a_queue_of_one_message_keeps_its_place(tmp_path: Path) -> None:
+    config = replace(CONFIG, record_crc=False)
+    with MessageStore.open(tmp_path / "store", config) as opened:
+        got = opened.append(Outgoing(topic="T", body=b"", keys="k"))
+    whole = tree(tmp_path / "store" / "consumequeue")
+    state_offset(tmp_path / "store", got.physical_offset, 1 << 40)
+    report = salvage(tmp_path / "store", tmp_path / "copy")
+    assert (report.corrected, report.entries) == (1, 1)
+    assert tree(tmp_path / "copy" / "consumequeue") == whole
+
+
+def test_records_in_no_queue_are_counted(tmp_path: Path) -> None:
+    """As brokers of 5.1 in controller mode stored them: two records have one queue offset, and the queue has one."""
+    config = replace(CONFIG, record_crc=False)
+    with MessageStore.open(tmp_path / "store", config) as opened:
+        got = [opened.append(Outgoing(topic="T", body=b"%d" % number)) for number in range(6)]
+    for row in (3, 4, 5):
+        state_offset(tmp_path / "store", got[row].physical_offset, row - 1)
+    queue = QueueFiles(tmp_path / "store", "T", 0)
+    entries = queue.entries
+    entries[3:5], entries[5] = entries[4:6].copy(), 0
+    queue.entries = entries
+    (finding,) = verify(tmp_path / "store").findings
+    assert (finding.kind, finding.offset, finding.count) == (Kind.LEFT_OUT, got[3].physical_offset, 1)
+    report = salvage(tmp_path / "store", tmp_path / "copy")
+    assert (report.records, report.entries, report.left_out, report.corrected) == (6, 5, 1, 0)
+    rebuilt = rebuild_queues(StoreReader.open(tmp_path / "store"), tmp_path / "queues", entries_per_segment=20)
+    assert (rebuilt.entries, rebuilt.left_out) == (5, 1)
+    assert tree(tmp_path / "queues") == tree(tmp_path / "copy" / "consumequeue")
+
+
+def test_records_of_a_clock_that_was_set_back_are_kept_if_the_queue_holds_them(tmp_path: Path) -> None:
+    config = replace(CONFIG, record_crc=False)
+    with MessageStore.open(tmp_path / "store", config) as opened:
+        got = [opened.append(Outgoing(topic="T", body=b"%d" % number)) for number in range(9)]
+    for row in range(5, 9):
+        overwrite(tmp_path / "store", got[row].physical_offset + 56, (1_600_000_000_000).to_bytes(8, "big"))
+    overwrite(tmp_path / "store", got[4].physical_offset, bytes(50))
+    report = salvage(tmp_path / "store", tmp_path / "copy")
+    assert (report.records, report.entries, report.lost_messages, report.dropped) == (8, 8, 1, 0)
+    assert [row["queueOffset"] for row in rows(tmp_path / "copy", on_loss=OnLoss.SKIP)] == [0, 1, 2, 3, 5, 6, 7, 8]

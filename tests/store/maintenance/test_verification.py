@@ -1,4 +1,6 @@
+import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -6,7 +8,7 @@ import pytest
 from segmentlog.store import MessageStore, NotAStoreError, Outgoing
 from segmentlog.store.maintenance import Kind, VerifyReport, verify
 from support.small_store import CONFIG, ROWS, write_small_store
-from support.tampering import put_at, segments
+from support.tampering import overwrite, put_at, segments
 from support.written_stores import tree
 
 
@@ -109,3 +111,46 @@ def test_an_index_file_that_makes_no_sense_is_found_and_no_store_refused(store: 
     assert Kind.INDEX_FILE in {kind for kind, _, _ in places(store)}
     with pytest.raises(NotAStoreError):
         verify(tmp_path)
+
+
+def numbered(path: Path, *stated: int, segment_bytes: int = 1 << 16) -> list[int]:
+    """A store of messages whose headers state these queue offsets; their physical offsets."""
+    config = replace(CONFIG, record_crc=False, segment_bytes=segment_bytes)
+    with MessageStore.open(path, config) as opened:
+        got = [opened.append(Outgoing(topic="T", body=b"body", keys="k")).physical_offset for _ in stated]
+    for at, number in zip(got, stated, strict=True):
+        overwrite(path, at + 20, number.to_bytes(8, "big", signed=True))
+    return got
+
+
+@pytest.mark.parametrize("row", [0, 1, 5, 8, 9])
+@pytest.mark.parametrize("stated", [-1, 0, 3, 4, 7, 10, 11, 1 << 40])
+@pytest.mark.parametrize("segment_bytes", [1 << 10, 1 << 16])
+@pytest.mark.parametrize("has_queues", [True, False])
+def test_a_damaged_queue_offset_in_a_header_is_found(
+    tmp_path: Path, row: int, stated: int, segment_bytes: int, has_queues: bool
+) -> None:
+    numbers = [*range(10)]
+    numbers[row] = stated
+    at = numbered(tmp_path / "s", *numbers, segment_bytes=segment_bytes)[row]
+    if not has_queues:
+        shutil.rmtree(tmp_path / "s" / "consumequeue")
+    of_log = {Kind.QUEUE_OFFSET, Kind.LEFT_OUT, Kind.OFFSET_UNKNOWN}
+    kinds = {each.kind for each in verify(tmp_path / "s").findings if each.offset == at} & of_log
+    if row < 9 or stated < 0 or stated > 20 or (has_queues and stated < 9):
+        expected = Kind.QUEUE_OFFSET
+    elif stated < 9:  # as if it had been stored twice
+        expected = Kind.LEFT_OUT
+    else:  # as if numbers had been skipped
+        expected = Kind.OFFSET_UNKNOWN
+    assert kinds == {expected} - ({expected} if row == stated else set())
+
+
+def test_numbers_that_a_broker_skipped_are_no_damage(tmp_path: Path) -> None:
+    for name, numbers in (("one", [0, 1, 2, 4, 5, 6]), ("two", [0, 1, 2, 7, 8, 15])):
+        numbered(tmp_path / name, *numbers)
+        report = verify(tmp_path / name)
+        assert report.is_sound
+        assert {each.kind for each in report.findings} == ({Kind.OFFSET_UNKNOWN} if name == "two" else set())
+    numbered(tmp_path / "later", *range(7), *range(9, 30), segment_bytes=1 << 10)
+    assert verify(tmp_path / "later").findings == ()
