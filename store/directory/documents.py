@@ -10,6 +10,7 @@
 A reader that looks between the two renames finds the backup, which is the former document.
 """
 
+import logging
 import os
 import time
 from collections.abc import Callable
@@ -18,20 +19,34 @@ from typing import TypeVar
 
 from ..errors import FormatError
 from ..files.fs import FileSystem
+from ..files.notices import warn_once
 from ..files.small_file import DOCUMENT_BYTES_MAX, check_size, made_aside, read_whole
 from ..files.writable_fs import WritableFileSystem
 from ..format.documents import Document, Loaded, Origin, load, render
 
 T = TypeVar("T")
+_log = logging.getLogger(__name__)
 
 
 def load_document(fs: FileSystem, path: str, parse: Callable[[Loaded], T]) -> T:
     """Load a document, or its backup, and ``parse`` it; a `FormatError` gets the path."""
     file, backup = (read_whole(fs, name, DOCUMENT_BYTES_MAX) for name in (path, f"{path}.bak"))
     try:
-        return parse(load(file, backup))
+        loaded = load(file, backup)
+        if loaded.origin is Origin.BACKUP and file:
+            times = (iso_seconds(fs, name) for name in (path, f"{path}.bak"))
+            warn_once(_log, path, "%s, of %s, is damaged: its backup of %s is read instead", path, *times)
+        return parse(loaded)
     except FormatError as error:
         raise FormatError(error.problem, path=path, fix=error.fix) from None
+
+
+def iso_seconds(fs: FileSystem, path: str) -> str:
+    """Time at which a file was written, as text in UTC."""
+    stamp = fs.stamp(path)
+    if stamp is None:
+        return "an unknown time"
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(stamp[1] // 1_000_000_000))
 
 
 def replace_document(

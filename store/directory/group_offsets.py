@@ -4,6 +4,8 @@
 
     config/consumerOffset.json     offsetTable      topic@group → queue id → next offset       brokers write it, and we
     (or RocksDB: rocksdb_config)                                                               while none has the store
+    config/lmqConsumerOffset.json  offsetTable      the same of a broker with enableLmq, which writes this one instead
+                                   lmqOffsetTable   topic@group → next offset of queue 0       of light groups
     .segmentlog/groups.json        offsetTable      topic@group → queue id → next offset       published by this library
                                    seenTable        topic@group → queue id → next offset       the broker's at that time
                                    broadcastTable   group → consumer → topic@group → …         each consumer for itself
@@ -16,6 +18,8 @@ meanwhile are lost. So ours are kept beside it, with the document's own offsets 
     it says less than then              the document's: the group was set back at the broker
     it says nothing                     ours
 
+Where both documents of brokers are there, the newer one counts, by ``dataVersion``, else by its time of modification.
+
 A negative offset is RocketMQ's word for unknown. Readers take the second document first: it is written first.
 """
 
@@ -26,9 +30,9 @@ from typing import TypeVar
 
 from ..errors import ConfigError, FormatError
 from ..files.fs import FileSystem, LocalFileSystem
-from ..format.broker_config import ClientQueue, GroupTopic, client_offsets, consumer_offsets
+from ..format.broker_config import ClientQueue, GroupTopic, client_offsets, consumer_offsets, light_offsets
 from ..format.documents import Document, Json, Origin
-from ..format.naming import is_safe_path_component
+from ..format.naming import LMQ_PREFIX, is_safe_path_component
 from ..format.store_paths import CONFIG, OURS, StorePaths
 from ..types import QueueKey
 from .documents import load_document
@@ -54,7 +58,8 @@ class Sidecar:
 class Progress:
     """Both documents of one store."""
 
-    document: Document  # ``consumerOffset.json``, with keys that this library does not know; or an empty one
+    path: str  # of the document of brokers
+    document: Document  # with keys that this library does not know; or an empty one
     origin: Origin
     stored: Table  # the positions in it
     sidecar: Sidecar  # this library's document
@@ -113,10 +118,37 @@ def read_progress(fs: FileSystem, path: str) -> Progress:
     paths = StorePaths(path)
     # In this order: a change is written to ours first, and must not slip through between the two.
     sidecar = load_document(fs, paths.group_positions, lambda found: _sidecar(found.document))
-    loaded, stored = load_config(
-        fs, path, paths.consumer_offsets, OFFSETS, lambda found: (found, _known(found.document))
-    )
-    return Progress(loaded.document, loaded.origin, stored, sidecar)
+    document = offsets_path(fs, path)
+    loaded, stored = load_config(fs, path, document, OFFSETS, lambda found: (found, _stored(found.document)))
+    return Progress(document, loaded.document, loaded.origin, stored, sidecar)
+
+
+def offsets_path(fs: FileSystem, path: str) -> str:
+    """Path of the document in which the broker of a store keeps the offsets of all groups.
+
+    RocketMQ: ``ConsumerOffsetManager.configFilePath``, ``LmqConsumerOffsetManager.configFilePath``.
+    """
+    paths = StorePaths(path)
+    plain, light = paths.consumer_offsets, paths.light_offsets
+    if fs.size(light) is None:
+        return plain
+    if fs.size(plain) is None:
+        return light
+    written = [load_document(fs, each, lambda found: _version_ms(found.document)) for each in (plain, light)]
+    if written[0] == written[1] or not all(written):
+        written = [(fs.stamp(each) or (0, 0))[1] for each in (plain, light)]
+    return plain if written[0] > written[1] else light
+
+
+def _version_ms(document: Document) -> int:
+    version = document.get("dataVersion")
+    stamp = version.get("timestamp") if isinstance(version, dict) else None
+    return stamp if isinstance(stamp, int) else 0
+
+
+def is_light(group: str) -> bool:
+    """Return whether a broker with ``enableLmq`` keeps the offsets of a group in ``lmqOffsetTable``."""
+    return group.startswith(LMQ_PREFIX)
 
 
 def client_progress(
@@ -176,6 +208,15 @@ def _known(document: Document, name: str = "offsetTable") -> Table:
     """The positions of a table, without those that RocketMQ calls unknown."""
     found = consumer_offsets({"offsetTable": document.get(name)})
     return {owner: {q: offset for q, offset in queues.items() if offset >= 0} for owner, queues in found.items()}
+
+
+def _stored(document: Document) -> Table:
+    """The positions of both tables of a document of brokers."""
+    found = _known(document)
+    for owner, offset in light_offsets(document).items():
+        if offset >= 0:
+            found.setdefault(owner, {})[0] = offset
+    return found
 
 
 def _sidecar(document: Document) -> Sidecar:

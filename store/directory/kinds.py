@@ -29,6 +29,7 @@ from ..format.message import MAGIC_V1, MAGIC_V2, RECORD_CRC_BYTES
 from ..format.naming import LMQ_PREFIX
 from ..format.store_paths import CONSUME_QUEUE_EXTENSION, OURS, StorePaths
 from .documents import load_document
+from .group_offsets import offsets_path
 from .layout import ListedQueues, look_at_queues
 
 _READ_ONLY: Final = "read and streamed; not written, retained or promoted until its queues are rebuilt"
@@ -149,13 +150,22 @@ def _kinds(fs: FileSystem, root: str, names: list[str]) -> Iterator[Fact]:
     if light:
         text = f"light queues, {light} in files (enableLmq): read and streamed; not appended to"
         yield Fact("kind", text, paths.consume_queues)
+    yield from _positions(fs, root)
+    if is_rocksdb(fs, os.path.join(root, "rocksdbstore")) and not fs.list_dir(paths.index):
+        text = "no index file; keys may be in RocksDB (indexRocksDBEnable): look-ups read the log"
+        yield Fact("kind", text, os.path.join(root, "rocksdbstore"))
+
+
+def _positions(fs: FileSystem, root: str) -> Iterator[Fact]:
+    """Facts about topics and positions of groups that are kept in another place than most brokers keep them."""
+    paths = StorePaths(root)
+    if fs.size(paths.light_offsets) is not None:
+        where = offsets_path(fs, root)
+        yield Fact("kind", f"positions of groups (enableLmq): those of {os.path.basename(where)} count", where)
     for name in ("topics", "consumerOffsets"):
         if is_rocksdb(fs, os.path.join(paths.config, name)):
             text = f"{name} in RocksDB: read with the extra `rocksdb`"
             yield Fact("kind", text, os.path.join(paths.config, name))
-    if is_rocksdb(fs, os.path.join(root, "rocksdbstore")) and not fs.list_dir(paths.index):
-        text = "no index file; keys may be in RocksDB (indexRocksDBEnable): look-ups read the log"
-        yield Fact("kind", text, os.path.join(root, "rocksdbstore"))
 
 
 def _sizes(fs: FileSystem, root: str) -> Iterator[Fact]:

@@ -47,6 +47,9 @@ def light_entries(records: Records, properties: Properties) -> Iterator[tuple[Qu
     encoded = names.filter(good).dictionary_encode()
     stated = numbers.filter(good).cast("int64").to_numpy()
     codes = encoded.indices.to_numpy()
+    # A record that names a queue twice has one entry there: a broker ignores the second.
+    _, once = np.unique(np.stack([of_row, codes]), axis=1, return_index=True)
+    of_row, codes, stated = of_row[once], codes[once], stated[once]
     order = np.argsort(codes, kind="stable")
     stops = np.cumsum(np.bincount(codes, minlength=len(encoded.dictionary)))
     for name, chosen in zip(encoded.dictionary.to_pylist(), np.split(order, stops[:-1]), strict=False):

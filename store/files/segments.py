@@ -55,6 +55,10 @@ def segments_of(listings: Mapping[str, Sequence[Listed]]) -> list[SegmentFile]:
                 _log.debug("ignoring %s/%s: not a segment", directory, name)
                 continue
             path = f"{directory}/{name}"
+            if listed.is_dir and len(name) < _NAME_CHARS_MAX:
+                # Brokers up to 5.1.0 put the light queue `%LMQ%x/1` into the directory of queue 1 of `%LMQ%x`.
+                warn_once(_log, path, "%s is left out: it is a directory among files", path)
+                continue
             if not listed.is_file:
                 raise UnsafeFileError(
                     f"this has the name of a segment and is a {_kind(listed)}",

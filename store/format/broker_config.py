@@ -58,6 +58,15 @@ def consumer_offsets(document: Document) -> dict[GroupTopic, dict[int, int]]:
     }
 
 
+def light_offsets(document: Document) -> dict[GroupTopic, int]:
+    """Read ``lmqOffsetTable`` of ``lmqConsumerOffset.json``: next offset of the only queue by topic and group."""
+    return {
+        GroupTopic(*key.split("@", 1)): _integer(offset, "lmqOffsetTable", key)
+        for key, offset in _table(document, "lmqOffsetTable").items()
+        if isinstance(key, str) and "@" in key
+    }
+
+
 def client_offsets(document: Document) -> dict[ClientQueue, int]:
     """Read a broadcasting client's ``offsets.json``; `FormatError` for a key that is not a queue, or a wrong offset."""
     found: dict[ClientQueue, int] = {}

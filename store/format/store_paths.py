@@ -41,6 +41,7 @@ INDEX: Final = "index"
 CONFIG: Final = "config"
 TOPICS: Final = "topics.json"
 CONSUMER_OFFSETS: Final = "consumerOffset.json"
+LIGHT_OFFSETS: Final = "lmqConsumerOffset.json"
 CHECKPOINT: Final = "checkpoint"
 ABORT: Final = "abort"
 LOCK: Final = "lock"
@@ -73,6 +74,7 @@ class StorePaths:
     config = _Path(CONFIG)  # directory of the broker's JSON documents
     topics = _Path(CONFIG, TOPICS)  # document of the topics
     consumer_offsets = _Path(CONFIG, CONSUMER_OFFSETS)  # document of the consumer groups' positions
+    light_offsets = _Path(CONFIG, LIGHT_OFFSETS)  # the same of a broker with enableLmq, in place of the other
     checkpoint = _Path(CHECKPOINT)  # store times up to which each part was flushed
     abort = _Path(ABORT)  # exists while the store is open, and after a crash
     lock = _Path(LOCK)  # file whose record lock the owner of the store holds

@@ -4,7 +4,8 @@
 
     decide(positions) ──► .segmentlog/groups.json              positions published here, and the broker's document now
                      └──► .segmentlog/groups.making ──► config/consumerOffset.json      under the store's lock;
-                                                                                        the former one as .bak
+                                                                                        the former one as .bak;
+                                            or lmqConsumerOffset.json, see `group_offsets.offsets_path`
 
 Ours is written first, so that a change is whole or absent. The store's lock is held for two renames and no longer, so
 that a process that opens the store does not find it taken. RocketMQ: ``ConsumerOffsetManager``, ``ConfigManager``.
@@ -16,7 +17,7 @@ from contextlib import contextmanager
 from enum import Enum
 
 from ..directory.documents import replace_document
-from ..directory.group_offsets import Progress, Table, owner_key, read_progress, sidecar_document
+from ..directory.group_offsets import Progress, Table, is_light, owner_key, read_progress, sidecar_document
 from ..directory.layout import StoreLocation, check_is_store
 from ..errors import StoreInUseError
 from ..files.small_file import DOCUMENT_BYTES_MAX, check_size, replace_file
@@ -78,9 +79,9 @@ class GroupWriter:
             }
             stays = bool(gone & progress.stored.keys())
             if stays:
-                offsets = _offset_table(progress.document)
                 for owner in gone:
-                    offsets.pop(owner_key(owner), None)
+                    _table(progress.document).pop(owner_key(owner), None)
+                    _table(progress.document, "lmqOffsetTable").pop(owner_key(owner), None)
                 if self._is_anothers() or not self._write_store(progress):
                     raise StoreInUseError(
                         f"group {group} cannot be deleted: the process that has this store open keeps it in memory",
@@ -109,8 +110,11 @@ class GroupWriter:
         self._write_sidecar(progress)
         if self._is_anothers():
             return
-        offsets = _offset_table(progress.document)
+        offsets, light = _table(progress.document), progress.path == self._paths.light_offsets
         for owner, queues in progress.merged().items():
+            if light and is_light(owner.group):
+                _table(progress.document, "lmqOffsetTable")[owner_key(owner)] = queues[0]
+                continue
             entry = offsets.setdefault(owner_key(owner), {})
             assert isinstance(entry, dict)  # it was read as one
             for queue_id, offset in queues.items():
@@ -131,7 +135,7 @@ class GroupWriter:
         loaded = Loaded(progress.document, progress.origin)
         # The lock is held for two renames: no process that opens the store may find it taken.
         moment = fs.lock_store_for_a_moment(paths.lock)
-        if not replace_document(fs, paths.consumer_offsets, loaded, paths.making_groups, moment):
+        if not replace_document(fs, progress.path, loaded, paths.making_groups, moment):
             return False
         self.recorded = Recorded.STORE
         return True
@@ -174,8 +178,8 @@ def _update(table: Table, changes: Table) -> None:
         table.setdefault(owner, {}).update(queues)
 
 
-def _offset_table(document: Document) -> Document:
-    table = document.get("offsetTable")
+def _table(document: Document, name: str = "offsetTable") -> Document:
+    table = document.get(name)
     if not isinstance(table, dict):
-        table = document["offsetTable"] = {}
+        table = document[name] = {}
     return table

@@ -56,6 +56,14 @@ def test_links_directories_and_files_of_2_gib_are_refused_as_segments(tmp_path: 
 SEGMENTS = [SegmentFile(0, 10, "a"), SegmentFile(10, 5, "b"), SegmentFile(20, 10, "c")]
 
 
+def test_a_directory_among_files_is_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """As of a light queue `%LMQ%x/1`, which brokers up to 5.1.0 put into the directory of queue 1 of `%LMQ%x`."""
+    (tmp_path / "0").mkdir()
+    (tmp_path / f"{40:020d}").write_bytes(bytes(40))
+    assert [each.base for each in list_segments(LocalFileSystem(), [str(tmp_path)])] == [40]
+    assert f"{tmp_path}/0 is left out: it is a directory among files" in caplog.text
+
+
 def test_an_offset_finds_its_segment() -> None:
     found = {-1: None, 0: "a", 9: "a", 10: "b", 14: "b", 15: None, 20: "c", 29: "c", 30: None}
     assert {offset: (each := find(SEGMENTS, offset)) and each.path for offset in found} == found

@@ -46,9 +46,10 @@ def test_the_former_document_is_the_backup_and_versions_rise() -> None:
     assert held(fs) == {PATH: 2, f"{PATH}.bak": 1}, "a guard that refuses changes nothing"
 
 
-def test_a_torn_document_does_not_replace_its_backup() -> None:
+def test_a_torn_document_does_not_replace_its_backup(caplog: pytest.LogCaptureFixture) -> None:
     fs = disk(file='{"n": ', backup='{"n": 1}')
     assert load(fs) == Loaded({"n": 1}, Origin.BACKUP)
+    assert "is damaged: its backup of" in caplog.text
     replaced(fs, 2)
     assert held(fs) == {PATH: 2, f"{PATH}.bak": 1}
 

@@ -1,4 +1,5 @@
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -64,6 +65,34 @@ def test_a_rendered_sidecar_is_read_unchanged_without_empty_entries(tmp_path: Pa
     assert json.loads(text) == parse(text)  # plain JSON, for other tools
     sidecar = Sidecar({group: empty}, {}, {"g": {"a": {group: empty}, "b": {}}, "h": {}})
     assert sidecar_document(sidecar) == {"broadcastTable": {"g": {"a": {}}}, "offsetTable": {}, "seenTable": {}}
+
+
+LIGHT = '{"lmqOffsetTable":{"%LMQ%a@%LMQ%a":5,"%LMQ%b@%LMQ%b":-1},"offsetTable":{"T@g":{0:7}}}'
+
+
+@pytest.mark.parametrize(
+    ("plain", "light", "counts"),
+    [(None, 1, "light"), (1, 2, "light"), (2, 1, "plain"), (2, 2, "later file"), (None, None, "light")],
+)
+def test_positions_of_a_broker_with_light_queues_are_read(
+    tmp_path: Path, plain: int | None, light: int | None, counts: str
+) -> None:
+    """It keeps those of all groups in a document of its own; the newer one of two counts."""
+
+    def written(name: str, text: str, timestamp: int | None) -> None:
+        version = "" if timestamp is None else f'"dataVersion":{{"timestamp":{timestamp}}},'
+        (tmp_path / "config" / name).write_text("{" + version + text[1:])
+
+    (tmp_path / "config").mkdir()
+    if plain is not None:
+        written("consumerOffset.json", '{"offsetTable":{"T@g":{0:3}}}', plain)
+    written("lmqConsumerOffset.json", LIGHT, light)
+    if counts == "later file":
+        os.utime(tmp_path / "config/consumerOffset.json", (1, 1))
+    expected = 3 if counts == "plain" else 7
+    assert group_offsets(tmp_path, "g") == {QueueKey("T", 0): expected}
+    assert group_offsets(tmp_path, "%LMQ%a") == ({} if counts == "plain" else {QueueKey("%LMQ%a", 0): 5})
+    assert group_offsets(tmp_path, "%LMQ%b") == {}
 
 
 @pytest.mark.parametrize("text", ["{ torn", '{"broadcastTable": [1]}', '{"offsetTable": {"T@g": 3}}'])

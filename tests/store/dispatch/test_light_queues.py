@@ -88,6 +88,7 @@ def test_a_message_for_light_queues_is_refused(tmp_path: Path, given: str) -> No
     [
         ("Parent", "%LMQ%a,%LMQ%b", "3,4", {"%LMQ%a": [3], "%LMQ%b": [4]}),
         ("Parent", "%LMQ%a,Other", "3,4", {"%LMQ%a": [3]}),
+        ("Parent", "%LMQ%a,%LMQ%b,%LMQ%a", "3,4,3", {"%LMQ%a": [3], "%LMQ%b": [4]}),
         ("Parent", "%LMQ%a,%LMQ%b", "3", {}),
         ("Parent", "%LMQ%a", "-3", {}),
         ("Parent", "%LMQ%a", "three", {}),

@@ -104,6 +104,17 @@ def test_content_that_a_broker_wrote_is_kept(store: Path) -> None:
     }
 
 
+def test_the_document_that_a_broker_with_light_queues_reads_is_written(store: Path) -> None:
+    document = store / "config" / "lmqConsumerOffset.json"
+    document.write_text('{"lmqOffsetTable":{"%LMQ%a@%LMQ%a":5},"offsetTable":{}}')
+    publish(store, {T0: 3})
+    GroupWriter(str(store), None).set_offsets(lambda _: {GroupTopic("%LMQ%a", "%LMQ%a"): {0: 2}})
+    found = json.loads(document.read_text())
+    assert found["offsetTable"] == {"T@g": {"0": 3}}
+    assert found["lmqOffsetTable"] == {"%LMQ%a@%LMQ%a": 2}
+    assert group_offsets(store, "%LMQ%a") == {QueueKey("%LMQ%a", 0): 2}
+
+
 def test_a_known_position_is_not_written_again(store: Path) -> None:
     publish(store, {T0: 1})
     before = {path: path.stat().st_mtime_ns for path in store.rglob("*") if path.is_file()}
