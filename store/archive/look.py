@@ -6,7 +6,6 @@
     verify, deep    piece ─► digest ─► records, their CRCs ─► pack made again ─► equal to the pack, and to the runs
 """
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from hashlib import sha256
@@ -162,10 +161,6 @@ def verify(objects: ObjectStore, *, deep: bool = False) -> ArchiveCheck:
     """Compare the objects of an archive with its manifests; ``deep`` reads them."""
     number, manifest = manifests.newest(objects)
     findings = dict.fromkeys(_sizes(objects))
-    for before, after in pairwise(manifest.pieces):
-        if after.start < before.stop:
-            text = f"this piece begins before {before.stop}, the end of the one before"
-            findings[ArchiveFinding(after.key, text)] = None
     records, faulty = 0, {finding.key for finding in findings}
     for at, piece in enumerate(manifest.pieces if deep else ()):
         if piece.key not in faulty:
@@ -233,10 +228,9 @@ def _deep(objects: ObjectStore, manifest: Manifest, at: int) -> tuple[int, list[
     if piece.pack_size:
         found += _digests(objects, piece.pack_key, piece.pack_size, piece.pack_digest)
     check_crcs(records, Properties(records))
-    known = json.loads(manifest.store.get("damage", "[]"))
     for row in np.flatnonzero(records.problem != Problem.OK).tolist():
         offset = piece.segment + int(records.positions[row])
-        if not any(start <= offset < stop for start, stop in known):
+        if not any(start <= offset < stop for start, stop in manifest.damage):
             found.append(ArchiveFinding(piece.key, f"the record at physical offset {offset} contradicts its CRC"))
     return len(records), found
 

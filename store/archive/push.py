@@ -174,7 +174,7 @@ class _Push:
 
     def _clean(self, former: Manifest, orphans_after_s: float | None) -> int:
         # All objects are listed and the last manifests read: once per hour, if pushes are more frequent.
-        hour = int(former.store.get("pushed_ms", "0")) // 3_600_000
+        hour = former.pushed_ms // 3_600_000
         if orphans_after_s is None and hour == _now_ms() // 3_600_000:
             return 0
         try:
@@ -411,7 +411,7 @@ class _Push:
     def _state(self, former: Manifest) -> dict[str, str]:
         """Facts about the store, and about this push."""
         sizes = stored_sizes(self._fs, self.reader.path, StoreConfig())
-        spans = [*json.loads(former.store.get("damage", "[]")), *map(list, self._round.damage)]
+        spans = [*former.damage, *self._round.damage]
         return {
             "id": store_id(self.reader.path) or former.store.get("id", ""),
             "path": self.reader.path,

@@ -30,7 +30,6 @@ from ..files.fresh_directory import locked
 from ..files.small_file import read_whole
 from ..files.writable_fs import LocalWritableFileSystem
 from ..format.archive_manifest import Manifest, Piece
-from ..format.durable_point import FileSizes
 from ..format.index_file import Geometry
 from ..format.naming import segment_name
 from ..format.store_paths import COMMIT_LOG, CONFIG, OURS, StorePaths
@@ -261,13 +260,13 @@ class _Pull:
 
     def _rebuild(self, number: int, topics: Iterable[str] | None) -> PullReport:
         manifest = self._manifest
-        sizes = FileSizes(*json.loads(manifest.store["sizes"]))
+        sizes = manifest.sizes
         reader = StoreReader.open(self._aside, queue_source=QueueSource.COMMIT_LOG)
         queues = rebuild_queues(
             reader, self._paths.consume_queues, entries_per_segment=sizes.queue_segment_entries or None
         )
         keys = 0
-        if json.loads(manifest.store["index"]):
+        if manifest.has_index:
             geometry = Geometry(sizes.index_slots, sizes.index_entries)
             keys = rebuild_index(reader, self._paths.index, geometry=geometry)
         newest_ms = max(piece.last_time for piece in manifest.pieces)

@@ -9,7 +9,7 @@ import pytest
 
 from segmentlog.store import QueueRange, ScanSpec, ScanTask, StoreReader
 from segmentlog.store.directory.layout import StoreLocation
-from segmentlog.store.format.archive_manifest import RUN, ArchivedQueue, Manifest, Piece
+from segmentlog.store.format.archive_manifest import ENTRY, RUN, ArchivedQueue, Manifest, Piece
 from segmentlog.store.objects.manifests import publish
 from support.memory_objects import MemoryObjects
 from support.scale import scale
@@ -45,7 +45,7 @@ def made(pieces: int, queues: int) -> MemoryObjects:
             at + 1,
             at + 1,
             "a" * 64,
-            3 << 20,
+            RUNS_PER_PIECE * ROWS_PER_RUN * ENTRY.itemsize,
             "b" * 64,
         )
         for at in range(pieces)
