@@ -11,21 +11,26 @@
 A place with a ``commitlog/`` and without a manifest is a plain copy of a store directory, and is read as one.
 """
 
-from collections.abc import Mapping
+import errno
+import re
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
-from ..errors import NotAStoreError
+from ..errors import MissingObjectError, NotAStoreError
 from ..format.archive_manifest import Manifest
 from ..format.naming import segment_name
-from ..format.store_paths import COMMIT_LOG, CONSUME_QUEUE, MANIFESTS
+from ..format.store_paths import COMMIT_LOG, CONSUME_QUEUE
 from ..objects.manifests import listed, read
-from ..objects.object_store import ObjectStore
+from ..objects.object_store import ObjectInfo, ObjectStore
 from ..objects.remote_fs import Part, RemoteFile, RemoteFileSystem
 
 if TYPE_CHECKING:
     from ..objects.block_cache import BlockCache
 
 _SHOWN_MAX: Final = 5
+_SEGMENT: Final = re.compile(rf"{COMMIT_LOG}/(\d{{20}})")
 
 
 class GrowingFileSystem(RemoteFileSystem):
@@ -89,12 +94,16 @@ def opened(objects: ObjectStore, root: str, cache: "BlockCache | None" = None) -
     ------
     NotAStoreError
         If there is neither.
+    MissingObjectError
+        If the copy lacks a segment between two others.
     """
-    if next(iter(objects.list(MANIFESTS)), None) is not None:
+    with suppress(NotAStoreError):
         return ArchivedStore(objects, root, cache)
-    names = _first_names(objects)
+    found = list(objects.list())
+    names = dict.fromkeys(each.key.partition("/")[0] for each in found)
     if COMMIT_LOG in names or CONSUME_QUEUE in names:
-        return RemoteFileSystem.listed(objects, root, cache)
+        _check_segments(found, root)
+        return RemoteFileSystem.listed(objects, root, found, cache)
     there = f"it holds {', '.join(sorted(names)[:_SHOWN_MAX])}" if names else "there is nothing"
     raise NotAStoreError(
         f"no store or archive here: {there}",
@@ -103,11 +112,16 @@ def opened(objects: ObjectStore, root: str, cache: "BlockCache | None" = None) -
     )
 
 
-def _first_names(objects: ObjectStore) -> Mapping[str, None]:
-    """First parts of the keys; of many keys the first ones."""
-    found: dict[str, None] = {}
-    for each in objects.list():
-        found[each.key.partition("/")[0]] = None
-        if len(found) > _SHOWN_MAX * 10:
-            break
-    return found
+def _check_segments(found: Iterable[ObjectInfo], root: str) -> None:
+    """Raise `MissingObjectError` if the log of a copy lacks a segment between two others."""
+    # Sizes may be those of short files; a store's segments have one size.
+    log = [(int(name[1]), each.size) for each in found if (name := _SEGMENT.fullmatch(each.key))]
+    size = max((size for _, size in log), default=0)
+    for (one, _), (other, _) in pairwise(log):
+        if other - one > size:
+            raise MissingObjectError(
+                f"the list of this copy has segments at {one} and {other}, and none at {one + size} between them",
+                path=f"{root}/{COMMIT_LOG}/{segment_name(one + size)}",
+                fix="If the object is there, the object store left it out of its list: try again. Otherwise copy it",
+                errno=errno.ENOENT,
+            )

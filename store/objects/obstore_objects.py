@@ -17,9 +17,9 @@ import importlib
 import os
 import re
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from itertools import chain, repeat
+from itertools import chain, count, repeat
 from typing import Any, Final, TypeVar
 
 import numpy as np
@@ -66,6 +66,7 @@ class ObstoreObjects(RepeatedObjects):
         self._has_condition: bool | None = None
         self._client, self._is_renewed = made(0, is_new=False), False
         self._patient: Any = None  # for requests that the library repeats
+        self._is_local = type(self._client).__name__ == "LocalStore"
 
     def _renew(self) -> None:
         self._client, self._is_renewed = self._made(0, is_new=True), True
@@ -76,16 +77,25 @@ class ObstoreObjects(RepeatedObjects):
         # Keys of S3 are in this order, those of other stores are not; and a list that breaks off begins again, with a
         # client that repeats its requests. To make one takes 4 ms, and most lists do not break off.
         clients = chain([lambda: self._client], repeat(self._repeating))
-        found = self._tried("listing", prefix, lambda: sorted(self._listed(next(clients)(), folder, prefix)))
-        return iter(found)
+        found = self._tried("listing", prefix, lambda: self._listed(next(clients)(), folder))
+        return iter(sorted(info for info in found if info.key.startswith(prefix)))  # prefixes of the library: folders
 
-    def _listed(self, client: Any, folder: str, prefix: str) -> Iterator[ObjectInfo]:
-        # object_store's prefixes are whole folders, ours are texts.
-        for chunk in self._obstore.list(client, folder or None):
-            for meta in chunk:
-                info = self._info(meta)
-                if info.key.startswith(prefix):
-                    yield info
+    def _listed(self, client: Any, folder: str) -> Iterable[ObjectInfo]:
+        """List a folder, until a list from the last key but one has the last key and no other."""
+        # The library takes any XML for a page, such as the text of an error with status 200, and a page without a
+        # token for the last one. A local directory has no pages.
+        found: dict[str, ObjectInfo] = {}
+        for number in count():
+            *_, before, last = ["", "", *sorted(found)[-2:]]
+            chunks = self._obstore.list(client, folder or None, offset=before or None)
+            page = {meta["path"]: self._info(meta) for chunk in chunks for meta in chunk}
+            if last and last not in page:
+                raise Failure(Kind.SHORT, "a page of the list is not whole")
+            is_whole = self._is_local or (number and page.keys() <= found.keys())
+            found |= page
+            if is_whole:
+                break
+        return found.values()
 
     def head(self, key: str) -> ObjectInfo | None:
         def once() -> ObjectInfo | None:
@@ -275,6 +285,7 @@ def _classified_local(text: str) -> Failure:
     for needle, kind_of_it, found in (
         ("NotPartial", Kind.REFUSED, "the server ignores ranges"),
         ("InvalidRange", Kind.REPLACED, "the object has fewer bytes"),
+        ("list response", Kind.SHORT, "the answer is not a list of objects"),
         ("Credential", Kind.DENIED, "no valid credentials"),
     ):
         if needle in text:

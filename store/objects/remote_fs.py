@@ -23,7 +23,7 @@ from ..files.plain_reads import Front
 from ..format.message import Bytes
 from .block_cache import BlockCache
 from .fetching import Extent, Fetcher, Span
-from .object_store import ObjectStore
+from .object_store import ObjectInfo, ObjectStore
 from .requests import merged
 
 WINDOW_BYTES: Final = 64 << 20
@@ -69,10 +69,12 @@ class RemoteFileSystem:
         self._fetcher = Fetcher(objects, extents, cache)
 
     @classmethod
-    def listed(cls, objects: ObjectStore, root: str, cache: BlockCache | None = None) -> Self:
-        """Return the files of a plain copy, an object each, as they are now."""
-        found = (each for each in objects.list() if not each.key.endswith("/"))
-        return cls(objects, root, {each.key: RemoteFile(each.key, each.size, each.etag) for each in found}, cache)
+    def listed(
+        cls, objects: ObjectStore, root: str, found: Iterable[ObjectInfo], cache: BlockCache | None = None
+    ) -> Self:
+        """Return the files of a plain copy, an object each, of a list."""
+        files = (each for each in found if not each.key.endswith("/"))
+        return cls(objects, root, {each.key: RemoteFile(each.key, each.size, each.etag) for each in files}, cache)
 
     def _add(self, path: str, size: int) -> None:
         above, _, name = path.rpartition("/")

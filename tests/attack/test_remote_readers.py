@@ -50,6 +50,9 @@ FAULTS: dict[str, Callable[[int], Fault]] = {
     "another etag": lambda times: Fault(etag='"another"', times=times),
     "missing": lambda times: Fault(status=404, code="NoSuchKey", times=times),
     "expired": lambda times: Fault(status=400, code="ExpiredToken", times=times),
+    "page of an error": lambda times: Fault(body=b"<Error><Code>InternalError</Code></Error>", times=times),
+    "page of a proxy": lambda times: Fault(body=b"<html><body><p>Sign in<br></body></html>", times=times),
+    "page without a token": lambda times: Fault(is_tokenless=True, times=times),
 }
 
 
@@ -73,6 +76,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
         }
         store.append_batch(pa.RecordBatch.from_pydict(columns))
     with serving() as server:
+        server.page = 7  # so that lists of a small store have several
         push(path, open_objects("s3://b/archive", server.options()))
         for each in path.rglob("*"):
             if each.is_file():

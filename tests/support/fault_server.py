@@ -26,7 +26,6 @@ from urllib.parse import parse_qs, unquote, urlsplit
 from xml.etree import ElementTree as ET
 from xml.sax.saxutils import escape
 
-_PAGE: Final = 1000
 _QUOTE: Final = '"'
 
 
@@ -45,6 +44,8 @@ class Fault:
     stall_s: float = 0.0
     etag: str | None = None  # of the answer, as if the object were another one
     is_lost: bool = False  # the request has its effect, and the connection is reset without an answer
+    body: bytes | None = None  # answered with 200, in place of the list or of the bytes
+    is_tokenless: bool = False  # a list that says that more follows, and not where
 
 
 class FaultServer:
@@ -54,6 +55,7 @@ class FaultServer:
         self.counts: Counter[str] = Counter()
         self.requests: list[tuple[str, str, str]] = []  # method, key, range
         self.latency_s = 0.0
+        self.page = 1000  # keys of one page of a list
         self.is_bare = False  # lists etags without their quotes, as Azure does
         self.is_overwriting = False  # ignores If-None-Match
         self.is_tolerant = False  # ignores If-Match, as some servers do
@@ -133,6 +135,9 @@ class _Handler(BaseHTTPRequestHandler):
         if self.fault is not None and self.fault.status is not None:
             self._error(self.fault.status, self.fault.code or "Error")
             return
+        if self.fault is not None and self.fault.body is not None:
+            self._answer(200, self.fault.body, {"Content-Type": "text/html"})
+            return
         getattr(self, f"_{self.command.lower()}")(body)
 
     do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = _handle  # noqa: N815 - names of http.server
@@ -169,9 +174,10 @@ class _Handler(BaseHTTPRequestHandler):
     def _list(self) -> None:
         bucket = self.place.split("/")[0] + "/"
         prefix, after = bucket + self.query.get("prefix", ""), self.query.get("continuation-token", "")
+        after = after or (bucket + self.query["start-after"] if "start-after" in self.query else "")
         with self.owner.lock:
             keys = sorted(key for key in self.owner.objects if key.startswith(prefix) and key > after)
-            size = int(self.query.get("max-keys", _PAGE))
+            size = int(self.query.get("max-keys", self.owner.page))
             page, more = keys[:size], len(keys) > size
             rows = [
                 f"<Contents><Key>{escape(key.removeprefix(bucket))}</Key><Size>{len(data)}</Size>"
@@ -180,7 +186,8 @@ class _Handler(BaseHTTPRequestHandler):
                 for key in page
                 for data, etag, modified in [self.owner.objects[key]]
             ]
-        token = f"<NextContinuationToken>{escape(page[-1])}</NextContinuationToken>" if more else ""
+        has_token = more and not (self.fault is not None and self.fault.is_tokenless)
+        token = f"<NextContinuationToken>{escape(page[-1])}</NextContinuationToken>" if has_token else ""
         text = (
             f"<ListBucketResult><IsTruncated>{str(more).lower()}</IsTruncated>{token}{''.join(rows)}</ListBucketResult>"
         )

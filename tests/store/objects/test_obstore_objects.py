@@ -1,3 +1,4 @@
+import itertools
 import os
 import pickle
 import time
@@ -140,6 +141,37 @@ def test_a_list_that_breaks_off_lists_everything_once(server: FaultServer) -> No
     store = _open(server)
     server.fail(Fault("GET", status=503, code="SlowDown", times=2), Fault("GET", reset_after=5000, times=2))
     assert [each.key for each in store.list("log/")] == [f"log/{number:05}" for number in range(2500)]
+
+
+CUT_PAGES = {
+    "an error with status 200": Fault("GET", body=b"<?xml version='1.0'?><Error><Code>InternalError</Code></Error>"),
+    "a page of a proxy": Fault("GET", body=b"<!DOCTYPE html><html><body><p>Sign in<br></body></html>"),
+    "an empty page": Fault("GET", body=b"<ListBucketResult><IsTruncated>false</IsTruncated></ListBucketResult>"),
+    "no answer at all": Fault("GET", body=b""),
+    "no token": Fault("GET", is_tokenless=True),
+}
+
+
+@pytest.mark.parametrize("times", [1, 2])
+@pytest.mark.parametrize("at", [0, 1, 2, 3])
+@pytest.mark.parametrize("fault", CUT_PAGES)
+def test_a_page_that_ends_a_list_early_is_asked_for_again(server: FaultServer, fault: str, at: int, times: int) -> None:
+    if at == 0 and times == 2 and fault in {"an empty page", "an error with status 200"}:
+        return  # an empty list twice is an empty place
+    names = [f"log/{number:05}" for number in range(25)]
+    for name in names:
+        server.store(f"bucket/p/{name}", b"x")
+    server.page, numbers = 10, itertools.count()
+    server.at_random = lambda: Fault(**vars(CUT_PAGES[fault])) if at <= next(numbers) < at + times else None
+    assert [each.key for each in _open(server).list("log/")] == names
+
+
+def test_a_list_costs_one_request_more_than_its_pages(server: FaultServer) -> None:
+    store = _open(server)
+    assert list(store.list("log/")) == []
+    assert server.counts["GET"] == 2
+    assert [each.key for each in store.list()] == ["a"]
+    assert server.counts["GET"] == 4
 
 
 @pytest.mark.parametrize(

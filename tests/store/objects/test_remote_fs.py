@@ -61,7 +61,7 @@ def local(tmp_path: Path) -> str:
 def test_a_copy_is_read_as_the_files_that_it_is_a_copy_of(
     objects: MemoryObjects, local: str, cache: BlockCache | None
 ) -> None:
-    remote = RemoteFileSystem.listed(objects, ROOT, cache)
+    remote = RemoteFileSystem.listed(objects, ROOT, objects.list(), cache)
     folders = ["", "/commitlog", "/consumequeue", "/consumequeue/orders", "/config", "/nope", "/checkpoint"]
     for folder in folders:
         expected = [each._replace(modified_ms=0) for each in LOCAL.list_dir(local + folder)]
@@ -98,7 +98,7 @@ def test_a_copy_is_read_as_the_files_that_it_is_a_copy_of(
 
 
 def test_a_path_that_is_not_a_file_has_no_bytes(objects: MemoryObjects) -> None:
-    remote = RemoteFileSystem.listed(objects, f"{ROOT}/")
+    remote = RemoteFileSystem.listed(objects, f"{ROOT}/", objects.list())
     for path in (f"{ROOT}/nope", f"{ROOT}/config", ROOT, "s3://bucket/stores/checkpoint", "/x"):
         assert remote.size(path) is None
         for call in (remote.map, remote.data_end, lambda path: remote.read(path, 0, 1)):
@@ -106,8 +106,8 @@ def test_a_path_that_is_not_a_file_has_no_bytes(objects: MemoryObjects) -> None:
                 call(path)
             assert raised.value.errno == errno.ENOENT
     assert remote.lock_owner(f"{ROOT}/lock") is None
-    assert RemoteFileSystem.listed(MemoryObjects(), ROOT).list_dir(ROOT) == []
-    assert RemoteFileSystem.listed(MemoryObjects(), ROOT).stamp(ROOT) is None
+    assert RemoteFileSystem.listed(MemoryObjects(), ROOT, ()).list_dir(ROOT) == []
+    assert RemoteFileSystem.listed(MemoryObjects(), ROOT, ()).stamp(ROOT) is None
 
 
 def test_a_file_of_several_objects_is_one_file_that_ends_in_zeros(cache: BlockCache | None) -> None:
@@ -135,7 +135,7 @@ def test_a_file_of_several_objects_is_one_file_that_ends_in_zeros(cache: BlockCa
 
 def test_a_second_read_from_the_cache_makes_no_request(objects: MemoryObjects, tmp_path: Path) -> None:
     for _ in range(2):
-        remote = RemoteFileSystem.listed(objects, ROOT, BlockCache(str(tmp_path / "cache"), 1 << 30))
+        remote = RemoteFileSystem.listed(objects, ROOT, objects.list(), BlockCache(str(tmp_path / "cache"), 1 << 30))
         for path in FILES:
             remote.map(f"{ROOT}/{path}")
     assert objects.bytes_read == sum(FILES.values())
@@ -144,12 +144,12 @@ def test_a_second_read_from_the_cache_makes_no_request(objects: MemoryObjects, t
 def test_a_replaced_object_is_an_error_until_the_store_is_opened_again(
     objects: MemoryObjects, cache: BlockCache | None
 ) -> None:
-    remote = RemoteFileSystem.listed(objects, ROOT, cache)
+    remote = RemoteFileSystem.listed(objects, ROOT, objects.list(), cache)
     path = f"{ROOT}/checkpoint"
     old = remote.read(path, 0, 10)
     objects.put("checkpoint", np.full(4096, 7, np.uint8))
     objects.put("config/topics.json", np.full(300, 7, np.uint8))
     with pytest.raises(StoreIOError, match="replaced"):
         remote.read(f"{ROOT}/config/topics.json", 0, 10)
-    again = RemoteFileSystem.listed(objects, ROOT, cache)
+    again = RemoteFileSystem.listed(objects, ROOT, objects.list(), cache)
     assert again.read(path, 0, 10) == b"\7" * 10 != old

@@ -204,6 +204,16 @@ def test_an_error_for_a_place_without_a_store_lists_its_content() -> None:
         opened(objects)
 
 
+def test_a_copy_without_a_segment_between_two_others_is_an_error_and_without_the_first_ones_it_is_read() -> None:
+    objects, empty = MemoryObjects(), np.zeros(1000, np.uint8)
+    for base in (1000, 2000, 4000, 5000):
+        objects.put(f"commitlog/{base:020}", empty)
+    with pytest.raises(MissingObjectError, match=r"at 2000 and 4000, and none at 3000 between them.*try again"):
+        opened(objects)
+    objects.put(f"commitlog/{3000:020}", empty)
+    assert opened(objects).log.min_offset == 1000
+
+
 def test_a_plain_copy_reads_as_its_directory(tmp_path: Path) -> None:
     path = write_small_store(tmp_path / "store")
     objects = MemoryObjects()
