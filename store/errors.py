@@ -199,7 +199,7 @@ class StoreClosedError(SegmentLogError):
 
 
 class StoreFailedError(SegmentLogError):
-    """A store whose disk failed: what the device holds is unknown until the store is opened again."""
+    """A store whose disk failed, or a write of which was interrupted: open it again, and recovery decides."""
 
     condition = "SEGMENTLOG_STORE_FAILED"
 

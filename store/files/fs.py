@@ -24,7 +24,6 @@ import errno
 import mmap
 import os
 import stat
-from collections import deque
 from collections.abc import Iterable, Iterator
 from types import TracebackType
 from typing import Final, NamedTuple, Protocol
@@ -84,33 +83,24 @@ class Listed(NamedTuple):
 
 
 class Descriptor:
-    """An open file descriptor that a Ctrl-C cannot leak; a context manager that closes it once, for all threads."""
+    """An open file descriptor; a context manager that closes it once. It is closed when it is collected, too."""
 
-    # Python raises KeyboardInterrupt between two bytecodes, for instance after `os.open` returned and before its result
-    # was stored. Here opening and storing are one call into C, and so are forgetting and closing. A descriptor whose
-    # owner was lost to an exception is closed by reference counting.
+    __slots__ = ("__weakref__", "fd")
 
-    __slots__ = ("__weakref__", "_held")
+    fd: int
+    """The number; -1 after `close`, so that a late call fails with EBADF and reaches no other file."""
 
     def __init__(self, path: str, flags: int) -> None:
-        self._held: list[int] = []  # before anything can fail: `close` is called in any case
-        mode = file_mode(path) if flags & os.O_CREAT else 0
-        self._held.extend(map(os.open, (path,), (flags,), (mode,)))
-
-    @property
-    def fd(self) -> int:
-        """The number; -1 after `close`, so that a late call fails with EBADF and reaches no other file."""
-        return self._held[0] if self._held else -1
+        self.fd = -1
+        self.fd = os.open(path, flags, file_mode(path) if flags & os.O_CREAT else 0)
 
     def close(self) -> None:
-        if self._held:  # a reader closes thousands, and each is asked again when it is dropped
-            try:  # noqa: SIM105 - a context manager costs as much as the call
-                deque(map(os.close, map(self._held.pop, (0,))), 0)
-            except IndexError:  # another thread was first
-                pass
+        fd, self.fd = self.fd, -1
+        if fd >= 0:
+            os.close(fd)
 
     def __enter__(self) -> int:
-        return self._held[0]
+        return self.fd
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

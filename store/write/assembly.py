@@ -24,7 +24,7 @@ from typing import Final, NamedTuple
 
 from ..config import Flush, OnDamage, Services, StoreConfig
 from ..dispatch.dispatcher import Dispatcher
-from ..errors import NoSpaceError, NotAStoreError, SegmentLogError
+from ..errors import NotAStoreError, SegmentLogError
 from ..files.writable_fs import Lock, WritableFileSystem
 from ..format.store_paths import ABORT, CHECKPOINT, COMMIT_LOG, CONFIG, CONSUME_QUEUE, INDEX, LOCK, OURS, StorePaths
 from ..log.appender import LogAppender, SegmentSupply
@@ -42,10 +42,9 @@ from .retention_service import RetentionService
 
 
 class Teardown:
-    """Steps that undo the opening of a store, each taken once, last first. Call `run` from one thread at a time."""
+    """Steps that undo the opening of a store, last first. Call `run` from one thread at a time."""
 
-    # An ``ExitStack`` continues with the next step when an interrupt ends a step, and forgets a step when the interrupt
-    # comes just before it.
+    # Unlike an ``ExitStack`` it releases no lock while an interrupted step has left threads that write.
 
     def __init__(self) -> None:
         self._steps: list[Callable[[], None]] = []
@@ -57,15 +56,9 @@ class Teardown:
 
     def run(self) -> None:
         """Take all steps that were not taken yet. A forked child takes none: its parent still uses the store."""
-        # An ordinary error of a step is raised after the last step. An interrupt is raised at the end, too: the step in
-        # which it came is repeated. A second interrupt is raised at once, and the rest is left for the next call.
-        if self._pid != os.getpid():
-            return
-        try:
+        # An error of a step is raised after the last step. After an interrupt the next call continues with its step.
+        if self._pid == os.getpid():
             self._run()
-        except BaseException:
-            self._run()
-            raise
 
     def run_in_thread(self) -> None:
         """Take the steps in a thread of its own: finalizers run in any thread, which may hold any lock."""
@@ -80,8 +73,7 @@ class Teardown:
                 self._steps[-1]()
             except Exception as error:  # noqa: BLE001 - raised below
                 failed = failed or error
-            with suppress(IndexError):
-                self._steps.pop()
+            self._steps.pop()
         if failed is not None:
             raise failed
 
@@ -231,10 +223,10 @@ def _log_parts(base: LockedStore, attached: Attachments) -> LogParts:
     )
     supply = SegmentSupply(fs, paths.making_segment, paths.commit_log, config.segment_bytes, base.check_owned)
     appender = LogAppender(fs, paths.commit_log, supply, config.segment_bytes, opened.log_end)
-    base.teardown.add(appender.abandon)
     put_path = PutPath(
         appender, dispatcher, base.failure, config, clock=base.clock, listeners=attached.listeners, metrics=metrics
     )
+    base.teardown.add(put_path.abandon)
     return LogParts(supply, appender, dispatcher, put_path)
 
 
@@ -314,14 +306,8 @@ def _catch_up(put_path: PutPath, services: StoreServices) -> None:
 
 def _check_owned(lock: Lock, failure: Failure) -> None:
     """Check that the store is still locked; nothing is written or acknowledged any more if it is not."""
-    # Called per sync: `Failure.fatal_unless_full` would cost as much as the check itself.
-    try:
+    with failure.fatal_unless_full:
         lock.ensure_held()
-    except NoSpaceError:
-        raise
-    except BaseException as error:
-        failure.note(error)
-        raise
     failure.check()
 
 

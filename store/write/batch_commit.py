@@ -41,9 +41,11 @@ store before we open it again takes the first rows of an unfinished batch for or
 
 import logging
 import os
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, Self, TypeVar
@@ -62,7 +64,6 @@ from ..types import QueueKey
 from .group_commit import Failure, Flusher, GroupCommit
 from .put_path import AheadPiece, PutPath
 from .staging import Staged, discard_staged, survey_staged, take_staged
-from .workers import Job, Workers
 
 _log = logging.getLogger(__name__)
 
@@ -262,7 +263,7 @@ class Publication:
 
     def begin(self, sequence: int, start: int) -> None:
         """Hide everything from a physical offset on; the mark is on the device afterwards."""
-        with self._failure.fatal_unless_full():
+        with self._failure.fatal_unless_full:
             self._marker.write(self._marker.mark.begun(sequence, start))
 
     def publish(self, batch_id: BatchId, stop: int) -> None:
@@ -297,7 +298,7 @@ class Publication:
 
     def _publish(self, stop: int) -> None:
         self._make_visible()
-        with self._failure.fatal_unless_full():
+        with self._failure.fatal_unless_full:
             self._marker.write(self._marker.mark.ended(stop))
 
 
@@ -309,76 +310,65 @@ _WRITERS_MAX: Final = 4  # each has a chunk of some megabytes in memory, and one
 
 
 class CommitPipeline:
-    """Threads of one batch commit; a context manager that waits for them. For one calling thread."""
+    """Threads of one batch commit; a context manager that waits for them. For one thread, which no Ctrl-C reaches."""
 
     # Without threads everything runs in the order of the calls, and nothing is synced early.
 
     def __init__(self, *, is_threaded: bool) -> None:
-        self._prefetching = Workers(1, "segmentlog-prefetch") if is_threaded else None
-        writers = min(os.cpu_count() or 1, _WRITERS_MAX)
-        self._writing = Workers(writers, "segmentlog-put") if is_threaded else None
-        self._ahead_max = writers
-        self._syncing = Workers(1, "segmentlog-sync") if is_threaded else None
-        self._sync: Job[None] | None = None
-        self._aside = Workers(1, "segmentlog-aside") if is_threaded else None
-        self._running_aside: deque[Job[None]] = deque()
+        # A pool each: a call of one kind may wait for a call of another one.
+        self._writers = min(os.cpu_count() or 1, _WRITERS_MAX)
+        sizes = {"prefetch": 1, "aside": 1, "put": self._writers, "sync": 1} if is_threaded else {}
+        self._pools = {kind: ThreadPoolExecutor(size, f"segmentlog-{kind}") for kind, size in sizes.items()}
+        self._sync: Future[None] | None = None
+        self._running_aside: deque[Future[None]] = deque()
 
     def prefetched(self, items: Iterator[T]) -> Iterator[T]:
         """Yield the items of an iterator, which is kept one item ahead; its errors are raised in their order."""
-        if self._prefetching is None:
+        if not self._pools:
             yield from items
             return
-        coming: Job[T | None] = self._prefetching.submit(next, items, None)
+        coming: Future[T | None] = self._pools["prefetch"].submit(next, items, None)
         while (item := coming.result()) is not None:
-            coming = self._prefetching.submit(next, items, None)
+            coming = self._pools["prefetch"].submit(next, items, None)
             yield item
 
     def run_aside(self, work: Callable[[], None]) -> None:
         """Make a call on a thread of its own, in the order of the calls; wait if many are pending. For one thread."""
         # An error of an earlier call is raised here. The last calls are dropped at the end if they have not begun.
-        if self._aside is None:
+        if not self._pools:
             work()
             return
-        self._running_aside.append(self._aside.submit(work))
+        self._running_aside.append(self._pools["aside"].submit(work))
         if len(self._running_aside) > _ASIDE_MAX:
             self._running_aside.popleft().result()
 
     def written(self, items: Iterable[T], write: Callable[[T], R]) -> Iterator[tuple[T, R]]:
         """Call ``write`` for items on several threads, and yield each with its result in the order of the items."""
         # Items are taken in the calling thread, a few of them ahead. The first error of an item is raised in its turn.
-        if self._writing is None:
+        if not self._pools:
             for item in items:
                 yield item, write(item)
             return
-        waiting: deque[tuple[T, Job[R]]] = deque()
+        waiting: deque[tuple[T, Future[R]]] = deque()
         for item in items:
-            waiting.append((item, self._writing.submit(write, item)))
-            if len(waiting) > self._ahead_max:
+            waiting.append((item, self._pools["put"].submit(write, item)))
+            if len(waiting) > self._writers:
                 first, result = waiting.popleft()
                 yield first, result.result()
-        while waiting:
-            first, result = waiting.popleft()
+        for first, result in waiting:
             yield first, result.result()
 
     def sync(self, work: Callable[[], None]) -> None:
         """Start a sync unless one is running. Its errors are not reported here: the caller syncs again at the end."""
-        if self._syncing is not None and (self._sync is None or self._sync.has_ended):
-            self._sync = self._syncing.submit(work)
+        if self._pools and (self._sync is None or self._sync.done()):
+            self._sync = self._pools["sync"].submit(work)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        try:
-            self._shut_down()
-        except BaseException:  # a Ctrl-C
-            self._shut_down()
-            raise
-
-    def _shut_down(self) -> None:
-        for workers in (self._prefetching, self._aside, self._writing, self._syncing):
-            if workers is not None:
-                workers.stop()
+        for pool in self._pools.values():
+            pool.shutdown(cancel_futures=True)
 
 
 _SYNC_BYTES: Final = 64 << 20  # of a batch that wait to be synced before it ends
@@ -424,9 +414,24 @@ class BatchCommitter:
         on_changed_replay: OnChangedReplay,
     ) -> CommittedBatch:
         """Append a batch unless it was appended before; see `MessageStore.commit_batch`."""
-        # A Ctrl-C between two steps is fatal: the number of steps that were taken is not known.
-        with self._put_path.turn, self._failure.fatal_if_interrupted():
-            committed = self._commit_once(batch_id, staged, topics, on_changed_replay)
+        outcome: Future[CommittedBatch] = Future()
+
+        def commit() -> None:
+            try:
+                with self._put_path.turn:
+                    outcome.set_result(self._commit_once(batch_id, staged, topics, on_changed_replay))
+            except BaseException as error:  # noqa: BLE001 - raised below
+                outcome.set_exception(error)
+
+        if self._is_threaded:
+            # Python interrupts the main thread alone: no Ctrl-C comes between two steps, or leaves a writer behind.
+            # The thread ends soon after an interrupt of the caller is noted, and a close waits for its turn.
+            thread = threading.Thread(target=commit, name="segmentlog-commit", daemon=True)
+            thread.start()
+            thread.join()
+        else:
+            commit()
+        committed = outcome.result()
         # A replay may be of a batch that a damaged log lost: no acknowledgement of an offset beyond the end ever comes.
         self._commit.wait(min(committed.stop, self._put_path.end))
         return committed
@@ -451,7 +456,7 @@ class BatchCommitter:
         if repeated is not None:
             self._discard(staged)
             return repeated
-        with failure.fatal():
+        with failure.fatal:
             ledger = self._ledger = self._records.clamp(self._fs, ledger, put_path.end)
         put_path.reserve(sizes for each in staged for sizes in survey_staged(self._fs, self._path, each))
         start = put_path.end
@@ -460,7 +465,7 @@ class BatchCommitter:
         flusher.wait(start)
         sequence = max(ledger.sequence, self._publication.sequence) + 1
         self._publication.begin(sequence, start)
-        with failure.fatal():
+        with failure.fatal:
             spans = self._put(staged)
             flusher.wait(put_path.end)
             self._topics.note([QueueKey(topic, count - 1) for topic, count in topics.items()])

@@ -22,8 +22,7 @@ each turn, and in Python for getting the interpreter back as well. Here each thr
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Generic, TypeVar
 
@@ -34,60 +33,46 @@ from .attachments import Acknowledger, WriterMetrics
 class Failure:
     """The first failure of one store, shared by all its parts. Thread-safe."""
 
+    # Its contexts are objects that may be entered by many threads at once: a generator costs 1 µs more per put.
+
     def __init__(self, path: str) -> None:
         self.path = path  # store directory
         self._cause: BaseException | None = None
-        self.fatal_put = _FatalPut(self)
-        """Context that notes every error, an interrupt included: how much of a put was written is not known then.
-
-        It raises `StoreFailedError` instead of an ordinary error: space was reserved, so no device is full.
-        """
+        self.fatal = _Noting(self)
+        """Context that notes every error, a full disk and an interrupt included: for syncs and later steps."""
+        self.fatal_unless_full = _Noting(self, passes=NoSpaceError)
+        """Context that notes every error but a full disk: for work that can be tried again."""
+        self.fatal_if_interrupted = _Noting(self, passes=Exception)
+        """Context of calls that put: what an interrupt (Ctrl-C) left half done is found by the next open alone."""
+        self.fatal_put = _Noting(self, converts=True)
+        """Context of puts and syncs: it notes every error, and raises `StoreFailedError` for all but interrupts."""
 
     def note(self, cause: BaseException) -> None:
         """Record a failure; only the first one counts."""
         self._cause = self._cause or cause
 
-    def fatal(self) -> AbstractContextManager[None]:
-        """Context that notes every error, an interrupt and a full disk included: for syncs and later steps."""
-        return self._noting(())
-
-    def fatal_unless_full(self) -> AbstractContextManager[None]:
-        """Context that notes every error but a full disk: for work that can be tried again."""
-        return self._noting((NoSpaceError,))
-
-    def fatal_if_interrupted(self) -> AbstractContextManager[None]:
-        """Context that notes interrupts only: for several steps between which the caller must not be left."""
-        return self._noting((Exception,))
-
-    @contextmanager
-    def _noting(self, passed: tuple[type[Exception], ...]) -> Iterator[None]:
-        """Context that notes every error, an interrupt included, except errors of the passed types."""
-        try:
-            yield
-        except passed:
-            raise
-        except BaseException as error:
-            self.note(error)
-            raise
-
     def check(self) -> None:
         """Return if no failure was noted."""
-        if self._cause is not None:
-            raise StoreFailedError(
-                "writing failed before, and the contents of the device are not known: "
-                f"{str(self._cause) or type(self._cause).__name__}",
-                path=self.path,
-                fix="Close the store, check the disk, and open the store again: recovery keeps whole records",
-            ) from self._cause
+        if self._cause is None:
+            return
+        if isinstance(self._cause, Exception):
+            problem = f"writing failed before, and the contents of the device are not known: {self._cause}"
+            fix = "Close the store, check the disk, and open the store again: recovery keeps whole records"
+        else:
+            problem = f"a write was interrupted before ({type(self._cause).__name__}), and may be half done"
+            fix = "Close the store and open it again: recovery keeps whole records"
+        raise StoreFailedError(problem, path=self.path, fix=fix) from self._cause
 
 
-class _FatalPut:
-    """See `Failure.fatal_put`. A class and not a generator, which costs 1 µs more per put."""
+class _Noting:
+    """Context that notes errors, interrupts included, except errors of a passed type."""
 
-    __slots__ = ("_failure",)
+    __slots__ = ("_converts", "_failure", "_passes")
 
-    def __init__(self, failure: Failure) -> None:
+    def __init__(self, failure: Failure, *, passes: type[Exception] | None = None, converts: bool = False) -> None:
         self._failure = failure
+        self._passes = passes or ()
+        self._converts = converts
 
     def __enter__(self) -> None:
         pass
@@ -95,9 +80,9 @@ class _FatalPut:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if error is not None:
+        if error is not None and not isinstance(error, self._passes):
             self._failure.note(error)
-            if isinstance(error, Exception):
+            if self._converts and isinstance(error, Exception):
                 self._failure.check()
 
 
@@ -105,7 +90,7 @@ Asked = TypeVar("Asked")
 
 
 class _Waiter(Generic[Asked]):
-    """A thread that waits; its lock is held until another thread wakes it."""
+    """A thread that asks; its lock is held until another thread wakes it."""
 
     __slots__ = ("asked", "gathered", "leads", "lock")
 
@@ -115,11 +100,6 @@ class _Waiter(Generic[Asked]):
         self.gathered: list[_Waiter[Asked]] = []  # the threads that it works for and has to wake
         self.lock = threading.Lock()
         self.lock.acquire()
-
-    def wake(self) -> None:
-        """End its wait; does nothing if that was done before."""
-        if self.lock.locked():
-            self.lock.release()
 
 
 class Combiner(Generic[Asked]):
@@ -132,47 +112,45 @@ class Combiner(Generic[Asked]):
         self._waiting: list[_Waiter[Asked]] = []
 
     def ask(self, asked: Asked) -> None:
-        """Return when ``work`` was called with this request, and has ended."""
+        """Return when ``work`` was called with this request and has ended, or when it has to be asked again."""
         # Only the thread that calls `work` gets its error. So the caller has to check whether its request was served,
         # and to call again if not. Sooner or later it is the thread that calls `work`.
         waiter = _Waiter(asked)
-        is_over = False
         try:
             with self._lock:
                 self._waiting.append(waiter)
-                waiter.leads = not self._is_led
-                self._is_led = True
+                waiter.leads, self._is_led = not self._is_led, True
             if not waiter.leads:
                 waiter.lock.acquire()
             if waiter.leads:
-                with self._lock:
-                    waiter.gathered, self._waiting = self._waiting, []
-                self._work([each.asked for each in waiter.gathered])
-            is_over = not waiter.leads
-        finally:
-            if not is_over:
-                try:
-                    self._leave(waiter)
-                except BaseException:  # a Ctrl-C, which must not leave the other threads waiting for ever
-                    self._leave(waiter)
-                    raise
+                self._lead(waiter)
+        except BaseException:  # of the work, or an interrupt at any point: all other threads ask again
+            with self._lock:
+                released = waiter.gathered + self._waiting
+                self._waiting, self._is_led = [], False
+            _wake(released)
+            raise
 
-    def _leave(self, waiter: _Waiter[Asked]) -> None:
-        """Remove a thread that is done or was interrupted: the next thread leads, and the gathered threads wake up."""
-        # It may be repeated from any point at which it was interrupted: a thread that is woken twice has left by then.
+    def _lead(self, leader: _Waiter[Asked]) -> None:
+        """Work for all that wait, pass the lead on, and wake them."""
         with self._lock:
-            if waiter in self._waiting:
-                self._waiting.remove(waiter)
-            if waiter.leads:
-                waiter.leads = False
-                if self._waiting:
-                    self._waiting[0].leads = True
-                else:
-                    self._is_led = False
-            if self._waiting and self._waiting[0].leads:  # before all others wake up
-                self._waiting[0].wake()
-        for each in waiter.gathered:
-            each.wake()
+            leader.gathered, self._waiting = self._waiting, []
+        if leader.gathered:
+            self._work([each.asked for each in leader.gathered])
+        with self._lock:
+            self._is_led = bool(self._waiting)
+            for each in self._waiting[:1]:
+                each.leads = True
+            _wake(self._waiting[:1])  # before all others
+        _wake(leader.gathered)
+
+
+def _wake(waiters: Iterable[_Waiter[Asked]]) -> None:
+    for each in waiters:
+        try:
+            each.lock.release()
+        except RuntimeError:  # after an error another thread may have woken it before
+            continue
 
 
 class GroupCommit:
@@ -213,13 +191,8 @@ class Flusher:
         if max(offsets) <= self.flushed:  # a sync that was under way served them
             return
         self._failure.check()
-        try:
-            began = time.perf_counter() if self._metrics is not None else 0.0
+        began = time.perf_counter()
+        with self._failure.fatal_put:
             self.flushed = max(self.flushed, self._sync())
-            if self._metrics is not None:
-                self._metrics.fsync(time.perf_counter() - began)
-        except BaseException as error:
-            self._failure.note(error)
-            if isinstance(error, Exception):
-                self._failure.check()
-            raise
+        if self._metrics is not None:
+            self._metrics.fsync(time.perf_counter() - began)

@@ -11,7 +11,6 @@
       dispatch   wait for work ──► dispatch ──► …          at once after a put, a hundred times per second at most
       flush      wait an interval ──► flush what is due ──► …            no other service delays it
       retention  wait an interval ──► delete what is due ──► …           if the store has retention
-      stop       stopping is set ──► the lock of each thread was free once ──► no service runs any more
     OnCall       tick ──► …                                no threads: each put runs what is due
 
 Each kind of work is done by one thread at a time. A full disk is waited out. Any other failure ends the threads, and
@@ -39,7 +38,6 @@ from ..recovery.open import Opened
 from ..retention.state import FileId, Kind
 from .attachments import WriterMetrics
 from .group_commit import Failure, Flusher
-from .workers import await_end
 
 _log = logging.getLogger(__name__)
 
@@ -101,7 +99,7 @@ class Housekeeping:
             self._check()
             waits = self._config.flush is Flush.SYNC and not self._marker.in_flight
             self._starved = True
-            with self._failure.fatal_unless_full():
+            with self._failure.fatal_unless_full:
                 self._dispatcher.run(self.flusher.flushed if waits else self._appender.end, at_once=at_once)
             self._starved = False
 
@@ -135,7 +133,7 @@ class Housekeeping:
         if self._index is not None:
             with self._dispatching:
                 self._check()
-                with self._failure.fatal_unless_full():
+                with self._failure.fatal_unless_full:
                     self._index.write_slots()
 
     def flush_queues(self) -> None:
@@ -147,9 +145,9 @@ class Housekeeping:
                 reached, newest = self._dispatcher.dispatched, self._dispatcher.newest_timestamp
                 self.flusher.wait(reached)
                 if self._index is not None:
-                    with self._failure.fatal_unless_full():
+                    with self._failure.fatal_unless_full:
                         self._index.write_slots()
-                with self._failure.fatal():
+                with self._failure.fatal:
                     self._queues.sync()
                     if self._index is not None:
                         self._index.sync()
@@ -157,7 +155,7 @@ class Housekeeping:
                 keys = list(self._dispatcher.ends)  # new ones come meanwhile
                 entries = sum(self._dispatcher.ends.values())
             full_ms = self._index.full_timestamp if self._index is not None else 0
-            with self._failure.fatal_unless_full():
+            with self._failure.fatal_unless_full:
                 self._topics.note(keys)
                 self._durability.note_queues(reached, entries, mark, newest, full_ms)
             self._queues_flushed_at = time.monotonic()
@@ -198,6 +196,15 @@ class Housekeeping:
             self._flushed_at = time.monotonic()
             self._durability.note_log(end)
             return end
+
+
+def join(*threads: threading.Thread) -> None:
+    """Wait for the end of stopping threads, except the calling thread and threads that never began."""
+    # A join that a Ctrl-C interrupts takes its thread for ended (bpo-45274). No part relies on it: each has a lock that
+    # its work holds, and finds there that it was stopped.
+    for thread in threads:
+        if thread.is_alive() and thread is not threading.current_thread():
+            thread.join()
 
 
 _RETRY_S = 1.0
@@ -256,13 +263,11 @@ class BackgroundServices:
         self._is_behind = is_behind
         self._failure = failure
         self._stopping = False
-        # Written in C: a Ctrl-C within Event.set can leave its lock held, and every thread would wait for it for ever.
-        # Drop when `threading.Event` is written in C, too.
+        # Written in C: a Ctrl-C within Event.set can leave its lock held, and each put would wait for it for ever.
         self._work: queue.SimpleQueue[None] = queue.SimpleQueue()
         threads = range(1 + len(periodic))
         self._pauses: list[queue.SimpleQueue[None]] = [queue.SimpleQueue() for _ in threads]
         """Per thread: an item ends its pause early."""
-        self._running = [threading.Lock() for _ in threads]  # held by each thread while it runs services
         self._threads = [
             threading.Thread(target=self._dispatching, args=(dispatch,), name="segmentlog-dispatch", daemon=True),
             *(
@@ -274,7 +279,7 @@ class BackgroundServices:
         ]
 
     def start(self) -> None:
-        """Start the threads; after an interrupt `stop` ends those that were started."""
+        """Start the threads; after an error `stop` ends those that were started."""
         for thread in self._threads:
             thread.start()
 
@@ -293,7 +298,7 @@ class BackgroundServices:
     def stop(self) -> None:
         """Stop the threads, and return when no service runs. May be repeated, by another thread, too."""
         self._halt()
-        await_end(self._threads, self._running)
+        join(*self._threads)
 
     def _halt(self) -> None:
         self._stopping = True
@@ -313,18 +318,16 @@ class BackgroundServices:
         return not self._stopping
 
     def _dispatching(self, dispatch: Callable[[], None]) -> None:
-        with self._running[0]:
-            while self._await_work():
-                if self._attempt(dispatch):
-                    self._pause(0, _ROUND_S)
-                else:
-                    self._pause(0, _RETRY_S)
-                    self._work.put(None)
+        while self._await_work():
+            if self._attempt(dispatch):
+                self._pause(0, _ROUND_S)
+            else:
+                self._pause(0, _RETRY_S)
+                self._work.put(None)
 
     def _at_intervals(self, which: int, service: Callable[[], None], interval_s: float) -> None:
-        with self._running[which]:
-            while self._pause(which, interval_s):
-                self._attempt(service)
+        while self._pause(which, interval_s):
+            self._attempt(service)
 
     def _attempt(self, service: Callable[[], None]) -> bool:
         """Run a service once; return False if the disk is full."""
@@ -334,7 +337,7 @@ class BackgroundServices:
             _log.warning("the disk is full, trying again: %s", error)
             return False
         except Exception as error:  # noqa: BLE001 - the next append raises it
-            if not self._stopping:
+            if not self._stopping and not isinstance(error.__cause__, KeyboardInterrupt):
                 _log.error("the store accepts no append any more: %s", error, exc_info=error)
             self._failure.note(error)
             self._halt()

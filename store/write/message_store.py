@@ -152,10 +152,11 @@ class MessageStore:
         StoreClosedError
             If the store is not open in this process.
         """
-        self._check_put()
-        appended = self._group_append.append(encode_message(message, self.config))
-        self._services.after_put()
-        return appended
+        with self._failure.fatal_if_interrupted:
+            self._check_put()
+            appended = self._group_append.append(encode_message(message, self.config))
+            self._services.after_put()
+            return appended
 
     def append_async(self, message: Outgoing) -> Future[Appended]:
         """Append one message without waiting: the future's result says where it is, once it is acknowledged.
@@ -164,8 +165,9 @@ class MessageStore:
         some 64 MiB are under way, a call waits for its message. `close` waits for all. With ``Services.ON_CALL`` the
         message is appended before this returns. Raises what `append` does if that is known now; else the result does.
         """
-        self._check_put()
-        return self._parts.async_append.submit(encode_message(message, self.config))
+        with self._failure.fatal_if_interrupted:
+            self._check_put()
+            return self._parts.async_append.submit(encode_message(message, self.config))
 
     def append_batch(
         self, batch: pa.RecordBatch | pa.Table, *, placement: BatchPlacement = BatchPlacement.RUN_ON
@@ -175,12 +177,14 @@ class MessageStore:
         All rows are checked before the first is written. With ``Flush.SYNC`` all are on the device when this returns; a
         crash before that may leave the first rows of the batch, each whole. Raises the errors of `append`.
         """
-        self._check_put()
-        appended = self._put_path.put_batch(encode_batch(batch, self.config, placement, bodies_apart=True), placement)
-        if appended.sizes.size:
-            self._parts.commit.wait(int(appended.physical_offsets[-1] + appended.sizes[-1]))
-        self._services.after_put()
-        return appended
+        with self._failure.fatal_if_interrupted:
+            self._check_put()
+            encoded = encode_batch(batch, self.config, placement, bodies_apart=True)
+            appended = self._put_path.put_batch(encoded, placement)
+            if appended.sizes.size:
+                self._parts.commit.wait(int(appended.physical_offsets[-1] + appended.sizes[-1]))
+            self._services.after_put()
+            return appended
 
     def append_encoded(self, physical_offset: int, data: bytes | bytearray | memoryview) -> int:
         """Append bytes of another store's CommitLog; return the physical offset up to which this log holds them.
@@ -193,11 +197,12 @@ class MessageStore:
         start of any segment: the first segments of the other store may have expired. Raises the errors of `append`,
         `ConfigError` for another offset or missing checksums, `FormatError` for damaged bytes.
         """
-        self._check()
-        end = self._parts.replica_append.append(physical_offset, data)
-        self._parts.commit.wait(end)
-        self._services.after_put()
-        return end
+        with self._failure.fatal_if_interrupted:
+            self._check()
+            end = self._parts.replica_append.append(physical_offset, data)
+            self._parts.commit.wait(end)
+            self._services.after_put()
+            return end
 
     def commit_batch(
         self,
@@ -238,25 +243,29 @@ class MessageStore:
         StoreFailedError, StoreClosedError
             As `append`.
         """
-        self._check_put()
-        return self._parts.committer.commit(batch_id, staged, topics or {}, on_changed_replay)
+        with self._failure.fatal_if_interrupted:
+            self._check_put()
+            return self._parts.committer.commit(batch_id, staged, topics or {}, on_changed_replay)
 
     # -- flushing and dispatching
 
     def flush(self) -> None:
         """Return when everything that was appended is on the device; raises `StoreFailedError` if a flush failed."""
-        self._check()
-        self._housekeeping.flusher.wait(self._put_path.end)
+        with self._failure.fatal_if_interrupted:
+            self._check()
+            self._housekeeping.flusher.wait(self._put_path.end)
 
     def wait_dispatched(self) -> None:
         """Return when readers can see everything that was appended; with ``Flush.SYNC`` it is flushed for that."""
-        self._check()
-        self._housekeeping.dispatch_flushed()
+        with self._failure.fatal_if_interrupted:
+            self._check()
+            self._housekeeping.dispatch_flushed()
 
     def tick(self) -> None:
         """Run the work that is due: dispatch, flush, allocation of the next segment. For ``Services.ON_CALL``."""
-        self._check()
-        self._parts.tick()
+        with self._failure.fatal_if_interrupted:
+            self._check()
+            self._parts.tick()
 
     # -- reading
 
@@ -292,19 +301,14 @@ class MessageStore:
 
         After a failure, or when a Ctrl-C ends it, everything is closed and nothing more is written. The store is left
         as a crash leaves it. If several threads call this, one thread closes the store, and the other threads wait.
-        Closing a closed store does nothing.
+        Closing a closed store does nothing, except after a Ctrl-C: then it closes what is still open.
         """
         with self._closing:
-            if self._closed:
-                self._parts.base.teardown.run()  # the steps that a second Ctrl-C kept the first call from
-                return
-            self._lock.check()  # a forked child takes no file away from its parent
             try:
-                self._parts.async_append.stop()
-                with self._put_path.turn:  # a batch that is being committed is finished first
-                    self._closed = True
-                    self._parts.log.appender.stop()
-                self._finish()
+                if not self._closed:
+                    self._lock.check()  # a forked child takes no file away from its parent
+                    with self._failure.fatal_if_interrupted:
+                        self._finish()
             finally:
                 self._closed = True
                 self._parts.base.teardown.run()
@@ -312,6 +316,10 @@ class MessageStore:
     def _finish(self) -> None:
         """Write the files that a closed store has."""
         parts, housekeeping = self._parts, self._housekeeping
+        parts.async_append.stop()
+        with self._put_path.turn:  # a batch that is being committed is finished first
+            self._closed = True
+            parts.log.appender.stop()
         parts.services.stop()
         self._failure.check()
         housekeeping.flusher.wait(parts.log.appender.end)

@@ -285,6 +285,11 @@ class PutPath:
         self.turn = threading.RLock()  # held during each put, and during a batch commit
         self.dispatch_all: Callable[[], None] = lambda: None  # dispatches everything that was put; see `catch_up`
 
+    def abandon(self) -> None:
+        """Wait for a put or batch commit that is under way, then close the log; see `LogAppender.abandon`."""
+        with self.turn:
+            self._appender.abandon()
+
     def catch_up(self) -> None:
         """Dispatch everything that was put if the log is several segments ahead of the queues; raises as `put`."""
         if self._appender.end - self._dispatcher.dispatched > self._ahead_max:

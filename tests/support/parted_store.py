@@ -1,10 +1,8 @@
-"""Open store whose parts a test may use: the seam for tests of the write path; its puts held up or interrupted."""
+"""Open store whose parts a test may use: the seam for tests of the write path; its puts held up."""
 
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-
-import pytest
 
 from segmentlog.store import MessageStore
 from segmentlog.store.write.assembly import StoreParts
@@ -34,15 +32,3 @@ def held_puts(store: PartedStore) -> Iterator[threading.Event]:
     finally:
         store.parts.log.put_path.put = put  # type: ignore[method-assign]
         go_on.set()
-
-
-def interrupt_next_put(store: PartedStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Raise a `KeyboardInterrupt` at the end of the next put."""
-    put = store.parts.log.put_path.put
-
-    def interrupted(encoded: Sequence[object]) -> object:
-        monkeypatch.undo()
-        put(encoded)  # type: ignore[arg-type]
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(store.parts.log.put_path, "put", interrupted)

@@ -1,8 +1,7 @@
-import asyncio
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -32,7 +31,7 @@ from support.crash.faults import Failure, Fault, FaultyFileSystem, Span
 from support.crash.memory_fs import MemoryFileSystem
 from support.crash.recorder import Kind, RecordingFileSystem
 from support.interrupting import own_threads
-from support.parted_store import PartedStore, held_puts, interrupt_next_put
+from support.parted_store import PartedStore, held_puts
 from support.reading import read
 from support.replicas import until
 from support.written_stores import SMALL
@@ -179,15 +178,6 @@ def test_a_close_refuses_the_messages_of_waiting_threads() -> None:
     threads = gathered(store, [2, 3, 4], before=store.parts.log.appender.stop)
     assert {type(thread.error) for thread in threads} == {StoreClosedError}
     store.close()
-
-
-def test_an_interruption_in_the_middle_of_a_round_leaves_nothing_half_done(monkeypatch: pytest.MonkeyPatch) -> None:
-    with opened(disk()) as store:
-        interrupt_next_put(store, monkeypatch)
-        with pytest.raises(KeyboardInterrupt):
-            store.append(message(1))
-        store.append(message(2))
-        assert firsts(store) == [1, 2]
 
 
 @pytest.mark.parametrize("flush", list(Flush))
@@ -359,15 +349,6 @@ def test_without_threads_it_is_appended_at_once() -> None:
         faulty.fault = None
 
 
-def test_without_threads_an_interruption_is_the_callers(monkeypatch: pytest.MonkeyPatch) -> None:
-    with opened(disk(), replace(SYNCED, services=Services.ON_CALL)) as store:
-        interrupt_next_put(store, monkeypatch)
-        with pytest.raises(KeyboardInterrupt):
-            store.append_async(message(1))
-        store.append_async(message(2)).result()
-        assert firsts(store) == [1, 2]
-
-
 @pytest.mark.parametrize("dies", [MemoryError, SystemExit])
 def test_an_unexpected_error_fails_its_append_and_the_next_append_succeeds(dies: Callable[[], BaseException]) -> None:
     with opened(disk(), SYNCED) as store:
@@ -395,62 +376,18 @@ def test_a_store_that_is_dropped_still_appends_the_submitted_messages() -> None:
         each.result()
 
 
-def test_it_is_a_future_of_the_standard_library() -> None:
+def test_a_submitted_append_cannot_be_cancelled_and_a_failing_callback_stops_no_other() -> None:
+    def leave(_: Future[Appended]) -> None:
+        raise SystemExit
+
     with opened(disk(), SYNCED) as store:
-        called: list[object] = []
         with held_up(store):
             pending = [store.append_async(message(number)) for number in (1, 2)]
-            assert all(isinstance(each, Future) and each.running() and not each.done() for each in pending)
-            assert wait(pending, timeout=0.01) == (set(), set(pending))
-            with pytest.raises(TimeoutError):
-                pending[0].result(timeout=0.01)
-            with pytest.raises(TimeoutError):
-                pending[0].exception(timeout=0)
             assert not pending[0].cancel()
-            pending[0].add_done_callback(called.append)
-            pending[0].add_done_callback(lambda _: 1 / 0)
-            pending[0].add_done_callback(called.append)
-            late = threading.Thread(target=lambda: called.extend(as_completed(pending)))
-            late.start()
-            waiting = threading.Thread(target=lambda: called.append(wait(pending).not_done))
-            waiting.start()
-        places = [each.result(30) for each in pending]
-        late.join(300)
-        waiting.join(300)
-        assert called.count(pending[0]) == 3
-        assert called.count(pending[1]) == 1
-        assert set() in called
-        assert wait(pending, timeout=0).done == set(pending) == set(as_completed(pending))
-        pending[1].add_done_callback(called.append)
-        assert called[-1] is pending[1]
+            pending[0].add_done_callback(leave)
+        assert wait(pending, timeout=300).not_done == set()
         assert [each.exception() for each in pending] == [None, None]
-        assert not pending[0].running()
-        assert not pending[0].cancelled()
-        assert "finished" in repr(pending[0])
-
-        async def awaited() -> list[Appended]:
-            return await asyncio.gather(*map(asyncio.wrap_future, [*pending, store.append_async(message(3))]))
-
-        assert asyncio.run(awaited())[:2] == places
-
-
-def test_a_future_of_a_failed_append_tells_all_that_wait() -> None:
-    faulty = FaultyFileSystem(disk())
-    store = opened(faulty, SYNCED)
-    store.append(message(1))  # the log has its segment
-    with held_up(store):
-        pending = store.append_async(message(2))
-        faulty.fault = EIO
-    assert wait([pending], timeout=300, return_when="FIRST_EXCEPTION").done == {pending}
-    assert isinstance(pending.exception(), SegmentLogError)
-
-    async def awaited() -> Appended:
-        return await asyncio.wrap_future(pending)
-
-    with pytest.raises(SegmentLogError):
-        asyncio.run(awaited())
-    with pytest.raises(StoreFailedError):
-        store.close()
+        assert firsts(store) == [99, 1, 2]
 
 
 def test_a_callback_may_submit(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -461,15 +398,3 @@ def test_a_callback_may_submit(monkeypatch: pytest.MonkeyPatch) -> None:
         store.append_async(message(1)).add_done_callback(lambda _: more.append(store.append_async(message(2))))
         store.append_async(message(3)).result()
         assert more[0].result(30).size
-
-
-def test_each_callback_is_called_once_if_the_append_completes_meanwhile() -> None:
-    with opened(disk(), SYNCED) as store:
-        for number in range(100):
-            pending = store.append_async(message(number))
-            called: list[object] = []
-            with ThreadPoolExecutor(3) as pool:
-                list(pool.map(pending.add_done_callback, [called.append] * 3))
-            pending.result()
-            until(lambda called=called: len(called) >= 3)  # type: ignore[misc]
-            assert called == [pending] * 3

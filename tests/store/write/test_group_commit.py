@@ -1,13 +1,11 @@
 import threading
-from types import SimpleNamespace
-from typing import Any
+import time
 
 import pytest
 
 from segmentlog.store.errors import NoSpaceError, StoreFailedError
-from segmentlog.store.write import group_commit as combiner
 from segmentlog.store.write.group_commit import Combiner, Failure, Flusher
-from support.interrupting import interrupted_when
+from support.interrupting import Interrupter
 from support.replicas import until
 
 
@@ -95,10 +93,10 @@ def test_only_the_first_failure_counts() -> None:
 
 def test_a_full_disk_is_fatal_only_where_nothing_can_be_tried_again() -> None:
     failure = Failure("store")
-    with pytest.raises(NoSpaceError), failure.fatal_unless_full():
+    with pytest.raises(NoSpaceError), failure.fatal_unless_full:
         raise NoSpaceError("full")
     failure.check()
-    with pytest.raises(NoSpaceError), failure.fatal():
+    with pytest.raises(NoSpaceError), failure.fatal:
         raise NoSpaceError("full")
     with pytest.raises(StoreFailedError, match="full"):
         failure.check()
@@ -112,137 +110,90 @@ def test_a_put_that_fails_or_is_interrupted_is_noted() -> None:
     with pytest.raises(StoreFailedError, match="no space") as raised, failure.fatal_put:
         raise NoSpaceError("no space")
     assert isinstance(raised.value.__cause__, NoSpaceError)
-    for fatal in ("fatal_put", "fatal_unless_full"):
+    for fatal in ("fatal_put", "fatal_unless_full", "fatal_if_interrupted"):
         interrupted = Failure("store")
-        within = getattr(interrupted, fatal)
-        with pytest.raises(KeyboardInterrupt), within if fatal == "fatal_put" else within():
+        with pytest.raises(KeyboardInterrupt), getattr(interrupted, fatal):
             raise KeyboardInterrupt
-        with pytest.raises(StoreFailedError):
+        with pytest.raises(StoreFailedError, match="interrupted before") as told:
             interrupted.check()
+        assert "open it again" in told.value.fix
+
+
+def test_an_ordinary_error_is_no_interrupt() -> None:
+    failure = Failure("store")
+    with pytest.raises(OSError, match="refused"), failure.fatal_if_interrupted:
+        raise OSError("refused")
+    failure.check()
 
 
 # Concurrent requests of threads
 
 
-class Worker:
-    """Works when it is let to; what it is asked for is kept, call by call."""
+class Served:
+    """Requests that were served, by threads which ask until theirs is."""
 
     def __init__(self) -> None:
-        self.calls: list[list[str]] = []
-        self.began = threading.Semaphore(0)
-        self.go_on = threading.Semaphore(0)
-        self.failing: set[str] = set()
+        self.served: set[str] = set()
         self.combiner = Combiner(self.work)
 
     def work(self, asked: list[str]) -> None:
-        self.calls.append(asked)
-        self.began.release()
-        assert self.go_on.acquire(timeout=300)
-        if self.failing & set(asked):
-            raise OSError(f"cannot do {asked}")
+        self.served.update(asked)
+        time.sleep(0.0005)  # the other threads ask meanwhile
 
-    def waits_for(self, count: int) -> None:
-        """Come back when so many wait for the one that works."""
-        until(lambda: len(self.combiner._waiting) == count)
+    def ask(self, asked: str) -> None:
+        while asked not in self.served:
+            self.combiner.ask(asked)
 
 
-class Asking(threading.Thread):
-    """Asks for one thing, and keeps what became of it."""
+def test_a_request_interrupted_at_any_point_leaves_no_other_thread_waiting() -> None:
+    came = set()
+    for at in range(1, 60):
+        worker = Served()
 
-    def __init__(self, worker: Worker, asked: str) -> None:
-        super().__init__(daemon=True)
-        self.worker, self.asked = worker, asked
-        self.error: BaseException | None = None
-        self.start()
+        def several(name: str, worker: Served = worker) -> None:
+            for number in range(8):
+                worker.ask(f"{name}{number}")
 
-    def run(self) -> None:
+        threads = [threading.Thread(target=several, args=(name,), daemon=True) for name in "abc"]
+        for thread in threads:
+            thread.start()
+        interrupter = Interrupter(at)
+        if interrupter.run(lambda worker=worker: [worker.ask(f"main{number}") for number in range(3)]):  # type: ignore[misc]
+            came.add(interrupter.where)
+        for thread in threads:
+            thread.join(60)
+            assert not thread.is_alive(), interrupter.where
+    assert len(came) > 5
+
+
+def test_a_failed_request_is_the_leaders_and_the_others_are_asked_again() -> None:
+    began, go_on = threading.Semaphore(0), threading.Semaphore(0)
+    calls: list[list[str]] = []
+
+    def work(asked: list[str]) -> None:
+        calls.append(asked)
+        began.release()
+        assert go_on.acquire(timeout=300)
+        if len(calls) == 2:
+            raise OSError("broken")
+
+    combiner, ended = Combiner(work), []
+
+    def ask(asked: str) -> None:
         try:
-            self.worker.combiner.ask(self.asked)
-        except OSError as error:
-            self.error = error
+            combiner.ask(asked)
+        except OSError:
+            asked += " failed"
+        ended.append(asked)
 
-    def ended(self) -> bool:
-        self.join(300)
-        return not self.is_alive()
-
-
-def test_a_request_interrupted_while_it_waits_is_dropped() -> None:
-    worker = Worker()
-    first = Asking(worker, "a")
-    assert worker.began.acquire(timeout=300)
-    with interrupted_when(lambda: len(worker.combiner._waiting) == 1):
-        worker.combiner.ask("interrupted")
-    other = Asking(worker, "b")
-    worker.waits_for(1)
-    worker.go_on.release(2)
-    assert first.ended()
-    assert other.ended()
-    assert worker.calls == [["a"], ["b"]]
-
-
-def test_a_request_interrupted_during_its_call_blocks_no_other_request() -> None:
-    worker = Worker()
-    first = Asking(worker, "a")
-    assert worker.began.acquire(timeout=300)
-    leads = Asking(worker, "b")
-    worker.waits_for(1)
-
-    def let_the_first_end() -> None:
-        worker.waits_for(2)
-        worker.go_on.release()
-
-    helper = threading.Thread(target=let_the_first_end)
-    helper.start()
-    with interrupted_when(lambda: worker.calls[-1] == ["b", "interrupted"]):
-        worker.combiner.ask("interrupted")
-    helper.join()
-    worker.go_on.release(2)
-    assert first.ended()
-    assert leads.ended()
-    assert Asking(worker, "c").ended()
-    assert worker.calls[1:] == [["b", "interrupted"], ["c"]]
-
-
-def test_a_thread_interrupted_as_it_becomes_the_leader_passes_the_lead_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    worker = Worker()
-    first = Asking(worker, "a")
-    assert worker.began.acquire(timeout=300)
-
-    class Lock:
-        """Interrupts the thread that got it after having waited."""
-
-        def __init__(self) -> None:
-            self._lock, self._acquired = threading.Lock(), 0
-
-        def acquire(self) -> None:
-            self._lock.acquire()
-            self._acquired += 1
-            if self._acquired == 2:
-                raise KeyboardInterrupt
-
-        def release(self) -> None:
-            self._lock.release()
-
-        def locked(self) -> bool:
-            return self._lock.locked()
-
-    heard: list[Any] = []
-
-    def run() -> None:
-        try:
-            worker.combiner.ask("interrupted")
-        except KeyboardInterrupt:
-            heard.append("interrupted")
-
-    monkeypatch.setattr(combiner, "threading", SimpleNamespace(Lock=Lock))
-    interrupted = threading.Thread(target=run)
-    interrupted.start()
-    worker.waits_for(1)
-    monkeypatch.undo()
-    other = Asking(worker, "b")
-    worker.waits_for(2)
-    worker.go_on.release(2)
-    interrupted.join(300)
-    assert first.ended()
-    assert other.ended()
-    assert (worker.calls, heard) == ([["a"], ["b"]], ["interrupted"])
+    threads = [threading.Thread(target=ask, args=(name,)) for name in "abc"]
+    threads[0].start()
+    assert began.acquire(timeout=300)
+    for count, thread in enumerate(threads[1:], 1):
+        thread.start()
+        until(lambda count=count: len(combiner._waiting) == count)  # type: ignore[misc]
+    go_on.release(2)
+    for thread in threads:
+        thread.join(300)
+    assert calls == [["a"], ["b", "c"]]
+    assert sorted(ended) == ["a", "b failed", "c"]

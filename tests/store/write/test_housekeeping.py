@@ -12,7 +12,7 @@ from segmentlog.store.errors import NoSpaceError, StoreFailedError
 from segmentlog.store.retention.state import FileId, Kind
 from segmentlog.store.write.group_commit import Failure
 from segmentlog.store.write.housekeeping import BackgroundServices, Housekeeping
-from support.interrupting import Interrupter, interrupted_when, own_threads, points_of
+from support.interrupting import own_threads
 from support.parted_store import PartedStore
 from support.replicas import until
 from support.written_stores import SMALL
@@ -133,69 +133,6 @@ def test_a_service_that_takes_long_delays_no_other_service() -> None:
     for _ in range(3):
         assert flushes.acquire(timeout=300)
     go_on.set()
-    running.stop()
-
-
-def test_an_interrupt_within_starting_leaves_threads_that_can_be_stopped() -> None:
-    services().stop()  # they were never started
-    counted = services()
-    points = points_of(counted.start)
-    counted.stop()
-    assert points > 10
-    for at in range(1, points + 1):
-        running = services()
-        Interrupter(at).run(running.start)
-        running.stop()
-        assert not any(lock.locked() for lock in running._running)
-
-
-def test_an_interrupt_within_stopping_is_made_good_by_stopping_again() -> None:
-    """Thread.join would take a thread for ended that still runs."""
-    in_service = threading.Lock()
-
-    def dispatch() -> None:
-        with in_service:
-            time.sleep(0.01)
-
-    for at in range(1, 40):
-        running = services(dispatch)
-        running.start()
-        running.wake()
-        if Interrupter(at).run(running.stop):
-            running.stop()
-        assert not in_service.locked()
-        assert not any(lock.locked() for lock in running._running)
-
-
-def test_a_ctrl_c_while_stopping_waits_for_a_service_does_not_make_it_ended() -> None:
-    """Thread.join, interrupted while it waits, takes the thread for ended; the next stop must still wait for it."""
-    in_service, began, goes_on = threading.Lock(), threading.Event(), threading.Event()
-
-    def dispatch() -> None:
-        with in_service:
-            began.set()
-            assert goes_on.wait(30)
-
-    running = services(dispatch)
-    running.start()
-    running.wake()
-    assert began.wait(10)
-    with interrupted_when(lambda: True):
-        running.stop()
-    assert in_service.locked()
-    threading.Timer(0.1, goes_on.set).start()
-    running.stop()
-    assert not in_service.locked()
-
-
-def test_an_interrupt_within_waking_does_not_put_dispatch_to_sleep_for_ever() -> None:
-    done = threading.Semaphore(0)
-    running = services(done.release)
-    running.start()
-    for at in range(1, 10):
-        Interrupter(at).run(running.wake)
-        running.wake()
-        assert done.acquire(timeout=300)
     running.stop()
 
 

@@ -366,21 +366,29 @@ def test_an_error_inside_the_block_is_not_hidden(path: Path) -> None:
         _ = 1 // 0
 
 
-def test_an_interrupt_in_the_middle_of_a_put_is_final(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("services", list(Services))
+@pytest.mark.parametrize(
+    ("part", "method", "kept"), [("dispatcher", "add", 2), ("appender", "reserve", 1), ("put_path", "catch_up", 1)]
+)
+def test_an_interrupted_put_fails_the_store_and_the_next_open_recovers_it(  # noqa: PLR0917
+    path: Path, monkeypatch: pytest.MonkeyPatch, services: Services, part: str, method: str, kept: int
+) -> None:
     """The record may be in the log, and its number must not be given again."""
-    store = PartedStore.open(path, SMALL)
+    store = PartedStore.open(path, replace(SMALL, services=services))
     store.append(HELLO)
 
     def interrupted(*arguments: Any) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(store.parts.log.dispatcher, "add", interrupted)
+        patched.setattr(getattr(store.parts.log, part), method, interrupted)
         with pytest.raises(KeyboardInterrupt):
             store.append(HELLO)
-    for act in (lambda: store.append(HELLO), store.close):
-        with pytest.raises(StoreFailedError):
+    for act in (lambda: store.append(HELLO), lambda: store.append_async(HELLO), store.flush, store.close):
+        with pytest.raises(StoreFailedError, match="interrupted") as raised:
             act()
+        assert "open it again" in raised.value.fix
+    assert own_threads() == []
     with PartedStore.open(path, SMALL) as opened:
-        assert opened.append(HELLO).queue_offset == 2
-        assert len(rows(opened)) == 3
+        assert opened.append(HELLO).queue_offset == kept
+        assert len(rows(opened)) == kept + 1
