@@ -7,22 +7,14 @@
     fronts      directory/   the only file   [ data …… 0 0 0 │ hole …     ]     one read of a page, and one look for
                                                       ▲ end                     data after it
 
-Each system call on small files is made for some files in one loop in C, and no object is made per file. File by file,
-10,000 queues of 46 messages take 5 % more CPU time for bounds and plan, and 3 % more for a scan. If a call fails, or a
-file is absent, the same files are read one by one. A Ctrl-C leaks no descriptor, see `fs.Descriptor`.
+No object is made per file: a store can have 10,000 queues of a few messages.
 """
 
 import errno
-import operator
 import os
 import stat
-from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import repeat
-from types import TracebackType
-from typing import Final, NamedTuple, Self
-
-import numpy as np
+from collections.abc import Iterable, Iterator
+from typing import Final, NamedTuple
 
 from ..errors import Remedy, UnsafeFileError
 from .os_errors import ABSENT, LINK_FIX, read_error
@@ -32,10 +24,6 @@ READ_FLAGS: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _BLOCK: Final = 1 << 16
 _PAGE: Final = 4096
 _ZEROS: Final = bytes(1 << 20)
-_OPEN_MAX: Final = 16  # files at a time, far below any limit of descriptors
-_DECIDED_MAX: Final = 64  # files of which the ends are found at once, a page of each
-_TOGETHER_MIN: Final = 8  # for fewer files the calls of numpy cost more than the loop
-_WORD: Final = 8
 _STRIPPED_MAX: Final = 64
 
 
@@ -97,72 +85,24 @@ def read_each(pieces: Iterable[tuple[str, int, int]]) -> list[bytes | None]:
     """Read one piece of each of many files; see `fs.FileSystem.read_each`."""
     asked = list(pieces)
     found: list[bytes | None] = []
-    for at in range(0, len(asked), _OPEN_MAX):
-        some = asked[at : at + _OPEN_MAX]
-        together = _read_together(some) if len(some) >= _TOGETHER_MIN else None
-        found += together or _read_one_by_one(some)
-    return found
-
-
-def _read_together(pieces: Sequence[tuple[str, int, int]]) -> list[bytes] | None:
-    """Read pieces of files; None if that fails for any of them."""
-    paths, offsets, counts = zip(*pieces, strict=True)
-    with _Together() as opened:
-        return opened.read(counts, offsets) if opened.open(paths) else None
-
-
-def _read_one_by_one(pieces: Sequence[tuple[str, int, int]]) -> Iterator[bytes | None]:
-    """Yield what `read_each` returns, or raise its error; for files of which any is absent, short, or not plain."""
-    for fd, (path, offset, count) in zip(_each(path for path, _, _ in pieces), pieces, strict=True):
+    for fd, (path, offset, count) in zip(_each(path for path, _, _ in asked), asked, strict=True):
         if fd is not None:
             plain_size(fd, path)
-        yield None if fd is None else _piece(fd, path, offset, count)
+        found.append(None if fd is None else _piece(fd, path, offset, count))
+    return found
 
 
 def fronts(directories: Iterable[str], limit: int) -> list[Front | None]:
     """Read the data of the only file of each of many directories; see `fs.FileSystem.fronts`."""
+    found: list[Front | None] = []
     asked = list(directories)
     names = [_only_file(directory) for directory in asked]
-    listed = [(name, f"{directory}/{name}") for directory, name in zip(asked, names, strict=True) if name is not None]
-    found: list[Front | None] = []
-    for at in range(0, len(listed), _DECIDED_MAX):
-        some = listed[at : at + _DECIDED_MAX]
-        together = _fronts_together(some, limit) if len(some) >= _TOGETHER_MIN else None
-        found += together or _fronts_one_by_one(some, limit)
-    if len(found) == len(names):
-        return found
-    read = iter(found)
-    return [None if name is None else next(read) for name in names]
-
-
-def _fronts_together(files: Sequence[tuple[str, str]], limit: int) -> list[Front] | None:
-    """Read the fronts of files, by name and path; None if that fails for any of them."""
-    names, paths = zip(*files, strict=True)
-    sizes: list[int] = []
-    pages: list[bytes] = []
-    longer: list[tuple[int, Front]] = []
-    for at in range(0, len(paths), _OPEN_MAX):
-        with _Together() as opened:
-            if not opened.open(paths[at : at + _OPEN_MAX]):
-                return None
-            read = opened.read([min(size, _PAGE) for size in opened.sizes], [0] * len(opened.held))
-            if read is None:
-                return None
-            for number, fd in enumerate(opened.held, at):
-                if _has_more(fd):
-                    longer.append((number, Front(names[number], *_front(fd, paths[number], limit))))
-            sizes += opened.sizes
-            pages += read
-    found = list(map(Front._make, zip(names, sizes, _ends(pages), pages, strict=True)))
-    for number, front in longer:
-        found[number] = front
+    paths = [f"{directory}/{name}" for directory, name in zip(asked, names, strict=True) if name is not None]
+    opened = _each(paths)
+    for directory, name in zip(asked, names, strict=True):
+        fd = None if name is None else next(opened)
+        found.append(None if name is None or fd is None else Front(name, *_front(fd, f"{directory}/{name}", limit)))
     return found
-
-
-def _fronts_one_by_one(files: Sequence[tuple[str, str]], limit: int) -> Iterator[Front | None]:
-    """Yield the fronts of files, by name and path, or raise the error; None for a file that is gone."""
-    for fd, (name, path) in zip(_each(path for _, path in files), files, strict=True):
-        yield None if fd is None else Front(name, *_front(fd, path, limit))
 
 
 def _only_file(directory: str) -> str | None:
@@ -179,42 +119,6 @@ def _only_file(directory: str) -> str | None:
             return None
         raise read_error(error, "listing the directory", directory) from error
     return found
-
-
-class _Together:
-    """A few plain files that are open at the same time: a loop in C per system call, and none in Python."""
-
-    # Any failure leaves the files to the code that takes one at a time, which knows the error.
-
-    def __init__(self) -> None:
-        self.held: list[int] = []
-        self.sizes: list[int] = []
-
-    def open(self, paths: Sequence[str]) -> bool:
-        """Open files; False if any is absent, not plain, or cannot be opened."""
-        try:
-            self.held.extend(map(os.open, paths, repeat(READ_FLAGS)))
-            statuses = list(map(os.fstat, self.held))
-        except OSError:
-            return False
-        self.sizes = [status.st_size for status in statuses if stat.S_ISREG(status.st_mode)]
-        return len(self.sizes) == len(paths)
-
-    def read(self, counts: Sequence[int], offsets: Sequence[int]) -> list[bytes] | None:
-        """Read one piece of each; None if a read failed, or returned less."""
-        try:
-            found = list(map(os.pread, self.held, counts, offsets))
-        except OSError:
-            return None
-        return found if all(map(operator.eq, map(len, found), counts)) else None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        deque(map(os.close, map(self.held.pop, [0] * len(self.held))), 0)
 
 
 def _piece(fd: int, path: str, offset: int, count: int) -> bytes:
@@ -256,33 +160,20 @@ def _end(page: bytes) -> int:
     return start + len(page[start:stop].rstrip(b"\0"))
 
 
-def _ends(pages: Sequence[bytes]) -> list[int]:
-    """Return `_end` of each of some pages: 0.8 µs per page of 64, instead of 2.4."""
-    data = np.frombuffer(b"".join([page.ljust(_PAGE, b"\0") for page in pages]), np.uint64).reshape(len(pages), -1)
-    last = data.shape[1] - 1 - (data != 0)[:, ::-1].argmax(axis=1)  # the last word that is not zero
-    tail = data[np.arange(len(pages)), last].astype("<u8").view(np.uint8).reshape(-1, _WORD)
-    within = _WORD - (tail != 0)[:, ::-1].argmax(axis=1)
-    ends: list[int] = np.where(tail.any(axis=1), _WORD * last + within, 0).tolist()
-    return ends
-
-
 def _each(paths: Iterable[str]) -> Iterator[int | None]:
     """Yield a descriptor of each file, open until the next is asked for; None where there is no such file."""
-    held: list[int] = []
-    flags = (READ_FLAGS,)
-    try:
-        for path in paths:
-            try:
-                held.extend(map(os.open, (path,), flags))
-            except OSError as error:
-                if error.errno in ABSENT:
-                    yield None
-                    continue
+    for path in paths:
+        try:
+            fd = os.open(path, READ_FLAGS)
+        except OSError as error:
+            if error.errno not in ABSENT:
                 raise read_error(error, "opening", path) from error
-            yield held[0]
-            deque(map(os.close, map(held.pop, (0,))), 0)
-    finally:
-        deque(map(os.close, map(held.pop, [0] * len(held))), 0)
+            yield None
+            continue
+        try:
+            yield fd
+        finally:
+            os.close(fd)
 
 
 def _extents(fd: int, size: int) -> list[tuple[int, int]]:
