@@ -13,7 +13,7 @@ from segmentlog.connector.options.read_options import parse_read_options
 from segmentlog.connector.read import plan_partitions
 from segmentlog.query.position import AtTime
 from segmentlog.query.times import Instant
-from segmentlog.store import OffsetOutOfRangeError, ScanSpec, StoreReader, UnknownQueueError
+from segmentlog.store import CorruptRecordError, OffsetOutOfRangeError, ScanSpec, StoreReader, UnknownQueueError
 from segmentlog.store.entries import walk_span
 from segmentlog.store.entries.choose import Chosen, DirectorySources
 from segmentlog.store.log.commit_log import CommitLog
@@ -77,7 +77,7 @@ def whole(monkeypatch: pytest.MonkeyPatch, read: Callable[[], list[tuple[object,
 def outcome(read: Callable[[], list[tuple[object, ...]]]) -> object:
     try:
         return read()
-    except (UnknownQueueError, OffsetOutOfRangeError) as error:
+    except (UnknownQueueError, OffsetOutOfRangeError, CorruptRecordError) as error:
         return type(error), error.problem
 
 
@@ -161,7 +161,9 @@ def test_a_damaged_queue_offset_is_judged_by_the_whole_log(store: Path, monkeypa
         return taken[-1]
 
     monkeypatch.setattr(DirectorySources, "choose", noted)
-    found = python(store, "Orders", start, None)
+    found = outcome(lambda: python(store, "Orders", start, None))
+    assert isinstance(found, tuple)
+    assert found[0] is CorruptRecordError  # its neighbours tell which queue offset its header should state
     assert [each.is_part for each in taken] == [False, False]
     assert found == whole(monkeypatch, lambda: python(store, "Orders", start, None))
 
