@@ -74,7 +74,7 @@ def orphans(objects: ObjectStore, after_s: float) -> list[ObjectInfo]:
     named = {key for info in kept for key, _ in names_of(manifests.read(objects, info))}
     named |= {info.key for info in kept}
     old = (info for info in objects.list() if info.key not in named and info.modified_ms <= before_ms)
-    return [info for info in old if info.key.startswith(("log/", "queues/", "files/", MANIFESTS))]
+    return [info for info in old if info.key.startswith(manifests.PARTS)]
 
 
 def remove_orphans(objects: ObjectStore, after_s: float) -> int:

@@ -57,7 +57,7 @@ class ArchiveContent:
     Attributes
     ----------
     manifest
-        Number of the newest manifest; 0 for an empty place.
+        Number of the newest manifest.
     store
         Facts about the store: ``id``, ``path``, time of the last push.
     start, stop

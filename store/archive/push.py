@@ -40,7 +40,7 @@ from ..format.store_paths import CONFIG, INDEX, StorePaths
 from ..format.walk import walk
 from ..index.table import index_files, read_header
 from ..log.commit_log import FoundRecords
-from ..objects.manifests import newest, publish
+from ..objects.manifests import newest_or_empty, publish
 from ..objects.object_store import ObjectStore
 from ..read.store_reader import StoreReader
 from ..types import QueueKey
@@ -153,7 +153,7 @@ class _Push:
         rounds: list[_Round] = []
         lost = 0
         while lost < _ROUNDS_MAX:
-            number, former = newest(self.objects)  # before the log: its end is not older than the manifest
+            number, former = newest_or_empty(self.objects)  # before the log: its end is not older than the manifest
             self._check_owner(former)
             self.reader.refresh()
             self._round = _Round()

@@ -15,7 +15,7 @@ from ..errors import StoreIOError
 from ..files.fs import LocalFileSystem
 from ..files.segments import SegmentFile
 from ..format.naming import segment_name
-from ..objects.manifests import newest
+from ..objects.manifests import newest_or_empty
 from ..objects.object_store import ObjectStore
 from ..objects.opening import open_objects
 from ..retention.state import FileId, Kind
@@ -62,7 +62,7 @@ class RemoteArchive:
 
     def _has(self, objects: ObjectStore, found: SegmentFile) -> bool:
         at = found.base
-        for piece in newest(objects)[1].pieces:
+        for piece in newest_or_empty(objects)[1].pieces:
             if piece.segment != found.base:
                 continue
             info = objects.head(piece.key)

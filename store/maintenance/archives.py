@@ -405,6 +405,11 @@ def archive_content(url: str, *, options: Mapping[str, str] | None = None) -> Ar
     ----------
     url, options
         The archive; see `archive_push`.
+
+    Raises
+    ------
+    NotAStoreError
+        If there is no archive.
     """
     return describe(open_objects(url, options))
 

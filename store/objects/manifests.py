@@ -15,22 +15,24 @@ from typing import Final
 
 import numpy as np
 
-from ..errors import CorruptError, StoreIOError, UnsupportedStoreError
+from ..errors import CorruptError, NotAStoreError, StoreIOError, UnsupportedStoreError
 from ..format.archive_manifest import Manifest, manifest_key
 from ..format.store_paths import MANIFESTS
-from .object_store import ObjectInfo, ObjectStore
+from .object_store import PROBE, ObjectInfo, ObjectStore
 
 _MANIFEST: Final = re.compile(re.escape(MANIFESTS) + r"(\d{10})\.arrow")
-_PARTS: Final = ("log/", "queues/", "files/", MANIFESTS)
+PARTS: Final = ("log/", "queues/", "files/", MANIFESTS, PROBE)
+"""Beginnings of the names of all objects of an archive."""
 
 
 def listed(objects: ObjectStore) -> Iterator[tuple[int, ObjectInfo]]:
     """All manifests with their numbers, ascending."""
     for info in objects.list(MANIFESTS):
         found = _MANIFEST.fullmatch(info.key)
-        if found is None:
+        if found is not None:
+            yield int(found[1]), info
+        elif info.size:  # not the mark of a folder
             raise _not_an_archive(objects, info.key)
-        yield int(found[1]), info
 
 
 def read(objects: ObjectStore, info: ObjectInfo) -> Manifest:
@@ -40,20 +42,35 @@ def read(objects: ObjectStore, info: ObjectInfo) -> Manifest:
 
 
 def newest(objects: ObjectStore) -> tuple[int, Manifest]:
-    """Return the number and the content of the newest manifest; 0 and an empty one for an empty place.
+    """Return the number and the content of the newest manifest.
 
     Raises
     ------
+    NotAStoreError
+        If there is no manifest.
     UnsupportedStoreError
         If something other than an archive is there.
     CorruptError
         If the manifest is damaged.
     """
+    found = newest_or_empty(objects)
+    if found[0] == 0:
+        is_empty = next(iter(objects.list()), None) is None
+        raise NotAStoreError(
+            f"no archive here: {'there is nothing' if is_empty else 'there are pieces of the log, and no manifest'}",
+            path=objects.url,
+            fix="Name the place that `segmentlog archive push` was given; push again if its first push was interrupted",
+        )
+    return found
+
+
+def newest_or_empty(objects: ObjectStore) -> tuple[int, Manifest]:
+    """Return what `newest` returns; 0 and an empty manifest where an archive may be begun."""
     found = max(listed(objects), default=None)
     if found is not None:
         return found[0], read(objects, found[1])
     # An interrupted first push leaves objects without a manifest; the next push uses them.
-    foreign = next((info.key for info in objects.list() if not info.key.startswith(_PARTS)), None)
+    foreign = next((info.key for info in objects.list() if info.size and not info.key.startswith(PARTS)), None)
     if foreign is not None:
         raise _not_an_archive(objects, foreign)
     return 0, Manifest()

@@ -25,6 +25,8 @@ KINDS: Final = {
     "http": "", "https": "", "file": "", "hdfs": "", "viewfs": "",
 }  # fmt: skip
 """Kind of options by the scheme of a URL."""
+PROBE: Final = ".probe-"
+"""Beginning of the names of objects that test put if absent. A killed process leaves one; it has no meaning."""
 
 
 def is_object_url(path: str) -> bool:

@@ -1,3 +1,5 @@
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -5,7 +7,8 @@ import pytest
 
 from segmentlog.store import StoreReader
 from segmentlog.store.archive.look import describe, verify
-from segmentlog.store.errors import UnsupportedStoreError
+from segmentlog.store.archive.prune import prune
+from segmentlog.store.errors import NotAStoreError, UnsupportedStoreError
 from segmentlog.store.objects.manifests import newest
 from support.faulty_objects import FaultyObjects
 from support.memory_objects import MemoryObjects
@@ -26,9 +29,13 @@ def test_an_archive_lists_the_queues_and_offsets_of_its_store(store: Path, objec
     assert found.store["path"] == str(store)
 
 
-def test_an_empty_place_has_no_content_and_no_findings() -> None:
-    assert (describe(MemoryObjects()).queues, describe(MemoryObjects()).manifest) == ((), 0)
-    assert verify(MemoryObjects(), deep=True).is_sound
+@pytest.mark.parametrize("ask", [describe, verify, partial(verify, deep=True), partial(prune, before_ms=0)])
+def test_a_place_without_an_archive_is_an_error(ask: Callable[[MemoryObjects], object], objects: FaultyObjects) -> None:
+    with pytest.raises(NotAStoreError, match="no archive here: there is nothing"):
+        ask(MemoryObjects())
+    objects.delete([key for key in objects.objects if key.startswith("manifests/")])
+    with pytest.raises(NotAStoreError, match="there are pieces of the log, and no manifest"):
+        ask(objects)
 
 
 @pytest.mark.parametrize("deep", [False, True])

@@ -15,7 +15,7 @@ from segmentlog.store.errors import StoreIOError
 from segmentlog.store.format.archive_manifest import ENTRY, Manifest
 from segmentlog.store.format.message import Bytes
 from segmentlog.store.objects import manifests
-from segmentlog.store.objects.manifests import newest
+from segmentlog.store.objects.manifests import newest, newest_or_empty
 from segmentlog.store.objects.object_store import ObjectInfo
 from support.archived_store import CONFIG, append_rows, write_whole
 from support.faulty_objects import Fault, FaultyObjects, Killed
@@ -232,7 +232,7 @@ def test_damage_is_an_error_with_its_place_and_can_be_archived_as_it_is(store: P
     with pytest.raises(CorruptError, match="contradicts") as caught:
         push(store, objects)
     assert (caught.value.path, caught.value.offset) == (str(segment), SEGMENT)
-    assert newest(objects)[0] == 0
+    assert newest_or_empty(objects)[0] == 0
     assert "keep_damage=True" in str(caught.value)
     report = push(store, objects, keep_damage=True)
     assert (len(report.damage), report.is_complete) == (1, False)
@@ -315,12 +315,13 @@ def test_the_loser_of_two_archivers_continues_from_the_manifest_of_the_winner(st
 
 def test_orphans_are_deleted_once_they_are_old_and_named_objects_never(store: Path) -> None:
     objects = FaultyObjects()
-    objects.put("log/00000000000000000000/orphan", np.zeros(3, np.uint8))
+    for orphan in ("log/00000000000000000000/orphan", ".probe-orphan"):
+        objects.put(orphan, np.zeros(3, np.uint8))
     push(store, objects)
     assert any(key.endswith("orphan") for key in objects.objects)
     before = set(objects.objects)
     report = push(store, objects, orphans_after_s=0)
-    assert (report.removed, before - set(objects.objects)) == (1, {"log/00000000000000000000/orphan"})
+    assert (report.removed, before - set(objects.objects)) == (2, {"log/00000000000000000000/orphan", ".probe-orphan"})
     assert is_sound(objects)
 
 

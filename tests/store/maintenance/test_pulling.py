@@ -23,7 +23,7 @@ from segmentlog.store import (
     UnknownQueueError,
 )
 from segmentlog.store.archive.push import push
-from segmentlog.store.errors import StoreIOError
+from segmentlog.store.errors import NotAStoreError, StoreIOError
 from segmentlog.store.format.archive_manifest import ArchivedFile
 from segmentlog.store.maintenance import archive_push, verify
 from segmentlog.store.maintenance.archives import pull
@@ -100,7 +100,7 @@ def test_a_window_without_messages_and_an_unknown_topic_are_refused(objects: Fau
         pull(objects, tmp_path / "part", window=Window(1, 2))
     with pytest.raises(UnknownQueueError, match="topic ordrs is not in this archive"):
         pull(objects, tmp_path / "part", topics=["ordrs"])
-    with pytest.raises(ConfigError, match="no such messages"):
+    with pytest.raises(NotAStoreError, match="no archive here"):
         pull(MemoryObjects(), tmp_path / "part")
     assert not list(tmp_path.glob("part*"))
 

@@ -4,7 +4,7 @@ import pytest
 from segmentlog.store.errors import CorruptError, StoreIOError, UnsupportedStoreError
 from segmentlog.store.format.archive_manifest import Manifest, manifest_key
 from segmentlog.store.format.message import Bytes
-from segmentlog.store.objects.manifests import newest, publish
+from segmentlog.store.objects.manifests import newest, newest_or_empty, publish
 from segmentlog.store.objects.object_store import ObjectInfo
 from support.memory_objects import MemoryObjects
 
@@ -43,9 +43,19 @@ def test_the_newest_manifest_is_found_by_its_number() -> None:
 @pytest.mark.parametrize("key", ["commitlog/00000000000000000000", "notes.txt", "manifests/notes.txt"])
 def test_a_place_with_other_objects_is_refused_with_a_name_that_was_found(key: str) -> None:
     objects = MemoryObjects()
-    objects.put(key, NOTHING)
+    objects.put(key, np.ones(3, np.uint8))
     with pytest.raises(UnsupportedStoreError, match=key):
         newest(objects)
+
+
+def test_probes_that_were_left_and_marks_of_folders_are_no_other_objects() -> None:
+    objects = MemoryObjects()
+    objects.put(".probe-0123456789abcdef", np.ones(3, np.uint8))
+    for key in ("manifests", "log", "manifests/", "manifests/2025/"):
+        objects.put(key, NOTHING)
+    assert newest_or_empty(objects)[0] == 0
+    assert publish(objects, 1, of("a"))
+    assert newest(objects)[0] == 1
 
 
 def test_a_damaged_manifest_is_an_error_and_not_an_empty_archive() -> None:
