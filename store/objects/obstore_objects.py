@@ -19,14 +19,14 @@ import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from itertools import chain, count, repeat
+from itertools import count
 from typing import Any, Final, TypeVar
 
 import numpy as np
 
 from ..errors import UnsupportedStoreError
 from ..format.message import Bytes
-from .object_store import ObjectInfo
+from .object_store import PROBE, ObjectInfo
 from .retries import Failure, Kind, RepeatedObjects, Retries
 
 T = TypeVar("T")
@@ -38,18 +38,27 @@ _DELETED_MAX: Final = 1000  # keys of one request of S3
 _STATUS: Final = re.compile(r"status code: (\d{3})(?: ([A-Z][A-Za-z ]*))?")
 _CODE: Final = re.compile(r"<Code>([A-Za-z.]{1,64})</Code>|\"(?:code|error)\": *\"([A-Za-z_.]{1,64})\"")
 _TRANSPORT: Final = re.compile(r"HttpError \{\s*kind: (\w+)")
+_CONNECTING: Final = re.compile(r"::Error\(\s*Connect,")  # a timeout, too
 _OS_ERROR: Final = re.compile(r"Os \{\s*code: (\d+),")
 _EXPIRED: Final = frozenset(
     {"ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired", "RequestExpired", "InvalidToken", "invalid_grant"}
 )
 _THROTTLED: Final = frozenset({"SlowDown", "Throttling", "ThrottlingException", "RequestLimitExceeded", "ServerBusy"})
+_CODES: Final = {
+    "NoSuchBucket": Kind.NO_BUCKET,
+    "ContainerNotFound": Kind.NO_BUCKET,
+    "NoSuchUpload": Kind.BUSY,  # an answer was lost, and the library asked again: the object is sent once more
+    "InvalidObjectState": Kind.FROZEN,
+    "BlobArchived": Kind.FROZEN,
+    "RequestTimeTooSkewed": Kind.CLOCK,
+}
 _SERVERS_OF_ALL_KINDS: Final = frozenset({"S3Store", "HTTPStore"})
 """Clients of protocols that many servers have, each with parts of its own choice."""
 _METADATA: Final = ("//169.254.169.254", "//169.254.170.", "//metadata.google.internal", "//metadata/computeMetadata")
 """Services of machines that have credentials, asked if no others were found."""
 _TRANSPORTS: Final = {
     "Timeout": (Kind.SLOW, "no answer in time"),
-    "Connect": (Kind.BROKEN, "no connection"),
+    "Connect": (Kind.UNREACHED, "no connection"),
     "Interrupted": (Kind.BROKEN, "the connection broke during the answer"),
 }
 
@@ -57,8 +66,16 @@ _TRANSPORTS: Final = {
 class ObstoreObjects(RepeatedObjects):
     """An `ObjectStore`. ``made`` returns a client with the retries that the library shall make, a new one if asked."""
 
-    def __init__(self, url: str, made: Callable[..., Any], *, base: str = "", retries: Retries | None = None) -> None:
-        super().__init__(url, retries)
+    def __init__(
+        self,
+        url: str,
+        made: Callable[..., Any],
+        *,
+        base: str = "",
+        retries: Retries | None = None,
+        options: object = None,
+    ) -> None:
+        super().__init__(url, retries, options)
         self._obstore: Any = importlib.import_module("obstore")
         self._base = base
         self._made = made
@@ -76,8 +93,15 @@ class ObstoreObjects(RepeatedObjects):
         folder, _, _ = (self._base + prefix).rpartition("/")
         # Keys of S3 are in this order, those of other stores are not; and a list that breaks off begins again, with a
         # client that repeats its requests. To make one takes 4 ms, and most lists do not break off.
-        clients = chain([lambda: self._client], repeat(self._repeating))
-        found = self._tried("listing", prefix, lambda: self._listed(next(clients)(), folder))
+        is_first = True
+
+        def once() -> Iterable[ObjectInfo]:
+            nonlocal is_first
+            client = self._client if is_first or not self._is_reached else self._repeating()
+            is_first = False
+            return self._listed(client, folder)
+
+        found = self._tried("listing", prefix, once)
         return iter(sorted(info for info in found if info.key.startswith(prefix)))  # prefixes of the library: folders
 
     def _listed(self, client: Any, folder: str) -> Iterable[ObjectInfo]:
@@ -95,12 +119,22 @@ class ObstoreObjects(RepeatedObjects):
             found |= page
             if is_whole:
                 break
-        return found.values()
+        folders = {path.rpartition("/")[0] for path in found}
+        # Consoles mark folders by empty objects, whose names the library gives without the slash at their end.
+        return [info for path, info in found.items() if info.key and (info.size or path not in folders)]
 
     def head(self, key: str) -> ObjectInfo | None:
+        place = self._base + key
+
         def once() -> ObjectInfo | None:
             try:
-                return self._info(self._obstore.head(self._client, self._base + key))
+                try:
+                    return self._info(self._obstore.head(self._client, place))
+                except Exception as error:
+                    if self._failure(error).kind not in {Kind.DENIED, Kind.REFUSED}:
+                        raise
+                # The answer to HEAD has no text. That to GET tells why, such as expired credentials.
+                return self._info(self._obstore.get(self._client, place).meta)
             except Exception as error:  # noqa: BLE001 - as in `_tried`
                 failure = self._failure(error)
                 if failure.kind is Kind.MISSING:
@@ -146,7 +180,9 @@ class ObstoreObjects(RepeatedObjects):
                 else:
                     parts = {"chunk_size": _PART_BYTES, "max_concurrency": _PARTS_AT_ONCE}
                     self._obstore.put(self._repeating(), place, data, use_multipart=True, **parts)
-            except self._obstore.exceptions.AlreadyExistsError:
+            except self._obstore.exceptions.AlreadyExistsError as error:
+                if _is_conflict(str(error)):
+                    raise _classified(str(error)) from None
                 # An attempt whose answer was lost may have written this object.
                 return unknown and self._is(key, data)
             except Exception as error:  # noqa: BLE001 - as in `_tried`
@@ -169,7 +205,7 @@ class ObstoreObjects(RepeatedObjects):
         with self._lock:
             if self._has_condition is None:
                 self._has_condition = type(self._client).__name__ not in _SERVERS_OF_ALL_KINDS or self._tried(
-                    "testing put if absent", probe := f".probe-{os.urandom(8).hex()}", partial(self._probed, probe)
+                    "testing put if absent", probe := f"{PROBE}{os.urandom(8).hex()}", partial(self._probed, probe)
                 )
             if not self._has_condition:
                 raise UnsupportedStoreError(
@@ -245,13 +281,20 @@ class ObstoreObjects(RepeatedObjects):
             return error
         kinds = self._obstore.exceptions
         if isinstance(error, FileNotFoundError):
-            is_bucket = "<Code>NoSuchBucket<" in str(error)
-            return Failure(Kind.MISSING, "the bucket does not exist" if is_bucket else "no such object")
+            code = _CODE.search(str(error))
+            is_other = code is not None and (code[1] or code[2]) in _CODES
+            return _classified(str(error)) if is_other else Failure(Kind.MISSING, "no such object")
         if isinstance(error, (kinds.PreconditionError, kinds.NotModifiedError)):
             return Failure(Kind.REPLACED, "the object was replaced: 412 Precondition Failed")
         if not isinstance(error, (kinds.BaseError, OSError, ValueError)):
             raise error
         return _classified(str(error))
+
+
+def _is_conflict(text: str) -> bool:
+    """Return whether "already exists" is a 409: a request at the same time, whose end nobody knows."""
+    status, code = _STATUS.search(text), _CODE.search(text)
+    return status is not None and status[1] == "409" and (code is None or code[1] != "BlobAlreadyExists")
 
 
 def _classified(text: str) -> Failure:
@@ -262,11 +305,14 @@ def _classified(text: str) -> Failure:
         transport = _TRANSPORT.search(text)
         if transport is None:
             return _classified_local(text)
-        kind, found = _TRANSPORTS.get(transport[1], (Kind.BROKEN, "the request could not be sent or was cut off"))
-        return Failure(kind, found, is_unknown=transport[1] != "Connect")
+        name = "Connect" if _CONNECTING.search(text) else transport[1]
+        kind, found = _TRANSPORTS.get(name, (Kind.BROKEN, "the request could not be sent or was cut off"))
+        return Failure(kind, found, is_unknown=name != "Connect")
     name, number = (code[1] or code[2]) if code else "", int(status[1])
     if name in _EXPIRED:
         kind = Kind.EXPIRED
+    elif name in _CODES:
+        kind = _CODES[name]
     elif name in _THROTTLED or number == 429:
         kind = Kind.THROTTLED
     elif name == "RequestTimeout" or number in {408, 409, 425} or (number >= 500 and number not in {501, 505}):
@@ -285,6 +331,8 @@ def _classified_local(text: str) -> Failure:
     for needle, kind_of_it, found in (
         ("NotPartial", Kind.REFUSED, "the server ignores ranges"),
         ("InvalidRange", Kind.REPLACED, "the object has fewer bytes"),
+        ("redirect without LOCATION", Kind.REFUSED, "a redirect: the bucket is in another region"),
+        ("empty path segment", Kind.REFUSED, "a key here has an empty part, as a//b has"),
         ("list response", Kind.SHORT, "the answer is not a list of objects"),
         ("Credential", Kind.DENIED, "no valid credentials"),
     ):

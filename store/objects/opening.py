@@ -87,6 +87,12 @@ def _checked(url: str, scheme: str) -> tuple[str, str]:
             "the URL of the object store has credentials or a query in it",
             fix="Pass credentials as options, or in the environment: docs/remote.md lists them",
         )
+    names = parts.path.strip("/").split("/")
+    if scheme != _LOCAL and ({"?", "#"} & set(url) or {".", ".."} & set(names) or "" in names[1:]):
+        raise ConfigError(
+            "the URL of the object store has ?, #, an empty part, `.` or `..` in it: other objects would be meant",
+            fix="Write %3F and %23 for ? and # in a prefix",
+        )
     return parts.username or parts.netloc, (parts.hostname or "").split(".")[0] if parts.username else ""
 
 
@@ -141,7 +147,7 @@ def _obstore(url: str, scheme: str, given: Options, stores: Any) -> ObjectStore:
                 fix="Compare names and values with docs/remote.md",
             ) from None
 
-    return ObstoreObjects(url, made, retries=retries)
+    return ObstoreObjects(url, made, retries=retries, options=tuple(config.items()))
 
 
 @lru_cache(maxsize=_CLIENTS_MAX)

@@ -5,6 +5,7 @@
     request ──► answer
        └──► Failure ──► THROTTLED, BUSY, BROKEN, SLOW, SHORT  ──►  wait, again      until attempts or time are used up
                    └──► UNKNOWN  ──►  the same, three times
+                   └──► UNREACHED  ──►  the same, for 5 s
                    └──► EXPIRED  ──►  once again with new credentials
                    └──► MISSING, REPLACED, DENIED, REFUSED  ──►  an error at once
 
@@ -33,6 +34,7 @@ T = TypeVar("T")
 _log: Final = logging.getLogger(__name__)
 _FIRST_WAIT_S: Final = 0.1
 _LONGEST_WAIT_S: Final = 15.0
+_UNREACHED_S: Final = 5.0  # a mistyped endpoint is more likely than one that is about to answer for the first time
 _UNKNOWN_MAX: Final = 3  # a machine's own credentials may be late, but most often there are none
 _LOGGED_FROM: Final = 3  # attempts: the first ones are everyday life of an object store
 
@@ -48,12 +50,18 @@ class Kind(enum.Enum):
     REFUSED = "Compare the URL and its options, such as the endpoint and the region, with docs/remote.md"
     THROTTLED = "Read with fewer tasks at once, or raise retry_timeout and max_retries"
     BUSY = "The object store is at fault: try again later, or raise retry_timeout and max_retries"
+    NO_BUCKET = "Compare the bucket and the endpoint with docs/remote.md, or make the bucket: segmentlog makes none"
+    FROZEN = "The object is in an archive class, such as Glacier: restore it first, as the provider describes"
+    CLOCK = "Set the clock of this machine: requests are signed with its time"
+    UNREACHED = "Compare the endpoint with docs/remote.md, and look at the network and the proxy on the way to it"
     BROKEN = "Look at the network, at the endpoint and at the proxy between this machine and the object store"
     SLOW = "Look at the network, or raise the option timeout, and read_timeout for a server that pauses"
     SHORT = "A proxy or the object store cuts answers short: read without it, or compare the object with its source"
 
 
-_AGAIN: Final = frozenset({Kind.THROTTLED, Kind.BUSY, Kind.BROKEN, Kind.SLOW, Kind.SHORT, Kind.UNKNOWN})
+_AGAIN: Final = frozenset({Kind.THROTTLED, Kind.BUSY, Kind.BROKEN, Kind.SLOW, Kind.SHORT, Kind.UNKNOWN, Kind.UNREACHED})
+_reached: Final[set[int]] = set()
+"""Places that have answered in this process."""
 
 
 class Failure(Exception):  # noqa: N818 - it becomes an error only after the last attempt
@@ -101,8 +109,9 @@ def attempted(
                 continue
             wait = random.uniform(0, min(_LONGEST_WAIT_S, _FIRST_WAIT_S * 2**tried))  # noqa: S311 - no secret
             most = min(retries.most, _UNKNOWN_MAX) if failure.kind is Kind.UNKNOWN else retries.most
+            seconds = min(retries.seconds, _UNREACHED_S) if failure.kind is Kind.UNREACHED else retries.seconds
             ends = not threading.main_thread().is_alive()  # the process waits for this thread to end
-            if failure.kind not in _AGAIN or tried > most or took + wait > retries.seconds or ends:
+            if failure.kind not in _AGAIN or tried > most or took + wait > seconds or ends:
                 raise _error(request, failure, tried, took) from None  # the library's text may have credentials
             if tried >= _LOGGED_FROM:
                 _log.warning("%s of %s: %s, attempt %d", request.doing, request.path, failure.found, tried)
@@ -128,10 +137,11 @@ class RepeatedObjects(ABC):
 
     _renew: Callable[[], object] | None = None  # takes new credentials
 
-    def __init__(self, url: str, retries: Retries | None = None) -> None:
+    def __init__(self, url: str, retries: Retries | None = None, options: object = None) -> None:
         self.url = url
         self._retries = retries or Retries()
         self._pid = os.getpid()
+        self._place = hash((url, options))  # options have secrets, which are not kept
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.url!r})"
@@ -150,6 +160,10 @@ class RepeatedObjects(ABC):
     def _failure(self, error: Exception) -> Failure:
         """Classify an error of the library; another error is raised as it is."""
 
+    @property
+    def _is_reached(self) -> bool:
+        return self._place in _reached
+
     def _tried(self, doing: str, key: str, call: Callable[[], T], start: int | None = None) -> T:
         if os.getpid() != self._pid:
             raise StoreClosedError(
@@ -160,10 +174,17 @@ class RepeatedObjects(ABC):
 
         def once() -> T:
             try:
-                return call()
-            except (Failure, StoreClosedError):
+                found = call()
+            except StoreClosedError:
                 raise
             except Exception as error:  # noqa: BLE001 - classified, and raised again if it is another kind
-                raise self._failure(error) from None
+                failure = error if isinstance(error, Failure) else self._failure(error)
+                if failure.kind is not Kind.UNREACHED:
+                    _reached.add(self._place)
+                elif self._is_reached:
+                    failure.kind = Kind.BROKEN
+                raise failure from None
+            _reached.add(self._place)
+            return found
 
         return attempted(Request(doing, f"{self.url}/{key}", start), once, self._retries, self._renew)

@@ -225,7 +225,10 @@ class _Handler(BaseHTTPRequestHandler):
             text = f"<InitiateMultipartUploadResult><UploadId>{name}</UploadId></InitiateMultipartUploadResult>"
             self._answer(200, text.encode())
         else:
-            parts = self.owner.uploads.pop(self.query["uploadId"], {})
+            parts = self.owner.uploads.pop(self.query["uploadId"], None)
+            if parts is None:
+                self._error(404, "NoSuchUpload")
+                return
             etag = self.owner.store(self.place, b"".join(parts[number] for number in sorted(parts)))
             text = f"<CompleteMultipartUploadResult><ETag>{escape(etag)}</ETag></CompleteMultipartUploadResult>"
             self._answer(200, text.encode())

@@ -15,7 +15,7 @@ from segmentlog.store.errors import (
     UnreadableError,
     UnsupportedStoreError,
 )
-from segmentlog.store.objects import retries
+from segmentlog.store.objects import obstore_objects, retries
 from segmentlog.store.objects.object_store import ObjectStore
 from segmentlog.store.objects.obstore_objects import _classified
 from segmentlog.store.objects.opening import open_objects
@@ -71,7 +71,10 @@ LASTING: dict[str, tuple[Fault, type[SegmentLogError], str]] = {
     "denied": (Fault(status=403, code="AccessDenied"), UnreadableError, r"403 AccessDenied.*Grant"),
     "signature": (Fault(status=403, code="SignatureDoesNotMatch"), UnreadableError, r"403 SignatureDoesNotMatch"),
     "missing": (Fault(status=404, code="NoSuchKey"), MissingFileError, r"no such object.*deleted"),
-    "no bucket": (Fault(status=404, code="NoSuchBucket"), MissingFileError, r"the bucket does not exist"),
+    "no bucket": (Fault(status=404, code="NoSuchBucket"), StoreIOError, r"404 NoSuchBucket.*segmentlog makes none"),
+    "glacier": (Fault(status=403, code="InvalidObjectState"), StoreIOError, r"403 InvalidObjectState.*restore it"),
+    "clock": (Fault(status=403, code="RequestTimeTooSkewed"), StoreIOError, r"403 RequestTimeTooSkewed.*the clock"),
+    "another region": (Fault(status=307, code="TemporaryRedirect"), StoreIOError, r"a redirect: .*the region"),
     "redirect": (Fault(status=400, code="AuthorizationHeaderMalformed"), StoreIOError, r"400 Auth.*region"),
     "replaced": (Fault(etag='"other"'), StoreIOError, r"replaced.*open the store again"),
 }
@@ -105,6 +108,59 @@ def test_an_etag_is_compared_where_the_server_ignores_the_condition(server: Faul
     assert isinstance(raised.value, StoreIOError)
 
 
+def test_expired_credentials_that_a_head_meets_are_renewed(server: FaultServer) -> None:
+    store = _open(server)
+    before = store._client  # type: ignore[attr-defined]
+    server.fail(Fault(status=400, code="ExpiredToken", times=2))  # an answer to HEAD has no code; that to GET has it
+    assert store.head("a") is not None
+    assert store._client is not before  # type: ignore[attr-defined]
+    server.fail(Fault(status=403, code="AccessDenied", times=2))
+    with pytest.raises(UnreadableError, match="403 AccessDenied"):
+        store.head("a")
+
+
+def test_a_conflict_of_two_requests_is_tried_again_and_is_not_taken_for_an_object_that_exists(
+    server: FaultServer,
+) -> None:
+    store = _open(server)
+    for name, if_absent in (("first", True), ("second", False)):
+        if if_absent:
+            store.put("probed", DATA[:10], if_absent=True)  # asks for the condition
+        server.fail(Fault("PUT", f"p/{name}", status=409, code="ConditionalRequestConflict", times=2))
+        found = store.put(name, DATA[:10], if_absent=if_absent)
+        assert found is not None
+        assert found.size == 10
+        assert bytes(store.get(name, 0, 10)) == DATA[:10].tobytes()
+
+
+def test_an_upload_in_parts_whose_last_answer_is_lost_is_sent_again(
+    server: FaultServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(obstore_objects, "_PARTS_FROM", 1 << 20)
+    store = _open(server)
+    numbers = itertools.count()  # of requests to this key that are POST: the first one begins the upload
+    server.at_random = lambda: None
+    fault_of = server.fault_of
+
+    def lost(method: str, key: str) -> Fault | None:
+        is_last = method == "POST" and key == "p/large" and next(numbers) == 1
+        return Fault(is_lost=True) if is_last else fault_of(method, key)
+
+    monkeypatch.setattr(server, "fault_of", lost)
+    found = store.put("large", DATA)
+    assert found is not None
+    assert found.size == DATA.size
+    assert np.array_equal(store.get("large", 0, DATA.size), DATA)
+
+
+def test_marks_of_folders_are_left_out_of_a_list(server: FaultServer) -> None:
+    for place in ("bucket/p/", "bucket/p/log/", "bucket/p/log/0/"):
+        server.store(place, b"")
+    server.store("bucket/p/log/0/x", b"x")
+    server.store("bucket/p/empty", b"")
+    assert [each.key for each in _open(server).list()] == ["a", "empty", "log/0/x"]
+
+
 def test_an_etag_of_a_list_is_the_etag_of_the_object(server: FaultServer) -> None:
     store = _open(server)
     for is_bare in (False, True):
@@ -114,12 +170,28 @@ def test_an_etag_of_a_list_is_the_etag_of_the_object(server: FaultServer) -> Non
         assert bytes(store.get("a", 0, 10, listed.etag)) == DATA[:10].tobytes()
 
 
-def test_no_connection_is_an_error_in_time(server: FaultServer) -> None:
-    store = open_objects(
-        "s3://bucket/p", {**server.options(), "aws_endpoint": "http://127.0.0.1:9", "max_retries": "3"}
-    )
-    with pytest.raises(StoreIOError, match=r"no connection, after 4 attempts.*network"):
-        store.get("a", 0, 10)
+def test_a_server_that_never_answered_is_an_error_after_five_seconds_and_one_that_did_is_asked_longer(
+    server: FaultServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retries, "_reached", set())
+    waits: list[float] = []
+    now = iter(range(1, 1000))
+    monkeypatch.setattr(retries.time, "monotonic", lambda: float(next(now)))  # a second per attempt
+    monkeypatch.setattr(retries.time, "sleep", waits.append)
+    refused = {"aws_endpoint": "http://127.0.0.1:9"}
+    for ask in (lambda store: store.get("a", 0, 10), lambda store: list(store.list()), lambda store: store.head("a")):
+        store = open_objects("s3://bucket/p", server.options(**refused))
+        with pytest.raises(StoreIOError, match=r"no connection, after 5 attempts.*Compare the endpoint"):
+            ask(store)
+    answered = open_objects("s3://bucket/p", server.options(**refused, max_retries="8"))
+    monkeypatch.setattr(retries, "_reached", {answered._place})  # type: ignore[attr-defined]
+    with pytest.raises(StoreIOError, match=r"no connection, after 9 attempts.*network"):
+        answered.get("a", 0, 10)
+    assert _open(server).head("a")
+    assert len(retries._reached) == 2
+
+
+def test_a_server_that_pauses_is_an_error_in_time(server: FaultServer) -> None:
     slow = _open(server, retry_timeout="1s", max_retries="100", read_timeout="200ms")
     server.fail(Fault("GET", stall_after=10, stall_s=1.0, times=100))
     began = time.monotonic()

@@ -47,6 +47,15 @@ def test_other_paths_are_not_object_stores(url: str) -> None:
 
 
 @pytest.mark.parametrize(
+    "url",
+    ["s3://b/x#a", "s3://b/x?a", "s3://b/x#", "s3://b/../x", "s3://b/x/./y", "s3://b/x//y", "gs://b/x?", "az://c/x#a"],
+)
+def test_a_url_that_means_another_place_than_it_names_is_refused(url: str) -> None:
+    with pytest.raises(ConfigError, match=r"%3F and %23|credentials or a query"):
+        open_objects(url)
+
+
+@pytest.mark.parametrize(
     "url", ["s3://AKIA:s3cret@bucket/a", "https://user:s3cret@host/a", "https://acc.blob.core.windows.net/c?sig=s3cret"]
 )
 def test_credentials_in_a_url_are_refused_and_not_repeated(url: str) -> None:
