@@ -15,6 +15,7 @@ A crash leaves objects without a manifest. The same push uses them again; a late
 import json
 import logging
 import os
+import stat
 import time
 import uuid
 from collections.abc import Iterator, Sequence
@@ -22,6 +23,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Final, NamedTuple
+from urllib.parse import unquote
 
 import numpy as np
 
@@ -30,6 +32,7 @@ from ..directory.file_sizes import stored_sizes
 from ..directory.own_state import is_store_id, store_id
 from ..entries.pack_making import made_pack
 from ..errors import ConfigError, CorruptError, MissingFileError, Remedy, SegmentLogError, StoreInUseError, StoreIOError
+from ..files.fresh_directory import make_like
 from ..files.fs import LocalFileSystem, release
 from ..files.segments import SegmentFile
 from ..files.small_file import DOCUMENT_BYTES_MAX, read_whole
@@ -112,6 +115,8 @@ def push(
 ) -> PushReport:
     """Copy what is new in a store into its archive."""
     reader = StoreReader.open(store, commit_log_paths=commit_log_paths)
+    if objects.url.startswith("file://"):
+        make_like(unquote(objects.url.removeprefix("file://")), reader.path)
     return _Push(objects=objects, reader=reader, keep_damage=keep_damage, check_crcs=check_crcs).run(orphans_after_s)
 
 
@@ -415,6 +420,7 @@ class _Push:
         return {
             "id": store_id(self.reader.path) or former.store.get("id", ""),
             "path": self.reader.path,
+            "mode": f"{stat.S_IMODE(os.stat(self.reader.path).st_mode):o}",
             "pushed_ms": str(_now_ms()),
             "push": uuid.uuid4().hex,
             "sizes": json.dumps(sizes),

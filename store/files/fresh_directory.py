@@ -156,6 +156,14 @@ def _remove(path: str) -> None:
         shutil.rmtree(path, ignore_errors=True)
 
 
+def make_like(path: str, like: str) -> None:
+    """Make a directory with at most the permissions of another, unless something is there; and its parents."""
+    if not os.path.lexists(path):
+        with Writing(path, "making the directory"):
+            _make_directories(os.path.dirname(path))
+            os.mkdir(path, directory_mode(path, like))
+
+
 def _make_directories(path: str) -> None:
     """Create a directory and its missing parents, each with at most the permissions of its parent."""
     if not os.path.isdir(path):

@@ -46,10 +46,11 @@ def file_mode(path: str) -> int:
     return _FILE & os.stat(os.path.dirname(path) or ".").st_mode
 
 
-def directory_mode(path: str) -> int:
-    """Return the permissions to create a directory with; OSError if the one it is in cannot be looked at."""
+def directory_mode(path: str, like: str | None = None) -> int:
+    """Return the permissions to create a directory with: at most those of the one it is in, and of ``like``."""
     above = os.stat(os.path.dirname(path) or ".").st_mode
-    return (_OWN_DIRECTORY if above & stat.S_ISVTX else _DIRECTORY) & above
+    mode = (_OWN_DIRECTORY if above & stat.S_ISVTX else _DIRECTORY) & above
+    return mode if like is None else mode & os.stat(like).st_mode
 
 
 class Space(NamedTuple):

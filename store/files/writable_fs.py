@@ -103,8 +103,11 @@ class WritableFileSystem(FileSystem, Protocol):
     def release(self, path: str, start: int, stop: int) -> None:
         """Release the space of a part of a file, in memory and on the device; its content is then undefined."""
 
-    def make_dir(self, path: str) -> None:
-        """Make a directory in one that is there, else NotAStoreError; nothing happens if there is one of the name."""
+    def make_dir(self, path: str, like: str | None = None) -> None:
+        """Make a directory in one that is there, else NotAStoreError; nothing happens if there is one of the name.
+
+        Its permissions are at most those of the one it is in, and those of the directory ``like``.
+        """
 
     def sync_dir(self, path: str) -> None:
         """Put onto the device which names a directory has."""
@@ -144,10 +147,10 @@ class LocalWritableFileSystem(LocalFileSystem):
         with Writing(path, "opening"), Descriptor(path, _OPEN) as fd:
             _libc.fallocate(fd, _PUNCH_HOLE | _KEEP_SIZE, ctypes.c_int64(start), ctypes.c_int64(stop - start))
 
-    def make_dir(self, path: str) -> None:
+    def make_dir(self, path: str, like: str | None = None) -> None:
         with Writing(path, "making the directory"):
             try:
-                os.mkdir(path, directory_mode(path))
+                os.mkdir(path, directory_mode(path, like))
             except FileExistsError:
                 if not stat.S_ISDIR(os.lstat(path).st_mode):
                     raise UnsafeFileError(

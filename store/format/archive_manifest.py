@@ -199,6 +199,11 @@ class Manifest:
         return [(start, stop) for start, stop in (_integers(json.dumps(span), _OFFSET_MAX, 2) for span in spans)]
 
     @property
+    def mode(self) -> int:
+        """Permissions of the store's directory; its owner's alone if they are unknown."""
+        return int(self.store.get("mode", "700"), 8) & 0o777
+
+    @property
     def pushed_ms(self) -> int:
         """Time of the last push; 0 if there was none."""
         return _integers(f"[{self.store.get('pushed_ms', '0')}]", _OFFSET_MAX, 1)[0]
@@ -287,7 +292,7 @@ class Manifest:
             raise ValueError("it names a file twice")
         paths = np.array([_is_relative(each.path) and each.size >= 0 for each in self.files], np.bool_)
         _require(_are_digests(listed["files"], "digest") & paths, "file", self.files)
-        _ = self.sizes, self.damage, self.pushed_ms  # each raises `ValueError` or `TypeError`
+        _ = self.sizes, self.damage, self.mode, self.pushed_ms  # each raises `ValueError` or `TypeError`
 
 
 def _rows(structs: pa.StructArray) -> "zip[Any]":

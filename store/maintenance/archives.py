@@ -14,6 +14,7 @@ import json
 import logging
 import os
 import shutil
+import stat
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
@@ -189,6 +190,7 @@ class _Pull:
                 )
             return
         self._fs.make_dir(self._aside)
+        os.chmod(self._aside, stat.S_IMODE(os.stat(self._aside).st_mode) & self._manifest.mode)
         # The request is written first, and under its name at once: a killed pull is recognised by it.
         self._fs.make_dir(self._paths.ours)
         self._write(self._paths.pulled_from, self._request)

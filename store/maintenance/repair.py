@@ -162,7 +162,7 @@ def _rebuilt(
         raise ConfigError(f"a file of {entries_per_segment} entries cannot be", fix="Give 1 or more")
     reader, files = _opened(store), LocalFileSystem()
     entries = entries_per_segment or stored_sizes(files, reader.path, StoreConfig()).queue_segment_entries
-    with _target(reader, directory) as (target, own), FreshDirectory(target) as fresh:
+    with _target(reader, directory) as (target, own), FreshDirectory(target, like=reader.path) as fresh:
         if _is_inside(reader, target):
             check_queue_entries(files, reader.path, entries)
         rebuild = _Rebuild(reader.log, fresh, entries, entered)
@@ -205,7 +205,7 @@ def rebuild_index(
     reader, keys = _opened(store), 0
     sizes = stored_sizes(LocalFileSystem(), reader.path, StoreConfig())
     geometry = geometry or Geometry(sizes.index_slots, sizes.index_entries)
-    with _target(reader, directory) as (target, own), FreshDirectory(target) as fresh:
+    with _target(reader, directory) as (target, own), FreshDirectory(target, like=reader.path) as fresh:
         made = IndexWriter(LocalWritableFileSystem(), fresh.place(""), fresh.place("making"), geometry)
         with contextlib.closing(made) as index:
             for found in without_stale(reader.log.walk(reader.log.min_offset, reader.log.stop)):

@@ -123,7 +123,7 @@ class Archive:
             self._make_directories(os.path.dirname(path))
         is_there = self._fs.stamp(path) is not None
         if not is_there:
-            self._fs.make_dir(path)
+            self._fs.make_dir(path, self._store if path == self.path else None)
         if path != self.path or not is_there:  # the directory around the archive may be one that we may not read
             self._fs.sync_dir(os.path.dirname(path))
         self._durable.add(path)

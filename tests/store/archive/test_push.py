@@ -17,6 +17,7 @@ from segmentlog.store.format.message import Bytes
 from segmentlog.store.objects import manifests
 from segmentlog.store.objects.manifests import newest, newest_or_empty
 from segmentlog.store.objects.object_store import ObjectInfo
+from segmentlog.store.objects.opening import open_objects
 from support.archived_store import CONFIG, append_rows, write_whole
 from support.faulty_objects import Fault, FaultyObjects, Killed
 from support.memory_objects import MemoryObjects
@@ -311,6 +312,19 @@ def test_the_loser_of_two_archivers_continues_from_the_manifest_of_the_winner(st
     assert report.manifest == newest(objects)[0] == 3
     assert archived_log(objects, newest(objects)[1]) == log_of(store)
     assert is_sound(objects)
+
+
+@pytest.mark.parametrize("library", ["obstore", "pyarrow"])
+def test_the_directory_of_an_archive_has_at_most_the_permissions_of_its_store(
+    store: Path, tmp_path: Path, library: str
+) -> None:
+    tmp_path.chmod(0o755)
+    store.chmod(0o700)
+    push(store, open_objects(f"file://{tmp_path}/above/archive", {"library": library}))
+    assert (tmp_path / "above/archive").stat().st_mode & 0o777 == 0o700
+    (tmp_path / "given").mkdir(0o755)
+    push(store, open_objects(f"file://{tmp_path}/given", {"library": library}))
+    assert (tmp_path / "given").stat().st_mode & 0o777 == 0o755
 
 
 def test_orphans_are_deleted_once_they_are_old_and_named_objects_never(store: Path) -> None:

@@ -95,6 +95,21 @@ def test_a_window_of_times_and_a_topic_restore_whole_segments_in_between(
     assert rows == [row for row in whole if report.start <= row["physicalOffset"] < report.stop]
 
 
+@pytest.mark.parametrize("mode", [0o700, 0o750])
+def test_a_restored_store_has_at_most_the_permissions_of_the_original(store: Path, tmp_path: Path, mode: int) -> None:
+    tmp_path.chmod(0o755)
+    store.chmod(mode)
+    objects = MemoryObjects()
+    push(store, objects)
+    pull(objects, tmp_path / "restored")
+    made = [tmp_path / "restored", *(tmp_path / "restored").rglob("*")]
+    assert {path.stat().st_mode & ~mode & 0o777 for path in made} == {0}
+    manifest = newest(objects)[1]
+    publish(objects, 2, replace(manifest, store={**manifest.store, "mode": "777"}))
+    pull(objects, tmp_path / "again")
+    assert (tmp_path / "again").stat().st_mode & 0o022 == 0, "as the directory that it is in"
+
+
 def test_a_window_without_messages_and_an_unknown_topic_are_refused(objects: FaultyObjects, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no such messages"):
         pull(objects, tmp_path / "part", window=Window(1, 2))

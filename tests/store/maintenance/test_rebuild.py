@@ -118,6 +118,17 @@ def rebuilt_entries(store: Path, queue_id: int = 0) -> np.ndarray:
     return entries[: int(np.flatnonzero(entries["size"])[-1]) + 1]
 
 
+def test_queues_and_index_elsewhere_have_at_most_the_permissions_of_their_store(
+    store: Path, appended: Appended, tmp_path: Path
+) -> None:
+    tmp_path.chmod(0o755)
+    store.chmod(0o700)
+    rebuild_queues(store, tmp_path / "queues")
+    rebuild_index(store, tmp_path / "index")
+    made = [path for name in ("queues", "index") for path in (tmp_path / name, *(tmp_path / name).rglob("*"))]
+    assert {path.stat().st_mode & 0o77 for path in made} == {0}
+
+
 @pytest.mark.parametrize("lost", [[7], [7, 8], [20, 21, 22, 23], [40, 42], [0, 1]])
 def test_messages_after_damage_keep_their_offsets(store: Path, appended: Appended, lost: list[int]) -> None:
     for row in lost:

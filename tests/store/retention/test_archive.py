@@ -136,6 +136,17 @@ def test_holes_stay_holes(tmp_path: Path) -> None:
     assert (archive / str(LOG)).stat().st_blocks * 512 < 2 * module.PIECE_BYTES
 
 
+def test_an_archive_has_at_most_the_permissions_of_its_store(tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    store = tmp_path / "store"
+    (store / "commitlog").mkdir(parents=True)
+    (store / str(LOG)).write_bytes(CONTENT)
+    store.chmod(0o700)
+    made = Archive(LocalWritableFileSystem(), str(store), str(tmp_path / "archive"))
+    copied(made.copy(LOG, SegmentFile(1000, len(CONTENT), str(store / str(LOG)))))
+    assert {path.stat().st_mode & 0o77 for path in (tmp_path / "archive").rglob("*")} == {0}
+
+
 def test_an_archive_belongs_to_one_store(fs: MemoryFileSystem) -> None:
     copied(Archive(fs, STORE, ARCHIVE).copy(LOG, found(LOG)))
     fs.make_dir("/other")

@@ -353,7 +353,7 @@ class MemoryFileSystem:
     def release(self, path: str, start: int, stop: int) -> None:
         """Nothing: what is there then is not known, so it may be what was."""
 
-    def make_dir(self, path: str) -> None:
+    def make_dir(self, path: str, like: str | None = None) -> None:
         with self.lock:
             node = self.node(path)
             if isinstance(node, FileNode):

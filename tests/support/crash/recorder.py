@@ -129,7 +129,7 @@ class RecordingFileSystem(Delegating):
                 directory, name = self._place(path)
                 self._note(Op(kind=Kind.UNLINK, path=path, number=node.number, directory=directory, name=name))
 
-    def make_dir(self, path: str) -> None:
+    def make_dir(self, path: str, like: str | None = None) -> None:
         with self._lock:
             there = self.disk.node(path) is not None
             self.disk.make_dir(path)
