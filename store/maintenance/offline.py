@@ -58,7 +58,7 @@ class OfflineStore:
         fs, log = self._fs, self._log()
         directory = os.path.join(target, COMMIT_LOG)
         for made in (target, directory):
-            fs.make_dir(made)
+            fs.make_dir(made, self.path)
         for segment in log.segments:
             if segment.stop <= start or segment.base >= self.end:
                 continue
