@@ -10,6 +10,7 @@ RocketMQ: ``ScheduleMessageService``, ``TimerCheckpoint``.
 """
 
 import os
+import re
 from dataclasses import dataclass
 from typing import Final
 
@@ -22,6 +23,7 @@ from .layout import require_directory
 
 _DELAY_OFFSETS: Final = "delayOffset.json"
 _TIMER_CHECK: Final = "timercheck"
+_LEVEL: Final = re.compile(r"[0-9]{1,9}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,4 +60,6 @@ def _levels(found: Loaded) -> dict[int, int]:
     if not isinstance(table, dict):
         return {}
     levels = {str(level): offset for level, offset in table.items()}
-    return {int(level): offset for level, offset in levels.items() if level.isdecimal() and isinstance(offset, int)}
+    return {
+        int(level): offset for level, offset in levels.items() if _LEVEL.fullmatch(level) and isinstance(offset, int)
+    }

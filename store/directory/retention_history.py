@@ -12,6 +12,7 @@ than `BYTES_MAX` the older half is dropped. A torn or foreign line is skipped. R
 """
 
 import json
+import re
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from typing import Final, NamedTuple
@@ -24,6 +25,7 @@ from ..format.store_paths import COMMIT_LOG, StorePaths
 
 BYTES_MAX: Final = 1 << 20  # size from which the history is halved
 _READ_MAX: Final = 2 * BYTES_MAX
+_BASE: Final = re.compile(r"[0-9]{1,20}")
 
 
 class Deleted(NamedTuple):
@@ -37,7 +39,7 @@ class Deleted(NamedTuple):
     def log_base(self) -> int | None:
         """First physical offset of a CommitLog segment; None for another file."""
         kind, _, name = self.file.partition("/")
-        return int(name) if kind == COMMIT_LOG and name.isascii() and name.isdecimal() else None
+        return int(name) if kind == COMMIT_LOG and _BASE.fullmatch(name) else None
 
     def __str__(self) -> str:
         when = datetime.fromtimestamp(self.ms / 1000, UTC).isoformat(timespec="milliseconds")
@@ -93,7 +95,7 @@ def deletions(fs: FileSystem, path: str) -> Iterator[Deleted]:
             found = Deleted(**json.loads(line))
             valid = isinstance(found.ms, int) and isinstance(found.bytes, int) and isinstance(found.file, str)
             valid = valid and isinstance(found.archive, str)
-        except (ValueError, TypeError):
+        except (ValueError, TypeError, RecursionError):
             continue
         if valid:
             yield found

@@ -36,7 +36,7 @@ import pyarrow.compute as pc
 from ..errors import CorruptError, UnsupportedStoreError
 from .durable_point import FileSizes
 from .message import MIN_RECORD_BYTES, Ints, Mask
-from .naming import segment_name
+from .naming import is_safe_path_component, segment_name
 from .store_paths import MANIFESTS
 
 MAGIC: Final = b"SLARCHIV"
@@ -290,7 +290,9 @@ class Manifest:
             raise ValueError("it names a queue twice")
         if len({each.path for each in self.files}) < len(self.files):
             raise ValueError("it names a file twice")
-        paths = np.array([_is_relative(each.path) and each.size >= 0 for each in self.files], np.bool_)
+        paths = np.array(
+            [all(map(is_safe_path_component, each.path.split("/"))) and each.size >= 0 for each in self.files], np.bool_
+        )
         _require(_are_digests(listed["files"], "digest") & paths, "file", self.files)
         _ = self.sizes, self.damage, self.mode, self.pushed_ms  # each raises `ValueError` or `TypeError`
 
@@ -316,11 +318,6 @@ def _are_digests(structs: pa.StructArray, *names: str) -> Mask:
     for name in names:
         found &= pc.match_substring_regex(structs.field(name), _DIGEST).to_numpy(zero_copy_only=False)
     return found
-
-
-def _is_relative(path: str) -> bool:
-    """Return whether a name stays below the directory that it is joined to."""
-    return "\0" not in path and not {"", ".", ".."}.intersection(path.split("/"))
 
 
 def _integers(text: str, most: int, count: int) -> list[int]:

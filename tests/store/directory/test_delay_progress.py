@@ -16,7 +16,7 @@ def test_levels_and_timers_are_read(tmp_path: Path) -> None:
     config = tmp_path / "config"
     config.mkdir()
     assert read(tmp_path) == DelayProgress({}, None)
-    (config / "delayOffset.json").write_text('{"offsetTable":{1:13,"2":6,3:null,"x":4\n\t}\n}')
+    (config / "delayOffset.json").write_text('{"offsetTable":{1:13,"2":6,3:null,"x":4,"' + "9" * 5_000 + '":1\n\t}\n}')
     (config / "timercheck").write_bytes((1_700_000_000_000).to_bytes(8, "big").ljust(4096, b"\0"))
     assert read(tmp_path) == DelayProgress({1: 13, 2: 6}, 1_700_000_000_000)
 

@@ -33,6 +33,13 @@ def test_deletions_are_read_in_their_order_and_torn_and_foreign_lines_skipped(fs
     assert str(segment(1, 1_763_700_009_000)) == said
 
 
+def test_lines_of_odd_depth_and_names_of_odd_length_are_no_segments(fs: MemoryFileSystem) -> None:
+    History(fs, STORE).add([segment(0), Deleted(5, "commitlog/" + "9" * 5_000, 1, "")])
+    file = fs.open(FILE)
+    file.write(fs.size(FILE) or 0, b"\n" + b"[" * 100_000 + b"\n")
+    assert deletion_note(STORE, fs).text == f"; {segment(0)}, the last of the CommitLog"
+
+
 def test_a_note_names_the_last_segment(fs: MemoryFileSystem) -> None:
     assert deletion_note(STORE, fs) == ("", ())
     index = Deleted(5, "index/00000000000001500", 1000, "below log start 9")
