@@ -283,7 +283,7 @@ def _placed(start: int, derived: DerivedQueue, rows: Ints, lost: Mask, offsets: 
     left[rows] = False
     entries = from_columns(NATIVE, *(column[rows] for column in derived[1:]))
     stated = derived.queue_offset[rows]
-    # A gap that was closed leaves a smaller number than a broker gave, which is no damage.
+    # A gap that was closed leaves a smaller number than the broker's, which is not damage.
     wrong = ~lost & ((stated != offsets[rows]) | (stated < start + np.arange(rows.size)))
     return Placed(start, entries, lost, stated, wrong, derived.physical_offset[left])
 

@@ -4,6 +4,8 @@
 
     CommitLog   [rec: UNIQ_KEY, KEYS] ──► (hash, physical offset) of each key ──► in the index?     no: INDEX_GAP
     index       [h e1 e2 …]           ──► physical offset of each entry ──► a record of the log?    no: INDEX_ENTRY
+    slot s      e9 ──► e4 ──► e1 ──► 0  ──► all entries whose hash mod S is s?                      no: INDEX_SLOT
+    header      offsets, times and counts ──► those of the first and the last entry?                no: INDEX_FILE
 
 A broker that crashed deletes the index file that was not full, and indexes no record twice: missing keys stay missing.
 """
@@ -18,7 +20,8 @@ from ..errors import FormatError
 from ..files.fs import FileSystem
 from ..files.small_file import read_front
 from ..format import durable_point, index_file
-from ..format.index_file import Geometry, infer_geometry
+from ..format.checksums import Words
+from ..format.index_file import ENTRY, Geometry, Header, infer_geometry
 from ..format.message import Ints, Mask
 from ..format.properties import Properties
 from ..format.store_paths import StorePaths
@@ -41,7 +44,19 @@ class _File(NamedTuple):
 
     path: str
     geometry: Geometry
+    header: Header
+    slots: npt.NDArray[np.signedinteger]
     entries: npt.NDArray[np.void]
+
+
+class WrongEntries(NamedTuple):
+    """Faults of one index file; entry 1 is the first."""
+
+    path: str
+    entries: Mask  # (n,) bool
+    right: int  # number of right entries
+    slots: Ints  # numbers of the wrong slots
+    header: str | None  # what the header states, and should
 
 
 class _Block(NamedTuple):
@@ -123,6 +138,7 @@ class IndexCheck:
             for at in range(0, file.entries.size, _BLOCK_ENTRIES)
             for offsets in (file.entries["physical_offset"][at : at + _BLOCK_ENTRIES],)
         ]
+        self._is_settled = not is_live and fs.size(StorePaths(path).abort) is None
         end = max((block.high for block in self._blocks), default=0)
         self._stop = end if is_live else log.stop
         stated = _stated_index(fs, path)
@@ -174,18 +190,52 @@ class IndexCheck:
         """The keys that the index lacks, of all segments so far."""
         return self._gaps
 
-    def wrong_entries(self, positions: Ints) -> Iterator[tuple[str, Mask, int]]:
-        """Yield per file the wrong entries (the first is number 1), and the number of right entries."""
-        # A wrong entry names no record, or a later entry as its previous entry. `positions` are the (n,) physical
-        # offsets of the records outside sound spans, ascending.
-        for path, _, entries in self._files:
-            offsets = entries["physical_offset"].astype(np.int64)
-            alive = offsets >= self._log.min_offset
-            wrong = alive & ~inside(offsets, self._sound)
-            rest = np.flatnonzero(wrong)
-            wrong[rest[_among(offsets[rest], positions)]] = False
-            wrong |= (entries["previous"] < 0) | (entries["previous"] >= np.arange(1, offsets.size + 1))
-            yield path, wrong, int(np.count_nonzero(alive & ~wrong))
+    def wrong_entries(self, positions: Ints) -> Iterator[WrongEntries]:
+        """Yield what is wrong in each file; ``positions`` are those of records outside sound spans, ascending."""
+        blocks: dict[str, list[_Block]] = {}
+        for block in self._blocks:
+            blocks.setdefault(block.path, []).append(block)
+        for file in self._files:
+            wrong, dead = np.zeros(file.entries.size, np.bool_), np.zeros(file.entries.size, np.bool_)
+            # Slots and header of the newest file are written later than its entries.
+            is_settled = self._is_settled or file is not self._files[-1]
+            total = _chain_ends(file) if is_settled else 0
+            for block in blocks[file.path]:
+                rows = slice(block.start, block.stop)
+                entries = file.entries[rows]
+                if not self._are_sound(block):
+                    offsets = entries["physical_offset"].astype(np.int64)
+                    dead[rows] = offsets < self._log.min_offset
+                    unknown = np.flatnonzero(~(dead[rows] | inside(offsets, self._sound)))
+                    wrong[block.start + unknown[~_among(offsets[unknown], positions)]] = True
+                numbers = np.arange(block.start + 1, block.stop + 1, dtype=np.uint32)
+                previous, slots = _links(entries, file.geometry)
+                wrong[rows] |= previous >= numbers
+                total += _surplus(numbers, previous, slots)
+            bad_slots = _wrong_slots(file, wrong) if is_settled and total % (1 << 32) else np.empty(0, np.int64)
+            header = self._wrong_header(file) if is_settled else None
+            right = file.entries.size - int(np.count_nonzero(wrong | dead))
+            yield WrongEntries(file.path, wrong, right, bad_slots, header)
+
+    def _are_sound(self, block: _Block) -> bool:
+        """Tell whether all entries of a block name places in one span of sound records."""
+        return block.low >= self._log.min_offset and any(
+            start <= block.low and block.high < stop for start, stop in self._sound
+        )
+
+    def _wrong_header(self, file: _File) -> str | None:
+        """Compare a header with the first and the last entry; None if it is as they say."""
+        header, slots = file.header, int(np.count_nonzero(file.slots.view(np.uint32)))
+        first, last = (int(file.entries["physical_offset"][row]) for row in (0, -1))
+        stated: dict[str, tuple[int, int | None]] = {
+            "begin physical offset": (header.begin_physical_offset, first),
+            "end physical offset": (header.end_physical_offset, last),
+            "begin timestamp": (header.begin_timestamp, self._log.store_time_at(first)),
+            "end timestamp": (header.end_timestamp, self._log.store_time_at(last)),
+            "used slots": (header.used_slots, slots),
+        }
+        wrong = [f"{name} {is_} instead of {be}" for name, (is_, be) in stated.items() if be not in {None, is_}]
+        return ", ".join(wrong) or None
 
     def _read_files(self) -> Iterator[_File]:
         for path in index_files(self._fs, self.directory):
@@ -199,14 +249,66 @@ class IndexCheck:
                 )
                 if geometry is None:
                     continue
-                entries = index_file.decode(self._fs.map(path), geometry).entries[1:]
+                table = index_file.decode(self._fs.map(path), geometry)
             except FileNotFoundError:
                 continue  # deleted by retention
             except FormatError as error:
                 self.unreadable.append((path, error.problem))
                 continue
-            if entries.size:
-                yield _File(path, geometry, entries)
+            if table.header.count > 1:
+                yield _File(path, geometry, table.header, table.slots, table.entries[1:])
+
+
+_MIX: Final = np.array([0x9E3779B1, 0x85EBCA77, 0xC2B2AE3D], np.uint32)
+_SHIFT: Final = np.uint32(15)
+
+
+def _links(entries: npt.NDArray[np.void], geometry: Geometry) -> tuple[Words, Words]:
+    """Return the previous entry and the slot of entries, (n,) uint32 each."""
+    words = entries.view("<u4").reshape(-1, ENTRY.itemsize // 4)
+    hashes, previous = (words[:, column].copy().byteswap(inplace=True) for column in (0, 4))
+    return previous, hashes % np.uint32(geometry.slots)
+
+
+def _surplus(named: Words, naming: Words, slots: Words) -> int:
+    """Return the sum of a hash of entries with their slots, less that of entries with the slots that name them."""
+    # All chains are whole if each entry is named once, by its own slot or a later entry of its slot. Then the sums over
+    # a file are equal. Following the links takes several times as long.
+    of_slots = slots * _MIX[1]
+    sums = []
+    for numbers in (named, naming):
+        mixed = numbers * _MIX[0]
+        mixed ^= of_slots
+        mixed ^= mixed >> _SHIFT
+        mixed *= _MIX[2]
+        mixed ^= mixed >> _SHIFT
+        sums.append(int(mixed.sum(dtype=np.uint32)))
+    return sums[0] - sums[1]
+
+
+def _chain_ends(file: _File) -> int:
+    """Return the surplus of the slots: they name the newest entries, and the oldest entries name entry 0."""
+    total = 0
+    for at in range(0, file.slots.size, _BLOCK_ENTRIES):
+        block = file.slots[at : at + _BLOCK_ENTRIES]
+        used = np.flatnonzero(block.view(np.uint32))
+        newest = block[used].astype(np.uint32)
+        total += _surplus(np.zeros(used.size, np.uint32), newest, (used + at).astype(np.uint32))
+    return total
+
+
+def _wrong_slots(file: _File, wrong: Mask) -> Ints:
+    """Return the slots that do not name their newest entry; mark entries that do not name the one before them."""
+    previous, slot_of = (column.astype(np.int64) for column in _links(file.entries, file.geometry))
+    order = np.argsort(slot_of, kind="stable")
+    follows = np.flatnonzero(slot_of[order[1:]] == slot_of[order[:-1]])
+    expected = np.zeros(file.entries.size, np.int64)
+    expected[order[1:][follows]] = order[follows] + 1
+    wrong |= previous != expected
+    newest = np.zeros(file.geometry.slots, np.int64)
+    newest[slot_of] = np.arange(1, file.entries.size + 1)  # where slots are equal, NumPy keeps the last assignment
+    bad: Ints = np.flatnonzero(file.slots.astype(np.int64) != newest)
+    return bad
 
 
 def _among(asked: Ints, ascending: Ints) -> Mask:

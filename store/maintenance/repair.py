@@ -345,7 +345,7 @@ class SalvageReport:
     lost_spans, lost_bytes
         Places of the log without a whole record, and their bytes.
     dropped
-        Whole records that were not copied: leftovers of a truncation after the end of the log, and records after
+        Whole records that were not copied: leftovers of a truncation, after the end of the log. Also records after
         damage that is shorter than any record.
     corrected
         Records whose header had a damaged queue offset, and has the right one in the copy.
@@ -573,7 +573,7 @@ class _Copy:
             assert segment is not None
             view, position = copied.view(segment), physical - segment.base
             stop = position + int.from_bytes(view[position : position + 4].tobytes(), "big")
-            if not ends_in_crc(view, np.array([stop]))[0]:  # a broker gave it this number
+            if not ends_in_crc(view, np.array([stop]))[0]:  # the checksum proves the number of a broker
                 data = queue_offset.to_bytes(8, "big")
                 self._fresh.write(self._name(segment.base), position + _QUEUE_OFFSET_AT, data, file_bytes=self._bytes)
                 count += 1

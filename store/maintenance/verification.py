@@ -9,6 +9,7 @@
                    [e0][e2][e2]             LOST_MESSAGE: the place of a message that a rebuild found to be lost
                    in RocksDB               QUEUES_UNKNOWN: its entries, and those of files beside it, are not compared
     index          [h e1 e2 …]              INDEX_FILE, INDEX_ENTRY: an implausible file, entries of no record
+                                            INDEX_SLOT: a slot that does not name its newest entry
                                             INDEX_GAP: keys of the log that the index lacks
                                             INDEX_UNKNOWN: no IndexFile, and nothing states that the store keeps one
 
@@ -31,6 +32,7 @@ from ..dispatch.entry_placement import Placed, Placement
 from ..files.fs import FileSystem, LocalFileSystem
 from ..files.segments import SegmentFile
 from ..format.consume_queue import is_plausible
+from ..format.index_file import HEADER, SLOT
 from ..format.message import Ints, is_filler
 from ..format.naming import SCHEDULE_TOPIC
 from ..log.commit_log import CommitLog, FoundRecords
@@ -57,6 +59,7 @@ class Kind(Enum):
     QUEUE_END = "queue end"
     INDEX_FILE = "index file"
     INDEX_ENTRY = "index entry"
+    INDEX_SLOT = "index slot"
     INDEX_GAP = "index gap"
     INDEX_UNKNOWN = "index unknown"
     QUEUES_UNKNOWN = "queues unknown"
@@ -79,8 +82,8 @@ class Finding:
     path
         The file, or the directory of a queue.
     offset
-        Physical offset in the CommitLog, queue offset in a queue, or entry number in an index file. For missing keys,
-        the physical offset of the first one's record.
+        Physical offset in the CommitLog, queue offset in a queue, or entry or slot number in an index file. For missing
+        keys, the physical offset of the first one's record.
     count
         Bytes of the log, entries, messages or keys.
     text
@@ -375,11 +378,17 @@ class _Verification:
         """Report the faults of the index, once the check has seen the whole log."""
         for path, problem in index.unreadable:
             self._add(Kind.INDEX_FILE, path, 0, 0, problem)
-        for path, wrong, right in index.wrong_entries(positions):
+        for path, wrong, right, slots, header in index.wrong_entries(positions):
             self._keys += right
+            if header is not None:
+                self._add(Kind.INDEX_FILE, path, 0, 0, f"the header has the {header}")
+            for slot in slots.tolist():
+                text = f"slot {slot}, at byte {HEADER.itemsize + SLOT.itemsize * slot}, does not name its newest entry"
+                self._add(Kind.INDEX_SLOT, path, slot, 1, text)
             for start, stop in runs(wrong):
                 text = (
-                    f"index entries [{start + 1}, {stop + 1}) name no record, or a later entry as their previous entry"
+                    f"index entries [{start + 1}, {stop + 1}) name no record, or are not linked with the entry before "
+                    "them in their slot"
                 )
                 self._add(Kind.INDEX_ENTRY, path, start + 1, stop - start, text)
         if not index.is_stated:

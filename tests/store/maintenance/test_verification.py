@@ -146,7 +146,7 @@ def test_a_damaged_queue_offset_in_a_header_is_found(
     assert kinds == {expected} - ({expected} if row == stated else set())
 
 
-def test_numbers_that_a_broker_skipped_are_no_damage(tmp_path: Path) -> None:
+def test_numbers_that_a_broker_skipped_are_not_damage(tmp_path: Path) -> None:
     for name, numbers in (("one", [0, 1, 2, 4, 5, 6]), ("two", [0, 1, 2, 7, 8, 15])):
         numbered(tmp_path / name, *numbers)
         report = verify(tmp_path / name)
