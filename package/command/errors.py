@@ -68,6 +68,10 @@ _ARGUMENTS: Final = {
 _LEADING: Final = re.compile(rf"^({'|'.join(_ARGUMENTS)})(?=[:= ])")
 _INTERNAL: Final = "SEGMENTLOG_INTERNAL"
 _OS_ERROR: Final = "OS_ERROR"
+_SPARK: Final = frozenset({"pyspark", "py4j", "grpc"})
+"""Packages whose errors are Spark's."""
+_OURS: Final = re.compile(r"\[(SEGMENTLOG_[A-Z_]+)\] ([^\n]*)")
+_JAVA: Final = re.compile(r"^(?:: )?(?:[a-z]\w*\.)+(\w+(?:Exception|Error))(?:: ([^\n]*))?", re.MULTILINE)
 
 
 class UsageError(ConfigError):
@@ -88,6 +92,8 @@ def describe(error: BaseException, arguments: Sequence[str]) -> dict[str, object
     elif isinstance(error, OSError):
         code, found = _OS_ERROR, error.strerror or str(error)
         path = error.filename if isinstance(error.filename, str) else None
+    elif is_sparks(error):
+        code, found, remedy = _of_spark(error)
     else:
         code, found = _INTERNAL, f"{type(error).__name__}: {error}"
         remedy = "This is a fault of segmentlog: report it with the traceback"
@@ -98,6 +104,24 @@ def describe(error: BaseException, arguments: Sequence[str]) -> dict[str, object
         "where": {"path": path, "offset": offset},
         "remedy": remedy,
     }
+
+
+def is_sparks(error: BaseException) -> bool:
+    """Tell whether Spark raised an error: a job of it failed, or the connection to it."""
+    return type(error).__module__.partition(".")[0] in _SPARK
+
+
+def _of_spark(error: BaseException) -> tuple[str, str, str]:
+    """Return code, text and remedy: Spark's own name, or our code if a task of ours raised the error."""
+    text = str(error)
+    ours = _OURS.search(text)
+    if ours is not None:
+        return ours[1], ours[2], "The error is of a Spark task: its log has the traceback"
+    condition = getattr(error, "getCondition", lambda: None)()
+    java = _JAVA.search(text)
+    name, found = (java[1], java[2]) if java is not None else (type(error).__name__, text.strip().partition("\n")[0])
+    remedy = "Spark failed: see its log for a lost executor or master, then run the command again"
+    return condition or name, f"{name}: {found}" if condition else found or name, remedy
 
 
 def _without_credentials(arguments: Sequence[str]) -> list[str]:

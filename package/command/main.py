@@ -22,7 +22,7 @@ from segmentlog.store import SegmentLogError
 
 from .catalogue import find_verb, help_text
 from .console import Console, logged
-from .errors import FAILED, FOUND, INTERRUPTED, PIPE_CLOSED, UsageError, describe, error_text
+from .errors import FAILED, FOUND, INTERRUPTED, PIPE_CLOSED, UsageError, describe, error_text, is_sparks
 
 _JSON_FORMATS = frozenset({"json", "jsonl"})
 _BLAS_THREADS = "OPENBLAS_NUM_THREADS"
@@ -68,7 +68,7 @@ def main(arguments: Sequence[str] | None = None, console: Console | None = None)
     except KeyboardInterrupt:
         return INTERRUPTED
     except Exception as error:  # noqa: BLE001 - every error has one shape and one exit code
-        if not isinstance(error, SegmentLogError | OSError):
+        if not isinstance(error, SegmentLogError | OSError) and not is_sparks(error):
             streams.stderr.write("".join(traceback.format_exception(error)))
         streams.stderr.write(error_text(describe(error, asked), as_json=_asks_for_json(asked)))
         return FAILED

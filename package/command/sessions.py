@@ -11,7 +11,7 @@ import importlib.util
 import os
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
 from .errors import UsageError
@@ -90,6 +90,7 @@ def session(master: str, conf: Mapping[str, str]) -> "Iterator[SparkSession]":
             except JavaNotFoundError as error:
                 raise UsageError(str(error), fix="`segmentlog doctor` lists what is missing") from None
         prepare_workers()
+        from py4j.protocol import Py4JError
         from pyspark.errors import PySparkRuntimeError
         from pyspark.sql import SparkSession
 
@@ -106,7 +107,8 @@ def session(master: str, conf: Mapping[str, str]) -> "Iterator[SparkSession]":
             register(spark)
             yield spark
         finally:
-            spark.stop()
+            with suppress(Py4JError, OSError):  # a JVM that died: the error of the block tells
+                spark.stop()
 
 
 def _count(text: str) -> int:

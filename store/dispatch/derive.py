@@ -10,6 +10,7 @@ RocketMQ: ``ReputMessageService`` and ``ConsumeQueue.putMessagePositionInfo``, i
 """
 
 import logging
+import os
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
@@ -17,6 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ..files.notices import warn_once
 from ..files.segments import SegmentFile
 from ..format.message import MIN_RECORD_BYTES, Ints, Records
 from ..format.naming import LMQ_PREFIX, SCHEDULE_TOPIC, is_dispatched_topic
@@ -101,8 +103,8 @@ def _collect(
     walked = without_stale(log.walk(start, stop), newest, start if newest else None)
     queues = by_queue(each for found in walked for each in entries_in(found))
     for queue in [queue for queue in queues if not is_dispatched_topic(queue.topic)]:
-        warn_unnamed(queue.topic, queues.pop(queue).size.size)
-    risen = {queue: rising(entries) for queue, entries in queues.items()}
+        warn_unnamed(log.directories[0], queue.topic, int(queues.pop(queue).physical_offset[0]))
+    risen = {queue: rising_of(log.directories[0], queue, entries) for queue, entries in queues.items()}
     return {queue: entries for queue, entries in risen.items() if entries.size.size}
 
 
@@ -187,17 +189,24 @@ def _grouped(records: Records, rows: Ints) -> Iterator[tuple[QueueKey, Ints]]:
 
 def all_entries_of(
     found: FoundRecords,
-    unnamed: Callable[[str, int], None] = warn_unnamed,
+    unnamed: Callable[[str, Ints], object] | None = None,
     properties: Properties | None = None,
 ) -> Iterator[tuple[QueueKey, DerivedQueue]]:
-    """Entries of all queues, as the records state them. An impossible topic has none."""
+    """Entries of all queues, as the records state them. An impossible topic has none.
+
+    ``unnamed`` gets such a topic and the physical offsets of its records; None warns of them.
+    """
     groups: list[tuple[QueueKey, Ints]] = []
     queued = _queued(found.records)
     for key, rows in _grouped(found.records, queued):
         if is_dispatched_topic(key.topic):
             groups.append((key, rows))
         else:
-            unnamed(key.topic, rows.size)
+            places = found.segment.base + found.records.positions[rows]
+            if unnamed is None:
+                warn_unnamed(os.path.dirname(found.segment.path), key.topic, int(places[0]))
+            else:
+                unnamed(key.topic, places)
     return _entries(found, groups, queued, with_codes=True, properties=properties)
 
 
@@ -285,9 +294,20 @@ def rising(queue: DerivedQueue) -> DerivedQueue:
         edges = np.concatenate([[0], cuts, [queue.queue_offset.size]])
         longest = int(np.argmax(np.diff(edges)))
         queue = DerivedQueue(*(column[edges[longest] : edges[longest + 1]] for column in queue))
-    if queue.queue_offset.size < offsets.size:
-        _log.warning("%d records are left out: their queue offsets do not fit", offsets.size - queue.queue_offset.size)
     return queue
+
+
+def rising_of(place: str, key: QueueKey, queue: DerivedQueue) -> DerivedQueue:
+    """Return `rising`, and warn once of records that are left out; ``place`` is the CommitLog or the archive."""
+    found = rising(queue)
+    if found.size.size < queue.size.size:
+        first = int(queue.physical_offset[np.isin(queue.physical_offset, found.physical_offset, invert=True)][0])
+        text = (
+            "%s: records of queue %s are left out, since their queue offsets do not fit those of other records; the "
+            "first is at physical offset %d; `segmentlog verify` lists all"
+        )
+        warn_once(_log, place, text, place, key, first)
+    return found
 
 
 def corrected(offsets: Ints, before: int | None = None) -> Ints:

@@ -19,6 +19,7 @@ from typing import Final, NamedTuple, Self
 
 import numpy as np
 
+from ..files.notices import warn_once
 from ..format.buffers import topics_of
 from ..format.consume_queue import ENTRY, Entries, from_columns
 from ..format.hashing import java_hash_array
@@ -60,7 +61,7 @@ class DispatchedRecords(NamedTuple):
         rows = np.flatnonzero(is_queued(records))
         queues, queue_of = queues_of(records, rows)
         if not all(map(is_dispatched_topic, queues.topics)):
-            rows = rows[_are_named(queues, queue_of)]
+            rows = rows[_are_named(queues, queue_of, physical[rows])]
             queues, queue_of = queues_of(records, rows)
         entries = from_columns(
             ENTRY, physical[rows], records.field("total_size")[rows], tags_codes(records, "", properties)[rows]
@@ -109,19 +110,21 @@ def is_queued(records: Records) -> Mask:
     return queued
 
 
-def warn_unnamed(topic: str, count: int) -> None:
-    """Log that records are in the log alone."""
-    _log.warning("%d records are left out: no topic can be named %r", count, topic)
+def warn_unnamed(place: str, topic: str, first: int) -> None:
+    """Warn once of records that are in the log alone; ``place`` is its directory, ``first`` a physical offset."""
+    text = "%s: records are in no queue, since no topic can be named %r; the first is at physical offset %d"
+    warn_once(_log, place, text, place, topic, first)
 
 
-def _are_named(queues: Queues, queue_of: Ints) -> Mask:
-    """Tell which rows have a topic that can be a directory, and log all other rows."""
+def _are_named(queues: Queues, queue_of: Ints, physical: Ints) -> Mask:
+    """Tell which rows have a topic that can be a directory, and warn of all other rows."""
     topic_of = queues.topic_of[queue_of]
     kept = np.ones(queue_of.size, np.bool_)
     for number, topic in enumerate(queues.topics):
         if not is_dispatched_topic(topic):
             of_topic = topic_of == number
-            warn_unnamed(topic, int(of_topic.sum()))
+            first = int(physical[of_topic][0])
+            _log.warning("records are in no queue, since no topic can be named %r; the first: offset %d", topic, first)
             kept &= ~of_topic
     return kept
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import numpy.typing as npt
 
-from ..dispatch.derive import BURNT_OFFSETS_MAX, NO_ENTRIES, DerivedQueue, joined, rising
+from ..dispatch.derive import BURNT_OFFSETS_MAX, NO_ENTRIES, DerivedQueue, joined, rising_of
 from ..errors import CorruptError, DataLossError, MissingObjectError, Remedy
 from ..format.archive_manifest import ENTRY, Runs
 from ..format.message import MIN_RECORD_BYTES, Ints, Mask
@@ -176,7 +176,7 @@ class PackedQueues(Mapping[QueueKey, DerivedQueue], QueueEntries):
             raise KeyError(key)
         if key not in self._whole:
             parts = [self._derived(run, self._rows(run, 0, int(run["rows"]))) for run in runs]
-            self._whole = {key: rising(joined(parts))}
+            self._whole = {key: rising_of(self._archived.root, key, joined(parts))}
         return self._whole[key]
 
     def entries(self, key: QueueKey, start: int, stop: int) -> DerivedQueue:

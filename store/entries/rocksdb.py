@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from typing import Final, TypeVar
 
-from ..dispatch.derive import NO_ENTRIES, DerivedQueue, joined, rising
+from ..dispatch.derive import NO_ENTRIES, DerivedQueue, joined, rising_of
 from ..errors import CorruptError, StoreIOError, UnsupportedStoreError
 from ..files.notices import warn_once
 from ..log.commit_log import CommitLog
@@ -144,7 +144,8 @@ class DatabaseQueues(AllQueues):
         held = of_database(self._database, key, *span)
         inside = (held.physical_offset >= self._log.min_offset) & (held.physical_offset < self._dispatched)
         held = DerivedQueue(*(column[inside] for column in held))
-        found = rising(joined([self._front(key), held, self._tail.get(key, NO_ENTRIES)]))
+        every = joined([self._front(key), held, self._tail.get(key, NO_ENTRIES)])
+        found = rising_of(self._log.directories[0], key, every)
         # RocketMQ leaves no gaps, and `span` may have found the first message in the log.
         is_whole = found.size.size == span[1] - span[0]
         return found if is_whole else self._all_by_log.get(key, NO_ENTRIES)

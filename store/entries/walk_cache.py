@@ -18,7 +18,16 @@ from typing import Final, Protocol
 
 import numpy as np
 
-from ..dispatch.derive import NO_ENTRIES, DerivedQueue, by_queue, derive_queue, entries_of, joined, rising, stale_rows
+from ..dispatch.derive import (
+    NO_ENTRIES,
+    DerivedQueue,
+    by_queue,
+    derive_queue,
+    entries_of,
+    joined,
+    rising_of,
+    stale_rows,
+)
 from ..log.commit_log import CommitLog
 from ..types import QueueKey
 
@@ -65,7 +74,7 @@ class WalkCache:
         if self._kept is None or at == start:
             return self._by_walks(key, start, stop)
         rest = self._by_walks(key, at, stop) if at < stop else NO_ENTRIES
-        return rising(joined([self._kept.part(key, start, at), rest]))
+        return rising_of(self._log.directories[0], key, joined([self._kept.part(key, start, at), rest]))
 
     def _reach(self, start: int, stop: int) -> int:
         """Return the physical offset from which on records have to be walked over."""
@@ -118,6 +127,7 @@ class _Walked:
 
     def __init__(self, log: CommitLog, keys: AbstractSet[QueueKey], start: int, stop: int) -> None:
         self.start, self.stop = start, stop
+        self._place = log.directories[0]
         entries: list[tuple[QueueKey, DerivedQueue]] = []
         stale = [np.empty(0, np.int64)]
         newest = 0
@@ -142,7 +152,7 @@ class _Walked:
         stale_from, stale_to = np.searchsorted(self._stale, [start, stop])  # perhaps by records before this part
         if not is_edge or stale_from < stale_to:
             return None
-        return rising(DerivedQueue(*(column[first:last] for column in queue)))
+        return rising_of(self._place, key, DerivedQueue(*(column[first:last] for column in queue)))
 
 
 def _merged(spans: Iterable[Span]) -> list[Span]:

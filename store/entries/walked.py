@@ -43,6 +43,7 @@ from ..dispatch.derive import (
     derive_queues,
     joined,
     rising,
+    rising_of,
 )
 from ..files.cache_directory import CacheDirectory
 from ..files.fs import FileSystem
@@ -80,7 +81,7 @@ class Run(NamedTuple):
     last: int
     first_position: int
     last_position: int
-    rises: int  # 1 if `rising` keeps all of them
+    rises: int  # 1 if `rising` keeps all of them as they are
 
 
 class Columns(NamedTuple):
@@ -443,7 +444,8 @@ class LogQueues(AllQueues):
     def _entries(self, key: QueueKey) -> DerivedQueue:
         parts = [segment.entries(key) for segment in self._kept if key in segment.runs]
         parts = [part_of(part, *self._walked) for part in parts]  # a segment may begin before, and be kept beyond
-        return rising(joined([*parts, *([self._tail[key]] if key in self._tail else [])]))
+        every = joined([*parts, *([self._tail[key]] if key in self._tail else [])])
+        return rising_of(self._log.directories[0], key, every)
 
 
 class _Piece(NamedTuple):
@@ -480,7 +482,8 @@ def in_runs(base: int, queues: Mapping[QueueKey, DerivedQueue]) -> tuple[dict[Qu
         count = entries.size.size
         ends = _piece(entries)
         positions = ends.first_physical - base, ends.last_physical - base
-        runs[key] = Run(start, count, ends.first, ends.last, *positions, int(rising(entries).size.size == count))
+        rises = np.array_equal(rising(entries).queue_offset, entries.queue_offset)
+        runs[key] = Run(start, count, ends.first, ends.last, *positions, int(rises))
         start += count
     offsets, physical, sizes, codes = joined([*queues.values()])
     return runs, Columns(offsets, (physical - base).astype(np.int32), sizes.astype(np.int32), codes)

@@ -48,6 +48,7 @@ from ..format.message import (
     RECORD_CRC_BYTES,
     SYS_ROLLBACK,
     Bytes,
+    Ints,
     Problem,
     Records,
     blank_record,
@@ -287,9 +288,9 @@ class _Rebuild:
             bytes=self._files * self._file_entries * ENTRY_BYTES,
         )
 
-    def _leave_out(self, topic: str, count: int) -> None:
-        self._left_out += count
-        warn_unnamed(topic, count)
+    def _leave_out(self, topic: str, places: Ints) -> None:
+        self._left_out += places.size
+        warn_unnamed(self._log.directories[0], topic, int(places[0]))
 
     def _note(self, key: QueueKey, placed: Placed) -> None:
         """Note records with a damaged queue offset, and records that are in no queue."""

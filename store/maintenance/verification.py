@@ -270,7 +270,7 @@ class _Verification:
                 if found is None:
                     continue
                 self._add_records(found, index)
-                for key, placed in placement.place(found, dict(all_entries_of(found))):
+                for key, placed in placement.place(found, dict(all_entries_of(found, self._add_unnamed))):
                     self._add_offsets(key, placed)
                     if is_compared and placed.entries.size:
                         self._compare(self._held.queue(key), placed)
@@ -317,6 +317,10 @@ class _Verification:
                 self._add_at(Kind.QUEUE_OFFSET, each.physical_offset, 1, _stated(key, each))
         if may_be_skipped and last != before and not placed.lost[-2:].any():  # the next record of the queue tells
             self._doubts[key] = _Doubt(int(physical[-1]), int(placed.stated[-1]), int(places[-1]))
+
+    def _add_unnamed(self, topic: str, places: Ints) -> None:
+        text = f"{places.size} records are in no queue, since no topic can be named {topic!r}"
+        self._add_at(Kind.LEFT_OUT, int(places[0]), places.size, text)
 
     def _add_left_out(self, key: QueueKey, first: int, count: int) -> None:
         text = (

@@ -31,6 +31,7 @@ from ..entries.healed import Block, heal
 from ..entries.tasks import ScanTask
 from ..entries.walk_cache import WalkCache
 from ..errors import CorruptError, DataLossError, MissingObjectError
+from ..files.notices import warn_once
 from ..files.segments import SegmentFile
 from ..format.buffers import booleans, numbers, repeated
 from ..format.consume_queue import is_plausible
@@ -371,11 +372,10 @@ class _Scan(RecordBatches[Chunk]):
             confirmed[rows] = healed.confirmed
             changed = int((healed.sound & bad[rows] & ~healed.confirmed).sum())
             if changed:
-                _log.warning(
-                    "%d entries of ConsumeQueue %s are damaged; their records were found in the CommitLog",
-                    changed,
-                    planned.key,
-                )
+                damaged = int(chunk.queue_offset[rows][healed.sound & bad[rows] & ~healed.confirmed][0])
+                place = self._log.directories[0]
+                text = "%s has the records of damaged entries of ConsumeQueue %s, the first at queue offset %d"
+                warn_once(_log, place, text, place, planned.key, damaged)
         return chunk._replace(entries=entries), confirmed
 
     def _after_damage(self, records: Records, part: Chunk) -> Mask | None:

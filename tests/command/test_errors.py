@@ -48,3 +48,35 @@ def test_no_control_character_reaches_the_terminal() -> None:
     assert all(line.isprintable() for line in text.splitlines())
     assert len(text.splitlines()) == 4
     assert json.loads(error_text(describe(error, ["cat", "\x1b"]), as_json=True))["error"]["remedy"] == "Use \u202e"
+
+
+LOST = """An error occurred while calling o61.count.
+: org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 1.0 failed 4 times
+\tat org.apache.spark.scheduler.DAGScheduler.abortStage
+"""
+STOPPED = ": java.lang.IllegalStateException: Cannot call methods on a stopped SparkContext."
+OURS = f"{LOST}\nsegmentlog.store.errors.CorruptRecordError: [SEGMENTLOG_CORRUPT_RECORD] the body (in /a)\n more"
+
+
+@pytest.mark.parametrize("module", ["py4j.protocol", "pyspark.errors.exceptions.captured", "pyspark.errors"])
+@pytest.mark.parametrize(
+    ("text", "code", "found"),
+    [
+        (LOST, "SparkException", "Job aborted due to stage failure: Task 0 in stage 1.0 failed 4 times"),
+        (STOPPED, "IllegalStateException", "Cannot call methods on a stopped SparkContext."),
+        ("Answer from Java side is empty", "Lost", "Answer from Java side is empty"),
+        ("", "Lost", "Lost"),
+        (OURS, "SEGMENTLOG_CORRUPT_RECORD", "the body (in /a)"),
+    ],
+)
+def test_errors_of_spark_keep_their_names(module: str, text: str, code: str, found: str) -> None:
+    raised = type("Lost", (Exception,), {"__module__": module})
+    described = describe(raised(text), ["verify", "/data/store", "--master", "spark://lost:7077"])
+    assert (described["code"], described["found"]) == (code, found)
+    assert "report it" not in str(described["remedy"])
+
+
+def test_an_error_of_spark_with_a_condition_has_it_as_code() -> None:
+    raised = type("Lost", (Exception,), {"__module__": "pyspark.errors", "getCondition": lambda _: "TABLE_NOT_FOUND"})
+    described = describe(raised("[TABLE_NOT_FOUND] `t`"), ["backfill"])
+    assert (described["code"], described["found"]) == ("TABLE_NOT_FOUND", "Lost: [TABLE_NOT_FOUND] `t`")

@@ -66,6 +66,17 @@ def test_a_fault_of_ours_is_reported_with_its_traceback(store: Path, monkeypatch
     assert "error[SEGMENTLOG_INTERNAL]: ZeroDivisionError" in ran.err
 
 
+def test_a_failure_of_spark_keeps_its_name(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def lost(_: object) -> None:
+        raise type("Py4JNetworkError", (Exception,), {"__module__": "py4j.protocol"})("Answer from Java side is empty")
+
+    monkeypatch.setattr(describe, "opened", lost)
+    ran = run_command("topics", store)
+    assert ran.code == 2
+    assert ran.err.startswith("error[Py4JNetworkError]: Answer from Java side is empty")
+    assert "Traceback" not in ran.err
+
+
 def test_an_interrupt_is_quiet(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(_: object) -> None:
         raise KeyboardInterrupt

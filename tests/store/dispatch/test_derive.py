@@ -1,10 +1,12 @@
 import logging
+import shutil
 import struct
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
+import segmentlog
 from segmentlog.store.dispatch.derive import DerivedQueue, derive_queue, derive_queues
 from segmentlog.store.files.fs import LocalFileSystem
 from segmentlog.store.format.hashing import java_hash
@@ -117,3 +119,25 @@ def test_delayed_messages_have_their_time_of_delivery(tmp_path: Path, delay: str
     derived = derive_queue(found, QueueKey("SCHEDULE_TOPIC_XXXX", 0), 0, found.stop)
     expected = java_hash("t") if seconds is None else 1_700_000_000_000 + 1000 * seconds
     assert derived.tags_code.tolist() == [expected]
+
+
+def test_records_that_are_left_out_are_warned_of_once_with_their_place(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (appended,) = build(tmp_path / "s", messages(40, queues=1))
+    place = int(appended.physical_offsets[39])
+    overwrite(tmp_path / "s", place + 20, struct.pack(">q", 38))
+    name = appended.physical_offsets[0]
+    overwrite(tmp_path / "s", int(name) + contents(tmp_path / "s", int(name), 400).index(b"Orders"), b"../xxx")
+    shutil.rmtree(tmp_path / "s" / "consumequeue")
+    with caplog.at_level(logging.WARNING):
+        for _ in range(3):
+            with segmentlog.open(tmp_path / "s", queue_cache="none") as opened:
+                opened.queues(), opened.topics(), opened.scan("Orders").count()
+    left_out = [each for each in caplog.messages if "left out" in each]
+    unnamed = [each for each in caplog.messages if "no topic can be named" in each]
+    assert (len(left_out), len(unnamed)) == (1, 1)
+    assert all(str(tmp_path / "s" / "commitlog") in each for each in [*left_out, *unnamed])
+    assert "queue Orders/0 are left out" in left_out[0]
+    assert f"physical offset {place};" in left_out[0]
+    assert "physical offset 0" in unnamed[0]
