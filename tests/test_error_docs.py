@@ -6,7 +6,7 @@ from pathlib import Path
 from segmentlog.command.errors import UsageError
 from segmentlog.connector import errors as connector_errors
 from segmentlog.connector.setup.java import JavaNotFoundError
-from segmentlog.jobs.lake.target import TargetChangedError
+from segmentlog.jobs.lake.target import TargetChangedError, TargetUnclearError
 from segmentlog.query import selection, times
 from segmentlog.store import SegmentLogError
 from segmentlog.store import errors as store_errors
@@ -28,6 +28,7 @@ def test_every_code_is_listed_once_with_cause_and_remedy() -> None:
     rows = ROW.findall(PAGE)
     assert len(rows) == PAGE.count("| `SEGMENTLOG_")
     asked = [pair for module in (store_errors, times, selection, connector_errors) for pair in conditions(module)]
-    asked += [(each.condition, each.__name__) for each in (JavaNotFoundError, UsageError, TargetChangedError)]
+    others = (JavaNotFoundError, UsageError, TargetChangedError, TargetUnclearError)
+    asked += [(each.condition, each.__name__) for each in others]
     assert [(code, kind) for code, kind, _, _ in rows] == asked
     assert all(len(cause) > 5 for _, _, cause, _ in rows)

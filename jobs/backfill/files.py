@@ -23,7 +23,7 @@ import json
 import os
 import shutil
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -33,17 +33,20 @@ from segmentlog.query.suggestions import did_you_mean
 from segmentlog.store import ConfigError, StoreInUseError
 
 from ..state_file import sync, write_whole
-from .planning import Length, Part, Request, Window, Written
+from .planning import Length, Part, Request, StoreIdentity, Window, Written
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 _ADDED: Final = frozenset({"day", "hour", "part"})
 """Columns that readers take from the names of directories."""
 _TUNING: Final = frozenset(
-    {"maxBytesPerPartition", "maxRecordsPerPartition", "minPartitions", "batchBytes", "batchRows"}
+    {"maxBytesPerPartition", "maxRecordsPerPartition", "minPartitions", "batchBytes", "batchRows", "commitLogPaths"}
 )
-"""Options of the reader that change no message."""
+"""Options of the reader that change no message. Where the log is belongs to the store."""
+_ESCAPED: Final = "".join(map(chr, range(1, 32))) + "\"#%'*/:=?\\\x7f{[]^"
+"""Characters that Spark writes as three in the names of directories."""
+_SHOWN: Final = 60
 _TASK_COLUMNS: Final = frozenset({"topic", "queueId"})
 """Columns that hardly vary in a task of the reader: its files can be divided by them without a shuffle."""
 
@@ -80,8 +83,10 @@ class Files:
         self._records = os.path.join(self._control, "parts")
         self._layout = layout
         self._length, self._zone = request.length, request.zone
+        self._store = StoreIdentity.of(request.source)
         self._identity = {
-            "store": request.source.path,
+            "store": self._store.path,
+            "storeId": self._store.id,
             "topics": sorted(request.topics),
             "window": request.length.value,
             "zone": str(request.zone),
@@ -132,6 +137,8 @@ class Files:
         except ValueError:
             problem = "this file is not the request of a backfill"
             raise ConfigError(problem, path=place, fix="Name another directory") from None
+        if self._store.is_same(StoreIdentity(former.get("store"), former.get("storeId"))):
+            former |= {"store": self._store.path, "storeId": self._store.id}
         for name, value in self._identity.items():
             if former.get(name) != value:
                 problem = f"the target was written with {name} {former.get(name)!r}, and {value!r} is asked for"
@@ -151,20 +158,28 @@ class Files:
             os.close(self._lock)
             self._lock = None
 
-    def parts(self, since_ms: int = 0) -> list[Part]:
+    def parts(self, since_ms: int = 0, until_ms: int | None = None) -> list[Part]:
         """Return the parts in the directory; a record without its directory is of a part that did not get there."""
+        return [_checked(place, record) for place, record in self._found(since_ms, until_ms)]
+
+    def recorded(self) -> list[Part]:
+        """Return the parts in the directory, without a look for their files."""
+        return [_read_record(record)[0] for _, record in self._found(0, None)]
+
+    def _found(self, since_ms: int, until_ms: int | None) -> Iterator[tuple[str, str]]:
+        """Yield the directory and the record of each part."""
         first = self._names(since_ms)
-        found = []
+        last = None if until_ms is None else self._names(until_ms - 1)
         for place in _directories(self.path, len(first) + 1):
             relative = os.path.relpath(place, self.path)
-            if relative.startswith("day=") and relative.split(os.sep) < first:
+            names = relative.split(os.sep)[: len(first)]
+            if relative.startswith("day=") and (names < first or (last is not None and names > last)):
                 continue
             record = self._record(relative)
             if not os.path.exists(record):
                 fix = "Name another directory, or move this away"
                 raise ConfigError("the target holds something that no backfill wrote there", path=place, fix=fix)
-            found.append(_read_record(record))
-        return found
+            yield place, record
 
     def write(self, part: Part, frame: "DataFrame | None") -> Written:
         """Write the files of a part aside, and move them in by one rename."""
@@ -176,11 +191,11 @@ class Files:
         ready = os.path.join(staged, "part")
         os.makedirs(ready)
         messages = 0 if frame is None else self._write_files(frame, os.path.join(staged, "spark"), ready)
-        files, size = _settle(ready)
-        self._write_record(part, os.path.relpath(place, self.path))
+        files = _settle(ready)
+        self._write_record(part, os.path.relpath(place, self.path), files)
         self._publish(ready, place)
         shutil.rmtree(staged, ignore_errors=True)
-        return Written(messages, files, size)
+        return Written(messages, len(files), sum(files.values()))
 
     def _publish(self, ready: str, place: str) -> None:
         os.makedirs(os.path.dirname(place), exist_ok=True)
@@ -189,8 +204,8 @@ class Files:
             place = os.path.dirname(place)
             sync(place)
 
-    def _write_record(self, part: Part, place: str) -> None:
-        document = {"place": place, "part": part.to_json()}
+    def _write_record(self, part: Part, place: str, files: Mapping[str, int]) -> None:
+        document = {"place": place, "part": part.to_json(), "files": files}
         write_whole(self._record(place), document, os.path.join(self._staging, "record"))
 
     def _record(self, place: str) -> str:
@@ -199,16 +214,28 @@ class Files:
     def _write_files(self, frame: "DataFrame", written: str, ready: str) -> int:
         from pyspark.sql import Observation
         from pyspark.sql import functions as sf
+        from pyspark.sql.types import StringType
+
+        from ..lake.parquet_files import NAME_BYTES, NULL_DIRECTORY
 
         counted = Observation()
         rows = frame
         if not _TASK_COLUMNS.issuperset(self._layout.by):
             rows = rows.repartition(*self._layout.by)  # else each task has a file for each value
         # Observed after the shuffle: rows of a task that runs again are counted once there.
-        rows = rows.observe(counted, sf.count(sf.lit(1)).alias("messages"))
+        wrong = {each: _wrong_name(each) for each in self._layout.by if rows.schema[each].dataType == StringType()}
+        values = [sf.max(sf.when(test, sf.substring(each, 1, _SHOWN))).alias(each) for each, test in wrong.items()]
+        rows = rows.observe(counted, sf.count(sf.lit(1)).alias("messages"), *values)
+        # A null has a directory in any case: the write ends, and is thrown away below.
+        rows = rows.withColumns({each: sf.when(~test, sf.col(each)) for each, test in wrong.items()})
         writer = _as_text(rows).write.option("header", "true") if self._layout.output == "csv" else rows.write
         with _typed_times(frame.sparkSession):
             writer.format(self._layout.output).partitionBy(*self._layout.by).save(f"file://{written}")
+        for column in wrong:
+            if (value := counted.get[column]) is not None:
+                problem = f"the files are divided by `{column}`, which has a value that no directory has: {value!r}"
+                fix = f"Leave {column} out: names have {NAME_BYTES} bytes at most, and {NULL_DIRECTORY} is for null"
+                raise ConfigError(problem, fix=fix)
         # A speculative task may write beside the committed files, below `_temporary`, for a while longer.
         for name in os.listdir(written):
             if not name.startswith(("_", ".")):
@@ -224,6 +251,18 @@ class Files:
             return [f"day={datetime.fromtimestamp(start_ms / 1000, self._zone):%Y-%m-%d}"]
         start = datetime.fromtimestamp(start_ms / 1000, UTC)
         return [f"day={start:%Y-%m-%d}", f"hour={start:%H}"]
+
+
+def _wrong_name(column: str) -> "Column":
+    """Return the condition that Spark makes no directory of a text, or one that readers take for null."""
+    from pyspark.sql import functions as sf
+
+    from ..lake.parquet_files import NAME_BYTES, NULL_DIRECTORY
+
+    text = sf.col(column)
+    escaped = sf.char_length(text) - sf.char_length(sf.translate(text, _ESCAPED, ""))
+    size = sf.octet_length(text) + 2 * escaped + len(f"{column}=".encode())
+    return sf.coalesce((size > NAME_BYTES) | (text == NULL_DIRECTORY), sf.lit(False))  # noqa: FBT003 - a value
 
 
 @contextmanager
@@ -264,10 +303,28 @@ def _check_columns(columns: Sequence[str], by: Sequence[str]) -> None:
         raise ConfigError(problem, fix="Read other columns: days, hours and parts are columns of the files")
 
 
-def _read_record(record: str) -> Part:
+def _checked(place: str, record: str) -> Part:
+    """Return the part of a record; `ConfigError` if the directory lacks a file of the part."""
+    part, files = _read_record(record)
+    for name, size in files.items():
+        path = os.path.join(place, name)
+        try:
+            found = os.path.getsize(path)
+        except FileNotFoundError:
+            found = -1
+        if found != size:
+            state = "is missing" if found < 0 else f"has {found} bytes, and {size} were written"
+            fix = f"Restore it, or delete {os.path.dirname(place)}: the next run writes the window again"
+            raise ConfigError(f"a file of part {part.number} of {part.window} {state}", path=path, fix=fix)
+    return part
+
+
+def _read_record(record: str) -> tuple[Part, Mapping[str, int]]:
+    """Return a part, and the sizes of its files by their names below its directory."""
     try:
         with open(record, encoding="utf-8") as file:
-            return Part.from_json(json.load(file)["part"])
+            content = json.load(file)
+        return Part.from_json(content["part"]), dict(content.get("files", {}))
     except (OSError, ValueError, KeyError, TypeError) as error:
         problem = f"this is not the record of a part ({error})"
         raise ConfigError(problem, path=record, fix="Name another directory, or restore this file") from None
@@ -282,9 +339,9 @@ def _directories(path: str, depth: int) -> Iterator[str]:
         yield from _directories(os.path.join(path, name), depth - 1)
 
 
-def _settle(path: str) -> tuple[int, int]:
-    """Remove what only Spark needs, sync the rest, and return the number of files and their bytes."""
-    files = size = 0
+def _settle(path: str) -> dict[str, int]:
+    """Remove what only Spark needs, sync the rest, and return the bytes of each file by its name."""
+    files = {}
     for directory, _, names in os.walk(path):
         for name in names:
             place = os.path.join(directory, name)
@@ -292,6 +349,6 @@ def _settle(path: str) -> tuple[int, int]:
                 os.unlink(place)
                 continue
             sync(place)
-            files, size = files + 1, size + os.path.getsize(place)
+            files[os.path.relpath(place, path)] = os.path.getsize(place)
         sync(directory)
-    return files, size
+    return files

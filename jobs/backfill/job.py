@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import pyarrow as pa
 
 from segmentlog.query.body_columns import BODY_ERROR, BodyFormat
+from segmentlog.store import ConfigError
 
 from ..report import Report
 from .planning import Part, Planner, Request, Target, Window, Written, frame_of, held
@@ -77,12 +78,26 @@ class Bodies:
         if rows is not None:
             found = _widened(rows.select(*DEAD_LETTER_COLUMNS), self.format)
             rows = found.where(sf.isnotnull(BODY_ERROR.name)).select(*DEAD_LETTER_COLUMNS, BODY_ERROR.name)
-        self.dead_letters.write(part, rows)
+        self.add(part, rows)
 
-    def missing(self, parts: Sequence[Part]) -> list[Part]:
+    def add(self, part: Part, rows: "DataFrame | None") -> None:
+        """Write the dead letters of a part, unless they are there: a table that was rolled back gets parts again."""
+        former = [each for each in self.dead_letters.parts(*part.window) if each.number == part.number]
+        if not former:
+            self.dead_letters.write(part, rows)
+        elif former[0].offsets != part.offsets:
+            problem = f"the dead letters have part {part.number} of {part.window} with other offsets than the target"
+            raise ConfigError(problem, fix="Delete the directory of this window there, and start the job again")
+
+    def missing(self, target: Target) -> list[Part]:
         """Return the parts of a target that the dead letters lack."""
         there = {(part.window, part.number) for part in self.dead_letters.parts()}
-        return [part for part in parts if (part.window, part.number) not in there]
+        lacking = {part.window for part in target.recorded() if (part.window, part.number) not in there}
+        if not lacking:
+            return []
+        # A table has to prove what it holds: it is asked about these windows alone.
+        found = target.parts(min(lacking).start_ms, max(lacking).end_ms)
+        return [part for part in found if (part.window, part.number) not in there]
 
 
 def _widened(rows: "DataFrame", bodies: BodyFormat) -> "DataFrame":
@@ -178,7 +193,8 @@ def run(
         work.bury_missing()
         work.write_missing(is_open=follows)
         if catches_up:
-            work.write(Planner(request, _now_ms()).late(spark, target.parts(), is_open=follows))
+            parts = target.parts(request.start_ms, None if follows else request.end_ms)
+            work.write(Planner(request, _now_ms()).late(spark, parts, is_open=follows))
         while every_s is not None and not stopped.wait(every_s):
             work.write_missing(is_open=True)
     return work.report()
@@ -205,7 +221,6 @@ class _Backfill:
         rows_max: int | None,
     ) -> None:
         self._spark, self._request, self._target, self._bodies, self._stop = spark, request, target, bodies, stop
-        self._since_ms = 0
         self._rows: dict[tuple[Window, int], _Row] = {}
         self._rows_max = rows_max
         names = ["parts", *Written._fields, *([] if bodies is None else ["rejected"])]
@@ -213,7 +228,7 @@ class _Backfill:
 
     def write_missing(self, *, is_open: bool) -> None:
         """Plan what the target lacks, and write it. With ``is_open`` the next call leaves out finished windows."""
-        parts = self._target.parts(self._since_ms)
+        parts = self._target.parts(self._request.start_ms, None if is_open else self._request.end_ms)
         plan = Planner(self._request, _now_ms()).missing(parts, is_open=is_open)
         there = held(parts)
         for window in plan.finished:
@@ -221,7 +236,6 @@ class _Backfill:
                 self._add(key, _Row("finished before"))
         self.write(plan.parts)
         if is_open:
-            self._since_ms = plan.open_ms
             self._request = replace(self._request, start_ms=plan.open_ms)
 
     def _add(self, key: tuple[Window, int], row: _Row) -> None:
@@ -256,13 +270,13 @@ class _Backfill:
         if rejected:
             self._bodies.bury(self._spark, self._request, part)
         else:
-            self._bodies.dead_letters.write(part, None)
+            self._bodies.add(part, None)
         return written, rejected
 
     def bury_missing(self) -> None:
         """Write the dead letters of parts after which an earlier run was killed."""
         if self._bodies is not None:
-            for part in self._bodies.missing(self._target.parts()):
+            for part in self._bodies.missing(self._target):
                 self._bodies.bury(self._spark, self._request, part)
 
     def report(self) -> Report:

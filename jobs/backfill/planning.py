@@ -14,6 +14,7 @@ Offsets come from the same binary searches as those of readers, so that a backfi
 """
 
 import json
+import os
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -25,6 +26,7 @@ from segmentlog.query.selection import Topics, select
 from segmentlog.query.source import StoreSource
 from segmentlog.query.times import StartAfterEndError, iso
 from segmentlog.store import ConfigError, DataLossError, QueueBounds, QueueKey, Remedy
+from segmentlog.store.follow import store_id
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -80,12 +82,15 @@ class Part:
         Only queues that may have messages of the part.
     planned_ms : int
         When the store was looked at. A window is finished if one of its parts was planned after its end.
+    after : Mapping of QueueKey to int
+        Ends of the window's earlier parts, from which this one was planned: a target that has others refuses it.
     """
 
     window: Window
     number: int
     offsets: Offsets
     planned_ms: int
+    after: Mapping[QueueKey, int] = field(default_factory=dict, compare=False)
 
     @property
     def finishes(self) -> bool:
@@ -125,8 +130,11 @@ class Target(Protocol):
     def close(self) -> None:
         """Let other jobs have it."""
 
-    def parts(self, since_ms: int = 0) -> Sequence[Part]:
-        """Return the parts that it holds, of windows that start at some time or later."""
+    def parts(self, since_ms: int = 0, until_ms: int | None = None) -> Sequence[Part]:
+        """Return the parts that it holds, of windows that overlap with a period."""
+
+    def recorded(self) -> Sequence[Part]:
+        """Return the parts that were ever written into it. Some may have been removed since."""
 
     def write(self, part: Part, frame: "DataFrame | None") -> Written:
         """Add a part as a whole, or not at all; ``frame`` has its messages, None if there are none."""
@@ -150,10 +158,15 @@ def _midnight_ms(day: date, zone: tzinfo) -> int:
 
 
 def held(parts: Sequence[Part]) -> dict[Window, list[Part]]:
-    """Group parts by window, in the order of their numbers."""
+    """Group parts by window, in the order of their numbers; `ConfigError` if one before another is missing."""
     found: dict[Window, list[Part]] = {}
     for part in sorted(parts, key=lambda each: (each.window, each.number)):
-        found.setdefault(part.window, []).append(part)
+        there = found.setdefault(part.window, [])
+        if part.number != len(there):
+            problem = f"the target lacks part {len(there)} of {part.window}, and has part {part.number}"
+            fix = "Delete the later parts, too: the next run writes the window again"
+            raise ConfigError(problem, fix=fix)
+        there.append(part)
     return found
 
 
@@ -164,6 +177,31 @@ def ends_of(parts: Sequence[Part]) -> dict[QueueKey, int]:
         for key, (_, end) in part.offsets.items():
             found[key] = max(end, found.get(key, 0))
     return found
+
+
+# The store of a job
+
+
+class StoreIdentity(NamedTuple):
+    """What tells the store of a job from another one: its id, which it keeps when it is moved, or else its path."""
+
+    path: str
+    """Without symbolic links; a URL as it is."""
+    id: str | None
+    """None for a store that only brokers have written."""
+
+    @classmethod
+    def of(cls, source: StoreSource) -> Self:
+        if "://" in source.path:
+            reader = source.open()
+            return cls(source.path, store_id(reader.path, reader.location.fs))
+        path = os.path.realpath(source.path)
+        return cls(path, store_id(path))
+
+    def is_same(self, other: "StoreIdentity") -> bool:
+        if self.id is None or other.id is None:
+            return self.path == other.path
+        return self.id == other.id
 
 
 # Planning
@@ -247,7 +285,7 @@ class Planner:
         planned, finished = [], []
         asked = self._windows(is_open)
         for window in asked:
-            _check_alignment(window, others)
+            check_alignment(window, others)
             there = found.get(window, [])
             if any(part.finishes for part in there):
                 finished.append(window)
@@ -295,7 +333,13 @@ class Planner:
         for start, stop, topic, queue_id, first, last in late.collect():
             offsets.setdefault(Window(start, stop), {})[QueueKey(topic, queue_id)] = (first, last + 1)
         return [
-            Part(window=window, number=found[window][-1].number + 1, offsets=spans, planned_ms=self._seen_ms)
+            Part(
+                window=window,
+                number=found[window][-1].number + 1,
+                offsets=spans,
+                planned_ms=self._seen_ms,
+                after=ends_of(found[window]),
+            )
             for window, spans in sorted(offsets.items())
         ]
 
@@ -311,6 +355,7 @@ class Planner:
             number=there[-1].number + 1 if there else 0,
             offsets={each.key: self._span(window, each, ends.get(each.key)) for each in self._queues},
             planned_ms=self._seen_ms,
+            after=ends,
         )
 
     def _span(self, window: Window, queue: QueueBounds, held_end: int | None) -> tuple[int, int]:
@@ -341,7 +386,7 @@ class Planner:
             )
 
 
-def _check_alignment(window: Window, others: Sequence[Window]) -> None:
+def check_alignment(window: Window, others: Sequence[Window]) -> None:
     """Refuse a window that overlaps with others, which are in order and do not overlap."""
     at = bisect_left(others, window)
     for other in others[max(0, at - 1) : at + 2]:

@@ -12,19 +12,21 @@ Two commits of one job conflict by their application transaction, so no part is 
 commit. The transaction's version counts the parts. It outlives the commits, so a ledger that lacks one is noticed.
 """
 
+import json
 import os
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyarrow import fs
 
 from segmentlog.store import ConfigError, MissingExtraError
 
 from .parquet_files import FILE_BYTES, TIME, DataFile, Layout, PartitionKey, check_columns, partition_keys
-from .target import Attempt, Attempts, Job, LakeTarget, PartKey, Row, first_line, pack, unpack
+from .target import KEYS, Attempt, Attempts, Bounds, Job, LakeTarget, Row, first_line, pack, unpack
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -70,7 +72,7 @@ class DeltaTarget(LakeTarget):
         storage_options: Mapping[str, str] | None = None,
     ) -> None:
         self.name = table.rstrip("/") if "://" in table else os.path.abspath(os.path.expanduser(table))
-        self._columns, self._job = columns, job
+        self._columns, self.job = columns, job
         self._file_bytes = file_bytes
         self._keys = None if partition_by is None else _keys_of(partition_by, columns)
         self._storage = dict(storage_options or {}) or None
@@ -79,16 +81,15 @@ class DeltaTarget(LakeTarget):
 
     def open(self) -> None:
         """Create the table or check it, and remove files of killed runs."""
-        self.attempts = Attempts(self.name, self.name, self._job.id)
         self._system, root = fs.FileSystem.from_uri(self.name)
         self._folder = f"{root}/_segmentlog"
         self._load_or_create()
         self.check()
         self._enter()
-        rows = self.held()
-        if rows:
+        self.attempts = Attempts(self.name, self.name, self.job_id)
+        if rows := self.ledger():
             self._save(rows)
-        self.attempts.clean(self._attempt_names)
+        self.attempts.clean(self.committed)
 
     def close(self) -> None:
         """Let other jobs have it: nothing is kept open."""
@@ -96,7 +97,11 @@ class DeltaTarget(LakeTarget):
     def refresh(self) -> None:
         self._table.update_incremental()
 
+    def state(self) -> object:
+        return self._table.version()
+
     def check(self) -> None:
+        check_rules(self._table, self._columns.names, self.name)
         table = pa.schema(self._table.schema())
         added = [pa.field(key.name, _PERIODS[key.name][1]) for key in self._keys or () if key.unit is not None]
         check_columns(pa.schema([*self._columns, *added]), table, self.name)
@@ -106,14 +111,37 @@ class DeltaTarget(LakeTarget):
             raise ConfigError(problem, fix="Leave out the partitions, or use another table")
         _keys_of(partitions, self._columns)
 
-    def held(self) -> dict[PartKey, Row]:
-        rows = {row.key: row for row in [*self._ledger(), *self._committed()]}
+    def jobs(self) -> Mapping[str, str]:
+        found = self._system.get_file_info(fs.FileSelector(self._folder, allow_not_found=True))
+        names = [each.base_name.removesuffix(".json") for each in found if each.base_name.endswith(".json")]
+        return {name: self._read(f"{self._folder}/{name}.json") for name in names}
+
+    def ledger(self) -> list[Row]:
+        rows = {row.attempt: row for row in [*self._saved(), *self._committed()]}
         count = self._table.transaction_version(self._app) or 0
         if len(rows) < count:
             problem = f"{self.name} has {count} parts of this job, and its log and ledger name {len(rows)}"
             fix = f"Restore {self._place('ledger')} from a copy, or write into another table"
             raise ConfigError(problem, fix=fix)
-        return rows
+        return list(rows.values())
+
+    def files(self, bounds: Bounds) -> Sequence[str]:  # noqa: ARG002 - all names are loaded
+        return self._table.file_uris()
+
+    def keys(self, bounds: Bounds, reads: Callable[[str], bool]) -> pa.Table:
+        import pyarrow.dataset as ds
+
+        found = self._table.to_pyarrow_dataset()
+        files = [each for each in found.get_fragments() if reads(each.path)]
+        rows = ds.FileSystemDataset(files, found.schema, found.format, found.filesystem)
+        condition = pc.scalar(True)  # noqa: FBT003 - a value
+        for name, (low, high) in bounds.items():
+            column = pc.field(name)
+            condition &= ((column >= low) & (column < high)) | column.is_null()
+        return rows.to_table(list(KEYS), condition)
+
+    def columns(self) -> Sequence[str]:
+        return [each.name for each in self._table.schema().fields if each.name in self._columns.names]
 
     def layout(self) -> Layout:
         keys = _keys_of(self._table.metadata().partition_columns, self._columns)
@@ -125,7 +153,7 @@ class DeltaTarget(LakeTarget):
         ]
         return Layout(schema=pa.schema(fields), keys=keys, file_bytes=self._file_bytes)
 
-    def commit(self, row: Row, rows: Mapping[PartKey, Row], attempt: Attempt, files: Sequence[DataFile]) -> None:
+    def commit(self, row: Row, rows: Sequence[Row], attempt: Attempt, files: Sequence[DataFile]) -> bool:
         from deltalake import CommitProperties, Transaction
         from deltalake.transaction import AddAction, RemoveAction
 
@@ -143,13 +171,15 @@ class DeltaTarget(LakeTarget):
             for each in files
         ]
         properties = CommitProperties(
-            custom_metadata={_JOB: self._job.id, _PART: row.to_json()},
+            custom_metadata={_JOB: self.job_id, _PART: row.to_json()},
             app_transactions=[Transaction(self._app, len(rows) + 1)],
         )
+        before = self._table.version()
         self._table.create_write_transaction(
             actions, "append", self._table.schema(), partition_by=names, commit_properties=properties
         )
-        self._save({**rows, row.key: row})
+        self._save([*rows, row])
+        return self._table.version() == before + 1
 
     def _load_or_create(self) -> None:
         try:
@@ -180,39 +210,34 @@ class DeltaTarget(LakeTarget):
     def _enter(self) -> None:
         """Note what this job is asked for, and refuse messages of another one."""
         self._system.create_dir(self._folder, recursive=True)
-        found = self._system.get_file_info(fs.FileSelector(self._folder))
-        names = [each.base_name.removesuffix(".json") for each in found if each.base_name.endswith(".json")]
-        self._job.check({name: self._read(f"{self._folder}/{name}.json") for name in names}, self.name)
-        if self._job.id not in names:
-            self._replace(self._place("json"), self._job.to_json())
+        jobs = self.jobs()
+        self.job_id = self.job.find(jobs, self.name)
+        if jobs.get(self.job_id) != self.job.to_json():
+            self._replace(self._place("json"), self.job.to_json())
 
     @property
     def _app(self) -> str:
-        return f"segmentlog-{self._job.id}"
+        return f"segmentlog-{self.job_id}"
 
     def _place(self, kind: str) -> str:
-        return f"{self._folder}/{self._job.id}.{kind}"
-
-    def _attempt_names(self) -> set[str]:
-        self.refresh()
-        return {row.attempt for row in self.held().values()}
+        return f"{self._folder}/{self.job_id}.{kind}"
 
     def _committed(self) -> list[Row]:
         return [
             Row.from_json(entry[_PART], f"version {entry.get('version')} of {self.name}")
             for entry in self._table.history()
-            if entry.get(_JOB) == self._job.id
+            if entry.get(_JOB) == self.job_id
         ]
 
-    def _ledger(self) -> list[Row]:
+    def _saved(self) -> list[Row]:
         path = self._place("ledger")
         if self._system.get_file_info(path).type is fs.FileType.NotFound:
             return []
         return unpack(self._read(path), path)
 
-    def _save(self, rows: Mapping[PartKey, Row]) -> None:
+    def _save(self, rows: Sequence[Row]) -> None:
         """Replace the ledger. Runs at once may replace it by an older one: the log has what that lacks."""
-        self._replace(self._place("ledger"), pack(rows.values()))
+        self._replace(self._place("ledger"), pack(rows))
 
     def _read(self, path: str) -> str:
         with self._system.open_input_stream(path) as stream:
@@ -223,6 +248,49 @@ class DeltaTarget(LakeTarget):
         with self._system.open_output_stream(new) as stream:
             stream.write(text.encode())
         self._system.move(new, path)
+
+
+def check_rules(table: "DeltaTable", written: Sequence[str], name: str) -> None:
+    """Raise `ConfigError` with all rules that a table has for its writers, and that are not followed here.
+
+    Files are added as they are: no row is checked, and no column is computed.
+    """
+    protocol, configuration = table.protocol(), table.metadata().configuration
+    found = [f"the constraint `{key.removeprefix(_CHECK)}`" for key in configuration if key.startswith(_CHECK)]
+    for field in json.loads(table.schema().to_json())["fields"]:
+        # Rules of nested fields are in the field's own JSON.
+        text = json.dumps(field)
+        found += [f"{kind} of the column `{field['name']}`" for key, kind in _COLUMN_RULES.items() if f'"{key}' in text]
+        if _DEFAULT in field["metadata"] and field["name"] not in written:
+            found.append(f"the default of the column `{field['name']}`, which is not written")
+    features = set(protocol.writer_features or ())
+    if protocol.min_writer_version == _IDENTITY_VERSION:
+        features.add("identityColumns")
+    if configuration.get(_MAPPING, "none") != "none":
+        found.append("the column mapping")
+    found += [f"the feature {each}" for each in sorted(features - _FEATURES)]
+    if found:
+        problem = f"{name} has rules for writers that a backfill cannot follow: {', '.join(found)}"
+        raise ConfigError(problem, fix="Remove them from the table, or write into another table")
+
+
+_CHECK: Final = "delta.constraints."
+_MAPPING: Final = "delta.columnMapping.mode"
+_DEFAULT: Final = "CURRENT_DEFAULT"
+_IDENTITY_VERSION: Final = 6
+_COLUMN_RULES: Final = {
+    "delta.invariants": "the invariant",
+    "delta.generationExpression": "the expression",
+    "delta.identity.": "the identity",
+}
+_FEATURES: Final = frozenset(
+    {
+        *("appendOnly", "changeDataFeed", "columnMapping", "deletionVectors", "timestampNtz", "v2Checkpoint"),
+        *("variantType", "checkConstraints", "generatedColumns", "invariants"),
+    }
+)
+"""Writer features that ask nothing of a commit that only adds files, or that are checked above, and that deltalake
+commits."""
 
 
 def _keys_of(names: Sequence[str], columns: pa.Schema) -> tuple[PartitionKey, ...]:

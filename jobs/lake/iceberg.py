@@ -8,12 +8,13 @@
                                segmentlog.job.JOB               what the job is asked for
 
 A commit names the snapshot that it was based on, so no other commit is between the look for the part and its files.
-Snapshots expire, and the ledger stays. After a rollback, parts whose snapshots are no longer in the table's history are
-missing again.
+Snapshots expire or are rolled back, and the ledger stays: it says what to look for, and the current snapshot's files
+say what is there.
 """
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -22,15 +23,16 @@ import pyarrow as pa
 from segmentlog.store import ConfigError, MissingExtraError, SegmentLogError
 
 from .parquet_files import FILE_BYTES, DataFile, Layout, PartitionKey, check_columns, partition_keys
-from .target import Attempt, Attempts, Job, LakeTarget, PartKey, Row, first_line, month_of, pack, unpack
+from .target import KEYS, Attempt, Attempts, Bounds, Job, LakeTarget, Row, first_line, month_of, pack, unpack
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
-    from pyiceberg.table import Table
+    from pyiceberg.table import DataScan, Table
 
 T = TypeVar("T")
 _PREFIX: Final = "segmentlog"
 _SETTLED_S: Final = 600
+_FORMAT_MAX: Final = 2
 _UNITS: Final = {"DayTransform": "day", "HourTransform": "hour", "MonthTransform": "month", "YearTransform": "year"}
 
 
@@ -66,7 +68,7 @@ class IcebergTarget(LakeTarget):
         partition_by: Sequence[str] | None = None,
         file_bytes: int = FILE_BYTES,
     ) -> None:
-        self.name, self._columns, self._job = table, columns, job
+        self.name, self._columns, self.job = table, columns, job
         self._catalog_name, self._properties = catalog, dict(properties or {})
         self._partition_by, self._file_bytes = partition_by, file_bytes
         self._catalog: Catalog
@@ -82,14 +84,12 @@ class IcebergTarget(LakeTarget):
         self.conflicts = (CommitFailedException,)
         self._table = self._load_or_create()
         self.check()
-        prefix, properties = f"{_PREFIX}.job.", self._table.properties
-        others = {name.removeprefix(prefix): text for name, text in properties.items() if name.startswith(prefix)}
-        self._job.check(others, self.name)
-        data = properties.get("write.data.path", f"{self._table.location()}/data")
-        self.attempts = Attempts(self._table.location(), data, self._job.id)
+        self.job_id = self.job.find(self.jobs(), self.name)
+        data = self._table.properties.get("write.data.path", f"{self._table.location()}/data")
+        self.attempts = Attempts(self._table.location(), data, self.job_id)
         # A SQL catalog has decided on a commit when its process is gone; a server may still have a request to do.
         settled_s = 0 if type(self._catalog).__name__ == "SqlCatalog" else _SETTLED_S
-        self.attempts.clean(self._attempt_names, settled_s)
+        self.attempts.clean(self.committed, settled_s)
 
     def close(self) -> None:
         """Close the catalog's connections."""
@@ -99,29 +99,59 @@ class IcebergTarget(LakeTarget):
     def refresh(self) -> None:
         self._table.refresh()
 
-    def held(self) -> dict[PartKey, Row]:
-        return held(self._table, self._job.id)
+    def state(self) -> object:
+        return self._table.metadata_location
 
-    def commit(self, row: Row, rows: Mapping[PartKey, Row], attempt: Attempt, files: Sequence[DataFile]) -> None:
-        table, job = self._table, self._job.id
+    def jobs(self) -> Mapping[str, str]:
+        return self._properties_of("job")
+
+    def ledger(self) -> list[Row]:
+        texts = self._properties_of(f"parts.{self.job_id}")
+        return [row for month, text in texts.items() for row in unpack(text, f"ledger {month} of {self.name}")]
+
+    def files(self, bounds: Bounds) -> Sequence[str]:
+        return [each.file.file_path for each in self._scan(bounds).plan_files()]
+
+    def keys(self, bounds: Bounds, reads: Callable[[str], bool]) -> pa.Table:
+        from pyiceberg.io.pyarrow import ArrowScan
+
+        scan = self._scan(bounds).select(*KEYS)
+        tasks = [each for each in scan.plan_files() if reads(each.file.file_path)]
+        return ArrowScan(self._table.metadata, self._table.io, scan.projection(), scan.row_filter).to_table(tasks)
+
+    def columns(self) -> Sequence[str]:
+        return [each for each in self._table.schema().column_names if each in self._columns.names]
+
+    def commit(self, row: Row, rows: Sequence[Row], attempt: Attempt, files: Sequence[DataFile]) -> bool:
+        table, job = self._table, self.job_id
         # pyiceberg itself would try again without looking for the part.
         # Drop when a transaction takes a number of tries, or a condition.
         properties = {**table.metadata.properties, "commit.retry.num-retries": "0"}
         table.metadata = table.metadata.model_copy(update={"properties": properties})
         month = month_of(row.part)
-        kept = [each for each in rows.values() if month_of(each.part) == month]
+        kept = [each for each in rows if month_of(each.part) == month]
         transaction = table.transaction()
-        properties = {f"{_PREFIX}.parts.{job}.{month}": pack([*kept, row]), f"{_PREFIX}.job.{job}": self._job.to_json()}
+        properties = {f"{_PREFIX}.parts.{job}.{month}": pack([*kept, row]), f"{_PREFIX}.job.{job}": self.job.to_json()}
         transaction.set_properties(properties)
         paths = [f"{attempt.directory}/{each.path}" for each in files]
         summary = {f"{_PREFIX}.job": job, f"{_PREFIX}.part": row.to_json()}
         # The names are new. A search of all manifests for them would take longer with each part.
         transaction.add_files(paths, snapshot_properties=summary, check_duplicate_files=False)
         transaction.commit_transaction()
+        return True
 
-    def _attempt_names(self) -> set[str]:
-        self._table.refresh()
-        return {row.attempt for row in ledger(self._table, self._job.id)}
+    def _properties_of(self, kind: str) -> dict[str, str]:
+        prefix = f"{_PREFIX}.{kind}."
+        found = self._table.properties.items()
+        return {name.removeprefix(prefix): text for name, text in found if name.startswith(prefix)}
+
+    def _scan(self, bounds: Bounds) -> "DataScan":
+        """Return a scan of rows within some bounds, or with a null there."""
+        scan = self._table.scan()
+        for name, values in bounds.items():
+            low, high = (f"'{each.isoformat()}'" if isinstance(each, datetime) else each for each in values)
+            scan = scan.filter(f"({name} >= {low} and {name} < {high}) or {name} is null")
+        return scan
 
     def _load_or_create(self) -> "Table":
         try:
@@ -154,9 +184,11 @@ class IcebergTarget(LakeTarget):
                 spec.add_field(key.column, transforms[key.unit], key.name)
 
     def check(self) -> None:
-        """Raise `ConfigError` if frames do not fit into the table."""
         from pyiceberg.io.pyarrow import schema_to_pyarrow
 
+        if (version := self._table.format_version) > _FORMAT_MAX:
+            problem = f"{self.name} has version {version} of Iceberg's format, which pyiceberg does not write"
+            raise ConfigError(problem, fix="Use a table of version 2")
         check_columns(self._columns, schema_to_pyarrow(self._table.schema()), self.name)
         keys = self._keys()
         if self._partition_by is None:
@@ -217,30 +249,6 @@ def _again(work: Callable[[], T]) -> T:
     except Exception:  # noqa: BLE001 - each kind of catalog has its own errors
         time.sleep(0.2)
         return work()
-
-
-def ledger(table: "Table", job: str) -> list[Row]:
-    """Return the rows of a job that a table's properties have, those of snapshots that were rolled back included."""
-    prefix = f"{_PREFIX}.parts.{job}."
-    texts = {name: text for name, text in table.properties.items() if name.startswith(prefix)}
-    return [row for name, text in texts.items() for row in unpack(text, f"property {name} of {'.'.join(table.name())}")]
-
-
-def held(table: "Table", job: str) -> dict[PartKey, Row]:
-    """Return the parts of a job that the current snapshot of a table has."""
-    found = {row.attempt: row for row in ledger(table, job)}
-    known = {each.snapshot_id: each for each in table.snapshots()}
-    lineage = set()
-    current = table.current_snapshot()
-    while current is not None:
-        lineage.add(current.snapshot_id)
-        current = known.get(current.parent_snapshot_id) if current.parent_snapshot_id is not None else None
-    for number, snapshot in known.items():
-        summary = snapshot.summary.additional_properties if snapshot.summary else {}
-        if number not in lineage and summary.get(f"{_PREFIX}.job") == job:
-            row = Row.from_json(summary[f"{_PREFIX}.part"], f"snapshot {number} of {'.'.join(table.name())}")
-            found.pop(row.attempt, None)
-    return {row.key: row for row in found.values()}
 
 
 def _names(keys: Sequence[PartitionKey]) -> str:

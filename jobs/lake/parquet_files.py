@@ -9,8 +9,10 @@
 Each file has a new name, so tasks that Spark repeats, or runs twice, leave files that no result names.
 """
 
+import hashlib
 import json
 import os
+import re
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -39,6 +41,11 @@ _BUFFERED_BYTES: Final = 96 << 20
 """Of one task, over all of its partitions."""
 _OPEN_FILES: Final = 32
 _LONGEST_BOUND: Final = 128
+NULL_DIRECTORY: Final = "__HIVE_DEFAULT_PARTITION__"
+NAME_BYTES: Final = 255
+"""Longest name of a directory on Linux file systems, in bytes of UTF-8."""
+_DIGEST: Final = 16
+_PART_OF_ESCAPE: Final = re.compile("%[0-9A-F]?$")
 _RESULT: Final = "path string, messages bigint, bytes bigint, partition string, statistics string"
 _FORMATS: Final = {"hour": "%Y-%m-%d-%H", "day": "%Y-%m-%d", "month": "%Y-%m", "year": "%Y"}
 
@@ -305,8 +312,8 @@ class _TaskWriter:
         if file is None:
             if len(self._open) == _OPEN_FILES:
                 self._end(next(iter(self._open)))
-            names = [f"{key.name}={_directory(text)}/" for key, text in zip(self._layout.keys, partition, strict=True)]
-            file = _OpenFile(self._system, self._root, "".join(names), self._layout)
+            names = [_directory(key.name, text) for key, text in zip(self._layout.keys, partition, strict=True)]
+            file = _OpenFile(self._system, self._root, "".join(f"{each}/" for each in names), self._layout)
         self._open[partition] = file  # the last one: the file that was used longest ago is the first
         if file.add(rows) >= self._layout.file_bytes:
             self._end(partition)
@@ -315,8 +322,14 @@ class _TaskWriter:
         self._files.append(self._open.pop(partition).close(partition))
 
 
-def _directory(text: str | None) -> str:
-    return "__HIVE_DEFAULT_PARTITION__" if text is None else quote(text, safe="")
+def _directory(name: str, text: str | None) -> str:
+    """Return the name of a partition's directory. A long one ends in a hash: tables take no values from names."""
+    found = f"{name}={NULL_DIRECTORY if text is None else quote(text, safe='')}"
+    if len(found.encode()) <= NAME_BYTES:
+        return found
+    digest = hashlib.sha256(found.encode()).hexdigest()[:_DIGEST]
+    cut = found.encode()[: NAME_BYTES - _DIGEST - 1].decode("utf-8", "ignore")
+    return f"{_PART_OF_ESCAPE.sub('', cut)}-{digest}"
 
 
 def _split(

@@ -8,10 +8,22 @@
                       │
                   load the table ─► has it the part? ── yes ─► another job was faster: remove the files
                       ▲                 no
+                      │           do its columns, partitions, rules and windows still fit? ── no ─► error
+                      │                 yes
                       └── conflict ── commit files and part ──► remove files that tasks left beside them
 
-`iceberg` and `delta` say how a table is loaded, what it holds and how files are committed. A commit must fail if
-another job has committed since the table was loaded.
+A ledger names all parts that were ever committed. Whether the table has one is proven by its current content:
+
+::
+
+    the current snapshot names all files of the part      it has it, whatever became of the commit
+    it names none, or some; in files of other writers
+        all rows of the part, each once                   it has it: the files were compacted
+        no row of it                                      it lacks it: rolled back, or deleted
+        some rows, or none can be told from others        an error that asks the user
+
+`iceberg` and `delta` say how a table is loaded, which files it names, how rows are read and files are committed. A
+commit must fail if another run of the job has committed since the table was loaded.
 """
 
 import base64
@@ -21,27 +33,32 @@ import hashlib
 import json
 import os
 import random
+import re
 import shutil
 import time
 import uuid
 import zlib
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final, NamedTuple, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, TypeAlias, TypeVar
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyarrow import fs
 
-from segmentlog.store import ConfigError, SegmentLogError
+from segmentlog.store import ConfigError, QueueKey, SegmentLogError
 
-from ..backfill.planning import Part, Window, Written
-from .parquet_files import DataFile, Layout, arrow_type, sync, write_files
+from ..backfill.planning import Part, StoreIdentity, Window, Written, check_alignment, ends_of
+from .parquet_files import TIME, DataFile, Layout, arrow_type, sync, write_files
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from ..backfill.planning import Request
+
+T = TypeVar("T")
 
 # Ledger
 
@@ -50,6 +67,12 @@ class TargetChangedError(SegmentLogError):
     """Another job has changed the table so that a part cannot be added to it."""
 
     condition = "SEGMENTLOG_TARGET_CHANGED"
+
+
+class TargetUnclearError(SegmentLogError):
+    """Whether a table has the messages of a part cannot be told."""
+
+    condition = "SEGMENTLOG_TARGET_UNCLEAR"
 
 
 PartKey: TypeAlias = tuple[Window, int]
@@ -63,7 +86,8 @@ class Row(NamedTuple):
         snapshot, commit    segmentlog.part     {"window": …, "number": …, "offsets": …}      readable, until it expires
         ledger              one text per month  zlib, base64 of a line per part               as long as the table
 
-    A row of the ledger is committed together with the files of its part, or is copied from commits.
+    A row of the ledger is committed together with the files of its part, or is copied from commits. Rows stay when a
+    table is rolled back: a part may have several, of which the current snapshot has one at most.
 
     A part that a table holds, and the attempt that wrote its files.
     """
@@ -95,7 +119,7 @@ def month_of(part: Part) -> str:
 
 
 def pack(rows: Iterable[Row]) -> str:
-    lines = "\n".join(row.to_json() for row in sorted(rows, key=lambda each: each.key))
+    lines = "\n".join(row.to_json() for row in sorted(rows, key=lambda each: (each.key, each.attempt)))
     return base64.b64encode(zlib.compress(lines.encode(), 9)).decode()
 
 
@@ -119,6 +143,8 @@ class Attempt:
     def __init__(self, directory: str, lease: int | None = None, lease_path: str = "", local: str = "") -> None:
         self.id = directory.rsplit("/", 1)[-1]
         self.directory = directory
+        self.is_sent = False
+        """True after the first try of a commit: from then on the table may have the files."""
         self._lease, self._lease_path, self._local = lease, lease_path, local
 
     def list_files(self, files: Sequence[DataFile]) -> None:
@@ -266,30 +292,63 @@ _LONGEST_WAIT_S: Final = 5.0
 
 
 class Job:
-    """Messages that a job is asked for, as far as it is the same job when they are equal."""
+    """Messages that a job is asked for, as far as it is the same job when they are equal.
 
-    def __init__(self, request: "Request") -> None:
+    Parameters
+    ----------
+    request
+    is_new
+        Whether the table may have a job of equal topics and filters that reads another store.
+    """
+
+    def __init__(self, request: "Request", *, is_new: bool = False) -> None:
         # What no message depends on is left out: sizes of tasks, and columns, which a table may get later.
-        options = {name: text for name, text in sorted(request.options.items()) if not name.startswith(_TUNING)}
+        self._options = {name: text for name, text in sorted(request.options.items()) if not name.startswith(_TUNING)}
         self.topics = sorted(request.topics)
-        self.origin = {"store": request.source.path, "options": options}
-        text = json.dumps([self.origin, self.topics], sort_keys=True)
+        self._store = StoreIdentity.of(request.source)
+        self._is_new = is_new
+        text = json.dumps([self._store.id or self._store.path, self._options, self.topics])
         self.id = hashlib.sha256(text.encode()).hexdigest()[:12]
 
     def to_json(self) -> str:
-        return json.dumps({**self.origin, "topics": self.topics}, sort_keys=True)
+        found = {"store": self._store.path, "storeId": self._store.id, "options": self._options, "topics": self.topics}
+        return json.dumps(found, sort_keys=True)
 
-    def check(self, others: Mapping[str, str], table: str) -> None:
-        """Raise `ConfigError` if another job of the table, by its `to_json`, writes messages of this one."""
-        for name, text in others.items():
-            other = json.loads(text)
-            topics = other.pop("topics")
-            if name != self.id and other == self.origin and (both := set(self.topics).intersection(topics)):
-                problem = f"{table} gets messages of {', '.join(sorted(both))} from a job for {', '.join(topics)}"
+    def find(self, others: Mapping[str, str], table: str) -> str:
+        """Return the id that this job has in a table, by the `to_json` of the jobs there.
+
+        Raises
+        ------
+        ConfigError
+            If another job of the table writes messages of this one, or of a store that may be this one.
+        """
+        jobs = {name: json.loads(text) for name, text in others.items()}
+        jobs = {name: job for name, job in jobs.items() if job["options"] == self._options}
+        stores = {name: StoreIdentity(job["store"], job["storeId"]) for name, job in jobs.items()}
+        for name, job in jobs.items():
+            if self._store.is_same(stores[name]) and job["topics"] == self.topics:
+                return name
+        for name, job in jobs.items():
+            if not (both := ", ".join(sorted(set(self.topics).intersection(job["topics"])))):
+                continue
+            if self._store.is_same(stores[name]):
+                problem = f"{table} gets messages of {both} from a job for {', '.join(job['topics'])}"
                 raise ConfigError(problem, fix="Ask for the topics of that job, or write into another table")
+            if not self._is_new:
+                problem = f"{table} gets messages of {both} from a job that reads {stores[name].path}"
+                fix = "Name the store as that job does, or pass --new-job if it is the store of another broker"
+                raise ConfigError(problem, fix=fix)
+        return self.id
+
+    def shares(self, others: Mapping[str, str]) -> bool:
+        """Tell whether other jobs write messages of the same topics."""
+        return any(set(self.topics).intersection(json.loads(text)["topics"]) for text in others.values())
 
 
-_TUNING: Final = ("maxBytes", "maxRecords", "minPartitions", "batch", "propertyColumns", "corruptRecord")
+_TUNING: Final = (
+    *("maxBytes", "maxRecords", "minPartitions", "batch", "propertyColumns", "corruptRecord"),
+    "commitLogPaths",  # belongs to the store
+)
 
 
 def columns_of(request: "Request") -> pa.Schema:
@@ -302,49 +361,118 @@ def columns_of(request: "Request") -> pa.Schema:
     return pa.schema([pa.field(each.name, arrow_type(each.dataType)) for each in fields])
 
 
+KEYS: Final = ("topic", "queueId", "queueOffset")
+"""Columns that tell messages of a store from each other."""
+_ATTEMPT: Final = re.compile(rf"(?:^|/){_FOLDER}/([0-9a-f]{{16}})/")
+_OFFSET: Final = KEYS[-1]
+Bounds: TypeAlias = Mapping[str, tuple[Any, Any]]
+"""Lowest value of some columns, and the one after the highest."""
+
+
 class LakeTarget(ABC):
     """Table that tasks write files for."""
 
     name: str
+    job: Job
     conflicts: tuple[type[Exception], ...]
     """Errors of a commit that certainly has not been done."""
     attempts: Attempts
+    job_id: str
+    """Of the job, as the table knows it."""
+    _state: object = None
+    _rows: Sequence[Row] = ()
+    _held: dict[Window, list[Row]]
+    """Parts that the table holds by window, valid for `_state`."""
 
     @abstractmethod
     def refresh(self) -> None:
         """Load the table as it is now."""
 
     @abstractmethod
-    def check(self) -> None:
-        """Raise `ConfigError` if the frames do not fit into the table."""
+    def state(self) -> object:
+        """Return what changes with each change of the table."""
 
     @abstractmethod
-    def held(self) -> dict[PartKey, Row]:
-        """Return the parts of this job that the loaded table has."""
+    def check(self) -> None:
+        """Raise `ConfigError` if the frames do not fit into the table, or it asks of writers what is not done here."""
+
+    @abstractmethod
+    def jobs(self) -> Mapping[str, str]:
+        """Return the `Job.to_json` of the jobs of the loaded table, by their ids."""
+
+    @abstractmethod
+    def ledger(self) -> list[Row]:
+        """Return the parts of this job that were ever committed to the loaded table."""
+
+    @abstractmethod
+    def files(self, bounds: Bounds) -> Sequence[str]:
+        """Return the paths of the loaded table's files, at least of those with rows within some bounds."""
+
+    @abstractmethod
+    def keys(self, bounds: Bounds, reads: Callable[[str], bool]) -> pa.Table:
+        """Return the `KEYS` of rows within some bounds, or with a null there, of files whose paths it reads."""
+
+    @abstractmethod
+    def columns(self) -> Sequence[str]:
+        """Return the names of the loaded table's columns that this job writes."""
 
     @abstractmethod
     def layout(self) -> Layout:
         """Return the layout of files for the loaded table."""
 
     @abstractmethod
-    def commit(self, row: Row, rows: Mapping[PartKey, Row], attempt: Attempt, files: Sequence[DataFile]) -> None:
-        """Add files and a part to the loaded table, which holds ``rows``."""
+    def commit(self, row: Row, rows: Sequence[Row], attempt: Attempt, files: Sequence[DataFile]) -> bool:
+        """Add files and a part to the loaded table, whose ledger is ``rows``; tell that nothing came in between."""
 
-    def parts(self, since_ms: int = 0) -> Sequence[Part]:
-        """Return the parts of this job that the table holds, of windows that start at some time or later."""
+    def recorded(self) -> Sequence[Part]:
+        """Return the parts of this job that were ever committed."""
         self.refresh()
-        return [row.part for row in self.held().values() if row.part.window.start_ms >= since_ms]
+        return [row.part for row in self.ledger()]
+
+    def committed(self) -> set[str]:
+        """Return the attempts whose files were committed, those that were rolled back included."""
+        self.refresh()
+        return {row.attempt for row in self.ledger()}
+
+    def parts(self, since_ms: int = 0, until_ms: int | None = None) -> Sequence[Part]:
+        """Return the parts of this job that the table holds, of windows that overlap with a period."""
+        self.refresh()
+        return [row.part for row in self.held(since_ms, until_ms).values()]
+
+    def held(self, since_ms: int, until_ms: int | None) -> dict[PartKey, Row]:
+        """Return what the loaded table holds of windows that overlap with a period."""
+        if self._state is None or self._state != self.state():
+            self._state, self._rows, self._held = self.state(), self.ledger(), {}
+        windows: dict[Window, list[Row]] = {}
+        for row in self._rows:
+            if row.part.window.end_ms > since_ms and (until_ms is None or row.part.window.start_ms < until_ms):
+                windows.setdefault(row.part.window, []).append(row)
+        if new := sorted(windows.keys() - self._held.keys()):
+            proof = _Proof(self, Window(new[0].start_ms, max(each.end_ms for each in new)))
+            self._held |= {window: proof.held(window, windows[window]) for window in new}
+        return {row.key: row for window in sorted(windows) for row in self._held[window]}
 
     def write(self, part: Part, frame: "DataFrame | None") -> Written:
         """Add the messages of a part in one commit, unless the table holds it."""
         self.refresh()
-        there = self.held().get((part.window, part.number))
+        there = self._there(part)
         if there is None:
             there = self._write(part, frame)
         if there.part.offsets != part.offsets:
             problem = f"{self.name} was written by another job: part {part.number} of {part.window} has other offsets"
             raise TargetChangedError(problem, fix="Start the job again: it plans from what the table holds now")
         return there.written
+
+    def _there(self, part: Part) -> Row | None:
+        """Return the part as the loaded table holds it, None if it can be added; raise if it does not fit any more."""
+        rows = self.held(*part.window)
+        if (there := rows.get((part.window, part.number))) is not None:
+            return there
+        check_alignment(part.window, sorted({window for window, _ in rows}))
+        if ends_of([row.part for row in rows.values() if row.part.window == part.window]) != part.after:
+            problem = f"{self.name} got or lost messages of {part.window} since part {part.number} was planned"
+            raise TargetChangedError(problem, fix="Start the job again: it plans from what the table holds now")
+        return None
 
     def _write(self, part: Part, frame: "DataFrame | None") -> Row:
         attempt = self.attempts.start()
@@ -359,8 +487,10 @@ class LakeTarget(ABC):
         try:
             added = self._commit(Row(part, written, attempt.id), layout, attempt, files)
         except BaseException:
-            # Whether the commit was done is not known: the next run looks, when the lock is free.
-            attempt.release()
+            if attempt.is_sent:
+                attempt.release()  # the next run looks whether the commit was done, when the lock is free
+            else:
+                attempt.finish([])
             raise
         attempt.finish(files if added.attempt == attempt.id else [])
         return added
@@ -369,26 +499,147 @@ class LakeTarget(ABC):
         """Return the row that the table has for the part after the commit, which may be that of another job."""
         for count in range(_TRIES):
             self.refresh()
-            rows = self.held()
-            if (there := rows.get(row.key)) is not None:
+            # All that was looked at before is looked at again, in the table that the commit is based on.
+            if (there := self._there(row.part)) is not None:
                 return there
-            self.check()
-            if self.layout() != layout:
-                problem = f"{self.name} got other columns or partitions while a part was written"
-                raise TargetChangedError(problem, fix="Start the job again")
+            self._check_again(layout)
+            before, attempt.is_sent = self.state(), True
             try:
-                self.commit(row, rows, attempt, files)
-            except self.conflicts:
+                if self.commit(row, self._rows, attempt, files):
+                    self._add(row)
+            except self.conflicts as error:
+                self.refresh()
+                if self.state() == before:
+                    problem = f"{self.name} cannot be committed to: {first_line(error)}"
+                    raise ConfigError(problem, fix="Write into another table") from error
                 time.sleep(min(_LONGEST_WAIT_S, 0.05 * 2**count) * random.uniform(0.5, 1))  # noqa: S311 - no secret
             except Exception:
                 self.refresh()
-                if (there := self.held().get(row.key)) is not None:
+                if (there := self.held(*row.part.window).get(row.key)) is not None:
                     return there
                 raise
             else:
                 return row
         problem = f"{self.name} could not be committed to: {_TRIES} times another writer was faster"
         raise TargetChangedError(problem, fix="Start the job again when fewer jobs write the table")
+
+    def _check_again(self, layout: Layout) -> None:
+        self.check()
+        if self.job.find(self.jobs(), self.name) != self.job_id:
+            raise TargetChangedError(f"{self.name} got another job of these messages", fix="Start the job again")
+        if self.layout() != layout:
+            problem = f"{self.name} got other columns or partitions while a part was written"
+            raise TargetChangedError(problem, fix="Start the job again")
+
+    def _add(self, row: Row) -> None:
+        """Note a part that was committed to what was held."""
+        self._held.setdefault(row.part.window, []).append(row)
+        self._state, self._rows = self.state(), [*self._rows, row]
+
+
+class _Proof:
+    """Proof of the parts that a table holds in a period, from its current content."""
+
+    def __init__(self, target: LakeTarget, period: Window) -> None:
+        self._target, self._window = target, period
+        self._files = Counter(map(_attempt_of, self._read(lambda: target.files(self._bounds()))))
+        """Files by the attempt that wrote them; None for those of other writers."""
+
+    def held(self, window: Window, rows: Sequence[Row]) -> list[Row]:
+        """Return one row for each part of a window that the table holds."""
+        self._window = window
+        found: list[Row] = []
+        lost = None
+        for number in sorted({row.part.number for row in rows}):
+            ends = ends_of([row.part for row in found])
+            there = self._choose([row for row in rows if row.part.number == number], ends)
+            if there is None:
+                lost = number if lost is None else lost
+            elif lost is None:
+                found.append(there)
+            elif there.written.messages:
+                raise self._unclear(number, f"it is there, and part {lost} is not")
+        return found
+
+    def _bounds(self) -> Bounds:
+        start, end = (datetime.fromtimestamp(ms / 1000, UTC) for ms in self._window)
+        return {TIME: (start, end)} if TIME in self._target.columns() else {}
+
+    def _choose(self, rows: Sequence[Row], ends: Mapping[QueueKey, int]) -> Row | None:
+        """Return the row of a part that the table has, of those of one number."""
+        named = [row for row in rows if row.written.files and self._is_named(row)]
+        following = [row for row in named or rows if all(s >= ends.get(k, 0) for k, (s, _) in row.part.offsets.items())]
+        if len(named) > 1 or len(following) < len(named):
+            raise self._unclear(rows[0].part.number, "some of its messages are there twice")
+        if named:
+            return named[0]
+        counts = [(row, self._count(row) if row.written.messages else 0) for row in following]
+        # After a rollback the part was written again, maybe with more messages: the larger one has those of the other.
+        whole = [row for row, count in counts if count == row.written.messages]
+        best = max(whole, key=lambda row: row.written.messages, default=None)
+        partial = [(row, count) for row, count in counts if 0 < count < row.written.messages]
+        if partial and (best is None or not best.written.messages):
+            row, count = partial[0]
+            raise self._unclear(row.part.number, f"{count} of its {row.written.messages} messages are there")
+        return best
+
+    def _is_named(self, row: Row) -> bool:
+        count = self._files[row.attempt]
+        if count > row.written.files:
+            raise self._unclear(row.part.number, f"the table names {count} files of its {row.written.files}")
+        return count == row.written.files
+
+    def _count(self, row: Row) -> int:
+        """Return how many messages of a part are in files that no other attempt has written."""
+        sources = {None, row.attempt}.intersection(self._files)
+        if not sources:
+            return 0
+        part, target = row.part, self._target
+        if lacking := set(KEYS).difference(target.columns()):
+            raise self._unclear(part.number, f"its files were rewritten without `{', '.join(sorted(lacking))}`")
+        spans = _spans(part)
+        bounds = {**self._bounds(), _OFFSET: (pc.min(spans["first"]).as_py(), pc.max(spans["end"]).as_py())}
+        rows = self._read(lambda: target.keys(bounds, lambda path: _attempt_of(path) in sources))
+        rows = rows.select(KEYS).cast(_KEY_TYPES)
+        there = rows.join(spans, list(KEYS[:2]), join_type="inner")
+        there = there.filter((pc.field(_OFFSET) >= pc.field("first")) & (pc.field(_OFFSET) < pc.field("end")))
+        count = int(there.group_by(list(KEYS)).aggregate([]).num_rows)
+        if count != there.num_rows:
+            raise self._unclear(part.number, "some of its messages are there twice")
+        if count and target.job.shares({name: text for name, text in target.jobs().items() if name != target.job_id}):
+            raise self._unclear(part.number, "its files were rewritten, and other jobs write the same topics")
+        if count < row.written.messages and sum(rows[name].null_count for name in KEYS):
+            raise self._unclear(part.number, f"the table has rows in which one of `{', '.join(KEYS)}` is null")
+        return count
+
+    def _read(self, work: Callable[[], T]) -> T:
+        """Return what a library reads from the table."""
+        try:
+            return work()
+        except Exception as error:
+            raise self._unclear(None, f"its files cannot be read: {first_line(error)}") from error
+
+    def _unclear(self, number: int | None, reason: str) -> TargetUnclearError:
+        part = "" if number is None else f"part {number} of "
+        problem = f"{self._target.name}: whether {part}{self._window} was written cannot be told: {reason}"
+        fix = "Leave the window out, or delete its rows from the table: then the next run writes it again"
+        return TargetUnclearError(problem, fix=fix)
+
+
+_KEY_TYPES: Final = pa.schema([("topic", pa.string()), ("queueId", pa.int64()), (_OFFSET, pa.int64())])
+
+
+def _attempt_of(path: str) -> str | None:
+    found = _ATTEMPT.search(path)
+    return found[1] if found else None
+
+
+def _spans(part: Part) -> pa.Table:
+    """Return the offsets of a part, with a row per queue."""
+    found = [(key.topic, key.queue_id, first, end) for key, (first, end) in part.offsets.items()]
+    kinds = [*_KEY_TYPES.types, pa.int64()]
+    columns = [pa.array(values, kind) for values, kind in zip(zip(*found, strict=True), kinds, strict=True)]
+    return pa.table(columns, ["topic", "queueId", "first", "end"])
 
 
 def first_line(error: Exception) -> str:

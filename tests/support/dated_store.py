@@ -14,7 +14,9 @@ START_MS = 1_769_817_600_000
 CONFIG = StoreConfig(segment_bytes=1 << 15, queue_segment_entries=100, index_slots=100, index_entries=400)
 
 
-def append_at(path: Path, times_ms: Iterable[int], topic: str = "orders", first: int = 0) -> None:
+def append_at(
+    path: Path, times_ms: Iterable[int], topic: str = "orders", first: int = 0, tags: str | None = None
+) -> None:
     """Append a message at each time, into two queues by turns; bodies are ``TOPIC NUMBER TIME``."""
     clock = _Clock()
     with MessageStore.open(path, CONFIG, clock=clock) as store:
@@ -26,6 +28,7 @@ def append_at(path: Path, times_ms: Iterable[int], topic: str = "orders", first:
                 "queueId": pa.array([number % 2], pa.int32()),
                 "body": [body],
                 "keys": [f"k{number}"],
+                "tags": pa.array([tags], pa.string()),
             }
             store.append_batch(pa.RecordBatch.from_pydict(row))
 

@@ -60,6 +60,22 @@ class Frame:
         return self._rows
 
 
+class Meanwhile(Frame):
+    """Frame during whose tasks something else is done: before they run, or after."""
+
+    def __init__(self, rows: pa.Table, act: Callable[[], object], *, after: bool = False) -> None:
+        super().__init__(rows)
+        self._act, self._after = act, after
+
+    def mapInArrow(self, work: Any, schema: str) -> Frame:  # noqa: N802 - Spark's
+        if not self._after:
+            self._act()
+        found = super().mapInArrow(work, schema)
+        if self._after:
+            self._act()
+        return found
+
+
 def rows_of(number: int, rows: int = ROWS, topic: str = "orders") -> pa.Table:
     """Return the messages of a part: two queues by turns, in an hour of their own."""
     offsets = [number * rows + each for each in range(rows)]
@@ -84,8 +100,8 @@ def part_of(number: int, rows: int = ROWS) -> Part:
     return Part(window=Window(start, start + HOUR_MS), number=0, offsets=offsets, planned_ms=start + HOUR_MS)
 
 
-def request(topics: Sequence[str] = ("orders",), **options: str) -> Request:
-    source = StoreSource.of("/data/store", (), None, None, "appended")
+def request(topics: Sequence[str] = ("orders",), store: str | Path = "/data/store", **options: str) -> Request:
+    source = StoreSource.of(store, (), None, None, "appended")
     return Request(
         source=source, topics=tuple(topics), start_ms=0, end_ms=1, columns=tuple(COLUMNS.names), options=options
     )

@@ -120,6 +120,11 @@ def _add_output(parser: Parser) -> None:
         help="property of the Iceberg catalog, such as uri=http://host:8181; repeatable",
     )
     parser.add_argument(
+        "--new-job",
+        action="store_true",
+        help="write into a table that gets messages of these topics from another store, such as another broker's",
+    )
+    parser.add_argument(
         "--file-mib", metavar="N", type=int, default=256, help="stored MiB of the messages of a file (default: 256)"
     )
 
@@ -236,6 +241,8 @@ def _target(options: argparse.Namespace, request: "Request", bodies: "Bodies | N
     if doubled := [each for each in by[1:] if each in _WINDOWS]:
         raise UsageError(f"--by: `{doubled[0]}` is not the first name", fix="Write --by day,… or --by hour,…")
     table = _table_of(options)
+    if table is None and options.new_job:
+        raise UsageError("--new-job is passed without a table", fix="Leave it out, or pass --to iceberg:… or delta:…")
     if (table is None or table[0] != "iceberg") and (options.catalog is not None or options.catalog_property):
         raise UsageError("--catalog is passed without an Iceberg table", fix="Pass --to iceberg:NAMESPACE.TABLE")
     if table is not None:
@@ -256,7 +263,8 @@ def _table(options: argparse.Namespace, request: "Request", bodies: "Bodies | No
 
     from segmentlog.jobs.lake.target import Job, columns_of
 
-    columns, job, file_bytes = columns_of(request), Job(request), options.file_mib * _MIB
+    columns, file_bytes = columns_of(request), options.file_mib * _MIB
+    job = Job(request, is_new=options.new_job)
     if bodies is not None:
         columns = pa.schema([*columns, *bodies.format.schema])
     if kind == "delta":

@@ -64,6 +64,58 @@ def test_an_hour_is_a_directory_below_its_day_in_its_zone(lake: Path, tmp_path: 
     assert (tmp_path / "zone" / "day=2026-01-30").is_dir()
 
 
+class OneFile(Files):
+    """Files whose parts have a file, without Spark."""
+
+    def _write_files(self, frame: object, written: str, ready: str) -> int:
+        (Path(ready) / "topic=orders").mkdir()
+        (Path(ready) / "topic=orders" / "x.parquet").write_text("rows")
+        return 1
+
+
+def test_a_missing_or_changed_file_of_a_part_is_an_error(lake: Path) -> None:
+    files = OneFile(str(lake), REQUEST, Layout())
+    files.open()
+    assert files.write(PART, frame=object()) == (1, 1, 4)  # type: ignore[arg-type] # it is not asked
+    assert files.parts() == [PART]
+    (path,) = lake.rglob("*.parquet")
+    path.write_text("row")
+    with pytest.raises(ConfigError, match=r"a file of part 0 of .* has 3 bytes, and 4 were written"):
+        files.parts()
+    path.unlink()
+    with pytest.raises(ConfigError, match=r"a file of part 0 of .* is missing.*or delete .*day=2026-01-31: the next"):
+        files.parts()
+    assert files.recorded() == [PART]
+    assert files.parts(PART.window.end_ms) == files.parts(0, PART.window.start_ms) == []
+    shutil.rmtree(lake / "day=2026-01-31")
+    assert files.parts() == []
+
+
+def test_a_store_is_the_same_by_another_path(lake: Path, tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    (store / ".segmentlog").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(store)
+    first, second, moved = (
+        replace(REQUEST, source=StoreSource.of(tmp_path / name, (), None, None, "appended"))
+        for name in ("store", "link", "moved")
+    )
+    files = _opened(lake, first)
+    files.write(PART, None)
+    files.close()
+    _opened(lake, replace(second, options={"commitLogPaths": str(store / "commitlog")})).close()
+    store.rename(tmp_path / "moved")
+    with pytest.raises(ConfigError, match="was written with store"):
+        _opened(lake, moved)
+    (tmp_path / "moved").rename(store)
+    (store / ".segmentlog" / "id").write_text("0" * 32)
+    shutil.rmtree(lake)
+    files = _opened(lake, first)
+    files.write(PART, None)
+    files.close()
+    store.rename(tmp_path / "moved")
+    _opened(lake, moved).close()
+
+
 def test_a_part_is_not_written_twice(lake: Path) -> None:
     files = _opened(lake)
     files.write(PART, None)

@@ -11,12 +11,12 @@ import pytest
 
 import segmentlog
 from segmentlog.jobs import backfill
-from segmentlog.jobs.backfill import DEAD_LETTER_COLUMNS, Bodies, Files, Layout, Length, Part, Request
+from segmentlog.jobs.backfill import DEAD_LETTER_COLUMNS, Bodies, Files, Layout, Length, Part, Request, Window
 from segmentlog.jobs.backfill import files as files_module
 from segmentlog.jobs.backfill import job as job_module
 from segmentlog.query.bodies import body_format
 from segmentlog.query.source import StoreSource
-from segmentlog.store import ConfigError
+from segmentlog.store import ConfigError, QueueKey
 from support.dated_store import DAY_MS, HOUR_MS, START_MS, append_at, append_bodies, spread_over
 
 if TYPE_CHECKING:
@@ -88,6 +88,38 @@ def test_dead_letters_of_a_killed_run_are_written_by_the_next(
         assert len(_written_rows(tmp_path / "dead")) == 3
         rows = _written_rows(tmp_path / "lake")
         assert (len(rows), "body" in rows[0]) == (2, False)
+
+
+def test_dead_letters_of_a_part_that_is_written_again_are_not_written_twice(parsed: Path, tmp_path: Path) -> None:
+    _, bodies = _targets(_parsed_request(parsed), tmp_path)
+    part = Part(
+        window=Window(START_MS, START_MS + DAY_MS),
+        number=0,
+        offsets={QueueKey("orders", 0): (0, 5)},
+        planned_ms=START_MS + DAY_MS,
+    )
+    bodies.dead_letters.open()
+    bodies.add(part, None)
+    bodies.add(part, None)
+    assert bodies.dead_letters.parts() == [part]
+    with pytest.raises(ConfigError, match=r"dead letters have part 0 of .* with other offsets than the target"):
+        bodies.add(replace(part, offsets={QueueKey("orders", 0): (0, 6)}), None)
+
+
+@pytest.mark.spark
+def test_values_that_cannot_name_directories_are_an_error(spark: "SparkSession", tmp_path: Path) -> None:
+    for number, tag in enumerate(["__HIVE_DEFAULT_PARTITION__", "%" * 90, "订" * 84, "t" * 250]):
+        path = tmp_path / f"store{number}"
+        append_at(path, spread_over(1, 4), tags=tag)
+        request = _request(path, 1, columns=("queueId", "queueOffset", "topic", "tags"))
+        lake = tmp_path / f"lake{number}"
+        if number == 3:
+            _run(spark, request, lake, Layout(by=("tags",)))
+            assert len(_written(lake)) == 4
+            continue
+        with pytest.raises(ConfigError, match="divided by `tags`, which has a value that no directory has"):
+            _run(spark, request, lake, Layout(by=("tags",)))
+        assert list(lake.iterdir()) == []
 
 
 @pytest.mark.spark

@@ -62,6 +62,20 @@ def test_a_text_that_is_not_a_part(text: str) -> None:
         Part.from_json(text)
 
 
+def test_a_gap_in_the_parts_of_a_window_is_an_error() -> None:
+    with pytest.raises(ConfigError, match=r"lacks part 1 of .*, and has part 2"):
+        held([_part(2), _part(0)])
+
+
+def test_a_part_knows_the_ends_of_earlier_parts(tmp_path: Path) -> None:
+    append_at(tmp_path / "store", spread_over(1, 20))
+    planner = Planner(_request(tmp_path / "store", 1), START_MS + DAY_MS // 2)
+    (begun,) = planner.missing([], is_open=True).parts
+    (rest,) = Planner(_request(tmp_path / "store", 1), NOW_MS).missing([begun]).parts
+    assert begun.after == {}
+    assert rest.after == {key: end for key, (_, end) in begun.offsets.items()}
+
+
 def test_a_window_is_finished_by_a_part_planned_after_it() -> None:
     assert not _part(0, START_MS + DAY_MS - 1).finishes
     assert _part(0, START_MS + DAY_MS).finishes

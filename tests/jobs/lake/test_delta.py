@@ -1,12 +1,15 @@
 import json
+import re
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pyarrow as pa
 import pytest
 
+from segmentlog.jobs.lake import delta
 from segmentlog.store import ConfigError
-from support.lake import COLUMNS, Frame, Lake, expected, part_of, rows_of, write_all
+from support.lake import COLUMNS, Frame, Lake, Meanwhile, expected, part_of, rows_of, write_all
 
 
 @pytest.fixture
@@ -95,6 +98,102 @@ def test_a_vacuum_and_a_compaction_leave_the_rows(lake: Lake) -> None:
     table.vacuum(0, dry_run=False, enforce_retention_duration=False)
     write_all(lake)
     assert lake.rows().equals(expected())
+
+
+def test_parts_that_a_restore_removed_are_written_again(lake: Lake) -> None:
+    write_all(lake, range(3))
+    lake.load().restore(1)
+    assert lake.rows().equals(expected(1))
+    write_all(lake)
+    assert lake.rows().equals(expected())
+
+
+def set_rules(lake: Lake, features: list[str] | None, field: dict[str, Any] | None = None, version: int = 7) -> None:
+    """Change protocol and schema as other writers do."""
+    table = lake.load()
+    (first, *_) = (lake.table / "_delta_log").glob(f"{0:020d}.json")
+    actions = [json.loads(line) for line in first.read_text().splitlines()]
+    metadata = next(each["metaData"] for each in actions if "metaData" in each)
+    schema = json.loads(metadata["schemaString"])
+    if field is not None:
+        schema["fields"] = [each for each in schema["fields"] if each["name"] != field["name"]] + [field]
+    metadata["schemaString"] = json.dumps(schema)
+    protocol: dict[str, Any] = {"minReaderVersion": 1, "minWriterVersion": version}
+    if features is not None:
+        protocol["writerFeatures"] = features
+    path = lake.table / "_delta_log" / f"{table.version() + 1:020d}.json"
+    path.write_text("\n".join(map(json.dumps, [{"protocol": protocol}, {"metaData": metadata}])))
+
+
+def column(name: str, **metadata: object) -> dict[str, Any]:
+    return {"name": name, "type": "long", "nullable": True, "metadata": metadata}
+
+
+RULES: dict[str, tuple[list[str] | None, dict[str, Any] | None, int]] = {
+    "the invariant of the column `queueOffset`": (
+        ["invariants"],
+        column("queueOffset", **{"delta.invariants": '{"expression": {"expression": "queueOffset < 20"}}'}),
+        7,
+    ),
+    "the expression of the column `size`": (
+        None,
+        column("size", **{"delta.generationExpression": "length(body)"}),
+        4,
+    ),
+    "the identity of the column `id`, the feature identityColumns": (
+        None,
+        column("id", **{"delta.identity.start": 1, "delta.identity.step": 1}),
+        6,
+    ),
+    "the default of the column `size`, which is not written": (
+        ["invariants"],
+        column("size", CURRENT_DEFAULT="0"),
+        7,
+    ),
+    "the feature domainMetadata, the feature rowTracking": (["rowTracking", "domainMetadata"], None, 7),
+    "the feature inCommitTimestamp": (["inCommitTimestamp"], None, 7),
+    "the feature ofTheFuture": (["ofTheFuture"], None, 7),
+}
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_rules_that_a_backfill_cannot_follow_are_refused_with_their_names(lake: Lake, rule: str) -> None:
+    write_all(lake, [0])
+    features, field, version = RULES[rule]
+    set_rules(lake, features, field, version)
+    with pytest.raises(ConfigError, match=rf"cannot follow: {re.escape(rule)}\."):
+        write_all(lake)
+    assert lake.load().version() == 2
+
+
+@pytest.mark.parametrize("feature", ["appendOnly", "changeDataFeed", "invariants", "checkConstraints"])
+def test_features_without_a_rule_are_accepted(lake: Lake, feature: str) -> None:
+    write_all(lake, [0])
+    set_rules(lake, [feature])
+    write_all(lake)
+    assert lake.load().version() == 1 + 6
+
+
+def test_a_constraint_that_is_added_while_tasks_write_is_seen_before_the_commit(lake: Lake) -> None:
+    target = lake.target()
+    target.open()
+
+    def constrain() -> None:
+        lake.load().alter.add_constraint({"small": "queueOffset < 20"})
+
+    with pytest.raises(ConfigError, match="cannot follow: the constraint `small`"):
+        target.write(part_of(1), Meanwhile(rows_of(1), constrain))
+    assert (lake.rows().num_rows, lake.files(), lake.leases()) == (0, set(), [])
+
+
+def test_a_commit_that_cannot_succeed_is_tried_once(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_all(lake, [0])
+    monkeypatch.setattr(delta, "check_rules", lambda *_: None)
+    set_rules(lake, ["rowTracking", "domainMetadata"])
+    target = lake.target()
+    target.open()
+    with pytest.raises(ConfigError, match=r"cannot be committed to: .*RowTracking"):
+        target.write(part_of(1), Frame(rows_of(1)))
 
 
 def test_a_damaged_table_is_refused(lake: Lake) -> None:

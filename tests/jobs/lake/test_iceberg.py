@@ -9,7 +9,7 @@ import pytest
 from pyiceberg.catalog import load_catalog
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import CommitFailedException
-from pyiceberg.table import Transaction
+from pyiceberg.table import Table, Transaction
 from pyiceberg.transforms import BucketTransform
 
 from segmentlog.jobs.lake.iceberg import IcebergTarget
@@ -100,6 +100,38 @@ def test_expired_snapshots_do_not_make_parts_unknown(lake: Lake) -> None:
     assert lake.rows().equals(expected())
 
 
+@pytest.mark.parametrize("ref", ["tag", "branch", None])
+def test_a_snapshot_that_expired_in_between_does_not_make_older_parts_unknown(lake: Lake, ref: str | None) -> None:
+    write_all(lake, range(3))
+    first, second, _ = [each.snapshot_id for each in lake.load().snapshots()]
+    if ref is not None:
+        manage = lake.load().manage_snapshots()
+        (manage.create_tag if ref == "tag" else manage.create_branch)(first, "kept").commit()
+    lake.load().maintenance.expire_snapshots().by_id(second).commit()
+    write_all(lake)
+    assert lake.rows().equals(expected())
+
+
+def test_parts_of_rolled_back_snapshots_that_expired_are_written_again(lake: Lake) -> None:
+    write_all(lake, range(3))
+    first, *others = [each.snapshot_id for each in lake.load().snapshots()]
+    lake.load().manage_snapshots().rollback_to_snapshot(first).commit()
+    lake.load().maintenance.expire_snapshots().by_ids(others).commit()
+    write_all(lake)
+    assert lake.rows().equals(expected())
+
+
+def test_parts_that_were_written_again_are_there_once_after_the_table_is_set_forward(lake: Lake) -> None:
+    write_all(lake, range(3))
+    first, _, last = [each.snapshot_id for each in lake.load().snapshots()]
+    lake.load().manage_snapshots().rollback_to_snapshot(first).commit()
+    write_all(lake)
+    lake.load().manage_snapshots().set_current_snapshot(last).commit()
+    assert lake.rows().equals(expected(3))
+    write_all(lake)
+    assert lake.rows().equals(expected())
+
+
 def test_parts_of_snapshots_that_are_rolled_back_are_written_again(lake: Lake) -> None:
     write_all(lake, range(3))
     table = lake.load()
@@ -129,6 +161,13 @@ def test_a_table_of_another_writer_gets_parts_if_the_columns_fit(lake: Lake) -> 
 def test_a_column_that_the_table_requires_must_be_written(lake: Lake) -> None:
     foreign_table(lake, [pa.field("extra", pa.string(), nullable=False), *COLUMNS])
     with pytest.raises(ConfigError, match="`extra` is required by the table, and is not written"):
+        lake.target(by=None).open()
+
+
+def test_a_format_that_pyiceberg_does_not_write_is_refused(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_all(lake, [0])
+    monkeypatch.setattr(Table, "format_version", 3)
+    with pytest.raises(ConfigError, match="has version 3 of Iceberg's format"):
         lake.target(by=None).open()
 
 

@@ -1,4 +1,6 @@
 import json
+import re
+from collections import Counter
 from datetime import UTC, date, datetime
 from pathlib import Path
 
@@ -10,6 +12,7 @@ from segmentlog.jobs.lake import parquet_files
 from segmentlog.jobs.lake.parquet_files import (
     Layout,
     PartitionKey,
+    _directory,
     arrow_type,
     check_columns,
     partition_keys,
@@ -17,7 +20,7 @@ from segmentlog.jobs.lake.parquet_files import (
     write_files,
 )
 from segmentlog.store import ConfigError
-from support.lake import COLUMNS, Frame, rows_of
+from support.lake import COLUMNS, KINDS, ROWS, Frame, Lake, part_of, rows_of
 
 
 def test_files_of_a_target_size_have_the_rows_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -174,3 +177,24 @@ def test_types_of_spark_have_an_arrow_type() -> None:
         assert arrow_type(kind) == found
     with pytest.raises(ConfigError, match="Spark's type void cannot be written"):
         arrow_type(types.NullType())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "values", [["T" * 250, "T" * 251], ["订" * 30, "订" * 29 + "x"], [None, "__HIVE_DEFAULT_PARTITION__"]]
+)
+def test_values_that_cannot_name_directories_are_partitions(kind: str, values: list[str], tmp_path: Path) -> None:
+    lake = Lake(kind, tmp_path)
+    target = lake.target(by=["hour", "topic"])
+    target.open()
+    rows = pa.concat_tables([rows_of(0, topic=value) for value in values])
+    assert target.write(part_of(0), Frame(rows)).files == 2
+    assert Counter(lake.rows()["topic"].to_pylist()) == dict.fromkeys(values, ROWS)
+    assert max(len(part.encode()) for each in lake.files() for part in each.split("/")) <= 255
+
+
+def test_a_long_name_is_not_cut_within_an_escape() -> None:
+    names = {_directory("k", "x" * count + "%" * 100) for count in range(3)}
+    assert len(names) == 3
+    assert all(len(each) <= 255 and re.fullmatch(r"k=x*(%25)*-[0-9a-f]{16}", each) for each in names)
+    assert _directory("k", "x" * 253) == f"k={'x' * 253}"

@@ -1,13 +1,16 @@
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
+from deltalake import write_deltalake
 
-from segmentlog.jobs.backfill import Written
+from segmentlog.jobs.backfill import Part, Window, Written
 from segmentlog.jobs.lake import parquet_files
 from segmentlog.jobs.lake.iceberg import IcebergTarget
 from segmentlog.jobs.lake.parquet_files import DataFile, write_files
@@ -17,13 +20,30 @@ from segmentlog.jobs.lake.target import (
     Job,
     Row,
     TargetChangedError,
+    TargetUnclearError,
     columns_of,
     month_of,
     pack,
     unpack,
 )
-from segmentlog.store import ConfigError
-from support.lake import COLUMNS, KINDS, PARTS, Frame, Lake, expected, nursery, part_of, request, rows_of, write_all
+from segmentlog.store import ConfigError, QueueKey
+from support.lake import (
+    COLUMNS,
+    KINDS,
+    PARTS,
+    Frame,
+    Lake,
+    Meanwhile,
+    expected,
+    nursery,
+    part_of,
+    request,
+    rows_of,
+    write_all,
+)
+from support.lake import (
+    ROWS as ROWS_OF_A_PART,
+)
 from support.scale import scale
 
 ROWS = [Row(part_of(number), Written(number, 2, 3), f"attempt{number}") for number in range(1_000)]
@@ -282,6 +302,190 @@ def test_a_topic_of_another_job_is_refused(lake: Lake) -> None:
         lake.target(job=Job(request(["orders", "refunds"]))).open()
 
 
+def compacted(lake: Lake, keep: Callable[[pa.Table], pa.Table] = lambda rows: rows) -> None:
+    """Rewrite all rows, as other writers do."""
+    table = lake.load()
+    if lake.kind == "delta":
+        write_deltalake(table, keep(table.to_pyarrow_table()), mode="overwrite")
+    else:
+        table.overwrite(keep(table.scan().to_arrow()))
+
+
+def write_parts(lake: Lake, parts: int = 2) -> None:
+    target = lake.target(by=["topic"])
+    target.open()
+    for number in range(parts):
+        target.write(part_of(number), Frame(rows_of(number)))
+    target.close()
+
+
+def run_again(lake: Lake, numbers: Sequence[int] = (0, 1, 2)) -> None:
+    target = lake.target(by=None)
+    target.open()
+    there = {each.window for each in target.parts()}
+    for number in numbers:
+        if part_of(number).window not in there:
+            target.write(part_of(number), Frame(rows_of(number)))
+    target.close()
+
+
+def test_parts_are_known_by_their_rows_after_a_compaction(lake: Lake) -> None:
+    write_parts(lake)
+    compacted(lake)
+    assert not lake.paths() & lake.files()
+    run_again(lake)
+    assert lake.rows().equals(expected(3))
+
+
+def test_a_window_is_written_again_after_its_rows_were_deleted(lake: Lake) -> None:
+    write_parts(lake)
+    compacted(lake, lambda rows: rows.filter(pc.field("queueOffset") >= ROWS_OF_A_PART // 2))
+    run_again(lake)
+    assert lake.rows().equals(expected(3))
+
+
+def doubled(rows: pa.Table) -> pa.Table:
+    return pa.concat_tables([rows, rows.slice(0, 1)])
+
+
+def without_keys(rows: pa.Table) -> pa.Table:
+    return pa.concat_tables([rows.slice(0, 0), rows.select(["topic", "body"]).slice(0, 1)], promote_options="default")
+
+
+CHANGES: dict[str, Callable[[pa.Table], pa.Table]] = {
+    "39 of its 40 messages are there": lambda rows: rows.slice(1),
+    "some of its messages are there twice": doubled,
+    "the table has rows in which one of `topic, queueId, queueOffset` is null": without_keys,
+}
+
+
+@pytest.mark.parametrize("reason", CHANGES)
+def test_a_part_that_a_rewritten_table_holds_partly_is_an_error(lake: Lake, reason: str) -> None:
+    write_parts(lake)
+    compacted(lake, CHANGES[reason])
+    rows = lake.rows()
+    with pytest.raises(TargetUnclearError, match=f"whether part . of .* was written cannot be told: .*{reason}"):
+        run_again(lake)
+    assert lake.rows().equals(rows)
+
+
+def test_other_windows_are_written_beside_an_unclear_window(lake: Lake) -> None:
+    write_parts(lake)
+    compacted(lake, lambda rows: rows.slice(1))
+    target = lake.target(by=None)
+    target.open()
+    assert target.parts(part_of(2).window.start_ms) == []
+    target.write(part_of(2), Frame(rows_of(2)))
+    assert len(target.recorded()) == 3
+
+
+def test_files_that_were_rewritten_without_the_columns_of_a_key_are_unclear(lake: Lake) -> None:
+    columns = pa.schema([COLUMNS.field(each) for each in ("storeTimestamp", "body")])
+    for _ in range(2):
+        target = lake.target(columns, by=[])
+        target.open()
+        target.write(part_of(0), Frame(rows_of(0).select(columns.names)))  # known by the names of its files
+    compacted(lake)
+    with pytest.raises(TargetUnclearError, match="rewritten without `queueId, queueOffset, topic`"):
+        target.write(part_of(0), Frame(rows_of(0).select(columns.names)))
+
+
+def test_compacted_rows_of_two_jobs_with_the_same_topic_are_unclear(lake: Lake) -> None:
+    write_parts(lake)
+    other = lake.target(job=Job(request(tags="paid")), by=None)
+    other.open()
+    other.write(part_of(3), Frame(rows_of(3)))
+    run_again(lake, [0, 1])
+    compacted(lake)
+    with pytest.raises(TargetUnclearError, match="other jobs write the same topics"):
+        run_again(lake)
+
+
+def day_of(numbers: Sequence[int]) -> Part:
+    """Return a part with the messages of some hours."""
+    parts = [part_of(each) for each in numbers]
+    window = Window(parts[0].window.start_ms, parts[-1].window.end_ms)
+    spans = {key: (first, parts[-1].offsets[key][1]) for key, (first, _) in parts[0].offsets.items()}
+    return Part(window=window, number=0, offsets=spans, planned_ms=window.end_ms)
+
+
+def test_windows_of_two_runs_at_once_that_overlap_are_refused_at_the_commit(lake: Lake) -> None:
+    first, second = lake.target(), lake.target()
+    first.open()
+    second.open()
+    rows = pa.concat_tables([rows_of(0), rows_of(1)])
+    late = Meanwhile(rows_of(0), lambda: second.write(day_of([0, 1]), Frame(rows)))
+    with pytest.raises(ConfigError, match="overlaps"):
+        first.write(part_of(0), late)
+    check_whole(lake, 2)
+
+
+def test_a_part_is_refused_after_its_predecessor_was_removed(lake: Lake) -> None:
+    target = lake.target()
+    target.open()
+    part = replace(part_of(0), number=1, after={QueueKey("orders", 0): 7})
+    with pytest.raises(TargetChangedError, match=r"got or lost messages of .* since part 1 was planned"):
+        target.write(part, Frame(rows_of(0)))
+    assert lake.rows().num_rows == 0
+
+
+def opened_by(lake: Lake, store: Path, **how: Any) -> list[Any]:
+    target = lake.target(job=Job(request(store=store), **how), by=None)
+    target.open()
+    found = target.parts()
+    target.close()
+    return list(found)
+
+
+def test_a_store_is_the_same_by_another_path(lake: Lake, tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    (store / ".segmentlog").mkdir(parents=True)
+    target = lake.target(job=Job(request(store=store)))
+    target.open()
+    target.write(part_of(0), Frame(rows_of(0)))
+    target.close()
+    (tmp_path / "link").symlink_to(store)
+    assert len(opened_by(lake, tmp_path / "link")) == 1
+    assert len(opened_by(lake, tmp_path / "link" / ".." / "store")) == 1
+    (store / ".segmentlog" / "id").write_text("0" * 32)
+    assert len(opened_by(lake, store)) == 1  # it got an id meanwhile
+
+
+def test_a_store_is_known_by_its_id_when_it_was_moved(lake: Lake, tmp_path: Path) -> None:
+    for name in ("first", "moved"):
+        (tmp_path / name / ".segmentlog").mkdir(parents=True)
+        (tmp_path / name / ".segmentlog" / "id").write_text("0" * 32)
+    target = lake.target(job=Job(request(store=tmp_path / "first")))
+    target.open()
+    target.write(part_of(0), Frame(rows_of(0)))
+    target.close()
+    assert len(opened_by(lake, tmp_path / "moved")) == 1
+
+
+def test_a_job_that_reads_another_store_is_refused_unless_it_is_asked_for(lake: Lake, tmp_path: Path) -> None:
+    write_all(lake, [0])
+    with pytest.raises(ConfigError, match=r"messages of orders from a job that reads /data/store\. .*--new-job"):
+        opened_by(lake, tmp_path)
+    assert opened_by(lake, tmp_path, is_new=True) == []
+    target = lake.target(job=Job(request(store=tmp_path), is_new=True))
+    target.open()
+    target.write(part_of(0), Frame(rows_of(0)))
+    target.close()
+    assert len(opened_by(lake, tmp_path)) == len(opened_by(lake, Path("/data/store"))) == 1
+
+
+def test_jobs_that_begin_at_once_for_two_stores_are_told_apart_at_the_commit(lake: Lake, tmp_path: Path) -> None:
+    first, second = lake.target(), lake.target(job=Job(request(store=tmp_path)))
+    first.open()
+    if lake.kind == "delta":
+        pytest.skip("a job of a Delta table is noted when it is opened")
+    second.open()
+    late = Meanwhile(rows_of(0), lambda: first.write(part_of(0), Frame(rows_of(0))))
+    with pytest.raises(ConfigError, match="from a job that reads /data/store"):
+        second.write(part_of(0), late)
+    check_whole(lake, 1)
+
+
 def test_a_job_is_the_same_with_other_sizes_of_tasks() -> None:
     assert Job(request()).id == Job(request(maxBytesPerPartition="5m")).id
     assert len({Job(request()).id, Job(request(["refunds"])).id, Job(request(tags="paid")).id}) == 3
@@ -332,22 +536,6 @@ def test_more_partitions_than_open_files_are_written(lake: Lake, monkeypatch: py
     target.open()
     assert target.write(part_of(0, 40), Frame(rows, 7)).files == 20
     assert lake.rows().equals(rows)
-
-
-class Meanwhile(Frame):
-    """Frame during whose tasks something else is done: before they run, or after."""
-
-    def __init__(self, rows: pa.Table, act: Callable[[], object], *, after: bool = False) -> None:
-        super().__init__(rows)
-        self._act, self._after = act, after
-
-    def mapInArrow(self, work: Any, schema: str) -> Frame:  # noqa: N802 - Spark's
-        if not self._after:
-            self._act()
-        found = super().mapInArrow(work, schema)
-        if self._after:
-            self._act()
-        return found
 
 
 class Twice(Frame):

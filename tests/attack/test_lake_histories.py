@@ -1,0 +1,34 @@
+"""Tables of the lake in the hands of others: each message once, or an error that names what cannot be told.
+
+::
+
+    backfills: repeated, overlapping, shifted, killed, two at once      maintenance and other writers
+                                   └────────── random histories ──────────┘
+"""
+
+import os
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from support.lake import KINDS
+from support.lake_histories import History
+from support.scale import Report, scale
+
+pytestmark = [pytest.mark.attack, pytest.mark.scaled]
+
+SEED = int(os.environ.get("SEGMENTLOG_ATTACK_SEED", "20261127"))
+HISTORIES = {"iceberg": scale(6, 40, 1_000, check=1), "delta": scale(12, 100, 1_000, check=2)}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_message_is_there_once_in_random_histories(kind: str, tmp_path: Path, report: Report) -> None:
+    counts: Counter[str] = Counter()
+    for number in range(HISTORIES[kind]):
+        counts += History(kind, SEED + number, tmp_path / str(number)).play()
+    report("histories", dict(counts))
+    assert counts["runs"] >= 2 * HISTORIES[kind], "most runs ended in errors"
+    if HISTORIES[kind] >= 40:
+        assert min(counts[each] for each in ("killed", "TargetUnclearError", "TargetChangedError")) > 0
