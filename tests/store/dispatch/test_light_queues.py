@@ -93,7 +93,7 @@ def test_a_message_for_light_queues_is_refused(tmp_path: Path, given: str) -> No
         ("Parent", "%LMQ%a", "-3", {}),
         ("Parent", "%LMQ%a", "three", {}),
         ("Parent", "%LMQ%a/b", "3", {}),
-        ("%RETRY%g", "%LMQ%a", "3", {}),
+        ("%RETRY%g", "%LMQ%a", "3", {}),  # alone it tells nothing
         ("rmq_sys_wheel_timer", "%LMQ%a", "3", {}),
         ("SCHEDULE_TOPIC_XXXX", "%LMQ%a", "3", {}),
     ],
@@ -105,6 +105,36 @@ def test_the_same_names_as_in_rocketmq_are_dispatched(
     records = record_of(topic, properties)
     found = {key.topic: stated.tolist() for key, _, stated in light_entries(records, Properties(records))}
     assert found == expected
+
+
+PLAIN, RETRY, SYSTEM, DELAYED = "Parent", "%RETRY%g", "rmq_sys_wheel_timer", "SCHEDULE_TOPIC_XXXX"
+
+
+@pytest.mark.parametrize(
+    ("stated", "expected"),
+    [
+        # Up to 5.1.0 a message of any topic gets a queue offset of its own.
+        ([(PLAIN, "a", 0), (RETRY, "a", 1), (SYSTEM, "a", 2), (DELAYED, "a", 3), (PLAIN, "a", 4)], [0, 1, 2, 3, 4]),
+        ([(RETRY, "a", 7), (SYSTEM, "a", 8), (PLAIN, "a", 9)], [7, 8, 9]),
+        ([(PLAIN, "b", 0), (RETRY, "b", 1), (RETRY, "a", 5)], [5]),
+        ([(PLAIN, "a", 3), (RETRY, "a", 5)], [3, 5]),  # 4 was burnt by a failed put
+        # Later a retried message is a copy that repeats the queue offsets of the first one.
+        ([(PLAIN, "a", 4), (PLAIN, "a", 5), (RETRY, "a", 4), (PLAIN, "a", 6)], [4, 5, 6]),
+        ([(PLAIN, "a", 4), (RETRY, "a", 4)], [4]),
+        ([(RETRY, "a", 4), (PLAIN, "a", 20)], [20]),  # the first one was deleted
+        ([(PLAIN, "b", 0), (RETRY, "b", 0), (RETRY, "a", 5)], []),
+    ],
+)
+def test_a_retried_message_is_in_a_light_queue_if_it_continues_it(
+    stated: list[tuple[str, str, int]], expected: list[int]
+) -> None:
+    parts = [
+        record_of(topic, {"INNER_MULTI_DISPATCH": f"%LMQ%{queue}", "INNER_MULTI_QUEUE_OFFSET": str(offset)}).buffer
+        for topic, queue, offset in stated
+    ]
+    records = Records(np.concatenate(parts), np.cumsum([0, *map(len, parts[:-1])]))
+    found = {key.topic: stated.tolist() for key, _, stated in light_entries(records, Properties(records))}
+    assert found.get("%LMQ%a", []) == expected
 
 
 def record_of(topic: str, properties: dict[str, str]) -> Records:
