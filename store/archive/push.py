@@ -28,10 +28,21 @@ from urllib.parse import unquote
 import numpy as np
 
 from ..config import StoreConfig
+from ..directory.documents import iso_seconds
 from ..directory.file_sizes import stored_sizes
+from ..directory.group_offsets import offsets_path
 from ..directory.own_state import is_store_id, store_id
 from ..entries.pack_making import made_pack
-from ..errors import ConfigError, CorruptError, MissingFileError, Remedy, SegmentLogError, StoreInUseError, StoreIOError
+from ..errors import (
+    ConfigError,
+    CorruptError,
+    FormatError,
+    MissingFileError,
+    Remedy,
+    SegmentLogError,
+    StoreInUseError,
+    StoreIOError,
+)
 from ..files.fresh_directory import make_like
 from ..files.fs import LocalFileSystem, release
 from ..files.segments import SegmentFile
@@ -452,6 +463,8 @@ class _Push:
         names.append(paths.checkpoint)
         config = self._fs.list_dir(os.path.join(root, CONFIG))
         names += [f"{CONFIG}/{each.name}" for each in config if each.is_file and each.name.endswith(".json")]
+        left_out = self._stale_offsets()
+        names = [name for name in names if name != left_out]
         for each in config:
             if each.is_dir:
                 self._warn(f"{CONFIG}/{each.name} is not archived: configuration in RocksDB")
@@ -462,13 +475,26 @@ class _Push:
             if content is not None:
                 yield name, np.frombuffer(content, np.uint8)
 
+    def _stale_offsets(self) -> str | None:
+        """Document of group offsets that brokers no longer write: an archive has no times of files that would tell."""
+        paths = StorePaths("")
+        with suppress(FormatError):  # of a damaged document; that is warned of when it is read
+            counts = offsets_path(self._fs, self.reader.path)
+            is_light = counts == StorePaths(self.reader.path).light_offsets
+            return paths.consumer_offsets if is_light else paths.light_offsets
+        return None
+
     def _document(self, name: str, content: bytes) -> bytes | None:
         """Return a whole document: a broker writes them in place, with a backup beside them."""
-        backup = read_whole(self._fs, os.path.join(self.reader.path, f"{name}.bak"), DOCUMENT_BYTES_MAX)
+        path = os.path.join(self.reader.path, name)
+        backup = read_whole(self._fs, f"{path}.bak", DOCUMENT_BYTES_MAX)
         for each in (content, backup):
             with suppress(SegmentLogError):
                 if each:
                     parse(each.decode("utf-8", "replace"))
+                    if each is backup and content:
+                        times = [iso_seconds(self._fs, file) for file in (path, f"{path}.bak")]
+                        self._warn(f"{name}, of {times[0]}, is damaged: its backup of {times[1]} is archived instead")
                     return each
         self._warn(f"{name} is not archived: it is damaged, and so is its backup")
         return None

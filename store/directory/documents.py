@@ -44,7 +44,7 @@ def load_document(fs: FileSystem, path: str, parse: Callable[[Loaded], T]) -> T:
 def iso_seconds(fs: FileSystem, path: str) -> str:
     """Time at which a file was written, as text in UTC."""
     stamp = fs.stamp(path)
-    if stamp is None:
+    if stamp is None or not stamp[1]:  # object storage has no times
         return "an unknown time"
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(stamp[1] // 1_000_000_000))
 

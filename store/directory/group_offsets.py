@@ -18,7 +18,9 @@ meanwhile are lost. So ours are kept beside it, with the document's own offsets 
     it says less than then              the document's: the group was set back at the broker
     it says nothing                     ours
 
-Where both documents of brokers are there, the newer one counts, by ``dataVersion``, else by its time of modification.
+Where both documents of brokers are there, the file that was written last counts: a broker writes its own every five
+seconds. ``dataVersion`` tells only where the times do not: a plain broker takes up its old one when it starts, a broker
+with ``enableLmq`` begins a new one.
 
 A negative offset is RocketMQ's word for unknown. Readers take the second document first: it is written first.
 """
@@ -26,7 +28,7 @@ A negative offset is RocketMQ's word for unknown. Readers take the second docume
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from ..errors import ConfigError, FormatError
 from ..files.fs import FileSystem, LocalFileSystem
@@ -38,6 +40,9 @@ from ..types import QueueKey
 from .documents import load_document
 from .layout import require_directory
 from .rocksdb_config import OFFSETS, load_config
+
+_ONE_COPY_NS: Final = 2_000_000_000
+"""Times of two documents that are closer are those of a copy: a broker first writes 10 s after its start."""
 
 T = TypeVar("T")
 
@@ -134,9 +139,9 @@ def offsets_path(fs: FileSystem, path: str) -> str:
         return plain
     if fs.size(plain) is None:
         return light
-    written = [load_document(fs, each, lambda found: _version_ms(found.document)) for each in (plain, light)]
-    if written[0] == written[1] or not all(written):
-        written = [(fs.stamp(each) or (0, 0))[1] for each in (plain, light)]
+    written = [(fs.stamp(each) or (0, 0))[1] for each in (plain, light)]
+    if abs(written[0] - written[1]) < _ONE_COPY_NS:
+        written = [load_document(fs, each, lambda found: _version_ms(found.document)) for each in (plain, light)]
     return plain if written[0] > written[1] else light
 
 

@@ -127,13 +127,16 @@ class MetadataCopier:
         self._fs.make_dir(self._paths.config)
         changed = []
         for document, content in fetch_documents(self._broker).items():
-            path = os.path.join(self._paths.config, document.file)
+            # A broker with enableLmq sends its own document, and reads no other one when it starts on this directory.
+            is_light = document is BrokerDocument.CONSUMER_OFFSETS and "lmqOffsetTable" in content
+            name = store_paths.LIGHT_OFFSETS if is_light else document.file
+            path = os.path.join(self._paths.config, name)
             data = render(content).encode()
             former = read_whole(self._fs, path, DOCUMENT_BYTES_MAX)
             if data != former:
                 if former:
                     replace_file(self._fs, f"{path}.bak", former, self._paths.making_replicated)
                 replace_file(self._fs, path, data, self._paths.making_replicated)
-                changed.append(document.file)
+                changed.append(name)
         self.copies += 1
         return changed

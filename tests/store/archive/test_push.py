@@ -114,11 +114,27 @@ def test_a_torn_document_is_replaced_by_its_backup_or_left_out_with_a_warning(st
     whole = document.read_bytes()
     document.with_name("topics.json.bak").write_bytes(whole)
     document.write_bytes(whole[:20])
-    assert push(store, objects).warnings == ()
+    (warning,) = push(store, objects).warnings
+    assert warning.startswith("config/topics.json, of 2")
+    assert "is damaged: its backup of 2" in warning
     files = {file.path: objects.objects[file.key][0] for file in newest(objects)[1].files}
     assert files["config/topics.json"] == whole
     document.with_name("topics.json.bak").unlink()
     assert "topics.json is not archived" in push(store, MemoryObjects()).warnings[0]
+
+
+@pytest.mark.parametrize("counts", ["consumerOffset.json", "lmqConsumerOffset.json"])
+def test_of_two_documents_of_group_offsets_the_one_that_brokers_read_is_archived(store: Path, counts: str) -> None:
+    """A plain broker goes on with its old version, so that only the times of the files tell."""
+    for name, version in (("consumerOffset.json", 1), ("lmqConsumerOffset.json", 2)):
+        file = store / "config" / name
+        file.write_text(f'{{"dataVersion":{{"timestamp":{version}}},"offsetTable":{{}}}}')
+        if name != counts:
+            os.utime(file, (1, 1))
+    objects = MemoryObjects()
+    push(store, objects)
+    files = {file.path for file in newest(objects)[1].files}
+    assert {path for path in files if path.endswith("Offset.json")} == {f"config/{counts}"}
 
 
 # Whose archive

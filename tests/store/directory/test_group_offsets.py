@@ -72,12 +72,20 @@ LIGHT = '{"lmqOffsetTable":{"%LMQ%a@%LMQ%a":5,"%LMQ%b@%LMQ%b":-1},"offsetTable":
 
 @pytest.mark.parametrize(
     ("plain", "light", "counts"),
-    [(None, 1, "light"), (1, 2, "light"), (2, 1, "plain"), (2, 2, "later file"), (None, None, "light")],
+    [
+        (None, 1, "light"),
+        (1, 2, "light"),
+        (2, 1, "plain"),
+        (2, 2, "later file"),
+        (None, None, "light"),
+        (1, 2, "switched back"),  # a plain broker goes on with its old version
+        (2, 1, "later file"),
+    ],
 )
 def test_positions_of_a_broker_with_light_queues_are_read(
     tmp_path: Path, plain: int | None, light: int | None, counts: str
 ) -> None:
-    """It keeps those of all groups in a document of its own; the newer one of two counts."""
+    """It keeps those of all groups in a document of its own; of two, that written last counts."""
 
     def written(name: str, text: str, timestamp: int | None) -> None:
         version = "" if timestamp is None else f'"dataVersion":{{"timestamp":{timestamp}}},'
@@ -89,6 +97,9 @@ def test_positions_of_a_broker_with_light_queues_are_read(
     written("lmqConsumerOffset.json", LIGHT, light)
     if counts == "later file":
         os.utime(tmp_path / "config/consumerOffset.json", (1, 1))
+    if counts == "switched back":
+        os.utime(tmp_path / "config/lmqConsumerOffset.json", (1, 1))
+        counts = "plain"
     expected = 3 if counts == "plain" else 7
     assert group_offsets(tmp_path, "g") == {QueueKey("T", 0): expected}
     assert group_offsets(tmp_path, "%LMQ%a") == ({} if counts == "plain" else {QueueKey("%LMQ%a", 0): 5})

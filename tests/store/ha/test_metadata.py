@@ -36,6 +36,15 @@ def store(tmp_path: Path) -> Path:
     return tmp_path / "copy"
 
 
+def test_positions_of_a_broker_with_light_queues_go_where_it_reads_them(store: Path) -> None:
+    light = {"lmqOffsetTable": {"%LMQ%a@%LMQ%a": 5}, "offsetTable": {"T@g": {"0": 12}}}
+    with broker(bodies() | {43: json.dumps(light).encode()}) as scripted:
+        copied = MetadataCopier(str(store), Address("127.0.0.1", scripted.port)).copy()
+    assert "lmqConsumerOffset.json" in copied
+    assert json.loads((store / "config" / "lmqConsumerOffset.json").read_text()) == light
+    assert not (store / "config" / "consumerOffset.json").exists()
+
+
 def bodies() -> dict[int, bytes]:
     return {
         21: json.dumps(TOPICS).encode(),
