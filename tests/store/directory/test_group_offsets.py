@@ -17,6 +17,7 @@ from segmentlog.store.files.fs import LocalFileSystem
 from segmentlog.store.format.broker_config import ClientQueue, GroupTopic
 from segmentlog.store.format.documents import parse, render
 from segmentlog.store.types import QueueKey
+from support import fixtures
 
 
 def test_which_offset_counts() -> None:
@@ -65,6 +66,15 @@ def test_a_rendered_sidecar_is_read_unchanged_without_empty_entries(tmp_path: Pa
     assert json.loads(text) == parse(text)  # plain JSON, for other tools
     sidecar = Sidecar({group: empty}, {}, {"g": {"a": {group: empty}, "b": {}}, "h": {}})
     assert sidecar_document(sidecar) == {"broadcastTable": {"g": {"a": {}}}, "offsetTable": {}, "seenTable": {}}
+
+
+@pytest.mark.conformance
+@pytest.mark.parametrize(("name", "etl"), [("lite-groups-5.1.0", {1: 0}), ("lite-groups-5.5.0", {0: 7, 1: 0})])
+def test_positions_of_a_live_broker_with_light_queues_are_read(name: str, etl: dict[int, int], tmp_path: Path) -> None:
+    store = fixtures.unpack(name, tmp_path)
+    orders = {QueueKey("Orders", queue_id): offset for queue_id, offset in etl.items()}
+    assert group_offsets(store, "etl") == orders | {QueueKey("%LMQ%b", 0): 2}
+    assert group_offsets(store, "%LMQ%a") == {QueueKey("%LMQ%a", 0): 5}
 
 
 LIGHT = '{"lmqOffsetTable":{"%LMQ%a@%LMQ%a":5,"%LMQ%b@%LMQ%b":-1},"offsetTable":{"T@g":{0:7}}}'

@@ -12,6 +12,8 @@ KINDS = {
     "queues-both-apart-5.5.0": "queues in RocksDB and in files",
     "queues-moved-5.5.0": "queues in RocksDB and in files",
     "lite-5.5.0": "light queues, 4 in files",
+    "lite-groups-5.1.0": "positions of groups (enableLmq): those of lmqConsumerOffset.json count",
+    "lite-groups-5.5.0": "positions of groups (enableLmq): those of lmqConsumerOffset.json count",
     "index-rocksdb-5.5.0": "keys may be in RocksDB",
     "queues-rocksdb-5.3.3": "queues in RocksDB (storeType=defaultRocksDB)",
     "lite-rocksdb-5.5.0": "queues in RocksDB (storeType=defaultRocksDB)",

@@ -48,6 +48,22 @@ def test_dispatched_entries_are_rocketmqs(store: Path) -> None:
             np.testing.assert_array_equal(alone.tags_code, written["tags_code"])
 
 
+@pytest.mark.conformance
+@pytest.mark.parametrize("name", ["lite-groups-5.1.0", "lite-groups-5.5.0"])
+def test_derived_light_queues_have_the_messages_of_each_release(name: str, tmp_path: Path) -> None:
+    """5.1.0 dispatches messages of retry and system topics, 5.5.0 does not."""
+    store = fixtures.unpack(name, tmp_path)
+    shutil.rmtree(store / "consumequeue")
+    expected: dict[str, list[int]] = {}
+    for line in fixtures.expected(name).messages:
+        if line["topic"].startswith("%LMQ%"):
+            expected.setdefault(line["topic"], []).append(line["cqPhyOffset"])
+    log = StoreReader.open(store).log
+    assert len(expected) == 3
+    for topic, physical in expected.items():
+        assert derive_queue(log, QueueKey(topic, 0), 0, log.stop).physical_offset.tolist() == physical
+
+
 def removed(store: Path) -> None:
     shutil.rmtree(store / "consumequeue" / ROOM.topic)
 
