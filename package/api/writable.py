@@ -115,7 +115,8 @@ class WritableStore(Store):
         NoSpaceError
             If the disk is full; nothing was appended.
         StoreFailedError
-            If the disk failed; whether the store holds the message after a restart is not known.
+            If the disk failed, or a Ctrl-C interrupted a write, now or before. Opening the store again tells whether it
+            holds the message.
         """
         message = _message(topic, body, queue, tags, keys, unique_key, properties, flag, born_ms, born_host)
         return self._engine.append(message)

@@ -37,6 +37,7 @@ from .put_path import PutPath
 _log = logging.getLogger(__name__)
 
 _TOGETHER_BYTES: Final = 4 << 20  # are copied side by side; at most a segment, see `PutPath.catch_up`
+_IN_FLIGHT_BYTES: Final = 64 << 20  # of records; beyond it a caller waits for the message that it submits
 
 
 class GroupAppend:
@@ -85,9 +86,6 @@ def runs(sizes: Iterable[int], segment_bytes: int) -> Iterator[slice]:
         stop += 1
         size += each
     yield slice(start, stop)
-
-
-_IN_FLIGHT_BYTES: Final = 64 << 20  # of records; beyond it a caller waits for the message that it submits
 
 
 @dataclass(slots=True)

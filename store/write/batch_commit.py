@@ -67,6 +67,13 @@ from .staging import Staged, discard_staged, survey_staged, take_staged
 
 _log = logging.getLogger(__name__)
 
+T = TypeVar("T")
+R = TypeVar("R")
+
+_ASIDE_MAX: Final = 2  # calls that wait: space which is released late costs new pages elsewhere
+_WRITERS_MAX: Final = 4  # each has a chunk of some megabytes in memory, and one waits for its turn to be appended
+_SYNC_BYTES: Final = 64 << 20  # of a batch that wait to be synced before it ends
+
 
 @dataclass(frozen=True, slots=True)
 class BatchId:
@@ -302,13 +309,6 @@ class Publication:
             self._marker.write(self._marker.mark.ended(stop))
 
 
-T = TypeVar("T")
-R = TypeVar("R")
-
-_ASIDE_MAX: Final = 2  # calls that wait: space which is released late costs new pages elsewhere
-_WRITERS_MAX: Final = 4  # each has a chunk of some megabytes in memory, and one waits for its turn to be appended
-
-
 class CommitPipeline:
     """Threads of one batch commit; a context manager that waits for them. For one thread, which no Ctrl-C reaches."""
 
@@ -369,9 +369,6 @@ class CommitPipeline:
     def __exit__(self, *_: object) -> None:
         for pool in self._pools.values():
             pool.shutdown(cancel_futures=True)
-
-
-_SYNC_BYTES: Final = 64 << 20  # of a batch that wait to be synced before it ends
 
 
 class BatchCommitter:

@@ -42,6 +42,8 @@ from .group_commit import Failure, Flusher
 _log = logging.getLogger(__name__)
 
 
+_RETRY_S = 1.0
+_ROUND_S = 0.01  # pause between two rounds of dispatch: a round costs much the same for one record as for a thousand
 _PAGE: Final = 4096
 _BACKLOG_BYTES: Final = 64 << 20  # records that wait to be dispatched; with more of them appends wait, too
 
@@ -205,10 +207,6 @@ def join(*threads: threading.Thread) -> None:
     for thread in threads:
         if thread.is_alive() and thread is not threading.current_thread():
             thread.join()
-
-
-_RETRY_S = 1.0
-_ROUND_S = 0.01  # pause between two rounds of dispatch: a round costs much the same for one record as for a thousand
 
 
 class StoreServices(Protocol):

@@ -148,7 +148,8 @@ class MessageStore:
         NoSpaceError
             If the disk is full, or retention refuses puts since it nearly is; nothing was appended.
         StoreFailedError
-            If the disk failed, now or before; whether the store holds the message after a restart is not known.
+            If the disk failed, or a Ctrl-C interrupted a write, now or before. Opening the store again tells whether it
+            holds the message.
         StoreClosedError
             If the store is not open in this process.
         """
