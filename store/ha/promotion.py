@@ -98,6 +98,8 @@ def promote(path: str | os.PathLike[str], *, fs: WritableFileSystem | None = Non
         If a process has the store open; nothing was changed.
     DamagedLogError, FormatError
         If its log or its epochs are damaged; nothing was changed.
+    ReplicationError
+        If it is a replica that has a part of one batch, and nothing else; nothing was changed.
     """
     fs = fs or LocalWritableFileSystem()
     with OfflineStore(fs, path) as store:
@@ -113,9 +115,15 @@ def promote(path: str | os.PathLike[str], *, fs: WritableFileSystem | None = Non
 def _cut_partial_batch(fs: WritableFileSystem, store: OfflineStore, records: BatchRecords, epoch: int) -> str | None:
     """Cut off the first rows of a batch whose rest the former master did not send; return the path of their copy."""
     end = store.end
-    start = max(records.history().whole_end(end), store.start)
+    start = records.history().whole_end(end)
     if start == end:
         return None
+    if start <= store.start > 0:
+        raise ReplicationError(
+            f"this log, from physical offset {store.start} on, is only a part of the batch that begins at {start}",
+            path=store.path,
+            fix="Promote another replica, or replicate the log from its first segment into an empty directory",
+        )
     log = CommitLog(fs, [StorePaths(store.path).commit_log])
     if not begins_record(log, start):
         raise FormatError(

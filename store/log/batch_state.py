@@ -37,6 +37,8 @@ from .confirmed import confirmed_offset
 
 _COMPACT_EVERY: Final = 1024  # batches: the history is read and written again, which takes some 10 ms
 _HISTORY_MAX: Final = 250_000  # batches; with the longest names they are within `DOCUMENT_BYTES_MAX`
+_UNKNOWN: Final = 1 << 63
+_ZEROS_MAX: Final = 2  # bytes at the end of a record: the length of its properties, if it has none
 
 
 class BatchRecords:
@@ -51,6 +53,7 @@ class BatchRecords:
         self._history_path = paths.batch_history
         self._log_path = paths.commit_log
         self._making = paths.making_batch  # not that of other small files: checkpoints are written meanwhile
+        self._reached = 0  # physical offset that the log is known to reach
 
     @property
     def is_followed(self) -> bool:
@@ -122,14 +125,23 @@ class BatchRecords:
         return Title() if front is None else batch_history.decode_title(front, self._history_path)
 
     def incoming(self) -> BatchMark:
-        """Read the mark of a replica. After a power cut it may be damaged: the history then hides at least as much."""
+        """Read the mark of a replica; where its log is shorter than the mark states, the history hides the rest."""
+        # A power cut may damage the mark, or take rows of a batch that was whole. So does a copy whose log is older
+        # than its mark.
         try:
             content = read_whole(self._fs, self._incoming_path, batch_mark.FILE_BYTES)
-            return batch_mark.decode(content, self._incoming_path)
+            mark = batch_mark.decode(content, self._incoming_path)
+            shown = mark.start if mark.in_flight else mark.stop
         except (FormatError, FileTooLargeError):
-            end = CommitLog(self._fs, [self._log_path]).data_stop()
-            start = self.history().whole_end(end)
-            return NO_BATCH.begun(1, start) if start < end else NO_BATCH
+            mark, shown = NO_BATCH, _UNKNOWN
+        if shown <= self._reached:
+            return mark
+        end = CommitLog(self._fs, [self._log_path]).data_stop()
+        if shown <= end + _ZEROS_MAX:
+            self._reached = shown
+            return mark
+        start = self.history().whole_end(end + _ZEROS_MAX)
+        return mark.begun(mark.sequence + 1, start) if start < end else mark
 
     def pending(self, mark: BatchMark) -> bool:
         """Return whether a batch that is in flight never got into the ledger."""
@@ -213,7 +225,9 @@ class BatchRecords:
                 offset=start,
                 fix="Run `segmentlog promote`, which cuts the part of the batch off and keeps a copy of it",
             )
-        if is_followed or history.beyond(end) or former.beyond(end):
+        # An archive of a replica has the history of its master, and no ledger of it.
+        is_older = former.generation < self._title().generation
+        if is_followed or is_older or history.beyond(end) or former.beyond(end):
             ledger = history.ledger_at(end, former, sequence=self.mark().sequence)
             former = self._rewrite(fs, history.up_to(end), replace(ledger, generation=former.generation))
         if is_followed:

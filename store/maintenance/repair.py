@@ -458,12 +458,18 @@ def _copy_files(fs: FileSystem, source: str, fresh: FreshDirectory, name: str) -
 
 
 def _stop(files: LocalFileSystem, path: str, log: CommitLog) -> int:
-    """Physical offset where the log ends: opening the store would undo a batch that never got into the ledger."""
-    records = BatchRecords(files, path)
-    mark = records.mark()
+    """Physical offset where the log ends, without a batch that is not in the ledger, or that a replica has in part."""
     stop = log.data_stop()
-    # A broker that had the store since does not know of unfinished batches: all of its log are messages.
-    return min(stop, mark.start) if is_signed(StorePaths(path).lock) and records.pending(mark) else stop
+    if not is_signed(StorePaths(path).lock):
+        return stop  # a broker that had the store since does not know of batches: all of its log are messages
+    records = BatchRecords(files, path)
+    mark, incoming = records.mark(), records.incoming()
+    starts = [mark.start] if records.pending(mark) else []
+    starts += [incoming.start] if incoming.in_flight else []
+    end = min([stop, *starts])
+    if end < stop:
+        _log.warning("%s: the copy ends at physical offset %d, where a batch begins that is not whole", path, end)
+    return end
 
 
 def description(root: str, end: int, newest_ms: int, sizes: FileSizes) -> dict[str, bytes]:

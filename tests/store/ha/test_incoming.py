@@ -1,3 +1,4 @@
+import shutil
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -6,20 +7,24 @@ from typing import Final
 import pytest
 
 from segmentlog.store import BatchId, FormatError, MessageStore, QueueSource, ReplicationError, StoreReader
+from segmentlog.store.archive.push import push
 from segmentlog.store.files.writable_fs import LocalWritableFileSystem
 from segmentlog.store.format.batch_history import BatchHistory, encode_lines
 from segmentlog.store.format.ledger import Batch, LedgerEntry
 from segmentlog.store.format.store_paths import StorePaths
-from segmentlog.store.ha import Address, demote, promote
+from segmentlog.store.ha import Address, Begin, demote, promote
 from segmentlog.store.ha.incoming import IncomingBatches
 from segmentlog.store.ha.protocol import HISTORY, HISTORY_BEGIN, MORE_HISTORY, Chunk
 from segmentlog.store.log.batch_state import BatchRecords
+from segmentlog.store.maintenance import salvage
+from segmentlog.store.maintenance.archives import pull
 from segmentlog.store.sink import commit_batch
 from segmentlog.store.write.batch_commit import CommittedBatch
 from support.batches import stage_messages
+from support.memory_objects import MemoryObjects
 from support.promoted import PLAIN, append, follow_up, limited, served
 from support.reading import read
-from support.replicas import following, until
+from support.replicas import following, log_bytes, until
 from support.written_stores import message
 
 pytestmark = pytest.mark.usefixtures("frequent_heartbeats")
@@ -141,6 +146,72 @@ def test_a_demotion_cuts_a_part_of_a_batch_although_the_logs_do_not_part(master:
     assert seen(replica) == {}
     assert not commit(replica, 0).repeated
     assert seen(replica) == {0: ROWS}
+
+
+def test_a_log_that_is_older_than_the_mark_shows_no_part_of_a_batch(
+    master: Path, replica: Path, tmp_path: Path
+) -> None:
+    """As after a power cut that took rows, and in a copy whose log was copied before the mark."""
+    part_of(master, replica)
+    older = tmp_path / "older"
+    shutil.copytree(replica, older)
+    last = commit(master, 1)
+    limit = ends(master, last)[9]
+    for end in (last.start, limit):
+        with limited(master, end) as (_, port):
+            follow_up(replica, port, end)
+        shutil.copy(StorePaths(str(replica)).incoming, StorePaths(str(older)).incoming)
+        shutil.copy(StorePaths(str(replica)).batch_history, StorePaths(str(older)).batch_history)
+        assert mark_of(replica)[1] == (end == limit)
+        for source in (QueueSource.AUTO, QueueSource.COMMIT_LOG):
+            assert seen(older, source) == {}
+            assert seen(replica, source) == {0: ROWS}
+
+
+def test_a_salvaged_replica_ends_before_its_part_of_a_batch(master: Path, replica: Path, tmp_path: Path) -> None:
+    part_of(master, replica)
+    assert salvage(replica, tmp_path / "copy").records == 6
+    assert seen(tmp_path / "copy") == {}
+
+
+def test_the_restored_archive_of_a_replica_knows_its_batches(master: Path, replica: Path, tmp_path: Path) -> None:
+    batch, objects = commit(master, 0), MemoryObjects()
+    with served(master) as server:
+        follow_up(replica, server.port, batch.stop)
+    push(replica, objects)
+    pull(objects, tmp_path / "restored")
+    assert commit(tmp_path / "restored", 0).repeated
+    assert seen(tmp_path / "restored") == {0: ROWS}
+
+
+def test_the_restored_archive_of_a_replica_lacks_its_part_of_a_batch(
+    master: Path, replica: Path, tmp_path: Path
+) -> None:
+    part_of(master, replica)
+    objects = MemoryObjects()
+    push(replica, objects)
+    pull(objects, tmp_path / "restored")
+    assert seen(tmp_path / "restored") == {}
+    assert not commit(tmp_path / "restored", 0).repeated
+    assert seen(tmp_path / "restored") == {0: ROWS}
+
+
+def test_a_replica_with_a_part_of_one_batch_alone_is_not_promoted(master: Path, tmp_path: Path) -> None:
+    append(master, range(3, 80))
+    batch, number = commit(master, 0), 0
+    while batch.start // PLAIN.segment_bytes == ends(master, batch)[-3] // PLAIN.segment_bytes:
+        number += 1
+        batch = commit(master, number)
+    end, replica = ends(master, batch)[-3], tmp_path / "replica"
+    with (
+        limited(master, end) as (_, port),
+        following(replica, port, store_config=PLAIN, probe_s=0.3, begin=Begin.LAST) as copy,
+    ):
+        until(lambda: copy.store.end_offset == end)
+    before = log_bytes(replica)
+    with pytest.raises(ReplicationError, match=f"only a part of the batch that begins at {batch.start}"):
+        promote(replica)
+    assert (log_bytes(replica), seen(replica)) == (before, {})
 
 
 @pytest.mark.parametrize("left", [None, b"", b"damaged"])
