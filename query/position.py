@@ -330,6 +330,10 @@ class Queried(Protocol):
     def offset_at(self, key: QueueKey, time_ms: int, boundary: Boundary = ..., /) -> int:
         """Find the queue offset of a time."""
 
+    @property
+    def times_fall(self) -> bool:
+        """True if store times are known to fall."""
+
     def end_at(self, key: QueueKey, time_ms: int, /) -> int:
         """Find the queue offset after the last message before a time."""
 
@@ -403,6 +407,12 @@ class Resolver:
         if self._rules.is_lenient:
             for name, position in ((self._words.start, start), (self._words.end, end)):
                 self._check_reached(name, position, queues)
+        fell = self._store.times_fall
+        found = self._ranges(start, end, queues)
+        # Times may be found to fall at a later queue: those before were searched as if times rose.
+        return found if self._store.times_fall == fell else self._ranges(start, end, queues)
+
+    def _ranges(self, start: Position, end: Position, queues: Iterable[QueueBounds]) -> list[QueueRange]:
         found = []
         for bounds in queues:
             first, stop = self.start(start, bounds), self.end(end, bounds)

@@ -280,6 +280,12 @@ class Planner:
 
     def missing(self, parts: Sequence[Part], *, is_open: bool = False) -> Plan:
         """Return what a target lacks that holds some parts; ``is_open`` allows windows that are not over."""
+        fell = self._reader.times_fall
+        plan = self._missing(parts, is_open=is_open)
+        # Times may be found to fall at a later window: those before were searched as if times rose.
+        return plan if self._reader.times_fall == fell else self._missing(parts, is_open=is_open)
+
+    def _missing(self, parts: Sequence[Part], *, is_open: bool) -> Plan:
         found = held(parts)
         others = sorted(found)
         planned, finished = [], []

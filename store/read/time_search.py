@@ -14,7 +14,7 @@ is in ``[LOWER(start), end(stop))``, and each message is in the ranges of its wi
 range have to be compared with the window, too.
 
 Times fall where the first records of segments say so, or the records around a place that was found by bisection. A
-clock that is set forward and back within one segment, far from the asked time, is not seen.
+clock that is set back within one segment, far from all found places, is not seen if first records still rise.
 
 RocketMQ 5.1.1 and later: ``ConsumeQueue.getOffsetInQueueByTime`` with a ``BoundaryType``, by bisection alone. Earlier
 releases answer with the nearest message of the file whose modification time fits; no caller can want that, so it is not

@@ -138,6 +138,8 @@ class FakeStore:
             at -= 1
         return self.bounds.min_offset + at
 
+    times_fall = False
+
     def end_at(self, key: QueueKey, time_ms: int) -> int:
         return self.offset_at(key, time_ms)
 
