@@ -15,7 +15,6 @@ A crash leaves objects without a manifest. The same push uses them again; a late
 import json
 import logging
 import os
-import stat
 import time
 import uuid
 from collections.abc import Iterator, Sequence
@@ -43,7 +42,7 @@ from ..errors import (
     StoreInUseError,
     StoreIOError,
 )
-from ..files.fresh_directory import make_like
+from ..files.fresh_directory import make_like, permissions
 from ..files.fs import LocalFileSystem, release
 from ..files.segments import SegmentFile
 from ..files.small_file import DOCUMENT_BYTES_MAX, read_whole
@@ -431,7 +430,7 @@ class _Push:
         return {
             "id": store_id(self.reader.path) or former.store.get("id", ""),
             "path": self.reader.path,
-            "mode": f"{stat.S_IMODE(os.stat(self.reader.path).st_mode):o}",
+            "mode": f"{permissions(self.reader.path):o}",
             "pushed_ms": str(_now_ms()),
             "push": uuid.uuid4().hex,
             "sizes": json.dumps(sizes),

@@ -164,6 +164,12 @@ def make_like(path: str, like: str) -> None:
             os.mkdir(path, directory_mode(path, like))
 
 
+def permissions(path: str) -> int:
+    """Return the permission bits of a file or a directory."""
+    with Writing(path, "looking at it"):
+        return stat.S_IMODE(os.stat(path).st_mode)
+
+
 def _make_directories(path: str) -> None:
     """Create a directory and its missing parents, each with at most the permissions of its parent."""
     if not os.path.isdir(path):

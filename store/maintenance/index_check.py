@@ -111,11 +111,14 @@ def keeps_index(fs: FileSystem, path: str) -> bool:
 def _stated_index(fs: FileSystem, path: str) -> bool | None:
     """Return whether a store has index files, or states that it should; None where nothing tells."""
     # A broker's index may be off, or in RocksDB, and the store does not state that.
-    paths = StorePaths(path)
-    if index_files(fs, paths.index):
+    if index_files(fs, StorePaths(path).index):
         return True
-    durable = durable_point.decode(read_front(fs, paths.durable_point, durable_point.FILE_BYTES) or b"")
+    durable = _durable(fs, path)
     return None if durable is None or not durable.sizes.segment_bytes else durable.index_file > 0
+
+
+def _durable(fs: FileSystem, path: str) -> durable_point.DurablePoint | None:
+    return durable_point.decode(read_front(fs, StorePaths(path).durable_point, durable_point.FILE_BYTES) or b"")
 
 
 class IndexCheck:
@@ -127,6 +130,9 @@ class IndexCheck:
         self, fs: FileSystem, path: str, log: CommitLog, damage: Sequence[tuple[int, int]] = (), *, is_live: bool
     ) -> None:
         self.directory = StorePaths(path).index
+        durable = _durable(fs, path)
+        sizes = None if durable is None or not durable.sizes.index_slots else durable.sizes
+        self._stated = sizes and Geometry(sizes.index_slots, sizes.index_entries)
         self.unreadable: list[tuple[str, str]] = []  # implausible files, and the problem of each
         self._fs = fs
         self._log = log
@@ -244,9 +250,10 @@ class IndexCheck:
                 return self._fs.read(path, position, count)
 
             try:
-                geometry = infer_geometry(
-                    self._fs.size(path) or 0, read_header(self._fs, path), self._fs.data_end(path), read
-                )
+                size, geometry = self._fs.size(path) or 0, self._stated
+                # The entries of a damaged file may fit no number of slots; a store of ours states it.
+                if geometry is None or geometry.file_bytes != size:
+                    geometry = infer_geometry(size, read_header(self._fs, path), self._fs.data_end(path), read)
                 if geometry is None:
                     continue
                 table = index_file.decode(self._fs.map(path), geometry)

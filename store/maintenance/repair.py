@@ -401,27 +401,34 @@ def salvage(
     The copy has an index, unless the source states that it keeps none, and states its file sizes.
     """
     files, reader = LocalFileSystem(), StoreReader.open(source)
-    log = reader.log
-    if not log.segments:
+    if not reader.log.segments:
         raise ConfigError("this store has no CommitLog segment", path=reader.path, fix="There is nothing to copy")
     if segment_bytes is not None:
         check_segment_bytes(files, reader.path, segment_bytes)
     sizes = stored_sizes(files, reader.path, StoreConfig())
     sizes = sizes._replace(queue_segment_entries=queue_segment_entries or sizes.queue_segment_entries)
     with FreshDirectory(os.fspath(target), like=reader.path) as fresh:
-        entered = HeldQueues(files, reader.path, log.records_max)
-        copy = _Copy(log, fresh, sizes.segment_bytes, _stop(files, reader.path, log), entered)
-        copy.run()
-        copied = StoreReader.open(fresh.place(""), queue_source=QueueSource.COMMIT_LOG)
-        made = _rebuilt(copied, fresh.place(CONSUME_QUEUE), sizes.queue_segment_entries, entered=entered)
-        corrected, queues = copy.correct(copied.log, made.corrected), made.report()
-        keys = 0
-        if keeps_index(files, reader.path):
-            keys = rebuild_index(copied, fresh.place(INDEX), geometry=Geometry(sizes.index_slots, sizes.index_entries))
-        _copy_configuration(files, reader.path, fresh)
-        for name, data in description(fresh.place(""), copy.end, copy.newest_ms, sizes).items():
-            fresh.write(name, 0, data, file_bytes=len(data))
+        report = _salvage_into(fresh, files, reader, sizes)
         fresh.publish()
+    return report
+
+
+def _salvage_into(
+    fresh: FreshDirectory, files: LocalFileSystem, reader: StoreReader, sizes: FileSizes
+) -> SalvageReport:
+    log = reader.log
+    entered = HeldQueues(files, reader.path, log.records_max)
+    copy = _Copy(log, fresh, sizes.segment_bytes, _stop(files, reader.path, log), entered)
+    copy.run()
+    copied = StoreReader.open(fresh.place(""), queue_source=QueueSource.COMMIT_LOG)
+    made = _rebuilt(copied, fresh.place(CONSUME_QUEUE), sizes.queue_segment_entries, entered=entered)
+    corrected, queues = copy.correct(copied.log, made.corrected), made.report()
+    keys = 0
+    if keeps_index(files, reader.path):
+        keys = rebuild_index(copied, fresh.place(INDEX), geometry=Geometry(sizes.index_slots, sizes.index_entries))
+    _copy_configuration(files, reader.path, fresh)
+    for name, data in description(fresh.place(""), copy.end, copy.newest_ms, sizes).items():
+        fresh.write(name, 0, data, file_bytes=len(data))
     return SalvageReport(
         records=copy.records,
         lost_spans=copy.lost_spans,

@@ -11,9 +11,10 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from deltalake import write_deltalake
 
 from support.lake import KINDS
-from support.lake_histories import History
+from support.lake_histories import History, HistoryError
 from support.scale import Report, scale
 
 pytestmark = [pytest.mark.attack, pytest.mark.scaled]
@@ -32,3 +33,12 @@ def test_each_message_is_there_once_in_random_histories(kind: str, tmp_path: Pat
     assert counts["runs"] >= 2 * HISTORIES[kind], "most runs ended in errors"
     if HISTORIES[kind] >= 40:
         assert min(counts[each] for each in ("killed", "TargetUnclearError", "TargetChangedError")) > 0
+
+
+def test_a_message_that_is_there_twice_is_found(tmp_path: Path) -> None:
+    history = History("delta", SEED, tmp_path / "doubled")
+    history.play()
+    rows = history.load().to_pyarrow_table()
+    write_deltalake(history.load(), rows.slice(0, 1), mode="append")
+    with pytest.raises(HistoryError, match="1 messages are there twice"):
+        history.check()

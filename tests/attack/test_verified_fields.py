@@ -14,7 +14,7 @@ from support.scale import scale
 from support.small_store import CONFIG
 from support.tampering import QueueFiles, put_at, segments
 
-pytestmark = pytest.mark.attack
+pytestmark = [pytest.mark.attack, pytest.mark.scaled]
 
 DOCS = Path(__file__).parents[2] / "docs" / "reliability.md"
 BODY = b"a body that is longer than most fields"

@@ -318,3 +318,19 @@ def test_tables_with_queues_that_are_not_read(position: Position, named: str | N
         return
     with pytest.raises(UnknownQueueError, match=f"start names {named} which is not read.*`orders/0`"):
         check_tables({"start": position}, read)
+
+
+def test_queues_are_planned_again_where_times_are_found_to_fall_at_a_later_one() -> None:
+    class Falling(FakeStore):
+        """All times are read once the second queue was searched: a late message of the first one is then seen."""
+
+        def offset_at(self, key: QueueKey, time_ms: int, boundary: Boundary = Boundary.LOWER) -> int:
+            self.times_fall = self.times_fall or key == other.key
+            return 12 if self.times_fall else 15
+
+        def end_at(self, key: QueueKey, time_ms: int) -> int:
+            return 18
+
+    other = QueueBounds(QueueKey("orders", 1), 10, 20)
+    found = Resolver(Falling(), Rules(), WORDS).between(at(1050), at(1080), [BOUNDS, other])
+    assert list(map(str, found)) == ["orders/0[12, 18)", "orders/1[12, 18)"]

@@ -92,7 +92,13 @@ class _Planner(Planner):
         def offset_at(_: QueueKey, ms: int) -> int:
             return min(end, max(0, -(-(ms - START_MS) // _STEP_MS)))
 
-        self._reader: Any = SimpleNamespace(offset_at=offset_at, path="/data/store", log=SimpleNamespace(segments=()))
+        self._reader: Any = SimpleNamespace(
+            offset_at=offset_at,
+            end_at=offset_at,
+            times_fall=False,
+            path="/data/store",
+            log=SimpleNamespace(segments=()),
+        )
 
 
 class _Frame(Frame):
@@ -164,7 +170,7 @@ class History:
         else:
             self.counts["runs"] += 1
             is_done = self._steps == before
-        self._check(request, now_ms if is_done else request.start_ms)
+        self.check(request, now_ms if is_done else request.start_ms)
 
     def _request(self, *, quiet: bool) -> tuple[Request, int]:
         length, zone = Length.DAY, self.zone
@@ -278,11 +284,13 @@ class History:
             if row.get("topic") == "orders" and row["body"] is not None
         )
 
-    def _check(self, request: Request, end_ms: int) -> None:
+    def check(self, request: Request | None = None, end_ms: int = 0) -> None:
         """Check that no message is there twice, and that those of a request are there up to some time."""
         there = self._messages()
         if doubled := [each for each, count in there.items() if count > 1]:
             raise HistoryError(f"{len(doubled)} messages are there twice: {sorted(doubled)[:4]}")
+        if request is None:
+            return
         period = range(request.start_ms, min(request.end_ms, end_ms))
         offsets = [each for each in range(_OF_A_QUEUE) if _time_of(each) in period]
         if lost := [(queue, offset) for queue in _QUEUES for offset in offsets if not there[queue, offset]]:

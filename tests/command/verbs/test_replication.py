@@ -114,7 +114,8 @@ def test_a_demoted_store_of_any_file_sizes_is_opened_without_flags(tmp_path: Pat
 
 @pytest.mark.parametrize("flag", ["--segment-bytes", "--queue-segment-entries"])
 def test_a_flag_that_is_not_the_stores_size_is_refused(tmp_path: Path, flag: str) -> None:
-    MessageStore.open(tmp_path / "copy", SMALL).close()
+    with MessageStore.open(tmp_path / "copy", SMALL) as store:
+        store.append(Outgoing(topic="T", body=b"1"))
     ran = run_command("replicate", "127.0.0.1:1", tmp_path / "copy", flag, "2048")
     assert ran.code == 2
     assert "2048, the store's files are made for" in ran.err
