@@ -301,32 +301,6 @@ class ArchiveSources(DirectorySources):
         """As `DirectorySources.choose`."""
         return Chosen(self._packed, is_live=False)
 
-    def lacks_files(self, chosen: Chosen, keys: Sequence[QueueKey]) -> bool:
-        """Return whether queues that have directories lack files, or have files of different lengths.
-
-        A copy that ended early, or left out a file, leaves them so. All files of a store's queues are equally long.
-        """
-        if chosen.is_live or not isinstance(chosen.entries, FileEntries | JoinedEntries):
-            return False  # a writer may be creating a file
-        ids = chosen.entries.ids
-        there = [key for key in keys if key.queue_id in ids.get(key.topic, ())]
-        sizes = [self.queues.file_sizes(key) for key in there]
-        if not all(sizes):
-            return True
-        found = {size for each in sizes for size in each}
-        if sum(map(len, sizes)) == 1:  # there is nothing to compare it with but another queue, or what the store states
-            others = (QueueKey(topic, queue_id) for topic, each in ids.items() for queue_id in each)
-            sibling = next((key for key in others if key != there[0]), None)
-            found |= set(self._stated_file_bytes() if sibling is None else self.queues.file_sizes(sibling))
-        return len(found) > 1
-
-    def _stated_file_bytes(self) -> Iterator[int]:
-        """Bytes of each file of a queue, where the store states it."""
-        fs, path = self._location.fs, self._location.paths.durable_point
-        point = durable_point.decode(read_front(fs, path, durable_point.FILE_BYTES) or b"")
-        if point is not None and point.sizes.queue_segment_entries:
-            yield point.sizes.queue_segment_entries * ENTRY_BYTES
-
     def derived(self, planned: PlannedRange, walk: tuple[int, int], walks: WalkCache) -> DerivedQueue:  # noqa: ARG002
         """As `DirectorySources.derived`."""
         return self._packed.entries(planned.key, planned.start, planned.stop)
