@@ -4,6 +4,8 @@
 
     clock     now ──► +1 s, +1 s, -30 s, +1 s, +1 h, … ──► now       each message has the time that it was stored at
     windows   edges at, before and after the times that are there    each message is in one of those that tile the time
+
+Stores are built by us and get such times, or RocketMQ writes them under such a clock.
 """
 
 import itertools
@@ -17,6 +19,7 @@ import pytest
 import segmentlog
 from segmentlog import Time
 from segmentlog.store import Boundary, QueueKey, StoreReader
+from support import oracle, releases, writing
 from support.scale import Report, scale
 from support.store_builder import Geometry, StoreBuilder, messages
 from support.tampering import put_at, segments
@@ -62,6 +65,37 @@ def test_windows_hold_what_a_look_at_all_messages_finds(tmp_path: Path, report: 
         shutil.rmtree(path)
     report("stores, stores with falling times", (stores, falling))
     assert falling > stores // 2
+
+
+@pytest.mark.interop
+@pytest.mark.skipif(oracle.available() is not None, reason=str(oracle.available()))
+@pytest.mark.scaled(quick=1)
+@pytest.mark.parametrize("version", releases.STORES)
+def test_windows_hold_each_message_that_rocketmq_wrote_before_and_after_its_clock_was_set_back(
+    version: str, tmp_path: Path
+) -> None:
+    path, config = tmp_path / "store", writing.broker_config(writing.SMALL)
+    planned: list[oracle.Line] = []
+    for step_ms in [0, -3_600_000, 7_200_000, -40]:
+        planned.append({"op": "clock", "ms": step_ms})
+        for number in range(40):
+            planned += [
+                {"topic": "Orders", "queueId": number % 3, "body": "x" * 300},
+                {"op": "sleep", "ms": number % 3},
+            ]
+    put = oracle.write(path, config, version, planned, "--clock")
+    written = [(planned[each["index"]]["queueId"], each["storeTimestamp"]) for each in put]
+    falls = sum(after < before for (_, before), (_, after) in itertools.pairwise(written))
+    assert (len(written), falls) == (160, 2)
+    times = sorted({time for _, time in written})
+    edges = [*times[1::9], *(each + 1 for each in times[1::9])]
+    reader = StoreReader.open(path)
+    for queue_id in range(3):
+        own = [time for queue, time in written if queue == queue_id]
+        check_offsets(reader, QueueKey("Orders", queue_id), own, edges)
+    check_windows(path, written, [times[0], *edges, times[-1] + 1])
+    opened = [each for each in oracle.dump(path, config, version) if each["type"] == "message"]
+    assert sorted((each["queueId"], each["storeTimestamp"]) for each in opened) == sorted(written)
 
 
 def check_offsets(reader: StoreReader, key: QueueKey, own: list[int], edges: list[int]) -> None:

@@ -8,7 +8,7 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 
-/** What RocketMQ's classes are told about the clock and the disks in `retain`; see Agent. Untouched, all of it is real. */
+/** What RocketMQ's classes are told about the clock and the disks in `retain` and `write --clock`; see Agent. Untouched, all of it is real. */
 public final class Simulated {
     static volatile boolean active;
 
