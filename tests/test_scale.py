@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from support import scale as scales
-from support.scale import Scale, parse, runs, sample
+from support.scale import Scale, runs
 
 TESTS = Path(__file__).parent
 CASE = """
@@ -45,28 +45,6 @@ def test_of_many_cases(number: int) -> None:
 def test_slow() -> None:
     pass
 """
-
-
-@pytest.mark.parametrize("text", ["1", "Quick", " quick"])
-def test_an_unknown_scale_is_refused_with_the_names_there_are(text: str) -> None:
-    assert [parse(each) for each in ("", *Scale)] == [Scale.QUICK, *Scale]
-    with pytest.raises(ValueError, match=f"SEGMENTLOG_SCALE is {text!r}; set it to check, quick, attack, soak"):
-        parse(text)
-
-
-@pytest.mark.parametrize(
-    ("count", "quick", "expected"),
-    [(10, 3, [0, 3, 6]), (10, 1, [0]), (3, 3, [0, 1, 2]), (3, 9, [0, 1, 2]), (61, 2, [0, 30])],
-)
-def test_a_sample_is_spread_evenly(
-    count: int, quick: int, expected: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(scales, "SCALE", Scale.QUICK)
-    assert sample(range(count), quick) == expected
-    with pytest.raises(ValueError, match="sample: quick is 0"):
-        sample("abc", 0)
-    monkeypatch.setattr(scales, "SCALE", Scale.ATTACK)
-    assert sample(range(count), quick) == [*range(count)]
 
 
 @pytest.mark.parametrize("of", Scale)

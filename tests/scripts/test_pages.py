@@ -51,9 +51,3 @@ def test_each_verb_and_flag_is_in_its_section(pages: ModuleType) -> None:
         section += "".join(flags for name, flags in groups if name in section)
         for action in verb.parser().actions:
             assert action.dest == "help" or all(f"{name}" in section for name in action.option_strings)
-
-
-def test_cells_have_no_unescaped_bars(pages: ModuleType) -> None:
-    for line in pages.verbs_page().splitlines():
-        if line.startswith("| `"):
-            assert line.replace("\\|", "").count("|") == 3, line
