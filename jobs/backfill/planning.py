@@ -382,7 +382,7 @@ class Planner:
         segments = self._reader.log.segments
         if self._request.skips_lost or not segments or segments[0].base == 0:
             return
-        # Store times rise along the log: what was deleted is older than the first record that is left.
+        # Deleted messages are older than the first record that is left; a clock that was set back there leaves no sign.
         oldest = self._reader.log.store_time_at(segments[0].base)
         if oldest is not None and oldest > window.start_ms:
             problem = f"messages of {window} may have been deleted: the oldest record is of {iso(oldest)}"
