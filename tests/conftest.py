@@ -1,9 +1,7 @@
-"""Fixtures for all tests, and the package ``support``."""
+"""Fixtures for all tests."""
 
 import gc
-import importlib.util
 import os
-import sys
 import time
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
@@ -17,34 +15,13 @@ if TYPE_CHECKING:
 
     from support.s3_servers import S3Server
 
-HERE = Path(__file__).parent
-
 # Spark hands timestamps to Python in the zone of the process. Tests state instants in UTC, on every machine.
 os.environ["TZ"] = "UTC"
 time.tzset()
 
+pytest.register_assert_rewrite("support")
 
-def _load_support() -> None:
-    """Make ``tests/support`` importable as ``support`` without a folder of ours on ``sys.path``.
-
-    Its modules are found through the package's own ``__path__``, so they can import each other (``from . import x``).
-    """
-    pytest.register_assert_rewrite("support")
-    folder = HERE / "support"
-    spec = importlib.util.spec_from_file_location(
-        "support", folder / "__init__.py", submodule_search_locations=[str(folder)]
-    )
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["support"] = module
-    spec.loader.exec_module(module)
-
-
-_load_support()
-
-
-from support import device  # noqa: E402 - `support` is made above
+from support import device  # noqa: E402 - its assertions are rewritten from here on
 from support.scale import LONGEST, SCALE, Scale, runs, scale, thinned  # noqa: E402 - as above
 from support.spark_session import set_driver_options  # noqa: E402 - as above
 
@@ -155,7 +132,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
     """Return the one Spark session of the run: two cores, Spark's own defaults where a user would have them too."""
-    from support.spark_session import local_session  # noqa: PLC0415 - `support` is made above
+    from support.spark_session import local_session  # noqa: PLC0415 - tests without Spark need no PySpark
 
     session = local_session(tmp_path_factory.mktemp("spark"))
     yield session
@@ -165,7 +142,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
 @pytest.fixture(scope="session")
 def moto() -> Iterator["S3Server"]:
     """Return the one server of S3 of the run."""
-    from support.s3_servers import moto_server  # noqa: PLC0415 - `support` is made above
+    from support.s3_servers import moto_server  # noqa: PLC0415 - tests without objects need no server
 
     with moto_server() as server:
         yield server
