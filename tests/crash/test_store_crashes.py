@@ -8,7 +8,7 @@ from support.crash.campaign import Effort, Tally, cut_power, prepare
 from support.crash.driver import GEOMETRIES
 from support.crash.states import CUTS, Breadth
 from support.crash.workloads import WORKLOADS
-from support.scale import Report, sample, scale
+from support.scale import Report, scale
 
 pytestmark = [pytest.mark.attack, pytest.mark.scaled]
 
@@ -20,11 +20,11 @@ BREADTH = Breadth(
     per_point=scale(1, 1, 400),
 )
 """States that are tried besides the fixed ones."""
-STRIDE = {"flushed": scale(67, 1, 1), "late": scale(67, 4, 1)}
+STRIDE = {"flushed": scale(101, 1, 1), "late": scale(67, 4, 1)}
 """Step from one call at which the power is cut to the next. Most calls of both geometries are the same."""
 ALL = [case for case in product(WORKLOADS, GEOMETRIES) if case != ("killed", "late")]
 """`killed` opens its store before 8 KiB were written: both geometries make the same calls."""
-CASES = sample(ALL, 5)
+CASES = scale([("singles", "flushed"), ("unflushed", "late"), ("killed", "flushed")], ALL, ALL)
 
 EFFORT = scale(Effort(again=6, written_on=8, read=12), *[Effort(again=8, written_on=25, read=25)] * 2)
 
