@@ -19,7 +19,7 @@ import pytest
 
 from segmentlog.store import Flush, MessageStore, StoreReader
 from segmentlog.store.sink import prepare_store
-from support.commit_nursery import CONFIG, ROWS, kill_one, stage_and_commit
+from support.children import CONFIG, ROWS, commit_until_killed, stage_and_commit
 from support.reading import read
 from support.scale import Report, scale
 
@@ -80,7 +80,7 @@ def test_killed_committers_lose_and_repeat_nothing(tmp_path: Path, report: Repor
             flush = rng.choice(list(Flush))
             reports, marked = rng.choice([0, 1, 1, 2]), rng.random() < 0.5
             delay = rng.uniform(0, rng.choice([0.004, 0.06]))
-            said = max([said, *kill_one(path, first, number, flush, reports, marked, delay)])
+            said = max([said, *commit_until_killed(path, first, number, flush, reports, marked, delay)])
             left = seen(path)
             with MessageStore.open(path, CONFIG) as store:
                 undone += store.recovered.undone_from is not None

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from support.children import Errand, write_until_killed
 from support.scale import Report, scale
-from support.writer_nursery import Errand, send
 from support.written_stores import SMALL, Judge, Tally
 
 pytestmark = [pytest.mark.attack, pytest.mark.scaled]
@@ -24,7 +24,6 @@ pytestmark = [pytest.mark.attack, pytest.mark.scaled]
 SEED = int(os.environ.get("SEGMENTLOG_ATTACK_SEED", "20261121"))
 KILLS = scale(20, 200, 100_000)
 KILLS_PER_STORE = 20
-SIGKILL = -9
 
 
 def errand(rng: random.Random, store: Path, number: int) -> Errand:
@@ -50,13 +49,12 @@ def test_acknowledged_messages_outlive_their_killed_writer(tmp_path: Path, repor
             shutil.rmtree(store, ignore_errors=True)
             judge = Judge(SEED, SMALL)
         asked = errand(random.Random(f"{SEED} {number}"), store, number)
-        came = send(asked)
         try:
-            assert came.status == SIGKILL, came.error
+            heard = write_until_killed(asked)
             if store.exists():
-                judge.judge(store, came.heard)
+                judge.judge(store, heard)
             else:  # killed before it made one
-                assert not came.heard.issued
+                assert not heard.issued
                 judge.tally.judged += 1
         except Exception as error:
             error.add_note(f"kill {number} of seed {SEED}: {asked}")

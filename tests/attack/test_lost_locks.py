@@ -41,7 +41,7 @@ from segmentlog.store.maintenance import rebuild_queues
 from segmentlog.store.sink import Staging
 from segmentlog.store.types import QueueKey
 from support.batches import batch_of
-from support.held_lock import hold, taken_by_broker
+from support.children import hold, taken_by_broker
 from support.live_copy import copy_live
 from support.reading import read
 from support.written_stores import SMALL, message, tree

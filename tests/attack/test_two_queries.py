@@ -16,7 +16,7 @@ import pytest
 
 from segmentlog.store import StoreReader
 from segmentlog.store.sink import last_commit, prepare_store
-from support.commit_nursery import CONFIG, ROWS, commit_together
+from support.children import CONFIG, ROWS, commit_together
 from support.reading import read
 from support.scale import Report, scale
 

@@ -12,8 +12,6 @@ Each fault happens once; a moment with two of them is wrong twice. What was clai
 
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -33,6 +31,8 @@ from segmentlog.connector.write.writer import (
     SegmentLogStreamWriter,
     StagedMessage,
 )
+
+from .children import start_zombie
 
 
 class PlantedError(RuntimeError):
@@ -111,8 +111,7 @@ class _FaultyTasks:
         assert task is not None
         job = self._writer._job_of(task.getLocalProperty(QUERY_ID), task.getLocalProperty(BATCH_ID))
         path = self._writer._plan.options.path
-        command = [sys.executable, "-m", "support.zombie", path, job, str(task.partitionId()), str(self._faults.folder)]
-        subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)
+        start_zombie(path, job, task.partitionId(), self._faults.folder)
 
 
 def _alter(path: str, messages: Sequence[WriterCommitMessage | None], kind: str) -> None:

@@ -11,8 +11,8 @@ from segmentlog.command import incoming
 from segmentlog.command.output.json_lines import json_lines
 from segmentlog.store import MessageStore, Outgoing, StoreConfig
 from segmentlog.store.groups import group_offsets
+from support.children import held_elsewhere
 from support.commands import Ran, run_command
-from support.held_lock import held_elsewhere
 
 CONFIG = StoreConfig(segment_bytes=1 << 16, queue_segment_entries=100, index_slots=20, index_entries=80)
 

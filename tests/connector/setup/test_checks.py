@@ -19,7 +19,7 @@ import pytest
 from segmentlog.connector.setup import checks
 from segmentlog.connector.setup.checks import Status
 from segmentlog.connector.setup.java import JavaRuntime, JavaSearch
-from support.held_lock import held_elsewhere
+from support.children import held_elsewhere
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
