@@ -49,6 +49,7 @@ from segmentlog.query.selection import TopicPattern, select
 from segmentlog.query.source import StoreSource
 from segmentlog.query.suggestions import did_you_mean, listing
 from segmentlog.store import (
+    NATIVE_COLUMNS,
     Predicate,
     QueueBounds,
     QueueKey,
@@ -70,31 +71,15 @@ logger = logging.getLogger(__name__)
 
 # Schemas
 
-NATIVE: Final[dict[str, DataType]] = {
-    "topic": StringType(),
-    "queueId": IntegerType(),
-    "queueOffset": LongType(),
-    "body": BinaryType(),
-    "tags": StringType(),
-    "keys": StringType(),
-    "uniqKey": StringType(),
-    "bornTimestamp": TimestampType(),
-    "storeTimestamp": TimestampType(),
-    "properties": MapType(StringType(), StringType()),
-    "msgId": StringType(),
-    "physicalOffset": LongType(),
-    "storeSize": IntegerType(),
-    "flag": IntegerType(),
-    "sysFlag": IntegerType(),
-    "bodyCrc": IntegerType(),
-    "reconsumeTimes": IntegerType(),
-    "tagsCode": LongType(),
-    "preparedTransactionOffset": LongType(),
-    "bornHost": StringType(),
-    "storeHost": StringType(),
-    "brokerName": StringType(),
-    "segment": StringType(),
+_SPARK_TYPES: Final[dict[str, DataType]] = {
+    "int32": IntegerType(),
+    "int64": LongType(),
+    "string": StringType(),
+    "binary": BinaryType(),
+    "timestamp": TimestampType(),
+    "map": MapType(StringType(), StringType()),
 }
+NATIVE: Final[dict[str, DataType]] = {column.name: _SPARK_TYPES[column.type] for column in NATIVE_COLUMNS}
 """Every native column, in order; the first nine are there without asking."""
 
 KAFKA: Final[dict[str, DataType]] = {

@@ -25,6 +25,7 @@ from segmentlog.connector.options.write_table import SINK
 from segmentlog.connector.read import KAFKA, NATIVE
 from segmentlog.connector.write.schema import FIELDS, IGNORED
 from segmentlog.query.metadata import SCHEMAS
+from segmentlog.store import NATIVE_COLUMNS
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -51,7 +52,7 @@ separated by commas; other white space around a name is an error. Options limit 
 
 def options_page() -> str:
     """Write the page of options and columns."""
-    native = _column_table(_NATIVE_HEAD, NATIVE, NATIVE_MEANINGS, 9)
+    native = _column_table(_NATIVE_HEAD, NATIVE, {column.name: column.meaning for column in NATIVE_COLUMNS}, 9)
     kafka = _column_table(_KAFKA_HEAD, KAFKA, KAFKA_MEANINGS, 7)
     source = [*_options(SOURCE), "", *native, "", *kafka, ""]
     return "\n".join([_OPTIONS_HEAD, *source, *_sink()])
@@ -67,31 +68,6 @@ Columns with `schemaMode=kafka`
 
 The columns of Spark's Kafka source. `timestamp` is the store time
 ([ADR 10](adr/0010-kafka-timestamp-is-store-time.md))."""
-NATIVE_MEANINGS: Final = {
-    "topic": "topic of the queue",
-    "queueId": "queue id, from 0",
-    "queueOffset": "number of the message in its queue, from 0",
-    "body": "body, inflated unless `rawBody=true`",
-    "tags": "property `TAGS`",
-    "keys": "property `KEYS`: keys separated by blanks",
-    "uniqKey": "property `UNIQ_KEY`: the message id that the producer's client made",
-    "bornTimestamp": "the producer's clock, in milliseconds",
-    "storeTimestamp": "the broker's clock, in milliseconds; timestamp options go by it",
-    "properties": "all properties",
-    "msgId": "`offsetMsgId`: store host and physical offset, in hexadecimal",
-    "physicalOffset": "offset of the record in the CommitLog, in bytes",
-    "storeSize": "size of the stored record, in bytes",
-    "flag": "`FLAG` of the producer",
-    "sysFlag": "`SYSFLAG`: compression, transaction state, address families",
-    "bodyCrc": "`BODYCRC`: CRC-32 of the stored body",
-    "reconsumeTimes": "number of failed deliveries",
-    "tagsCode": "tags code of the queue entry: a hash of the tags, or a delivery time in milliseconds",
-    "preparedTransactionOffset": "physical offset of the half message; 0 without a transaction",
-    "bornHost": "`ip:port` of the producer",
-    "storeHost": "`ip:port` of the broker",
-    "brokerName": "name of the store: `brokerNames`, or a part of its path",
-    "segment": "file name of the CommitLog segment",
-}
 KAFKA_MEANINGS: Final = {
     "key": "`keys` as UTF-8",
     "value": "`body`",

@@ -54,6 +54,10 @@ from .filter.evaluate import Sql92Filter as Sql92Filter
 from .format.ledger import QueueSpan as QueueSpan
 from .format.message_decode import NATIVE_SCHEMA as NATIVE_SCHEMA
 from .format.message_decode import QUEUE_COLUMNS as QUEUE_COLUMNS
+from .format.message_table import COLUMN_PROPERTIES as COLUMN_PROPERTIES
+from .format.message_table import NATIVE_COLUMNS as NATIVE_COLUMNS
+from .format.message_table import Giver as Giver
+from .format.message_table import NativeColumn as NativeColumn
 from .format.naming import is_system_topic as is_system_topic
 from .objects.access import RemoteAccess as RemoteAccess
 from .objects.access import StorageOptions as StorageOptions

@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from segmentlog.query.selection import UnknownTopicError
-from segmentlog.store import IllegalMessageError, is_system_topic
+from segmentlog.store import COLUMN_PROPERTIES, NATIVE_COLUMNS, Giver, IllegalMessageError, is_system_topic
 from segmentlog.store.sink import java_hash_array, shared_names
 
 from ..options.write_options import SYSTEM_TOPIC_FIX, WriteOptions
@@ -247,9 +247,12 @@ def unknown_topic(name: str, asker: str) -> UnknownTopicError:
 
 SHARDING_KEY: Final = "__SHARDINGKEY"
 UNIQ_KEY: Final = "UNIQ_KEY"
-_COLUMN_PROPERTIES: Final = {"tags": "TAGS", "keys": "KEYS", "uniqKey": UNIQ_KEY}
-_NAMED: Final = frozenset(name.encode() for name in (*_COLUMN_PROPERTIES.values(), SHARDING_KEY))
-_AS_THEY_COME: Final = ("bornTimestamp", "flag", "bornHost", "reconsumeTimes")
+_NAMED: Final = frozenset(name.encode() for name in (*COLUMN_PROPERTIES.values(), SHARDING_KEY))
+_AS_THEY_COME: Final = tuple(
+    column.name
+    for column in NATIVE_COLUMNS
+    if column.giver is Giver.WRITER and column.field is not None and column.name != "queueId"
+)
 _BATCH_BYTES_MAX: Final = 256 << 20  # offsets of Arrow's narrow types end at 2 GiB; beside them, what it costs
 _PREFIX_BYTES: Final = 11
 _HEX: Final = np.frombuffer(b"0123456789ABCDEF", np.uint8)
@@ -464,7 +467,7 @@ def _properties(
     """Properties that have no column in the store's batches."""
     if found is not None:
         # A frame of our source has its tags and keys twice, in columns and in the map: once is enough.
-        said = {_COLUMN_PROPERTIES[name]: _has_text(values) for name, values in texts.items() if values is not None}
+        said = {COLUMN_PROPERTIES[name]: _has_text(values) for name, values in texts.items() if values is not None}
         found = without(found, said if sharding is None else {**said, SHARDING_KEY: _has_text(sharding)})
     if sharding is not None:
         found = with_property(found, SHARDING_KEY, sharding)

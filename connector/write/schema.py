@@ -25,6 +25,7 @@ from pyspark.sql.types import (
 )
 
 from segmentlog.query.suggestions import listing, suggest
+from segmentlog.store import NATIVE_COLUMNS, Giver, NativeColumn
 
 from ..errors import SchemaError
 from ..options.write_options import WriteOptions
@@ -71,47 +72,41 @@ class Field(NamedTuple):
     meaning: str  # for the documentation
 
 
+_ALIASES: Final = {
+    "body": "value",
+    "queueId": "partition",
+    "keys": "key",
+    "properties": "headers",
+    "bornTimestamp": "timestamp",
+}
+"""Names that columns have in Spark's Kafka source."""
+_TYPES: Final = {
+    "int32": (_is_int, "int"),
+    "string": (_is_text, "string"),
+    "binary": (_is_bytes, "binary, string"),
+    "timestamp": (_is_timestamp, "timestamp"),
+    "map": (_is_properties, "map<string,string>, array<struct<key:string,value:binary>>"),
+}
+
+
+def _field(column: NativeColumn) -> Field:
+    is_type, text = _TYPES[column.type]
+    if column.name == "keys":
+        is_type, text = _is_keys, "string, array<string>, binary"
+    alias = _ALIASES.get(column.name)
+    return Field((column.name,) if alias is None else (column.name, alias), is_type, text, column.writing)
+
+
 FIELDS: Final = (
-    Field(("body", "value"), _is_bytes, "binary, string", "The message itself; text is stored as UTF-8. Needed."),
-    Field(("topic",), _is_text, "string", "Needed, unless option `topic` names one for all rows."),
-    Field(("queueId", "partition"), _is_int, "int", "The queue; where it is null, by `shardingKey`, else in turn."),
+    *(_field(column) for column in NATIVE_COLUMNS if column.giver is Giver.WRITER),
     Field(("shardingKey",), _is_text, "string", "Rows with equal keys go to one queue; kept as `__SHARDINGKEY`."),
-    Field(("tags",), _is_text, "string", "The tag."),
-    Field(
-        ("keys", "key"),
-        _is_keys,
-        "string, array<string>, binary",
-        "Keys to find the message by; an array is joined by blanks, bytes are UTF-8.",
-    ),
-    Field(("uniqKey",), _is_text, "string", "The client's message id; made where there is none."),
-    Field(
-        ("properties", "headers"),
-        _is_properties,
-        "map<string,string>, array<struct<key:string,value:binary>>",
-        "Further properties. A column of its own wins over a property of the same name.",
-    ),
-    Field(("bornTimestamp", "timestamp"), _is_timestamp, "timestamp", "The producer's time; where there is none, now."),
-    Field(("flag",), _is_int, "int", "The producer's flag; 0 where there is none."),
-    Field(("bornHost",), _is_text, "string", "The producer's `ip:port`."),
-    Field(("reconsumeTimes",), _is_int, "int", "Number of failed deliveries."),
 )
 """Every field of a message that can be written; the documentation is made from this."""
 
 IGNORED: Final = (
-    "queueOffset",
+    *(column.name for column in NATIVE_COLUMNS if column.giver is not Giver.WRITER),
     "offset",
-    "storeTimestamp",
     "timestampType",
-    "msgId",
-    "physicalOffset",
-    "storeSize",
-    "segment",
-    "brokerName",
-    "storeHost",
-    "bodyCrc",
-    "tagsCode",
-    "sysFlag",
-    "preparedTransactionOffset",
 )
 """Columns of our source, and of Spark's for Kafka, that the store decides: they are left out."""
 

@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 
 from segmentlog.query.suggestions import did_you_mean, listing
 from segmentlog.query.times import Instant, parse_time
-from segmentlog.store import ConfigError
+from segmentlog.store import COLUMN_PROPERTIES, NATIVE_COLUMNS, NATIVE_SCHEMA, ConfigError, Giver
 
 from .errors import UsageError
 
@@ -194,7 +194,7 @@ def _parsed(line: bytes) -> dict[str, Any]:
 def _settle_properties(row: dict[str, Any], fixed: Mapping[str, str]) -> None:
     """Let a key win over the property of its column, also if it is null; and drop what the store writes itself."""
     properties = row.get("properties") or {}
-    for name, prop in _PROPERTIES.items():
+    for name, prop in COLUMN_PROPERTIES.items():
         if name in row:
             properties.pop(prop, None)
     properties.update(fixed)
@@ -259,40 +259,19 @@ class _Column(NamedTuple):
     read: Callable[[str, object], Any]
 
 
+_READERS: Final = {"string": _text, "int32": _number, "timestamp": _time, "map": _pairs, "binary": _body}
 _COLUMNS: Final = {
-    "topic": _Column(pa.string(), _text),
-    "queueId": _Column(pa.int32(), _count),
-    "body": _Column(pa.binary(), _body),
-    "bodyHex": _Column(pa.binary(), _hexadecimal),
-    "tags": _Column(pa.string(), _text),
-    "keys": _Column(pa.string(), _text),
-    "uniqKey": _Column(pa.string(), _text),
-    "properties": _Column(_TEXTS, _pairs),
-    "flag": _Column(pa.int32(), _number),
-    "bornTimestamp": _Column(pa.int64(), _time),
-    "bornHost": _Column(pa.string(), _text),
-    "reconsumeTimes": _Column(pa.int32(), _number),
-}
+    column.name: _Column(
+        pa.int64() if column.type == "timestamp" else NATIVE_SCHEMA.field(column.name).type,
+        _count if column.name == "queueId" else _READERS[column.type],
+    )
+    for column in NATIVE_COLUMNS
+    if column.giver is Giver.WRITER
+} | {"bodyHex": _Column(pa.binary(), _hexadecimal)}
 """Keys that a message takes."""
-_IGNORED: Final = frozenset(
-    {
-        "queueOffset",
-        "storeTimestamp",
-        "msgId",
-        "physicalOffset",
-        "storeSize",
-        "sysFlag",
-        "bodyCrc",
-        "tagsCode",
-        "preparedTransactionOffset",
-        "storeHost",
-        "brokerName",
-        "segment",
-    }
-)
+_IGNORED: Final = frozenset(NATIVE_SCHEMA.names) - _COLUMNS.keys()
 """Keys of ``cat`` that the store decides, as in the sink of the connector."""
 _SCHEMA: Final = pa.schema([(name, column.type) for name, column in _COLUMNS.items() if name != "bodyHex"])
-_PROPERTIES: Final = {"tags": "TAGS", "keys": "KEYS", "uniqKey": "UNIQ_KEY"}
 _FORM: Final = "Write an object per line, as `segmentlog cat -o jsonl` does"
 
 

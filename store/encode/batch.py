@@ -37,7 +37,9 @@ from ..format.message import (
     Ints,
     Mask,
 )
+from ..format.message_decode import ARROW_TYPES
 from ..format.message_encode import PROPERTIES_BYTES_MAX, RecordColumns, encode
+from ..format.message_table import COLUMN_PROPERTIES, NATIVE_COLUMNS, Giver
 from ..format.naming import SCHEDULE_TOPIC
 from ..format.properties import KEYS, LIGHT_QUEUES, TAGS, UNIQ_KEY
 from ..format.property_encode import encode_properties, shared_names
@@ -59,20 +61,10 @@ from .message import (
     record_crc,
 )
 
+_GIVEN: Final = tuple(column for column in NATIVE_COLUMNS if column.giver is not Giver.STORE)
+_ACCEPTED: Final = {"int32": (pa.int32(), pa.int64()), "timestamp": (pa.int64(),)}
 COLUMN_TYPES: Final[dict[str, tuple[pa.DataType, ...]]] = {
-    "topic": (pa.string(),),
-    "body": (pa.binary(),),
-    "queueId": (pa.int32(), pa.int64()),
-    "tags": (pa.string(),),
-    "keys": (pa.string(),),
-    "uniqKey": (pa.string(),),
-    "properties": (pa.map_(pa.string(), pa.string()),),
-    "flag": (pa.int32(), pa.int64()),
-    "sysFlag": (pa.int32(), pa.int64()),
-    "bornTimestamp": (pa.int64(),),
-    "bornHost": (pa.string(),),
-    "reconsumeTimes": (pa.int32(), pa.int64()),
-    "preparedTransactionOffset": (pa.int64(),),
+    column.name: _ACCEPTED.get(column.type) or (ARROW_TYPES[column.type],) for column in _GIVEN
 }
 """Columns of a batch, and their accepted types; values of any other type are cast to the first type."""
 
@@ -183,9 +175,8 @@ def encode_batch(
     Returns pieces of some megabytes, whose memory the next batch reuses; one piece if all rows must be in one segment.
     All rows are checked first.
 
-    ``topic`` and ``body`` are needed; ``queueId, tags, keys, uniqKey, properties, flag, sysFlag, bornTimestamp,
-    bornHost, reconsumeTimes`` and ``preparedTransactionOffset`` may be there. Properties of both kinds of columns are
-    merged; a column of its own has precedence over ``properties``.
+    ``topic`` and ``body`` are needed; the other columns of `COLUMN_TYPES` may be there. Properties of both kinds of
+    columns are merged; a column of its own has precedence over ``properties``.
 
     With ``bodies_apart`` the bodies of a large batch may stay in its memory until they are written: it is not changed
     before that. Raises `IllegalMessageError`, which names the row, if RocketMQ would refuse one, and `ConfigError` if a
@@ -244,7 +235,7 @@ def _checked_rows(columns: BatchColumns, config: StoreConfig) -> _Rows:
     sys_flag = columns.integers("sysFlag")
     transaction = sys_flag & SYS_TRANSACTION
     counts: Mask = (transaction == 0) | (transaction == SYS_COMMIT)
-    named = {name: columns.get(column) for name, column in _PROPERTY_COLUMNS.items() if column in columns.names}
+    named = {name: columns.get(column) for column, name in COLUMN_PROPERTIES.items() if column in columns.names}
     pairs = columns.get("properties") if "properties" in columns.names else None
     names = _names(pairs)
     if names is not None and pc.any(pc.equal(names, LIGHT_QUEUES)).as_py():
@@ -278,18 +269,22 @@ def _delayed(
 
 def _fields(columns: BatchColumns, rows: _Rows, config: StoreConfig) -> dict[str, Any]:
     """Fields of `RecordColumns` but for the properties."""
-    return {
+    settled = {
         "body": rows.body,
         "topic": rows.topics,
         "queue_id": rows.queue_id,
-        "flag": columns.integers_or("flag", 0),
         "sys_flag": rows.sys_flag,
-        "born_timestamp": columns.integers_or("bornTimestamp", time.time_ns() // 1_000_000),
-        "born_host": columns.hosts("bornHost"),
         "store_host": packed_host(config.store_host, "store_host"),
-        "reconsume_times": columns.integers_or("reconsumeTimes", 0),
-        "prepared_transaction_offset": columns.integers_or("preparedTransactionOffset", 0),
     }
+    for column in _GIVEN:
+        if column.field is None or column.field in settled:
+            continue
+        if column.type == "string":
+            settled[column.field] = columns.hosts(column.name)
+        else:
+            now_or_0 = time.time_ns() // 1_000_000 if column.type == "timestamp" else 0
+            settled[column.field] = columns.integers_or(column.name, now_or_0)
+    return settled
 
 
 def _with_queues(
@@ -376,7 +371,6 @@ _APART_PER_BYTE: Final = 16  # bytes of bodies that are not copied count as one
 _FEW_TOPICS: Final = 64
 _FIXED_BYTES: Final = 128  # of a record beside body and properties, about
 _LOOKED_UP: Final = repeated([TAGS, KEYS, UNIQ_KEY], 1)
-_PROPERTY_COLUMNS: Final = {TAGS: "tags", KEYS: "keys", UNIQ_KEY: "uniqKey"}
 
 
 def _check_rows(topics: pa.DictionaryArray, body: pa.BinaryArray, config: StoreConfig) -> None:

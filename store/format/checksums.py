@@ -40,13 +40,13 @@ from .message import (
     Ints,
     Mask,
     Problem,
-    Record,
     Records,
     gather,
     is_blank,
     is_filler,
     scatter,
 )
+from .message_table import Record
 from .properties import RECORD_CRC, Properties
 
 Words: TypeAlias = npt.NDArray[np.uint32]  # (n,) uint32: all 32 bits of a remainder or checksum each

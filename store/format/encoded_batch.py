@@ -14,7 +14,7 @@ for the offsets (`checksums`), and the body is not read again.
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -38,15 +38,20 @@ from .message import (
     IPV6_EXTRA_BYTES,
     RECORD_CRC_BYTES,
     SYS_BORN_HOST_V6,
+    SYS_FLAG_AT,
     Bytes,
     Ints,
+    field_at,
     gather,
     scatter,
 )
 
 Integers: TypeAlias = int | npt.NDArray[np.integer]  # one value for all records, or an (n,) array
 
-_INT32 = np.dtype(">i4")
+_INT32: Final = np.dtype(">i4")
+_QUEUE_AT: Final = field_at("queue_offset")
+_LOG_AT: Final = field_at("physical_offset")
+_STORED_AT: Final = field_at("store_timestamp")
 
 
 class Bodies(NamedTuple):
@@ -136,7 +141,7 @@ def patch(
     final = None if covered is None or crcs is None else crcs.copy()
     for rows, extra in _by_born_host(data, positions):
         queue, log, stored = (_some(each, rows) for each in (queue_offsets, physical_offsets, store_timestamps))
-        queue_at, log_at, stored_at = _at("queue_offset"), _at("physical_offset"), _at("store_timestamp") + extra
+        queue_at, log_at, stored_at = _QUEUE_AT, _LOG_AT, _STORED_AT + extra
         if final is not None and covered is not None:
             final[rows] = moved_crcs(final[rows], covered[rows], {queue_at: queue, log_at: log, stored_at: stored})
         places = np.empty((len(positions[rows]), 2), ">i8")  # of queue and log: they are side by side in a record
@@ -155,7 +160,7 @@ def patch(
 
 def _by_born_host(data: Bytes, positions: Ints) -> Iterator[tuple[Ints | slice, int]]:
     """Yield the records, mostly all at once, by the bytes that their born host moves the fields after it."""
-    v6 = gather(data, positions + _at("sys_flag"), _INT32) & np.int32(SYS_BORN_HOST_V6) != 0
+    v6 = gather(data, positions + SYS_FLAG_AT, _INT32) & np.int32(SYS_BORN_HOST_V6) != 0
     if v6.all() or not v6.any():
         yield slice(None), IPV6_EXTRA_BYTES * bool(v6[0])
         return
@@ -165,8 +170,3 @@ def _by_born_host(data: Bytes, positions: Ints) -> Iterator[tuple[Ints | slice, 
 
 def _some(values: Integers, rows: Ints | slice) -> Ints | int:
     return values if isinstance(values, int) else values[rows].astype(np.int64, copy=False)
-
-
-def _at(name: str) -> int:
-    assert HEADER.fields is not None
-    return int(HEADER.fields[name][1])

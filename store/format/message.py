@@ -1,18 +1,8 @@
 """CommitLog records at known positions: their layout, whether they are whole, and their headers as columns.
 
-A record, big-endian, packed, its hosts 4 or 16 bytes of address each::
+`message_table` has the layout of a record.
 
-     0      4      8      12     16     20            28            36     40            48
-    +------+------+------+------+------+-------------+-------------+------+-------------+- -
-    | total| magic| body | queue| flag | queue       | physical    | sys  | born        |
-    | size |      | CRC  | id   |      | offset      | offset      | flag | timestamp   |
-    +------+------+------+------+------+-------------+-------------+------+-------------+- -
-     48               56            64               72     76            84     88
-    +- - - - - + - - -+-------------+- - - - - + - - -+------+-------------+------+---------
-    | born host, port | store       | store host, port| re-  | prepared    | body | body …
-    | 4 or 16  | int32| timestamp   | 4 or 16  | int32| tries| transaction | size |
-    +- - - - - + - - -+-------------+- - - - - + - - -+------+-------------+------+---------
-    … body | topic size: int8 (v1) or int16 (v2) | topic | properties size: int16 | properties
+::
 
     positions (n,) ──► header ──► layout (one of eight) ──► body | topic length, topic | properties length, properties
                          │                                    each length is compared with the end before it is used
@@ -30,6 +20,8 @@ from typing import Final, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+
+from .message_table import HEADER_FIELDS, Record
 
 IPV6_EXTRA_BYTES: Final = 12  # bytes by which a host with an IPv6 address is longer
 
@@ -53,33 +45,19 @@ class Layout(NamedTuple):
 
 
 def _header(*, born_v6: bool, store_v6: bool) -> np.dtype[np.void]:
-    return np.dtype(
-        [
-            ("total_size", ">i4"),
-            ("magic", ">i4"),
-            ("body_crc", ">i4"),
-            ("queue_id", ">i4"),
-            ("flag", ">i4"),
-            ("queue_offset", ">i8"),
-            ("physical_offset", ">i8"),
-            ("sys_flag", ">i4"),
-            ("born_timestamp", ">i8"),
-            ("born_host", "u1", (16 if born_v6 else 4,)),
-            ("born_port", ">i4"),
-            ("store_timestamp", ">i8"),
-            ("store_host", "u1", (16 if store_v6 else 4,)),
-            ("store_port", ">i4"),
-            ("reconsume_times", ">i4"),
-            ("prepared_transaction_offset", ">i8"),
-            ("body_length", ">i4"),
-        ]
-    )
+    fields: list[tuple[str, str] | tuple[str, str, tuple[int]]] = []
+    for name, width in HEADER_FIELDS.items():
+        if width == "host":
+            is_v6 = born_v6 if name == "born_host" else store_v6
+            fields += [(name, "u1", (16 if is_v6 else 4,)), (name.replace("_host", "_port"), ">i4")]
+        else:
+            fields.append((name, f">{width}"))
+    return np.dtype(fields)
 
 
 _HEADERS: Final = {(b, s): _header(born_v6=b, store_v6=s) for b in (False, True) for s in (False, True)}
 HEADER: Final = _HEADERS[False, False]
 assert HEADER.itemsize == 88
-assert _HEADERS[True, True].itemsize == 88 + 2 * IPV6_EXTRA_BYTES
 
 LAYOUTS: Final = tuple(
     Layout(version, born_v6, store_v6) for version in (1, 2) for store_v6 in (False, True) for born_v6 in (False, True)
@@ -405,38 +383,25 @@ _INT32: Final = np.dtype(">i4")
 HOST_V4_BYTES: Final = 8
 HOST_V6_BYTES: Final = 20  # of an address and its port
 
-SYS_FLAG_AT: Final = 36
+
+def field_at(name: str) -> int:
+    """Return where a field begins in a record whose hosts are of IPv4."""
+    assert HEADER.fields is not None
+    return int(HEADER.fields[name][1])
+
+
+SYS_FLAG_AT: Final = field_at("sys_flag")
 
 _MAGIC: Final = struct.Struct(">i")
-_MAGIC_AT: Final = 4
+_MAGIC_AT: Final = field_at("magic")
 
 
 @cache
 def header_of(born_bytes: int, store_bytes: int) -> struct.Struct:
     """The fields of a record before its body, each host with its port."""
-    return struct.Struct(f">5iqqiq{born_bytes}sq{store_bytes}siqi")
-
-
-class Record(NamedTuple):
-    """Record whose lengths fit; its checksums are not compared."""
-
-    total_size: int
-    magic: int
-    body_crc: int
-    queue_id: int
-    flag: int
-    queue_offset: int
-    physical_offset: int
-    sys_flag: int
-    born_timestamp: int
-    born_host: bytes  # address and port as stored
-    store_timestamp: int
-    store_host: bytes  # likewise
-    reconsume_times: int
-    prepared_transaction_offset: int
-    body: memoryview  # a slice of the buffer, which it keeps alive
-    topic: memoryview  # likewise
-    properties: memoryview  # likewise
+    codes = {"i4": "i", "i8": "q"}
+    hosts = {"born_host": f"{born_bytes}s", "store_host": f"{store_bytes}s"}
+    return struct.Struct(">" + "".join(hosts.get(name) or codes[width] for name, width in HEADER_FIELDS.items()))
 
 
 def read_record(buffer: memoryview, position: int) -> Record | None:

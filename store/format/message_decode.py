@@ -25,37 +25,22 @@ import pyarrow as pa
 from .buffers import binary, booleans, numbers, repeated, slices
 from .message import SYS_COMPRESSED, SYS_COMPRESSION_TYPE, Ints, Mask, Problem, Records
 from .message_id import encode_offset_ids
-from .properties import KEYS, MAP_TYPE, TAGS, UNIQ_KEY, Properties
+from .message_table import NATIVE_COLUMNS, NativeColumn
+from .properties import MAP_TYPE, Properties
 
 TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
 
-NATIVE_SCHEMA: Final = pa.schema(
-    [
-        pa.field("topic", pa.string()),
-        pa.field("queueId", pa.int32()),
-        pa.field("queueOffset", pa.int64()),
-        pa.field("body", pa.binary()),
-        pa.field("tags", pa.string()),
-        pa.field("keys", pa.string()),
-        pa.field("uniqKey", pa.string()),
-        pa.field("bornTimestamp", TIMESTAMP),
-        pa.field("storeTimestamp", TIMESTAMP),
-        pa.field("properties", MAP_TYPE),
-        pa.field("msgId", pa.string()),
-        pa.field("physicalOffset", pa.int64()),
-        pa.field("storeSize", pa.int32()),
-        pa.field("flag", pa.int32()),
-        pa.field("sysFlag", pa.int32()),
-        pa.field("bodyCrc", pa.int32()),
-        pa.field("reconsumeTimes", pa.int32()),
-        pa.field("tagsCode", pa.int64()),
-        pa.field("preparedTransactionOffset", pa.int64()),
-        pa.field("bornHost", pa.string()),
-        pa.field("storeHost", pa.string()),
-        pa.field("brokerName", pa.string()),
-        pa.field("segment", pa.string()),
-    ]
-)
+ARROW_TYPES: Final = {
+    "int32": pa.int32(),
+    "int64": pa.int64(),
+    "string": pa.string(),
+    "binary": pa.binary(),
+    "timestamp": TIMESTAMP,
+    "map": MAP_TYPE,
+}
+"""Types of Arrow by those of `NATIVE_COLUMNS`."""
+
+NATIVE_SCHEMA: Final = pa.schema([pa.field(each.name, ARROW_TYPES[each.type]) for each in NATIVE_COLUMNS])
 """Every column that a scan can return, in the order of the reference."""
 
 QUEUE_COLUMNS: Final = frozenset(
@@ -246,23 +231,29 @@ class Decoder:
         return pa.array(texts, pa.string())
 
 
+def _kernel(column: NativeColumn) -> Callable[[Decoder], pa.Array] | None:
+    """Choose what decodes a property or a field of the header; None for a column that comes from elsewhere."""
+    name = column.property
+    if name is not None:
+        return lambda decoder: decoder.property_column(name)
+    field = column.field
+    if field is None:
+        return None
+    match column.type:
+        case "string":
+            return lambda decoder: decoder.hosts(field.removesuffix("_host"))
+        case "timestamp":
+            return lambda decoder: decoder.time(field)
+        case _:
+            dtype = ARROW_TYPES[column.type].to_pandas_dtype()
+            return lambda decoder: decoder.integer(field, dtype)
+
+
 _KERNELS: Final[dict[str, Callable[[Decoder], pa.Array]]] = {
-    "tags": lambda d: d.property_column(TAGS),
-    "keys": lambda d: d.property_column(KEYS),
-    "uniqKey": lambda d: d.property_column(UNIQ_KEY),
-    "bornTimestamp": lambda d: d.time("born_timestamp"),
-    "storeTimestamp": lambda d: d.time("store_timestamp"),
     "properties": lambda d: d.properties.maps(),
     "msgId": Decoder.message_ids,
-    "flag": lambda d: d.integer("flag", np.int32),
-    "sysFlag": lambda d: d.integer("sys_flag", np.int32),
-    "bodyCrc": lambda d: d.integer("body_crc", np.int32),
-    "reconsumeTimes": lambda d: d.integer("reconsume_times", np.int32),
-    "preparedTransactionOffset": lambda d: d.integer("prepared_transaction_offset", np.int64),
-    "bornHost": lambda d: d.hosts("born"),
-    "storeHost": lambda d: d.hosts("store"),
     "segment": lambda d: repeated([d.segment], len(d.records)),
-}
+} | {each.name: kernel for each in NATIVE_COLUMNS if (kernel := _kernel(each)) is not None}
 assert {"body", *_KERNELS} | QUEUE_COLUMNS == set(NATIVE_SCHEMA.names)
 
 

@@ -42,9 +42,11 @@ from .message import (
     Bytes,
     Ints,
     Layout,
+    field_at,
     header_of,
     scatter,
 )
+from .message_table import HEADER_FIELDS
 
 V1_TOPIC_CHARS = 127  # a longer topic (in UTF-16 units, as Java counts) makes a version 2 record
 
@@ -54,8 +56,6 @@ BATCH_BYTES_MAX = (1 << 31) - 1  # Arrow's offsets of a binary array are 32-bit
 
 _KEEPING = pa.system_memory_pool()
 """For buffers of a whole batch: malloc keeps released memory for the next batch, Arrow's own pool unmaps it."""
-
-_INT32_FIELDS = {"queue_id", "flag", "sys_flag", "reconsume_times"}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -76,6 +76,11 @@ class RecordColumns:
     store_host: pa.BinaryArray | bytes = b"\x7f\0\0\x01\0\0\0\0"
     reconsume_times: Integers = 0
     prepared_transaction_offset: Integers = 0
+
+
+_GIVEN_NUMBERS: Final = tuple(
+    name for name, width in HEADER_FIELDS.items() if width != "host" and name in RecordColumns.__slots__
+)
 
 
 def pack_host(address: bytes, port: int) -> bytes:
@@ -115,12 +120,8 @@ def encode(
         "total_size": sizes,
         "magic": tail.magic,
         "body_crc": body_crcs & np.uint32(CRC_MASK),
-        "queue_id": columns.queue_id,
-        "flag": columns.flag,
+        **{name: getattr(columns, name) for name in _GIVEN_NUMBERS},
         "sys_flag": _host_bits(columns.sys_flag, born, store),
-        "born_timestamp": columns.born_timestamp,
-        "reconsume_times": columns.reconsume_times,
-        "prepared_transaction_offset": columns.prepared_transaction_offset,
         "body_length": body_bytes,
     }
     headers = _headers(fields, born, store, rows)
@@ -334,7 +335,7 @@ def _check_columns(columns: RecordColumns, rows: int) -> None:
         if isinstance(value, pa.Array | np.ndarray) and len(value) != rows:
             raise ConfigError(f"{name} has {len(value)} values for {rows} bodies", fix="Pass columns of one length")
         # numpy would store the low 32 bits of a longer number without a word.
-        if name in _INT32_FIELDS and (np.min(value) < -(1 << 31) or np.max(value) >= 1 << 31):
+        if HEADER_FIELDS.get(name) == "i4" and (np.min(value) < -(1 << 31) or np.max(value) >= 1 << 31):
             raise ConfigError(f"{name} holds a number of more than 32 bits", fix="Pass numbers that fit into an int32")
 
 
@@ -351,9 +352,9 @@ def _lengths(values: pa.BinaryArray | pa.BinaryScalar, rows: int) -> Ints:
 
 
 _PLACE: Final = struct.Struct(">qq")  # queue offset, physical offset
-_PLACE_AT: Final = 20
+_PLACE_AT: Final = field_at("queue_offset")
 _TIME: Final = struct.Struct(">q")
-_STORE_TIME_AT: Final = 56
+_STORE_TIME_AT: Final = field_at("store_timestamp")
 
 
 def encode_record(
@@ -367,8 +368,8 @@ def encode_record(
     born_timestamp: int,
     born_host: bytes,
     store_host: bytes,
-    reconsume_times: int,
-    prepared_transaction_offset: int,
+    reconsume_times: int = 0,
+    prepared_transaction_offset: int = 0,
     record_crc: RecordCrc,
 ) -> bytearray:
     """Encode one record without Arrow, byte for byte and with the errors of `encode`: it pays for no columns."""

@@ -42,11 +42,11 @@ from ..format.message import (
     Ints,
     Layout,
     Mask,
-    Record,
     Records,
     gather,
     read_record,
 )
+from ..format.message_table import Record
 from ..format.properties import KEYS, NAME_END, PAIR_END, UNIQ_KEY, Properties, parse_properties
 from ..types import ALWAYS, KeyField, Window
 from .table import places_among, sorted_rows

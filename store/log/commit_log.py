@@ -38,12 +38,12 @@ from ..format.message import (
     Ints,
     Mask,
     Problem,
-    Record,
     Records,
     blank_record,
     gather,
     read_record,
 )
+from ..format.message_table import Record
 from ..format.properties import Properties
 from ..format.walk import Walk, walk
 

@@ -644,8 +644,6 @@ class _Copy:
             born_timestamp=before_ms,
             born_host=host,
             store_host=host,
-            reconsume_times=0,
-            prepared_transaction_offset=0,
             record_crc=record_crc,
         )
         patch_record(
