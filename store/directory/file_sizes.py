@@ -53,7 +53,7 @@ def known_sizes(fs: FileSystem, path: str) -> FileSizes:
     durable = durable_point.decode(read_front(fs, StorePaths(path).durable_point, durable_point.FILE_BYTES) or b"")
     if durable is not None and durable.sizes.segment_bytes:
         return durable.sizes
-    log = [segment.size for segment in list_segments(fs, [StorePaths(path).commit_log])]
+    log = [segment.size for segment in list_segments(fs, StorePaths(path).log_directories)]
     entries = [segment.size // ENTRY_BYTES for _, files in _queues(fs, path) for segment in files]
     geometry = _index_geometry(fs, path)
     index = (geometry.slots, geometry.entries) if geometry is not None else (0, 0)
@@ -81,7 +81,7 @@ def check_file_sizes(
     # Lengths are compared whatever the store states: files may have been copied or rebuilt with other sizes. The files
     # are returned so that the caller need not list thousands of directories again.
     states = durable is not None and durable.sizes.segment_bytes > 0
-    log, queues = list_segments(fs, [StorePaths(path).commit_log]), dict(_queues(fs, path))
+    log, queues = list_segments(fs, StorePaths(path).log_directories), dict(_queues(fs, path))
     index = _index_files(fs, path)
     if durable is not None and states and (log or queues or index):  # an empty store, as of a new replica, takes any
         for option, wanted in zip(FileSizes._fields, durable.sizes, strict=True):

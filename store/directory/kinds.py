@@ -115,7 +115,7 @@ def _release(fs: FileSystem, root: str, names: list[str]) -> Iterator[Fact]:
 
 
 def _first_segment(fs: FileSystem, root: str) -> SegmentFile | None:
-    return next((each for each in list_segments(fs, [StorePaths(root).commit_log]) if each.size), None)
+    return next((each for each in list_segments(fs, StorePaths(root).log_directories) if each.size), None)
 
 
 def _first_record(fs: FileSystem, root: str) -> Iterator[Fact]:
@@ -170,7 +170,7 @@ def _positions(fs: FileSystem, root: str) -> Iterator[Fact]:
 
 def _sizes(fs: FileSystem, root: str) -> Iterator[Fact]:
     paths = StorePaths(root)
-    segments = list_segments(fs, [paths.commit_log])
+    segments = list_segments(fs, paths.log_directories)
     if segments and segments[0].size:
         text = f"mappedFileSizeCommitLog={segments[0].size}, {len(segments)} segments"
         yield Fact("setting", text, segments[0].path)

@@ -256,7 +256,7 @@ def check_is_store(location: StoreLocation, names: Mapping[str, Listed], commit_
 def check_has_log(location: StoreLocation, named: Sequence[str]) -> None:
     """Raise `NotAStoreError` if a directory ``named`` for the CommitLog is absent, or a store has queues alone."""
     fs = location.fs
-    for each in named or [location.paths.commit_log]:
+    for each in named or location.paths.log_directories:
         if fs.stamp(os.path.join(each, "")) is None and (named or list_queues(fs, location.root)):
             raise NotAStoreError(
                 "there is no CommitLog", path=each, fix="Mount its disk", remedies=(Remedy.NAME_COMMIT_LOG,)

@@ -64,7 +64,7 @@ class StorePaths:
 
     root: str
 
-    # Directory of the CommitLog segments (`storePathCommitLog`), unless a broker was configured otherwise
+    # Directory in which new CommitLog segments are made (`storePathCommitLog`); `log_directories` are all of them
     commit_log = _Path(COMMIT_LOG)
     consume_queues = _Path(CONSUME_QUEUE)  # directory of the topics' directories
     consume_queue_extension = _Path(CONSUME_QUEUE_EXTENSION)  # directory of `ConsumeQueueExt`
@@ -111,6 +111,11 @@ class StorePaths:
     making_history = _Path(OURS, "history.making")  # history of deletions
     making_copy = _Path(OURS, "copy")  # copy of an expired file; only in archives
     making_groups = _Path(OURS, "groups.making")  # documents of the consumer groups
+
+    @property
+    def log_directories(self) -> tuple[str, ...]:
+        """Directories that have the CommitLog segments of a store, unless a caller names others."""
+        return (self.commit_log,)
 
     def consume_queue(self, key: QueueKey) -> str:
         """Directory of the files of one queue; the caller has checked that the topic can be a file name."""

@@ -24,7 +24,6 @@ from ..files.writable_fs import WritableFileSystem
 from ..format.batch_history import BatchHistory, decode_lines, encode_lines
 from ..format.batch_mark import BatchMark
 from ..format.message import BLANK_BYTES
-from ..format.store_paths import StorePaths
 from ..log.batch_state import BatchRecords
 from ..log.commit_log import CommitLog
 from ..write.message_store import MessageStore
@@ -132,7 +131,7 @@ class IncomingBatches:
         for app, entry in self._history.batches[first : self._next + 1]:
             if entry.start >= end:
                 break
-            log = log or CommitLog(LocalFileSystem(), [StorePaths(self._store.path).commit_log])
+            log = log or CommitLog.of_store(LocalFileSystem(), self._store.path)
             # A replica may begin with a later segment, as retention may leave the end of a batch.
             if entry.start >= log.min_offset and not begins_record(log, entry.start):
                 raise FormatError(

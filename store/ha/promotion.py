@@ -124,7 +124,7 @@ def _cut_partial_batch(fs: WritableFileSystem, store: OfflineStore, records: Bat
             path=store.path,
             fix="Promote another replica, or replicate the log from its first segment into an empty directory",
         )
-    log = CommitLog(fs, [StorePaths(store.path).commit_log])
+    log = CommitLog.of_store(fs, store.path)
     if not begins_record(log, start):
         raise FormatError(
             "in the history a batch begins here, within a record",

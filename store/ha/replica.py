@@ -51,7 +51,6 @@ from ..errors import (
 from ..files.fs import LocalFileSystem
 from ..files.small_file import DOCUMENT_BYTES_MAX
 from ..files.writable_fs import LocalWritableFileSystem
-from ..format.store_paths import StorePaths
 from ..log.commit_log import CommitLog
 from ..log.epochs import find_epochs, greatest_epoch, write_epochs
 from ..write.attachments import Attachments, LogListener
@@ -383,7 +382,7 @@ class Replica:
 
     def _held_bytes(self, end: int) -> bytes:
         """Return the last bytes of the log, within one segment; none of an empty log."""
-        log = CommitLog(LocalFileSystem(), [StorePaths(self.store.path).commit_log])
+        log = CommitLog.of_store(LocalFileSystem(), self.store.path)
         segment = log.find(end - 1) if end else None
         if segment is None:
             return b""

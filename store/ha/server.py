@@ -43,7 +43,6 @@ from ..errors import ReplicationError, SegmentLogError, StaleMasterError
 from ..files.fs import LocalFileSystem
 from ..files.os_errors import descriptor_budget
 from ..files.writable_fs import LocalWritableFileSystem
-from ..format.store_paths import StorePaths
 from ..log.commit_log import CommitLog
 from ..log.epochs import EpochWatch, OwnEpochWatch, check_current, stale_master, supersede
 from ..write.message_store import MessageStore
@@ -247,7 +246,7 @@ class ReplicationServer:
         self._segment_bytes = store.config.segment_bytes
         self._acceptor = Acceptor(self._config.tls)
         self._allowed = [ipaddress.ip_network(text) for text in self._config.allowed]
-        self._log = CommitLog(LocalFileSystem(), [StorePaths(store.path).commit_log])
+        self._log = CommitLog.of_store(LocalFileSystem(), store.path)
         self._connections: dict[int, _Connection] = {}
         self._places = Places(descriptor_budget(self._config.connections_max, 4), self._config.connections_per_address)
         self._lines = RareLines(_log)

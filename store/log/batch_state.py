@@ -51,7 +51,7 @@ class BatchRecords:
         self._incoming_path = paths.incoming
         self._ledger_path = paths.ledger
         self._history_path = paths.batch_history
-        self._log_path = paths.commit_log
+        self._path = path
         self._making = paths.making_batch  # not that of other small files: checkpoints are written meanwhile
         self._reached = 0  # physical offset that the log is known to reach
 
@@ -136,7 +136,7 @@ class BatchRecords:
             mark, shown = NO_BATCH, _UNKNOWN
         if shown <= self._reached:
             return mark
-        end = CommitLog(self._fs, [self._log_path]).data_stop()
+        end = CommitLog.of_store(self._fs, self._path).data_stop()
         if shown <= end + _ZEROS_MAX:
             self._reached = shown
             return mark
@@ -189,7 +189,7 @@ class BatchRecords:
     def _compact(self, fs: WritableFileSystem, ledger: Ledger) -> None:
         """Shorten the history if that halves it; positions in its lines stay those of the ledger."""
         history, title = self.history(), self._title()
-        shorter = history.compacted(CommitLog(self._fs, [self._log_path]).min_offset, ledger, _HISTORY_MAX)
+        shorter = history.compacted(CommitLog.of_store(self._fs, self._path).min_offset, ledger, _HISTORY_MAX)
         if len(shorter.batches) <= len(history.batches) // 2:
             before, lines = len(encode_lines(history)), encode_lines(shorter)
             title = title._replace(dropped=title.dropped + before - len(lines))

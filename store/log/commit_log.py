@@ -45,6 +45,7 @@ from ..format.message import (
 )
 from ..format.message_table import Record
 from ..format.properties import Properties
+from ..format.store_paths import StorePaths
 from ..format.walk import Walk, walk
 
 _log = logging.getLogger(__name__)
@@ -121,6 +122,11 @@ class CommitLog:
         for each in self.empty:
             if each.base < self.stop:
                 _log.warning("%s has 0 bytes, and later segments are not empty: its messages are lost", each.path)
+
+    @classmethod
+    def of_store(cls, fs: FileSystem, path: str) -> "CommitLog":
+        """Return the log of the store at a path, in the directories that its writers use."""
+        return cls(fs, StorePaths(path).log_directories)
 
     def again(self) -> "CommitLog":
         """Return the same log, listed again, for another thread. Only constant attributes are read here."""

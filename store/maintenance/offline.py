@@ -104,7 +104,7 @@ class OfflineStore:
         )
 
     def _log(self) -> CommitLog:
-        return CommitLog(self._fs, [StorePaths(self.path).commit_log])
+        return CommitLog.of_store(self._fs, self.path)
 
     def _leave(self) -> None:
         try:

@@ -21,7 +21,6 @@ from ..dispatch.entry_placement import Placement
 from ..files.segments import SegmentFile
 from ..files.writable_fs import WritableFileSystem
 from ..format.index_file import IndexPosition
-from ..format.store_paths import StorePaths
 from ..index.writer import IndexWriter, put_keys
 from ..log.commit_log import CommitLog
 from ..log.log_end import LogState, examine_log
@@ -47,13 +46,13 @@ class Repair:
         index: IndexWriter | None,
     ) -> None:
         self._fs = fs
-        self._directory = StorePaths(path).commit_log
+        self._path = path
         self._config = config
         self._durability = durability
         self._durable = durability.found
         self._queues = queues
         self._index = index
-        self._log = CommitLog(fs, [self._directory])
+        self._log = CommitLog.of_store(fs, path)
         self._last_physical = -1  # of the last record that has an entry, once the ends of the queues are known
 
     def examine(self) -> LogState:
@@ -83,8 +82,9 @@ class Repair:
             else:
                 break
         if self._log.segments or self._log.empty:
-            self._fs.sync_dir(self._directory)
-        self._log = CommitLog(self._fs, [self._directory])
+            for directory in self._log.directories:
+                self._fs.sync_dir(directory)
+        self._log = CommitLog.of_store(self._fs, self._path)
         return cut
 
     def _settle(self, segment: SegmentFile, end: int) -> int:

@@ -59,7 +59,7 @@ class Durability:
     def begin(self, log_end: int) -> None:
         """Say that the store is open, and that its log ends at a physical offset, before anything is changed."""
         fs, paths = self._fs, self._paths
-        for directory in (paths.ours, paths.commit_log, paths.consume_queues, paths.index, paths.config):
+        for directory in (paths.ours, *paths.log_directories, paths.consume_queues, paths.index, paths.config):
             fs.make_dir(directory)
         replace_file(fs, paths.abort, b"%d%s" % (os.getpid(), ABORT_SIGNATURE), self.making)
         fs.sync_dir(self._path)

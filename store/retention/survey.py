@@ -38,7 +38,7 @@ class StoreFiles:
 
     @property
     def log_directories(self) -> tuple[str, ...]:
-        return self.commit_logs or (StorePaths(self.path).commit_log,)
+        return self.commit_logs or StorePaths(self.path).log_directories
 
     def without(self, files: Iterable[FileId]) -> "StoreFiles":
         """Return the same store as it will be without some files."""

@@ -329,7 +329,8 @@ class MessageStore:
         housekeeping.flush_queues()
         parts.base.check_owned()
         parts.log.appender.close()
-        self._fs.sync_dir(StorePaths(self.path).commit_log)
+        for directory in StorePaths(self.path).log_directories:
+            self._fs.sync_dir(directory)
         parts.base.opened.durability.note_closed()
 
     def __del__(self) -> None:
