@@ -19,6 +19,13 @@ COMMIT_BYTES = "peak private memory of a commit, bytes"
 RECORD_BYTES = "bytes of a record in the commit"
 PLANNED = "segmentlog: plan and scan by"
 MICRO_BATCH = "segmentlog: plan a micro-batch, 10 of 10000 queues moved, Spark"
+SCHEMAS = ("all columns, properties", "all columns", "body only")
+PEER = "RocketMQ 5.3.3"
+CATCHING_UP = "catching up"
+DOUBLE_WRITE = "synchronous double write, 64 threads"
+DOUBLE_IN_FLIGHT = "synchronous double write, 64 in flight in one thread"
+DOUBLE_BATCHES = "synchronous double write, batches of 1,024"
+ASYNC_REPLICA = "asynchronous puts until the replica has them, 1024 B"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -219,7 +226,6 @@ def _sink(kind: str, least: float, peer: str, whose: str) -> Rule:
     return times(f"sink{kind}", f"segmentlog: sink{kind}", peer, least, whose)
 
 
-SCHEMAS = ("all columns, properties", "all columns", "body only")
 SPARK_TARGETS: tuple[Rule, ...] = (
     *(share(f"read, {name}", f"segmentlog: {name}", f"transport: {name}", 0.85) for name in SCHEMAS),
     *(times(name, f"segmentlog: {name}", "kafka: count", 10, "Kafka's count") for name in ("count", "offsets only")),
@@ -264,7 +270,6 @@ SPARK_TARGETS: tuple[Rule, ...] = (
     ),
 )
 
-PEER = "RocketMQ 5.3.3"
 OURS, PLAIN = "segmentlog", "segmentlog, no properties"
 
 
@@ -279,13 +284,6 @@ single_look_up = _limited(
     150,
     "{:.0f} µs",
 )
-
-
-CATCHING_UP = "catching up"
-DOUBLE_WRITE = "synchronous double write, 64 threads"
-DOUBLE_IN_FLIGHT = "synchronous double write, 64 in flight in one thread"
-DOUBLE_BATCHES = "synchronous double write, batches of 1,024"
-ASYNC_REPLICA = "asynchronous puts until the replica has them, 1024 B"
 
 
 def less_cpu(what: str) -> Rule:

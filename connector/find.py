@@ -30,6 +30,7 @@ logger = logging.getLogger(__name__)
 
 _RECORDS_MAX = 1 << 16
 _PLACE = ScanSpec(columns=("topic", "storeTimestamp"))
+_PAIR: Final = ("topic", "key")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,8 +106,6 @@ def _within(found: Found, topics: list[str], window: Window) -> npt.NDArray[np.i
 
 
 # A DataFrame of keys
-
-_PAIR: Final = ("topic", "key")
 
 
 def find_by_keys(

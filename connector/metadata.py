@@ -56,6 +56,18 @@ from .setup.spark_versions import to_arrow_schema, to_spark_type
 from .setup.worker_tuning import SentToWorkers, settle_worker
 from .stream.offsets import StreamOffset
 
+_GAUGES: Final = {
+    "segmentlog_lag_messages": "Messages that wait to be read",
+    "segmentlog_lag_bytes": "Stored bytes of the messages that wait to be read",
+    "segmentlog_lag_seconds": "By how much the next message is older than the newest one",
+    "segmentlog_lag_unknown_queues": "Queues of which it is not known what waits",
+}
+_SHARE: Final = 10  # at most one part in so many of the time goes into measuring
+COLUMNS: Final[dict[MetadataKind, dict[str, DataType]]] = {
+    kind: {field.name: to_spark_type(field.type) for field in SCHEMAS[kind.value]} for kind in MetadataKind
+}
+"""The columns of each frame, in order."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class QueueLag:
@@ -229,13 +241,6 @@ def _sum(parts: Iterable[int | None]) -> int | None:
 
 # Gauges
 
-_GAUGES: Final = {
-    "segmentlog_lag_messages": "Messages that wait to be read",
-    "segmentlog_lag_bytes": "Stored bytes of the messages that wait to be read",
-    "segmentlog_lag_seconds": "By how much the next message is older than the newest one",
-    "segmentlog_lag_unknown_queues": "Queues of which it is not known what waits",
-}
-
 
 class LagMetrics:
     """Shows lag as gauges. One serves all listeners and groups of a process; safe for threads.
@@ -312,8 +317,6 @@ def _values(report: LagReport) -> Mapping[str, float | None]:
 # Lag of running streams
 
 logger = logging.getLogger(__name__)
-
-_SHARE: Final = 10  # at most one part in so many of the time goes into measuring
 
 
 class LagListener(StreamingQueryListener):
@@ -458,11 +461,6 @@ def _json(texts: Iterable[str]) -> str:
 
 
 # Frames about stores
-
-COLUMNS: Final[dict[MetadataKind, dict[str, DataType]]] = {
-    kind: {field.name: to_spark_type(field.type) for field in SCHEMAS[kind.value]} for kind in MetadataKind
-}
-"""The columns of each frame, in order."""
 
 
 def metadata_schema(given: Mapping[str, str]) -> StructType:

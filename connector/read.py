@@ -113,6 +113,11 @@ _KAFKA_LOG_APPEND_TIME: Final = 1  # the timestamp is the broker's; Kafka's Time
 _HEADERS: Final = pa.list_(
     pa.field("element", pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
 )
+_KAFKA_CONVERSIONS: Final[dict[str, Callable[[pa.Array], pa.Array]]] = {
+    "key": lambda keys: keys.cast(pa.binary()),
+    "headers": lambda properties: properties.cast(_HEADERS),
+}
+"""Both share the buffers of what they convert."""
 
 
 def spark_schema(options: ReadOptions) -> StructType:
@@ -211,13 +216,6 @@ def project(asked: StructType, options: ReadOptions) -> Projection:
         property_columns=properties,
         target=to_arrow_schema(asked),
     )
-
-
-_KAFKA_CONVERSIONS: Final[dict[str, Callable[[pa.Array], pa.Array]]] = {
-    "key": lambda keys: keys.cast(pa.binary()),
-    "headers": lambda properties: properties.cast(_HEADERS),
-}
-"""Both share the buffers of what they convert."""
 
 
 def _available(options: ReadOptions) -> dict[str, DataType]:

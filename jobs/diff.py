@@ -72,6 +72,10 @@ _ROW_SCHEMA: Final = pa.schema(
         ("fileB", pa.string()),
     ]
 )
+_LOG_BYTES: Final = 8 << 20
+_MESSAGES: Final = 1 << 12
+_OF_TASK: Final = 8
+"""Ranges that a task reads."""
 
 
 class _QueueWindow(NamedTuple):
@@ -269,11 +273,6 @@ def _runs(
 
 
 # Digests
-
-_LOG_BYTES: Final = 8 << 20
-_MESSAGES: Final = 1 << 12
-_OF_TASK: Final = 8
-"""Ranges that a task reads."""
 
 
 class _Range(NamedTuple):

@@ -33,6 +33,41 @@ _READ_BYTES: Final = 256 << 10
 _TOPIC_QUEUES_MAX: Final = 1 << 16  # of all brokers; `queues` of the sink has the same bound
 _NAME_MAX: Final = 1000  # RocketMQ's names have at most 127 or 255 letters
 _CREATE: Final = "Create it: mqadmin updateTopic -t TOPIC. Or name another topic with --map-topic"
+ORIGIN: Final = "SEGMENTLOG_ORIGIN"
+"""Property of a message that was sent by this job: ``broker/topic/queue id/queue offset`` in the store."""
+ORIGIN_ID: Final = "SEGMENTLOG_ORIGIN_UNIQ_KEY"
+"""Property that has the original ``UNIQ_KEY``."""
+RETRY_TOPIC: Final = "RETRY_TOPIC"
+DLQ_TOPIC: Final = "DLQ_ORIGIN_TOPIC"
+_UNIQ_KEY: Final = "UNIQ_KEY"
+GROUP: Final = "ORIGIN_GROUP"
+"""Property with the group of a pop consumer, which brokers of 5.5 set where it gets a message again."""
+_RETRY: Final = "%RETRY%"
+_DLQ: Final = "%DLQ%"
+_COPIES: Final = (_RETRY, _DLQ)
+"""Prefixes of topics that hold second copies of messages of other topics."""
+DROPPED: Final = frozenset(
+    {
+        *("DELAY", "REAL_TOPIC", "REAL_QID"),  # delayed delivery; so is TIMER_*
+        *("TRAN_MSG", "PGROUP", "TRAN_PREPARED_QUEUE_OFFSET", "TRANSACTION_CHECK_TIMES"),  # transactions
+        *("CHECK_IMMUNITY_TIME_IN_SECONDS", "__transactionId__"),
+        *(RETRY_TOPIC, "RECONSUME_TIME", "MAX_RECONSUME_TIMES", "CONSUME_START_TIME"),  # retries and dead letters
+        *("ORIGIN_MESSAGE_ID", DLQ_TOPIC, "DLQ_ORIGIN_MESSAGE_ID"),
+        *("POP_CK", "POP_CK_OFFSET", "1ST_POP_TIME", GROUP),  # pop consumers
+        *("MSG_REGION", "TRACE_ON", "CLUSTER", "WAIT", "ARRIVE_TIME", "__CRC32#"),  # set or consumed by the broker
+        *("MIN_OFFSET", "MAX_OFFSET", "INNER_NUM", "INNER_BASE", "INNER_MULTI_QUEUE_OFFSET", "DUP_INFO"),
+        *("TRANSFER_FLAG", "CORRECTION_FLAG", "MQ2_FLAG", "FORWARD_QUEUE_ID", "REDIRECT"),
+        *(ORIGIN, ORIGIN_ID),  # of an earlier job
+    }
+)
+"""Properties that are not sent; `is_dropped` has their prefix as well. docs/jobs.md lists them."""
+_DROPPED_PREFIX: Final = "TIMER_"
+_SENT_FLAGS: Final = 0x1 | 0x2 | 0x700
+"""Bits of sysFlag that describe body and tags: compressed, several tags, kind of compression."""
+_BLOCK_BYTES: Final = 64
+_DIGITS: Final = 20
+_NEXT_AT: Final = len('{"next":')
+_SYNC_S: Final = 1.0
 
 
 class Queue(NamedTuple):
@@ -266,39 +301,6 @@ def _writable(config: _Document) -> int:
 
 # Messages
 
-ORIGIN: Final = "SEGMENTLOG_ORIGIN"
-"""Property of a message that was sent by this job: ``broker/topic/queue id/queue offset`` in the store."""
-ORIGIN_ID: Final = "SEGMENTLOG_ORIGIN_UNIQ_KEY"
-"""Property that has the original ``UNIQ_KEY``."""
-RETRY_TOPIC: Final = "RETRY_TOPIC"
-DLQ_TOPIC: Final = "DLQ_ORIGIN_TOPIC"
-_UNIQ_KEY: Final = "UNIQ_KEY"
-GROUP: Final = "ORIGIN_GROUP"
-"""Property with the group of a pop consumer, which brokers of 5.5 set where it gets a message again."""
-_RETRY: Final = "%RETRY%"
-_DLQ: Final = "%DLQ%"
-_COPIES: Final = (_RETRY, _DLQ)
-"""Prefixes of topics that hold second copies of messages of other topics."""
-
-DROPPED: Final = frozenset(
-    {
-        *("DELAY", "REAL_TOPIC", "REAL_QID"),  # delayed delivery; so is TIMER_*
-        *("TRAN_MSG", "PGROUP", "TRAN_PREPARED_QUEUE_OFFSET", "TRANSACTION_CHECK_TIMES"),  # transactions
-        *("CHECK_IMMUNITY_TIME_IN_SECONDS", "__transactionId__"),
-        *(RETRY_TOPIC, "RECONSUME_TIME", "MAX_RECONSUME_TIMES", "CONSUME_START_TIME"),  # retries and dead letters
-        *("ORIGIN_MESSAGE_ID", DLQ_TOPIC, "DLQ_ORIGIN_MESSAGE_ID"),
-        *("POP_CK", "POP_CK_OFFSET", "1ST_POP_TIME", GROUP),  # pop consumers
-        *("MSG_REGION", "TRACE_ON", "CLUSTER", "WAIT", "ARRIVE_TIME", "__CRC32#"),  # set or consumed by the broker
-        *("MIN_OFFSET", "MAX_OFFSET", "INNER_NUM", "INNER_BASE", "INNER_MULTI_QUEUE_OFFSET", "DUP_INFO"),
-        *("TRANSFER_FLAG", "CORRECTION_FLAG", "MQ2_FLAG", "FORWARD_QUEUE_ID", "REDIRECT"),
-        *(ORIGIN, ORIGIN_ID),  # of an earlier job
-    }
-)
-"""Properties that are not sent; `is_dropped` has their prefix as well. docs/jobs.md lists them."""
-_DROPPED_PREFIX: Final = "TIMER_"
-_SENT_FLAGS: Final = 0x1 | 0x2 | 0x700
-"""Bits of sysFlag that describe body and tags: compressed, several tags, kind of compression."""
-
 
 def is_dropped(name: str) -> bool:
     """Tell whether a property is not sent."""
@@ -430,11 +432,6 @@ def request_fields(row: Row, properties: str, topic: str, queue_id: int, group: 
 
 
 # State file
-
-_BLOCK_BYTES: Final = 64
-_DIGITS: Final = 20
-_NEXT_AT: Final = len('{"next":')
-_SYNC_S: Final = 1.0
 
 
 class Progress:

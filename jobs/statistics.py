@@ -69,6 +69,44 @@ DIMENSIONS: Final[Mapping[str, tuple[str, ...]]] = {
     "lateness": ("topic", "bucket"),
 }
 _SUMS: Final = (("messages", "sum"), ("bytes", "sum"), ("first", "min"), ("last", "max"))
+_SPEC: Final = ScanSpec(columns=_COLUMNS, on_corrupt=OnCorrupt.SKIP, on_loss=OnLoss.SKIP, raw_body=True)
+_TIME: Final = pa.timestamp("ms", "UTC")
+_RETENTION_SCHEMA: Final = pa.schema(
+    [("reservedHours", pa.int64()), ("freedSegments", pa.int64()), ("freedBytes", pa.int64())]
+)
+_TOPIC_SCHEMA: Final = pa.schema(
+    [
+        ("topic", pa.string()),
+        ("queues", pa.int64()),
+        ("messages", pa.int64()),
+        ("bytes", pa.int64()),
+        ("messagesPerSecond", pa.float64()),
+        ("bytesPerSecond", pa.float64()),
+        ("skew", pa.float64()),  # messages of the largest queue, divided by the mean of all
+        ("keys", pa.int64()),
+        *((name + share, pa.int64()) for name in ("size", "lateness") for share in ("P50", "P99", "Max")),
+        ("first", _TIME),
+        ("last", _TIME),
+    ]
+)
+_BARS_MAX: Final = 15
+_ROWS_MAX: Final = 200
+_BINS_MAX: Final = 400
+_NAME_MAX: Final = 40
+_STYLE: Final = """
+body { font: 15px/1.5 system-ui, sans-serif; color: #1a1a1a; background: #fff }
+body { margin: 0 auto; max-width: 1100px; padding: 1rem }
+h1 { overflow-wrap: anywhere }
+figure { margin: 0 }
+.plots { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 460px), 1fr)); gap: 1rem }
+svg { width: 100%; height: auto }
+.table { overflow-x: auto }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums }
+th, td { padding: .2rem .7rem; text-align: left; border-bottom: 1px solid #ddd; white-space: nowrap }
+.number { text-align: right }
+dl { display: grid; grid-template-columns: repeat(auto-fit, minmax(150px, 1fr)); gap: .5rem }
+dt { color: #666; font-size: .85em } dd { margin: 0; font-size: 1.2em }
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,9 +188,6 @@ def run(
     parts = [_Part(source, task) for task in tasks]
     found = merged(spread(_count, parts, spark, processes=1 if near else processes))
     return _statistics(reader, found, int(time.time() * 1000) if now_ms is None else now_ms, commit_log_paths)
-
-
-_SPEC: Final = ScanSpec(columns=_COLUMNS, on_corrupt=OnCorrupt.SKIP, on_loss=OnLoss.SKIP, raw_body=True)
 
 
 def _count(part: _Part) -> Partial:
@@ -304,27 +339,6 @@ def _statistics(reader: StoreReader, found: Partial, now_ms: int, commit_log_pat
     )
 
 
-_TIME: Final = pa.timestamp("ms", "UTC")
-_RETENTION_SCHEMA: Final = pa.schema(
-    [("reservedHours", pa.int64()), ("freedSegments", pa.int64()), ("freedBytes", pa.int64())]
-)
-_TOPIC_SCHEMA: Final = pa.schema(
-    [
-        ("topic", pa.string()),
-        ("queues", pa.int64()),
-        ("messages", pa.int64()),
-        ("bytes", pa.int64()),
-        ("messagesPerSecond", pa.float64()),
-        ("bytesPerSecond", pa.float64()),
-        ("skew", pa.float64()),  # messages of the largest queue, divided by the mean of all
-        ("keys", pa.int64()),
-        *((name + share, pa.int64()) for name in ("size", "lateness") for share in ("P50", "P99", "Max")),
-        ("first", _TIME),
-        ("last", _TIME),
-    ]
-)
-
-
 def _topic_rows(found: Partial) -> Iterator[dict[str, Any]]:
     queues = _by_topic(found, "queues")
     spread_of = {name: _by_topic(found, name) for name in ("sizes", "lateness")}
@@ -402,25 +416,6 @@ def _retention(reader: StoreReader, now_ms: int, commit_log_paths: Sequence[str]
 
 
 # A page of HTML
-
-_BARS_MAX: Final = 15
-_ROWS_MAX: Final = 200
-_BINS_MAX: Final = 400
-_NAME_MAX: Final = 40
-_STYLE: Final = """
-body { font: 15px/1.5 system-ui, sans-serif; color: #1a1a1a; background: #fff }
-body { margin: 0 auto; max-width: 1100px; padding: 1rem }
-h1 { overflow-wrap: anywhere }
-figure { margin: 0 }
-.plots { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 460px), 1fr)); gap: 1rem }
-svg { width: 100%; height: auto }
-.table { overflow-x: auto }
-table { border-collapse: collapse; font-variant-numeric: tabular-nums }
-th, td { padding: .2rem .7rem; text-align: left; border-bottom: 1px solid #ddd; white-space: nowrap }
-.number { text-align: right }
-dl { display: grid; grid-template-columns: repeat(auto-fit, minmax(150px, 1fr)); gap: .5rem }
-dt { color: #666; font-size: .85em } dd { margin: 0; font-size: 1.2em }
-"""
 
 
 def page_of(found: "Statistics", title: str) -> str:

@@ -33,6 +33,12 @@ _OBJECT: Final = r"(?s)^[ \t\r\n]*\{.*\}[ \t\r\n]*$"
 _QUOTED: Final = '"(?:[^"]|"")*"'
 _CSV_FIELD: Final = rf'(?:[^",\r\n]*|{_QUOTED})'
 _CSV_RECORD: Final = f"^{_CSV_FIELD}(?:,{_CSV_FIELD})*$"
+_FORMS: Final = {
+    "json": "the columns, such as 'id string, total double', or a file with them",
+    "csv": "the columns, such as 'id string, total double', or a file with them",
+    "avro": "an Avro schema as JSON, or a file with it",
+    "protobuf": "FILE#package.Message, where protoc --descriptor_set_out --include_imports wrote FILE",
+}
 
 
 def body_format(kind: object, schema: object = None, *, named: Callable[[str], str] = str) -> BodyFormat:
@@ -63,14 +69,6 @@ def body_format(kind: object, schema: object = None, *, named: Callable[[str], s
     made = JsonBodies(_columns(schema, named)) if kind == "json" else CsvBodies(_columns(schema, named))
     made.check(named)
     return made
-
-
-_FORMS: Final = {
-    "json": "the columns, such as 'id string, total double', or a file with them",
-    "csv": "the columns, such as 'id string, total double', or a file with them",
-    "avro": "an Avro schema as JSON, or a file with it",
-    "protobuf": "FILE#package.Message, where protoc --descriptor_set_out --include_imports wrote FILE",
-}
 
 
 def _columns(schema: object, named: Callable[[str], str]) -> pa.Schema:

@@ -19,6 +19,12 @@ Check: TypeAlias = Callable[[Any], str | None]
 
 _SHOWN: Final = 100
 _DATE: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+_INTEGER: Final = r"^\s*[+-]?(?:0[xX][0-9a-fA-F]+|[0-9]+)\s*$"
+_SHORT: Final = "^-?[0-9]{1,18}$"
+_NUMBER: Final = r"^\s*[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?\s*$"
+_NAMED: Final = r"|(?i:^\s*[+-]?(?:inf|infinity|nan)\s*$)"
+_BOOLEAN: Final = r"(?i)^\s*(?:0|1|true|false)\s*$"
+_DAY: Final = r"^\s*[0-9]{4}-[0-9]{2}-[0-9]{2}"
 
 
 class _Number(str):
@@ -141,13 +147,6 @@ _SCALARS: Final[list[tuple[Callable[[pa.DataType], bool], tuple[str, ...], Any]]
 
 
 # CSV
-
-_INTEGER: Final = r"^\s*[+-]?(?:0[xX][0-9a-fA-F]+|[0-9]+)\s*$"
-_SHORT: Final = "^-?[0-9]{1,18}$"
-_NUMBER: Final = r"^\s*[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?\s*$"
-_NAMED: Final = r"|(?i:^\s*[+-]?(?:inf|infinity|nan)\s*$)"
-_BOOLEAN: Final = r"(?i)^\s*(?:0|1|true|false)\s*$"
-_DAY: Final = r"^\s*[0-9]{4}-[0-9]{2}-[0-9]{2}"
 
 
 def csv_reasons(texts: pa.Table, schema: pa.Schema) -> pa.StringArray:

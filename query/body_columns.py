@@ -28,6 +28,34 @@ _WATCHED: Final = 1000  # bodies that all fail, after which there is a warning
 
 
 _log = logging.getLogger(__name__)
+_TOKEN: Final = re.compile(
+    r"\s*(?:(?P<word>[^\W\d]\w*)|`(?P<quoted>(?:[^`]|``)+)`|(?P<number>\d{1,9})|(?P<mark>[<>(),:]))"
+)
+_END: Final = re.compile(r"\s*\Z")
+DEPTH_MAX: Final = 64
+"""Depth of the types of a column."""
+_FIELDS_MAX: Final = 10_000
+_TYPES: Final = {
+    "boolean": pa.bool_(),
+    "byte": pa.int8(),
+    "tinyint": pa.int8(),
+    "short": pa.int16(),
+    "smallint": pa.int16(),
+    "int": pa.int32(),
+    "integer": pa.int32(),
+    "long": pa.int64(),
+    "bigint": pa.int64(),
+    "float": pa.float32(),
+    "real": pa.float32(),
+    "double": pa.float64(),
+    "string": pa.string(),
+    "binary": pa.binary(),
+    "date": pa.date32(),
+    "timestamp": pa.timestamp("us", tz="UTC"),
+    "timestamp_ltz": pa.timestamp("us", tz="UTC"),
+    "timestamp_ntz": pa.timestamp("us"),
+}
+_DIGITS_MAX: Final = 38
 
 
 class ParsedBodies(NamedTuple):
@@ -194,35 +222,6 @@ def missing(kind: str, package: str) -> MissingExtraError:
 
 
 # Schemas as DDL
-
-_TOKEN: Final = re.compile(
-    r"\s*(?:(?P<word>[^\W\d]\w*)|`(?P<quoted>(?:[^`]|``)+)`|(?P<number>\d{1,9})|(?P<mark>[<>(),:]))"
-)
-_END: Final = re.compile(r"\s*\Z")
-DEPTH_MAX: Final = 64
-"""Depth of the types of a column."""
-_FIELDS_MAX: Final = 10_000
-_TYPES: Final = {
-    "boolean": pa.bool_(),
-    "byte": pa.int8(),
-    "tinyint": pa.int8(),
-    "short": pa.int16(),
-    "smallint": pa.int16(),
-    "int": pa.int32(),
-    "integer": pa.int32(),
-    "long": pa.int64(),
-    "bigint": pa.int64(),
-    "float": pa.float32(),
-    "real": pa.float32(),
-    "double": pa.float64(),
-    "string": pa.string(),
-    "binary": pa.binary(),
-    "date": pa.date32(),
-    "timestamp": pa.timestamp("us", tz="UTC"),
-    "timestamp_ltz": pa.timestamp("us", tz="UTC"),
-    "timestamp_ntz": pa.timestamp("us"),
-}
-_DIGITS_MAX: Final = 38
 
 
 class SchemaSize:

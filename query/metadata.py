@@ -176,6 +176,25 @@ SCHEMAS: Final[dict[str, pa.Schema]] = {
     ),
 }
 """Columns of each kind of metadata, in order."""
+METRICS: Final[dict[str, str]] = {
+    "log_bytes": "Bytes of the CommitLog from its first segment to the end of its records",
+    "log_end_offset": "Physical offset where the records end",
+    "oldest_store_timestamp_seconds": "Store time of the oldest message of any queue",
+    "newest_store_timestamp_seconds": "Store time of the newest message of any queue",
+    "topic_messages": "Messages that the queues of a topic hold",
+    "topic_bytes": "Bytes of their records",
+    "topic_end_offset": "Sum of the ends of its queues",
+    "group_lag_messages": "Messages that a consumer group has not consumed",
+    "group_lag_bytes": "Bytes of their records",
+    "group_next_store_timestamp_seconds": "Store time of the oldest message that a consumer group has not consumed",
+    "replica_lag_bytes": "Bytes of the CommitLog that the replicas have not confirmed",
+    "unsynced_seconds": "Store time from the last record that was surely synced to the newest record",
+    "checkpoint_age_seconds": "Time since the last checkpoint was written",
+    "disk_bytes": "Size of the disks of the CommitLog",
+    "disk_free_bytes": "Free bytes of these disks",
+    "retention_head_room_bytes": "Bytes until expired segments are deleted at any hour (diskMaxUsedSpaceRatio)",
+}
+"""Text of each metric. Those of topics and groups have the labels ``topic`` and ``group``."""
 
 
 def topic_rows(store: StoreReader, queues: Sequence[QueueBounds], columns: AbstractSet[str]) -> Iterator[Row]:
@@ -312,25 +331,6 @@ def _instant(ms: int | None) -> int | None:
 
 # Metrics
 
-METRICS: Final[dict[str, str]] = {
-    "log_bytes": "Bytes of the CommitLog from its first segment to the end of its records",
-    "log_end_offset": "Physical offset where the records end",
-    "oldest_store_timestamp_seconds": "Store time of the oldest message of any queue",
-    "newest_store_timestamp_seconds": "Store time of the newest message of any queue",
-    "topic_messages": "Messages that the queues of a topic hold",
-    "topic_bytes": "Bytes of their records",
-    "topic_end_offset": "Sum of the ends of its queues",
-    "group_lag_messages": "Messages that a consumer group has not consumed",
-    "group_lag_bytes": "Bytes of their records",
-    "group_next_store_timestamp_seconds": "Store time of the oldest message that a consumer group has not consumed",
-    "replica_lag_bytes": "Bytes of the CommitLog that the replicas have not confirmed",
-    "unsynced_seconds": "Store time from the last record that was surely synced to the newest record",
-    "checkpoint_age_seconds": "Time since the last checkpoint was written",
-    "disk_bytes": "Size of the disks of the CommitLog",
-    "disk_free_bytes": "Free bytes of these disks",
-    "retention_head_room_bytes": "Bytes until expired segments are deleted at any hour (diskMaxUsedSpaceRatio)",
-}
-"""Text of each metric. Those of topics and groups have the labels ``topic`` and ``group``."""
 
 _Measured = tuple[str, str | None, str | None, float | None]
 

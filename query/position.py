@@ -51,6 +51,7 @@ _log = logging.getLogger(__name__)
 
 _TABLE: Final = 'JSON such as {"orders": {"0": 23, "1": "latest"}}'
 _LONG_MAX: Final = (1 << 63) - 1
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -499,8 +500,6 @@ def _asker(position: Position, name: str) -> str:
 
 
 # Parts of stores
-
-T = TypeVar("T")
 
 
 def asked_times(start: Position, end: Position, rules: Rules) -> TimeWindow | None:

@@ -41,6 +41,62 @@ Mask = npt.NDArray[np.bool_]
 _TASK_BYTES: Final = 32 << 20
 _DIGITS: Final = "^-?[0-9]{1,18}$"
 _RULES: Final = Rules(unlisted=Fallback.EARLIEST, unmatched_time=Fallback.LATEST, on_loss=OnLoss.SKIP, is_lenient=True)
+_LEVELS: Final = "SCHEDULE_TOPIC_XXXX"
+_TIMERS: Final = "rmq_sys_wheel_timer"
+_SHARED: Final = (
+    "brokerName",
+    "queueId",
+    "queueOffset",
+    "physicalOffset",
+    "tags",
+    "keys",
+    "uniqKey",
+    "msgId",
+    "storeTimestamp",
+)
+_REAL: Final = ("REAL_TOPIC", "REAL_QID")
+_OUT: Final = "TIMER_OUT_MS"
+_DELETED: Final = "TIMER_DEL_UNIQKEY"
+_ROLLS: Final = "TIMER_ROLL_TIMES"
+_HALVES: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
+_ANSWERS: Final = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+_DISCARDED: Final = "TRANS_CHECK_MAX_TIME_TOPIC"
+_HALF_COLUMNS: Final = ("brokerName", "physicalOffset", "tags", "keys", "uniqKey", "msgId", "storeTimestamp")
+_PROPERTIES: Final = ("REAL_TOPIC", "REAL_QID", "PGROUP", "TRANSACTION_CHECK_TIMES")
+_COMMITTED: Final = ScanSpec(
+    columns=("physicalOffset", "queueOffset", "sysFlag", "preparedTransactionOffset"),
+    on_corrupt=OnCorrupt.SKIP,
+    on_loss=OnLoss.SKIP,
+)
+_TYPE_MASK: Final = 0xC
+_TYPE_COMMIT: Final = 0x8
+_TRACES: Final = "RMQ_SYS_TRACE_TOPIC"
+_RECORD: Final = ("brokerName", "storeTimestamp", "queueId", "queueOffset", "physicalOffset")
+_ENTRY_END: Final = b"\x02"
+_FIELD_END: Final = b"\x01"
+_MESSAGE_TYPES: Final = ("Normal", "Trans", "TransCommit", "Delay", "Order")
+"""By their number; RocketMQ: ``MessageType``."""
+_END: Final = {"timestamp": 1, "regionId": 2, "group": 3, "topic": 4, "traceMsgId": 5}
+_FIELDS: Final[dict[str, dict[str, int]]] = {
+    "Pub": _END
+    | {"tags": 6, "keys": 7, "storeHost": 8, "bodyLength": 9, "costMs": 10, "messageType": 11}
+    | {"offsetMsgId": 12, "isSuccess": 13, "clientHost": 14},
+    "SubBefore": {"timestamp": 1, "regionId": 2, "group": 3, "requestId": 4, "traceMsgId": 5}
+    | {"retryTimes": 6, "keys": 7, "clientHost": 8},
+    "SubAfter": {"requestId": 1, "traceMsgId": 2, "costMs": 3, "isSuccess": 4, "keys": 5}
+    | {"contextCode": 6, "timestamp": 7, "group": 8},
+    "EndTransaction": _END
+    | {"tags": 6, "keys": 7, "storeHost": 8, "messageType": 9}
+    | {"transactionId": 10, "transactionState": 11, "isFromCheck": 12},
+    "Recall": _END | {"isSuccess": 6},
+}
+_LEAST: Final = {"Pub": 13, "SubBefore": 8, "SubAfter": 6, "EndTransaction": 13, "Recall": 7}
+"""Fields that an entry has at least, its type included."""
+_OLD_PUB: Final = 13
+"""Fields of an entry `Pub` without offset message id, by old clients: field 12 is the success."""
+_INTS: Final = ("bodyLength", "costMs", "retryTimes", "contextCode")
+_FLAGS: Final = ("isSuccess", "isFromCheck")
+_NONE: Final = pa.scalar(None, pa.string())
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -153,24 +209,6 @@ def batch_of(schema: pa.Schema, columns: dict[str, pa.Array], keep: Mask | None 
 
 
 # Delayed messages
-
-_LEVELS: Final = "SCHEDULE_TOPIC_XXXX"
-_TIMERS: Final = "rmq_sys_wheel_timer"
-_SHARED: Final = (
-    "brokerName",
-    "queueId",
-    "queueOffset",
-    "physicalOffset",
-    "tags",
-    "keys",
-    "uniqKey",
-    "msgId",
-    "storeTimestamp",
-)
-_REAL: Final = ("REAL_TOPIC", "REAL_QID")
-_OUT: Final = "TIMER_OUT_MS"
-_DELETED: Final = "TIMER_DEL_UNIQKEY"
-_ROLLS: Final = "TIMER_ROLL_TIMES"
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,19 +376,6 @@ def _row_batch(batch: pa.RecordBatch, kind: str, state: pa.Array, due: pa.Array,
 
 # Transactions
 
-_HALVES: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
-_ANSWERS: Final = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
-_DISCARDED: Final = "TRANS_CHECK_MAX_TIME_TOPIC"
-_HALF_COLUMNS: Final = ("brokerName", "physicalOffset", "tags", "keys", "uniqKey", "msgId", "storeTimestamp")
-_PROPERTIES: Final = ("REAL_TOPIC", "REAL_QID", "PGROUP", "TRANSACTION_CHECK_TIMES")
-_COMMITTED: Final = ScanSpec(
-    columns=("physicalOffset", "queueOffset", "sysFlag", "preparedTransactionOffset"),
-    on_corrupt=OnCorrupt.SKIP,
-    on_loss=OnLoss.SKIP,
-)
-_TYPE_MASK: Final = 0xC
-_TYPE_COMMIT: Final = 0x8
-
 
 def transaction_batches(store: StoreReader, window: SystemWindow) -> Iterator[pa.RecordBatch]:
     """Transactional messages as rows: half messages, with their outcome.
@@ -480,35 +505,6 @@ def _halves(batch: pa.RecordBatch) -> tuple[Ints, Ints]:
 
 
 # Traces
-
-_TRACES: Final = "RMQ_SYS_TRACE_TOPIC"
-_RECORD: Final = ("brokerName", "storeTimestamp", "queueId", "queueOffset", "physicalOffset")
-_ENTRY_END: Final = b"\x02"
-_FIELD_END: Final = b"\x01"
-_MESSAGE_TYPES: Final = ("Normal", "Trans", "TransCommit", "Delay", "Order")
-"""By their number; RocketMQ: ``MessageType``."""
-
-_END: Final = {"timestamp": 1, "regionId": 2, "group": 3, "topic": 4, "traceMsgId": 5}
-_FIELDS: Final[dict[str, dict[str, int]]] = {
-    "Pub": _END
-    | {"tags": 6, "keys": 7, "storeHost": 8, "bodyLength": 9, "costMs": 10, "messageType": 11}
-    | {"offsetMsgId": 12, "isSuccess": 13, "clientHost": 14},
-    "SubBefore": {"timestamp": 1, "regionId": 2, "group": 3, "requestId": 4, "traceMsgId": 5}
-    | {"retryTimes": 6, "keys": 7, "clientHost": 8},
-    "SubAfter": {"requestId": 1, "traceMsgId": 2, "costMs": 3, "isSuccess": 4, "keys": 5}
-    | {"contextCode": 6, "timestamp": 7, "group": 8},
-    "EndTransaction": _END
-    | {"tags": 6, "keys": 7, "storeHost": 8, "messageType": 9}
-    | {"transactionId": 10, "transactionState": 11, "isFromCheck": 12},
-    "Recall": _END | {"isSuccess": 6},
-}
-_LEAST: Final = {"Pub": 13, "SubBefore": 8, "SubAfter": 6, "EndTransaction": 13, "Recall": 7}
-"""Fields that an entry has at least, its type included."""
-_OLD_PUB: Final = 13
-"""Fields of an entry `Pub` without offset message id, by old clients: field 12 is the success."""
-_INTS: Final = ("bodyLength", "costMs", "retryTimes", "contextCode")
-_FLAGS: Final = ("isSuccess", "isFromCheck")
-_NONE: Final = pa.scalar(None, pa.string())
 
 
 def trace_batches(store: StoreReader, window: SystemWindow) -> Iterator[pa.RecordBatch]:

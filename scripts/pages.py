@@ -48,16 +48,6 @@ A size is `64m`, `1g` or a number of bytes. A duration has a unit: `500ms`, `30s
 separated by commas; other white space around a name is an error. Options limit what is read, a `where` does not
 ([reasons](reader.md#filters-of-a-query)).
 """
-
-
-def options_page() -> str:
-    """Write the page of options and columns."""
-    native = _column_table(_NATIVE_HEAD, NATIVE, {column.name: column.meaning for column in NATIVE_COLUMNS}, 9)
-    kafka = _column_table(_KAFKA_HEAD, KAFKA, KAFKA_MEANINGS, 7)
-    source = [*_options(SOURCE), "", *native, "", *kafka, ""]
-    return "\n".join([_OPTIONS_HEAD, *source, *_sink()])
-
-
 _NATIVE_HEAD: Final = """\
 Columns
 
@@ -93,6 +83,35 @@ stream = spark.readStream.schema("body string").json("/data/incoming")
 
 How rows become messages, and what exactly once means: [sink.md](sink.md).
 """
+_VERBS_HEAD: Final = """\
+# Verbs of the command `segmentlog`
+
+<!-- Made by `scripts/pages.py`; change package/command/ instead. -->
+
+[The command `segmentlog`](command.md) describes positions and formats, [Errors](errors.md) exit codes.
+The names of mqadmin are accepted, too.
+"""
+_COMMON_VERBS: Final = 2
+"""An argument of so many verbs is described once."""
+_GROUPS: Final = {
+    "store": ("STORE", "--commit-log", "--storage", "--cache-dir"),
+    "messages": ("TOPIC …", "-p, --queue", "--tag", "--sql", "--read-from"),
+    "bodies": ("--grep", "--regex", "--ignore-case", "--json-path", "--equals"),
+    "rows": ("--columns", "--properties", "--on-corrupt", "--on-loss"),
+    "range": ("--from", "--to", "--day", "--tz"),
+    "output": ("-o, --output", "--json", "-w, --write"),
+    "work": ("--processes", "--master", "--conf"),
+}
+"""Arguments that verbs have together."""
+_REPORT: Final = ("--json", "print the report, or the error, as one JSON object")
+
+
+def options_page() -> str:
+    """Write the page of options and columns."""
+    native = _column_table(_NATIVE_HEAD, NATIVE, {column.name: column.meaning for column in NATIVE_COLUMNS}, 9)
+    kafka = _column_table(_KAFKA_HEAD, KAFKA, KAFKA_MEANINGS, 7)
+    source = [*_options(SOURCE), "", *native, "", *kafka, ""]
+    return "\n".join([_OPTIONS_HEAD, *source, *_sink()])
 
 
 def _sink() -> list[str]:
@@ -140,27 +159,6 @@ def _column_table(title: str, columns: Mapping[str, DataType], meanings: Mapping
     return [f"## {title}", "", *head, "|---|---|---|", *rows]
 
 
-_VERBS_HEAD: Final = """\
-# Verbs of the command `segmentlog`
-
-<!-- Made by `scripts/pages.py`; change package/command/ instead. -->
-
-[The command `segmentlog`](command.md) describes positions and formats, [Errors](errors.md) exit codes.
-The names of mqadmin are accepted, too.
-"""
-_COMMON_VERBS: Final = 2
-"""An argument of so many verbs is described once."""
-_GROUPS: Final = {
-    "store": ("STORE", "--commit-log", "--storage", "--cache-dir"),
-    "messages": ("TOPIC …", "-p, --queue", "--tag", "--sql", "--read-from"),
-    "bodies": ("--grep", "--regex", "--ignore-case", "--json-path", "--equals"),
-    "rows": ("--columns", "--properties", "--on-corrupt", "--on-loss"),
-    "range": ("--from", "--to", "--day", "--tz"),
-    "output": ("-o, --output", "--json", "-w, --write"),
-    "work": ("--processes", "--master", "--conf"),
-}
-"""Arguments that verbs have together."""
-_REPORT: Final = ("--json", "print the report, or the error, as one JSON object")
 _Row: TypeAlias = tuple[str, str]
 
 

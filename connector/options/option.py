@@ -33,6 +33,13 @@ SWITCH: Final = "true, false"
 COUNT: Final = "a number"
 SIZE: Final = "a size"
 NAMES: Final = "names"
+_DECLARED: Final = "option"
+STORAGE_PREFIX: Final = "storage."
+STORAGE: Final = "storage.name"
+SPARKS_OWN = frozenset(
+    ["checkpointlocation", "owner", "provider", "location", "external", "is_managed_location", "comment", "collation"]
+)
+"""Options that Spark adds, for tables and streams (seen on 4.3)."""
 
 
 class Mode(Enum):
@@ -91,9 +98,6 @@ def option(
 def switch(meaning: str, *, default: bool, name: str = "", aliases: tuple[str, ...] = ()) -> bool:
     """Declare a field as an `option` that is true or false."""
     return option(SWITCH, values.boolean, meaning, default=default, name=name, aliases=aliases)
-
-
-_DECLARED: Final = "option"
 
 
 class Table:
@@ -178,13 +182,6 @@ STRICT_OPTIONS: Final = Option(
 # Matching of given names to a table
 
 logger = logging.getLogger(__name__)
-
-STORAGE_PREFIX: Final = "storage."
-STORAGE: Final = "storage.name"
-SPARKS_OWN = frozenset(
-    ["checkpointlocation", "owner", "provider", "location", "external", "is_managed_location", "comment", "collation"]
-)
-"""Options that Spark adds, for tables and streams (seen on 4.3)."""
 
 
 def match(given: Mapping[str, str], table: Table, *, elsewhere: Sequence[Table]) -> Given:

@@ -57,6 +57,32 @@ _NOT_LOOKED_UP: Final = tuple(
     each for each in (*SOURCE.pick("assign", "tags", "sqlFilter"), *_STARTS, *_STOPS) if each not in _TIMES
 )
 """Options that a look-up does not go with."""
+_NO_PATH = (
+    "Write .load('/data/store'), or in SQL as CREATE TEMPORARY VIEW v USING segmentlog OPTIONS (path "
+    "'/data/store', subscribe 'orders') or SELECT * FROM t WITH (path = '/data/store', subscribe = 'orders'). A table "
+    "made with CREATE TABLE … USING segmentlog OPTIONS (…) cannot keep them: Spark hands its options over when the "
+    "table is made, and none when it is queried"
+)
+_TO_AN_END = (
+    ": a stream has no end. To read up to now and stop, use trigger(availableNow=True); to read up to some other end, "
+    "read a batch"
+)
+_INSTEAD: Final[Mapping[str, str]] = {
+    "endingOffsets": _TO_AN_END,
+    "endingTimestamp": _TO_AN_END,
+    "endingOffsetsByTimestamp": _TO_AN_END,
+    "exactTimestamps": ": a stream goes by queue offsets once it has begun. Filter on storeTimestamp",
+}
+_STORES: Final = SOURCE.pick(
+    *("path", "paths", "brokerNames", "commitLogPaths", "archive", "queueSource", "queueCache"),
+    *("storage.NAME", "cacheDir", "cacheBytes"),
+)
+_TOPICS: Final = SOURCE.pick("subscribe", "subscribePattern", "includeSystemTopics")
+_NAMED: Final = SOURCE.pick("subscribe", "subscribePattern")
+_FRAME_TIMES: Final = SOURCE.pick("startingTimestamp", "endingTimestamp", "timeZone")
+OF_SYSTEM_TOPICS: Final = frozenset({MetadataKind.DELAYED, MetadataKind.TRANSACTIONS, MetadataKind.TRACE})
+"""Frames of messages that RocketMQ keeps in topics of its own."""
+_OF_GROUPS: Final = frozenset({MetadataKind.GROUPS, MetadataKind.LAG})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -214,14 +240,6 @@ def _lookup(asked: SourceOptions) -> Lookup | None:
     return next((Lookup(field, texts) for field, texts in kinds if texts is not None), None)
 
 
-_NO_PATH = (
-    "Write .load('/data/store'), or in SQL as CREATE TEMPORARY VIEW v USING segmentlog OPTIONS (path "
-    "'/data/store', subscribe 'orders') or SELECT * FROM t WITH (path = '/data/store', subscribe = 'orders'). A table "
-    "made with CREATE TABLE … USING segmentlog OPTIONS (…) cannot keep them: Spark hands its options over when the "
-    "table is made, and none when it is queried"
-)
-
-
 def _check_conflicts(given: Given) -> None:
     for what, group in EXCLUSIVE.items():
         both = given.of(group)
@@ -243,18 +261,6 @@ def _check_mode(given: Given, mode: Mode) -> None:
         for option in given.of(SOURCE):
             if option.mode is Mode.STREAM:
                 logger.warning("option `%s` has no effect on a batch read, only on streams", option.name)
-
-
-_TO_AN_END = (
-    ": a stream has no end. To read up to now and stop, use trigger(availableNow=True); to read up to some other end, "
-    "read a batch"
-)
-_INSTEAD: Final[Mapping[str, str]] = {
-    "endingOffsets": _TO_AN_END,
-    "endingTimestamp": _TO_AN_END,
-    "endingOffsetsByTimestamp": _TO_AN_END,
-    "exactTimestamps": ": a stream goes by queue offsets once it has begun. Filter on storeTimestamp",
-}
 
 
 def _topics(asked: SourceOptions) -> Selection:
@@ -349,17 +355,6 @@ def _by_store(option: str, given: T | dict[str, T] | None, paths: tuple[str, ...
 
 
 # Options of metadata frames
-
-_STORES: Final = SOURCE.pick(
-    *("path", "paths", "brokerNames", "commitLogPaths", "archive", "queueSource", "queueCache"),
-    *("storage.NAME", "cacheDir", "cacheBytes"),
-)
-_TOPICS: Final = SOURCE.pick("subscribe", "subscribePattern", "includeSystemTopics")
-_NAMED: Final = SOURCE.pick("subscribe", "subscribePattern")
-_FRAME_TIMES: Final = SOURCE.pick("startingTimestamp", "endingTimestamp", "timeZone")
-OF_SYSTEM_TOPICS: Final = frozenset({MetadataKind.DELAYED, MetadataKind.TRANSACTIONS, MetadataKind.TRACE})
-"""Frames of messages that RocketMQ keeps in topics of its own."""
-_OF_GROUPS: Final = frozenset({MetadataKind.GROUPS, MetadataKind.LAG})
 
 
 def _table(kind: MetadataKind) -> Table:

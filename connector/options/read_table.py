@@ -36,6 +36,12 @@ _POSITIONS: Final = Grammar(
     forms='Pass earliest, latest, last:N, group:NAME, or JSON such as {"orders": {"0": 23, "1": -2}}',
     has_kafka_numbers=True,
 )
+_SPEC: Final = ScanSpec(columns=())
+_TEXTS: Final = "texts, comma-separated or a JSON array"
+_FALLBACKS = {fallback.value: fallback for fallback in Fallback}
+OFFSETS_JSON = '`{"topic": {"0": 23, "1": -2}}`'
+TIMES_JSON = '`{"topic": {"0": 1767225600000, "1": "2026-01-01T00:00:00Z"}}`'
+TIME = "a [time](times.md)"
 
 
 def parse_offsets(name: str, raw: str) -> Position:
@@ -162,15 +168,6 @@ def _texts(name: str, raw: str) -> tuple[str, ...]:
     if not found or not all(found):
         raise values.bad_value(name, raw, "keys separated by commas, or a JSON array of them")
     return tuple(dict.fromkeys(found))
-
-
-_SPEC: Final = ScanSpec(columns=())
-_TEXTS: Final = "texts, comma-separated or a JSON array"
-_FALLBACKS = {fallback.value: fallback for fallback in Fallback}
-
-OFFSETS_JSON = '`{"topic": {"0": 23, "1": -2}}`'
-TIMES_JSON = '`{"topic": {"0": 1767225600000, "1": "2026-01-01T00:00:00Z"}}`'
-TIME = "a [time](times.md)"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

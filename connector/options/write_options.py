@@ -33,6 +33,11 @@ SIZES: Final[Mapping[str, str]] = {
     "maxIndexNum": "index_entries",
 }
 """Options that say how files are divided, which an existing store has settled, and their fields of `StoreConfig`."""
+_NO_PATH = (
+    "Write .save('/data/store') or .start('/data/store'). INSERT INTO a table made with CREATE TABLE … USING "
+    "segmentlog cannot be offered: Spark hands a table's options over when it is made, and none when it is written"
+)
+_COPIES_MIN: Final = 2
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -84,13 +89,6 @@ def _directory(path: str) -> str:
             fix="Write into a directory, and archive it with `segmentlog archive push`",
         )
     return found
-
-
-_NO_PATH = (
-    "Write .save('/data/store') or .start('/data/store'). INSERT INTO a table made with CREATE TABLE … USING "
-    "segmentlog cannot be offered: Spark hands a table's options over when it is made, and none when it is written"
-)
-_COPIES_MIN: Final = 2
 
 
 def _replication(found: Given, asked: SinkOptions) -> SyncReplication | None:

@@ -16,6 +16,9 @@ from segmentlog.store.sink import topic_problem
 from . import values
 from .option import COUNT, SIZE, STRICT_OPTIONS, Mode, Table, option, switch
 
+_QUEUES_MAX: Final = 1 << 16
+_FLUSH = {"sync": Flush.SYNC, "async": Flush.ASYNC}
+
 
 class OnNull(Enum):
     """Treatment of a row without a topic or a body."""
@@ -96,8 +99,6 @@ def _host(name: str, raw: str) -> str:
     return raw.strip()
 
 
-_QUEUES_MAX: Final = 1 << 16
-_FLUSH = {"sync": Flush.SYNC, "async": Flush.ASYNC}
 _SELECTORS = {selector.value.lower(): selector for selector in Selector}
 
 

@@ -59,6 +59,17 @@ print(json.dumps({
     "lacks": [name for name in sys.argv[1:] if importlib.util.find_spec(name) is None],
 }))
 """
+_LOCK_PROBE = """\
+import fcntl, os, struct, sys
+layout = "hhqqi4x"  # struct flock of 64-bit Linux: type, whence, start, length, process
+file = os.open(sys.argv[1], os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+for byte in (0, 8):
+    asked = struct.pack(layout, fcntl.F_WRLCK, os.SEEK_SET, byte, 1, 0)
+    kind, _, _, _, owner = struct.unpack(layout, fcntl.fcntl(file, fcntl.F_GETLK, asked))
+    if kind != fcntl.F_UNLCK:
+        print(f"process {owner}" if owner > 0 else "another process")
+        break
+"""
 
 
 class Status(StrEnum):
@@ -368,19 +379,6 @@ def check_owner(path: str) -> Check:
         fix = "Nothing to do for reading; the last record may be cut off, which the broker's next start mends"
         return Check("owner", Status.WARN, "abort file, but no process: it was killed", fix)
     return Check("owner", Status.OK, "no process; it was shut down cleanly")
-
-
-_LOCK_PROBE = """\
-import fcntl, os, struct, sys
-layout = "hhqqi4x"  # struct flock of 64-bit Linux: type, whence, start, length, process
-file = os.open(sys.argv[1], os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-for byte in (0, 8):
-    asked = struct.pack(layout, fcntl.F_WRLCK, os.SEEK_SET, byte, 1, 0)
-    kind, _, _, _, owner = struct.unpack(layout, fcntl.fcntl(file, fcntl.F_GETLK, asked))
-    if kind != fcntl.F_UNLCK:
-        print(f"process {owner}" if owner > 0 else "another process")
-        break
-"""
 
 
 def _lock_owner(lock: Path) -> str | None:

@@ -36,6 +36,8 @@ from .watched_store import Step, WatchedStore
 
 _SIZES_FIRST: Final = 1 << 10
 _SIZES_MAX: Final = 1 << 20
+_UNLIMITED = TriggerLimits()
+_NOTHING = StoreOffset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,9 +187,6 @@ def _share(counts: Sequence[int], limit: int) -> list[int]:
 # The planner
 
 logger = logging.getLogger(__name__)
-
-_UNLIMITED = TriggerLimits()
-_NOTHING = StoreOffset()
 
 
 class StreamPlanner:

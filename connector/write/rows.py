@@ -36,6 +36,20 @@ Ints: TypeAlias = npt.NDArray[np.int64]
 Mask: TypeAlias = npt.NDArray[np.bool_]
 
 MAP: Final = pa.map_(pa.string(), pa.string())
+SHARDING_KEY: Final = "__SHARDINGKEY"
+UNIQ_KEY: Final = "UNIQ_KEY"
+_NAMED: Final = frozenset(name.encode() for name in (*COLUMN_PROPERTIES.values(), SHARDING_KEY))
+_AS_THEY_COME: Final = tuple(
+    column.name
+    for column in NATIVE_COLUMNS
+    if column.giver is Giver.WRITER and column.field is not None and column.name != "queueId"
+)
+_BATCH_BYTES_MAX: Final = 256 << 20  # offsets of Arrow's narrow types end at 2 GiB; beside them, what it costs
+_PREFIX_BYTES: Final = 11
+_HEX: Final = np.frombuffer(b"0123456789ABCDEF", np.uint8)
+_HEX4: Final = np.stack([_HEX[np.arange(1 << 16) >> shift & 15] for shift in (12, 8, 4, 0)], axis=1).view("V4").ravel()
+"""The four digits of each number below 2**16."""
+_KEY: Final = np.dtype([("prefix", "V20"), ("top", "V4"), ("middle", "V4"), ("low", "V4")])
 
 
 class Pairs(NamedTuple):
@@ -244,21 +258,6 @@ def unknown_topic(name: str, asker: str) -> UnknownTopicError:
 
 
 # Rows to messages
-
-SHARDING_KEY: Final = "__SHARDINGKEY"
-UNIQ_KEY: Final = "UNIQ_KEY"
-_NAMED: Final = frozenset(name.encode() for name in (*COLUMN_PROPERTIES.values(), SHARDING_KEY))
-_AS_THEY_COME: Final = tuple(
-    column.name
-    for column in NATIVE_COLUMNS
-    if column.giver is Giver.WRITER and column.field is not None and column.name != "queueId"
-)
-_BATCH_BYTES_MAX: Final = 256 << 20  # offsets of Arrow's narrow types end at 2 GiB; beside them, what it costs
-_PREFIX_BYTES: Final = 11
-_HEX: Final = np.frombuffer(b"0123456789ABCDEF", np.uint8)
-_HEX4: Final = np.stack([_HEX[np.arange(1 << 16) >> shift & 15] for shift in (12, 8, 4, 0)], axis=1).view("V4").ravel()
-"""The four digits of each number below 2**16."""
-_KEY: Final = np.dtype([("prefix", "V20"), ("top", "V4"), ("middle", "V4"), ("low", "V4")])
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

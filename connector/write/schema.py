@@ -32,6 +32,25 @@ from ..options.write_options import WriteOptions
 from ..options.write_table import Selector
 
 _TEXT: Final = (StringType, VarcharType, CharType)
+_ALIASES: Final = {
+    "body": "value",
+    "queueId": "partition",
+    "keys": "key",
+    "properties": "headers",
+    "bornTimestamp": "timestamp",
+}
+"""Names that columns have in Spark's Kafka source."""
+IGNORED: Final = (
+    *(column.name for column in NATIVE_COLUMNS if column.giver is not Giver.WRITER),
+    "offset",
+    "timestampType",
+)
+"""Columns of our source, and of Spark's for Kafka, that the store decides: they are left out."""
+_CAST: Final = "cast it in the query"
+_CASTS: Final = {
+    "bigint": "cast it, as .withColumn('{name}', col('{name}').cast('int')); milliseconds with timestamp_millis",
+    "timestamp_ntz": "it names no zone; .withColumn('{name}', col('{name}').cast('timestamp')) takes the session's",
+}
 
 
 def _is_text(kind: DataType) -> bool:
@@ -72,14 +91,6 @@ class Field(NamedTuple):
     meaning: str  # for the documentation
 
 
-_ALIASES: Final = {
-    "body": "value",
-    "queueId": "partition",
-    "keys": "key",
-    "properties": "headers",
-    "bornTimestamp": "timestamp",
-}
-"""Names that columns have in Spark's Kafka source."""
 _TYPES: Final = {
     "int32": (_is_int, "int"),
     "string": (_is_text, "string"),
@@ -102,13 +113,6 @@ FIELDS: Final = (
     Field(("shardingKey",), _is_text, "string", "Rows with equal keys go to one queue; kept as `__SHARDINGKEY`."),
 )
 """Every field of a message that can be written; the documentation is made from this."""
-
-IGNORED: Final = (
-    *(column.name for column in NATIVE_COLUMNS if column.giver is not Giver.WRITER),
-    "offset",
-    "timestampType",
-)
-"""Columns of our source, and of Spark's for Kafka, that the store decides: they are left out."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -196,10 +200,3 @@ def _mistyped(name: str, kind: DataType, field: Field) -> SchemaError:
 
 def _either(types: Sequence[str]) -> str:
     return " or ".join(types)
-
-
-_CAST: Final = "cast it in the query"
-_CASTS: Final = {
-    "bigint": "cast it, as .withColumn('{name}', col('{name}').cast('int')); milliseconds with timestamp_millis",
-    "timestamp_ntz": "it names no zone; .withColumn('{name}', col('{name}').cast('timestamp')) takes the session's",
-}

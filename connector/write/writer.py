@@ -62,6 +62,10 @@ from .schema import SinkColumns, plan_columns
 logger = logging.getLogger(__name__)
 
 _ENTRY_BYTES: Final = 20
+QUERY_ID: Final = "sql.streaming.queryId"
+BATCH_ID: Final = "streaming.sql.batchId"
+_TURN_BYTES: Final = 64 << 20
+_PIECE_BYTES: Final = 6 << 20
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -133,11 +137,6 @@ def _queue_counts(reader: StoreReader, options: WriteOptions) -> Mapping[str, in
 
 
 # Writers
-
-QUERY_ID: Final = "sql.streaming.queryId"
-BATCH_ID: Final = "streaming.sql.batchId"
-_TURN_BYTES: Final = 64 << 20
-_PIECE_BYTES: Final = 6 << 20
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

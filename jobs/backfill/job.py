@@ -31,6 +31,25 @@ if TYPE_CHECKING:
 _BODY: Final = "body"
 DEAD_LETTER_COLUMNS: Final = ("topic", "queueId", "queueOffset", "physicalOffset", "storeTimestamp", "body")
 """Columns of dead letters, before ``bodyError``."""
+SCHEMA: Final = pa.schema(
+    [
+        ("start", pa.timestamp("ms", "UTC")),
+        ("end", pa.timestamp("ms", "UTC")),
+        ("part", pa.int32()),
+        ("status", pa.string()),
+        ("messages", pa.int64()),
+        ("files", pa.int64()),
+        ("bytes", pa.int64()),
+        ("rejected", pa.int64()),
+        ("seconds", pa.float64()),
+    ]
+)
+"""Columns of a report: a row per part that was written, and per window that was finished before.
+
+``rejected`` is there if bodies are parsed.
+"""
+_FOLLOWED_ROWS: Final = 1_000
+"""Rows of a job that follows: it may run for years."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,25 +134,6 @@ def _widened(rows: "DataFrame", bodies: BodyFormat) -> "DataFrame":
 
 # The job
 
-SCHEMA: Final = pa.schema(
-    [
-        ("start", pa.timestamp("ms", "UTC")),
-        ("end", pa.timestamp("ms", "UTC")),
-        ("part", pa.int32()),
-        ("status", pa.string()),
-        ("messages", pa.int64()),
-        ("files", pa.int64()),
-        ("bytes", pa.int64()),
-        ("rejected", pa.int64()),
-        ("seconds", pa.float64()),
-    ]
-)
-"""Columns of a report: a row per part that was written, and per window that was finished before.
-
-``rejected`` is there if bodies are parsed.
-"""
-_FOLLOWED_ROWS: Final = 1_000
-"""Rows of a job that follows: it may run for years."""
 
 _log = logging.getLogger(__name__)
 

@@ -37,6 +37,9 @@ Offsets: TypeAlias = Mapping[QueueKey, tuple[int, int]]
 """First queue offset and end of each queue, half-open."""
 
 _HOUR_MS: Final = 3_600_000
+SETTLED_MS: Final = 10_000
+"""A window is over so long after its end: a broker stores a message somewhat after it has read its clock."""
+_TIME: Final = "storeTimestamp"
 
 
 class Length(Enum):
@@ -205,10 +208,6 @@ class StoreIdentity(NamedTuple):
 
 
 # Planning
-
-SETTLED_MS: Final = 10_000
-"""A window is over so long after its end: a broker stores a message somewhat after it has read its clock."""
-_TIME: Final = "storeTimestamp"
 
 
 @dataclass(frozen=True, kw_only=True)

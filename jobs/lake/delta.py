@@ -38,6 +38,23 @@ _PERIODS: Final = {
     "hour": (PartitionKey("hour", TIME, "hour of day"), pa.int32()),
 }
 """Columns of the table: Delta has no partitions by a function of a column."""
+_CHECK: Final = "delta.constraints."
+_MAPPING: Final = "delta.columnMapping.mode"
+_DEFAULT: Final = "CURRENT_DEFAULT"
+_IDENTITY_VERSION: Final = 6
+_COLUMN_RULES: Final = {
+    "delta.invariants": "the invariant",
+    "delta.generationExpression": "the expression",
+    "delta.identity.": "the identity",
+}
+_FEATURES: Final = frozenset(
+    {
+        *("appendOnly", "changeDataFeed", "columnMapping", "deletionVectors", "timestampNtz", "v2Checkpoint"),
+        *("variantType", "checkConstraints", "generatedColumns", "invariants"),
+    }
+)
+"""Writer features that ask nothing of a commit that only adds files, or that are checked above, and that deltalake
+commits."""
 
 
 class DeltaTarget(LakeTarget):
@@ -272,25 +289,6 @@ def check_rules(table: "DeltaTable", written: Sequence[str], name: str) -> None:
     if found:
         problem = f"{name} has rules for writers that a backfill cannot follow: {', '.join(found)}"
         raise ConfigError(problem, fix="Remove them from the table, or write into another table")
-
-
-_CHECK: Final = "delta.constraints."
-_MAPPING: Final = "delta.columnMapping.mode"
-_DEFAULT: Final = "CURRENT_DEFAULT"
-_IDENTITY_VERSION: Final = 6
-_COLUMN_RULES: Final = {
-    "delta.invariants": "the invariant",
-    "delta.generationExpression": "the expression",
-    "delta.identity.": "the identity",
-}
-_FEATURES: Final = frozenset(
-    {
-        *("appendOnly", "changeDataFeed", "columnMapping", "deletionVectors", "timestampNtz", "v2Checkpoint"),
-        *("variantType", "checkConstraints", "generatedColumns", "invariants"),
-    }
-)
-"""Writer features that ask nothing of a commit that only adds files, or that are checked above, and that deltalake
-commits."""
 
 
 def _keys_of(names: Sequence[str], columns: pa.Schema) -> tuple[PartitionKey, ...]:

@@ -59,6 +59,18 @@ if TYPE_CHECKING:
     from ..backfill.planning import Request
 
 T = TypeVar("T")
+_FOLDER: Final = "segmentlog"
+_TRIES: Final = 30
+_LONGEST_WAIT_S: Final = 5.0
+_TUNING: Final = (
+    *("maxBytes", "maxRecords", "minPartitions", "batch", "propertyColumns", "corruptRecord"),
+    "commitLogPaths",  # belongs to the store
+)
+KEYS: Final = ("topic", "queueId", "queueOffset")
+"""Columns that tell messages of a store from each other."""
+_ATTEMPT: Final = re.compile(rf"(?:^|/){_FOLDER}/([0-9a-f]{{16}})/")
+_OFFSET: Final = KEYS[-1]
+_KEY_TYPES: Final = pa.schema([("topic", pa.string()), ("queueId", pa.int64()), (_OFFSET, pa.int64())])
 
 # Ledger
 
@@ -133,8 +145,6 @@ def unpack(text: str, where: str) -> list[Row]:
 
 
 # Attempts
-
-_FOLDER: Final = "segmentlog"
 
 
 class Attempt:
@@ -287,9 +297,6 @@ def _sweep(directory: str, kept: set[str]) -> None:
 
 # Target
 
-_TRIES: Final = 30
-_LONGEST_WAIT_S: Final = 5.0
-
 
 class Job:
     """Messages that a job is asked for, as far as it is the same job when they are equal.
@@ -345,12 +352,6 @@ class Job:
         return any(set(self.topics).intersection(json.loads(text)["topics"]) for text in others.values())
 
 
-_TUNING: Final = (
-    *("maxBytes", "maxRecords", "minPartitions", "batch", "propertyColumns", "corruptRecord"),
-    "commitLogPaths",  # belongs to the store
-)
-
-
 def columns_of(request: "Request") -> pa.Schema:
     """Return the columns of a request's frames."""
     from segmentlog.connector.options.read_options import parse_read_options
@@ -361,10 +362,6 @@ def columns_of(request: "Request") -> pa.Schema:
     return pa.schema([pa.field(each.name, arrow_type(each.dataType)) for each in fields])
 
 
-KEYS: Final = ("topic", "queueId", "queueOffset")
-"""Columns that tell messages of a store from each other."""
-_ATTEMPT: Final = re.compile(rf"(?:^|/){_FOLDER}/([0-9a-f]{{16}})/")
-_OFFSET: Final = KEYS[-1]
 Bounds: TypeAlias = Mapping[str, tuple[Any, Any]]
 """Lowest value of some columns, and the one after the highest."""
 
@@ -624,9 +621,6 @@ class _Proof:
         problem = f"{self._target.name}: whether {part}{self._window} was written cannot be told: {reason}"
         fix = "Leave the window out, or delete its rows from the table: then the next run writes it again"
         return TargetUnclearError(problem, fix=fix)
-
-
-_KEY_TYPES: Final = pa.schema([("topic", pa.string()), ("queueId", pa.int64()), (_OFFSET, pa.int64())])
 
 
 def _attempt_of(path: str) -> str | None:

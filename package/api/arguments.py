@@ -33,6 +33,18 @@ _FORMS: Final = (
     "'latest', 'last:10', 'group:NAME', or places of queues such as {0: 12}"
 )
 _GRAMMAR: Final = Grammar(forms=_FORMS, has_signs=True, has_times=True)
+WORDS: Final[Mapping[Remedy, str]] = {
+    Remedy.SKIP_LOST: "on_loss='skip' goes on without lost messages",
+    Remedy.SKIP_DAMAGED: "on_corrupt='skip' goes on without damaged records, and 'null' keeps their places",
+    Remedy.READ_APPENDED: 'segmentlog.open(path, read_from="appended") reads all messages, whether replicas hold them '
+    "or not",
+    Remedy.NAME_COMMIT_LOG: "segmentlog.open(path, commit_log_paths=…) names CommitLog directories that are elsewhere",
+    Remedy.LARGER_BODIES: "Config(max_body_bytes=…) raises the limit; the broker's maxMessageSize has to be as large",
+    Remedy.CUT_DAMAGE: 'segmentlog.open(path, "a", on_damage="cut") ends the log before the damage, as brokers do, and '
+    "loses what follows",
+    Remedy.READ_ARCHIVE: "segmentlog.open(path, archive=…) reads the messages of the archive with those of the store",
+}
+"""Remedies of the store, in terms of arguments."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,19 +135,6 @@ def _place(argument: str, value: object, clock: Clock) -> Place:
 
 
 # Remedies and packages
-
-WORDS: Final[Mapping[Remedy, str]] = {
-    Remedy.SKIP_LOST: "on_loss='skip' goes on without lost messages",
-    Remedy.SKIP_DAMAGED: "on_corrupt='skip' goes on without damaged records, and 'null' keeps their places",
-    Remedy.READ_APPENDED: 'segmentlog.open(path, read_from="appended") reads all messages, whether replicas hold them '
-    "or not",
-    Remedy.NAME_COMMIT_LOG: "segmentlog.open(path, commit_log_paths=…) names CommitLog directories that are elsewhere",
-    Remedy.LARGER_BODIES: "Config(max_body_bytes=…) raises the limit; the broker's maxMessageSize has to be as large",
-    Remedy.CUT_DAMAGE: 'segmentlog.open(path, "a", on_damage="cut") ends the log before the damage, as brokers do, and '
-    "loses what follows",
-    Remedy.READ_ARCHIVE: "segmentlog.open(path, archive=…) reads the messages of the archive with those of the store",
-}
-"""Remedies of the store, in terms of arguments."""
 
 
 @contextmanager

@@ -25,6 +25,11 @@ if TYPE_CHECKING:
     import pandas as pd
     import polars as pl
 
+_DUCKDB_SOURCE: Final = "segmentlog_rows"
+_COMPRESSED: Final = {"body": "zstd"}  # the compression of a column, where DuckDB need not look for one
+SHOWN_ROWS: Final = 10
+_CELL_CHARS: Final = 60
+
 
 class Rows(ABC):
     """Rows that are read when a method asks for them, again for each call."""
@@ -172,9 +177,6 @@ def checked_number(argument: str, value: object, *, least: int = 0) -> int:
 
 # A new table of a DuckDB database
 
-_DUCKDB_SOURCE: Final = "segmentlog_rows"
-_COMPRESSED: Final = {"body": "zstd"}  # the compression of a column, where DuckDB need not look for one
-
 
 def _write_duckdb_table(
     connection: Any, name: str, schema: pa.Schema, rows: Generator[pa.RecordBatch, None, None]
@@ -237,9 +239,6 @@ def _quoted(name: str) -> str:
 
 
 # Results in a notebook
-
-SHOWN_ROWS: Final = 10
-_CELL_CHARS: Final = 60
 
 
 def html_table(caption: str, names: Sequence[str], rows: Iterable[Sequence[object]], count: int) -> str:

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _TASK_BYTES: Final = 32 << 20
+_BATCHES_A_TASK: Final = 4
 
 
 class Scan(Rows):
@@ -232,8 +233,6 @@ class Scan(Rows):
 
 
 # Tasks read by several threads
-
-_BATCHES_A_TASK: Final = 4
 
 
 def read_in_order(

@@ -14,6 +14,29 @@ if TYPE_CHECKING:
 
     from .console import Console
 
+_LOOK: Final = "Describe a store"
+_READ: Final = "Read messages"
+_JOBS: Final = "Move and count messages, with Spark"
+_WRITE: Final = "Write to a store"
+_MOVE: Final = "Move messages"
+_MAINTAIN: Final = "Maintain a store"
+_SET_UP: Final = "Set up"
+_MODULES: Final = {
+    _LOOK: "describe",
+    _READ: "messages",
+    _JOBS: "moving",
+    _WRITE: "writing",
+    _MOVE: "moving",
+    _MAINTAIN: "integrity",
+    _SET_UP: "set_up",
+}
+"""Module in `verbs/` with the functions ``add_VERB`` and ``run_VERB`` of each verb of a heading."""
+_EPILOGUE: Final = """\
+segmentlog VERB --help lists the flags of a verb.
+
+exit codes: 0 found or sound, 1 not found or findings, 2 error, 130 interrupted
+"""
+
 
 class Verb(NamedTuple):
     """A verb: its name, its heading and line in ``--help``, and mqadmin's names for it."""
@@ -44,24 +67,6 @@ class Verb(NamedTuple):
         function: Callable[..., Any] = getattr(module, f"{prefix}_{self.name.replace('-', '_')}")
         return function
 
-
-_LOOK: Final = "Describe a store"
-_READ: Final = "Read messages"
-_JOBS: Final = "Move and count messages, with Spark"
-_WRITE: Final = "Write to a store"
-_MOVE: Final = "Move messages"
-_MAINTAIN: Final = "Maintain a store"
-_SET_UP: Final = "Set up"
-_MODULES: Final = {
-    _LOOK: "describe",
-    _READ: "messages",
-    _JOBS: "moving",
-    _WRITE: "writing",
-    _MOVE: "moving",
-    _MAINTAIN: "integrity",
-    _SET_UP: "set_up",
-}
-"""Module in `verbs/` with the functions ``add_VERB`` and ``run_VERB`` of each verb of a heading."""
 
 VERBS: Final = (
     Verb("topics", _LOOK, "topics with their queues, messages, bytes and times", ("topicList",)),
@@ -116,12 +121,6 @@ VERBS: Final = (
     Verb("completion", _SET_UP, "script by which bash, zsh or fish completes verbs and flags"),
 )
 """All verbs, in the order of ``--help``."""
-
-_EPILOGUE: Final = """\
-segmentlog VERB --help lists the flags of a verb.
-
-exit codes: 0 found or sound, 1 not found or findings, 2 error, 130 interrupted
-"""
 
 
 def find_verb(name: str) -> Verb:

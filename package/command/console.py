@@ -34,6 +34,13 @@ if TYPE_CHECKING:
 
     from segmentlog.jobs.report import Report as JobReport
 
+_FORMAT: Final = "%(asctime)s %(levelname)-7s %(message)s"
+_LOGGER: Final = "segmentlog"
+_TERMINAL_S: Final = 0.5
+_LINES_S: Final = 10.0
+_IN_PLACE: Final = {"of": None}  # attributes of a record that a terminal shows in place, without a bar
+_AFTER_UNDERSCORE: Final = re.compile(r"_([a-z])")
+
 
 class Console(NamedTuple):
     """Streams of one run; ``stdout`` takes bytes. Not thread-safe, as its streams are not."""
@@ -75,11 +82,6 @@ def _columns() -> int:
 
 # Log records on stderr
 
-_FORMAT: Final = "%(asctime)s %(levelname)-7s %(message)s"
-_LOGGER: Final = "segmentlog"
-_TERMINAL_S: Final = 0.5
-_LINES_S: Final = 10.0
-_IN_PLACE: Final = {"of": None}  # attributes of a record that a terminal shows in place, without a bar
 
 _log = logging.getLogger(__name__)
 
@@ -208,8 +210,6 @@ def _bar(console: Console, *, has_total: bool) -> "Progress":
 
 
 # Reports
-
-_AFTER_UNDERSCORE: Final = re.compile(r"_([a-z])")
 
 
 class Report(NamedTuple):

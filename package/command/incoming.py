@@ -36,6 +36,17 @@ _WAIT_S: Final = 0.01
 _LINE_BYTES_MAX: Final = 64 << 20
 _INT_MAX: Final = (1 << 31) - 1
 _TEXTS: Final = pa.map_(pa.string(), pa.string())
+_FORM: Final = "Write an object per line, as `segmentlog cat -o jsonl` does"
+RECEIPT: Final = pa.schema(
+    [
+        ("topic", pa.string()),
+        ("queueId", pa.int32()),
+        ("messages", pa.int64()),
+        ("firstOffset", pa.int64()),
+        ("lastOffset", pa.int64()),
+    ]
+)
+"""Columns of a receipt; the offsets are null if nothing was appended, or if all messages are delayed."""
 
 
 class Lines(NamedTuple):
@@ -272,21 +283,9 @@ _COLUMNS: Final = {
 _IGNORED: Final = frozenset(NATIVE_SCHEMA.names) - _COLUMNS.keys()
 """Keys of ``cat`` that the store decides, as in the sink of the connector."""
 _SCHEMA: Final = pa.schema([(name, column.type) for name, column in _COLUMNS.items() if name != "bodyHex"])
-_FORM: Final = "Write an object per line, as `segmentlog cat -o jsonl` does"
 
 
 # Receipt
-
-RECEIPT: Final = pa.schema(
-    [
-        ("topic", pa.string()),
-        ("queueId", pa.int32()),
-        ("messages", pa.int64()),
-        ("firstOffset", pa.int64()),
-        ("lastOffset", pa.int64()),
-    ]
-)
-"""Columns of a receipt; the offsets are null if nothing was appended, or if all messages are delayed."""
 
 
 class _Offsets(NamedTuple):

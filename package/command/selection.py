@@ -40,6 +40,28 @@ if TYPE_CHECKING:
     from segmentlog.query.times import Clock, Moment
     from segmentlog.store import BodyFilter, QueueBounds, QueueKey, QueueRange, ScanSpec, StoreReader
 
+_FORMS: Final = (
+    "Pass a queue offset, -N for the last N messages, earliest, latest, group:NAME, JSON of queues, or a time: "
+    "2026-01-31T12:00:00Z, a date, now, today, yesterday, -1h (units s, m, h, d, w) or @1769817600000 (ms since 1970)"
+)
+_KCAT: Final = {"beginning": "earliest", "end": "latest"}
+TABLE_COLUMNS: Final = ("topic", "queueId", "queueOffset", "storeTimestamp", "tags", "keys", "body")
+"""Columns of a table, unless ``--columns`` names others."""
+MESSAGE_COLUMNS: Final = (
+    "topic",
+    "queueId",
+    "queueOffset",
+    "storeTimestamp",
+    "bornTimestamp",
+    "tags",
+    "keys",
+    "uniqKey",
+    "flag",
+    "properties",
+    "body",
+)
+"""Columns of all other formats: a message is complete, so that it can be put again."""
+
 
 def source_of(options: argparse.Namespace) -> "StoreSource":
     """Return the store of `add_store`; only verbs that print messages by position have ``--read-from``."""
@@ -86,12 +108,6 @@ def read_conf(path: str) -> str:
 
 
 # Positions and times
-
-_FORMS: Final = (
-    "Pass a queue offset, -N for the last N messages, earliest, latest, group:NAME, JSON of queues, or a time: "
-    "2026-01-31T12:00:00Z, a date, now, today, yesterday, -1h (units s, m, h, d, w) or @1769817600000 (ms since 1970)"
-)
-_KCAT: Final = {"beginning": "earliest", "end": "latest"}
 
 
 def parse_start(text: str) -> "Position":
@@ -212,23 +228,6 @@ def asked_times(options: argparse.Namespace) -> tuple[int | None, int | None]:
 
 
 # Messages
-
-TABLE_COLUMNS: Final = ("topic", "queueId", "queueOffset", "storeTimestamp", "tags", "keys", "body")
-"""Columns of a table, unless ``--columns`` names others."""
-MESSAGE_COLUMNS: Final = (
-    "topic",
-    "queueId",
-    "queueOffset",
-    "storeTimestamp",
-    "bornTimestamp",
-    "tags",
-    "keys",
-    "uniqKey",
-    "flag",
-    "properties",
-    "body",
-)
-"""Columns of all other formats: a message is complete, so that it can be put again."""
 
 
 def add_selection(parser: Parser) -> None:

@@ -33,27 +33,6 @@ from .group_offsets import offsets_path
 from .layout import ListedQueues, look_at_queues
 
 _READ_ONLY: Final = "read and streamed; not written, retained or promoted until its queues are rebuilt"
-
-
-@dataclass(frozen=True, slots=True)
-class Fact:
-    """A statement about a store.
-
-    Attributes
-    ----------
-    name
-        ``release``, ``kind`` or ``setting``.
-    text
-        In words.
-    path
-        The file or directory that shows it.
-    """
-
-    name: str
-    text: str
-    path: str
-
-
 _RELEASES: Final = (
     ("rocksdbstore", "RocketMQ later than 5.3.3"),
     ("compaction", "RocketMQ 5.0 or later"),
@@ -74,6 +53,25 @@ _NAMES: Final = (
     ("timerwheel", "timerWheelEnable, the default of 5.x", "timer messages are listed as delayed ones"),
     (OURS, "segmentlog", "was opened for writing by this library"),
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """A statement about a store.
+
+    Attributes
+    ----------
+    name
+        ``release``, ``kind`` or ``setting``.
+    text
+        In words.
+    path
+        The file or directory that shows it.
+    """
+
+    name: str
+    text: str
+    path: str
 
 
 def store_facts(path: str | os.PathLike[str], *, fs: FileSystem | None = None) -> list[Fact]:

@@ -35,6 +35,7 @@ _FIRST_TIME = int(np.iinfo(np.int64).min)
 
 BURNT_OFFSETS_MAX = 1 << 16
 """Most queue offsets in a row that a broker may have skipped: 5.0 to 5.1.0 burn one at each failed put."""
+_ROWS_AT_ONCE = 1 << 18
 
 
 class DerivedQueue(NamedTuple):
@@ -89,7 +90,6 @@ def records_of(log: CommitLog, segment: SegmentFile, stop: int, newest: int) -> 
     return None, newest, False
 
 
-_ROWS_AT_ONCE = 1 << 18
 NO_ENTRIES = DerivedQueue(_NONE, _NONE, _NONE, _NONE)
 
 

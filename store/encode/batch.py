@@ -67,6 +67,12 @@ COLUMN_TYPES: Final[dict[str, tuple[pa.DataType, ...]]] = {
     column.name: _ACCEPTED.get(column.type) or (ARROW_TYPES[column.type],) for column in _GIVEN
 }
 """Columns of a batch, and their accepted types; values of any other type are cast to the first type."""
+_PIECE_BYTES: Final = 4 << 20
+LARGE_BATCH_BYTES: Final = 3 << 20  # of bodies; less than that is sooner copied, and still in the cache when written
+_APART_PER_BYTE: Final = 16  # bytes of bodies that are not copied count as one
+_FEW_TOPICS: Final = 64
+_FIXED_BYTES: Final = 128  # of a record beside body and properties, about
+_LOOKED_UP: Final = repeated([TAGS, KEYS, UNIQ_KEY], 1)
 
 
 class BatchColumns:
@@ -363,14 +369,6 @@ def _part(columns: RecordColumns, start: int, stop: int) -> RecordColumns:
     if len(part["topic"].dictionary) > _FEW_TOPICS:
         part["topic"] = part["topic"].dictionary_decode().dictionary_encode()
     return RecordColumns(**part)
-
-
-_PIECE_BYTES: Final = 4 << 20
-LARGE_BATCH_BYTES: Final = 3 << 20  # of bodies; less than that is sooner copied, and still in the cache when written
-_APART_PER_BYTE: Final = 16  # bytes of bodies that are not copied count as one
-_FEW_TOPICS: Final = 64
-_FIXED_BYTES: Final = 128  # of a record beside body and properties, about
-_LOOKED_UP: Final = repeated([TAGS, KEYS, UNIQ_KEY], 1)
 
 
 def _check_rows(topics: pa.DictionaryArray, body: pa.BinaryArray, config: StoreConfig) -> None:

@@ -83,6 +83,20 @@ _MATCHES: Final = {
     Match.STARTSWITH: pc.starts_with,
     Match.ENDSWITH: pc.ends_with,
 }
+_PLAIN_INTEGER: Final = (ord("-"), ord("9"))
+"""First and last of the characters in ``-./0123456789``, of which Arrow reads integers as Java does, or not at all."""
+_PLAIN_DOUBLE: Final = (ord("+"), ord("9"))
+_LONG_DIGITS_MAX: Final = 19
+_NON_ASCII: Final = 0x80
+# Java looks at UTF-16 units, and so at no digit beyond U+FFFF.
+_DIGITS: Final = {code: unicodedata.decimal(chr(code)) for code in range(_NON_ASCII, 1 << 16) if chr(code).isdecimal()}
+_ASCII_DIGITS: Final = {code: str(digit) for code, digit in _DIGITS.items()}
+_INTEGER: Final = r"\A[+-]?[0-9]+\z"
+_INTEGER_OF_ANY_SCRIPT: Final = r"\A[+-]?\p{Nd}+\z"
+_DECIMAL: Final = r"\A[+-]?(NaN|Infinity|([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?[fFdD]?)\z"
+_HEXADECIMAL: Final = r"\A[+-]?0[xX]([0-9a-fA-F]+\.?|[0-9a-fA-F]*\.[0-9a-fA-F]+)[pP][+-]?[0-9]+[fFdD]?\z"
+_SUFFIX: Final = r"[fFdD]\z"
+_BLANKS: Final = "".join(map(chr, range(ord(" ") + 1)))  # what String.trim takes off
 
 
 @dataclass(frozen=True, slots=True)
@@ -314,23 +328,6 @@ def _either(one: Booleans | None, other: Booleans | None) -> Booleans | None:
 
 def _key(number: Number) -> pa.Int64Scalar:
     return pa.scalar(order_key(number.value) if number.type is NumberType.DOUBLE else number.value, pa.int64())
-
-
-_PLAIN_INTEGER: Final = (ord("-"), ord("9"))
-"""First and last of the characters in ``-./0123456789``, of which Arrow reads integers as Java does, or not at all."""
-_PLAIN_DOUBLE: Final = (ord("+"), ord("9"))
-_LONG_DIGITS_MAX: Final = 19
-_NON_ASCII: Final = 0x80
-# Java looks at UTF-16 units, and so at no digit beyond U+FFFF.
-_DIGITS: Final = {code: unicodedata.decimal(chr(code)) for code in range(_NON_ASCII, 1 << 16) if chr(code).isdecimal()}
-_ASCII_DIGITS: Final = {code: str(digit) for code, digit in _DIGITS.items()}
-
-_INTEGER: Final = r"\A[+-]?[0-9]+\z"
-_INTEGER_OF_ANY_SCRIPT: Final = r"\A[+-]?\p{Nd}+\z"
-_DECIMAL: Final = r"\A[+-]?(NaN|Infinity|([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?[fFdD]?)\z"
-_HEXADECIMAL: Final = r"\A[+-]?0[xX]([0-9a-fA-F]+\.?|[0-9a-fA-F]*\.[0-9a-fA-F]+)[pP][+-]?[0-9]+[fFdD]?\z"
-_SUFFIX: Final = r"[fFdD]\z"
-_BLANKS: Final = "".join(map(chr, range(ord(" ") + 1)))  # what String.trim takes off
 
 
 def integers(texts: pa.StringArray, bits: int) -> pa.Int64Array:

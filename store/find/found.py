@@ -35,6 +35,9 @@ from ..log.commit_log import CommitLog, Run
 from ..read.scan import RecordBatches
 from ..read.spec import OnCorrupt, OnLoss, Predicate, ScanSpec
 
+ASKED = "asked"
+"""The column with the key, id or offset that found a row."""
+
 
 class Source(Enum):
     """Method by which a span of the log was searched."""
@@ -131,9 +134,6 @@ class Hits(NamedTuple):
 
 
 _log = logging.getLogger(__name__)
-
-ASKED = "asked"
-"""The column with the key, id or offset that found a row."""
 
 
 class Order(Enum):

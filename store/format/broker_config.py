@@ -26,6 +26,11 @@ _FIX: Final = "Was the document edited by hand? Its former state may be in the f
 
 QUEUE_ID_MAX: Final = (1 << 31) - 1
 OFFSET_MAX: Final = (1 << 63) - 1
+_BLANKS: Final = " \t\f"
+_NAME: Final = re.compile(r"(?:\\.|[^\\ \t\f=:])*")
+_SEPARATOR: Final = re.compile(r"[ \t\f]*[=:]?[ \t\f]*")
+_ESCAPE: Final = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.)|$)")
+_LETTERS: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
 def is_position(queue_id: int, offset: int) -> bool:
@@ -136,13 +141,6 @@ def _integer(value: "Json | Key", owner: object, name: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
         raise FormatError(f"{name} of {owner!r} is {value!r} where an integer was expected", fix=_FIX)
     return value
-
-
-_BLANKS: Final = " \t\f"
-_NAME: Final = re.compile(r"(?:\\.|[^\\ \t\f=:])*")
-_SEPARATOR: Final = re.compile(r"[ \t\f]*[=:]?[ \t\f]*")
-_ESCAPE: Final = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.)|$)")
-_LETTERS: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
 def parse_properties(text: str) -> dict[str, str]:

@@ -31,6 +31,12 @@ import pyarrow as pa
 from ..errors import FormatError
 from .message import Bytes, Ints, Ints32, Mask, Records
 
+NO_TEXT: Final[pa.StringScalar] = pa.StringArray.from_buffers(1, pa.py_buffer(bytes(8)), pa.py_buffer(b""))[0]
+OFFSET_MAX: Final = (1 << 31) - 1
+_OFFSET_BYTES: Final = 4
+_FEW: Final = 16
+_KEPT_BYTES_MAX: Final = 4 << 20
+
 
 def value_offsets(values: pa.BinaryArray | pa.StringArray) -> Ints32:
     """View the (n + 1,) positions of n values in the array's data buffer; n is at least 1."""
@@ -113,18 +119,11 @@ def booleans(values: Mask) -> pa.BooleanArray:
 
 
 FALSE: Final[pa.BooleanScalar] = booleans(np.zeros(1, np.bool_))[0]
-NO_TEXT: Final[pa.StringScalar] = pa.StringArray.from_buffers(1, pa.py_buffer(bytes(8)), pa.py_buffer(b""))[0]
 
 
 def only_chunk(column: pa.ChunkedArray) -> pa.Array:
     """Return a column as one array, without copying where it is one: ``combine_chunks`` copies that as well."""
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
-
-
-OFFSET_MAX: Final = (1 << 31) - 1
-_OFFSET_BYTES: Final = 4
-_FEW: Final = 16
-_KEPT_BYTES_MAX: Final = 4 << 20
 
 
 class Slices(NamedTuple):

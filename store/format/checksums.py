@@ -54,6 +54,33 @@ Words: TypeAlias = npt.NDArray[np.uint32]  # (n,) uint32: all 32 bits of a remai
 NUMBER_BYTES: Final = 8
 _POLYNOMIAL: Final = 0xEDB88320  # of zlib, bits reversed
 _BITS: Final = np.uint32(1) << np.arange(32, dtype=np.uint32)
+CRC_PROPERTY: Final = b"__CRC32#\x01" + b"0" * 10 + b"\x02"
+"""The last property of a record with a checksum of its own, no checksum yet."""
+_DIGITS: Final = 10
+_DIFFERENT_MAX: Final = 80  # bytes of a row looked up one by one, 2 ns each; a call for each row costs 400 ns
+_COPIED_ROWS: Final = 1024  # some 100 KB, which stay in the cache
+_COPIED_BYTES_MAX: Final = 512  # per range: a longer one costs less as a slice
+_ALIKE_ROWS: Final = 256  # ranges per length, on average: with fewer of them a call for each range is cheaper
+_SIMILAR_ROWS: Final = 1 << 12  # looked at in one go: larger arrays are new memory each time, which costs more
+_SIZE: Final = np.dtype(">i4")
+CRC_NAME: Final = b"__CRC32#\x01"
+_MAGIC_PREFIX: Final = b"\xda\xa3\x20"
+SEARCH_BYTES: Final = 1 << 16
+"""Bytes before and after a record that are searched for the checksums of others."""
+_RESTART_MS: Final = 10  # no store is closed and opened again within less
+_CRC_AT: Final = np.array([*range(9), 19])
+_WORD: Final = np.dtype("V8")
+_CRC_HEAD: Final = np.frombuffer(CRC_NAME[:8], np.uint64)[0]
+_LOW_BITS: Final = np.uint64(0x0101010101010101)
+_HIGH_BITS: Final = np.uint64(0x8080808080808080)
+_CRC_FIXED: Final = np.frombuffer(b"__CRC32#\x01\x02", np.uint8)
+_FILLER_END: Final = FILLER_TOPIC.encode() + RECORD_CRC_BYTES.to_bytes(2, "big")  # before the property of a filler
+_BROKERS_CRC: Final = re.compile(b"(?<!" + re.escape(_FILLER_END) + b")" + CRC_NAME)
+# Pairs and nothing between them, without control characters; some releases leave out the last separator.
+_NAME: Final = r"[^\x00-\x1F\x7F]+"
+_VALUE: Final = r"[^\x00\x02-\x08\x0B\x0C\x0E-\x1F\x7F]*"
+_TEXT: Final = re.compile(f"(?:{_NAME}\x01{_VALUE}\x02)*(?:{_NAME}\x01{_VALUE})?")
+_SEAL: Final = re.compile(b"\x02?" + CRC_NAME + rb"(\d{10})\x02")
 
 
 def combined_crcs(first: Words, second: Words, lengths: Ints) -> Words:
@@ -134,17 +161,7 @@ def _ladder(place: int) -> Words:
     return _map_of(images).ravel()
 
 
-CRC_PROPERTY: Final = b"__CRC32#\x01" + b"0" * 10 + b"\x02"
-"""The last property of a record with a checksum of its own, no checksum yet."""
 assert len(CRC_PROPERTY) == RECORD_CRC_BYTES
-
-_DIGITS: Final = 10
-_DIFFERENT_MAX: Final = 80  # bytes of a row looked up one by one, 2 ns each; a call for each row costs 400 ns
-_COPIED_ROWS: Final = 1024  # some 100 KB, which stay in the cache
-_COPIED_BYTES_MAX: Final = 512  # per range: a longer one costs less as a slice
-_ALIKE_ROWS: Final = 256  # ranges per length, on average: with fewer of them a call for each range is cheaper
-_SIMILAR_ROWS: Final = 1 << 12  # looked at in one go: larger arrays are new memory each time, which costs more
-_SIZE: Final = np.dtype(">i4")
 
 
 class RecordCrc(Enum):
@@ -274,24 +291,6 @@ def moved_crcs(crcs: Ints, covered: Ints, numbers: Mapping[int, Ints | int]) -> 
 
 Front: TypeAlias = Callable[[], Bytes]  # returns the end of the segment before
 
-CRC_NAME: Final = b"__CRC32#\x01"
-_MAGIC_PREFIX: Final = b"\xda\xa3\x20"
-SEARCH_BYTES: Final = 1 << 16
-"""Bytes before and after a record that are searched for the checksums of others."""
-_RESTART_MS: Final = 10  # no store is closed and opened again within less
-_CRC_AT: Final = np.array([*range(9), 19])
-_WORD: Final = np.dtype("V8")
-_CRC_HEAD: Final = np.frombuffer(CRC_NAME[:8], np.uint64)[0]
-_LOW_BITS: Final = np.uint64(0x0101010101010101)
-_HIGH_BITS: Final = np.uint64(0x8080808080808080)
-_CRC_FIXED: Final = np.frombuffer(b"__CRC32#\x01\x02", np.uint8)
-_FILLER_END: Final = FILLER_TOPIC.encode() + RECORD_CRC_BYTES.to_bytes(2, "big")  # before the property of a filler
-_BROKERS_CRC: Final = re.compile(b"(?<!" + re.escape(_FILLER_END) + b")" + CRC_NAME)
-# Pairs and nothing between them, without control characters; some releases leave out the last separator.
-_NAME: Final = r"[^\x00-\x1F\x7F]+"
-_VALUE: Final = r"[^\x00\x02-\x08\x0B\x0C\x0E-\x1F\x7F]*"
-_TEXT: Final = re.compile(f"(?:{_NAME}\x01{_VALUE}\x02)*(?:{_NAME}\x01{_VALUE})?")
-
 
 def lost_crcs(records: Records, without: Mask, front: Front | None) -> Mask:
     """Mask of records that lack ``__CRC32#`` and must have had it: damage must not pass as absence."""
@@ -416,9 +415,6 @@ def _is_untouched(properties: bytes, covered: Bytes) -> bool:
     if digits.isdigit() and int(digits[::-1]) == isal_zlib.crc32(covered) & CRC_MASK:
         return False
     return _TEXT.fullmatch(text) is not None
-
-
-_SEAL: Final = re.compile(b"\x02?" + CRC_NAME + rb"(\d{10})\x02")
 
 
 def check_crcs(records: Records, properties: Properties, front: Front | None = None) -> None:

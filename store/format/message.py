@@ -24,6 +24,37 @@ import numpy.typing as npt
 from .message_table import HEADER_FIELDS, Record
 
 IPV6_EXTRA_BYTES: Final = 12  # bytes by which a host with an IPv6 address is longer
+MAGIC_V1: Final = 0xDAA320A7 - (1 << 32)
+MAGIC_V2: Final = 0xDAA320AB - (1 << 32)  # topic length in two bytes; since RocketMQ 5.1.0
+MAGIC_BLANK: Final = 0xCBD43194 - (1 << 32)
+BLANK_BYTES: Final = 8
+MIN_RECORD_BYTES: Final = 91  # v1, two IPv4 hosts, no body, no topic, no properties
+SYS_COMPRESSED: Final = 0x1
+SYS_TRANSACTION: Final = 0xC
+SYS_COMMIT: Final = 0x8
+SYS_ROLLBACK: Final = 0xC
+SYS_BORN_HOST_V6: Final = 0x10
+SYS_STORE_HOST_V6: Final = 0x20
+SYS_INNER_BATCH: Final = 0x80
+SYS_COMPRESSION_TYPE: Final = 0x700
+CRC_MASK: Final = 0x7FFFFFFF
+RECORD_CRC_BYTES: Final = 20  # `__CRC32#`, 0x01, ten digits, 0x02
+FILLER_TOPIC: Final = "%LOST%"
+"""Topic of the rolled back records that ``salvage`` writes over damage; the shortest ones have a part of it."""
+_PLACES: Final = (
+    "body_start",
+    "body_length",
+    "topic_start",
+    "topic_length",
+    "properties_start",
+    "properties_length",
+)
+_WINDOW_BYTES: Final = 48
+_INT16: Final = np.dtype(">i2")
+_INT32: Final = np.dtype(">i4")
+HOST_V4_BYTES: Final = 8
+HOST_V6_BYTES: Final = 20  # of an address and its port
+_MAGIC: Final = struct.Struct(">i")
 
 
 class Layout(NamedTuple):
@@ -69,28 +100,6 @@ Ints = npt.NDArray[np.int64]
 Ints32 = npt.NDArray[np.int32]
 Mask = npt.NDArray[np.bool_]
 Item = TypeVar("Item", bound=np.generic)
-
-MAGIC_V1: Final = 0xDAA320A7 - (1 << 32)
-MAGIC_V2: Final = 0xDAA320AB - (1 << 32)  # topic length in two bytes; since RocketMQ 5.1.0
-MAGIC_BLANK: Final = 0xCBD43194 - (1 << 32)
-
-BLANK_BYTES: Final = 8
-MIN_RECORD_BYTES: Final = 91  # v1, two IPv4 hosts, no body, no topic, no properties
-
-SYS_COMPRESSED: Final = 0x1
-SYS_TRANSACTION: Final = 0xC
-SYS_COMMIT: Final = 0x8
-SYS_ROLLBACK: Final = 0xC
-SYS_BORN_HOST_V6: Final = 0x10
-SYS_STORE_HOST_V6: Final = 0x20
-SYS_INNER_BATCH: Final = 0x80
-SYS_COMPRESSION_TYPE: Final = 0x700
-
-CRC_MASK: Final = 0x7FFFFFFF
-RECORD_CRC_BYTES: Final = 20  # `__CRC32#`, 0x01, ten digits, 0x02
-
-FILLER_TOPIC: Final = "%LOST%"
-"""Topic of the rolled back records that ``salvage`` writes over damage; the shortest ones have a part of it."""
 
 
 class Problem(IntEnum):
@@ -149,16 +158,6 @@ def scatter(buffer: Bytes, positions: Ints, values: npt.NDArray[np.generic]) -> 
     width = values.dtype.itemsize
     windows: npt.NDArray[np.void] = np.ndarray((buffer.size - width + 1,), f"V{width}", buffer.data, strides=(1,))
     windows[positions] = values.view(f"V{width}")
-
-
-_PLACES: Final = (
-    "body_start",
-    "body_length",
-    "topic_start",
-    "topic_length",
-    "properties_start",
-    "properties_length",
-)
 
 
 class Records:
@@ -375,15 +374,6 @@ def blank_record(rest: int) -> bytes:
     return rest.to_bytes(4, "big") + MAGIC_BLANK.to_bytes(4, "big", signed=True)
 
 
-_WINDOW_BYTES: Final = 48
-_INT16: Final = np.dtype(">i2")
-_INT32: Final = np.dtype(">i4")
-
-
-HOST_V4_BYTES: Final = 8
-HOST_V6_BYTES: Final = 20  # of an address and its port
-
-
 def field_at(name: str) -> int:
     """Return where a field begins in a record whose hosts are of IPv4."""
     assert HEADER.fields is not None
@@ -392,7 +382,6 @@ def field_at(name: str) -> int:
 
 SYS_FLAG_AT: Final = field_at("sys_flag")
 
-_MAGIC: Final = struct.Struct(">i")
 _MAGIC_AT: Final = field_at("magic")
 
 

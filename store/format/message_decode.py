@@ -52,6 +52,16 @@ ENTRY_COLUMNS: Final = frozenset({"physicalOffset", "storeSize", "tagsCode"})
 """The queue columns that a single entry holds."""
 
 _MILLIS_MAX: Final = ((1 << 63) - 1) // 1000
+_QUEUE_FIELDS: Final = {
+    "queueId": "queue_id",
+    "queueOffset": "queue_offset",
+    "physicalOffset": "physical_offset",
+    "storeSize": "size",
+    "tagsCode": "tags_code",
+}
+_ZLIB: Final = (0x000, 0x300)
+_STREAMS: Final = {0x100: "lz4", 0x200: "zstd"}
+_STEP_BYTES: Final = 1 << 20
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -81,13 +91,6 @@ class Origin:
                 return numbers(values.astype(NATIVE_SCHEMA.field(name).type.to_pandas_dtype()))
 
 
-_QUEUE_FIELDS: Final = {
-    "queueId": "queue_id",
-    "queueOffset": "queue_offset",
-    "physicalOffset": "physical_offset",
-    "storeSize": "size",
-    "tagsCode": "tags_code",
-}
 assert {"topic", "brokerName", *_QUEUE_FIELDS} == QUEUE_COLUMNS
 
 
@@ -282,11 +285,6 @@ def select(columns: Sequence[str], property_columns: Sequence[str]) -> pa.Schema
     """The schema of a scan: native columns, then one string column for each property asked for."""
     fields = [NATIVE_SCHEMA.field(name) for name in columns]
     return pa.schema(fields + [pa.field(name, pa.string()) for name in property_columns])
-
-
-_ZLIB: Final = (0x000, 0x300)
-_STREAMS: Final = {0x100: "lz4", 0x200: "zstd"}
-_STEP_BYTES: Final = 1 << 20
 
 
 def inflate(data: bytes | memoryview, sys_flag: int, limit: int) -> bytes | None:

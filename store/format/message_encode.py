@@ -56,6 +56,10 @@ BATCH_BYTES_MAX = (1 << 31) - 1  # Arrow's offsets of a binary array are 32-bit
 
 _KEEPING = pa.system_memory_pool()
 """For buffers of a whole batch: malloc keeps released memory for the next batch, Arrow's own pool unmaps it."""
+_PLACE: Final = struct.Struct(">qq")  # queue offset, physical offset
+_PLACE_AT: Final = field_at("queue_offset")
+_TIME: Final = struct.Struct(">q")
+_STORE_TIME_AT: Final = field_at("store_timestamp")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -349,12 +353,6 @@ def _lengths(values: pa.BinaryArray | pa.BinaryScalar, rows: int) -> Ints:
     if isinstance(values, pa.BinaryScalar):
         return np.full(rows, len(values.as_py()))
     return value_lengths(values)
-
-
-_PLACE: Final = struct.Struct(">qq")  # queue offset, physical offset
-_PLACE_AT: Final = field_at("queue_offset")
-_TIME: Final = struct.Struct(">q")
-_STORE_TIME_AT: Final = field_at("store_timestamp")
 
 
 def encode_record(

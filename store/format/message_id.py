@@ -32,6 +32,8 @@ _ADDRESS_BYTES: Final = (4, 16)
 _TEXT_MAX: Final = (1 << 31) - 1
 _OFFSET_TAIL_BYTES: Final = 12  # port, physical offset
 _OFFSET_BYTES: Final = 8
+_NO_ID: Final = "{!r} is not a message id"
+_NO_ID_FIX: Final = "An id has 32 hex digits, or 56 where the host has an IPv6 address"
 
 
 def encode_offset_ids(
@@ -77,7 +79,3 @@ def decode_offset_ids(texts: pa.StringArray) -> npt.NDArray[np.int64]:
             fix="Is it the id that the producer made (UNIQ_KEY)? That one is found through the index",
         )
     return offsets
-
-
-_NO_ID: Final = "{!r} is not a message id"
-_NO_ID_FIX: Final = "An id has 32 hex digits, or 56 where the host has an IPv6 address"

@@ -37,6 +37,9 @@ HEADER_BYTES: Final = HEADER.size
 _MAGIC: Final = 0x5E610959
 _ROW_BYTES: Final = 17
 _KEY_BYTES: Final = 8
+_BODY_CRC: Final = np.dtype(">u4")  # without its sign bit, as RocketMQ stores it
+_BODY_CRC_AT: Final = 8  # after total size and magic code
+_MASK: Final = (1 << 64) - 1
 
 
 class ChunkHeader(NamedTuple):
@@ -153,11 +156,6 @@ def _decode_queues(data: Bytes) -> tuple[list[str], Ints, Ints]:
     if count and (topic_of[0] < 0 or topic_of[-1] >= len(topics) or (np.diff(topic_of) < 0).any()):
         raise FormatError("staged rows name topics that they do not have")
     return topics, topic_of, queue_ids
-
-
-_BODY_CRC: Final = np.dtype(">u4")  # without its sign bit, as RocketMQ stores it
-_BODY_CRC_AT: Final = 8  # after total size and magic code
-_MASK: Final = (1 << 64) - 1
 
 
 def row_digest(records: Bytes, positions: Ints, topic_of: Ints, topics: Sequence[str]) -> int:

@@ -45,6 +45,9 @@ HISTORY: Final = -2
 """Offset of a frame that has the whole history of batches instead of bytes of the log; see `served_log.HistoryFeed`."""
 MORE_HISTORY: Final = -3  # offset of a frame that has further lines of the history
 HISTORY_BEGIN: Final = b"segmentlog-batches 1\n"  # first bytes of a whole history on a connection: no frame is empty
+ASKING: Final = -1  # report that asks for the epochs, and offset of the answer
+_END: Final = struct.Struct(">q")
+_ANSWER_MAX: Final = _END.size + codec.FILE_BYTES_MAX
 
 
 class Chunk(NamedTuple):
@@ -162,11 +165,6 @@ class ReportReader:
         stop = len(whole) - len(whole) % REPORT.size
         self._kept = whole[stop:]
         return [offset for (offset,) in REPORT.iter_unpack(whole[:stop])]
-
-
-ASKING: Final = -1  # report that asks for the epochs, and offset of the answer
-_END: Final = struct.Struct(">q")
-_ANSWER_MAX: Final = _END.size + codec.FILE_BYTES_MAX
 
 
 class Greeting(NamedTuple):

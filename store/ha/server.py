@@ -59,6 +59,13 @@ _log = logging.getLogger(__name__)
 LINE_EVERY_S: Final = 60.0  # seconds between two log lines of a subject
 _SUBJECTS_MAX: Final = 1024
 _EXHAUSTED: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+_READ_BYTES: Final = 16 << 10
+_CHECK_S: Final = 1.0  # between two looks at idle connections: for heartbeats, and for silent peers
+_NO_DESCRIPTORS: Final = (
+    "connections are refused, this process may have no more files open: raise the limit (ulimit -n), or open fewer "
+    "stores at once"
+)
+_FRAMES_AT_ONCE: Final = 16  # per connection and round: no slave keeps other slaves waiting
 
 
 class Accepted(NamedTuple):
@@ -189,15 +196,6 @@ class RareLines:
         self._written.move_to_end(subject)
         if len(self._written) > _SUBJECTS_MAX:
             self._written.popitem(last=False)
-
-
-_READ_BYTES: Final = 16 << 10
-_CHECK_S: Final = 1.0  # between two looks at idle connections: for heartbeats, and for silent peers
-_NO_DESCRIPTORS: Final = (
-    "connections are refused, this process may have no more files open: raise the limit (ulimit -n), or open fewer "
-    "stores at once"
-)
-_FRAMES_AT_ONCE: Final = 16  # per connection and round: no slave keeps other slaves waiting
 
 
 @dataclass(slots=True)

@@ -51,6 +51,18 @@ from ..format.properties import KEYS, NAME_END, PAIR_END, UNIQ_KEY, Properties, 
 from ..types import ALWAYS, KeyField, Window
 from .table import places_among, sorted_rows
 
+_FEW: Final = 1 << 10
+_ASKED_BITS: Final = 40
+_ASKED_MASK: Final = (1 << _ASKED_BITS) - 1
+_HASH_BITS: Final = 31
+_MODELS_MAX: Final = 8
+_ALIKE_MIN: Final = 64
+_PAIR_MIN: Final = 3
+_WORD: Final = 8
+_PAIR_ENDS: Final = np.uint64(0x0101010101010101 * PAIR_END)
+_ONES: Final = np.uint64(0x0101010101010101)
+_HIGHS: Final = np.uint64(0x8080808080808080)  # bits of a word by which a zero byte is found: `(x - ONES) & ~x & HIGHS`
+
 
 class SingleKey(NamedTuple):
     """A key of a topic and the criteria of a hit, compared with single records without arrays.
@@ -98,19 +110,6 @@ class SingleKey(NamedTuple):
         topic = bytes(record.topic).decode("utf-8", "replace")
         hashes = (index_key_hash(topic, each) for each in (unique, *pieces) if each)
         return False if self.key_hash in hashes else None
-
-
-_FEW: Final = 1 << 10
-_ASKED_BITS: Final = 40
-_ASKED_MASK: Final = (1 << _ASKED_BITS) - 1
-_HASH_BITS: Final = 31
-_MODELS_MAX: Final = 8
-_ALIKE_MIN: Final = 64
-_PAIR_MIN: Final = 3
-_WORD: Final = 8
-_PAIR_ENDS: Final = np.uint64(0x0101010101010101 * PAIR_END)
-_ONES: Final = np.uint64(0x0101010101010101)
-_HIGHS: Final = np.uint64(0x8080808080808080)  # bits of a word by which a zero byte is found: `(x - ONES) & ~x & HIGHS`
 
 
 @dataclass(frozen=True, eq=False, slots=True)

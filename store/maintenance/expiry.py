@@ -42,6 +42,8 @@ from ..types import QueueBounds
 
 _ROOT: Final = "storePathRootDir"
 _LOGS: Final = ("storePathCommitLog", "readOnlyCommitLogStorePaths")
+_HOUR_MS = 3_600_000
+_SUPPOSED_BYTES = 10**12
 
 
 class BrokerPaths(NamedTuple):
@@ -80,10 +82,6 @@ def configured_paths(conf: str, store: str | os.PathLike[str], fs: FileSystem | 
     if found and default not in found and list_segments(fs, [default]):
         notes.append(f"{default} has segments, and {_LOGS[0]} of the configuration names other directories")
     return BrokerPaths(() if found == [default] else tuple(found), tuple(notes))
-
-
-_HOUR_MS = 3_600_000
-_SUPPOSED_BYTES = 10**12
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -30,6 +30,8 @@ from ..index.writer import indexed_keys
 from ..log.commit_log import CommitLog, FoundRecords
 
 _BLOCK_ENTRIES: Final = 1 << 15
+_MIX: Final = np.array([0x9E3779B1, 0x85EBCA77, 0xC2B2AE3D], np.uint32)
+_SHIFT: Final = np.uint32(15)
 
 
 class IndexGap(NamedTuple):
@@ -264,10 +266,6 @@ class IndexCheck:
                 continue
             if table.header.count > 1:
                 yield _File(path, geometry, table.header, table.slots, table.entries[1:])
-
-
-_MIX: Final = np.array([0x9E3779B1, 0x85EBCA77, 0xC2B2AE3D], np.uint32)
-_SHIFT: Final = np.uint32(15)
 
 
 def _links(entries: npt.NDArray[np.void], geometry: Geometry) -> tuple[Words, Words]:

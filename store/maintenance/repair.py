@@ -73,6 +73,9 @@ _log = logging.getLogger(__name__)
 
 _KEYED_RECORDS: Final = 1 << 18  # at a time: keys of a segment of small records have gigabytes
 _ROUND_PARTS: Final = 64
+_FILLER_BYTES: Final = MIN_RECORD_BYTES + len(FILLER_TOPIC)
+_COPY_BYTES: Final = 8 << 20
+_QUEUE_OFFSET_AT: Final = 20  # in a record
 
 
 def log_segment(log: logging.Logger, base: int, number: int, count: int, text: str) -> None:
@@ -329,10 +332,6 @@ class _Rebuild:
 
 
 # Records of a damaged store
-
-_FILLER_BYTES: Final = MIN_RECORD_BYTES + len(FILLER_TOPIC)
-_COPY_BYTES: Final = 8 << 20
-_QUEUE_OFFSET_AT: Final = 20  # in a record
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

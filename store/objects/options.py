@@ -19,6 +19,52 @@ from urllib.parse import urlsplit
 from ..errors import ConfigError
 from .object_store import AZURE, GCS, S3
 
+_PREFIX: Final = {S3: "aws_", GCS: "google_", AZURE: "azure_"}
+OWN: Final = frozenset({"max_retries", "retry_timeout", "aws_profile", "library"})
+_HADOOP_S3: Final = {
+    "endpoint": "aws_endpoint",
+    "endpoint.region": "aws_region",
+    "access.key": "aws_access_key_id",
+    "secret.key": "aws_secret_access_key",
+    "session.token": "aws_session_token",
+    "attempts.maximum": "max_retries",
+    "proxy.host": "",  # with its port
+    "proxy.port": "",
+    "path.style.access": "",  # decides about the host name of the endpoint
+    "connection.ssl.enabled": "",  # decides about its scheme
+    "aws.credentials.provider": "",
+    "connection.timeout": "read_timeout",  # milliseconds, as Hadoop has them
+    "connection.establish.timeout": "connect_timeout",
+    "server-side-encryption-algorithm": "aws_server_side_encryption",
+    "encryption.algorithm": "aws_server_side_encryption",
+    "encryption.key": "aws_sse_kms_key_id",
+    "requester.pays.enabled": "aws_request_payer",
+}
+_ENDPOINTS: Final = {
+    "aws_endpoint",
+    "aws_endpoint_url",
+    "aws_endpoint_url_s3",
+    "azure_storage_endpoint",
+    "google_base_url",
+}
+_ADDRESS: Final = {*_ENDPOINTS, "aws_virtual_hosted_style_request"}
+_MILLISECONDS: Final = {"read_timeout", "connect_timeout"}
+_ENCRYPTIONS: Final = {"SSE-KMS": "aws:kms", "DSSE-KMS": "aws:kms:dsse", "SSE-C": "sse-c"}
+_HADOOP_GCS: Final = {
+    "google.cloud.auth.service.account.json.keyfile": "google_service_account",
+    "fs.gs.auth.service.account.json.keyfile": "google_service_account",
+}
+_HADOOP_AZURE: Final = {
+    "fs.azure.account.key": "azure_storage_account_key",
+    "fs.azure.sas.fixed.token": "azure_storage_sas_token",
+    "fs.azure.account.oauth2.client.id": "azure_storage_client_id",
+    "fs.azure.account.oauth2.client.secret": "azure_storage_client_secret",
+    "fs.azure.account.oauth2.client.endpoint": "azure_storage_tenant_id",  # a part of that URL
+}
+_S3A: Final = "fs.s3a."
+SESSION: Final = "spark.hadoop."
+"""Prefix of settings of a Spark session, which options without it win over."""
+
 
 def _words(text: str) -> list[str]:
     return text.split()
@@ -47,7 +93,6 @@ CONFIG: Final = {
     AZURE: frozenset(f"azure_{name}" for name in _AZURE_NAMES),
 }
 """Options of each kind of object store."""
-_PREFIX: Final = {S3: "aws_", GCS: "google_", AZURE: "azure_"}
 CLIENT: Final = frozenset(
     _words(
         "allow_http allow_invalid_certificates connect_timeout http1_only http2_only pool_idle_timeout "
@@ -56,35 +101,7 @@ CLIENT: Final = frozenset(
     )
 )
 """Options of the HTTP client."""
-OWN: Final = frozenset({"max_retries", "retry_timeout", "aws_profile", "library"})
 
-_HADOOP_S3: Final = {
-    "endpoint": "aws_endpoint",
-    "endpoint.region": "aws_region",
-    "access.key": "aws_access_key_id",
-    "secret.key": "aws_secret_access_key",
-    "session.token": "aws_session_token",
-    "attempts.maximum": "max_retries",
-    "proxy.host": "",  # with its port
-    "proxy.port": "",
-    "path.style.access": "",  # decides about the host name of the endpoint
-    "connection.ssl.enabled": "",  # decides about its scheme
-    "aws.credentials.provider": "",
-    "connection.timeout": "read_timeout",  # milliseconds, as Hadoop has them
-    "connection.establish.timeout": "connect_timeout",
-    "server-side-encryption-algorithm": "aws_server_side_encryption",
-    "encryption.algorithm": "aws_server_side_encryption",
-    "encryption.key": "aws_sse_kms_key_id",
-    "requester.pays.enabled": "aws_request_payer",
-}
-_ENDPOINTS: Final = {
-    "aws_endpoint",
-    "aws_endpoint_url",
-    "aws_endpoint_url_s3",
-    "azure_storage_endpoint",
-    "google_base_url",
-}
-_ADDRESS: Final = {*_ENDPOINTS, "aws_virtual_hosted_style_request"}
 _CREDENTIALS: Final = {
     *(f"aws_{each}" for each in _words("access_key_id secret_access_key session_token skip_signature")),
     *(f"google_{each}" for each in _words("service_account service_account_key application_credentials")),
@@ -96,22 +113,6 @@ _CREDENTIALS: Final = {
     "azure_skip_signature",
     "aws_profile",
 }
-_MILLISECONDS: Final = {"read_timeout", "connect_timeout"}
-_ENCRYPTIONS: Final = {"SSE-KMS": "aws:kms", "DSSE-KMS": "aws:kms:dsse", "SSE-C": "sse-c"}
-_HADOOP_GCS: Final = {
-    "google.cloud.auth.service.account.json.keyfile": "google_service_account",
-    "fs.gs.auth.service.account.json.keyfile": "google_service_account",
-}
-_HADOOP_AZURE: Final = {
-    "fs.azure.account.key": "azure_storage_account_key",
-    "fs.azure.sas.fixed.token": "azure_storage_sas_token",
-    "fs.azure.account.oauth2.client.id": "azure_storage_client_id",
-    "fs.azure.account.oauth2.client.secret": "azure_storage_client_secret",
-    "fs.azure.account.oauth2.client.endpoint": "azure_storage_tenant_id",  # a part of that URL
-}
-_S3A: Final = "fs.s3a."
-SESSION: Final = "spark.hadoop."
-"""Prefix of settings of a Spark session, which options without it win over."""
 
 
 class Options(NamedTuple):

@@ -28,6 +28,8 @@ BATCH_ROWS: Final = 1 << 16
 """Default limit of rows in a record batch."""
 MAX_BODY_BYTES: Final = 16 << 20
 """Default limit of one inflated body, in bytes: four times RocketMQ's ``maxMessageSize``."""
+_BLANKS: Final = "".join(map(chr, range(ord(" ") + 1)))
+"""Characters that Java's ``String.trim`` removes."""
 
 
 class OnCorrupt(Enum):
@@ -44,10 +46,6 @@ class OnLoss(Enum):
 
     FAIL = "fail"
     SKIP = "skip"
-
-
-_BLANKS: Final = "".join(map(chr, range(ord(" ") + 1)))
-"""Characters that Java's ``String.trim`` removes."""
 
 
 @dataclass(frozen=True, slots=True)

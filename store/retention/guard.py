@@ -31,6 +31,7 @@ from .state import UNKNOWN_MS, Unread
 from .survey import StoreFiles
 
 _EVERYTHING = 0
+_KNOWN_MAX: Final = 4096  # answers that are remembered; far more than segments and topics of one run
 
 
 class Guard:
@@ -75,9 +76,6 @@ class Guard:
                     physical = int(entries["physical_offset"][0]) if is_plausible(entries)[0] else _EVERYTHING
                     found = min(found, Unread(physical, f"group {group} has read {key} up to offset {position}"))
         return found
-
-
-_KNOWN_MAX: Final = 4096  # answers that are remembered; far more than segments and topics of one run
 
 
 class TopicAges:

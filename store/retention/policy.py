@@ -32,6 +32,11 @@ from ..format.message import Ints
 from .settings import RetentionSettings, RocketMQRelease, Thresholds
 from .state import UNKNOWN_MS, FileId, IndexFiles, Kind, LogFiles, Memory, Moment, QueueFiles, State
 
+_HOUR_MS: Final = 3_600_000
+_QUEUE_HELD_MS: Final = 60_000
+_INDEX_HELD_MS: Final = 3_000
+_INTEGER: Final = re.compile(r"[+-]?\d+")
+
 
 class Disks(NamedTuple):
     """File systems of the CommitLog directories, in their order, and of the ConsumeQueues; None where it is missing."""
@@ -103,12 +108,6 @@ def _look_as_4(log: float, queues: float, limits: Thresholds, *, disk_full: bool
         if share < 0 or share > limits.delete:
             return Verdict(delete=True, forced=forced, disk_full=disk_full)
     return Verdict(delete=False, forced=forced, disk_full=disk_full)
-
-
-_HOUR_MS: Final = 3_600_000
-_QUEUE_HELD_MS: Final = 60_000
-_INDEX_HELD_MS: Final = 3_000
-_INTEGER: Final = re.compile(r"[+-]?\d+")
 
 
 class Deletion(NamedTuple):

@@ -14,6 +14,25 @@ from ..format.broker_config import parse_properties
 from ..format.naming import is_readable_topic
 
 _INT_MAX: Final = (1 << 31) - 1
+PROPERTIES: Final = {
+    "fileReservedTime": "file_reserved_hours",
+    "deleteWhen": "delete_when",
+    "diskMaxUsedSpaceRatio": "disk_max_used_percent",
+    "diskSpaceCleanForciblyRatio": "force_percent",
+    "diskSpaceWarningLevelRatio": "refuse_percent",
+    "rocketmq.broker.diskSpaceCleanForciblyRatio": "force_share",
+    "rocketmq.broker.diskSpaceWarningLevelRatio": "refuse_share",
+    "cleanFileForciblyEnable": "force_enabled",
+    "deleteFileBatchMax": "files_per_run",
+    "deleteCommitLogFilesInterval": "log_pause_ms",
+    "deleteConsumeQueueFilesInterval": "queue_pause_ms",
+    "destroyMapedFileIntervalForcibly": "held_ms",
+    "redeleteHangedFileInterval": "retry_ms",
+    "cleanResourceInterval": "interval_ms",
+    "replicasPerDiskPartition": "brokers_per_disk",
+    "logicalDiskSpaceCleanForciblyThreshold": "share_force",
+}
+"""Attribute of `RetentionSettings` by RocketMQ's property."""
 
 
 class RocketMQRelease(Enum):
@@ -162,27 +181,6 @@ class RetentionSettings:
     def files_max(self) -> int:
         """Segments deleted per run at most."""
         return 10 if self.release is RocketMQRelease.V4_9 else max(self.files_per_run, 1)
-
-
-PROPERTIES: Final = {
-    "fileReservedTime": "file_reserved_hours",
-    "deleteWhen": "delete_when",
-    "diskMaxUsedSpaceRatio": "disk_max_used_percent",
-    "diskSpaceCleanForciblyRatio": "force_percent",
-    "diskSpaceWarningLevelRatio": "refuse_percent",
-    "rocketmq.broker.diskSpaceCleanForciblyRatio": "force_share",
-    "rocketmq.broker.diskSpaceWarningLevelRatio": "refuse_share",
-    "cleanFileForciblyEnable": "force_enabled",
-    "deleteFileBatchMax": "files_per_run",
-    "deleteCommitLogFilesInterval": "log_pause_ms",
-    "deleteConsumeQueueFilesInterval": "queue_pause_ms",
-    "destroyMapedFileIntervalForcibly": "held_ms",
-    "redeleteHangedFileInterval": "retry_ms",
-    "cleanResourceInterval": "interval_ms",
-    "replicasPerDiskPartition": "brokers_per_disk",
-    "logicalDiskSpaceCleanForciblyThreshold": "share_force",
-}
-"""Attribute of `RetentionSettings` by RocketMQ's property."""
 
 
 def _parsed(name: str, text: str, default: object) -> object:

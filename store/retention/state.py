@@ -12,6 +12,7 @@ from ..format.message import Ints, Mask
 from ..types import QueueKey
 
 MANUAL_RUNS: Final = 20  # runs that one manual trigger starts
+UNKNOWN_MS: Final = (1 << 63) - 1  # store time of a message that may exist and was not found: it counts as young
 
 
 class Kind(Enum):
@@ -95,9 +96,6 @@ class Unread(NamedTuple):
 
     physical_offset: int
     text: str
-
-
-UNKNOWN_MS: Final = (1 << 63) - 1  # store time of a message that may exist and was not found: it counts as young
 
 
 def nothing_unread() -> Unread:

@@ -40,6 +40,9 @@ from .put_path import PutPath
 from .replica_append import ReplicaAppend
 from .retention_service import RetentionService
 
+_OF_BROKERS: Final = {"compaction", "rocksdbstore", "timerlog", "timerwheel"}  # of 5.x: no messages
+_OWN_NAMES: Final = {OURS, LOCK, ABORT, f"{ABORT}.bak", CONFIG, CHECKPOINT, INDEX, *_OF_BROKERS, "lost+found"}
+
 
 class Teardown:
     """Steps that undo the opening of a store, last first. Call `run` from one thread at a time."""
@@ -76,10 +79,6 @@ class Teardown:
             self._steps.pop()
         if failed is not None:
             raise failed
-
-
-_OF_BROKERS: Final = {"compaction", "rocksdbstore", "timerlog", "timerwheel"}  # of 5.x: no messages
-_OWN_NAMES: Final = {OURS, LOCK, ABORT, f"{ABORT}.bak", CONFIG, CHECKPOINT, INDEX, *_OF_BROKERS, "lost+found"}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

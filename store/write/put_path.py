@@ -56,6 +56,10 @@ from .attachments import LogListener, WriterMetrics
 from .group_commit import Failure
 
 _log = logging.getLogger(__name__)
+# Brokers of 5.4 and later dispatch ten segments again after a kill (commitLogRecoverMaxNum); a put takes three at most.
+_AHEAD_SEGMENTS: Final = 4
+_AT_ONCE_BYTES: Final = 1 << 20
+"""Replicated records that are placed in their queues at once: their bytes are in the processor's cache now."""
 
 
 class QueueOffsets:
@@ -235,12 +239,6 @@ def place_rows(rows: EncodedRows, runs: list[Run], queues: QueueOffsets, now: in
     numbers = queues.numbers.of(rows.queues)
     offsets, following = queues.assign(numbers, rows.queue_of, rows.counts)
     return PlacedRows(rows, runs, physical, offsets, numbers, following, now)
-
-
-# Brokers of 5.4 and later dispatch ten segments again after a kill (commitLogRecoverMaxNum); a put takes three at most.
-_AHEAD_SEGMENTS: Final = 4
-_AT_ONCE_BYTES: Final = 1 << 20
-"""Replicated records that are placed in their queues at once: their bytes are in the processor's cache now."""
 
 
 class AppendedBatch(NamedTuple):

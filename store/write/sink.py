@@ -41,6 +41,9 @@ _log = logging.getLogger(__name__)
 
 
 _CONFIRMED_POLL_S: Final = 0.005
+_POLL_S: Final = 0.02
+_POLL_MAX_S: Final = 0.05  # a sink that waits longer must not come last for ever
+_BROKER_FIX: Final = "Stop it, write to another directory, or to a store that is replicated from it"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -109,11 +112,6 @@ class SyncReplication:
             return "no master served this store"
         asked = f"{self.in_sync_replicas} copies were asked for, the master needs {found.needed}"
         return f"{asked}, and {found.copies} were in sync"
-
-
-_POLL_S: Final = 0.02
-_POLL_MAX_S: Final = 0.05  # a sink that waits longer must not come last for ever
-_BROKER_FIX: Final = "Stop it, write to another directory, or to a store that is replicated from it"
 
 
 def prepare_store(path: str | os.PathLike[str], config: StoreConfig) -> None:

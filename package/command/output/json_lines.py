@@ -38,6 +38,24 @@ _MS: Final = np.frombuffer("".join(f"{ms:03d}Z" for ms in range(1000)).encode(),
 _YEAR_0: Final = -62_167_219_200
 _YEAR_10000: Final = 253_402_300_800  # seconds between which a year has four digits
 _RUN_ROWS: Final = 4  # rows with the same second, on average, from which it is worth to look for them
+_QUOTED: Final = {"\b": "\\b", "\t": "\\t", "\n": "\\n", "\f": "\\f", "\r": "\\r"}
+_BLANK: Final = 0x20
+_DELETE: Final = 0x7F
+_LONGEST: Final = 2  # bytes of a hidden character that may follow a piece
+_HIDDEN: Final = (
+    (b"\xc2\x80", b"\xc2\x9f"),  # C1
+    (b"\xc2\xad", b"\xc2\xad"),  # soft hyphen
+    (b"\xd8\x9c", b"\xd8\x9c"),  # U+061C
+    (b"\xe1\xa0\x8e", b"\xe1\xa0\x8e"),  # U+180E
+    (b"\xe2\x80\x8b", b"\xe2\x80\x8f"),  # U+200B to U+200F
+    (b"\xe2\x80\xa8", b"\xe2\x80\xae"),  # U+2028 to U+202E
+    (b"\xe2\x81\xa0", b"\xe2\x81\xaf"),  # U+2060 to U+206F
+    (b"\xef\xbb\xbf", b"\xef\xbb\xbf"),  # U+FEFF
+    (b"\xef\xbf\xb9", b"\xef\xbf\xbb"),  # U+FFF9 to U+FFFB
+)
+"""Characters that a terminal obeys, or that turn or hide the text beside them: the first and last of each range."""
+_CACHED_BYTES: Final = 1 << 17
+_SHORT: Final = 256  # characters of a value up to which it is compared with the others of its column
 
 
 class Bodies(NamedTuple):
@@ -148,25 +166,6 @@ def _formatted(values: pa.TimestampArray) -> pa.StringArray:
 
 
 # JSON lines
-
-_QUOTED: Final = {"\b": "\\b", "\t": "\\t", "\n": "\\n", "\f": "\\f", "\r": "\\r"}
-_BLANK: Final = 0x20
-_DELETE: Final = 0x7F
-_LONGEST: Final = 2  # bytes of a hidden character that may follow a piece
-_HIDDEN: Final = (
-    (b"\xc2\x80", b"\xc2\x9f"),  # C1
-    (b"\xc2\xad", b"\xc2\xad"),  # soft hyphen
-    (b"\xd8\x9c", b"\xd8\x9c"),  # U+061C
-    (b"\xe1\xa0\x8e", b"\xe1\xa0\x8e"),  # U+180E
-    (b"\xe2\x80\x8b", b"\xe2\x80\x8f"),  # U+200B to U+200F
-    (b"\xe2\x80\xa8", b"\xe2\x80\xae"),  # U+2028 to U+202E
-    (b"\xe2\x81\xa0", b"\xe2\x81\xaf"),  # U+2060 to U+206F
-    (b"\xef\xbb\xbf", b"\xef\xbb\xbf"),  # U+FEFF
-    (b"\xef\xbf\xb9", b"\xef\xbf\xbb"),  # U+FFF9 to U+FFFB
-)
-"""Characters that a terminal obeys, or that turn or hide the text beside them: the first and last of each range."""
-_CACHED_BYTES: Final = 1 << 17
-_SHORT: Final = 256  # characters of a value up to which it is compared with the others of its column
 
 
 def json_lines(batch: pa.RecordBatch) -> memoryview:

@@ -22,6 +22,12 @@ if TYPE_CHECKING:
     from segmentlog.query.metadata import Metrics
     from segmentlog.store import StoreReader
 
+_MINUTE_MS: Final = 60_000
+_DAY_MS: Final = 24 * 60 * _MINUTE_MS
+_OFFSETS: Final = ("topic", "queueId", "offset", "minOffset", "maxOffset", "storeTimestamp")
+_PREFIX: Final = "segmentlog_"
+_STOP_S: Final = 0.2
+
 # Verbs `topics`, `queues`, `segments` and `groups`
 
 
@@ -87,9 +93,6 @@ def _print_table(table: "pa.Table", options: argparse.Namespace, console: Consol
 
 
 # Verb `stats`
-
-_MINUTE_MS: Final = 60_000
-_DAY_MS: Final = 24 * 60 * _MINUTE_MS
 
 
 def add_stats(parser: Parser) -> None:
@@ -181,8 +184,6 @@ def _stats_row(reader: "StoreReader", topic: str, now: int) -> dict[str, object]
 
 
 # Verb `offsets`
-
-_OFFSETS: Final = ("topic", "queueId", "offset", "minOffset", "maxOffset", "storeTimestamp")
 
 
 def add_offsets(parser: Parser) -> None:
@@ -320,9 +321,6 @@ def run_profile(options: argparse.Namespace, console: Console) -> int:
 
 
 # Verb `metrics`
-
-_PREFIX: Final = "segmentlog_"
-_STOP_S: Final = 0.2
 
 
 def add_metrics(parser: Parser) -> None:

@@ -46,6 +46,10 @@ if TYPE_CHECKING:
 # Verb `cat`
 
 _THREADS_MAX: Final = 8
+_PLACE: Final = "physicalOffset"
+_KEYS: Final = ("key", "unique_key")
+_WAYS: Final = ("id", "key", "unique_key", "offset", "physical_offset")
+_ITEMS_A_BATCH: Final = 4_000
 
 
 def add_cat(parser: Parser) -> None:
@@ -107,8 +111,6 @@ def _first_rows(scan: "Scan", number: int | None, threads: int) -> "Generator[pa
 
 
 # Verb `tail`
-
-_PLACE: Final = "physicalOffset"
 
 
 def add_tail(parser: Parser) -> None:
@@ -182,9 +184,6 @@ def _last(selection: Selection, ends: "dict[QueueKey, int]", number: int) -> "It
 
 
 # Verb `get`
-
-_KEYS: Final = ("key", "unique_key")
-_WAYS: Final = ("id", "key", "unique_key", "offset", "physical_offset")
 
 
 def add_get(parser: Parser) -> None:
@@ -296,8 +295,6 @@ def _report_missing(found: "Found", way: str, console: Console) -> int:
 
 
 # Verb `dump`
-
-_ITEMS_A_BATCH: Final = 4_000
 
 
 def add_dump(parser: Parser) -> None:

@@ -50,6 +50,8 @@ COLUMNS: Final = tuple(name for name in MESSAGE_COLUMNS if name != "flag")
 _WINDOWS: Final = ("day", "hour")
 _COLUMN_NAMES: Final = {"queue": "queueId"}
 _MIB: Final = 1 << 20
+_PACE: Final = above_zero("a pace: write a number above 0, such as 1.0")
+_SEARCH: Final = ("grep", "regex", "ignore_case", "json_path", "equals")
 
 
 def add_backfill(parser: Parser) -> None:
@@ -286,8 +288,6 @@ def _table(options: argparse.Namespace, request: "Request", bodies: "Bodies | No
 
 # Verb `replay`
 
-_PACE: Final = above_zero("a pace: write a number above 0, such as 1.0")
-
 
 def add_replay(parser: Parser) -> None:
     """Verb ``replay``: messages of a store appended to another store, exactly once.
@@ -377,8 +377,6 @@ def _condition(options: argparse.Namespace) -> str | None:
 
 
 # Verb `resend`
-
-_SEARCH: Final = ("grep", "regex", "ignore_case", "json_path", "equals")
 
 
 def add_resend(parser: Parser) -> None:

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from segmentlog.store import StoreConfig
     from segmentlog.store.ha import Address, Demotion, Replica, ReplicaStatus, ReplicationServer
 
+_POLL_S: Final = 0.01
+_STOP_S: Final = 0.2
+
 # Verb `replicate`
 
 
@@ -133,9 +136,6 @@ def _line(status: "ReplicaStatus") -> str:
 # Verb `serve`
 
 _log = logging.getLogger(__name__)
-
-_POLL_S: Final = 0.01
-_STOP_S: Final = 0.2
 
 
 def add_serve(parser: Parser) -> None:

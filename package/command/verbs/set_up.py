@@ -23,6 +23,16 @@ from ..sessions import session
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+ARCHIVES: Final = tuple(
+    str(Path(__file__).resolve().parents[1] / "stores" / f"{name}.tar.gz") for name in ("basic-5.3.3", "time-5.3.3")
+)
+_ROWS: Final = 16
+_CELL_CHARS: Final = 48
+_TIME: Final = "yyyy-MM-dd HH:mm:ss.SSS"
+_EVERYTHING: Final = {"subscribePattern": ".*"}
+_QUEUE: Final = ("brokerName", "topic", "queueId")
+SHELLS: Final = ("bash", "zsh", "fish")
+
 # Verb `doctor`
 
 
@@ -51,15 +61,7 @@ def run_doctor(options: argparse.Namespace, console: Console) -> int:
 
 # Verb `demo`
 
-ARCHIVES: Final = tuple(
-    str(Path(__file__).resolve().parents[1] / "stores" / f"{name}.tar.gz") for name in ("basic-5.3.3", "time-5.3.3")
-)
 
-_ROWS: Final = 16
-_CELL_CHARS: Final = 48
-_TIME: Final = "yyyy-MM-dd HH:mm:ss.SSS"
-_EVERYTHING: Final = {"subscribePattern": ".*"}
-_QUEUE: Final = ("brokerName", "topic", "queueId")
 _Load = Callable[..., "DataFrame"]  # loads columns of all stores, with options of the reader by name
 
 
@@ -253,8 +255,6 @@ def _single_messages(load: _Load, topic: str, tag: str) -> Iterator[tuple[str, "
 
 
 # Verb `completion`
-
-SHELLS: Final = ("bash", "zsh", "fish")
 
 
 def add_completion(parser: Parser) -> None:

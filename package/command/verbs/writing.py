@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 LINES: Final = "lines"
 JSON_LINES: Final = "jsonl"
+_COLUMNS: Final = ("group", "topic", "queueId", "before", "after", "recorded")
 
 
 def add_put(parser: Parser) -> None:
@@ -210,8 +211,6 @@ def _known_topics(options: argparse.Namespace) -> frozenset[str]:
 
 
 # Verb `reset-offset`
-
-_COLUMNS: Final = ("group", "topic", "queueId", "before", "after", "recorded")
 
 
 def add_reset_offset(parser: Parser) -> None:
