@@ -106,15 +106,15 @@ def outcome(case: dict[str, Any]) -> dict[str, Any]:
 
 
 def main() -> None:
-    warm_up, *cases = map(json.loads, sys.stdin)
-    read_all(warm_up)  # what is imported when first needed is imported now
+    read_all(json.loads(sys.stdin.readline()))  # what is imported when first needed is imported now
     if "--nobody" in sys.argv:
         os.setgroups([])
         os.setgid(65534)
         os.setuid(65534)
     sys.addaudithook(audit)
-    for case in cases:
-        sys.stdout.write(json.dumps(outcome(case)) + "\n")
+    for line in sys.stdin:
+        sys.stdout.write(json.dumps(outcome(json.loads(line))) + "\n")
+        sys.stdout.flush()
 
 
 if __name__ == "__main__":

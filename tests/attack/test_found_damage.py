@@ -6,7 +6,8 @@ The stores are those of ``support.attack_stores``; most damage is done to messag
 import os
 import shutil
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -35,13 +36,15 @@ pytestmark = pytest.mark.attack
 ORDERS = QueueKey("Orders", 0)
 ENTRY_BYTES = 20
 
+Rows = dict[tuple[str, int, int], dict[str, Any]]
+
 
 class Damaged:
     """A store and hands to damage it with."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, whole: Rows | None = None) -> None:
         self.path = path
-        self.whole = {(r["topic"], r["queueId"], r["queueOffset"]): r for r in self.rows()}
+        self.whole = whole or {(r["topic"], r["queueId"], r["queueOffset"]): r for r in self.rows()}
 
     @property
     def segments(self) -> list[Path]:
@@ -80,13 +83,19 @@ class Damaged:
         return [r["queueOffset"] for r in found if (r["topic"], r["queueId"]) == ("Orders", 0)]
 
 
-@pytest.fixture
-def make(tmp_path: Path) -> Iterator[Callable[..., Damaged]]:
-    def made(record_crc: RecordCrc = RecordCrc.PROPERTY, queues: Queues = Queues.WRITTEN) -> Damaged:
-        return Damaged(build(tmp_path / f"store-{len(os.listdir(tmp_path))}", record_crc, queues))
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Callable[[RecordCrc, Queues], Damaged]:
+    folder = tmp_path_factory.mktemp("built")
+    return cache(lambda record_crc, queues: Damaged(build(folder / f"{record_crc}-{queues}", record_crc, queues)))
 
-    yield made
-    shutil.rmtree(tmp_path)
+
+@pytest.fixture
+def make(built: Callable[[RecordCrc, Queues], Damaged], tmp_path: Path) -> Callable[..., Damaged]:
+    def made(record_crc: RecordCrc = RecordCrc.PROPERTY, queues: Queues = Queues.WRITTEN) -> Damaged:
+        whole = built(record_crc, queues)
+        return Damaged(shutil.copytree(whole.path, tmp_path / f"store-{len(os.listdir(tmp_path))}"), whole.whole)
+
+    return made
 
 
 # The record's own checksum must not vanish with what it covers

@@ -29,6 +29,8 @@ from support.memory_objects import MemoryObjects
 from support.store_builder import Geometry, StoreBuilder, java_hash, messages
 from support.tampering import QueueFiles, segments
 
+pytestmark = pytest.mark.scaled(quick=18)
+
 SMALL = Geometry(segment_bytes=8192, queue_segment_entries=100)
 BEYOND_31_BITS = 1 << 33
 NEGATIVE = "negative hash"
