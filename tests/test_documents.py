@@ -28,35 +28,6 @@ def is_executed_here(block: Block) -> bool:
 WITH_CODE = [page for page in PAGES if any(map(is_executed_here, code_blocks(page)))]
 
 
-def test_blocks_are_found(tmp_path: Path) -> None:
-    page = tmp_path / "page.md"
-    page.write_text(
-        "Text\n\n```python\nx = 1\n\ny = x\n```\n\n    make test  # indented\n\n    more of it\n\n"
-        "    a drawing ──► of bytes\n\n<!-- a remark -->\n<!-- skip: needs\na cluster -->\n```sh\nrun\n```\n"
-        "<!-- setup\nz = 3\n-->\n<!-- cluster -->\n```sh\nrun too\n```\n\n```text\nno code\n```\n"
-    )
-    found = [(each.line, each.language, each.text, each.skip, each.cluster) for each in code_blocks(page)]
-    assert found == [
-        (3, "python", "x = 1\n\ny = x\n", None, False),
-        (9, "sh", "make test  # indented\n\nmore of it\n\na drawing ──► of bytes\n", None, False),
-        (18, "sh", "run\n", "needs\na cluster", False),
-        (21, "python", "z = 3", None, False),
-        (25, "sh", "run too\n", None, True),
-        (29, "text", "no code\n", None, False),
-    ]
-
-
-def test_a_block_that_fails_names_its_place(tmp_path: Path) -> None:
-    block = Block(page=README, line=7, language="python", text="x = 1\nx + y")
-    with pytest.raises(NameError) as caught:
-        Reader(tmp_path, {}).execute(block)
-    assert caught.value.__notes__ == ["in README.md:7 (python)"]
-    with pytest.raises(AssertionError, match="exit code 3 of"):
-        Reader(tmp_path, {}).execute(Block(page=README, line=8, language="sh", text="exit 3"))
-    with pytest.raises(AssertionError, match="no target `no-such-target`"):
-        Reader(tmp_path, {}).execute(Block(page=README, line=9, language="sh", text="make no-such-target"))
-
-
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_block_is_executed_or_says_why_not(page: Path) -> None:
     for block in code_blocks(page):
