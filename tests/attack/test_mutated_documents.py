@@ -1,24 +1,34 @@
-"""Mutated documents: manifests, a store's own state, a broker's JSON. The reader has a value or an error of ours.
+"""Mutated documents: manifests, a store's own state, brokers' JSON and answers, schemas and bodies of messages.
 
 ::
 
-    document ──► mutated ──► read ──► no other error, 5 s of CPU at most, no swollen memory
-                 (CRCs are zero on both sides: checksums stop chance, not an attacker)
-
-Answers of brokers and schemas of bodies are mutated by the tests of their readers, with the same `mutated_bytes`.
+    subject ──► document ──► mutated ──► read ──► a value or an error of ours, 5 s of CPU at most, no swollen memory
+                (CRCs are zero on both sides: checksums stop chance, not an attacker)
 """
 
+import io
+import json
 import random
 import zlib
-from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, Final
+from pathlib import Path
+from typing import Any, Final, Self
+from unittest.mock import patch
 
+import fastavro
 import numpy as np
+import pyarrow as pa
 import pytest
+from google.protobuf import timestamp_pb2
+from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorProto, FileDescriptorSet
+from google.protobuf.message_factory import GetMessages
 
+from segmentlog.jobs import resending
+from segmentlog.jobs.resending import Cluster
+from segmentlog.query.bodies import body_format
+from segmentlog.query.body_columns import BodyFormat
 from segmentlog.store import StoreReader
 from segmentlog.store.archive.look import describe, verify
 from segmentlog.store.archive.push import push
@@ -44,15 +54,18 @@ from segmentlog.store.format.batch_mark import BatchMark
 from segmentlog.store.format.broker_config import client_offsets, consumer_offsets, parse_properties
 from segmentlog.store.format.epochs import Epoch, Epochs
 from segmentlog.store.format.ledger import Batch, Ledger, LedgerEntry, QueueSpan
+from segmentlog.store.format.remoting import Answer, AnswerReader
+from segmentlog.store.ha import Address
 from segmentlog.store.objects.manifests import newest
 from support.crash.memory_fs import MemoryFileSystem
 from support.memory_objects import MemoryObjects
-from support.mutated_bytes import judged, mutated, odd_number, odd_text
+from support.mutated_bytes import attacked, odd_number, odd_text
 from support.scale import Report, scale
+from support.scripted_broker import Request, frame
 from support.small_store import write_small_store
 
 pytestmark = [pytest.mark.attack, pytest.mark.scaled, pytest.mark.timeout(scale(120, 1800, 36_000))]
-MUTATIONS: Final = scale(300, 10_000, 200_000)
+MUTATIONS: Final = scale(100, 10_000, 200_000)
 ROOT: Final = "/store"
 ENTRY: Final = LedgerEntry(41, 17, 0, 1048, 10, 900, 123)
 LEDGER: Final = Ledger().with_entry("größe", ENTRY, (QueueSpan("orders", 0, 0, 9, 10),))
@@ -130,20 +143,186 @@ def plain() -> dict[str, tuple[bytes, Read]]:
     }
 
 
-@pytest.mark.parametrize("name", [*sealed(), *plain()])
-def test_a_mutated_document_is_read_or_refused(name: str, monkeypatch: pytest.MonkeyPatch, report: Report) -> None:
+# Schemas and bodies of messages
+
+AVRO: dict[str, Any] = {
+    "type": "record",
+    "name": "Order",
+    "fields": [
+        {"name": "id", "type": "string"},
+        {"name": "n", "type": ["null", "long"]},
+        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+        {"name": "sum", "type": {"type": "bytes", "logicalType": "decimal", "precision": 20, "scale": 2}},
+        {"name": "kind", "type": {"type": "enum", "name": "Kind", "symbols": ["A", "B"]}},
+        {"name": "mark", "type": {"type": "fixed", "name": "Mark", "size": 4}},
+        {
+            "name": "items",
+            "type": {
+                "type": "array",
+                "items": {"type": "record", "name": "Item", "fields": [{"name": "kind", "type": "Kind"}]},
+            },
+        },
+        {"name": "more", "type": {"type": "map", "values": "double"}},
+    ],
+}
+ROW = {
+    "id": "o-17",
+    "n": 1 << 40,
+    "at": 1_769_817_600_000,
+    "sum": b"\0\xff",
+    "kind": "B",
+    "mark": b"abcd",
+    "items": [{"kind": "A"}] * 3,
+    "more": {"a": 1.5, "b": -1.0},
+}
+
+
+def avro_body() -> bytes:
+    stream = io.BytesIO()
+    plain = json.loads(json.dumps(AVRO).replace(', "logicalType": "timestamp-millis"', "").replace('"decimal"', '"x"'))
+    fastavro.schemaless_writer(stream, fastavro.parse_schema(plain), ROW)
+    return stream.getvalue()
+
+
+def descriptors() -> tuple[bytes, bytes]:
+    """A descriptor set, and a body of its message."""
+    kinds = FieldDescriptorProto
+    file = FileDescriptorProto(name="shop.proto", package="shop", syntax="proto3")
+    file.dependency.append("google/protobuf/timestamp.proto")
+    kind = file.enum_type.add(name="Kind")
+    kind.value.add(name="NONE", number=0)
+    order, item = file.message_type.add(name="Order"), file.message_type.add(name="Item")
+    order.field.add(name="id", number=1, type=kinds.TYPE_STRING, label=kinds.LABEL_OPTIONAL)
+    order.field.add(name="n", number=2, type=kinds.TYPE_FIXED64, label=kinds.LABEL_OPTIONAL)
+    order.field.add(name="k", number=3, type=kinds.TYPE_ENUM, type_name=".shop.Kind", label=kinds.LABEL_OPTIONAL)
+    order.field.add(name="i", number=4, type=kinds.TYPE_MESSAGE, type_name=".shop.Item", label=kinds.LABEL_REPEATED)
+    time = ".google.protobuf.Timestamp"
+    order.field.add(name="at", number=5, type=kinds.TYPE_MESSAGE, type_name=time, label=kinds.LABEL_OPTIONAL)
+    item.field.add(name="n", number=1, type=kinds.TYPE_SINT32, label=kinds.LABEL_REPEATED)
+    needed = FileDescriptorProto.FromString(timestamp_pb2.DESCRIPTOR.serialized_pb)
+    made = GetMessages([needed, file])["shop.Order"]
+    body = made(id="o-17", n=(1 << 64) - 1, k=0, i=[{"n": [1, -2]}, {}], at={"seconds": 1_769_817_600, "nanos": 5})
+    return FileDescriptorSet(file=[needed, file]).SerializeToString(), body.SerializeToString()
+
+
+def parsed(form: BodyFormat, body: bytes) -> None:
+    found = form.widen(pa.record_batch({"body": pa.array([body, body], pa.binary())}), keep_body=False)
+    found.validate(full=True)
+    rows = found.to_pylist()
+    assert repr(rows[0]) == repr(rows[1])
+
+
+def beside_whole_bodies(form: BodyFormat, body: bytes) -> tuple[bytes, Read]:
+    """A changed body costs its own row only: the rows beside it stay as they are."""
+    expected = form.parse(pa.array([body], pa.binary())).columns.to_pylist()
+
+    def read(data: bytes) -> object:
+        parsed(form, data)
+        columns, errors = form.parse(pa.array([body, data, body], pa.binary()))
+        assert [columns.to_pylist()[at] for at in (0, 2)] == expected * 2
+        assert errors.is_null().to_pylist()[::2] == [True, True]
+        return None if errors[1].is_valid else columns
+
+    return body, read
+
+
+def schemas_of_avro() -> tuple[bytes, Read]:
+    body = avro_body()
+
+    def read(data: bytes) -> object:
+        form = body_format("avro", data.decode("utf-8", "replace"))
+        parsed(form, body)
+        return form.schema
+
+    return json.dumps(AVRO).encode(), read
+
+
+def schemas_of_protobuf(path: Path) -> tuple[bytes, Read]:
+    schema, body = descriptors()
+
+    def read(data: bytes) -> object:
+        path.write_bytes(data)
+        form = body_format("protobuf", f"{path}#shop.Order")
+        parsed(form, body)
+        return form.schema
+
+    return schema, read
+
+
+def bodies_of_protobuf(path: Path) -> tuple[bytes, Read]:
+    schema, body = descriptors()
+    path.write_bytes(schema)
+    return beside_whole_bodies(body_format("protobuf", f"{path}#shop.Order"), body)
+
+
+COLUMNS: Final = "id string, n bigint, at timestamp, sum decimal(20,2), x double, b boolean"
+JSON_BODY: Final = b'{"id":"o-17","n":17,"at":"2026-01-31T12:00:00","sum":"1.50","x":1.5,"b":true,"more":[{"a":1}]}'
+CSV_BODY: Final = b'"o-17",17,2026-01-31T12:00:00Z,1.50,1.5,true'
+BODIES: Final[dict[str, Callable[[Path], tuple[bytes, Read]]]] = {
+    "schemas of Avro": lambda _: schemas_of_avro(),
+    "bodies of Avro": lambda _: beside_whole_bodies(body_format("avro", json.dumps(AVRO)), avro_body()),
+    "schemas of Protobuf": schemas_of_protobuf,
+    "bodies of Protobuf": bodies_of_protobuf,
+    "bodies of JSON": lambda _: beside_whole_bodies(body_format("json", COLUMNS), JSON_BODY),
+    "bodies of CSV": lambda _: beside_whole_bodies(body_format("csv", COLUMNS), CSV_BODY),
+}
+
+
+# Answers of brokers
+
+
+def frames() -> tuple[bytes, Read]:
+    request = Request(310, 7, {}, b"")
+
+    def read(data: bytes) -> object:
+        return [(each.number("queueOffset"), each.document()) for each in AnswerReader().feed(data)] or None
+
+    return frame(request, queueOffset=17, queueId=3, remark="x") + frame(request, body=b"{}"), read
+
+
+def queues_of(where: str) -> Read:
+    """Ask a broker or a name server for queues; the answer is the document."""
+
+    def read(data: bytes) -> object:
+        class Scripted:
+            def __init__(self, _: Address) -> None: ...
+
+            def __enter__(self) -> Self:
+                return self
+
+            def __exit__(self, *_: object) -> None: ...
+
+            def ask(self, *_: object) -> Answer:
+                return Answer(1, 0, "", {}, data)
+
+        with patch.object(resending, "Connection", Scripted):
+            return Cluster(**{where: Address("127.0.0.1", 1)}, timeout_s=1).queues("orders")  # type: ignore[arg-type]
+
+    return read
+
+
+QUEUES: Final = b'{"brokerName":"a","writeQueueNums":4,"readQueueNums":4,"perm":6}'
+ROUTE: Final = (
+    b'{"brokerDatas":[{"brokerName":"a","brokerAddrs":{0:"10.0.0.1:10911",1:"h:1"}}],"queueDatas":[%s]}' % QUEUES
+)
+TABLE: Final = b'{"topicConfigTable":{"orders":%s,"other":%s},"dataVersion":{"counter":1}}' % (QUEUES, QUEUES)
+ANSWERS: Final[dict[str, tuple[bytes, Read]]] = {
+    "frames of answers": frames(),
+    "topics of a broker": (TABLE, queues_of("broker")),
+    "routes of a name server": (ROUTE, queues_of("name_server")),
+}
+
+
+@pytest.mark.parametrize("name", [*sealed(), *plain(), *ANSWERS, *BODIES])
+def test_a_mutated_document_is_read_or_refused(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, report: Report
+) -> None:
     if name in sealed():
         monkeypatch.setattr(zlib, "crc32", lambda *_: 0)
-    document, read = {**sealed(), **plain()}[name]
-    assert judged(read, document) is not None
-    refused = 0
-    for seed in range(MUTATIONS):
-        data = mutated(document, random.Random(seed))
-        try:
-            refused += judged(read, data) is None
-        except Exception as error:
-            raise AssertionError(f"{name}, seed {seed}: {data[:300]!r}") from error
-    report(f"mutations of {name}", {"refused": refused, "read": MUTATIONS - refused})
+    document, read = BODIES[name](tmp_path / "set") if name in BODIES else {**sealed(), **plain(), **ANSWERS}[name]
+    counted = attacked(read, document, MUTATIONS)
+    report(f"mutations of {name}", dict(counted))
+    assert name in {*sealed(), *plain()} or len(counted) == 2
 
 
 # Manifests
@@ -193,19 +372,20 @@ def planned(objects: MemoryObjects) -> object:
 
 
 def test_a_manifest_with_an_odd_value_is_read_or_refused(archive: MemoryObjects, report: Report) -> None:
-    manifest, counted = newest(archive)[1], Counter[str]()
-    for seed in range(MUTATIONS):
-        draw = random.Random(seed)
-        with suppress(OverflowError):  # a number that no manifest can hold
-            data = with_odd_value(manifest, draw).encode()
-            objects = MemoryObjects()
-            objects.objects = dict(archive.objects)
-            objects.put(manifest_key(2), np.frombuffer(data, np.uint8))
-            try:
-                found = judged(lambda _, objects=objects: planned(objects), data)
-            except Exception as error:
-                raise AssertionError(f"seed {seed}") from error
-            counted["refused" if found is None else "read"] += 1
+    manifest = newest(archive)[1]
+
+    def changed(_: bytes, draw: random.Random) -> bytes:
+        while True:
+            with suppress(OverflowError):  # a number that no manifest can hold
+                return with_odd_value(manifest, draw).encode()
+
+    def read(data: bytes) -> object:
+        objects = MemoryObjects()
+        objects.objects = dict(archive.objects)
+        objects.put(manifest_key(2), np.frombuffer(data, np.uint8))
+        return planned(objects)
+
+    counted = attacked(read, manifest.encode(), MUTATIONS, changed)
     report("manifests with an odd value", dict(counted))
     assert counted["refused"] > MUTATIONS // 3
 
@@ -215,13 +395,5 @@ def test_mutated_bytes_of_a_manifest_are_read_or_refused(
 ) -> None:
     manifest = newest(archive)[1]
     monkeypatch.setattr(zlib, "crc32", lambda *_: 0)
-    document, counted = manifest.encode(), Counter[str]()
-    for seed in range(MUTATIONS):
-        data = mutated(document, random.Random(seed))
-        try:
-            found: Any = judged(lambda data: Manifest.decode(data, "here"), data)
-        except Exception as error:
-            raise AssertionError(f"seed {seed}") from error
-        counted["refused" if found is None else "read"] += 1
+    counted = attacked(lambda data: Manifest.decode(data, "here"), manifest.encode(), MUTATIONS)
     report("mutated bytes of manifests", dict(counted))
-    assert isinstance(judged(lambda data: Manifest.decode(data, "here"), document), Manifest)

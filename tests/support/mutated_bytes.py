@@ -2,8 +2,7 @@
 
 ::
 
-    for number in range(10_000):
-        judged(reader, mutated(document, random.Random(number)))     an error of ours, or a value
+    attacked(reader, document, 10_000)     ──► of each change: an error of ours, or a value
 
 `mutated` changes bytes and the numbers and names in texts; `odd_number` and `odd_text` are values for documents with a
 checksum, whose fields are changed before they are encoded. `judged` fails for any other error, 5 s of CPU, and memory.
@@ -13,6 +12,7 @@ import random
 import re
 import resource
 import signal
+from collections import Counter
 from collections.abc import Callable
 from typing import Final, NoReturn, TypeVar
 
@@ -85,6 +85,26 @@ def judged(read: Callable[[bytes], T], data: bytes) -> T | None:
         signal.signal(signal.SIGPROF, former)
         grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) << 10
         assert grown < MEMORY_BYTES, f"{len(data)} bytes made the process grow by {grown} bytes: {data[:200]!r}"
+
+
+def attacked(
+    read: Callable[[bytes], object],
+    document: bytes,
+    cases: int,
+    change: Callable[[bytes, random.Random], bytes] = mutated,
+) -> Counter[str]:
+    """Read a document, and changes of it; count those that were read and those that were refused."""
+    assert judged(read, document) is not None
+    counted = Counter[str]()
+    for seed in range(cases):
+        data = change(document, random.Random(seed))
+        try:
+            found = judged(read, data)
+        except BaseException as error:
+            error.add_note(f"seed {seed}: {data[:300]!r}")
+            raise
+        counted["refused" if found is None else "read"] += 1
+    return counted
 
 
 def _hang(_signal: int, _frame: object) -> NoReturn:
