@@ -21,6 +21,7 @@ def version(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
+@pytest.mark.scaled(quick=0)  # a part of a store has the reader of a quick run; this one asks RocketMQ for all keys
 def test_rocketmq_reads_a_restored_store_as_the_original(tmp_path: Path, version: str) -> None:
     journal, objects = Journal(writing.SMALL), MemoryObjects()
     with MessageStore.open(tmp_path / "store", writing.SMALL, clock=writing.clock()) as store:

@@ -220,6 +220,7 @@ def test_queues_that_begin_above_zero(tmp_path: Path, version: str, queues: str)
     writing.check_reader(store, journal)
 
 
+@pytest.mark.scaled(quick=0)  # `crash/test_store_crashes.py` adds such segments in a quick run
 def test_a_last_segment_of_0_bytes(tmp_path: Path, version: str) -> None:
     config = CONFIGS["checksums"]
     journal = _filled(tmp_path / "store", config, version)

@@ -164,6 +164,7 @@ def messages(first: int, count: int) -> Iterator[Outgoing]:
         yield Outgoing(topic="T", queue_id=number % 3, body=b"%d" % number * 150, tags="a", keys=f"k{number}")
 
 
+@pytest.mark.scaled(quick=0)  # `store/ha/test_server.py` has scripted slaves in a quick run
 @pytest.mark.parametrize("version", releases.STORES)
 def test_a_rocketmq_slave_follows_our_master(tmp_path: Path, version: str) -> None:
     first, copy = tmp_path / "first", tmp_path / "slave"
