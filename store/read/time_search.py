@@ -115,7 +115,7 @@ class TimeSearch:
         newest = _FIRST_TIME
         for records in self._log.walk(start, min(place + _AROUND_BYTES, self._log.stop)):
             times = np.append(newest, records.records.field("store_timestamp"))
-            if (np.diff(times) < 0).any():
+            if (times[1:] < times[:-1]).any():
                 self.falls = True
                 return
             newest = int(times[-1])

@@ -1,11 +1,16 @@
+from pathlib import Path
+
 import numpy as np
 import numpy.typing as npt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from segmentlog.store import QueueKey, StoreReader
 from segmentlog.store.read.time_search import offset_at, offsets_at
 from segmentlog.store.types import Boundary
+from support.dated_store import DAY_MS, START_MS, append_at, spread_over
+from support.tampering import overwrite
 
 
 def by_hand(times: list[int], time: int, boundary: Boundary) -> int:
@@ -74,3 +79,17 @@ def test_many_times_are_searched_as_each_alone(
     distinct = np.array(sorted(wanted), np.int64)
     found = offsets_at(distinct, (start, start + len(times)), together, boundary, alone)
     assert found.tolist() == [alone(time) for time in distinct.tolist()]
+
+
+def test_times_fall_in_a_store_whose_clock_was_set_back_and_in_no_other(tmp_path: Path) -> None:
+    append_at(tmp_path, spread_over(1, 20))
+    key, middle_ms = QueueKey("orders", 1), START_MS + DAY_MS // 2
+    rising = StoreReader.open(tmp_path)
+    assert (rising.offset_at(key, middle_ms), rising.end_at(key, middle_ms), rising.times_fall) == (5, 5, False)
+    assert rising.offsets_at(key, np.array([START_MS, middle_ms])).tolist() == [0, 5]
+    assert not rising.times_fall
+    place = rising.place_of(key, 6)
+    assert place is not None
+    overwrite(tmp_path, place + 56, START_MS.to_bytes(8, "big"))
+    falling = StoreReader.open(tmp_path)
+    assert (falling.offset_at(key, middle_ms), falling.end_at(key, middle_ms), falling.times_fall) == (5, 7, True)
