@@ -10,7 +10,7 @@ from segmentlog.store import QueueKey, StoreReader
 from segmentlog.store.read.time_search import offset_at, offsets_at
 from segmentlog.store.types import Boundary
 from support.dated_store import DAY_MS, START_MS, append_at, spread_over
-from support.tampering import overwrite
+from support.tampering import overwrite, segments
 
 
 def by_hand(times: list[int], time: int, boundary: Boundary) -> int:
@@ -93,3 +93,10 @@ def test_times_fall_in_a_store_whose_clock_was_set_back_and_in_no_other(tmp_path
     overwrite(tmp_path, place + 56, START_MS.to_bytes(8, "big"))
     falling = StoreReader.open(tmp_path)
     assert (falling.offset_at(key, middle_ms), falling.end_at(key, middle_ms), falling.times_fall) == (5, 7, True)
+
+
+def test_first_times_of_segments_fall_even_if_their_difference_overflows(tmp_path: Path) -> None:
+    append_at(tmp_path, spread_over(1, 400))
+    for file, ms in zip(segments(tmp_path)[:2], [(1 << 63) - 1, -(1 << 62)], strict=True):
+        overwrite(tmp_path, int(file.name) + 56, ms.to_bytes(8, "big", signed=True))
+    assert StoreReader.open(tmp_path).times_fall
