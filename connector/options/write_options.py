@@ -6,7 +6,7 @@
       lower-cased       aliases,           the fields'              conflicts, what needs what
       names             unknown ones       parsers
 
-No file is opened here: `write.planning` compares them with the store.
+No file is opened here: `write.writer` compares them with the store.
 """
 
 from collections.abc import Mapping

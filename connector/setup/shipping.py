@@ -43,7 +43,7 @@ def ship_package(context: "SparkContext", archive: Path) -> None:
     """Add the package's archive, as `package_archive` found it, to a running application, for batches and streams."""
     # Called before a source is registered: a registration takes the application's files of that moment. `--py-files`
     # alone is not enough for two reasons, both Spark's (seen in 4.0 to 4.3). Workers get only files with the suffixes
-    # of `SparkContext.PACKAGE_EXTENSIONS` on their path. The processes that plan a stream look for all files one
+    # of ``SparkContext.PACKAGE_EXTENSIONS`` on their path. The processes that plan a stream look for all files one
     # directory deeper than where Spark puts them.
     from pyspark import SparkFiles  # noqa: PLC0415 - importing the connector must not import PySpark
 

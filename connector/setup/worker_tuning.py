@@ -55,7 +55,7 @@ def settle_worker() -> None:
 def keep_memory() -> None:
     """Let batches reuse the memory of earlier ones; once per process."""
     # Arrow's own allocator returns a batch's pages, and the kernel zeroes others for the next batch, which costs as
-    # much as filling them. So Arrow allocates with the system's `malloc`, which is told to keep what a few batches
+    # much as filling them. So Arrow allocates with the system's ``malloc``, which is told to keep what a few batches
     # need. `ARROW_DEFAULT_MEMORY_POOL` still decides where it is set. A libc without `mallopt` keeps Arrow's allocator.
     if not is_tuned() or _POOL_CHOICE in os.environ:
         return

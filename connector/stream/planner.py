@@ -209,7 +209,7 @@ class StreamPlanner:
         """Offset of a query without a batch so far: Spark asks for it again, also for the tasks of the first batch."""
 
     def initial(self) -> StreamOffset:
-        """Find where a new query begins; errors as `planning.plan_partitions`."""
+        """Find where a new query begins; errors as `read.plan_partitions`."""
         options = self._options
         self._look()
         readers = [store.reader for store in self._stores.values()]

@@ -93,7 +93,7 @@ class SegmentLogStreamReader(ProjectingReader, DataSourceStreamReader, SupportsT
         return self._made(found)
 
     def reportLatestOffset(self) -> Offset | None:  # noqa: N802 - Spark's name
-        """Report the ends of all queues and what waits there: Spark shows it in the progress (`stream_report`)."""
+        """Report the ends of all queues and what waits there: Spark shows it in the progress."""
         if self._planner is None or self._reached is None:
             return None
         ends, reached = self._planner.newest(), self._reached

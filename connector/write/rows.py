@@ -323,7 +323,7 @@ class SinkRows:
     # -- required columns
 
     def _kept(self, columns: dict[str, pa.Array], rows: Ints) -> tuple[dict[str, pa.Array], Ints]:
-        """Apply `onNullTopic` and `onNullBody`: leave out rows, or refuse them."""
+        """Apply the options ``onNullTopic`` and ``onNullBody``: leave out rows, or refuse them."""
         options = self._options
         kept = np.ones(rows.size, np.bool_)
         topic = columns.get("topic") if options.topic is None else None

@@ -30,7 +30,7 @@ _MODULES: Final = {
     _MAINTAIN: "integrity",
     _SET_UP: "set_up",
 }
-"""Module in `verbs/` with the functions ``add_VERB`` and ``run_VERB`` of each verb of a heading."""
+"""Module in ``verbs/`` with the functions ``add_VERB`` and ``run_VERB`` of each verb of a heading."""
 _EPILOGUE: Final = """\
 segmentlog VERB --help lists the flags of a verb.
 
@@ -45,7 +45,7 @@ class Verb(NamedTuple):
     heading: str
     summary: str
     aliases: tuple[str, ...] = ()
-    file: str = ""  # its module in `verbs/`, if it is not that of the heading
+    file: str = ""  # its module in ``verbs/``, if it is not that of the heading
 
     @property
     def module(self) -> str:

@@ -1,1 +1,1 @@
-"""Store directory: its layout, file sizes, store id, and the JSON documents of RocketMQ's `ConfigManager`."""
+"""Store directory: its layout, file sizes, store id, and the JSON documents of RocketMQ's ``ConfigManager``."""

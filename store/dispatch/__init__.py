@@ -1,1 +1,1 @@
-"""Dispatch: the queue entries and index keys that follow from the records of the CommitLog (`ReputMessageService`)."""
+"""Dispatch: the queue entries and index keys that follow from CommitLog records (``ReputMessageService``)."""

@@ -329,7 +329,7 @@ class QueueSearch:
         queue = opened(last)
         end = queue.data_end()
         entry = queue.entries(end - 1, end) if end > queue.first else None
-        # A last entry that makes no sense is left to `queue_view`: it asks the log about this queue alone.
+        # A last entry that makes no sense is left to `files`: it asks the log about this queue alone.
         short = entry is None or bool(is_plausible(entry)[0] and entry["physical_offset"][0] < physical)
         return short and self._should_have_entry(physical)
 

@@ -25,7 +25,7 @@ from ..errors import FileTooLargeError
 from .fs import FileSystem
 from .writable_fs import WritableFile, WritableFileSystem
 
-DOCUMENT_BYTES_MAX: Final = 64 << 20  # the largest JSON document or ledger: some 300,000 topics in `topics.json`
+DOCUMENT_BYTES_MAX: Final = 64 << 20  # the largest JSON document or ledger: some 300,000 topics in ``topics.json``
 
 
 @contextmanager

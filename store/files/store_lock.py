@@ -324,7 +324,7 @@ def held_lock(path: str) -> Iterator[StoreLock | None]:
 def momentary_lock(path: str) -> Iterator[bool]:
     """Hold a store's lock for a moment, shared with a holder in this process; False if another process has it."""
     # Meanwhile this process can open and close no store, and another process cannot open this one. So the block under
-    # `with` has to be short.
+    # ``with`` has to be short.
     with _registry:
         holder = _holder(path)
         if holder is not None:  # the file is not opened: closing it would release the record lock

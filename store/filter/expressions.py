@@ -14,7 +14,7 @@ from enum import Enum, auto
 class NumberType(Enum):
     """Java type of a numeric literal. A property that is compared with a literal is parsed as its type."""
 
-    INTEGER = auto()  # 32 bits: every literal without point and exponent that fits, with or without `L`
+    INTEGER = auto()  # 32 bits: every literal without point and exponent that fits, with or without ``L``
     LONG = auto()  # 64 bits
     DOUBLE = auto()
 
@@ -109,7 +109,7 @@ class Or:
 
 @dataclass(frozen=True, slots=True)
 class Equal:
-    """``=``. Its nulls are RocketMQ's own: see `evaluate.Evaluation`."""
+    """``=``. Its nulls are RocketMQ's own: see `evaluate`."""
 
     left: "Operand"
     right: "Operand"

@@ -204,7 +204,7 @@ def whole(log: CommitLog, offsets: Ints, stop: int) -> Mask:
 def places_of_ids(log: CommitLog, ids: pa.StringArray, stop: int) -> Ints:
     """Physical offsets of (n,) offset message ids, upper case; -1 where no record has the id."""
     # The id of a record holds the address of the broker that stored it, and must be equal as a whole. A broker
-    # (`ViewMessage`) looks at the offset alone, and returns whatever message is there.
+    # (``ViewMessage``) looks at the offset alone, and returns whatever message is there.
     offsets = decode_offset_ids(ids)
     rows = np.flatnonzero(whole(log, offsets, stop))
     rows = rows[np.argsort(offsets[rows], kind="stable")]

@@ -103,7 +103,7 @@ def pads(count: int) -> Entries:
 
 def is_pad(entries: Entries) -> Mask:
     """Mask of entries that fill the front of a queue and name no message."""
-    # `ConsumeQueue.recover` counts them as written, since their size is over 0 (`fillPreBlank`).
+    # ``ConsumeQueue.recover`` counts them as written, since their size is over 0 (``fillPreBlank``).
     pads: Mask = (entries["physical_offset"] == 0) & (entries["size"] == PAD_SIZE)
     return pads
 

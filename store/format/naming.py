@@ -127,6 +127,6 @@ def is_system_topic(topic: str) -> bool:
 
 def is_broker_topic(topic: str) -> bool:
     """Return whether a broker reserves a topic, and creates it without an entry in ``topics.json``."""
-    # RocketMQ's list (`TopicValidator`) with its prefix `rmq_sys_`, and the topics of a cluster. A broker also has an
-    # empty topic of its own name, which only its configuration tells.
+    # RocketMQ's list (``TopicValidator``) with its prefix ``rmq_sys_``, and the topics of a cluster. A broker also has
+    # an empty topic of its own name, which only its configuration tells.
     return topic in _SYSTEM_TOPICS or topic.startswith(_SYSTEM_PREFIXES) or topic.endswith(_SYSTEM_SUFFIX)

@@ -64,10 +64,10 @@ class StorePaths:
 
     root: str
 
-    # Directory in which new CommitLog segments are made (`storePathCommitLog`); `log_directories` are all of them
+    # Directory in which new CommitLog segments are made (``storePathCommitLog``); `log_directories` are all of them
     commit_log = _Path(COMMIT_LOG)
     consume_queues = _Path(CONSUME_QUEUE)  # directory of the topics' directories
-    consume_queue_extension = _Path(CONSUME_QUEUE_EXTENSION)  # directory of `ConsumeQueueExt`
+    consume_queue_extension = _Path(CONSUME_QUEUE_EXTENSION)  # directory of ``ConsumeQueueExt``
     # Directory of the queues in RocksDB, if they are not in `consumequeue`
     consume_queue_rocksdb = _Path(CONSUME_QUEUE_ROCKSDB)
     index = _Path(INDEX)  # directory of the IndexFiles

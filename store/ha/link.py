@@ -83,7 +83,7 @@ class Link:
 class _TlsSocket(ssl.SSLSocket):
     """Socket that closes itself if the peer is gone before the handshake."""
 
-    # `SSLContext.wrap_socket` takes the descriptor over, asks for the peer, and would drop the socket unclosed. Drop
+    # ``SSLContext.wrap_socket`` takes the descriptor over, asks for the peer, and would drop the socket unclosed. Drop
     # when it closes the socket in this case.
 
     def getpeername(self) -> Any:

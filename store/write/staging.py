@@ -63,7 +63,7 @@ _STAGED_NAME: Final = re.compile(rf"{_PART}\.[0-9]+\.{_PART}")
 class Staged:
     """Description of the rows that one task attempt staged. Small and picklable: it goes back to the driver."""
 
-    name: str  # `job.partition.attempt`
+    name: str  # ``job.partition.attempt``
     rows: int
     record_bytes: int
     file_bytes: int

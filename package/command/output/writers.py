@@ -138,7 +138,7 @@ class _OfArrow:
 class Csv(_OfArrow):
     """CSV as of RFC 4180, with a head; null is nothing, an empty text is ``""``."""
 
-    # A binary column is two columns, as in JSON: text, and `NAMEHex`.
+    # A binary column is two columns, as in JSON: text, and ``NAMEHex``.
 
     def __init__(self, sink: BinaryIO, schema: pa.Schema, *, is_escaped: bool) -> None:
         from pyarrow import csv
