@@ -341,7 +341,7 @@ def is_retry_topic(topic: str) -> bool:
     return topic.startswith(_RETRY)
 
 
-class Job(NamedTuple):
+class ResendJob(NamedTuple):
     """Messages of a store as a producer sends them once more.
 
     ::
@@ -378,7 +378,7 @@ def origin_of(broker: str, key: QueueKey, offset: int) -> str:
     return f"{broker}/{key.topic}/{key.queue_id}/{offset}"
 
 
-def unique_id(job: Job, origin: str) -> str:
+def unique_id(job: ResendJob, origin: str) -> str:
     """Return the id of a message. It holds the time of the job, from which RocketMQ's look-ups by id begin."""
     digest = blake2b(f"{job.name}/{origin}".encode(), digest_size=12).digest()
     return (digest[:10] + _since_month(job.started_ms) + digest[10:]).hex().upper()
@@ -393,7 +393,7 @@ def _since_month(time_ms: int) -> bytes:
     return max(0, time_ms - month_ms - 14 * 3_600_000).to_bytes(4, "big")
 
 
-def properties_sent(row: Row, origin: str, job: Job, source_topic: str, topic: str) -> dict[str, str]:
+def properties_sent(row: Row, origin: str, job: ResendJob, source_topic: str, topic: str) -> dict[str, str]:
     """Return the properties of a message as it is sent to a topic, in their order."""
     found = {name: value for name, value in row.properties if not is_dropped(name)}
     if is_retry_topic(topic):  # a consumer shows such a message as one of this topic
@@ -451,7 +451,7 @@ class Progress:
     """
 
     def __init__(
-        self, state: StateFile, job: Job, ranges: Sequence[tuple[QueueRange, ...]], nexts: Sequence[int]
+        self, state: StateFile, job: ResendJob, ranges: Sequence[tuple[QueueRange, ...]], nexts: Sequence[int]
     ) -> None:
         self.job = job
         self.queues = {each[0].key: each for each in ranges}
@@ -523,7 +523,7 @@ class Progress:
         for row in rows:
             key = QueueKey(row["topic"], row["queueId"])
             lines.append(tuple(QueueRange(key, start, stop) for start, stop in row["ranges"]))
-        return cls(state, Job(str(head["job"]), int(head["started"])), lines, [int(row["next"]) for row in rows])
+        return cls(state, ResendJob(str(head["job"]), int(head["started"])), lines, [int(row["next"]) for row in rows])
 
 
 def _begun(ranges: Sequence[QueueRange], asked: Mapping[str, object]) -> list[bytes]:
@@ -534,7 +534,7 @@ def _begun(ranges: Sequence[QueueRange], asked: Mapping[str, object]) -> list[by
     by_queue: dict[QueueKey, list[QueueRange]] = {}
     for each in ranges:
         by_queue.setdefault(each.key, []).append(each)
-    job = Job(uuid.uuid4().hex, time.time_ns() // 1_000_000)
+    job = ResendJob(uuid.uuid4().hex, time.time_ns() // 1_000_000)
     head = {"job": job.name, "started": job.started_ms, "queues": len(by_queue), "asked": dict(asked)}
     lines = [_line(0, head)]
     for key, found in by_queue.items():

@@ -134,7 +134,7 @@ class Partial(NamedTuple):
     """Registers by topic."""
 
 
-class _Part(NamedTuple):
+class _StoreTask(NamedTuple):
     source: StoreSource
     task: ScanTask
 
@@ -185,12 +185,12 @@ def run(
     ]
     tasks = reader.plan(ranges, max_bytes=_TASK_BYTES, spec=_SPEC) if ranges else []
     near = sum(task.bytes for task in tasks) <= 2 * _TASK_BYTES and spark is None
-    parts = [_Part(source, task) for task in tasks]
+    parts = [_StoreTask(source, task) for task in tasks]
     found = merged(spread(_count, parts, spark, processes=1 if near else processes))
     return _statistics(reader, found, int(time.time() * 1000) if now_ms is None else now_ms, commit_log_paths)
 
 
-def _count(part: _Part) -> Partial:
+def _count(part: _StoreTask) -> Partial:
     return merged(map(partial_of, part.source.open().scan(part.task, _SPEC)))
 
 

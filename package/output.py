@@ -21,7 +21,7 @@ _GAP: Final = "  "
 _ELLIPSIS: Final = "\N{HORIZONTAL ELLIPSIS}"
 
 
-class Layout:
+class PlainTable:
     """Columns of a plain table, as wide as their widest cell in ``rows``, head included."""
 
     def __init__(self, rows: Sequence[Sequence[str]], are_numbers: Sequence[bool]) -> None:
@@ -61,7 +61,7 @@ def text_table(
         [_cell(value, cell_chars, "-" if right else "") for value, right in zip(row, are_numbers, strict=True)]
         for row in rows
     ]
-    layout = Layout([*([head] if head else []), *cells], are_numbers)
+    layout = PlainTable([*([head] if head else []), *cells], are_numbers)
     lines = [layout.line(head)] if head else []
     lines += [layout.rule] if rule else []
     for at, row in enumerate(cells):

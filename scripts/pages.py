@@ -19,7 +19,7 @@ from pyspark.sql.types import DataType
 from segmentlog.command.catalogue import VERBS
 from segmentlog.command.incoming import RECEIPT
 from segmentlog.command.parser import Parser
-from segmentlog.connector.options.option import Mode, Option, Table
+from segmentlog.connector.options.option import Mode, Option, OptionTable
 from segmentlog.connector.options.read_table import SOURCE
 from segmentlog.connector.options.write_table import SINK
 from segmentlog.connector.read import KAFKA, NATIVE
@@ -126,7 +126,7 @@ def _sink() -> list[str]:
     return [_SINK_HEAD, *_options(SINK), "", *columns, "", *ignored, ""]
 
 
-def _options(table: Table) -> list[str]:
+def _options(table: OptionTable) -> list[str]:
     return ["| Option | Values | Default | Meaning |", "|---|---|---|---|", *map(_row, table)]
 
 

@@ -11,7 +11,7 @@
           ▼
     SourceOptions(**given.values(table))     parsed, a typed field per option          (`read_options`, `write_options`)
 
-Source, sink and metadata frames have a `Table` each.
+Source, sink and metadata frames have a `OptionTable` each.
 """
 
 import json
@@ -100,7 +100,7 @@ def switch(meaning: str, *, default: bool, name: str = "", aliases: tuple[str, .
     return option(SWITCH, values.boolean, meaning, default=default, name=name, aliases=aliases)
 
 
-class Table:
+class OptionTable:
     """The options of one use of the format, in the order of the documentation; errors name the use as ``whose``."""
 
     def __init__(self, whose: str, options: Iterable[Option[Any]] = ()) -> None:
@@ -108,7 +108,7 @@ class Table:
         self._options = list(options)
 
     @classmethod
-    def of(cls, whose: str, declared: type[Any], *more: Option[Any]) -> "Table":
+    def of(cls, whose: str, declared: type[Any], *more: Option[Any]) -> "OptionTable":
         """Return the options that the fields of a dataclass declare, and more."""
         found = []
         for each in fields(declared):
@@ -184,7 +184,7 @@ STRICT_OPTIONS: Final = Option(
 logger = logging.getLogger(__name__)
 
 
-def match(given: Mapping[str, str], table: Table, *, elsewhere: Sequence[Table]) -> Given:
+def match(given: Mapping[str, str], table: OptionTable, *, elsewhere: Sequence[OptionTable]) -> Given:
     """Match option texts, names in any case, to a table; the tables ``elsewhere`` are for the error.
 
     ::
@@ -224,7 +224,7 @@ def match(given: Mapping[str, str], table: Table, *, elsewhere: Sequence[Table])
     return found
 
 
-def _report_unknown(unknown: list[str], table: Table, elsewhere: Sequence[Table], *, strict: bool) -> None:
+def _report_unknown(unknown: list[str], table: OptionTable, elsewhere: Sequence[OptionTable], *, strict: bool) -> None:
     names = table.names()
     theirs = {
         name: f"`{option.name}` is an option of the {other.whose}. "

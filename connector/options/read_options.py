@@ -23,7 +23,7 @@ from segmentlog.store import Boundary, ConfigError, OnCorrupt, OnLoss, RemoteAcc
 from segmentlog.store.find import KeyField
 
 from ..errors import ConflictingOptionsError, MissingOptionError
-from .option import STRICT_OPTIONS, Given, Mode, Option, Table, conflict, local_path, match
+from .option import STRICT_OPTIONS, Given, Mode, Option, OptionTable, conflict, local_path, match
 from .read_table import SOURCE, MetadataKind, SourceOptions
 from .write_table import SINK
 
@@ -357,15 +357,15 @@ def _by_store(option: str, given: T | dict[str, T] | None, paths: tuple[str, ...
 # Options of metadata frames
 
 
-def _table(kind: MetadataKind) -> Table:
+def _table(kind: MetadataKind) -> OptionTable:
     topics = () if kind is MetadataKind.SEGMENTS else _TOPICS
     groups = SOURCE.pick("consumerGroup") if kind in _OF_GROUPS else ()
     times = _FRAME_TIMES if kind in OF_SYSTEM_TOPICS else ()
     always = (*_STORES, *SOURCE.pick("metadata", "columns"), STRICT_OPTIONS)
-    return Table(f"frame `metadata={kind.value}`", (*always, *topics, *groups, *times))
+    return OptionTable(f"frame `metadata={kind.value}`", (*always, *topics, *groups, *times))
 
 
-METADATA: Final[Mapping[MetadataKind, Table]] = {kind: _table(kind) for kind in MetadataKind}
+METADATA: Final[Mapping[MetadataKind, OptionTable]] = {kind: _table(kind) for kind in MetadataKind}
 """The options of each frame: handles of the source that have a meaning for it."""
 
 

@@ -27,7 +27,7 @@ from segmentlog.store import (
 )
 
 from . import values
-from .option import COUNT, NAMES, SIZE, STRICT_OPTIONS, SWITCH, Mode, Table, option, switch
+from .option import COUNT, NAMES, SIZE, STRICT_OPTIONS, SWITCH, Mode, OptionTable, option, switch
 
 if TYPE_CHECKING:
     from segmentlog.store import Sql92Filter
@@ -471,5 +471,5 @@ class SourceOptions:
     )
 
 
-SOURCE: Final = Table.of("source", SourceOptions, STRICT_OPTIONS)
+SOURCE: Final = OptionTable.of("source", SourceOptions, STRICT_OPTIONS)
 """All options of the source."""

@@ -14,7 +14,7 @@ from segmentlog.store import ConfigError, Flush, OnChangedReplay
 from segmentlog.store.sink import topic_problem
 
 from . import values
-from .option import COUNT, SIZE, STRICT_OPTIONS, Mode, Table, option, switch
+from .option import COUNT, SIZE, STRICT_OPTIONS, Mode, OptionTable, option, switch
 
 _QUEUES_MAX: Final = 1 << 16
 _FLUSH = {"sync": Flush.SYNC, "async": Flush.ASYNC}
@@ -288,4 +288,4 @@ class SinkOptions:
     index: bool = switch("Whether keys are indexed.", default=True, name="messageIndexEnable")
 
 
-SINK: Final = Table.of("sink", SinkOptions, STRICT_OPTIONS)
+SINK: Final = OptionTable.of("sink", SinkOptions, STRICT_OPTIONS)

@@ -25,7 +25,7 @@ from pyarrow import fs
 
 from segmentlog.store import ConfigError, MissingExtraError
 
-from .parquet_files import FILE_BYTES, TIME, DataFile, Layout, PartitionKey, check_columns, partition_keys
+from .parquet_files import FILE_BYTES, TIME, DataFile, PartitionKey, TableLayout, check_columns, partition_keys
 from .target import KEYS, Attempt, Attempts, Bounds, Job, LakeTarget, Row, first_line, pack, unpack
 
 if TYPE_CHECKING:
@@ -160,7 +160,7 @@ class DeltaTarget(LakeTarget):
     def columns(self) -> Sequence[str]:
         return [each.name for each in self._table.schema().fields if each.name in self._columns.names]
 
-    def layout(self) -> Layout:
+    def layout(self) -> TableLayout:
         keys = _keys_of(self._table.metadata().partition_columns, self._columns)
         partitions = {key.name for key in keys}
         fields = [
@@ -168,7 +168,7 @@ class DeltaTarget(LakeTarget):
             for each in pa.schema(self._table.schema())
             if each.name in self._columns.names and each.name not in partitions
         ]
-        return Layout(schema=pa.schema(fields), keys=keys, file_bytes=self._file_bytes)
+        return TableLayout(schema=pa.schema(fields), keys=keys, file_bytes=self._file_bytes)
 
     def commit(self, row: Row, rows: Sequence[Row], attempt: Attempt, files: Sequence[DataFile]) -> bool:
         from deltalake import CommitProperties, Transaction

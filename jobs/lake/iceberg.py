@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from segmentlog.store import ConfigError, MissingExtraError, SegmentLogError
 
-from .parquet_files import FILE_BYTES, DataFile, Layout, PartitionKey, check_columns, partition_keys
+from .parquet_files import FILE_BYTES, DataFile, PartitionKey, TableLayout, check_columns, partition_keys
 from .target import KEYS, Attempt, Attempts, Bounds, Job, LakeTarget, Row, first_line, month_of, pack, unpack
 
 if TYPE_CHECKING:
@@ -213,12 +213,12 @@ class IcebergTarget(LakeTarget):
             found.append(PartitionKey(field.name, column, _UNITS.get(kind)))
         return tuple(found)
 
-    def layout(self) -> Layout:
+    def layout(self) -> TableLayout:
         from pyiceberg.io.pyarrow import schema_to_pyarrow
 
         # Columns that are not written are left out of the files: readers see nulls, or the table's default.
         fields = [each for each in schema_to_pyarrow(self._table.schema()) if each.name in self._columns.names]
-        return Layout(schema=pa.schema(fields), keys=self._keys(), file_bytes=self._file_bytes)
+        return TableLayout(schema=pa.schema(fields), keys=self._keys(), file_bytes=self._file_bytes)
 
 
 def open_catalog(name: str | None, properties: Mapping[str, str]) -> "Catalog":

@@ -90,7 +90,7 @@ class DataFile(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Layout:
+class TableLayout:
     """Form of the files of a table.
 
     Attributes
@@ -201,14 +201,14 @@ def arrow_type(kind: "DataType") -> pa.DataType:
     return plain[type(kind)]
 
 
-def write_files(frame: "DataFrame", layout: Layout, directory: str) -> list[DataFile]:
+def write_files(frame: "DataFrame", layout: TableLayout, directory: str) -> list[DataFile]:
     """Write the rows of a frame into files of a directory, which exists; return those of tasks that succeeded."""
     rows = frame.mapInArrow(partial(_write, layout, directory), _RESULT).toArrow().to_pylist()
     found = [DataFile(**{**row, "partition": tuple(json.loads(row["partition"]))}) for row in rows]
     return sorted(found, key=lambda each: each.path)
 
 
-def _write(layout: Layout, directory: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _write(layout: TableLayout, directory: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     writer = _TaskWriter(layout, directory)
     for batch in batches:
         writer.add(batch)
@@ -231,7 +231,7 @@ def _write(layout: Layout, directory: str, batches: Iterator[pa.RecordBatch]) ->
 class _OpenFile:
     """File that a task writes row group by row group."""
 
-    def __init__(self, system: fs.FileSystem, root: str, directory: str, layout: Layout) -> None:
+    def __init__(self, system: fs.FileSystem, root: str, directory: str, layout: TableLayout) -> None:
         self._system, self._root = system, root
         self.path = f"{directory}{uuid.uuid4().hex}.parquet"
         # One level at a time, not recursively: the root is gone once another run has removed the files of this one.
@@ -272,7 +272,7 @@ def sync(path: str) -> None:
 class _TaskWriter:
     """Rows of one task, buffered by partition in bounded memory."""
 
-    def __init__(self, layout: Layout, directory: str) -> None:
+    def __init__(self, layout: TableLayout, directory: str) -> None:
         self._layout = layout
         self._system, self._root = fs.FileSystem.from_uri(directory)
         self._rows: dict[tuple[str | None, ...], list[pa.Table]] = {}

@@ -51,7 +51,7 @@ from pyarrow import fs
 from segmentlog.store import ConfigError, QueueKey, SegmentLogError
 
 from ..backfill.planning import Part, StoreIdentity, Window, Written, check_alignment, ends_of
-from .parquet_files import TIME, DataFile, Layout, arrow_type, sync, write_files
+from .parquet_files import TIME, DataFile, TableLayout, arrow_type, sync, write_files
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -414,7 +414,7 @@ class LakeTarget(ABC):
         """Return the names of the loaded table's columns that this job writes."""
 
     @abstractmethod
-    def layout(self) -> Layout:
+    def layout(self) -> TableLayout:
         """Return the layout of files for the loaded table."""
 
     @abstractmethod
@@ -492,7 +492,7 @@ class LakeTarget(ABC):
         attempt.finish(files if added.attempt == attempt.id else [])
         return added
 
-    def _commit(self, row: Row, layout: Layout, attempt: Attempt, files: Sequence[DataFile]) -> Row:
+    def _commit(self, row: Row, layout: TableLayout, attempt: Attempt, files: Sequence[DataFile]) -> Row:
         """Return the row that the table has for the part after the commit, which may be that of another job."""
         for count in range(_TRIES):
             self.refresh()
@@ -520,7 +520,7 @@ class LakeTarget(ABC):
         problem = f"{self.name} could not be committed to: {_TRIES} times another writer was faster"
         raise TargetChangedError(problem, fix="Start the job again when fewer jobs write the table")
 
-    def _check_again(self, layout: Layout) -> None:
+    def _check_again(self, layout: TableLayout) -> None:
         self.check()
         if self.job.find(self.jobs(), self.name) != self.job_id:
             raise TargetChangedError(f"{self.name} got another job of these messages", fix="Start the job again")

@@ -18,7 +18,7 @@ from ..format.naming import segment_name
 from ..objects.manifests import newest_or_empty
 from ..objects.object_store import ObjectStore
 from ..objects.opening import open_objects
-from ..retention.state import FileId, Kind
+from ..retention.state import FileId, FileKind
 from .push import push
 
 _WAIT_S: Final = 0.05
@@ -34,13 +34,13 @@ class RemoteArchive:
         self._fs = LocalFileSystem()
 
     def path_of(self, file: FileId) -> str:
-        return f"{self.path}/log/{segment_name(file.base)}" if file.kind is Kind.LOG else self.path
+        return f"{self.path}/log/{segment_name(file.base)}" if file.kind is FileKind.LOG else self.path
 
     def copy(self, file: FileId, found: SegmentFile) -> Generator[float, None, None]:
         """Push the store, unless the archive has a segment; files of queues and index are in its packs and files."""
         # In a thread: an open store does not wait for the object store. The thread of an interrupted run goes on
         # alone, and leaves at most objects without a manifest.
-        if file.kind is not Kind.LOG:
+        if file.kind is not FileKind.LOG:
             return
         errors: list[BaseException] = []
         thread = threading.Thread(target=_noting(errors, lambda: self._archive(found)), daemon=True)

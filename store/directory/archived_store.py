@@ -24,7 +24,7 @@ from ..format.naming import segment_name
 from ..format.store_paths import COMMIT_LOG, CONSUME_QUEUE
 from ..objects.manifests import listed, read
 from ..objects.object_store import ObjectInfo, ObjectStore
-from ..objects.remote_fs import Part, RemoteFile, RemoteFileSystem
+from ..objects.remote_fs import ObjectPart, RemoteFile, RemoteFileSystem
 
 if TYPE_CHECKING:
     from ..objects.block_cache import BlockCache
@@ -76,9 +76,9 @@ class ArchivedStore:
 def files_of(manifest: Manifest) -> dict[str, RemoteFile]:
     """Files that a manifest has, by name below the root: segments, packs, and other files of the store."""
     files = {each.path: RemoteFile(each.key, each.size) for each in manifest.files}
-    parts: dict[int, list[Part]] = {}
+    parts: dict[int, list[ObjectPart]] = {}
     for piece in manifest.pieces:
-        part = Part(piece.key, piece.start - piece.segment, 0, piece.stop - piece.start)
+        part = ObjectPart(piece.key, piece.start - piece.segment, 0, piece.stop - piece.start)
         parts.setdefault(piece.segment, []).append(part)
         files[piece.pack_key] = RemoteFile(piece.pack_key, piece.pack_size)
     for segment, found in parts.items():

@@ -56,7 +56,7 @@ class Placed(NamedTuple):
         return int(np.count_nonzero(self.lost))
 
 
-class Run(NamedTuple):
+class QueueRun(NamedTuple):
     """Messages of one queue with adjacent queue offsets, half-open, and the physical offsets of the first and last."""
 
     key: QueueKey
@@ -76,7 +76,7 @@ class Adjacent(Protocol):
     @property
     def after(self) -> int: ...
     @property
-    def runs(self) -> Sequence[Run]: ...
+    def runs(self) -> Sequence[QueueRun]: ...
 
 
 class Entered(Protocol):
@@ -148,7 +148,7 @@ class Placement:
             self._tails[run.key] = _Tail(run.stop, run.last)
         return True
 
-    def _begun(self, run: Run, damage: "_Damage") -> "_Tail | None":
+    def _begun(self, run: QueueRun, damage: "_Damage") -> "_Tail | None":
         if run.key.queue_id < 0 or not 0 <= run.start < _QUEUE_OFFSET_MAX:
             return None
         return self._front(run.start, run.first, damage)

@@ -30,7 +30,7 @@ from ..format.message import Ints, Mask
 from ..log.batch_state import Visibility
 from ..log.commit_log import CommitLog
 from ..queues.consume_queue import PROBE_ENTRIES, ConsumeQueue
-from ..queues.consume_queues import ConsumeQueues, Span
+from ..queues.consume_queues import ConsumeQueues, EntrySpan
 from ..types import QueueBounds, QueueKey, QueueRange
 from .queue_entries import LoggedEntries
 from .tasks import PlannedRange
@@ -135,7 +135,9 @@ class FileEntries(LoggedEntries):
         parts = list(zip(planned, starts, stops, strict=True))
         data = [self._known(*part) for part in parts]
         unread = [number for number, piece in enumerate(data) if piece is None and parts[number][0].base is not None]
-        spans = [Span(each.key, start, stop, each.base or 0) for each, start, stop in map(parts.__getitem__, unread)]
+        spans = [
+            EntrySpan(each.key, start, stop, each.base or 0) for each, start, stop in map(parts.__getitem__, unread)
+        ]
         for number, piece in zip(unread, self._queues.read(spans), strict=True):
             data[number] = piece
         for number, (each, start, stop) in enumerate(parts):

@@ -72,7 +72,7 @@ _THREADS: Final = min(os.cpu_count() or 1, 4)  # a walk holds some 300 bytes per
 Stamp: TypeAlias = tuple[int, int] | None
 
 
-class Run(NamedTuple):
+class FileRun(NamedTuple):
     """Consecutive rows of a file: the records of one queue in one segment."""
 
     start: int
@@ -100,7 +100,7 @@ class KeptSegment(NamedTuple):
     base: int
     covered: int  # physical offset
     newest: int  # store time in ms
-    runs: Mapping[QueueKey, Run]
+    runs: Mapping[QueueKey, FileRun]
     columns: Columns
 
     def entries(self, key: QueueKey) -> DerivedQueue:
@@ -119,7 +119,7 @@ class _Walked(NamedTuple):
     covered: int
     last: int  # position of the last record
     gaps: Gaps
-    runs: dict[QueueKey, Run]
+    runs: dict[QueueKey, FileRun]
     columns: Columns
 
 
@@ -408,7 +408,7 @@ class LogQueues(AllQueues):
         self._spans: dict[QueueKey, tuple[int, int]] = {}
         self.is_clean = True
         """False if queue offsets do not follow each other: which records are damaged depends on all records."""
-        pieces: dict[QueueKey, list[_Piece]] = {}
+        pieces: dict[QueueKey, list[_RunEnds]] = {}
         for segment in kept:
             for key, run in segment.runs.items():
                 pieces.setdefault(key, []).append(_piece_of(segment, run, walked))
@@ -448,7 +448,7 @@ class LogQueues(AllQueues):
         return rising_of(self._log.directories[0], key, every)
 
 
-class _Piece(NamedTuple):
+class _RunEnds(NamedTuple):
     """Ends of a run of records of one queue."""
 
     first: int
@@ -458,32 +458,32 @@ class _Piece(NamedTuple):
     is_clean: bool
 
 
-def _piece(entries: DerivedQueue) -> _Piece:
+def _piece(entries: DerivedQueue) -> _RunEnds:
     offsets, physical = entries.queue_offset, entries.physical_offset
-    return _Piece(int(offsets[0]), int(offsets[-1]), int(physical[0]), int(physical[-1]), is_clean=True)
+    return _RunEnds(int(offsets[0]), int(offsets[-1]), int(physical[0]), int(physical[-1]), is_clean=True)
 
 
-def _piece_of(segment: KeptSegment, run: Run, span: tuple[int, int]) -> _Piece:
+def _piece_of(segment: KeptSegment, run: FileRun, span: tuple[int, int]) -> _RunEnds:
     first, last = segment.base + run.first_position, segment.base + run.last_position
-    return _Piece(run.first, run.last, first, last, bool(run.rises) and span[0] <= first and last < span[1])
+    return _RunEnds(run.first, run.last, first, last, bool(run.rises) and span[0] <= first and last < span[1])
 
 
-def _follows(before: _Piece, after: _Piece) -> bool:
+def _follows(before: _RunEnds, after: _RunEnds) -> bool:
     """Return whether `rising` keeps both."""
     possible = (after.first_physical - before.last_physical) // MIN_RECORD_BYTES + BURNT_OFFSETS_MAX
     return 0 < after.first - before.last <= possible
 
 
-def in_runs(base: int, queues: Mapping[QueueKey, DerivedQueue]) -> tuple[dict[QueueKey, Run], Columns]:
+def in_runs(base: int, queues: Mapping[QueueKey, DerivedQueue]) -> tuple[dict[QueueKey, FileRun], Columns]:
     """Put the entries of the queues of a segment one after the other."""
-    runs: dict[QueueKey, Run] = {}
+    runs: dict[QueueKey, FileRun] = {}
     start = 0
     for key, entries in queues.items():
         count = entries.size.size
         ends = _piece(entries)
         positions = ends.first_physical - base, ends.last_physical - base
         rises = np.array_equal(rising(entries).queue_offset, entries.queue_offset)
-        runs[key] = Run(start, count, ends.first, ends.last, *positions, int(rises))
+        runs[key] = FileRun(start, count, ends.first, ends.last, *positions, int(rises))
         start += count
     offsets, physical, sizes, codes = joined([*queues.values()])
     return runs, Columns(offsets, (physical - base).astype(np.int32), sizes.astype(np.int32), codes)
@@ -500,7 +500,7 @@ def _parsed(content: pa.Buffer) -> KeptSegment:
     if facts["version"] != _VERSION:
         raise ValueError(f"it has version {facts['version']}, and not {_VERSION}")
     table = json.loads(batch.schema.metadata[b"runs"])
-    runs = {QueueKey(topic, queue_id): Run(*run) for topic, queue_id, *run in table}
+    runs = {QueueKey(topic, queue_id): FileRun(*run) for topic, queue_id, *run in table}
     columns = Columns(*(column.to_numpy() for column in batch.columns))
     return KeptSegment(facts, facts["base"], facts["covered"], facts["newest"], runs, columns)
 

@@ -136,7 +136,7 @@ def parse(text: str) -> Condition:
     interactive = _parser().parse_interactive(text)
     try:
         interactive.exhaust_lexer()
-        part: _Part = interactive.feed_eof()
+        part: _Node = interactive.feed_eof()
     except _RefusedError as error:
         raise _error(text, error.start, text[error.start : error.stop], error.reason) from None
     except UnexpectedCharacters as error:
@@ -195,7 +195,7 @@ def _expected(interactive: InteractiveParser) -> str:
     return f"{', '.join(most)} or {last}" if most else last
 
 
-class _Part(NamedTuple):
+class _Node(NamedTuple):
     """A parsed part of a filter: its expression, where it stands in the text, and how deep expressions are nested."""
 
     node: Operand
@@ -220,21 +220,21 @@ def _parser() -> Lark:
     return Lark(_GRAMMAR, parser="lalr", lexer="basic", transformer=_Builder(), lexer_callbacks={"NAME": keyword})
 
 
-def _part(node: Operand, *children: _Part | Token) -> _Part:
+def _part(node: Operand, *children: _Node | Token) -> _Node:
     first, last = children[0], children[-1]
-    start = first.start if isinstance(first, _Part) else first.start_pos or 0
-    stop = last.stop if isinstance(last, _Part) else last.end_pos or 0
-    depth = 1 + max((child.depth for child in children if isinstance(child, _Part)), default=0)
+    start = first.start if isinstance(first, _Node) else first.start_pos or 0
+    stop = last.stop if isinstance(last, _Node) else last.end_pos or 0
+    depth = 1 + max((child.depth for child in children if isinstance(child, _Node)), default=0)
     if depth > _DEPTH_MAX:
         raise _RefusedError(start, stop, f"is nested more than {_DEPTH_MAX} deep")
-    return _Part(node, start, stop, depth)
+    return _Node(node, start, stop, depth)
 
 
-def _refused(part: _Part, reason: str) -> _RefusedError:
+def _refused(part: _Node, reason: str) -> _RefusedError:
     return _RefusedError(part.start, part.stop, reason)
 
 
-def _condition(part: _Part) -> Condition:
+def _condition(part: _Node) -> Condition:
     """Convert a part to a condition (``asBooleanExpression``)."""
     match part.node:
         case Property():
@@ -245,14 +245,14 @@ def _condition(part: _Part) -> Condition:
             return condition
 
 
-def _sized(part: _Part) -> Operand:
+def _sized(part: _Node) -> Operand:
     """Check an operand of a comparison by size (``checkLessThanOperand``)."""
     if isinstance(part.node, Property | Number | Negative):
         return part.node
     raise _refused(part, "is neither number nor property: nothing else is compared by size")
 
 
-def _equated(left: _Part, right: _Part) -> Equal:
+def _equated(left: _Node, right: _Node) -> Equal:
     for part in (left, right):
         if part.node == Truth(None):
             raise _refused(part, "equals nothing: write IS NULL or IS NOT NULL")
@@ -266,78 +266,78 @@ def _unquoted(token: Token) -> str:
 
 
 @v_args(inline=True)
-class _Builder(Transformer[Token, _Part]):
+class _Builder(Transformer[Token, _Node]):
     """Expressions of the grammar's rules, each checked as RocketMQ's parser does when it makes one."""
 
-    def start(self, part: _Part) -> _Part:
+    def start(self, part: _Node) -> _Node:
         return _part(_condition(part), part)
 
-    def either(self, *children: _Part | Token) -> _Part:
-        return _part(Or(tuple(_condition(child) for child in children if isinstance(child, _Part))), *children)
+    def either(self, *children: _Node | Token) -> _Node:
+        return _part(Or(tuple(_condition(child) for child in children if isinstance(child, _Node))), *children)
 
-    def both(self, *children: _Part | Token) -> _Part:
-        return _part(And(tuple(_condition(child) for child in children if isinstance(child, _Part))), *children)
+    def both(self, *children: _Node | Token) -> _Node:
+        return _part(And(tuple(_condition(child) for child in children if isinstance(child, _Node))), *children)
 
-    def equal(self, left: _Part, right: _Part) -> _Part:
+    def equal(self, left: _Node, right: _Node) -> _Node:
         return _part(_equated(left, right), left, right)
 
-    def unequal(self, left: _Part, right: _Part) -> _Part:
+    def unequal(self, left: _Node, right: _Node) -> _Node:
         return _part(Not(_equated(left, right)), left, right)
 
-    def is_null(self, left: _Part, *words: Token) -> _Part:
+    def is_null(self, left: _Node, *words: Token) -> _Node:
         return _part(IsNull(left.node), left, *words)
 
-    def is_not_null(self, left: _Part, *words: Token) -> _Part:
+    def is_not_null(self, left: _Node, *words: Token) -> _Node:
         return _part(Not(IsNull(left.node)), left, *words)
 
-    def compare(self, left: _Part, order: Token, right: _Part) -> _Part:
+    def compare(self, left: _Node, order: Token, right: _Node) -> _Node:
         return _part(Compare(_sized(left), Order(order), _sized(right)), left, right)
 
-    def matches(self, left: _Part, match: Token, text: Token) -> _Part:
+    def matches(self, left: _Node, match: Token, text: Token) -> _Node:
         return _part(Matches(left.node, Match(match.upper()), _unquoted(text), negated=False), left, text)
 
-    def not_matches(self, left: _Part, _not: Token, match: Token, text: Token) -> _Part:
+    def not_matches(self, left: _Node, _not: Token, match: Token, text: Token) -> _Node:
         return _part(Matches(left.node, Match(match.upper()), _unquoted(text), negated=True), left, text)
 
-    def between(self, left: _Part, _between: Token, low: _Part, _and: Token, high: _Part) -> _Part:
+    def between(self, left: _Node, _between: Token, low: _Node, _and: Token, high: _Node) -> _Node:
         value, least, most = _sized(left), _sized(low), _sized(high)
         if isinstance(least, Number) and isinstance(most, Number) and most.compare(least) < 0:
             raise _refused(high, "is less than the lower bound of BETWEEN")
         bounds = Compare(value, Order.GREATER_EQUAL, least), Compare(value, Order.LESS_EQUAL, most)
         return _part(And(bounds), left, low, high)
 
-    def not_between(self, left: _Part, _not: Token, _between: Token, low: _Part, _and: Token, high: _Part) -> _Part:
+    def not_between(self, left: _Node, _not: Token, _between: Token, low: _Node, _and: Token, high: _Node) -> _Node:
         value = _sized(left)
         return _part(
             Or((Compare(value, Order.LESS, _sized(low)), Compare(value, Order.GREATER, _sized(high)))), left, low, high
         )
 
-    def within(self, left: _Part, *tokens: Token) -> _Part:
+    def within(self, left: _Node, *tokens: Token) -> _Node:
         if not isinstance(left.node, Property):
             raise _refused(left, "is not a property: IN takes nothing else on its left")
         values = frozenset(_unquoted(token) for token in tokens if token.type == "STRING")
         return _part(In(left.node, values), left, *tokens)
 
-    def not_within(self, left: _Part, *tokens: Token) -> _Part:
+    def not_within(self, left: _Node, *tokens: Token) -> _Node:
         part = self.within(left, *tokens)
         return part._replace(node=Not(_condition(part)))
 
-    def negative(self, minus: Token, operand: _Part) -> _Part:
+    def negative(self, minus: Token, operand: _Node) -> _Node:
         return _part(Negative(operand.node), minus, operand)
 
-    def negation(self, word: Token, operand: _Part) -> _Part:
+    def negation(self, word: Token, operand: _Node) -> _Node:
         return _part(Not(_condition(operand)), word, operand)
 
-    def name(self, token: Token) -> _Part:
+    def name(self, token: Token) -> _Node:
         return _part(Property(str(token)), token)
 
-    def text(self, token: Token) -> _Part:
+    def text(self, token: Token) -> _Node:
         return _part(Text(_unquoted(token)), token)
 
-    def truth(self, token: Token) -> _Part:
+    def truth(self, token: Token) -> _Node:
         return _part(Truth({"TRUE": True, "FALSE": False, "NULL": None}[token.type]), token)
 
-    def integer(self, token: Token) -> _Part:
+    def integer(self, token: Token) -> _Node:
         digits = token.rstrip("lL")
         # (Python refuses to read thousands of digits.)
         value = int(digits) if len(digits) <= _LONG_DIGITS_MAX else _LONG_MAX + 1
@@ -345,7 +345,7 @@ class _Builder(Transformer[Token, _Part]):
             raise _RefusedError(token.start_pos or 0, token.end_pos or 0, f"is more than {_LONG_MAX}")
         return _part(Number(value, NumberType.INTEGER if value <= _INTEGER_MAX else NumberType.LONG), token)
 
-    def float(self, token: Token) -> _Part:
+    def float(self, token: Token) -> _Node:
         value = float(token)
         if value in {0.0, float("inf")}:
             raise _RefusedError(

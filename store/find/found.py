@@ -82,7 +82,7 @@ class Coverage:
         return (each for each in self.ranges if each.source is Source.SCAN)
 
 
-class Span(NamedTuple):
+class IndexSpan(NamedTuple):
     """A span of the log that one index file answers for."""
 
     start: int
@@ -90,7 +90,7 @@ class Span(NamedTuple):
     path: str
 
 
-def cover(start: int, stop: int, spans: Iterable[Span], reasons: Sequence[str]) -> Coverage:
+def cover(start: int, stop: int, spans: Iterable[IndexSpan], reasons: Sequence[str]) -> Coverage:
     """Cut a log into ranges that index files answer for, by ``spans`` that may overlap, and ranges to scan."""
     # `reasons` tell why existing index files answer for nothing.
     ranges: list[CoveredRange] = []
@@ -115,7 +115,7 @@ def _because(why: str, reasons: Sequence[str]) -> str:
     return f"{why}; {'; '.join(reasons)}" if reasons else why
 
 
-def without(span: Span, holes: Iterable[tuple[int, int]]) -> Iterator[Span]:
+def without(span: IndexSpan, holes: Iterable[tuple[int, int]]) -> Iterator[IndexSpan]:
     """Cut ascending holes out of a span."""
     at = span.start
     for start, stop in holes:

@@ -41,7 +41,7 @@ from ..index.table import (
 )
 from ..log.commit_log import CommitLog, records_at, views_at
 from ..types import ALWAYS, KeyField
-from .found import Coverage, Hits, Span, cover, without
+from .found import Coverage, Hits, IndexSpan, cover, without
 
 CANDIDATES_MAX: Final = 64  # records to read one by one; more of them are faster in bulk
 
@@ -70,14 +70,14 @@ class _Candidates(NamedTuple):
     wanted: Ints
 
 
-class _Part(NamedTuple):
+class _ReadablePart(NamedTuple):
     """A readable part of the log. The list of segments is another one whenever the log was looked at again."""
 
     start: int
     stop: int
     segments: list[SegmentFile]
 
-    def is_same(self, other: "_Part | None") -> bool:
+    def is_same(self, other: "_ReadablePart | None") -> bool:
         return other is not None and self[:2] == other[:2] and self.segments is other.segments
 
 
@@ -148,7 +148,7 @@ class KeySearch:
         self._directory = directory
         self._log = log
         self._checked: dict[str, _Checked] = {}
-        self._part: _Part | None = None  # the part that was asked last
+        self._part: _ReadablePart | None = None  # the part that was asked last
         self._is_prepared = False
         self._single: SingleSearch | None = None
         """For single keys of that part, prepared when it is asked for the second time; None for the search in bulk."""
@@ -156,7 +156,7 @@ class KeySearch:
     def find_one(self, asked: SingleKey, start: int, stop: int) -> tuple[list[int], Coverage] | None:
         """Find all records that carry one key, without arrays: ascending physical offsets, and the coverage."""
         # None if only `find` can tell: while the log grows, or for a key that cannot be looked up alone.
-        part = _Part(start, stop, self._log.segments)
+        part = _ReadablePart(start, stop, self._log.segments)
         if not part.is_same(self._part):
             self._part, self._is_prepared = part, False
             return None
@@ -287,11 +287,11 @@ class KeySearch:
     def _problems(self) -> list[str]:
         return [checked.problem for checked in self._checked.values() if checked.problem]
 
-    def _spans(self, start: int, stop: int) -> Iterator[Span]:
+    def _spans(self, start: int, stop: int) -> Iterator[IndexSpan]:
         """Spans that the tables answer for, without their first and last record, which may have keys in other files."""
         for path, checked in self._checked.items():
             if checked.table is not None:
-                whole = Span(checked.table.first + 1, checked.table.last, path)
+                whole = IndexSpan(checked.table.first + 1, checked.table.last, path)
                 yield from without(whole, self._holes(checked.table, start, stop))
 
     def _holes(self, table: IndexTable, start: int, stop: int) -> Iterator[tuple[int, int]]:

@@ -76,7 +76,7 @@ def _plain(entries: Entries) -> Entries:
     return entries.view(f"V{entries.dtype.itemsize}")
 
 
-class Piece(NamedTuple):
+class FilePiece(NamedTuple):
     """Entries that go side by side into one file."""
 
     name: str  # of the file
@@ -84,13 +84,13 @@ class Piece(NamedTuple):
     entries: Entries  # (n,) a view of the entries that were cut
 
 
-def by_file(start: int, entries: Entries, per_file: int) -> Iterator[Piece]:
+def by_file(start: int, entries: Entries, per_file: int) -> Iterator[FilePiece]:
     """Cut entries, the first of which has queue offset ``start``, where files of ``per_file`` entries begin."""
     at = 0
     while at < entries.size:
         row = (start + at) % per_file
         stop = at + per_file - row
-        yield Piece(segment_name((start + at - row) * ENTRY_BYTES), row * ENTRY_BYTES, entries[at:stop])
+        yield FilePiece(segment_name((start + at - row) * ENTRY_BYTES), row * ENTRY_BYTES, entries[at:stop])
         at = stop
 
 

@@ -54,7 +54,7 @@ _LOG_AT: Final = field_at("physical_offset")
 _STORED_AT: Final = field_at("store_timestamp")
 
 
-class Bodies(NamedTuple):
+class BodiesApart(NamedTuple):
     """Bodies that are not in their records' frames."""
 
     data: Bytes  # (size,) the caller's memory
@@ -69,7 +69,7 @@ class Frames(NamedTuple):
     data: Bytes  # (size,) writable: all records, adjacent, without separate bodies
     positions: Ints  # (n,) start of each record in `data`
     stops: Ints  # (n,)
-    bodies: Bodies | None = None  # None if they are in `data`
+    bodies: BodiesApart | None = None  # None if they are in `data`
     crcs: Ints | None = None
     """(n,) checksums of the records before `patch`; None if there are none, or they are unknown."""
 

@@ -102,7 +102,7 @@ class IndexPosition(NamedTuple):
 EMPTY_INDEX: Final = IndexPosition(0, 1)  # position in an index without files
 
 
-class Table(NamedTuple):
+class IndexArrays(NamedTuple):
     """Whole index file as arrays over its bytes."""
 
     header: Header
@@ -145,7 +145,7 @@ def encode_header(header: Header) -> bytes:
         raise FormatError(f"the header of an index file cannot hold {header}: {error}") from None
 
 
-def decode(buffer: npt.NDArray[np.uint8], geometry: Geometry) -> Table:
+def decode(buffer: npt.NDArray[np.uint8], geometry: Geometry) -> IndexArrays:
     """View a whole file, usually mapped, as arrays; `FormatError` unless size and count of entries fit the geometry."""
     if buffer.size != geometry.file_bytes:
         raise FormatError(
@@ -161,7 +161,7 @@ def decode(buffer: npt.NDArray[np.uint8], geometry: Geometry) -> Table:
             fix="Have the index rebuilt: delete the file",
         )
     first, start = HEADER.itemsize, geometry.entry_position(0)
-    return Table(
+    return IndexArrays(
         header, buffer[first:start].view(SLOT), buffer[start : geometry.entry_position(header.count)].view(ENTRY)
     )
 

@@ -57,7 +57,7 @@ HOST_V6_BYTES: Final = 20  # of an address and its port
 _MAGIC: Final = struct.Struct(">i")
 
 
-class Layout(NamedTuple):
+class RecordLayout(NamedTuple):
     """Shape of a record, one of eight: topic length of one or two bytes, each host IPv4 or IPv6."""
 
     version: int
@@ -91,7 +91,10 @@ HEADER: Final = _HEADERS[False, False]
 assert HEADER.itemsize == 88
 
 LAYOUTS: Final = tuple(
-    Layout(version, born_v6, store_v6) for version in (1, 2) for store_v6 in (False, True) for born_v6 in (False, True)
+    RecordLayout(version, born_v6, store_v6)
+    for version in (1, 2)
+    for store_v6 in (False, True)
+    for born_v6 in (False, True)
 )
 
 
@@ -177,7 +180,7 @@ class Records:
         self.topic_length = np.zeros(count, np.int64)
         self.properties_start = np.zeros(count, np.int64)
         self.properties_length = np.zeros(count, np.int64)
-        self._parts: list[tuple[Ints | slice, Layout, npt.NDArray[np.void]]] = []
+        self._parts: list[tuple[Ints | slice, RecordLayout, npt.NDArray[np.void]]] = []
         self._topics: Bytes | None = None
         self.parsed: object = None  # the properties, once a caller needed them, as long as they are those of all rows
         self._locate()
@@ -282,7 +285,9 @@ class Records:
             chosen = code == present
             self._locate_layout(indices[chosen], positions[chosen], LAYOUTS[present], header[chosen])
 
-    def _locate_layout(self, rows: Ints | slice, positions: Ints, layout: Layout, header: npt.NDArray[np.void]) -> None:
+    def _locate_layout(
+        self, rows: Ints | slice, positions: Ints, layout: RecordLayout, header: npt.NDArray[np.void]
+    ) -> None:
         """Follow the lengths of records of one layout; every step is checked before anything is read there."""
         end_of_buffer = self.buffer.size
         if layout.header is not HEADER:
@@ -337,7 +342,7 @@ class Records:
         self._parts.append((rows, layout, header))
 
 
-def _one_topic_length(buffer: Bytes, at: Ints, stop: Ints, layout: Layout) -> tuple[Ints, Ints, Bytes] | None:
+def _one_topic_length(buffer: Bytes, at: Ints, stop: Ints, layout: RecordLayout) -> tuple[Ints, Ints, Bytes] | None:
     """Topic lengths, properties lengths and topics of records, read in one copy; None if topics differ in length."""
     # Most batches are of one topic: the bytes after a body are then read once, not once per length. `at` and `stop` are
     # the positions of topic sizes and the ends of records, three bytes apart at least.

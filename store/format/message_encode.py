@@ -27,7 +27,7 @@ from isal import isal_zlib
 from ..errors import ConfigError
 from .buffers import binary_array, integers, value_bounds, value_bytes, value_lengths
 from .checksums import CRC_PROPERTY, RecordCrc, range_crcs
-from .encoded_batch import Bodies, EncodedBatch, Frames, Integers
+from .encoded_batch import BodiesApart, EncodedBatch, Frames, Integers
 from .message import (
     CRC_MASK,
     HEADER,
@@ -41,7 +41,7 @@ from .message import (
     SYS_STORE_HOST_V6,
     Bytes,
     Ints,
-    Layout,
+    RecordLayout,
     field_at,
     header_of,
     scatter,
@@ -134,7 +134,7 @@ def encode(
         return frames if record_crc is RecordCrc.ABSENT else frames.summed(header_bytes, body_bytes, body_crcs)
 
     if bodies_apart:
-        bodies = Bodies(np.frombuffer(body.buffers()[2] or b"", np.uint8), start, body_bytes, header_bytes)
+        bodies = BodiesApart(np.frombuffer(body.buffers()[2] or b"", np.uint8), start, body_bytes, header_bytes)
         return _laid_apart(headers, bodies, tail, sizes, summed)
     return _laid_whole([headers, body], header_bytes + body_bytes, tail, sizes, summed)
 
@@ -152,7 +152,7 @@ def _laid_whole(
 
 
 def _laid_apart(
-    headers: pa.BinaryArray, bodies: Bodies, tail: "_Tail", sizes: Ints, summed: Callable[[Frames], Frames]
+    headers: pa.BinaryArray, bodies: BodiesApart, tail: "_Tail", sizes: Ints, summed: Callable[[Frames], Frames]
 ) -> EncodedBatch:
     """Records whose bodies stay where they are; the rest is joined now, and the checksums derived."""
     stops = np.cumsum(sizes - bodies.lengths)
@@ -258,7 +258,7 @@ def _alike_headers(
     count: int,
 ) -> npt.NDArray[np.void]:
     """Headers of the chosen rows, all of one shape."""
-    kind = Layout(1, *(width == 16 for width in widths)).header
+    kind = RecordLayout(1, *(width == 16 for width in widths)).header
     same = np.zeros(1, kind)  # copied into all rows, which costs less than a single field by itself
     for name, values in fields.items():
         if not isinstance(values, np.ndarray):

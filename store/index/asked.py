@@ -40,8 +40,8 @@ from ..format.message import (
     SYS_TRANSACTION,
     Bytes,
     Ints,
-    Layout,
     Mask,
+    RecordLayout,
     Records,
     gather,
     read_record,
@@ -451,7 +451,7 @@ class _Model(NamedTuple):
     # `tail` has the bytes after the body, `key` the place of the key in them. `topic` is an index among the asked
     # topics. `words` has, per eight bytes of the tail, place, value, and masks of the fixed and the free bytes.
 
-    layout: Layout
+    layout: RecordLayout
     magic: int
     sys_flag: int
     topic: int
@@ -505,7 +505,7 @@ def _model_of(record: Record, topic: int, key: bytes, names: list[bytes]) -> _Mo
         return None
     place = of[0][1]
     is_v6 = (len(host) > HOST_V4_BYTES for host in (record.born_host, record.store_host))
-    layout = Layout(1 if record.magic == MAGIC_V1 else 2, *is_v6)
+    layout = RecordLayout(1 if record.magic == MAGIC_V1 else 2, *is_v6)
     before = layout.topic_size.itemsize + len(record.topic) + 2
     size = record.topic.nbytes.to_bytes(layout.topic_size.itemsize, "big")
     tail = size + bytes(record.topic) + len(text).to_bytes(2, "big") + text

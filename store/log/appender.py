@@ -99,7 +99,7 @@ class SegmentSupply:
         return made
 
 
-class Run(NamedTuple):
+class SegmentRun(NamedTuple):
     """Consecutive bytes ``[start, stop)`` of a batch that one segment takes, at physical offset ``base + position``."""
 
     base: int
@@ -140,7 +140,7 @@ class LogAppender:
 
     def place(
         self, stops: Ints, placement: BatchPlacement = BatchPlacement.RUN_ON, *, end: int | None = None
-    ) -> list[Run]:
+    ) -> list[SegmentRun]:
         """Assign records, which end at ``stops`` in their buffer, (n,) int64, to segments. Needs the put lock."""
         # The caller has checked that each record fits an empty segment with its blank record; with ONE_SEGMENT all of
         # them together. `end` is where the log will end when they are appended; None for its present end.
@@ -150,26 +150,26 @@ class LogAppender:
         if placement is BatchPlacement.ONE_SEGMENT and stops.size:
             run = self.place_one(int(stops[-1]))
             base, position = run.base, run.position
-        runs: list[Run] = []
+        runs: list[SegmentRun] = []
         row = taken = 0
         while row < len(stops):
             room = self._bytes - BLANK_BYTES - position
             last = int(np.searchsorted(stops, taken + room, side="right"))
             if last > row:
                 stop = int(stops[last - 1])
-                runs.append(Run(base, position, taken, stop))
+                runs.append(SegmentRun(base, position, taken, stop))
                 row, taken = last, stop
             base, position = base + self._bytes, 0
         return runs
 
-    def place_one(self, size: int) -> Run:
+    def place_one(self, size: int) -> SegmentRun:
         """Assign one record of ``size`` bytes to the active segment or to the next one. Needs the put lock."""
         position = self.end - self._base
         if self._active is not None and size + BLANK_BYTES > self._bytes - position:
-            return Run(self._base + self._bytes, 0, 0, size)
-        return Run(self._base, position, 0, size)
+            return SegmentRun(self._base + self._bytes, 0, 0, size)
+        return SegmentRun(self._base, position, 0, size)
 
-    def place_at(self, physical: int, size: int) -> Run:
+    def place_at(self, physical: int, size: int) -> SegmentRun:
         """Assign ``size`` bytes to the end of the log, or to the start of the next segment. Needs the put lock."""
         # An empty log begins at the start of any segment.
         position = physical % self._bytes
@@ -179,9 +179,9 @@ class LogAppender:
             raise ConfigError(
                 f"physical offset {physical} does not continue the log, which ends at {self.end}", path=self._directory
             )
-        return Run(physical - position, position, 0, size)
+        return SegmentRun(physical - position, position, 0, size)
 
-    def reserve(self, runs: list[Run]) -> None:
+    def reserve(self, runs: list[SegmentRun]) -> None:
         """Create the segments that runs need and the log lacks; they stay after an error. Needs the put lock."""
         if self._stopped:
             raise StoreClosedError("this store was closed", path=self._directory, fix="Open it")
@@ -190,7 +190,7 @@ class LogAppender:
                 self._ahead[run.base] = self._supply.take_segment(run.base)
                 self._names_unsynced = True
 
-    def write(self, data: Data | Pieces, runs: list[Run]) -> None:
+    def write(self, data: Data | Pieces, runs: list[SegmentRun]) -> None:
         """Write the bytes of runs to their places. Needs the put lock, and a `reserve` of the same runs before."""
         for run in runs:
             if self._active is None or run.base != self._base:
@@ -219,12 +219,12 @@ class LogAppender:
         assert self._active is not None
         self._active.sync()
 
-    def files(self, runs: list[Run]) -> list[WritableFile]:
+    def files(self, runs: list[SegmentRun]) -> list[WritableFile]:
         """Return the file of each run, for writes before `advance`. Needs the put lock, and a `reserve` before."""
         active = {} if self._active is None else {self._base: self._active}
         return [active.get(run.base) or self._ahead[run.base] for run in runs]
 
-    def advance(self, runs: list[Run]) -> None:
+    def advance(self, runs: list[SegmentRun]) -> None:
         """Make the bytes of runs part of the log, once they are in the `files`. Needs the put lock."""
         for run in runs:
             if self._active is None or run.base != self._base:

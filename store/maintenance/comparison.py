@@ -120,7 +120,7 @@ def logs_align(a: Side, b: Side) -> bool:
     for number in np.unique(np.linspace(0, len(windows) - 1, _PROBES, dtype=np.int64)) if windows else ():
         window = windows[int(number)]
         stop = min(window.start + _PROBE_BYTES, window.stop)
-        first, second = (_Part.of(each, window.start, stop) for each in (one, two))
+        first, second = (_LogRecords.of(each, window.start, stop) for each in (one, two))
         for position in np.intersect1d(first.starts, second.starts).tolist():
             if first.record(position) == second.record(position):
                 return True
@@ -134,7 +134,7 @@ def compare_windows(window: LogWindow) -> tuple[Difference, ...]:
     if _are_equal(*views):
         return ()
     start = _front(logs, window.start)
-    one, two = (_Part.of(each, start, window.stop) for each in logs)
+    one, two = (_LogRecords.of(each, start, window.stop) for each in logs)
     common, rows_a, rows_b = np.intersect1d(one.starts, two.starts, assume_unique=True, return_indices=True)
     first = _FirstDifference(logs, start, window)
     found: list[Difference] = []
@@ -192,7 +192,7 @@ def _front(logs: Sequence[CommitLog], start: int) -> int:
         back = _BACK_BYTES
         while True:
             lo = max(segment.base, start - back)
-            part = _Part.of(log, lo, start)
+            part = _LogRecords.of(log, lo, start)
             if part.starts.size or lo == segment.base:
                 fronts.append(int(part.starts[-1]) if part.starts.size else lo)
                 break
@@ -200,7 +200,7 @@ def _front(logs: Sequence[CommitLog], start: int) -> int:
     return min(fronts)
 
 
-class _Part:
+class _LogRecords:
     """Whole records of one log that begin in a span, by physical offset."""
 
     def __init__(self, log: CommitLog, walked: Sequence[tuple[SegmentFile, Records, Ints]]) -> None:
@@ -210,7 +210,7 @@ class _Part:
         self.stops = self.starts + np.concatenate([np.empty(0, np.int64), *(sizes for _, _, sizes in walked)])
 
     @classmethod
-    def of(cls, log: CommitLog, start: int, stop: int) -> "_Part":
+    def of(cls, log: CommitLog, start: int, stop: int) -> "_LogRecords":
         walked = []
         for segment in log.segments:
             lo, hi = max(start - segment.base, 0), min(stop - segment.base, segment.size)
@@ -294,7 +294,7 @@ def _filled(log: CommitLog, start: int, stop: int) -> Bytes:
 _Places = Sequence[tuple[int, str] | None]
 
 
-def _runs(part: _Part, rows: Ints, kinds: npt.NDArray[np.str_], a: _Places, b: _Places) -> Iterator[Difference]:
+def _runs(part: _LogRecords, rows: Ints, kinds: npt.NDArray[np.str_], a: _Places, b: _Places) -> Iterator[Difference]:
     """Group records by kind and queue into runs of adjacent queue offsets."""
     keys, queue_of, offsets = part.queues(rows)
     kind_of = np.unique(kinds, return_inverse=True)[1] if rows.size else np.empty(0, np.int64)

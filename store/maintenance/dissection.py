@@ -23,8 +23,8 @@ from ..format.message import (
     SYS_BORN_HOST_V6,
     SYS_STORE_HOST_V6,
     Bytes,
-    Layout,
     Problem,
+    RecordLayout,
 )
 from ..log.commit_log import CommitLog
 from ..read.store_reader import StoreReader
@@ -104,7 +104,7 @@ def _parts(data: Bytes) -> Iterator[tuple[str, int, int, str]]:
     plain = data[: HEADER.itemsize].view(HEADER)[0]
     version = 2 if int(plain["magic"]) == MAGIC_V2 else 1
     flags = int(plain["sys_flag"])
-    layout = Layout(version, born_v6=bool(flags & SYS_BORN_HOST_V6), store_v6=bool(flags & SYS_STORE_HOST_V6))
+    layout = RecordLayout(version, born_v6=bool(flags & SYS_BORN_HOST_V6), store_v6=bool(flags & SYS_STORE_HOST_V6))
     header = layout.header
     if data.size < header.itemsize:
         yield "rest", 0, min(data.size, _REST_BYTES), ""
@@ -116,7 +116,7 @@ def _parts(data: Bytes) -> Iterator[tuple[str, int, int, str]]:
     yield from _tail(data, layout, int(values["body_length"]))
 
 
-def _tail(data: Bytes, layout: Layout, body: int) -> Iterator[tuple[str, int, int, str]]:
+def _tail(data: Bytes, layout: RecordLayout, body: int) -> Iterator[tuple[str, int, int, str]]:
     """Yield the fields after the header: each length is compared with the end of the bytes before it is used."""
     at = layout.header.itemsize
     if not 0 <= body <= data.size - at:

@@ -36,7 +36,7 @@ from ..retention.clean import Archiving, Cleaner, Counts, DirectoryRemover, arch
 from ..retention.guard import Guard, TopicAges
 from ..retention.policy import Disks, Plan, decide
 from ..retention.settings import RetentionSettings
-from ..retention.state import FileId, Kind, Memory, Moment, State
+from ..retention.state import FileId, FileKind, Memory, Moment, State
 from ..retention.survey import StoreFiles
 from ..types import QueueBounds
 
@@ -145,7 +145,7 @@ class Expired(NamedTuple):
     archive: str | None  # path of the copy that is made first; None without an archive
 
 
-class Run(NamedTuple):
+class CleaningRun(NamedTuple):
     """One run: its time, which rules started it, and the files in order of their deletion."""
 
     # `time_up` and `space_short` are None where `problem` kept the CommitLog from being looked at. `wanted` is the
@@ -184,7 +184,7 @@ class Retained:
         Files that could not be deleted or archived; 0 of a plan.
     """
 
-    runs: tuple[Run, ...]
+    runs: tuple[CleaningRun, ...]
     log_start: int
     queues: tuple[QueueBounds, ...]
     disk_full: bool
@@ -217,7 +217,7 @@ def plan_retention(
     files = _files(path, commit_log_paths)
     archive = _archive(LocalWritableFileSystem(), files, settings)
     memory = Memory().triggered() if conditions.manual else Memory()
-    runs: list[Run] = []
+    runs: list[CleaningRun] = []
     for moment in conditions.moments(settings.interval_ms):
         plan = _decide(files, memory, moment, conditions, settings)
         runs.append(_run(files, moment, plan, archive))
@@ -246,7 +246,7 @@ def apply_retention(
     refuse_rocksdb_queues(fs, files.path, "its files cannot be deleted")
     archive = _archive(fs, files, settings)
     memory = Memory().triggered() if conditions.manual else Memory()
-    runs: list[Run] = []
+    runs: list[CleaningRun] = []
     lock = fs.lock_store(StorePaths(files.path).lock)
     try:
         cleaner = Cleaner(fs, files, DirectoryRemover(fs, lock.ensure_held), settings, archive)
@@ -277,26 +277,26 @@ def _archive(fs: WritableFileSystem, files: StoreFiles, settings: RetentionSetti
     return archive_at(files.path, files.log_directories, settings.archive) or archive_of(fs, files, settings)
 
 
-def _run(files: StoreFiles, moment: Moment, plan: Plan, archive: Archiving | None) -> Run:
+def _run(files: StoreFiles, moment: Moment, plan: Plan, archive: Archiving | None) -> CleaningRun:
     log = files.log()
     modified = dict(zip(log.base.tolist(), log.modified_ms.tolist(), strict=True))
-    sizes = {FileId(Kind.LOG, base): size for base, size in zip(log.base.tolist(), log.size.tolist(), strict=True)}
+    sizes = {FileId(FileKind.LOG, base): size for base, size in zip(log.base.tolist(), log.size.tolist(), strict=True)}
     for key in {each.file.queue for each in plan.deletions if each.file.queue is not None}:
-        sizes |= {FileId(Kind.QUEUE, found.base, key): found.size for found in files.queue_segments(key)}
+        sizes |= {FileId(FileKind.QUEUE, found.base, key): found.size for found in files.queue_segments(key)}
     for each in plan.deletions:
-        if each.file.kind is Kind.INDEX and (found := files.index_file(each.file.base)) is not None:
+        if each.file.kind is FileKind.INDEX and (found := files.index_file(each.file.base)) is not None:
             sizes[each.file] = found.size
     expired = tuple(
         Expired(
             str(each.file),
             sizes[each.file],
-            modified[each.file.base] if each.file.kind is Kind.LOG else None,
+            modified[each.file.base] if each.file.kind is FileKind.LOG else None,
             each.reason,
             None if archive is None else archive.path_of(each.file),
         )
         for each in plan.deletions
     )
-    return Run(
+    return CleaningRun(
         moment,
         plan.time_up,
         plan.space_short,
@@ -311,7 +311,7 @@ def _run(files: StoreFiles, moment: Moment, plan: Plan, archive: Archiving | Non
     )
 
 
-def _retained(files: StoreFiles, runs: list[Run], counts: Counts) -> Retained:
+def _retained(files: StoreFiles, runs: list[CleaningRun], counts: Counts) -> Retained:
     log = files.log()
     start = int(log.base[0]) if log.base.size else -1
     return Retained(

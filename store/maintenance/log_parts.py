@@ -19,7 +19,7 @@ from typing import Final, NamedTuple, Protocol, TypeVar
 import numpy as np
 
 from ..dispatch.derive import DerivedQueue, all_entries_of, joined
-from ..dispatch.entry_placement import Run
+from ..dispatch.entry_placement import QueueRun
 from ..files.fs import FileSystem
 from ..files.segments import SegmentFile
 from ..format.checksums import check_crcs
@@ -115,7 +115,7 @@ class WalkedPart(NamedTuple):
     is_ended: bool  # by a blank record
     newest: int  # store time in ms
     records: int
-    runs: tuple[Run, ...]
+    runs: tuple[QueueRun, ...]
     entries: tuple[bytes, ...]  # of each run, as in a file, if nothing is compared
     is_held: bool  # whether the queues and the index are as the records state
 
@@ -128,7 +128,7 @@ class WalkedSegment(NamedTuple):
     after: int  # where the next record can begin
     newest: int
     records: int
-    runs: tuple[Run, ...]
+    runs: tuple[QueueRun, ...]
     entries: tuple[tuple[bytes, ...], ...]
     is_held: bool
 
@@ -235,7 +235,7 @@ class _Walked:
         if not self.records:
             return None
         is_held = part.index is None or self._is_indexed(part, part.index)
-        runs: list[Run] = []
+        runs: list[QueueRun] = []
         encoded: list[bytes] = []
         for key, pieces in self.queues.items():
             derived = joined(pieces)
@@ -243,7 +243,7 @@ class _Walked:
             is_held &= offsets[0] >= 0 and not (np.diff(offsets) != 1).any()
             if not is_held:
                 break
-            run = Run(key, int(offsets[0]), int(offsets[-1]) + 1, *derived.physical_offset[[0, -1]].tolist())
+            run = QueueRun(key, int(offsets[0]), int(offsets[-1]) + 1, *derived.physical_offset[[0, -1]].tolist())
             runs.append(run)
             if part.queues is None:
                 encoded.append(from_columns(ENTRY, *derived[1:]).tobytes())
@@ -253,7 +253,7 @@ class _Walked:
         return WalkedPart(start, end, self.is_ended, self.newest, self.records, tuple(runs), tuple(encoded), is_held)
 
 
-def _is_held(part: LogPart, path: str, run: Run, derived: DerivedQueue) -> bool:
+def _is_held(part: LogPart, path: str, run: QueueRun, derived: DerivedQueue) -> bool:
     """Tell whether the ConsumeQueue has exactly these entries."""
     held = HeldQueues(part.fs, path, part.records_max).queue(run.key).entries(run.start, run.stop)
     same = np.array_equal(held["physical_offset"], derived.physical_offset)
@@ -288,7 +288,7 @@ def _segment(segment: SegmentFile, found: Sequence[WalkedPart | None], *, is_las
     if not (parts[-1].is_ended or is_last) or any(each.is_ended for each in parts[:-1]):
         return None
     is_held = all(each.is_held for each in parts)
-    runs: dict[QueueKey, Run] = {}
+    runs: dict[QueueKey, QueueRun] = {}
     entries: dict[QueueKey, list[bytes]] = {}
     topics: dict[str, int] = {}
     for each in parts:

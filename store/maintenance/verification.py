@@ -143,7 +143,7 @@ def verify(
     return _Verification(fs, reader, spread).run()
 
 
-class _Span(NamedTuple):
+class _LogSpan(NamedTuple):
     """A segment that is not regular."""
 
     fs: FileSystem
@@ -152,7 +152,7 @@ class _Span(NamedTuple):
     stop: int
 
 
-def _damage_in(span: _Span) -> list[tuple[int, int]]:
+def _damage_in(span: _LogSpan) -> list[tuple[int, int]]:
     return CommitLog(span.fs, span.directories).damage(span.start, span.stop)
 
 
@@ -226,7 +226,7 @@ class _Verification:
         segments = [each for each in self._log.segments if each.base < stop]
         gaps = [(one.stop, two.base) for one, two in pairwise(segments) if one.stop < two.base]
         damaged = [
-            _Span(self._fs, self._log.directories, each.base, min(each.stop, stop))
+            _LogSpan(self._fs, self._log.directories, each.base, min(each.stop, stop))
             for each in segments
             if walked.get(each) is None
         ]

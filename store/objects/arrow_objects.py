@@ -26,7 +26,7 @@ from ..errors import ConfigError, UnsupportedStoreError
 from ..format.message import Bytes
 from .object_store import ObjectInfo
 from .options import Options
-from .retries import Failure, Kind, RepeatedObjects, Retries
+from .retries import Failure, FailureKind, RepeatedObjects, Retries
 
 T = TypeVar("T")
 
@@ -90,14 +90,14 @@ class ArrowObjects(RepeatedObjects):
             with self._fs.open_input_file(self._path(key)) as file:
                 info = self._head(key)  # after it was opened: a replacement since then has another time
                 if info is None:
-                    raise Failure(Kind.MISSING, "no such object")
+                    raise Failure(FailureKind.MISSING, "no such object")
                 if etag is not None and info.etag != etag:
-                    raise Failure(Kind.REPLACED, f"the object was replaced: it is {info.etag}, not {etag}")
+                    raise Failure(FailureKind.REPLACED, f"the object was replaced: it is {info.etag}, not {etag}")
                 if stop > info.size:
-                    raise Failure(Kind.REPLACED, f"the object has {info.size} bytes")
+                    raise Failure(FailureKind.REPLACED, f"the object has {info.size} bytes")
                 data = np.frombuffer(file.read_at(stop - start, start), np.uint8)
             if data.size != stop - start:
-                raise Failure(Kind.SHORT, f"{data.size} of {stop - start} bytes came")
+                raise Failure(FailureKind.SHORT, f"{data.size} of {stop - start} bytes came")
             return data
 
         return self._tried(f"reading [{start}, {stop})", key, once, start)
@@ -124,7 +124,7 @@ class ArrowObjects(RepeatedObjects):
                     os.fsync(written.fileno())
             made = self._fs.get_file_info([making])[0]
             if made.size != data.size:
-                raise Failure(Kind.SHORT, f"{made.size} of {data.size} bytes were written")
+                raise Failure(FailureKind.SHORT, f"{made.size} of {data.size} bytes were written")
             if if_absent:
                 os.link(making, path)
             else:
@@ -154,13 +154,13 @@ class ArrowObjects(RepeatedObjects):
 
     def _failure(self, error: Exception) -> Failure:
         if isinstance(error, FileNotFoundError):
-            return Failure(Kind.MISSING, "no such object")
+            return Failure(FailureKind.MISSING, "no such object")
         if isinstance(error, PermissionError):
-            return Failure(Kind.DENIED, "permission denied")
+            return Failure(FailureKind.DENIED, "permission denied")
         if not isinstance(error, OSError):
             raise error
         name = errno.errorcode.get(error.errno or 0, "no error number")
-        kind = Kind.REFUSED if error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EROFS} else Kind.BROKEN
+        kind = FailureKind.REFUSED if error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EROFS} else FailureKind.BROKEN
         return Failure(kind, f"the file system failed ({name})")
 
 

@@ -38,7 +38,7 @@ class Extent(NamedTuple):
     etag: str | None
 
 
-class Span(NamedTuple):
+class ByteSpan(NamedTuple):
     """A range of an object."""
 
     key: str
@@ -46,8 +46,8 @@ class Span(NamedTuple):
     stop: int
 
 
-class _Piece(NamedTuple):
-    span: Span
+class _FetchedSpan(NamedTuple):
+    span: ByteSpan
     data: "Future[Bytes | None]"  # None: it is in the cache
 
 
@@ -57,13 +57,13 @@ class Fetcher:
     def __init__(self, objects: ObjectStore, extents: Mapping[str, Extent], cache: BlockCache | None) -> None:
         self._objects, self._extents, self._cache = objects, extents, cache
         self._lock = threading.Lock()
-        self._pieces: dict[str, list[_Piece]] = {}
+        self._pieces: dict[str, list[_FetchedSpan]] = {}
         self._pid = os.getpid()
 
-    def fetch(self, spans: Iterable[Span]) -> None:
+    def fetch(self, spans: Iterable[ByteSpan]) -> None:
         """Bring spans here and wait for them; without a cache, as many as may wait in memory."""
         spans = list(spans)
-        before: list[_Piece] = []
+        before: list[_FetchedSpan] = []
         with self._needed(spans):
             for number, batch in enumerate(_batches(spans)):
                 if number > 1 and self._holds(before):
@@ -75,17 +75,17 @@ class Fetcher:
             for piece in before:
                 self._result(piece)
 
-    def _holds(self, pieces: Iterable[_Piece]) -> bool:
+    def _holds(self, pieces: Iterable[_FetchedSpan]) -> bool:
         """Return whether bytes of these requests stay in memory, since there is no cache or no room in it."""
         for piece in pieces:
             self._result(piece)
         return any(piece.data.result() is not None for piece in pieces)
 
-    def fetch_soon(self, spans: Iterable[Span]) -> None:
+    def fetch_soon(self, spans: Iterable[ByteSpan]) -> None:
         """Begin to bring spans here, as many as may be on their way."""
         self._begin(spans, HELD_BYTES)
 
-    def _needed(self, spans: Iterable[Span]) -> contextlib.AbstractContextManager[object]:
+    def _needed(self, spans: Iterable[ByteSpan]) -> contextlib.AbstractContextManager[object]:
         """Keep the cached files of these objects until the context ends."""
         if self._cache is None:
             return contextlib.nullcontext()
@@ -93,7 +93,7 @@ class Fetcher:
 
     def bytes(self, key: str, start: int, stop: int) -> Bytes:
         """Return a range of an object, read-only; mapped if it is cached."""
-        span = Span(key, start, stop)
+        span = ByteSpan(key, start, stop)
         file = self._file(key)
         if file is None:
             if stop - start > REQUEST_BYTES:
@@ -110,14 +110,14 @@ class Fetcher:
             return self._assembled(span, pieces) if found is None else found
         return found
 
-    def _gathered(self, span: Span) -> Bytes:
+    def _gathered(self, span: ByteSpan) -> Bytes:
         """Return a range without a cache: from what was fetched, and the rest now."""
         pieces = self._overlapping(span)
         for piece in pieces:
             self._result(piece)
         return self._assembled(span, pieces)
 
-    def _assembled(self, span: Span, pieces: Iterable[_Piece]) -> Bytes:
+    def _assembled(self, span: ByteSpan, pieces: Iterable[_FetchedSpan]) -> Bytes:
         parts: list[tuple[int, Bytes]] = []
         for piece in pieces:
             data = piece.data.result()
@@ -127,7 +127,7 @@ class Fetcher:
                     return data[span.start - piece.span.start : span.stop - piece.span.start]
         held = [(start, start + data.size) for start, data in parts]
         asked = [each for gap in _without(span.start, span.stop, held) for each in divided(*gap)]
-        got = at_once([partial(self._got, Span(span.key, *each)) for each in asked]) if asked else []
+        got = at_once([partial(self._got, ByteSpan(span.key, *each)) for each in asked]) if asked else []
         if len(got) == 1 and asked[0] == (span.start, span.stop):
             return got[0]
         made = np.empty(span.stop - span.start, np.uint8)
@@ -138,12 +138,12 @@ class Fetcher:
         made.flags.writeable = False
         return made
 
-    def _begin(self, spans: Iterable[Span], most: int | None) -> list[_Piece]:
+    def _begin(self, spans: Iterable[ByteSpan], most: int | None) -> list[_FetchedSpan]:
         """Send the requests for spans that are neither here nor on their way; ``most`` bounds what is held."""
         wanted: dict[str, list[tuple[int, int]]] = {}
         for key, start, stop in spans:
             wanted.setdefault(key, []).append((start, min(stop, self._extents[key].size)))
-        begun: list[_Piece] = []
+        begun: list[_FetchedSpan] = []
         with self._lock:
             if self._pid != os.getpid():  # requests of the parent
                 self._pid = os.getpid()
@@ -158,15 +158,15 @@ class Fetcher:
                         held += each[1] - each[0]
                         if most is not None and held > most:
                             return begun
-                        span = Span(key, *each)
-                        piece = _Piece(span, submit(partial(self._one, span, file)))
+                        span = ByteSpan(key, *each)
+                        piece = _FetchedSpan(span, submit(partial(self._one, span, file)))
                         pieces.append(piece)
                         begun.append(piece)
         return begun
 
     @staticmethod
     def _absent(
-        file: CachedFile | None, ranges: list[tuple[int, int]], pieces: list[_Piece]
+        file: CachedFile | None, ranges: list[tuple[int, int]], pieces: list[_FetchedSpan]
     ) -> Iterator[tuple[int, int]]:
         """Parts of ranges that need a request."""
         coming = [(each.span.start, each.span.stop) for each in pieces]
@@ -181,11 +181,11 @@ class Fetcher:
         lacking = gathered(gap for each in absent for gap in _without(*each, coming))
         yield from merged((gap for each in lacking for gap in _without(*each, coming)), 0)
 
-    def _one(self, span: Span, file: CachedFile | None) -> Bytes | None:
+    def _one(self, span: ByteSpan, file: CachedFile | None) -> Bytes | None:
         data = self._got(span)
         return None if file is not None and file.put(span.start, data) else data
 
-    def _got(self, span: Span) -> Bytes:
+    def _got(self, span: ByteSpan) -> Bytes:
         try:
             return self._objects.get(*span, self._extents[span.key].etag)
         except MissingFileError as error:
@@ -204,7 +204,7 @@ class Fetcher:
         size, etag = self._extents[key]
         return self._cache.file(self._objects.url, key, etag, size)
 
-    def _overlapping(self, span: Span) -> list[_Piece]:
+    def _overlapping(self, span: ByteSpan) -> list[_FetchedSpan]:
         """Requests for bytes of a range: that which has all of them, or several."""
         with self._lock:
             pieces = self._pieces.get(span.key, ())
@@ -212,7 +212,7 @@ class Fetcher:
         whole = (each for each in found if each.span.start <= span.start and span.stop <= each.span.stop)
         return next(([each] for each in whole), found)
 
-    def _result(self, piece: _Piece) -> None:
+    def _result(self, piece: _FetchedSpan) -> None:
         """Wait for a request; one that failed is forgotten, so that the next read tries again."""
         try:
             piece.data.result()
@@ -224,7 +224,7 @@ class Fetcher:
 
     def _forget(self) -> None:
         """Drop requests whose bytes are cached, and the oldest that wait in memory beyond the bound."""
-        waiting: list[_Piece] = []
+        waiting: list[_FetchedSpan] = []
         for key, pieces in list(self._pieces.items()):
             kept = [each for each in pieces if not _is_cached(each)]
             self._pieces[key] = kept
@@ -239,12 +239,12 @@ class Fetcher:
             self._pieces[piece.span.key].remove(piece)
 
 
-def _batches(spans: Iterable[Span]) -> Iterator[list[Span]]:
+def _batches(spans: Iterable[ByteSpan]) -> Iterator[list[ByteSpan]]:
     """Merge spans and divide them into lists of about `_BATCH_BYTES`."""
     wanted: dict[str, list[tuple[int, int]]] = {}
     for key, start, stop in spans:
         wanted.setdefault(key, []).append((start, stop))
-    batch, size = list[Span](), 0
+    batch, size = list[ByteSpan](), 0
     for key, ranges in wanted.items():
         for start, stop in gathered(ranges):
             for first in range(start, stop, _BATCH_BYTES):
@@ -252,13 +252,13 @@ def _batches(spans: Iterable[Span]) -> Iterator[list[Span]]:
                 if batch and size + last - first > _BATCH_BYTES:
                     yield batch
                     batch, size = [], 0
-                batch.append(Span(key, first, last))
+                batch.append(ByteSpan(key, first, last))
                 size += last - first
     if batch:
         yield batch
 
 
-def _is_cached(piece: _Piece) -> bool:
+def _is_cached(piece: _FetchedSpan) -> bool:
     return piece.data.done() and piece.data.exception() is None and piece.data.result() is None
 
 

@@ -27,7 +27,7 @@ import numpy as np
 from ..errors import UnsupportedStoreError
 from ..format.message import Bytes
 from .object_store import PROBE, ObjectInfo
-from .retries import Failure, Kind, RepeatedObjects, Retries
+from .retries import Failure, FailureKind, RepeatedObjects, Retries
 
 T = TypeVar("T")
 
@@ -45,21 +45,21 @@ _EXPIRED: Final = frozenset(
 )
 _THROTTLED: Final = frozenset({"SlowDown", "Throttling", "ThrottlingException", "RequestLimitExceeded", "ServerBusy"})
 _CODES: Final = {
-    "NoSuchBucket": Kind.NO_BUCKET,
-    "ContainerNotFound": Kind.NO_BUCKET,
-    "NoSuchUpload": Kind.BUSY,  # an answer was lost, and the library asked again: the object is sent once more
-    "InvalidObjectState": Kind.FROZEN,
-    "BlobArchived": Kind.FROZEN,
-    "RequestTimeTooSkewed": Kind.CLOCK,
+    "NoSuchBucket": FailureKind.NO_BUCKET,
+    "ContainerNotFound": FailureKind.NO_BUCKET,
+    "NoSuchUpload": FailureKind.BUSY,  # an answer was lost, and the library asked again: the object is sent once more
+    "InvalidObjectState": FailureKind.FROZEN,
+    "BlobArchived": FailureKind.FROZEN,
+    "RequestTimeTooSkewed": FailureKind.CLOCK,
 }
 _SERVERS_OF_ALL_KINDS: Final = frozenset({"S3Store", "HTTPStore"})
 """Clients of protocols that many servers have, each with parts of its own choice."""
 _METADATA: Final = ("//169.254.169.254", "//169.254.170.", "//metadata.google.internal", "//metadata/computeMetadata")
 """Services of machines that have credentials, asked if no others were found."""
 _TRANSPORTS: Final = {
-    "Timeout": (Kind.SLOW, "no answer in time"),
-    "Connect": (Kind.UNREACHED, "no connection"),
-    "Interrupted": (Kind.BROKEN, "the connection broke during the answer"),
+    "Timeout": (FailureKind.SLOW, "no answer in time"),
+    "Connect": (FailureKind.UNREACHED, "no connection"),
+    "Interrupted": (FailureKind.BROKEN, "the connection broke during the answer"),
 }
 
 
@@ -114,7 +114,7 @@ class ObstoreObjects(RepeatedObjects):
             chunks = self._obstore.list(client, folder or None, offset=before or None)
             page = {meta["path"]: self._info(meta) for chunk in chunks for meta in chunk}
             if last and last not in page:
-                raise Failure(Kind.SHORT, "a page of the list is not whole")
+                raise Failure(FailureKind.SHORT, "a page of the list is not whole")
             is_whole = self._is_local or (number and page.keys() <= found.keys())
             found |= page
             if is_whole:
@@ -131,13 +131,13 @@ class ObstoreObjects(RepeatedObjects):
                 try:
                     return self._info(self._obstore.head(self._client, place))
                 except Exception as error:
-                    if self._failure(error).kind not in {Kind.DENIED, Kind.REFUSED}:
+                    if self._failure(error).kind not in {FailureKind.DENIED, FailureKind.REFUSED}:
                         raise
                 # The answer to HEAD has no text. That to GET tells why, such as expired credentials.
                 return self._info(self._obstore.get(self._client, place).meta)
             except Exception as error:  # noqa: BLE001 - as in `_tried`
                 failure = self._failure(error)
-                if failure.kind is Kind.MISSING:
+                if failure.kind is FailureKind.MISSING:
                     return None
                 raise failure from None
 
@@ -154,12 +154,12 @@ class ObstoreObjects(RepeatedObjects):
             answer = self._obstore.get(self._client, self._base + key, options=options)
             info = self._info(answer.meta)
             if etag is not None and info.etag != etag:
-                raise Failure(Kind.REPLACED, f"the object was replaced: its etag is {info.etag}, not {etag}")
+                raise Failure(FailureKind.REPLACED, f"the object was replaced: its etag is {info.etag}, not {etag}")
             if stop > info.size:
-                raise Failure(Kind.REPLACED, f"the object has {info.size} bytes")
+                raise Failure(FailureKind.REPLACED, f"the object has {info.size} bytes")
             data = np.frombuffer(answer.bytes(), np.uint8)
             if tuple(answer.range) != (start, stop) or data.size != stop - start:
-                raise Failure(Kind.SHORT, f"{data.size} of {stop - start} bytes came")
+                raise Failure(FailureKind.SHORT, f"{data.size} of {stop - start} bytes came")
             return data
 
         return self._tried(f"reading [{start}, {stop})", key, once, start)
@@ -196,7 +196,7 @@ class ObstoreObjects(RepeatedObjects):
         info = self.head(key)
         if info is None or (info.size != data.size and not if_absent):
             found = "no such object" if info is None else f"{info.size} bytes"
-            failure = Failure(Kind.REPLACED, f"{found} after {data.size} bytes were written")
+            failure = Failure(FailureKind.REPLACED, f"{found} after {data.size} bytes were written")
             self._tried("writing", key, lambda: _raise(failure))
         return info
 
@@ -253,11 +253,11 @@ class ObstoreObjects(RepeatedObjects):
         def once() -> Bytes:
             info = self.head(key)
             if info is None:
-                raise Failure(Kind.MISSING, "no such object")
+                raise Failure(FailureKind.MISSING, "no such object")
             if etag is not None and info.etag != etag:
-                raise Failure(Kind.REPLACED, f"the object was replaced: its etag is {info.etag}, not {etag}")
+                raise Failure(FailureKind.REPLACED, f"the object was replaced: its etag is {info.etag}, not {etag}")
             if start > info.size:
-                raise Failure(Kind.REPLACED, f"the object has {info.size} bytes")
+                raise Failure(FailureKind.REPLACED, f"the object has {info.size} bytes")
             return np.frombuffer(b"", np.uint8)
 
         return self._tried(f"reading [{start}, {start})", key, once, start)
@@ -283,9 +283,9 @@ class ObstoreObjects(RepeatedObjects):
         if isinstance(error, FileNotFoundError):
             code = _CODE.search(str(error))
             is_other = code is not None and (code[1] or code[2]) in _CODES
-            return _classified(str(error)) if is_other else Failure(Kind.MISSING, "no such object")
+            return _classified(str(error)) if is_other else Failure(FailureKind.MISSING, "no such object")
         if isinstance(error, (kinds.PreconditionError, kinds.NotModifiedError)):
-            return Failure(Kind.REPLACED, "the object was replaced: 412 Precondition Failed")
+            return Failure(FailureKind.REPLACED, "the object was replaced: 412 Precondition Failed")
         if not isinstance(error, (kinds.BaseError, OSError, ValueError)):
             raise error
         return _classified(str(error))
@@ -300,25 +300,27 @@ def _is_conflict(text: str) -> bool:
 def _classified(text: str) -> Failure:
     status, code = _STATUS.search(text), _CODE.search(text)
     if any(address in text for address in _METADATA):
-        return Failure(Kind.UNKNOWN, "no credentials were found")
+        return Failure(FailureKind.UNKNOWN, "no credentials were found")
     if status is None:
         transport = _TRANSPORT.search(text)
         if transport is None:
             return _classified_local(text)
         name = "Connect" if _CONNECTING.search(text) else transport[1]
-        kind, found = _TRANSPORTS.get(name, (Kind.BROKEN, "the request could not be sent or was cut off"))
+        kind, found = _TRANSPORTS.get(name, (FailureKind.BROKEN, "the request could not be sent or was cut off"))
         return Failure(kind, found, is_unknown=name != "Connect")
     name, number = (code[1] or code[2]) if code else "", int(status[1])
     if name in _EXPIRED:
-        kind = Kind.EXPIRED
+        kind = FailureKind.EXPIRED
     elif name in _CODES:
         kind = _CODES[name]
     elif name in _THROTTLED or number == 429:
-        kind = Kind.THROTTLED
+        kind = FailureKind.THROTTLED
     elif name == "RequestTimeout" or number in {408, 409, 425} or (number >= 500 and number not in {501, 505}):
-        kind = Kind.BUSY
+        kind = FailureKind.BUSY
     else:
-        kind = {401: Kind.DENIED, 403: Kind.DENIED, 416: Kind.REPLACED}.get(number, Kind.REFUSED)
+        kind = {401: FailureKind.DENIED, 403: FailureKind.DENIED, 416: FailureKind.REPLACED}.get(
+            number, FailureKind.REFUSED
+        )
     return Failure(kind, f"{number} {name or (status[2] or '').strip()}".strip(), is_unknown=number >= 500)
 
 
@@ -326,19 +328,19 @@ def _classified_local(text: str) -> Failure:
     """Classify an error that is neither an answer nor one of the transport."""
     if number := _OS_ERROR.search(text):
         error = int(number[1])
-        kind = {errno.ENOTDIR: Kind.MISSING, errno.EACCES: Kind.DENIED, errno.EPERM: Kind.DENIED}
-        return Failure(kind.get(error, Kind.REFUSED), os.strerror(error))
+        kind = {errno.ENOTDIR: FailureKind.MISSING, errno.EACCES: FailureKind.DENIED, errno.EPERM: FailureKind.DENIED}
+        return Failure(kind.get(error, FailureKind.REFUSED), os.strerror(error))
     for needle, kind_of_it, found in (
-        ("NotPartial", Kind.REFUSED, "the server ignores ranges"),
-        ("InvalidRange", Kind.REPLACED, "the object has fewer bytes"),
-        ("redirect without LOCATION", Kind.REFUSED, "a redirect: the bucket is in another region"),
-        ("empty path segment", Kind.REFUSED, "a key here has an empty part, as a//b has"),
-        ("list response", Kind.SHORT, "the answer is not a list of objects"),
-        ("Credential", Kind.DENIED, "no valid credentials"),
+        ("NotPartial", FailureKind.REFUSED, "the server ignores ranges"),
+        ("InvalidRange", FailureKind.REPLACED, "the object has fewer bytes"),
+        ("redirect without LOCATION", FailureKind.REFUSED, "a redirect: the bucket is in another region"),
+        ("empty path segment", FailureKind.REFUSED, "a key here has an empty part, as a//b has"),
+        ("list response", FailureKind.SHORT, "the answer is not a list of objects"),
+        ("Credential", FailureKind.DENIED, "no valid credentials"),
     ):
         if needle in text:
             return Failure(kind_of_it, found)
-    return Failure(Kind.REFUSED, "the library refused the request")
+    return Failure(FailureKind.REFUSED, "the library refused the request")
 
 
 def _raise(failure: Failure) -> None:

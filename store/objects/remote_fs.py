@@ -22,7 +22,7 @@ from ..files.fs import Listed
 from ..files.plain_reads import Front
 from ..format.message import Bytes
 from .block_cache import BlockCache
-from .fetching import Extent, Fetcher, Span
+from .fetching import ByteSpan, Extent, Fetcher
 from .object_store import ObjectInfo, ObjectStore
 from .requests import merged
 
@@ -30,7 +30,7 @@ WINDOW_BYTES: Final = 64 << 20
 _SEARCHED_BYTES: Final = 16 << 20
 
 
-class Part(NamedTuple):
+class ObjectPart(NamedTuple):
     """Bytes of a file that are a range of an object."""
 
     key: str
@@ -46,7 +46,7 @@ class RemoteFile(NamedTuple):
     key: str
     size: int
     etag: str | None = None
-    parts: tuple[Part, ...] = ()
+    parts: tuple[ObjectPart, ...] = ()
 
 
 class RemoteFileSystem:
@@ -56,11 +56,11 @@ class RemoteFileSystem:
         self, objects: ObjectStore, root: str, files: Mapping[str, RemoteFile], cache: BlockCache | None = None
     ) -> None:
         self.root = root.rstrip("/")
-        self._parts: dict[str, tuple[int, tuple[Part, ...]]] = {}
+        self._parts: dict[str, tuple[int, tuple[ObjectPart, ...]]] = {}
         self._tree: dict[str, dict[str, Listed]] = {"": {}}
         extents: dict[str, Extent] = {}
         for path, file in files.items():
-            parts = file.parts or (Part(file.key, 0, 0, file.size, file.etag),)
+            parts = file.parts or (ObjectPart(file.key, 0, 0, file.size, file.etag),)
             self._parts[path] = file.size, tuple(part for part in parts if part.length)
             for part in parts:
                 known = extents.get(part.key, Extent(0, part.etag))
@@ -167,14 +167,14 @@ class RemoteFileSystem:
         """Begin to bring spans here; an error is raised by the read of a span."""
         self._fetcher.fetch_soon(self._spans(pieces))
 
-    def _spans(self, pieces: Iterable[tuple[str, int, int]]) -> Iterator[Span]:
+    def _spans(self, pieces: Iterable[tuple[str, int, int]]) -> Iterator[ByteSpan]:
         for path, start, stop in pieces:
             _, parts = self._parts.get(self._name(path), (0, ()))
             for part in parts:
                 first, last = max(start, part.start), min(stop, part.start + part.length)
                 if first < last:
                     shift = part.object_start - part.start
-                    yield Span(part.key, first + shift, last + shift)
+                    yield ByteSpan(part.key, first + shift, last + shift)
 
     def _spread(self, path: str, start: int, stop: int) -> Iterator[Bytes]:
         """Bytes of a file, part by part."""
@@ -200,7 +200,7 @@ class RemoteFileSystem:
         if stop > max(start, end):
             yield np.zeros(stop - max(start, end), np.uint8)
 
-    def _opened(self, path: str) -> tuple[int, tuple[Part, ...]]:
+    def _opened(self, path: str) -> tuple[int, tuple[ObjectPart, ...]]:
         found = self._parts.get(self._name(path))
         if found is None:
             raise MissingFileError(
@@ -215,5 +215,5 @@ class RemoteFileSystem:
         return path[len(self.root) + 1 :].rstrip("/") if path.startswith(f"{self.root}/") else "\0"
 
 
-def _ranges(parts: Iterable[Part]) -> Iterator[tuple[int, int]]:
+def _ranges(parts: Iterable[ObjectPart]) -> Iterator[tuple[int, int]]:
     return ((part.start, part.start + part.length) for part in parts)

@@ -39,7 +39,7 @@ _UNKNOWN_MAX: Final = 3  # a machine's own credentials may be late, but most oft
 _LOGGED_FROM: Final = 3  # attempts: the first ones are everyday life of an object store
 
 
-class Kind(enum.Enum):
+class FailureKind(enum.Enum):
     """Failures of a request; the value is the advice to the user."""
 
     MISSING = "The object was deleted, or the URL names another place: open the store again"
@@ -59,7 +59,17 @@ class Kind(enum.Enum):
     SHORT = "A proxy or the object store cuts answers short: read without it, or compare the object with its source"
 
 
-_AGAIN: Final = frozenset({Kind.THROTTLED, Kind.BUSY, Kind.BROKEN, Kind.SLOW, Kind.SHORT, Kind.UNKNOWN, Kind.UNREACHED})
+_AGAIN: Final = frozenset(
+    {
+        FailureKind.THROTTLED,
+        FailureKind.BUSY,
+        FailureKind.BROKEN,
+        FailureKind.SLOW,
+        FailureKind.SHORT,
+        FailureKind.UNKNOWN,
+        FailureKind.UNREACHED,
+    }
+)
 _reached: Final[set[int]] = set()
 """Places that have answered in this process."""
 
@@ -71,7 +81,7 @@ class Failure(Exception):  # noqa: N818 - it becomes an error only after the las
     had its effect all the same.
     """
 
-    def __init__(self, kind: Kind, found: str, *, is_unknown: bool = False) -> None:
+    def __init__(self, kind: FailureKind, found: str, *, is_unknown: bool = False) -> None:
         super().__init__(found)
         self.kind, self.found, self.is_unknown = kind, found, is_unknown
 
@@ -103,13 +113,13 @@ def attempted(
         except Failure as failure:
             tried += 1
             took = time.monotonic() - began
-            if failure.kind is Kind.EXPIRED and renew is not None and not renewed:
+            if failure.kind is FailureKind.EXPIRED and renew is not None and not renewed:
                 renewed = True
                 renew()
                 continue
             wait = random.uniform(0, min(_LONGEST_WAIT_S, _FIRST_WAIT_S * 2**tried))  # noqa: S311 - no secret
-            most = min(retries.most, _UNKNOWN_MAX) if failure.kind is Kind.UNKNOWN else retries.most
-            seconds = min(retries.seconds, _UNREACHED_S) if failure.kind is Kind.UNREACHED else retries.seconds
+            most = min(retries.most, _UNKNOWN_MAX) if failure.kind is FailureKind.UNKNOWN else retries.most
+            seconds = min(retries.seconds, _UNREACHED_S) if failure.kind is FailureKind.UNREACHED else retries.seconds
             ends = not threading.main_thread().is_alive()  # the process waits for this thread to end
             if failure.kind not in _AGAIN or tried > most or took + wait > seconds or ends:
                 raise _error(request, failure, tried, took) from None  # the library's text may have credentials
@@ -121,14 +131,14 @@ def attempted(
 def _error(request: Request, failure: Failure, tried: int, took: float) -> SegmentLogError:
     fix = failure.kind.value
     problem = f"{request.doing} failed: {failure.found}"
-    if failure.kind is Kind.MISSING:
+    if failure.kind is FailureKind.MISSING:
         return MissingFileError(problem, path=request.path, offset=request.start, fix=fix, errno=errno.ENOENT)
-    if failure.kind in {Kind.DENIED, Kind.EXPIRED, Kind.UNKNOWN}:
+    if failure.kind in {FailureKind.DENIED, FailureKind.EXPIRED, FailureKind.UNKNOWN}:
         remedies = (Remedy.NAME_CREDENTIALS,)
         return UnreadableError(problem, path=request.path, offset=request.start, fix=fix, remedies=remedies)
     if tried > 1:
         problem += f", after {tried} attempts in {took:.1f} s"
-    number = errno.ESTALE if failure.kind is Kind.REPLACED else errno.EIO
+    number = errno.ESTALE if failure.kind is FailureKind.REPLACED else errno.EIO
     return StoreIOError(problem, path=request.path, offset=request.start, fix=fix, errno=number)
 
 
@@ -179,10 +189,10 @@ class RepeatedObjects(ABC):
                 raise
             except Exception as error:  # noqa: BLE001 - classified, and raised again if it is another kind
                 failure = error if isinstance(error, Failure) else self._failure(error)
-                if failure.kind is not Kind.UNREACHED:
+                if failure.kind is not FailureKind.UNREACHED:
                     _reached.add(self._place)
                 elif self._is_reached:
-                    failure.kind = Kind.BROKEN
+                    failure.kind = FailureKind.BROKEN
                 raise failure from None
             _reached.add(self._place)
             return found

@@ -34,7 +34,7 @@ _FIRST_FILE: Final = segment_name(0)
 _AT_ONCE: Final = 256  # files, each with a page or more in memory until its entries are cut out
 
 
-class Span(NamedTuple):
+class EntrySpan(NamedTuple):
     """Entries ``[start, stop)`` of a queue, in the file whose first byte is ``base`` in the queue."""
 
     key: QueueKey
@@ -139,7 +139,7 @@ class ConsumeQueues:
         self._fronts.clear()
         self._kept_bytes = 0
 
-    def read(self, spans: Sequence[Span]) -> list[bytes | None]:
+    def read(self, spans: Sequence[EntrySpan]) -> list[bytes | None]:
         """Bytes of each span as the file has them now; None where the file does not have all of them.
 
         No directory is listed: a plan says in which file the entries are.

@@ -42,7 +42,7 @@ from ..errors import DataLossError, Remedy
 from ..format.consume_queue import Entries, decode, is_plausible, joined, repeats_next, some
 from ..format.message import Ints, Mask, Problem
 from ..format.naming import SCHEDULE_TOPIC
-from ..queues.consume_queues import ConsumeQueues, Span
+from ..queues.consume_queues import ConsumeQueues, EntrySpan
 from ..types import QueueKey
 from .matching import Matcher
 from .spec import OnCorrupt, OnLoss, ScanSpec
@@ -98,7 +98,7 @@ def _is_short(planned: PlannedRange) -> bool:
 def _read(queues: ConsumeQueues, ranges: Sequence[PlannedRange], at: int, stop: int) -> Iterator[Together | int]:
     """Read ranges ``[at, stop)``; yield runs of sound ranges, and the index of each other range."""
     data = queues.read(
-        [Span(key, start, end + 1, base) for key, start, end, _, _, base in ranges[at:stop] if base is not None]
+        [EntrySpan(key, start, end + 1, base) for key, start, end, _, _, base in ranges[at:stop] if base is not None]
     )
     read = [number for number, piece in enumerate(data, at) if piece is not None]
     if read:

@@ -26,7 +26,7 @@ from ..files.writable_fs import WritableFileSystem
 from .archive import Archive
 from .policy import Deletion, Plan
 from .settings import RetentionSettings
-from .state import FileId, Kind, Memory
+from .state import FileId, FileKind, Memory
 from .survey import StoreFiles
 
 _log = logging.getLogger(__name__)
@@ -70,7 +70,7 @@ class DirectoryRemover:
 class Counts:
     """Deleted files by kind, their bytes, archived files, and files that could not be deleted or archived."""
 
-    files: dict[Kind, int] = field(default_factory=lambda: dict.fromkeys(Kind, 0))
+    files: dict[FileKind, int] = field(default_factory=lambda: dict.fromkeys(FileKind, 0))
     bytes: int = 0
     archived: int = 0
     failures: int = 0
@@ -107,7 +107,7 @@ class Cleaner:
         all_copied = True
         for at, each in enumerate(wanted):
             group = each.file.queue or each.file.kind
-            if group in stuck or Kind.LOG in stuck:
+            if group in stuck or FileKind.LOG in stuck:
                 continue
             if self._archive is not None:
                 line = yield from self._copy(self._archive, lines[at], each.file, found[each.file], plan)
@@ -121,13 +121,15 @@ class Cleaner:
                 stuck.add(group)
                 continue
             following = wanted[at + 1].file if at + 1 < len(wanted) else None
-            if each.file.kind is Kind.LOG:
+            if each.file.kind is FileKind.LOG:
                 yield self._log_pause_s
             elif following is None or following.queue != each.file.queue:
-                yield self._queue_pause_s if each.file.kind is Kind.QUEUE else 0.0
+                yield self._queue_pause_s if each.file.kind is FileKind.QUEUE else 0.0
         if unrecorded:
             self._record(unrecorded)  # there is room now
-        reached = plan.memory.queues_cleaned_to if all_copied and Kind.LOG not in stuck else before.queues_cleaned_to
+        reached = (
+            plan.memory.queues_cleaned_to if all_copied and FileKind.LOG not in stuck else before.queues_cleaned_to
+        )
         return replace(plan.memory, hung=hung, queues_cleaned_to=reached)
 
     def _copy(
@@ -173,12 +175,12 @@ class Cleaner:
     def _find(self, deletions: Sequence[Deletion]) -> dict[FileId, SegmentFile]:
         """Find the files of a plan; one that another process deleted meanwhile is missing."""
         found: dict[FileId, SegmentFile] = {}
-        if any(each.file.kind is Kind.LOG for each in deletions):
-            found |= {FileId(Kind.LOG, segment.base): segment for segment in self._files.segments()}
+        if any(each.file.kind is FileKind.LOG for each in deletions):
+            found |= {FileId(FileKind.LOG, segment.base): segment for segment in self._files.segments()}
         for key in {each.file.queue for each in deletions if each.file.queue is not None}:
-            found |= {FileId(Kind.QUEUE, segment.base, key): segment for segment in self._files.queue_segments(key)}
+            found |= {FileId(FileKind.QUEUE, segment.base, key): segment for segment in self._files.queue_segments(key)}
         for each in deletions:
-            if each.file.kind is Kind.INDEX and (segment := self._files.index_file(each.file.base)) is not None:
+            if each.file.kind is FileKind.INDEX and (segment := self._files.index_file(each.file.base)) is not None:
                 found[each.file] = segment
         return found
 

@@ -30,7 +30,7 @@ import numpy as np
 from ..files.fs import Space
 from ..format.message import Ints
 from .settings import RetentionSettings, RocketMQRelease, Thresholds
-from .state import UNKNOWN_MS, FileId, IndexFiles, Kind, LogFiles, Memory, Moment, QueueFiles, State
+from .state import UNKNOWN_MS, FileId, FileKind, IndexFiles, LogFiles, Memory, Moment, QueueFiles, State
 
 _HOUR_MS: Final = 3_600_000
 _QUEUE_HELD_MS: Final = 60_000
@@ -234,7 +234,7 @@ def _from_log(
     for at in range(candidates):
         if not (forced or expired[at]):
             break
-        file = FileId(Kind.LOG, int(log.base[at]))
+        file = FileId(FileKind.LOG, int(log.base[at]))
         if not _destroy(file, now, settings.held_ms, hung, held=bool(log.held[at])):
             break
         found.append(Deletion(file, f"{'expired' if expired[at] else 'forced'} ({rules})"))
@@ -251,7 +251,7 @@ def _above_limit(
     found: list[Deletion] = []
     left = int(log.size[first:].sum())
     for at in range(first, min(log.base.size - 1, settings.files_max)):
-        file = FileId(Kind.LOG, int(log.base[at]))
+        file = FileId(FileKind.LOG, int(log.base[at]))
         if left <= settings.log_bytes_max:
             break
         if not _destroy(file, now, settings.held_ms, hung, held=bool(log.held[at])):
@@ -319,7 +319,7 @@ def _retry(log: LogFiles, first: int, now: int, held_ms: int, hung: dict[FileId,
     """Return the first segment that is left, if an earlier attempt to delete it failed and this one succeeds."""
     if first >= log.base.size:
         return None
-    file = FileId(Kind.LOG, int(log.base[first]))
+    file = FileId(FileKind.LOG, int(log.base[first]))
     if file not in hung or not _destroy(file, now, held_ms, hung, held=bool(log.held[first])):
         return None
     return Deletion(file, "retried")
@@ -330,7 +330,7 @@ def _start(log: LogFiles, first: int, hung: Mapping[FileId, int]) -> int:
     if first >= log.base.size:
         return -1
     base, size = int(log.base[first]), int(log.size[first])
-    if FileId(Kind.LOG, base) not in hung:
+    if FileId(FileKind.LOG, base) not in hung:
         return base
     return base + size - base % size if size else base
 
@@ -343,7 +343,7 @@ def _from_queues(files: QueueFiles, start: int, now: int, hung: dict[FileId, int
     is_last[:-1] = files.queue_of[1:] != files.queue_of[:-1]
     goes = (files.last_physical < start) & ~is_last
     for file in hung:
-        if file.kind is Kind.QUEUE:  # its entries cannot be read any more
+        if file.kind is FileKind.QUEUE:  # its entries cannot be read any more
             goes[_row_of(files, file)] = True
     goes &= ~is_last
     # No file is deleted after a file that stays: rows of a queue count up to its first file that stays.
@@ -356,7 +356,7 @@ def _from_queues(files: QueueFiles, start: int, now: int, hung: dict[FileId, int
         queue = int(files.queue_of[row])
         if queue == stuck:
             continue
-        file = FileId(Kind.QUEUE, int(files.base[row]), files.queues[queue])
+        file = FileId(FileKind.QUEUE, int(files.base[row]), files.queues[queue])
         if _destroy(file, now, _QUEUE_HELD_MS, hung, held=bool(files.held[row])):
             found.append(Deletion(file, f"below the log's start {start}"))
         else:
@@ -373,7 +373,7 @@ def _row_of(files: QueueFiles, file: FileId) -> Ints:
 def _from_index(files: IndexFiles, start: int, now: int, hung: dict[FileId, int]) -> list[Deletion]:
     found: list[Deletion] = []
     for at in range(files.name.size - 1):
-        file = FileId(Kind.INDEX, int(files.name[at]))
+        file = FileId(FileKind.INDEX, int(files.name[at]))
         below = files.end_physical[at] < start
         if not below or not _destroy(file, now, _INDEX_HELD_MS, hung, held=bool(files.held[at])):
             break

@@ -15,7 +15,7 @@ MANUAL_RUNS: Final = 20  # runs that one manual trigger starts
 UNKNOWN_MS: Final = (1 << 63) - 1  # store time of a message that may exist and was not found: it counts as young
 
 
-class Kind(Enum):
+class FileKind(Enum):
     """Kind of a file that retention deletes; the name of its directory."""
 
     LOG = "commitlog"
@@ -24,13 +24,13 @@ class Kind(Enum):
 
 
 class FileId(NamedTuple):
-    kind: Kind
+    kind: FileKind
     base: int  # number in its name: first byte in its log or queue; of an index file the time it was made
     queue: QueueKey | None = None  # queue of a ConsumeQueue file, else None
 
     def __str__(self) -> str:
         queue = f"{self.queue.topic}/{self.queue.queue_id}/" if self.queue is not None else ""
-        return f"{self.kind.value}/{queue}{self.base:0{17 if self.kind is Kind.INDEX else 20}d}"
+        return f"{self.kind.value}/{queue}{self.base:0{17 if self.kind is FileKind.INDEX else 20}d}"
 
 
 class LogFiles(NamedTuple):

@@ -19,7 +19,7 @@ from ..format.index_file import HEADER, decode_header
 from ..format.naming import is_index_name
 from ..format.store_paths import StorePaths
 from ..types import QueueKey
-from .state import FileId, IndexFiles, Kind, LogFiles, QueueFiles
+from .state import FileId, FileKind, IndexFiles, LogFiles, QueueFiles
 
 _OFFSET_BYTES = 8
 _KNOWN_MS: Final = 60_000
@@ -57,7 +57,7 @@ class StoreFiles:
         return self._left(list_segments(self.fs, self.log_directories))
 
     def _left(self, segments: list[SegmentFile]) -> list[SegmentFile]:
-        return [each for each in allocated(segments) if FileId(Kind.LOG, each.base) not in self.gone]
+        return [each for each in allocated(segments) if FileId(FileKind.LOG, each.base) not in self.gone]
 
     def below(self, start: int) -> tuple[QueueFiles, IndexFiles]:
         """Read up to where queue and index files end below a physical offset; see `State.below`."""
@@ -65,7 +65,9 @@ class StoreFiles:
 
     def queue_segments(self, key: QueueKey) -> list[SegmentFile]:
         found = list_segments(self.fs, [StorePaths(self.path).consume_queue(key)])
-        return [each for each in found if FileId(Kind.QUEUE, each.base, key) not in self.gone] if self.gone else found
+        return (
+            [each for each in found if FileId(FileKind.QUEUE, each.base, key) not in self.gone] if self.gone else found
+        )
 
     def index_file(self, name: int) -> SegmentFile | None:
         """Find one index file; None if it is missing."""
@@ -110,7 +112,7 @@ class StoreFiles:
     def _names(self) -> Sequence[int]:
         found = self.fs.list_dir(StorePaths(self.path).index)
         names = sorted(int(each.name) for each in found if each.is_file and is_index_name(each.name))
-        return [name for name in names if FileId(Kind.INDEX, name) not in self.gone]
+        return [name for name in names if FileId(FileKind.INDEX, name) not in self.gone]
 
     def _index(self, start: int) -> IndexFiles:
         names = self._names()

@@ -35,7 +35,7 @@ from ..files.writable_fs import WritableFileSystem
 from ..format.index_file import EMPTY_INDEX
 from ..log.appender import LogAppender, SegmentSupply
 from ..recovery.open import Opened
-from ..retention.state import FileId, Kind
+from ..retention.state import FileId, FileKind
 from .attachments import WriterMetrics
 from .group_commit import Failure, Flusher
 
@@ -165,7 +165,7 @@ class Housekeeping:
     def remove(self, file: FileId, found: SegmentFile) -> None:
         """Delete an expired file, after its records and entries are on the device: recovery does not need it then."""
         self._check_owned()
-        if file.kind is Kind.LOG:
+        if file.kind is FileKind.LOG:
             if found.stop > self._durability.point.queues:
                 self.flush_queues()
             self._appender.drop(found)

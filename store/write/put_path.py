@@ -49,7 +49,7 @@ from ..format.message import Ints, Mask, Records
 from ..format.message_encode import patch_record
 from ..format.message_id import encode_offset_id
 from ..format.properties import Properties
-from ..log.appender import LogAppender, Run
+from ..log.appender import LogAppender, SegmentRun
 from ..queues.keys import QueueNumbers
 from ..types import QueueKey
 from .attachments import LogListener, WriterMetrics
@@ -169,7 +169,7 @@ class PlacedRows(NamedTuple):
     """Rows with their places."""
 
     rows: EncodedRows  # not changed before `patched`
-    runs: list[Run]  # consecutive bytes per segment
+    runs: list[SegmentRun]  # consecutive bytes per segment
     physical: Ints  # (n,) int64, physical offset and queue offset per row
     offsets: Ints
     numbers: Ints  # (q,) int64, numbers of the distinct queues, and the next queue offset of each after these rows
@@ -229,7 +229,7 @@ class AheadPiece(NamedTuple):
         return self.placed.request(frames)
 
 
-def place_rows(rows: EncodedRows, runs: list[Run], queues: QueueOffsets, now: int) -> PlacedRows:
+def place_rows(rows: EncodedRows, runs: list[SegmentRun], queues: QueueOffsets, now: int) -> PlacedRows:
     """Assign queue offsets and physical offsets to rows. Needs the put lock; ``queues`` is not changed."""
     records = rows.records
     physical = np.empty(records.positions.size, np.int64)
@@ -481,7 +481,7 @@ class PutPath:
         return self._newest_ms
 
 
-def _physical_offsets(runs: Iterable[Run], stops: Iterable[int]) -> Iterator[int]:
+def _physical_offsets(runs: Iterable[SegmentRun], stops: Iterable[int]) -> Iterator[int]:
     """Yield the physical offset of each record; ``stops`` are the ends of records in the buffer that runs cut up."""
     starts = iter([0, *stops])
     start = next(starts)

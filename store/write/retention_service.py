@@ -28,7 +28,7 @@ from ..retention.clean import Cleaner, Counts, Remover
 from ..retention.guard import Guard, TopicAges
 from ..retention.policy import Disks, Plan, decide, is_full_after_check, look_at_disks
 from ..retention.settings import RetentionSettings
-from ..retention.state import Kind, Memory, Moment, State
+from ..retention.state import FileKind, Memory, Moment, State
 from ..retention.survey import KnownLog, StoreFiles
 
 _log = logging.getLogger(__name__)
@@ -177,7 +177,7 @@ class RetentionService:
         if hidden is None:
             return False
         stops = dict(zip(state.log.base.tolist(), (state.log.base + state.log.size).tolist(), strict=True))
-        return any(each.file.kind is Kind.LOG and stops[each.file.base] > hidden for each in plan.deletions)
+        return any(each.file.kind is FileKind.LOG and stops[each.file.base] > hidden for each in plan.deletions)
 
     def _log_wanted(self, plan: Plan) -> None:
         keeps = bool(plan.wanted) and not plan.disk_wins

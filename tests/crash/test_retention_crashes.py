@@ -29,7 +29,7 @@ from segmentlog.store.retention.archive import Archive
 from segmentlog.store.retention.clean import Cleaner, DirectoryRemover, finish
 from segmentlog.store.retention.policy import Disks, Plan, decide
 from segmentlog.store.retention.settings import RetentionSettings
-from segmentlog.store.retention.state import FileId, Kind, Memory, Moment, State
+from segmentlog.store.retention.state import FileId, FileKind, Memory, Moment, State
 from segmentlog.store.retention.survey import StoreFiles
 from segmentlog.store.types import QueueKey
 from segmentlog.store.write.housekeeping import Housekeeping
@@ -241,8 +241,8 @@ def record_written() -> Written:
         clock.pass_time(40)
         store.tick()
     assert store.retention is not None
-    assert store.retention.counts.files[Kind.LOG] >= 2
-    assert store.retention.counts.files[Kind.QUEUE] >= 1
+    assert store.retention.counts.files[FileKind.LOG] >= 2
+    assert store.retention.counts.files[FileKind.QUEUE] >= 1
     store.close()
     return Written(recorder.recording, issued)
 

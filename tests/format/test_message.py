@@ -10,9 +10,9 @@ from segmentlog.store.format.message import (
     HEADER,
     MAGIC_BLANK,
     MIN_RECORD_BYTES,
-    Layout,
     Problem,
     Record,
+    RecordLayout,
     Records,
     read_record,
 )
@@ -37,7 +37,7 @@ def test_all_layouts(born: bytes, store: bytes, topic: str) -> None:
         for name in ("body", "topic", "properties")
     }
     assert cuts == {"body": b"the body", "topic": topic.encode(), "properties": b"TAGS\x01t\x02"}
-    layout = Layout(1 if len(topic) < 128 else 2, len(born) > 8, len(store) > 8)
+    layout = RecordLayout(1 if len(topic) < 128 else 2, len(born) > 8, len(store) > 8)
     header = np.frombuffer(raw, layout.header, 1)[0]
     known = {"total_size": len(raw), "physical_offset": 77, "queue_offset": 5, "queue_id": 3}
     for name, value in {**known, "store_timestamp": 1_700_000_000_077}.items():

@@ -13,9 +13,9 @@ from segmentlog.jobs.resending import (
     DROPPED,
     Cluster,
     Connection,
-    Job,
     Progress,
     Queue,
+    ResendJob,
     Row,
     encode_properties,
     is_dropped,
@@ -114,7 +114,7 @@ def test_a_route_names_the_queues_of_all_masters() -> None:
         assert cluster.queues("orders") == [Queue(a, 0), Queue(a, 1), Queue(b, 0), Queue(b, 1)]
 
 
-JOB = Job("one", 1_769_817_600_000)  # 31 January 2026
+JOB = ResendJob("one", 1_769_817_600_000)  # 31 January 2026
 _TEXT = st.text(st.characters(exclude_characters="\x01\x02", exclude_categories=["Cs"]), min_size=1)
 
 
@@ -152,7 +152,9 @@ def test_an_id_is_of_job_and_origin_and_holds_the_time_of_the_job() -> None:
     assert found != unique_id(JOB._replace(name="two"), "b/t/0/17")
     since = int.from_bytes(bytes.fromhex(found)[10:14], "big")
     assert since == 30 * 86_400_000 - 14 * 3_600_000
-    assert bytes.fromhex(unique_id(Job("x", 1_767_225_600_000), ""))[10:14] == bytes(4)  # the month has just begun
+    assert bytes.fromhex(unique_id(ResendJob("x", 1_767_225_600_000), ""))[10:14] == bytes(
+        4
+    )  # the month has just begun
 
 
 def test_dead_letters_go_to_their_original_topic() -> None:

@@ -2,11 +2,11 @@
 
 from collections.abc import Callable, Iterable
 
-from segmentlog.connector.options.option import Table
+from segmentlog.connector.options.option import OptionTable
 from segmentlog.store import SegmentLogError
 
 
-def without_effect(parse: Callable[..., object], table: Table, texts: Iterable[str]) -> set[str]:
+def without_effect(parse: Callable[..., object], table: OptionTable, texts: Iterable[str]) -> set[str]:
     """Return the options of a table that no text changes in what ``parse`` makes of it alone."""
     texts = list(texts)
 

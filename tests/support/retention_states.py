@@ -29,7 +29,7 @@ from segmentlog.store import Flush, MessageStore, QueueKey, Services, StoreConfi
 from segmentlog.store.files.fs import LocalFileSystem, Space
 from segmentlog.store.retention.policy import Disks, Plan, decide
 from segmentlog.store.retention.settings import RetentionSettings
-from segmentlog.store.retention.state import FileId, IndexFiles, Kind, LogFiles, Memory, Moment, QueueFiles, State
+from segmentlog.store.retention.state import FileId, FileKind, IndexFiles, LogFiles, Memory, Moment, QueueFiles, State
 from segmentlog.store.retention.survey import StoreFiles
 
 from . import oracle, releases
@@ -285,12 +285,12 @@ def decided(case: Case, version: str, files: Listing) -> Iterator[Round]:
 def _held(case: Case, files: Listing) -> Iterator[FileId]:
     for name in case.holds:
         if name == "index":
-            yield FileId(Kind.INDEX, files.index["name"][0])
+            yield FileId(FileKind.INDEX, files.index["name"][0])
         elif "/" in name:
             topic, queue_id = name.split("/")
-            yield FileId(Kind.QUEUE, 0, QueueKey(topic, int(queue_id)))
+            yield FileId(FileKind.QUEUE, 0, QueueKey(topic, int(queue_id)))
         else:
-            yield FileId(Kind.LOG, files.log["base"][0] if name == "first" else int(name))
+            yield FileId(FileKind.LOG, files.log["base"][0] if name == "first" else int(name))
 
 
 def _space(case: Case, percent: float) -> Space:
@@ -300,7 +300,7 @@ def _space(case: Case, percent: float) -> Space:
 
 def _state(case: Case, files: Listing, gone: set[FileId], held: set[FileId], memory: Memory) -> State:
     bases = files.log["base"]
-    ids = [FileId(Kind.LOG, base) for base in bases]
+    ids = [FileId(FileKind.LOG, base) for base in bases]
     rows = [row for row, file in enumerate(ids) if file not in gone]
     ages = ages_of(case, len(bases))
     log = LogFiles(
@@ -313,9 +313,9 @@ def _state(case: Case, files: Listing, gone: set[FileId], held: set[FileId], mem
     def below(_: int) -> tuple[QueueFiles, IndexFiles]:
         keys = [QueueKey(*key) for key in files.queues["queues"]]
         queue_of, base = files.queues["queue_of"], files.queues["base"]
-        own = [FileId(Kind.QUEUE, base[row], keys[queue_of[row]]) for row in range(len(base))]
+        own = [FileId(FileKind.QUEUE, base[row], keys[queue_of[row]]) for row in range(len(base))]
         left = [row for row, file in enumerate(own) if file not in gone]
-        names = [name for name in files.index["name"] if FileId(Kind.INDEX, name) not in gone]
+        names = [name for name in files.index["name"] if FileId(FileKind.INDEX, name) not in gone]
         ends = dict(zip(files.index["name"], files.index["end_physical"], strict=True))
         return (
             QueueFiles(
@@ -328,7 +328,7 @@ def _state(case: Case, files: Listing, gone: set[FileId], held: set[FileId], mem
             IndexFiles(
                 np.array(names, np.int64),
                 np.array([ends[name] for name in names], np.int64),
-                np.array([FileId(Kind.INDEX, name) in held for name in names], np.bool_),
+                np.array([FileId(FileKind.INDEX, name) in held for name in names], np.bool_),
             ),
         )
 
@@ -336,9 +336,9 @@ def _state(case: Case, files: Listing, gone: set[FileId], held: set[FileId], mem
 
 
 def _bytes_of(gone: set[FileId], files: Listing) -> int:
-    sizes = {Kind.LOG: CONFIG.segment_bytes, Kind.QUEUE: CONFIG.queue_segment_entries * 20}
+    sizes = {FileKind.LOG: CONFIG.segment_bytes, FileKind.QUEUE: CONFIG.queue_segment_entries * 20}
     index = 40 + 4 * CONFIG.index_slots + 20 * CONFIG.index_entries
-    assert not files.log["size"] or files.log["size"][0] == sizes[Kind.LOG]
+    assert not files.log["size"] or files.log["size"][0] == sizes[FileKind.LOG]
     return sum(sizes.get(file.kind, index) for file in gone)
 
 
@@ -348,9 +348,9 @@ def _round(plan: Plan) -> Round:
         if each.file.queue is not None:
             by_queue.setdefault(each.file.queue, []).append(each.file.base)
     return Round(
-        log=tuple(each.file.base for each in plan.deletions if each.file.kind is Kind.LOG),
+        log=tuple(each.file.base for each in plan.deletions if each.file.kind is FileKind.LOG),
         queues=tuple(sorted((key.topic, key.queue_id, tuple(bases)) for key, bases in by_queue.items())),
-        index=tuple(each.file.base for each in plan.deletions if each.file.kind is Kind.INDEX),
+        index=tuple(each.file.base for each in plan.deletions if each.file.kind is FileKind.INDEX),
         disk_full=plan.memory.disk_full,
         disk_full_checked=plan.disk_full_checked,
         time_up=plan.time_up,

@@ -49,7 +49,7 @@ from segmentlog.store import (
 )
 from segmentlog.store.directory.retention_history import deletions
 from segmentlog.store.files.fs import LocalFileSystem, Space
-from segmentlog.store.retention.state import Kind
+from segmentlog.store.retention.state import FileKind
 from segmentlog.store.sink import Staging
 from segmentlog.store.write import retention_service
 
@@ -244,7 +244,7 @@ def write(path: str, rows_per_second: int) -> Counted:
         if physical >= start:
             kept[name] = min(kept[name][0], first), kept[name][1]
     assert min(physical for _, _, physical in writing.placed) < start, "the calls that are known begin too late"
-    deleted = {kind.value: counts.files[kind] for kind in Kind}
+    deleted = {kind.value: counts.files[kind] for kind in FileKind}
     return {"written": dict(writing.written), "kept": kept, "deleted": deleted, "failures": counts.failures}
 
 

@@ -58,14 +58,14 @@ _CACHED_BYTES: Final = 1 << 17
 _SHORT: Final = 256  # characters of a value up to which it is compared with the others of its column
 
 
-class Bodies(NamedTuple):
+class BodyTexts(NamedTuple):
     """Binary values as text: in each row one of the two, or neither if the value is null."""
 
     text: pa.StringArray
     hexadecimal: pa.StringArray
 
 
-def bodies(values: pa.BinaryArray) -> Bodies:
+def bodies(values: pa.BinaryArray) -> BodyTexts:
     r"""Return values that are UTF-8 as text, and all others in hexadecimal; the memory may be shared.
 
     ::
@@ -75,15 +75,15 @@ def bodies(values: pa.BinaryArray) -> Bodies:
     """
     offsets, data = string_buffers(values) if len(values) else (np.zeros(1, np.int32), np.zeros(0, np.uint8))
     if values.null_count == 0 and _is_ascii(data[offsets[0] : offsets[-1]]):
-        return Bodies(as_text(values), pa.nulls(len(values), pa.string()))
+        return BodyTexts(as_text(values), pa.nulls(len(values), pa.string()))
     try:
-        return Bodies(values.cast(pa.string()), pa.nulls(len(values), pa.string()))
+        return BodyTexts(values.cast(pa.string()), pa.nulls(len(values), pa.string()))
     except pa.ArrowInvalid:
         is_text = pa.array(_are_utf8(values))
     unset = pa.scalar(None, pa.binary())
     # First without bytes: Arrow keeps those of a null, and they would be searched as text is.
     text = pc.if_else(is_text, pc.if_else(is_text, values, b""), unset).cast(pa.string())
-    return Bodies(text, hexadecimal(pc.if_else(is_text, unset, values)))
+    return BodyTexts(text, hexadecimal(pc.if_else(is_text, unset, values)))
 
 
 def as_text(values: pa.BinaryArray) -> pa.StringArray:

@@ -10,7 +10,7 @@ from typing import BinaryIO, Final
 
 import pyarrow as pa
 
-from segmentlog.output import Layout, printable
+from segmentlog.output import PlainTable, printable
 
 from ..console import Console
 from ..errors import FOUND
@@ -29,7 +29,7 @@ class TextTable:
     def __init__(self, sink: BinaryIO, schema: pa.Schema) -> None:
         self._sink = sink
         self._schema = schema
-        self._layout: Layout | None = None
+        self._layout: PlainTable | None = None
 
     def write(self, batch: pa.RecordBatch) -> None:
         for rows in _blocks(batch):
@@ -46,7 +46,7 @@ class TextTable:
     def _write_block(self, rows: Sequence[Sequence[str]]) -> None:
         lines = []
         if self._layout is None:
-            self._layout = Layout([self._schema.names, *rows], [_is_number(field) for field in self._schema])
+            self._layout = PlainTable([self._schema.names, *rows], [_is_number(field) for field in self._schema])
             lines += [self._layout.line(self._schema.names), self._layout.rule]
         lines += map(self._layout.line, rows)
         self._sink.write("".join(line + "\n" for line in lines).encode())

@@ -39,7 +39,7 @@ _ESCAPES: Final = {"n": b"\n", "r": b"\r", "t": b"\t", "\\": b"\\"}
 _TOKEN: Final = re.compile(r"%\{([^}]*)\}|%(.?)|\\x([0-9a-fA-F]{2})|\\(.?)|([^%\\]+)", re.DOTALL)
 
 
-class Part(NamedTuple):
+class TemplatePart(NamedTuple):
     """One part of a template: a column, as a code shows it, or literal bytes."""
 
     column: str
@@ -48,7 +48,7 @@ class Part(NamedTuple):
 
 
 class Template(NamedTuple):
-    parts: tuple[Part, ...]
+    parts: tuple[TemplatePart, ...]
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -62,22 +62,22 @@ def parse_template(text: str) -> Template:
     for token in _TOKEN.finditer(text):
         name, code, digits, escape, plain = token.groups()
         if name is not None:
-            parts.append(Part(name, "", b""))
+            parts.append(TemplatePart(name, "", b""))
         elif code == "%":
-            parts.append(Part("", "", b"%"))
+            parts.append(TemplatePart("", "", b"%"))
         elif code is not None:
             if code not in _COLUMNS:
                 codes = " ".join(f"%{each}" for each in _COLUMNS)
                 raise UsageError(f"`%{code}` is unknown", fix=f"The codes are {codes} %% and %{{COLUMN}}")
-            parts.append(Part(_COLUMNS[code], code, b""))
+            parts.append(TemplatePart(_COLUMNS[code], code, b""))
         elif digits is not None:
-            parts.append(Part("", "", bytes.fromhex(digits)))
+            parts.append(TemplatePart("", "", bytes.fromhex(digits)))
         elif escape is not None:
             if escape not in _ESCAPES:
                 raise UsageError(f"`\\{escape}` is unknown", fix=r"The escapes are \n \r \t \\ and \xHH")
-            parts.append(Part("", "", _ESCAPES[escape]))
+            parts.append(TemplatePart("", "", _ESCAPES[escape]))
         else:
-            parts.append(Part("", "", plain.encode()))
+            parts.append(TemplatePart("", "", plain.encode()))
     return Template(tuple(parts))
 
 

@@ -65,7 +65,7 @@ def run_doctor(options: argparse.Namespace, console: Console) -> int:
 _Load = Callable[..., "DataFrame"]  # loads columns of all stores, with options of the reader by name
 
 
-class Table(NamedTuple):
+class AnswerTable(NamedTuple):
     """The answer to one question."""
 
     title: str
@@ -150,10 +150,10 @@ def _stays_inside(name: str) -> bool:
     return not os.path.isabs(name) and ".." not in name.split("/")
 
 
-def answers(spark: "SparkSession", stores: Sequence[str], rows: int = _ROWS) -> Iterator[Table]:
+def answers(spark: "SparkSession", stores: Sequence[str], rows: int = _ROWS) -> Iterator[AnswerTable]:
     """Ask the stores some questions, and yield at most ``rows`` rows of each answer."""
     for title, answer in _questions(spark, stores):
-        yield Table(title, tuple(answer.columns), tuple(tuple(row) for row in answer.limit(rows).collect()))
+        yield AnswerTable(title, tuple(answer.columns), tuple(tuple(row) for row in answer.limit(rows).collect()))
 
 
 def _questions(spark: "SparkSession", stores: Sequence[str]) -> Iterator[tuple[str, "DataFrame"]]:

@@ -94,14 +94,14 @@ def test_stores_are_unpacked_without_spark_once(tmp_path: Path) -> None:
     assert sorted(each.name for each in (tmp_path / "stores").iterdir()) == ["basic-5.3.3", "time-5.3.3"]
 
 
-def found_tag(tagged: set_up.Table) -> tuple[object, object]:
+def found_tag(tagged: set_up.AnswerTable) -> tuple[object, object]:
     """The topic and the one tag of the table."""
     ((topic, tag),) = {(row[0], row[3]) for row in tagged.rows}
     return topic, tag
 
 
 def test_tables_go_to_stdout(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    table = set_up.Table("Tag \x1b[5m", ("topic", "end"), (("a\x1b[31m", 1),))
+    table = set_up.AnswerTable("Tag \x1b[5m", ("topic", "end"), (("a\x1b[31m", 1),))
     monkeypatch.setattr(set_up, "session", lambda *_: nullcontext())
     monkeypatch.setattr(set_up, "answers", lambda *_: [table])
     ran = run_command("demo", "--store", tmp_path)

@@ -7,7 +7,7 @@ import pytest
 from segmentlog.connector.errors import ConflictingOptionsError, UnknownOptionError
 from segmentlog.connector.options import option as module
 from segmentlog.connector.options import values
-from segmentlog.connector.options.option import STRICT_OPTIONS, Given, Option, Table, local_path, match
+from segmentlog.connector.options.option import STRICT_OPTIONS, Given, Option, OptionTable, local_path, match
 from segmentlog.connector.options.read_options import parse_read_options
 from segmentlog.connector.options.read_table import SOURCE, SourceOptions
 from segmentlog.connector.options.write_table import SINK, SinkOptions
@@ -34,7 +34,7 @@ def test_an_option_is_named_as_its_field() -> None:
 
 @pytest.mark.parametrize(("table", "declared"), [(SOURCE, SourceOptions), (SINK, SinkOptions)])
 def test_every_field_is_an_option_with_errors_that_name_it_and_its_documented_default(
-    table: Table, declared: type
+    table: OptionTable, declared: type
 ) -> None:
     assert [option.field for option in table] == [*(each.name for each in fields(declared)), ""]
     refused = {}
@@ -63,7 +63,7 @@ def test_given_options_can_be_looked_up_selected_and_extended() -> None:
 
 def test_a_table_keeps_the_order_and_knows_aliases() -> None:
     added = Option(name="subExpr", value="text", parse=values.text, default=None, meaning="…", aliases=("Sub",))
-    table = Table("source", [STRICT_OPTIONS, added])
+    table = OptionTable("source", [STRICT_OPTIONS, added])
     assert list(table) == [STRICT_OPTIONS, added]
     assert table.names() == ["strictOptions", "subExpr"]
     assert table.by_name() == {"strictoptions": STRICT_OPTIONS, "subexpr": added, "sub": added}
@@ -107,7 +107,7 @@ def test_unknown_options_are_ignored_on_request(caplog: pytest.LogCaptureFixture
 
 
 @pytest.mark.parametrize("table", [SOURCE, SINK], ids=lambda table: table.whose)
-def test_option_names_are_distinct_and_not_reserved_by_spark(table: Table) -> None:
+def test_option_names_are_distinct_and_not_reserved_by_spark(table: OptionTable) -> None:
     names = [name.lower() for option in table for name in (option.name, *option.aliases)]
     assert len(set(names)) == len(names)
     assert not module.SPARKS_OWN & set(names)

@@ -10,8 +10,8 @@ import pytest
 
 from segmentlog.jobs.lake import parquet_files
 from segmentlog.jobs.lake.parquet_files import (
-    Layout,
     PartitionKey,
+    TableLayout,
     _directory,
     arrow_type,
     check_columns,
@@ -26,7 +26,7 @@ from support.lake import COLUMNS, KINDS, ROWS, Frame, Lake, part_of, rows_of
 def test_files_of_a_target_size_have_the_rows_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parquet_files, "_ROW_GROUP_BYTES", 10_000)
     rows = rows_of(0, 2_000)
-    layout = Layout(schema=COLUMNS, file_bytes=20_000)
+    layout = TableLayout(schema=COLUMNS, file_bytes=20_000)
     files = write_files(Frame(rows, 100), layout, f"file://{tmp_path}")
     assert sum(each.messages for each in files) == 2_000
     assert all(20_000 <= each.bytes < 40_000 for each in sorted(files, key=lambda each: each.bytes)[1:])
@@ -59,7 +59,7 @@ def test_memory_is_bounded_over_many_partitions(tmp_path: Path, monkeypatch: pyt
     peak: list[int] = []
     before = pa.total_allocated_bytes()
     schema = pa.schema([("queueId", pa.int32()), ("body", pa.binary())])
-    layout = Layout(schema=schema, keys=(PartitionKey("queueId", "queueId"),))
+    layout = TableLayout(schema=schema, keys=(PartitionKey("queueId", "queueId"),))
     files = write_files(Endless(rows_of(0)), layout, f"file://{tmp_path}")
     assert sum(each.messages for each in files) == 20_000
     assert peak[0] < 16 << 20, "20 MB were written"
@@ -67,7 +67,7 @@ def test_memory_is_bounded_over_many_partitions(tmp_path: Path, monkeypatch: pyt
 
 def test_partitions_are_files_and_directories(tmp_path: Path) -> None:
     keys = partition_keys(["day", "hour", "queue"], COLUMNS)
-    files = write_files(Frame(rows_of(0), 7), Layout(schema=COLUMNS, keys=keys), f"file://{tmp_path}")
+    files = write_files(Frame(rows_of(0), 7), TableLayout(schema=COLUMNS, keys=keys), f"file://{tmp_path}")
     assert [each.partition for each in files] == [("2026-01-31", "2026-01-31-00", str(queue)) for queue in (0, 1)]
     assert files[1].path.startswith("day=2026-01-31/hour=2026-01-31-00/queueId=1/")
     assert pq.read_table(tmp_path / files[1].path, partitioning=None)["queueId"].unique().to_pylist() == [1]
@@ -78,7 +78,7 @@ def test_days_are_utc_in_any_zone_of_the_session(tmp_path: Path) -> None:
     rows = pa.table({"storeTimestamp": pa.array([datetime(2026, 1, 31, 23, 59, tzinfo=UTC)], zone)})
     schema = pa.schema([("storeTimestamp", pa.timestamp("us", "UTC"))])
     (file,) = write_files(
-        Frame(rows), Layout(schema=schema, keys=partition_keys(["day"], schema)), f"file://{tmp_path}"
+        Frame(rows), TableLayout(schema=schema, keys=partition_keys(["day"], schema)), f"file://{tmp_path}"
     )
     assert file.partition == ("2026-01-31",)
     assert pq.read_table(tmp_path / file.path, partitioning=None)["storeTimestamp"].type == pa.timestamp("us", "UTC")
@@ -86,7 +86,7 @@ def test_days_are_utc_in_any_zone_of_the_session(tmp_path: Path) -> None:
 
 def test_missing_values_are_a_partition(tmp_path: Path) -> None:
     rows = pa.table({"tags": ["a", None, "a", None, ""]})
-    layout = Layout(schema=rows.schema, keys=(PartitionKey("tags", "tags"),))
+    layout = TableLayout(schema=rows.schema, keys=(PartitionKey("tags", "tags"),))
     files = write_files(Frame(rows), layout, f"file://{tmp_path}")
     assert {each.partition: each.messages for each in files} == {("a",): 2, (None,): 2, ("",): 1}
 
@@ -94,13 +94,13 @@ def test_missing_values_are_a_partition(tmp_path: Path) -> None:
 def test_columns_that_a_frame_lacks_are_null(tmp_path: Path) -> None:
     schema = pa.schema([("a", pa.int64()), ("b", pa.string())])
     (file,) = write_files(
-        Frame(pa.table({"a": pa.array([1], pa.int32())})), Layout(schema=schema), f"file://{tmp_path}"
+        Frame(pa.table({"a": pa.array([1], pa.int32())})), TableLayout(schema=schema), f"file://{tmp_path}"
     )
     assert pq.read_table(tmp_path / file.path).to_pylist() == [{"a": 1, "b": None}]
 
 
 def test_a_directory_that_is_gone_is_not_made_again(tmp_path: Path) -> None:
-    layout = Layout(schema=COLUMNS, keys=partition_keys(["queue"], COLUMNS))
+    layout = TableLayout(schema=COLUMNS, keys=partition_keys(["queue"], COLUMNS))
     with pytest.raises(OSError, match="gone"):
         write_files(Frame(rows_of(0)), layout, f"file://{tmp_path}/gone")
     assert list(tmp_path.iterdir()) == []

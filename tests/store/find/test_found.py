@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from segmentlog.store import NATIVE_SCHEMA, CorruptRecordError, DataLossError, OnCorrupt, OnLoss, ScanSpec, StoreReader
 from segmentlog.store.find import ASKED, Finder, KeyField, Order
-from segmentlog.store.find.found import CoveredRange, Source, Span, cover, fetch, without
+from segmentlog.store.find.found import CoveredRange, IndexSpan, Source, cover, fetch, without
 from segmentlog.store.format.index_file import Geometry
 from segmentlog.store.format.message import SYS_COMPRESSED
 from segmentlog.store.read import scan
@@ -197,7 +197,7 @@ def test_delayed_messages_have_the_code_of_their_delivery(tmp_path: Path) -> Non
 
 
 def test_ranges_without_an_index_file_are_scanned_with_a_reason() -> None:
-    coverage = cover(100, 1000, [Span(500, 700, "b"), Span(50, 300, "a")], [])
+    coverage = cover(100, 1000, [IndexSpan(500, 700, "b"), IndexSpan(50, 300, "a")], [])
     assert coverage.ranges == (
         CoveredRange(100, 300, Source.INDEX, "a"),
         CoveredRange(300, 500, Source.SCAN, "between indexed records"),
@@ -211,7 +211,7 @@ def test_ranges_without_an_index_file_are_scanned_with_a_reason() -> None:
 def test_reasons_name_damaged_files_and_the_front_and_holes_are_cut_out() -> None:
     (scan,) = cover(0, 10, [], ["x is damaged"]).ranges
     assert scan.reason == "no index file answers for this log; x is damaged"
-    assert cover(0, 10, [Span(5, 10, "a")], []).ranges[0].reason == "before the first index file"
+    assert cover(0, 10, [IndexSpan(5, 10, "a")], []).ranges[0].reason == "before the first index file"
     for holes, left in (
         ([], [(10, 50)]),
         ([(20, 30)], [(10, 20), (30, 50)]),
@@ -219,14 +219,14 @@ def test_reasons_name_damaged_files_and_the_front_and_holes_are_cut_out() -> Non
         ([(20, 30), (25, 40)], [(10, 20), (40, 50)]),
         ([(0, 90)], []),
     ):
-        assert list(without(Span(10, 50, "f"), holes)) == [Span(a, b, "f") for a, b in left]
+        assert list(without(IndexSpan(10, 50, "f"), holes)) == [IndexSpan(a, b, "f") for a, b in left]
 
 
 @given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50)), max_size=6), st.integers(0, 50), st.integers(0, 50))
 def test_ranges_leave_no_gap_and_index_ranges_are_of_their_files(
     spans: list[tuple[int, int]], start: int, stop: int
 ) -> None:
-    files = [Span(a, b, str(at)) for at, (a, b) in enumerate(spans)]
+    files = [IndexSpan(a, b, str(at)) for at, (a, b) in enumerate(spans)]
     reached = start
     for each in cover(start, stop, files, []).ranges:
         assert each.start == reached < each.stop <= stop

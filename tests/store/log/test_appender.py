@@ -16,7 +16,7 @@ from segmentlog.store.files.segments import list_segments
 from segmentlog.store.files.writable_fs import LocalWritableFileSystem, WritableFileSystem
 from segmentlog.store.format.message import MAGIC_BLANK
 from segmentlog.store.format.naming import segment_name
-from segmentlog.store.log.appender import LogAppender, Run, SegmentSupply
+from segmentlog.store.log.appender import LogAppender, SegmentRun, SegmentSupply
 from support.crash.faults import Failure, Fault, FaultyFileSystem
 from support.crash.memory_fs import MemoryFileSystem
 from support.crash.recorder import Kind, RecordingFileSystem
@@ -30,7 +30,7 @@ def appender(fs: WritableFileSystem, end: int = 0) -> LogAppender:
     return LogAppender(fs, LOG, SegmentSupply(fs, "/spare", LOG, SIZE, lambda: None), SIZE, end)
 
 
-def put(log: LogAppender, *sizes: int) -> list[Run]:
+def put(log: LogAppender, *sizes: int) -> list[SegmentRun]:
     with log.lock:
         runs = log.place(np.cumsum(sizes, dtype=np.int64))
         log.reserve(runs)
@@ -126,7 +126,7 @@ def test_appending_continues_after_a_record_or_a_full_segment() -> None:
     put(appender(disk, 100), 50)
     assert disk.read(f"{LOG}/{0:020d}", 0, 200) == b"\1" * 150 + bytes(50)
     log = appender(disk, SIZE)
-    assert put(log, 10) == [Run(SIZE, 0, 0, 10)]
+    assert put(log, 10) == [SegmentRun(SIZE, 0, 0, 10)]
     assert names(disk) == [f"{0:020d}", f"{SIZE:020d}"]
 
 
@@ -135,7 +135,7 @@ def test_closing_deletes_unused_segments_and_the_spare() -> None:
     log = appender(disk)
     put(log, 10)
     with log.lock:
-        log.reserve([Run(SIZE, 0, 0, 1), Run(2 * SIZE, 0, 0, 1)])
+        log.reserve([SegmentRun(SIZE, 0, 0, 1), SegmentRun(2 * SIZE, 0, 0, 1)])
     log._supply.prepare()
     assert len(names(disk)) == 3
     log.close()

@@ -11,7 +11,7 @@ from segmentlog.store.errors import StoreIOError
 from segmentlog.store.format.message import Bytes
 from segmentlog.store.objects import fetching
 from segmentlog.store.objects.block_cache import BlockCache
-from segmentlog.store.objects.fetching import Extent, Fetcher, Span
+from segmentlog.store.objects.fetching import ByteSpan, Extent, Fetcher
 from segmentlog.store.objects.requests import IN_FLIGHT, REQUEST_BYTES
 from support.memory_objects import MemoryObjects
 
@@ -70,8 +70,8 @@ def _check(fetcher: Fetcher, start: int, stop: int) -> None:
 def test_near_ranges_are_one_request_and_large_ranges_several(kind: str, tmp_path: Path) -> None:
     objects = _Watched()
     fetcher = _fetcher(objects, kind, tmp_path)
-    near = [Span("a", number * 500_000, number * 500_000 + 100) for number in range(20)]
-    fetcher.fetch([*near, Span("a", 100 * MIB, 135 * MIB)])
+    near = [ByteSpan("a", number * 500_000, number * 500_000 + 100) for number in range(20)]
+    fetcher.fetch([*near, ByteSpan("a", 100 * MIB, 135 * MIB)])
     sizes = sorted(stop - start for start, stop in objects.ranges)
     assert len(sizes) == 4
     assert all(8 * MIB <= size <= REQUEST_BYTES for size in sizes)
@@ -85,7 +85,7 @@ def test_ranges_that_overlap_by_a_few_bytes_are_read_without_a_copy(tmp_path: Pa
     objects = _Watched()
     objects.wait_s = 0.05
     fetcher = _fetcher(objects, "memory", tmp_path)
-    spans = [Span("a", max(at - 13, 0), at + 8 * MIB) for at in range(0, 32 * MIB, 8 * MIB)]
+    spans = [ByteSpan("a", max(at - 13, 0), at + 8 * MIB) for at in range(0, 32 * MIB, 8 * MIB)]
     for span in spans:
         fetcher.fetch_soon([span])
     for span in spans:
@@ -101,7 +101,7 @@ def test_requests_in_flight_are_bounded(kind: str, tmp_path: Path) -> None:
     objects = _Watched()
     objects.wait_s = 0.01
     fetcher = _fetcher(objects, kind, tmp_path)
-    fetcher.fetch([Span("a", 0, SIZE)])
+    fetcher.fetch([ByteSpan("a", 0, SIZE)])
     assert 1 < objects.most <= IN_FLIGHT
     assert objects.most_bytes <= IN_FLIGHT * REQUEST_BYTES
     if kind == "cache":
@@ -116,11 +116,11 @@ def test_a_range_that_is_on_its_way_is_not_asked_for_again(kind: str, tmp_path: 
     objects = _Watched()
     objects.wait_s = 0.05
     fetcher = _fetcher(objects, kind, tmp_path)
-    fetcher.fetch_soon([Span("a", 0, 40 * MIB)])
-    fetcher.fetch_soon([Span("a", 0, 40 * MIB)])
+    fetcher.fetch_soon([ByteSpan("a", 0, 40 * MIB)])
+    fetcher.fetch_soon([ByteSpan("a", 0, 40 * MIB)])
     _check(fetcher, 5, 40 * MIB)
     assert sum(stop - start for start, stop in objects.ranges) == 40 * MIB
-    fetcher.fetch_soon([Span("a", 40 * MIB, SIZE)])
+    fetcher.fetch_soon([ByteSpan("a", 40 * MIB, SIZE)])
     assert sum(stop - start for start, stop in objects.ranges) <= 40 * MIB + fetching.HELD_BYTES
     _check(fetcher, 40 * MIB, 50 * MIB)
 
@@ -129,11 +129,11 @@ def test_an_error_of_a_range_fetched_soon_is_raised_by_its_read(kind: str, tmp_p
     objects = _Watched()
     fetcher = _fetcher(objects, kind, tmp_path)
     objects.failing = True
-    fetcher.fetch_soon([Span("a", 0, MIB)])
+    fetcher.fetch_soon([ByteSpan("a", 0, MIB)])
     with pytest.raises(StoreIOError):
         fetcher.bytes("a", 0, 10)
     with pytest.raises(StoreIOError):
-        fetcher.fetch([Span("a", 0, MIB)])
+        fetcher.fetch([ByteSpan("a", 0, MIB)])
     objects.failing = False
     _check_after_errors(fetcher)
 
@@ -158,7 +158,7 @@ def test_threads_share_requests(kind: str, tmp_path: Path) -> None:
         for _ in range(10):
             start = int(random.integers(30 * MIB))
             _check(fetcher, start, start + int(random.integers(1, 3 * MIB)))
-            fetcher.fetch_soon([Span("a", start, start + 8 * MIB), Span("b", 0, 5)])
+            fetcher.fetch_soon([ByteSpan("a", start, start + 8 * MIB), ByteSpan("b", 0, 5)])
 
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(read, range(4)))
@@ -172,8 +172,8 @@ def test_a_cached_block_between_two_that_are_on_their_way_is_not_asked_for_again
     fetcher = _fetcher(objects, "cache", tmp_path)
     _check(fetcher, 14 * MIB, 15 * MIB)
     objects.wait_s = 0.2
-    fetcher.fetch_soon([Span("a", 13 * MIB, 14 * MIB)])
-    fetcher.fetch_soon([Span("a", 15 * MIB, 16 * MIB)])
+    fetcher.fetch_soon([ByteSpan("a", 13 * MIB, 14 * MIB)])
+    fetcher.fetch_soon([ByteSpan("a", 15 * MIB, 16 * MIB)])
     _check(fetcher, 13 * MIB, 16 * MIB)
     assert sorted(objects.ranges) == [(number * MIB, (number + 1) * MIB) for number in (13, 14, 15)]
 
@@ -182,12 +182,12 @@ def test_a_forked_process_forgets_the_requests_of_its_parent(tmp_path: Path) -> 
     objects = _Watched()
     objects.wait_s = 0.2
     fetcher = _fetcher(objects, "memory", tmp_path)
-    fetcher.fetch_soon([Span("a", 0, MIB)])
+    fetcher.fetch_soon([ByteSpan("a", 0, MIB)])
     child = os.fork()
     if not child:
         code = 1
         try:
-            fetcher.fetch_soon([Span("a", MIB, 2 * MIB)])
+            fetcher.fetch_soon([ByteSpan("a", MIB, 2 * MIB)])
             code = 0 if np.array_equal(fetcher.bytes("a", 0, 2 * MIB), _content(0, 2 * MIB)) else 2
         finally:
             os._exit(code)

@@ -19,7 +19,7 @@ from segmentlog.store.objects import obstore_objects, retries
 from segmentlog.store.objects.object_store import ObjectStore
 from segmentlog.store.objects.obstore_objects import _classified
 from segmentlog.store.objects.opening import open_objects
-from segmentlog.store.objects.retries import Kind
+from segmentlog.store.objects.retries import FailureKind
 from support.fault_server import Fault, FaultServer, serving
 
 DATA = np.random.default_rng(3).integers(0, 256, 3_000_000, dtype=np.uint8)
@@ -204,7 +204,7 @@ def test_a_server_that_pauses_is_an_error_in_time(server: FaultServer) -> None:
 def test_an_unreachable_service_of_the_machine_means_that_no_credentials_were_found(host: str) -> None:
     text = f"Error performing PUT http://{host}/latest in 3s - HTTP error: error sending request"
     found = _classified(text)
-    assert (found.kind, found.found) == (Kind.UNKNOWN, "no credentials were found")
+    assert (found.kind, found.found) == (FailureKind.UNKNOWN, "no credentials were found")
 
 
 def test_a_list_that_breaks_off_lists_everything_once(server: FaultServer) -> None:

@@ -8,7 +8,7 @@ import pytest
 from segmentlog.store.errors import MissingFileError, StoreIOError
 from segmentlog.store.files.fs import LocalFileSystem
 from segmentlog.store.objects.block_cache import BlockCache
-from segmentlog.store.objects.remote_fs import Part, RemoteFile, RemoteFileSystem
+from segmentlog.store.objects.remote_fs import ObjectPart, RemoteFile, RemoteFileSystem
 from support.memory_objects import MemoryObjects
 
 ROOT = "s3://bucket/store"
@@ -117,7 +117,7 @@ def test_a_file_of_several_objects_is_one_file_that_ends_in_zeros(cache: BlockCa
     parts = []
     for start, stop in pairwise(cuts):
         objects.put(f"log/{start}", np.concatenate([np.ones(7, np.uint8), content[start:stop], np.ones(9, np.uint8)]))
-        parts.append(Part(f"log/{start}", start, 7, stop - start))
+        parts.append(ObjectPart(f"log/{start}", start, 7, stop - start))
     remote = RemoteFileSystem(objects, ROOT, {"commitlog/0": RemoteFile("", 7 * MIB, parts=tuple(parts))}, cache)
     path = f"{ROOT}/commitlog/0"
     expected = content.copy()

@@ -5,7 +5,7 @@ import pytest
 
 from segmentlog.store.errors import MissingFileError, SegmentLogError, StoreIOError, UnreadableError
 from segmentlog.store.objects import retries
-from segmentlog.store.objects.retries import Failure, Kind, Request, Retries, attempted
+from segmentlog.store.objects.retries import Failure, FailureKind, Request, Retries, attempted
 
 REQUEST = Request("reading [0, 5)", "s3://bucket/a", 0)
 
@@ -17,12 +17,12 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return found
 
 
-def _failing(kind: Kind, times: int) -> Iterator[Failure | None]:
+def _failing(kind: FailureKind, times: int) -> Iterator[Failure | None]:
     yield from [Failure(kind, "found")] * times
     yield None
 
 
-def _run(kind: Kind, times: int, limit: Retries | None = None) -> list[str]:
+def _run(kind: FailureKind, times: int, limit: Retries | None = None) -> list[str]:
     renewed: list[str] = []
     failures = _failing(kind, times)
 
@@ -34,8 +34,10 @@ def _run(kind: Kind, times: int, limit: Retries | None = None) -> list[str]:
     return renewed
 
 
-@pytest.mark.parametrize("kind", [Kind.THROTTLED, Kind.BUSY, Kind.BROKEN, Kind.SLOW, Kind.SHORT])
-def test_failures_that_may_pass_are_repeated_with_growing_waits(kind: Kind, waits: list[float]) -> None:
+@pytest.mark.parametrize(
+    "kind", [FailureKind.THROTTLED, FailureKind.BUSY, FailureKind.BROKEN, FailureKind.SLOW, FailureKind.SHORT]
+)
+def test_failures_that_may_pass_are_repeated_with_growing_waits(kind: FailureKind, waits: list[float]) -> None:
     assert _run(kind, 9) == []
     assert len(waits) == 9
     assert all(0 <= wait <= min(15, 0.1 * 2 ** (number + 1)) for number, wait in enumerate(waits))
@@ -48,13 +50,13 @@ def test_failures_that_may_pass_are_repeated_with_growing_waits(kind: Kind, wait
 @pytest.mark.parametrize(
     ("kind", "error"),
     [
-        (Kind.MISSING, MissingFileError),
-        (Kind.REPLACED, StoreIOError),
-        (Kind.DENIED, UnreadableError),
-        (Kind.REFUSED, StoreIOError),
+        (FailureKind.MISSING, MissingFileError),
+        (FailureKind.REPLACED, StoreIOError),
+        (FailureKind.DENIED, UnreadableError),
+        (FailureKind.REFUSED, StoreIOError),
     ],
 )
-def test_other_failures_are_errors_at_once(kind: Kind, error: type[SegmentLogError], waits: list[float]) -> None:
+def test_other_failures_are_errors_at_once(kind: FailureKind, error: type[SegmentLogError], waits: list[float]) -> None:
     with pytest.raises(error, match="found") as raised:
         _run(kind, 1)
     assert waits == []
@@ -63,16 +65,16 @@ def test_other_failures_are_errors_at_once(kind: Kind, error: type[SegmentLogErr
 
 
 def test_credentials_that_were_not_found_are_looked_for_three_times_more(waits: list[float]) -> None:
-    assert _run(Kind.UNKNOWN, 3) == []
+    assert _run(FailureKind.UNKNOWN, 3) == []
     with pytest.raises(UnreadableError, match="Set credentials"):
-        _run(Kind.UNKNOWN, 4)
+        _run(FailureKind.UNKNOWN, 4)
     assert len(waits) == 6
 
 
 def test_expired_credentials_are_renewed_once(waits: list[float]) -> None:
-    assert _run(Kind.EXPIRED, 1) == ["renewed"]
+    assert _run(FailureKind.EXPIRED, 1) == ["renewed"]
     with pytest.raises(UnreadableError, match="Renew the credentials"):
-        _run(Kind.EXPIRED, 2)
+        _run(FailureKind.EXPIRED, 2)
     assert waits == []
 
 
@@ -80,4 +82,4 @@ def test_no_attempt_begins_after_the_time_is_used_up(monkeypatch: pytest.MonkeyP
     clock = iter(range(0, 1000, 10))
     monkeypatch.setattr(time, "monotonic", lambda: float(next(clock)))
     with pytest.raises(StoreIOError, match=r"after 3 attempts in 30.0 s"):
-        _run(Kind.BUSY, 100, Retries(100, 30.0))
+        _run(FailureKind.BUSY, 100, Retries(100, 30.0))

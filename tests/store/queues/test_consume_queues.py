@@ -7,7 +7,7 @@ from segmentlog.store.files.fs import LocalFileSystem
 from segmentlog.store.format.consume_queue import ENTRY_BYTES, encode
 from segmentlog.store.log.commit_log import CommitLog
 from segmentlog.store.queues import consume_queues as module
-from segmentlog.store.queues.consume_queues import ConsumeQueues, Span
+from segmentlog.store.queues.consume_queues import ConsumeQueues, EntrySpan
 from support.store_builder import Geometry, StoreBuilder, messages
 from support.tampering import QueueFiles
 
@@ -82,11 +82,11 @@ def test_spans_are_read_from_the_file_that_they_name(store: Path) -> None:
     queues = opened(store)
     entries = encode(queues.queue(KEYS[2]).entries(0, 31))
     spans = [
-        Span(KEYS[2], 3, 7, 0),
-        Span(KEYS[2], 90, 101, 0),  # beyond the file
-        Span(KEYS[2], 100, 101, 100 * ENTRY_BYTES),  # no such file
-        Span(QueueKey("Other", 0), 0, 1, 0),
-        Span(KEYS[2], 0, 31, 0),
+        EntrySpan(KEYS[2], 3, 7, 0),
+        EntrySpan(KEYS[2], 90, 101, 0),  # beyond the file
+        EntrySpan(KEYS[2], 100, 101, 100 * ENTRY_BYTES),  # no such file
+        EntrySpan(QueueKey("Other", 0), 0, 1, 0),
+        EntrySpan(KEYS[2], 0, 31, 0),
     ]
     assert queues.read(spans) == [entries[60:140], None, None, None, entries]
 
@@ -94,6 +94,10 @@ def test_spans_are_read_from_the_file_that_they_name(store: Path) -> None:
 @pytest.mark.parametrize("topic", ["", "..", "a/b", "x\0"])
 def test_a_topic_name_that_leads_out_of_the_store_is_an_unknown_queue(store: Path, topic: str) -> None:
     queues, key = opened(store), QueueKey(topic, 0)
-    for ask in (lambda: queues.queue(key), lambda: queues.fronts([key]), lambda: queues.read([Span(key, 0, 1, 0)])):
+    for ask in (
+        lambda: queues.queue(key),
+        lambda: queues.fronts([key]),
+        lambda: queues.read([EntrySpan(key, 0, 1, 0)]),
+    ):
         with pytest.raises(UnknownQueueError):
             ask()

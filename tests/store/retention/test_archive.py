@@ -9,15 +9,15 @@ from segmentlog.store.files.segments import SegmentFile
 from segmentlog.store.files.writable_fs import LocalWritableFileSystem
 from segmentlog.store.retention import archive as module
 from segmentlog.store.retention.archive import Archive
-from segmentlog.store.retention.state import FileId, Kind
+from segmentlog.store.retention.state import FileId, FileKind
 from segmentlog.store.types import QueueKey
 from support.crash.memory_fs import MemoryFileSystem
-from support.crash.recorder import Kind as Call
+from support.crash.recorder import FileKind as Call
 from support.crash.recorder import RecordingFileSystem
 
 STORE, ARCHIVE = "/store", "/archive"
-LOG = FileId(Kind.LOG, 1000)
-QUEUE = FileId(Kind.QUEUE, 40, QueueKey("orders", 3))
+LOG = FileId(FileKind.LOG, 1000)
+QUEUE = FileId(FileKind.QUEUE, 40, QueueKey("orders", 3))
 CONTENT = bytes(range(1, 251)) * 4
 ID = "0123456789abcdef" * 2
 

@@ -12,19 +12,19 @@ from segmentlog.store.retention.archive import Archive
 from segmentlog.store.retention.clean import Cleaner, DirectoryRemover, finish
 from segmentlog.store.retention.policy import Deletion, Plan
 from segmentlog.store.retention.settings import RetentionSettings
-from segmentlog.store.retention.state import FileId, Kind, Memory
+from segmentlog.store.retention.state import FileId, FileKind, Memory
 from segmentlog.store.retention.survey import StoreFiles
 from segmentlog.store.types import QueueKey
 from support.crash.memory_fs import MemoryFileSystem
-from support.crash.recorder import Kind as Call
+from support.crash.recorder import FileKind as Call
 from support.crash.recorder import RecordingFileSystem
 
 STORE = "/store"
 A, B = QueueKey("T", 0), QueueKey("T", 1)
 NOW = 1_763_700_000_000
-LOG = [FileId(Kind.LOG, base) for base in (0, 1000, 2000)]
-QUEUE = [FileId(Kind.QUEUE, 0, A), FileId(Kind.QUEUE, 40, A), FileId(Kind.QUEUE, 0, B)]
-INDEX = [FileId(Kind.INDEX, 20261121021346480)]
+LOG = [FileId(FileKind.LOG, base) for base in (0, 1000, 2000)]
+QUEUE = [FileId(FileKind.QUEUE, 0, A), FileId(FileKind.QUEUE, 40, A), FileId(FileKind.QUEUE, 0, B)]
+INDEX = [FileId(FileKind.INDEX, 20261121021346480)]
 SETTINGS = RetentionSettings(log_pause_ms=100, queue_pause_ms=20)
 
 
@@ -33,7 +33,14 @@ def fs() -> MemoryFileSystem:
     made = MemoryFileSystem()
     for path in ("", "commitlog", "consumequeue", "consumequeue/T", "consumequeue/T/0", "consumequeue/T/1", "index"):
         made.make_dir(f"{STORE}/{path}".rstrip("/"))
-    for file in [*LOG, FileId(Kind.LOG, 3000), *QUEUE, FileId(Kind.QUEUE, 80, A), FileId(Kind.QUEUE, 40, B), *INDEX]:
+    for file in [
+        *LOG,
+        FileId(FileKind.LOG, 3000),
+        *QUEUE,
+        FileId(FileKind.QUEUE, 80, A),
+        FileId(FileKind.QUEUE, 40, B),
+        *INDEX,
+    ]:
         made.create(f"{STORE}/{file}").extend(1000)
     return made
 
@@ -81,14 +88,14 @@ def test_files_go_in_order_with_pauses(fs: MemoryFileSystem) -> None:
     assert pauses == [0.1, 0.1, 0.1, 0.02, 0.02, 0.0]
     assert memory == plan().memory
     assert left(fs, *ALL) == []
-    assert len(left(fs, FileId(Kind.LOG, 3000), FileId(Kind.QUEUE, 80, A), FileId(Kind.QUEUE, 40, B))) == 3
+    assert len(left(fs, FileId(FileKind.LOG, 3000), FileId(FileKind.QUEUE, 80, A), FileId(FileKind.QUEUE, 40, B))) == 3
     calls = [op for op in recorder.recording.ops if op.kind in {Call.UNLINK, Call.SYNC_DIR}]
     unlinked = [op.path.removeprefix(STORE + "/") for op in calls if op.kind is Call.UNLINK and op.path.count("0" * 10)]
     assert unlinked == [str(file) for file in (*LOG, *QUEUE)]
     for op, following in itertools.pairwise(calls):
         if op.kind is Call.UNLINK and "history" not in op.path:
             assert (following.kind, following.path) == (Call.SYNC_DIR, op.path.rpartition("/")[0])
-    assert made.counts.files == {Kind.LOG: 3, Kind.QUEUE: 3, Kind.INDEX: 1}
+    assert made.counts.files == {FileKind.LOG: 3, FileKind.QUEUE: 3, FileKind.INDEX: 1}
     assert (made.counts.bytes, made.counts.failures) == (7000, 0)
 
 
@@ -174,7 +181,7 @@ def test_a_file_that_is_gone_already_is_passed_over(fs: MemoryFileSystem) -> Non
         fs.unlink(f"{STORE}/{file}")
     made = cleaner(fs)
     driven(made.steps(plan(*LOG, *QUEUE, *INDEX), Memory(), NOW))
-    assert made.counts.files == {Kind.LOG: 2, Kind.QUEUE: 2, Kind.INDEX: 0}
+    assert made.counts.files == {FileKind.LOG: 2, FileKind.QUEUE: 2, FileKind.INDEX: 0}
     assert len(list(deletions(fs, STORE))) == 4
 
 

@@ -13,8 +13,8 @@ from segmentlog.store.retention.settings import RetentionSettings, RocketMQRelea
 from segmentlog.store.retention.state import (
     UNKNOWN_MS,
     FileId,
+    FileKind,
     IndexFiles,
-    Kind,
     LogFiles,
     Memory,
     Moment,
@@ -50,7 +50,7 @@ def decided(files: LogFiles, now: Moment = AT_FOUR, **settings: Any) -> Plan:
 
 
 def names(plan: Plan) -> list[int]:
-    return [each.file.base for each in plan.deletions if each.file.kind is Kind.LOG]
+    return [each.file.base for each in plan.deletions if each.file.kind is FileKind.LOG]
 
 
 def test_hours_are_read_as_java_reads_them() -> None:
@@ -75,7 +75,7 @@ def test_a_byte_limit_counts_other_deletions_and_keeps_the_newest_and_unread_seg
         assert [each.reason for each in decided(log([99, 1, 1]), log_bytes_max=limit).deletions] == reasons
     plan = decided(log([99, 1, 1], held=(0,)), AT_FIVE, log_bytes_max=1)
     assert not plan.deletions
-    assert plan.memory.hung == {FileId(Kind.LOG, 0): NOW}
+    assert plan.memory.hung == {FileId(FileKind.LOG, 0): NOW}
     settings = RetentionSettings(protected_groups=("g",), log_bytes_max=SIZE)
     made = state(log([1, 1, 1, 1]))._replace(unread=lambda: Unread(SIZE, "unread"))
     assert names(decide(made, AT_FIVE, EMPTY, settings)) == [0]
@@ -105,7 +105,7 @@ def test_a_segment_that_a_protected_group_has_not_read_is_kept() -> None:
 
 
 def test_above_the_limit_unread_segments_are_deleted_with_that_reason() -> None:
-    files, file = log([100, 100, 100, 1]), FileId(Kind.LOG, 0)
+    files, file = log([100, 100, 100, 1]), FileId(FileKind.LOG, 0)
     assert not guarded(files, SIZE, percent=85).disk_wins
     plan = guarded(files, SIZE, percent=86)
     assert plan.disk_wins

@@ -6,7 +6,7 @@ import pytest
 from segmentlog.store.files.fs import LocalFileSystem, Space
 from segmentlog.store.retention.policy import Disks, decide
 from segmentlog.store.retention.settings import RetentionSettings
-from segmentlog.store.retention.state import FileId, IndexFiles, Kind, Memory, Moment, QueueFiles, State
+from segmentlog.store.retention.state import FileId, FileKind, IndexFiles, Memory, Moment, QueueFiles, State
 from segmentlog.store.retention.survey import KnownLog, StoreFiles
 from segmentlog.store.types import QueueKey
 from support.small_store import CONFIG, write_small_store
@@ -77,7 +77,7 @@ def test_index_files_have_the_end_of_their_header(path: Path) -> None:
 def test_files_that_are_planned_to_go_are_left_out(path: Path) -> None:
     store = files(path)
     log, (queues, index) = store.log(), store.below(1 << 62)
-    gone = [FileId(Kind.LOG, 0), FileId(Kind.QUEUE, 0, ORDERS), FileId(Kind.INDEX, int(index.name[0]))]
+    gone = [FileId(FileKind.LOG, 0), FileId(FileKind.QUEUE, 0, ORDERS), FileId(FileKind.INDEX, int(index.name[0]))]
     left = store.without(gone[:1]).without(gone[1:])
     assert left.log().base.tolist() == log.base.tolist()[1:]
     assert left.queue_segments(ORDERS) == store.queue_segments(ORDERS)[1:]

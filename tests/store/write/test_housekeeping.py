@@ -9,7 +9,7 @@ import pytest
 from segmentlog.store import Flush, Outgoing, QueueKey, StoreClosedError
 from segmentlog.store.encode.message import encode_message
 from segmentlog.store.errors import NoSpaceError, StoreFailedError
-from segmentlog.store.retention.state import FileId, Kind
+from segmentlog.store.retention.state import FileId, FileKind
 from segmentlog.store.write.group_commit import Failure
 from segmentlog.store.write.housekeeping import BackgroundServices, Housekeeping
 from support.interrupting import own_threads
@@ -68,7 +68,7 @@ def test_a_segment_is_deleted_after_its_queues_are_on_the_device(store: PartedSt
         store.append(HELLO)
     first = store.reader().log.segments[0]
     assert parts(store)[1] < first.stop
-    housekeeping.remove(FileId(Kind.LOG, 0), first)
+    housekeeping.remove(FileId(FileKind.LOG, 0), first)
     assert parts(store)[1] >= first.stop
     assert not Path(first.path).exists()
     assert store.reader().log.min_offset == first.stop

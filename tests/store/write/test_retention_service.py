@@ -28,7 +28,7 @@ from segmentlog.store.maintenance import verify
 from segmentlog.store.retention.clean import DirectoryRemover
 from segmentlog.store.retention.policy import Disks
 from segmentlog.store.retention.settings import RetentionSettings, RocketMQRelease
-from segmentlog.store.retention.state import Kind
+from segmentlog.store.retention.state import FileKind
 from segmentlog.store.retention.survey import StoreFiles
 from segmentlog.store.write import retention_service
 from segmentlog.store.write.retention_service import RetentionService, disks_of
@@ -121,7 +121,7 @@ def test_files_are_deleted_at_the_pace_of_the_pauses_without_waiting(world: Worl
         world.now = 1000 + at
         made.step()
         assert len(world.left()) == left, at
-    assert made.counts.files[Kind.LOG] == 5
+    assert made.counts.files[FileKind.LOG] == 5
     assert made.counts.bytes == 5000
 
 
@@ -249,7 +249,7 @@ def test_a_run_that_deletes_lists_the_segments_again(tmp_path: Path, world: Worl
     world.now += 10
     world.now_ms += 10_000
     made.step()
-    assert made.counts.files[Kind.LOG] == 1
+    assert made.counts.files[FileKind.LOG] == 1
 
 
 # Within a store
@@ -350,10 +350,10 @@ def test_files_go_while_the_store_is_written(tmp_path: Path, index: bool) -> Non
         assert store.retention is not None
         counts = store.retention.counts
         left = len(list((path / "commitlog").iterdir()))
-        assert counts.files[Kind.LOG] >= 40
+        assert counts.files[FileKind.LOG] >= 40
         assert left <= 12
-        assert counts.files[Kind.QUEUE] >= 20
-        assert counts.files[Kind.INDEX] >= former - 1
+        assert counts.files[FileKind.QUEUE] >= 20
+        assert counts.files[FileKind.INDEX] >= former - 1
         assert counts.failures == 0
         assert len(query_index(store, "orders", "k1499")) == index
         bounds = store.bounds(KEY)
@@ -462,11 +462,11 @@ def test_the_active_segment_stays_when_a_put_has_reserved_further_segments(tmp_p
         assert len(list((tmp_path / "store" / "commitlog").iterdir())) > 2
         for _ in range(3):
             store.retention.step()
-        assert store.retention.counts.files[Kind.LOG] == 0
+        assert store.retention.counts.files[FileKind.LOG] == 0
         store.append_batch(rows(10, 100))
         for _ in range(10):
             store.retention.step()
-        assert store.retention.counts.files[Kind.LOG] >= 1
+        assert store.retention.counts.files[FileKind.LOG] >= 1
         assert store.bounds(KEY).max_offset == 110
     assert verify(tmp_path / "store").findings == ()
 
@@ -479,12 +479,12 @@ def test_background_services_delete_too(tmp_path: Path) -> None:
         assert store.retention is not None
         until = time.monotonic() + 300
         first = 0
-        while store.retention.counts.files[Kind.LOG] < 30 and time.monotonic() < until:
+        while store.retention.counts.files[FileKind.LOG] < 30 and time.monotonic() < until:
             store.append_batch(rows(first, 50))
             first += 50
             if reader is None:
                 reader = StoreReader.open(path)
-        assert store.retention.counts.files[Kind.LOG] >= 30
+        assert store.retention.counts.files[FileKind.LOG] >= 30
         assert store.retention.counts.failures == 0
     found = bodies(path)
     assert found == {number: b"body %d" % number for number in range(min(found), first)}
