@@ -2,7 +2,7 @@
 
 ::
 
-    TABLE/segmentlog/ATTEMPT/day=…/NAME.parquet     files of tasks
+    TABLE/segmentlog/JOB/ATTEMPT/day=…/NAME.parquet     files of tasks
     TABLE/_delta_log/N.json                         one commit: the files; custom metadata segmentlogPart;
                                                     transaction segmentlog-JOB, version + 1
     TABLE/_segmentlog/JOB.ledger                    parts, copied from the commits, which the log forgets
@@ -106,7 +106,7 @@ class DeltaTarget(LakeTarget):
         self.attempts = Attempts(self.name, self.name, self.job_id)
         if rows := self.ledger():
             self._save(rows)
-        self.attempts.clean(self.committed)
+        self.clean()
 
     def close(self) -> None:
         """Let other jobs have it: nothing is kept open."""
@@ -175,10 +175,11 @@ class DeltaTarget(LakeTarget):
         from deltalake.transaction import AddAction, RemoveAction
 
         names = self._table.metadata().partition_columns
+        folder = attempt.directory.removeprefix(f"{self.name.rstrip('/')}/")
         now = time.time_ns() // 1_000_000
         actions: list[AddAction | RemoveAction] = [
             AddAction(
-                path=f"segmentlog/{attempt.id}/{each.path}",
+                path=f"{folder}/{each.path}",
                 size=each.bytes,
                 partition_values=dict(zip(names, each.partition, strict=True)),
                 modification_time=now,

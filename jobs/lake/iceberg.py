@@ -2,7 +2,7 @@
 
 ::
 
-    LOCATION/data/segmentlog/ATTEMPT/day=…/NAME.parquet     files of tasks
+    LOCATION/data/segmentlog/JOB/ATTEMPT/day=…/NAME.parquet     files of tasks
     one commit: snapshot       the files; its summary has segmentlog.job and segmentlog.part
                 properties     segmentlog.parts.JOB.2026-01     the ledger: the parts of a month
                                segmentlog.job.JOB               what the job is asked for
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _PREFIX: Final = "segmentlog"
-_SETTLED_S: Final = 600
 _FORMAT_MAX: Final = 2
 _UNITS: Final = {"DayTransform": "day", "HourTransform": "hour", "MonthTransform": "month", "YearTransform": "year"}
 
@@ -87,9 +86,7 @@ class IcebergTarget(LakeTarget):
         self.job_id = self.job.find(self.jobs(), self.name)
         data = self._table.properties.get("write.data.path", f"{self._table.location()}/data")
         self.attempts = Attempts(self._table.location(), data, self.job_id)
-        # A SQL catalog has decided on a commit when its process is gone; a server may still have a request to do.
-        settled_s = 0 if type(self._catalog).__name__ == "SqlCatalog" else _SETTLED_S
-        self.attempts.clean(self.committed, settled_s)
+        self.clean()
 
     def close(self) -> None:
         """Close the catalog's connections."""

@@ -28,20 +28,18 @@ commit must fail if another run of the job has committed since the table was loa
 
 import base64
 import contextlib
-import fcntl
 import hashlib
 import json
-import os
+import logging
 import random
 import re
-import shutil
 import time
 import uuid
 import zlib
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, TypeAlias, TypeVar
 
 import pyarrow as pa
@@ -60,6 +58,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _FOLDER: Final = "segmentlog"
+_ABANDONED: Final = timedelta(days=1)  # a run that writes finishes a file in less
 _TRIES: Final = 30
 _LONGEST_WAIT_S: Final = 5.0
 _TUNING: Final = (
@@ -68,9 +67,11 @@ _TUNING: Final = (
 )
 KEYS: Final = ("topic", "queueId", "queueOffset")
 """Columns that tell messages of a store from each other."""
-_ATTEMPT: Final = re.compile(rf"(?:^|/){_FOLDER}/([0-9a-f]{{16}})/")
+_ATTEMPT: Final = re.compile(rf"(?:^|/){_FOLDER}/[0-9a-f]{{12}}/([0-9a-f]{{16}})/")
 _OFFSET: Final = KEYS[-1]
 _KEY_TYPES: Final = pa.schema([("topic", pa.string()), ("queueId", pa.int64()), (_OFFSET, pa.int64())])
+
+_log: Final = logging.getLogger(__name__)
 
 # Ledger
 
@@ -148,52 +149,36 @@ def unpack(text: str, where: str) -> list[Row]:
 
 
 class Attempt:
-    """One attempt to write a part."""
+    """One attempt to write a part: a directory for the files of its tasks, which are removed unless committed."""
 
-    def __init__(self, directory: str, lease: int | None = None, lease_path: str = "", local: str = "") -> None:
+    def __init__(self, system: fs.FileSystem, path: str, directory: str) -> None:
         self.id = directory.rsplit("/", 1)[-1]
         self.directory = directory
         self.is_sent = False
         """True after the first try of a commit: from then on the table may have the files."""
-        self._lease, self._lease_path, self._local = lease, lease_path, local
-
-    def list_files(self, files: Sequence[DataFile]) -> None:
-        """Note the files that are going to be committed."""
-        if self._lease is not None:
-            os.pwrite(self._lease, json.dumps([each.path for each in files]).encode(), 0)
-            os.fsync(self._lease)
+        self._system, self._path = system, path
 
     def finish(self, files: Sequence[DataFile]) -> None:
-        """Remove all files but the committed ones, and the lease."""
-        if self._lease is not None:
-            _sweep(self._local, {each.path for each in files})
-            os.unlink(self._lease_path)
-            self.release()
-
-    def release(self) -> None:
-        """Free the lock: the next run looks at this attempt if its lease is there."""
-        if self._lease is not None:
-            os.close(self._lease)
-            self._lease = None
+        """Remove all files but the committed ones. What cannot be removed is no error: the part is as it should be."""
+        kept = {f"{self._path}/{each.path}" for each in files}
+        with contextlib.suppress(OSError):
+            if not kept:
+                self._system.delete_dir(self._path)
+                return
+            for each in self._system.get_file_info(fs.FileSelector(self._path, recursive=True)):
+                if each.type == fs.FileType.File and each.path not in kept:
+                    self._system.delete_file(each.path)
 
 
 class Attempts:
-    """Attempts to write a part: their files, and the removal of what killed runs have left.
+    """Attempts of a job to write parts of a table, and the removal of those that killed runs have left.
 
     ::
 
-        LOCATION/_segmentlog/attempts/JOB/ID lease, locked by the process that writes; lists the files before the commit
-        DATA/segmentlog/ID/…/NAME.parquet    files of the attempt's tasks
+        DATA/segmentlog/JOB/ID/…/NAME.parquet      files of an attempt's tasks
 
-        lease is       the table names ID     then its run was killed
-        locked                                nothing: it runs
-        free           no                     before the commit: files and lease are removed
-        free           yes                    after the commit: files that it does not list are removed, and the lease
-
-    The kernel frees the lock of a process that dies. Tasks that outlive it fail: the directory of their files is gone.
-    Other file systems than that of this machine have no such locks. There the tools of the table remove such files.
-
-    Attempts of a job.
+    An attempt without a commit whose newest file is older than a day is removed by the next run, as the tools of
+    Iceberg and Delta remove files that no snapshot names. JOB is a hash of table and job: tables may share a directory.
 
     Parameters
     ----------
@@ -203,96 +188,44 @@ class Attempts:
     """
 
     def __init__(self, location: str, data: str, job: str) -> None:
+        folder = f"{_FOLDER}/{hashlib.sha256(f'{location} {job}'.encode()).hexdigest()[:12]}"
         try:
-            system, self._location = fs.FileSystem.from_uri(location)
-            self._system, self._data = fs.FileSystem.from_uri(data)
+            self._system, path = fs.FileSystem.from_uri(data)
         except (OSError, ValueError) as error:
             fix = "Use a path, or a URI of a file system that pyarrow has"
-            raise ConfigError(f"location {location} cannot be opened: {error}", fix=fix) from error
-        self._uri, self._job = data.rstrip("/"), job
-        self._is_local = isinstance(system, fs.LocalFileSystem) and isinstance(self._system, fs.LocalFileSystem)
+            raise ConfigError(f"location {data} cannot be opened: {error}", fix=fix) from error
+        self._path, self._uri = f"{path.rstrip('/')}/{folder}", f"{data.rstrip('/')}/{folder}"
 
     def start(self) -> Attempt:
         name = uuid.uuid4().hex[:16]
-        uri = f"{self._uri}/{_FOLDER}/{name}"
-        path = f"{self._data.rstrip('/')}/{_FOLDER}/{name}"
-        if not self._is_local:
-            self._system.create_dir(path, recursive=True)
-            return Attempt(uri)
-        lease_path = os.path.join(self._leases, name)
-        os.makedirs(self._leases, exist_ok=True)
-        lease = _lock_new(lease_path)
-        os.makedirs(path)
-        sync(path)
-        return Attempt(uri, lease, lease_path, path)
+        path = f"{self._path}/{name}"
+        self._system.create_dir(path, recursive=True)
+        if isinstance(self._system, fs.LocalFileSystem):
+            sync(path)
+        return Attempt(self._system, path, f"{self._uri}/{name}")
 
-    def clean(self, committed: Callable[[], Container[str]], settled_s: float = 0) -> int:
-        """Remove files of killed runs; return how many attempts they were.
+    def clean(self, ledger: Container[str], committed: Callable[[], Container[str | None]]) -> int:
+        """Remove the files of killed runs; return how many attempts they were.
 
         Parameters
         ----------
+        ledger
+            Names of attempts that are known to be committed.
         committed
-            Returns the names of the attempts whose files the table has now.
-        settled_s
-            How long a commit may still arrive at the catalog after its process has died.
+            Returns the names of all attempts whose files the table has.
         """
-        count = 0
-        if not self._is_local or not os.path.isdir(self._leases):
-            return count
-        for name in sorted(os.listdir(self._leases)):
-            path = os.path.join(self._leases, name)
-            with contextlib.suppress(FileNotFoundError), _Taken(path) as lease:
-                if lease is None or time.time() - os.stat(lease).st_mtime < settled_s:
-                    continue
-                files = os.path.join(self._data, _FOLDER, name)
-                # Asked with the lock: until then the attempt may have been committed.
-                if name not in committed():
-                    shutil.rmtree(files, ignore_errors=True)
-                elif listed := os.pread(lease, os.fstat(lease).st_size, 0):
-                    _sweep(files, set(json.loads(listed)))
-                os.unlink(path)
-                count += 1
-        return count
+        found = self._system.get_file_info(fs.FileSelector(self._path, allow_not_found=True))
+        old = [each for each in found if each.base_name not in ledger and self._is_abandoned(each)]
+        known = committed() if old else ()
+        gone = [each.path for each in old if each.base_name not in known]
+        for path in gone:
+            self._system.delete_dir(path)
+        return len(gone)
 
-    @property
-    def _leases(self) -> str:
-        return os.path.join(self._location, "_segmentlog", "attempts", self._job)
-
-
-class _Taken:
-    """A lease that is opened, and locked if its process is gone."""
-
-    def __init__(self, path: str) -> None:
-        self._descriptor = os.open(path, os.O_RDONLY)
-
-    def __enter__(self) -> int | None:
-        try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return None
-        return self._descriptor
-
-    def __exit__(self, *exc: object) -> None:
-        os.close(self._descriptor)
-
-
-def _lock_new(path: str) -> int:
-    """Create and lock a lease. Another run may find it in between, and take it for that of a dead one."""
-    while True:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        with contextlib.suppress(FileNotFoundError):
-            if os.stat(path).st_ino == os.fstat(descriptor).st_ino:
-                return descriptor
-        os.close(descriptor)
-
-
-def _sweep(directory: str, kept: set[str]) -> None:
-    for folder, _, names in os.walk(directory):
-        for name in names:
-            path = os.path.join(folder, name)
-            if os.path.relpath(path, directory) not in kept:
-                os.unlink(path)
+    def _is_abandoned(self, attempt: fs.FileInfo) -> bool:
+        files = self._system.get_file_info(fs.FileSelector(attempt.path, allow_not_found=True, recursive=True))
+        times = [each.mtime for each in (attempt, *files) if each.mtime is not None]  # S3's directories have none
+        return bool(times) and max(times) < datetime.now(UTC) - _ABANDONED
 
 
 # Target
@@ -426,10 +359,16 @@ class LakeTarget(ABC):
         self.refresh()
         return [row.part for row in self.ledger()]
 
-    def committed(self) -> set[str]:
-        """Return the attempts whose files were committed, those that were rolled back included."""
+    def clean(self) -> None:
+        """Remove files of killed runs, as far as the file system allows it."""
+        try:
+            self.attempts.clean({row.attempt for row in self.ledger()}, self._named)
+        except Exception as error:  # noqa: BLE001 - of any library; the files take space, and do no harm
+            _log.warning("%s: files of killed runs are not removed: %s", self.name, first_line(error))
+
+    def _named(self) -> set[str | None]:
         self.refresh()
-        return {row.attempt for row in self.ledger()}
+        return {*map(_attempt_of, self.files({})), *(row.attempt for row in self.ledger())}  # the ledger may be lost
 
     def parts(self, since_ms: int = 0, until_ms: int | None = None) -> Sequence[Part]:
         """Return the parts of this job that the table holds, of windows that overlap with a period."""
@@ -476,7 +415,6 @@ class LakeTarget(ABC):
         try:
             layout = self.layout()
             files = [] if frame is None else write_files(frame, layout, attempt.directory)
-            attempt.list_files(files)
         except BaseException:
             attempt.finish([])
             raise
@@ -484,9 +422,7 @@ class LakeTarget(ABC):
         try:
             added = self._commit(Row(part, written, attempt.id), layout, attempt, files)
         except BaseException:
-            if attempt.is_sent:
-                attempt.release()  # the next run looks whether the commit was done, when the lock is free
-            else:
+            if not attempt.is_sent:  # else the commit may have been done: a later run looks
                 attempt.finish([])
             raise
         attempt.finish(files if added.attempt == attempt.id else [])

@@ -5,6 +5,7 @@
     test ── fork server ──► writer: open, write all parts, close      kill -9 after a random time, until all is there
 """
 
+import os
 import random
 import signal
 import time
@@ -172,8 +173,15 @@ class Lake:
     def files(self) -> set[str]:
         return {str(each) for each in self.table.rglob("segmentlog/**/*.parquet")}
 
-    def leases(self) -> list[Path]:
-        return [each for each in self.table.glob("_segmentlog/attempts/*/*") if each.is_file()]
+    def attempts(self) -> set[Path]:
+        """Return the directories of attempts, committed ones included."""
+        return set(self.table.rglob("segmentlog/*/*"))
+
+    def age(self) -> None:
+        """Let all files of attempts be older than a day."""
+        old_s = time.time() - 25 * 3600
+        for each in self.table.rglob("segmentlog/**/*"):
+            os.utime(each, (old_s, old_s))
 
 
 def expected(parts: int = PARTS) -> pa.Table:
@@ -228,8 +236,10 @@ def _kill(directory: Path, kind: str, count: int, chance: random.Random) -> dict
             if writer.exitcode == 0:
                 break
             kills += 1
-            orphans += len(lake.leases())
+        left = lake.attempts()
+        lake.age()
         _finished(_writer(lake))
+        orphans += len(left - lake.attempts())
     return {"kills": kills, "tables": tables, "orphans": orphans}
 
 

@@ -44,7 +44,7 @@ _QUEUES: Final = (0, 1)
 _ZONES: Final = (UTC, timezone(timedelta(hours=6)))
 _EVENTS: Final = 8
 _DOUBTS: Final = 0.08
-_KILLED: Final = ("write_files", "list_files", "commit", "committed", "finish")
+_KILLED: Final = ("write_files", "commit", "committed", "finish")
 """Steps of a run at which it may be killed."""
 
 
@@ -216,7 +216,7 @@ class History:
         """Kill the work at a step; do something before a commit."""
         left = [self.chance.randint(0, 2)]
         dead: list[bool] = []
-        commit, write, listed, finish = target.commit, target_module.write_files, Attempt.list_files, Attempt.finish
+        commit, write, finish = target.commit, target_module.write_files, Attempt.finish
 
         def at(step: str) -> None:
             if step == killed and not dead:
@@ -234,9 +234,7 @@ class History:
 
         def do_finish(attempt: Attempt, files: Any) -> None:
             at("finish")
-            if dead:
-                attempt.release()
-            else:
+            if not dead:
                 finish(attempt, files)
 
         def do_write(*arguments: Any) -> Any:
@@ -244,18 +242,14 @@ class History:
             at("write_files")
             return result
 
-        def do_list(attempt: Attempt, files: Any) -> None:
-            at("list_files")
-            listed(attempt, files)
-
         target.commit = do_commit
         target_module.write_files = do_write
-        Attempt.finish, Attempt.list_files = do_finish, do_list  # type: ignore[method-assign]
+        Attempt.finish = do_finish  # type: ignore[method-assign]
         try:
             yield
         finally:
             target_module.write_files = write
-            Attempt.finish, Attempt.list_files = finish, listed  # type: ignore[method-assign]
+            Attempt.finish = finish  # type: ignore[method-assign]
 
     def _is_allowed(self, error: SegmentLogError, *, undisturbed: bool) -> bool:
         text = str(error)

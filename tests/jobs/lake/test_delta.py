@@ -183,7 +183,7 @@ def test_a_constraint_that_is_added_while_tasks_write_is_seen_before_the_commit(
 
     with pytest.raises(ConfigError, match="cannot follow: the constraint `small`"):
         target.write(part_of(1), Meanwhile(rows_of(1), constrain))
-    assert (lake.rows().num_rows, lake.files(), lake.leases()) == (0, set(), [])
+    assert (lake.rows().num_rows, lake.files()) == (0, set())
 
 
 def test_a_commit_that_cannot_succeed_is_tried_once(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
