@@ -10,7 +10,6 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from matplotlib.figure import Figure
 
 import segmentlog
 from segmentlog.jobs import statistics
@@ -237,6 +236,8 @@ def test_hostile_names_of_topics_are_text_in_plots(found: Statistics) -> None:
 
 
 def test_one_minute_is_as_wide_as_a_minute() -> None:
+    from matplotlib.figure import Figure  # noqa: PLC0415 - each process that collects tests would load it
+
     axes = Figure().add_subplot()
     minutes = pa.table({"minute": pa.array([60_000 * 29_000_000], pa.timestamp("ms", "UTC")), "messages": [5]})
     _over_time(axes, minutes)
