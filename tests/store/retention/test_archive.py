@@ -12,7 +12,7 @@ from segmentlog.store.retention.archive import Archive
 from segmentlog.store.retention.state import FileId, FileKind
 from segmentlog.store.types import QueueKey
 from support.crash.memory_fs import MemoryFileSystem
-from support.crash.recorder import FileKind as Call
+from support.crash.recorder import Kind as Call
 from support.crash.recorder import RecordingFileSystem
 
 STORE, ARCHIVE = "/store", "/archive"

@@ -16,7 +16,7 @@ from segmentlog.store.retention.state import FileId, FileKind, Memory
 from segmentlog.store.retention.survey import StoreFiles
 from segmentlog.store.types import QueueKey
 from support.crash.memory_fs import MemoryFileSystem
-from support.crash.recorder import FileKind as Call
+from support.crash.recorder import Kind as Call
 from support.crash.recorder import RecordingFileSystem
 
 STORE = "/store"
