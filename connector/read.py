@@ -308,13 +308,13 @@ def plan_partitions(options: ReadOptions, spec: ScanSpec) -> list[StorePartition
     # A pattern that matches no topic is logged with all topics.
     is_pattern = isinstance(options.topics, TopicPattern)
     window = None if is_pattern else asked_times(options.start, options.stop, options.rules)
-    shares = in_parts(stores, window, partial(_shares, stores, options))
+    shares = in_parts(stores, window, partial(_shares, options))
     if options.filter == Tags(frozenset()):  # blank tags, as in RocketMQ: no message matches
         return []
     return plan_shares(shares, options, spec)
 
 
-def _shares(stores: Sequence[StoreReader], options: ReadOptions) -> list[tuple[StoreReader, Window, list[QueueRange]]]:
+def _shares(options: ReadOptions, stores: Sequence[StoreReader]) -> list[tuple[StoreReader, Window, list[QueueRange]]]:
     """Find the ranges to read of each store, by the times that their rows must have."""
     selected = select_queues(stores, options)
     read = {(store.broker_name, bounds.key) for store, queues in selected for bounds in queues}

@@ -362,10 +362,9 @@ class Metrics:
 
     def rows(self) -> list[Row]:
         """Measure all metrics, as of now: one row per metric, topic and group."""
-        reader = self._reader
         if not self._is_fresh:
-            reader.refresh()
-        self._is_fresh = False
+            self._reader = self._reader.newer()
+        self._is_fresh, reader = False, self._reader
         queues = [bounds for topic in reader.topics() for bounds in reader.queues(topic)]
         measured = [*self._of_store(reader, queues), *self._of_topics(reader, queues), *_of_groups(reader)]
         return [

@@ -532,29 +532,27 @@ def within_times(spec: ScanSpec, store: StoreReader, start: Position, end: Posit
     return replace(spec, predicate=replace(spec.predicate, store_time_start=first, store_time_stop=stop))
 
 
-def in_parts(stores: Sequence[StoreReader], window: TimeWindow | None, find: Callable[[], T]) -> T:
-    """Return the result of ``find`` with the parts of fresh stores that can hold a window; with all if that fails.
+def in_parts(stores: Sequence[StoreReader], window: TimeWindow | None, find: Callable[[Sequence[StoreReader]], T]) -> T:
+    """Return the result of ``find`` with the parts of stores that can hold a window; with the stores if that fails.
 
     A read of some store times asks for few segments, where queues are derived from the log.
 
     ::
 
-        start, end, rules ── asked_times ──► TimeWindow ── StoreReader.narrow ──► find() ──► the answer
+        start, end, rules ── asked_times ──► TimeWindow ── StoreReader.within ──► find() ──► the answer
                                                                                    │ SegmentLogError: most likely of a
                                                                                    │ topic or queue that the part lacks
-                                                              StoreReader.widen ◄──┘──► find()
+                                                                        stores ◄──┘──► find()
 
     A range of a queue that the part has is the range that the whole store has. A queue that it does not have has no
     message of these times.
     """
     if window is None:
-        return find()
-    for store in stores:
-        store.narrow(window)
+        return find(stores)
+    parts = [store.within(window) for store in stores]
     try:
-        return find()
+        return find(parts)
     except SegmentLogError:
-        widened = [store.widen() for store in stores]
-        if not any(widened):
+        if not any(part.is_part for part in parts):
             raise
-        return find()
+        return find(stores)

@@ -60,7 +60,6 @@ class Step(NamedTuple):
 
 class WatchedStore:
     def __init__(self, reader: StoreReader, options: ReadOptions) -> None:
-        self.reader = reader
         self.name = reader.broker_name
         self._fails = options.fail_on_data_loss
         self._wanted = options.topics
@@ -70,6 +69,11 @@ class WatchedStore:
         """Topics to be known again before they are read; None for all, as at the start."""
         self._said: set[str] = set()
         self.lost: dict[str, int] = {}  # messages that were found lost by topic, and are in no offset yet
+
+    @property
+    def reader(self) -> StoreReader:
+        """The store as of the last look that found a change."""
+        return self.watch.reader
 
     def look(self) -> bool:
         """See what changed; whether anything did."""

@@ -28,6 +28,7 @@ from segmentlog.store import (
     QueueKey,
     QueueRange,
     ScanSpec,
+    StoreReader,
 )
 from segmentlog.store.follow import MessageIdentity, QueueWatch, message_identity
 
@@ -63,14 +64,14 @@ class Follow:
         self._poll_s = poll_s
         self._timeout_s = timeout_s
         self._closed = threading.Event()
-        self._reader = source.open()
+        reader = source.open()
         self._wanted = wanted
-        ((_, queues),) = select([self._reader], wanted)
-        listed(self._reader, queues, {"start": start})  # an unknown queue is an error here
-        self._resolver = Resolver(self._reader, rules_of(spec.on_loss), Words())
-        self._watch = QueueWatch(self._reader, wanted.wants, self._is_wanted)
+        ((_, queues),) = select([reader], wanted)
+        listed(reader, queues, {"start": start})  # an unknown queue is an error here
+        self._watch = QueueWatch(reader, wanted.wants, self._is_wanted)
         moved = self._watch.look().moved
-        self._positions = {key: self._resolver.start(start, self._watch.bounds(key)) for key in moved}
+        resolver = self._resolver()
+        self._positions = {key: resolver.start(start, self._watch.bounds(key)) for key in moved}
         self._read_last: dict[QueueKey, MessageIdentity | None] = {
             key: message_identity(self._reader, key, position - 1) if position else None
             for key, position in self._positions.items()
@@ -99,6 +100,13 @@ class Follow:
     def close(self) -> None:
         """End the iteration: at once where it waits, else after the batch that is being read. Safe in any thread."""
         self._closed.set()
+
+    @property
+    def _reader(self) -> StoreReader:
+        return self._watch.reader
+
+    def _resolver(self) -> Resolver:
+        return Resolver(self._reader, rules_of(self._spec.on_loss), Words())
 
     def _is_wanted(self, key: QueueKey) -> bool:
         is_listed = not isinstance(self._start, ByQueue) or self._start.of(self._reader.broker_name, key) is not None
@@ -146,7 +154,7 @@ class Follow:
         position = self._positions.get(key)
         if position is None:  # a new queue: all of its messages came after the start, unless that is a later time
             start = self._start if isinstance(self._start, AtTime) else Earliest()
-            position = self._positions[key] = self._resolver.start(start, bounds)
+            position = self._positions[key] = self._resolver().start(start, bounds)
         cursor = Cursor(self._reader, bounds, position)
         match cursor.state:
             case State.READ | State.UNCONFIRMED:

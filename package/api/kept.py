@@ -29,7 +29,6 @@ _TRUSTED_S: Final = 1.0
 class _Kept(NamedTuple):
     """Open store, and its state when it was looked at last."""
 
-    reader: StoreReader
     finder: "Finder"
     state: "StoreState"
     listed_s: float
@@ -52,7 +51,7 @@ class KeptFinder:
             return
         try:
             kept, self._kept = self._current(self._kept), None
-            yield kept.reader, kept.finder
+            yield kept.finder.store, kept.finder
             self._kept = kept  # not after an error
         finally:
             self._lock.release()
@@ -66,17 +65,17 @@ class KeptFinder:
     def _current(self, kept: _Kept | None) -> _Kept:
         listed_s = time.monotonic()
         if kept is not None:
-            state = kept.finder.state()
+            finder = kept.finder.newer(kept.finder.store.newer(kept.finder.store.look()))
+            state = finder.state()
             if state == kept.state and listed_s - kept.listed_s < _TRUSTED_S:
-                return kept
+                return kept._replace(finder=finder)
             if _is_continued(kept.state, state):
-                kept.finder.refresh()
-                again = kept.finder.state()
+                finder = finder.newer()
+                again = finder.state()
                 if _is_continued(state, again):
-                    return kept._replace(state=again, listed_s=listed_s)
-        reader = self.new_reader()
-        finder = _finder(reader)
-        return _Kept(reader, finder, finder.state(), listed_s)
+                    return _Kept(finder, again, listed_s)
+        finder = _finder(self.new_reader())
+        return _Kept(finder, finder.state(), listed_s)
 
 
 def _is_continued(before: "StoreState", now: "StoreState") -> bool:

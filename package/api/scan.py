@@ -14,7 +14,7 @@ that retention deleted since are an error.
 import logging
 import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Final
@@ -215,21 +215,20 @@ class Scan(Rows):
     ) -> Generator[pa.RecordBatch, None, None]:
         with in_api_words():
             reader = self._source.open()
-            there = self._held(reader, ranges, spec)
+            reader, there = self._held(reader, ranges, spec)
             tasks = reader.plan(there, max_bytes=_TASK_BYTES, parallelism=threads, spec=spec)
             with closing(read_in_order(self._source.open, tasks, spec, threads)) as batches:
                 yield from batches
 
-    def _held(self, reader: StoreReader, ranges: Sequence[QueueRange], spec: ScanSpec) -> list[QueueRange]:
-        """Return the parts of the ranges that the store still holds."""
-        if self._window is None:
-            return held_ranges(reader, ranges, spec.on_loss)
-        reader.narrow(self._window)
-        try:
-            return held_ranges(reader, ranges, OnLoss.FAIL)
-        except SegmentLogError:
-            reader.widen()
-            return held_ranges(reader, ranges, spec.on_loss)
+    def _held(
+        self, reader: StoreReader, ranges: Sequence[QueueRange], spec: ScanSpec
+    ) -> tuple[StoreReader, list[QueueRange]]:
+        """Return the parts of the ranges that the store still holds, and what reads them."""
+        if self._window is not None:
+            part = reader.within(self._window)
+            with suppress(SegmentLogError):
+                return part, held_ranges(part, ranges, OnLoss.FAIL)
+        return reader, held_ranges(reader, ranges, spec.on_loss)
 
 
 # Tasks read by several threads

@@ -229,21 +229,21 @@ class Store:
         self, topics: Names, start: Position | None, end: Position | None, spec: ScanSpec
     ) -> tuple[list[QueueRange], TimeWindow | None, ScanSpec]:
         """Settle the queue offsets of a scan, the store times of its messages, and what compares them."""
-        reader, clock, rules = self._reader(), Clock.system(), rules_of(spec.on_loss)
+        clock, rules = Clock.system(), rules_of(spec.on_loss)
 
         def positions(names: Sequence[str]) -> "tuple[AskedPosition, AskedPosition]":
             first = parsed("start", start, Earliest(), names, clock)
             return first, parsed("end", end, Latest(), names, clock)
 
-        def ranges() -> list[QueueRange]:
-            names = checked_topics(topics, reader.topics(), self.path)
-            ((_, queues),) = select([reader], Topics(names))
-            return Resolver(reader, rules, Words()).plan(*positions(names), queues)
+        def ranges(stores: Sequence[StoreReader]) -> tuple[StoreReader, list[QueueRange]]:
+            names = checked_topics(topics, stores[0].topics(), self.path)
+            ((store, queues),) = select(stores, Topics(names))
+            return store, Resolver(store, rules, Words()).plan(*positions(names), queues)
 
         by_queue = isinstance(start, Mapping) or isinstance(end, Mapping)
         window = None if by_queue else asked_times(*positions(()), rules)
-        found = in_parts([reader], window, ranges)
-        return found, window, spec if by_queue else within_times(spec, reader, *positions(()))
+        store, found = in_parts([self._reader()], window, ranges)
+        return found, window, spec if by_queue else within_times(spec, store, *positions(()))
 
     @in_api_words()
     def get(

@@ -409,13 +409,13 @@ class Selection:
             unlisted=Fallback.EARLIEST, unmatched_time=Fallback.LATEST, on_loss=self.spec.on_loss, is_lenient=True
         )
 
-        def ranges() -> "list[QueueRange]":
-            ((_, queues),) = select([self._reader], self.topics, argument="TOPIC")
-            return Resolver(self._reader, rules, words()).plan(start, end, queues)
+        def ranges(stores: "Sequence[StoreReader]") -> "tuple[StoreReader, list[QueueRange]]":
+            ((store, queues),) = select(stores, self.topics, argument="TOPIC")
+            return store, Resolver(store, rules, words()).plan(start, end, queues)
 
         window = asked_times(start, end, rules)
-        found = in_parts([self._reader], window, ranges)
-        spec = within_times(self.spec, self._reader, start, end)
+        store, found = in_parts([self._reader], window, ranges)
+        spec = within_times(self.spec, store, start, end)
         return Scan(self.source, found, spec, bodies=bodies, window=window)
 
     def between(

@@ -170,7 +170,7 @@ class _Push:
         while lost < _ROUNDS_MAX:
             number, former = newest_or_empty(self.objects)  # before the log: its end is not older than the manifest
             self._check_owner(former)
-            self.reader.refresh()
+            self.reader = self.reader.newer()
             self._round = _Round()
             made = self._next(former, self.reader.readable_stop())
             is_new = (made.pieces, made.files) != (former.pieces, former.files)

@@ -19,7 +19,7 @@ listing would show in part: its first records are in known segments, the others 
 """
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -60,6 +60,10 @@ class Chosen(NamedTuple):
     is_live: bool  # whether a process held the store's lock
     is_part: bool = False  # whether only queues with messages in the asked time window are known
 
+    def newer(self, log: CommitLog, queues: ConsumeQueues, visibility: Visibility) -> "Chosen":
+        """The same queues of the same source; see `QueueEntries.newer`."""
+        return self._replace(entries=self.entries.newer(log, queues, visibility))
+
 
 class StoreView(Protocol):
     """Parts of a store that a scan reads from."""
@@ -77,6 +81,13 @@ class StoreView(Protocol):
         """The sources of its queue entries."""
 
 
+class _Parts(NamedTuple):
+    queues: ConsumeQueues
+    end: KnownEnd
+    walked: KeptQueues
+    database: "RocksQueues | None" = None
+
+
 class DirectorySources:
     """What the queues of a store directory can be read from, each opened when it is needed. Not thread-safe.
 
@@ -88,28 +99,44 @@ class DirectorySources:
         Which source to read.
     cache
         Directory for queues that are derived from the log; None for no files.
+    parts
+        The files of queues, the end of the log, and what is derived of it, if they are known.
     """
 
-    def __init__(self, location: StoreLocation, log: CommitLog, source: QueueSource, cache: str | None) -> None:
+    def __init__(
+        self,
+        location: StoreLocation,
+        log: CommitLog,
+        source: QueueSource,
+        cache: str | None,
+        parts: _Parts | None = None,
+    ) -> None:
         self._location = location
         self._log = log
         self._source = source
-        self.queues = ConsumeQueues(location.fs, location.root, log)
-        run = partial(location.fs.stamp, location.paths.abort)
-        by_log_only = source is QueueSource.COMMIT_LOG
-        self._walked = KeptQueues(log, location.fs, cache, run, by_log_only=by_log_only)
+        self.cache = cache
+        if parts is None:
+            run = partial(location.fs.stamp, location.paths.abort)
+            walked = KeptQueues(log, location.fs, cache, run, by_log_only=source is QueueSource.COMMIT_LOG)
+            queues = ConsumeQueues(location.fs, location.root, log)
+            parts = _Parts(queues, KnownEnd(location.fs, log), walked)
+        self.queues, self._end, self._walked, self._database = parts
         self.kept: KeptEntries = self._walked
-        self._database: RocksQueues | None = None
 
-    def refresh(self) -> None:
-        """Drop what may have changed; the log was listed again."""
-        self._walked.check_again()
-        self.queues.clear()
+    def newer(self, log: CommitLog, moved: Collection[QueueKey] | None = None) -> "DirectorySources":
+        """The sources of the same store now, whose log is ``log``, if only the ``moved`` queues changed; None for all.
 
-    def choose(
-        self, visibility: Visibility, end: KnownEnd, window: TimeWindow | None = None, *, in_doubt: bool = False
-    ) -> Chosen:
-        """Choose the entries to read; the log ends at ``end``, and was listed after ``visibility`` looked first.
+        What was derived from the log is kept, and compared with it.
+        """
+        fs, root = self._location.fs, self._location.root
+        queues = ConsumeQueues(fs, root, log) if moved is None else self.queues.newer(log, moved)
+        is_same = log is self._log
+        end, walked = (self._end, self._walked) if is_same else (self._end.newer(log), self._walked.newer(log))
+        parts = _Parts(queues, end, walked, self._database)
+        return DirectorySources(self._location, log, self._source, self.cache, parts)
+
+    def choose(self, visibility: Visibility, window: TimeWindow | None = None, *, in_doubt: bool = False) -> Chosen:
+        """Choose the entries to read; the log was listed after ``visibility`` looked first.
 
         Of queues that are derived from the log, only those with messages in a ``window`` are needed. If queues are
         ``in_doubt``, see `lacks_files`, all of them are compared with the log.
@@ -117,7 +144,7 @@ class DirectorySources:
         log, location = self._log, self._location
         by_log = self._source is QueueSource.COMMIT_LOG
         listed = ListedQueues({}, []) if by_log else look_at_queues(location.fs, location.root)
-        is_live = location.fs.lock_owner(location.paths.lock) is not None
+        is_live = location.is_owned()
         crashed = _crashed(location, lambda: is_live)
         # A live store without queues has just begun: its owner will create them.
         has_none = not (listed.ids or is_live or not log.segments)
@@ -130,7 +157,7 @@ class DirectorySources:
             return Chosen(found, is_live) if found is not None else self._by_walk(stop, window, is_live=is_live)
         if listed.ids and not (log.segments or is_live):
             warn_once(_log, location.root, "%s has no CommitLog segments: its queues read as empty", location.root)
-        tail = self._tail(listed, visibility, end, crashed, is_live=is_live, in_doubt=in_doubt)
+        tail = self._tail(listed, visibility, crashed, is_live=is_live, in_doubt=in_doubt)
         ids = ids_of([*_keys(listed.ids), *(() if tail is None else tail.queues)])
         files = FileEntries(log, self.queues, ids, visibility, is_live=is_live)
         return Chosen(files if tail is None else JoinedEntries(log, self.queues, ids, files, tail), is_live)
@@ -169,16 +196,15 @@ class DirectorySources:
     def expect(self, ranges: Iterable[PlannedRange]) -> None:
         """Note what a task will ask for."""
 
-    def readable_stop(self, visibility: Visibility, end: KnownEnd, is_live: Callable[[], bool]) -> int:
+    def readable_stop(self, visibility: Visibility, is_live: Callable[[], bool]) -> int:
         """Physical offset where the records end that may be read now: no batch in flight, nothing that a crash tore."""
         crashed = _crashed(self._location, is_live)
-        return visibility.cut(end.now()) if crashed is None else _stop_after_crash(self._log, visibility, crashed)
+        return visibility.cut(self._end.now()) if crashed is None else _stop_after_crash(self._log, visibility, crashed)
 
     def _tail(
         self,
         listed: ListedQueues,
         visibility: Visibility,
-        end: KnownEnd,
         crashed: OwnState | None,
         *,
         is_live: bool,
@@ -187,7 +213,7 @@ class DirectorySources:
         """Records without entries: a crash left them, or queues are absent or too short; None if there are none."""
         log, location, queue = self._log, self._location, self.queues.queue
         if crashed is None:
-            stop = visibility.cut(end.nearby())
+            stop = visibility.cut(self._end.nearby())
             search = QueueSearch(location, log, self._walked, listed, stop, is_live, in_doubt)
             short = search.find(queue, lambda: visibility.cut(log.data_stop()))
             return UndispatchedTail(log.stop, short, {}, is_exact=False) if short else None
@@ -286,14 +312,13 @@ class ArchiveSources(DirectorySources):
         super().__init__(location, log, source, cache)
         self.kept = self._packed = packed
 
-    def refresh(self) -> None:
-        """As `DirectorySources.refresh`."""
-        self.kept = self._packed = self._packed.newest()
+    def newer(self, log: CommitLog, moved: Collection[QueueKey] | None = None) -> "ArchiveSources":  # noqa: ARG002 - the manifest tells
+        """As `DirectorySources.newer`."""
+        return ArchiveSources(self._location, log, self._source, self.cache, self._packed.newest())
 
     def choose(
         self,
         visibility: Visibility,  # noqa: ARG002 - the manifest tells
-        end: KnownEnd,  # noqa: ARG002
         window: TimeWindow | None = None,  # noqa: ARG002
         *,
         in_doubt: bool = False,  # noqa: ARG002
@@ -309,7 +334,7 @@ class ArchiveSources(DirectorySources):
         """As `DirectorySources.expect`, so that neighbours are read together."""
         self._packed.expect((each.key, each.start, each.stop) for each in ranges)
 
-    def readable_stop(self, visibility: Visibility, end: KnownEnd, is_live: Callable[[], bool]) -> int:  # noqa: ARG002
+    def readable_stop(self, visibility: Visibility, is_live: Callable[[], bool]) -> int:  # noqa: ARG002
         """As `DirectorySources.readable_stop`."""
         return self._packed.manifest.stop
 

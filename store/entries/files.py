@@ -63,9 +63,9 @@ class FileEntries(LoggedEntries):
         """As `QueueEntries.ids`."""
         return self._ids
 
-    def looked_at(self, visibility: Visibility, *, is_live: bool) -> "FileEntries":
-        """As `QueueEntries.looked_at`."""
-        return FileEntries(self._log, self._queues, self._ids, visibility, is_live=is_live)
+    def newer(self, log: CommitLog, queues: ConsumeQueues, visibility: Visibility) -> "FileEntries":
+        """As `QueueEntries.newer`."""
+        return FileEntries(log, queues, self._ids, visibility, is_live=self._is_live)
 
     # Where a queue begins and ends
 

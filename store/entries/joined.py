@@ -49,10 +49,9 @@ class JoinedEntries(LoggedEntries):
         """As `QueueEntries.ids`."""
         return self._ids
 
-    def looked_at(self, visibility: Visibility, *, is_live: bool) -> "JoinedEntries":
-        """As `QueueEntries.looked_at`."""
-        files = self._files.looked_at(visibility, is_live=is_live)
-        return JoinedEntries(self._log, self._queues, self._ids, files, self._tail)
+    def newer(self, log: CommitLog, queues: ConsumeQueues, visibility: Visibility) -> "JoinedEntries":
+        """As `QueueEntries.newer`."""
+        return JoinedEntries(log, queues, self._ids, self._files.newer(log, queues, visibility), self._tail)
 
     def bounds(self, keys: Sequence[QueueKey]) -> list[QueueBounds]:
         """As `QueueEntries.bounds`."""

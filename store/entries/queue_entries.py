@@ -27,6 +27,7 @@ from ..dispatch.derive import NO_ENTRIES, DerivedQueue
 from ..format.message import Ints, Mask
 from ..log.batch_state import Visibility
 from ..log.commit_log import CommitLog, store_times_at
+from ..queues.consume_queues import ConsumeQueues
 from ..types import QueueBounds, QueueKey, QueueRange
 from .tasks import PlannedRange, ScanTask, TaskLimits
 
@@ -126,8 +127,8 @@ class QueueEntries(ABC):
         blocks = (QueueRange(wanted.key, start, min(start + _BLOCK_ROWS, wanted.stop)) for start in starts)
         return sum(int(self.sizes(block).sum()) for block in blocks)
 
-    def looked_at(self, visibility: Visibility, *, is_live: bool) -> "QueueEntries":  # noqa: ARG002 - see `files`
-        """Return these queues as a later look at the in-flight marker and at the owner shows them."""
+    def newer(self, log: CommitLog, queues: ConsumeQueues, visibility: Visibility) -> "QueueEntries":  # noqa: ARG002 - see `files`
+        """The same queues of the same source, by a later look at the log, at their files and at batches in flight."""
         return self
 
 

@@ -141,6 +141,14 @@ def _walked(
     return _Walked(stamp, end, last, Gaps.of(found, None if kept is None else kept.covered), runs, columns)
 
 
+class _Before:
+    """What the readers of one log have derived so far."""
+
+    def __init__(self) -> None:
+        self.loaded: dict[str, KeptSegment] = {}  # by path
+        self.dropped_for: set[str] | None = None  # names of the segments when files were last dropped
+
+
 class KeptQueues:
     """Derived entries of one log: in memory, and in files if there is a directory for them. Not thread-safe.
 
@@ -156,6 +164,8 @@ class KeptQueues:
         Looks for the stamp of the abort file, which each run of a store's owner recreates; None if no owner runs.
     by_log_only
         Whether entries of a database, see `keep`, do not count.
+    before
+        What was derived before; each part is compared with its segment before it is used.
     """
 
     def __init__(
@@ -166,20 +176,21 @@ class KeptQueues:
         run: Callable[[], Stamp],
         *,
         by_log_only: bool = False,
+        before: "_Before | None" = None,
     ) -> None:
         self._log = log
         self._fs = fs
         self._look_for_run = run
         self._by_log_only = by_log_only
-        self._loaded: dict[str, KeptSegment] = {}
+        self._before = _Before() if before is None else before
+        self._loaded = self._before.loaded
         self._checked: set[str] = set()
         self._directory = directory
-        self._dropped_for: set[str] | None = None  # names of the segments when files were last dropped
 
-    def check_again(self) -> None:
-        """Look again whether what is kept still holds for the segments; the log was listed again."""
-        self._checked.clear()
-        self.__dict__.pop("_run", None)
+    def newer(self, log: CommitLog) -> "KeptQueues":
+        """The entries of the same log, listed again; whether what is kept still holds for the segments is checked."""
+        run, by_log_only = self._look_for_run, self._by_log_only
+        return KeptQueues(log, self._fs, self._directory, run, by_log_only=by_log_only, before=self._before)
 
     @cached_property
     def _files(self) -> CacheDirectory | None:
@@ -376,13 +387,13 @@ class KeptQueues:
             return None if content is None else _parsed(content)
         except (OSError, ValueError) as error:
             _log.warning("queues that were derived from the CommitLog are not kept in files: %s", error)
-            self._files = None
+            self._directory = self._files = None
             return None
 
     def _drop_deleted(self) -> None:
         """Delete the files of segments that the log has no more."""
         there = {_name(segment.base) for segment in self._log.segments}
-        before, self._dropped_for = self._dropped_for, there
+        before, self._before.dropped_for = self._before.dropped_for, there
         if before is not None and before <= there:
             return
         for name in set(() if self._files is None else self._files.names()) - there:

@@ -24,6 +24,7 @@ import errno
 import mmap
 import os
 import stat
+import time
 from collections.abc import Iterable, Iterator
 from types import TracebackType
 from typing import Final, NamedTuple, Protocol
@@ -39,6 +40,9 @@ _FILE: Final = 0o644
 _DIRECTORY: Final = 0o777
 _OWN_DIRECTORY: Final = 0o755
 _LOCK_TABLE: Final = "/proc/locks"
+_SETTLED_NS: Final = 2_000_000_000
+"""Two changes within one tick of the file system's clock leave the same time. For so long after a change a directory is
+listed again."""
 
 
 def file_mode(path: str) -> int:
@@ -170,6 +174,25 @@ class FileSystem(Protocol):
 
     def fetch_soon(self, pieces: Iterable[tuple[str, int, int]]) -> None:
         """Begin to bring spans here, as `fetch` does, and return at once; an error is raised by the read of a span."""
+
+
+class DirectoryStamp(NamedTuple):
+    """When the names in a directory last changed, as far as its time tells."""
+
+    path: str
+    stamp: tuple[int, int] | None
+    is_settled: bool
+
+    @classmethod
+    def of(cls, fs: FileSystem, path: str) -> "DirectoryStamp":
+        """Look at a directory, before it is listed."""
+        now = time.time_ns()
+        stamp = fs.stamp(path)
+        return cls(path, stamp, stamp is None or abs(now - stamp[1]) > _SETTLED_NS)
+
+    def has_changed(self, fs: FileSystem) -> bool:
+        """Whether names may have changed since."""
+        return not self.is_settled or fs.stamp(self.path) != self.stamp
 
 
 class LocalFileSystem:

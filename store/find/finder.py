@@ -57,28 +57,26 @@ class Finder:
     """Look-ups in one store. Not thread-safe; open one per thread.
 
     Index files are checked when they are first used, and again when they have grown. What may be seen of the store is
-    what the reader saw when it was opened or refreshed last.
+    what the reader saw.
     """
 
-    def __init__(self, store: StoreReader) -> None:
-        self._store = store
-        self._keys = KeySearch(store.location.fs, store.location.paths.index, store.log)
+    def __init__(self, store: StoreReader, keys: KeySearch | None = None) -> None:
+        self.store = store
+        self._keys = keys or KeySearch(store.location.fs, store.location.paths.index, store.log)
 
-    def refresh(self) -> None:
-        """Look at the store again, so that messages added since are found."""
-        self._store.refresh()
+    def newer(self, store: StoreReader | None = None) -> "Finder":
+        """Return a finder of the store as it is now, or as a newer reader of it sees it; it finds what was added."""
+        now = self.store.newer() if store is None else store
+        return Finder(now, self._keys if now.log is self.store.log else self._keys.newer(now.log))
 
     def state(self) -> StoreState:
-        """Look at the store without reading it again; a different result than before means that `refresh` is due."""
+        """State of the store as the reader sees it."""
         # Costs a few calls of `stat` and small reads. A file that is created in the same tick of the clock as another
         # one does not show until the next change.
-        self._store.look_again()
-        if self._store.log.is_incomplete:
-            self._store.log.refresh()
-        paths = self._store.location.paths
-        directories = (*self._store.log.directories, paths.consume_queues, paths.index)
-        stamps = tuple(self._store.location.fs.stamp(each) for each in directories)
-        return StoreState(stamps, self._store.readable_stop())
+        paths = self.store.location.paths
+        directories = (*self.store.log.directories, paths.consume_queues, paths.index)
+        stamps = tuple(self.store.location.fs.stamp(each) for each in directories)
+        return StoreState(stamps, self.store.readable_stop())
 
     def by_keys(
         self,
@@ -95,7 +93,7 @@ class Finder:
         message is found once per key and topic; ``coverage`` tells which part of the log the index answered for. There
         is no limit: a key of a million messages finds a million.
         """
-        stop = self._store.readable_stop()
+        stop = self.store.readable_stop()
         if len(topics) == 1 and isinstance(keys, list | tuple) and len(keys) == 1:
             found = self._by_one_key(SingleKey(topics[0], keys[0], field, window), stop, order)
             if found is not None:
@@ -112,7 +110,7 @@ class Finder:
         order: Order = Order.OLDEST_FIRST,
     ) -> Found:
         """Find all messages that carry a key in its own topic: (n,) topics and (n,) keys; see `by_keys`."""
-        return self._by_asked(ask(topics, keys, field, window), self._store.readable_stop(), order)
+        return self._by_asked(ask(topics, keys, field, window), self.store.readable_stop(), order)
 
     def by_message_ids(self, ids: Texts, order: Order = Order.OLDEST_FIRST) -> Found:
         """Find messages by offset message ids (column ``msgId``), IPv4 or IPv6, in upper or lower case.
@@ -120,20 +118,20 @@ class Finder:
         A record is found if its own id is equal. An id of another broker finds nothing. `FormatError` for other texts.
         """
         distinct = pc.unique(pc.utf8_upper(_texts(ids)))
-        places = places_of_ids(self._store.log, distinct, self._store.readable_stop())
+        places = places_of_ids(self.store.log, distinct, self.store.readable_stop())
         return self._found(pa.table({"messageId": distinct}), _hits(places), order)
 
     def by_physical_offsets(self, offsets: Offsets, order: Order = Order.OLDEST_FIRST) -> Found:
         """Find the messages whose records begin at physical offsets, of whatever topic."""
         distinct = np.unique(np.asarray(offsets, np.int64))
-        good = whole(self._store.log, distinct, self._store.readable_stop())
+        good = whole(self.store.log, distinct, self.store.readable_stop())
         places = np.where(good, distinct, -1)
         return self._found(pa.table({"physicalOffset": numbers(distinct)}), _hits(places), order)
 
     def by_queue_offsets(self, key: QueueKey, offsets: Offsets, order: Order = Order.OLDEST_FIRST) -> Found:
         """Find messages of one queue by their queue offsets."""
         distinct = np.unique(np.asarray(offsets, np.int64))
-        places = places_in_queue(self._store, key, distinct)
+        places = places_in_queue(self.store, key, distinct)
         return self._found(pa.table({"queueOffset": numbers(distinct)}), _hits(places), order)
 
     def by_times(
@@ -148,9 +146,9 @@ class Finder:
         A time after the last message finds nothing with LOWER.
         """
         distinct = np.unique(np.asarray(times_ms, np.int64))
-        offsets = self._store.offsets_at(key, distinct, boundary)
+        offsets = self.store.offsets_at(key, distinct, boundary)
         each, which = np.unique(offsets, return_inverse=True)
-        places = places_in_queue(self._store, key, each)[which]
+        places = places_in_queue(self.store, key, each)[which]
         return self._found(pa.table({"storeTime": numbers(distinct)}), _hits(places), order)
 
     def read(self, offsets: Ints, spec: ScanSpec) -> Iterator[pa.RecordBatch]:
@@ -158,17 +156,17 @@ class Finder:
 
         Raises `CorruptRecordError` or `DataLossError` if a record is damaged or deleted, and ``spec`` has that fail.
         """
-        return (batch for _, batch in fetch(self._store.log, offsets, spec, self._store.broker_name))
+        return (batch for _, batch in fetch(self.store.log, offsets, spec, self.store.broker_name))
 
     def _by_asked(self, asked: Asked, stop: int, order: Order) -> Found:
         """Find keys before a physical offset."""
-        hits, coverage = self._keys.find(asked, self._store.log.min_offset, stop)
+        hits, coverage = self._keys.find(asked, self.store.log.min_offset, stop)
         pairs = pa.table({"topic": asked.topics, "key": asked.keys})
         return self._found(pairs, hits, order, coverage)
 
     def _by_one_key(self, asked: SingleKey, stop: int, order: Order) -> Found | None:
         """Find one key before a physical offset without arrays; None where only the search in bulk can."""
-        one = self._keys.find_one(asked, self._store.log.min_offset, stop)
+        one = self._keys.find_one(asked, self.store.log.min_offset, stop)
         if one is None:
             return None
         places, coverage = one
@@ -178,7 +176,7 @@ class Finder:
         return self._found(pair, hits, order, coverage)
 
     def _found(self, asked: pa.Table, hits: Hits, order: Order, coverage: Coverage | None = None) -> Found:
-        return Found(self._store.log, self._store.broker_name, asked, hits, coverage, order)
+        return Found(self.store.log, self.store.broker_name, asked, hits, coverage, order)
 
 
 def _texts(values: Texts) -> pa.StringArray:

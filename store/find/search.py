@@ -16,6 +16,7 @@ that lacks the key. Everything else is scanned.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -143,15 +144,21 @@ class SingleSearch:
 class KeySearch:
     """Look-ups by key in one store, whose ``directory`` of index files may be missing. Not thread-safe."""
 
-    def __init__(self, fs: FileSystem, directory: str, log: CommitLog) -> None:
+    def __init__(
+        self, fs: FileSystem, directory: str, log: CommitLog, checked: Mapping[str, _Checked] = MappingProxyType({})
+    ) -> None:
         self._fs = fs
         self._directory = directory
         self._log = log
-        self._checked: dict[str, _Checked] = {}
+        self._checked = dict(checked)
         self._part: _ReadablePart | None = None  # the part that was asked last
         self._is_prepared = False
         self._single: SingleSearch | None = None
         """For single keys of that part, prepared when it is asked for the second time; None for the search in bulk."""
+
+    def newer(self, log: CommitLog) -> "KeySearch":
+        """Look-ups in the same store, whose log was listed again; files that were checked are checked as they grow."""
+        return KeySearch(self._fs, self._directory, log, self._checked)
 
     def find_one(self, asked: SingleKey, start: int, stop: int) -> tuple[list[int], Coverage] | None:
         """Find all records that carry one key, without arrays: ascending physical offsets, and the coverage."""

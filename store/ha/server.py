@@ -404,7 +404,7 @@ class ReplicationServer:
         follower.receive(bytes(self._received[:size]), self._store.end_offset, time.monotonic())
         if was_silent and follower.has_requested:
             self._places.note_request(connection.host, connection.link.fileno())
-            self._log.refresh()  # retention may have deleted the first segment since
+            self._log = self._log.again()  # retention may have deleted the first segment since
         if follower.refused_by is not None:
             self._step_down(connection, follower.refused_by)
         if follower.acknowledged is not None:
@@ -510,7 +510,7 @@ class ReplicationServer:
             return []
         segment = self._log.find(start)
         if segment is None:
-            self._log.refresh()
+            self._log = self._log.again()
             segment = self._log.find(start)
         if segment is None:
             raise ReplicationError(f"the log has no byte at physical offset {start}: retention deleted it")

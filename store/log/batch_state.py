@@ -295,6 +295,10 @@ class Visibility:
             confirmed_offset(fs, path)
         self._seen = self._now()
 
+    def newer(self) -> "Visibility":
+        """The part that may be seen now; this one if no batch began or ended since its first look."""
+        return self if self._now() == self._seen else Visibility(self._fs, self._path, self._read_from)
+
     def hidden_from(self) -> int | None:
         """Physical offset from which on records that were read before this call are hidden; None for none."""
         starts = [hidden_from(seen, now) for seen, now in zip(self._seen, self._now(), strict=True)]

@@ -103,7 +103,7 @@ def _walked(segment: SegmentFile, view: Bytes, start: int, stop: int) -> FoundRe
 
 
 class CommitLog:
-    """Read access to the segments of one CommitLog, which may be spread over several directories. Not thread-safe."""
+    """Read access to the segments of one CommitLog, as listed now, in one or several directories. Not thread-safe."""
 
     # Segments are mapped in windows of `FileSystem.window_bytes`, or multiples; each as a whole where that is None. A
     # segment that is unlinked stays readable while it is mapped.
@@ -115,10 +115,14 @@ class CommitLog:
         self._maps: OrderedDict[str, Bytes] = OrderedDict()
         self._maps_max = descriptor_budget(MAPS_MAX, 16)
         self._resident = 0
-        self.segments: list[SegmentFile] = []
-        self.empty: list[SegmentFile] = []
+        listed = list_segments(fs, self.directories)
+        self.segments = allocated(listed)
+        self.empty = [each for each in listed if not each.size]
         """Files of 0 bytes, which are not segments: created and not allocated yet, or damage."""
-        self.refresh()
+        self._bases = np.array([s.base for s in self.segments], np.int64)
+        self._stops = np.array([s.stop for s in self.segments], np.int64)
+        self.records_max = sum(segment.size for segment in self.segments) // MIN_RECORD_BYTES
+        """The most records that its segments can hold."""
         for each in self.empty:
             if each.base < self.stop:
                 _log.warning("%s has 0 bytes, and later segments are not empty: its messages are lost", each.path)
@@ -129,20 +133,8 @@ class CommitLog:
         return cls(fs, StorePaths(path).log_directories)
 
     def again(self) -> "CommitLog":
-        """Return the same log, listed again, for another thread. Only constant attributes are read here."""
+        """The same log, listed again, without its maps: a file may have been replaced. Safe in any thread."""
         return CommitLog(self._fs, self.directories)
-
-    def refresh(self) -> None:
-        """List the directories again. All maps are dropped: a file may have been replaced under its name."""
-        # Nor does a reader that runs for a year hold on to the space of segments that retention deleted.
-        self._maps.clear()
-        listed = list_segments(self._fs, self.directories)
-        self.segments = allocated(listed)
-        self.empty = [each for each in listed if not each.size]
-        self._bases = np.array([s.base for s in self.segments], np.int64)
-        self._stops = np.array([s.stop for s in self.segments], np.int64)
-        self.records_max = sum(segment.size for segment in self.segments) // MIN_RECORD_BYTES
-        """The most records that its segments can hold."""
 
     @property
     def min_offset(self) -> int:

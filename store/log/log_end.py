@@ -146,10 +146,14 @@ class _Seen(NamedTuple):
 class KnownEnd:
     """End of the records of one log. Not thread-safe."""
 
-    def __init__(self, fs: FileSystem, log: CommitLog) -> None:
+    def __init__(self, fs: FileSystem, log: CommitLog, seen: "_Seen | None" = None) -> None:
         self._fs = fs
         self._log = log
-        self._seen: _Seen | None = None
+        self._seen = seen
+
+    def newer(self, log: CommitLog) -> "KnownEnd":
+        """The end of the same log, listed again; it is found from the last known one on."""
+        return KnownEnd(self._fs, log, self._seen)
 
     def now(self) -> int:
         """Physical offset before which all whole records begin that the log has at the time of the call."""

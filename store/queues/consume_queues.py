@@ -13,7 +13,8 @@ of which anything is unusual, is read by itself.
 """
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from ..errors import UnknownQueueError
@@ -60,12 +61,14 @@ class QueueFront(NamedTuple):
 class ConsumeQueues:
     """The ConsumeQueues of a store, each opened when it is first asked for. Not thread-safe."""
 
-    def __init__(self, fs: FileSystem, root: str, log: CommitLog) -> None:
+    def __init__(
+        self, fs: FileSystem, root: str, log: CommitLog, opened: Mapping[QueueKey, ConsumeQueue] = MappingProxyType({})
+    ) -> None:
         self._fs = fs
         self._root = root
         self._paths = StorePaths(root)
         self._log = log
-        self._opened: dict[QueueKey, ConsumeQueue] = {}
+        self._opened = dict(opened)
         self._fronts: dict[QueueKey, QueueFront] = {}
         self._kept_bytes = 0
         self._topics: dict[str, str] = {}
@@ -98,17 +101,11 @@ class ConsumeQueues:
             base, size = file.base, file.size
         return base if base <= start * ENTRY_BYTES and stop * ENTRY_BYTES <= base + size else None
 
-    def forget(self, key: QueueKey) -> None:
-        """Drop the cached files and entries of one queue."""
-        self._opened.pop(key, None)
-        front = self._fronts.pop(key, None)
-        if front is not None:
-            self._kept_bytes -= len(front.entries)
-
-    def clear(self) -> None:
-        """Drop the cached files and entries of all queues."""
-        self._opened.clear()
-        self.drop_fronts()
+    def newer(self, log: CommitLog, moved: Collection[QueueKey]) -> "ConsumeQueues":
+        """The queues of the same store, whose log is ``log`` now, if only the ``moved`` ones changed since."""
+        same = log.min_offset == self._log.min_offset  # or else retention deleted files of queues
+        kept = {key: queue for key, queue in self._opened.items() if key not in moved} if same else {}
+        return ConsumeQueues(self._fs, self._root, log, kept)
 
     def fronts(self, keys: Iterable[QueueKey]) -> list[QueueFront | None]:
         """Fronts of many queues, each for one listing and one read.

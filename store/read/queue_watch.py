@@ -41,7 +41,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ..directory.layout import list_queue_ids
 from ..errors import StoreIOError
-from ..files.fs import FileSystem
+from ..files.fs import DirectoryStamp, FileSystem
 from ..files.segments import find
 from ..format.consume_queue import ENTRY_BYTES
 from ..format.message import BLANK_BYTES, HEADER, MAGIC_BLANK, MAGIC_V1, MAGIC_V2, MIN_RECORD_BYTES
@@ -80,9 +80,6 @@ _ARCHIVE_PAUSE_S: Final = 1.0
 """An object store is asked for a newer manifest so often: each question costs its price."""
 _TAILS_MAX: Final = 1024
 """Up to so many queues are mapped while they are waited for."""
-_SETTLED_NS: Final = 2_000_000_000
-"""Two changes within one tick of the file system's clock leave the same time. For so long after a change a directory is
-listed again."""
 
 
 class Piece(NamedTuple):
@@ -175,25 +172,24 @@ class QueueTails:
 class LogFollower:
     """Follows the end of a CommitLog from record to record. Keeps nothing open. Not thread-safe."""
 
-    def __init__(self, fs: FileSystem, log: CommitLog) -> None:
+    def __init__(self, fs: FileSystem) -> None:
         self._fs = fs
-        self._log = log
         self._last = -1
         self._header: bytes | None = None
         self._end = -1
         self.since: float | None = None
 
-    def follow(self, named: int, now: float) -> None:
+    def follow(self, log: CommitLog, named: int, now: float) -> None:
         """Follow records to the end, from one that a queue names or from the last one found, whichever is later.
 
         After `_HOPS_MAX` records it stops; the next call continues there.
         """
-        if self._read(self._last, HEADER.itemsize) != self._header:
+        if self._read(log, self._last, HEADER.itemsize) != self._header:
             self._last = -1  # the log was cut
         before, self.since = self.since, None
         at = max(named, self._last)
         for hop in range(_HOPS_MAX):
-            size = self._front(at)
+            size = self._front(log, at)
             if size == 0 and hop:
                 self.since = now if before is None or at != self._end else before
                 self._end = at
@@ -203,24 +199,24 @@ class LogFollower:
             if size > 0:
                 self._last = at
             at += abs(size)
-        self._header = self._read(self._last, HEADER.itemsize)
+        self._header = self._read(log, self._last, HEADER.itemsize)
 
-    def is_unchanged(self) -> bool:
+    def is_unchanged(self, log: CommitLog) -> bool:
         """Return whether the last record is unchanged and nothing follows it; one read of each."""
         return (
             self.since is not None
-            and self._front(self._end) == 0
-            and self._read(self._last, HEADER.itemsize) == self._header
+            and self._front(log, self._end) == 0
+            and self._read(log, self._last, HEADER.itemsize) == self._header
         )
 
-    def _front(self, at: int) -> int | None:
+    def _front(self, log: CommitLog, at: int) -> int | None:
         """Size of the record at an offset. Below 0: the rest of its segment. 0: the end. None: none of these."""
-        segment = self._log.find(at)
+        segment = log.find(at)
         if segment is None:
-            return 0 if at == self._log.stop else None
+            return 0 if at == log.stop else None
         if segment.stop - at < BLANK_BYTES:
             return at - segment.stop
-        front = self._read(at, BLANK_BYTES)
+        front = self._read(log, at, BLANK_BYTES)
         if front is None or len(front) < BLANK_BYTES:
             return None
         size, magic = _FRONT.unpack(front)
@@ -230,8 +226,8 @@ class LogFollower:
             return int(size)
         return None if any(front) else 0
 
-    def _read(self, at: int, count: int) -> bytes | None:
-        segment = self._log.find(at) if at >= 0 else None
+    def _read(self, log: CommitLog, at: int, count: int) -> bytes | None:
+        segment = log.find(at) if at >= 0 else None
         if segment is None:
             return None
         try:
@@ -259,32 +255,13 @@ class Sighting:
     gone: frozenset[QueueKey] = field(default_factory=frozenset)
 
 
-class _Directory:
-    """When the names in a directory last changed, as far as its time tells."""
-
-    def __init__(self, fs: FileSystem, path: str) -> None:
-        self._fs = fs
-        self.path = path
-        self._stamp: tuple[int, int] | None = None
-        self._is_settled = False
-
-    def changed(self) -> bool:
-        """Return whether names may have changed since the last call; True at the first."""
-        now = time.time_ns()
-        stamp = self._fs.stamp(self.path)
-        same = self._is_settled and stamp == self._stamp
-        self._stamp = stamp
-        self._is_settled = stamp is None or abs(now - stamp[1]) > _SETTLED_NS
-        return not same
-
-
 class QueueWatch:
     """Watches queues of one store for a reader that follows them. Not thread-safe.
 
     Parameters
     ----------
     reader
-        The store; a queue that moved is looked at again.
+        The store.
     topic_wanted, queue_wanted
         Which topics, and which of their queues, are watched.
     fs, clock
@@ -292,6 +269,8 @@ class QueueWatch:
 
     Attributes
     ----------
+    reader
+        The store as of the last look that found a change.
     ends
         One past the last message of every queue that is watched, by topic and queue id, as of the last look.
     """
@@ -307,23 +286,22 @@ class QueueWatch:
     ) -> None:
         self._fs = fs or reader.location.fs
         self._clock = clock
-        self._reader = reader
+        self.reader = reader
         self._paths = StorePaths(reader.path)
         self._topic_wanted = topic_wanted
         self._queue_wanted = queue_wanted
-        self._root = _Directory(self._fs, self._paths.consume_queues)
-        self._root_changed = True
-        self._topics: dict[str, _Directory] = {}
+        self._root: DirectoryStamp | None = None
+        self._topics: dict[str, DirectoryStamp | None] = {}
         self._queue_keys: dict[str, list[QueueKey]] = {}
         self._keys: set[QueueKey] | None = None
-        self._logs = [_Directory(self._fs, path) for path in reader.log.directories]
         self._places: dict[QueueKey, tuple[Piece, ...]] = {}
         self._log_min: dict[QueueKey, int] = {}
         self._named: dict[QueueKey, int] = {}
         """Physical offset of the last message of each queue."""
-        self._log_end = LogFollower(self._fs, reader.log)
+        self._log_end = LogFollower(self._fs)
         self._mark: tuple[object, ...] | None = None
         self._looked = -math.inf
+        self._is_live = False
         self._owned = -math.inf
         """When the store's owner was looked for, or something moved."""
         self._state: tuple[object, ...] | None = None
@@ -334,22 +312,21 @@ class QueueWatch:
 
     def look(self) -> Sighting:
         """See what changed since the last look; at the first all queues are new."""
-        reader = self._reader
-        if reader.location.archived is not None:
-            return self._look_at_archive(reader.location.archived)
-        reader.look_again()  # before the segments are listed, as `StoreReader.refresh` does it
+        before = self.reader
+        if before.location.archived is not None:
+            return self._look_at_archive(before.location.archived)
+        look = before.look()  # before the queues are looked at: no batch shows in some of them alone
         now = self._clock()
-        if not reader.is_live or now - self._owned >= _OWNED_S:
-            reader.look_for_owner()
-            self._owned = now
-        changed = [directory.changed() for directory in self._logs]  # all are asked: each remembers its answer
-        if any(changed) or reader.log.is_incomplete:
-            reader.log.refresh()
-        self._root_changed |= self._root.changed()
-        state = self._state_now()
+        if not self._is_live or now - self._owned >= _OWNED_S:
+            self._is_live, self._owned = before.location.is_owned(), now
         mark = self._fs.stamp(self._paths.batch_mark), self._fs.stamp(self._paths.confirmed)
-        same = state == self._state
-        if same and mark == self._mark and not any(changed) and not self._root_changed and self._is_quiet(now):
+        # What decides where messages are looked for: is a writer at work, was there a crash. And the end of the log,
+        # and of what may be seen of it, where it has messages that the queues do not name.
+        aborted = self._fs.size(self._paths.abort) is not None
+        by_log = None if before.goes_by_queues else (look.log.data_stop(), mark)
+        same = self._state == (self._is_live, aborted, by_log)
+        holds = mark == self._mark and look.log is before.log
+        if same and holds and self._is_quiet(now) and not self._root_changed():
             return Sighting()
         self._looked, self._mark = now, mark
         rewritten: set[QueueKey] = set()
@@ -359,18 +336,22 @@ class QueueWatch:
             moved |= listed - self._places.keys()
         else:
             # The store changed hands, or its queues are derived and the log grew: nothing known holds any more.
-            reader.refresh()
-            state = self._state_now()
+            stop = look.log.data_stop()  # what is appended from now on is for the next look
+            self.reader = before.newer()
+            by_log = None if self.reader.goes_by_queues else (stop, mark)
+            self._is_live = self.reader.is_live
+            self._state = self._is_live, aborted, by_log
             listed = self._listed()
             moved = set(listed)
-        self._state = state
         gone = self._places.keys() - listed
+        if same:
+            self.reader = before.newer(look, moved | gone)
         for key in gone:
             self._drop(key)
         moved -= gone
         self._take(moved)
-        if len(self._places) >= _MANY_QUEUES and reader.goes_by_queues:
-            self._log_end.follow(max(self._named.values()), self._clock())
+        if len(self._places) >= _MANY_QUEUES and self.reader.goes_by_queues:
+            self._log_end.follow(self.reader.log, max(self._named.values()), self._clock())
         self._unplaced |= moved | gone
         if moved:
             self._owned = now  # something wrote, which spares the question as long as messages come
@@ -386,8 +367,7 @@ class QueueWatch:
         if not archived.refresh() and self._state is not None:
             return Sighting()
         self._state = ()
-        reader = self._reader
-        reader.refresh()
+        self.reader = reader = self.reader.newer()
         listed = self._listed()
         known = {QueueKey(topic, each): end for topic, ends in self.ends.items() for each, end in ends.items()}
         found = {bounds.key: bounds.max_offset for bounds in reader.bounds_of(list(listed))}
@@ -418,8 +398,8 @@ class QueueWatch:
         bool
             True if ``pause`` has ended it.
         """
-        confirmed_only = self._reader.read_from is ReadFrom.CONFIRMED
-        if confirmed_only or len(self._places) > _TAILS_MAX or not self._reader.goes_by_queues:
+        confirmed_only = self.reader.read_from is ReadFrom.CONFIRMED
+        if confirmed_only or len(self._places) > _TAILS_MAX or not self.reader.goes_by_queues:
             return pause(limit_s)
         self._tails.place({key: self._places.get(key, ()) for key in self._unplaced})
         self._unplaced.clear()
@@ -430,9 +410,9 @@ class QueueWatch:
 
         The first offset is searched again only after segments of the log were deleted.
         """
-        if self._reader.location.archived is None and self._log_min[key] != self._reader.log.min_offset:
+        if self.reader.location.archived is None and self._log_min[key] != self.reader.log.min_offset:
             self._take([key])
-        return self._reader.bounds(key)
+        return self.reader.bounds(key)
 
     def _is_quiet(self, now: float) -> bool:
         """Return whether nothing can have moved: the end of the log stands where it stood when all queues were read."""
@@ -442,7 +422,7 @@ class QueueWatch:
             and since is not None
             and self._looked - since >= _DISPATCHED_S
             and now - self._looked < _BELIEVED_S
-            and self._log_end.is_unchanged()
+            and self._log_end.is_unchanged(self.reader.log)
         )
 
     def _changed_places(self) -> tuple[set[QueueKey], set[QueueKey]]:
@@ -458,33 +438,29 @@ class QueueWatch:
                     rewritten.add(key)
         return moved, rewritten
 
-    def _state_now(self) -> tuple[object, ...]:
-        """State that decides where messages are looked for: is a writer at work, was there a crash.
-
-        And the end of the log, where it has messages that the queues do not name.
-        """
-        reader = self._reader
-        aborted = self._fs.size(self._paths.abort) is not None
-        return reader.is_live, aborted, None if reader.goes_by_queues else reader.log.data_stop()
+    def _root_changed(self) -> bool:
+        return self._root is None or self._root.has_changed(self._fs)
 
     def _listed(self) -> set[QueueKey]:
         """The queues that are wanted and there."""
-        if not self._reader.goes_by_queues:
-            found = {topic: [b.key.queue_id for b in self._reader.queues(topic)] for topic in self._reader.topics()}
-            every = {QueueKey(topic, each) for topic, ids in found.items() if self._topic_wanted(topic) for each in ids}
-            return {key for key in every if self._queue_wanted(key)}
-        if self._root_changed:
-            self._root_changed = False
-            names = [entry.name for entry in self._fs.list_dir(self._root.path) if entry.is_dir]
+        if not self.reader.goes_by_queues:
+            every = self.reader.entries.ids.items()
+            there = (QueueKey(topic, each) for topic, ids in every if self._topic_wanted(topic) for each in ids)
+            return {key for key in there if self._queue_wanted(key)}
+        root = self._paths.consume_queues
+        if self._root_changed():
+            self._root = DirectoryStamp.of(self._fs, root)
+            names = [entry.name for entry in self._fs.list_dir(root) if entry.is_dir]
             wanted = {name for name in names if is_readable_topic(name) and self._topic_wanted(name)}
             for name in self._topics.keys() - wanted:
                 del self._topics[name], self._queue_keys[name]
-            for name in wanted - self._topics.keys():
-                self._topics[name] = _Directory(self._fs, os.path.join(self._root.path, name))
+            self._topics |= dict.fromkeys(wanted - self._topics.keys())
             self._keys = None
-        for name, directory in self._topics.items():
-            if directory.changed():
-                keys = [QueueKey(name, queue_id) for queue_id in list_queue_ids(self._fs, directory.path)]
+        for name, stamp in self._topics.items():
+            if stamp is None or stamp.has_changed(self._fs):
+                directory = os.path.join(root, name)
+                self._topics[name] = DirectoryStamp.of(self._fs, directory)
+                keys = [QueueKey(name, queue_id) for queue_id in list_queue_ids(self._fs, directory)]
                 self._queue_keys[name] = [key for key in keys if self._queue_wanted(key)]
                 self._keys = None
         if self._keys is None:
@@ -493,9 +469,7 @@ class QueueWatch:
 
     def _take(self, keys: Collection[QueueKey]) -> None:
         """Ask the reader for the bounds of queues, then note the bytes at the places of their next entries."""
-        reader = self._reader
-        for key in keys:
-            reader.forget(key)
+        reader = self.reader
         ends = [bounds.max_offset for bounds in reader.bounds_of(list(keys))]
         places = [_pieces(reader.queue(key), end) for key, end in zip(keys, ends, strict=True)]
         reader.sources.queues.drop_fronts()
@@ -508,7 +482,6 @@ class QueueWatch:
             self._named[key] = -1 if last is None else int.from_bytes(last[:8], "big", signed=True)
 
     def _drop(self, key: QueueKey) -> None:
-        self._reader.forget(key)
         del self._places[key], self._log_min[key], self._named[key]
         of_topic = self.ends[key.topic]
         del of_topic[key.queue_id]

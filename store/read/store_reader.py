@@ -13,10 +13,11 @@ ConsumeQueue entry does. After a crash the log may hold more than the queues, an
 """
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from types import MappingProxyType
+from typing import Final, NamedTuple
 
 import pyarrow as pa
 
@@ -30,12 +31,12 @@ from ..directory.layout import (
     place_of,
     require_directory,
 )
-from ..entries.choose import Chosen, sources_of
+from ..entries.choose import Chosen, DirectorySources, sources_of
 from ..entries.queue_entries import QueueEntries
 from ..entries.tasks import ScanTask, TaskLimits
 from ..entries.walk_span import TimeWindow
 from ..errors import CorruptRecordError, OffsetOutOfRangeError, UnknownQueueError
-from ..files.fs import FileSystem
+from ..files.fs import DirectoryStamp, FileSystem
 from ..format.message import SYS_COMPRESSED, Ints, Mask, Problem
 from ..format.message_decode import host_text, inflate
 from ..format.message_id import encode_offset_id
@@ -43,7 +44,6 @@ from ..format.properties import KEYS, TAGS, UNIQ_KEY, parse_properties
 from ..format.store_paths import COMMIT_LOG, CONSUME_QUEUE, OURS
 from ..log.batch_state import Visibility
 from ..log.commit_log import CommitLog, FoundRecord
-from ..log.log_end import KnownEnd
 from ..objects.access import RemoteAccess
 from ..queues.consume_queue import ConsumeQueue
 from ..types import Boundary, QueueBounds, QueueKey, QueueRange, QueueSource, ReadFrom
@@ -162,48 +162,81 @@ def _joined(
     return join_packed(location, joined, commit_log, entries or StoreConfig().queue_segment_entries)
 
 
-class StoreReader:
-    """Read access to one store directory. Not thread-safe; open one for each thread. Use `open`.
+class Look(NamedTuple):
+    """What is seen of a store before its queues are asked."""
 
-    A reader sees a queue's end as it was when it was first asked for it; `refresh` asks again.
+    visibility: Visibility
+    log: CommitLog  # listed after the first look of ``visibility``
+    stamps: Sequence[DirectoryStamp]  # of its directories, taken before they were listed
+
+    @classmethod
+    def of(cls, location: StoreLocation, visibility: Visibility, log_directories: Sequence[str]) -> "Look":
+        """List the log of a store; ``visibility`` has looked already."""
+        stamps = [DirectoryStamp.of(location.fs, each) for each in log_directories]
+        log = CommitLog(location.fs, log_directories)
+        # Segments may have been pushed, and deleted, after the manifest was read, and before they were listed.
+        while location.continued is not None and location.continued.refresh():
+            log = log.again()
+        return cls(visibility, log, stamps)
+
+    def newer(self, location: StoreLocation) -> "Look":
+        """Look again; the log is listed again if one of its directories changed."""
+        visibility = self.visibility.newer()
+        # A file of 0 bytes may become a segment, and no directory changes then.
+        if self.log.is_incomplete or any(each.has_changed(location.fs) for each in self.stamps):
+            return self.of(location, visibility, self.log.directories)
+        return self._replace(visibility=visibility)
+
+
+class _Known(NamedTuple):
+    """What a reader has found of the queues."""
+
+    seen: Chosen | None = None
+    in_doubt: bool = False  # whether queues lack files
+    bounds: Mapping[QueueKey, QueueBounds] = MappingProxyType({})
+
+
+class StoreReader:
+    """A store directory, read as of one moment. Not thread-safe; open one for each thread. Use `open`.
+
+    An answer stays as it was first given: the end of a queue is that of the first time it was asked for. `newer`
+    returns a reader of the store as it is now.
 
     Parameters
     ----------
-    location, log_directories
-        The store, and the directories of its segments.
-    broker_name, queue_source, read_from, queue_cache
+    location, look, sources
+        The store, and what its queues can be read from.
+    broker_name, read_from
         See `open`.
+    window
+        See `within`.
+    known
+        What an earlier reader has found that still holds.
     """
 
     def __init__(
         self,
         location: StoreLocation,
-        log_directories: Sequence[str],
+        look: Look,
+        sources: DirectorySources,
         *,
         broker_name: str,
-        queue_source: QueueSource,
         read_from: ReadFrom,
-        queue_cache: str | None,
+        window: TimeWindow | None = None,
+        known: _Known | None = None,
     ) -> None:
         self.location = location
         self.path = location.root
-        self._visibility = Visibility(
-            location.fs, location.root, read_from
-        )  # before the segments are listed: `snapshot`
-        self.log = CommitLog(location.fs, log_directories)
-        self._follow_archive()
+        self.log = look.log
+        self.sources = sources
         self.broker_name = broker_name
-        self.queue_source = queue_source
         self.read_from = read_from
-        self.queue_cache = queue_cache
-        self._end = KnownEnd(location.fs, self.log)
-        # No bound method of this reader: it would live, and keep its maps, until the garbage collector comes.
-        self.sources = sources_of(location, self.log, queue_source, queue_cache)
-        self._seen: Chosen | None = None
-        self._in_doubt = False  # whether queues lack files
+        self._look = look
+        self._visibility = look.visibility
+        self._window = window
+        self._seen, self._in_doubt, bounds = known or _Known()
+        self._bounds = dict(bounds)
         self._search: tuple[QueueEntries, TimeSearch] | None = None
-        self._window: TimeWindow | None = None
-        self._bounds: dict[QueueKey, QueueBounds] = {}
 
     @classmethod
     def open(
@@ -257,83 +290,66 @@ class StoreReader:
         directories = given or [location.paths.commit_log]
         if archive is not None:
             location = _joined(location, archive, directories[0], access)
-        return cls(
-            location,
-            directories,
-            broker_name=broker_name or location.name,
-            queue_source=queue_source,
-            read_from=read_from,
-            queue_cache=None if queue_cache is None else os.path.abspath(queue_cache),
-        )
+        visibility = Visibility(location.fs, location.root, read_from)  # before the segments are listed
+        look = Look.of(location, visibility, directories)
+        cache = None if queue_cache is None else os.path.abspath(queue_cache)
+        sources = sources_of(location, look.log, queue_source, cache)
+        return cls(location, look, sources, broker_name=broker_name or location.name, read_from=read_from)
 
     def held_end(self, key: QueueKey) -> int:
         """One past the last message that a queue holds now, whether it is confirmed or not.
 
         A confirmed offset may be lower than before for a while: after a crash of its master, or a failover.
         """
-        held = StoreReader(
-            self.location,
-            self.log.directories,
-            broker_name=self.broker_name,
-            queue_source=self.queue_source,
-            read_from=ReadFrom.APPENDED,
-            queue_cache=self.queue_cache,
-        )
+        visibility = Visibility(self.location.fs, self.path)
+        look = Look.of(self.location, visibility, self.log.directories)
+        sources = self.sources.newer(look.log)
+        held = StoreReader(self.location, look, sources, broker_name=self.broker_name, read_from=ReadFrom.APPENDED)
         return held.bounds(key).max_offset
 
-    def refresh(self) -> None:
-        """Look at the store again, so that segments, queues and messages that were added since are seen."""
-        if self.location.archived is not None:
-            self.location.archived.refresh()
-        self._visibility = Visibility(self.location.fs, self.path, self.read_from)  # before the segments are listed
-        self.log.refresh()
-        self._follow_archive()
-        self.sources.refresh()
-        self._seen = None
-        self._in_doubt = False
-        self._bounds.clear()
+    def within(self, window: TimeWindow) -> "StoreReader":
+        """The store as of the same moment; answers may lack queues and messages of other store times: see `is_part`."""
+        return self._as_of(self._look, self.sources, window)
 
-    def _follow_archive(self) -> None:
-        """See segments that were pushed and deleted after the manifest was read, and before they were listed."""
-        while self.location.continued is not None and self.location.continued.refresh():
-            self.log.refresh()
+    @property
+    def is_part(self) -> bool:
+        """True if answers lack queues and messages, whose store times are not those that it is read `within`."""
+        return self._seen is not None and self._seen.is_part
 
-    def narrow(self, window: TimeWindow) -> None:
-        """Allow answers without messages of other store times, before the first question; see `query.parts`."""
-        self._window = window
+    def look(self) -> Look:
+        """What is seen of the store now, for `newer`: the same objects where nothing changed."""
+        return self._look.newer(self.location)
 
-    def widen(self) -> bool:
-        """Take all messages into account again; return whether answers so far were without some of them."""
-        self._window = None
-        if self._seen is None or not self._seen.is_part:
-            return False
-        self._seen = None
-        self._bounds.clear()
-        return True
+    def newer(self, look: Look | None = None, moved: Collection[QueueKey] = ()) -> "StoreReader":
+        """The store as it is now: segments, topics, queues and messages that were added since are seen.
 
-    def look_again(self) -> None:
-        """Look again at the visibility of batches only; known queues stay as they are.
-
-        Queues that are asked for from now on show the batches that were committed by now, and none that lands later.
-        List segments that may have been added after this call, with ``log.refresh``.
+        Parameters
+        ----------
+        look, moved
+            For a caller that watches queues, so that not all of them are listed: a `look`, and the queues that were
+            found after it to have changed, or to be new. All else that is known of queues stays. Without a change
+            this reader is returned.
         """
-        self._visibility = Visibility(self.location.fs, self.path, self.read_from)
-        if self._seen is not None:
-            self._look_at(self._seen, is_live=self._seen.is_live)
+        if look is None:
+            if self.location.archived is not None:
+                self.location.archived.refresh()
+            look = Look.of(self.location, self._visibility.newer(), self.log.directories)
+            return self._as_of(look, self.sources.newer(look.log))
+        if not moved and look.log is self.log and look.visibility is self._visibility:
+            return self
+        sources = self.sources.newer(look.log, moved)
+        seen = None if self._seen is None else self._seen.newer(look.log, sources.queues, look.visibility)
+        same = look.log.min_offset == self.log.min_offset  # or else queues begin later
+        bounds = {key: each for key, each in self._bounds.items() if key not in moved} if same else {}
+        return self._as_of(look, sources, self._window, _Known(seen, self._in_doubt, bounds))
 
-    def look_for_owner(self) -> None:
-        """Find out whether a process holds the store's lock now: see `is_live`. The kernel may take 10 ms to answer."""
-        if self._seen is not None:
-            self._look_at(self._seen, is_live=self._is_locked())
-
-    def _look_at(self, seen: Chosen, *, is_live: bool) -> None:
-        entries = seen.entries.looked_at(self._visibility, is_live=is_live)
-        self._seen = seen._replace(entries=entries, is_live=is_live)
-
-    def forget(self, key: QueueKey) -> None:
-        """Drop the cached bounds and files of one queue."""
-        self.sources.queues.forget(key)
-        self._bounds.pop(key, None)
+    def _as_of(
+        self, look: Look, sources: DirectorySources, window: TimeWindow | None = None, known: _Known | None = None
+    ) -> "StoreReader":
+        name, read_from = self.broker_name, self.read_from
+        return StoreReader(
+            self.location, look, sources, broker_name=name, read_from=read_from, window=window, known=known
+        )
 
     @property
     def is_live(self) -> bool:
@@ -341,7 +357,7 @@ class StoreReader:
 
         Locks of other hosts, and of brokers in other containers, are not visible.
         """
-        return self._is_locked() if self._seen is None else self._seen.is_live
+        return self.location.is_owned() if self._seen is None else self._seen.is_live
 
     @property
     def goes_by_queues(self) -> bool:
@@ -537,7 +553,7 @@ class StoreReader:
 
     def readable_stop(self) -> int:
         """Physical offset where the records end that may be read now: no batch in flight, nothing that a crash tore."""
-        return self.sources.readable_stop(self._visibility, self._end, lambda: self.is_live)
+        return self.sources.readable_stop(self._visibility, lambda: self.is_live)
 
     # The store as it was last looked at
 
@@ -545,9 +561,5 @@ class StoreReader:
     def entries(self) -> QueueEntries:
         """The queues, as of a look that is taken when it is first needed: a task that only scans needs none."""
         if self._seen is None:
-            doubt = self._in_doubt
-            self._seen = self.sources.choose(self._visibility, self._end, self._window, in_doubt=doubt)
+            self._seen = self.sources.choose(self._visibility, self._window, in_doubt=self._in_doubt)
         return self._seen.entries
-
-    def _is_locked(self) -> bool:
-        return self.location.fs.lock_owner(self.location.paths.lock) is not None

@@ -260,7 +260,7 @@ def scan_the_log(store: Path) -> Any:
 def follow(store: Path) -> Any:
     reader = StoreReader.open(store)
     first = scanned(reader)
-    reader.refresh()
+    reader = reader.newer()
     return first, scanned(reader)
 
 

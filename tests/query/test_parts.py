@@ -70,7 +70,7 @@ def spark(path: Path, topic: str, start: int | None, end: int | None, **more: st
 def whole(monkeypatch: pytest.MonkeyPatch, read: Callable[[], list[tuple[object, ...]]]) -> object:
     """Return the rows, or the kind of the error, of a reader that leaves no segment out."""
     with monkeypatch.context() as patched:
-        patched.setattr(StoreReader, "narrow", lambda *_: None)
+        patched.setattr(StoreReader, "within", lambda reader, _: reader)
         return outcome(read)
 
 

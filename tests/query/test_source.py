@@ -57,4 +57,4 @@ def test_derived_queues_are_kept_in_the_cache_of_the_user(
         monkeypatch.delenv(name, raising=False)
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    assert StoreSource.of(path, (), None, None, "appended", asked).open().queue_cache == expected
+    assert StoreSource.of(path, (), None, None, "appended", asked).open().sources.cache == expected

@@ -280,7 +280,7 @@ class Reading:
         if self.rounds % 7 == 0:
             self._reader = StoreReader.open(self._path)
         else:
-            self._reader.refresh()
+            self._reader = self._reader.newer()
         on_loss = self._rng.choice(list(OnLoss))
         spec = ScanSpec(
             columns=COLUMNS, check_crc=True, on_loss=on_loss, batch_bytes=self._rng.choice([1 << 16, 8 << 20])

@@ -354,10 +354,11 @@ def test_a_scan_has_all_messages(opened: tuple[History, StoreReader]) -> None:
 def test_later_looks_show_the_same_queues(opened: tuple[History, StoreReader]) -> None:
     history, reader = opened
     before = reader.entries.bounds(list(history))
-    reader.look_again()
-    reader.look_for_owner()
+    reader = reader.newer(reader.look())
     assert reader.entries.bounds(list(history)) == before
-    reader.refresh()
+    reader = reader.newer(reader.look(), set(history))
+    assert reader.entries.bounds(list(history)) == before
+    reader = reader.newer()
     assert reader.entries.bounds(list(history)) == before
 
 
@@ -386,7 +387,7 @@ def test_messages_that_came_later_are_seen_after_a_refresh(
     if source is from_packs:
         push(built.path, ARCHIVES[built.path])
     assert "New" not in reader.topics()
-    reader.refresh()
+    reader = reader.newer()
     assert held(reader, [*built.history]) == [*before, 40]
 
 
@@ -400,5 +401,5 @@ def test_a_store_that_was_replaced_is_seen_after_a_refresh(
     shutil.rmtree(built.path)
     again = Built(built.path)
     again.append(12)
-    reader.refresh()
+    reader = reader.newer()
     assert held(reader, again.history) == [3] * 4

@@ -202,5 +202,5 @@ def test_a_queue_of_a_live_store_ends_with_the_listed_segments_if_no_listed_reco
         put("Others", 40)
         put("Orders", 10)
         assert reader.bounds(KEY).max_offset == 10
-        reader.refresh()
+        reader = reader.newer()
         assert reader.bounds(KEY).max_offset == 20

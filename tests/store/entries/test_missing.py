@@ -289,7 +289,7 @@ def test_a_queue_that_a_copy_cut_short_is_read_from_the_log(
     assert "ConsumeQueues are missing or too short (Orders/0)" in caplog.text
     reader = StoreReader.open(store)
     assert len(reader.queues("Orders")[0]) == COUNT // 4
-    reader.refresh()
+    reader = reader.newer()
     assert len(reader.queues("Orders")[0]) == COUNT // 4
 
 
@@ -403,10 +403,10 @@ def test_a_new_message_of_a_live_store_is_not_missing(tmp_path: Path) -> None:
         while reader.topics() != ["first"]:
             assert time.monotonic() < deadline
             time.sleep(0.01)
-            reader.refresh()
+            reader = reader.newer()
         (store / "consumequeue" / "first").rename(store / "aside")
         (store / "consumequeue" / "second" / "0").mkdir(parents=True)
-        reader.refresh()
+        reader = reader.newer()
         assert reader.goes_by_queues
         (store / "aside").rename(store / "consumequeue" / "first")
 

@@ -80,8 +80,7 @@ def test_nothing_is_written_without_a_directory(store: Path, tmp_path: Path) -> 
     before = sorted(tmp_path.rglob("*"))
     found = kept(store, None)
     check(store, found)
-    found.check_again()
-    check(store, found)
+    check(store, found.newer(found._log))
     assert sorted(tmp_path.rglob("*")) == before
 
 
@@ -177,9 +176,7 @@ def test_files_are_listed_again_only_after_a_segment_is_gone(
     assert len(listed) == 1
     first = segments(store)[0]
     first.unlink()
-    found._log.refresh()
-    found.check_again()
-    check(store, found)
+    check(store, found.newer(found._log.again()))
     assert len(listed) == 2
     assert f"{first.name}.arrow" not in {path.name for path in (tmp_path / "c").rglob("*.arrow")}
 

@@ -95,9 +95,9 @@ def test_messages_of_an_open_writer_are_found_after_refresh(tmp_path: Path) -> N
         finder = Finder(StoreReader.open(tmp_path / "s"))
         assert len(finder.by_keys(["T"], ["first", "second"])) == 1
         store.append(Outgoing(topic="T", body=b"b", keys="second"))
-        finder.refresh()
+        finder = finder.newer()
         assert len(finder.by_keys(["T"], ["first", "second"])) == 2
-    finder.refresh()
+    finder = finder.newer()
     found = finder.by_keys(["T"], ["first", "second"])
     assert len(found) == 2
     assert found.coverage is not None
@@ -113,7 +113,7 @@ def test_a_file_of_0_bytes_that_becomes_a_segment_is_a_change(path: Path) -> Non
     assert finder.state() == before
     with last.open("r+b") as file:  # its directory stays the same
         file.write(written)
-    assert finder.state().stop > before.stop
+    assert finder.newer(finder.store.newer(finder.store.look())).state().stop > before.stop
 
 
 TWO_QUEUES = QueueKey("T", 0)

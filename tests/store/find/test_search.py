@@ -180,7 +180,7 @@ def test_a_file_that_grew_is_checked_from_where_it_ended(
     monkeypatch.setattr(table, "_checked", checks := Mock(side_effect=table._checked))
     damage(grown)
     put_at(files[-1], 0, bytes(grown))
-    finder.refresh()
+    finder = finder.newer()
     after = finder.by_keys(TOPICS, KEYS)
     assert pairs_of(after) == pairs_of(before)
     assert checks.called == (damage is not whole)
@@ -346,7 +346,7 @@ def test_an_added_key_is_found_after_refresh_and_keys_of_other_characters_in_bul
     shutil.rmtree(path)
     build(path, [Row("A", "k-0"), Row("A", "k-1"), Row("A", "ключ other"), Row("A", "ключ")])
     write_index(path, GEOMETRY)
-    finder.refresh()
+    finder = finder.newer()
     assert [len(one(finder, "A", "k-1")) for _ in range(3)] == [1, 1, 1]
     assert [len(one(finder, "A", key)) for key in ("ключ", "other")] == [2, 1]
     assert searching.CANDIDATES_MAX == 64
@@ -354,7 +354,7 @@ def test_an_added_key_is_found_after_refresh_and_keys_of_other_characters_in_bul
 
 def test_a_segment_that_was_deleted_is_left_to_bulk(path: Path, files: list[Path]) -> None:
     finder = warm(path)
-    finder._store.log._maps.clear()
+    finder.store.log._maps.clear()
     min((path / "commitlog").iterdir()).unlink()
     assert len(one(finder, "Orders", "order-0")) == 0
     left = [each for each in every_record(path) if each.physical_offset >= 1 << 16]

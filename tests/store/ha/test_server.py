@@ -376,7 +376,7 @@ class Scarce:
 @pytest.mark.parametrize("looks_at", ["log", "epochs"])
 def test_a_look_that_fails_is_tried_again(tmp_path: Path, looks_at: str) -> None:
     with serving(tmp_path / "first") as (store, server):
-        owner, name = (server._log, "refresh") if looks_at == "log" else (server._epochs, "look")
+        owner, name = (server._log, "again") if looks_at == "log" else (server._epochs, "look")
         failing = Scarce(getattr(owner, name), failures=1 << 30)
         setattr(owner, name, failing)
         with following(tmp_path / "copy", server.port) as replica:

@@ -217,6 +217,10 @@ class Log:
         self.log = CommitLog(self.fs, [str(path / "commitlog")])
         self.end = KnownEnd(self.fs, self.log)
 
+    def list_again(self) -> None:
+        self.log = self.log.again()
+        self.end = self.end.newer(self.log)
+
     def last_record(self) -> int:
         """End of the last whole record, by reading the log from its first byte."""
         end = 0
@@ -285,7 +289,7 @@ def test_segments_made_ahead_are_empty(make: Callable[..., Log]) -> None:
     log = make(rows(100))
     for ahead in (1, 2):
         (log.files[0].parent / f"{ahead * SEGMENT:020d}").write_bytes(bytes(SEGMENT))
-    log.log.refresh()
+    log.list_again()
     assert log.end.now() == log.last_record() < SEGMENT
     assert log.end.now() == log.last_record()
     assert log.fs.ends == 0
@@ -345,7 +349,7 @@ def test_a_replaced_log_is_searched_again(make: Callable[..., Log], tmp_path: Pa
     assert log.end.now() == log.last_record()
     other = Log(tmp_path / "other", [*rows(500), *rows(3)])
     shutil.move(other.files[0], log.files[0])
-    log.log.refresh()
+    log.list_again()
     assert log.end.now() == log.last_record()
 
 

@@ -36,8 +36,6 @@ def test_fronts_are_the_entries_of_each_queue(store: Path, at_once: int, monkeyp
         assert front.entries == encode(queues.queue(key).entries(0, 30))
         assert queues.front(key) is front
         assert queues.queue(key).segments == [front.file] == opened(store).queue(key).segments
-    queues.forget(KEYS[0])
-    assert [queues.front(key) is None for key in KEYS] == [True, False, False, False]
     queues.drop_fronts()
     assert [queues.front(key) for key in KEYS] == [None] * 4
 
@@ -47,10 +45,7 @@ def test_no_more_is_kept_than_a_limit(store: Path, monkeypatch: pytest.MonkeyPat
     queues = opened(store)
     assert None not in queues.fronts(KEYS)
     assert [queues.front(key) is None for key in KEYS] == [False, False, True, True]
-    queues.forget(KEYS[0])
-    queues.fronts(KEYS[3:])
-    assert [queues.front(key) is None for key in KEYS] == [True, False, True, False]
-    queues.clear()
+    queues.drop_fronts()
     queues.fronts(KEYS[2:])
     assert [queues.front(key) is None for key in KEYS] == [True, True, False, False]
 
@@ -101,3 +96,13 @@ def test_a_topic_name_that_leads_out_of_the_store_is_an_unknown_queue(store: Pat
     ):
         with pytest.raises(UnknownQueueError):
             ask()
+
+
+def test_only_queues_that_moved_are_opened_again(store: Path) -> None:
+    fs = LocalFileSystem()
+    log = CommitLog(fs, [str(store / "commitlog")])
+    queues = ConsumeQueues(fs, str(store), log)
+    before = [queues.queue(key) for key in KEYS]
+    newer = queues.newer(log, {KEYS[1]})
+    assert [newer.queue(key) is each for key, each in zip(KEYS, before, strict=True)] == [True, False, True, True]
+    assert [queues.queue(key) for key in KEYS] == before

@@ -259,7 +259,7 @@ def test_a_directory_continues_in_its_archive(tmp_path: Path) -> None:
         append_rows_later(path, rows=400, topic="news")
     push(tmp_path / "store", open_objects(f"file://{archive}"))
     archive_some(tmp_path / "store", None, 1)
-    both.refresh()
+    both = both.newer()
     check_both(both, StoreReader.open(whole))
 
 

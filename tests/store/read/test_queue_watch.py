@@ -164,6 +164,29 @@ def test_a_store_that_is_closed_and_opened_again_moves_on(store: MessageStore, s
         assert seen.ends == {"T": {0: 6}}
 
 
+def test_a_batch_is_seen_when_it_is_published_if_the_log_has_all_queues(
+    store: MessageStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(store, 1)
+    seen = watch(store.path, queue_source=QueueSource.COMMIT_LOG)
+    seen.look()
+    publish = Publication._publish
+
+    def look_then_publish(publication: Publication, stop: int) -> None:
+        publication._make_visible()
+        seen.look()
+        assert seen.ends == {"T": {0: 1}}
+        publish(publication, stop)
+
+    monkeypatch.setattr(Publication, "_publish", look_then_publish)
+    with Staging.open(store.path, "job", 0, "a", writing.SMALL) as staging:
+        staging.add(batch_of([(QueueKey("T", 0), 1, 2)]))
+        staged = staging.finish()
+    store.commit_batch(BatchId("q", 0), [staged])
+    assert keys(seen.look().moved) == ["T/0"]
+    assert seen.ends == {"T": {0: 3}}
+
+
 def test_hundreds_of_looks_leave_nothing_open(tmp_path: Path) -> None:
     geometry, key = Geometry(segment_bytes=1 << 22, queue_segment_entries=10_000), QueueKey("Orders", 0)
     builder = StoreBuilder(tmp_path / "store", geometry=geometry)
@@ -240,7 +263,7 @@ def test_the_owner_of_a_live_store_is_looked_for_every_few_seconds_while_nothing
     seen.look()
     now[0] += 5
     seen.look()
-    assert not reader.is_live
+    assert not seen.reader.is_live
     asked.clear()
     for _ in range(3):
         seen.look()
@@ -366,7 +389,7 @@ def test_appended_messages_are_seen_by_the_next_look_across_segment_ends(quiet: 
         quiet.put(KEYS[number % 9], rows=16 + number % 5)
         assert quiet.look() == [f"T/{number % 9}"]
         assert quiet.watch.ends["T"][number % 9] == quiet.ends[KEYS[number % 9]]
-        segments.add(quiet.watch.bounds(KEYS[0]) and len(quiet.watch._reader.log.segments))
+        segments.add(quiet.watch.bounds(KEYS[0]) and len(quiet.watch.reader.log.segments))
     assert len(segments) > 1
 
 

@@ -109,7 +109,7 @@ def test_a_batch_that_comes_after_the_segments_were_listed(path: Path, how: str)
         elif how == "refresh":
             reader = StoreReader.open(path, fs=fs)
             fs.then = commit
-            reader.refresh()
+            reader = reader.newer()
             ends = [bounds.max_offset for bounds in reader.queues("T")]
         else:
             watch = QueueWatch(StoreReader.open(path, fs=fs), lambda _: True, lambda _: True, fs=fs)

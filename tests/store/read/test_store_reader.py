@@ -86,6 +86,34 @@ def test_a_topic_that_is_deleted_meanwhile(store: Path) -> None:
 # Growing
 
 
+@pytest.mark.parametrize("source", list(QueueSource))
+def test_a_reader_keeps_its_answers_and_a_newer_one_sees_what_was_appended(tmp_path: Path, source: QueueSource) -> None:
+    builder = StoreBuilder(tmp_path / "s", geometry=GEOMETRY)
+    builder.append(messages(20))
+    reader = StoreReader.open(tmp_path / "s", queue_source=source)
+    before = reader.topics(), reader.queues("Orders"), [each.base for each in reader.log.segments]
+    builder.append(messages(600, first=20))
+    builder.append(messages(3, topic="New", queues=1))
+    newer = reader.newer()
+    assert [len(bounds) for bounds in newer.queues("Orders")] == [155] * 4
+    assert newer.topics() == ["New", "Orders"]
+    assert len(newer.log.segments) > len(reader.log.segments)
+    assert (reader.topics(), reader.queues("Orders"), [each.base for each in reader.log.segments]) == before
+    assert len(list(reading.read(reader))) == 20
+
+
+def test_of_a_look_only_the_queues_that_moved_are_asked_again(store: Path) -> None:
+    reader = StoreReader.open(store)
+    (first, second, *_) = reader.queues("Orders")
+    entries = [QueueFiles(store, "Orders", number) for number in range(2)]
+    for each in entries:
+        each.zero(28, 30)
+    newer = reader.newer(reader.look(), {first.key})
+    assert newer.bounds(first.key).max_offset == 28
+    assert newer.bounds(second.key) == second
+    assert reader.bounds(first.key) == first
+
+
 def test_refresh_sees_appended_messages_and_new_topics(tmp_path: Path) -> None:
     builder = StoreBuilder(tmp_path / "s", geometry=GEOMETRY)
     builder.append(messages(20))
@@ -95,7 +123,7 @@ def test_refresh_sees_appended_messages_and_new_topics(tmp_path: Path) -> None:
     builder.append(messages(3, topic="New", queues=1))
     assert [len(bounds) for bounds in reader.queues("Orders")] == [5] * 4
     assert reader.topics() == ["Orders"]
-    reader.refresh()
+    reader = reader.newer()
     assert [len(bounds) for bounds in reader.queues("Orders")] == [20] * 4
     assert reader.topics() == ["New", "Orders"]
     assert len(list(reading.read(reader))) == 83
@@ -109,7 +137,7 @@ def test_a_live_store_has_no_crash_tail(store: Path) -> None:
         reader = StoreReader.open(store)
         assert reader.is_live
         assert reader.bounds(KEY).max_offset == 28
-    reader.refresh()
+    reader = reader.newer()
     assert not reader.is_live
     assert reader.bounds(KEY).max_offset == 30
 
@@ -219,7 +247,7 @@ def check_confirmed(path: Path, source: QueueSource, ends: list[int]) -> None:
         following = confirmed_reader(path, source)
         for count in (0, 1, 13, 39, 40):
             file.publish(ends[count - 1] if count else 0, 2)
-            following.refresh()
+            following = following.newer()
             for reader in (following, confirmed_reader(path, source)):
                 rows = {row["physicalOffset"]: row for row in reading.read(reader)}
                 assert rows == dict(sorted(every.items())[:count])

@@ -483,7 +483,7 @@ def test_readers_see_all_of_it_or_nothing(
         assert len(during.bounds(QueueKey("Orders", 1))) == 0
         after = StoreReader.open(path, queue_source=source)
         assert (len(after.bounds(QueueKey("Orders", 0))), len(after.bounds(QueueKey("Orders", 1)))) == (12, 6)
-        during.refresh()
+        during = during.newer()
         assert len(during.bounds(QueueKey("Orders", 1))) == 6
         assert during.message_at(hidden.start) is not None
 
@@ -498,7 +498,7 @@ def test_batches_that_come_while_a_reader_looks_hide_nothing_that_was_there(path
         reader = StoreReader.open(path)
         ends = {each.key: each.max_offset for topic in reader.topics() for each in reader.queues(topic)}
         assert queue in ends
-        reader.refresh()  # its first look; the queues are looked at after the batches
+        reader = reader.newer()  # its first look; the queues are looked at after the batches
         for number in range(1, 4):
             commit(store, number, 4)
             store.append(HELLO)
