@@ -92,6 +92,33 @@ class StoreSource:
         )
 
 
+class OpenedSource:
+    """A source, and a reader that its first user takes over instead of opening the store again.
+
+    Safe in any number of threads. In another process the store is opened again.
+    """
+
+    def __init__(self, source: StoreSource, reader: StoreReader | None = None) -> None:
+        self.source = source
+        self._idle = [] if reader is None else [reader]
+
+    @property
+    def path(self) -> str:
+        """The store directory, or its URL."""
+        return self.source.path
+
+    def open(self) -> StoreReader:
+        """Return a reader of the store as it is now, for the caller alone."""
+        try:
+            reader = self._idle.pop()
+        except IndexError:
+            return self.source.open()
+        return reader.newer()
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.source,)
+
+
 def _cache(asked: str | None) -> str | None:
     """Return the directory of a cache on this machine."""
     if asked is not None:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from segmentlog.query.cursor import held_ranges
-from segmentlog.query.source import StoreSource
+from segmentlog.query.source import OpenedSource
 from segmentlog.store import (
     NATIVE_SCHEMA,
     ConfigError,
@@ -61,7 +61,7 @@ class Scan(Rows):
 
     def __init__(
         self,
-        source: StoreSource,
+        source: OpenedSource,
         ranges: Sequence[QueueRange],
         spec: ScanSpec,
         *,
@@ -217,7 +217,8 @@ class Scan(Rows):
             reader = self._source.open()
             reader, there = self._held(reader, ranges, spec)
             tasks = reader.plan(there, max_bytes=_TASK_BYTES, parallelism=threads, spec=spec)
-            with closing(read_in_order(self._source.open, tasks, spec, threads)) as batches:
+            opened = self._source.open if threads > 1 else lambda: reader
+            with closing(read_in_order(opened, tasks, spec, threads)) as batches:
                 yield from batches
 
     def _held(

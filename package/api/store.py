@@ -22,7 +22,7 @@ from segmentlog.query.metadata import SCHEMAS, Metrics, group_rows, lag_rows, qu
 from segmentlog.query.position import Earliest, Latest, Resolver, Words, asked_times, in_parts, within_times
 from segmentlog.query.request import Names, body_format_of, checked_names, scan_spec
 from segmentlog.query.selection import Topics, group_progress, select
-from segmentlog.query.source import StoreSource
+from segmentlog.query.source import OpenedSource, StoreSource
 from segmentlog.query.times import Clock, check_window
 from segmentlog.store import Message, OnCorrupt, OnLoss, QueueRange, ScanSpec, StoreClosedError, StoreReader, TimeWindow
 
@@ -45,8 +45,10 @@ class Store:
     """A store directory for reading. Safe in any number of threads, and picklable; made by ``segmentlog.open``."""
 
     def __init__(self, source: StoreSource) -> None:
+        reader = source.open()
         self._source = source
-        self.path = source.open().path
+        self._opened = OpenedSource(source, reader)
+        self.path = reader.path
         """The store directory."""
         self._is_closed = False
         self._finders = KeptFinder(source.open)
@@ -222,11 +224,13 @@ class Store:
         spec = scan_spec(
             columns=columns, properties=properties, tags=tags, sql=sql, on_corrupt=on_corrupt, on_loss=on_loss
         )
-        ranges, window, spec = self._ranges(topics, start, end, spec)
-        return Scan(self._source, ranges, spec, bodies=body_format_of(body_as, schema), window=window)
+        reader = self._reader()
+        ranges, window, spec = self._ranges(reader, topics, start, end, spec)
+        opened = OpenedSource(self._source, reader.newer())  # without maps, which hold the space of deleted files
+        return Scan(opened, ranges, spec, bodies=body_format_of(body_as, schema), window=window)
 
     def _ranges(
-        self, topics: Names, start: Position | None, end: Position | None, spec: ScanSpec
+        self, reader: StoreReader, topics: Names, start: Position | None, end: Position | None, spec: ScanSpec
     ) -> tuple[list[QueueRange], TimeWindow | None, ScanSpec]:
         """Settle the queue offsets of a scan, the store times of its messages, and what compares them."""
         clock, rules = Clock.system(), rules_of(spec.on_loss)
@@ -242,7 +246,7 @@ class Store:
 
         by_queue = isinstance(start, Mapping) or isinstance(end, Mapping)
         window = None if by_queue else asked_times(*positions(()), rules)
-        store, found = in_parts([self._reader()], window, ranges)
+        store, found = in_parts([reader], window, ranges)
         return found, window, spec if by_queue else within_times(spec, store, *positions(()))
 
     @in_api_words()
@@ -416,4 +420,4 @@ class Store:
 
     def _reader(self) -> StoreReader:
         self._check_open()
-        return self._source.open()
+        return self._opened.open()

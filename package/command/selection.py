@@ -404,6 +404,7 @@ class Selection:
         """Return the messages between two positions, with columns of their bodies if a format is passed."""
         from segmentlog.api.scan import Scan
         from segmentlog.query.position import Fallback, Resolver, Rules, asked_times, in_parts, within_times
+        from segmentlog.query.source import OpenedSource
 
         rules = Rules(
             unlisted=Fallback.EARLIEST, unmatched_time=Fallback.LATEST, on_loss=self.spec.on_loss, is_lenient=True
@@ -416,14 +417,15 @@ class Selection:
         window = asked_times(start, end, rules)
         store, found = in_parts([self._reader], window, ranges)
         spec = within_times(self.spec, store, start, end)
-        return Scan(self.source, found, spec, bodies=bodies, window=window)
+        return Scan(OpenedSource(self.source, self._reader.newer()), found, spec, bodies=bodies, window=window)
 
     def between(
         self, starts: "Mapping[QueueKey, int]", stops: "Mapping[QueueKey, int]", columns: Sequence[str]
     ) -> "Scan":
         """Return some columns of the messages between queue offsets, which have the same queues."""
         from segmentlog.api.scan import Scan
+        from segmentlog.query.source import OpenedSource
         from segmentlog.store import QueueRange
 
         ranges = [QueueRange(key, first, stops[key]) for key, first in starts.items() if first < stops[key]]
-        return Scan(self.source, ranges, replace(self.spec, columns=tuple(columns)))
+        return Scan(OpenedSource(self.source), ranges, replace(self.spec, columns=tuple(columns)))

@@ -9,7 +9,7 @@ import segmentlog
 from segmentlog.connector.metadata import MetadataReader
 from segmentlog.connector.source import SegmentLogDataSource
 from segmentlog.query.metadata import SCHEMAS
-from segmentlog.store import NotAStoreError, StoreClosedError, UnsafeFileError
+from segmentlog.store import NotAStoreError, StoreClosedError, StoreReader, UnsafeFileError
 
 
 def spark_frame(path: Path, kind: str, **options: str) -> pa.Table:
@@ -82,3 +82,19 @@ store.topics(), store.lag("etl")
 assert {"pyspark", "polars", "duckdb"}.isdisjoint(sys.modules)
 """
     subprocess.run([sys.executable, "-c", program, path], check=True)
+
+
+def test_a_store_is_opened_once_for_a_scan_and_its_first_read(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[object] = []
+    real = StoreReader.open
+
+    def counted(*arguments: object, **named: object) -> StoreReader:
+        opened.append(arguments)
+        return real(*arguments, **named)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(StoreReader, "open", counted)
+    scan = segmentlog.open(path).scan("orders")
+    assert scan.to_arrow().num_rows
+    assert len(opened) == 1
+    assert scan.to_arrow().num_rows, "again, by a reader of its own"
+    assert len(opened) == 2

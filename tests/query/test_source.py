@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
-from segmentlog.query.source import StoreSource
-from segmentlog.store import ConfigError, NotAStoreError, ReadFrom
+from segmentlog.query.source import OpenedSource, StoreSource
+from segmentlog.store import ConfigError, NotAStoreError, QueueKey, ReadFrom
+from support.store_builder import StoreBuilder, messages
 
 
 def test_a_source_opens_the_store_as_it_is(path: Path) -> None:
@@ -58,3 +59,17 @@ def test_derived_queues_are_kept_in_the_cache_of_the_user(
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     assert StoreSource.of(path, (), None, None, "appended", asked).open().sources.cache == expected
+
+
+def test_an_opened_source_hands_its_reader_over_once_and_looks_again(tmp_path: Path) -> None:
+    path = str(tmp_path / "s")
+    builder = StoreBuilder(tmp_path / "s")
+    builder.append(messages(4, queues=1))
+    source = StoreSource(path=path)
+    reader = source.open()
+    opened = OpenedSource(source, reader)
+    builder.append(messages(3, first=4, queues=1))
+    first, second = opened.open(), opened.open()
+    assert [len(each.bounds(QueueKey("Orders", 0))) for each in (first, second)] == [7, 7]
+    assert first.location is reader.location is not second.location
+    assert pickle.loads(pickle.dumps(opened)).path == path
