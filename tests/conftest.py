@@ -74,8 +74,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
     chosen: set[pytest.Item] = set()
     for each in cases.values():
-        mark, is_attack = each[0].get_closest_marker("scaled"), each[0].get_closest_marker("attack") is not None
-        sized = [item for number, item in enumerate(each) if runs(mark, number, len(each), is_attack=is_attack)]
+        is_attack = each[0].get_closest_marker("attack") is not None
+        sized = [
+            item
+            for number, item in enumerate(each)
+            if runs(item.get_closest_marker("scaled"), number, len(each), is_attack=is_attack)
+        ]
         chosen.update(thinned(sized))
     if SCALE is Scale.CHECK:
         chosen = {item for item in chosen if item.get_closest_marker("slow") is None}

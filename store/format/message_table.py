@@ -96,7 +96,7 @@ NATIVE_COLUMNS: Final = (
     NativeColumn(
         "body",
         "binary",
-        "body, inflated unless `rawBody=true`",
+        "body, inflated unless asked for as it is stored",
         giver=_writer,
         writing="The message itself; text is stored as UTF-8. Needed.",
     ),
@@ -186,7 +186,7 @@ NATIVE_COLUMNS: Final = (
         writing="The producer's `ip:port`.",
     ),
     NativeColumn("storeHost", "string", "`ip:port` of the broker", field="store_host"),
-    NativeColumn("brokerName", "string", "name of the store: `brokerNames`, or a part of its path"),
+    NativeColumn("brokerName", "string", "name of the store: the one that it is given, or a part of its path"),
     NativeColumn("segment", "string", "file name of the CommitLog segment"),
 )
 """Every column that a scan can return, in the order of the reference."""
