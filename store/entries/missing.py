@@ -42,7 +42,7 @@ import numpy as np
 from ..directory.layout import ListedQueues, StoreLocation
 from ..directory.own_state import OwnState
 from ..directory.topics import topic_table
-from ..dispatch.derive import BURNT_OFFSETS_MAX, NO_ENTRIES, DerivedQueue, derive_queues
+from ..dispatch.derive import BURNT_OFFSETS_MAX, NO_ENTRIES, DerivedQueue, derive_queues, joined
 from ..dispatch.rules import is_queued, queues_of
 from ..errors import FileTooLargeError, FormatError
 from ..files.notices import warn_once
@@ -248,6 +248,14 @@ def _rows(derived: DerivedQueue, rows: Mask | Ints) -> DerivedQueue:
     return DerivedQueue(*(column[rows] for column in derived))
 
 
+def _before(short: DerivedQueue, undispatched: DerivedQueue | None) -> DerivedQueue:
+    """Return the messages of a short queue before its ``undispatched`` ones, and these."""
+    # A crash may leave a sound entry behind lost ones: the messages after it are not all that have no entry.
+    if undispatched is None:
+        return short
+    return joined([_rows(short, short.queue_offset < undispatched.queue_offset[0]), undispatched])
+
+
 class _Seen(NamedTuple):
     """Physical offsets of the first and the last record of a queue in a span of the log."""
 
@@ -296,7 +304,8 @@ class QueueSearch:
         short = self._short(self.stop, queue)
         if not self.in_doubt:
             short = {key: each for key, each in short.items() if self._is_absent(key)}
-        return self._reported(self._without_entry(self._not_deleted(short), queue))
+        found = self._reported(self._without_entry(self._not_deleted(short), queue))
+        return {key: _before(each, undispatched.get(key)) for key, each in found.items()}
 
     def _short(self, stop: int, queue: Callable[[QueueKey], ConsumeQueue]) -> dict[QueueKey, DerivedQueue]:
         """Return the messages of each queue that the log has after the last sound entry of the queue."""

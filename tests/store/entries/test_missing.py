@@ -293,6 +293,16 @@ def test_a_queue_that_a_copy_cut_short_is_read_from_the_log(
     assert len(reader.queues("Orders")[0]) == COUNT // 4
 
 
+def test_a_queue_whose_first_file_a_crash_lost_is_whole_where_another_queue_has_no_files(
+    built: tuple[Path, Appended],
+) -> None:
+    store, _ = built
+    forget(store, 1, 15)
+    min(directory(store, 1).iterdir()).unlink()
+    without_files(store)
+    assert [offsets(store, queue_id) for queue_id in range(4)] == [list(range(20))] * 4
+
+
 def test_a_full_copy_is_not_walked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = tmp_path / "s"
     with StoreBuilder(store, geometry=GEOMETRY) as builder:
