@@ -20,13 +20,12 @@ from typing import TYPE_CHECKING, Final
 from ..errors import ConfigError, FormatError, Remedy
 from ..files.fs import FileSystem, Listed, LocalFileSystem
 from ..files.segments import SegmentFile, list_segments
-from ..files.small_file import read_front
-from ..format import durable_point
 from ..format.consume_queue import ENTRY_BYTES
 from ..format.durable_point import DurablePoint, FileSizes
 from ..format.index_file import HEADER, Geometry, decode_header, infer_geometry
 from ..format.naming import is_index_name
 from ..format.store_paths import StorePaths
+from .own_state import read_durable_point
 
 if TYPE_CHECKING:
     from ..config import StoreConfig
@@ -50,7 +49,7 @@ def stored_config(path: str | os.PathLike[str], config: "StoreConfig", fs: FileS
 def known_sizes(fs: FileSystem, path: str) -> FileSizes:
     """Return the file sizes that a store states, or that its files show; 0 where nothing tells."""
     # Of index files the length alone fits several numbers of slots and entries: their entries have to show which.
-    durable = durable_point.decode(read_front(fs, StorePaths(path).durable_point, durable_point.FILE_BYTES) or b"")
+    durable = read_durable_point(fs, path)
     if durable is not None and durable.sizes.segment_bytes:
         return durable.sizes
     log = [segment.size for segment in list_segments(fs, StorePaths(path).log_directories)]

@@ -56,6 +56,11 @@ def ensure_store_id(fs: WritableFileSystem, path: str) -> str:
     return made
 
 
+def read_durable_point(fs: FileSystem, path: str) -> DurablePoint | None:
+    """Return the durable point of a store; None if there is none, or it is damaged."""
+    return durable_point.decode(read_front(fs, StorePaths(path).durable_point, durable_point.FILE_BYTES) or b"")
+
+
 class OwnState(NamedTuple):
     """Recorded state of one store."""
 
@@ -70,7 +75,7 @@ class OwnState(NamedTuple):
         # `is_signed` is whether the lock says that no other process opened the store since we last had it. The file
         # `abort` tells too, but 4.x leaves an existing one as it is.
         paths = StorePaths(path)
-        point = durable_point.decode(read_front(fs, paths.durable_point, durable_point.FILE_BYTES) or b"")
+        point = read_durable_point(fs, path)
         abort = read_front(fs, paths.abort, _ABORT_BYTES_MAX + 1)
         checkpoint = read_front(fs, paths.checkpoint, checkpoints.CHECKPOINT_BYTES)
         was_ours = is_signed and point is not None and abort is not None and abort.endswith(ABORT_SIGNATURE)

@@ -24,13 +24,11 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ..directory.layout import ListedQueues, StoreLocation, look_at_queues, rocksdb_queues
-from ..directory.own_state import OwnState
+from ..directory.own_state import OwnState, read_durable_point
 from ..dispatch.derive import DerivedQueue
 from ..errors import MissingExtraError, SegmentLogError
 from ..files.notices import warn_once
-from ..files.small_file import read_front
 from ..files.store_lock import is_signed
-from ..format import durable_point
 from ..format.consume_queue import ENTRY_BYTES
 from ..log.batch_state import Visibility
 from ..log.commit_log import CommitLog
@@ -183,8 +181,7 @@ class DirectorySources:
 
     def _stated_file_bytes(self) -> Iterator[int]:
         """Bytes of each file of a queue, where the store states it."""
-        fs, path = self._location.fs, self._location.paths.durable_point
-        point = durable_point.decode(read_front(fs, path, durable_point.FILE_BYTES) or b"")
+        point = read_durable_point(self._location.fs, self._location.root)
         if point is not None and point.sizes.queue_segment_entries:
             yield point.sizes.queue_segment_entries * ENTRY_BYTES
 

@@ -16,10 +16,10 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from ..directory.own_state import read_durable_point
 from ..errors import FormatError
 from ..files.fs import FileSystem
-from ..files.small_file import read_front
-from ..format import durable_point, index_file
+from ..format import index_file
 from ..format.checksums import Words
 from ..format.index_file import ENTRY, Geometry, Header, infer_geometry
 from ..format.message import Ints, Mask
@@ -115,12 +115,8 @@ def _stated_index(fs: FileSystem, path: str) -> bool | None:
     # A broker's index may be off, or in RocksDB, and the store does not state that.
     if index_files(fs, StorePaths(path).index):
         return True
-    durable = _durable(fs, path)
+    durable = read_durable_point(fs, path)
     return None if durable is None or not durable.sizes.segment_bytes else durable.index_file > 0
-
-
-def _durable(fs: FileSystem, path: str) -> durable_point.DurablePoint | None:
-    return durable_point.decode(read_front(fs, StorePaths(path).durable_point, durable_point.FILE_BYTES) or b"")
 
 
 class IndexCheck:
@@ -132,7 +128,7 @@ class IndexCheck:
         self, fs: FileSystem, path: str, log: CommitLog, damage: Sequence[tuple[int, int]] = (), *, is_live: bool
     ) -> None:
         self.directory = StorePaths(path).index
-        durable = _durable(fs, path)
+        durable = read_durable_point(fs, path)
         sizes = None if durable is None or not durable.sizes.index_slots else durable.sizes
         self._stated = sizes and Geometry(sizes.index_slots, sizes.index_entries)
         self.unreadable: list[tuple[str, str]] = []  # implausible files, and the problem of each
