@@ -364,6 +364,14 @@ def listed(store: Queried, queues: Iterable[QueueBounds], named: Mapping[str, Po
     return [each for each in queues if all(table.of(store.broker_name, each.key) is not None for table in tables)]
 
 
+def search_times(store: Queried, find: Callable[[], T]) -> T:
+    """Return the result of ``find``, which asks for the offsets of times in several queues."""
+    # Times may be found to fall at a later queue: those before were searched as if times rose.
+    fell = store.times_fall
+    found = find()
+    return found if store.times_fall == fell else find()
+
+
 class Resolver:
     """Positions as queue offsets of one store. Reads the offsets of each consumer group once."""
 
@@ -408,10 +416,7 @@ class Resolver:
         if self._rules.is_lenient:
             for name, position in ((self._words.start, start), (self._words.end, end)):
                 self._check_reached(name, position, queues)
-        fell = self._store.times_fall
-        found = self._ranges(start, end, queues)
-        # Times may be found to fall at a later queue: those before were searched as if times rose.
-        return found if self._store.times_fall == fell else self._ranges(start, end, queues)
+        return search_times(self._store, lambda: self._ranges(start, end, queues))
 
     def _ranges(self, start: Position, end: Position, queues: Iterable[QueueBounds]) -> list[QueueRange]:
         found = []

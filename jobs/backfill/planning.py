@@ -22,6 +22,7 @@ from datetime import UTC, date, datetime, timedelta, tzinfo
 from enum import Enum
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, Self, TypeAlias
 
+from segmentlog.query.position import search_times
 from segmentlog.query.selection import Topics, select
 from segmentlog.query.source import StoreSource
 from segmentlog.query.times import StartAfterEndError, iso
@@ -279,10 +280,7 @@ class Planner:
 
     def missing(self, parts: Sequence[Part], *, is_open: bool = False) -> Plan:
         """Return what a target lacks that holds some parts; ``is_open`` allows windows that are not over."""
-        fell = self._reader.times_fall
-        plan = self._missing(parts, is_open=is_open)
-        # Times may be found to fall at a later window: those before were searched as if times rose.
-        return plan if self._reader.times_fall == fell else self._missing(parts, is_open=is_open)
+        return search_times(self._reader, lambda: self._missing(parts, is_open=is_open))
 
     def _missing(self, parts: Sequence[Part], *, is_open: bool) -> Plan:
         found = held(parts)
