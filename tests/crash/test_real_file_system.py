@@ -40,7 +40,7 @@ pytestmark = [
 
 TRIED = sample([*CONFIGS], 1)
 SEEDS = scale(1, 1, 4)
-SHARE = scale(0.6, 1, 10) / 100
+SHARE = scale(1, 1, 10) / 100
 """Of all calls, so many are the last one."""
 BREADTH = Breadth(exhaustive_bits=2, random_subsets=2, torn=2, per_point=2, mixed=2, seed=1)
 FEW = Breadth(exhaustive_bits=0, random_subsets=0, torn=1, per_point=1, mixed=0, seed=1)
@@ -118,10 +118,10 @@ def test_nothing_acknowledged_is_lost(config: str, tmp_path: Path, report: Repor
         assert real.concurrent, "threads did not get into each other's way"
         tally.add(cut_power(real, BREADTH, SHARE))
     report(f"S1 real, {config}", tally)
-    assert tally.states >= scale(5, 50, 2_500)
+    assert tally.states >= scale(10, 50, 2_500)
     assert tally.distinct >= 0.9 * tally.states
     assert tally.after_promises >= 0.5 * tally.states
-    assert min(tally.kept, tally.lost, tally.again) >= scale(0, 1, 1)  # no two runs are the same
+    assert min(tally.kept, tally.lost, tally.again) > 0
 
 
 @pytest.mark.scaled(quick=0)

@@ -25,7 +25,7 @@ BREADTH = Breadth(
 )
 EFFORT = Effort(again=9, written_on=40, read=40)
 SEEDS = scale(1, 1, 12)
-STRIDE = scale(8, 2, 1)
+STRIDE = scale(4, 2, 1)
 """Step from one call of a recovery at which the power is cut to the next."""
 
 
@@ -66,10 +66,11 @@ def test_recovery_can_be_cut_off(name: str, report: Report) -> None:
             tally.add(cut_power(again, BREADTH, EFFORT, points=lambda n: n % STRIDE == 0, reference=reference))
     report(f"S2 {name}", f"{first} crashed stores, {tally}")
     assert first == FIRST * SEEDS
-    assert tally.states >= scale(12, 25, 25) * first
+    assert tally.states >= 25 * first
     assert tally.distinct >= 0.9 * tally.states
     assert tally.same >= 5 * first // STRIDE
-    assert min(tally.kept, tally.lost) >= scale(0, 1, 1)
+    assert tally.kept
+    assert tally.lost
 
 
 @pytest.mark.scaled(quick=1)
