@@ -164,7 +164,7 @@ ROWS = 1500
 
 
 @pytest.mark.scaled(quick=0)  # the test above has two stores of the chain
-@pytest.mark.timeout(scale(600, 600, 7200))
+@pytest.mark.timeout(scale(600, 1800, 7200))
 def test_batches_of_a_chain_are_there_once_whichever_store_is_promoted(tmp_path: Path, report: Report) -> None:
     """A master is killed under a sink; a replica, or a replica of it that lags, is promoted, and the others follow."""
     authority, draw = certificates.Authority(tmp_path / "ca"), random.Random(51)

@@ -48,7 +48,7 @@ def built(path: Path, draw: random.Random) -> list[tuple[int, int]]:
 @pytest.mark.scaled
 @pytest.mark.parametrize("has_queues", [True, False])
 def test_windows_hold_what_a_look_at_all_messages_finds(tmp_path: Path, report: Report, *, has_queues: bool) -> None:
-    draw, stores, falling = random.Random(71), scale(8, 1_000, 20_000), 0
+    draw, stores, falling = random.Random(71), scale(8, 150, 20_000), 0
     for number in range(stores):
         path = tmp_path / f"s{number}"
         written = built(path, draw)

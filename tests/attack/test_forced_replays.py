@@ -28,7 +28,7 @@ from support.spark_session import refused
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = [pytest.mark.attack, pytest.mark.spark, pytest.mark.timeout(scale(600, 600, 36_000))]
+pytestmark = [pytest.mark.attack, pytest.mark.spark, pytest.mark.timeout(scale(600, 1800, 36_000))]
 
 SEED = int(os.environ.get("SEGMENTLOG_ATTACK_SEED", "20261121"))
 REPLAYS = scale(2, 9, 1_000)

@@ -27,7 +27,7 @@ pytestmark = [
     pytest.mark.scaled(quick=0),
     pytest.mark.attack,
     pytest.mark.spark,
-    pytest.mark.timeout(scale(600, 600, 36_000)),
+    pytest.mark.timeout(scale(600, 1800, 36_000)),
 ]
 
 SEED = int(os.environ.get("SEGMENTLOG_ATTACK_SEED", "20261121"))

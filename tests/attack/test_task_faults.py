@@ -32,7 +32,7 @@ pytestmark = [
     pytest.mark.scaled(quick=0),  # `test_killed_drivers` has the drivers of a quick run: each takes 15 s of CPU
     pytest.mark.attack,
     pytest.mark.spark,
-    pytest.mark.timeout(scale(600, 600, 36_000)),
+    pytest.mark.timeout(scale(600, 1800, 36_000)),
 ]
 
 SEED = int(os.environ.get("SEGMENTLOG_ATTACK_SEED", "20261121"))

@@ -20,7 +20,7 @@ from support.children import CONFIG, ROWS, commit_together
 from support.reading import read
 from support.scale import Report, scale
 
-pytestmark = [pytest.mark.scaled(quick=0), pytest.mark.attack, pytest.mark.timeout(scale(600, 600, 36_000))]
+pytestmark = [pytest.mark.scaled(quick=0), pytest.mark.attack, pytest.mark.timeout(scale(600, 1800, 36_000))]
 
 SEED = int(os.environ.get("SEGMENTLOG_ATTACK_SEED", "20261121"))
 BATCHES = scale(20, 100, 5_000)

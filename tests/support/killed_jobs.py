@@ -253,7 +253,7 @@ class LakeBackfill(Backfill):
         return [*self.asked()[:-2], *to, "--columns", ",".join(COLUMNS), "--by", "hour,queue"]
 
     def sign(self) -> object:
-        return len(self.lake.leases()), len(self.lake.files())
+        return len(self.lake.files())
 
     def allowed(self) -> Mapping[int, Sequence[list[Row]]]:
         return {}
@@ -265,8 +265,7 @@ class LakeBackfill(Backfill):
             hour = round(row["storeTimestamp"].timestamp() * 1000) // HOUR_MS
             found.setdefault(hour, []).append((row["topic"], row["queueId"], row["queueOffset"], row["body"]))
         assert {hour: sorted(rows) for hour, rows in found.items()} == self.expected
-        assert self.lake.files() == self.lake.paths()
-        assert self.lake.leases() == []
+        assert self.lake.paths() <= self.lake.files()  # files of runs that were killed stay for a day
 
 
 class Iceberg(LakeBackfill):

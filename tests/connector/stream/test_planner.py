@@ -519,7 +519,7 @@ def test_a_restart_finds_its_batch_gone(path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.scaled
-@pytest.mark.timeout(scale(600, 600, 7200))
+@pytest.mark.timeout(scale(600, 1800, 7200))
 def test_thousands_of_triggers_leak_no_descriptors_maps_objects_or_memory(
     tmp_path: Path, report: Callable[[str, object], None]
 ) -> None:
