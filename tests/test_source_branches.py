@@ -8,12 +8,11 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("store", "query", "connector", "package", "jobs")
 QUESTION = re.compile(
-    r"\bby_files\b|\bgoes_by_queues\b|\.archived\b|\.continued\b|\brocksdb_queues\(|\bin_rocksdb\b|"
+    r"\.archived\b|\.continued\b|\brevision is\b|\bfiles_of\(|\brocksdb_queues\(|\bin_rocksdb\b|"
     r"isinstance\(.*(?:\w+Entries|ArchivedStore|\w+Queues)\b|\bsource is (?:not )?QueueSource|\bdatabase\b.* None"
 )
 ALLOWED = {
-    "store/read/queue_watch.py": 7,  # archives are watched by their manifest, files by 40 bytes per queue
-    "store/read/store_reader.py": 3,  # a manifest is read again
+    "store/read/queue_watch.py": 1,  # directories are only listed where they tell of new queues
     "store/directory/layout.py": 1,  # makes the location
     "store/directory/kinds.py": 1,  # describes the store
     "store/maintenance/verification.py": 1,  # what cannot be verified
@@ -44,5 +43,5 @@ def test_only_entries_ask_for_the_kind_of_a_source() -> None:
 
 
 def test_a_question_is_seen() -> None:
-    source = "if entries.by_files and x: ...\ny = 1 if location.archived is None else 2\nif entries.bounds([]): ...\n"
-    assert questions(source) == ["entries.by_files and x", "location.archived is None"]
+    source = "if e.files_of(key) and x: ...\ny = 1 if location.archived is None else 2\nif entries.bounds([]): ...\n"
+    assert questions(source) == ["e.files_of(key) and x", "location.archived is None"]

@@ -98,6 +98,10 @@ class StoreLocation:
         """True if the root is a directory."""
         return self.fs.stamp(os.path.join(self.root, "")) is not None  # with the slash a file has no stamp
 
+    def refresh(self) -> bool:
+        """Read a newer manifest of the archive that has the older files; return whether there was one."""
+        return self.continued is not None and self.continued.refresh()
+
     def is_owned(self) -> bool:
         """Whether a process holds the store's lock now. The kernel may take 10 ms to answer."""
         return self.fs.lock_owner(self.paths.lock) is not None

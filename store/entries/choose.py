@@ -19,11 +19,14 @@ listing would show in part: its first records are in known segments, the others 
 """
 
 import logging
+import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from ..directory.layout import ListedQueues, StoreLocation, look_at_queues, rocksdb_queues
+from ..directory.archive import join_archive
+from ..directory.file_sizes import known_sizes
+from ..directory.layout import ListedQueues, StoreLocation, look_at_queues, place_of, rocksdb_queues
 from ..directory.own_state import OwnState, read_durable_point
 from ..dispatch.derive import DerivedQueue
 from ..errors import MissingExtraError, SegmentLogError
@@ -33,6 +36,7 @@ from ..format.consume_queue import ENTRY_BYTES
 from ..log.batch_state import Visibility
 from ..log.commit_log import CommitLog
 from ..log.log_end import KnownEnd
+from ..objects.access import RemoteAccess
 from ..queues.consume_queues import ConsumeQueues
 from ..types import QueueKey, QueueSource
 from .files import FileEntries
@@ -132,6 +136,9 @@ class DirectorySources:
         end, walked = (self._end, self._walked) if is_same else (self._end.newer(log), self._walked.newer(log))
         parts = _Parts(queues, end, walked, self._database)
         return DirectorySources(self._location, log, self._source, self.cache, parts)
+
+    def refresh(self) -> None:
+        """Look at what later `newer` ones need besides the log."""
 
     def choose(self, visibility: Visibility, window: TimeWindow | None = None, *, in_doubt: bool = False) -> Chosen:
         """Choose the entries to read; the log was listed after ``visibility`` looked first.
@@ -309,6 +316,10 @@ class ArchiveSources(DirectorySources):
         super().__init__(location, log, source, cache)
         self.kept = self._packed = packed
 
+    def refresh(self) -> None:
+        """As `DirectorySources.refresh`: read a newer manifest, if there is one."""
+        self._packed.refresh()
+
     def newer(self, log: CommitLog, moved: Collection[QueueKey] | None = None) -> "ArchiveSources":  # noqa: ARG002 - the manifest tells
         """As `DirectorySources.newer`."""
         return ArchiveSources(self._location, log, self._source, self.cache, self._packed.newest())
@@ -343,6 +354,20 @@ def sources_of(location: StoreLocation, log: CommitLog, source: QueueSource, cac
     from .packs import PackedQueues  # noqa: PLC0415 - readers of a directory need not wait for it
 
     return ArchiveSources(location, log, source, cache, PackedQueues(location.archived))
+
+
+def join(
+    location: StoreLocation, archive: str | os.PathLike[str], commit_log: str, access: RemoteAccess
+) -> StoreLocation:
+    """Return the location of a store that continues in its archive, a directory or a place in object storage."""
+    joined = StoreLocation.at_place(place_of(archive), access)
+    if joined.archived is None:
+        return join_archive(location, archive, commit_log)
+    from ..config import StoreConfig  # noqa: PLC0415 - as below
+    from .packs_as_files import join_packed  # noqa: PLC0415 - few stores continue in object storage
+
+    entries = known_sizes(location.fs, location.root).queue_segment_entries
+    return join_packed(location, joined, commit_log, entries or StoreConfig().queue_segment_entries)
 
 
 def _readable_stop(log: CommitLog, visibility: Visibility, crashed: OwnState | None) -> int:

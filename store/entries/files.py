@@ -19,7 +19,7 @@ them into one array and decides with a few calls of numpy. Every other queue is 
 """
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -40,8 +40,6 @@ _log = logging.getLogger(__name__)
 
 class FileEntries(LoggedEntries):
     """Queues by their files, which were listed after the first look of ``visibility``; see `QueueEntries`."""
-
-    by_files = True
 
     def __init__(
         self,
@@ -66,6 +64,13 @@ class FileEntries(LoggedEntries):
     def newer(self, log: CommitLog, queues: ConsumeQueues, visibility: Visibility) -> "FileEntries":
         """As `QueueEntries.newer`."""
         return FileEntries(log, queues, self._ids, visibility, is_live=self._is_live)
+
+    def revision(self, data_stop: Callable[[], int], mark: object) -> None:
+        """As `QueueEntries.revision`."""
+
+    def files_of(self, key: QueueKey) -> ConsumeQueue:
+        """As `QueueEntries.files_of`."""
+        return self._queues.queue(key)
 
     # Where a queue begins and ends
 

@@ -15,9 +15,9 @@ An archive ends where its last piece ends. RocketMQ has no archive.
 
 import os
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -48,6 +48,7 @@ Rows = npt.NDArray[np.void]
 class PackedQueues(Mapping[QueueKey, DerivedQueue], QueueEntries):
     """Entries of all queues of an archive, as of one manifest. Not thread-safe."""
 
+    look_every_s = 1.0
     has_times = True
 
     def __init__(self, archived: "ArchivedStore") -> None:
@@ -61,6 +62,22 @@ class PackedQueues(Mapping[QueueKey, DerivedQueue], QueueEntries):
     def newest(self) -> "PackedQueues":
         """Return the queues of the manifest that was read last, which are these if it is the same."""
         return self if self.manifest is self._archived.manifest else PackedQueues(self._archived)
+
+    def refresh(self) -> int:
+        """Look for a newer manifest, for one list of objects; return the number of the newest one."""
+        self._archived.refresh()
+        return self._archived.number
+
+    def revision(self, data_stop: Callable[[], int], mark: object) -> object:  # noqa: ARG002 - the manifest tells
+        """As `QueueEntries.revision`."""
+        return self.refresh()
+
+    def changed(self, before: Self, keys: Iterable[QueueKey]) -> tuple[set[QueueKey], set[QueueKey]]:
+        """As `QueueEntries.changed`."""
+        # A growing archive keeps its pieces; one that ended otherwise may hold other messages at the same offsets.
+        if set(before.manifest.pieces[-1:]) <= set(self.manifest.pieces):
+            return {key for key in keys if self.span(key) != before.span(key)}, set()
+        return set(keys), set(keys)
 
     # What the manifest tells
 

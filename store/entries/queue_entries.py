@@ -18,8 +18,8 @@
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final, Self
 
 import numpy as np
 
@@ -27,6 +27,7 @@ from ..dispatch.derive import NO_ENTRIES, DerivedQueue
 from ..format.message import Ints, Mask
 from ..log.batch_state import Visibility
 from ..log.commit_log import CommitLog, store_times_at
+from ..queues.consume_queue import ConsumeQueue
 from ..queues.consume_queues import ConsumeQueues
 from ..types import QueueBounds, QueueKey, QueueRange
 from .tasks import PlannedRange, ScanTask, TaskLimits
@@ -37,8 +38,8 @@ _BLOCK_ROWS: Final = 1 << 18
 class QueueEntries(ABC):
     """The queues of one store. Not thread-safe."""
 
-    by_files: bool = False
-    """True if ConsumeQueue files alone tell where queues end."""
+    look_every_s: float = 0.0
+    """A follower asks for a `revision` at most so often: each question may have its price."""
     has_times: bool = False
     """True if `times` of a single message costs no read of the log."""
 
@@ -126,6 +127,21 @@ class QueueEntries(ABC):
         starts = range(wanted.start, wanted.stop, _BLOCK_ROWS)
         blocks = (QueueRange(wanted.key, start, min(start + _BLOCK_ROWS, wanted.stop)) for start in starts)
         return sum(int(self.sizes(block).sum()) for block in blocks)
+
+    def revision(self, data_stop: Callable[[], int], mark: object) -> object:
+        """What is different when messages were added that no file of a queue tells; None where the files tell all.
+
+        ``data_stop`` finds the end of the log; ``mark`` is different when other parts of it may be seen.
+        """
+        return data_stop(), mark
+
+    def files_of(self, key: QueueKey) -> ConsumeQueue | None:  # noqa: ARG002 - see `files`
+        """Return the files of a queue if they tell that a message was added to it."""
+        return None
+
+    def changed(self, before: Self, keys: Iterable[QueueKey]) -> tuple[set[QueueKey], set[QueueKey]]:  # noqa: ARG002 - see `packs`
+        """Return the queues that may have other bounds than ``before``, and those that may have other messages."""
+        return set(keys), set()
 
     def newer(self, log: CommitLog, queues: ConsumeQueues, visibility: Visibility) -> "QueueEntries":  # noqa: ARG002 - see `files`
         """The same queues of the same source, by a later look at the log, at their files and at batches in flight."""

@@ -37,7 +37,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from ..directory.layout import list_queue_ids
 from ..errors import StoreIOError
@@ -51,9 +51,6 @@ from ..log.commit_log import CommitLog
 from ..queues.consume_queue import ConsumeQueue
 from ..types import QueueBounds, QueueKey, ReadFrom
 from .store_reader import StoreReader
-
-if TYPE_CHECKING:
-    from ..directory.archived_store import ArchivedStore
 
 PAUSE_MIN_S: Final = 0.0005
 """Pause between two comparisons while messages come."""
@@ -76,8 +73,6 @@ _BELIEVED_S: Final = 5.0
 """So long it is believed that nothing moved. An owner that takes longer to dispatch is seen so much later."""
 _OWNED_S: Final = 5.0
 """So long a store that had an owner is taken to have one: the kernel needs some 10 ms to list its locks."""
-_ARCHIVE_PAUSE_S: Final = 1.0
-"""An object store is asked for a newer manifest so often: each question costs its price."""
 _TAILS_MAX: Final = 1024
 """Up to so many queues are mapped while they are waited for."""
 
@@ -255,6 +250,14 @@ class Sighting:
     gone: frozenset[QueueKey] = field(default_factory=frozenset)
 
 
+class _State(NamedTuple):
+    """What decides where messages are looked for: is a writer at work, was there a crash, and what no queue tells."""
+
+    is_live: bool
+    is_aborted: bool
+    revision: object
+
+
 class QueueWatch:
     """Watches queues of one store for a reader that follows them. Not thread-safe.
 
@@ -304,7 +307,7 @@ class QueueWatch:
         self._is_live = False
         self._owned = -math.inf
         """When the store's owner was looked for, or something moved."""
-        self._state: tuple[object, ...] | None = None
+        self._state: _State | None = None
         self._tails = QueueTails(self._fs, clock)
         self._unplaced: set[QueueKey] = set()
         """Queues whose tails are to be placed before the next wait."""
@@ -312,37 +315,32 @@ class QueueWatch:
 
     def look(self) -> Sighting:
         """See what changed since the last look; at the first all queues are new."""
-        before = self.reader
-        if before.location.archived is not None:
-            return self._look_at_archive(before.location.archived)
+        before, now = self.reader, self._clock()
+        if now - self._looked < before.entries.look_every_s:
+            return Sighting()
         look = before.look()  # before the queues are looked at: no batch shows in some of them alone
-        now = self._clock()
         if not self._is_live or now - self._owned >= _OWNED_S:
             self._is_live, self._owned = before.location.is_owned(), now
         mark = self._fs.stamp(self._paths.batch_mark), self._fs.stamp(self._paths.confirmed)
-        # What decides where messages are looked for: is a writer at work, was there a crash. And the end of the log,
-        # and of what may be seen of it, where it has messages that the queues do not name.
         aborted = self._fs.size(self._paths.abort) is not None
-        by_log = None if before.goes_by_queues else (look.log.data_stop(), mark)
-        same = self._state == (self._is_live, aborted, by_log)
+        state = _State(self._is_live, aborted, before.entries.revision(look.log.data_stop, mark))
+        same = self._state == state
         holds = mark == self._mark and look.log is before.log
         if same and holds and self._is_quiet(now) and not self._root_changed():
             return Sighting()
         self._looked, self._mark = now, mark
-        rewritten: set[QueueKey] = set()
         if same:
-            listed = self._listed()
+            listed = self._listed(state)
             moved, rewritten = self._changed_places()
-            moved |= listed - self._places.keys()
         else:
             # The store changed hands, or its queues are derived and the log grew: nothing known holds any more.
             stop = look.log.data_stop()  # what is appended from now on is for the next look
-            self.reader = before.newer()
-            by_log = None if self.reader.goes_by_queues else (stop, mark)
-            self._is_live = self.reader.is_live
-            self._state = self._is_live, aborted, by_log
-            listed = self._listed()
-            moved = set(listed)
+            self.reader = reader = before.newer()
+            self._is_live = reader.is_live
+            self._state = state = _State(self._is_live, aborted, reader.entries.revision(lambda: stop, mark))
+            listed = self._listed(state)
+            moved, rewritten = reader.entries.changed(before.entries, listed)
+        moved |= listed - self._places.keys()
         gone = self._places.keys() - listed
         if same:
             self.reader = before.newer(look, moved | gone)
@@ -350,35 +348,12 @@ class QueueWatch:
             self._drop(key)
         moved -= gone
         self._take(moved)
-        if len(self._places) >= _MANY_QUEUES and self.reader.goes_by_queues:
+        if len(self._places) >= _MANY_QUEUES:
             self._log_end.follow(self.reader.log, max(self._named.values()), self._clock())
         self._unplaced |= moved | gone
         if moved:
             self._owned = now  # something wrote, which spares the question as long as messages come
         return Sighting(frozenset(moved), frozenset(rewritten & moved), frozenset(gone))
-
-    def _look_at_archive(self, archived: "ArchivedStore") -> Sighting:
-        """See whether there is a newer manifest: one list of objects, at most once per second."""
-        now = self._clock()
-        if now - self._looked < _ARCHIVE_PAUSE_S:
-            return Sighting()
-        self._looked = now
-        before = archived.manifest.pieces[-1:]
-        if not archived.refresh() and self._state is not None:
-            return Sighting()
-        self._state = ()
-        self.reader = reader = self.reader.newer()
-        listed = self._listed()
-        known = {QueueKey(topic, each): end for topic, ends in self.ends.items() for each, end in ends.items()}
-        found = {bounds.key: bounds.max_offset for bounds in reader.bounds_of(list(listed))}
-        moved = {key for key, end in found.items() if known.get(key) != end}
-        gone = known.keys() - found.keys()
-        self.ends.clear()
-        for key, end in found.items():
-            self.ends.setdefault(key.topic, {})[key.queue_id] = end
-        # A growing archive keeps its pieces; one that ended otherwise may hold other messages at the same offsets.
-        continues = set(before) <= set(archived.manifest.pieces)
-        return Sighting(frozenset(moved), frozenset(() if continues else found), frozenset(gone))
 
     def wait(self, limit_s: float, pause: Callable[[float], bool]) -> bool:
         """Wait until a known queue has another entry, at most ``limit_s`` seconds; the next look tells which.
@@ -399,7 +374,7 @@ class QueueWatch:
             True if ``pause`` has ended it.
         """
         confirmed_only = self.reader.read_from is ReadFrom.CONFIRMED
-        if confirmed_only or len(self._places) > _TAILS_MAX or not self.reader.goes_by_queues:
+        if confirmed_only or len(self._places) > _TAILS_MAX or not any(self._places.values()):
             return pause(limit_s)
         self._tails.place({key: self._places.get(key, ()) for key in self._unplaced})
         self._unplaced.clear()
@@ -410,7 +385,7 @@ class QueueWatch:
 
         The first offset is searched again only after segments of the log were deleted.
         """
-        if self.reader.location.archived is None and self._log_min[key] != self.reader.log.min_offset:
+        if self._log_min[key] != self.reader.log.min_offset:
             self._take([key])
         return self.reader.bounds(key)
 
@@ -441,9 +416,9 @@ class QueueWatch:
     def _root_changed(self) -> bool:
         return self._root is None or self._root.has_changed(self._fs)
 
-    def _listed(self) -> set[QueueKey]:
+    def _listed(self, state: "_State") -> set[QueueKey]:
         """The queues that are wanted and there."""
-        if not self.reader.goes_by_queues:
+        if state.revision is not None:
             every = self.reader.entries.ids.items()
             there = (QueueKey(topic, each) for topic, ids in every if self._topic_wanted(topic) for each in ids)
             return {key for key in there if self._queue_wanted(key)}
@@ -471,14 +446,14 @@ class QueueWatch:
         """Ask the reader for the bounds of queues, then note the bytes at the places of their next entries."""
         reader = self.reader
         ends = [bounds.max_offset for bounds in reader.bounds_of(list(keys))]
-        places = [_pieces(reader.queue(key), end) for key, end in zip(keys, ends, strict=True)]
+        places = [_pieces(reader.entries.files_of(key), end) for key, end in zip(keys, ends, strict=True)]
         reader.sources.queues.drop_fronts()
         found = iter(self._read([piece for listed, _ in places for piece in listed]))
         for key, end, (listed, absent) in zip(keys, ends, places, strict=True):
             self.ends.setdefault(key.topic, {})[key.queue_id] = end
             self._log_min[key] = reader.log.min_offset
             self._places[key] = pieces = (*(_stilled(piece, next(found)) for piece in listed), *absent)
-            last = pieces[0].still if pieces[0].begins_with_last else None
+            last = pieces[0].still if pieces and pieces[0].begins_with_last else None
             self._named[key] = -1 if last is None else int.from_bytes(last[:8], "big", signed=True)
 
     def _drop(self, key: QueueKey) -> None:
@@ -497,8 +472,10 @@ class QueueWatch:
         return b"".join(entry.name.encode() for entry in self._fs.list_dir(directory) if entry.is_file) or None
 
 
-def _pieces(queue: ConsumeQueue, end: int) -> tuple[list[Piece], list[Piece]]:
+def _pieces(queue: ConsumeQueue | None, end: int) -> tuple[list[Piece], list[Piece]]:
     """Pieces of a queue's last and next entry: those in listed files, and those in files that do not exist yet."""
+    if queue is None:
+        return [], []
     at = end * ENTRY_BYTES
     last, following = find(queue.segments, at - ENTRY_BYTES), find(queue.segments, at)
     listed, absent = [], []

@@ -21,8 +21,6 @@ from typing import Final, NamedTuple
 
 import pyarrow as pa
 
-from ..directory.archive import join_archive
-from ..directory.file_sizes import known_sizes
 from ..directory.layout import (
     StoreLocation,
     check_has_log,
@@ -31,7 +29,7 @@ from ..directory.layout import (
     place_of,
     require_directory,
 )
-from ..entries.choose import Chosen, DirectorySources, sources_of
+from ..entries.choose import Chosen, DirectorySources, join, sources_of
 from ..entries.queue_entries import QueueEntries
 from ..entries.tasks import ScanTask, TaskLimits
 from ..entries.walk_span import TimeWindow
@@ -148,20 +146,6 @@ def _check(location: StoreLocation, commit_logs: Sequence[str]) -> None:
     check_has_log(location, commit_logs)
 
 
-def _joined(
-    location: StoreLocation, archive: str | os.PathLike[str], commit_log: str, access: RemoteAccess
-) -> StoreLocation:
-    """Return the location of a store that continues in its archive, a directory or a place in object storage."""
-    joined = StoreLocation.at_place(place_of(archive), access)
-    if joined.archived is None:
-        return join_archive(location, archive, commit_log)
-    from ..config import StoreConfig  # noqa: PLC0415 - as below
-    from ..entries.packs_as_files import join_packed  # noqa: PLC0415 - few stores continue in object storage
-
-    entries = known_sizes(location.fs, location.root).queue_segment_entries
-    return join_packed(location, joined, commit_log, entries or StoreConfig().queue_segment_entries)
-
-
 class Look(NamedTuple):
     """What is seen of a store before its queues are asked."""
 
@@ -175,7 +159,7 @@ class Look(NamedTuple):
         stamps = [DirectoryStamp.of(location.fs, each) for each in log_directories]
         log = CommitLog(location.fs, log_directories)
         # Segments may have been pushed, and deleted, after the manifest was read, and before they were listed.
-        while location.continued is not None and location.continued.refresh():
+        while location.refresh():
             log = log.again()
         return cls(visibility, log, stamps)
 
@@ -289,7 +273,7 @@ class StoreReader:
         _check(location, given)
         directories = given or [location.paths.commit_log]
         if archive is not None:
-            location = _joined(location, archive, directories[0], access)
+            location = join(location, archive, directories[0], access)
         visibility = Visibility(location.fs, location.root, read_from)  # before the segments are listed
         look = Look.of(location, visibility, directories)
         cache = None if queue_cache is None else os.path.abspath(queue_cache)
@@ -331,8 +315,7 @@ class StoreReader:
             this reader is returned.
         """
         if look is None:
-            if self.location.archived is not None:
-                self.location.archived.refresh()
+            self.sources.refresh()
             look = Look.of(self.location, self._visibility.newer(), self.log.directories)
             return self._as_of(look, self.sources.newer(look.log))
         if not moved and look.log is self.log and look.visibility is self._visibility:
@@ -358,11 +341,6 @@ class StoreReader:
         Locks of other hosts, and of brokers in other containers, are not visible.
         """
         return self.location.is_owned() if self._seen is None else self._seen.is_live
-
-    @property
-    def goes_by_queues(self) -> bool:
-        """True if ConsumeQueues alone tell where queues end, and no entry is derived from the log."""
-        return self.entries.by_files
 
     # Topics and queues
 

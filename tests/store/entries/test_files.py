@@ -104,7 +104,7 @@ def test_bounds_of_queues_read_together_equal_bounds_read_alone(tmp_path: Path, 
     DAMAGE[how](QueueFiles(store, KEY.topic, KEY.queue_id))
     reader = StoreReader.open(store)
     keys = [QueueKey(KEY.topic, queue_id) for queue_id in range(4)]  # the last is not there
-    assert reader.goes_by_queues
+    assert isinstance(reader.entries, FileEntries)
     fs, middle = LocalFileSystem(), int(appended.physical_offsets[HELD])
     for is_live, hidden in product([False, True], [None, 0, middle, 1 << 40]):
         hiding: Any = Hiding(hidden)
@@ -143,7 +143,7 @@ def scanned(reader: StoreReader) -> list[tuple[int, int, int]]:
 @pytest.mark.parametrize("how", ["queue", "log", "crash"])
 def test_places_and_sizes_agree_with_a_scan(store: Path, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
     reader = opened_as(store, how)
-    assert reader.goes_by_queues is (how == "queue")
+    assert isinstance(reader.entries, FileEntries) is (how == "queue")
     rows = scanned(reader)
     assert [row[0] for row in rows] == list(range(COUNT // 4))
     assert [reader.place_of(QUEUE_1, row[0]) for row in rows] == [row[1] for row in rows]

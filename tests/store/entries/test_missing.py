@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from segmentlog.store import BatchId, MessageStore, Outgoing, QueueKey, QueueSource, StoreConfig, StoreReader
+from segmentlog.store.entries.files import FileEntries
 from segmentlog.store.entries.walked import KeptQueues, LogQueues
 from segmentlog.store.format.checkpoint import SAFETY_MS, Checkpoint, encode
 from segmentlog.store.read.queue_watch import QueueWatch
@@ -417,7 +418,7 @@ def test_a_new_message_of_a_live_store_is_not_missing(tmp_path: Path) -> None:
         (store / "consumequeue" / "first").rename(store / "aside")
         (store / "consumequeue" / "second" / "0").mkdir(parents=True)
         reader = reader.newer()
-        assert reader.goes_by_queues
+        assert isinstance(reader.entries, FileEntries)
         (store / "aside").rename(store / "consumequeue" / "first")
 
 
@@ -431,8 +432,8 @@ def test_the_log_is_not_walked_for_a_store_with_sound_queues(store: Path, monkey
     walked: list[int] = []
     nothing = LogQueues(StoreReader.open(store).log, [], {}, (0, 0))
     monkeypatch.setattr(KeptQueues, "queues", lambda self, stop: walked.append(stop) or nothing)
-    assert StoreReader.open(store).goes_by_queues
+    assert isinstance(StoreReader.open(store).entries, FileEntries)
     assert walked == []
     removed(store)
-    assert StoreReader.open(store).goes_by_queues  # the walk that is replaced here found nothing
+    assert isinstance(StoreReader.open(store).entries, FileEntries)  # the walk that is replaced here found nothing
     assert len(walked) == 1

@@ -26,6 +26,7 @@ from segmentlog.store import (
 )
 from segmentlog.store.archive.push import push
 from segmentlog.store.directory.layout import StoreLocation
+from segmentlog.store.entries.files import FileEntries
 from segmentlog.store.follow import QueueWatch
 from segmentlog.store.format.message import Bytes
 from segmentlog.store.objects.opening import open_objects
@@ -221,7 +222,7 @@ def test_a_plain_copy_reads_as_its_directory(tmp_path: Path) -> None:
         if each.is_file():
             objects.put(each.relative_to(path).as_posix(), np.fromfile(each, np.uint8))
     local, remote = StoreReader.open(path), opened(objects)
-    assert remote.goes_by_queues
+    assert isinstance(remote.entries, FileEntries)
     assert rows(remote, ranges(remote)) == rows(local, ranges(local))
 
 
