@@ -39,8 +39,8 @@ KILLS = {"files": scale(1, 4, 400), "replay": scale(1, 4, 100), "iceberg": scale
 )
 """Of the drivers of jobs. The jobs that only ``soak`` has here are killed without Spark, and `test_target` kills the
 writers of their tables."""
-PROCESS_KILLS = {"files": scale(5, 100, 10_000), "follow": scale(5, 40, 1_000)} | scale(
-    {}, *(dict.fromkeys(["catch-up", "dead letters", "replay"], kills) for kills in (40, 1_000))
+PROCESS_KILLS = {"files": scale(5, 40, 10_000), "follow": scale(5, 15, 1_000)} | scale(
+    {}, *(dict.fromkeys(["catch-up", "dead letters", "replay"], kills) for kills in (15, 1_000))
 )
 EXECUTOR_KILLS = scale(1, 1, 40)
 KILLS_PER_RUN = scale(1, 1, 3)
