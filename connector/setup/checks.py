@@ -2,7 +2,7 @@
 
 ::
 
-    environment_checks   interpreter ─► packages ─► Java ─► SPARK_HOME ─► workers ─► format by name ─► limits
+    environment_checks   interpreter ─► packages ─► Java ─► SPARK_HOME ─► workers ─► format by name
     session_checks       local[1], with the workers that `prepare_workers` chooses
       with a master      the session that an application with these settings would get
                          ├── driver's machine    `check_workers`    where Spark plans
@@ -21,13 +21,12 @@ import importlib.util
 import json
 import os
 import re
-import resource
 import shlex
 import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
@@ -39,15 +38,12 @@ from .workers import is_local, prepare_workers
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
-OPEN_FILES_MIN: Final = 1024
 WORKER_MODULES: Final = ("segmentlog", "numpy", "pyarrow", "isal", "lark")
 """Top-level modules that a worker imports to read or write; PySpark itself comes from Spark."""
 
 _PROBE_SECONDS_MAX: Final = 60
 _LOCAL: Final = "local[1]"
 _ANSWER_SECONDS_MAX: Final = 90.0
-_UNIX_SOCKETS: Final = "spark.python.unix.domain.socket.enabled"
-_UNIX_SOCKETS_FROM: Final = (4, 1)
 _PACKAGE: Final = "segmentlog"
 _REQUIREMENT: Final = re.compile(r"(?P<name>[\w.-]+)(?P<range>[^;\[]*)(?:; extra == ['\"](?P<extra>\w+)['\"])?")
 _CHECKED_EXTRAS: Final = {None, "spark"}
@@ -94,7 +90,7 @@ def environment_checks() -> Iterator[Check]:
     """Run the checks that need neither a store nor a session, in the order of repairs."""
     yield Check("python", Status.OK, f"{'.'.join(map(str, sys.version_info[:3]))} ({sys.executable})")
     yield from package_checks()
-    for check in (check_java, check_spark_home, check_workers, check_discovery, check_open_files):
+    for check in (check_java, check_spark_home, check_workers, check_discovery):
         yield check()
 
 
@@ -141,9 +137,7 @@ def check_java() -> Check:
         return Check("java", Status.FAIL, "; ".join(rejected), fix)
     home = os.environ.get("JAVA_HOME")
     found = f"{runtime.version} from {runtime.origin} ({runtime.home})"
-    # A stale shim at JAVA_HOME was rejected, and its folder is found again as that of the wheel.
-    is_stale = any(each.startswith("JAVA_HOME (") for each in rejected)
-    if (home == str(runtime.home) and not is_stale) or (not home and runtime.origin == "PATH"):
+    if home == str(runtime.home) or (not home and runtime.origin == "PATH"):
         return Check("java", Status.OK, found)
     fix = (
         'In this shell: eval "$(python -m segmentlog.connector.doctor --export)"; '
@@ -217,20 +211,8 @@ def check_discovery() -> Check:
     return Check("discovery", Status.OK, f'format "{source.name()}" by {name}')
 
 
-def check_open_files() -> Check:
-    """Check the soft limit of open files: Spark alone holds some hundreds."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft == resource.RLIM_INFINITY:
-        return Check("open files", Status.OK, "no limit")
-    if soft < OPEN_FILES_MIN:
-        wanted = 4 * OPEN_FILES_MIN
-        fix = f"ulimit -n {wanted if hard == resource.RLIM_INFINITY else min(hard, wanted)}"
-        return Check("open files", Status.WARN, f"at most {soft}", fix)
-    return Check("open files", Status.OK, f"at most {soft}")
-
-
 def session_checks(master: str | None = None) -> list[Check]:
-    """Start Spark and Python workers, and check the versions that they run on, and their connection."""
+    """Start Spark and Python workers, and check the versions that they run on."""
     # Without a master the session is on this machine, and its workers run in this interpreter unless `PYSPARK_PYTHON`
     # names another. With a master nothing is set, so that the application that is asked about meets the same.
     try:
@@ -254,11 +236,10 @@ def session_checks(master: str | None = None) -> list[Check]:
             context = spark.sparkContext
             java = spark.sql("SELECT java_method('java.lang.System', 'getProperty', 'java.version')").head()
             found = f"Spark {spark.version} on Java {java[0] if java else '?'}"
-            settings = dict(context.getConf().getAll())
             if not is_local(context.master):
                 session = Check("session", Status.OK, f"{found}, master {context.master}")
                 planning = replace(check_workers(context.pythonExec, master=context.master), name="planning")
-                return [session, check_settings(spark.version, settings), planning, check_executors(context)]
+                return [session, planning, check_executors(context)]
             workers = context.parallelize([0], 1).map(_worker()).collect()
             _, version, python, _ = workers[0]
             found += f", workers on Python {version} ({python})"
@@ -269,19 +250,7 @@ def session_checks(master: str | None = None) -> list[Check]:
     except Exception as error:  # noqa: BLE001 - whatever Spark raises is the finding
         fix = "The log of Spark above says more"
         return [Check("session", Status.FAIL, f"does not start: {_first_line(error)}", fix)]
-    return [Check("session", Status.OK, found), check_settings(spark.version, settings)]
-
-
-def check_settings(version: str, settings: Mapping[str, str]) -> Check:
-    """Check whether Spark and its Python workers are connected as fast as this release of Spark can."""
-    # Always OK, since a slower connection is not a fault. Its advice names the setting to change.
-    if _major_minor(version) < _UNIX_SOCKETS_FROM:
-        return Check("settings", Status.OK, "workers are connected by TCP")
-    asked = settings.get(_UNIX_SOCKETS, os.environ.get("PYSPARK_UDS_MODE", "false"))
-    if asked.lower() == "true":
-        return Check("settings", Status.OK, "workers are connected by Unix domain sockets")
-    fix = f"Reads take some tenth less time with --conf {_UNIX_SOCKETS}=true (docs/deployment.md)"
-    return Check("settings", Status.OK, "workers are connected by TCP", fix)
+    return [Check("session", Status.OK, found)]
 
 
 def check_executors(context: "SparkContext", *, seconds_max: float = _ANSWER_SECONDS_MAX) -> Check:
@@ -322,11 +291,6 @@ def _worker() -> Callable[[int], tuple[str, str, str, list[str]]]:
         return socket.gethostname(), "{}.{}.{}".format(*sys.version_info), sys.executable, lacks
 
     return tell
-
-
-def _major_minor(version: str) -> tuple[int, int]:
-    major, minor = version.split(".")[:2]
-    return int(major), int(minor)
 
 
 def _first_line(error: Exception) -> str:

