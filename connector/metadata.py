@@ -14,7 +14,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Final
 
@@ -44,7 +44,7 @@ from segmentlog.query.metadata import (
 from segmentlog.query.selection import Topics, check_topics, group_progress
 from segmentlog.query.system_frames import system_batches
 from segmentlog.store import ConfigError, MissingExtraError, QueueKey, SegmentLogError, StoreReader
-from segmentlog.store.follow import Lag, measure_lag
+from segmentlog.store.follow import QueueLag, measure_lag
 from segmentlog.store.groups import GroupProgress
 
 from .errors import CheckpointError, in_spark_words
@@ -67,40 +67,6 @@ COLUMNS: Final[dict[MetadataKind, dict[str, DataType]]] = {
     kind: {field.name: to_spark_type(field.type) for field in SCHEMAS[kind.value]} for kind in MetadataKind
 }
 """The columns of each frame, in order."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class QueueLag:
-    """Lag of one queue's reader. None is unknown throughout.
-
-    Attributes
-    ----------
-    broker_name, key
-        Which queue, of which store.
-    position
-        The next queue offset to read.
-    min_offset, max_offset
-        What the queue holds, half-open; for a stream, ``max_offset`` is as of its progress.
-    messages, bytes
-        What waits; bytes are those of the stored records.
-    time_ms
-        By how much the next message is older than the newest one; 0 when none waits.
-    lost
-        Messages that retention deleted before they were read.
-    next_time_ms
-        When the next message was stored, in ms since 1970; None also when none waits.
-    """
-
-    broker_name: str
-    key: QueueKey
-    position: int | None = None
-    min_offset: int | None = None
-    max_offset: int | None = None
-    messages: int | None = None
-    bytes: int | None = None
-    time_ms: int | None = None
-    lost: int | None = None
-    next_time_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,19 +145,9 @@ def group_lag(path: str, group: str, *, consumer: str | None = None) -> LagRepor
     reader = StoreReader.open(path)
     for _, each in group_progress([reader], group):
         if each.consumer == consumer:
-            return LagReport(group, progress_lag(reader, each))
+            return LagReport(group, tuple(lag_by_queue(reader, each)))
     problem = f"consumer `{consumer}` of group `{group}` has no position here"
     raise ConfigError(problem, path=reader.path, fix="The consumers of the frame `metadata=groups` have one")
-
-
-def progress_lag(reader: StoreReader, progress: GroupProgress) -> tuple[QueueLag, ...]:
-    """Measure each queue of the topics that a group, or a broadcasting consumer, has positions in."""
-    return tuple(
-        QueueLag(broker_name=reader.broker_name, key=key, position=progress.offsets[key])
-        if lag is None
-        else _of_store(reader.broker_name, lag)
-        for key, lag in lag_by_queue(reader, progress).items()
-    )
 
 
 def stream_lag(name: str, end: str, latest: str | None, stores: Mapping[str, StoreReader]) -> LagReport:
@@ -211,7 +167,7 @@ def stream_lag(name: str, end: str, latest: str | None, stores: Mapping[str, Sto
         if reader is None:
             found += [_counted(broker_name, key, own[key], own_stops.get(key)) for key in keys]
         else:
-            found += [_of_store(broker_name, each) for each in measure_lag(reader, own, stops=own_stops)]
+            found += measure_lag(reader, own, stops=own_stops)
     return LagReport(name, tuple(found))
 
 
@@ -228,10 +184,6 @@ def _counted(broker_name: str, key: QueueKey, position: int | None, stop: int | 
         bytes=nothing,
         time_ms=nothing,
     )
-
-
-def _of_store(broker_name: str, lag: Lag) -> QueueLag:
-    return QueueLag(broker_name=broker_name, **{each.name: getattr(lag, each.name) for each in fields(lag)})
 
 
 def _sum(parts: Iterable[int | None]) -> int | None:

@@ -7,7 +7,6 @@ from .connector.find import find_by_keys as find_by_keys
 from .connector.metadata import LagListener as LagListener
 from .connector.metadata import LagMetrics as LagMetrics
 from .connector.metadata import LagReport as LagReport
-from .connector.metadata import QueueLag as QueueLag
 from .connector.metadata import group_lag as group_lag
 from .connector.registration import register as register
 from .connector.setup.java import prepare_java as prepare_java
@@ -16,4 +15,5 @@ from .query.selection import UnknownTopicError as UnknownTopicError
 from .query.times import StartAfterEndError as StartAfterEndError
 from .store.errors import BatchGapError as BatchGapError
 from .store.errors import ChangedReplayError as ChangedReplayError
+from .store.read.lag import QueueLag as QueueLag
 from .store.write.sink import last_commit as last_commit

@@ -24,7 +24,7 @@ from .selection import group_progress
 
 if TYPE_CHECKING:
     from segmentlog.store import RetentionSettings
-    from segmentlog.store.follow import Lag
+    from segmentlog.store.follow import QueueLag
     from segmentlog.store.groups import GroupProgress
     from segmentlog.store.maintenance import Health
 
@@ -236,26 +236,21 @@ def group_rows(store: StoreReader, progress: "GroupProgress") -> Iterator[Row]:
 def lag_rows(store: StoreReader, progress: "GroupProgress") -> Iterator[Row]:
     """Yield one row per queue of the topics that a group, or a broadcasting consumer, has positions in."""
     found = lag_by_queue(store, progress)
-    waiting = sum(lag.bytes or 0 for lag in found.values() if lag is not None)
-    suggests_replica = waiting > MEMORY_RATIO * memory_bytes()
-    for key, lag in found.items():
-        row = _whose(store, progress) | {
-            "topic": key.topic,
-            "queueId": key.queue_id,
-            "position": progress.offsets.get(key),
+    suggests_replica = sum(lag.bytes or 0 for lag in found) > MEMORY_RATIO * memory_bytes()
+    for lag in found:
+        yield _whose(store, progress) | {
+            "topic": lag.key.topic,
+            "queueId": lag.key.queue_id,
+            "position": lag.position,
+            "minOffset": lag.min_offset,
+            "maxOffset": lag.max_offset,
+            "messages": lag.messages,
+            "bytes": lag.bytes,
+            "timeMs": lag.time_ms,
+            "lost": lag.lost,
+            "nextStoreTimestamp": _instant(lag.next_time_ms),
             "suggestReplica": suggests_replica,
         }
-        if lag is not None:
-            row |= {
-                "minOffset": lag.min_offset,
-                "maxOffset": lag.max_offset,
-                "messages": lag.messages,
-                "bytes": lag.bytes,
-                "timeMs": lag.time_ms,
-                "lost": lag.lost,
-                "nextStoreTimestamp": _instant(lag.next_time_ms),
-            }
-        yield row
 
 
 def memory_bytes() -> int:
@@ -263,16 +258,20 @@ def memory_bytes() -> int:
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
-def lag_by_queue(store: StoreReader, progress: "GroupProgress") -> "dict[QueueKey, Lag | None]":
+def lag_by_queue(store: StoreReader, progress: "GroupProgress") -> "list[QueueLag]":
     """Measure the queues of the topics with positions of a group or broadcasting consumer, in the order of their keys.
 
-    None for a position in a queue that the store does not hold: its lag is unknown.
+    Of a position in a queue that the store does not hold, nothing else is known.
     """
     there = set(store.topics())
     topics = sorted({key.topic for key in progress.offsets})
     keys = {bounds.key for topic in topics if topic in there for bounds in store.queues(topic)}
-    measured = {each.key: each for each in follow.measure_lag(store, {key: progress.offsets.get(key) for key in keys})}
-    return {key: measured.get(key) for key in sorted(keys | progress.offsets.keys())}
+    found = follow.measure_lag(store, {key: progress.offsets.get(key) for key in keys})
+    found += [
+        follow.QueueLag(broker_name=store.broker_name, key=key, position=progress.offsets[key])
+        for key in progress.offsets.keys() - {each.key for each in found}
+    ]
+    return sorted(found, key=lambda each: each.key)
 
 
 def segment_rows(store: StoreReader) -> Iterator[Row]:
@@ -424,8 +423,8 @@ def _of_groups(reader: StoreReader) -> Iterator[_Measured]:
     for _, progress in group_progress([reader], None):
         lags = lag_by_queue(reader, progress)
         group = progress.group if progress.consumer is None else f"{progress.group}@{progress.consumer}"
-        for topic in sorted({key.topic for key in lags}):
-            known = [lag for key, lag in lags.items() if key.topic == topic and lag is not None]
+        for topic in sorted({lag.key.topic for lag in lags}):
+            known = [lag for lag in lags if lag.key.topic == topic and lag.min_offset is not None]
             if not known:
                 continue
             times = [lag.next_time_ms for lag in known if lag.next_time_ms is not None]

@@ -65,42 +65,42 @@ def store_times(reader: StoreReader, offsets: Mapping[QueueKey, int]) -> dict[Qu
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Lag:
-    """Lag of a reader in one queue (RocketMQ: ``OffsetWrapper`` of ``ConsumeStats``).
+class QueueLag:
+    """Lag of a reader in one queue (RocketMQ: ``OffsetWrapper`` of ``ConsumeStats``). None is unknown throughout.
 
     Attributes
     ----------
-    key
-        The queue.
+    broker_name, key
+        The queue, and the store that has it.
     position
-        The next queue offset of the reader; None where it has none.
+        The next queue offset of the reader; None also where it has none.
     min_offset, max_offset
-        Offsets that the queue holds, half-open.
+        Offsets that the queue holds, half-open; for a stream, ``max_offset`` is as of its progress.
     messages, bytes
-        Messages that wait, and their bytes; None if unknown.
+        Messages that wait, and the bytes of their records.
     lost
         Messages that were deleted before they were read.
     time_ms
-        Age of the next message relative to the newest one of all these queues. 0 if no message waits, None if
-        unknown.
+        Age of the next message relative to the newest one of all these queues; 0 if no message waits.
     next_time_ms
-        Store time of the next message, in ms since 1970; None if none waits, or it is unknown.
+        Store time of the next message, in ms since 1970; None also if none waits.
     """
 
+    broker_name: str
     key: QueueKey
-    position: int | None
-    min_offset: int
-    max_offset: int
-    messages: int | None
-    bytes: int | None
-    lost: int | None
-    time_ms: int | None
-    next_time_ms: int | None
+    position: int | None = None
+    min_offset: int | None = None
+    max_offset: int | None = None
+    messages: int | None = None
+    bytes: int | None = None
+    lost: int | None = None
+    time_ms: int | None = None
+    next_time_ms: int | None = None
 
 
 def measure_lag(
     reader: StoreReader, positions: Mapping[QueueKey, int | None], *, stops: Mapping[QueueKey, int] | None = None
-) -> list[Lag]:
+) -> list[QueueLag]:
     """Measure the messages that a reader has not read, by queue.
 
     Parameters
@@ -114,7 +114,7 @@ def measure_lag(
 
     Returns
     -------
-    list of Lag
+    list of QueueLag
         In the order of ``positions``.
 
     Notes
@@ -138,7 +138,8 @@ def measure_lag(
         else:
             time_ms = None if next_ms is None or newest is None else max(0, newest - next_ms)
         found.append(
-            Lag(
+            QueueLag(
+                broker_name=reader.broker_name,
                 key=key,
                 position=position,
                 min_offset=bounds.min_offset,

@@ -5,7 +5,7 @@ import pytest
 
 from segmentlog.store import MessageStore, Outgoing, QueueKey, StoreReader
 from segmentlog.store.follow import message_identity
-from segmentlog.store.read.lag import Lag, measure_lag, store_times
+from segmentlog.store.read.lag import QueueLag, measure_lag, store_times
 from support import fixtures, writing
 from support.tampering import overwrite
 from support.written_stores import SMALL
@@ -33,7 +33,7 @@ def sizes(path: Path, key: QueueKey) -> list[int]:
     return reader.queue(key).entries(bounds.min_offset, bounds.max_offset)["size"].tolist()
 
 
-def measure(path: Path, key: QueueKey, position: int | None, **rest: dict[QueueKey, int]) -> Lag:
+def measure(path: Path, key: QueueKey, position: int | None, **rest: dict[QueueKey, int]) -> QueueLag:
     return measure_lag(StoreReader.open(path), {key: position, B: 0}, **rest)[0]
 
 
