@@ -16,11 +16,13 @@ from decimal import Decimal
 from functools import cached_property
 from typing import Any, Final
 
+import fastavro
 import pyarrow as pa
+from fastavro.schema import SchemaParseException, UnknownType
 
 from segmentlog.store import ConfigError
 
-from .body_columns import RowBodies, SchemaSize, missing
+from .body_columns import RowBodies, SchemaSize
 
 _PRIMITIVES: Final = {
     "boolean": pa.bool_(),
@@ -62,8 +64,6 @@ class AvroBodies(RowBodies):
         return pa.schema(list(struct))
 
     def decoder(self) -> Callable[[bytes], dict[str, Any]]:
-        import fastavro  # noqa: PLC0415 - an extra
-
         parsed, _, _ = self._parsed()
         canonical = fastavro.schema.to_parsing_canonical_form(parsed)
         mark = _SINGLE_OBJECT + bytes.fromhex(fastavro.schema.fingerprint(canonical, "CRC-64-AVRO"))
@@ -83,8 +83,6 @@ class AvroBodies(RowBodies):
 
     def _parsed(self) -> tuple[Any, dict[str, Any], Any]:
         """Return the schema for fastavro, its named types, and the schema itself."""
-        import fastavro  # noqa: PLC0415 - an extra
-
         named: dict[str, Any] = {}
         readers = fastavro.read.LOGICAL_READERS
         for kind in ("bytes", "fixed"):
@@ -104,10 +102,6 @@ class _Stream(io.BytesIO):
 
 def avro_format(definition: str, named: Callable[[str], str]) -> AvroBodies:
     """Make the format of a schema; `ConfigError` if it is not one, or has types that columns have not."""
-    try:
-        from fastavro.schema import SchemaParseException, UnknownType  # noqa: PLC0415 - an extra
-    except ModuleNotFoundError:
-        raise missing("avro", "fastavro") from None
     made = AvroBodies(definition)
     try:
         _ = made.schema

@@ -21,10 +21,23 @@ from functools import cached_property
 from typing import Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import csv, json
 
 from segmentlog.store import ConfigError
 
-from .body_columns import BodyFormat, ParsedBodies, joined, not_utf8, nulls, parse_ddl, parsed_where, reason_of
+from .body_checks import csv_reasons, json_reasons
+from .body_columns import (
+    BodyFormat,
+    ParsedBodies,
+    joined,
+    missing,
+    not_utf8,
+    nulls,
+    parse_ddl,
+    parsed_where,
+    reason_of,
+)
 from .suggestions import listing
 
 KINDS: Final = ("json", "avro", "protobuf", "csv", "text")
@@ -59,12 +72,16 @@ def body_format(kind: object, schema: object = None, *, named: Callable[[str], s
         problem = f"{named('body_as')}={kind!r} needs {named('schema')}"
         raise ConfigError(problem, fix=f"Pass {_FORMS[str(kind)]}")
     if kind == "avro":
-        from .avro_bodies import avro_format  # noqa: PLC0415 - needs an extra
-
+        try:
+            from .avro_bodies import avro_format  # noqa: PLC0415 - needs an extra
+        except ModuleNotFoundError:
+            raise missing("avro", "fastavro") from None
         return avro_format(text_of(schema, named), named)
     if kind == "protobuf":
-        from .protobuf_bodies import protobuf_format  # noqa: PLC0415 - needs an extra
-
+        try:
+            from .protobuf_bodies import protobuf_format  # noqa: PLC0415 - needs an extra
+        except ModuleNotFoundError:
+            raise missing("protobuf", "protobuf") from None
         return protobuf_format(schema, named)
     made = JsonBodies(_columns(schema, named)) if kind == "json" else CsvBodies(_columns(schema, named))
     made.check(named)
@@ -174,8 +191,6 @@ class JsonBodies(ArrowBodies):
     """Bodies that are one JSON object each. Further members are ignored, missing ones null."""
 
     def _parse(self, bodies: pa.BinaryArray) -> ParsedBodies:
-        import pyarrow.compute as pc  # noqa: PLC0415 - loading it takes long
-
         # Arrow reads a stream of objects. Bodies that begin and end with a brace cannot merge: between two objects
         # there is no comma, and a string does not cross the line end. So n values are those of n bodies.
         is_object = pc.match_substring_regex(bodies.view(pa.string()), _OBJECT)
@@ -187,13 +202,9 @@ class JsonBodies(ArrowBodies):
         return parsed_where(bodies, wrong, self._read_or_check)
 
     def _reasons(self, bodies: pa.BinaryArray) -> pa.StringArray:
-        from .body_checks import json_reasons  # noqa: PLC0415 - for bad bodies alone
-
         return json_reasons(bodies, self.schema)
 
     def read(self, bodies: pa.BinaryArray) -> pa.Table:
-        from pyarrow import json  # noqa: PLC0415 - not all formats need it
-
         joined = lines_of(bodies)
         table = json.read_json(
             pa.BufferReader(joined),
@@ -223,8 +234,6 @@ class CsvBodies(ArrowBodies):
         return parsed_where(bodies, [not_utf8(bodies)], self._parse_texts)
 
     def _parse_texts(self, bodies: pa.BinaryArray) -> ParsedBodies:
-        import pyarrow.compute as pc  # noqa: PLC0415 - loading it takes long
-
         texts = pc.utf8_rtrim(bodies.view(pa.string()), characters="\r\n")
         wrong = [
             (pc.equal(pc.binary_length(texts), 0), "the body is empty"),
@@ -233,10 +242,6 @@ class CsvBodies(ArrowBodies):
         return parsed_where(texts.view(pa.binary()), wrong, self._read_or_check)
 
     def _reasons(self, bodies: pa.BinaryArray) -> pa.StringArray:
-        import pyarrow.compute as pc  # noqa: PLC0415 - loading it takes long
-
-        from .body_checks import csv_reasons  # noqa: PLC0415 - for bad bodies alone
-
         reasons = self._counts(bodies)
         has_all = reasons.is_null()
         if not reasons.null_count:
@@ -246,8 +251,6 @@ class CsvBodies(ArrowBodies):
 
     def _counts(self, bodies: pa.BinaryArray) -> pa.StringArray:
         """Return the reasons of bodies with another number of fields than there are columns."""
-        import pyarrow.compute as pc  # noqa: PLC0415 - loading it takes long
-
         plain = pc.replace_substring_regex(bodies.view(pa.string()), _QUOTED, "")
         count, wanted = pc.add(pc.count_substring(plain, ","), 1), len(self.schema)
         texts = pc.binary_join_element_wise(f"Expected {wanted} columns, got ", count.cast(pa.string()), "")
@@ -257,8 +260,6 @@ class CsvBodies(ArrowBodies):
         return self._read_as(bodies, self.schema)
 
     def _read_as(self, bodies: pa.BinaryArray, schema: pa.Schema) -> pa.Table:
-        from pyarrow import csv  # noqa: PLC0415 - not all formats need it
-
         joined = lines_of(bodies)
         return csv.read_csv(
             pa.BufferReader(joined),
@@ -273,8 +274,6 @@ class CsvBodies(ArrowBodies):
 
 def lines_of(bodies: pa.BinaryArray) -> pa.Buffer:
     """Return bodies, at least one, as lines."""
-    import pyarrow.compute as pc  # noqa: PLC0415 - loading it takes long
-
     lists = pa.ListArray.from_arrays(pa.array([0, len(bodies)], pa.int32()), bodies)
     return pc.binary_join(lists, b"\n")[0].as_buffer()
 

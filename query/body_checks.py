@@ -14,6 +14,7 @@ from decimal import Decimal, InvalidOperation
 from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 Check: TypeAlias = Callable[[Any], str | None]
 
@@ -151,8 +152,6 @@ _SCALARS: Final[list[tuple[Callable[[pa.DataType], bool], tuple[str, ...], Any]]
 
 def csv_reasons(texts: pa.Table, schema: pa.Schema) -> pa.StringArray:
     """Return the reason why each row of texts is not one with the columns of a schema."""
-    import pyarrow.compute as pc  # noqa: PLC0415 - loading it takes long
-
     reasons = pa.nulls(texts.num_rows, pa.string())
     for number, field in reversed(list(enumerate(schema))):
         column = texts.column(number).combine_chunks()
@@ -168,8 +167,6 @@ def csv_reasons(texts: pa.Table, schema: pa.Schema) -> pa.StringArray:
 
 def _accepted(texts: pa.StringArray, kind: pa.DataType) -> pa.BooleanArray | None:
     """Return which texts Arrow may convert to a type; None for all."""
-    import pyarrow.compute as pc  # noqa: PLC0415 - loading it takes long
-
     if pa.types.is_integer(kind):
         short = pc.match_substring_regex(texts, _SHORT)
         numbers = pc.if_else(short, texts, None).cast(pa.int64())

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, NoReturn
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from segmentlog.store import ConfigError, MissingExtraError
 
@@ -163,8 +164,6 @@ def parsed_where(
     parse: Callable[[pa.BinaryArray], ParsedBodies],
 ) -> ParsedBodies:
     """Parse the bodies that have none of some defects; of several defects the first is the error."""
-    import pyarrow.compute as pc  # noqa: PLC0415 - loading it takes long
-
     errors = pa.nulls(len(bodies), pa.string())
     for is_wrong, reason in reversed(wrong):
         if pc.any(is_wrong).as_py():

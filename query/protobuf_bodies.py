@@ -14,17 +14,19 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
+from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor
+from google.protobuf.descriptor_pb2 import FileDescriptorSet
+from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.message import DecodeError
+from google.protobuf.message_factory import GetMessageClass
 
 from segmentlog.store import ConfigError
 
-from .body_columns import RowBodies, SchemaSize, missing
+from .body_columns import RowBodies, SchemaSize
 from .suggestions import did_you_mean, listing
-
-if TYPE_CHECKING:
-    from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor
 
 Read: TypeAlias = Callable[[Any], Any]
 
@@ -44,8 +46,6 @@ class ProtobufBodies(RowBodies):
         return pa.schema(list(_struct(self._descriptor(), (), SchemaSize())))
 
     def decoder(self) -> Callable[[bytes], dict[str, Any]]:
-        from google.protobuf.message_factory import GetMessageClass  # noqa: PLC0415 - an extra
-
         descriptor = self._descriptor()
         made, read = GetMessageClass(descriptor), _reader(descriptor)
 
@@ -55,10 +55,7 @@ class ProtobufBodies(RowBodies):
 
         return decode
 
-    def _descriptor(self) -> "Descriptor":
-        from google.protobuf.descriptor_pb2 import FileDescriptorSet  # noqa: PLC0415 - an extra
-        from google.protobuf.descriptor_pool import DescriptorPool  # noqa: PLC0415
-
+    def _descriptor(self) -> Descriptor:
         pool = DescriptorPool()
         names: list[str] = []
         for file in FileDescriptorSet.FromString(self.descriptors).file:
@@ -73,10 +70,6 @@ class ProtobufBodies(RowBodies):
 
 def protobuf_format(schema: object, named: Callable[[str], str]) -> ProtobufBodies:
     """Make the format of ``FILE#package.Message``; `ConfigError` if it cannot be."""
-    try:
-        from google.protobuf.message import DecodeError  # noqa: PLC0415 - an extra
-    except ModuleNotFoundError:
-        raise missing("protobuf", "protobuf") from None
     path, _, message = str(schema).rpartition("#") if isinstance(schema, str | os.PathLike) else ("", "", "")
     fix = "Pass FILE#package.Message, where protoc --descriptor_set_out --include_imports wrote FILE"
     if not path or not message:
@@ -90,7 +83,7 @@ def protobuf_format(schema: object, named: Callable[[str], str]) -> ProtobufBodi
     return made
 
 
-def _struct(descriptor: "Descriptor", outer: tuple[str, ...], size: SchemaSize) -> pa.DataType:
+def _struct(descriptor: Descriptor, outer: tuple[str, ...], size: SchemaSize) -> pa.DataType:
     if descriptor.full_name in outer:
         raise ValueError(f"message {descriptor.full_name} contains itself")
     outer = (*outer, descriptor.full_name)
@@ -100,7 +93,7 @@ def _struct(descriptor: "Descriptor", outer: tuple[str, ...], size: SchemaSize) 
     return pa.struct([pa.field(each.name, _type(each, outer, size)) for each in descriptor.fields])
 
 
-def _type(field: "FieldDescriptor", outer: tuple[str, ...], size: SchemaSize) -> pa.DataType:
+def _type(field: FieldDescriptor, outer: tuple[str, ...], size: SchemaSize) -> pa.DataType:
     """Return the type of a field, which may be repeated."""
     entry = _map_entry(field)
     if entry is not None:
@@ -110,7 +103,7 @@ def _type(field: "FieldDescriptor", outer: tuple[str, ...], size: SchemaSize) ->
     return pa.list_(kind) if field.is_repeated else kind
 
 
-def _single_type(field: "FieldDescriptor", outer: tuple[str, ...], size: SchemaSize) -> pa.DataType:
+def _single_type(field: FieldDescriptor, outer: tuple[str, ...], size: SchemaSize) -> pa.DataType:
     if field.message_type is not None:
         is_time = field.message_type.full_name == _TIME
         return pa.timestamp("us", tz="UTC") if is_time else _struct(field.message_type, outer, size)
@@ -129,12 +122,12 @@ def _single_type(field: "FieldDescriptor", outer: tuple[str, ...], size: SchemaS
     return kind
 
 
-def _map_entry(field: "FieldDescriptor") -> "Descriptor | None":
+def _map_entry(field: FieldDescriptor) -> "Descriptor | None":
     entry = field.message_type
     return entry if entry is not None and entry.GetOptions().map_entry else None
 
 
-def _reader(descriptor: "Descriptor") -> Read:
+def _reader(descriptor: Descriptor) -> Read:
     """Return a function from a message to its values by field."""
     fields = [(field.name, field.has_presence, _field_reader(field)) for field in descriptor.fields]
 
@@ -147,7 +140,7 @@ def _reader(descriptor: "Descriptor") -> Read:
     return read
 
 
-def _field_reader(field: "FieldDescriptor") -> Read:
+def _field_reader(field: FieldDescriptor) -> Read:
     entry = _map_entry(field)
     if entry is not None:
         of_value = _value_reader(entry.fields_by_name["value"])
@@ -156,7 +149,7 @@ def _field_reader(field: "FieldDescriptor") -> Read:
     return (lambda found: [of_one(each) for each in found]) if field.is_repeated else of_one
 
 
-def _value_reader(field: "FieldDescriptor") -> Read:
+def _value_reader(field: FieldDescriptor) -> Read:
     if field.message_type is not None:
         if field.message_type.full_name == _TIME:
             return lambda found: found.seconds * 1_000_000 + found.nanos // 1000
@@ -166,6 +159,6 @@ def _value_reader(field: "FieldDescriptor") -> Read:
     return lambda value: value
 
 
-def _enum_reader(enum: "EnumDescriptor") -> Read:
+def _enum_reader(enum: EnumDescriptor) -> Read:
     names = {value.number: value.name for value in enum.values}
     return lambda number: names.get(number, str(number))

@@ -201,5 +201,6 @@ def test_avro_without_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [each for each in sys.modules if each.startswith("fastavro")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "fastavro", None)
+    monkeypatch.delitem(sys.modules, "segmentlog.query.avro_bodies")
     with pytest.raises(MissingExtraError, match="bodies of avro need the package fastavro"):
         body_format("avro", json.dumps(EVERY))

@@ -189,5 +189,6 @@ def test_wrong_descriptor_sets(tmp_path: Path, part: str) -> None:
 
 def test_protobuf_without_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "google.protobuf.message", None)
+    monkeypatch.delitem(sys.modules, "segmentlog.query.protobuf_bodies")
     with pytest.raises(MissingExtraError, match="bodies of protobuf need the package protobuf"):
         body_format("protobuf", "x#y")
