@@ -3,13 +3,16 @@
 import argparse
 import os
 from enum import Enum
-from typing import Final, NamedTuple, Self
+from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
 from segmentlog.query.suggestions import listing
 
 from ..console import Console
 from ..errors import UsageError
 from ..parser import chosen
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 class Format(Enum):
@@ -47,6 +50,20 @@ _SUFFIXES: Final = {
     ".feather": Format.ARROW_FILE,
     ".parquet": Format.PARQUET,
 }
+
+
+class Writer:
+    """Rows of one schema, written in one format to a sink, which stays open. Not thread-safe."""
+
+    def write(self, batch: "pa.RecordBatch") -> None:
+        """Write the rows of a batch."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Write what follows the last row."""
+
+    def abandon(self) -> None:
+        """Free what is open after an error, and write nothing: what was written shows that it is incomplete."""
 
 
 class Target(NamedTuple):

@@ -14,7 +14,8 @@ from segmentlog.output import PlainTable, printable
 
 from ..console import Console
 from ..errors import FOUND
-from .json_lines import bodies, instants
+from .formats import Writer
+from .json_lines import bodies, instants, json_values
 
 _BLOCK_ROWS: Final = 200
 _CELL_CHARS: Final = 100
@@ -23,7 +24,7 @@ _CLEAR_LINE: Final = "\x1b[K"
 _CLEAR_BELOW: Final = "\x1b[J"
 
 
-class TextTable:
+class TextTable(Writer):
     """A table as plain text."""
 
     def __init__(self, sink: BinaryIO, schema: pa.Schema) -> None:
@@ -40,9 +41,6 @@ class TextTable:
         if self._layout is None:
             self._write_block([])
 
-    def abandon(self) -> None:
-        """Do nothing: nothing is buffered."""
-
     def _write_block(self, rows: Sequence[Sequence[str]]) -> None:
         lines = []
         if self._layout is None:
@@ -52,7 +50,7 @@ class TextTable:
         self._sink.write("".join(line + "\n" for line in lines).encode())
 
 
-class RichTable:
+class RichTable(Writer):
     """A table on a terminal, by rich."""
 
     def __init__(self, sink: BinaryIO, schema: pa.Schema, console: Console) -> None:
@@ -70,9 +68,6 @@ class RichTable:
     def close(self) -> None:
         if self._is_empty:
             self._write_block([])
-
-    def abandon(self) -> None:
-        """Do nothing: nothing is buffered."""
 
     def _write_block(self, rows: Sequence[Sequence[str]]) -> None:
         from rich import box
@@ -143,8 +138,6 @@ def cells(column: pa.Array, *, null: str = "-", most: int | None = _CELL_CHARS, 
             for pairs in column.to_pylist()
         ]
     elif pa.types.is_nested(column.type):
-        from .json_lines import json_values
-
         values = json_values(column).to_pylist()
     elif pa.types.is_boolean(column.type):
         values = ["" if value is None else "yes" if value else "no" for value in column.to_pylist()]

@@ -8,34 +8,24 @@ import io
 import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
-from typing import Any, BinaryIO, Final, Protocol
+from typing import Any, BinaryIO, Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyarrow import csv
 
 from segmentlog.output import printable
+from segmentlog.query.suggestions import did_you_mean, listing
 
 from ..console import Console, counted
 from ..errors import FOUND, NOT_FOUND, UsageError
-from .formats import Format, Pace, Target
-from .json_lines import bodies, instants, json_lines, json_objects, json_values
-from .tables import RichTable, TextTable
-from .templates import Templated
+from .formats import Format, Pace, Target, Writer
+from .json_lines import bodies, instants, json_lines, json_objects, json_values, string_buffers
+from .tables import RichTable, TextTable, cells
+from .templates import Template
 
 _ROW_GROUP_BYTES: Final = 64 << 20
-
-
-class Writer(Protocol):
-    """Rows of one schema, written in one format. Not thread-safe."""
-
-    def write(self, batch: pa.RecordBatch) -> None:
-        """Write the rows of a batch."""
-
-    def close(self) -> None:
-        """Write what follows the last row. The sink stays open."""
-
-    def abandon(self) -> None:
-        """Free what is open after an error, and write nothing: what was written shows that it is incomplete."""
 
 
 def writer_of(
@@ -48,21 +38,14 @@ def writer_of(
             return RichTable(sink, schema, console)
         case Format.TABLE:
             return TextTable(sink, schema)
-        case Format.JSON_LINES:
-            return JsonLines(sink)
+        case Format.JSON_LINES | Format.JSON:
+            return JsonLines(sink) if format_ is Format.JSON_LINES else JsonArray(sink)
         case Format.CSV:
             return Csv(sink, schema, is_escaped=console is not None)
-    return _document(format_, sink, schema)
-
-
-def _document(format_: Format, sink: BinaryIO, schema: pa.Schema) -> Writer:
-    """Return the writer of a format that has an end."""
-    match format_:
-        case Format.JSON:
-            return JsonArray(sink)
         case Format.PARQUET:
             return Parquet(sink, schema)
-    return Arrow(sink, schema, pa.ipc.new_stream if format_ is Format.ARROW_STREAM else pa.ipc.new_file)
+    make = pa.ipc.new_stream if format_ is Format.ARROW_STREAM else pa.ipc.new_file
+    return OfArrow(sink, lambda file: make(file, schema))
 
 
 class _Valve(io.RawIOBase):
@@ -81,14 +64,7 @@ class _Valve(io.RawIOBase):
         return len(data) if self.is_shut else self._sink.write(data)
 
 
-class _Text:
-    """A format whose bytes are all written at once."""
-
-    def abandon(self) -> None:
-        """Do nothing: nothing is buffered."""
-
-
-class JsonLines(_Text):
+class JsonLines(Writer):
     """One JSON object per row and line, see `json_lines`."""
 
     def __init__(self, sink: BinaryIO) -> None:
@@ -97,16 +73,11 @@ class JsonLines(_Text):
     def write(self, batch: pa.RecordBatch) -> None:
         self._sink.write(json_lines(batch))
 
-    def close(self) -> None:
-        """Do nothing: the last line has its end."""
 
-
-class JsonArray(_Text):
+class JsonArray(JsonLines):
     """One JSON array of the objects of `JsonLines`, one per line."""
 
-    def __init__(self, sink: BinaryIO) -> None:
-        self._sink = sink
-        self._before = b"[\n"
+    _before = b"[\n"
 
     def write(self, batch: pa.RecordBatch) -> None:
         if batch.num_rows:
@@ -118,12 +89,15 @@ class JsonArray(_Text):
         self._sink.write(b"[]\n" if self._before == b"[\n" else b"\n]\n")
 
 
-class _OfArrow:
-    """A format whose writer is Arrow's."""
+class OfArrow(Writer):
+    """A format whose writer is Arrow's, which takes a file."""
 
     def __init__(self, sink: BinaryIO, make: Callable[[pa.PythonFile], Any]) -> None:
         self._sink = _Valve(sink)
         self._writer = make(pa.PythonFile(self._sink, mode="w"))
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        self._writer.write_batch(batch)
 
     def close(self) -> None:
         """Write what is buffered, and the end of the format."""
@@ -135,14 +109,12 @@ class _OfArrow:
         self._writer.close()
 
 
-class Csv(_OfArrow):
+class Csv(OfArrow):
     """CSV as of RFC 4180, with a head; null is nothing, an empty text is ``""``."""
 
     # A binary column is two columns, as in JSON: text, and ``NAMEHex``.
 
     def __init__(self, sink: BinaryIO, schema: pa.Schema, *, is_escaped: bool) -> None:
-        from pyarrow import csv
-
         self._schema = csv_schema(schema)
         self._is_escaped = is_escaped
         super().__init__(sink, lambda file: csv.CSVWriter(file, self._schema))
@@ -188,21 +160,11 @@ def _shown(column: pa.StringArray) -> pa.StringArray:
     return pa.array(values, pa.string())
 
 
-class Arrow(_OfArrow):
-    """Arrow's IPC stream or file, in the types of the store."""
-
-    def __init__(self, sink: BinaryIO, schema: pa.Schema, make: Callable[..., Any]) -> None:
-        super().__init__(sink, lambda file: make(file, schema))
-
-    def write(self, batch: pa.RecordBatch) -> None:
-        self._writer.write_batch(batch)
-
-
-class Parquet(_OfArrow):
+class Parquet(OfArrow):
     """A Parquet file, with row groups of some 64 MiB."""
 
     def __init__(self, sink: BinaryIO, schema: pa.Schema) -> None:
-        from pyarrow import parquet
+        from pyarrow import parquet  # other formats do not need it, and it loads a large library
 
         self._schema = schema
         self._waiting: list[pa.RecordBatch] = []
@@ -225,6 +187,59 @@ class Parquet(_OfArrow):
     def _write_group(self) -> None:
         self._writer.write_table(pa.Table.from_batches(self._waiting, self._schema))
         self._waiting, self._bytes = [], 0
+
+
+class Templated(Writer):
+    """Rows by a template; a column that the rows lack is a `UsageError`."""
+
+    # A pipe gets the bytes of bodies as they are; bytes that a terminal would obey are escaped.
+
+    def __init__(self, sink: BinaryIO, schema: pa.Schema, template: Template, *, is_escaped: bool) -> None:
+        for name in template.columns:
+            if name not in schema.names:
+                fix = f"{did_you_mean(name, schema.names)}The columns are {listing(schema.names, most=40)}"
+                raise UsageError(f"-f: there is no column `{name}`", fix=fix)
+        self._sink = sink
+        self._template = template
+        self._is_escaped = is_escaped
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        if not batch.num_rows:
+            return
+        values = [
+            pa.scalar(part.literal, pa.binary()) if not part.column else self._shown(batch[part.column], part.code)
+            for part in self._template.parts
+        ]
+        if not any(part.column for part in self._template.parts):
+            values.append(pa.repeat(pa.scalar(b"", pa.binary()), batch.num_rows))
+        joined = pc.binary_join_element_wise(
+            *values, pa.scalar(b"", pa.binary()), null_handling="replace", null_replacement=b""
+        )
+        starts, data = string_buffers(joined)
+        self._sink.write(data[starts[0] : starts[-1]].data)
+
+    def _shown(self, column: pa.Array, code: str) -> pa.BinaryArray:
+        match code:
+            case "S" | "K":
+                lengths = pc.binary_length(column.cast(pa.binary())).fill_null(-1)
+                return lengths.cast(pa.string()).cast(pa.binary())
+            case "R":
+                return _big_endian(pc.binary_length(column).fill_null(-1))
+            case "T":
+                ms = column.cast(pa.timestamp("ms", "UTC"), safe=False).cast(pa.int64())
+                return ms.cast(pa.string()).cast(pa.binary())
+        if pa.types.is_integer(column.type):
+            return column.cast(pa.string()).cast(pa.binary())
+        if not self._is_escaped and (pa.types.is_binary(column.type) or pa.types.is_string(column.type)):
+            return column.cast(pa.binary())
+        separator = "," if code == "h" else " "
+        return pa.array(cells(column, null="", most=None, separator=separator), pa.string()).cast(pa.binary())
+
+
+def _big_endian(lengths: pa.Int32Array) -> pa.BinaryArray:
+    data = lengths.to_numpy(zero_copy_only=False).astype(">i4")
+    starts = np.arange(len(data) + 1, dtype=np.int32) * 4
+    return pa.BinaryArray.from_buffers(pa.binary(), len(data), [None, pa.py_buffer(starts), pa.py_buffer(data)])
 
 
 # Rows of a verb

@@ -8,12 +8,23 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 from segmentlog.output import printable
+from segmentlog.store import ConfigError
 
 from ..console import Console, Report, print_report, signalled
 from ..errors import FOUND
 from ..output.formats import Format, Pace, Target, add_json, add_output
 from ..parser import Parser, add_store, seconds, typed
-from ..selection import add_boundary, add_zone, bounds_of, clock_of, opened, parse_time, read_conf, source_of
+from ..selection import (
+    add_boundary,
+    add_zone,
+    bounds_of,
+    clock_of,
+    known_topics,
+    opened,
+    parse_time,
+    read_conf,
+    source_of,
+)
 from ..sessions import add_session, spark_of
 
 if TYPE_CHECKING:
@@ -292,10 +303,6 @@ def add_profile(parser: Parser) -> None:
 
 def run_profile(options: argparse.Namespace, console: Console) -> int:
     from segmentlog.jobs import statistics
-    from segmentlog.jobs.statistics import page_of
-    from segmentlog.store import ConfigError
-
-    from ..selection import known_topics, source_of
 
     topics = known_topics(source_of(options).open(), options.topic) if options.topic else ()
 
@@ -309,7 +316,7 @@ def run_profile(options: argparse.Namespace, console: Console) -> int:
                 processes=options.processes,
             )
         if options.html is not None:
-            page = page_of(found, f"Messages of {options.store}")
+            page = statistics.page_of(found, f"Messages of {options.store}")
             try:
                 with open(options.html, "x", encoding="utf-8") as file:
                     file.write(page)

@@ -4,6 +4,7 @@ import argparse
 from collections import Counter
 from contextlib import closing
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from segmentlog.output import printable
@@ -364,8 +365,6 @@ def _fields(reader: "StoreReader", options: argparse.Namespace) -> "Iterator[Dis
 def _batches(
     fields: "Iterator[DissectedField]", schema: "pa.Schema", problems: "list[DissectedField]"
 ) -> "Iterator[pa.RecordBatch]":
-    from itertools import islice
-
     import pyarrow as pa
 
     while chunk := list(islice(fields, _ITEMS_A_BATCH)):
@@ -406,7 +405,6 @@ add_transactions = add_trace = add_delayed
 
 def _print_system_rows(kind: str, options: argparse.Namespace, console: Console) -> int:
     from segmentlog import SystemRows
-    from segmentlog.query.selection import Topics
     from segmentlog.query.system_frames import SystemWindow
 
     from ..output.writers import write_rows

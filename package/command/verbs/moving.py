@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from segmentlog.query.suggestions import listing
+from segmentlog.query.times import parse_day
 
 from ..console import Console, Report, print_report, signalled
 from ..errors import UsageError
@@ -87,8 +88,6 @@ def add_backfill(parser: Parser) -> None:
 
 
 def _add_period(parser: Parser) -> None:
-    from segmentlog.query.times import parse_day
-
     parser.add_argument("--start", metavar="TIME", type=typed(parse_time), help="store time of the first messages")
     parser.add_argument("--end", metavar="TIME", type=typed(parse_time), help="store time at which the period ends")
     parser.add_argument(

@@ -5,10 +5,11 @@ from typing import TYPE_CHECKING, Final
 
 from segmentlog.query.selection import UnknownTopicError, check_topics, group_progress
 from segmentlog.query.suggestions import did_you_mean, listing
+from segmentlog.store import ConfigError, IllegalMessageError
 
-from ..console import Console
+from ..console import Console, counted, logged
 from ..errors import FLAGS, NOT_FOUND, UsageError
-from ..output.formats import add_output
+from ..output.formats import Target, add_output
 from ..parser import Parser, chosen, typed, whole
 from ..selection import add_boundary, clock_of, parse_time
 
@@ -68,9 +69,7 @@ def run_put(options: argparse.Namespace, console: Console) -> int:
     from segmentlog.store import Flush, MessageStore, StoreConfig
     from segmentlog.store.sink import stored_config
 
-    from ..console import counted, logged
     from ..incoming import Receipt, json_lines, text_lines
-    from ..output.formats import Target
     from ..output.writers import write_table
 
     Target.of(options, console)  # a wrong -o is an error before anything is appended
@@ -121,8 +120,6 @@ class _Rules:
 
     def first_refused(self, batch: "pa.RecordBatch") -> "tuple[int, SegmentLogError]":
         """Return the first row of a refused batch that is refused itself, with its error."""
-        from segmentlog.store import ConfigError, IllegalMessageError
-
         accepted, refused = 0, batch.num_rows
         while refused - accepted > 1:
             middle = (accepted + refused) // 2
@@ -146,7 +143,6 @@ def _put(
     show: "Callable[[int], None]",
 ) -> None:
     """Append blocks of lines, or check them; raise the error of the first bad line once all before it are appended."""
-    from segmentlog.store import ConfigError, IllegalMessageError
 
     def put(batch: "pa.RecordBatch") -> None:
         if batch.num_rows and append is not None:
@@ -259,8 +255,6 @@ def run_reset_offset(options: argparse.Namespace, console: Console) -> int:
     from segmentlog.store import StoreReader
     from segmentlog.store.groups import Recorded, list_groups, reset_group
 
-    from ..console import logged
-    from ..output.formats import Target
     from ..output.writers import write_table
 
     Target.of(options, console)  # a wrong -o is an error before anything changes

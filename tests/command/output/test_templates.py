@@ -4,7 +4,8 @@ import pyarrow as pa
 import pytest
 
 from segmentlog.command.errors import UsageError
-from segmentlog.command.output.templates import Templated, parse_template
+from segmentlog.command.output.templates import parse_template
+from segmentlog.command.output.writers import Templated
 
 BATCH = pa.record_batch(
     {
