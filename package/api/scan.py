@@ -14,11 +14,12 @@ that retention deleted since are an error.
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import replace
 from itertools import islice
+from queue import Full, Queue
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -51,6 +52,9 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _TASK_BYTES: Final = 32 << 20
+_BATCHES_A_TASK: Final = 4
+_LOOK_S: Final = 0.1
+"""A thread that waits for room looks so often whether the caller has gone."""
 
 
 class Scan(Rows):
@@ -236,40 +240,68 @@ class Scan(Rows):
 # Tasks read by several threads
 
 
+class _TaskBatches:
+    """Batches of one task, on their way from a thread to the caller."""
+
+    def __init__(self, closed: threading.Event) -> None:
+        self._closed = closed
+        self._found: Queue[pa.RecordBatch | Exception | None] = Queue(_BATCHES_A_TASK)  # None at the end
+
+    def read(self, batches: Iterator[pa.RecordBatch]) -> None:
+        try:
+            for batch in batches:
+                if not self._give(batch):
+                    return
+            self._give(None)
+        except Exception as error:  # noqa: BLE001 - raised in the caller's thread
+            self._give(error)
+
+    def _give(self, item: pa.RecordBatch | Exception | None) -> bool:
+        """Wait for room; return False once the caller has gone."""
+        while not self._closed.is_set():
+            with suppress(Full):
+                self._found.put(item, timeout=_LOOK_S)
+                return True
+        return False
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        while (item := self._found.get()) is not None:
+            if isinstance(item, Exception):
+                raise item
+            yield item
+
+
 def read_in_order(
     open_reader: Callable[[], StoreReader], tasks: Sequence[ScanTask], spec: ScanSpec, threads: int
 ) -> Generator[pa.RecordBatch, None, None]:
     """Scan tasks with some threads, each with a reader of its own; yield their batches in the order of the tasks.
 
-    At most ``threads + 1`` tasks are held. An error is raised after the batches before it. With one thread the caller's
-    own reads.
+    At most ``threads + 1`` tasks are held, each with at most `_BATCHES_A_TASK` batches. An error is raised after the
+    batches before it. With one thread the caller's own reads.
     """
     if threads == 1 or len(tasks) < 2:
         reader = open_reader()
         for task in tasks:
             yield from reader.scan(task, spec)
         return
-    own = threading.local()
+    own, closed = threading.local(), threading.Event()
 
-    def scanned(task: ScanTask) -> tuple[list[pa.RecordBatch], Exception | None]:
-        batches: list[pa.RecordBatch] = []
-        try:
-            if not hasattr(own, "reader"):
-                own.reader = open_reader()
-            for batch in own.reader.scan(task, spec):
-                batches.append(batch)  # noqa: PERF402 - those before an error count
-        except Exception as error:  # noqa: BLE001 - raised in the caller's thread
-            return batches, error
-        return batches, None
+    def batches(task: ScanTask) -> Iterator[pa.RecordBatch]:
+        if not hasattr(own, "reader"):
+            own.reader = open_reader()
+        yield from own.reader.scan(task, spec)
+
+    def submitted(task: ScanTask) -> _TaskBatches:
+        found = _TaskBatches(closed)
+        pool.submit(found.read, batches(task))
+        return found
 
     pool, left = ThreadPoolExecutor(threads, "segmentlog-scan"), iter(tasks)
     try:
-        read = deque(pool.submit(scanned, task) for task in islice(left, threads + 1))
-        while read:
-            batches, error = read.popleft().result()
-            yield from batches
-            if error is not None:
-                raise error
-            read.extend(pool.submit(scanned, task) for task in islice(left, 1))
+        held = deque(map(submitted, islice(left, threads + 1)))
+        while held:
+            yield from held.popleft()
+            held.extend(map(submitted, islice(left, 1)))
     finally:
+        closed.set()
         pool.shutdown(cancel_futures=True)

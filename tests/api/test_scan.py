@@ -13,7 +13,7 @@ import pytest
 import segmentlog
 from segmentlog import Time
 from segmentlog.api import scan as scan_module
-from segmentlog.api.scan import read_in_order
+from segmentlog.api.scan import _BATCHES_A_TASK, read_in_order
 from segmentlog.store import (
     NATIVE_SCHEMA,
     ConfigError,
@@ -279,7 +279,8 @@ def test_reading_ahead_is_bounded(batches: int) -> None:
     while before != fake.taken:
         before = fake.taken
         time.sleep(0.1)
-    assert fake.taken == 3 * batches
+    # 3 tasks, each with what its channel holds, one batch that waits for room, and one that was taken
+    assert fake.taken <= 3 * (_BATCHES_A_TASK + 2)
     reading.close()
     assert not any(each.is_alive() for each in fake.threads.values())
 
