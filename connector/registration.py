@@ -4,7 +4,7 @@
 
     classic session    driver Python ── Py4J ──► JVM     ship the package, if it came with --py-files (`shipping`);
                                                          register the format with the session's fs.s3a.…, fs.gs.… and
-                                                         fs.azure.…, if Spark does not have it as it would be;
+                                                         fs.azure.…, if it is not registered like that;
                                                          activate the session in the JVM thread of the caller
     Connect session    client Python ── gRPC ──► server  register the format
 
@@ -16,11 +16,10 @@ session in the thread that makes it, and in no other.
 """
 
 import json
-import os
 import re
-import shutil
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakKeyDictionary
 
 from segmentlog.store import StorageOptions
 
@@ -35,6 +34,8 @@ if TYPE_CHECKING:
 
 _DEFAULT: Final = re.compile(r"-default\.xml$|default values$")
 """Resources of settings that neither the user nor the cluster made."""
+_registered: Final[WeakKeyDictionary["SparkSession", object]] = WeakKeyDictionary()
+"""What each session of this process has: class, Python and files."""
 
 
 def register(spark: "SparkSession") -> None:
@@ -62,8 +63,11 @@ def register(spark: "SparkSession") -> None:
         if archive is None:
             warn_of_workers(context)
         source = _source_with(StorageOptions.of_session(_hadoop_settings(spark)))
-        if not _is_registered(spark, context, source):
+        # Spark pickles the class with the Python and the files of this moment, and warns of each replacement.
+        made = source, context.pythonExec, tuple(context._python_includes or ())  # noqa: SLF001 - as below
+        if _registered.get(spark) != made:
             register_format(spark, source)
+            _registered[spark] = made
     session: Any = spark._jsparkSession  # noqa: SLF001 - Spark has no public way
     session.setActiveSession(session)
 
@@ -91,29 +95,3 @@ def _source_with(settings: StorageOptions) -> type[SegmentLogDataSource]:
     if not settings:
         return SegmentLogDataSource
     return type(SegmentLogDataSource.__name__, (SegmentLogDataSource,), {"settings": settings})
-
-
-def _is_registered(spark: "SparkSession", context: "SparkContext", source: type[SegmentLogDataSource]) -> bool:
-    """Tell whether Spark has the format with the class, Python and files that registering it now would use."""
-    # Registering it again would only make Spark warn that a data source was replaced.
-    from py4j.protocol import Py4JError  # noqa: PLC0415 - a client of Spark Connect may not have it
-    from pyspark.sql.udf import _wrap_function  # noqa: PLC0415 - as above
-
-    session: Any = spark._jsparkSession  # noqa: SLF001 - Spark has no public way
-    try:
-        manager = session.sessionState().dataSourceManager()
-        if not manager.dataSourceExists(SegmentLogDataSource.name()):
-            return False
-        function = manager.lookupDataSource(SegmentLogDataSource.name()).dataSourceCls()
-        if not function.command().equals(_wrap_function(context, source).command()):
-            return False
-        python, includes = function.pythonExec(), list(function.pythonIncludes())
-    except Py4JError:  # these are Spark's internals: another release may not have them
-        return False
-    return _place(python) == _place(context.pythonExec) and includes == context._python_includes  # noqa: SLF001
-
-
-def _place(python: str) -> tuple[str, str]:
-    """Resolve the name of an interpreter, so that two names of one are equal, and two virtual environments are not."""
-    path = shutil.which(python) or python
-    return os.path.dirname(os.path.abspath(path)), os.path.realpath(path)

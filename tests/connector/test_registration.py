@@ -4,10 +4,12 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 import pytest
 
 import segmentlog
+from segmentlog.connector import registration
 from segmentlog.spark import register
 from segmentlog.store.archive.push import push
 from segmentlog.store.objects.opening import open_objects
@@ -85,16 +87,16 @@ def test_register_replaces_nothing_that_is_as_it_would_be(spark: "SparkSession")
 def test_register_replaces_a_format_that_another_python_would_run(
     spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from segmentlog.connector.registration import _is_registered  # noqa: PLC0415 - imports pyspark
-    from segmentlog.connector.source import SegmentLogDataSource  # noqa: PLC0415 - as above
-
+    made: list[object] = []
+    monkeypatch.setattr(registration, "register_format", lambda _, source: made.append(source))
     context = spark.sparkContext
-    assert _is_registered(spark, context, SegmentLogDataSource)
-    monkeypatch.setattr(context, "pythonExec", "/usr/bin/another-python3")
-    assert not _is_registered(spark, context, SegmentLogDataSource)
-    monkeypatch.undo()
-    monkeypatch.setattr(context, "_python_includes", ["segmentlog.whl"])
-    assert not _is_registered(spark, context, SegmentLogDataSource)
+    monkeypatch.setattr(registration, "_registered", WeakKeyDictionary())
+    monkeypatch.setattr(registration, "warn_of_workers", lambda _: None)
+    for pythons, includes, count in (("python3", [], 1), ("python3", [], 1), ("another", [], 2), ("another", ["a"], 3)):
+        monkeypatch.setattr(context, "pythonExec", pythons)
+        monkeypatch.setattr(context, "_python_includes", includes)
+        register(spark)
+        assert len(made) == count
 
 
 @pytest.mark.scaled(quick=0)
@@ -110,7 +112,8 @@ def test_spark_connect(tmp_path: Path, moto: S3Server) -> None:
 
         warnings.simplefilter("ignore")  # Connect's, of settings that only the server takes
         from pyspark.sql import SparkSession
-        from segmentlog.spark import register
+        from segmentlog.connector import registration
+from segmentlog.spark import register
         from segmentlog.spark import prepare_java, prepare_workers
 
         prepare_java(), prepare_workers()
