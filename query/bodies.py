@@ -34,7 +34,6 @@ from .body_columns import (
     missing,
     not_utf8,
     nulls,
-    parse_ddl,
     parsed_where,
     reason_of,
 )
@@ -89,7 +88,12 @@ def body_format(kind: object, schema: object = None, *, named: Callable[[str], s
 
 
 def _columns(schema: object, named: Callable[[str], str]) -> pa.Schema:
-    fields = list(schema if isinstance(schema, pa.Schema) else parse_ddl(text_of(schema, named), named("schema")))
+    if isinstance(schema, pa.Schema):
+        fields = list(schema)
+    else:
+        from .body_schema import parse_ddl  # noqa: PLC0415 - loads a parser, which tasks do not need
+
+        fields = list(parse_ddl(text_of(schema, named), named("schema")))
     names = [field.name for field in fields]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice or not names:

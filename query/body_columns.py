@@ -7,11 +7,9 @@
 """
 
 import logging
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, NoReturn
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -29,34 +27,9 @@ _WATCHED: Final = 1000  # bodies that all fail, after which there is a warning
 
 
 _log = logging.getLogger(__name__)
-_TOKEN: Final = re.compile(
-    r"\s*(?:(?P<word>[^\W\d]\w*)|`(?P<quoted>(?:[^`]|``)+)`|(?P<number>\d{1,9})|(?P<mark>[<>(),:]))"
-)
-_END: Final = re.compile(r"\s*\Z")
 DEPTH_MAX: Final = 64
 """Depth of the types of a column."""
 _FIELDS_MAX: Final = 10_000
-_TYPES: Final = {
-    "boolean": pa.bool_(),
-    "byte": pa.int8(),
-    "tinyint": pa.int8(),
-    "short": pa.int16(),
-    "smallint": pa.int16(),
-    "int": pa.int32(),
-    "integer": pa.int32(),
-    "long": pa.int64(),
-    "bigint": pa.int64(),
-    "float": pa.float32(),
-    "real": pa.float32(),
-    "double": pa.float64(),
-    "string": pa.string(),
-    "binary": pa.binary(),
-    "date": pa.date32(),
-    "timestamp": pa.timestamp("us", tz="UTC"),
-    "timestamp_ltz": pa.timestamp("us", tz="UTC"),
-    "timestamp_ntz": pa.timestamp("us"),
-}
-_DIGITS_MAX: Final = 38
 
 
 class ParsedBodies(NamedTuple):
@@ -220,7 +193,7 @@ def missing(kind: str, package: str) -> MissingExtraError:
     return MissingExtraError(problem, fix=f"pip install 'segmentlog[{kind}]'")
 
 
-# Schemas as DDL
+# Schemas
 
 
 class SchemaSize:
@@ -236,112 +209,3 @@ class SchemaSize:
             raise ValueError(f"types are nested more than {DEPTH_MAX} deep")
         if self._fields > _FIELDS_MAX:
             raise ValueError(f"it has more than {_FIELDS_MAX} fields, those of inner records included")
-
-
-def parse_ddl(text: str, argument: str = "schema") -> pa.Schema:
-    """Return the columns of a DDL text; `ConfigError` says where it is wrong."""
-    return pa.schema(list(_Parser(text, argument).fields(end="")))
-
-
-@dataclass
-class _Parser:
-    text: str
-    argument: str
-    at: int = 0
-    kind: str = ""
-    word: str = ""
-    depth: int = 0
-
-    def __post_init__(self) -> None:
-        self._next()
-
-    def fields(self, *, end: str) -> Iterator[pa.Field]:
-        """Yield fields up to an end mark, which is consumed."""
-        while True:
-            if self.kind not in {"word", "quoted"}:
-                self._fail("a name")
-            name = self.word.replace("``", "`")
-            self._next()
-            if end and self.word == ":":
-                self._next()
-            yield pa.field(name, self._type())
-            if self.word == end and self.kind in {"mark", ""}:
-                break
-            self._expect(",")
-        if end:
-            self._next()
-
-    def _type(self) -> pa.DataType:
-        name = self.word.lower() if self.kind == "word" else ""
-        if name in _TYPES:
-            self._next()
-            return _TYPES[name]
-        if name not in {"array", "struct", "map", "decimal", "dec", "numeric"}:
-            self._fail("a type, such as string, bigint, double, array<…> or struct<…>,")
-        self._next()
-        if name in {"decimal", "dec", "numeric"}:
-            return self._decimal()
-        self._expect("<")
-        self.depth += 1
-        if self.depth > DEPTH_MAX:
-            problem = f"{self.argument}: types are nested more than {DEPTH_MAX} deep"
-            raise ConfigError(problem, fix="Read the inner part as a text")
-        found = self._nested(name)
-        self.depth -= 1
-        return found
-
-    def _nested(self, name: str) -> pa.DataType:
-        if name == "struct":
-            return pa.struct(list(self.fields(end=">")))
-        inner = self._type()
-        if name == "map":
-            self._expect(",")
-            inner = pa.map_(inner, self._type())
-        else:
-            inner = pa.list_(inner)
-        self._expect(">")
-        return inner
-
-    def _decimal(self) -> pa.DataType:
-        if self.word != "(":
-            return pa.decimal128(10, 0)
-        self._next()
-        precision, scale = self._number(), 0
-        if self.word == ",":
-            self._next()
-            scale = self._number()
-        self._expect(")")
-        if not 1 <= precision <= _DIGITS_MAX or scale > precision:
-            problem = f"{self.argument}: decimal({precision},{scale}) does not exist"
-            raise ConfigError(problem, fix=f"A decimal has 1 to {_DIGITS_MAX} digits, and no more after the point")
-        return pa.decimal128(precision, scale)
-
-    def _number(self) -> int:
-        if self.kind != "number":
-            self._fail("a number")
-        value = int(self.word)
-        self._next()
-        return value
-
-    def _expect(self, mark: str) -> None:
-        if self.kind != "mark" or self.word != mark:
-            self._fail(f"`{mark}`")
-        self._next()
-
-    def _next(self) -> None:
-        if _END.match(self.text, self.at):
-            self.at, self.kind, self.word = len(self.text), "", ""
-            return
-        found = _TOKEN.match(self.text, self.at)
-        if found is None:
-            self.kind = self.word = "?"
-            self._fail("a name or a type")
-        self.kind = found.lastgroup or ""
-        self.word = found[self.kind]
-        self.at = found.end()
-
-    def _fail(self, wanted: str) -> NoReturn:
-        read = self.text[: self.at].removesuffix(self.word).rstrip() if self.word != "?" else self.text[: self.at]
-        place = f"after {read[-40:]!r}" if read else "at its start"
-        fix = "Write such as: id string, total decimal(10,2), items array<struct<sku: string, n: int>>"
-        raise ConfigError(f"{self.argument}: {wanted} is missing {place}", fix=fix)

@@ -3,7 +3,7 @@ import re
 import pyarrow as pa
 import pytest
 
-from segmentlog.query.body_columns import parse_ddl
+from segmentlog.query.body_schema import parse_ddl
 from segmentlog.store import ConfigError
 
 
