@@ -29,9 +29,10 @@ from pyarrow import fs
 
 from segmentlog.store import ConfigError
 
+from ..state_file import sync
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-    from pyspark.sql.types import DataType
 
 FILE_BYTES: Final = 256 << 20
 TIME: Final = "storeTimestamp"
@@ -174,33 +175,6 @@ def _plain(kind: pa.DataType) -> pa.DataType:
     return kind
 
 
-def arrow_type(kind: "DataType") -> pa.DataType:
-    """Return the Arrow type of a Spark type, as `mapInArrow` has it, with times in UTC.
-
-    PySpark's own function is not public, and takes other arguments in each release.
-    """
-    from pyspark.sql import types as st
-
-    if isinstance(kind, st.MapType):
-        return pa.map_(arrow_type(kind.keyType), arrow_type(kind.valueType))
-    if isinstance(kind, st.ArrayType):
-        return pa.list_(arrow_type(kind.elementType))
-    if isinstance(kind, st.StructType):
-        return pa.struct([pa.field(each.name, arrow_type(each.dataType), each.nullable) for each in kind])
-    if isinstance(kind, st.DecimalType):
-        return pa.decimal128(kind.precision, kind.scale)
-    plain: dict[type[DataType], pa.DataType] = {
-        st.BooleanType: pa.bool_(), st.ByteType: pa.int8(), st.ShortType: pa.int16(), st.IntegerType: pa.int32(),
-        st.LongType: pa.int64(), st.FloatType: pa.float32(), st.DoubleType: pa.float64(), st.StringType: pa.string(),
-        st.BinaryType: pa.binary(), st.DateType: pa.date32(), st.TimestampType: pa.timestamp("us", "UTC"),
-        st.TimestampNTZType: pa.timestamp("us"),
-    }  # fmt: skip
-    if type(kind) not in plain:
-        fix = "Leave the column out, or convert it to text"
-        raise ConfigError(f"columns of Spark's type {kind.simpleString()} cannot be written to a table", fix=fix)
-    return plain[type(kind)]
-
-
 def write_files(frame: "DataFrame", layout: TableLayout, directory: str) -> list[DataFile]:
     """Write the rows of a frame into files of a directory, which exists; return those of tasks that succeeded."""
     rows = frame.mapInArrow(partial(_write, layout, directory), _RESULT).toArrow().to_pylist()
@@ -214,18 +188,7 @@ def _write(layout: TableLayout, directory: str, batches: Iterator[pa.RecordBatch
         writer.add(batch)
     files = writer.close()
     if files:
-        columns = {
-            name: [getattr(each, name) for each in files] for name in ("path", "messages", "bytes", "statistics")
-        }
-        yield pa.record_batch(
-            {
-                "path": columns["path"],
-                "messages": columns["messages"],
-                "bytes": columns["bytes"],
-                "partition": [json.dumps(each.partition) for each in files],
-                "statistics": columns["statistics"],
-            }
-        )
+        yield pa.RecordBatch.from_pylist([each._asdict() | {"partition": json.dumps(each.partition)} for each in files])
 
 
 class _OpenFile:
@@ -254,19 +217,11 @@ class _OpenFile:
         size = self._stream.tell()
         self._stream.close()
         if isinstance(self._system, fs.LocalFileSystem):
+            # Durable before a table names it, and so is its name.
             sync(f"{self._root}/{self.path}")
+            sync(os.path.dirname(f"{self._root}/{self.path}"))
         (footer,) = self._footers
         return DataFile(self.path, footer.num_rows, size, partition, json.dumps(statistics(footer)))
-
-
-def sync(path: str) -> None:
-    """Make a file of this machine and its name durable, before a table names it."""
-    for each in (path, os.path.dirname(path)):
-        descriptor = os.open(each, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
 
 
 class _TaskWriter:

@@ -31,6 +31,7 @@ import contextlib
 import hashlib
 import json
 import logging
+import os
 import random
 import re
 import time
@@ -49,7 +50,8 @@ from pyarrow import fs
 from segmentlog.store import ConfigError, QueueKey, SegmentLogError
 
 from ..backfill.planning import Part, StoreIdentity, Window, Written, check_alignment, ends_of
-from .parquet_files import TIME, DataFile, TableLayout, arrow_type, sync, write_files
+from ..state_file import sync
+from .parquet_files import TIME, DataFile, TableLayout, write_files
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -202,6 +204,7 @@ class Attempts:
         self._system.create_dir(path, recursive=True)
         if isinstance(self._system, fs.LocalFileSystem):
             sync(path)
+            sync(os.path.dirname(path))
         return Attempt(self._system, path, f"{self._uri}/{name}")
 
     def clean(self, ledger: Container[str], committed: Callable[[], Container[str | None]]) -> int:
@@ -289,10 +292,10 @@ def columns_of(request: "Request") -> pa.Schema:
     """Return the columns of a request's frames."""
     from segmentlog.connector.options.read_options import parse_read_options
     from segmentlog.connector.read import spark_schema
+    from segmentlog.connector.setup.spark_versions import to_arrow_schema
 
     asked = {"path": request.source.path, "subscribe": ",".join(request.topics), "columns": ",".join(request.columns)}
-    fields = spark_schema(parse_read_options({**request.options, **asked}))
-    return pa.schema([pa.field(each.name, arrow_type(each.dataType)) for each in fields])
+    return to_arrow_schema(spark_schema(parse_read_options({**request.options, **asked})))
 
 
 Bounds: TypeAlias = Mapping[str, tuple[Any, Any]]

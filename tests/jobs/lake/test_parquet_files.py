@@ -13,7 +13,6 @@ from segmentlog.jobs.lake.parquet_files import (
     PartitionKey,
     TableLayout,
     _directory,
-    arrow_type,
     check_columns,
     partition_keys,
     statistics,
@@ -162,21 +161,6 @@ def test_schemas_fit_if_types_are_the_same_or_wider() -> None:
     with pytest.raises(ConfigError) as caught:
         check_columns(written, COLUMNS, "t")
     assert str(caught.value).count("`") == 2 * 4
-
-
-def test_types_of_spark_have_an_arrow_type() -> None:
-    types = pytest.importorskip("pyspark.sql.types")
-    element = types.StructType().add("a", types.IntegerType()).add("b", types.DateType())
-    for kind, found in (
-        (types.ByteType(), pa.int8()),
-        (types.DecimalType(10, 2), pa.decimal128(10, 2)),
-        (types.TimestampNTZType(), pa.timestamp("us")),
-        (types.ArrayType(element), pa.list_(pa.struct([("a", pa.int32()), ("b", pa.date32())]))),
-        (types.MapType(types.StringType(), types.BinaryType()), pa.map_(pa.string(), pa.binary())),
-    ):
-        assert arrow_type(kind) == found
-    with pytest.raises(ConfigError, match="Spark's type void cannot be written"):
-        arrow_type(types.NullType())
 
 
 @pytest.mark.parametrize("kind", KINDS)
