@@ -109,7 +109,6 @@ def pytest_collection() -> Generator[None, object, object]:
 
 def pytest_collection_finish() -> None:
     """Take thousands of collected tests out of each garbage collection of the run: tests ask for hundreds."""
-    gc.collect()
     gc.freeze()
 
 
