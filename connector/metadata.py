@@ -71,17 +71,9 @@ COLUMNS: Final[dict[MetadataKind, dict[str, DataType]]] = {
 
 @dataclass(frozen=True, slots=True)
 class LagReport:
-    """Lag of a consumer group or a running stream: in messages, in bytes, in time.
-
-    ::
-
-        group    consumerOffset.json and ours ── positions ──┐
-                                                             ├──► a line for each queue ──► totals
-        stream   endOffset, latestOffset of its progress ────┘    StoreReader: sizes, store times
+    """Lag of a consumer group or a running stream, of each queue and of all together.
 
     Whatever is not known is None, and so is a total with such a part: unknown is not zero. Zero means caught up.
-
-    Lag of a group or a stream, all its queues together and each.
 
     Attributes
     ----------

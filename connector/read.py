@@ -195,10 +195,6 @@ class Projection:
 def project(asked: StructType, options: ReadOptions) -> Projection:
     """Work out what a scan reads for a schema that `check_schema` has passed, and how its batches are converted.
 
-    ::
-
-        StoreReader.scan ── batch of native columns, then of properties ──► Projection.convert ── batch for Spark
-
     Spark compares the first batch with the schema it was told to the letter: order, nullability, ``timestamp[us,
     tz=UTC]``. So the target is always made by Spark's own `to_arrow_schema`, and every column is nullable.
 

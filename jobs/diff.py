@@ -297,7 +297,7 @@ def write_digests(
     commit_log_paths: Sequence[str] = (),
     processes: int | None = None,
 ) -> Report:
-    """Digests of the ranges of a store: copies compared that no machine sees together.
+    """Write digests of the ranges of a store into a file, to compare copies that no machine sees together.
 
     ::
 
@@ -307,8 +307,6 @@ def write_digests(
 
     Ranges end at multiples of their size, so that a store without the oldest messages has whole ranges of the other
     one.
-
-    Write digests of a store into a file, for `compare_digests` elsewhere.
 
     Parameters
     ----------

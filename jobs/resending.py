@@ -78,7 +78,7 @@ class Queue(NamedTuple):
 
 
 class Connection:
-    """Connection to brokers and name servers: requests in flight by number, without a thread.
+    """Connection to a broker or name server, with any number of requests in flight and no thread. Not thread-safe.
 
     ::
 
@@ -88,9 +88,8 @@ class Connection:
         submit(310, …) submit(310, …)  ──► bytes to send ──► socket ──► answers, in any order
                                            └────────── wait() ───────┘
 
-    RocketMQ: ``RequestCode``, ``TopicRouteData``, ``TopicConfigSerializeWrapper``, ``PermName``.
-
-    A connection with any number of requests in flight. Not thread-safe. Close it, or use it as a context manager.
+    Close it, or use it as a context manager. RocketMQ: ``RequestCode``, ``TopicRouteData``,
+    ``TopicConfigSerializeWrapper``, ``PermName``.
     """
 
     def __init__(self, address: Address) -> None:
@@ -447,7 +446,7 @@ class Progress:
     arrives, before the queue's next message is sent. After the kill of the process at most one message per queue is
     sent twice; after a power cut those of the last second. A lock on the file keeps a second process out.
 
-    Next queue offset of each queue, kept in a file. Not thread-safe. Close it, or use it as a context manager.
+    Not thread-safe. Close it, or use it as a context manager.
     """
 
     def __init__(

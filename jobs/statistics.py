@@ -419,14 +419,9 @@ def _retention(reader: StoreReader, now_ms: int, commit_log_paths: Sequence[str]
 
 
 def page_of(found: "Statistics", title: str) -> str:
-    """Statistics as one page of HTML: plots as SVG inside it, tables, no script, nothing from a network.
+    """Return statistics as one page of HTML: plots as SVG inside it, tables, no script, nothing from a network.
 
-    ::
-
-        Statistics ──► matplotlib: SVG ─┐
-                   └─► tables ──────────┴──► <!doctype html> …      every text is escaped: topics may be named <script>
-
-    Return the page; `MissingExtraError` without matplotlib.
+    Every text is escaped: topics may be named ``<script>``. `MissingExtraError` without matplotlib.
     """
     numbers = "".join(
         f"<div><dt>{_text(name)}</dt><dd>{_text(_number(value))}</dd></div>" for name, value in found.numbers.items()

@@ -54,7 +54,7 @@ _FOLLOWED_ROWS: Final = 1_000
 
 @dataclass(frozen=True, kw_only=True)
 class Bodies:
-    """Bodies as columns, and messages whose body does not parse in a target of their own.
+    """Format of the bodies as columns, and the target of messages whose body does not parse.
 
     ::
 
@@ -63,8 +63,6 @@ class Bodies:
 
     Dead letters follow the target: a part that the target has, and the dead letters lack, is read again. So a kill
     between the two loses none.
-
-    Format of the bodies, and where messages go whose body does not parse.
 
     Attributes
     ----------

@@ -62,7 +62,7 @@ class Window(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Part:
-    """Windows of store time, and the parts in which their messages are written to a target.
+    """Messages of a window of store time that are written to a target together.
 
     ::
 
@@ -74,8 +74,6 @@ class Part:
 
     A part has the messages of these queue offsets whose store time is in its window. It is written as a whole or not at
     all, together with its offsets: what a target holds says what is left.
-
-    Messages of a window that are written together.
 
     Attributes
     ----------

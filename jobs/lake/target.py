@@ -94,7 +94,7 @@ PartKey: TypeAlias = tuple[Window, int]
 
 
 class Row(NamedTuple):
-    """Ledger of a table: the parts that its commits have added, for one job.
+    """Row of a table's ledger: a part that the table holds, and the attempt that wrote its files.
 
     ::
 
@@ -103,8 +103,6 @@ class Row(NamedTuple):
 
     A row of the ledger is committed together with the files of its part, or is copied from commits. Rows stay when a
     table is rolled back: a part may have several, of which the current snapshot has one at most.
-
-    A part that a table holds, and the attempt that wrote its files.
     """
 
     part: Part
