@@ -5,8 +5,7 @@
     by_keys, by_pairs ──► KeySearch ─────────► hits + coverage ─┐
     by_message_ids ────► physical offset ────► the record's id ─┤
     by_physical_offsets ─────────────────────► a whole record ──┼──► Found ──► batches
-    by_queue_offsets ──► ConsumeQueue ───────► the entry ───────┤
-    by_times ──────────► offset_at of a queue ► the entry ──────┘
+    by_queue_offsets ──► ConsumeQueue ───────► the entry ───────┘
 
 Like `StoreReader` it takes no lock and writes nothing, and works on the directory of a live broker, a replica, or what
 a crash left. RocketMQ: ``DefaultMessageStore.queryMessage``, ``lookMessageByOffset``; it answers one question at a
@@ -28,7 +27,7 @@ from ..index.asked import Asked, SingleKey, ask, each_in
 from ..log.commit_log import CommitLog, records_at
 from ..read.spec import OnCorrupt, OnLoss, ScanSpec
 from ..read.store_reader import StoreReader
-from ..types import ALWAYS, Boundary, KeyField, QueueKey, QueueRange, Window
+from ..types import ALWAYS, KeyField, QueueKey, QueueRange, Window
 from .found import Coverage, Found, Hits, Order, fetch
 from .search import KeySearch
 
@@ -100,56 +99,31 @@ class Finder:
                 return found
         return self._by_asked(ask(*each_in(topics, keys), field, window), stop, order)
 
-    def by_pairs(
-        self,
-        topics: pa.Array,
-        keys: pa.Array,
-        field: KeyField = KeyField.KEYS,
-        *,
-        window: Window = ALWAYS,
-        order: Order = Order.OLDEST_FIRST,
-    ) -> Found:
+    def by_pairs(self, topics: pa.Array, keys: pa.Array, field: KeyField = KeyField.KEYS) -> Found:
         """Find all messages that carry a key in its own topic: (n,) topics and (n,) keys; see `by_keys`."""
-        return self._by_asked(ask(topics, keys, field, window), self.store.readable_stop(), order)
+        return self._by_asked(ask(topics, keys, field, ALWAYS), self.store.readable_stop())
 
-    def by_message_ids(self, ids: Texts, order: Order = Order.OLDEST_FIRST) -> Found:
+    def by_message_ids(self, ids: Texts) -> Found:
         """Find messages by offset message ids (column ``msgId``), IPv4 or IPv6, in upper or lower case.
 
         A record is found if its own id is equal. An id of another broker finds nothing. `FormatError` for other texts.
         """
         distinct = pc.unique(pc.utf8_upper(_texts(ids)))
         places = places_of_ids(self.store.log, distinct, self.store.readable_stop())
-        return self._found(pa.table({"messageId": distinct}), _hits(places), order)
+        return self._found(pa.table({"messageId": distinct}), _hits(places))
 
-    def by_physical_offsets(self, offsets: Offsets, order: Order = Order.OLDEST_FIRST) -> Found:
+    def by_physical_offsets(self, offsets: Offsets) -> Found:
         """Find the messages whose records begin at physical offsets, of whatever topic."""
         distinct = np.unique(np.asarray(offsets, np.int64))
         good = whole(self.store.log, distinct, self.store.readable_stop())
         places = np.where(good, distinct, -1)
-        return self._found(pa.table({"physicalOffset": numbers(distinct)}), _hits(places), order)
+        return self._found(pa.table({"physicalOffset": numbers(distinct)}), _hits(places))
 
-    def by_queue_offsets(self, key: QueueKey, offsets: Offsets, order: Order = Order.OLDEST_FIRST) -> Found:
+    def by_queue_offsets(self, key: QueueKey, offsets: Offsets) -> Found:
         """Find messages of one queue by their queue offsets."""
         distinct = np.unique(np.asarray(offsets, np.int64))
         places = places_in_queue(self.store, key, distinct)
-        return self._found(pa.table({"queueOffset": numbers(distinct)}), _hits(places), order)
-
-    def by_times(
-        self,
-        key: QueueKey,
-        times_ms: Offsets,
-        boundary: Boundary = Boundary.LOWER,
-        order: Order = Order.OLDEST_FIRST,
-    ) -> Found:
-        """Find the message of a queue at each of some store times; see `StoreReader.offset_at`.
-
-        A time after the last message finds nothing with LOWER.
-        """
-        distinct = np.unique(np.asarray(times_ms, np.int64))
-        offsets = self.store.offsets_at(key, distinct, boundary)
-        each, which = np.unique(offsets, return_inverse=True)
-        places = places_in_queue(self.store, key, each)[which]
-        return self._found(pa.table({"storeTime": numbers(distinct)}), _hits(places), order)
+        return self._found(pa.table({"queueOffset": numbers(distinct)}), _hits(places))
 
     def read(self, offsets: Ints, spec: ScanSpec) -> Iterator[pa.RecordBatch]:
         """Decode the records at (n,) physical offsets that a look-up found, in their order, here or in another process.
@@ -158,11 +132,11 @@ class Finder:
         """
         return (batch for _, batch in fetch(self.store.log, offsets, spec, self.store.broker_name))
 
-    def _by_asked(self, asked: Asked, stop: int, order: Order) -> Found:
+    def _by_asked(self, asked: Asked, stop: int, order: Order = Order.OLDEST_FIRST) -> Found:
         """Find keys before a physical offset."""
         hits, coverage = self._keys.find(asked, self.store.log.min_offset, stop)
         pairs = pa.table({"topic": asked.topics, "key": asked.keys})
-        return self._found(pairs, hits, order, coverage)
+        return self._found(pairs, hits, coverage, order)
 
     def _by_one_key(self, asked: SingleKey, stop: int, order: Order) -> Found | None:
         """Find one key before a physical offset without arrays; None where only the search in bulk can."""
@@ -173,9 +147,11 @@ class Finder:
         topic, key = each_in([asked.topic], [asked.key])
         pair = pa.table({"topic": topic, "key": key})
         hits = Hits(np.array(places, np.int64), np.zeros(len(places), np.int64))
-        return self._found(pair, hits, order, coverage)
+        return self._found(pair, hits, coverage, order)
 
-    def _found(self, asked: pa.Table, hits: Hits, order: Order, coverage: Coverage | None = None) -> Found:
+    def _found(
+        self, asked: pa.Table, hits: Hits, coverage: Coverage | None = None, order: Order = Order.OLDEST_FIRST
+    ) -> Found:
         return Found(self.store.log, self.store.broker_name, asked, hits, coverage, order)
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from segmentlog.store import BatchId, Boundary, MessageStore, Outgoing, QueueKey, ScanSpec, StoreConfig, StoreReader
+from segmentlog.store import BatchId, MessageStore, Outgoing, QueueKey, ScanSpec, StoreConfig, StoreReader
 from segmentlog.store.errors import FormatError
 from segmentlog.store.find import ASKED, Finder, Found, KeyField, Order, Source, Window
 from segmentlog.store.find.finder import places_in_queue, whole
@@ -70,22 +70,17 @@ def test_by_message_id_in_either_case(finder: Finder, path: Path) -> None:
 
 def test_by_physical_offset(finder: Finder, path: Path) -> None:
     places = [record.physical_offset for record in every_record(path)]
-    found = finder.by_physical_offsets([places[9], places[3], places[3] + 1, 1 << 40], Order.NEWEST_FIRST)
-    assert keys(found) == ["key-9", "key-3"]
-    assert asked(found) == [places[9], places[3]]
+    found = finder.by_physical_offsets([places[9], places[3], places[3] + 1, 1 << 40])
+    assert keys(found) == ["key-3", "key-9"]
+    assert asked(found) == [places[3], places[9]]
     assert found.missing()["physicalOffset"].to_pylist() == [places[3] + 1, 1 << 40]
 
 
-def test_by_queue_offset_and_time(finder: Finder) -> None:
+def test_by_queue_offset(finder: Finder) -> None:
     found = finder.by_queue_offsets(KEY, np.array([0, 3, 99, 100]))
     assert keys(found) == ["key-1", "key-7", "key-199"]
     assert asked(found) == [0, 3, 99]
     assert found.missing()["queueOffset"].to_pylist() == [100]
-    times = [START_MS + 10, START_MS + 11, START_MS + 30, START_MS + 2000]
-    found = finder.by_times(KEY, times)
-    assert keys(found) == ["key-1", "key-3", "key-3"]
-    assert asked(found) == times[:3]
-    assert keys(finder.by_times(KEY, times, Boundary.UPPER)) == ["key-1", "key-1", "key-3", "key-199"]
 
 
 def test_messages_of_an_open_writer_are_found_after_refresh(tmp_path: Path) -> None:
