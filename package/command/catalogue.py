@@ -1,6 +1,6 @@
 """Catalogue of verbs: names, modules, and the text of ``segmentlog --help``, which imports none of them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -132,12 +132,12 @@ def find_verb(name: str) -> Verb:
     raise UsageError(f"VERB: there is no verb `{name}`", fix=fix)
 
 
-def help_text(verbs: Sequence[Verb] = VERBS) -> str:
+def help_text() -> str:
     """Return the text of ``segmentlog --help``, without a line end after the last line."""
     lines = ["usage: segmentlog VERB STORE [arguments] [flags]", ""]
     lines += ["Read and maintain RocketMQ message stores: the directory alone, no broker, no lock."]
-    width = max(len(verb.name) for verb in verbs)
-    for heading in dict.fromkeys(verb.heading for verb in verbs):
+    width = max(len(verb.name) for verb in VERBS)
+    for heading in dict.fromkeys(verb.heading for verb in VERBS):
         lines += ["", f"{heading}:"]
-        lines += [f"  {verb.name:<{width}}  {verb.summary}" for verb in verbs if verb.heading == heading]
+        lines += [f"  {verb.name:<{width}}  {verb.summary}" for verb in VERBS if verb.heading == heading]
     return "\n".join([*lines, "", *_EPILOGUE.splitlines()])

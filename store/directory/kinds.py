@@ -74,17 +74,15 @@ class Fact:
     path: str
 
 
-def store_facts(path: str | os.PathLike[str], *, fs: FileSystem | None = None) -> list[Fact]:
+def store_facts(path: str | os.PathLike[str]) -> list[Fact]:
     """Say what is known about the release, the kinds and the settings of a store.
 
     Parameters
     ----------
     path
         The store directory; an empty list if there is nothing known.
-    fs
-        The file system, for tests.
     """
-    fs, root = fs or LocalFileSystem(), os.path.abspath(path)
+    fs, root = LocalFileSystem(), os.path.abspath(path)
     names = [entry.name for entry in fs.list_dir(root)]
     found: list[Fact] = []
     for part in (_release(fs, root, names), _kinds(fs, root, names), _sizes(fs, root), _first_record(fs, root)):

@@ -201,11 +201,10 @@ def _too_much(count: int, total: int) -> FormatError:
     return FormatError(f"{count} slices hold {total} bytes, a column at most {OFFSET_MAX}")
 
 
-def binary(cut: Slices, valid: Mask | None = None) -> pa.BinaryArray:
-    """View slices as a binary column; rows that are not ``valid`` are null and must have length 0."""
-    return pa.Array.from_buffers(
-        pa.binary(), cut.offsets.size - 1, [bitmap(valid), pa.py_buffer(cut.offsets), pa.py_buffer(cut.data)]
-    )
+def binary(cut: Slices) -> pa.BinaryArray:
+    """View slices as a binary column."""
+    buffers = [None, pa.py_buffer(cut.offsets), pa.py_buffer(cut.data)]
+    return pa.Array.from_buffers(pa.binary(), cut.offsets.size - 1, buffers)
 
 
 def text(cut: Slices, *, valid: Mask | None = None, ascii_only: bool = False) -> pa.StringArray:

@@ -24,7 +24,7 @@ from typing import Final, NamedTuple
 from ..archive.retained import archive_at
 from ..directory.layout import refuse_rocksdb_queues
 from ..errors import ConfigError
-from ..files.fs import FileSystem, LocalFileSystem, Space, space_of
+from ..files.fs import LocalFileSystem, Space, space_of
 from ..files.segments import list_segments
 from ..files.writable_fs import LocalWritableFileSystem, WritableFileSystem
 from ..format.broker_config import parse_properties
@@ -52,12 +52,12 @@ class BrokerPaths(NamedTuple):
     notes: tuple[str, ...]  # contradictions between configuration and store, as sentences
 
 
-def configured_paths(conf: str, store: str | os.PathLike[str], fs: FileSystem | None = None) -> BrokerPaths:
+def configured_paths(conf: str, store: str | os.PathLike[str]) -> BrokerPaths:
     """Return the CommitLog directories that the text of a ``broker.conf`` names for a store, and notes.
 
     Raises `ConfigError` if a directory that is named is missing, `FormatError` if the text holds a wrong escape.
     """
-    fs = fs or LocalFileSystem()
+    fs = LocalFileSystem()
     properties = parse_properties(conf)
     store = os.path.abspath(store)
     root = os.path.abspath(properties[_ROOT].strip()) if properties.get(_ROOT, "").strip() else store

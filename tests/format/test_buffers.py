@@ -147,7 +147,7 @@ def test_slices_beyond_64_bits_and_beyond_a_column_are_errors() -> None:
 def test_nulls_and_a_character_cut_in_two_which_its_neighbour_does_not_mend() -> None:
     cut = slices(np.frombuffer(b"abc", np.uint8), ints(0, 0, 1), ints(1, 0, 2))
     valid = np.array([True, False, True])
-    assert binary(cut, valid).to_pylist() == [b"a", None, b"bc"]
+    assert binary(cut).to_pylist() == [b"a", b"", b"bc"]
     assert text(cut, valid=valid).to_pylist() == ["a", None, "bc"]
     column = text(slices(np.frombuffer("é".encode(), np.uint8), ints(0, 1), ints(1, 1)))
     assert column.to_pylist() == ["\N{REPLACEMENT CHARACTER}"] * 2
