@@ -110,7 +110,7 @@ bench-store: setup ## the same for what writes a store beside RocketMQ's own cod
 
 bench-page: setup ## put what was measured into docs/benchmarks.md, with plots
 	@$(BIN)/python -c 'import matplotlib' 2>/dev/null || $(BIN)/python -m pip install --quiet 'matplotlib>=3.9'
-	@$(BIN)/python benchmarks/run.py --only '' --json $(RESULTS) --plots docs/benchmarks --page docs/benchmarks.md >/dev/null
+	@$(BIN)/python benchmarks/run.py --only '' --json $(RESULTS) --page docs/benchmarks.md
 
 bench-check: setup ## warn if reading or writing has become slower than benchmarks/baseline.json says
 	@$(BIN)/python benchmarks/regression.py

@@ -4,158 +4,140 @@
 
     Bench ── workload   the rows, as a store and as Parquet
           ── spark      a session of two cores, with Kafka's jars if Kafka is a peer
-          ── kafka      one broker; `kafka.topic` holds the rows
+          ── kafka      one broker
 """
 
 import os
 import shutil
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 import workload
-from free_memory import FreeMemory
-from harness import Case, Result, UnavailableError, measure
-from peers.kafka import Kafka
-from peers.kafka_broker import connector_jars
-from session import CORES, session
+from harness import Case, Result, UnavailableError, measure, nothing, tell
+from machine import memory_filler
+from peers.kafka import Kafka, connector_jars
+from pyspark.sql import SparkSession
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+from segmentlog.spark import prepare_java, prepare_workers, register
 
+CORES = 2
 KAFKA = "kafka"
+SPARK = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.memory": "4g",  # with 2 GiB, Kafka's tuned consumers once filled it, and all later sections failed
+    # Each write has a Kafka producer of its own, which holds its buffers: let go of it soon, not in ten minutes.
+    "spark.kafka.producer.cache.timeout": "5s",
+    "spark.kafka.producer.cache.evictorRunInterval": "1s",
+    "spark.log.level": "ERROR",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+}
 
 
+@dataclass(kw_only=True)
 class Bench:
     """The argument of every section; a context manager that stops what it started.
 
-    Parameters
+    Attributes
     ----------
     folder
         Of its own, below which everything is made.
-    rows, body_bytes, queues
+    rows, body_bytes
         The workload.
     rounds
         How often to time each case.
     scale
         What the sizes of sections that do not use the workload are multiplied by.
-    full
-        Whether the sizes that need much disk and time are measured, too.
     peers
         Peers that are measured beside segmentlog.
-    rocketmq
-        Releases of RocketMQ to compare with.
     fills_memory
-        Whether free memory is filled before each timing, see `FreeMemory`.
-    tell
-        Says what is going on.
+        Whether free memory is filled before each timing.
+    skipped
+        Peers and cases that were left out, and why.
+    figures
+        Single numbers of the section that runs, by name.
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        *,
-        rows: int,
-        body_bytes: int,
-        queues: int,
-        rounds: int,
-        scale: float,
-        full: bool,
-        peers: Sequence[str],
-        rocketmq: Sequence[str],
-        fills_memory: bool,
-        tell: Callable[[str], None],
-    ) -> None:
-        self.folder = folder
-        self.rows = rows
-        self.body_bytes = body_bytes
-        self.queues = queues
-        self.rounds = rounds
-        self.scale = scale
-        self.full = full
-        self.peers = peers
-        self.rocketmq = rocketmq
-        self.memory = FreeMemory(folder / "memory") if fills_memory else None
-        self.tell = tell
-        self.skipped: dict[str, str] = {}
-        self._stack = ExitStack()
-        self._spark: SparkSession | None = None
-        self._spark_stack = ExitStack()
+    folder: Path
+    rows: int
+    body_bytes: int
+    rounds: int
+    scale: float
+    peers: Sequence[str]
+    fills_memory: bool
+    skipped: dict[str, str] = field(default_factory=dict)
+    figures: dict[str, float] = field(default_factory=dict)
+    _stack: ExitStack = field(default_factory=ExitStack)
+    _spark: SparkSession | None = None
 
     def scaled(self, count: int, least: int = 1) -> int:
         """Scale the size of a section."""
         return max(least, int(count * self.scale))
 
     def place(self, name: str) -> Path:
-        """Return the path of a folder that does not exist."""
+        """Return the path of a folder or file that does not exist."""
         path = self.folder / name
-        shutil.rmtree(path, ignore_errors=True)
+        clear(path)
         return path
-
-    @contextmanager
-    def briefly(self, *names: str) -> Iterator[list[Path]]:
-        """Yield the paths of folders, and remove them at the end: not after memory was filled for the next timing."""
-        try:
-            yield [self.place(name) for name in names]
-        finally:
-            for name in names:
-                self.place(name)
-
-    def fill_memory(self) -> None:
-        """Make memory what it is for each timing, see `FreeMemory`."""
-        if self.memory is not None:
-            self.memory.fill()
 
     def measure(self, cases: Sequence[Case]) -> list[Result]:
         """Time cases in turns."""
-        return measure(cases, self.rounds, self.tell, self.fill_memory)
+        return measure(cases, self.rounds, self.fill_memory, tell)
 
-    def from_peer(self, peer: str, make: Callable[["Bench"], list[Case]], *, tool: str = "") -> list[Case]:
-        """Return the cases of a peer; an empty list if it is not requested or cannot be measured here.
+    @cached_property
+    def fill_memory(self) -> Callable[[], None]:
+        """Make memory what it is for each timing."""
+        return memory_filler(self.folder / "memory") if self.fills_memory else nothing
 
-        Parameters
-        ----------
-        peer
-            Name of the peer.
-        make
-            Makes the cases, or raises `UnavailableError`.
-        tool
-            Program that these cases need beside the peer. Where it is missing, other sections measure the peer.
-        """
+    def from_peer(self, peer: str, make: Callable[["Bench"], list[Case]]) -> list[Case]:
+        """Return the cases of a peer; an empty list if it is not requested or cannot be measured here."""
         if peer not in self.peers:
             return []
         try:
             return make(self)
         except UnavailableError as problem:
-            self.skipped[tool or peer] = str(problem)
-            self.tell(f"  {tool or peer} is left out: {problem}")
+            self.skip(peer, str(problem))
             return []
+
+    def skip(self, what: str, why: str) -> None:
+        """Note what is left out."""
+        self.skipped[what] = why
+        tell(f"  {what} is left out: {why}")
 
     @cached_property
     def workload(self) -> workload.Workload:
         """The rows."""
-        self.tell(f"  writing {self.rows:,} rows")
-        return workload.write(self.folder / "rows", rows=self.rows, queues=self.queues, body_bytes=self.body_bytes)
+        tell(f"  writing {self.rows:,} rows")
+        return workload.write(self.folder / "rows", rows=self.rows, queues=workload.QUEUES, body_bytes=self.body_bytes)
 
     @property
-    def spark(self) -> "SparkSession":
+    def spark(self) -> SparkSession:
         """The session, of two cores unless `restart_spark` said otherwise."""
         return self._spark or self.restart_spark(CORES)
 
-    def restart_spark(self, cores: int) -> "SparkSession":
+    def restart_spark(self, cores: int) -> SparkSession:
         """End the session, if there is one, and start one with so many cores."""
-        self._spark_stack.close()
-        self._spark = None
-        jars: list[Path] = []
+        if self._spark is not None:
+            self._spark.stop()
+        prepare_java()
+        prepare_workers()
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        # Workers import the transport peer's source by name.
+        os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
+        folders = {"spark.local.dir": self.folder / "spark", "spark.sql.warehouse.dir": self.folder / "warehouse"}
+        builder = SparkSession.builder.master(f"local[{cores}]").config(map={**SPARK, **folders})
         if KAFKA in self.peers:
             try:
-                jars = connector_jars()
+                builder = builder.config("spark.jars", ",".join(map(str, connector_jars())))
             except UnavailableError as problem:
-                self.skipped[KAFKA] = str(problem)
-        self._spark = self._spark_stack.enter_context(session(self.folder, jars, cores))
+                self.skip(KAFKA, str(problem))
+        self._spark = builder.getOrCreate()
+        register(self._spark)
         return self._spark
 
     @property
@@ -167,21 +149,22 @@ class Bench:
 
     @cached_property
     def _kafka(self) -> Kafka:
-        spark = self.spark  # finds a Java as well
-        return self._stack.enter_context(Kafka.running(self.place("kafka"), lambda: self._spark or spark, self.tell))
+        assert self.spark  # finds a Java as well
+        return self._stack.enter_context(Kafka.running(self.place("kafka"), lambda: self.spark))
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._stack.close()
-        if kind is None:
+        if kind is None and self._spark is not None:
             # Not after an error: interrupted in an answer, the session cannot be talked to, and ends with this process.
-            self._spark_stack.close()
+            self._spark.stop()
 
 
-def settle() -> None:
-    """Write all dirty pages, so that no case pays for what the one before left behind."""
-    os.sync()
+def clear(path: Path) -> None:
+    """Remove a folder or file, if it is there; its folder exists then."""
+    if path.is_file():
+        path.unlink()
+    shutil.rmtree(path, ignore_errors=True)
+    path.parent.mkdir(exist_ok=True)

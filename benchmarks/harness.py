@@ -8,23 +8,24 @@
     …
 
 What is compared is measured in one run, on the same rows, in turns. Results are the minimum, median and maximum over
-all timings; nothing is thrown away. Of an action of some 30 ms one timing may be twice another, and a median of three
-rounds is then a matter of luck.
+all timings; nothing is thrown away.
 """
 
-import math
 import os
 import statistics
+import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from enum import Enum
-from typing import TYPE_CHECKING, Any, Self
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+import numpy as np
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-MIB = 1 << 20
+OURS = "segmentlog"
 SHORT_SECONDS, SHORT_TIMINGS = 0.2, 5
 IDLE_SECONDS = 40  # Spark's limit is a minute, and memory is filled before the timing begins
 
@@ -33,11 +34,7 @@ class UnavailableError(Exception):
     """Something that cannot be measured on this machine, and why."""
 
 
-class WrongRowsError(Exception):
-    """A case moves other rows than it should."""
-
-
-class Unit(Enum):
+class Unit(StrEnum):
     """Unit of the timings of a case."""
 
     ROWS = "rows"
@@ -47,11 +44,39 @@ class Unit(Enum):
     """Of one thing each: shown as p50, p95 and p99."""
 
 
-@dataclass(frozen=True, slots=True)
-class Timed:
-    """Result of an action that measures its own time, because part of its work is not timed."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Result:
+    """The timings of one case; attributes as those of `Case`."""
 
-    seconds: float
+    name: str
+    rows: int
+    seconds: Sequence[float]
+    unit: str = Unit.ROWS
+    curve: str = ""
+    x: float = 0.0
+
+    @property
+    def peer(self) -> str:
+        """What the name begins with."""
+        return peer_of(self.name)
+
+    @property
+    def median_seconds(self) -> float:
+        """Median of the timings."""
+        return statistics.median(self.seconds)
+
+    @property
+    def rate(self) -> float:
+        """Rows, bytes or calls per second, by the median of the timings."""
+        return self.rows / self.median_seconds
+
+    def rates(self) -> tuple[float, float, float]:
+        """Rows, bytes or calls per second: minimum, median, maximum."""
+        return self.rows / max(self.seconds), self.rate, self.rows / min(self.seconds)
+
+    def milliseconds(self, *shares: float) -> list[float]:
+        """Quantiles of the timings."""
+        return [float(np.quantile(self.seconds, share, method="inverted_cdf")) * 1000 for share in shares]
 
 
 def nothing() -> None:
@@ -65,13 +90,11 @@ class Case:
     Attributes
     ----------
     name
-        ``peer: what``; no two cases have the same.
-    peer
-        Name of the peer.
+        ``peer: what`` or ``peer, kind: what``; no two cases have the same.
     rows
         How many rows, bytes or calls that moves.
     action
-        Does it once. It may return a `Timed`.
+        Does it once. It returns the seconds that it took if a part of its work is not timed.
     check
         Runs once before the first timing and raises if what would be timed is not what it claims to be.
     warm
@@ -83,8 +106,7 @@ class Case:
     """
 
     name: str
-    peer: str
-    rows: int
+    rows: int = 1
     action: Callable[[], object]
     check: Callable[[], object] = nothing
     warm: Callable[[], object] | None = None
@@ -94,135 +116,42 @@ class Case:
     x: float = 0.0
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Result:
-    """The timings of one case; attributes as those of `Case`."""
-
-    name: str
-    peer: str
-    rows: int
-    seconds: tuple[float, ...]
-    unit: Unit = Unit.ROWS
-    curve: str = ""
-    x: float = 0.0
-
-    @property
-    def median_seconds(self) -> float:
-        """The middle one of the timings."""
-        return statistics.median(self.seconds)
-
-    @property
-    def rate(self) -> float:
-        """Rows, bytes or calls a second, by the middle one of the timings."""
-        return self.rows / self.median_seconds
-
-    def rates(self) -> tuple[float, float, float]:
-        """Rows, bytes or calls a second: minimum, median, maximum."""
-        return self.rows / max(self.seconds), self.rate, self.rows / min(self.seconds)
-
-    def quantile(self, share: float) -> float:
-        """The least of the timings, s, that at least this share of them does not exceed."""
-        ordered = sorted(self.seconds)
-        return ordered[max(0, math.ceil(share * len(ordered)) - 1)]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Convert to values of JSON."""
-        return {**asdict(self), "unit": self.unit.value}
-
-    @classmethod
-    def from_dict(cls, held: Mapping[str, Any]) -> Self:
-        """Read the result of `to_dict`."""
-        return cls(**{**held, "unit": Unit(held["unit"]), "seconds": tuple(held["seconds"])})
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Found:
-    """Results of one section: timings, and single numbers by name."""
-
-    results: list[Result] = field(default_factory=list)
-    figures: dict[str, float] = field(default_factory=dict)
-
-
-def environment() -> dict[str, str]:
-    """Return the environment for a new process of Python: what is installed is compiled once, and not at each start."""
-    return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-
-
-def counts(frame: "DataFrame", rows: int) -> None:
-    """Count the rows of a frame, and fail if they are not as many as they should be."""
-    expect_rows(frame.count(), rows)
-
-
-def expect_rows(found: int, rows: int) -> None:
-    """Fail if other rows were moved than there are."""
-    if found != rows:
-        raise WrongRowsError(f"{found} rows were moved, and there are {rows}")
-
-
-def check_names(results: Iterable[Result]) -> None:
-    """Refuse two cases of one name: targets look results up by it."""
-    names = [result.name for result in results]
-    twice = {name for name in names if names.count(name) > 1}
-    if twice:
-        raise ValueError(f"two cases are called {sorted(twice)}")
+def peer_of(name: str) -> str:
+    """Return the peer that a case is of."""
+    return name.partition(":")[0].partition(",")[0]
 
 
 def measure(
-    cases: Sequence[Case], rounds: int, tell: Callable[[str], None], ready: Callable[[], object] = nothing
+    cases: Sequence[Case], rounds: int, ready: Callable[[], object], tell: Callable[[str], object]
 ) -> list[Result]:
     """Check and warm up every case, then time all of them in turns; ``ready`` runs before each timing, untimed.
 
     The first case of a peer that was idle runs once more before it is timed. Spark ends Python workers after a minute
     without a task, so this case alone would pay for new ones.
     """
-    idle = _IdlePeers()
+    seconds: list[list[float]] = [[] for _ in cases]
+    ended: dict[str, float] = {}
     for case in cases:
         tell(f"  warm-up: {case.name}")
         case.check()
         case.before()
         (case.warm or case.action)()
-        idle.ran(case)
-    seconds: list[list[float]] = [[] for _ in cases]
+        ended[peer_of(case.name)] = time.monotonic()
     for turn in range(rounds):
         for place in range(len(cases)):
             number = (turn + place) % len(cases)
             case = cases[number]
-            if idle.is_idle(case):
+            if time.monotonic() - ended[peer_of(case.name)] > IDLE_SECONDS:
                 case.before()
                 case.action()
             took = _timings(case, ready)
             seconds[number] += took
-            idle.ran(case)
+            ended[peer_of(case.name)] = time.monotonic()
             tell(f"  round {turn + 1}/{rounds}: {case.name}: {statistics.median(took):.4g} s")
-    return [result_of(case, times) for case, times in zip(cases, seconds, strict=True)]
-
-
-class _IdlePeers:
-    """Peers of which nothing has run for a while."""
-
-    def __init__(self) -> None:
-        self._ended: dict[str, float] = {}
-
-    def ran(self, case: Case) -> None:
-        """Note that a case of a peer has just ended."""
-        self._ended[case.peer] = time.monotonic()
-
-    def is_idle(self, case: Case) -> bool:
-        """Return whether no case of the peer has run lately."""
-        return time.monotonic() - self._ended[case.peer] > IDLE_SECONDS
-
-
-def result_of(case: Case, seconds: Iterable[float]) -> Result:
-    """Put timings to what they are of."""
-    return Result(
-        name=case.name,
-        peer=case.peer,
-        rows=case.rows,
-        seconds=tuple(seconds),
-        unit=case.unit,
-        curve=case.curve,
-        x=case.x,
-    )
+    return [
+        Result(name=case.name, rows=case.rows, seconds=took, unit=case.unit, curve=case.curve, x=case.x)
+        for case, took in zip(cases, seconds, strict=True)
+    ]
 
 
 def _timings(case: Case, ready: Callable[[], object]) -> list[float]:
@@ -232,11 +161,32 @@ def _timings(case: Case, ready: Callable[[], object]) -> list[float]:
         case.before()
         ready()
         started = time.perf_counter()
-        given = case.action()
+        own = case.action()
         took = time.perf_counter() - started
-        if isinstance(given, Timed):
-            return [given.seconds]
+        if isinstance(own, float):
+            return [own]
         seconds.append(took)
         if took >= SHORT_SECONDS:
             break
     return seconds
+
+
+def tell(text: str) -> None:
+    """Print progress."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def expect(found: int, wanted: int) -> None:
+    """Fail if a case moves other rows than it should."""
+    if found != wanted:
+        raise ValueError(f"{found} rows were moved, and there are {wanted}")
+
+
+def counts(frame: "DataFrame", rows: int) -> None:
+    """Count the rows of a frame, and fail if they are not as many as they should be."""
+    expect(frame.count(), rows)
+
+
+def environment() -> dict[str, str]:
+    """Return the environment for a new process of Python: what is installed is compiled once, and not at each start."""
+    return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}

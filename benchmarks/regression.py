@@ -15,7 +15,6 @@ figures of an earlier state of the code. What is 25 % below is warned of; nothin
 
 import argparse
 import json
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
@@ -24,9 +23,10 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import workload
+from store_work import DRAIN_COLUMNS, everything, scanned
 from test_support import support
 
-from segmentlog.store import NATIVE_SCHEMA, QueueRange, ScanSpec, StoreConfig, StoreReader
+from segmentlog.store import ScanSpec, StoreConfig, StoreReader
 from segmentlog.store.encode.batch import encode_batch
 
 BASELINE = Path(__file__).parent / "baseline.json"
@@ -37,53 +37,27 @@ TRIES = 3
 ROWS, BODY_BYTES, QUEUES = 32_768, 1024, 4
 COPY_BYTES, COPIES = 8 << 20, 16
 GIB = 1 << 30
-PLAIN = tuple(name for name in NATIVE_SCHEMA.names if name not in {"properties", "brokerName", "segment"})
 WRITTEN = ("topic", "queueId", "body", "tags", "keys", "uniqKey", "properties")
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Measure, print, warn; always 0."""
+def main() -> None:
+    """Measure, print, warn."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--write", action="store_true", help="make what is measured now the baseline")
-    parser.add_argument("--baseline", type=Path, default=BASELINE, help="compare with this file")
-    args = parser.parse_args(arguments)
     found = measure()
-    if args.write:
-        args.baseline.write_text(json.dumps(found, indent=2) + "\n")
-        return 0
-    baseline: dict[str, float] = json.loads(args.baseline.read_text())
+    if parser.parse_args().write:
+        BASELINE.write_text(json.dumps(found, indent=2) + "\n")
+        return
+    baseline: dict[str, float] = json.loads(BASELINE.read_text())
+    least = {name: (1 - TOLERANCE) * value for name, value in baseline.items()}
     for _ in range(TRIES - 1):
-        if not compare(baseline, found):
+        if all(found[name] >= least[name] for name in baseline):
             break
         found = {name: max(value, found[name]) for name, value in measure().items()}
     for name, value in found.items():
-        before = baseline.get(name)
-        sys.stdout.write(f"{name}: {value:,.0f}" + (f", was {before:,.0f}\n" if before else "\n"))
-    for warning in compare(baseline, found):
-        sys.stdout.write(f"warning: {warning}\n")
-    return 0
-
-
-def compare(baseline: Mapping[str, float], found: Mapping[str, float], tolerance: float = TOLERANCE) -> list[str]:
-    """Say what is worse than it was, or cannot be compared.
-
-    Parameters
-    ----------
-    baseline, found
-        Figures by name, more being better.
-    tolerance
-        How much less is as good as equal.
-    """
-    warnings = []
-    for name in sorted({*baseline, *found}):
-        if name not in found:
-            warnings.append(f"{name}: it is in the baseline and was not measured")
-        elif name not in baseline:
-            warnings.append(f"{name}: it is not in the baseline; run benchmarks/regression.py --write")
-        elif found[name] < (1 - tolerance) * baseline[name]:
-            less = 1 - found[name] / baseline[name]
-            warnings.append(f"{name}: {found[name]:,.0f} is {less:.0%} less than the {baseline[name]:,.0f} it was")
-    return warnings
+        print(f"{name}: {value:,.0f}, was {baseline[name]:,.0f}")
+        if value < least[name]:
+            print(f"warning: {name}: more than {TOLERANCE:.0%} less than it was")
 
 
 def measure() -> dict[str, float]:
@@ -104,8 +78,8 @@ def measure() -> dict[str, float]:
         reader = StoreReader.open(store)
         actions: dict[str, Callable[[], object]] = {
             "copy": copy,
-            "rows decoded": lambda: scan(reader, PLAIN),
-            "rows decoded, with properties": lambda: scan(reader, (*PLAIN, "properties")),
+            "rows decoded": lambda: scan(reader, DRAIN_COLUMNS),
+            "rows decoded, with properties": lambda: scan(reader, (*DRAIN_COLUMNS, "properties")),
             "rows encoded": lambda: encode_batch(outgoing, config),
         }
         least = {name: min(times) for name, times in _timed(actions).items()}
@@ -116,11 +90,8 @@ def measure() -> dict[str, float]:
 def scan(reader: StoreReader, columns: tuple[str, ...]) -> None:
     """Read all rows."""
     spec = ScanSpec(columns=columns)
-    ranges = [QueueRange(held.key, held.min_offset, held.max_offset) for held in reader.queues(workload.TOPIC)]
-    rows = sum(
-        len(batch) for task in reader.plan(ranges, max_bytes=GIB, spec=spec) for batch in reader.scan(task, spec)
-    )
-    assert rows == ROWS
+    tasks = reader.plan(everything(reader, workload.TOPIC), max_bytes=GIB, spec=spec)
+    assert scanned(reader, tasks, spec) == ROWS
 
 
 def _timed(actions: Mapping[str, Callable[[], object]]) -> dict[str, list[float]]:
@@ -141,4 +112,4 @@ def _timed(actions: Mapping[str, Callable[[], object]]) -> dict[str, list[float]
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

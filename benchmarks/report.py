@@ -1,31 +1,39 @@
-"""Results of runs, section by section, in one JSON file to which further runs add.
+"""Results of runs: a JSON file to which runs add, and what is made of it: figures of ``docs/benchmarks.md``, and CSV.
 
 ::
 
     {"machine": {…}, "sections": {"read": {"when", "command", "rows", …, "results": […], "figures": {…}}, …},
-     "failed": {"sink": "…"}, "skipped": {"kafka": "…"}, "targets": [{"target", "measured", "met"}, …]}
+     "failed": {"sink": "…"}, "skipped": {"kafka": "…"}}
 
 A section that is measured again replaces its former results. One that fails changes neither the others nor its own
 former results. Figures of another machine are never mixed in.
 """
 
+import csv
 import json
-import os
-import platform
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TextIO
 
-from harness import MIB, Found, Result, check_names
-from targets import Measured, Target, targets
+from harness import Result, Unit
+from machine import PACKAGES, described
+from sections.committing import COMMIT, ENCODE, STAGE, UNSYNCED
+from targets import TARGETS, Measured
 
-PACKAGES = ("pyspark", "pyarrow", "numpy", "isal")
+BEGIN, END = "<!-- figures: made by benchmarks/run.py --page, do not edit -->", "<!-- end of figures -->"
+HEAD = ("section", "case", "unit", "minimum or p50", "median or p95", "maximum or p99")
+STEPS = {
+    "transport to the tasks, dropped there (Spark, all cores)": "transport: sink",
+    "encode (one thread)": ENCODE,
+    "encode and stage (one thread)": STAGE,
+    "commit, nothing synced (one thread)": UNSYNCED,
+    "commit, with its syncs": COMMIT,
+    "the whole write (Spark, all cores)": "segmentlog: sink",
+}
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(kw_only=True, slots=True)
 class Section:
     """One section: what it found, when, and how it was asked."""
 
@@ -34,28 +42,15 @@ class Section:
     rows: int
     body_bytes: int
     rounds: int
-    seconds: float
-    results: tuple[Result, ...]
+    results: list[Result]
     figures: Mapping[str, float]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Convert to values of JSON."""
-        held = {name: getattr(self, name) for name in ("when", "command", "rows", "body_bytes", "rounds", "seconds")}
-        return {**held, "results": [_result(result) for result in self.results], "figures": dict(self.figures)}
-
-    @classmethod
-    def from_dict(cls, held: Mapping[str, Any]) -> Self:
-        """Read the result of `to_dict`."""
-        fields = set(Result.__dataclass_fields__)
-        results = (Result.from_dict({k: v for k, v in each.items() if k in fields}) for each in held["results"])
-        return cls(**{**held, "results": tuple(results)})
 
 
 @dataclass(kw_only=True, slots=True)
 class Report:
     """All results of one machine."""
 
-    machine: dict[str, Any]
+    machine: dict[str, Any] = field(default_factory=described)
     sections: dict[str, Section] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
     skipped: dict[str, str] = field(default_factory=dict)
@@ -63,95 +58,109 @@ class Report:
     @classmethod
     def load(cls, path: Path | None) -> Self:
         """Read an earlier report of this machine; an empty one where there is none, or it is of another machine."""
-        here = machine()
-        if path is None or not path.exists():
-            return cls(machine=here)
-        held = json.loads(path.read_text())
-        if held["machine"] != here:
-            return cls(machine=here)
-        sections = {name: Section.from_dict(each) for name, each in held["sections"].items()}
-        return cls(machine=here, sections=sections, failed=held["failed"], skipped=held["skipped"])
+        found = cls()
+        held = json.loads(path.read_text()) if path is not None and path.exists() else {}
+        if held.get("machine") == found.machine:
+            found.failed, found.skipped = held["failed"], held["skipped"]
+            for name, section in held["sections"].items():
+                results = [Result(**each) for each in section["results"]]
+                found.sections[name] = Section(**{**section, "results": results})
+        return found
 
-    def add(
-        self, name: str, found: Found, *, command: str, rows: int, body_bytes: int, rounds: int, took: float
-    ) -> None:
-        """Replace the results of a section."""
-        others = [result for other, each in self.sections.items() if other != name for result in each.results]
-        check_names([*others, *found.results])
-        self.failed.pop(name, None)
-        self.sections[name] = Section(
-            when=datetime.now(UTC).isoformat(timespec="seconds"),
-            command=command,
-            rows=rows,
-            body_bytes=body_bytes,
-            rounds=rounds,
-            seconds=round(took, 1),
-            results=tuple(found.results),
-            figures=found.figures,
-        )
-
-    def order(self, names: Iterable[str]) -> None:
-        """Put the sections into the order in which they are told."""
-        self.sections = {name: self.sections[name] for name in names if name in self.sections}
+    def save(self, path: Path) -> None:
+        """Write the report; an interruption leaves the old file."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        fresh = path.with_suffix(".new")
+        fresh.write_text(json.dumps(asdict(self), indent=2) + "\n")
+        fresh.replace(path)
 
     def measured(self) -> Measured:
         """Everything, by name."""
-        results = {result.name: result for result in self.results()}
-        return Measured(results, {k: v for each in self.sections.values() for k, v in each.figures.items()})
+        figures = {name: value for section in self.sections.values() for name, value in section.figures.items()}
+        return Measured({result.name: result for result in self.results()}, figures)
 
     def results(self) -> Iterator[Result]:
         """Go through the results of all sections."""
         for section in self.sections.values():
             yield from section.results
 
-    def targets(self) -> list[Target]:
-        """Compare the results with what is wanted; targets nothing was measured for are left out."""
-        return [target for target in targets(self.measured()) if target.met is not None]
+    def write_cases(self, file: TextIO) -> None:
+        """Write all cases and figures as CSV."""
+        csv.writer(file, lineterminator="\n").writerows([HEAD, *self._cases()])
 
-    def as_json(self) -> str:
-        """Convert to values of JSON."""
-        content = {
-            "machine": self.machine,
-            "sections": {name: section.to_dict() for name, section in self.sections.items()},
-            "failed": self.failed,
-            "skipped": self.skipped,
-            "targets": [asdict(target) for target in self.targets()],
-        }
-        return json.dumps(content, indent=2) + "\n"
+    def _cases(self) -> Iterator[tuple[str, ...]]:
+        for name, section in self.sections.items():
+            for each in section.results:
+                if each.unit == Unit.LATENCY:
+                    unit, shown = "ms", [f"{value:.0f}" for value in each.milliseconds(0.5, 0.95, 0.99)]
+                elif each.unit == Unit.BYTES:
+                    unit, shown = "MB", [f"{rate / 1e6:.4g}" for rate in each.rates()]
+                else:
+                    unit, shown = each.unit, [f"{rate:.4g}" for rate in each.rates()]
+                yield name, each.name, unit, *shown
+            for figure, value in section.figures.items():
+                yield name, figure, "", "", f"{value:.4g}", ""
 
-    def save(self, path: Path | None) -> None:
-        """Write the report, if a path is set; an interruption leaves the old file."""
-        if path is not None:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            fresh = path.with_suffix(".new")
-            fresh.write_text(self.as_json())
-            fresh.replace(path)
+    def put_into_page(self, page: Path) -> None:
+        """Write figures and plots between the two marks of a page, and all cases as CSV into the folder beside it."""
+        from plots import draw  # noqa: PLC0415 - matplotlib is optional, and slow to import
+
+        folder = page.with_suffix("")
+        folder.mkdir(exist_ok=True)
+        with (folder / "figures.csv").open("w", newline="") as file:
+            self.write_cases(file)
+        plots = "\n".join(f"![{plot.stem}]({plot.relative_to(page.parent)})" for plot in draw(self, folder))
+        head, _, rest = page.read_text().partition(BEGIN)
+        page.write_text(f"{head}{BEGIN}\n\n{self.markdown()}\n{plots}\n\n{END}{rest.partition(END)[2]}")
+
+    def markdown(self) -> str:
+        """Format the figures of the page."""
+        machine = self.machine
+        packages = ", ".join(f"{name} {machine[name]}" for name in PACKAGES)
+        cpus = f"{machine['cpus']} CPUs ({machine['cpu']}), {machine['memory_mib'] >> 10} GiB of memory"
+        runs = (
+            f"{each.when[:10]}, {each.rows:,} rows of {each.body_bytes:,} bytes, {each.rounds} rounds: `{each.command}`"
+            for each in self.sections.values()
+        )
+        parts = [
+            [f"{cpus}, {machine['system']}, Python {machine['python']}, {packages}."],
+            table("target", "measured; bold: missed", self._targets()),
+            dict.fromkeys(runs),
+            table("step", "µs per row", self._steps(), "### Steps of a write"),
+            table("µs per message", "by what grows", self._growth(), "### Growth"),
+            [f"- `{name}` failed: {why}" for name, why in self.failed.items()]
+            + [f"- {name}: left out, {why}" for name, why in self.skipped.items()],
+        ]
+        return "\n\n".join("\n".join(lines) for lines in parts if lines) + "\n"
+
+    def _targets(self) -> Iterator[tuple[str, str]]:
+        """Targets and what was measured, if it was."""
+        measured = self.measured()
+        for text, rule in TARGETS:
+            try:
+                shown, met = rule(measured)
+            except KeyError:
+                continue
+            yield text, shown if met else f"**{shown}**"
+
+    def _steps(self) -> Iterator[tuple[str, str]]:
+        """Time of each step of a write."""
+        results = self.measured().results
+        return ((step, _microseconds(results[name])) for step, name in STEPS.items() if name in results)
+
+    def _growth(self) -> Iterator[tuple[str, str]]:
+        """Points of each curve."""
+        for name in dict.fromkeys(result.curve for result in self.results() if result.curve):
+            points = (f"{each.x:,g}: {_microseconds(each)}" for each in self.results() if each.curve == name)
+            yield name, " · ".join(points)
 
 
-def machine() -> dict[str, Any]:
-    """Describe the machine and the software, without naming the machine."""
-    return {
-        "cpus": os.cpu_count(),
-        "cpu": _cpu(),
-        "memory_mib": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // MIB,
-        "system": f"{platform.system()} {platform.release().partition('-')[0]}",
-        "python": platform.python_version(),
-        **{name: _version(name) for name in PACKAGES},
-    }
+def table(left: str, right: str, rows: Iterable[tuple[str, str]], *title: str) -> list[str]:
+    """Format a table of two columns; nothing if it is empty."""
+    lines = [f"| {one} | {two} |" for one, two in rows]
+    head = [line for each in title for line in (each, "")]
+    return [*head, f"| {left} | {right} |", "|---|---:|", *lines] if lines else []
 
 
-def _result(result: Result) -> dict[str, Any]:
-    low, middle, high = result.rates()
-    return {**result.to_dict(), "per_second": {"min": round(low, 3), "median": round(middle, 3), "max": round(high, 3)}}
-
-
-def _version(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return "none"
-
-
-def _cpu() -> str:
-    lines = Path("/proc/cpuinfo").read_text().splitlines()
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "unknown")
+def _microseconds(result: Result) -> str:
+    return f"{result.median_seconds / result.rows * 1e6:.2f}"

@@ -7,185 +7,150 @@ appends beside RocketMQ's own code, and ``make bench-quick`` only shows that eve
     python benchmarks/run.py --only "" --json benchmarks/results/latest.json --page docs/benchmarks.md
 
 A section that fails is reported, and the others continue. With ``--json`` each section is saved when it is done, and
-replaces earlier results. ``--resume`` measures only sections that the file does not have.
+replaces earlier results. Stores are made in the folder for temporary files, which ``TMPDIR`` names.
 """
 
 import argparse
 import shlex
-import shutil
 import signal
 import sys
 import tempfile
-import time
 import traceback
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 
 from bench import Bench
-from catalogue import GROUPS, PEERS, SECTIONS, chosen
-from harness import Found, UnavailableError
-from report import Report
-from tables import as_csv, markdown, put_into_page
+from harness import Result, UnavailableError, tell
+from report import Report, Section
+from sections import (
+    command,
+    committing,
+    finding,
+    growth,
+    jobs,
+    latency,
+    reading,
+    remote,
+    replicating,
+    sinking,
+    storing,
+    streaming,
+)
 
-FULL_ROWS, FULL_ROUNDS = 2_000_000, 3
-PLACES = ("--json", "--table", "--plots", "--page", "--work-dir")
-QUICK_ROWS, QUICK_ROUNDS, QUICK_SCALE = 20_000, 1, 0.05
+SPARK: Mapping[str, Callable[[Bench], list[Result]]] = {
+    "read": reading.reads,
+    "memory": reading.memory,
+    "queues": reading.queues,
+    "planning": reading.planning,
+    "window": reading.window,
+    "keys": reading.look_ups,
+    "command": command.commands,
+    "sink": sinking.sinks,
+    "commit": committing.commits,
+    "drain": streaming.drains,
+    "micro-batch": streaming.plans,
+    "latency": latency.latencies,
+    "grow-store": growth.store_sizes,
+    "grow-queues": growth.queue_numbers,
+    "grow-body": growth.body_sizes,
+    "grow-cores": growth.cores,  # last: it leaves another session
+}
+"""Sections of ``make bench``."""
+STORE: Mapping[str, Callable[[Bench], list[Result]]] = {
+    "store-puts": storing.puts,
+    "store-sync": storing.sync_batches,
+    "store-singles": storing.singles,
+    "store-drains": storing.drains,
+    "store-filters": storing.filters,
+    "store-find": finding.finds,
+    "store-jobs": jobs.maintenance,
+    "store-replication": replicating.replication,
+    "store-logs": storing.logs,
+    "store-recovery": storing.recoveries,
+}
+"""Sections of ``make bench-store``, beside RocketMQ's own code."""
+SECTIONS = {**STORE, **SPARK, "remote": remote.archives}  # remote needs a server of S3
+GROUPS = {"spark": tuple(SPARK), "store": tuple(STORE), "all": tuple(SECTIONS)}
+PEERS = ("transport", "parquet", "kafka", "rocketmq")
+QUICK = {"rows": 20_000, "rounds": 1, "scale": 0.05}
 
 
 def main() -> int:
     """Run what the command line asks for; 0 if all of that could be measured."""
-    args = _arguments()
+    args, sections = arguments()
     # Ended from outside, stop the broker and remove the stores all the same.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    report = Report.load(args.json)
-    sections = [name for name in args.only if not (args.resume and name in report.sections)]
-    command = command_line(sys.argv[1:])
-    failed = []
-    with _folder(args.work_dir, keep=args.keep) as folder, _bench(args, folder) as bench:
+    report, failed = Report.load(args.json), False
+    shape = {"rows": args.rows, "body_bytes": args.body_bytes, "rounds": args.rounds}
+    with (
+        tempfile.TemporaryDirectory(prefix="segmentlog-bench-", ignore_cleanup_errors=True) as folder,
+        Bench(
+            folder=Path(folder), **shape, scale=args.scale, peers=args.peers.split(","), fills_memory=not args.quick
+        ) as bench,
+    ):
         for name in sections:
-            _tell(name)
-            started = time.monotonic()
-            found = _measured(name, bench, report)
-            if found is None:
-                failed.append(name)
+            tell(name)
+            bench.figures = {}
+            try:
+                results = SECTIONS[name](bench)
+            except Exception as problem:  # noqa: BLE001 - whatever it is, the other sections are worth having
+                if not isinstance(problem, UnavailableError):
+                    traceback.print_exc()
+                report.failed[name], failed = f"{type(problem).__name__}: {str(problem)[:300]}", True
+                tell(f"  {name} failed: {report.failed[name]}")
             else:
-                shape = {"rows": args.rows, "body_bytes": args.body_bytes, "rounds": args.rounds}
-                report.add(name, found, command=command, **shape, took=time.monotonic() - started)
+                report.failed.pop(name, None)
+                report.sections[name] = Section(
+                    when=datetime.now(UTC).isoformat(timespec="seconds"),
+                    command=asked(args),
+                    **shape,
+                    results=results,
+                    figures=bench.figures,
+                )
             report.skipped |= bench.skipped
-            report.order(SECTIONS)
-            report.save(args.json)
-    _publish(report, args)
-    return 1 if failed else 0
+            report.sections = {each: report.sections[each] for each in SECTIONS if each in report.sections}
+            if args.json:
+                report.save(args.json)
+    if args.page:
+        report.put_into_page(args.page)
+    else:
+        print(report.markdown())
+        report.write_cases(sys.stdout)
+    return int(failed)
 
 
-def command_line(given: Sequence[str]) -> str:
+def asked(args: argparse.Namespace) -> str:
     """Return a command that repeats the measurement, without the paths of this machine."""
-    told, skips = ["benchmarks/run.py"], False
-    for word in given:
-        if skips:
-            skips = False
-        elif word in PLACES:
-            skips = True
-        elif word.partition("=")[0] not in PLACES:
-            told.append(word)
-    return shlex.join(told)
-
-
-def _measured(name: str, bench: Bench, report: Report) -> Found | None:
-    """Run a section; None if it failed, which is noted and ends nothing else."""
-    try:
-        return SECTIONS[name](bench)
-    except UnavailableError as problem:
-        report.failed[name] = str(problem)
-    except Exception as problem:  # noqa: BLE001 - whatever it is, the other sections are worth having
-        report.failed[name] = f"{type(problem).__name__}: {str(problem)[:300]}"
-        traceback.print_exc()
-    _tell(f"  {name} failed: {report.failed[name]}")
-    return None
-
-
-def _bench(args: argparse.Namespace, folder: Path) -> Bench:
-    return Bench(
-        folder,
-        rows=args.rows,
-        body_bytes=args.body_bytes,
-        queues=args.queues,
-        rounds=args.rounds,
-        scale=args.scale,
-        full=args.full,
-        peers=args.peers,
-        rocketmq=args.rocketmq,
-        fills_memory=not (args.quick or args.leave_memory),
-        tell=_tell,
+    given = {"only": args.only, "peers": args.peers, "rows": args.rows, "body-bytes": args.body_bytes}
+    given |= {"rounds": args.rounds, "scale": args.scale}
+    return shlex.join(
+        ["benchmarks/run.py", *(word for name, value in given.items() for word in (f"--{name}", f"{value}"))]
     )
 
 
-def _publish(report: Report, args: argparse.Namespace) -> None:
-    figures = markdown(report)
-    sys.stdout.write(figures)
-    if args.table is not None:
-        args.table.write_text(figures)
-    plots: list[Path] = []
-    if args.plots is not None:
-        args.plots.mkdir(parents=True, exist_ok=True)
-        (args.plots / "figures.csv").write_text(as_csv(report))
-        try:
-            from plots import draw  # noqa: PLC0415 - matplotlib is optional
-
-            plots = draw(report, args.plots)
-        except ImportError:
-            _tell("no plots: pip install matplotlib, or the extra 'bench'")
-    if args.page is not None:
-        put_into_page(args.page, markdown(report, with_cases=False), plots)
-
-
-def _arguments() -> argparse.Namespace:
+def arguments() -> tuple[argparse.Namespace, list[str]]:
+    """Read the command line; return the sections that it asks for, too."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
+    some = f"of the groups {', '.join(GROUPS)} (%(default)s) and sections {', '.join(SECTIONS)}; '' for none"
     add("--quick", action="store_true", help="few rows, one round: shows that it runs, not how fast")
-    add("--full", action="store_true", help="also the sizes that need 40 GiB of disk")
-    add("--rows", type=int, help=f"rows in the store ({FULL_ROWS:,}; quick: {QUICK_ROWS:,})")
-    add("--rounds", type=int, help=f"timings of each case ({FULL_ROUNDS}; quick: {QUICK_ROUNDS})")
-    add("--scale", type=float, help=f"times the size of what does not use these rows (1; quick: {QUICK_SCALE})")
+    add("--rows", type=int, default=2_000_000, help="rows in the store (%(default)s)")
+    add("--rounds", type=int, default=3, help="timings of each case (%(default)s)")
+    add("--scale", type=float, default=1.0, help="times the size of what does not use these rows (%(default)s)")
     add("--body-bytes", type=int, default=1024, help="bytes of a body (%(default)s)")
-    add("--queues", type=int, default=8, help="queues of the topic (%(default)s)")
-    add(
-        "--only",
-        type=_sections,
-        default="spark",
-        metavar="A,B",
-        help=f"of the groups {', '.join(GROUPS)} (%(default)s) and sections {', '.join(SECTIONS)}; '' for none",
-    )
-    add("--peers", type=_peers, default=",".join(PEERS), metavar="A,B", help="peers (%(default)s; '' for no peer)")
-    add("--rocketmq", type=lambda text: text.split(","), default="5.3.3", help="its releases (%(default)s)")
-    add("--leave-memory", action="store_true", help="do not fill free memory with the page cache before timings")
+    add("--only", default="spark", metavar="A,B", help=some)
+    add("--peers", default=",".join(PEERS), metavar="A,B", help="peers (%(default)s; '' for no peer)")
     add("--json", type=Path, help="add what was found to this file")
-    add("--resume", action="store_true", help="leave out sections that the file of --json has")
-    add("--table", type=Path, help="write the tables, which are printed anyway, to this file")
-    add("--plots", type=Path, metavar="FOLDER", help="write plots, and all cases as CSV, into this folder")
-    add("--page", type=Path, help="put tables of compared cases, and plots, into this page, between its marks")
-    add("--work-dir", type=Path, help="make the stores below this folder instead of the system's")
-    add("--keep", action="store_true", help="leave the stores there at the end")
+    add("--page", type=Path, help="put figures and plots into this page, between its marks, and the folder beside it")
     args = parser.parse_args()
-    args.rows = args.rows or (QUICK_ROWS if args.quick else FULL_ROWS)
-    args.rounds = args.rounds or (QUICK_ROUNDS if args.quick else FULL_ROUNDS)
-    args.scale = args.scale or (QUICK_SCALE if args.quick else 1.0)
-    return args
-
-
-def _sections(text: str) -> tuple[str, ...]:
-    try:
-        return chosen(text) if text else ()
-    except ValueError as problem:
-        raise argparse.ArgumentTypeError(str(problem)) from None
-
-
-def _peers(text: str) -> tuple[str, ...]:
-    names = tuple(filter(None, text.split(",")))
-    unknown = set(names) - set(PEERS)
+    if args.quick:
+        vars(args).update(QUICK)
+    names = {each for part in args.only.split(",") for each in GROUPS.get(part, (part,))}
+    unknown = {*names, *args.peers.split(",")} - {*SECTIONS, *PEERS, ""}
     if unknown:
-        raise argparse.ArgumentTypeError(f"no peer is called {sorted(unknown)}; there are {', '.join(PEERS)}")
-    return names
-
-
-@contextmanager
-def _folder(below: Path | None, *, keep: bool) -> Iterator[Path]:
-    if below is not None:
-        below.mkdir(parents=True, exist_ok=True)
-    folder = Path(tempfile.mkdtemp(prefix="segmentlog-bench-", dir=below))
-    try:
-        yield folder
-    finally:
-        if keep:
-            _tell(f"kept: {folder}")
-        else:
-            shutil.rmtree(folder, ignore_errors=True)
-
-
-def _tell(text: str) -> None:
-    sys.stderr.write(text + "\n")
-    sys.stderr.flush()
+        parser.error(f"no section, group or peer is called {', '.join(sorted(unknown))}")
+    return args, [name for name in SECTIONS if name in names]
 
 
 if __name__ == "__main__":

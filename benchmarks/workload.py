@@ -4,7 +4,7 @@ A row is a body of random bytes that begins with the row's number, and five prop
 trace. Row i goes to queue i mod ``queues``; ten rows share a millisecond.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,15 +15,14 @@ import pyarrow.parquet as pq
 from test_support import support
 
 TOPIC = "Bench"
+QUEUES = 8
 TAGS = pa.array([f"tag{i}" for i in range(8)])
 REGIONS = pa.array(["eu-north", "eu-south", "us-east", "us-west", "asia"])
 BATCH_ROWS = 1 << 15
 PARQUET_FILES = 8
 STORE_TIME_START = 1_700_000_000_000
 ROWS_PER_MS = 10
-
 TIMESTAMP = pa.timestamp("us", tz="UTC")
-MAP = pa.map_(pa.string(), pa.string())
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -36,11 +35,6 @@ class Workload:
     store: Path
     parquet: Path
     store_bytes: int
-
-    @property
-    def store_time_start(self) -> int:
-        """The first store timestamp, ms."""
-        return STORE_TIME_START
 
     @property
     def store_time_stop(self) -> int:
@@ -57,20 +51,15 @@ def write(folder: Path, *, rows: int, queues: int, body_bytes: int) -> Workload:
     """Make the rows and write them in both forms below ``folder``."""
     store, parquet = folder / "store", folder / "parquet"
     parquet.mkdir(parents=True)
-    per_file = -(-rows // PARQUET_FILES)
-    writer: pq.ParquetWriter | None = None
+    some: list[pa.RecordBatch] = []
     with support("store_builder").StoreBuilder(store) as builder:
         for first, batch in batches(rows=rows, queues=queues, body_bytes=body_bytes):
             builder.append(batch)
-            table = as_columns(batch, first, queues)
-            if writer is None or first // per_file != (first - BATCH_ROWS) // per_file:
-                if writer is not None:
-                    writer.close()
-                name = parquet / f"part-{first // per_file:05d}.parquet"
-                writer = pq.ParquetWriter(name, table.schema, compression="none")
-            writer.write_batch(table)
-    if writer is not None:
-        writer.close()
+            some.append(as_columns(batch, first, queues))
+            if (first + len(batch)) * PARQUET_FILES // rows > first * PARQUET_FILES // rows:
+                path = parquet / f"part-{first:010d}.parquet"
+                pq.write_table(pa.Table.from_batches(some), path, compression="none")
+                some = []
     return Workload(
         rows=rows, queues=queues, body_bytes=body_bytes, store=store, parquet=parquet, store_bytes=builder.end
     )
@@ -84,57 +73,48 @@ def batches(*, rows: int, queues: int, body_bytes: int) -> Iterator[tuple[int, p
         count = min(BATCH_ROWS, rows - first)
         numbers = np.arange(first, first + count)
         bodies[:count, :8] = numbers.astype(">i8").view(np.uint8).reshape(count, 8)[:, : min(8, body_bytes)]
-        offsets = np.arange(count + 1, dtype=np.int32) * np.int32(body_bytes)
         text = pc.cast(pa.array(numbers), pa.string())
         trace = pc.utf8_lpad(pc.cast(pa.array(random.integers(0, 1 << 60, count)), pa.string()), 19, "0")
-        pairs = pa.array(np.arange(0, 2 * count + 1, 2, dtype=np.int32))
-        values = pa.concat_arrays([REGIONS.take(pa.array(numbers % len(REGIONS))), trace])
-        interleaved = np.arange(2 * count).reshape(2, count).T.ravel()
-        body = pa.BinaryArray.from_buffers(
-            pa.binary(), count, [None, pa.py_buffer(offsets), pa.py_buffer(bodies[:count].tobytes())]
+        body = pa.FixedSizeBinaryArray.from_buffers(
+            pa.binary(body_bytes), count, [None, pa.py_buffer(bodies[:count].tobytes())]
         )
-        yield (
-            first,
-            pa.record_batch(
-                {
-                    "topic": pa.array([TOPIC]).take(pa.array(np.zeros(count, np.int64))),
-                    "queueId": pa.array((numbers % queues).astype(np.int32)),
-                    "body": body,
-                    "tags": TAGS.take(pa.array(numbers % len(TAGS))),
-                    "keys": pc.binary_join_element_wise("order-", text, ""),
-                    "uniqKey": pc.utf8_lpad(text, 32, "0"),
-                    "properties": pa.MapArray.from_arrays(
-                        pairs,
-                        pa.array(["region", "trace"]).take(pa.array(np.arange(2 * count) % 2)),
-                        values.take(pa.array(interleaved)),
-                    ),
-                    "bornTimestamp": pa.array(STORE_TIME_START + numbers // ROWS_PER_MS - 5),
-                    "storeTimestamp": pa.array(STORE_TIME_START + numbers // ROWS_PER_MS),
-                }
-            ),
-        )
+        columns = {
+            "topic": pa.repeat(TOPIC, count),
+            "queueId": pa.array((numbers % queues).astype(np.int32)),
+            "body": body.cast(pa.binary()),
+            "tags": TAGS.take(pa.array(numbers % len(TAGS))),
+            "keys": pc.binary_join_element_wise("order-", text, ""),
+            "uniqKey": pc.utf8_lpad(text, 32, "0"),
+            "properties": _maps({"region": REGIONS.take(pa.array(numbers % len(REGIONS))), "trace": trace}),
+            "bornTimestamp": pa.array(STORE_TIME_START + numbers // ROWS_PER_MS - 5),
+            "storeTimestamp": pa.array(STORE_TIME_START + numbers // ROWS_PER_MS),
+        }
+        yield first, pa.record_batch(columns)
 
 
 def as_columns(batch: pa.RecordBatch, first: int, queues: int) -> pa.RecordBatch:
     """Return the rows of the segmentlog source with properties: its default columns and the full map."""
-    count = len(batch)
-    numbers = np.arange(first, first + count)
-    own = batch["properties"]
-    names = pa.array(["TAGS", "KEYS", "UNIQ_KEY", "region", "trace"]).take(pa.array(np.arange(5 * count) % 5))
-    values = pa.concat_arrays([batch["tags"], batch["keys"], batch["uniqKey"], own.items[0::2], own.items[1::2]])
-    interleaved = np.arange(5 * count).reshape(5, count).T.ravel()
-    offsets = pa.array(np.arange(0, 5 * count + 1, 5, dtype=np.int32))
-    return pa.record_batch(
-        {
-            "topic": batch["topic"],
-            "queueId": batch["queueId"],
-            "queueOffset": pa.array(numbers // queues),
-            "body": batch["body"],
-            "tags": batch["tags"],
-            "keys": batch["keys"],
-            "uniqKey": batch["uniqKey"],
-            "bornTimestamp": pa.array(batch["bornTimestamp"].to_numpy() * 1000).cast(TIMESTAMP),
-            "storeTimestamp": pa.array(batch["storeTimestamp"].to_numpy() * 1000).cast(TIMESTAMP),
-            "properties": pa.MapArray.from_arrays(offsets, names, values.take(pa.array(interleaved))),
-        }
-    )
+    own = batch["properties"].items
+    properties = {"TAGS": batch["tags"], "KEYS": batch["keys"], "UNIQ_KEY": batch["uniqKey"]}
+    columns = {
+        "topic": batch["topic"],
+        "queueId": batch["queueId"],
+        "queueOffset": pa.array(np.arange(first, first + len(batch)) // queues),
+        "body": batch["body"],
+        "tags": batch["tags"],
+        "keys": batch["keys"],
+        "uniqKey": batch["uniqKey"],
+        "bornTimestamp": pc.multiply(batch["bornTimestamp"], 1000).cast(TIMESTAMP),
+        "storeTimestamp": pc.multiply(batch["storeTimestamp"], 1000).cast(TIMESTAMP),
+        "properties": _maps({**properties, "region": own[0::2], "trace": own[1::2]}),
+    }
+    return pa.record_batch(columns)
+
+
+def _maps(columns: Mapping[str, pa.Array]) -> pa.MapArray:
+    """Return a map for each row, with these names in turn."""
+    rows, width = len(next(iter(columns.values()))), len(columns)
+    offsets = pa.array(np.arange(0, width * rows + 1, width, dtype=np.int32))
+    names = pa.array(list(columns)).take(pa.array(np.arange(width * rows) % width))
+    interleaved = pa.array(np.arange(width * rows).reshape(width, rows).T.ravel())
+    return pa.MapArray.from_arrays(offsets, names, pa.concat_arrays(columns.values()).take(interleaved))

@@ -2,30 +2,33 @@
 
 ::
 
-    Spark's Kafka sink ──► the broker, each queue a partition of the same number ──► Spark's Kafka source
+    Maven ── jars ──► cache directory, once ──► one KRaft broker ◄──► Spark's Kafka sink and source
 
-Topics are made and deleted, and single rows produced, by the client that Spark has on its class path.
+Each queue is a partition of the same number. Topics are made and deleted, and single rows produced, by the client that
+Spark has on its class path.
 """
 
+import os
+import shutil
+import socket
+import subprocess
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from harness import Case, counts
-from page_cache import bring_in
-
-from .kafka_broker import broker
+from harness import UnavailableError, tell
 
 if TYPE_CHECKING:
-    from bench import Bench
     from pyspark.sql import DataFrame, SparkSession
     from workload import Workload
 
+POMS = Path(__file__).parent / "kafka_jars"
+MAVEN_SECONDS, START_SECONDS = 600, 60
+CLUSTER = "c2VnbWVudGxvZy1iZW5jaA"
 TOPIC = "bench"
-PARTITIONS = 8
-
 TUNED_SOURCE = {
     "kafka.max.partition.fetch.bytes": 16 << 20,
     "kafka.fetch.max.bytes": 64 << 20,
@@ -59,51 +62,45 @@ class Kafka:
         ``host:port``.
     spark
         Returns the current session.
-    tell
-        Prints progress.
     log
         Where the broker keeps its topics.
     """
 
-    def __init__(
-        self, server: str, spark: Callable[[], "SparkSession"], tell: Callable[[str], None], log: Path
-    ) -> None:
+    def __init__(self, server: str, spark: Callable[[], "SparkSession"], log: Path) -> None:
         self.server = server
         self.log = log
         self._spark = spark
-        self._tell = tell
-        self._loaded = ""
         self._fresh: dict[str, int] = {}
+        self._loaded = False
         self._v1_sources = spark().conf.get(V1_SOURCES) or ""
 
     @classmethod
     @contextmanager
-    def running(cls, folder: Path, spark: Callable[[], "SparkSession"], tell: Callable[[str], None]) -> Iterator[Self]:
+    def running(cls, folder: Path, spark: Callable[[], "SparkSession"]) -> Iterator[Self]:
         """Start a broker, and stop it in the end."""
-        with broker(folder, PARTITIONS) as server:
-            yield cls(server, spark, tell, folder / "log")
+        with broker(folder) as server:
+            yield cls(server, spark, folder / "log")
 
     def topic(self, work: "Workload") -> str:
         """Return the topic with all rows in their order, properties as headers; loaded on the first call."""
         if not self._loaded:
-            self._tell("  kafka: loading the rows")
+            tell("  kafka: loading the rows")
             self.make(TOPIC, work.queues)
             frame = self._spark().read.parquet(str(work.parquet))
             self.write(frame.selectExpr("queueId AS partition", *COLUMNS, HEADERS), TOPIC, TUNED_SINK, headers=True)
-            self._loaded = TOPIC
-        return self._loaded
+            self._loaded = True
+        return TOPIC
 
-    def read(self, topic: str, *, headers: bool = False, tuned: bool = False, **options: object) -> "DataFrame":
+    def read(self, topic: str, *, headers: bool = False, tuned: bool = False) -> "DataFrame":
         """Read a topic from its beginning."""
         # Spark keeps the newer of its two scans switched off for batch queries of Kafka.
         newer = ",".join(name for name in self._v1_sources.split(",") if name != "kafka")
         self._spark().conf.set(V1_SOURCES, newer if tuned else self._v1_sources)
-        source = self._spark().read.format("kafka").options(**self._source(topic, tuned=tuned))
-        return source.options(includeHeaders=headers, **options).load()
+        return self._spark().read.format("kafka").options(**self._source(topic, tuned), includeHeaders=headers).load()
 
     def stream(self, topic: str, *, tuned: bool = False, **options: object) -> "DataFrame":
         """Read a topic from its beginning, as a stream."""
-        source = self._spark().readStream.format("kafka").options(**self._source(topic, tuned=tuned))
+        source = self._spark().readStream.format("kafka").options(**self._source(topic, tuned))
         return source.options(**options).load()
 
     def write(self, frame: "DataFrame", topic: str, options: dict[str, int], *, headers: bool = False) -> None:
@@ -117,10 +114,10 @@ class Kafka:
     def make(self, topic: str, partitions: int, config: Mapping[str, str] = NO_CONFIG) -> None:
         """Make a topic with a configuration of its own."""
         java = self._jvm.java.util
-        new = self._jvm.org.apache.kafka.clients.admin.NewTopic
         settings = java.HashMap()
         for name, value in config.items():
             settings.put(name, value)
+        new = self._jvm.org.apache.kafka.clients.admin.NewTopic
         wanted = new(topic, java.Optional.of(partitions), java.Optional.empty()).configs(settings)
         self._admin.createTopics(java.Collections.singleton(wanted)).all().get()
 
@@ -142,7 +139,7 @@ class Kafka:
         record = self._jvm.org.apache.kafka.clients.producer.ProducerRecord(topic, value)
         self._producer.send(record).get()
 
-    def _source(self, topic: str, *, tuned: bool) -> dict[str, object]:
+    def _source(self, topic: str, tuned: bool) -> dict[str, object]:  # noqa: FBT001 - read and stream name it
         options = {"kafka.bootstrap.servers": self.server, "subscribe": topic, "startingOffsets": "earliest"}
         return {**options, **(TUNED_SOURCE if tuned else {})}
 
@@ -166,24 +163,81 @@ class Kafka:
         return properties
 
 
-def cases(bench: "Bench") -> list[Case]:
-    """Return the reads of all rows."""
-    kafka, rows = bench.kafka, bench.workload.rows
-    topic = kafka.topic(bench.workload)
+@contextmanager
+def broker(folder: Path) -> Iterator[str]:
+    """Run one broker in KRaft mode; yield its address."""
+    classes = os.pathsep.join(map(str, _jars("broker")))
+    java = [f"{os.environ['JAVA_HOME']}/bin/java", "-Xms1g", "-Xmx1g", "-cp", classes]
+    folder.mkdir()
+    port, controller_port = free_port(), free_port()
+    server = f"127.0.0.1:{port}"
+    properties, log = folder / "server.properties", folder / "broker.log"
+    settings = {
+        "process.roles": "broker,controller",
+        "node.id": 1,
+        "controller.quorum.voters": f"1@127.0.0.1:{controller_port}",
+        "listeners": f"PLAINTEXT://{server},CONTROLLER://127.0.0.1:{controller_port}",
+        "advertised.listeners": f"PLAINTEXT://{server}",
+        "controller.listener.names": "CONTROLLER",
+        "log.dirs": folder / "log",
+        "offsets.topic.replication.factor": 1,
+        "group.initial.rebalance.delay.ms": 0,
+        "log.retention.hours": -1,  # the rows are from 2023
+        "log.message.timestamp.type": "LogAppendTime",
+        "log.segment.delete.delay.ms": 1000,  # what a topic held, once it is deleted; a minute by default
+    }
+    properties.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+    with log.open("wb") as output:
+        storage = ["kafka.tools.StorageTool", "format", "-t", CLUSTER, "-c", properties]
+        subprocess.run([*java, *storage], stdout=output, stderr=output, check=True, timeout=START_SECONDS)
+        process = subprocess.Popen(
+            [*java, "kafka.Kafka", properties], stdout=output, stderr=output, start_new_session=True
+        )
+        try:
+            _await(port, log)
+            yield server
+        finally:
+            process.kill()  # what it holds is thrown away
+            process.wait()
 
-    def save(*, headers: bool, tuned: bool) -> None:
-        kafka.read(topic, headers=headers, tuned=tuned).write.format("noop").mode("overwrite").save()
 
-    def count(*, tuned: bool) -> None:
-        counts(kafka.read(topic, tuned=tuned), rows)
+def _await(port: int, log: Path) -> None:
+    give_up = time.monotonic() + START_SECONDS
+    while time.monotonic() < give_up:
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        time.sleep(0.1)
+    raise UnavailableError(f"the Kafka broker did not start: {log.read_text(errors='replace')[-1000:]}")
 
-    return [
-        Case(name=f"kafka: {name}", peer="kafka", rows=rows, action=action, before=partial(bring_in, kafka.log))
-        for name, action in {
-            "all columns, headers": partial(save, headers=True, tuned=False),
-            "all columns, headers, tuned": partial(save, headers=True, tuned=True),
-            "all columns": partial(save, headers=False, tuned=False),
-            "count": partial(count, tuned=False),
-            "count, tuned": partial(count, tuned=True),
-        }.items()
-    ]
+
+def free_port() -> int:
+    """Return a port of loopback on which nothing listens."""
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def connector_jars() -> list[Path]:
+    """Fetch the jars that Spark needs on its class path; they must be known before the session starts."""
+    return _jars("connector")
+
+
+def _jars(which: str) -> list[Path]:
+    """Return the jars of ``kafka_jars/{which}.xml``, downloaded by Maven if they are not in the cache."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "segmentlog-bench" / which
+    wanted = (POMS / f"{which}.xml").read_bytes()
+    fetched = cache / "fetched.xml"  # written last: what is there is whole, and of these versions
+    if not fetched.exists() or fetched.read_bytes() != wanted:
+        maven = shutil.which("mvn")
+        if maven is None:
+            raise UnavailableError("Kafka's jars are fetched with Maven, and there is no mvn on the PATH")
+        shutil.rmtree(cache, ignore_errors=True)
+        cache.mkdir(parents=True)
+        goal = ["dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={cache}"]
+        command = [maven, "-q", "-B", "-f", str(POMS / f"{which}.xml"), *goal]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=MAVEN_SECONDS, check=False)
+        if done.returncode:
+            raise UnavailableError(f"Maven could not fetch Kafka's jars: {(done.stdout + done.stderr)[-1000:]}")
+        fetched.write_bytes(wanted)
+    return sorted(cache.glob("*.jar"))

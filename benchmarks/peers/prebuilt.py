@@ -1,6 +1,7 @@
 """The data source of the ceilings: it hands over a prebuilt batch, and drops what it is given, or only keeps the bytes.
 
-Workers import it, so it needs Spark and Arrow only.
+No Python source can be faster on this machine with this Spark, whatever it reads or writes. Workers import this module,
+so it needs Spark and Arrow only.
 """
 
 import os
@@ -24,9 +25,35 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, Suppor
 from pyspark.sql.types import StructType
 
 if TYPE_CHECKING:
+    from bench import Bench
     from pyspark.sql import SparkSession
+    from pyspark.sql.streaming import DataStreamReader
 
 ROW = "rows"
+BATCH_BYTES = 8 << 20
+TASK_BYTES = 128 << 20
+COLUMNS = {
+    "topic": "string",
+    "queueId": "int",
+    "queueOffset": "long",
+    "body": "binary",
+    "tags": "string",
+    "keys": "string",
+    "uniqKey": "string",
+    "bornTimestamp": "timestamp",
+    "storeTimestamp": "timestamp",
+}
+"""The segmentlog source's default columns; the map of properties comes on demand."""
+SCHEMAS = {
+    "all columns, properties": {**COLUMNS, "properties": "map<string,string>"},
+    "all columns": COLUMNS,
+    "body only": {"body": "binary"},
+}
+
+
+def ddl(columns: dict[str, str]) -> str:
+    """Return the columns as Spark's schema text."""
+    return ", ".join(f"{name} {kind}" for name, kind in columns.items())
 
 
 def register_prebuilt(spark: "SparkSession") -> None:
@@ -41,6 +68,22 @@ def register_prebuilt(spark: "SparkSession") -> None:
         spark.dataSource.register(PrebuiltSource)
     finally:
         del environment["SEGMENTLOG_BENCHMARK_WORKERS"]
+
+
+def prebuilt(bench: "Bench", name: str, source: "DataStreamReader", **options: object) -> "DataStreamReader":
+    """Let a reader, of a batch or a stream, read all rows with one of the schemas, from one prebuilt batch."""
+    from workload import as_columns, batches  # noqa: PLC0415 - a worker does not have what it needs
+
+    register_prebuilt(bench.spark)
+    work, path = bench.workload, bench.folder / f"prebuilt-{list(SCHEMAS).index(name)}.arrow"
+    if not path.exists():
+        first, sample = next(batches(rows=work.rows, queues=work.queues, body_bytes=work.body_bytes))
+        chosen = as_columns(sample, first, work.queues).select(list(SCHEMAS[name]))
+        batch = chosen.slice(0, max(1, BATCH_BYTES * len(chosen) // chosen.nbytes))
+        with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, batch.schema) as writer:
+            writer.write_batch(batch)
+    given = {"batch": str(path), ROW: work.rows, "tasks": max(1, -(-work.store_bytes // TASK_BYTES)), **options}
+    return source.format(PrebuiltSource.name()).schema(ddl(SCHEMAS[name])).options(**given)
 
 
 class PrebuiltSource(DataSource):
@@ -58,13 +101,12 @@ class PrebuiltSource(DataSource):
     def reader(self, schema: StructType) -> "PrebuiltReader":
         """Make the reader; the schema is the caller's."""
         del schema
-        return PrebuiltReader(self.options["batch"], int(self.options[ROW]), int(self.options["tasks"]))
+        return PrebuiltReader(self.options)
 
     def streamReader(self, schema: StructType) -> "PrebuiltStreamReader":  # noqa: N802 - Spark's name
         """Make the stream's reader."""
         del schema
-        given = self.options
-        return PrebuiltStreamReader(given["batch"], int(given.get(ROW, 0)), int(given["tasks"]), given.get("counter"))
+        return PrebuiltStreamReader(self.options)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:  # noqa: FBT001 - Spark's signature
         """Make the writer: one that drops its rows, or with ``folder`` one that leaves their bodies there."""
@@ -73,39 +115,41 @@ class PrebuiltSource(DataSource):
 
 
 @dataclass(frozen=True)
-class RowCount(InputPartition):
-    """One task: how many rows to hand over."""
+class RowCount(InputPartition, WriterCommitMessage):
+    """Number of rows that a task hands over, or received."""
 
     rows: int
 
 
-@dataclass(frozen=True)
-class Dropped(WriterCommitMessage):
-    """Number of rows that a task received."""
+class Prebuilt:
+    """What a batch and a stream share."""
 
-    rows: int
+    def __init__(self, options: dict[str, str]) -> None:
+        self.path, self.rows, self.tasks = options["batch"], int(options[ROW]), int(options["tasks"])
+        self.counter = options.get("counter")
+
+    def shared(self, rows: int) -> list[InputPartition]:
+        """Share rows among tasks that each have some."""
+        return [RowCount(rows // self.tasks + (task < rows % self.tasks)) for task in range(min(self.tasks, rows))]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Hand the batch over until the task's rows are there, the last time cut to size."""
+        assert isinstance(partition, RowCount)
+        batch = pa.ipc.open_file(pa.BufferReader(Path(self.path).read_bytes())).get_batch(0)
+        for left in range(partition.rows, 0, -len(batch)):
+            yield batch.slice(0, left) if left < len(batch) else batch
 
 
-class PrebuiltReader(DataSourceReader):
+class PrebuiltReader(Prebuilt, DataSourceReader):
     """Yields the batch until the task's rows are there."""
-
-    def __init__(self, path: str, rows: int, tasks: int) -> None:
-        self.path, self.rows, self.tasks = path, rows, tasks
 
     def partitions(self) -> Sequence[InputPartition]:
         """Share the rows among the tasks."""
-        return shared(self.rows, self.tasks)
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Hand the batch over, the last time cut to size."""
-        return handed_over(self.path, partition)
+        return self.shared(self.rows)
 
 
-class PrebuiltStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class PrebuiltStreamReader(Prebuilt, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """The same as a stream; an offset is how many rows were before."""
-
-    def __init__(self, path: str, rows: int, tasks: int, counter: str | None) -> None:
-        self.path, self.rows, self.tasks, self.counter = path, rows, tasks, counter
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """Begin with the first row."""
@@ -125,11 +169,7 @@ class PrebuiltStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Share the rows among the tasks."""
-        return shared(end[ROW] - start[ROW], self.tasks)
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Hand the batch over, the last time cut to size."""
-        return handed_over(self.path, partition)
+        return self.shared(end[ROW] - start[ROW])
 
 
 class DroppingWriter(DataSourceArrowWriter):
@@ -137,7 +177,7 @@ class DroppingWriter(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Count the rows."""
-        return Dropped(sum(len(batch) for batch in iterator))
+        return RowCount(sum(len(batch) for batch in iterator))
 
 
 class SyncingWriter(DataSourceArrowWriter):
@@ -148,32 +188,14 @@ class SyncingWriter(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Copy the memory of each batch's bodies into one file."""
-        descriptor, _ = tempfile.mkstemp(dir=self.folder)
         rows = 0
-        try:
+        with tempfile.NamedTemporaryFile(dir=self.folder, delete=False, buffering=0) as file:
             for batch in iterator:
                 bodies = batch.column("body")
                 offsets = np.frombuffer(bodies.buffers()[1], np.int32)[bodies.offset :]
                 left = memoryview(bodies.buffers()[2])[offsets[0] : offsets[len(bodies)]]
                 while left:
-                    left = left[os.write(descriptor, left) :]
+                    left = left[file.write(left) :]
                 rows += len(batch)
-            os.fdatasync(descriptor)
-        finally:
-            os.close(descriptor)
-        return Dropped(rows)
-
-
-def shared(rows: int, tasks: int) -> list[InputPartition]:
-    """Share rows among tasks that each have some."""
-    return [RowCount(rows // tasks + (task < rows % tasks)) for task in range(min(tasks, rows))]
-
-
-def handed_over(path: str, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-    """Hand a batch over until a task's rows are there, the last time cut to size."""
-    assert isinstance(partition, RowCount)
-    batch = pa.ipc.open_file(pa.BufferReader(Path(path).read_bytes())).get_batch(0)
-    left = partition.rows
-    while left > 0:
-        yield batch.slice(0, left) if left < len(batch) else batch
-        left -= len(batch)
+            os.fdatasync(file.fileno())
+        return RowCount(rows)

@@ -1,140 +1,178 @@
-"""RocketMQ's own storage code, run by the tests' oracle; its benchmarks time themselves, without the start of a JVM."""
+"""RocketMQ's own storage code and replication, run by the tests' oracle.
+
+Its benchmarks time themselves, without the start of a JVM. Masters and replicas are processes that answer one JSON line
+to each command line::
+
+    {"cmd": "status"} ──► {"maxPhyOffset": …, "dispatchBehindBytes": …}       RocketMQ's, and `replica_process.py`
+    {"cmd": "load", "count": …, "size": …, "threads": …, "window": …, "rate": …} ──► {"seconds": …}       masters alone
+"""
 
 import json
 import os
 import shutil
+import signal
 import subprocess
+import sys
+import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
-from harness import Timed, UnavailableError
+from harness import UnavailableError
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from bench import Bench
+
+VERSION = "5.3.3"
+NAME = f"RocketMQ {VERSION}"
+KEYS_COMPARED = f"{NAME}, keys compared"
 ORACLE = Path(__file__).parents[2] / "tests" / "interop" / "oracle" / "run"
-PASSES = 3
-ASKED_TIMES = 120
-STARTS = 3
+REPLICA = (sys.executable, Path(__file__).parents[1] / "replica_process.py")
+ENVIRONMENT = {"ROCKETMQ_VERSION": VERSION}
 PROGRAMS = ("java", "mvn", "flock")
+PASSES = 3
+HEARTBEAT_MS = 200  # a slave of RocketMQ requests its first bytes after so long
+POLL_S = 0.005
+WAIT_S = 300
 
 
-class RocketMQ:
-    """One release.
+def check_available(bench: "Bench") -> None:
+    """Raise `UnavailableError` if RocketMQ is left out, or cannot run here."""
+    if "rocketmq" not in bench.peers:
+        raise UnavailableError("RocketMQ is left out")
+    missing = [program for program in PROGRAMS if shutil.which(program) is None]
+    if missing:
+        raise UnavailableError(f"RocketMQ needs {', '.join(missing)}")
 
-    Parameters
-    ----------
-    version
-        Which.
+
+def side(bench: "Bench", run: "Callable[[Path], float]", name: str = NAME) -> dict[str, "Callable[[Path], float]"]:
+    """Return RocketMQ's side of a comparison; empty if it is left out."""
+    try:
+        check_available(bench)
+    except UnavailableError as problem:
+        bench.skip("rocketmq", str(problem))
+        return {}
+    return {name: run}
+
+
+def put(store: Path, *, count: int, options: Sequence[object], dispatched: bool = True) -> float:
+    """Append ``count`` messages until the last is acknowledged, and dispatched."""
+    report = _run("bench-put", "--store", store, "--count", count, *options)
+    return count / float(report["messagesPerSecondWithDispatch" if dispatched else "messagesPerSecond"])
+
+
+def get(store: Path, count: int) -> float:
+    """Read and decode ``count`` messages in one thread; the second of two passes."""
+    report = _run("bench-get", "--store", store, "--threads", 1, "--mode", "decode", "--passes", 2)
+    return count / float(report["messagesPerSecond"])
+
+
+def query(store: Path, topic: str, keys: Sequence[str]) -> float:
+    """Ask for all keys one after the other in one thread; the last of three passes over them.
+
+    RocketMQ compares hashes. So the records are decoded and their keys compared, as its client does.
     """
-
-    def __init__(self, version: str) -> None:
-        missing = [program for program in PROGRAMS if shutil.which(program) is None]
-        if missing:
-            raise UnavailableError(f"RocketMQ needs {', '.join(missing)}")
-        self.name = f"RocketMQ {version}"
-        self._environment = {**os.environ, "ROCKETMQ_VERSION": version}
-
-    def put(self, store: Path, count: int, *arguments: object, dispatched: bool = True) -> Timed:
-        """Append ``count`` messages until the last is acknowledged, and dispatched."""
-        report = self.run("bench-put", "--store", store, "--count", count, *arguments)
-        return Timed(count / float(report["messagesPerSecondWithDispatch" if dispatched else "messagesPerSecond"]))
-
-    def get(self, store: Path, count: int) -> Timed:
-        """Read and decode ``count`` messages in one thread; the second of two passes."""
-        report = self.run("bench-get", "--store", store, "--threads", 1, "--mode", "decode", "--passes", 2)
-        return Timed(count / float(report["messagesPerSecond"]))
-
-    def look_up(self, store: Path, topic: str, keys: Sequence[str]) -> Timed:
-        """Ask for all keys, often enough that the start, which is timed with one question and taken off, is small."""
-        many = list(keys) * ASKED_TIMES
-        # The quickest of a few starts: one that was slow would make the answers look quick.
-        one = min(self._asked(store, topic, many[:1]) for _ in range(STARTS))
-        all_keys = self._asked(store, topic, many)
-        if all_keys <= one:
-            raise UnavailableError("RocketMQ answers faster than its start can be told apart")
-        return Timed((all_keys - one) / ASKED_TIMES)
-
-    def query(self, store: Path, topic: str, keys: Sequence[str], *, verify: bool = False) -> Timed:
-        """Ask for all keys one after the other in one thread; the last of three passes over them.
-
-        RocketMQ compares hashes. With ``verify`` the records are decoded and their keys compared, as its client does.
-        """
-        questions = store.with_suffix(".keys")
-        questions.write_text("\n".join(keys))
-        verified = ["--verify"] if verify else []
-        arguments = ("--store", store, "--topic", topic, "--keys", questions, "--passes", PASSES, *verified)
-        report = self.run("bench-query", *arguments)
-        if report["found"] < len(keys):
-            raise UnavailableError(f"RocketMQ found {report['found']} of {len(keys)} keys")
-        return Timed(float(report["seconds"]))
-
-    @contextmanager
-    def process(self, *arguments: object) -> Iterator[dict[str, Any]]:
-        """Run a sub-command until the block ends; yield its first line."""
-        command = [str(ORACLE), *map(str, arguments)]
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
-        with subprocess.Popen(command, env=self._environment, text=True, **pipes) as process:
-            assert process.stdout is not None
-            assert process.stdin is not None
-            try:
-                line = process.stdout.readline()
-                if not line:
-                    raise UnavailableError(f"{self.name} does not start: {arguments[0]}")
-                yield json.loads(line)
-            finally:
-                process.stdin.close()  # this is how it is told to end
-
-    def _asked(self, store: Path, topic: str, keys: Sequence[str]) -> float:
-        questions = store.with_suffix(".json")
-        asked = [{"query": "messageByKey", "topic": topic, "key": key, "maxNum": 32} for key in keys]
-        questions.write_text(json.dumps({"queries": asked}))
-        started = time.perf_counter()
-        answers = self._lines("query", "--store", store, "--queries", questions)
-        took = time.perf_counter() - started
-        found = [line for line in answers if json.loads(line).get("answer", {}).get("phyOffsets")]
-        if len(found) != len(keys):
-            raise UnavailableError(f"RocketMQ found {len(found)} of {len(keys)} keys")
-        return took
-
-    def run(self, *arguments: object) -> dict[str, Any]:
-        """Return the last line of a sub-command."""
-        report: dict[str, Any] = json.loads(self._lines(*arguments)[-1])
-        return report
-
-    def _lines(self, *arguments: object) -> list[str]:
-        command = [str(ORACLE), *map(str, arguments)]
-        done = subprocess.run(command, env=self._environment, capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise UnavailableError(f"RocketMQ failed: {done.stderr[-500:]}")
-        return done.stdout.splitlines()
+    questions = store.with_suffix(".keys")
+    questions.write_text("\n".join(keys))
+    where = ("--store", store, "--topic", topic, "--keys", questions)
+    report = _run("bench-query", *where, "--passes", PASSES, "--verify")
+    if report["found"] < len(keys):
+        raise UnavailableError(f"RocketMQ found {report['found']} of {len(keys)} keys")
+    return float(report["seconds"])
 
 
-class Broker:
-    """A broker with its default settings, and a name server. Made by `running`."""
+def _run(*arguments: object) -> dict[str, Any]:
+    """Return the last line of a sub-command."""
+    command = [str(ORACLE), *map(str, arguments)]
+    done = subprocess.run(command, env={**os.environ, **ENVIRONMENT}, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise UnavailableError(f"RocketMQ failed: {done.stderr[-500:]}")
+    report: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return report
 
-    def __init__(self, peer: RocketMQ, ready: dict[str, Any]) -> None:
-        self.name = peer.name
-        self.name_server: str = ready["namesrv"]
-        self._peer = peer
-        self._address = f"127.0.0.1:{ready['port']}"
+
+class Process:
+    """A master or a replica; a context manager that kills it."""
+
+    def __init__(self, *command: object) -> None:
+        self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed with the process
+        self._process = subprocess.Popen(
+            [*map(str, command)],
+            env={**os.environ, **ENVIRONMENT},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            text=True,
+            start_new_session=True,
+        )
+        self.ready = self._line()
 
     @classmethod
-    @contextmanager
-    def running(cls, peer: RocketMQ, folder: Path) -> Iterator[Self]:
-        """Start it on a new store, and end it with the block."""
-        folder.mkdir()
-        (folder / "broker.json").write_text("{}")
-        with peer.process("broker", "--store", folder / "store", "--config", folder / "broker.json") as ready:
-            yield cls(peer, ready)
+    def master(cls, store: Path, port: int, *options: object, **config: object) -> Self:
+        """Start RocketMQ's master."""
+        return cls._rocketmq(store, config, "ha-master", "--port", port, *options)
 
-    def create(self, topic: str) -> None:
-        """Make a topic of four queues."""
-        where = ("--broker", self._address, "--namesrv", self.name_server)
-        self._peer.run("admin", "create", "--topic", topic, "--queues", 4, *where)
+    @classmethod
+    def slave(cls, store: Path, port: int) -> Self:
+        """Start RocketMQ's slave of a master on loopback."""
+        return cls._rocketmq(store, {}, "ha-slave", "--master", f"127.0.0.1:{port}")
 
-    def produce(self, topic: str, count: int, size: int) -> Timed:
-        """Send messages one after the other, each once the one before is acknowledged; twice, the second is timed."""
-        shape = ("--topic", topic, "--count", count, "--size", size)
-        report = self._peer.run("produce", *shape, "--timed", "--namesrv", self.name_server)
-        return Timed(float(report["seconds"]))
+    @classmethod
+    def _rocketmq(cls, store: Path, config: Mapping[str, object], verb: str, *options: object) -> Self:
+        file = store.with_suffix(".json")
+        file.write_text(json.dumps({"haSendHeartbeatInterval": HEARTBEAT_MS, **config}))
+        return cls(ORACLE, verb, "--store", store, "--config", file, *options)
+
+    @classmethod
+    def replica(cls, store: Path, port: int) -> Self:
+        """Start our replica of a master on loopback."""
+        return cls(*REPLICA, store, port)
+
+    def ask(self, cmd: str, **fields: object) -> dict[str, Any]:
+        """Send a command and return its answer."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps({"cmd": cmd, **fields}) + "\n")
+        self._process.stdin.flush()
+        return self._line()
+
+    @property
+    def end(self) -> int:
+        """Physical offset at which its log ends."""
+        return int(self.ask("status")["maxPhyOffset"])
+
+    def await_log(self, end: int) -> float:
+        """Return the time at which its log reached a physical offset, on ``time.perf_counter``; dispatch included."""
+        deadline = time.monotonic() + WAIT_S
+        while True:
+            status = self.ask("status", end=end)
+            if status["maxPhyOffset"] >= end and status["dispatchBehindBytes"] <= 0:
+                return time.perf_counter()
+            if time.monotonic() > deadline:
+                raise UnavailableError(f"a replica did not reach {end} within {WAIT_S} s: {status}")
+            time.sleep(POLL_S)
+
+    def cpu_seconds(self) -> float:
+        """CPU time of the process so far, user and system."""
+        fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def _line(self) -> dict[str, Any]:
+        assert self._process.stdout is not None
+        text = self._process.stdout.readline()
+        if not text:
+            self._errors.seek(0)
+            raise UnavailableError(f"a process of the replication benchmark ended: {self._errors.read()[-500:]}")
+        found: dict[str, Any] = json.loads(text)
+        return found
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._process.poll() is None:
+            os.killpg(self._process.pid, signal.SIGKILL)
+        with self._process, self._errors:  # closes the pipes
+            self._process.wait()

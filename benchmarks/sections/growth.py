@@ -3,25 +3,24 @@
 Without Spark, in one thread, so that no fixed cost of a job hides the slope; only the curve by cores is Spark's.
 """
 
+import os
 import shutil
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import store_work
 import workload
-from bench import settle
-from harness import Case, Found, Timed, UnavailableError, Unit
-from page_cache import drop
-from peers.segmentlog_source import read
-from peers.transport import COLUMNS
-from store_work import BATCH_ROWS, DRAIN_COLUMNS, batches, drain
+from bench import clear
+from frames import read, save
+from harness import OURS, Case, Result, Unit, tell
+from peers.prebuilt import COLUMNS
+from store_work import BATCH_ROWS, DRAIN_COLUMNS, drain, fill
 from workload import TOPIC
 
 from sections.sinking import PLAIN
@@ -35,8 +34,7 @@ GIB = 1 << 30
 STORED_PER_BODY = 1.25
 """Bytes in the log for each of a body of 1 KiB, properties included; only to choose how many rows to write."""
 SIZES_GIB = (0.1, 1.0)
-FULL_SIZES_GIB = (10.0,)
-QUEUES = (1, 100, 10_000)
+QUEUES, QUEUES_BATCH_ROWS = (1, 100, 10_000), 65_536
 BODIES = (100, 1024, 4096, 65_536)
 BODY_BYTES_MAX = 400 << 20
 BATCH_BYTES = 16 << 20
@@ -46,195 +44,132 @@ SINK_FILES = 2
 APPENDED = 8 * BATCH_ROWS
 LOOK_UPS = 500
 SCANNED = (*DRAIN_COLUMNS, "properties")
-SCANS = {QueueSource.AUTO: "scan", QueueSource.COMMIT_LOG: "scan by the log alone"}
 
 
-def store_sizes(bench: "Bench") -> Found:
-    """Scan a store of each size, append to it, and look keys up in it; on the largest but one cold, too."""
+class Size(NamedTuple):
+    """What is appended at one point of a curve."""
+
+    what: str
+    x: int
+    body_bytes: int
+    queues: int
+    batches: int
+    batch_rows: int
+
+
+def store_sizes(bench: "Bench") -> list[Result]:
+    """Scan a store of each size, append to it, and look keys up in it."""
     cases: list[Case] = []
-    folder = bench.place("sizes")
-    folder.mkdir()
-    for size in (*SIZES_GIB, *(FULL_SIZES_GIB if bench.full else ())):
+    for size in SIZES_GIB:
         rows = bench.scaled(int(size * GIB / (bench.body_bytes * STORED_PER_BODY)), BATCH_ROWS)
-        store = folder / f"{size:g}"
-        if shutil.disk_usage(bench.folder).free < 3 * size * GIB:
-            bench.skipped[f"{size:g} GiB"] = "the disk has not three times that free"
-            continue
-        bench.tell(f"  writing {rows:,} rows")
-        _fill(bench, store, rows)
-        what = f"store of {size:g} GiB"
-        point = partial(_point, x=size)
+        store, what, by = bench.place(f"size-{size:g}"), f"store of {size:g} GiB", "by GiB of store"
+        tell(f"  writing {rows:,} rows")
+        fill(store, _batches(bench, rows))
+        scan = partial(drain, store, SCANNED, topic=TOPIC, passes=1)
+        append, look_up = partial(_append, bench, store), partial(_look_up, store, rows)
         cases += [
-            point(f"scan, {what}", "scan, by GiB of store", rows, partial(_scan, store, rows, topic=TOPIC)),
-            point(f"append, {what}", "append, by GiB of store", APPENDED, partial(_append, bench, store)),
-            point(f"look-ups, {what}", "look-up, by GiB of store", LOOK_UPS, partial(_look_up, store, rows)),
-        ]
-    try:
-        cases.append(_cold(folder / f"{SIZES_GIB[-1]:g}", bench))
-    except UnavailableError as problem:
-        bench.skipped["cold page cache"] = str(problem)
-    results = bench.measure(cases)
-    shutil.rmtree(folder)
-    return Found(results=results)
-
-
-def queue_numbers(bench: "Bench") -> Found:
-    """Append to so many queues, and scan them, by the ConsumeQueues and by the log alone."""
-    count = bench.scaled(400_000, 65_536) // 65_536 * 65_536
-    sizes = {f"{n:,} queue{'s' * (n > 1)}": (float(n), 1024, count, n) for n in QUEUES}
-    return _grown(bench, sizes, "number of queues", sources=(QueueSource.AUTO, QueueSource.COMMIT_LOG))
-
-
-def body_sizes(bench: "Bench") -> Found:
-    """Append bodies of each size, and scan them."""
-    sizes = {}
-    for size in BODIES:
-        count = min(bench.scaled(400_000, BATCH_ROWS), bench.scaled(BODY_BYTES_MAX) // size)
-        sizes[f"{size} B"] = (float(size), size, count, 2)
-    return _grown(bench, sizes, "bytes of body")
-
-
-def cores(bench: "Bench") -> Found:
-    """Read and write with one core and with two; each has a session of its own."""
-    work = bench.workload
-    found = []
-    for number in CORES:
-        bench.restart_spark(number)
-        frame = read(bench, work.store, COLUMNS)
-        some = sorted(work.parquet.iterdir())[:SINK_FILES]
-        rows = bench.spark.read.parquet(*map(str, some)).select(*PLAIN)
-        count = sum(pq.read_metadata(file).num_rows for file in some)
-        target = bench.folder / "sink" / "store"
-        target.parent.mkdir(exist_ok=True)
-
-        def clear(target: Path = target) -> None:
-            shutil.rmtree(target, ignore_errors=True)
-            settle()
-
-        write = rows.write.format("segmentlog").mode("append").option("topic", TOPIC)
-        what = f"{number} core{'s' * (number > 1)}"
-        save = frame.write.format("noop").mode("overwrite").save
-        cases = [
-            _point(f"read, {what}", "read in Spark, by cores", work.rows, save, x=number),
-            _point(
-                f"sink, {what}", "sink in Spark, by cores", count, partial(write.save, str(target)), clear, x=number
+            Case(name=f"{OURS}: scan, {what}", rows=rows, action=scan, curve=f"scan, {by}", x=size),
+            Case(name=f"{OURS}: append, {what}", rows=APPENDED, action=append, curve=f"append, {by}", x=size),
+            Case(
+                name=f"{OURS}: look-ups, {what}",
+                rows=LOOK_UPS,
+                action=look_up,
+                unit=Unit.CALLS,
+                curve=f"look-up, {by}",
+                x=size,
             ),
         ]
-        found += bench.measure(cases)
-        clear()
-    return Found(results=found)
+    return bench.measure(cases)
 
 
-def _point(
-    name: str,
-    curve: str,
-    rows: int,
-    action: Callable[[], object],
-    before: Callable[[], object] = lambda: None,
-    *,
-    x: float,
-) -> Case:
-    unit = Unit.CALLS if "look-up" in name else Unit.ROWS
-    return Case(
-        name=f"segmentlog: {name}",
-        peer="segmentlog",
-        rows=rows,
-        action=action,
-        before=before,
-        unit=unit,
-        curve=curve,
-        x=x,
-    )
-
-
-def _grown(
-    bench: "Bench",
-    sizes: dict[str, tuple[float, int, int, int]],
-    by: str,
-    *,
-    sources: tuple[QueueSource, ...] = (QueueSource.AUTO,),
-) -> Found:
-    """Append to an empty store, then scan what the last round appended; sizes: x, body, messages, queues."""
-    folder = bench.place("grown")
-    folder.mkdir()
-    appends, scans = [], []
-    for number, (what, (x, body, count, queues)) in enumerate(sizes.items()):
-        store = folder / str(number)
-        per_batch = 65_536 if queues > 1000 else min(BATCH_ROWS, BATCH_BYTES // body)
-        count = max(per_batch, count // per_batch * per_batch)  # noqa: PLW2901 - in whole batches
-
-        def append(
-            store: Path = store, body: int = body, count: int = count, per_batch: int = per_batch, queues: int = queues
-        ) -> Timed:
-            rate = batches(store, size=body, count=count, rows=per_batch, flush=Flush.ASYNC, queues=queues)
-            return Timed(count / rate)
-
-        clear = partial(shutil.rmtree, store, ignore_errors=True)
-        appends.append(_point(f"append, {what}", f"append, by {by}", count, append, clear, x=x))
-        held = count + per_batch  # one batch warms the store up
-        for source in sources:
-            scan = SCANS[source]
-            scans.append(
-                _point(f"{scan}, {what}", f"{scan}, by {by}", held, partial(_scan, store, held, source=source), x=x)
-            )
-    results = bench.measure(appends) + bench.measure(scans)
-    shutil.rmtree(folder)
-    return Found(results=results)
-
-
-def _fill(bench: "Bench", store: Path, rows: int) -> None:
-    with MessageStore.open(store, StoreConfig(flush=Flush.ASYNC)) as writer:
-        for batch in _made(bench, rows):
-            writer.append_batch(batch)
-
-
-def _made(bench: "Bench", rows: int) -> Iterator[pa.RecordBatch]:
-    for _, batch in workload.batches(rows=rows, queues=bench.queues, body_bytes=bench.body_bytes):
+def _batches(bench: "Bench", rows: int) -> Iterable[pa.RecordBatch]:
+    for _, batch in workload.batches(rows=rows, queues=workload.QUEUES, body_bytes=bench.body_bytes):
         yield batch.drop_columns(["storeTimestamp"])
 
 
-def _scan(store: Path, rows: int, *, topic: str = store_work.TOPIC, source: QueueSource = QueueSource.AUTO) -> Timed:
-    return Timed(rows / drain(store, SCANNED, topic=topic, passes=1, queue_source=source))
-
-
-def _append(bench: "Bench", store: Path) -> Timed:
-    ready = list(_made(bench, APPENDED))
-    with MessageStore.open(store, StoreConfig(flush=Flush.ASYNC)) as writer:
+def _append(bench: "Bench", store: Path) -> float:
+    ready = list(_batches(bench, APPENDED))
+    with MessageStore.open(store, store_work.ASYNC) as writer:
         started = time.perf_counter()
         for batch in ready:
             writer.append_batch(batch)
         writer.wait_dispatched()
-        return Timed(time.perf_counter() - started)
+        return time.perf_counter() - started
 
 
-def _look_up(store: Path, rows: int) -> Timed:
+def _look_up(store: Path, rows: int) -> float:
     keys = [f"order-{row}" for row in np.random.default_rng(3).integers(0, rows, LOOK_UPS)]
-    with _quiet(store) as writer:
+    with MessageStore.open(store, StoreConfig(flush=Flush.ASYNC, services=Services.ON_CALL)) as writer:
         reader = writer.reader()
         finder = Finder(reader)
         started = time.perf_counter()
         for key in keys:
             places = finder.by_keys([TOPIC], [key], KeyField.EITHER).physical_offset.tolist()
             assert [reader.message_at(offset) for offset in places], key
-        return Timed(time.perf_counter() - started)
+        return time.perf_counter() - started
 
 
-@contextmanager
-def _quiet(store: Path) -> Iterator[MessageStore]:
-    with MessageStore.open(store, StoreConfig(flush=Flush.ASYNC, services=Services.ON_CALL)) as writer:
-        yield writer
+def queue_numbers(bench: "Bench") -> list[Result]:
+    """Append to so many queues, and scan them, by the ConsumeQueues and by the log alone."""
+    batches = bench.scaled(400_000, QUEUES_BATCH_ROWS) // QUEUES_BATCH_ROWS
+    sizes = [
+        Size(f"{number:,} queue{'s' * (number > 1)}", number, 1024, number, batches, QUEUES_BATCH_ROWS)
+        for number in QUEUES
+    ]
+    scans = {"scan": QueueSource.AUTO, "scan by the log alone": QueueSource.COMMIT_LOG}
+    return _grown(bench, sizes, "number of queues", scans)
 
 
-def _cold(store: Path, bench: "Bench") -> Case:
-    """Scan a store that is not in the page cache: a backlog that was not read for long."""
-    if not drop(store):
-        raise UnavailableError("the kernel keeps the files in the page cache")
-    rows = bench.scaled(int(SIZES_GIB[-1] * GIB / (bench.body_bytes * STORED_PER_BODY)), BATCH_ROWS)
-    action = partial(_scan, store, rows, topic=TOPIC)
-    return Case(
-        name=f"segmentlog: scan, store of {SIZES_GIB[-1]:g} GiB, cold",
-        peer="segmentlog",
-        rows=rows,
-        action=action,
-        before=partial(drop, store),
-    )
+def body_sizes(bench: "Bench") -> list[Result]:
+    """Append bodies of each size, and scan them."""
+    sizes = []
+    for size in BODIES:
+        rows = min(BATCH_ROWS, BATCH_BYTES // size)
+        count = min(bench.scaled(400_000, BATCH_ROWS), bench.scaled(BODY_BYTES_MAX) // size)
+        sizes.append(Size(f"{size} B", size, size, 2, max(1, count // rows), rows))
+    return _grown(bench, sizes, "bytes of body", {"scan": QueueSource.AUTO})
+
+
+def _grown(bench: "Bench", sizes: list[Size], by: str, scan_by: dict[str, QueueSource]) -> list[Result]:
+    """Append to an empty store, then scan what the last round appended."""
+    appends, scans = [], []
+    for size in sizes:
+        store, count = bench.place(f"grown-{size.x}"), size.batches * size.batch_rows
+        shape = {"size": size.body_bytes, "count": count, "rows": size.batch_rows, "queues": size.queues}
+        append = partial(store_work.append, store, **shape)
+        name, before = f"{OURS}: append, {size.what}", partial(clear, store)
+        appends.append(Case(name=name, rows=count, action=append, before=before, curve=f"append, by {by}", x=size.x))
+        held = count + size.batch_rows  # one batch warms the store up
+        for scan, source in scan_by.items():
+            action, name = partial(drain, store, SCANNED, passes=1, queue_source=source), f"{OURS}: {scan}, {size.what}"
+            scans.append(Case(name=name, rows=held, action=action, curve=f"{scan}, by {by}", x=size.x))
+    results = bench.measure(appends) + bench.measure(scans)
+    for size in sizes:
+        bench.place(f"grown-{size.x}")
+    return results
+
+
+def cores(bench: "Bench") -> list[Result]:
+    """Read and write with one core and with two; each has a session of its own."""
+    work, target, results = bench.workload, bench.place("sink/store"), list[Result]()
+    some = sorted(work.parquet.iterdir())[:SINK_FILES]
+    count = sum(pq.read_metadata(file).num_rows for file in some)
+
+    def before() -> None:
+        clear(target)
+        os.sync()
+
+    for number in CORES:
+        bench.restart_spark(number)
+        rows = bench.spark.read.parquet(*map(str, some)).select(*PLAIN)
+        write = rows.write.format("segmentlog").mode("append").option("topic", TOPIC)
+        what = f"{number} core{'s' * (number > 1)}"
+        scan, sink = partial(save, read(bench, work.store, COLUMNS)), partial(write.save, str(target))
+        curve = {"curve": "read in Spark, by cores", "x": number}
+        reading = Case(name=f"{OURS}: read, {what}", rows=work.rows, action=scan, **curve)
+        curve = {"curve": "sink in Spark, by cores", "x": number}
+        results += bench.measure(
+            [reading, Case(name=f"{OURS}: sink, {what}", rows=count, action=sink, before=before, **curve)]
+        )
+    shutil.rmtree(target)
+    return results

@@ -1,229 +1,133 @@
-"""Writes: the same frame, read from Parquet, into each sink; then what the steps of ours cost.
+"""Writes: the same frame, read from Parquet, into each sink.
 
 The frame has the columns of a Kafka row: queue, key and a body. A second one has properties, too. The ceiling is a
 Python writer that drops its rows. The ceiling of a durable sink is a writer that writes their bytes once, unchanged,
-and syncs them. No sink whose rows are on the device at the end of the job can be faster. Each sink is measured with
-and without syncs.
+and syncs them. No sink whose rows are on the device at the end of the job can be faster.
 """
 
-import json
 import os
-import shutil
-import subprocess
-import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from bench import settle
-from harness import Case, Found, Result, counts, nothing, result_of
+from bench import clear
+from frames import COUNTED, read
+from harness import OURS, Case, Result, counts, nothing
 from peers.kafka import COLUMNS as KAFKA_COLUMNS
 from peers.kafka import DURABLE, HEADERS, NO_CONFIG, TUNED_SINK
 from peers.prebuilt import PrebuiltSource, register_prebuilt
-from peers.segmentlog_source import COUNTED, read
-from targets import COMMIT_BYTES, RECORD_BYTES
-from workload import TOPIC
-
-from sections.streaming import Drain, single_parquet
+from workload import QUEUES, TOPIC
 
 if TYPE_CHECKING:
     from bench import Bench
     from pyspark.sql import DataFrame
 
-PROBE = Path(__file__).parents[1] / "commit_probe.py"
 PLAIN = ("queueId", "keys", "body")
-OURS: dict[str, dict[str, str]] = {
-    "": {},
-    ", at least once, flush=async": {"exactlyOnce": "false", "flush": "async"},
-    ", properties": {},
-}
-"""Options of our sink by the name of the case; all but one append exactly once."""
+PROPERTIES = (*PLAIN, "properties")
 WARM_SHARE = 20
+KAFKA_SINKS = {
+    "sink": ({}, (), NO_CONFIG),
+    "sink, tuned": (TUNED_SINK, (), NO_CONFIG),
+    "sink, tuned, headers": (TUNED_SINK, (HEADERS,), NO_CONFIG),
+    "sink, tuned, flush.messages=1": (TUNED_SINK, (), DURABLE),
+}
+"""Options of the sink, columns beside key and value, and the configuration of the topic."""
 
 
-def sinks(bench: "Bench") -> Found:
+def sinks(bench: "Bench") -> list[Result]:
     """Write all rows with each sink."""
-    frame = bench.spark.read.parquet(str(bench.workload.parquet))
-    cases = [*(_ours(bench, frame, kind) for kind in OURS), _our_stream(bench)]
-    cases += bench.from_peer("transport", partial(_ceiling, frame))
-    cases += bench.from_peer("parquet", partial(_parquet, frame))
-    cases += bench.from_peer("kafka", partial(_kafka, frame))
+    cases = [_ours(bench, "sink", PLAIN), _ours(bench, "sink, properties", PROPERTIES)]
+    for peer, make in (("transport", _ceiling), ("parquet", _parquet), ("kafka", _kafka)):
+        cases += bench.from_peer(peer, make)
     results = bench.measure(cases)
     bench.place("sink")
-    return Found(results=results)
+    return results
 
 
-def commits(bench: "Bench") -> Found:
-    """Measure what the steps of a write cost outside Spark, with one thread, and the memory of the commit."""
-    rows = bench.scaled(1_000_000, 50_000)
-    seconds: dict[str, list[float]] = {}
-    peak = record_bytes = 0.0
-    for turn in range(bench.rounds):
-        for mode in ("", ", nothing synced"):
-            bench.fill_memory()
-            report = _probe(bench, rows, mode)
-            steps = report["seconds"]
-            seconds.setdefault(f"commit{mode}", []).append(steps.pop("commit"))
-            for step, took in steps.items():
-                seconds.setdefault(step, []).append(took)
-            peak, record_bytes = max(peak, report["peak_bytes"]), report["record_bytes"]
-            bench.tell(f"  round {turn + 1}/{bench.rounds}: commit{mode}: {seconds[f'commit{mode}'][-1]:.2f} s")
-    names = {"encode": "segmentlog: encode, one thread", "stage": "segmentlog: encode and stage, one thread"}
-    results: list[Result] = []
-    for step, took in seconds.items():
-        name = names.get(step, f"segmentlog: {step}")
-        results.append(result_of(Case(name=name, peer="segmentlog", rows=rows, action=nothing), took))
-    return Found(results=results, figures={COMMIT_BYTES: peak, RECORD_BYTES: record_bytes / rows})
-
-
-def _probe(bench: "Bench", rows: int, mode: str) -> dict[str, Any]:
-    shape = ["--body-bytes", str(bench.body_bytes), "--queues", str(bench.queues)]
-    command = [sys.executable, str(PROBE), str(bench.folder / "commit"), "--rows", str(rows), *shape]
-    done = subprocess.run([*command, *(["--unsynced"] if mode else [])], capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise RuntimeError(f"the commit failed: {done.stderr[-2000:]}")
-    report: dict[str, Any] = json.loads(done.stdout)
-    return report
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Sink:
     """Target of a write: functions that write a frame, empty the target, and read it to be counted."""
 
     write: Callable[["DataFrame"], None]
-    clear: Callable[[], object] = nothing
-    read: Callable[[], "DataFrame"] | None = None
+    empty: Callable[[], object] = nothing
+    read: "Callable[[], DataFrame] | None" = None
 
 
-def _case(bench: "Bench", name: str, sink: Sink, frame: "DataFrame") -> Case:
+def _case(bench: "Bench", name: str, frame: "DataFrame", sink: Sink) -> Case:
     """Write a frame, each time to an empty place; warmed up with few of its rows, which are counted there."""
     few = max(1, bench.workload.rows // WARM_SHARE)
-
-    def before() -> None:
-        sink.clear()
-        settle()
 
     def warm() -> None:
         sink.write(frame.limit(few))
         if sink.read is not None:
             counts(sink.read(), few)
 
-    return Case(
-        name=name,
-        peer=name.partition(":")[0],
-        rows=bench.workload.rows,
-        action=partial(sink.write, frame),
-        warm=warm,
-        before=before,
-    )
-
-
-def _ours(bench: "Bench", frame: "DataFrame", kind: str) -> Case:
-    store = bench.folder / "sink" / "store"
-    columns = (*PLAIN, "properties") if "properties" in kind else PLAIN
-
-    def write(rows: "DataFrame") -> None:
-        rows.write.format("segmentlog").mode("append").options(topic=TOPIC, **OURS[kind]).save(str(store))
-
-    sink = Sink(write=write, clear=partial(_clear, store), read=partial(read, bench, store, COUNTED))
-    return _case(bench, f"segmentlog: sink{kind}", sink, frame.select(*columns))
-
-
-def _our_stream(bench: "Bench") -> Case:
-    store, work = bench.folder / "sink" / "store", bench.workload
-    source = bench.spark.readStream.schema(bench.spark.read.parquet(str(work.parquet)).schema)
-
-    def write(folder: str, rows: int) -> None:
-        frame = source.parquet(folder).select(*PLAIN)
-        writer = frame.writeStream.format("segmentlog").option("topic", TOPIC).option("path", str(store))
-        Drain(bench, frame, rows).run(writer)
-
     def before() -> None:
-        _clear(store)
-        settle()
+        sink.empty()
+        os.sync()  # no case pays for what the one before left behind
 
-    return Case(
-        name="segmentlog: sink, stream",
-        peer="segmentlog",
-        rows=work.rows,
-        action=partial(write, str(work.parquet), work.rows),
-        warm=partial(write, single_parquet(bench), 1),
-        before=before,
-    )
+    return Case(name=name, rows=bench.workload.rows, action=partial(sink.write, frame), warm=warm, before=before)
 
 
-def _ceiling(frame: "DataFrame", bench: "Bench") -> list[Case]:
-    register_prebuilt(bench.spark)
+def _rows(bench: "Bench") -> "DataFrame":
+    return bench.spark.read.parquet(str(bench.workload.parquet))
+
+
+def _ours(bench: "Bench", what: str, columns: tuple[str, ...]) -> Case:
+    store = bench.folder / "sink" / "store"
 
     def write(rows: "DataFrame") -> None:
-        rows.write.format(PrebuiltSource.name()).mode("append").save()
+        rows.write.format("segmentlog").mode("append").option("topic", TOPIC).save(str(store))
 
-    target = bench.folder / "sink" / "bytes"
+    sink = Sink(write=write, empty=partial(clear, store), read=partial(read, bench, store, COUNTED))
+    return _case(bench, f"{OURS}: {what}", _rows(bench).select(*columns), sink)
 
-    def write_bytes(rows: "DataFrame") -> None:
-        rows.write.format(PrebuiltSource.name()).mode("append").option("folder", str(target)).save()
+
+def _ceiling(bench: "Bench") -> list[Case]:
+    register_prebuilt(bench.spark)
+    target, plain = bench.folder / "sink" / "bytes", _rows(bench).select(*PLAIN)
+
+    def write(rows: "DataFrame", **options: object) -> None:
+        rows.write.format(PrebuiltSource.name()).mode("append").options(**options).save()
 
     def empty() -> None:
-        _clear(target)
+        clear(target)
         target.mkdir()
 
+    synced = Sink(write=partial(write, folder=str(target)), empty=empty)
     return [
-        _case(bench, "transport: sink", Sink(write=write), frame.select(*PLAIN)),
-        _case(bench, "transport: sink, properties", Sink(write=write), frame.select(*PLAIN, "properties")),
-        _case(bench, "transport: sink, bodies synced", Sink(write=write_bytes, clear=empty), frame.select(*PLAIN)),
+        _case(bench, "transport: sink", plain, Sink(write=write)),
+        _case(bench, "transport: sink, properties", _rows(bench).select(*PROPERTIES), Sink(write=write)),
+        _case(bench, "transport: sink, bodies synced", plain, synced),
     ]
 
 
-def _parquet(frame: "DataFrame", bench: "Bench") -> list[Case]:
+def _parquet(bench: "Bench") -> list[Case]:
     target = bench.folder / "sink" / "parquet"
 
     def write(rows: "DataFrame") -> None:
         rows.write.mode("overwrite").option("compression", "none").parquet(str(target))
 
-    def write_synced(rows: "DataFrame") -> None:
-        write(rows)
-        for place in [*target.iterdir(), target]:
-            descriptor = os.open(place, os.O_RDONLY)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
-
     def read_back() -> "DataFrame":
         return bench.spark.read.parquet(str(target))
 
-    return [
-        _case(bench, name, Sink(write=each, clear=partial(_clear, target), read=read_back), frame.select(*PLAIN))
-        for name, each in (("parquet: sink", write), ("parquet: sink, synced", write_synced))
-    ]
+    sink = Sink(write=write, empty=partial(clear, target), read=read_back)
+    return [_case(bench, "parquet: sink", _rows(bench).select(*PLAIN), sink)]
 
 
-def _kafka(frame: "DataFrame", bench: "Bench") -> list[Case]:
+def _kafka(bench: "Bench") -> list[Case]:
     broker = bench.kafka
-    kinds: dict[str, tuple[dict[str, int], tuple[str, ...], Mapping[str, str]]] = {
-        "sink": ({}, (), NO_CONFIG),
-        "sink, tuned": (TUNED_SINK, (), NO_CONFIG),
-        "sink, tuned, headers": (TUNED_SINK, (HEADERS,), NO_CONFIG),
-        "sink, tuned, flush.messages=1": (TUNED_SINK, (), DURABLE),
-    }
-    found = []
-    for name, (options, more, config) in kinds.items():
+    cases = []
+    for what, (options, more, config) in KAFKA_SINKS.items():
 
         def write(rows: "DataFrame", options: dict[str, int] = options, more: tuple[str, ...] = more) -> None:
             broker.write(rows, broker.newest("sunk"), options, headers=bool(more))
 
-        sink = Sink(
-            write=write,
-            clear=partial(broker.fresh, "sunk", bench.queues, config),
-            read=lambda: broker.read(broker.newest("sunk")),
-        )
-        rows = frame.selectExpr("queueId AS partition", *KAFKA_COLUMNS, *more)
-        found.append(_case(bench, f"kafka: {name}", sink, rows))
-    return found
+        def read_back() -> "DataFrame":
+            return broker.read(broker.newest("sunk"))
 
-
-def _clear(place: Path) -> None:
-    shutil.rmtree(place, ignore_errors=True)
-    place.parent.mkdir(exist_ok=True)
+        rows = _rows(bench).selectExpr("queueId AS partition", *KAFKA_COLUMNS, *more)
+        sink = Sink(write=write, empty=partial(broker.fresh, "sunk", QUEUES, config), read=read_back)
+        cases.append(_case(bench, f"kafka: {what}", rows, sink))
+    return cases

@@ -1,22 +1,20 @@
-"""Our own source and sink: the three schemas of the transport ceiling, and what needs no bodies at all."""
+"""Frames of our source, and the case that reads all of a frame."""
 
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness import Case, counts
-from page_cache import bring_in
+from harness import Case, counts, nothing
+from machine import bring_in
+from peers.prebuilt import ddl
 from test_support import support
 from workload import TOPIC
-
-from .transport import SCHEMAS, ddl
 
 if TYPE_CHECKING:
     from bench import Bench
     from pyspark.sql import DataFrame
 
-OFFSETS = {"queueId": "int", "queueOffset": "long"}
 COUNTED = {"queueOffset": "long"}
 
 
@@ -41,21 +39,19 @@ def spread(folder: Path, rows: int, queues: int) -> Path:
     return folder
 
 
-def cases(bench: "Bench") -> list[Case]:
-    """Return the reads of all rows."""
-    work = bench.workload
-    found = []
-    for name, columns in {**SCHEMAS, "offsets only": OFFSETS}.items():
-        frame = read(bench, work.store, columns)
-        found.append(
-            Case(
-                name=f"segmentlog: {name}",
-                peer="segmentlog",
-                rows=work.rows,
-                action=partial(frame.write.format("noop").mode("overwrite").save),
-                check=partial(counts, frame, work.rows),
-                before=partial(bring_in, work.store),
-            )
-        )
-    counted = partial(counts, read(bench, work.store, COUNTED), work.rows)
-    return [*found, Case(name="segmentlog: count", peer="segmentlog", rows=work.rows, action=counted)]
+def checkpoint(bench: "Bench") -> str:
+    """Return a folder for a query's checkpoint that no other query had."""
+    place = bench.folder / "checkpoints"
+    place.mkdir(exist_ok=True)
+    return str(place / str(len(list(place.iterdir()))))
+
+
+def save(frame: "DataFrame") -> None:
+    """Read all of a frame."""
+    frame.write.format("noop").mode("overwrite").save()
+
+
+def saved(name: str, rows: int, frame: "DataFrame", files: Path | None = None) -> Case:
+    """Read all of a frame; ``files`` are those that it reads, if they are many."""
+    before = partial(bring_in, files) if files else nothing
+    return Case(name=name, rows=rows, action=partial(save, frame), check=partial(counts, frame, rows), before=before)
