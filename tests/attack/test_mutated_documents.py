@@ -65,7 +65,7 @@ from support.scripted_broker import Request, frame
 from support.small_store import write_small_store
 
 pytestmark = [pytest.mark.attack, pytest.mark.scaled, pytest.mark.timeout(scale(120, 1800, 36_000))]
-MUTATIONS: Final = scale(100, 10_000, 200_000)
+MUTATIONS: Final = scale(100, 2_000, 200_000)
 ROOT: Final = "/store"
 ENTRY: Final = LedgerEntry(41, 17, 0, 1048, 10, 900, 123)
 LEDGER: Final = Ledger().with_entry("größe", ENTRY, (QueueSpan("orders", 0, 0, 9, 10),))

@@ -112,8 +112,7 @@ def test_spark_connect(tmp_path: Path, moto: S3Server) -> None:
 
         warnings.simplefilter("ignore")  # Connect's, of settings that only the server takes
         from pyspark.sql import SparkSession
-        from segmentlog.connector import registration
-from segmentlog.spark import register
+        from segmentlog.spark import register
         from segmentlog.spark import prepare_java, prepare_workers
 
         prepare_java(), prepare_workers()

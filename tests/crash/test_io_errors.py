@@ -24,9 +24,9 @@ CONFIGS = {
     "sync": CONFIG,
     "async": replace(CONFIG, flush=Flush.ASYNC, flush_interval_ms=40, flush_least_pages=1),
 }
-LEAST = scale(10, 230, 6000)
+LEAST = scale(10, 110, 6000)
 """Runs with a fault, by configuration."""
-STRIDE = scale(97, 3, 1)
+STRIDE = scale(97, 6, 1)
 """Step from one call that fails to the next."""
 OF_FIVE = scale(2, 1, 5)
 """Of five ways in which a call can fail so many are tried, by turns."""

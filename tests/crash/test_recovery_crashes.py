@@ -25,7 +25,7 @@ BREADTH = Breadth(
 )
 EFFORT = Effort(again=9, written_on=40, read=40)
 SEEDS = scale(1, 1, 12)
-STRIDE = scale(4, 2, 1)
+STRIDE = scale(4, 4, 1)
 """Step from one call of a recovery at which the power is cut to the next."""
 
 
