@@ -12,7 +12,7 @@ QUESTION = re.compile(
     r"isinstance\(.*(?:\w+Entries|ArchivedStore|\w+Queues)\b|\bsource is (?:not )?QueueSource|\bdatabase\b.* None"
 )
 ALLOWED = {
-    "store/read/queue_watch.py": 1,  # directories are only listed where they tell of new queues
+    "store/read/queue_watch.py": 2,  # where files tell all, so do directories, and no end of the log is known
     "store/directory/layout.py": 1,  # makes the location
     "store/directory/kinds.py": 1,  # describes the store
     "store/maintenance/verification.py": 1,  # what cannot be verified

@@ -37,6 +37,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Final, NamedTuple
 
 from ..directory.layout import list_queue_ids
@@ -323,7 +324,8 @@ class QueueWatch:
             self._is_live, self._owned = before.location.is_owned(), now
         mark = self._fs.stamp(self._paths.batch_mark), self._fs.stamp(self._paths.confirmed)
         aborted = self._fs.size(self._paths.abort) is not None
-        state = _State(self._is_live, aborted, before.entries.revision(look.log.data_stop, mark))
+        stop = cache(look.log.data_stop)
+        state = _State(self._is_live, aborted, before.entries.revision(stop, mark))
         same = self._state == state
         holds = mark == self._mark and look.log is before.log
         if same and holds and self._is_quiet(now) and not self._root_changed():
@@ -334,10 +336,11 @@ class QueueWatch:
             moved, rewritten = self._changed_places()
         else:
             # The store changed hands, or its queues are derived and the log grew: nothing known holds any more.
-            stop = look.log.data_stop()  # what is appended from now on is for the next look
+            if state.revision is None:
+                stop()  # it may be read by its log from now on: what is appended after this is for the next look
             self.reader = reader = before.newer()
             self._is_live = reader.is_live
-            self._state = state = _State(self._is_live, aborted, reader.entries.revision(lambda: stop, mark))
+            self._state = state = _State(self._is_live, aborted, reader.entries.revision(stop, mark))
             listed = self._listed(state)
             moved, rewritten = reader.entries.changed(before.entries, listed)
         moved |= listed - self._places.keys()
