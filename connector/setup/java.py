@@ -20,6 +20,7 @@ import re
 import shlex
 import shutil
 import subprocess
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -173,8 +174,10 @@ def wheel_java() -> Path | None:
 
 def shim_home(java: Path) -> Path:
     """Return the folder that is to be JAVA_HOME, one for each text of a shim; it need not be there."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return cache / "segmentlog" / f"java-{hashlib.sha256(_shim(java).encode()).hexdigest()[:12]}"
+    name = f"java-{hashlib.sha256(_shim(java).encode()).hexdigest()[:12]}"
+    if sys.prefix != sys.base_prefix and os.access(sys.prefix, os.W_OK):  # a home need not be writable
+        return Path(sys.prefix) / "segmentlog" / name
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "segmentlog" / name
 
 
 def write_shim(java: Path) -> None:

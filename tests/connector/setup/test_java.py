@@ -1,6 +1,7 @@
 import importlib.metadata
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -45,7 +46,9 @@ def home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     java = wheel_java()
     assert java is not None
     # A folder whose name the shell must not take apart.
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "an environment's $HOME"))
+    prefix = tmp_path / "an environment's $HOME"
+    prefix.mkdir()
+    monkeypatch.setattr(sys, "prefix", str(prefix))
     return shim_home(java)
 
 
@@ -182,6 +185,17 @@ def test_a_shim_is_written_once_and_a_java_that_moved_has_another(home: Path) ->
     assert script.stat().st_ino == before.st_ino
     assert [path.name for path in script.parent.iterdir()] == ["java"]
     assert shim_home(Path("/moved/away/java")) != home
+
+
+def test_a_shim_is_in_the_environment_or_without_one_in_the_users_cache(
+    home: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    assert home.is_relative_to(sys.prefix)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(sys, "base_prefix", sys.prefix)
+    java = wheel_java()
+    assert java is not None
+    assert shim_home(java) == tmp_path / "cache" / "segmentlog" / home.name
 
 
 def test_a_java_home_that_is_the_shim_stays_the_shim(home: Path) -> None:
