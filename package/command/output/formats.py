@@ -2,6 +2,7 @@
 
 import argparse
 import os
+from abc import ABC, abstractmethod
 from enum import Enum
 from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
@@ -52,17 +53,17 @@ _SUFFIXES: Final = {
 }
 
 
-class Writer:
+class Writer(ABC):
     """Rows of one schema, written in one format to a sink, which stays open. Not thread-safe."""
 
+    @abstractmethod
     def write(self, batch: "pa.RecordBatch") -> None:
         """Write the rows of a batch."""
-        raise NotImplementedError
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027 - most formats have no end
         """Write what follows the last row."""
 
-    def abandon(self) -> None:
+    def abandon(self) -> None:  # noqa: B027 - most formats buffer nothing
         """Free what is open after an error, and write nothing: what was written shows that it is incomplete."""
 
 
