@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.attack, pytest.mark.spark, pytest.mark.timeout(scale(600, 1800, 36_000))]
 
 SEED = int(os.environ.get("SEGMENTLOG_ATTACK_SEED", "20261121"))
-REPLAYS = scale(2, 4, 1_000)
+REPLAYS = scale(2, 9, 1_000)
 BATCH = 40
 
 # What becomes of rows below an offset, which the sink has already; those above are new and stay as they are.

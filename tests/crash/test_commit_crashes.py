@@ -1,4 +1,4 @@
-"""S3: the power is cut at every call of the commit protocol; a batch is there as a whole or not at all, and once."""
+"""S3: the power is cut at calls of the commit protocol; a batch is there as a whole or not at all, and once."""
 
 from itertools import product
 

@@ -1,4 +1,4 @@
-"""S1: the power is cut at every call of every workload, and recovery keeps what was promised."""
+"""S1: the power is cut at calls of every workload, in a soak at every call, and recovery keeps what was promised."""
 
 from itertools import product
 
@@ -26,7 +26,11 @@ ALL = [case for case in product(WORKLOADS, GEOMETRIES) if case != ("killed", "la
 """`killed` opens its store before 8 KiB were written: both geometries make the same calls."""
 CASES = scale([("singles", "flushed"), ("unflushed", "late"), ("killed", "flushed")], ALL, ALL)
 
-EFFORT = scale(Effort(again=6, written_on=8, read=12), *[Effort(again=8, written_on=25, read=25)] * 2)
+EFFORT = scale(
+    Effort(again=6, written_on=8, read=12),
+    Effort(again=8, written_on=12, read=12),
+    Effort(again=8, written_on=25, read=25),
+)
 
 
 @pytest.mark.parametrize(("name", "geometry"), CASES)
@@ -43,4 +47,4 @@ def test_nothing_promised_is_lost(name: str, geometry: str, report: Report) -> N
     # Without syncs little is promised: `unflushed` begins with ten appends of which nothing is.
     assert tally.after_promises >= (0.7 if name == "unflushed" else scale(0.8, 0.9, 0.9)) * tally.states
     assert min(tally.kept, tally.lost) >= scale(0, 1, 1)  # some workloads have few of the points of a quick run
-    assert min(tally.again, tally.written_on, tally.read, tally.halted) >= scale(2, 5, 20)
+    assert min(tally.again, tally.written_on, tally.read, tally.halted) >= scale(2, 12, 20)
