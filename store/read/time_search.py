@@ -13,8 +13,8 @@
 is in ``[LOWER(start), end(stop))``, and each message is in the ranges of its window. Where times fall, rows of the
 range have to be compared with the window, too.
 
-Times fall where the first records of segments say so, or the records around a place that was found by bisection. A
-clock that is set back within one segment, far from all found places, is not seen if first records still rise.
+Times fall where the first records of segments say so, or those around a place that bisection found: all that are near,
+and samples at ever longer distances. A clock that is wrong for a short while, far from all found places, is not seen.
 
 RocketMQ 5.1.1 and later: ``ConsumeQueue.getOffsetInQueueByTime`` with a ``BoundaryType``, by bisection alone. Earlier
 releases answer with the nearest message of the file whose modification time fits; no caller can want that, so it is not
@@ -32,8 +32,14 @@ from ..format.message import Ints, Mask
 from ..log.commit_log import CommitLog
 from ..types import Boundary, QueueBounds, QueueKey
 
-_AROUND_BYTES: Final = 4 << 20  # of log before and after a found place: a walk of some milliseconds
-_STEPS: Final = 2 ** np.arange(20)
+_AROUND_BYTES: Final = 2 << 20  # of log before and after a found place: a walk of some milliseconds
+_FORWARD: Final = np.unique(np.exp2(np.arange(120) / 4).astype(np.int64))
+_STEPS: Final = np.concatenate([-_FORWARD[::-1], [0], _FORWARD])
+"""From a found message to those of its queue whose times are compared, each 19 % farther away than the one before.
+
+A clock was set back from 11:00 to 10:00, and bisection for 10:20 ends at one of two places. Messages on the wrong side
+are 20 to 60 minutes away from one, 40 to 60 from the other: a stretch that is long beside its distance.
+"""
 _BLOCK_ROWS: Final = 1 << 16
 _FIRST_TIME, _LAST_TIME = -(1 << 63), (1 << 63) - 1
 
@@ -109,17 +115,26 @@ class TimeSearch:
         place = self._entries.place_of(bounds.key, at)
         if place is None or any(start <= place <= stop for start, stop in self._checked):
             return
-        before = np.unique(np.maximum(at - _STEPS, bounds.min_offset))
-        places = np.append(self._entries.places(bounds.key, before), place)
+        near = at + _STEPS
+        near = near[(near >= bounds.min_offset) & (near < bounds.max_offset)]
+        times, is_read = self._entries.times(bounds.key, near)
+        places = self._entries.places(bounds.key, near[near <= at])
         start = int(places[places >= place - _AROUND_BYTES].min())
-        newest = _FIRST_TIME
-        for records in self._log.walk(start, min(place + _AROUND_BYTES, self._log.stop)):
-            times = np.append(newest, records.records.field("store_timestamp"))
-            if (times[1:] < times[:-1]).any():
-                self.falls = True
-                return
-            newest = int(times[-1])
+        self.falls = _fall(times[is_read]) or self._falls_between(start, min(place + _AROUND_BYTES, self._log.stop))
         self._checked.append((start, place + _AROUND_BYTES))
+
+    def _falls_between(self, start: int, stop: int) -> bool:
+        newest = _FIRST_TIME
+        for records in self._log.walk(start, stop):
+            times = np.append(newest, records.records.field("store_timestamp"))
+            if _fall(times):
+                return True
+            newest = int(times[-1])
+        return False
+
+
+def _fall(times: Ints) -> bool:
+    return bool((times[1:] < times[:-1]).any())  # a difference of damaged times may overflow
 
 
 def offset_at(time_ms: int, start: int, stop: int, store_time: Callable[[int], int | None], boundary: Boundary) -> int:

@@ -10,6 +10,7 @@ from segmentlog.store import QueueKey, StoreReader
 from segmentlog.store.read.time_search import offset_at, offsets_at
 from segmentlog.store.types import Boundary
 from support.dated_store import DAY_MS, START_MS, append_at, spread_over
+from support.store_builder import Geometry, StoreBuilder, messages
 from support.tampering import overwrite, segments
 
 
@@ -100,3 +101,19 @@ def test_first_times_of_segments_fall_even_if_their_difference_overflows(tmp_pat
     for file, ms in zip(segments(tmp_path)[:2], [(1 << 63) - 1, -(1 << 62)], strict=True):
         overwrite(tmp_path, int(file.name) + 56, ms.to_bytes(8, "big", signed=True))
     assert StoreReader.open(tmp_path).times_fall
+
+
+@pytest.mark.parametrize("wanted", [0.55, 0.6, 0.7, 0.85])
+def test_a_clock_that_was_set_back_far_from_a_found_place_is_seen(tmp_path: Path, wanted: float) -> None:
+    with StoreBuilder(tmp_path, geometry=Geometry(segment_bytes=1 << 25)) as builder:
+        places = builder.append(messages(100_000, queues=4, body_bytes=60)).physical_offsets
+    times = START_MS + np.arange(places.size)
+    times[70_000:] -= 40_000
+    (file,) = segments(tmp_path)
+    written = np.memmap(file, np.uint8, "r+")
+    written[places[:, None] + 56 + np.arange(8)] = times.astype(">i8").view(np.uint8).reshape(-1, 8)
+    wanted_ms = START_MS + int(wanted * places.size) - 20_000
+    reader, own = StoreReader.open(tmp_path), times[1::4]
+    found = reader.offset_at(QueueKey("Orders", 1), wanted_ms), reader.end_at(QueueKey("Orders", 1), wanted_ms)
+    before = np.flatnonzero(own < wanted_ms)
+    assert found == (np.argmax(own >= wanted_ms), before[-1] + 1)
