@@ -21,6 +21,7 @@ CALLERS: Final = {
     "cache_directory": "files outside of any store, which can be derived again",
     "fresh_directory": "a directory that no other process knows yet",
     "fs": "FileSystem, permissions of new files, statvfs",
+    "lock_owner": "FileSystem.lock_owner",
     "os_errors": "limits of descriptors",
     "plain_files": "deletes relative to a descriptor",
     "plain_reads": "FileSystem, its loops over many files",

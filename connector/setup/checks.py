@@ -55,17 +55,6 @@ print(json.dumps({
     "lacks": [name for name in sys.argv[1:] if importlib.util.find_spec(name) is None],
 }))
 """
-_LOCK_PROBE = """\
-import fcntl, os, struct, sys
-layout = "hhqqi4x"  # struct flock of 64-bit Linux: type, whence, start, length, process
-file = os.open(sys.argv[1], os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-for byte in (0, 8):
-    asked = struct.pack(layout, fcntl.F_WRLCK, os.SEEK_SET, byte, 1, 0)
-    kind, _, _, _, owner = struct.unpack(layout, fcntl.fcntl(file, fcntl.F_GETLK, asked))
-    if kind != fcntl.F_UNLCK:
-        print(f"process {owner}" if owner > 0 else "another process")
-        break
-"""
 
 
 class Status(StrEnum):
@@ -332,35 +321,21 @@ def check_kinds(path: str) -> Iterator[Check]:
 def check_owner(path: str) -> Check:
     """Check whether a broker runs on a store, or was killed on it. Takes no lock."""
     was_killed_or_runs = (Path(path) / "abort").exists()
+    if not sys.platform.startswith("linux"):
+        return Check("owner", Status.WARN, f"cannot be told on {sys.platform}")
     try:
-        owner = _lock_owner(Path(path) / "lock")
-    except (OSError, subprocess.SubprocessError, ValueError) as error:
-        found = f"cannot be told: {error}"
-        return Check("owner", Status.WARN, found)
+        from segmentlog.store.files.lock_owner import lock_owner  # noqa: PLC0415 - without numpy this module still runs
+
+        owner = lock_owner(str(Path(path) / "lock"))
+    except (ImportError, OSError) as error:
+        return Check("owner", Status.WARN, f"cannot be told: {error}")
     if owner is not None:
-        return Check("owner", Status.OK, f"{owner} has it open; reading beside it is safe")
+        who = f"process {owner}" if owner else "another process"
+        return Check("owner", Status.OK, f"{who} has it open; reading beside it is safe")
     if was_killed_or_runs:
         fix = "Nothing to do for reading; the last record may be cut off, which the broker's next start mends"
         return Check("owner", Status.WARN, "abort file, but no process: it was killed", fix)
     return Check("owner", Status.OK, "no process; it was shut down cleanly")
-
-
-def _lock_owner(lock: Path) -> str | None:
-    """Ask the kernel for the owner of byte 0 of ``lock``, as RocketMQ has it, or of byte 8, as only we do."""
-    # Another process asks: closing a file drops all locks that the closing process holds on it, and this process may be
-    # the store's own writer.
-    if not lock.exists():
-        return None
-    if not sys.platform.startswith("linux"):
-        raise OSError(f"locks of other processes cannot be asked for on {sys.platform}")
-    answer = subprocess.run(  # noqa: S603 - this interpreter
-        [sys.executable, "-I", "-c", _LOCK_PROBE, str(lock)],
-        check=True,
-        capture_output=True,
-        text=True,
-        timeout=_PROBE_SECONDS_MAX,
-    )
-    return answer.stdout.strip() or None
 
 
 def _tree_bytes(path: str) -> tuple[int, int]:

@@ -103,7 +103,7 @@ class StoreLocation:
         return self.continued is not None and self.continued.refresh()
 
     def is_owned(self) -> bool:
-        """Whether a process holds the store's lock now. The kernel may take 10 ms to answer."""
+        """Whether a process holds the store's lock now."""
         return self.fs.lock_owner(self.paths.lock) is not None
 
     def beside(self, path: str | os.PathLike[str]) -> str:

@@ -33,13 +33,13 @@ import numpy as np
 
 from ..errors import StoreIOError, UnsafeFileError
 from ..format.message import Bytes
+from .lock_owner import lock_owner
 from .os_errors import ABSENT, read_error
 from .plain_reads import READ_FLAGS, Front, data_end, fronts, plain_size, pread, read_each, size_of
 
 _FILE: Final = 0o644
 _DIRECTORY: Final = 0o777
 _OWN_DIRECTORY: Final = 0o755
-_LOCK_TABLE: Final = "/proc/locks"
 _SETTLED_NS: Final = 2_000_000_000
 """Two changes within one tick of the file system's clock leave the same time. For so long after a change a directory is
 listed again."""
@@ -272,35 +272,7 @@ class LocalFileSystem:
         return fronts(directories, limit)
 
     def lock_owner(self, path: str) -> int | None:
-        # The kernel's table is read and not the file: by POSIX, opening and closing `lock` in the owner's process would
-        # release its record lock. Owners on other hosts or in other containers cannot be seen. One of ours that lost
-        # its record lock still shows, without its number, by the other lock that it has (see `store_lock`).
-        try:
-            status = os.stat(path, follow_symlinks=False)
-        except OSError as error:
-            if error.errno in ABSENT:
-                return None
-            raise read_error(error, "looking at it", path) from error
-        try:
-            with open(_LOCK_TABLE, encoding="ascii") as table:
-                lines = table.read().splitlines()
-        except (FileNotFoundError, PermissionError):
-            return None  # the kernel does not show it here
-        except OSError as error:
-            raise read_error(error, "reading the kernel's table of locks", _LOCK_TABLE) from error
-        owner: int | None = None
-        inode = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
-        for line in lines:
-            fields = line.split()
-            # 1: POSIX  ADVISORY  WRITE 4321 08:01:131073 0 0     (a waiting one has -> after its number)
-            # 2: OFDLCK ADVISORY  WRITE -1 08:01:131073 8 8
-            if len(fields) < 8 or fields[5] != inode:
-                continue
-            if fields[1] == "POSIX":
-                return int(fields[4])
-            if fields[1] == "OFDLCK":
-                owner = 0
-        return owner
+        return lock_owner(path)
 
     def stamp(self, path: str) -> tuple[int, int] | None:
         try:

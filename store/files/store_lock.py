@@ -23,9 +23,9 @@ takes it again before each step that relies on it, and fails if a broker was fas
 this way, and excludes other processes of this library throughout.
 
 Forked children share an open-file-description lock, and would keep it after the death of its owner. So children close
-their copies at once, and no fork happens while a descriptor of the file is being opened. The kernel releases both locks
-when the owner dies. The file is never unlinked, since two processes could then hold one lock each. RocketMQ:
-``DefaultMessageStore.start``.
+their copies at once, and no fork happens while a descriptor of the file is being opened (`lock_owner.registry`). The
+kernel releases both locks when the owner dies. The file is never unlinked, since two processes could then hold one lock
+each. RocketMQ: ``DefaultMessageStore.start``.
 """
 
 import errno
@@ -33,27 +33,22 @@ import fcntl
 import os
 import stat
 import struct
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final, Self
-from weakref import WeakSet, WeakValueDictionary
+from weakref import WeakSet
 
 from ..errors import SegmentLogError, StoreClosedError, StoreInUseError, UnreadableError, UnsafeFileError
 from .fs import Descriptor, LocalFileSystem
+from .lock_owner import FLOCK, OURS_BYTE, RECORD_BYTE, held, lock_here, owner_of, registry
 from .os_errors import Writing, read_error, write_error
 
-_RECORD_BYTE: Final = 0
-_OURS_BYTE: Final = 8
-_FLOCK: Final = "hhqqi4x"  # struct flock of 64-bit Linux: type, whence, start, length, process
 _FLAGS: Final = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _REFUSED: Final = {errno.EACCES, errno.EAGAIN}
 _NAMED_AFTER_S: Final = 0.02  # the owner takes its second lock, by which it can be named, within this time
 _CONTENT: Final = b"lock"
 _SIGNATURE: Final = b"slog"
-_registry = threading.RLock()  # held while a descriptor of a lock file is opened or closed
-_held: WeakValueDictionary[tuple[int, int], "StoreLock"] = WeakValueDictionary()  # by device and inode
 _open: WeakSet[Descriptor] = WeakSet()  # descriptors of all lock files, which forked children close
 
 
@@ -74,7 +69,7 @@ def open_lock_file(path: str, *, make: bool) -> Descriptor:
 def lock_record(fd: int) -> bool:
     """Take the record lock, which does nothing if this process has it; False if another process has it."""
     try:
-        fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, _RECORD_BYTE)
+        fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, RECORD_BYTE)
     except OSError as error:
         if error.errno not in _REFUSED:
             raise
@@ -85,7 +80,7 @@ def lock_record(fd: int) -> bool:
 def lock_ours(fd: int) -> bool:
     """Take the lock against other processes of this library; False if one of them has it."""
     try:
-        fcntl.fcntl(fd, fcntl.F_OFD_SETLK, struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, _OURS_BYTE, 1, 0))
+        fcntl.fcntl(fd, fcntl.F_OFD_SETLK, struct.pack(FLOCK, fcntl.F_WRLCK, os.SEEK_SET, OURS_BYTE, 1, 0))
     except OSError as error:
         # EINVAL: a kernel or file system without such locks. The record lock and the signature have to do there.
         if error.errno not in {*_REFUSED, errno.EINVAL}:
@@ -96,26 +91,19 @@ def lock_ours(fd: int) -> bool:
 
 def unlock(file: Descriptor) -> None:
     """Release both locks and close; closing alone would leave one to a child that is about to start a program."""
-    for command, byte in ((fcntl.F_SETLK, _RECORD_BYTE), (fcntl.F_OFD_SETLK, _OURS_BYTE)):
+    for command, byte in ((fcntl.F_SETLK, RECORD_BYTE), (fcntl.F_OFD_SETLK, OURS_BYTE)):
         try:
-            fcntl.fcntl(file.fd, command, struct.pack(_FLOCK, fcntl.F_UNLCK, os.SEEK_SET, byte, 1, 0))
+            fcntl.fcntl(file.fd, command, struct.pack(FLOCK, fcntl.F_UNLCK, os.SEEK_SET, byte, 1, 0))
         except OSError as error:
             if error.errno != errno.EINVAL:
                 raise
     file.close()
 
 
-def record_owner(fd: int) -> int | None:
-    """Process that keeps this one from the record lock; 0 if it cannot be seen, None if none does."""
-    asked = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, _RECORD_BYTE, 1, 0)
-    kind, _, _, _, owner = struct.unpack(_FLOCK, fcntl.fcntl(fd, fcntl.F_GETLK, asked))
-    return None if kind == fcntl.F_UNLCK else max(owner, 0)
-
-
 def wait_for_owner(fd: int) -> int | None:
     """Name the process that has the other lock, by the record lock that it takes next."""
     until = time.monotonic() + _NAMED_AFTER_S
-    while (owner := record_owner(fd)) is None and time.monotonic() < until:
+    while (owner := owner_of(fd, RECORD_BYTE)) is None and time.monotonic() < until:
         time.sleep(0.001)
     return owner
 
@@ -138,21 +126,13 @@ def _explained(error: OSError, path: str) -> SegmentLogError:
             return write_error(error, "opening", path)
 
 
-def _forget_in_child() -> None:
-    global _registry  # noqa: PLW0603 - the thread that forked holds the parent's lock
-    _registry = threading.RLock()
+def _close_in_child() -> None:
     for descriptor in list(_open):
         descriptor.close()
     _open.clear()
-    _held.clear()
 
 
-# Without `before`, a child could get a copy of a descriptor that is not in `_open` yet, and hold its lock for ever.
-os.register_at_fork(
-    before=lambda: _registry.acquire(),  # noqa: PLW0108 - the name is looked up at each fork
-    after_in_parent=lambda: _registry.release(),  # noqa: PLW0108
-    after_in_child=_forget_in_child,
-)
+os.register_at_fork(after_in_child=_close_in_child)
 
 
 class StoreLock:
@@ -163,8 +143,8 @@ class StoreLock:
     def __init__(self, path: str) -> None:
         self.path = path
         self._pid = os.getpid()
-        with _registry:
-            if _holder(path) is not None:
+        with registry:
+            if lock_here(path) is not None:
                 raise self._in_use(os.getpid())
             self._file = _opened(path)
             try:
@@ -175,13 +155,13 @@ class StoreLock:
                 raise
             self._identity = _identity(status)
             self._written_ns = status.st_mtime_ns
-            _held[self._identity] = self
+            held[self._identity] = self
 
     def _take(self, fd: int) -> os.stat_result:
         if not lock_ours(fd):
             raise self._in_use(wait_for_owner(fd))
         if not lock_record(fd):
-            raise self._in_use(record_owner(fd))
+            raise self._in_use(owner_of(fd, RECORD_BYTE))
         if os.fstat(fd).st_size == 0:
             os.pwrite(fd, _CONTENT, 0)
         return os.fstat(fd)
@@ -233,7 +213,7 @@ class StoreLock:
         fd = self._file.fd
         try:  # translates errors as `Writing` does, without the cost of a context manager per sync
             if not lock_record(fd):
-                raise self._lost(f"process {record_owner(fd) or 'of another container or host'} took it")
+                raise self._lost(f"process {owner_of(fd, RECORD_BYTE) or 'of another container or host'} took it")
             status = os.stat(self.path, follow_symlinks=False)
         except FileNotFoundError:
             raise self._lost("the lock file was deleted") from None
@@ -257,9 +237,9 @@ class StoreLock:
 
     def release(self) -> None:
         """Release both locks; without effect after the first call, and in a forked child."""
-        with _registry:
+        with registry:
             if self._pid == os.getpid() and self._file.fd >= 0:
-                _held.pop(self._identity, None)
+                held.pop(self._identity, None)
                 unlock(self._file)
             self._file.close()
 
@@ -273,8 +253,8 @@ class StoreLock:
 def is_signed(path: str) -> bool:
     """Return whether this library, and no broker, opened the store last; True without the file."""
     # Where this process holds the lock the file is not read, since closing it would release the record lock.
-    with _registry:
-        if _holder(path) is not None:
+    with registry:
+        if lock_here(path) is not None:
             return True
         try:
             return LocalFileSystem().read(path, 0, len(_SIGNATURE)) == _SIGNATURE
@@ -282,16 +262,10 @@ def is_signed(path: str) -> bool:
             return True
 
 
-def is_held_here(path: str) -> bool:
-    """Return whether this process holds a store's lock; ``path`` is its file ``lock``."""
-    with _registry:
-        return _holder(path) is not None
-
-
 def broker_of(path: str) -> int | None:
     """Return the process id of the broker that has a store open; 0 if it is not visible, None without a broker."""
-    with _registry:
-        if _holder(path) is not None:
+    with registry:
+        if lock_here(path) is not None:
             return None
         try:
             file = _opened(path, make=False)
@@ -300,7 +274,7 @@ def broker_of(path: str) -> int | None:
         try:
             if not lock_ours(file.fd):
                 return None
-            owner = record_owner(file.fd)  # a broker: processes of this library hold byte 8 as long as byte 0
+            owner = owner_of(file.fd, RECORD_BYTE)  # a broker: processes of this library hold byte 8 as long as byte 0
             # A broker that has taken byte 0 and not signed yet: the next call finds it.
             was_ours = os.pread(file.fd, len(_SIGNATURE), 0) == _SIGNATURE
             return None if was_ours else owner
@@ -325,8 +299,8 @@ def momentary_lock(path: str) -> Iterator[bool]:
     """Hold a store's lock for a moment, shared with a holder in this process; False if another process has it."""
     # Meanwhile this process can open and close no store, and another process cannot open this one. So the block under
     # ``with`` has to be short.
-    with _registry:
-        holder = _holder(path)
+    with registry:
+        holder = lock_here(path)
         if holder is not None:  # the file is not opened: closing it would release the record lock
             yield _is_kept(holder)
             return
@@ -345,7 +319,7 @@ def momentary_lock(path: str) -> Iterator[bool]:
 def mutex(path: str) -> Iterator[None]:
     """Mutual exclusion by a file of its own, between processes and threads; waits for the holder."""
     # It is a `flock`, since a record lock does not exclude threads of one process from each other.
-    with _registry:
+    with registry:
         file = _opened(path)
     try:
         with Writing(path, "locking"):
@@ -369,16 +343,6 @@ def _opened(path: str, *, make: bool = True) -> Descriptor:
     file = open_lock_file(path, make=make)
     _open.add(file)
     return file
-
-
-def _holder(path: str) -> StoreLock | None:
-    """Return the lock of this process on a file, or None. Needs the registry."""
-    with Writing(path, "looking at it"):
-        try:
-            status = os.stat(path, follow_symlinks=False)
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-    return _held.get(_identity(status))
 
 
 def _identity(status: os.stat_result) -> tuple[int, int]:

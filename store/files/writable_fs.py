@@ -27,7 +27,7 @@ from ..format.buffers import Data, Pieces, contiguous
 from .fs import Descriptor, FileSystem, LocalFileSystem, directory_mode
 from .os_errors import Writing
 from .plain_reads import plain_size
-from .store_lock import StoreLock, is_held_here, momentary_lock, mutex
+from .store_lock import StoreLock, momentary_lock, mutex
 
 _libc = ctypes.CDLL(None, use_errno=True)  # os.sync would sync all file systems, and tell of no error
 _pwritev = getattr(_libc, "pwritev", None) if ctypes.sizeof(ctypes.c_void_p) == 8 else None  # else off_t has 32 bits
@@ -186,9 +186,6 @@ class LocalWritableFileSystem(LocalFileSystem):
 
     def mutex(self, path: str) -> AbstractContextManager[None]:
         return mutex(path)
-
-    def lock_owner(self, path: str) -> int | None:
-        return os.getpid() if is_held_here(path) else super().lock_owner(path)
 
 
 class _LocalFile:

@@ -72,8 +72,6 @@ _DISPATCHED_S: Final = 3.0
 """So long after a message was put its owner has put it into its queue: ours may wait for a second, and sync before."""
 _BELIEVED_S: Final = 5.0
 """So long it is believed that nothing moved. An owner that takes longer to dispatch is seen so much later."""
-_OWNED_S: Final = 5.0
-"""So long a store that had an owner is taken to have one: the kernel needs some 10 ms to list its locks."""
 _TAILS_MAX: Final = 1024
 """Up to so many queues are mapped while they are waited for."""
 
@@ -305,9 +303,6 @@ class QueueWatch:
         self._log_end = LogFollower(self._fs)
         self._mark: tuple[object, ...] | None = None
         self._looked = -math.inf
-        self._is_live = False
-        self._owned = -math.inf
-        """When the store's owner was looked for, or something moved."""
         self._state: _State | None = None
         self._tails = QueueTails(self._fs, clock)
         self._unplaced: set[QueueKey] = set()
@@ -320,12 +315,11 @@ class QueueWatch:
         if now - self._looked < before.entries.look_every_s:
             return Sighting()
         look = before.look()  # before the queues are looked at: no batch shows in some of them alone
-        if not self._is_live or now - self._owned >= _OWNED_S:
-            self._is_live, self._owned = before.location.is_owned(), now
+        is_live = before.location.is_owned()
         mark = self._fs.stamp(self._paths.batch_mark), self._fs.stamp(self._paths.confirmed)
         aborted = self._fs.size(self._paths.abort) is not None
         stop = cache(look.log.data_stop)
-        state = _State(self._is_live, aborted, before.entries.revision(stop, mark))
+        state = _State(is_live, aborted, before.entries.revision(stop, mark))
         same = self._state == state
         holds = mark == self._mark and look.log is before.log
         if same and holds and self._is_quiet(now) and not self._root_changed():
@@ -339,8 +333,7 @@ class QueueWatch:
             if state.revision is None:
                 stop()  # it may be read by its log from now on: what is appended after this is for the next look
             self.reader = reader = before.newer()
-            self._is_live = reader.is_live
-            self._state = state = _State(self._is_live, aborted, reader.entries.revision(stop, mark))
+            self._state = state = _State(reader.is_live, aborted, reader.entries.revision(stop, mark))
             listed = self._listed(state)
             moved, rewritten = reader.entries.changed(before.entries, listed)
         moved |= listed - self._places.keys()
@@ -354,8 +347,6 @@ class QueueWatch:
         if len(self._places) >= _MANY_QUEUES:
             self._log_end.follow(self.reader.log, max(self._named.values()), self._clock())
         self._unplaced |= moved | gone
-        if moved:
-            self._owned = now  # something wrote, which spares the question as long as messages come
         return Sighting(frozenset(moved), frozenset(rewritten & moved), frozenset(gone))
 
     def wait(self, limit_s: float, pause: Callable[[float], bool]) -> bool:

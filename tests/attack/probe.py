@@ -35,9 +35,9 @@ def audit(event: str, arguments: tuple[Any, ...]) -> None:
 
 
 def escaped(root: str) -> list[str]:
-    """Return the files opened outside of a directory, except for the kernel's table of locks and modules of Python."""
+    """Return the files opened outside of a directory, except for modules of Python."""
     outside = []
-    allowed = ("/proc/locks", sys.base_prefix + os.sep, sys.prefix + os.sep)
+    allowed = (sys.base_prefix + os.sep, sys.prefix + os.sep)
     real_root = os.path.realpath(root.replace("\0", "0"))  # there is no such root, and nothing can be opened there
     for path, follows in opened:
         parent, name = os.path.split(path)

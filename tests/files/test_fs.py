@@ -1,12 +1,9 @@
 """The seam to the operating system; what it refuses is in tests/attack/test_hostile_directories.py."""
 
 import errno
-import fcntl
 import mmap
 import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -139,22 +136,6 @@ def test_a_failed_read_names_its_place_and_leaves_no_descriptor(
     assert len(os.listdir("/proc/self/fd")) == before
 
 
-def test_an_unreadable_lock_table_is_an_error_and_not_a_missing_owner(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With no descriptor left the table of locks cannot be read: a live store must not pass for a closed one."""
-    (tmp_path / "lock").write_bytes(b"lock")
-
-    def refuse(*arguments: object, **options: object) -> None:
-        raise OSError(errno.EMFILE, "too many")
-
-    monkeypatch.setattr("builtins.open", refuse)
-    with pytest.raises(StoreIOError, match="Too many") as raised:
-        FS.lock_owner(str(tmp_path / "lock"))
-    assert raised.value.path == "/proc/locks"
-    assert "ulimit -n" in str(raised.value)
-
-
 def test_no_descriptor_is_left_open_by_a_refusal(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "f")
     before = len(os.listdir("/proc/self/fd"))
@@ -162,32 +143,6 @@ def test_no_descriptor_is_left_open_by_a_refusal(tmp_path: Path) -> None:
         with pytest.raises(UnsafeFileError, match="not a plain file"):
             ask(str(tmp_path / "f"))
     assert len(os.listdir("/proc/self/fd")) == before
-
-
-HOLDER = """
-import fcntl, sys
-file = open(sys.argv[1], "r+b")
-fcntl.lockf(file, fcntl.LOCK_EX, 1, 0)
-print("held", flush=True)
-sys.stdin.read()
-"""
-
-
-def test_the_owner_of_a_lock_is_seen_and_a_lock_of_our_own_not_dropped(tmp_path: Path) -> None:
-    path = tmp_path / "lock"
-    assert FS.lock_owner(str(path)) is None
-    path.write_bytes(b"lock")
-    assert FS.lock_owner(str(path)) is None
-    command, pipe = [sys.executable, "-c", HOLDER, str(path)], subprocess.PIPE
-    with subprocess.Popen(command, stdin=pipe, stdout=pipe) as holder:
-        assert holder.stdout is not None
-        assert holder.stdout.readline() == b"held\n"
-        assert FS.lock_owner(str(path)) == holder.pid
-        holder.communicate()
-    assert FS.lock_owner(str(path)) is None
-    with path.open("r+b") as held:
-        fcntl.lockf(held, fcntl.LOCK_EX, 1, 0)
-        assert [FS.lock_owner(str(path)) for _ in range(2)] == [os.getpid()] * 2
 
 
 def _resident_kib(path: str) -> int:

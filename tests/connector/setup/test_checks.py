@@ -1,6 +1,5 @@
 """Each check of the doctor, in the states that it tells apart; those on a cluster are in ``test_deployment.py``."""
 
-import fcntl
 import importlib.metadata
 import os
 import re
@@ -18,6 +17,7 @@ import pytest
 from segmentlog.connector.setup import checks
 from segmentlog.connector.setup.checks import Status
 from segmentlog.connector.setup.java import JavaRuntime, JavaSearch
+from segmentlog.store.files.store_lock import StoreLock
 from support.children import held_elsewhere
 
 if TYPE_CHECKING:
@@ -257,17 +257,9 @@ def test_a_process_on_the_store_is_named_and_an_abort_file_of_a_killed_process_i
 
 
 def test_asking_does_not_drop_a_lock_of_this_process(tmp_path: Path) -> None:
-    lock = tmp_path / "lock"
-    with lock.open("wb") as file:
-        fcntl.lockf(file, fcntl.LOCK_EX, 1, 0)
+    with StoreLock(str(tmp_path / "lock")):
         for _ in range(2):
             assert checks.check_owner(str(tmp_path)).found.startswith(f"process {os.getpid()} has it open")
-
-
-def test_a_symbolic_link_as_lock_file_is_reported(tmp_path: Path) -> None:
-    (tmp_path / "elsewhere").touch()
-    (tmp_path / "lock").symlink_to(tmp_path / "elsewhere")
-    assert checks.check_owner(str(tmp_path)).status is Status.WARN
 
 
 def test_the_size_check_counts_file_lengths_and_disk_usage(tmp_path: Path) -> None:
