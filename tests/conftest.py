@@ -22,7 +22,7 @@ time.tzset()
 pytest.register_assert_rewrite("support")
 
 from support import device  # noqa: E402 - its assertions are rewritten from here on
-from support.scale import LONGEST, SCALE, Scale, runs, scale, thinned  # noqa: E402 - as above
+from support.scale import LONGEST, SCALE, SPREAD_MARKS, Scale, runs, scale, thinned  # noqa: E402 - as above
 from support.spark_session import set_driver_options  # noqa: E402 - as above
 
 set_driver_options()
@@ -74,11 +74,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
     chosen: set[pytest.Item] = set()
     for each in cases.values():
-        is_attack = each[0].get_closest_marker("attack") is not None
+        is_spread = any(each[0].get_closest_marker(kind) for kind in SPREAD_MARKS)
         sized = [
             item
             for number, item in enumerate(each)
-            if runs(item.get_closest_marker("scaled"), number, len(each), is_attack=is_attack)
+            if runs(item.get_closest_marker("scaled"), number, len(each), is_spread=is_spread)
         ]
         chosen.update(thinned(sized))
     if SCALE is Scale.CHECK:

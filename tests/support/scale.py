@@ -10,8 +10,8 @@
 A test has the mark ``@pytest.mark.scaled`` if its size comes from here. With ``@pytest.mark.scaled(quick=2)``, a quick
 run has two of its parametrized cases, evenly spread. Beyond ``quick`` no test runs that `make test` has run at
 the same size: unmarked tests and those two cases are left out (``tests/conftest.py``). Tests of Hypothesis are marked
-by themselves, and an attack without the mark has `ATTACK_CASES` in a quick run. Gates on counts take their numbers from
-`scale` as well.
+by themselves. Without the mark, tests of the kinds in `SPREAD_MARKS` have `SPREAD_CASES` in a quick run. Gates on
+counts take their numbers from `scale` as well.
 
 The scale ``check`` takes the sizes of ``quick``. It leaves out the tests with the mark ``slow``. Of every other test
 it has two cases at most, evenly spread. So `make test` finds each fault that it finds.
@@ -59,8 +59,9 @@ LONGEST: Final = (
 """Files that take minutes at the scale ``attack``, in the order in which they run."""
 CASES: Final = 2
 """Most cases of one test at the scale ``check``."""
-ATTACK_CASES: Final = 8
-"""Most cases of an attack without the mark at the scale ``quick``; the others are run at the scale ``attack``."""
+SPREAD_MARKS: Final = ("attack", "conformance", "interop", "slow")
+SPREAD_CASES: Final = 6
+"""Most cases of a test with one of these marks at the scale ``quick``; the others are run at the scale ``attack``."""
 SCALE: Final = parse(os.environ.get(VARIABLE, ""))
 """Scale of this process."""
 
@@ -92,11 +93,11 @@ def thinned(cases: Sequence[T]) -> list[T]:
     return [cases[number] for number in sorted(spread(len(cases), CASES))]
 
 
-def runs(marker: pytest.Mark | None, number: int, count: int, *, is_attack: bool = False) -> bool:
+def runs(marker: pytest.Mark | None, number: int, count: int, *, is_spread: bool = False) -> bool:
     """Tell whether a case of a test belongs to a run of this size; see `thinned` for ``check``."""
     is_quick = SCALE in {Scale.CHECK, Scale.QUICK}
-    if marker is None and is_attack:
-        return (number in spread(count, ATTACK_CASES)) == is_quick
+    if marker is None and is_spread:
+        return (number in spread(count, SPREAD_CASES)) == is_quick
     if marker is None:
         return is_quick
     if "quick" not in marker.kwargs:
