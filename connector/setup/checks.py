@@ -324,7 +324,7 @@ def check_owner(path: str) -> Check:
     if not sys.platform.startswith("linux"):
         return Check("owner", Status.WARN, f"cannot be told on {sys.platform}")
     try:
-        from segmentlog.store.files.lock_owner import lock_owner  # noqa: PLC0415 - without numpy this module still runs
+        from segmentlog.store.maintenance import lock_owner  # noqa: PLC0415 - needs numpy and pyarrow
 
         owner = lock_owner(str(Path(path) / "lock"))
     except (ImportError, OSError) as error:

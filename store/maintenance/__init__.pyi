@@ -7,6 +7,7 @@ from ..archive.prune import PruneReport as PruneReport
 from ..archive.push import PushReport as PushReport
 from ..directory.kinds import Fact as Fact
 from ..directory.kinds import store_facts as store_facts
+from ..files.lock_owner import lock_owner as lock_owner
 from .archives import PullReport as PullReport
 from .archives import archive_content as archive_content
 from .archives import archive_prune as archive_prune
