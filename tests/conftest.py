@@ -39,6 +39,16 @@ settings.register_profile(
 settings.load_profile("segmentlog")
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Leave the processor to the processes with a JVM: Spark gives a Python process 10 s to start, by a constant."""
+    if not hasattr(config, "workerinput"):
+        return
+    from support.spread import WITH_JVM  # noqa: PLC0415 - a run in one process needs no xdist
+
+    if config.workerinput["workerid"] not in WITH_JVM:
+        os.nice(5)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Keep derived queues out of the user's home; RocketMQ's jars stay where they are."""

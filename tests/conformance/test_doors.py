@@ -121,10 +121,15 @@ def test_rows_are_rocketmqs(name: str, read: Callable[[Path], Rows], stores: dic
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("way", ["by_batch", "by_stream"])
 @pytest.mark.parametrize("name", fixtures.cases())
-def test_rows_in_spark_are_rocketmqs(name: str, way: str, request: pytest.FixtureRequest) -> None:
-    check_rows(name, request.getfixturevalue(way)[name], checks_crc=True)
+def test_rows_of_batches_are_rocketmqs(name: str, by_batch: dict[str, Rows]) -> None:
+    check_rows(name, by_batch[name], checks_crc=True)
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("name", fixtures.cases())
+def test_rows_of_streams_are_rocketmqs(name: str, by_stream: dict[str, Rows]) -> None:
+    check_rows(name, by_stream[name], checks_crc=True)
 
 
 def check_queues(name: str, rows: Iterable[dict[str, Any]]) -> None:
