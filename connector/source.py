@@ -32,6 +32,8 @@ class SegmentLogDataSource(DataSource):
 
     settings: ClassVar[Mapping[str, str]] = {}
     """Settings of object storage of the session; a class that `register` makes has them."""
+    time_zone: ClassVar[str | None] = None
+    """Time zone of the session, as `register` found it."""
 
     @classmethod
     def name(cls) -> str:
@@ -41,7 +43,10 @@ class SegmentLogDataSource(DataSource):
     @property
     def _asked(self) -> dict[str, str]:
         """Options of a read, and the session's settings as weaker ones."""
-        return {f"{STORAGE_PREFIX}{name}": value for name, value in self.settings.items()} | dict(self.options)
+        weaker = {f"{STORAGE_PREFIX}{name}": value for name, value in self.settings.items()}
+        if self.time_zone is not None and "timeZone" not in self.options:
+            weaker["timeZone"] = self.time_zone
+        return weaker | dict(self.options)
 
     @in_spark_words()
     def schema(self) -> StructType:

@@ -15,14 +15,21 @@ A store keeps whole milliseconds, so finer digits are rounded up: "at or after" 
 messages. Windows are half-open: the start is in the window, the end is not.
 """
 
+import logging
+import os
 import re
 import time
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta, timezone, tzinfo
+from functools import cache
 from typing import Final, NamedTuple, TypeAlias
 
 from segmentlog.store import ConfigError
 
+logger = logging.getLogger(__name__)
+
+ZONE_VARIABLE: Final = "SEGMENTLOG_TZ"
+"""Environment variable of the zone of days, and of times without a zone, where nothing else names one."""
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 """Moment 0 of store times."""
 _MS: Final = timedelta(milliseconds=1)
@@ -84,6 +91,7 @@ class Clock(NamedTuple):
     """Present moment and time zone of a query: all its times are resolved by the same clock.
 
     Without a zone, dates are in UTC, and times without a zone are refused; the error names the ``setting`` of the zone.
+    Where this machine is in another zone than UTC, the first moment of such a date is logged once.
     """
 
     now_ms: int
@@ -92,8 +100,11 @@ class Clock(NamedTuple):
 
     @classmethod
     def system(cls, zone: tzinfo | None = None, setting: str = "") -> "Clock":
-        """Return the clock of this machine, stopped now."""
-        return cls(now_ms=time.time_ns() // 1_000_000, zone=zone, setting=setting)
+        """Return the clock of this machine, stopped now, in a zone or in that of the variable `ZONE_VARIABLE`."""
+        named = os.environ.get(ZONE_VARIABLE)
+        if zone is None and named:
+            zone = parse_zone(named, ZONE_VARIABLE)
+        return cls(time.time_ns() // 1_000_000, zone, setting)
 
     def ms(self, moment: Moment) -> int:
         """Resolve a time into milliseconds since 1970; `ConfigError` if neither it nor the clock has a zone."""
@@ -103,11 +114,11 @@ class Clock(NamedTuple):
             case Ago(ms=ms):
                 return self.now_ms - ms
             case Day(days=days):
-                return self._midnight(self._today() + timedelta(days=days))
+                return self._told(self._midnight(self._today() + timedelta(days=days)))
         if self.zone is None and not moment.is_date:
             also = f", or set {self.setting}" if self.setting else ""
             raise ConfigError(f"{moment.text} has no time zone", fix=f"Append Z, or an offset such as +02:00{also}")
-        return store_ms(moment.moment.replace(tzinfo=self.zone or UTC))
+        return self._told(store_ms(moment.moment.replace(tzinfo=self.zone or UTC)))
 
     def day(self, moment: Moment) -> tuple[int, int]:
         """Return the half-open window of the day that begins at a result of `parse_day`; 23 to 25 hours in a zone."""
@@ -120,13 +131,30 @@ class Clock(NamedTuple):
                 first = self._today() + timedelta(days=days)
             case Ago():
                 raise AssertionError(moment)
-        return self._midnight(first), self._midnight(first + timedelta(days=1))
+        return self._told(self._midnight(first)), self._midnight(first + timedelta(days=1))
+
+    def _told(self, ms: int) -> int:
+        if self.zone is None:
+            _tell(ms, self.setting)
+        return ms
 
     def _today(self) -> date:
         return (EPOCH + timedelta(milliseconds=self.now_ms)).astimezone(self.zone or UTC).date()
 
     def _midnight(self, day: date) -> int:
         return store_ms(datetime(day.year, day.month, day.day, tzinfo=self.zone or UTC))
+
+
+@cache
+def _tell(midnight_ms: int, setting: str) -> None:
+    try:
+        midnight = EPOCH + timedelta(milliseconds=midnight_ms)
+        here = midnight.astimezone()
+    except (OverflowError, ValueError, OSError):
+        return  # beyond the calendar
+    if here.utcoffset():
+        text = "the day begins at midnight of UTC, %s of this machine's time; %s and the variable %s set another zone"
+        logger.warning(text, here.isoformat(timespec="minutes"), setting.strip("`"), ZONE_VARIABLE)
 
 
 def parse_time(text: str, name: str = "", *, is_number_ms: bool = False) -> Moment:

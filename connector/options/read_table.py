@@ -299,7 +299,8 @@ class SourceOptions:
     time_zone: tzinfo | None = option(
         "a region or an offset",
         values.zone,
-        "Zone of dates and times without a zone. By default, dates are in UTC, and times without a zone are refused.",
+        "Zone of dates and times without a zone. By default that of the session, as `register(spark)` found it; "
+        "without `register` dates are in UTC, and times without a zone are refused.",
         default=None,
     )
     starting_offsets_by_timestamp: ByQueue | None = option(

@@ -15,7 +15,7 @@ A plain number is refused: it could be a time or an offset.
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, tzinfo
 from importlib import import_module
 from numbers import Integral
 from typing import Any, Final, TypeAlias, TypeGuard
@@ -25,7 +25,7 @@ from segmentlog.query.position import AtTime, ByQueue, Fallback, Grammar, Place,
 from segmentlog.query.request import checked_names
 from segmentlog.query.selection import check_topics
 from segmentlog.query.suggestions import listing
-from segmentlog.query.times import Clock, Instant, parse_time, store_ms
+from segmentlog.query.times import Clock, Instant, parse_time, parse_zone, store_ms
 from segmentlog.store import ConfigError, MissingExtraError, OnLoss, QueueKey, Remedy, SegmentLogError
 
 _FORMS: Final = (
@@ -82,6 +82,16 @@ def is_whole(value: object) -> TypeGuard[int]:
     return isinstance(value, Integral) and not isinstance(value, bool)
 
 
+def zone_of(argument: str, value: object) -> tzinfo | None:
+    """Check a time zone: a ``tzinfo``, or its name as in `query.times`."""
+    if isinstance(value, str):
+        return parse_zone(value, argument)
+    if value is None or isinstance(value, tzinfo):
+        return value
+    problem = f"{argument}={value!r} is a {type(value).__name__}"
+    raise ConfigError(problem, fix="Pass a name such as 'Europe/Berlin' or '+02:00', or a tzinfo")
+
+
 def time_of(argument: str, value: object, clock: Clock) -> Time:
     """Check a time; digits finer than a millisecond are rounded up, as in `query.times`."""
     if isinstance(value, Time):
@@ -96,7 +106,10 @@ def time_of(argument: str, value: object, clock: Clock) -> Time:
     if not isinstance(value, datetime):
         raise ConfigError(f"{argument}={value!r} is a {type(value).__name__}", fix=_FORMS)
     if value.tzinfo is None:
-        raise ConfigError(f"{argument}={value!r} has no time zone", fix="Set tzinfo, such as datetime.UTC")
+        if clock.zone is None:
+            fix = "Set tzinfo, such as datetime.UTC, or a zone: segmentlog.open(path, tz='Europe/Berlin')"
+            raise ConfigError(f"{argument}={value!r} has no time zone", fix=fix)
+        return Time(ms=store_ms(value.replace(tzinfo=clock.zone)))
     return Time(ms=store_ms(value))
 
 

@@ -88,13 +88,13 @@ def look_up(
     end: Moment | None,
     newest_first: bool,
     spec: ScanSpec,
+    clock: Clock,
 ) -> Lookup:
     """Search a store for keys; arguments and errors as of ``Store.find``."""
     if (keys is None) == (unique_keys is None):
         problem = "keys and unique_keys are both missing" if keys is None else "keys and unique_keys are both passed"
         raise ConfigError(problem, fix="Pass one of them")
     argument, texts, field = ("keys", keys, KeyField.KEYS) if keys is not None else _unique(unique_keys)
-    clock = Clock.system()
     asked_times = (("start", start), ("end", end))
     window = Window(*(None if at is None else time_of(name, at, clock).ms for name, at in asked_times))
     check_window(("start", "end"), window.start_ms, window.stop_ms)

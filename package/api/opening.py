@@ -9,12 +9,13 @@
 
 import os
 from collections.abc import Mapping, Sequence
+from datetime import tzinfo
 from typing import TYPE_CHECKING, Literal, overload
 
 from segmentlog.query.source import PathLike, StoreSource
 from segmentlog.store import ConfigError, ExistingFileError, OnDamage, ReadFrom, choice, is_remote
 
-from .arguments import in_api_words
+from .arguments import in_api_words, zone_of
 from .store import Store
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ def open(  # noqa: A001 - see below
     queue_cache: PathLike | None = None,
     storage: Mapping[str, str] | None = None,
     cache_dir: PathLike | None = None,
+    tz: tzinfo | str | None = None,
 ) -> Store: ...
 
 
@@ -50,6 +52,7 @@ def open(  # noqa: A001 - see below
     archive: PathLike | None = None,
     read_from: ReadFrom | str = "appended",
     queue_cache: PathLike | None = None,
+    tz: tzinfo | str | None = None,
 ) -> "WritableStore": ...
 
 
@@ -68,6 +71,7 @@ def open(  # noqa: A001 - used as segmentlog.open, as gzip.open is
     queue_cache: PathLike | None = None,
     storage: Mapping[str, str] | None = None,
     cache_dir: PathLike | None = None,
+    tz: tzinfo | str | None = None,
 ) -> Store:
     """Open a store directory, without Spark and without a broker.
 
@@ -94,6 +98,9 @@ def open(  # noqa: A001 - used as segmentlog.open, as gzip.open is
         ``segmentlog/queues`` and ``segmentlog/objects`` in the user's cache.
     storage
         Options of the object store, for a path or an archive that is a URL: ``{"aws_region": "eu-west-1"}``.
+    tz
+        Zone of days such as ``"yesterday"`` and of times without a zone: ``"Europe/Berlin"``, ``"+02:00"`` or a
+        ``tzinfo``. By default that of ``SEGMENTLOG_TZ``; without it days are in UTC, and such times are refused.
 
     Returns
     -------
@@ -108,12 +115,13 @@ def open(  # noqa: A001 - used as segmentlog.open, as gzip.open is
     """
     source = StoreSource.of(path, commit_log_paths, broker_name, archive, read_from, queue_cache, storage, cache_dir)
     _check_mode(mode, {"config": config, "retention": retention}, {"commit_log_paths": source.commit_log_paths})
+    zone = zone_of("tz", tz)
     if mode == "r":
-        return Store(source)
+        return Store(source, zone)
     _check_is_writable(mode, source.path)
     from .writable import WritableStore  # noqa: PLC0415 - loads what appends, for which a reader does not wait
 
-    return WritableStore(source, config, choice("on_damage", on_damage, OnDamage), retention)
+    return WritableStore(source, zone, config, choice("on_damage", on_damage, OnDamage), retention)
 
 
 def _check_mode(mode: object, writing: Mapping[str, object], reading: Mapping[str, object]) -> None:

@@ -13,6 +13,7 @@ No lock is taken. Every call sees the store as it is then. All but look-ups open
 
 import threading
 from collections.abc import Mapping, Sequence
+from datetime import tzinfo
 from typing import TYPE_CHECKING, Self
 from weakref import WeakSet
 
@@ -44,9 +45,10 @@ if TYPE_CHECKING:
 class Store:
     """A store directory for reading. Safe in any number of threads, and picklable; made by ``segmentlog.open``."""
 
-    def __init__(self, source: StoreSource) -> None:
+    def __init__(self, source: StoreSource, zone: tzinfo | None = None) -> None:
         reader = source.open()
         self._source = source
+        self._zone = zone
         self._opened = OpenedSource(source, reader)
         self.path = reader.path
         """The store directory."""
@@ -65,7 +67,7 @@ class Store:
         return html_table(repr(self), shown, rows, topics.count())
 
     def __reduce__(self) -> tuple[object, ...]:
-        return type(self), (self._source,)
+        return type(self), (self._source, self._zone)
 
     def __enter__(self) -> Self:
         return self
@@ -233,7 +235,7 @@ class Store:
         self, reader: StoreReader, topics: Names, start: Position | None, end: Position | None, spec: ScanSpec
     ) -> tuple[list[QueueRange], TimeWindow | None, ScanSpec]:
         """Settle the queue offsets of a scan, the store times of its messages, and what compares them."""
-        clock, rules = Clock.system(), rules_of(spec.on_loss)
+        clock, rules = self._clock(), rules_of(spec.on_loss)
 
         def positions(names: Sequence[str]) -> "tuple[AskedPosition, AskedPosition]":
             first = parsed("start", start, Earliest(), names, clock)
@@ -344,7 +346,9 @@ class Store:
         with self._finders.borrowed() as (reader, finder):
             names = checked_topics(topics, reader.topics(), self.path)
             asked = {"keys": keys, "unique_keys": unique_keys}
-            return look_up(finder, names, **asked, start=start, end=end, newest_first=newest_first, spec=spec)
+            return look_up(
+                finder, names, **asked, start=start, end=end, newest_first=newest_first, spec=spec, clock=self._clock()
+            )
 
     @in_api_words()
     def follow(
@@ -392,7 +396,7 @@ class Store:
         pause = checked_seconds("poll_s", poll_s)
         timeout = None if timeout_s is None else checked_seconds("timeout_s", timeout_s)
         names = checked_topics(topics, self._reader().topics(), self.path)
-        first = parsed("start", start, Latest(), names, Clock.system())
+        first = parsed("start", start, Latest(), names, self._clock())
         follower = Follow(self._source, Topics(names), first, spec, poll_s=pause, timeout_s=timeout)
         with self._lock:
             self._followers.add(follower)
@@ -406,13 +410,16 @@ class Store:
 
         from .system_rows import SystemRows  # noqa: PLC0415 - as above
 
-        clock = Clock.system()
+        clock = self._clock()
         start_ms, stop_ms = (
             None if at is None else time_of(name, at, clock).ms for name, at in (("start", start), ("end", end))
         )
         check_window(("start", "end"), start_ms, stop_ms)
         wanted = None if topics is None else Topics(checked_names("topics", topics))
         return SystemRows(self._source, kind, SystemWindow(topics=wanted, start_ms=start_ms, stop_ms=stop_ms))
+
+    def _clock(self) -> Clock:
+        return Clock.system(self._zone, "open(path, tz=…)")
 
     def _check_open(self) -> None:
         if self._is_closed:

@@ -10,6 +10,7 @@
 
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
+from datetime import tzinfo
 from typing import Final, NoReturn, TypeAlias
 
 import pyarrow as pa
@@ -46,12 +47,17 @@ class WritableStore(Store):
     """
 
     def __init__(
-        self, source: StoreSource, config: StoreConfig | None, on_damage: OnDamage, retention: RetentionSettings | None
+        self,
+        source: StoreSource,
+        zone: tzinfo | None,
+        config: StoreConfig | None,
+        on_damage: OnDamage,
+        retention: RetentionSettings | None,
     ) -> None:
         sized = stored_config(source.path, config or StoreConfig())
         self._engine = MessageStore.open(source.path, sized, on_damage=on_damage, retention=retention)
         try:
-            super().__init__(source)
+            super().__init__(source, zone)
         except BaseException:
             self._engine.close()
             raise

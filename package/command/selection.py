@@ -142,7 +142,8 @@ def add_zone(parser: Parser) -> None:
         "--tz",
         metavar="ZONE",
         type=typed(times.parse_zone),
-        help="zone of dates and of times without one, such as Europe/Berlin or +02:00 (default: UTC for dates)",
+        help="zone of dates and of times without one, such as Europe/Berlin or +02:00 (default: that of the variable "
+        "SEGMENTLOG_TZ; without it UTC for dates)",
     )
 
 

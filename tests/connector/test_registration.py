@@ -1,10 +1,13 @@
 import os
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -13,6 +16,8 @@ from segmentlog.connector import registration
 from segmentlog.spark import register
 from segmentlog.store.archive.push import push
 from segmentlog.store.objects.opening import open_objects
+from support.commands import run_command
+from support.dated_store import append_at
 from support.s3_servers import S3Server
 from support.small_store import ROWS, write_small_store
 from support.spark_session import said_by
@@ -139,3 +144,48 @@ def test_spark_connect(tmp_path: Path, moto: S3Server) -> None:
     assert "rows 10 30\n" in said
     assert "copied 30\n" in said
     assert f"archive {ROWS * 2 // 3}\n" in said
+
+
+@pytest.fixture
+def zoned(spark: "SparkSession") -> Iterator[Callable[[str], None]]:
+    """Set the zone of the session, as a notebook does, and register again."""
+
+    def to(zone: str) -> None:
+        spark.conf.set("spark.sql.session.timeZone", zone)
+        register(spark)
+
+    yield to
+    to("UTC")
+
+
+@pytest.mark.parametrize(
+    ("zone", "day", "count"),
+    [
+        ("Asia/Shanghai", date(2026, 1, 31), 24),
+        ("Europe/Berlin", date(2026, 3, 29), 23),  # summer time begins
+        ("America/New_York", date(2026, 11, 1), 25),  # summer time ends
+    ],
+)
+def test_a_day_is_the_same_in_spark_python_and_the_command(
+    zone: str, day: date, count: int, spark: "SparkSession", zoned: Callable[[str], None], tmp_path: Path
+) -> None:
+    first = datetime(day.year, day.month, day.day, tzinfo=UTC) - timedelta(days=1)
+    append_at(tmp_path, (int((first + timedelta(hours=hour)).timestamp()) * 1000 for hour in range(96)))
+    start, end = str(day), str(day + timedelta(days=1))
+    zoned(zone)
+    read = spark.read.format("segmentlog").options(topic="orders", startingTimestamp=start, endingTimestamp=end)
+    assert read.load(str(tmp_path)).count() == count
+    with segmentlog.open(tmp_path, tz=zone) as store:
+        assert store.scan("orders", start=start, end=end).count() == count
+        assert store.scan("orders", start=f"{start}T00:00:00", end=datetime.fromisoformat(end)).count() == count
+    ran = run_command("cat", tmp_path, "orders", "--day", start, "--tz", zone, "-o", "jsonl")
+    assert len(ran.out.splitlines()) == count
+
+
+@pytest.mark.parametrize(
+    ("named", "expected"),
+    [("UTC+8", "+08:00"), ("GMT-03:30", "-03:30"), ("+8", "+08:00"), ("Z", "UTC"), ("GMT", "UTC"), ("CTT", None)],
+)
+def test_zones_as_java_writes_them(named: str, expected: str | None) -> None:
+    session: Any = SimpleNamespace(conf={"spark.sql.session.timeZone": named})
+    assert registration._time_zone(session) == expected

@@ -1,3 +1,4 @@
+import time
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from zoneinfo import ZoneInfo
 
@@ -187,3 +188,32 @@ def test_the_system_clock_is_stopped() -> None:
     clock = Clock.system()
     assert clock.ms(parse_time("now")) == clock.now_ms == clock.ms(parse_time("-1s")) + 1000
     assert clock.now_ms > JAN31 - 365 * DAY
+
+
+def test_a_day_of_utc_is_logged_once_on_a_machine_in_another_zone(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("TZ", "Asia/Shanghai")
+    time.tzset()
+    try:
+        for _ in range(2):
+            assert Clock(NOW, setting="--tz").ms(parse_time("2026-01-31")) == JAN31
+            Clock(NOW, BERLIN).ms(parse_time("2026-01-31"))
+            Clock(NOW).ms(parse_time("2026-01-31T00:00:00Z"))
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    (line,) = [each.message for each in caplog.records]
+    assert line == (
+        "the day begins at midnight of UTC, 2026-01-31T08:00+08:00 of this machine's time; --tz and the variable "
+        "SEGMENTLOG_TZ set another zone"
+    )
+
+
+def test_a_variable_sets_the_zone_where_nothing_else_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SEGMENTLOG_TZ", "Europe/Berlin")
+    assert Clock.system().zone == BERLIN
+    assert Clock.system(UTC).zone == UTC
+    monkeypatch.setenv("SEGMENTLOG_TZ", "Mars")
+    with pytest.raises(ConfigError, match="SEGMENTLOG_TZ: `Mars` is not a time zone"):
+        Clock.system()
