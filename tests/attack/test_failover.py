@@ -91,7 +91,7 @@ def test_killed_masters_follow_the_replicas_that_replaced_them(tmp_path: Path) -
     ours: Tls = authority.sign("peer")
     master, replica, port, cuts = tmp_path / "a", tmp_path / "b", free_port(), 0
     append(master, range(3))
-    for number in range(1, scale(1, 8, 300) + 1):
+    for number in range(1, scale(1, 5, 300) + 1):
         confirmed, seen = write_until_killed(master, replica, port, ours, draw.randrange(5, 60))
         promoted = promote(replica)
         assert promoted.epoch == number
@@ -169,7 +169,7 @@ def test_batches_of_a_chain_are_there_once_whichever_store_is_promoted(tmp_path:
     """A master is killed under a sink; a replica, or a replica of it that lags, is promoted, and the others follow."""
     authority, draw = certificates.Authority(tmp_path / "ca"), random.Random(51)
     tls: Tls = authority.sign("peer")
-    port, found, rounds = free_port(), Counter[str](), scale(1, 3, 100)
+    port, found, rounds = free_port(), Counter[str](), scale(1, 2, 100)
     for number in range(rounds + 20):
         # The master may die between two batches, so a few rounds can end without a part of one.
         if number >= rounds and found["parts"]:

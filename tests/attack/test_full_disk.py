@@ -22,7 +22,7 @@ pytestmark = pytest.mark.attack
 
 TESTS = Path(__file__).parent.parent
 SEED = int(os.environ.get("SEGMENTLOG_ATTACK_SEED", "20261121"))
-SIZES = scale(4, 32, 2_000)
+SIZES = scale(4, 20, 2_000)
 STEP_KIB = 16
 
 

@@ -40,7 +40,7 @@ pytestmark = [pytest.mark.attack, pytest.mark.scaled]
 
 CONFIG = replace(SMALL, segment_bytes=8 << 10, flush_interval_ms=1_000, queue_flush_thorough_interval_ms=5_000)
 SEED = 10
-RUNS, STEPS = scale(10, 50, 10_000), scale(30, 40, 100)
+RUNS, STEPS = scale(10, 30, 10_000), scale(30, 40, 100)
 PAGE = 4096
 
 

@@ -31,7 +31,7 @@ pytestmark = [pytest.mark.attack, pytest.mark.scaled]
 
 TESTS = Path(__file__).parent.parent
 SEED = int(os.environ.get("SEGMENTLOG_ATTACK_SEED", "20261121"))
-COPIES = scale(40, 1_500, 1_000_000)
+COPIES = scale(40, 800, 1_000_000)
 TABLE_EVERY = scale(4, 2, 4)
 """Of so many cases one is a line of the table of fields; the seed is fixed, so a run repeats the drawn ones."""
 PROCESSES = min(os.cpu_count() or 1, scale(1, 8, 8))

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.attack, pytest.mark.scaled(quick=0)]
 
-SECONDS = scale(2, 30, 3600)
+SECONDS = scale(2, 15, 3600)
 SETTLED_S = 5
 ROWS_PER_SECOND = 8000
 ROWS_READ_MIN = 34_000 * SECONDS  # a million in thirty seconds
