@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from .write.writer import SegmentLogBatchWriter, SegmentLogStreamWriter
 
 NAME = "segmentlog"
+_TIMES = ("startingTimestamp", "endingTimestamp", "startingOffsetsByTimestamp", "endingOffsetsByTimestamp")
 
 
 class SegmentLogDataSource(DataSource):
@@ -44,7 +45,12 @@ class SegmentLogDataSource(DataSource):
     def _asked(self) -> dict[str, str]:
         """Options of a read, and the session's settings as weaker ones."""
         weaker = {f"{STORAGE_PREFIX}{name}": value for name, value in self.settings.items()}
-        if self.time_zone is not None and "timeZone" not in self.options:
+        # The option is refused beside what has no times.
+        if (
+            self.time_zone is not None
+            and any(name in self.options for name in _TIMES)
+            and "timeZone" not in self.options
+        ):
             weaker["timeZone"] = self.time_zone
         return weaker | dict(self.options)
 
