@@ -99,8 +99,7 @@ def open(  # noqa: A001 - used as segmentlog.open, as gzip.open is
     storage
         Options of the object store, for a path or an archive that is a URL: ``{"aws_region": "eu-west-1"}``.
     tz
-        Zone of days such as ``"yesterday"`` and of times without a zone: ``"Europe/Berlin"``, ``"+02:00"`` or a
-        ``tzinfo``. By default that of ``SEGMENTLOG_TZ``; without it days are in UTC, and such times are refused.
+        Zone of days and of times without one, such as ``"Europe/Berlin"``; by default ``SEGMENTLOG_TZ``, or UTC for days.
 
     Returns
     -------
@@ -116,8 +115,17 @@ def open(  # noqa: A001 - used as segmentlog.open, as gzip.open is
     source = StoreSource.of(path, commit_log_paths, broker_name, archive, read_from, queue_cache, storage, cache_dir)
     _check_mode(mode, {"config": config, "retention": retention}, {"commit_log_paths": source.commit_log_paths})
     zone = zone_of("tz", tz)
-    if mode == "r":
-        return Store(source, zone)
+    return Store(source, zone) if mode == "r" else _writable(source, mode, zone, config, on_damage, retention)
+
+
+def _writable(
+    source: StoreSource,
+    mode: str,
+    zone: tzinfo | None,
+    config: "StoreConfig | None",
+    on_damage: OnDamage | str,
+    retention: "RetentionSettings | None",
+) -> "WritableStore":
     _check_is_writable(mode, source.path)
     from .writable import WritableStore  # noqa: PLC0415 - loads what appends, for which a reader does not wait
 

@@ -7,7 +7,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
-from zoneinfo import ZoneInfo
 
 import pytest
 
