@@ -85,21 +85,19 @@ def open(  # noqa: A001 - used as segmentlog.open, as gzip.open is
         Write configuration; an existing store keeps its file sizes. Rules of retention; by default all files stay.
     on_damage
         ``"refuse"``, or ``"cut"`` to end a log before damage in its middle, and to lose the records after it.
-    commit_log_paths
-        Directories of the CommitLog segments, if they are not in ``path/commitlog`` alone; for reading only.
-    broker_name
-        What column ``brokerName`` holds; by default the last part of ``path``.
-    archive
-        Archive of the store, into which retention copies expired files: both are read as one store.
+    commit_log_paths, broker_name
+        Directories of the CommitLog segments, if they are not in ``path/commitlog`` alone; for reading only. What
+        column ``brokerName`` holds; by default the last part of ``path``.
+    archive, storage
+        Archive of the store, into which retention copies expired files: both are read as one store. Options of the
+        object store, for a path or an archive that is a URL: ``{"aws_region": "eu-west-1"}``.
     read_from
         ``"confirmed"`` hides messages that a failover could undo, ``UnconfirmedError`` if no master says which.
     queue_cache, cache_dir
         Directories for queues derived from the CommitLog and for bytes of object stores, or ``"none"``; by default
         ``segmentlog/queues`` and ``segmentlog/objects`` in the user's cache.
-    storage
-        Options of the object store, for a path or an archive that is a URL: ``{"aws_region": "eu-west-1"}``.
     tz
-        Zone of days and of times without one, such as ``"Europe/Berlin"``; by default ``SEGMENTLOG_TZ``, or UTC for days.
+        Zone of days, and of times without one: ``"Europe/Berlin"``. By default ``SEGMENTLOG_TZ``, or UTC for days.
 
     Returns
     -------
@@ -113,32 +111,24 @@ def open(  # noqa: A001 - used as segmentlog.open, as gzip.open is
         If the store is to be written and exists (mode ``"x"``), is open elsewhere, or has damage in its middle.
     """
     source = StoreSource.of(path, commit_log_paths, broker_name, archive, read_from, queue_cache, storage, cache_dir)
-    _check_mode(mode, {"config": config, "retention": retention}, {"commit_log_paths": source.commit_log_paths})
-    zone = zone_of("tz", tz)
-    return Store(source, zone) if mode == "r" else _writable(source, mode, zone, config, on_damage, retention)
-
-
-def _writable(
-    source: StoreSource,
-    mode: str,
-    zone: tzinfo | None,
-    config: "StoreConfig | None",
-    on_damage: OnDamage | str,
-    retention: "RetentionSettings | None",
-) -> "WritableStore":
-    _check_is_writable(mode, source.path)
+    _check_mode(mode, source, {"config": config, "retention": retention})
+    if mode == "r":
+        return Store(source, zone_of("tz", tz))
     from .writable import WritableStore  # noqa: PLC0415 - loads what appends, for which a reader does not wait
 
-    return WritableStore(source, zone, config, choice("on_damage", on_damage, OnDamage), retention)
+    return WritableStore(source, zone_of("tz", tz), config, choice("on_damage", on_damage, OnDamage), retention)
 
 
-def _check_mode(mode: object, writing: Mapping[str, object], reading: Mapping[str, object]) -> None:
+def _check_mode(mode: str, source: StoreSource, writing: Mapping[str, object]) -> None:
     if mode not in {"r", "a", "x"}:
         raise ConfigError(f"mode={mode!r} is unknown", fix="Pass 'r', 'a' or 'x'")
+    reading = {"commit_log_paths": source.commit_log_paths}
     for name, value in (writing if mode == "r" else reading).items():
         if value:
             others = "'a' or 'x'" if mode == "r" else "'r'"
             raise ConfigError(f"{name} is passed with mode {mode!r}", fix=f"Only mode {others} takes it: leave it out")
+    if mode != "r":
+        _check_is_writable(mode, source.path)
 
 
 def _check_is_writable(mode: str, path: str) -> None:

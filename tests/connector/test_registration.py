@@ -146,12 +146,13 @@ def test_spark_connect(tmp_path: Path, moto: S3Server) -> None:
 
 
 @pytest.fixture
-def zoned(spark: "SparkSession") -> Iterator[Callable[[str], None]]:
+def zoned(spark: "SparkSession") -> Iterator[Callable[[str], "SparkSession"]]:
     """Set the zone of the session, as a notebook does, and register again."""
 
-    def to(zone: str) -> None:
+    def to(zone: str) -> "SparkSession":
         spark.conf.set("spark.sql.session.timeZone", zone)
         register(spark)
+        return spark
 
     yield to
     to("UTC")
@@ -166,13 +167,12 @@ def zoned(spark: "SparkSession") -> Iterator[Callable[[str], None]]:
     ],
 )
 def test_a_day_is_the_same_in_spark_python_and_the_command(
-    zone: str, day: date, count: int, spark: "SparkSession", zoned: Callable[[str], None], tmp_path: Path
+    zone: str, day: date, count: int, zoned: Callable[[str], "SparkSession"], tmp_path: Path
 ) -> None:
     first = datetime(day.year, day.month, day.day, tzinfo=UTC) - timedelta(days=1)
     append_at(tmp_path, (int((first + timedelta(hours=hour)).timestamp()) * 1000 for hour in range(96)))
     start, end = str(day), str(day + timedelta(days=1))
-    zoned(zone)
-    read = spark.read.format("segmentlog").options(topic="orders", startingTimestamp=start, endingTimestamp=end)
+    read = zoned(zone).read.format("segmentlog").options(topic="orders", startingTimestamp=start, endingTimestamp=end)
     assert read.load(str(tmp_path)).count() == count
     with segmentlog.open(tmp_path, tz=zone) as store:
         assert store.scan("orders", start=start, end=end).count() == count
