@@ -197,7 +197,7 @@ def test_a_day_of_utc_is_logged_once_on_a_machine_in_another_zone(
     time.tzset()
     try:
         for _ in range(2):
-            assert Clock(NOW, setting="--tz").ms(parse_time("2026-01-31")) == JAN31
+            assert Clock(NOW, setting="`zone`").ms(parse_time("2026-01-31")) == JAN31
             Clock(NOW, BERLIN).ms(parse_time("2026-01-31"))
             Clock(NOW).ms(parse_time("2026-01-31T00:00:00Z"))
     finally:
@@ -205,7 +205,7 @@ def test_a_day_of_utc_is_logged_once_on_a_machine_in_another_zone(
         time.tzset()
     (line,) = [each.message for each in caplog.records]
     assert line == (
-        "the day begins at midnight of UTC, 2026-01-31T08:00+08:00 of this machine's time; --tz and the variable "
+        "the day begins at midnight of UTC, 2026-01-31T08:00+08:00 of this machine's time; zone and the variable "
         "SEGMENTLOG_TZ set another zone"
     )
 
