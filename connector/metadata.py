@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import tzinfo
 from importlib import import_module
 from typing import Any, Final
 
@@ -407,9 +408,9 @@ def _json(texts: Iterable[str]) -> str:
 # Frames about stores
 
 
-def metadata_schema(given: Mapping[str, str]) -> StructType:
+def metadata_schema(given: Mapping[str, str], session_zone: tzinfo | None) -> StructType:
     """Make the schema that options ask for, of stores that exist; `SchemaError` for an unknown column."""
-    options = parse_metadata_options(given)
+    options = parse_metadata_options(given, session_zone)
     open_stores(options.read)
     available = COLUMNS[options.kind]
     names = list(available) if options.columns is None else list(options.columns)
@@ -422,8 +423,8 @@ def metadata_schema(given: Mapping[str, str]) -> StructType:
 class MetadataReader(SentToWorkers, DataSourceReader):
     """Reads one metadata frame, with the columns that Spark expects."""
 
-    def __init__(self, given: Mapping[str, str], schema: StructType) -> None:
-        options = parse_metadata_options(given)
+    def __init__(self, given: Mapping[str, str], schema: StructType, session_zone: tzinfo | None) -> None:
+        options = parse_metadata_options(given, session_zone)
         check_fields(schema, COLUMNS[options.kind], options.columns)
         self._options = options
         self.target = to_arrow_schema(schema)

@@ -18,6 +18,7 @@ session in the thread that makes it, and in no other.
 import json
 import logging
 import re
+from datetime import tzinfo
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary
@@ -95,23 +96,22 @@ def _hadoop_settings(spark: "SparkSession") -> dict[str, str]:
         return spark.conf.getAll
 
 
-def _time_zone(spark: "SparkSession") -> str | None:
-    """Return the session's time zone as the option `timeZone` takes it; None for one that Python does not know."""
+def _time_zone(spark: "SparkSession") -> tzinfo | None:
+    """Return the session's time zone; None for one that Python does not know."""
     named = str(spark.conf.get(_TIME_ZONE))
     # Java also writes offsets as UTC+8, GMT+08:00, UT-3, +8 or Z.
     offset = _OFFSET.fullmatch(named)
     if offset is not None:
         named = f"{offset[1]}{int(offset[2]):02}:{offset[3] or '00'}" if offset[1] else "UTC"
     try:
-        parse_zone(named)
+        return parse_zone(named)
     except ConfigError:
         logger.warning("%s is %s, which Python does not know: set the option timeZone", _TIME_ZONE, named)
         return None
-    return named
 
 
 @lru_cache(16)  # settings have credentials, which may be renewed for years
-def _source_with(settings: StorageOptions, time_zone: str | None) -> type[SegmentLogDataSource]:
+def _source_with(settings: StorageOptions, time_zone: tzinfo | None) -> type[SegmentLogDataSource]:
     """Return the source with settings: a class without a module, so that it is pickled with its attributes."""
     given = {"settings": settings, "time_zone": time_zone}
     return type(SegmentLogDataSource.__name__, (SegmentLogDataSource,), given)

@@ -7,6 +7,7 @@ each part loads its own modules when it is made, and no others.
 # ruff: noqa: PLC0415
 
 from collections.abc import Mapping
+from datetime import tzinfo
 from typing import TYPE_CHECKING, ClassVar
 
 from pyspark.sql.datasource import DataSource
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from .write.writer import SegmentLogBatchWriter, SegmentLogStreamWriter
 
 NAME = "segmentlog"
-_TIMES = ("startingTimestamp", "endingTimestamp", "startingOffsetsByTimestamp", "endingOffsetsByTimestamp")
 
 
 class SegmentLogDataSource(DataSource):
@@ -33,7 +33,7 @@ class SegmentLogDataSource(DataSource):
 
     settings: ClassVar[Mapping[str, str]] = {}
     """Settings of object storage of the session; a class that `register` makes has them."""
-    time_zone: ClassVar[str | None] = None
+    time_zone: ClassVar[tzinfo | None] = None
     """Time zone of the session, as `register` found it."""
 
     @classmethod
@@ -43,16 +43,8 @@ class SegmentLogDataSource(DataSource):
 
     @property
     def _asked(self) -> dict[str, str]:
-        """Options of a read, and the session's settings as weaker ones."""
-        weaker = {f"{STORAGE_PREFIX}{name}": value for name, value in self.settings.items()}
-        # The option is refused beside what has no times.
-        if (
-            self.time_zone is not None
-            and any(name in self.options for name in _TIMES)
-            and "timeZone" not in self.options
-        ):
-            weaker["timeZone"] = self.time_zone
-        return weaker | dict(self.options)
+        """Options of a read, and the session's settings of object storage as weaker ones."""
+        return {f"{STORAGE_PREFIX}{name}": value for name, value in self.settings.items()} | dict(self.options)
 
     @in_spark_words()
     def schema(self) -> StructType:
@@ -63,10 +55,10 @@ class SegmentLogDataSource(DataSource):
         if wants_metadata(self._asked):
             from .metadata import metadata_schema
 
-            return metadata_schema(self._asked)
+            return metadata_schema(self._asked, self.time_zone)
         from .read import open_stores, spark_schema
 
-        options = parse_read_options(self._asked, Mode.BOTH)  # Spark does not say which it will be
+        options = parse_read_options(self._asked, Mode.BOTH, self.time_zone)  # Spark does not say which it will be
         open_stores(options)  # a wrong path should fail in load(), not in the query after it
         return spark_schema(options)
 
@@ -76,10 +68,10 @@ class SegmentLogDataSource(DataSource):
         if wants_metadata(self._asked):
             from .metadata import MetadataReader
 
-            return MetadataReader(self._asked, schema)
+            return MetadataReader(self._asked, schema, self.time_zone)
         from .read import SegmentLogBatchReader
 
-        options = parse_read_options(self._asked)
+        options = parse_read_options(self._asked, session_zone=self.time_zone)
         if options.lookup is not None:
             from .find import LookupReader
 
@@ -95,7 +87,7 @@ class SegmentLogDataSource(DataSource):
             return RefusedStream()
         from .stream.reader import SegmentLogStreamReader
 
-        return SegmentLogStreamReader(parse_read_options(self._asked, Mode.STREAM), schema)
+        return SegmentLogStreamReader(parse_read_options(self._asked, Mode.STREAM, self.time_zone), schema)
 
     @in_spark_words()
     def writer(self, schema: StructType, overwrite: bool) -> "SegmentLogBatchWriter":  # noqa: FBT001 - Spark's names

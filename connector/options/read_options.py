@@ -12,6 +12,7 @@ No file is opened here: `planning` reports a path without a store and a missing 
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import tzinfo
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from segmentlog.query.position import AtTime, ByQueue, Earliest, Latest, Position, Rules, Words, check_order, settled
@@ -136,7 +137,9 @@ class ReadOptions(SourceOptions):
     """Keys or ids that are looked up; None if all messages are read."""
 
 
-def parse_read_options(given: Mapping[str, str], mode: Mode = Mode.BATCH) -> ReadOptions:
+def parse_read_options(
+    given: Mapping[str, str], mode: Mode = Mode.BATCH, session_zone: tzinfo | None = None
+) -> ReadOptions:
     """Parse the options of a read.
 
     Parameters
@@ -146,6 +149,8 @@ def parse_read_options(given: Mapping[str, str], mode: Mode = Mode.BATCH) -> Rea
     mode
         Whether a batch is read or a stream; `Mode.BOTH` where that is not known, as Spark asks for the schema before it
         says.
+    session_zone
+        Zone of dates and times without a zone, if the option ``timeZone`` is not there.
 
     Raises
     ------
@@ -158,10 +163,10 @@ def parse_read_options(given: Mapping[str, str], mode: Mode = Mode.BATCH) -> Rea
     ConfigError
         If a text is not a value of its option.
     """
-    return assemble(match(given, SOURCE, elsewhere=(SINK,)), mode)
+    return assemble(match(given, SOURCE, elsewhere=(SINK,)), mode, session_zone)
 
 
-def assemble(given: Given, mode: Mode, clock: Clock | None = None) -> ReadOptions:
+def assemble(given: Given, mode: Mode, session_zone: tzinfo | None = None, clock: Clock | None = None) -> ReadOptions:
     """Check options that are matched already, and assemble them; errors as `parse_read_options`."""
     _check_conflicts(given)
     _check_mode(given, mode)
@@ -180,7 +185,7 @@ def assemble(given: Given, mode: Mode, clock: Clock | None = None) -> ReadOption
     if asked.broker_names is not None and len(asked.broker_names) != len(paths):
         problem = f"option `brokerNames` has {len(asked.broker_names)} names for {len(paths)} stores"
         raise ConfigError(problem, fix="Name one for each path, in the same order")
-    clock = clock or Clock.system(asked.time_zone, "`timeZone`")
+    clock = clock or Clock.system(asked.time_zone or session_zone, "`timeZone`")
     made = {
         **_positions(given, mode, clock),
         "sources": _sources(asked, paths),
@@ -399,13 +404,15 @@ def wants_metadata(given: Mapping[str, str]) -> bool:
     return any(name.lower() == "metadata" for name in given)
 
 
-def parse_metadata_options(given: Mapping[str, str]) -> MetadataOptions:
+def parse_metadata_options(given: Mapping[str, str], session_zone: tzinfo | None = None) -> MetadataOptions:
     """Parse the options of a metadata read.
 
     Parameters
     ----------
     given
         Option texts by name, names in any case; what Spark adds of its own may be among them.
+    session_zone
+        As of `parse_read_options`.
 
     Raises
     ------
@@ -433,7 +440,7 @@ def parse_metadata_options(given: Mapping[str, str]) -> MetadataOptions:
     if not has_topics:
         places = places.also(_NAMED[1], ".*")
     group, columns = SOURCE.pick("consumerGroup", "columns")
-    read = assemble(places, Mode.BATCH)
+    read = assemble(places, Mode.BATCH, session_zone)
     start_ms, stop_ms = (place.ms if isinstance(place, AtTime) else None for place in (read.start, read.stop))
     return MetadataOptions(
         kind=kind,

@@ -480,6 +480,14 @@ def test_messages_of_system_topics(tmp_path: Path) -> None:
     assert rows(None, "transactions", "brokerName", paths=f"{made},{other}") == [("broker-a",), ("broker-b",)]
 
 
+def test_an_error_names_no_zone_that_the_session_has(brokers: str) -> None:
+    source = type("Source", (SegmentLogDataSource,), {"time_zone": UTC})
+    with pytest.raises(ConflictingOptionsError) as raised:
+        source({"path": brokers, "metadata": "queues", "startingTimestamp": "2026-01-01"}).schema()
+    assert "startingTimestamp" in str(raised.value)
+    assert "timeZone" not in str(raised.value).split(";")[0]
+
+
 def test_several_stores_in_one_frame(tmp_path: Path, brokers: str) -> None:
     with MessageStore.open(tmp_path / "broker-b", SMALL) as made:
         made.append(Outgoing(topic="Orders", body=b"x"))

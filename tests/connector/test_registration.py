@@ -12,6 +12,7 @@ import pytest
 
 import segmentlog
 from segmentlog.connector import registration
+from segmentlog.query.times import parse_zone
 from segmentlog.spark import register
 from segmentlog.store.archive.push import push
 from segmentlog.store.objects.opening import open_objects
@@ -187,4 +188,4 @@ def test_a_day_is_the_same_in_spark_python_and_the_command(
 )
 def test_zones_as_java_writes_them(named: str, expected: str | None) -> None:
     session: Any = SimpleNamespace(conf={"spark.sql.session.timeZone": named})
-    assert registration._time_zone(session) == expected
+    assert registration._time_zone(session) == (parse_zone(expected) if expected else None)

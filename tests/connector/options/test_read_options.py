@@ -309,7 +309,7 @@ def test_any_texts_parse_to_options_or_raise_an_error_of_segmentlog(given: dict[
 def test_times_relative_to_now() -> None:
     clock = Clock(now_ms=1_767_225_600_000)  # 2026-01-01T00:00:00Z
     texts = {"path": "/s", "subscribe": "orders", "startingTimestamp": "yesterday", "endingTimestamp": "-1h"}
-    found = assemble(match(texts, option_table.SOURCE, elsewhere=(SINK,)), Mode.BATCH, clock)
+    found = assemble(match(texts, option_table.SOURCE, elsewhere=(SINK,)), Mode.BATCH, clock=clock)
     assert (found.start, found.stop) == (at(1_767_139_200_000), at(1_767_222_000_000))
 
 
