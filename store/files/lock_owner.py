@@ -28,8 +28,11 @@ RECORD_BYTE: Final = 0
 OURS_BYTE: Final = 8
 FLOCK: Final = "hhqqi4x"  # struct flock of 64-bit Linux: type, whence, start, length, process
 _FLAGS: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-_NOT_OURS: Final = {*ABSENT, errno.EACCES, errno.ELOOP, errno.ENXIO}  # absent, of another user, a link, a socket
-_WITHOUT_LOCKS: Final = {errno.EINVAL, errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP}  # some network file systems
+_UNSEEN: Final = {
+    *ABSENT,
+    *(errno.EACCES, errno.ELOOP, errno.ENXIO),  # of another user, a link, a socket
+    *(errno.EINVAL, errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP),  # some network file systems have no locks
+}
 
 registry: Final = threading.RLock()
 """Held while a descriptor of a lock file is open for a moment, and while a lock is taken or released."""
@@ -46,19 +49,15 @@ def lock_owner(path: str) -> int | None:
             return os.getpid()
         try:
             fd = os.open(path, _FLAGS)
+            try:
+                owner = owner_of(fd, RECORD_BYTE)
+                return owner_of(fd, OURS_BYTE) if owner is None else owner
+            finally:
+                os.close(fd)
         except OSError as error:
-            if error.errno in _NOT_OURS:
+            if error.errno in _UNSEEN:
                 return None
             raise read_error(error, "looking for the owner", path) from error
-        try:
-            owner = owner_of(fd, RECORD_BYTE)
-            return owner_of(fd, OURS_BYTE) if owner is None else owner
-        except OSError as error:
-            if error.errno in _WITHOUT_LOCKS:
-                return None
-            raise read_error(error, "looking for the owner", path) from error
-        finally:
-            os.close(fd)
 
 
 def owner_of(fd: int, byte: int) -> int | None:
@@ -76,7 +75,12 @@ def lock_here(path: str) -> Any:
         if error.errno in ABSENT:
             return None
         raise read_error(error, "looking at it", path) from error
-    return held.get((status.st_dev, status.st_ino))
+    return held.get(identity(status))
+
+
+def identity(status: os.stat_result) -> tuple[int, int]:
+    """Device and inode: the key of `held`."""
+    return status.st_dev, status.st_ino
 
 
 def _forget_in_child() -> None:

@@ -41,7 +41,7 @@ from weakref import WeakSet
 
 from ..errors import SegmentLogError, StoreClosedError, StoreInUseError, UnreadableError, UnsafeFileError
 from .fs import Descriptor, LocalFileSystem
-from .lock_owner import FLOCK, OURS_BYTE, RECORD_BYTE, held, lock_here, owner_of, registry
+from .lock_owner import FLOCK, OURS_BYTE, RECORD_BYTE, held, identity, lock_here, owner_of, registry
 from .os_errors import Writing, read_error, write_error
 
 _FLAGS: Final = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -153,7 +153,7 @@ class StoreLock:
             except BaseException:
                 unlock(self._file)
                 raise
-            self._identity = _identity(status)
+            self._identity = identity(status)
             self._written_ns = status.st_mtime_ns
             held[self._identity] = self
 
@@ -220,7 +220,7 @@ class StoreLock:
         except OSError as error:
             self.check()  # another thread may have released it meanwhile
             raise write_error(error, "locking", self.path) from error
-        if _identity(status) != self._identity:
+        if identity(status) != self._identity:
             raise self._lost("the lock file was replaced")
         if status.st_mtime_ns != self._written_ns:
             if not self.is_signed:
@@ -343,7 +343,3 @@ def _opened(path: str, *, make: bool = True) -> Descriptor:
     file = open_lock_file(path, make=make)
     _open.add(file)
     return file
-
-
-def _identity(status: os.stat_result) -> tuple[int, int]:
-    return status.st_dev, status.st_ino
