@@ -25,7 +25,7 @@ SPARK := exports="$$($(BIN)/python -m segmentlog.connector.doctor --export)"; ev
 PURE := not spark and not interop and not attack
 PYTEST := $(BIN)/python -m pytest
 SPREAD := --dist loadfile --no-loadscope-reorder
-# Many tests wait for a JVM, a disk or a clock: on two cores four workers kept them busy for 73 % of the time.
+# Many tests wait for a JVM, a disk or a clock: four workers kept two cores busy for 73 % of the time.
 WORKERS := 5
 # Spark gives a Python process 10 s to start, by a constant. With five tests on two cores that is not always enough.
 AGAIN := --reruns 2 --only-rerun "Python worker failed to connect back"

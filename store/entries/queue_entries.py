@@ -159,8 +159,7 @@ class LoggedEntries(QueueEntries):
         if self._log.in_windows:
             return True  # each segment would be a request
         times, is_read = store_times_at(self._log, np.array([each.base for each in self._log.segments], np.int64))
-        times = times[is_read]
-        return not (times[1:] < times[:-1]).any()  # a difference of damaged times may overflow
+        return not fall(times[is_read])
 
     def times(self, key: QueueKey, queue_offsets: Ints) -> tuple[Ints, Mask]:
         """As `QueueEntries.times`."""
@@ -170,6 +169,11 @@ class LoggedEntries(QueueEntries):
         """As `QueueEntries.time_of`."""
         place = self.place_of(key, queue_offset)
         return None if place is None else self._log.store_time_at(place)
+
+
+def fall(times: Ints) -> bool:
+    """Whether one of (n,) times is less than the one before it."""
+    return bool((times[1:] < times[:-1]).any())  # a difference of damaged times may overflow
 
 
 class AllQueues(Mapping[QueueKey, DerivedQueue], LoggedEntries):

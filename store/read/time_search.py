@@ -27,9 +27,9 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from ..entries.queue_entries import QueueEntries
+from ..entries.queue_entries import QueueEntries, fall
 from ..format.message import Ints, Mask
-from ..log.commit_log import CommitLog
+from ..log.commit_log import CommitLog, store_times_at
 from ..types import Boundary, QueueBounds, QueueKey
 
 _AROUND_BYTES: Final = 2 << 20  # of log before and after a found place: a walk of some milliseconds
@@ -117,24 +117,20 @@ class TimeSearch:
             return
         near = at + _STEPS
         near = near[(near >= bounds.min_offset) & (near < bounds.max_offset)]
-        times, is_read = self._entries.times(bounds.key, near)
-        places = self._entries.places(bounds.key, near[near <= at])
-        start = int(places[places >= place - _AROUND_BYTES].min())
-        self.falls = _fall(times[is_read]) or self._falls_between(start, min(place + _AROUND_BYTES, self._log.stop))
+        places = self._entries.places(bounds.key, near)
+        times, is_read = store_times_at(self._log, places)
+        start = int(places[places >= max(place - _AROUND_BYTES, 0)].min())
+        self.falls = fall(times[is_read]) or self._falls_between(start, min(place + _AROUND_BYTES, self._log.stop))
         self._checked.append((start, place + _AROUND_BYTES))
 
     def _falls_between(self, start: int, stop: int) -> bool:
         newest = _FIRST_TIME
         for records in self._log.walk(start, stop):
             times = np.append(newest, records.records.field("store_timestamp"))
-            if _fall(times):
+            if fall(times):
                 return True
             newest = int(times[-1])
         return False
-
-
-def _fall(times: Ints) -> bool:
-    return bool((times[1:] < times[:-1]).any())  # a difference of damaged times may overflow
 
 
 def offset_at(time_ms: int, start: int, stop: int, store_time: Callable[[int], int | None], boundary: Boundary) -> int:
