@@ -1,11 +1,20 @@
 """Rows as tables: by rich on a terminal, else as plain text, in blocks of 200 rows.
 
+::
+
+    terminal    topic   queueId  body                 one line per row: texts are cut, and columns without room are
+                ──────────────────────────            below the table, with their value if all rows have the same one
+                orders        0  {"id": 4711, "a…
+                brokerName: broker-a
+                no room for storeTimestamp, keys: -o jsonl has all columns
+
 Cells are text without control characters, so that no message reaches a terminal as a command. The first block decides
 the widths of plain text, which is the same wherever it goes.
 """
 
 import io
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import BinaryIO, Final
 
 import pyarrow as pa
@@ -19,6 +28,10 @@ from .json_lines import bodies, instants, json_values
 
 _BLOCK_ROWS: Final = 200
 _CELL_CHARS: Final = 100
+_HEAD_CHARS: Final = 10  # what is left at least of the name of a column of numbers: `baseOffset`
+_TEXT_CHARS: Final = 10  # what is left at least of a text
+_SECONDS: Final = len("2026-01-31T12:00:00")
+_GAP: Final = 2
 _HOME: Final = "\x1b[H"
 _CLEAR_LINE: Final = "\x1b[K"
 _CLEAR_BELOW: Final = "\x1b[J"
@@ -75,23 +88,83 @@ class RichTable(Writer):
         from rich.table import Table
         from rich.text import Text
 
-        table = Table(box=box.SIMPLE_HEAD, header_style="bold", collapse_padding=True)
-        for field in self._schema:
-            right = _is_number(field)
-            # In a narrow terminal texts and times are folded: a topic that is cut off says nothing.
-            table.add_column(field.name, justify="right" if right else "left", no_wrap=right, overflow="fold")
-        for row in rows:
-            table.add_row(*(Text(cell) for cell in row))  # not markup: `[red]` may be in a message
+        shown, below = _fitted(self._schema, rows, self._console.width)
+        table = Table(box=box.SIMPLE_HEAD, header_style="bold", show_edge=False, pad_edge=False, collapse_padding=True)
+        for column in shown:
+            table.add_column(
+                column.name,
+                justify="right" if column.is_number else "left",
+                width=column.width,
+                no_wrap=True,
+                overflow="ellipsis",
+            )
+        for row in zip(*(column.cells for column in shown), strict=True):
+            table.add_row(*map(Text, row))  # not markup: `[red]` may be in a message
         text = io.StringIO()
         is_coloured = self._console.has_colour
-        Terminal(
+        terminal = Terminal(
             file=text,
             width=self._console.width,
             force_terminal=is_coloured,
             color_system="standard" if is_coloured else None,
-        ).print(table)
+        )
+        terminal.print(table)
+        for line in below:
+            terminal.print(Text(line, style="dim"))
         self._sink.write(text.getvalue().encode())
         self._sink.flush()
+
+
+@dataclass(slots=True, eq=False)
+class _Column:
+    name: str
+    cells: Sequence[str]
+    is_number: bool
+    is_time: bool
+    least: int
+    width: int
+
+    @property
+    def has_one_value(self) -> bool:
+        return len(self.cells) > 1 and len(set(self.cells)) == 1
+
+
+def _fitted(schema: pa.Schema, rows: Sequence[Sequence[str]], width: int) -> tuple[list[_Column], list[str]]:
+    """Return the columns that have room in a terminal, and lines that tell about the others."""
+    columns = [_column(field, [row[at] for row in rows]) for at, field in enumerate(schema)]
+    shown = list(columns)
+    while len(shown) > 1 and sum(column.least + _GAP for column in shown) - _GAP > width:
+        # Of columns that are as wide as each other, first and last one tell most: a topic, and a body.
+        ranks = [(each.has_one_value, each.least, min(at, len(shown) - 1 - at)) for at, each in enumerate(shown)]
+        del shown[ranks.index(max(ranks))]
+    room = width - sum(column.least + _GAP for column in shown) + _GAP
+    for column in sorted(shown, key=lambda each: each.width - each.least):
+        more = min(room, column.width - column.least)
+        if column.is_time and column.least + more < column.width:
+            column.cells = [f"{text[:_SECONDS]}Z" if text.endswith("Z") else text for text in column.cells]
+            more = 0
+        column.width = column.least + more
+        room -= more
+    left_out = [column for column in columns if column not in shown]
+    constant = [f"{column.name}: {column.cells[0]}" for column in left_out if column.has_one_value]
+    missing = [column.name for column in left_out if not column.has_one_value]
+    below = [", ".join(constant)] if constant else []
+    if missing:
+        below.append(f"no room for {', '.join(missing)}: -o jsonl has all columns")
+    return shown, below
+
+
+def _column(field: pa.Field, cells: Sequence[str]) -> _Column:
+    from rich.cells import cell_len
+
+    widest = max(map(cell_len, cells), default=0)
+    is_number, is_time = _is_number(field), pa.types.is_timestamp(field.type)
+    width = max(widest, len(field.name))
+    head = min(len(field.name), _HEAD_CHARS)
+    least = min(width, _TEXT_CHARS)
+    if is_number or is_time:
+        least = max(min(widest, _SECONDS + 1) if is_time else widest, head)
+    return _Column(field.name, cells, is_number, is_time, least, width)
 
 
 def show(tables: Iterable[pa.Table], console: Console) -> int:

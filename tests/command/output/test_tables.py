@@ -1,7 +1,9 @@
 import io
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from rich.cells import cell_len
 
 from segmentlog.command.console import Console
 from segmentlog.command.output.tables import RichTable, TextTable, show
@@ -66,15 +68,32 @@ def test_a_terminal_shows_the_head_of_no_rows() -> None:
     assert "storeTimestamp" in rich(BATCH.slice(0, 0), has_colour=False)
 
 
-def test_a_narrow_terminal_folds_texts_and_times() -> None:
-    numbers, times = pa.array([123_456_789]), pa.array([1_769_817_600_123_000], pa.timestamp("us", "UTC"))
-    columns = {"brokerName": ["a"], "topic": ["orders"], **{f"number{each}": numbers for each in range(3)}}
-    shown = rich(pa.record_batch({**columns, "first": times, "last": times}), has_colour=False, width=80)
-    assert max(map(len, shown.splitlines())) <= 80
-    cells = "".join(shown.split())
-    assert all(cells.count(each) == 1 for each in columns)
-    assert "orders" in cells
-    assert "…" not in cells
+MESSAGES = pa.record_batch(
+    {
+        "brokerName": ["broker-a"] * 3,
+        "topic": ["orders", "orders", "払い-orders-of-the-whole-company"],
+        "queueId": pa.array([0, 12, 3], pa.int32()),
+        "queueOffset": [7, 123_456_789, 12],
+        "storeTimestamp": pa.array([1_769_817_600_123_000, 1_769_817_601_000_000, None], pa.timestamp("us", "UTC")),
+        "tags": ["paid", None, "🚀"],
+        "keys": ["k-1 k-2", "", "\x9b31m"],
+        "body": pa.array(['{"id": 4711, "name": "払い払い払い払い払い払い"}'.encode(), b"\xff\x00", b"\x1b[2J\n" * 9]),
+    }
+)
+GOLDEN = Path(__file__).with_name("tables.txt")
+
+
+def test_terminals_of_all_widths_and_pipes_show_a_line_per_row() -> None:
+    found = ["pipe:"]
+    sink = io.BytesIO()
+    plain_table = TextTable(sink, MESSAGES.schema)
+    plain_table.write(MESSAGES)
+    found += sink.getvalue().decode().splitlines()
+    for width in (120, 80, 60, 20):
+        lines = rich(MESSAGES, has_colour=False, width=width).splitlines()
+        assert all(cell_len(line) <= width for line in lines)
+        found += [f"{width}:", *(line.rstrip() for line in lines)]
+    assert found == GOLDEN.read_text(encoding="utf-8").splitlines()
 
 
 def test_each_table_is_written_over_the_one_before() -> None:
