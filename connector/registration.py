@@ -61,7 +61,7 @@ def register(spark: "SparkSession") -> None:
     """
     context: SparkContext | None = getattr(spark, "sparkContext", None)  # of a Connect session: an AttributeError
     if context is None:
-        register_format(spark, _source_with(StorageOptions.of_session(spark.conf.getAll)))
+        register_format(spark, _source_with(StorageOptions.of_session(spark.conf.getAll), _time_zone(spark)))
         return
     archive = package_archive()
     if archive is not None:
