@@ -14,6 +14,7 @@ from all bodies of a batch at once. Where that fails the batch is halved until t
 """
 
 import os
+import re
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -45,6 +46,8 @@ _OBJECT: Final = r"(?s)^[ \t\r\n]*\{.*\}[ \t\r\n]*$"
 _QUOTED: Final = '"(?:[^"]|"")*"'
 _CSV_FIELD: Final = rf'(?:[^",\r\n]*|{_QUOTED})'
 _CSV_RECORD: Final = f"^{_CSV_FIELD}(?:,{_CSV_FIELD})*$"
+_PATH: Final = re.compile(r"(?![{\"\[])\S*(/\S*|\.(avsc|json|ddl|sql|txt|csv|proto|desc|pb|schema))", re.IGNORECASE)
+"""Text that is no schema but the path of a file."""
 _FORMS: Final = {
     "json": "the columns, such as 'id string, total double', or a file with them",
     "csv": "the columns, such as 'id string, total double', or a file with them",
@@ -110,9 +113,10 @@ def text_of(schema: object, named: Callable[[str], str]) -> str:
         with open(schema, encoding="utf-8") as file:
             return file.read()
     except (OSError, ValueError) as error:
-        if isinstance(schema, str) and not isinstance(error, UnicodeDecodeError):
+        if isinstance(schema, str) and not (isinstance(error, UnicodeDecodeError) or _PATH.fullmatch(schema)):
             return schema  # not a file: text
-        raise ConfigError(f"{named('schema')}: {error}", path=os.fspath(schema), fix="Name a readable file") from None
+        found = error.strerror if isinstance(error, OSError) else str(error)
+        raise ConfigError(f"{named('schema')}: {found}", path=os.fspath(schema), fix="Name a readable file") from None
 
 
 @dataclass(frozen=True)

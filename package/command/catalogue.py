@@ -1,5 +1,6 @@
 """Catalogue of verbs: names, modules, and the text of ``segmentlog --help``, which imports none of them."""
 
+import os
 from collections.abc import Callable
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -31,6 +32,33 @@ _MODULES: Final = {
     _SET_UP: "set_up",
 }
 """Module in ``verbs/`` with the functions ``add_VERB`` and ``run_VERB`` of each verb of a heading."""
+_MEANT: Final = {
+    "consume": "cat",
+    "count": "stats",
+    "check": "verify",
+    "consumers": "groups",
+    "describe": "queues",
+    "export": "backfill",
+    "find": "get --key",
+    "follow": "tail -f",
+    "fsck": "verify",
+    "grep": "cat --grep",
+    "info": "stats",
+    "list": "topics",
+    "ls": "topics",
+    "print": "cat",
+    "produce": "put",
+    "query": "get --key",
+    "read": "cat",
+    "repair": "salvage",
+    "scan": "cat",
+    "search": "cat --grep",
+    "select": "cat",
+    "send": "put",
+    "show": "cat",
+    "write": "put",
+}
+"""Verbs of other programs."""
 _EPILOGUE: Final = """\
 segmentlog VERB --help lists the flags of a verb.
 
@@ -128,7 +156,12 @@ def find_verb(name: str) -> Verb:
     for verb in VERBS:
         if name == verb.name or name in verb.aliases:
             return verb
-    fix = f"{did_you_mean(name, [verb.name for verb in VERBS])}`segmentlog --help` lists the verbs"
+    near = did_you_mean(name, [*(verb.name for verb in VERBS), *_MEANT])
+    for other, meant in _MEANT.items():
+        near = near.replace(f"`{other}`", f"`{meant}`")
+    if not near and os.path.isdir(name):
+        near = f"The verb comes first: `segmentlog topics {name}`. "
+    fix = f"{near}`segmentlog --help` lists the verbs"
     raise UsageError(f"VERB: there is no verb `{name}`", fix=fix)
 
 

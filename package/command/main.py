@@ -22,7 +22,7 @@ from segmentlog.store import SegmentLogError
 
 from .catalogue import find_verb, help_text
 from .console import Console, logged
-from .errors import FAILED, FOUND, INTERRUPTED, PIPE_CLOSED, UsageError, describe, error_text, is_sparks
+from .errors import FAILED, FOUND, INTERRUPTED, PIPE_CLOSED, describe, error_text, is_sparks
 
 _JSON_FORMATS = frozenset({"json", "jsonl"})
 _BLAS_THREADS = "OPENBLAS_NUM_THREADS"
@@ -76,7 +76,8 @@ def main(arguments: Sequence[str] | None = None, console: Console | None = None)
 
 def _run(asked: list[str], console: Console) -> int:
     if not asked:
-        raise UsageError("VERB is missing", fix="`segmentlog --help` lists the verbs")
+        console.stderr.write(help_text() + "\n")
+        return FAILED
     name, *rest = asked
     if name == "help" and rest:
         name, rest = rest[0], ["--help"]

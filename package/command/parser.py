@@ -23,6 +23,25 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _NEGATIVE: Final = re.compile(r"-\d.*", re.ASCII)
+_MEANT: Final = {
+    "--begin": "--from",
+    "--end": "--to",
+    "--filter": "--sql",
+    "--head": "--number",
+    "--limit": "--number",
+    "--max": "--number",
+    "--out": "--write",
+    "--partition": "--queue",
+    "--since": "--from",
+    "--start": "--from",
+    "--stop": "--to",
+    "--timezone": "--tz",
+    "--time-zone": "--tz",
+    "--until": "--to",
+    "--where": "--sql",
+    "--zone": "--tz",
+}
+"""Flags of other programs."""
 _REMEDY: Final = "\0"
 """Separates problem and remedy in texts that pass through argparse. No argument can have this character."""
 
@@ -64,7 +83,9 @@ class Parser(argparse.ArgumentParser):
         for word in arguments:
             flag = word.partition("=")[0]
             if flag.startswith("--") and flag not in flags:
-                fix = f"{did_you_mean(flag, flags)}The flags are {listing(flags, most=40)}"
+                meant = _MEANT.get(flag)
+                near = f"Did you mean `{meant}`? " if meant in flags else did_you_mean(flag, flags)
+                fix = f"{near}The flags are {listing(flags, most=40)}"
                 raise UsageError(f"there is no flag `{flag}`", fix=fix)
 
     def error(self, message: str) -> NoReturn:

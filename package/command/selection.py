@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Final
 import segmentlog
 from segmentlog.query import times
 from segmentlog.query.selection import Topics, check_topics, select
+from segmentlog.query.suggestions import listing
 from segmentlog.store import ConfigError
 
 from .console import Console
@@ -80,6 +81,23 @@ def opened(options: argparse.Namespace) -> "segmentlog.Store":
         storage=dict(options.storage),
         cache_dir=options.cache_dir,
     )
+
+
+def no_message(options: argparse.Namespace) -> str:
+    """Tell that no message was found, and which messages the topics of a command line have."""
+    topics = list(dict.fromkeys(options.topic or ()))
+    with opened(options) as store:
+        table = store.queues(topics or None).to_arrow()
+    who = f"{listing(topics)} {'has' if len(topics) == 1 else 'have'}" if topics else "the store has"
+    first, last = (
+        [each for each in table[name].to_pylist() if each is not None]
+        for name in ("firstStoreTimestamp", "lastStoreTimestamp")
+    )
+    count = sum(table["messages"].to_pylist())
+    if not (first and last):
+        return f"no message was found: {who} none"
+    start, stop = (times.iso(times.store_ms(each)) for each in (min(first), max(last)))
+    return f"no message was found: {who} {count:,} messages, stored from {start} to {stop}"
 
 
 def known_topics(reader: "StoreReader", topics: Sequence[str]) -> tuple[str, ...]:

@@ -36,6 +36,7 @@ _log = logging.getLogger(__name__)
 _DIRECTORY_ONLY: Final = (
     "This takes a directory: `segmentlog archive pull` restores an archive as one, and `archive verify` checks it"
 )
+_PARENTS: Final = 3  # from consumequeue/TOPIC/QUEUE to the store
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,18 +248,36 @@ def check_is_store(location: StoreLocation, names: Mapping[str, Listed], commit_
         )
     if commit_logs or not {COMMIT_LOG, CONSUME_QUEUE, CHECKPOINT}.isdisjoint(names):
         return
-    directories = [name for name in sorted(names) if names[name].is_dir]
-    nested = [name for name in directories if fs.list_dir(StorePaths(os.path.join(root, name)).commit_log)]
-    fix = "Pass the broker's storePathRootDir, the directory that holds commitlog/ and consumequeue/"
-    if nested:
-        fix = f"Did you mean {os.path.join(root, nested[0])}?"
-    elif any(is_remote(f"{each}//") for each in root.split("/") if each.endswith(":")):  # a URL, made a path
-        fix = _DIRECTORY_ONLY
-    raise NotAStoreError(
-        "this directory holds no RocketMQ store" if names or location.exists else "there is no such directory",
-        path=root,
-        fix=fix,
-    )
+    above = {each.name: each for each in fs.list_dir(os.path.dirname(root))}
+    found = above.get(os.path.basename(root))
+    if names or location.exists:
+        problem = "this directory holds no RocketMQ store"
+    elif found is not None and found.is_file:
+        problem = "this is a file"
+    else:
+        problem = "there is no such directory"
+    raise NotAStoreError(problem, path=root, fix=_place_meant(fs, root, names, above))
+
+
+def _place_meant(fs: FileSystem, root: str, names: Mapping[str, Listed], above: Mapping[str, Listed]) -> str:
+    """Return the advice for a directory without a store: a store below or above it, or one of a name that is near."""
+    from difflib import get_close_matches  # noqa: PLC0415 - only errors suggest something
+
+    if any(is_remote(f"{each}//") for each in root.split("/") if each.endswith(":")):  # a URL, made a path
+        return _DIRECTORY_ONLY
+    for name in sorted(names):
+        below = os.path.join(root, name)
+        if names[name].is_dir and fs.list_dir(StorePaths(below).commit_log):
+            return f"Did you mean {below}?"
+    outer = root
+    for _ in range(_PARENTS):
+        outer = os.path.dirname(outer)
+        if COMMIT_LOG in {each.name for each in fs.list_dir(outer)}:
+            return f"This is a part of the store {outer}: pass that"
+    directories = [name for name, each in above.items() if each.is_dir]
+    near = get_close_matches(os.path.basename(root), directories, n=1) if not names else []
+    meant = f"Did you mean {os.path.join(os.path.dirname(root), near[0])}? " if near else ""
+    return f"{meant}Pass the broker's storePathRootDir, the directory that holds commitlog/ and consumequeue/"
 
 
 def check_has_log(location: StoreLocation, named: Sequence[str]) -> None:

@@ -116,7 +116,7 @@ def _chosen(objects: ObjectStore, manifest: Manifest, topics: Sequence[str] | No
         raise ConfigError(
             "the archive has no such messages",
             path=objects.url,
-            fix="`segmentlog archive ls` lists its queues and times",
+            fix="`segmentlog archive ls URL` lists its queues, and `segmentlog archive ls URL pieces` its times",
         )
     # Whole segments: a broker looks for the first record at the start of a file.
     segments = np.array([piece.segment for piece in manifest.pieces])

@@ -56,9 +56,12 @@ def open_objects(url: str, options: Mapping[str, str] | None = None) -> ObjectSt
     """
     scheme = url.partition("://")[0].lower()
     if not is_object_url(url):
+        schemes = ", ".join(f"{each}://" for each in sorted(KINDS))
+        if "://" in url:
+            raise ConfigError(f"{scheme}:// is not the URL of an object store", fix=f"These are: {schemes}")
         raise ConfigError(
-            f"{scheme}:// is not the URL of an object store" if "://" in url else "not the URL of an object store",
-            fix=f"These are: {', '.join(f'{each}://' for each in sorted(KINDS))}",
+            f"`{url}` is not the URL of an object store",
+            fix=f"For a directory, write {_LOCAL}://{os.path.abspath(url)}; other URLs begin with {schemes}",
         )
     bucket, account = _checked(url, scheme)
     given = parse_options(options or {}, KINDS.get(scheme, ""), bucket, account)

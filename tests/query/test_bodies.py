@@ -213,7 +213,7 @@ def test_bodies_of_any_bytes_cause_no_exception(bodies: list[bytes]) -> None:
         ("json", "a int, a int", "schema has `a` twice"),
         ("json", pa.schema([]), "schema has no column"),
         ("json", 5, "schema=5 is not text"),
-        ("json", Path("/nowhere/file"), "schema: [Errno 2]"),
+        ("json", Path("/nowhere/file"), "schema: No such file or directory"),
     ],
 )
 def test_wrong_formats(kind: str, schema: Any, problem: str) -> None:

@@ -252,19 +252,22 @@ def write_messages(
     console: Console,
     *,
     pace: Pace = Pace.BULK,
+    nothing: Callable[[], str],
 ) -> int:
     """Write messages, as `write_rows` does, or by the template of ``options.format``."""
     if options.format is None:
-        return write_rows(schema, batches, options, console, pace=pace)
+        return write_rows(schema, batches, options, console, pace=pace, nothing=nothing)
     if options.output is not None or options.json or options.write is not None:
         raise UsageError("the template is passed with -o, --json or -w", fix="Leave one of them out")
     writer = Templated(console.stdout, schema, options.format, is_escaped=console.is_terminal)
-    return _written(writer, batches, console)
+    return _ended(_written(writer, batches, console), console, nothing)
 
 
-def write_table(table: pa.Table, options: argparse.Namespace, console: Console) -> int:
+def write_table(
+    table: pa.Table, options: argparse.Namespace, console: Console, nothing: str = "nothing was found"
+) -> int:
     """Write a table, as `write_rows` does."""
-    return write_rows(table.schema, table.to_batches(), options, console)
+    return write_rows(table.schema, table.to_batches(), options, console, nothing=lambda: nothing)
 
 
 def write_rows(
@@ -274,13 +277,14 @@ def write_rows(
     console: Console,
     *,
     pace: Pace = Pace.BULK,
+    nothing: Callable[[], str] = lambda: "nothing was found",
 ) -> int:
     """Write rows as the flags of `add_output` ask, and return `FOUND`, or `NOT_FOUND` if there is no row."""
-    # A result without rows has the columns of `schema`, too.
+    # A result without rows has the columns of `schema`, too; stderr gets the text of `nothing`.
     target = Target.of(options, console)
     if target.file is None:
         writer = writer_of(target.format, console.stdout, schema, console if console.is_terminal else None, pace)
-        return _written(writer, batches, console)
+        return _ended(_written(writer, batches, console), console, nothing)
     if os.path.lexists(target.file):
         raise UsageError(f"-w: `{target.file}` exists", path=target.file, fix="Remove it, or name another file")
     unfinished = f"{target.file}.{os.getpid()}.part"
@@ -296,14 +300,21 @@ def write_rows(
     finally:
         if os.path.lexists(unfinished):
             os.unlink(unfinished)
+    return _ended(count, console, nothing)
+
+
+def _ended(count: int, console: Console, nothing: Callable[[], str]) -> int:
+    """Return the exit code; tell what there is if no row was found."""
+    if not count:
+        console.stderr.write(printable(nothing()) + "\n")
     return FOUND if count else NOT_FOUND
 
 
 def _written(writer: Writer, batches: Iterable[pa.RecordBatch], console: Console) -> int:
-    """Write rows to stdout; return the exit code."""
+    """Write rows to stdout; return their number."""
     count = _write(writer, _flushed(batches, console), None if console.is_terminal else console)
     console.stdout.flush()
-    return FOUND if count else NOT_FOUND
+    return count
 
 
 def _flushed(batches: Iterable[pa.RecordBatch], console: Console) -> Iterator[pa.RecordBatch]:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from segmentlog.connector.options.values import duration_ms
 from segmentlog.output import text_table
+from segmentlog.query.times import iso
 
 from ..console import Console, Report, camel_case, print_report
 from ..errors import UsageError
@@ -158,7 +159,9 @@ def _ls(options: argparse.Namespace) -> Report:
         "gaps": found.gaps,
         **{name: [dict(zip(head, row, strict=True)) for row in rows] for name, (head, rows) in tables.items()},
     }
-    return Report("\n".join([*lines, text_table(rows, head=head)]), document)
+    are_times = [name.lower().endswith("time") for name in head]
+    cells = [[iso(each) if is_time else each for each, is_time in zip(row, are_times, strict=True)] for row in rows]
+    return Report("\n".join([*lines, text_table(cells, head=head)]), document)
 
 
 def _tables(found: "ArchiveContent") -> dict[str, tuple[Sequence[str], list[Sequence[Any]]]]:

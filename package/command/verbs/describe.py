@@ -54,7 +54,11 @@ def run_topics(options: argparse.Namespace, console: Console) -> int:
 
     with opened(options) as store:
         table = store.topics().to_arrow()
-    return _print_table(table if options.all else table.filter(pc.invert(table["isSystem"])), options, console)
+    nothing = "the store has no topics"
+    if not options.all:
+        nothing += " but RocketMQ's own, which --all shows" if len(table) else ""
+        table = table.filter(pc.invert(table["isSystem"]))
+    return _print_table(table, options, console, nothing)
 
 
 def add_queues(parser: Parser) -> None:
@@ -66,7 +70,7 @@ def add_queues(parser: Parser) -> None:
 
 def run_queues(options: argparse.Namespace, console: Console) -> int:
     with opened(options) as store:
-        return _print_table(store.queues(options.topic or None).to_arrow(), options, console)
+        return _print_table(store.queues(options.topic or None).to_arrow(), options, console, "there are no queues")
 
 
 def add_segments(parser: Parser) -> None:
@@ -76,7 +80,7 @@ def add_segments(parser: Parser) -> None:
 
 def run_segments(options: argparse.Namespace, console: Console) -> int:
     with opened(options) as store:
-        return _print_table(store.segments().to_arrow(), options, console)
+        return _print_table(store.segments().to_arrow(), options, console, "the CommitLog has no segments")
 
 
 def add_groups(parser: Parser) -> None:
@@ -94,13 +98,13 @@ def run_groups(options: argparse.Namespace, console: Console) -> int:
         if options.group is not None:
             store.lag(options.group)  # an unknown group is an error
             table = table.filter(pc.equal(table["group"], options.group))
-    return _print_table(table, options, console)
+    return _print_table(table, options, console, "no consumer group has a position in this store")
 
 
-def _print_table(table: "pa.Table", options: argparse.Namespace, console: Console) -> int:
+def _print_table(table: "pa.Table", options: argparse.Namespace, console: Console, nothing: str) -> int:
     from ..output.writers import write_table
 
-    return write_table(table, options, console)
+    return write_table(table, options, console, nothing)
 
 
 # Verb `stats`

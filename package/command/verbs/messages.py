@@ -29,6 +29,7 @@ from ..selection import (
     clock_of,
     known_topics,
     message_columns,
+    no_message,
     parse_at,
     source_of,
     spec_of,
@@ -51,6 +52,11 @@ _PLACE: Final = "physicalOffset"
 _KEYS: Final = ("key", "unique_key")
 _WAYS: Final = ("id", "key", "unique_key", "offset", "physical_offset")
 _ITEMS_A_BATCH: Final = 4_000
+_NO_ROWS: Final = {
+    "delayed": "no delayed message was found",
+    "transactions": "no half message of a transaction was found",
+    "trace": "no entry of a message trace was found: brokers with traceTopicEnable=true have them",
+}
 
 
 def add_cat(parser: Parser) -> None:
@@ -97,7 +103,7 @@ def run_cat(options: argparse.Namespace, console: Console) -> int:
 
         threads = min(_THREADS_MAX, cores())
     with closing(_first_rows(scan, options.number, threads)) as batches:
-        return write_messages(scan.schema, batches, options, console)
+        return write_messages(scan.schema, batches, options, console, nothing=partial(no_message, options))
 
 
 def _first_rows(scan: "Scan", number: int | None, threads: int) -> "Generator[pa.RecordBatch, None, None]":
@@ -145,7 +151,7 @@ def run_tail(options: argparse.Namespace, console: Console) -> int:
     with closing(_messages(selection, options)) as batches:
         schema = selection.between({}, {}, selection.spec.columns).schema
         pace = Pace.LIVE if options.follow else Pace.BULK
-        return write_messages(schema, batches, options, console, pace=pace)
+        return write_messages(schema, batches, options, console, pace=pace, nothing=partial(no_message, options))
 
 
 def _messages(selection: Selection, options: argparse.Namespace) -> "Generator[pa.RecordBatch, None, None]":
@@ -199,7 +205,7 @@ def add_get(parser: Parser) -> None:
         segmentlog get STORE --physical-offset 1048576
 
     All of them are complete: there is no limit of 64 messages, and each hit of the index is compared with its message.
-    The flag may be repeated. Exit code 1 means that nothing was found for one of the values; a terminal shows which.
+    The flag may be repeated. Exit code 1 means that nothing was found for one of the values; stderr shows which.
     """
     add_store(parser)
     add = parser.add_argument
@@ -229,7 +235,7 @@ def run_get(options: argparse.Namespace, console: Console) -> int:
     schema = found.schema(spec)
     rows = schema.empty_table().select(names).schema  # without `asked`
     batches = (batch.select(names) for batch in found.batches(spec))
-    code = write_messages(rows, batches, options, console)
+    code = write_messages(rows, batches, options, console, nothing=partial(no_message, options))
     return _report_missing(found, way, console) or code
 
 
@@ -289,7 +295,7 @@ def _report_missing(found: "Found", way: str, console: Console) -> int:
     if way in _KEYS:  # asked once per topic
         topics = len(found.asked["topic"].unique())
         without = [each for each, count in Counter(without).items() if count == topics]
-    if without and console.has_progress:
+    if without:
         names = listing([str(each) for each in without])
         console.stderr.write(printable(f"not found: {names}") + "\n")
     return NOT_FOUND if without else FOUND
@@ -415,7 +421,7 @@ def _print_system_rows(kind: str, options: argparse.Namespace, console: Console)
     )
     rows = SystemRows(source_of(options), kind, window)
     with closing(_system_batches(rows, options.number)) as batches:
-        return write_rows(rows.schema, batches, options, console)
+        return write_rows(rows.schema, batches, options, console, nothing=lambda: _NO_ROWS[kind])
 
 
 def _system_batches(rows: "SystemRows", number: int | None) -> "Generator[pa.RecordBatch, None, None]":

@@ -119,6 +119,25 @@ def test_a_directory_that_is_not_a_store_is_refused_with_the_reason(
         check(path)
 
 
+@pytest.mark.parametrize(
+    ("asked", "text"),
+    [
+        ("store/commitlog", "this directory holds no .*This is a part of the store .*/store: pass that"),
+        ("store/consumequeue/orders/0", "part of the store .*/store: pass"),
+        ("store/checkpoint", "this is a file.*part of the store .*/store: pass"),
+        ("strore", "there is no such directory.*Did you mean .*/store\\?"),
+        ("note.txt", "this is a file.*storePathRootDir"),
+    ],
+)
+def test_a_path_beside_a_store_leads_to_it(tmp_path: Path, asked: str, text: str) -> None:
+    for directory in ("commitlog", "consumequeue/orders/0"):
+        (tmp_path / "store" / directory).mkdir(parents=True)
+    (tmp_path / "store" / "checkpoint").touch()
+    (tmp_path / "note.txt").touch()
+    with pytest.raises(NotAStoreError, match=f"(?s){text}"):
+        check(tmp_path / asked)
+
+
 def test_a_path_is_made_absolute_and_only_a_directory_exists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     found = StoreLocation.of(Path("a") / ".." / "s")
