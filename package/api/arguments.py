@@ -12,26 +12,46 @@
 A plain number is refused: it could be a time or an offset.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, tzinfo
+from functools import wraps
 from importlib import import_module
+from inspect import signature
 from numbers import Integral
-from typing import Any, Final, TypeAlias, TypeGuard
+from typing import Any, Final, ParamSpec, TypeAlias, TypeGuard, TypeVar
 
 from segmentlog.query import position as query
 from segmentlog.query.position import AtTime, ByQueue, Fallback, Grammar, Place, Rules
 from segmentlog.query.request import checked_names
 from segmentlog.query.selection import check_topics
-from segmentlog.query.suggestions import listing
+from segmentlog.query.suggestions import listing, suggest
 from segmentlog.query.times import Clock, Instant, parse_time, parse_zone, store_ms
 from segmentlog.store import ConfigError, MissingExtraError, OnLoss, QueueKey, Remedy, SegmentLogError
 
+P = ParamSpec("P")
+T = TypeVar("T")
 _FORMS: Final = (
     "Pass a time such as '2026-01-31T12:00:00Z' or '-1h', a datetime with a time zone, Time(ms=…), 'earliest', "
     "'latest', 'last:10', 'group:NAME', or places of queues such as {0: 12}"
 )
+_MEANT: Final = {
+    ("get", "key"): "`find(topics, keys=…)`",
+    ("get", "keys"): "`find(topics, keys=…)`",
+    ("get", "queue_id"): "`queue`",
+    ("scan", "filter"): "`sql`, or `scan(…).where_body(…)`",
+    ("scan", "keys"): "`find(topics, keys=…)`",
+    ("scan", "limit"): "`scan(…).head(n)`",
+    ("scan", "n"): "`scan(…).head(n)`",
+    ("scan", "where"): "`sql`, or `scan(…).where_body(…)`",
+    ("find", "key"): "`keys`",
+    ("open", "timezone"): "`tz`",
+    ("open", "time_zone"): "`tz`",
+    ("open", "zone"): "`tz`",
+    ("open", "options"): "`storage`",
+}
+"""Arguments of other libraries, by the call that they are passed to."""
 _GRAMMAR: Final = Grammar(forms=_FORMS, has_signs=True, has_times=True)
 WORDS: Final[Mapping[Remedy, str]] = {
     Remedy.SKIP_LOST: "on_loss='skip' goes on without lost messages",
@@ -152,12 +172,37 @@ def _place(argument: str, value: object, clock: Clock) -> Place:
 
 @contextmanager
 def in_api_words() -> Iterator[None]:
-    """Word the remedies of store errors that are raised inside as arguments of this API; also a decorator."""
+    """Word the remedies of store errors that are raised inside as arguments of this API."""
     try:
         yield
     except SegmentLogError as error:
         error.reword(WORDS)
         raise
+
+
+def api_call(call: Callable[P, T]) -> Callable[P, T]:
+    """Decorate what users call: remedies of errors are `in_api_words`, and an unknown argument suggests a known one."""
+
+    @wraps(call)
+    def called(*args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return call(*args, **kwargs)
+        except SegmentLogError as error:
+            error.reword(WORDS)
+            raise
+        except TypeError:
+            known = [name for name in signature(call).parameters if name != "self"]
+            unknown = next((name for name in kwargs if name not in known), None)
+            if unknown is None:
+                raise
+            near = suggest(unknown, known)
+            meant = _MEANT.get((call.__name__, unknown)) or (f"`{near}`" if near is not None else None)
+            raise ConfigError(
+                f"{call.__name__} takes no argument `{unknown}`",
+                fix=f"{f'Did you mean {meant}? ' if meant else ''}Its arguments are {listing(known, most=20)}",
+            ) from None
+
+    return called
 
 
 def optional_module(name: str, method: str, extra: str | None = None) -> Any:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal, overload
 from segmentlog.query.source import PathLike, StoreSource
 from segmentlog.store import ConfigError, ExistingFileError, OnDamage, ReadFrom, choice, is_remote
 
-from .arguments import in_api_words, zone_of
+from .arguments import api_call, zone_of
 from .store import Store
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def open(  # noqa: A001 - see below
 ) -> "WritableStore": ...
 
 
-@in_api_words()
+@api_call
 def open(  # noqa: A001 - used as segmentlog.open, as gzip.open is
     path: PathLike,
     mode: str = "r",

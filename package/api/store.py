@@ -14,7 +14,7 @@ No lock is taken. Every call sees the store as it is then. All but look-ups open
 import threading
 from collections.abc import Mapping, Sequence
 from datetime import tzinfo
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, NoReturn, Self
 from weakref import WeakSet
 
 import pyarrow as pa
@@ -25,9 +25,19 @@ from segmentlog.query.request import Names, body_format_of, checked_names, scan_
 from segmentlog.query.selection import Topics, group_progress, select
 from segmentlog.query.source import OpenedSource, StoreSource
 from segmentlog.query.times import Clock, check_window
-from segmentlog.store import Message, OnCorrupt, OnLoss, QueueRange, ScanSpec, StoreClosedError, StoreReader, TimeWindow
+from segmentlog.store import (
+    ConfigError,
+    Message,
+    OnCorrupt,
+    OnLoss,
+    QueueRange,
+    ScanSpec,
+    StoreClosedError,
+    StoreReader,
+    TimeWindow,
+)
 
-from .arguments import Moment, Position, checked_topics, in_api_words, parsed, rules_of, time_of
+from .arguments import Moment, Position, api_call, checked_topics, parsed, rules_of, time_of
 from .kept import KeptFinder
 from .rows import MetadataTable, html_table
 from .scan import Scan
@@ -40,6 +50,8 @@ if TYPE_CHECKING:
     from .follow import Follow
     from .lookup import Lookup
     from .system_rows import SystemRows
+
+_OF_WRITERS = ("append", "append_batch", "submit", "flush", "config", "retention")
 
 
 class Store:
@@ -59,6 +71,14 @@ class Store:
 
     def __repr__(self) -> str:
         return f"<segmentlog.Store {self.path}>"
+
+    if not TYPE_CHECKING:  # to a type checker a Store has its own attributes alone
+
+        def __getattr__(self, name: str) -> NoReturn:
+            problem = f"{type(self).__name__!r} object has no attribute {name!r}"
+            if name in _OF_WRITERS:
+                problem = f"this store is open for reading: segmentlog.open(path, 'a') opens it for {name}"
+            raise AttributeError(problem, name=name, obj=self)
 
     def _repr_html_(self) -> str:
         topics = self.topics()
@@ -83,7 +103,7 @@ class Store:
                 follower.close()
         self._finders.clear()
 
-    @in_api_words()
+    @api_call
     def topics(self) -> MetadataTable:
         """Return the topics, RocketMQ's own included: one row each, the columns of ``metadata=topics`` in Spark."""
         reader = self._reader()
@@ -93,7 +113,7 @@ class Store:
             f"Topics of {self.path}", pa.Table.from_pylist(list(topic_rows(reader, queues, set(schema.names))), schema)
         )
 
-    @in_api_words()
+    @api_call
     def queues(self, topic: Names | None = None) -> MetadataTable:
         """Return the queues of some topics, or of all: one row each; `UnknownQueueError` for an unknown topic."""
         reader = self._reader()
@@ -104,30 +124,32 @@ class Store:
             f"Queues of {self.path}", pa.Table.from_pylist(list(queue_rows(reader, queues, set(schema.names))), schema)
         )
 
-    @in_api_words()
+    @api_call
     def groups(self) -> MetadataTable:
         """Return the positions of all consumer groups: one row per position."""
         reader = self._reader()
         rows = [row for _, each in group_progress([reader], None) for row in group_rows(reader, each)]
         return MetadataTable(f"Consumer groups of {self.path}", pa.Table.from_pylist(rows, SCHEMAS["groups"]))
 
-    @in_api_words()
+    @api_call
     def lag(self, group: str) -> MetadataTable:
         """Measure the lag of a consumer group: one row per queue of the topics that it has positions in.
 
         Null is unknown, 0 is caught up. `ConfigError` if the group has no position in this store.
         """
+        if not isinstance(group, str):
+            raise ConfigError(f"group={group!r} is not text", fix="Pass the name of a consumer group")
         reader = self._reader()
         rows = [row for _, each in group_progress([reader], group) for row in lag_rows(reader, each)]
         return MetadataTable(f"Lag of {group}", pa.Table.from_pylist(rows, SCHEMAS["lag"]))
 
-    @in_api_words()
+    @api_call
     def segments(self) -> MetadataTable:
         """Return the segments of the CommitLog: one row each, oldest first."""
         rows = list(segment_rows(self._reader()))
         return MetadataTable(f"Segments of {self.path}", pa.Table.from_pylist(rows, SCHEMAS["segments"]))
 
-    @in_api_words()
+    @api_call
     def metrics(self) -> MetadataTable:
         """Measure what monitoring needs: ends, sizes, lag, sync and disk, one row per metric, topic and group.
 
@@ -136,7 +158,7 @@ class Store:
         rows = Metrics(self._reader()).rows()
         return MetadataTable(f"Metrics of {self.path}", pa.Table.from_pylist(rows, SCHEMAS["metrics"]))
 
-    @in_api_words()
+    @api_call
     def delayed(
         self, topics: Names | None = None, *, start: Moment | None = None, end: Moment | None = None
     ) -> "SystemRows":
@@ -161,21 +183,21 @@ class Store:
         """
         return self._system_rows("delayed", topics, start, end)
 
-    @in_api_words()
+    @api_call
     def transactions(
         self, topics: Names | None = None, *, start: Moment | None = None, end: Moment | None = None
     ) -> "SystemRows":
         """Describe the half messages of transactions, and their outcome; arguments and errors as of `delayed`."""
         return self._system_rows("transactions", topics, start, end)
 
-    @in_api_words()
+    @api_call
     def trace(
         self, topics: Names | None = None, *, start: Moment | None = None, end: Moment | None = None
     ) -> "SystemRows":
         """Describe the entries of message traces; arguments and errors as of `delayed`."""
         return self._system_rows("trace", topics, start, end)
 
-    @in_api_words()
+    @api_call
     def scan(
         self,
         topics: Names,
@@ -251,7 +273,7 @@ class Store:
         store, found = in_parts([reader], window, ranges)
         return found, window, spec if by_queue else within_times(spec, store, *positions(()))
 
-    @in_api_words()
+    @api_call
     def get(
         self,
         *,
@@ -297,7 +319,7 @@ class Store:
             offset=offset,
         )
 
-    @in_api_words()
+    @api_call
     def find(
         self,
         topics: Names,
@@ -350,7 +372,7 @@ class Store:
                 finder, names, **asked, start=start, end=end, newest_first=newest_first, spec=spec, clock=self._clock()
             )
 
-    @in_api_words()
+    @api_call
     def follow(
         self,
         topics: Names,

@@ -31,7 +31,7 @@ from segmentlog.store import (
 )
 from segmentlog.store.sink import stored_config
 
-from .arguments import in_api_words
+from .arguments import api_call
 from .store import Store
 
 Config: TypeAlias = StoreConfig
@@ -75,7 +75,7 @@ class WritableStore(Store):
         """Service that deletes expired files; None if the store was opened without ``retention``."""
         return self._engine.retention
 
-    @in_api_words()
+    @api_call
     def append(
         self,
         topic: str,
@@ -127,7 +127,7 @@ class WritableStore(Store):
         message = _message(topic, body, queue, tags, keys, unique_key, properties, flag, born_ms, born_host)
         return self._engine.append(message)
 
-    @in_api_words()
+    @api_call
     def submit(
         self,
         topic: str,
@@ -153,7 +153,7 @@ class WritableStore(Store):
         message = _message(topic, body, queue, tags, keys, unique_key, properties, flag, born_ms, born_host)
         return self._engine.append_async(message)
 
-    @in_api_words()
+    @api_call
     def append_batch(self, batch: object, *, placement: BatchPlacement | str = BatchPlacement.RUN_ON) -> AppendedBatch:
         """Append rows in their order.
 
@@ -183,13 +183,13 @@ class WritableStore(Store):
             batch = pa.table(batch)
         return self._engine.append_batch(batch, placement=choice("placement", placement, BatchPlacement))
 
-    @in_api_words()
+    @api_call
     def flush(self) -> None:
         """Return when everything that was appended is on the device, and readers see it; errors as of `append`."""
         self._engine.flush()
         self._engine.wait_dispatched()
 
-    @in_api_words()
+    @api_call
     def close(self) -> None:
         """Write everything to the device, leave the store as a broker that was shut down does, and release its lock."""
         super().close()

@@ -4,6 +4,7 @@ import inspect
 import re
 import sys
 from datetime import UTC, datetime, timedelta, timezone
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -25,6 +26,7 @@ from segmentlog.store import (
     Remedy,
     UnknownQueueError,
 )
+from support.small_store import write_small_store
 
 NOON_MS = 1_769_860_800_000  # 2026-01-31T12:00:00Z
 CLOCK = Clock(now_ms=NOON_MS + 3_600_000)
@@ -111,6 +113,41 @@ def test_store_errors_get_the_remedy_of_the_api_and_a_key_error_passes_unchanged
     assert raised.value.fix == WORDS[Remedy.SKIP_LOST]
     with pytest.raises(KeyError), in_api_words():
         raise KeyError
+
+
+@pytest.mark.parametrize(
+    ("method", "argument", "meant"),
+    [
+        ("scan", "column", "`columns`"),
+        ("scan", "topic", "`topics`"),
+        ("scan", "limit", "`scan(…).head(n)`"),
+        ("scan", "where", "`sql`, or `scan(…).where_body(…)`"),
+        ("get", "key", "`find(topics, keys=…)`"),
+        ("get", "offsett", "`offset`"),
+        ("find", "uniqe_keys", "`unique_keys`"),
+        ("follow", "timeout", "`timeout_s`"),
+    ],
+)
+def test_an_unknown_argument_suggests_what_was_meant(tmp_path: Path, method: str, argument: str, meant: str) -> None:
+    path = write_small_store(tmp_path / "store")
+    call = getattr(segmentlog.open(path), method)
+    with pytest.raises(ConfigError) as raised:
+        call(*(["orders"] if method != "get" else []), **{argument: "x"})
+    assert raised.value.problem == f"{method} takes no argument `{argument}`"
+    assert str(raised.value.fix).startswith(f"Did you mean {meant}? Its arguments are `")
+    with pytest.raises(ConfigError, match=r"open takes no argument `zone`\. Did you mean `tz`"):
+        segmentlog.open(path, zone="UTC")  # type: ignore[call-overload]
+
+
+def test_a_wrong_number_of_arguments_and_an_error_inside_stay_type_errors(tmp_path: Path) -> None:
+    with segmentlog.open(write_small_store(tmp_path / "store")) as store:
+        with pytest.raises(TypeError, match="missing 1 required positional argument: 'topics'"):
+            store.scan()  # type: ignore[call-arg]
+        with pytest.raises(AttributeError, match=r"open for reading: segmentlog.open\(path, 'a'\) opens it for append"):
+            store.append("orders", b"x")  # type: ignore[attr-defined]
+        assert not hasattr(store, "topic")
+        with pytest.raises(ConfigError, match="group=5 is not text"):
+            store.lag(5)  # type: ignore[arg-type]
 
 
 def test_an_installed_package_with_a_missing_dependency_is_not_a_missing_extra(monkeypatch: pytest.MonkeyPatch) -> None:

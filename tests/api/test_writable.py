@@ -59,7 +59,7 @@ def test_errors_name_arguments_of_this_api(tmp_path: Path) -> None:
             store.append("orders", bytes(11))
         with pytest.raises(IllegalMessageError):
             store.submit("not a topic", b"")
-        with pytest.raises(TypeError, match="tag"):
+        with pytest.raises(ConfigError, match="Did you mean `tags`"):
             store.append("orders", b"", tag="a")  # type: ignore[call-arg]
 
 
