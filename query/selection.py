@@ -10,6 +10,7 @@
 Loaded by every start of the command: numpy and Arrow are imported by the functions that need them.
 """
 
+import logging
 import re
 from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
@@ -17,9 +18,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeAlias
 
-from segmentlog.store import ConfigError, UnknownQueueError
+from segmentlog.store import ConfigError, FormatError, UnknownQueueError
 
 from .suggestions import did_you_mean, listing
+
+_log = logging.getLogger(__name__)
 
 if TYPE_CHECKING:
     from segmentlog.store import QueueBounds, QueueKey, StoreReader
@@ -138,9 +141,29 @@ def check_topics(wanted: Iterable[str], known: Sequence[str], *, path: str, argu
     """Raise `UnknownTopicError` for the first topic that is not known; ``argument`` is what named it."""
     for topic in wanted:
         if topic not in known:
-            prefix = f"{argument}: " if argument else ""
-            fix = f"{did_you_mean(topic, known)}The topics are {listing(known)}"
-            raise UnknownTopicError(f"{prefix}there is no topic `{topic}`", path=path, fix=fix)
+            raise unknown_topic(topic, known, path=path, argument=argument)
+
+
+def unknown_topic(
+    topic: str, known: Iterable[str], *, path: str, argument: str = "", make: str = ""
+) -> UnknownTopicError:
+    """Make the error for a topic that is not known; ``make`` says what makes it, if anything does."""
+    names = sorted(known)
+    prefix = f"{argument}: " if argument else ""
+    others = f"{make} makes it; the topics are" if make else "The topics are"
+    fix = f"{did_you_mean(topic, names)}{others} {listing(names)}"
+    return UnknownTopicError(f"{prefix}there is no topic `{topic}`", path=path, fix=fix)
+
+
+def topics_to_write(reader: "StoreReader") -> set[str]:
+    """Return the topics that messages may be appended to: those with queues, and those that a broker made without."""
+    from segmentlog.store.sink import topic_queues  # noqa: PLC0415 - readers do not need it
+
+    try:
+        return {*reader.topics(), *topic_queues(reader.path)}
+    except FormatError as error:
+        _log.warning("topics without messages are unknown: %s", error)
+        return set(reader.topics())
 
 
 def unknown_queue(queue_id: int, topics: Sequence[str], held: "Iterable[QueueKey]", *, path: str) -> UnknownQueueError:

@@ -1,5 +1,6 @@
 from .directory.file_sizes import stored_config as stored_config
 from .directory.own_state import ensure_store_id as ensure_store_id
+from .directory.topics import DEFAULT_QUEUES as DEFAULT_QUEUES
 from .directory.topics import topic_queues as topic_queues
 from .encode.batch import encode_batch as encode_batch
 from .format.hashing import java_hash_array as java_hash_array

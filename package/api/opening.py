@@ -10,10 +10,10 @@
 import os
 from collections.abc import Mapping, Sequence
 from datetime import tzinfo
-from typing import TYPE_CHECKING, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from segmentlog.query.source import PathLike, StoreSource
-from segmentlog.store import ConfigError, ExistingFileError, OnDamage, ReadFrom, choice, is_remote
+from segmentlog.store import ConfigError, ExistingFileError, OnDamage, ReadFrom, is_remote
 
 from .arguments import api_call, zone_of
 from .store import Store
@@ -48,6 +48,7 @@ def open(  # noqa: A001 - see below
     config: "StoreConfig | None" = None,
     on_damage: OnDamage | str = "refuse",
     retention: "RetentionSettings | None" = None,
+    create_topics: bool | None = None,
     broker_name: str | None = None,
     archive: PathLike | None = None,
     read_from: ReadFrom | str = "appended",
@@ -64,6 +65,7 @@ def open(  # noqa: A001 - used as segmentlog.open, as gzip.open is
     config: "StoreConfig | None" = None,
     on_damage: OnDamage | str = OnDamage.REFUSE,
     retention: "RetentionSettings | None" = None,
+    create_topics: bool | None = None,
     commit_log_paths: Sequence[PathLike] = (),
     broker_name: str | None = None,
     archive: PathLike | None = None,
@@ -83,8 +85,9 @@ def open(  # noqa: A001 - used as segmentlog.open, as gzip.open is
         ``"r"`` reads. ``"a"`` appends to a store or creates it; ``"x"`` refuses a path that holds anything.
     config, retention
         Write configuration; an existing store keeps its file sizes. Rules of retention; by default all files stay.
-    on_damage
-        ``"refuse"``, or ``"cut"`` to end a log before damage in its middle, and to lose the records after it.
+    on_damage, create_topics
+        ``"refuse"``, or ``"cut"`` to end a log before damage in its middle, and to lose the records after it. Whether
+        messages of unknown topics make these, as brokers do; by default only in a store without topics.
     commit_log_paths, broker_name
         Directories of the CommitLog segments, if they are not in ``path/commitlog`` alone; for reading only. What
         column ``brokerName`` holds; by default the last part of ``path``.
@@ -108,15 +111,20 @@ def open(  # noqa: A001 - used as segmentlog.open, as gzip.open is
     NotAStoreError, UnsupportedStoreError, ConfigError
         If the directory is not a store of a supported kind, an argument is wrong, or ``archive`` is of another store.
     ExistingFileError, StoreInUseError, DamagedLogError
-        If the store is to be written and exists (mode ``"x"``), is open elsewhere, or has damage in its middle.
+        For writing: if it exists (mode ``"x"``), is open elsewhere, or has damage in its middle.
     """
     source = StoreSource.of(path, commit_log_paths, broker_name, archive, read_from, queue_cache, storage, cache_dir)
-    _check_mode(mode, source, {"config": config, "retention": retention})
+    zone = zone_of("tz", tz)
+    return _opened(mode, source, zone, on_damage, config=config, retention=retention, create_topics=create_topics)
+
+
+def _opened(mode: str, source: StoreSource, zone: tzinfo | None, on_damage: OnDamage | str, **writing: Any) -> Store:
+    _check_mode(mode, source, writing)
     if mode == "r":
-        return Store(source, zone_of("tz", tz))
+        return Store(source, zone)
     from .writable import WritableStore  # noqa: PLC0415 - loads what appends, for which a reader does not wait
 
-    return WritableStore(source, zone_of("tz", tz), config, choice("on_damage", on_damage, OnDamage), retention)
+    return WritableStore(source, zone, on_damage=on_damage, **writing)
 
 
 def _check_mode(mode: str, source: StoreSource, writing: Mapping[str, object]) -> None:

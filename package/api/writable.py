@@ -8,13 +8,14 @@
     flush()                       ──► everything is on the device, and visible to readers
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from datetime import tzinfo
 from typing import Final, NoReturn, TypeAlias
 
 import pyarrow as pa
 
+from segmentlog.query.selection import topics_to_write, unknown_topic
 from segmentlog.query.source import StoreSource
 from segmentlog.store import (
     Appended,
@@ -50,17 +51,22 @@ class WritableStore(Store):
         self,
         source: StoreSource,
         zone: tzinfo | None,
+        *,
         config: StoreConfig | None,
-        on_damage: OnDamage,
+        on_damage: OnDamage | str,
         retention: RetentionSettings | None,
+        create_topics: bool | None,
     ) -> None:
         sized = stored_config(source.path, config or StoreConfig())
-        self._engine = MessageStore.open(source.path, sized, on_damage=on_damage, retention=retention)
+        damage = choice("on_damage", on_damage, OnDamage)
+        self._engine = MessageStore.open(source.path, sized, on_damage=damage, retention=retention)
         try:
             super().__init__(source, zone)
+            self._topics = topics_to_write(self._engine.reader())
         except BaseException:
             self._engine.close()
             raise
+        self._may_create = not self._topics if create_topics is None else create_topics
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(f"{self!r} is open for appending: another process cannot have it; pickle its path")
@@ -95,7 +101,7 @@ class WritableStore(Store):
         Parameters
         ----------
         topic, body
-            The topic, which need not exist, and the content.
+            The topic, which the store has unless it was opened with ``create_topics``, and the content.
         queue
             Its id.
         tags, keys, unique_key
@@ -116,6 +122,8 @@ class WritableStore(Store):
         ------
         IllegalMessageError
             If RocketMQ would refuse the message.
+        UnknownQueueError
+            If the store has no such topic, and may not create it.
         ConfigError
             If an argument is unknown or has a wrong type.
         NoSpaceError
@@ -125,7 +133,10 @@ class WritableStore(Store):
             holds the message.
         """
         message = _message(topic, body, queue, tags, keys, unique_key, properties, flag, born_ms, born_host)
-        return self._engine.append(message)
+        new = self._new_topics([topic])
+        appended = self._engine.append(message)
+        self._create(new)
+        return appended
 
     @api_call
     def submit(
@@ -151,7 +162,10 @@ class WritableStore(Store):
             of the calls. While some 64 MiB are under way, a call waits for its message.
         """
         message = _message(topic, body, queue, tags, keys, unique_key, properties, flag, born_ms, born_host)
-        return self._engine.append_async(message)
+        new = self._new_topics([topic])
+        pending = self._engine.append_async(message)
+        self._create(new)
+        return pending
 
     @api_call
     def append_batch(self, batch: object, *, placement: BatchPlacement | str = BatchPlacement.RUN_ON) -> AppendedBatch:
@@ -172,16 +186,34 @@ class WritableStore(Store):
 
         Raises
         ------
-        IllegalMessageError, ConfigError, NoSpaceError, StoreFailedError, StoreClosedError
+        IllegalMessageError, UnknownQueueError, ConfigError, NoSpaceError, StoreFailedError, StoreClosedError
             As of `append`.
         """
-        if not isinstance(batch, pa.RecordBatch | pa.Table):
-            if not hasattr(batch, "__arrow_c_stream__"):
-                raise ConfigError(
-                    f"batch is a {type(batch).__name__}, not a table", fix="Pass a table or batch of Arrow"
-                )
-            batch = pa.table(batch)
-        return self._engine.append_batch(batch, placement=choice("placement", placement, BatchPlacement))
+        if not hasattr(batch, "__arrow_c_stream__") and not isinstance(batch, pa.RecordBatch):
+            raise ConfigError(f"batch is a {type(batch).__name__}, not a table", fix="Pass a table or batch of Arrow")
+        rows = batch if isinstance(batch, pa.RecordBatch | pa.Table) else pa.table(batch)
+        how = choice("placement", placement, BatchPlacement)
+        new = self._new_topics(rows["topic"].unique().to_pylist() if "topic" in rows.schema.names else [])
+        appended = self._engine.append_batch(rows, placement=how)
+        self._create(new)
+        return appended
+
+    def _new_topics(self, topics: Sequence[object]) -> list[str]:
+        """Return the topics that the store does not have; an error if it may not create them."""
+        new = [each for each in topics if isinstance(each, str) and each not in self._topics]
+        if new and not self._may_create:
+            self._topics |= topics_to_write(self._engine.reader())  # tools of brokers may have made them meanwhile
+            for each in new:
+                if each not in self._topics:
+                    make = "segmentlog.open(path, 'a', create_topics=True)"
+                    raise unknown_topic(each, self._topics, path=self.path, argument="topic", make=make)
+            return []
+        return new
+
+    def _create(self, topics: Sequence[str]) -> None:
+        if topics:
+            self._engine.make_topics(topics)
+            self._topics.update(topics)
 
     @api_call
     def flush(self) -> None:

@@ -326,6 +326,10 @@ class Receipt:
             self._spans[key] = _Offsets(held.messages + row["topic_count"], first, last)
         self.messages += batch.num_rows
 
+    @property
+    def topics(self) -> set[str]:
+        return {topic for topic, _ in self._spans}
+
     def table(self) -> pa.Table:
         """Return a row per queue, by topic and queue."""
         rows = [(*key, *span) for key, span in sorted(self._spans.items())]

@@ -24,6 +24,8 @@ from .documents import load_document, replace_document
 from .layout import StoreLocation
 from .rocksdb_config import TOPICS, load_config
 
+DEFAULT_QUEUES = 8
+"""Queues of a topic that a broker creates: ``BrokerConfig.defaultTopicQueueNums``."""
 _log = logging.getLogger(__name__)
 
 

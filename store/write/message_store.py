@@ -20,7 +20,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from types import TracebackType
@@ -29,6 +29,7 @@ from typing import Final, Self
 import pyarrow as pa
 
 from ..config import BatchPlacement, OnChangedReplay, OnDamage, StoreConfig
+from ..directory.topics import DEFAULT_QUEUES
 from ..encode.batch import encode_batch
 from ..encode.message import Appended, Outgoing, encode_message
 from ..errors import SegmentLogError, StoreClosedError
@@ -249,6 +250,12 @@ class MessageStore:
             return self._parts.committer.commit(batch_id, staged, topics or {}, on_changed_replay)
 
     # -- flushing and dispatching
+
+    def make_topics(self, topics: Iterable[str]) -> None:
+        """Note topics in ``topics.json``, with at least as many queues as a broker gives to a topic that it creates."""
+        with self._failure.fatal_if_interrupted:
+            self._check_put()
+            self._parts.base.opened.topics.note(QueueKey(topic, DEFAULT_QUEUES - 1) for topic in topics)
 
     def flush(self) -> None:
         """Return when everything that was appended is on the device; raises `StoreFailedError` if a flush failed."""

@@ -1,4 +1,5 @@
 import asyncio
+import json
 from collections.abc import Iterator
 from concurrent.futures import Future
 from pathlib import Path
@@ -9,7 +10,15 @@ import pyarrow as pa
 import pytest
 
 import segmentlog
-from segmentlog import Config, ConfigError, IllegalMessageError, StoreClosedError, WritableStore
+from segmentlog import (
+    Config,
+    ConfigError,
+    IllegalMessageError,
+    StoreClosedError,
+    UnknownQueueError,
+    WritableStore,
+)
+from segmentlog.store.directory.topics import DEFAULT_QUEUES, topic_queues
 
 BATCH = {"topic": ["orders", "refunds"], "body": [b"1", b"2"], "tags": ["a", None]}
 
@@ -61,6 +70,37 @@ def test_errors_name_arguments_of_this_api(tmp_path: Path) -> None:
             store.submit("not a topic", b"")
         with pytest.raises(ConfigError, match="Did you mean `tags`"):
             store.append("orders", b"", tag="a")  # type: ignore[call-arg]
+
+
+def queues_of(path: Path) -> dict[str, int]:
+    return {topic: count for topic, count in topic_queues(path).items() if not topic.startswith("%")}
+
+
+def test_a_misspelled_topic_is_not_created(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    with segmentlog.open(path, "x") as store:  # a store without topics gets those that are written
+        store.append("orders", b"", queue=1)
+        store.append_batch(pa.table({"topic": ["refunds", "orders"], "body": [b"", b""]}))
+        store.submit("wide", b"", queue=11).result(timeout=300)
+    assert queues_of(path) == {"orders": DEFAULT_QUEUES, "refunds": DEFAULT_QUEUES, "wide": 12}
+    (path / "config" / "topics.json").write_text(json.dumps({"topicConfigTable": {"empty": {"writeQueueNums": 2}}}))
+    with segmentlog.open(path, "a") as store:
+        for call in (
+            lambda: store.append("ordrs", b""),
+            lambda: store.submit("ordrs", b""),
+            lambda: store.append_batch(pa.table({"topic": ["orders", "ordrs"], "body": [b"", b""]})),
+        ):
+            with pytest.raises(
+                UnknownQueueError, match=r"no topic `ordrs`.*Did you mean `orders`\? .*create_topics=True"
+            ):
+                call()
+        store.append("empty", b"")
+        assert store.scan("orders").count() == 2
+    with segmentlog.open(path, "a", create_topics=True) as store:
+        store.append("new", b"")
+        with pytest.raises(IllegalMessageError):
+            store.append("not a topic", b"")
+    assert queues_of(path) == {"empty": 2, "orders": 2, "refunds": 1, "wide": 12, "new": DEFAULT_QUEUES}
 
 
 def test_a_submitted_message_is_a_future(written: WritableStore) -> None:

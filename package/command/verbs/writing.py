@@ -3,8 +3,7 @@
 import argparse
 from typing import TYPE_CHECKING, Final
 
-from segmentlog.query.selection import UnknownTopicError, check_topics, group_progress
-from segmentlog.query.suggestions import did_you_mean, listing
+from segmentlog.query.selection import check_topics, group_progress, topics_to_write, unknown_topic
 from segmentlog.store import ConfigError, IllegalMessageError
 
 from ..console import Console, counted, logged
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
 
 LINES: Final = "lines"
 JSON_LINES: Final = "jsonl"
+_MAKE: Final = "--create"
 _COLUMNS: Final = ("group", "topic", "queueId", "before", "after", "recorded")
 
 
@@ -76,24 +76,26 @@ def run_put(options: argparse.Namespace, console: Console) -> int:
     if options.input == LINES and options.topic is None:
         raise UsageError("TOPIC is missing", fix="Name the topic, or put JSON lines with --input jsonl")
     lines = (json_lines if options.input == JSON_LINES else text_lines)(console.stdin, _fixed(options))
-    known = None if options.create else _known_topics(options)
+    known = _known_topics(options)
     largest = {} if options.max_body_bytes is None else {"max_body_bytes": options.max_body_bytes}
     # Each read of a pipe is a batch, too small for a sync of its own. Closing the store syncs, then comes the report.
     config = stored_config(options.store, StoreConfig(flush=Flush.ASYNC, **largest))
-    rules, receipt = _Rules(config, known), Receipt()
+    rules, receipt = _Rules(options.store, config, None if options.create else known), Receipt()
     with logged(console), counted(console) as show:
         if options.dry_run:
             _put(lines, receipt, rules, None, show)
         else:
             with MessageStore.open(options.store, config) as store:
                 _put(lines, receipt, rules, store.append_batch, show)
+                store.make_topics(receipt.topics - known)
     return write_table(receipt.table(), options, console)
 
 
 class _Rules:
     """Conditions that messages meet: limits of the store, and known topics."""
 
-    def __init__(self, config: "StoreConfig", known: frozenset[str] | None) -> None:
+    def __init__(self, path: str, config: "StoreConfig", known: frozenset[str] | None) -> None:
+        self._path = path
         self._config = config
         self._known = known
 
@@ -109,8 +111,7 @@ class _Rules:
         if row < 0:
             return batch, None
         topic = batch["topic"][row].as_py()
-        fix = f"{did_you_mean(topic, self._known)}--create makes it; the topics are {listing(sorted(self._known))}"
-        return batch.slice(0, row), UnknownTopicError(f"there is no topic `{topic}`", fix=fix)
+        return batch.slice(0, row), unknown_topic(topic, self._known, path=self._path, make=_MAKE)
 
     def check(self, batch: "pa.RecordBatch") -> None:
         """Raise what ``append_batch`` would."""
@@ -197,12 +198,13 @@ def _known_topics(options: argparse.Namespace) -> frozenset[str]:
     from segmentlog.store import NotAStoreError, StoreReader
 
     try:
-        known = frozenset(StoreReader.open(options.store).topics())
+        known = frozenset(topics_to_write(StoreReader.open(options.store)))
     except NotAStoreError as error:
+        if options.create:
+            return frozenset()  # or the path holds something else: opening it for writing tells
         raise NotAStoreError(error.problem, path=error.path, fix="--create makes a store here") from None
-    if options.topic is not None and options.topic not in known:
-        fix = f"{did_you_mean(options.topic, known)}--create makes it; the topics are {listing(sorted(known))}"
-        raise UnknownTopicError(f"TOPIC: there is no topic `{options.topic}`", path=options.store, fix=fix)
+    if options.topic is not None and options.topic not in known and not options.create:
+        raise unknown_topic(options.topic, known, path=options.store, argument="TOPIC", make=_MAKE)
     return known
 
 

@@ -10,6 +10,7 @@ import segmentlog
 from segmentlog.command import incoming
 from segmentlog.command.output.json_lines import json_lines
 from segmentlog.store import MessageStore, Outgoing, StoreConfig
+from segmentlog.store.directory.topics import DEFAULT_QUEUES, topic_queues
 from segmentlog.store.groups import group_offsets
 from support.children import held_elsewhere
 from support.commands import Ran, run_command
@@ -169,7 +170,10 @@ def test_a_misspelled_topic_or_store_is_not_created(target: Path, tmp_path: Path
     assert not (tmp_path / "no").exists()
     assert run_command("put", tmp_path / "no", "orders", "--create", stdin=b"x\n").code == 0
     assert bodies(tmp_path / "no") == [b"x"]
+    queues = topic_queues(target)["orders"]
     assert run_command("put", target, "refunds", "--create", stdin=b"x\n").code == 0
+    assert run_command("put", target, "orders", "--create", stdin=b"x\n").code == 0
+    assert (topic_queues(target)["refunds"], topic_queues(target)["orders"]) == (DEFAULT_QUEUES, queues)
     assert bodies(target, "refunds") == [b"x"]
 
 
