@@ -13,6 +13,8 @@ before 4.2 hides an error that `streamReader` raises: it fails with ``UnboundLoc
 reader of such a release is made, and raises when it is first asked.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from inspect import signature
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
@@ -42,6 +44,8 @@ __all__ = [
     "register_format",
     "to_arrow_schema",
 ]
+_OF_FORMATS: Final = "org.apache.spark.sql.execution.datasources.DataSourceManager"
+"""Logger that warns of a replaced format: of ours, which Spark found by its name."""
 
 _STREAMS_FROM: Final = (4, 2)
 _TAKES_ZONE: Final = "timezone" in signature(pandas_types.to_arrow_schema).parameters
@@ -94,7 +98,24 @@ def register_format(spark: "SparkSession", source: type[DataSource]) -> None:
     # Spark 4.0 refuses a format that it has already found by name, where later releases replace it. The one that it
     # found is ours, so the refusal is not an error.
     try:
-        spark.dataSource.register(source)
+        with _without_warnings(spark, _OF_FORMATS):
+            spark.dataSource.register(source)
     except AnalysisException as error:
         if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
             raise
+
+
+@contextmanager
+def _without_warnings(spark: "SparkSession", logger: str) -> Iterator[None]:
+    """Let a logger of Spark's JVM write errors alone, where the session has one, and it logs by Log4j."""
+    try:
+        log4j = spark._jvm.org.apache.logging.log4j  # type: ignore[union-attr]  # noqa: SLF001 - Spark has no public way
+        before = log4j.LogManager.getLogger(logger).getLevel()
+        log4j.core.config.Configurator.setLevel(logger, log4j.Level.ERROR)
+    except Exception:  # noqa: BLE001 - without it there is one warning more
+        yield
+        return
+    try:
+        yield
+    finally:
+        log4j.core.config.Configurator.setLevel(logger, before)

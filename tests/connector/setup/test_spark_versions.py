@@ -3,7 +3,7 @@
 import subprocess
 import sys
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyspark.errors import AnalysisException
@@ -13,6 +13,9 @@ from segmentlog.connector.setup import spark_versions
 from segmentlog.connector.setup.spark_versions import RefusedStream, has_streams, refuse_stream, register_format
 from segmentlog.connector.source import SegmentLogDataSource
 from segmentlog.spark import NotSupportedError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 SCHEMA = StructType().add("topic", "string")
 
@@ -100,3 +103,20 @@ def test_a_format_that_spark_has_found_by_name_counts_as_registered() -> None:
 def test_any_other_refusal_is_passed_on() -> None:
     with pytest.raises(AnalysisException, match="SOMETHING_ELSE"):
         register_format(_session("SOMETHING_ELSE"), SegmentLogDataSource)
+
+
+@pytest.mark.spark
+def test_spark_does_not_warn_that_the_format_which_it_found_is_replaced(
+    spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jvm: Any = spark._jvm
+    logger = spark_versions._OF_FORMATS
+    assert jvm.java.lang.Class.forName(logger).getName() == logger
+
+    def level() -> str:
+        return str(jvm.org.apache.logging.log4j.LogManager.getLogger(logger).getLevel().toString())
+
+    before, within = level(), list[str]()
+    monkeypatch.setattr(type(spark.dataSource), "register", lambda *_: within.append(level()))
+    register_format(spark, SegmentLogDataSource)
+    assert (within, level()) == (["ERROR"], before)
