@@ -128,7 +128,7 @@ images: setup ## check the Containerfiles, and build the images where there is a
 	rm -rf dist; $(BIN)/python -m build --quiet --wheel; \
 	for name in command spark; do "$$builder" build -f images/$$name/Containerfile -t segmentlog-$$name .; done
 
-DOCS = tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["docs"]
+DOCS = tomllib.load(open("pyproject.toml", "rb"))["dependency-groups"]["docs"]
 docs: setup ## build the site strictly into build/site, and run the code of its pages
 	@$(BIN)/python -c 'import material, mkdocstrings' 2>/dev/null || \
 	$(BIN)/python -m pip install --quiet $$($(BIN)/python -c 'import tomllib; print(*$(DOCS))')

@@ -30,7 +30,7 @@ ENVIRONMENT = ROOT / ".venv"
 PYTHON = ENVIRONMENT / "bin" / "python"
 STAMP = ENVIRONMENT / "segmentlog-setup.json"
 PACKAGES = ("package", "store", "query", "connector", "jobs")
-EXTRA = "dev"
+EXTRA, GROUP = "all", "dev"
 
 
 def main() -> int:
@@ -56,7 +56,7 @@ def environment_digest() -> str:
     """Digest what a whole installation depends on."""
     # Not the whole file: a new rule for ruff is no reason to load Spark again.
     project = read_pyproject()
-    packaging = [project["build-system"], project["project"], project["tool"]["setuptools"]]
+    packaging = [project["build-system"], project["project"], project["tool"]["setuptools"], development(project)]
     facts = [sys.version, sys.base_prefix, str(ROOT), EXTRA, packaging]
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
@@ -111,15 +111,22 @@ def read_pyproject() -> dict[str, Any]:
     return tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 
 
+def development(project: dict[str, Any]) -> list[str]:
+    """List what the clone's tests and tools need beyond the extras."""
+    group: list[str] = project["dependency-groups"][GROUP]
+    return group
+
+
 def link_files(*options: str) -> None:
     """Install the clone itself, as links to its files, and what it depends on unless ``options`` say otherwise."""
     # What an earlier run linked; setuptools adds to it but takes nothing away.
     for built in (ROOT / "build").glob("__editable__.*"):
         shutil.rmtree(built)
     target = f"{ROOT}[{EXTRA}]"
+    group = () if "--no-deps" in options else development(read_pyproject())
     # Python compiles what it imports, a small part of what is installed: half a minute of a first set-up.
     more = ["--no-compile", "--config-settings", "editable_mode=strict", "--editable", target]
-    pip("install", *options, *more)
+    pip("install", *options, *more, *group)
 
 
 def pip(*arguments: str) -> None:
