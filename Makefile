@@ -51,8 +51,12 @@ setup: ## make .venv fit the clone: Python 3.11 or newer is all it needs
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed; name it with: make PYTHON=/path/to/python" >&2; exit 1; }
 	@$(PYTHON) scripts/setup_env.py
 
-demo: setup ## read a store that a RocketMQ broker wrote, and print it as tables
-	@$(SPARK) $(BIN)/python -m segmentlog.command demo
+# An environment that has the package is taken as it is; `make setup` installs what tests and tools need as well.
+demo: ## read stores that a RocketMQ broker wrote, and print them as tables
+	@if "$(PYTHON)" -c 'import pyspark, segmentlog.command' 2>/dev/null; then python="$(PYTHON)"; \
+	else $(PYTHON) scripts/setup_env.py demo; python=$(BIN)/python; fi; \
+	exports="$$("$$python" -m segmentlog.connector.doctor --export)"; eval "$$exports"; \
+	"$$python" -m segmentlog.command demo
 
 # Tests are collected once before: otherwise each worker of a fresh clone would rewrite their assertions.
 test: setup ## what a change has to pass: lint, types, layers, all tests, small attacks, notebooks

@@ -150,8 +150,9 @@ def unknown_topic(
     """Make the error for a topic that is not known; ``make`` says what makes it, if anything does."""
     names = sorted(known)
     prefix = f"{argument}: " if argument else ""
-    others = f"{make} makes it; the topics are" if make else "The topics are"
-    fix = f"{did_you_mean(topic, names)}{others} {listing(names)}"
+    the = f"{make} makes it; the" if make else "The"
+    others = f"{the} topics are {listing(names)}" if names else f"{the} store has no topics"
+    fix = f"{did_you_mean(topic, names)}{others}"
     return UnknownTopicError(f"{prefix}there is no topic `{topic}`", path=path, fix=fix)
 
 

@@ -7,6 +7,9 @@
                                                                     differs: install everything
         files         the names of all files of the packages        differs: link the files again
 
+    python scripts/setup_env.py          what tests and tools need: the extra `all`, the dependency group `dev`
+    python scripts/setup_env.py demo     what `make demo` needs, or the above if it is there
+
 A strict editable install links the files that exist when it runs, one by one (ADR 1). A module that is added later
 cannot be imported, and a removed one still can. So the list of files is part of the stamp. The contents of modules are
 not, since the links show every edit at once.
@@ -22,29 +25,41 @@ import subprocess
 import sys
 import tomllib
 import venv
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+
+class Wanted(NamedTuple):
+    """Extras of the package, and a dependency group."""
+
+    extras: str
+    group: str | None
+
 
 ROOT = Path(__file__).resolve().parent.parent
 ENVIRONMENT = ROOT / ".venv"
 PYTHON = ENVIRONMENT / "bin" / "python"
 STAMP = ENVIRONMENT / "segmentlog-setup.json"
 PACKAGES = ("package", "store", "query", "connector", "jobs")
-EXTRA, GROUP = "all", "dev"
+FOR_DEMO = Wanted("spark,java", None)
+FOR_ALL = Wanted("all", "dev")
 
 
-def main() -> int:
+def main(arguments: Sequence[str]) -> int:
     """Bring `.venv` up to date; return the exit code."""
-    wanted = {"environment": environment_digest(), "files": files_digest()}
     found = read_stamp()
+    for_demo = list(arguments) == ["demo"] and found.get("environment") != environment_digest(FOR_ALL)
+    what = FOR_DEMO if for_demo else FOR_ALL
+    wanted = {"environment": environment_digest(what), "files": files_digest()}
     if found == wanted and PYTHON.exists():
         return 0
     try:
         if found.get("environment") != wanted["environment"] or not is_usable():
-            install_all()
+            install_all(what)
         else:
             say("the list of modules changed: linking them again")
-            link_files("--no-build-isolation", "--no-deps", "--quiet")
+            link_files(what, "--no-build-isolation", "--no-deps", "--quiet")
     except subprocess.CalledProcessError as error:
         say(f"failed with exit code {error.returncode}: {' '.join(map(str, error.cmd))}")
         return 1
@@ -52,12 +67,12 @@ def main() -> int:
     return 0
 
 
-def environment_digest() -> str:
+def environment_digest(wanted: Wanted) -> str:
     """Digest what a whole installation depends on."""
     # Not the whole file: a new rule for ruff is no reason to load Spark again.
     project = read_pyproject()
-    packaging = [project["build-system"], project["project"], project["tool"]["setuptools"], development(project)]
-    facts = [sys.version, sys.base_prefix, str(ROOT), EXTRA, packaging]
+    packaging = [project["build-system"], project["project"], project["tool"]["setuptools"], tools(wanted)]
+    facts = [sys.version, sys.base_prefix, str(ROOT), wanted.extras, packaging]
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
 
@@ -90,8 +105,8 @@ def is_usable() -> bool:
     return answer.returncode == 0
 
 
-def install_all() -> None:
-    """Create the environment, in place of an old one, and install the package with its development dependencies."""
+def install_all(wanted: Wanted) -> None:
+    """Create the environment, in place of an old one, and install the package with what is wanted."""
     say(f"making .venv with Python {'.'.join(map(str, sys.version_info[:3]))}; the first run downloads about 500 MB")
     try:
         venv.create(ENVIRONMENT, with_pip=True, clear=True)
@@ -101,7 +116,7 @@ def install_all() -> None:
         raise
     # An older pip builds Spark's source archive without isolation, on whatever setuptools Python came with.
     pip("install", "pip>=24")
-    link_files()
+    link_files(wanted)
     # The build back end goes into .venv too, so that linking again needs neither a registry nor a build environment.
     pip("install", *read_pyproject()["build-system"]["requires"])
 
@@ -111,22 +126,22 @@ def read_pyproject() -> dict[str, Any]:
     return tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 
 
-def development(project: dict[str, Any]) -> list[str]:
-    """List what the clone's tests and tools need beyond the extras."""
-    group: list[str] = project["dependency-groups"][GROUP]
-    return group
+def tools(wanted: Wanted) -> list[str]:
+    """List the packages of the dependency group."""
+    found: list[str] = read_pyproject()["dependency-groups"][wanted.group] if wanted.group is not None else []
+    return found
 
 
-def link_files(*options: str) -> None:
+def link_files(wanted: Wanted, *options: str) -> None:
     """Install the clone itself, as links to its files, and what it depends on unless ``options`` say otherwise."""
     # What an earlier run linked; setuptools adds to it but takes nothing away.
     for built in (ROOT / "build").glob("__editable__.*"):
         shutil.rmtree(built)
-    target = f"{ROOT}[{EXTRA}]"
-    group = () if "--no-deps" in options else development(read_pyproject())
+    target = f"{ROOT}[{wanted.extras}]"
+    packages = () if "--no-deps" in options else tools(wanted)
     # Python compiles what it imports, a small part of what is installed: half a minute of a first set-up.
     more = ["--no-compile", "--config-settings", "editable_mode=strict", "--editable", target]
-    pip("install", *options, *more, *group)
+    pip("install", *options, *more, *packages)
 
 
 def pip(*arguments: str) -> None:
@@ -144,4 +159,4 @@ def say(text: str) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

@@ -9,20 +9,22 @@ import pytest
 
 from segmentlog.store import MessageStore, QueueKey
 from segmentlog.store.groups import commit_offsets
-from support.documents import EXECUTED, ROOT, SHOWN, Block, Reader, code_blocks
+from support.documents import EXECUTED, ROOT, SHOWN, Block, Reader, code_blocks, run_shell
 from support.store_builder import Geometry, StoreBuilder, messages
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 README = ROOT / "README.md"
+FIRST_STEPS = ROOT / "docs" / "getting-started.md"  # typed as it stands, in test_first_steps_in_an_empty_directory
 PAGES = [README, *sorted((ROOT / "docs").rglob("*.md"))]
 JANUARY_31 = 1_769_817_600_000  # 2026-01-31T00:00:00Z
 
 
 def is_executed_here(block: Block) -> bool:
     elsewhere = block.page == README and block.language == "python" and not block.hidden  # test_readme.py
-    return block.language in EXECUTED and block.skip is None and not block.cluster and not elsewhere
+    is_executed = block.language in EXECUTED and block.page != FIRST_STEPS
+    return is_executed and block.skip is None and not block.cluster and not elsewhere
 
 
 WITH_CODE = [page for page in PAGES if any(map(is_executed_here, code_blocks(page)))]
@@ -79,7 +81,12 @@ def clean(spark: "SparkSession") -> Iterator[None]:
 @pytest.mark.parametrize("page", WITH_CODE, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_block_runs(page: Path, spark: "SparkSession", data: Path) -> None:
     reader = Reader(data, {"spark": spark}, {"start_http_server(9400)": "start_http_server(0)"})
-    for block in filter(is_executed_here, code_blocks(page)):
+    result = None
+    for block in code_blocks(page):
+        if block.output:
+            assert result == block.text, f"{block} is not what the block before it prints"
+        if not is_executed_here(block):
+            continue
         result = reader.execute(block)
         if hasattr(result, "collect"):
             result.collect()  # a frame without an action reads nothing
@@ -87,6 +94,18 @@ def test_every_block_runs(page: Path, spark: "SparkSession", data: Path) -> None
             query.processAllAvailable()
             query.stop()
             assert query.exception() is None, str(block)
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+@pytest.mark.scaled(quick=0)
+def test_first_steps_in_an_empty_directory(tmp_path: Path) -> None:
+    for block in code_blocks(FIRST_STEPS):
+        if block.skip is None and block.language in EXECUTED:
+            shell = block.text if block.language == "sh" else f"python - <<'PROGRAM'\n{block.text}PROGRAM\n"
+            said = run_shell(shell, tmp_path)
+    assert said == "3\n"
+    assert (tmp_path / "parquet").is_dir()
 
 
 def test_small_segments_make_small_stores(tmp_path: Path) -> None:

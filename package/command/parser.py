@@ -74,7 +74,7 @@ class Parser(argparse.ArgumentParser):
         options, rest = parse(arguments)
         if rest:
             fix = f"`{self.prog} --help` shows the arguments"
-            raise UsageError(f"argument `{rest[0]}` is one too many", fix=fix)
+            raise UsageError(f"unexpected argument `{rest[0]}`", fix=fix)
         return options
 
     def _check_flags(self, arguments: Sequence[str]) -> None:

@@ -27,7 +27,7 @@ REQUIRED: dict[str, tuple[str, ...]] = {
 """Words after the store, without which a verb asks for them first."""
 WRONG: dict[str, str] = {
     "archive pusch a b": "`pusch` is unknown",
-    "archive push a": "push takes STORE and URL, got 1 arguments",
+    "archive push a": "push takes STORE and URL, got 1 argument",
     "archive ls s3://b/a rows": "there is no table `rows`",
     "archive verify s3://b/a pieces": "verify takes URL, got 2 arguments",
     "archive ls s3://b/a --deep": "--deep is a flag of verify, not of ls",
@@ -75,7 +75,7 @@ WRONG: dict[str, str] = {
     "diff STORE --digests x --archive": "--archive or --commit-log-b is passed without B",
     "diff STORE --against x --by log": "--by is passed with --against",
     "doctor --stat": "there is no flag `--stat`",
-    "doctor a b": "argument `b` is one too many",
+    "doctor a b": "unexpected argument `b`",
     "dump STORE --topic orders": "-p and --offset is missing",
     "dump STORE --offset 3 -p 0": "--topic is missing",
     "dump STORE --topic orders -p 0 --offset 1 --physical-offset 1": "--physical-offset and --offset",
@@ -103,7 +103,7 @@ WRONG: dict[str, str] = {
     "put STORE orders --input xml": "--input: `xml` is unknown",
     "put STORE orders --property region": "--property is `region`",
     "put STORE orders --queue -1": "--queue",
-    "put STORE orders more": "argument `more` is one too many",
+    "put STORE orders more": "unexpected argument `more`",
     "replay STORE NEW orders": "--state",
     "replay STORE NEW orders --state s --speed 0": "`0` is not a pace",
     "replay STORE NEW orders --state s --speed fast": "`fast` is not a pace",

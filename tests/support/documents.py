@@ -5,6 +5,7 @@
     ```python / ```sql / ```sh        a block; a block indented by four spaces counts where it begins with a command
     <!-- skip: the reason -->         the next block is not executed, for this reason
     <!-- cluster -->                  the next block is executed by tests/connector/test_deployment.py
+    <!-- output -->                   the next block is what the shell block before it prints
     <!-- setup                        Python that is executed at this place and not shown
     code
     -->
@@ -46,6 +47,7 @@ class Block:
     text: str
     skip: str | None = None  # why it is not executed; None where it is
     cluster: bool = False  # whether it needs a cluster
+    output: bool = False  # whether it is the output of the block before it
     hidden: bool = False  # whether readers of the page do not see it
 
     def __str__(self) -> str:
@@ -74,7 +76,8 @@ def code_blocks(page: Path) -> list[Block]:
             code = re.sub(r"^    ", "", match["indented"], flags=re.MULTILINE)
             language = next((name for name, begin in _COMMANDS.items() if re.match(begin, code)), "text")
         skip = directive.removeprefix("skip:").strip() if directive.startswith("skip:") else None
-        found.append(Block(**where, language=language, text=code, skip=skip, cluster=directive == "cluster"))
+        marks = {"cluster": directive == "cluster", "output": directive == "output"}
+        found.append(Block(**where, language=language, text=code, skip=skip, **marks))
         directive = ""
     return found
 
@@ -95,11 +98,10 @@ class Reader:
                 return self._python(text, str(block))
             if block.language == "sql":
                 return [self.names["spark"].sql(each).collect() for each in text.split(";") if each.strip()]
-            self._shell(text, has_processes=block.page.name == "README.md")
+            return self._shell(text, has_processes=block.page.name == "README.md")
         except Exception as error:
             error.add_note(f"in {block}")
             raise
-        return None
 
     def _python(self, text: str, name: str) -> Any:
         *statements, last = ast.parse(text).body
@@ -109,7 +111,7 @@ class Reader:
         exec(compile(ast.Module(statements, []), name, "exec"), self.names)
         return eval(compile(ast.Expression(last.value), name, "eval"), self.names)
 
-    def _shell(self, text: str, *, has_processes: bool) -> None:
+    def _shell(self, text: str, *, has_processes: bool) -> str | None:
         text = re.sub(r"\bSTORE\b", str(self._folder / "store"), text)
         text = re.sub(r"\b(TO|DIR)\b", str(self._folder / "elsewhere"), text)
         for target in re.findall(r"^make ([a-z-]+)", text, re.MULTILINE):
@@ -118,12 +120,12 @@ class Reader:
         text = re.sub(r"^make [^\n]*", "", text, flags=re.MULTILINE)
         lines = [shlex.split(line, comments=True) for line in text.splitlines()] if _is_plain(text) else [["bash"]]
         if has_processes or any(words[:1] != ["segmentlog"] for words in lines):
-            run_shell(text, self._folder)
-            return
+            return run_shell(text, self._folder)
         with patch("segmentlog.command.sessions.session", lambda *_: nullcontext(self.names["spark"])):
             for words in lines:
                 ran = run_command(*words[1:])
                 assert ran.code == 0, f"exit code {ran.code} of:\n{words}\n{ran.err[-4_000:]}"
+        return None
 
 
 def _is_plain(text: str) -> bool:

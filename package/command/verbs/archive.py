@@ -81,7 +81,8 @@ def run_archive(options: argparse.Namespace, console: Console) -> int:
     count, most = len(options.places), len(places) + (options.action == "ls")
     if not len(places) <= count <= most:
         fix = f"segmentlog archive {options.action} {' '.join(places)}"
-        raise UsageError(f"{options.action} takes {' and '.join(places)}, got {count} arguments", fix=f"Pass `{fix}`")
+        got = f"{count} argument{'s' * (count != 1)}"
+        raise UsageError(f"{options.action} takes {' and '.join(places)}, got {got}", fix=f"Pass `{fix}`")
     for name, actions in _FLAGS.items():
         if options.action not in actions and getattr(options, name) not in (None, False, [], "error"):
             flag = _NAMES.get(name, "--" + name.replace("_", "-"))
