@@ -33,11 +33,15 @@ class Report:
     table: pa.Table
     has_findings: bool = False
 
+    @property
+    def summary(self) -> str:
+        """Totals in a line."""
+        return ", ".join(f"{name} {_number(value)}" for name, value in self.numbers.items())
+
     def __str__(self) -> str:
-        head = ", ".join(f"{name} {_number(value)}" for name, value in self.numbers.items())
         rows = [[_cell(each) for each in row.values()] for row in rows_of(self.table)]
         body = text_table(rows, head=self.table.column_names, rule=True) if rows else ""
-        return "\n\n".join(filter(None, [head, body]))
+        return "\n\n".join(filter(None, [self.summary, body]))
 
     def _repr_html_(self) -> str:
         return f"<pre>{html.escape(str(self))}</pre>"

@@ -89,8 +89,12 @@ _TOPIC_SCHEMA: Final = pa.schema(
         ("last", _TIME),
     ]
 )
+_ON_PAGE: Final = ("topics", "hosts", "tags", "queues", "minutes", "sizes", "lateness", "retention")
+_BY_SIZE: Final = ("hosts", "tags")  # tables whose largest rows come first on the page
+_SIZES: Final = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1, "B"))
+_DURATIONS: Final = ((_DAY_MS, "d"), (3_600_000, "h"), (_MINUTE_MS, "min"), (1000, "s"), (1, "ms"))
 _BARS_MAX: Final = 15
-_ROWS_MAX: Final = 200
+_ROWS_MAX: Final = 100
 _BINS_MAX: Final = 400
 _NAME_MAX: Final = 40
 _STYLE: Final = """
@@ -155,7 +159,7 @@ def run(
     spark
         Whose tasks read; None for the cores of this machine.
     topics
-        The topics; all if there are none.
+        The topics; all if there are none. Of some topics it is not known when they fill the disk.
     commit_log_paths
         Directories of CommitLog segments, if not ``commitlog`` in the store.
     now_ms
@@ -187,7 +191,8 @@ def run(
     near = sum(task.bytes for task in tasks) <= 2 * _TASK_BYTES and spark is None
     parts = [_StoreTask(source, task) for task in tasks]
     found = merged(spread(_count, parts, spark, processes=1 if near else processes))
-    return _statistics(reader, found, int(time.time() * 1000) if now_ms is None else now_ms, commit_log_paths)
+    now = int(time.time() * 1000) if now_ms is None else now_ms
+    return _statistics(reader, found, now, commit_log_paths, is_whole=not topics)
 
 
 def _count(part: _StoreTask) -> Partial:
@@ -313,7 +318,9 @@ def cardinality(registers: bytes) -> int:
 # The report
 
 
-def _statistics(reader: StoreReader, found: Partial, now_ms: int, commit_log_paths: Sequence[str]) -> Statistics:
+def _statistics(
+    reader: StoreReader, found: Partial, now_ms: int, commit_log_paths: Sequence[str], *, is_whole: bool
+) -> Statistics:
     rows = sorted(_topic_rows(found), key=lambda row: -row["bytes"])
     tables = {name: _shown(found.tables[name], name) for name in DIMENSIONS if name != "topics" and found.tables}
     free, plans = None, list[dict[str, int]]()
@@ -331,7 +338,7 @@ def _statistics(reader: StoreReader, found: Partial, now_ms: int, commit_log_pat
         "keys": cardinality(keys),
         "bytesPerDay": rate,
         "freeBytes": free,
-        "daysUntilFull": round(free / rate, 1) if free is not None and rate else None,
+        "daysUntilFull": round(free / rate, 1) if free is not None and rate and is_whole else None,
     }
     table = pa.Table.from_pylist(rows, _TOPIC_SCHEMA)
     return Statistics(
@@ -424,14 +431,18 @@ def page_of(found: "Statistics", title: str) -> str:
     Every text is escaped: topics may be named ``<script>``. `MissingExtraError` without matplotlib.
     """
     numbers = "".join(
-        f"<div><dt>{_text(name)}</dt><dd>{_text(_number(value))}</dd></div>" for name, value in found.numbers.items()
+        f"<div><dt>{_text(name)}</dt><dd>{_text(_value(name, value))}</dd></div>"
+        for name, value in found.numbers.items()
     )
-    tables = "".join(_table(name, table) for name, table in {"topics": found.table, **found.tables}.items())
+    largest = {name: found.tables[name].sort_by([("bytes", "descending")]) for name in _BY_SIZE if name in found.tables}
+    every = {"topics": found.table, **found.tables, **largest}
+    tables = "".join(_table(name, every[name]) for name in _ON_PAGE if name in every)
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>{_text(title)}</title><style>{_STYLE}</style></head><body>"
-        f'<h1>{_text(title)}</h1><dl>{numbers}</dl><div class="plots">{_plots(found)}</div>{tables}</body></html>\n'
+        f"<h1>{_text(title)}</h1><p>Times are in UTC. Lateness is the time from born to stored.</p>"
+        f'<dl>{numbers}</dl><div class="plots">{_plots(found)}</div>{tables}</body></html>\n'
     )
 
 
@@ -442,7 +453,7 @@ def _plots(found: "Statistics") -> str:
     largest = found.table.slice(0, _BARS_MAX)
     return "".join(
         [
-            _plot("Messages per minute", lambda axes: _over_time(axes, tables["minutes"])),
+            _plot("Messages per minute (UTC)", lambda axes: _over_time(axes, tables["minutes"])),
             _plot("Bytes by topic", lambda axes: _bars(axes, largest)),
             _plot("Size of messages (bytes)", lambda axes: _distribution(axes, tables["sizes"], "bytesFrom")),
             _plot("From born to stored (ms)", lambda axes: _distribution(axes, tables["lateness"], "msFrom")),
@@ -515,17 +526,30 @@ def _table(name: str, table: pa.Table) -> str:
 
     head = "".join(cell("th", column, column) for column in table.column_names)
     rows = "".join(
-        f"<tr>{''.join(cell('td', column, _number(value)) for column, value in row.items())}</tr>"
+        f"<tr>{''.join(cell('td', column, _value(column, value)) for column, value in row.items())}</tr>"
         for row in rows_of(table.slice(0, _ROWS_MAX))
     )
     more = f"<p>The first {_ROWS_MAX} of {table.num_rows:,} rows.</p>" if table.num_rows > _ROWS_MAX else ""
-    return f'<h2>{_text(name)}</h2><div class="table"><table><tr>{head}</tr>{rows}</table></div>{more}'
+    return f'<h2>{_text(name.capitalize())}</h2><div class="table"><table><tr>{head}</tr>{rows}</table></div>{more}'
 
 
-def _number(value: object) -> str:
+def _value(name: str, value: object) -> str:
+    """Write a number with the unit that its name tells, and a time without its zone."""
     if value is None:
         return "–"
-    return f"{value:,}" if isinstance(value, int | float) and not isinstance(value, bool) else str(value)
+    if not isinstance(value, int | float):
+        return str(value).replace("T", " ").removesuffix("Z") if name in {"minute", "first", "last"} else str(value)
+    if name.startswith(("lateness", "ms")):
+        return _scaled(value, _DURATIONS)
+    if "bytes" in name.lower() or name.startswith("size"):
+        per = "/s" if name.endswith("PerSecond") else "/day" if name.endswith("PerDay") else ""
+        return _scaled(value, _SIZES) + per
+    return f"{value:,} {'days' if name.startswith('days') else 'h' if name.endswith('Hours') else ''}".rstrip()
+
+
+def _scaled(value: float, units: Sequence[tuple[float, str]]) -> str:
+    scale, unit = next((each for each in units if abs(value) >= each[0]), units[-1])
+    return f"{value / scale:,.{0 if scale == 1 else 1}f} {unit}"
 
 
 def _text(text: str) -> str:

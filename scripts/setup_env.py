@@ -27,23 +27,16 @@ import tomllib
 import venv
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
-
-
-class Wanted(NamedTuple):
-    """Extras of the package, and a dependency group."""
-
-    extras: str
-    group: str | None
-
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 ENVIRONMENT = ROOT / ".venv"
 PYTHON = ENVIRONMENT / "bin" / "python"
 STAMP = ENVIRONMENT / "segmentlog-setup.json"
 PACKAGES = ("package", "store", "query", "connector", "jobs")
-FOR_DEMO = Wanted("spark,java", None)
-FOR_ALL = Wanted("all", "dev")
+FOR_DEMO = ("spark,java", "")
+FOR_ALL = ("all", "dev")
+"""Extras of the package, and a dependency group."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -67,12 +60,12 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def environment_digest(wanted: Wanted) -> str:
+def environment_digest(wanted: tuple[str, str]) -> str:
     """Digest what a whole installation depends on."""
     # Not the whole file: a new rule for ruff is no reason to load Spark again.
     project = read_pyproject()
     packaging = [project["build-system"], project["project"], project["tool"]["setuptools"], tools(wanted)]
-    facts = [sys.version, sys.base_prefix, str(ROOT), wanted.extras, packaging]
+    facts = [sys.version, sys.base_prefix, str(ROOT), wanted[0], packaging]
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
 
@@ -105,7 +98,7 @@ def is_usable() -> bool:
     return answer.returncode == 0
 
 
-def install_all(wanted: Wanted) -> None:
+def install_all(wanted: tuple[str, str]) -> None:
     """Create the environment, in place of an old one, and install the package with what is wanted."""
     say(f"making .venv with Python {'.'.join(map(str, sys.version_info[:3]))}; the first run downloads about 500 MB")
     try:
@@ -126,18 +119,18 @@ def read_pyproject() -> dict[str, Any]:
     return tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 
 
-def tools(wanted: Wanted) -> list[str]:
+def tools(wanted: tuple[str, str]) -> list[str]:
     """List the packages of the dependency group."""
-    found: list[str] = read_pyproject()["dependency-groups"][wanted.group] if wanted.group is not None else []
+    found: list[str] = read_pyproject()["dependency-groups"][wanted[1]] if wanted[1] else []
     return found
 
 
-def link_files(wanted: Wanted, *options: str) -> None:
+def link_files(wanted: tuple[str, str], *options: str) -> None:
     """Install the clone itself, as links to its files, and what it depends on unless ``options`` say otherwise."""
     # What an earlier run linked; setuptools adds to it but takes nothing away.
     for built in (ROOT / "build").glob("__editable__.*"):
         shutil.rmtree(built)
-    target = f"{ROOT}[{wanted.extras}]"
+    target = f"{ROOT}[{wanted[0]}]"
     packages = () if "--no-deps" in options else tools(wanted)
     # Python compiles what it imports, a small part of what is installed: half a minute of a first set-up.
     more = ["--no-compile", "--config-settings", "editable_mode=strict", "--editable", target]

@@ -2,7 +2,7 @@
 
 ::
 
-    stdout    rows (output/), or the one report of a maintenance verb, as text or as JSON: data only
+    stdout    rows (output/), or the report of a maintenance verb (output/reports), as text or as JSON: data only
     stderr    log records of the store and of verbs; a terminal shows progress in place, else each is a line
 
     store ──► log record (done=2, of=10) ──► stderr is a terminal:  ━━━━━━━━━━╸────────  2/10  CommitLog segment 000…
@@ -11,35 +11,26 @@
     both  ──► WARNING                    ──► a line, above the bar
 """
 
-import argparse
 import logging
 import os
-import re
 import signal
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple, Self, TextIO
+from typing import TYPE_CHECKING, BinaryIO, Final, NamedTuple, Self, TextIO
 
-from segmentlog.output import json_text, printable
-
-from .errors import FOUND, NOT_FOUND
+from segmentlog.output import printable
 
 if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
     from rich.progress import Progress
-
-    from segmentlog.jobs.report import Report as JobReport
 
 _FORMAT: Final = "%(asctime)s %(levelname)-7s %(message)s"
 _LOGGER: Final = "segmentlog"
 _TERMINAL_S: Final = 0.5
 _LINES_S: Final = 10.0
 _IN_PLACE: Final = {"of": None}  # attributes of a record that a terminal shows in place, without a bar
-_AFTER_UNDERSCORE: Final = re.compile(r"_([a-z])")
 
 
 class Console(NamedTuple):
@@ -207,37 +198,6 @@ def _bar(console: Console, *, has_total: bool) -> "Progress":
     columns = (BarColumn(bar_width=24), MofNCompleteColumn(), TimeRemainingColumn()) if has_total else ()
     text = TextColumn("{task.fields[text]}", markup=False)
     return Progress(*columns, text, console=terminal, transient=True, redirect_stdout=False, redirect_stderr=False)
-
-
-# Reports
-
-
-class Report(NamedTuple):
-    text: str
-    document: Mapping[str, object]
-    has_findings: bool = False
-
-    @classmethod
-    def of(cls, found: "JobReport") -> Self:
-        """Return the report of a job."""
-        return cls(str(found), found.document(), found.has_findings)
-
-
-def print_report(work: Callable[[], Report], options: argparse.Namespace, console: Console) -> int:
-    """Do the work, print its report, and return `FOUND`, or `NOT_FOUND` if it has findings."""
-    with logged(console):
-        found = work()
-    if options.json:
-        console.print(json_text(found.document))
-    else:
-        for line in found.text.split("\n"):
-            console.print(printable(line))
-    return NOT_FOUND if found.has_findings else FOUND
-
-
-def camel_case(report: "DataclassInstance") -> dict[str, Any]:
-    """Return the fields of a dataclass under their names in JSON: ``lost_messages`` is ``lostMessages``."""
-    return {_AFTER_UNDERSCORE.sub(lambda found: found[1].upper(), name): each for name, each in asdict(report).items()}
 
 
 @contextmanager

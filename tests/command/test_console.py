@@ -1,4 +1,3 @@
-import argparse
 import io
 import logging
 import os
@@ -6,12 +5,11 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import pytest
 
 from segmentlog.command import console as module
-from segmentlog.command.console import Console, Report, camel_case, logged, print_report, signalled, watched
+from segmentlog.command.console import Console, logged, signalled, watched
 
 
 class Terminal(io.TextIOWrapper):
@@ -116,25 +114,6 @@ def test_a_status_is_shown_in_place_until_the_block_ends(monkeypatch: pytest.Mon
     assert err.getvalue().endswith("\x1b[2K")
     with watched(lambda: 1 // 0, console, is_on=False):  # not asked for
         pass
-
-
-@pytest.mark.parametrize(("has_findings", "code"), [(False, 0), (True, 1)])
-@pytest.mark.parametrize(("as_json", "shown"), [(False, b"two\n\\x1b[31mlines\n"), (True, b'{"form": "json"}\n')])
-def test_a_report_is_printed(*, as_json: bool, shown: bytes, has_findings: bool, code: int) -> None:
-    report = Report("two\n\x1b[31mlines", {"form": "json"}, has_findings)
-    out = io.BytesIO()
-    console = Console(stdin=io.BytesIO(), stdout=out, stderr=io.StringIO())
-    assert print_report(lambda: report, argparse.Namespace(json=as_json), console) == code
-    assert out.getvalue() == shown
-
-
-def test_keys_in_json_are_in_camel_case_like_columns() -> None:
-    @dataclass
-    class Found:
-        lost_messages: int = 3
-        log_end: int = 4
-
-    assert camel_case(Found()) == {"lostMessages": 3, "logEnd": 4}
 
 
 @pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM])

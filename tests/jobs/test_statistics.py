@@ -171,6 +171,35 @@ def test_tasks_count_the_same(store: Path) -> None:
     assert spread.tables == alone.tables
 
 
+def test_some_topics_tell_nothing_about_the_disk(store: Path) -> None:
+    every = statistics.run(None, store, processes=1)
+    (largest, *_) = every.table["topic"].to_pylist()
+    assert every.numbers["daysUntilFull"] is not None
+    assert statistics.run(None, store, topics=[largest], processes=1).numbers["daysUntilFull"] is None
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "shown"),
+    [
+        ("bytes", 999, "999 B"),
+        ("bytesPerDay", 72_681_360, "72.7 MB/day"),
+        ("bytesPerSecond", 1500.0, "1.5 kB/s"),
+        ("sizeP50", 304, "304 B"),
+        ("latenessMax", 94_489_280_512, "1,093.6 d"),
+        ("latenessP50", 0, "0 ms"),
+        ("msFrom", 61_000, "1.0 min"),
+        ("daysUntilFull", 1039.8, "1,039.8 days"),
+        ("reservedHours", 72, "72 h"),
+        ("messages", 1_000, "1,000"),
+        ("freeBytes", None, "–"),
+        ("first", "2026-11-21T02:08:52.028Z", "2026-11-21 02:08:52.028"),
+        ("topic", "TZ", "TZ"),
+    ],
+)
+def test_values_on_a_page_have_units(name: str, value: object, shown: str) -> None:
+    assert statistics._value(name, value) == shown
+
+
 def test_an_object_store_has_no_disk_to_fill(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     here = statistics.run(None, store, processes=1)
     monkeypatch.setattr(statistics, "is_remote", lambda _: True)

@@ -6,7 +6,7 @@
                 ──────────────────────────            below the table, with their value if all rows have the same one
                 orders        0  {"id": 4711, "a…
                 brokerName: broker-a
-                no room for storeTimestamp, keys: -o jsonl has all columns
+                no room for storeTimestamp, keys: --json has all columns
 
 Cells are text without control characters, so that no message reaches a terminal as a command. The first block decides
 the widths of plain text, which is the same wherever it goes.
@@ -126,7 +126,7 @@ class _Column:
 
     @property
     def has_one_value(self) -> bool:
-        return len(self.cells) > 1 and len(set(self.cells)) == 1
+        return len(set(self.cells)) == 1
 
 
 def _fitted(schema: pa.Schema, rows: Sequence[Sequence[str]], width: int) -> tuple[list[_Column], list[str]]:
@@ -150,7 +150,7 @@ def _fitted(schema: pa.Schema, rows: Sequence[Sequence[str]], width: int) -> tup
     missing = [column.name for column in left_out if not column.has_one_value]
     below = [", ".join(constant)] if constant else []
     if missing:
-        below.append(f"no room for {', '.join(missing)}: -o jsonl has all columns")
+        below.append(f"no room for {', '.join(missing)}: --json has all columns")
     return shown, below
 
 

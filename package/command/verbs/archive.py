@@ -18,9 +18,10 @@ from segmentlog.connector.options.values import duration_ms
 from segmentlog.output import text_table
 from segmentlog.query.times import iso
 
-from ..console import Console, Report, camel_case, print_report
+from ..console import Console
 from ..errors import UsageError
 from ..output.formats import add_json
+from ..output.reports import Report, camel_case, print_report
 from ..parser import Parser, above_zero, add_commit_log, add_storage_options, chosen, typed
 from ..selection import add_zone, clock_of, parse_time
 

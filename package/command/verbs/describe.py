@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, Final
 from segmentlog.output import printable
 from segmentlog.store import ConfigError
 
-from ..console import Console, Report, print_report, signalled
+from ..console import Console, signalled
 from ..errors import FOUND
 from ..output.formats import Format, Pace, Target, add_json, add_output
+from ..output.reports import Report, print_report
 from ..parser import Parser, add_store, seconds, typed
 from ..selection import (
     add_boundary,

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Final
 
 from segmentlog.output import text_table
 
-from ..console import Console, Report, camel_case, print_report
+from ..console import Console
 from ..errors import UsageError
 from ..output.formats import add_json
+from ..output.reports import Report, camel_case, print_report
 from ..parser import Parser, add_commit_log, add_directory, add_queue_segment_entries, chosen
 from ..sessions import add_session, spark_of
 

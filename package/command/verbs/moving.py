@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Final
 from segmentlog.query.suggestions import listing
 from segmentlog.query.times import parse_day
 
-from ..console import Console, Report, print_report, signalled
+from ..console import Console, signalled
 from ..errors import UsageError
 from ..output.formats import add_json
+from ..output.reports import Report, print_report
 from ..parser import Parser, above_zero, add_map_topic, add_store, assignment, chosen, names, seconds, typed, whole
 from ..selection import (
     MESSAGE_COLUMNS,

@@ -9,8 +9,9 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from ..console import Console, Report, camel_case, print_report, signalled, watched
+from ..console import Console, signalled, watched
 from ..output.formats import add_json
+from ..output.reports import Report, camel_case, print_report
 from ..parser import Parser, add_queue_segment_entries, add_tls, tls_of
 
 if TYPE_CHECKING:

@@ -18,8 +18,9 @@ from segmentlog.connector.options.values import duration_ms
 from segmentlog.output import text_table
 from segmentlog.store import ConfigError, RetentionSettings, RocketMQRelease
 
-from ..console import Console, Report, print_report
+from ..console import Console
 from ..output.formats import add_json
+from ..output.reports import Report, print_report
 from ..parser import Parser, add_commit_log
 from ..selection import read_conf
 

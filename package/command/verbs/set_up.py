@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from segmentlog.output import printable, text_table
 from segmentlog.store import ConfigError
 
-from ..console import Console, Report, print_report
+from ..console import Console
 from ..errors import FOUND
 from ..output.formats import add_json
+from ..output.reports import Report, print_report
 from ..parser import Parser, chosen
 from ..sessions import session
 

@@ -13,7 +13,8 @@ import pytest
 
 from segmentlog.command import console
 from segmentlog.command.catalogue import find_verb
-from segmentlog.command.console import Console, Report
+from segmentlog.command.console import Console
+from segmentlog.command.output.reports import Report
 from segmentlog.command.verbs import replication as verb
 from segmentlog.command.verbs.replication import replicate
 from segmentlog.store import BatchId, MessageStore, Outgoing, ReadFrom, StoreReader
