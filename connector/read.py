@@ -45,10 +45,12 @@ from segmentlog.query.position import (
     check_tables,
     in_parts,
 )
+from segmentlog.query.request import EVERY_COLUMN
 from segmentlog.query.selection import TopicPattern, select
 from segmentlog.query.source import StoreSource
 from segmentlog.query.suggestions import did_you_mean, listing
 from segmentlog.store import (
+    DEFAULT_COLUMNS,
     NATIVE_COLUMNS,
     Predicate,
     QueueBounds,
@@ -97,7 +99,7 @@ KAFKA: Final[dict[str, DataType]] = {
 }
 """Every column of ``schemaMode=kafka``; the first seven are there without asking, as in Spark's Kafka source."""
 
-_DEFAULT_COLUMNS: Final = {SchemaMode.NATIVE: 9, SchemaMode.KAFKA: 7}
+_DEFAULT_COLUMNS: Final = {SchemaMode.NATIVE: DEFAULT_COLUMNS, SchemaMode.KAFKA: tuple(KAFKA)[:7]}
 _PROPERTIES: Final = {SchemaMode.NATIVE: "properties", SchemaMode.KAFKA: "headers"}
 _KAFKA_SOURCE: Final[dict[str, str]] = {
     "key": "keys",
@@ -125,8 +127,10 @@ def spark_schema(options: ReadOptions) -> StructType:
     available = _available(options)
     mode = options.schema_mode
     if options.columns is None:
-        names = list(available)[: _DEFAULT_COLUMNS[mode]]
+        names = list(_DEFAULT_COLUMNS[mode])
         names += ["brokerName"] if len(options.sources) > 1 else []
+    elif options.columns == (EVERY_COLUMN,):
+        names = list(available)
     else:
         for name in options.columns:
             if name not in available:

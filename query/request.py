@@ -11,7 +11,17 @@ A scan, a look-up and a follower share these arguments.
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
-from segmentlog.store import NATIVE_SCHEMA, ConfigError, OnCorrupt, OnLoss, Predicate, ScanSpec, Tags, choice
+from segmentlog.store import (
+    DEFAULT_COLUMNS,
+    NATIVE_SCHEMA,
+    ConfigError,
+    OnCorrupt,
+    OnLoss,
+    Predicate,
+    ScanSpec,
+    Tags,
+    choice,
+)
 
 from .suggestions import did_you_mean, listing
 
@@ -21,6 +31,8 @@ if TYPE_CHECKING:
     from .body_columns import BodyFormat
 
 Names = str | Iterable[str]
+EVERY_COLUMN: Final = "*"
+"""All columns, where columns are named."""
 _EVERY: Final = tuple(NATIVE_SCHEMA.names)
 
 
@@ -32,9 +44,12 @@ def scan_spec(
     sql: str | None = None,
     on_corrupt: OnCorrupt | str = OnCorrupt.FAIL,
     on_loss: OnLoss | str = OnLoss.FAIL,
+    check_crc: bool = False,
 ) -> ScanSpec:
     """Check arguments of any type. `ConfigError` names the wrong one; `FilterSyntaxError` as of RocketMQ."""
-    chosen = _EVERY if columns is None else checked_names("columns", columns)
+    chosen = DEFAULT_COLUMNS if columns is None else checked_names("columns", columns)
+    if chosen == (EVERY_COLUMN,):
+        chosen = _EVERY
     for name in chosen:
         if name not in _EVERY:
             fix = f"{did_you_mean(name, _EVERY)}The columns are {listing(_EVERY, most=30)}; properties=… takes others"
@@ -50,6 +65,7 @@ def scan_spec(
         columns=chosen,
         property_columns=single,
         predicate=Predicate(filter=_filter(tags, sql)),
+        check_crc=check_crc,
         on_corrupt=choice("on_corrupt", on_corrupt, OnCorrupt),
         on_loss=choice("on_loss", on_loss, OnLoss),
     )

@@ -23,6 +23,8 @@ from segmentlog.store import ConfigError, FormatError, UnknownQueueError
 from .suggestions import did_you_mean, listing
 
 _log = logging.getLogger(__name__)
+_SPECIAL = re.compile(r"[.*+?\[(]")
+"""Characters of patterns, which no topic has."""
 
 if TYPE_CHECKING:
     from segmentlog.store import QueueBounds, QueueKey, StoreReader
@@ -142,6 +144,40 @@ def check_topics(wanted: Iterable[str], known: Sequence[str], *, path: str, argu
     for topic in wanted:
         if topic not in known:
             raise unknown_topic(topic, known, path=path, argument=argument)
+
+
+def topic_pattern(names: Sequence[str]) -> TopicPattern | None:
+    """Return the pattern that a name is: ``^order`` matches topics that begin so, ``^order.*s$`` whole names."""
+    # As in librdkafka and kcat. No topic has this character.
+    if len(names) != 1 or not names[0].startswith("^"):
+        return None
+    (text,) = names
+    try:
+        re.compile(text)
+    except re.error as error:
+        fix = "Write such as ^order, or ^order.*s$ for whole names"
+        raise ConfigError(f"`{text}` is not a regular expression: {error}", fix=fix) from None
+    return TopicPattern(text if text.endswith("$") else f"{text}.*")
+
+
+def topics_of(names: Sequence[str], known: Iterable[str], *, path: str, argument: str = "") -> tuple[str, ...]:
+    """Return topics by name, or those of a `topic_pattern`; `UnknownTopicError` if one is unknown or none matches."""
+    pattern, there = topic_pattern(names), sorted(known)
+    if pattern is None:
+        for name in names:
+            if name not in there and (special := _SPECIAL.search(name)) is not None:
+                error = unknown_topic(name, there, path=path, argument=argument)
+                fix = f"A pattern begins with ^, such as `^{name[: special.start()]}`. {error.fix}"
+                raise UnknownTopicError(error.problem, path=path, fix=fix)
+        check_topics(names, there, path=path, argument=argument)
+        return tuple(dict.fromkeys(names))
+    found = tuple(filter(pattern.wants, there))
+    if not found:
+        prefix = f"{argument}: " if argument else ""
+        others = [topic for topic in there if TopicPattern(".*").wants(topic)]
+        fix = f"The topics are {listing(others)}" if others else "The store has no topics"
+        raise UnknownTopicError(f"{prefix}no topic matches `{names[0]}`", path=path, fix=fix)
+    return found
 
 
 def unknown_topic(

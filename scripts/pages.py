@@ -155,7 +155,11 @@ def _column_table(title: str, columns: Mapping[str, DataType], meanings: Mapping
     """Write a table of columns, of which the first ``default`` are there without asking."""
     rows = [f"| `{name}` | {kind.simpleString()} | {meanings[name]} |" for name, kind in columns.items()]
     last = list(columns)[default - 1]
-    head = [f"Without `columns` or a schema: the columns up to `{last}`.", "", "| Column | Type | Source |"]
+    head = [
+        f"Without `columns` or a schema: the columns up to `{last}`; with `columns=*`: all.",
+        "",
+        "| Column | Type | Source |",
+    ]
     return [f"## {title}", "", *head, "|---|---|---|", *rows]
 
 

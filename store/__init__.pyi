@@ -55,6 +55,7 @@ from .format.ledger import QueueSpan as QueueSpan
 from .format.message_decode import NATIVE_SCHEMA as NATIVE_SCHEMA
 from .format.message_decode import QUEUE_COLUMNS as QUEUE_COLUMNS
 from .format.message_table import COLUMN_PROPERTIES as COLUMN_PROPERTIES
+from .format.message_table import DEFAULT_COLUMNS as DEFAULT_COLUMNS
 from .format.message_table import NATIVE_COLUMNS as NATIVE_COLUMNS
 from .format.message_table import Giver as Giver
 from .format.message_table import NativeColumn as NativeColumn

@@ -429,7 +429,7 @@ class SourceOptions:
         shown="128m",
     )
     columns: tuple[str, ...] | None = option(
-        NAMES, values.names, "The columns, in this order: what `.schema(…)` says, for SQL.", default=None
+        NAMES, values.names, "The columns, in this order; `*` for all. What `.schema(…)` says, for SQL.", default=None
     )
     include_properties: bool = switch(
         "Add the column `properties`, or `headers` with `schemaMode=kafka`.",

@@ -25,7 +25,7 @@ from typing import Any, Final, ParamSpec, TypeAlias, TypeGuard, TypeVar
 from segmentlog.query import position as query
 from segmentlog.query.position import AtTime, ByQueue, Fallback, Grammar, Place, Rules
 from segmentlog.query.request import checked_names
-from segmentlog.query.selection import check_topics
+from segmentlog.query.selection import topics_of
 from segmentlog.query.suggestions import listing, suggest
 from segmentlog.query.times import Clock, Instant, parse_time, parse_zone, store_ms
 from segmentlog.store import ConfigError, MissingExtraError, OnLoss, QueueKey, Remedy, SegmentLogError
@@ -89,12 +89,13 @@ def rules_of(on_loss: OnLoss) -> Rules:
 
 
 def checked_topics(topics: object, known: Sequence[str], path: str) -> tuple[str, ...]:
-    """Check the argument ``topics``: one name or several, all of them in the store."""
+    """Check the argument ``topics``: one name or several, all of them in the store, or a pattern."""
     names = checked_names("topics", topics)
     if not names:
         raise ConfigError("topics names no topic", fix=f"The topics are {listing(known)}")
-    check_topics(names, known, path=path, argument="topics")
-    return tuple(dict.fromkeys(sorted(names) if isinstance(topics, set | frozenset) else names))
+    return topics_of(
+        sorted(names) if isinstance(topics, set | frozenset) else names, known, path=path, argument="topics"
+    )
 
 
 def is_whole(value: object) -> TypeGuard[int]:

@@ -22,7 +22,7 @@ import pyarrow as pa
 from segmentlog.query.metadata import SCHEMAS, Metrics, group_rows, lag_rows, queue_rows, segment_rows, topic_rows
 from segmentlog.query.position import Earliest, Latest, Resolver, Words, asked_times, in_parts, within_times
 from segmentlog.query.request import Names, body_format_of, checked_names, scan_spec
-from segmentlog.query.selection import Topics, group_progress, select
+from segmentlog.query.selection import Topics, group_progress, select, topic_pattern
 from segmentlog.query.source import OpenedSource, StoreSource
 from segmentlog.query.times import Clock, check_window
 from segmentlog.store import (
@@ -212,13 +212,14 @@ class Store:
         schema: "pa.Schema | str | os.PathLike[str] | None" = None,
         on_corrupt: OnCorrupt | str = OnCorrupt.FAIL,
         on_loss: OnLoss | str = OnLoss.FAIL,
+        check_crc: bool = False,
     ) -> Scan:
         """Describe a scan. Arguments are checked and queue offsets settled here; messages are read later.
 
         Parameters
         ----------
         topics
-            One topic or several.
+            One topic or several; ``"^order"`` is each topic that begins so, ``"^order.*s$"`` a regular expression.
         start, end
             First message and end of each queue, half-open. A position is a store time, ``"earliest"``, ``"latest"``,
             ``"last:10"``, or ``"group:etl"``. A mapping has offsets, times or such texts by queue, and reads these
@@ -227,26 +228,31 @@ class Store:
         tags, sql
             ``"A || B"`` or a list: messages with one of these tags. A SQL92 filter as of RocketMQ; both must hold.
         columns
-            Columns, in order; by default all. Fewer are faster. ``docs/options.md`` lists them.
+            Columns, in order (``docs/options.md``); ``"*"`` for all, by default those up to ``storeTimestamp``.
         properties
             Properties of messages that become further text columns.
         body_as, schema
             Format and columns of bodies, such as ``"json"`` and ``"id string, total double"`` (``docs/python.md``).
             They follow the other columns. A body that does not parse has nulls, and the reason in ``bodyError``.
-        on_corrupt, on_loss
-            Treatment of damaged records, and of messages that are gone when they are read.
+        on_corrupt, on_loss, check_crc
+            Treatment of damaged records, and of messages that are gone when they are read. Whether every body that is
+            read is compared with its CRC-32.
 
         Raises
         ------
-        ConfigError, MissingExtraError
-            If an argument makes no sense, or needs a package that is not installed.
-        FilterSyntaxError
-            If RocketMQ refuses ``sql``.
+        ConfigError, MissingExtraError, FilterSyntaxError
+            If an argument makes no sense, or needs a package that is not installed, or RocketMQ refuses ``sql``.
         UnknownQueueError, OffsetOutOfRangeError
             If the store holds no such topic or queue, or a queue does not hold an offset.
         """
         spec = scan_spec(
-            columns=columns, properties=properties, tags=tags, sql=sql, on_corrupt=on_corrupt, on_loss=on_loss
+            columns=columns,
+            properties=properties,
+            tags=tags,
+            sql=sql,
+            on_corrupt=on_corrupt,
+            on_loss=on_loss,
+            check_crc=check_crc,
         )
         reader = self._reader()
         ranges, window, spec = self._ranges(reader, topics, start, end, spec)
@@ -339,7 +345,7 @@ class Store:
         Parameters
         ----------
         topics
-            One topic or several.
+            As of `scan`.
         keys, unique_keys
             One key or up to millions, in ``KEYS`` or in ``UNIQ_KEY``; one of the two.
         start, end
@@ -392,7 +398,7 @@ class Store:
         Parameters
         ----------
         topics
-            One topic or several; queues that are added later are read, too.
+            As of `scan`; queues and topics that are added later are read, too.
         start
             As of `scan`; by default the messages from now on.
         tags, sql, columns, properties, on_corrupt, on_loss
@@ -417,9 +423,10 @@ class Store:
         )
         pause = checked_seconds("poll_s", poll_s)
         timeout = None if timeout_s is None else checked_seconds("timeout_s", timeout_s)
+        wanted = topic_pattern(checked_names("topics", topics))  # of topics that are created later, too
         names = checked_topics(topics, self._reader().topics(), self.path)
         first = parsed("start", start, Latest(), names, self._clock())
-        follower = Follow(self._source, Topics(names), first, spec, poll_s=pause, timeout_s=timeout)
+        follower = Follow(self._source, wanted or Topics(names), first, spec, poll_s=pause, timeout_s=timeout)
         with self._lock:
             self._followers.add(follower)
             if self._is_closed:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final
 
 import segmentlog
 from segmentlog.query import times
-from segmentlog.query.selection import Topics, check_topics, select
+from segmentlog.query.selection import Topics, check_topics, select, topic_pattern, topics_of
 from segmentlog.query.suggestions import listing
 from segmentlog.store import ConfigError
 
@@ -264,7 +264,7 @@ def add_messages(parser: Parser, *, to: str | None = None) -> None:
     add_store(parser)
     if to is not None:
         parser.add_argument("to", metavar="TO", help=to)
-    parser.add_argument("topic", metavar="TOPIC", nargs="+", help="topics")
+    parser.add_argument("topic", metavar="TOPIC", nargs="+", help="topics, or one regular expression such as ^order")
     parser.add_argument("-p", "--queue", metavar="N,…", type=_queues, help="queues by number (default: all)")
     parser.add_argument("--tag", metavar="'A || B'", help="messages with one of these tags")
     parser.add_argument("--sql", metavar="FILTER", help="messages that a SQL92 filter of RocketMQ accepts")
@@ -363,6 +363,7 @@ def add_columns(parser: Parser) -> None:
         default="fail",
         help="messages that are gone: fail or skip (default: fail)",
     )
+    parser.add_argument("--check-crc", action="store_true", help="compare every body that is read with its CRC-32")
 
 
 def _queues(text: str) -> tuple[int, ...]:
@@ -381,6 +382,7 @@ def spec_of(options: argparse.Namespace, columns: Sequence[str], **filters: str 
         properties=options.properties,
         on_corrupt=options.on_corrupt,
         on_loss=options.on_loss,
+        check_crc=options.check_crc,
         **filters,
     )
 
@@ -409,7 +411,9 @@ class Selection:
     def __init__(self, options: argparse.Namespace, columns: Sequence[str]) -> None:
         self.source = source_of(options)
         self._reader = self.source.open()
-        self.topics = Topics(tuple(dict.fromkeys(options.topic)), options.queue)
+        names = topics_of(options.topic, self._reader.topics(), path=self._reader.path, argument="TOPIC")
+        self.topics = Topics(names, options.queue)
+        self.followed = topic_pattern(options.topic) or self.topics
         spec = spec_of(options, columns, tags=options.tag, sql=options.sql)
         self.spec = replace(spec, predicate=replace(spec.predicate, bodies=body_filters_of(options)))
 

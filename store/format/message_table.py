@@ -190,6 +190,8 @@ NATIVE_COLUMNS: Final = (
     NativeColumn("segment", "string", "file name of the CommitLog segment"),
 )
 """Every column that a scan can return, in the order of the reference."""
+DEFAULT_COLUMNS: Final = tuple(column.name for column in NATIVE_COLUMNS[:9])
+"""Columns of a read that names none, up to ``storeTimestamp``: the others cost time that few reads have a use for."""
 
 COLUMN_PROPERTIES: Final = {column.name: column.property for column in NATIVE_COLUMNS if column.property is not None}
 """Properties that are columns of their own, by column."""

@@ -20,7 +20,7 @@ def test_found_equals_a_filter_over_all_messages(store: segmentlog.Store, path: 
         rebuild_index(StoreReader.open(path), path / "index")
     keys = ["key-7", "key-8", "key-399", "absent"]
     rows = [row for row in read(StoreReader.open(path)) if row["keys"] in keys and row["topic"] == "payments"]
-    found = store.find("payments", keys=keys)
+    found = store.find("payments", keys=keys, columns="*")
     assert found.to_arrow().drop_columns(["asked"]).to_pylist(maps_as_pydicts="strict") == sorted(
         rows, key=lambda row: row["physicalOffset"]
     )

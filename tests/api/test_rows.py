@@ -29,7 +29,7 @@ def test_all_forms_hold_the_same_rows(store: segmentlog.Store) -> None:
 
 
 def test_all_columns_reach_every_form(store: segmentlog.Store) -> None:
-    scan = store.scan("orders")
+    scan = store.scan("orders", columns="*")
     assert list(scan.to_pandas().columns) == scan.to_polars().columns == scan.schema.names
     with duckdb.connect() as connection:
         scan.to_duckdb(connection, "orders")

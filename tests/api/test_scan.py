@@ -15,6 +15,7 @@ from segmentlog import Time
 from segmentlog.api import scan as scan_module
 from segmentlog.api.scan import _BATCHES_A_TASK, read_in_order
 from segmentlog.store import (
+    DEFAULT_COLUMNS,
     NATIVE_SCHEMA,
     ConfigError,
     CorruptRecordError,
@@ -87,7 +88,7 @@ def test_a_scan_equals_a_filter_over_all_messages(
 
 
 def test_a_scan_returns_all_native_columns_and_property_columns_come_last(store: segmentlog.Store, path: Path) -> None:
-    table = store.scan("orders").to_arrow()
+    table = store.scan("orders", columns="*").to_arrow()
     assert table.schema == NATIVE_SCHEMA
     wanted = sorted((row for row in every_row(path) if row["topic"] == "orders"), key=key_of)
     assert sorted(table.to_pylist(maps_as_pydicts="strict"), key=key_of) == wanted
@@ -161,7 +162,7 @@ def test_columns_of_bodies_follow_the_columns_of_messages(json_store: segmentlog
     assert scan.head(1).to_pylist() == found.slice(0, 1).to_pylist()
     assert scan.lazy().filter(pl.col("id") > 1).select("body", "id").collect().rows() == [(None, 2)]
     whole = json_store.scan("orders", body_as="text")
-    assert whole.schema.names == [*NATIVE_SCHEMA.names, "text", "bodyError"]
+    assert whole.schema.names == [*DEFAULT_COLUMNS, "text", "bodyError"]
     assert whole.to_arrow()["text"].to_pylist() == [each.decode() for each in whole.to_arrow()["body"].to_pylist()]
 
 

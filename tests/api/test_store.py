@@ -39,7 +39,7 @@ def test_the_log_may_be_elsewhere(path: Path, tmp_path: Path) -> None:
         segmentlog.open(path)
     (path / "commitlog").unlink()
     with segmentlog.open(path, commit_log_paths=[tmp_path / "log"], broker_name="b") as store:
-        assert set(store.scan("orders").to_arrow()["brokerName"].to_pylist()) == {"b"}
+        assert set(store.scan("orders", columns="brokerName").to_arrow()["brokerName"].to_pylist()) == {"b"}
 
 
 def test_a_log_that_is_nowhere_is_an_error(path: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -180,7 +180,11 @@ def test_keys_are_found_as_by_the_finder(name: str, stores: dict[str, Path]) -> 
             asked = ("--topic", topic, "--from", iso(start), "--to", iso(stop + 1), "--columns", "physicalOffset")
             python, command = set[int](), set[int]()
             for field in ("keys", "unique_keys"):
-                python.update(store.find(topic, **{field: key}, **times).to_arrow()["physicalOffset"].to_pylist())
+                python.update(
+                    store.find(topic, **{field: key}, **times, columns="physicalOffset")
+                    .to_arrow()["physicalOffset"]
+                    .to_pylist()
+                )
                 flag = "--" + field.removesuffix("s").replace("_", "-") + "=" + key
                 command.update(row["physicalOffset"] for row in printed("get", stores[name], flag, *asked))
             assert python == command == set(found.physical_offset.tolist()), question

@@ -27,7 +27,7 @@ def replica(store: Path, tmp_path: Path) -> Path:
 def rewritten(store: Path, path: Path, *, left_out: int = -1, changed: int = -1) -> Path:
     """Write the messages of a store into another one, where they get other physical offsets."""
     with segmentlog.open(store) as opened:
-        rows = opened.scan(["orders", "refunds"]).to_arrow().to_pylist()
+        rows = opened.scan(["orders", "refunds"], columns="*").to_arrow().to_pylist()
     with MessageStore.open(path, CONFIG) as target:
         for number, row in enumerate(sorted(rows, key=lambda each: (each["queueOffset"], each["topic"]))):
             if number != left_out:
@@ -197,7 +197,7 @@ def test_messages_that_were_written_apart_are_equal_by_queue(store: Path, tmp_pa
     import segmentlog  # noqa: PLC0415 - of this test alone
 
     with segmentlog.open(store) as opened, MessageStore.open(tmp_path / "apart", CONFIG) as target:
-        for row in opened.scan(["refunds", "orders"]).to_arrow().to_pylist():
+        for row in opened.scan(["refunds", "orders"], columns="*").to_arrow().to_pylist():
             properties = dict(reversed(row["properties"]))
             target.append(
                 Outgoing(topic=row["topic"], queue_id=row["queueId"], body=row["body"], properties=properties)

@@ -1,6 +1,10 @@
 import json
+import shutil
+from collections import Counter
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import segmentlog
@@ -9,9 +13,19 @@ from segmentlog.command.selection import Selection, asked_window, clock_of
 from segmentlog.command.verbs.messages import add_cat
 from segmentlog.connector.options.read_options import parse_read_options
 from segmentlog.connector.read import plan_partitions
+from segmentlog.connector.source import SegmentLogDataSource
 from segmentlog.query.selection import UnknownTopicError
 from segmentlog.query.times import StartAfterEndError
-from segmentlog.store import ConfigError, OffsetOutOfRangeError, ScanSpec, UnknownQueueError
+from segmentlog.store import (
+    DEFAULT_COLUMNS,
+    NATIVE_SCHEMA,
+    ConfigError,
+    CorruptRecordError,
+    OffsetOutOfRangeError,
+    ScanSpec,
+    UnknownQueueError,
+)
+from support.commands import run_command
 
 EARLY = "2026-01-31T00:00:10Z"
 LATE = "2026-01-31T00:05:00Z"
@@ -92,6 +106,67 @@ def test_errors(door: str, path: Path, window: Window, kind: type[Exception], pr
         return
     with pytest.raises(kind, match=problem):
         DOORS[door](path, topic, window)
+
+
+def read(door: str, path: Path, topic: str = "orders", **asked: str) -> pa.Table:
+    """Rows of messages by a door, with options by their names in Spark."""
+    if door == "spark":
+        options = {"path": str(path), "subscribe": topic} | asked
+        if topic.startswith("^"):
+            options["subscribePattern"] = f"{options.pop('subscribe').removeprefix('^')}.*"
+        reader = SegmentLogDataSource(options).reader(SegmentLogDataSource(options).schema())
+        batches = [each for partition in reader.partitions() for each in reader.read(partition)]
+        return pa.Table.from_batches(batches)
+    if door == "python":
+        names = {"checkCrc": "check_crc", "columns": "columns"}
+        with segmentlog.open(path) as store:
+            given: dict[str, Any] = {names[name]: value == "true" or value.split(",") for name, value in asked.items()}
+            return store.scan(topic, **given).to_arrow()
+    flags = [f"--columns={asked['columns']}"] if "columns" in asked else []
+    flags += ["--check-crc"] if asked.get("checkCrc") == "true" else []
+    ran = run_command("cat", path, topic, "-o", "arrow", *flags)
+    if ran.code == 2:
+        raise CorruptRecordError(ran.err)
+    return pa.ipc.open_stream(ran.out).read_all()
+
+
+@every
+def test_topics_by_pattern(door: str, path: Path) -> None:
+    found = read(door, path, "^(orders|pay)", columns="topic")["topic"].to_pylist()
+    assert Counter(found) == {"orders": 400, "payments": 400}
+
+
+@every
+def test_all_columns_and_those_of_a_read_that_names_none(door: str, path: Path) -> None:
+    assert read(door, path, columns="*").column_names == NATIVE_SCHEMA.names
+    # Rows of the command can be put again, so they have the properties, and what is not in them.
+    more = {"flag", "properties"} if door == "command" else set()
+    assert set(read(door, path).column_names) == {*DEFAULT_COLUMNS, *more}
+
+
+@every
+def test_a_body_that_its_crc_denies(door: str, path: Path, tmp_path: Path) -> None:
+    path = Path(shutil.copytree(path, tmp_path / "copy"))
+    segment = min((path / "commitlog").iterdir())
+    data = segment.read_bytes()
+    segment.write_bytes(data.replace(b"message 7 ", b"massage 7 ", 1))
+    assert read(door, path, columns="queueOffset,body").num_rows == 400
+    with pytest.raises(CorruptRecordError, match="CRC"):
+        read(door, path, columns="queueOffset,body", checkCrc="true")
+
+
+@pytest.mark.parametrize("door", ["python", "command"])
+@pytest.mark.parametrize(
+    ("topic", "problem"),
+    [
+        ("^refund", "no topic matches `.refund`.*topics are `orders`, `payments`"),
+        ("order.*", r"no topic `order\.\*`.*A pattern begins with \^, such as `\^order`"),
+        ("^(", r"`\^\(` is not a regular expression"),
+    ],
+)
+def test_patterns_that_match_nothing(door: str, path: Path, topic: str, problem: str) -> None:
+    with pytest.raises(ConfigError if topic == "^(" else UnknownTopicError, match=f"(?s){problem}"):
+        DOORS[door](path, topic, (None, None))
 
 
 @pytest.mark.parametrize("door", ["python", "command"])

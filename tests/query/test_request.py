@@ -4,6 +4,7 @@ import pytest
 
 from segmentlog.query.request import scan_spec
 from segmentlog.store import (
+    DEFAULT_COLUMNS,
     NATIVE_SCHEMA,
     ConfigError,
     FilterSyntaxError,
@@ -19,8 +20,9 @@ def made(**given: Any) -> ScanSpec:
     return scan_spec(**given)
 
 
-def test_all_columns_are_the_default() -> None:
-    assert made().columns == tuple(NATIVE_SCHEMA.names)
+def test_the_default_columns_and_all() -> None:
+    assert made().columns == DEFAULT_COLUMNS == tuple(NATIVE_SCHEMA.names)[:9]
+    assert made(columns="*").columns == made(columns=["*"]).columns == tuple(NATIVE_SCHEMA.names)
     spec = made(columns=iter(["body", "topic"]), properties="region", on_loss=OnLoss.SKIP)
     assert (spec.columns, spec.property_columns, spec.on_loss) == (("body", "topic"), ("region",), OnLoss.SKIP)
 

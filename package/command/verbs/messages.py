@@ -169,7 +169,7 @@ def _follower(selection: Selection, options: argparse.Namespace) -> "Follow":
     from segmentlog.api.follow import Follow
     from segmentlog.query.position import Latest
 
-    return Follow(selection.source, selection.topics, Latest(), selection.spec, timeout_s=options.timeout)
+    return Follow(selection.source, selection.followed, Latest(), selection.spec, timeout_s=options.timeout)
 
 
 def _last(selection: Selection, ends: "dict[QueueKey, int]", number: int) -> "Iterable[pa.RecordBatch]":

@@ -325,7 +325,7 @@ def add_replay(parser: Parser) -> None:
     )
     add("--again", action="store_true", help="append all messages of a finished job once more")
     add_session(parser)
-    parser.set_defaults(columns=None, properties=(), on_corrupt="fail", on_loss="fail")
+    parser.set_defaults(columns=None, properties=(), on_corrupt="fail", on_loss="fail", check_crc=False)
     # Spark reads the messages: --where takes the place of a search in bodies.
     parser.set_defaults(grep=None, regex=None, ignore_case=False, json_path=None, equals=None)
     add_json(parser)
@@ -419,7 +419,7 @@ def add_resend(parser: Parser) -> None:
         default="fail",
         help="messages that are gone: fail or skip (default: fail)",
     )
-    parser.set_defaults(columns=None, properties=())
+    parser.set_defaults(columns=None, properties=(), check_crc=False)
     add_json(parser)
 
 
