@@ -225,7 +225,8 @@ class SourceOptions:
         "a text",
         _storage,
         "An option of the object store, if the path or the archive is a URL: `storage.aws_endpoint`, "
-        "`storage.fs.s3a.access.key`, … [remote.md](remote.md) lists the names. Values are shown nowhere.",
+        "`storage.fs.s3a.access.key`, … [remote.md](remote.md) lists the names. Values never appear in logs, errors or "
+        "plans.",
         default=None,
         name="storage.NAME",
         shown="the environment's",
@@ -460,7 +461,7 @@ class SourceOptions:
     max_body_bytes: int = option(
         SIZE,
         values.size,
-        "The most that one compressed body may inflate to; more counts as damage.",
+        "The largest size to which one compressed body may inflate; a larger body counts as damage.",
         default=_SPEC.max_body_bytes,
         shown="16m",
     )

@@ -251,7 +251,8 @@ class Request:
         found = list(windows(self.start_ms, end, self.length, self.zone))
         fits = found[0].start_ms == self.start_ms and (end_ms is not None or found[-1].end_ms == end)
         if not fits:
-            problem = f"the period from {iso(self.start_ms)} to {iso(end)} is not whole {self.length.value}s"
+            whole = f"{self.length.value}s of {self.zone}"
+            problem = f"the period from {iso(self.start_ms)} to {iso(end)} is not whole {whole}"
             fix = f"Name a period such as {iso(found[0].start_ms)} to {iso(found[-1].end_ms)}"
             also = ", or use windows of an hour" if self.length is Length.DAY else ""
             raise ConfigError(problem, fix=fix + also)

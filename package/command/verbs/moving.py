@@ -183,7 +183,7 @@ def _request(options: argparse.Namespace) -> "Request":
         start_ms=start,
         end_ms=end,
         length=Length.HOUR if _by(options)[0] == "hour" else Length.DAY,
-        zone=options.tz or UTC,
+        zone=clock_of(options).zone or UTC,
         columns=_columns(options),
         options={name: text for name, text in given.items() if text is not None},
         body=" ".join(filter(None, [options.body, options.schema])),

@@ -69,6 +69,17 @@ def test_all_flags(calls: list[Call], store: Path, tmp_path: Path) -> None:
     assert how["catches_up"]
 
 
+def test_days_are_those_of_the_zone_that_is_set(
+    calls: list[Call], store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SEGMENTLOG_TZ", "Asia/Shanghai")
+    flags = ["--to", tmp_path / "lake", "--day", "2026-01-31"]
+    run_command("backfill", store, "orders", *flags)
+    run_command("backfill", store, "orders", *flags, "--tz", "Europe/Berlin")
+    assert [str(request.zone) for request, _, _ in calls] == ["Asia/Shanghai", "Europe/Berlin"]
+    assert [len(request.windows()) for request, _, _ in calls] == [1, 1]
+
+
 def test_bodies_have_dead_letters_beside_the_target(calls: list[Call], store: Path, tmp_path: Path) -> None:
     flags = ["--day", "2026-01-31", "--body", "json", "--schema", "id string"]
     run_command("backfill", store, "orders", "--to", tmp_path / "lake", *flags)
