@@ -133,12 +133,11 @@ images: setup ## check the Containerfiles, and build the images where there is a
 	for name in command spark; do "$$builder" build -f images/$$name/Containerfile -t segmentlog-$$name .; done
 
 DOCS = tomllib.load(open("pyproject.toml", "rb"))["dependency-groups"]["docs"]
-docs: setup ## build the site strictly into build/site, and run the code of its pages
+docs: setup ## build the site strictly into build/site; make test runs the code of its pages
 	@$(BIN)/python -c 'import material, mkdocstrings' 2>/dev/null || \
 	$(BIN)/python -m pip install --quiet $$($(BIN)/python -c 'import tomllib; print(*$(DOCS))')
 	@$(BIN)/python scripts/site.py
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
-	@$(SPARK) $(PYTEST) -q tests/test_documents.py tests/connector/test_readme.py
 
 clean: ## remove what the commands made
 	rm -rf .venv .venv-oldest build ./*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache spark-warehouse

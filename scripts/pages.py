@@ -10,7 +10,7 @@
 
 import argparse
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -19,7 +19,7 @@ from pyspark.sql.types import DataType
 from segmentlog.command.catalogue import VERBS
 from segmentlog.command.incoming import RECEIPT
 from segmentlog.command.parser import Parser
-from segmentlog.connector.options.option import Mode, Option, OptionTable
+from segmentlog.connector.options.option import Mode, Option
 from segmentlog.connector.options.read_table import SOURCE
 from segmentlog.connector.options.write_table import SINK
 from segmentlog.connector.read import KAFKA, NATIVE
@@ -39,8 +39,6 @@ _OPTIONS_HEAD: Final = """\
 
 ## Options of the source
 
-    spark.read.format("segmentlog").option("subscribe", "orders").load("/data/store")
-
 Names are read in any case. An unknown option is an error, with a suggestion, unless `strictOptions` is `false`.
 Ranges are half-open: a start is read, an end is not.
 
@@ -48,6 +46,70 @@ A size is `64m`, `1g` or a number of bytes. A duration has a unit: `500ms`, `30s
 separated by commas; other white space around a name is an error. Options limit what is read, a `where` does not
 ([reasons](reader.md#filters-of-a-query)).
 """
+_SECTIONS: Final = (
+    (
+        "Stores",
+        "path",
+        """\
+spark.read.format("segmentlog").option("subscribe", "orders").load("/data/store")
+""",
+    ),
+    (
+        "Topics and queues",
+        "subscribe",
+        """\
+spark.read.format("segmentlog").option("assign", '{"orders": [0, 1]}').load("/data/store")
+""",
+    ),
+    (
+        "Start and end",
+        "startingOffsets",
+        """\
+window = spark.read.format("segmentlog").options(subscribe="orders", timeZone="Europe/Berlin")
+window.options(startingTimestamp="2026-01-31", endingTimestamp="2026-02-01").load("/data/store")
+""",
+    ),
+    (
+        "Filters",
+        "tags",
+        """\
+spark.read.format("segmentlog").options(subscribe="orders", tags="paid || refunded").load("/data/store")
+""",
+    ),
+    (
+        "Metadata and look-ups",
+        "metadata",
+        """\
+spark.read.format("segmentlog").options(metadata="lag", consumerGroup="etl").load("/data/store")
+spark.read.format("segmentlog").options(subscribe="orders", keys="key-7,key-8").load("/data/store")
+""",
+    ),
+    (
+        "Micro-batches of streams",
+        "maxOffsetsPerTrigger",
+        """\
+limited = spark.readStream.format("segmentlog").options(subscribe="orders", maxBytesPerTrigger="256m")
+messages = limited.load("/data/store")
+""",
+    ),
+    (
+        "Partitions of Spark",
+        "minPartitions",
+        """\
+spark.read.format("segmentlog").options(subscribe="orders", minPartitions=8).load("/data/store")
+""",
+    ),
+    (
+        "Columns and bodies",
+        "columns",
+        """\
+rows = spark.read.format("segmentlog").options(subscribe="orders", columns="queueId,queueOffset,body")
+rows.options(propertyColumns="region", corruptRecord="skip").load("/data/store")
+""",
+    ),
+    ("Tuning", "batchBytes", ""),
+)
+"""Sections of the source's options: title, first option, and example."""
 _NATIVE_HEAD: Final = """\
 Columns
 
@@ -110,8 +172,19 @@ def options_page() -> str:
     """Write the page of options and columns."""
     native = _column_table(_NATIVE_HEAD, NATIVE, {column.name: column.meaning for column in NATIVE_COLUMNS}, 9)
     kafka = _column_table(_KAFKA_HEAD, KAFKA, KAFKA_MEANINGS, 7)
-    source = [*_options(SOURCE), "", *native, "", *kafka, ""]
+    source = [*_source(), *native, "", *kafka, ""]
     return "\n".join([_OPTIONS_HEAD, *source, *_sink()])
+
+
+def _source() -> Iterator[str]:
+    """Write the options of the source, section by section."""
+    options = list(SOURCE)
+    starts = [next(at for at, option in enumerate(options) if option.name == first) for _, first, _ in _SECTIONS]
+    for (title, _, example), start, stop in zip(_SECTIONS, starts, [*starts[1:], len(options)], strict=True):
+        yield from (f"### {title}", "")
+        yield from (f"    {line}" for line in example.splitlines())
+        yield from [""] if example else []
+        yield from (*_options(options[start:stop]), "")
 
 
 def _sink() -> list[str]:
@@ -126,12 +199,12 @@ def _sink() -> list[str]:
     return [_SINK_HEAD, *_options(SINK), "", *columns, "", *ignored, ""]
 
 
-def _options(table: OptionTable) -> list[str]:
+def _options(table: Iterable[Option[Any]]) -> list[str]:
     return ["| Option | Values | Default | Meaning |", "|---|---|---|---|", *map(_row, table)]
 
 
 def _row(option: Option[Any]) -> str:
-    names = ", ".join(f"`{name}`" for name in (option.name, *option.aliases))
+    names = f'<a id="{option.name}"></a>' + ", ".join(f"`{name}`" for name in (option.name, *option.aliases))
     return (
         "| "
         + " | ".join(

@@ -34,7 +34,7 @@ def test_each_option_is_in_its_table(pages: ModuleType) -> None:
     source, _, sink = pages.options_page().partition("## Options of the sink")
     for table, page in ((SOURCE, source), (SINK, sink)):
         for option in table:
-            assert f"| `{option.name}`" in page
+            assert f'| <a id="{option.name}"></a>`{option.name}`' in page
 
 
 def test_each_column_has_a_line(pages: ModuleType) -> None:
