@@ -175,9 +175,10 @@ class _Bar(_Lines):
         if self._progress is None:
             self._progress = _bar(self._console, has_total=of is not None)
             self._progress.start()
-            self._progress.add_task("", text="", total=of)
-        (task,) = self._progress.task_ids
-        self._progress.update(task, completed=done, total=of, text=text)
+            self._progress.add_task("", text="", rate="", total=of)
+        (task,) = self._progress.tasks
+        rate = f"{task.speed:,.1f}/s" if task.speed else ""
+        self._progress.update(task.id, completed=done, total=of, text=text, rate=rate)
 
     def _hide(self) -> None:
         if self._progress is not None:
@@ -195,7 +196,8 @@ def _bar(console: Console, *, has_total: bool) -> "Progress":
         color_system="standard" if console.has_colour else None,
         width=console.width,
     )
-    columns = (BarColumn(bar_width=24), MofNCompleteColumn(), TimeRemainingColumn()) if has_total else ()
+    rate = TextColumn("{task.fields[rate]}", markup=False)
+    columns = (BarColumn(bar_width=24), MofNCompleteColumn(), rate, TimeRemainingColumn()) if has_total else ()
     text = TextColumn("{task.fields[text]}", markup=False)
     return Progress(*columns, text, console=terminal, transient=True, redirect_stdout=False, redirect_stderr=False)
 
