@@ -10,9 +10,10 @@
 import logging
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pyarrow as pa
@@ -137,7 +138,7 @@ _log = logging.getLogger(__name__)
 
 
 def run(
-    spark: "SparkSession",
+    spark: "SparkSession | Callable[[], SparkSession]",
     request: Request,
     target: Target,
     *,
@@ -152,8 +153,8 @@ def run(
 
     Parameters
     ----------
-    spark : SparkSession
-        With the format registered.
+    spark : SparkSession or callable
+        With the format registered; or a function that starts it, called once the target was checked.
     request : Request
         Store, topics, period and columns.
     target : Target
@@ -192,7 +193,7 @@ def run(
         work.write_missing(is_open=follows)
         if catches_up:
             parts = target.parts(request.start_ms, None if follows else request.end_ms)
-            work.write(Planner(request, _now_ms()).late(spark, parts, is_open=follows))
+            work.write(Planner(request, _now_ms()).late(work.spark, parts, is_open=follows))
         while every_s is not None and not stopped.wait(every_s):
             work.write_missing(is_open=True)
     return work.report()
@@ -210,7 +211,7 @@ class _Backfill:
 
     def __init__(
         self,
-        spark: "SparkSession",
+        spark: "SparkSession | Callable[[], SparkSession]",
         request: Request,
         target: Target,
         bodies: Bodies | None,
@@ -218,11 +219,15 @@ class _Backfill:
         stop: threading.Event,
         rows_max: int | None,
     ) -> None:
-        self._spark, self._request, self._target, self._bodies, self._stop = spark, request, target, bodies, stop
+        self._start, self._request, self._target, self._bodies, self._stop = spark, request, target, bodies, stop
         self._rows: dict[tuple[Window, int], _Row] = {}
         self._rows_max = rows_max
         names = ["parts", *Written._fields, *([] if bodies is None else ["rejected"])]
         self._numbers = dict.fromkeys(names, 0)
+
+    @cached_property
+    def spark(self) -> "SparkSession":
+        return self._start() if callable(self._start) else self._start
 
     def write_missing(self, *, is_open: bool) -> None:
         """Plan what the target lacks, and write it. With ``is_open`` the next call leaves out finished windows."""
@@ -260,13 +265,13 @@ class _Backfill:
     def _write(self, part: Part) -> tuple[Written, int | None]:
         """Write a part and its dead letters; return its size, and their number."""
         if self._bodies is None:
-            frame = frame_of(self._spark, self._request, part.offsets, self._request.columns, part.window)
+            frame = frame_of(self.spark, self._request, part.offsets, self._request.columns, part.window)
             return self._target.write(part, frame), None
-        frame, count = self._bodies.frame_of(self._spark, self._request, part)
+        frame, count = self._bodies.frame_of(self.spark, self._request, part)
         written = self._target.write(part, frame)
         rejected = 0 if frame is None else int(count.get["rejected"])
         if rejected:
-            self._bodies.bury(self._spark, self._request, part)
+            self._bodies.bury(self.spark, self._request, part)
         else:
             self._bodies.add(part, None)
         return written, rejected
@@ -275,7 +280,7 @@ class _Backfill:
         """Write the dead letters of parts after which an earlier run was killed."""
         if self._bodies is not None:
             for part in self._bodies.missing(self._target):
-                self._bodies.bury(self._spark, self._request, part)
+                self._bodies.bury(self.spark, self._request, part)
 
     def report(self) -> Report:
         """Return a row per part that was written, and per window that was finished before."""

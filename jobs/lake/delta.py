@@ -31,6 +31,7 @@ from .target import KEYS, Attempt, Attempts, Bounds, Job, LakeTarget, Row, first
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
+_LOG: Final = "_delta_log"
 _PART: Final = "segmentlogPart"
 _JOB: Final = "segmentlogJob"
 _PERIODS: Final = {
@@ -209,6 +210,7 @@ class DeltaTarget(LakeTarget):
         self.conflicts = (CommitFailedError,)
         try:
             if not DeltaTable.is_deltatable(self.name, self._storage):
+                self._check_is_free()
                 keys = _keys_of(("day",), self._columns) if self._keys is None else self._keys
                 added = [pa.field(key.name, _PERIODS[key.name][1]) for key in keys if key.unit is not None]
                 DeltaTable.create(
@@ -219,11 +221,25 @@ class DeltaTarget(LakeTarget):
                     storage_options=self._storage,
                 )
             self._table = DeltaTable(self.name, storage_options=self._storage)
+        except ConfigError:
+            raise
         except (DeltaError, OSError, ValueError) as error:
             problem = f"table {self.name} cannot be opened or created: {first_line(error)}"
             raise ConfigError(
                 problem, fix="Name a directory that is a Delta table, is empty, or does not exist"
             ) from error
+
+    def _check_is_free(self) -> None:
+        """Refuse a directory of other files, such as a store of RocketMQ, where Delta would make a table."""
+        root = self._folder.rpartition("/")[0]
+        found = self._system.get_file_info(fs.FileSelector(root, allow_not_found=True))
+        names = sorted(each.base_name for each in found)
+        if names and _LOG not in names:  # another job may have made the table since it was looked for
+            raise ConfigError(
+                f"the target holds something else already: `{names[0]}`",
+                path=self.name,
+                fix="Name a directory that is a Delta table, is empty, or does not exist",
+            )
 
     def _enter(self) -> None:
         """Note what this job is asked for, and refuse messages of another one."""

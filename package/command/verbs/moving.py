@@ -3,7 +3,7 @@
 import argparse
 import threading
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack
 from dataclasses import replace
 from datetime import UTC
 from functools import partial
@@ -150,9 +150,10 @@ def run_backfill(options: argparse.Namespace, console: Console) -> int:
     known_topics(request.source.open(), options.topic)  # before Spark takes its seconds to start
 
     def work() -> Report:
-        with session_of(options) as spark, signalled() if options.follow else nullcontext() as stop:
+        with ExitStack() as stack:
+            stop = stack.enter_context(signalled()) if options.follow else None
             found = backfill.run(
-                spark,
+                lambda: stack.enter_context(session_of(options)),  # the target is checked first
                 request,
                 target_of(),
                 bodies=bodies,

@@ -154,7 +154,7 @@ def _request(path: Path, days: int = 2, **changes: Any) -> Request:
     return replace(request, **changes)
 
 
-def _run(spark: "SparkSession | None", request: Request, to: Path, layout: Layout | None = None, **how: Any) -> Any:
+def _run(spark: Any, request: Request, to: Path, layout: Layout | None = None, **how: Any) -> Any:
     return backfill.run(spark, request, Files(str(to), request, layout or Layout()), **how)
 
 
@@ -257,6 +257,16 @@ def test_a_job_that_follows_reads_new_records_alone_and_keeps_its_last_rows(
     assert report.numbers["parts"] == len(files.parts()) >= hours
     assert report.table.num_rows == 5
     assert report.table["start"][-1].as_py().timestamp() * 1000 >= START_MS + (hours - 2) * HOUR_MS
+
+
+def test_spark_is_started_once_the_target_was_checked(store: Path, tmp_path: Path) -> None:
+    def start() -> "SparkSession":
+        raise AssertionError("Spark was started")
+
+    (tmp_path / "lake").mkdir()
+    (tmp_path / "lake" / "letter.txt").touch()
+    with pytest.raises(ConfigError, match="holds something else already"):
+        _run(start, _request(store), tmp_path / "lake")
 
 
 def test_errors_leave_nothing_that_a_reader_sees(store: Path, tmp_path: Path) -> None:

@@ -196,6 +196,15 @@ def test_a_commit_that_cannot_succeed_is_tried_once(lake: Lake, monkeypatch: pyt
         target.write(part_of(1), Frame(rows_of(1)))
 
 
+def test_no_table_is_made_among_other_files(lake: Lake) -> None:
+    lake.table.mkdir()
+    (lake.table / "commitlog").mkdir()
+    with pytest.raises(ConfigError, match="the target holds something else already: `commitlog`") as raised:
+        lake.target().open()
+    assert raised.value.path == str(lake.table)
+    assert [each.name for each in lake.table.iterdir()] == ["commitlog"]
+
+
 def test_a_damaged_table_is_refused(lake: Lake) -> None:
     (lake.table / "_delta_log").mkdir(parents=True)
     (lake.table / "_delta_log" / "00000000000000000000.json").write_text("damaged")
