@@ -26,6 +26,8 @@ from typing import Final, NamedTuple, TypeAlias
 
 from segmentlog.store import ConfigError
 
+from .suggestions import did_you_mean
+
 logger = logging.getLogger(__name__)
 
 ZONE_VARIABLE: Final = "SEGMENTLOG_TZ"
@@ -202,8 +204,18 @@ def parse_zone(text: str, name: str = "") -> tzinfo:
         except (KeyError, ValueError, OSError):
             pass  # the message is the same for a name that is unknown, malformed or a path
     raise ConfigError(
-        f"{_shown(text, name)} is not a time zone", fix="Use a time zone such as Europe/Berlin, UTC or +02:00"
+        f"{_shown(text, name)} is not a time zone",
+        fix=f"{_zone_meant(word)}Use a time zone such as Europe/Berlin, UTC or +02:00",
     )
+
+
+def _zone_meant(word: str) -> str:
+    """Ask for a region that ends in a word, as Europe/Berlin in berlin, or that is near."""
+    from zoneinfo import available_timezones  # noqa: PLC0415 - as above
+
+    every = sorted(available_timezones())
+    ends = [each for each in every if each.lower().endswith("/" + word.lower().replace(" ", "_"))]
+    return f"Did you mean `{ends[0]}`? " if ends else did_you_mean(word, every)
 
 
 def store_ms(moment: datetime) -> int:

@@ -58,6 +58,7 @@ class Parser(argparse.ArgumentParser):
         )
         self.verb = verb  # name of the verb
         self.summary = summary  # first line of its help
+        self.shape = self.prog  # what has to be written
 
     @property
     def actions(self) -> Sequence[argparse.Action]:
@@ -66,6 +67,7 @@ class Parser(argparse.ArgumentParser):
 
     def parse(self, arguments: Sequence[str]) -> argparse.Namespace:
         """Parse the arguments after the verb; wrong arguments are a `UsageError`."""
+        self.shape = self._shape()  # now: argparse changes its arguments while it parses them
         arguments = _joined(arguments)
         is_split = "--" in arguments
         self._check_flags(arguments[: arguments.index("--")] if is_split else arguments)
@@ -73,7 +75,7 @@ class Parser(argparse.ArgumentParser):
         parse = self.parse_known_args if is_split else self.parse_known_intermixed_args
         options, rest = parse(arguments)
         if rest:
-            fix = f"`{self.prog} --help` shows the arguments"
+            fix = f"Write `{self.shape}`; --help lists all flags"
             raise UsageError(f"unexpected argument `{rest[0]}`", fix=fix)
         return options
 
@@ -90,7 +92,18 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         problem, _, fix = message.removeprefix("argument ").partition(_REMEDY)
-        raise UsageError(problem, fix=fix or f"`{self.prog} --help` lists arguments and flags")
+        raise UsageError(problem, fix=fix or f"Write `{self.shape}`; --help lists all flags")
+
+    def _shape(self) -> str:
+        """Return the verb, its arguments, and the flags without which it does nothing."""
+        words = [self.prog]
+        for action in self._actions:
+            name = action.metavar if isinstance(action.metavar, str) else (action.dest or "").upper()
+            if not action.option_strings:
+                words.append({"?": f"[{name}]", "*": f"[{name} …]", "+": f"{name} …"}.get(str(action.nargs), name))
+            elif action.required:
+                words += [action.option_strings[-1], *([] if action.nargs == 0 else [name])]
+        return " ".join(words)
 
 
 def _joined(arguments: Sequence[str]) -> list[str]:

@@ -360,7 +360,8 @@ def _fields(reader: "StoreReader", options: argparse.Namespace) -> "Iterator[Dis
         start = reader.log.min_offset if options.physical_offset is None else options.physical_offset
         return dissect_records(reader, start, options.number)
     if missing:
-        problem = f"{' and '.join(missing)} is missing: entries need --topic, -p and --offset"
+        verb = "is" if len(missing) == 1 else "are"
+        problem = f"{' and '.join(missing)} {verb} missing: entries need --topic, -p and --offset"
         raise UsageError(problem, fix="Pass such as --topic orders -p 3 --offset 12")
     if options.physical_offset is not None:
         raise UsageError("--physical-offset and --offset are passed together", fix="Leave one of them out")

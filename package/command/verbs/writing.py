@@ -88,7 +88,7 @@ def run_put(options: argparse.Namespace, console: Console) -> int:
             with MessageStore.open(options.store, config) as store:
                 _put(lines, receipt, rules, store.append_batch, show)
                 store.make_topics(receipt.topics - known)
-    return write_table(receipt.table(), options, console)
+    return write_table(receipt.table(), options, console, "standard input has no line: nothing was appended")
 
 
 class _Rules:
