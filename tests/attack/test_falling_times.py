@@ -69,7 +69,7 @@ def test_windows_hold_what_a_look_at_all_messages_finds(tmp_path: Path, report: 
 
 @pytest.mark.interop
 @pytest.mark.skipif(oracle.available() is not None, reason=str(oracle.available()))
-@pytest.mark.scaled(quick=1)
+@pytest.mark.scaled(quick=0)
 @pytest.mark.parametrize("version", releases.STORES)
 def test_windows_hold_each_message_that_rocketmq_wrote_before_and_after_its_clock_was_set_back(
     version: str, tmp_path: Path

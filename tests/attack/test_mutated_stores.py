@@ -31,7 +31,7 @@ pytestmark = [pytest.mark.attack, pytest.mark.scaled]
 
 TESTS = Path(__file__).parent.parent
 SEED = int(os.environ.get("SEGMENTLOG_ATTACK_SEED", "20261121"))
-COPIES = scale(40, 800, 1_000_000)
+COPIES = scale(20, 800, 1_000_000)
 TABLE_EVERY = scale(4, 2, 4)
 """Of so many cases one is a line of the table of fields; the seed is fixed, so a run repeats the drawn ones."""
 PROCESSES = min(os.cpu_count() or 1, scale(1, 8, 8))
@@ -111,7 +111,7 @@ def _check_gates(results: list[dict[str, Any]]) -> None:
     assert len({r["digest"] for r in results}) >= 0.9 * min(COPIES, 10_000)
     assert sum(r["live"] > 0 for r in results) >= 0.7 * COPIES
     for kind in KINDS:
-        assert kinds[kind] >= COPIES // scale(40, 30, 20), kind
+        assert kinds[kind] >= COPIES // scale(20, 30, 20), kind
     assert outcomes["equal"] >= COPIES // 50
     assert outcomes["CorruptRecordError"] >= COPIES // 50
     assert outcomes["nulls for damage"] >= COPIES // 50

@@ -12,6 +12,7 @@ STALE = "origin\x01elsewhere\x02__CRC32#\x018195093202\x02"
 COUNT = 5
 
 
+@pytest.mark.scaled(quick=0)
 @pytest.mark.parametrize("options", [[], ["--crash"]], ids=["closed", "crashed"])
 @pytest.mark.parametrize("appends_crc", [False, True], ids=["without checksums", "with checksums"])
 @pytest.mark.parametrize("stale_at", [2, COUNT - 1], ids=["in the middle", "last"])

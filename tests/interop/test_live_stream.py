@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 import pytest
 
 from support import oracle
-from support.scale import sample, scale
+from support.scale import scale
 from support.streams import Stream
 
 pytestmark = [*oracle.MARKS, pytest.mark.scaled, pytest.mark.timeout(900)]
@@ -107,7 +107,8 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("version", "mode"), sample(CASES, 1))
+@pytest.mark.scaled(quick=0)
+@pytest.mark.parametrize(("version", "mode"), CASES)
 def test_the_stream_reader_beside_a_live_broker(tmp_path: Path, version: str, mode: str) -> None:
     received = Received(QUEUES)
     store = begun(tmp_path, version, mode)

@@ -39,6 +39,7 @@ def seen(lines: list[oracle.Line]) -> list[oracle.Line]:
     return [line for line in lines if line["type"] in {"queue", "message", "record", "segment"}]
 
 
+@pytest.mark.scaled(quick=0)
 @pytest.mark.parametrize("version", releases.STORES)
 def test_a_replica_of_rocketmq_has_its_log(tmp_path: Path, version: str) -> None:
     first, copy, port = tmp_path / "first", tmp_path / "copy", free_port()

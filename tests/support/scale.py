@@ -60,7 +60,7 @@ LONGEST: Final = (
 CASES: Final = 2
 """Most cases of one test at the scale ``check``."""
 SPREAD_MARKS: Final = ("attack", "conformance", "interop", "slow")
-SPREAD_CASES: Final = 6
+SPREAD_CASES: Final = 4
 """Most cases of a test with one of these marks at the scale ``quick``; the others are run at the scale ``attack``."""
 SCALE: Final = parse(os.environ.get(VARIABLE, ""))
 """Scale of this process."""

@@ -45,6 +45,7 @@ BASIC, TIME = (fixtures.expected(name).messages for name in ("basic-5.3.3", "tim
 
 @pytest.mark.spark
 @pytest.mark.conformance
+@pytest.mark.scaled(quick=0)
 def test_the_demo_shows_the_queues_and_messages_that_rocketmq_has(spark: "SparkSession", tmp_path: Path) -> None:
     stores = tuple(
         set_up.unpack(archive, str(tmp_path / Path(archive).name.removesuffix(".tar.gz")))

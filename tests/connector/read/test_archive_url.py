@@ -58,6 +58,7 @@ def followed(spark: SparkSession, url: str, folder: Path, options: Mapping[str, 
     return query
 
 
+@pytest.mark.scaled(quick=0)
 def test_settings_of_the_session_are_read_when_it_is_registered(
     spark: SparkSession, tmp_path: Path, moto: S3Server, s3a: str
 ) -> None:
