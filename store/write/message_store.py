@@ -252,10 +252,16 @@ class MessageStore:
     # -- flushing and dispatching
 
     def make_topics(self, topics: Iterable[str]) -> None:
-        """Note topics in ``topics.json``, with at least as many queues as a broker gives to a topic that it creates."""
+        """Note topics in ``topics.json``, with at least as many queues as a broker gives to a topic that it creates.
+
+        A failed write is logged: their messages are there, and topics with messages are noted with the next flush.
+        """
         with self._failure.fatal_if_interrupted:
             self._check_put()
-            self._parts.base.opened.topics.note(QueueKey(topic, DEFAULT_QUEUES - 1) for topic in topics)
+            try:
+                self._parts.base.opened.topics.note(QueueKey(topic, DEFAULT_QUEUES - 1) for topic in topics)
+            except (SegmentLogError, OSError) as error:
+                _log.warning("%s: new topics have as many queues as messages need: %s", self.path, error)
 
     def flush(self) -> None:
         """Return when everything that was appended is on the device; raises `StoreFailedError` if a flush failed."""

@@ -1,4 +1,5 @@
 import asyncio
+import errno
 import json
 from collections.abc import Iterator
 from concurrent.futures import Future
@@ -18,7 +19,7 @@ from segmentlog import (
     UnknownQueueError,
     WritableStore,
 )
-from segmentlog.store.directory.topics import DEFAULT_QUEUES, topic_queues
+from segmentlog.store.directory.topics import DEFAULT_QUEUES, TopicTable, topic_queues
 
 BATCH = {"topic": ["orders", "refunds"], "body": [b"1", b"2"], "tags": ["a", None]}
 
@@ -101,6 +102,19 @@ def test_a_misspelled_topic_is_not_created(tmp_path: Path) -> None:
         with pytest.raises(IllegalMessageError):
             store.append("not a topic", b"")
     assert queues_of(path) == {"empty": 2, "orders": 2, "refunds": 1, "wide": 12, "new": DEFAULT_QUEUES}
+
+
+def test_a_message_of_a_new_topic_is_appended_where_the_topic_cannot_be_noted(
+    written: WritableStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(TopicTable, "note", full)
+        assert written.append("orders", b"1").queue_offset == 0
+    assert "new topics have as many queues as messages need: [Errno 28]" in caplog.text
+    assert written.append("orders", b"2").queue_offset == 1
 
 
 def test_a_submitted_message_is_a_future(written: WritableStore) -> None:
