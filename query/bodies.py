@@ -25,6 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv, json
 
+from segmentlog.output import printable
 from segmentlog.store import ConfigError
 
 from .body_checks import csv_reasons, json_reasons
@@ -42,6 +43,7 @@ from .suggestions import listing
 
 KINDS: Final = ("json", "avro", "protobuf", "csv", "text")
 
+_SHOWN_CHARS: Final = 80
 _OBJECT: Final = r"(?s)^[ \t\r\n]*\{.*\}[ \t\r\n]*$"
 _QUOTED: Final = '"(?:[^"]|"")*"'
 _CSV_FIELD: Final = rf'(?:[^",\r\n]*|{_QUOTED})'
@@ -208,6 +210,13 @@ class JsonBodies(ArrowBodies):
             (pc.invert(is_object), "the body is not a JSON object"),
         ]
         return parsed_where(bodies, wrong, self._read_or_check)
+
+    def _described(self, body: bytes) -> str:
+        try:
+            found = json.read_json(pa.BufferReader(body)).schema
+        except pa.ArrowInvalid:
+            return "no JSON object"
+        return "the members " + ", ".join(printable(f"{field.name} {field.type}", _SHOWN_CHARS) for field in found)
 
     def _reasons(self, bodies: pa.BinaryArray) -> pa.StringArray:
         return json_reasons(bodies, self.schema)

@@ -52,17 +52,22 @@ class BodyFormat(ABC):
     def parse(self, bodies: pa.BinaryArray) -> ParsedBodies:
         """Parse n bodies. A null body, as of a damaged record, has an error as well."""
         found = parsed_where(bodies, [(bodies.is_null(), "the body is null")], self._parse)
-        self._watch(found.errors)
+        self._watch(bodies, found.errors)
         return found
 
-    def _watch(self, errors: pa.StringArray) -> None:
+    def _described(self, body: bytes) -> str:  # noqa: ARG002 - formats that name their fields in a body know more
+        """Say what a body has, without its values, which may be secret; empty if that cannot be told."""
+        return ""
+
+    def _watch(self, bodies: pa.BinaryArray, errors: pa.StringArray) -> None:
         """Warn once if none of the first bodies parses: most likely the schema is wrong."""
         failed: int | None = self.__dict__.get("_failed", 0)
         if failed is None or not len(errors):
             return
         failed = None if errors.null_count else failed + len(errors)
         if failed is not None and failed >= _WATCHED:
-            _log.warning("none of the first %d bodies parses: %s. Compare the schema with a body", failed, errors[0])
+            there = self._described(bodies[0].as_py() or b"") or "another form"
+            _log.warning("none of the first %d bodies parses: %s. A body has %s", failed, errors[0], there)
             failed = None
         self.__dict__["_failed"] = failed  # a frozen dataclass
 
