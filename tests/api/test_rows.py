@@ -173,5 +173,10 @@ def test_results_show_themselves(store: segmentlog.Store) -> None:
 def test_results_have_a_repr(store: segmentlog.Store, name: str) -> None:
     table = getattr(store, name)()
     assert repr(table).startswith(f"<{name.title() if name != 'groups' else 'Consumer groups'} of /")
-    assert f"{table.count()} rows>" in repr(table)
+    first, head, rule, *rows = repr(table).splitlines()
+    assert first.endswith(f"{table.count()} rows>")
+    assert head.split() == table.schema.names
+    assert set(rule) == {"-", " "}
+    assert rows[0].split()[0] == "broker-a"
+    assert len(rows) == min(table.count(), 10) + (table.count() > 10)
     assert repr(store.find("orders", keys="key-7")).startswith("<Lookup of 1 keys: 1 rows (")
