@@ -157,7 +157,7 @@ def topic_pattern(names: Sequence[str]) -> TopicPattern | None:
     except re.error as error:
         fix = "Write such as ^order, or ^order.*s$ for whole names"
         raise ConfigError(f"`{text}` is not a regular expression: {error}", fix=fix) from None
-    return TopicPattern(text if text.endswith("$") else f"{text}.*")
+    return TopicPattern(text if text.endswith("$") else f"(?:{text}).*")
 
 
 def topics_of(names: Sequence[str], known: Iterable[str], *, path: str, argument: str = "") -> tuple[str, ...]:

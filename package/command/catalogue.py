@@ -5,7 +5,7 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from segmentlog.query.suggestions import did_you_mean
+from segmentlog.query.suggestions import suggest
 
 from .errors import UsageError
 from .parser import Parser
@@ -156,11 +156,11 @@ def find_verb(name: str) -> Verb:
     for verb in VERBS:
         if name == verb.name or name in verb.aliases:
             return verb
-    near = did_you_mean(name, [*(verb.name for verb in VERBS), *_MEANT])
-    for other, meant in _MEANT.items():
-        near = near.replace(f"`{other}`", f"`{meant}`")
-    if not near and os.path.isdir(name):
-        near = f"The verb comes first: `segmentlog topics {name}`. "
+    word = suggest(name, [*(verb.name for verb in VERBS), *_MEANT])
+    if word is not None:
+        near = f"Did you mean `{_MEANT.get(word, word)}`? "
+    else:
+        near = f"The verb comes first: `segmentlog topics {name}`. " if os.path.isdir(name) else ""
     fix = f"{near}`segmentlog --help` lists the verbs"
     raise UsageError(f"VERB: there is no verb `{name}`", fix=fix)
 

@@ -98,6 +98,15 @@ def test_follow_takes_the_filters_and_columns_of_a_scan(tmp_path: Path, writer: 
     assert follower.positions == {QueueKey("orders", 0): 4}
 
 
+def test_a_pattern_follows_topics_that_are_created_later(tmp_path: Path, writer: MessageStore) -> None:
+    with segmentlog.open(tmp_path / "live") as store:
+        follower = store.follow("^ord", start="earliest", columns=["topic", "body"], poll_s=0.01, timeout_s=1)
+        put(writer, "1", topic="orders2")
+        put(writer, "2", topic="other")
+        found = [(row["topic"], row["body"]) for batch in follower for row in batch.to_pylist()]
+    assert sorted(found) == [("orders", b"0"), ("orders2", b"1")]
+
+
 @pytest.mark.parametrize("closes", ["follower", "store"])
 def test_another_thread_ends_the_waiting(tmp_path: Path, writer: MessageStore, closes: str) -> None:
     store = segmentlog.open(tmp_path / "live")

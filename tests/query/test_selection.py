@@ -9,6 +9,7 @@ from segmentlog.query.selection import (
     UnknownTopicError,
     group_progress,
     select,
+    topics_of,
     unknown_group,
 )
 from segmentlog.query.source import StoreSource
@@ -69,3 +70,19 @@ def test_positions_of_groups(path: Path) -> None:
     assert f"consumer group `elt` has no position here (in {path})" in str(caught.value)
     assert "Did you mean `etl`? The groups with a position are `etl`" in str(caught.value)
     assert unknown_group("elt", [], path="/data").fix == "No group has a position here"
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        ("^order", ["order", "orders"]),
+        ("^order$", ["order"]),
+        ("^.*s$", ["orders", "pays"]),
+        ("^order|pay", ["order", "orders", "pays"]),
+        ("^(?:o|p).*s$", ["orders", "pays"]),
+        ("order", ["order"]),
+    ],
+)
+def test_topics_by_name_and_by_pattern(name: str, found: list[str]) -> None:
+    known = ["order", "orders", "pays", "%RETRY%orders", "SCHEDULE_TOPIC_XXXX"]
+    assert topics_of([name], known, path="/s") == tuple(found)
