@@ -1,18 +1,15 @@
-"""Report of a job: a few numbers, and a table with a row per part, as text, JSON or a DataFrame."""
+"""Report of a job: a few numbers, and a table with a row per part, as text or JSON."""
 
 import html
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
 from segmentlog.output import json_text, printable, text_table
 from segmentlog.query.times import iso, store_ms
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,10 +50,6 @@ class Report:
     def to_json(self) -> str:
         """Return `document` as text."""
         return json_text(self.document())
-
-    def to_frame(self, spark: "SparkSession") -> "DataFrame":
-        """Return the rows of the table as a DataFrame."""
-        return spark.createDataFrame(self.table)
 
 
 def rows_of(table: pa.Table) -> list[dict[str, Any]]:

@@ -3,10 +3,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-import pyarrow as pa
 import pytest
 
-from segmentlog.jobs.report import Report
 from segmentlog.jobs.spread import spread
 from segmentlog.store import StoreFailedError
 
@@ -90,12 +88,10 @@ def test_no_parts_start_nothing() -> None:
 
 
 @pytest.mark.spark
-def test_tasks_of_spark_do_the_same_and_a_report_becomes_a_frame(spark: "SparkSession") -> None:
+def test_tasks_of_spark_do_the_same(spark: "SparkSession") -> None:
     assert list(spread(square, [], spark)) == []
     found = list(spread(square, range(3), spark))
     assert [each for each, _ in found] == [0, 1, 4]
     assert os.getpid() not in {pid for _, pid in found}
     with pytest.raises(Exception, match="-1 is negative"):
         list(spread(square, [-1], spark))
-    table = pa.table({"squares": [each for each, _ in found]})
-    assert Report(numbers={}, table=table).to_frame(spark).count() == 3
