@@ -42,17 +42,20 @@ left_out = { echo "make $@: a stage failed. Not run: $(1)" >&2; exit 1; }
 SPARK_NOTEBOOKS := $(wildcard notebooks/0[1-3]_*.ipynb)
 NOTEBOOKS := $(filter-out $(SPARK_NOTEBOOKS),$(wildcard notebooks/*.ipynb))
 
-.PHONY: help setup demo test attack test-oldest test-wheel check lint format types layers pure doctor bench bench-quick bench-store bench-page bench-check soak images docs clean
+.PHONY: help new-python setup demo test attack test-oldest test-wheel check lint format types layers pure doctor bench bench-quick bench-store bench-page bench-check soak images docs clean
 
 help: ## list the commands
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name what; do printf '  make %-12s %s\n' "$$name" "$$what"; done
 
-setup: ## make .venv fit the clone: Python 3.11 or newer is all it needs
+# What comes before every use of $(PYTHON).
+new-python:
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed; name it with: make PYTHON=/path/to/python" >&2; exit 1; }
+
+setup: new-python ## make .venv fit the clone: Python 3.11 or newer is all it needs
 	@$(PYTHON) scripts/setup_env.py
 
 # An environment that has the package is taken as it is; `make setup` installs what tests and tools need as well.
-demo: ## read stores that a RocketMQ broker wrote, and print them as tables
+demo: new-python ## read stores that a RocketMQ broker wrote, and print them as tables
 	@if "$(PYTHON)" -c 'import pyspark, segmentlog.command' 2>/dev/null; then python="$(PYTHON)"; \
 	else $(PYTHON) scripts/setup_env.py demo; python=$(BIN)/python; fi; \
 	exports="$$("$$python" -m segmentlog.connector.doctor --export)"; eval "$$exports"; \
