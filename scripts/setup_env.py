@@ -36,23 +36,23 @@ STAMP = ENVIRONMENT / "segmentlog-setup.json"
 PACKAGES = ("package", "store", "query", "connector", "jobs")
 FOR_DEMO = ("spark,java", "")
 FOR_ALL = ("all", "dev")
-"""Extras of the package, and a dependency group."""
+"""Extras of the package, and a dependency group ("" for none)."""
 
 
 def main(arguments: Sequence[str]) -> int:
     """Bring `.venv` up to date; return the exit code."""
     found = read_stamp()
-    for_demo = list(arguments) == ["demo"] and found.get("environment") != environment_digest(FOR_ALL)
-    what = FOR_DEMO if for_demo else FOR_ALL
-    wanted = {"environment": environment_digest(what), "files": files_digest()}
+    for_demo = list(arguments) == ["demo"] and found.get("environment") != environment_digest(*FOR_ALL)
+    extras, group = FOR_DEMO if for_demo else FOR_ALL
+    wanted = {"environment": environment_digest(extras, group), "files": files_digest()}
     if found == wanted and PYTHON.exists():
         return 0
     try:
         if found.get("environment") != wanted["environment"] or not is_usable():
-            install_all(what)
+            install_all(extras, group)
         else:
             say("the list of modules changed: linking them again")
-            link_files(what, "--no-build-isolation", "--no-deps", "--quiet")
+            link_files(extras, group, "--no-build-isolation", "--no-deps", "--quiet")
     except subprocess.CalledProcessError as error:
         say(f"failed with exit code {error.returncode}: {' '.join(map(str, error.cmd))}")
         return 1
@@ -60,12 +60,12 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def environment_digest(wanted: tuple[str, str]) -> str:
+def environment_digest(extras: str, group: str) -> str:
     """Digest what a whole installation depends on."""
     # Not the whole file: a new rule for ruff is no reason to load Spark again.
     project = read_pyproject()
-    packaging = [project["build-system"], project["project"], project["tool"]["setuptools"], tools(wanted)]
-    facts = [sys.version, sys.base_prefix, str(ROOT), wanted[0], packaging]
+    packaging = [project["build-system"], project["project"], project["tool"]["setuptools"], tools(group)]
+    facts = [sys.version, sys.base_prefix, str(ROOT), extras, packaging]
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
 
@@ -98,8 +98,8 @@ def is_usable() -> bool:
     return answer.returncode == 0
 
 
-def install_all(wanted: tuple[str, str]) -> None:
-    """Create the environment, in place of an old one, and install the package with what is wanted."""
+def install_all(extras: str, group: str) -> None:
+    """Create the environment, in place of an old one, and install the package with extras and tools."""
     say(f"making .venv with Python {'.'.join(map(str, sys.version_info[:3]))}; the first run downloads about 500 MB")
     try:
         venv.create(ENVIRONMENT, with_pip=True, clear=True)
@@ -109,7 +109,7 @@ def install_all(wanted: tuple[str, str]) -> None:
         raise
     # An older pip builds Spark's source archive without isolation, on whatever setuptools Python came with.
     pip("install", "pip>=24")
-    link_files(wanted)
+    link_files(extras, group)
     # The build back end goes into .venv too, so that linking again needs neither a registry nor a build environment.
     pip("install", *read_pyproject()["build-system"]["requires"])
 
@@ -119,19 +119,19 @@ def read_pyproject() -> dict[str, Any]:
     return tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 
 
-def tools(wanted: tuple[str, str]) -> list[str]:
+def tools(group: str) -> list[str]:
     """List the packages of the dependency group."""
-    found: list[str] = read_pyproject()["dependency-groups"][wanted[1]] if wanted[1] else []
+    found: list[str] = read_pyproject()["dependency-groups"][group] if group else []
     return found
 
 
-def link_files(wanted: tuple[str, str], *options: str) -> None:
+def link_files(extras: str, group: str, *options: str) -> None:
     """Install the clone itself, as links to its files, and what it depends on unless ``options`` say otherwise."""
     # What an earlier run linked; setuptools adds to it but takes nothing away.
     for built in (ROOT / "build").glob("__editable__.*"):
         shutil.rmtree(built)
-    target = f"{ROOT}[{wanted[0]}]"
-    packages = () if "--no-deps" in options else tools(wanted)
+    target = f"{ROOT}[{extras}]"
+    packages = () if "--no-deps" in options else tools(group)
     # Python compiles what it imports, a small part of what is installed: half a minute of a first set-up.
     more = ["--no-compile", "--config-settings", "editable_mode=strict", "--editable", target]
     pip("install", *options, *more, *packages)
