@@ -249,8 +249,6 @@ class MessageStore:
             self._check_put()
             return self._parts.committer.commit(batch_id, staged, topics or {}, on_changed_replay)
 
-    # -- flushing and dispatching
-
     def make_topics(self, topics: Iterable[str]) -> None:
         """Note topics in ``topics.json``, with at least as many queues as a broker gives to a topic that it creates.
 
@@ -262,6 +260,8 @@ class MessageStore:
                 self._parts.base.opened.topics.note(QueueKey(topic, DEFAULT_QUEUES - 1) for topic in topics)
             except (SegmentLogError, OSError) as error:
                 _log.warning("%s: new topics have as many queues as messages need: %s", self.path, error)
+
+    # -- flushing and dispatching
 
     def flush(self) -> None:
         """Return when everything that was appended is on the device; raises `StoreFailedError` if a flush failed."""
