@@ -11,7 +11,7 @@ from enum import Enum
 from typing import Final
 
 from segmentlog.store import ConfigError, Flush, OnChangedReplay
-from segmentlog.store.sink import topic_problem
+from segmentlog.store.sink import DEFAULT_QUEUES, topic_problem
 
 from . import values
 from .option import COUNT, SIZE, STRICT_OPTIONS, Mode, OptionTable, option, switch
@@ -162,7 +162,7 @@ class SinkOptions:
         COUNT,
         _queues,
         "Number of queues of a created topic; a broker's `defaultTopicQueueNums`.",
-        default=8,
+        default=DEFAULT_QUEUES,
         name="defaultQueueNums",
     )
     selector: Selector = option(
