@@ -3,13 +3,12 @@
 import html
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
 import pyarrow as pa
 
 from segmentlog.output import json_text, printable, text_table
-from segmentlog.query.times import iso, store_ms
+from segmentlog.query.times import iso_if_time
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,11 +53,7 @@ class Report:
 
 def rows_of(table: pa.Table) -> list[dict[str, Any]]:
     """Return the rows of a table, its times as text."""
-    return [{name: _plain(value) for name, value in row.items()} for row in table.to_pylist()]
-
-
-def _plain(value: object) -> object:
-    return iso(store_ms(value)) if isinstance(value, datetime) else value
+    return [{name: iso_if_time(value) for name, value in row.items()} for row in table.to_pylist()]
 
 
 def _number(value: object) -> str:

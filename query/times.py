@@ -232,6 +232,11 @@ def iso(ms: int) -> str:
     return when.isoformat(timespec="milliseconds" if ms % 1000 else "seconds").replace("+00:00", "Z")
 
 
+def iso_if_time(value: object) -> object:
+    """Write a datetime of a table as `iso` does; any other value is returned as it is."""
+    return iso(store_ms(value)) if isinstance(value, datetime) else value
+
+
 class StartAfterEndError(ConfigError):
     """The start of a queue is after its end."""
 

@@ -12,14 +12,13 @@
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import closing, suppress
-from datetime import datetime
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
 from segmentlog.output import text_table
-from segmentlog.query.times import iso, store_ms
+from segmentlog.query.times import iso_if_time
 from segmentlog.store import ConfigError
 
 from .arguments import is_whole, optional_module
@@ -118,7 +117,7 @@ class MetadataTable(Rows):
         self._table = table
 
     def __repr__(self) -> str:
-        rows = [[_plain(value) for value in row.values()] for row in self._table.slice(0, SHOWN_ROWS).to_pylist()]
+        rows = [[iso_if_time(value) for value in row.values()] for row in self._table.slice(0, SHOWN_ROWS).to_pylist()]
         more = self.count() - len(rows)
         lines = [f"<{self._title}: {self.count()} rows>"]
         lines += [text_table(rows, head=self.schema.names, rule=True, cell_chars=_CELL_CHARS)]
@@ -243,10 +242,6 @@ def _duckdb_columns(described: list[tuple[str, ...]], duckdb: Any) -> list[str]:
 
 def _quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
-
-
-def _plain(value: object) -> object:
-    return iso(store_ms(value)) if isinstance(value, datetime) else value
 
 
 # Results in a notebook
