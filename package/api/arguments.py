@@ -187,10 +187,8 @@ def api_call(call: Callable[P, T]) -> Callable[P, T]:
     @wraps(call)
     def called(*args: P.args, **kwargs: P.kwargs) -> T:
         try:
-            return call(*args, **kwargs)
-        except SegmentLogError as error:
-            error.reword(WORDS)
-            raise
+            with in_api_words():
+                return call(*args, **kwargs)
         except TypeError:
             known = [name for name in signature(call).parameters if name != "self"]
             unknown = next((name for name in kwargs if name not in known), None)
