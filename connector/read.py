@@ -99,7 +99,7 @@ KAFKA: Final[dict[str, DataType]] = {
 }
 """Every column of ``schemaMode=kafka``; the first seven are there without asking, as in Spark's Kafka source."""
 
-_DEFAULT_COLUMNS: Final = {SchemaMode.NATIVE: DEFAULT_COLUMNS, SchemaMode.KAFKA: tuple(KAFKA)[:7]}
+COLUMNS_BY_DEFAULT: Final = {SchemaMode.NATIVE: DEFAULT_COLUMNS, SchemaMode.KAFKA: tuple(KAFKA)[:7]}
 _PROPERTIES: Final = {SchemaMode.NATIVE: "properties", SchemaMode.KAFKA: "headers"}
 _KAFKA_SOURCE: Final[dict[str, str]] = {
     "key": "keys",
@@ -127,7 +127,7 @@ def spark_schema(options: ReadOptions) -> StructType:
     available = _available(options)
     mode = options.schema_mode
     if options.columns is None:
-        names = list(_DEFAULT_COLUMNS[mode])
+        names = list(COLUMNS_BY_DEFAULT[mode])
         names += ["brokerName"] if len(options.sources) > 1 else []
     elif options.columns == (EVERY_COLUMN,):
         names = list(available)

@@ -20,9 +20,9 @@ from segmentlog.command.catalogue import VERBS
 from segmentlog.command.incoming import RECEIPT
 from segmentlog.command.parser import Parser
 from segmentlog.connector.options.option import Mode, Option
-from segmentlog.connector.options.read_table import SOURCE
+from segmentlog.connector.options.read_table import SOURCE, SchemaMode
 from segmentlog.connector.options.write_table import SINK
-from segmentlog.connector.read import KAFKA, NATIVE
+from segmentlog.connector.read import COLUMNS_BY_DEFAULT, KAFKA, NATIVE
 from segmentlog.connector.write.schema import FIELDS, IGNORED
 from segmentlog.query.metadata import SCHEMAS
 from segmentlog.store import NATIVE_COLUMNS
@@ -170,8 +170,9 @@ _REPORT: Final = ("--json", "print the report, or the error, as one JSON object"
 
 def options_page() -> str:
     """Write the page of options and columns."""
-    native = _column_table(_NATIVE_HEAD, NATIVE, {column.name: column.meaning for column in NATIVE_COLUMNS}, 9)
-    kafka = _column_table(_KAFKA_HEAD, KAFKA, KAFKA_MEANINGS, 7)
+    meanings = {column.name: column.meaning for column in NATIVE_COLUMNS}
+    native = _column_table(_NATIVE_HEAD, NATIVE, meanings, COLUMNS_BY_DEFAULT[SchemaMode.NATIVE])
+    kafka = _column_table(_KAFKA_HEAD, KAFKA, KAFKA_MEANINGS, COLUMNS_BY_DEFAULT[SchemaMode.KAFKA])
     source = [*_source(), *native, "", *kafka, ""]
     return "\n".join([_OPTIONS_HEAD, *source, *_sink()])
 
@@ -224,12 +225,13 @@ def _default(option: Option[Any]) -> str:
     return "" if option.default is None else str(option.default).lower()
 
 
-def _column_table(title: str, columns: Mapping[str, DataType], meanings: Mapping[str, str], default: int) -> list[str]:
-    """Write a table of columns, of which the first ``default`` are there without asking."""
+def _column_table(
+    title: str, columns: Mapping[str, DataType], meanings: Mapping[str, str], default: Sequence[str]
+) -> list[str]:
+    """Write a table of columns, which begins with the ``default`` ones."""
     rows = [f"| `{name}` | {kind.simpleString()} | {meanings[name]} |" for name, kind in columns.items()]
-    last = list(columns)[default - 1]
     head = [
-        f"Without `columns` or a schema: the columns up to `{last}`; with `columns=*`: all.",
+        f"Without `columns` or a schema: the columns up to `{default[-1]}`; with `columns=*`: all.",
         "",
         "| Column | Type | Source |",
     ]
