@@ -42,6 +42,7 @@ from segmentlog.query.metadata import (
     segment_rows,
     topic_rows,
 )
+from segmentlog.query.request import EVERY_COLUMN
 from segmentlog.query.selection import Topics, check_topics, group_progress
 from segmentlog.query.system_frames import system_batches
 from segmentlog.store import ConfigError, MissingExtraError, QueueKey, SegmentLogError, StoreReader
@@ -413,11 +414,16 @@ def metadata_schema(given: Mapping[str, str], session_zone: tzinfo | None) -> St
     options = parse_metadata_options(given, session_zone)
     open_stores(options.read)
     available = COLUMNS[options.kind]
-    names = list(available) if options.columns is None else list(options.columns)
+    names = _chosen(options) or tuple(available)
     for name in names:
         if name not in available:
             raise no_column(name, available, f"option `columns` of `metadata={options.kind.value}`")
     return StructType([StructField(name, available[name]) for name in names])
+
+
+def _chosen(options: MetadataOptions) -> tuple[str, ...] | None:
+    """Return what the option ``columns`` names, with ``*`` as all of them."""
+    return tuple(COLUMNS[options.kind]) if options.columns == (EVERY_COLUMN,) else options.columns
 
 
 class MetadataReader(SentToWorkers, DataSourceReader):
@@ -425,7 +431,7 @@ class MetadataReader(SentToWorkers, DataSourceReader):
 
     def __init__(self, given: Mapping[str, str], schema: StructType, session_zone: tzinfo | None) -> None:
         options = parse_metadata_options(given, session_zone)
-        check_fields(schema, COLUMNS[options.kind], options.columns)
+        check_fields(schema, COLUMNS[options.kind], _chosen(options))
         self._options = options
         self.target = to_arrow_schema(schema)
 

@@ -47,9 +47,7 @@ def scan_spec(
     check_crc: bool = False,
 ) -> ScanSpec:
     """Check arguments of any type. `ConfigError` names the wrong one; `FilterSyntaxError` as of RocketMQ."""
-    chosen = DEFAULT_COLUMNS if columns is None else checked_names("columns", columns)
-    if chosen == (EVERY_COLUMN,):
-        chosen = _EVERY
+    chosen = DEFAULT_COLUMNS if columns is None else every_column(checked_names("columns", columns))
     for name in chosen:
         if name not in _EVERY:
             fix = f"{did_you_mean(name, _EVERY)}The columns are {listing(_EVERY, most=30)}; properties=… takes others"
@@ -69,6 +67,11 @@ def scan_spec(
         on_corrupt=choice("on_corrupt", on_corrupt, OnCorrupt),
         on_loss=choice("on_loss", on_loss, OnLoss),
     )
+
+
+def every_column(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Return all columns for ``*`` alone, and other names as they are."""
+    return _EVERY if names == (EVERY_COLUMN,) else names
 
 
 def checked_names(argument: str, value: object) -> tuple[str, ...]:

@@ -521,6 +521,7 @@ def test_columns_may_be_chosen(brokers: str) -> None:
     assert read(brokers, "topics", schema=asked).to_pylist()[0] == {"messages": 8, "topic": "Orders"}
     assert read(brokers, "topics", columns="messages,topic").to_pylist()[0] == {"messages": 8, "topic": "Orders"}
     assert read(brokers, "topics", columns="messages,topic", schema=asked).num_rows == 2
+    assert read(brokers, "topics", columns="*") == read(brokers, "topics")
 
 
 @pytest.mark.parametrize(
@@ -544,6 +545,8 @@ def test_options_that_contradict_each_other_are_refused(brokers: str) -> None:
         read(brokers, "topics", columns="position")
     with pytest.raises(ConflictingOptionsError, match="ask for different columns"):
         read(brokers, "topics", columns="topic", schema=StructType([StructField("messages", LongType())]))
+    with pytest.raises(ConflictingOptionsError, match="ask for different columns"):
+        read(brokers, "topics", columns="*", schema=StructType([StructField("messages", LongType())]))
 
 
 def test_a_path_without_a_store_is_an_error(tmp_path: Path) -> None:

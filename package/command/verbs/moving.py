@@ -193,8 +193,10 @@ def _request(options: argparse.Namespace) -> "Request":
 
 
 def _columns(options: argparse.Namespace) -> tuple[str, ...]:
+    from segmentlog.query.request import every_column
+
     if options.columns is not None:
-        return tuple(options.columns)
+        return every_column(options.columns)
     return COLUMNS if options.body is None else tuple(name for name in COLUMNS if name != "body")
 
 

@@ -17,7 +17,7 @@ from segmentlog.command.verbs import moving as verb
 from segmentlog.jobs import replay as job
 from segmentlog.jobs.backfill import Files, Length, Request
 from segmentlog.jobs.report import Report
-from segmentlog.store import MessageStore, Outgoing
+from segmentlog.store import NATIVE_SCHEMA, MessageStore, Outgoing
 from support.commands import run_command
 from support.scale import scale
 from support.scripted_broker import SEND, ScriptedBroker
@@ -78,6 +78,12 @@ def test_days_are_those_of_the_zone_that_is_set(
     run_command("backfill", store, "orders", *flags, "--tz", "Europe/Berlin")
     assert [str(request.zone) for request, _, _ in calls] == ["Asia/Shanghai", "Europe/Berlin"]
     assert [len(request.windows()) for request, _, _ in calls] == [1, 1]
+
+
+def test_every_column(calls: list[Call], store: Path, tmp_path: Path) -> None:
+    run_command("backfill", store, "orders", "--day", "2026-01-31", "--to", tmp_path / "lake", "--columns", "*")
+    ((request, _, _),) = calls
+    assert request.columns == tuple(NATIVE_SCHEMA.names)
 
 
 def test_bodies_have_dead_letters_beside_the_target(calls: list[Call], store: Path, tmp_path: Path) -> None:
