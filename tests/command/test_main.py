@@ -161,10 +161,13 @@ def test_ctrl_c_ends_the_installed_command_quietly(store: Path) -> None:
     assert (process.returncode, err) == (130, b"")
 
 
+# A shell starts what stands before `&` with SIGINT ignored, and tests that run there hand that on.
 _WAITING = """
-import sys, time
+import signal, sys, time
 from segmentlog.command import main
 from segmentlog.command.verbs import describe
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 def wait(options):
     print("waiting", flush=True)
