@@ -14,7 +14,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from segmentlog.store import MessageStore, Outgoing, QueueRange, ScanSpec, StoreConfig, StoreReader
+from segmentlog.store import MessageStore, Outgoing, QueueRange, ScanSpec, Snapshot, StoreConfig
 
 PACKAGE = f"{os.sep}segmentlog{os.sep}"
 CONFIG = StoreConfig(segment_bytes=1 << 20)
@@ -46,15 +46,15 @@ def journeys(path: Path) -> dict[str, Callable[[], object]]:
         store.append(Outgoing(topic="orders", body=b"%d" % number))
 
     def first_queues() -> None:
-        reader = StoreReader.open(path)
-        reader.queues("orders")
+        snapshot = Snapshot.open(path)
+        snapshot.queues("orders")
 
     def scan() -> None:
-        list(reader.scan(task, spec))
+        list(snapshot.scan(task, spec))
 
-    reader, spec = StoreReader.open(path), ScanSpec(columns=("topic", "body"))
-    ranges = [QueueRange(each.key, each.min_offset, each.max_offset) for each in reader.queues("orders")]
-    (task,) = reader.plan(ranges, max_bytes=1 << 30)
+    snapshot, spec = Snapshot.open(path), ScanSpec(columns=("topic", "body"))
+    ranges = [QueueRange(each.key, each.min_offset, each.max_offset) for each in snapshot.queues("orders")]
+    (task,) = snapshot.plan(ranges, max_bytes=1 << 30)
     return {
         "open, and the first queues()": first_queues,
         "scan of one task": scan,

@@ -26,7 +26,7 @@ import workload
 from store_work import DRAIN_COLUMNS, everything, scanned
 from test_support import support
 
-from segmentlog.store import ScanSpec, StoreConfig, StoreReader
+from segmentlog.store import ScanSpec, Snapshot, StoreConfig
 from segmentlog.store.encode.batch import encode_batch
 
 BASELINE = Path(__file__).parent / "baseline.json"
@@ -75,11 +75,11 @@ def measure() -> dict[str, float]:
         store = Path(folder) / "store"
         with support("store_builder").StoreBuilder(store) as builder:
             builder.append(made)
-        reader = StoreReader.open(store)
+        snapshot = Snapshot.open(store)
         actions: dict[str, Callable[[], object]] = {
             "copy": copy,
-            "rows decoded": lambda: scan(reader, DRAIN_COLUMNS),
-            "rows decoded, with properties": lambda: scan(reader, (*DRAIN_COLUMNS, "properties")),
+            "rows decoded": lambda: scan(snapshot, DRAIN_COLUMNS),
+            "rows decoded, with properties": lambda: scan(snapshot, (*DRAIN_COLUMNS, "properties")),
             "rows encoded": lambda: encode_batch(outgoing, config),
         }
         least = {name: min(times) for name, times in _timed(actions).items()}
@@ -87,11 +87,11 @@ def measure() -> dict[str, float]:
     return {f"{name} for each GiB copied": round(ROWS / seconds / copied) for name, seconds in least.items()}
 
 
-def scan(reader: StoreReader, columns: tuple[str, ...]) -> None:
+def scan(snapshot: Snapshot, columns: tuple[str, ...]) -> None:
     """Read all rows."""
     spec = ScanSpec(columns=columns)
-    tasks = reader.plan(everything(reader, workload.TOPIC), max_bytes=GIB, spec=spec)
-    assert scanned(reader, tasks, spec) == ROWS
+    tasks = snapshot.plan(everything(snapshot, workload.TOPIC), max_bytes=GIB, spec=spec)
+    assert scanned(snapshot, tasks, spec) == ROWS
 
 
 def _timed(actions: Mapping[str, Callable[[], object]]) -> dict[str, list[float]]:

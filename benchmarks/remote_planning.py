@@ -12,7 +12,7 @@ import time
 import numpy as np
 from test_support import support
 
-from segmentlog.store import QueueRange, ScanSpec, StoreReader
+from segmentlog.store import QueueRange, ScanSpec, Snapshot
 from segmentlog.store.directory.layout import StoreLocation
 from segmentlog.store.format.archive_manifest import RUN, ArchivedQueue, Manifest, Piece
 from segmentlog.store.objects.manifests import publish
@@ -55,8 +55,8 @@ def main() -> None:
     publish(objects, 1, manifest(args.segments, args.queues))
     objects.calls.clear()
     began = time.process_time()
-    reader = StoreReader.open(StoreLocation.on_objects(objects))
-    bounds = [each for topic in reader.topics() for each in reader.queues(topic)]
+    snapshot = Snapshot.open(StoreLocation.on_objects(objects))
+    bounds = [each for topic in snapshot.topics() for each in snapshot.queues(topic)]
     opened = time.process_time()
     tasks = {}
     spent = {}
@@ -64,7 +64,7 @@ def main() -> None:
         since = time.process_time()
         ends = [(each, round((each.max_offset - each.min_offset) * share)) for each in bounds]
         ranges = [QueueRange(each.key, each.max_offset - count, each.max_offset) for each, count in ends]
-        tasks[name] = len(reader.plan(ranges, max_bytes=128 << 20, spec=ScanSpec(columns=("body",))))
+        tasks[name] = len(snapshot.plan(ranges, max_bytes=128 << 20, spec=ScanSpec(columns=("body",))))
         spent[name] = time.process_time() - since
     requests, size = objects.calls["list"] + objects.calls["get"], objects.bytes_read
     waits = objects.calls["list"] * LIST_S + objects.calls["get"] * GET_S + size / BYTES_PER_S

@@ -21,8 +21,8 @@ from segmentlog.store import (
     QueueSource,
     ScanSpec,
     ScanTask,
+    Snapshot,
     StoreConfig,
-    StoreReader,
 )
 
 if TYPE_CHECKING:
@@ -141,27 +141,27 @@ def drain(
 ) -> float:
     """Read all of a topic in this thread, with one reader in several passes as RocketMQ does; seconds of the last."""
     pa.set_cpu_count(1)
-    reader = StoreReader.open(path, queue_source=queue_source)
+    snapshot = Snapshot.open(path, queue_source=queue_source)
     spec = ScanSpec(columns=columns, predicate=predicate or Predicate())
     seconds = 0.0
     for _ in range(passes):
         started = time.perf_counter()
-        wanted = everything(reader, topic)
-        tasks = reader.plan(wanted, max_bytes=TASK_BYTES, spec=spec)
-        rows = scanned(reader, tasks, spec)
+        wanted = everything(snapshot, topic)
+        tasks = snapshot.plan(wanted, max_bytes=TASK_BYTES, spec=spec)
+        rows = scanned(snapshot, tasks, spec)
         seconds = time.perf_counter() - started
         assert predicate is not None or rows == sum(map(len, wanted))
     return seconds
 
 
-def everything(reader: StoreReader, topic: str = TOPIC) -> list[QueueRange]:
+def everything(snapshot: Snapshot, topic: str = TOPIC) -> list[QueueRange]:
     """Return all of a topic."""
-    return [QueueRange(each.key, each.min_offset, each.max_offset) for each in reader.queues(topic)]
+    return [QueueRange(each.key, each.min_offset, each.max_offset) for each in snapshot.queues(topic)]
 
 
-def scanned(reader: StoreReader, tasks: list[ScanTask], spec: ScanSpec) -> int:
+def scanned(snapshot: Snapshot, tasks: list[ScanTask], spec: ScanSpec) -> int:
     """Read tasks in this thread; return the number of rows."""
-    return sum(len(batch) for task in tasks for batch in reader.scan(task, spec))
+    return sum(len(batch) for task in tasks for batch in snapshot.scan(task, spec))
 
 
 def opened(path: Path) -> float:

@@ -15,7 +15,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 from segmentlog.query.position import AtTime, Position
 from segmentlog.query.source import StoreSource
 from segmentlog.query.suggestions import listing, suggest
-from segmentlog.store import NATIVE_SCHEMA, ConfigError, ScanSpec, StoreReader
+from segmentlog.store import NATIVE_SCHEMA, ConfigError, ScanSpec, Snapshot
 from segmentlog.store.find import ASKED, Finder, Found, KeyField, Window
 
 from .errors import SchemaError, in_spark_words
@@ -75,7 +75,7 @@ class LookupReader(ProjectingReader, DataSourceReader):
             for batch in Finder(store).read(offsets, partition.spec):
                 yield self._projection.convert(batch)
 
-    def _find(self, store: StoreReader, topics: list[str]) -> npt.NDArray[np.int64]:
+    def _find(self, store: Snapshot, topics: list[str]) -> npt.NDArray[np.int64]:
         """(n,) physical offsets of what one store has, ascending."""
         window = Window(_time_of(self._options.start), _time_of(self._options.stop))
         finder = Finder(store)
@@ -147,7 +147,7 @@ def find_by_keys(
         raise ConfigError("argument `path` names no store", fix="Pass one path or several")
     with in_spark_words():
         for each in paths:
-            StoreReader.open(each)  # a wrong path should fail here, not in a task
+            Snapshot.open(each)  # a wrong path should fail here, not in a task
     wanted = frame.select(*_PAIR).dropna().distinct()
     columns = [StructField(name, kind) for name, kind in NATIVE.items()]
     schema = StructType([*columns, StructField(ASKED, StringType())])
@@ -178,7 +178,7 @@ def _task(paths: Sequence[str], field: KeyField) -> Callable[[Iterable[pa.Record
         if keys.num_rows:
             pairs = [pa.concat_arrays(keys[name].chunks) for name in _PAIR]
             for path in paths:
-                found = Finder(StoreReader.open(path)).by_pairs(pairs[0], pairs[1], field)
+                found = Finder(Snapshot.open(path)).by_pairs(pairs[0], pairs[1], field)
                 yield from found.batches(ScanSpec(columns=tuple(NATIVE_SCHEMA.names)))
 
     return find

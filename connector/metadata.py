@@ -45,7 +45,7 @@ from segmentlog.query.metadata import (
 from segmentlog.query.request import EVERY_COLUMN
 from segmentlog.query.selection import Topics, check_topics, group_progress
 from segmentlog.query.system_frames import system_batches
-from segmentlog.store import ConfigError, MissingExtraError, QueueKey, SegmentLogError, StoreReader
+from segmentlog.store import ConfigError, MissingExtraError, QueueKey, SegmentLogError, Snapshot
 from segmentlog.store.follow import QueueLag, measure_lag
 from segmentlog.store.groups import GroupProgress
 
@@ -136,15 +136,15 @@ def group_lag(path: str, group: str, *, consumer: str | None = None) -> LagRepor
     ConfigError
         If the group, or the consumer, has no position in this store.
     """
-    reader = StoreReader.open(path)
-    for _, each in group_progress([reader], group):
+    snapshot = Snapshot.open(path)
+    for _, each in group_progress([snapshot], group):
         if each.consumer == consumer:
-            return LagReport(group, tuple(lag_by_queue(reader, each)))
+            return LagReport(group, tuple(lag_by_queue(snapshot, each)))
     problem = f"consumer `{consumer}` of group `{group}` has no position here"
-    raise ConfigError(problem, path=reader.path, fix="The consumers of the frame `metadata=groups` have one")
+    raise ConfigError(problem, path=snapshot.path, fix="The consumers of the frame `metadata=groups` have one")
 
 
-def stream_lag(name: str, end: str, latest: str | None, stores: Mapping[str, StoreReader]) -> LagReport:
+def stream_lag(name: str, end: str, latest: str | None, stores: Mapping[str, Snapshot]) -> LagReport:
     """Measure the lag between the end of a stream's last micro-batch and the ends of its queues, as of its progress.
 
     Without ``latest`` the current ends of the stores count. Messages of other stores than ``stores``, by broker name,
@@ -157,11 +157,11 @@ def stream_lag(name: str, end: str, latest: str | None, stores: Mapping[str, Sto
         keys = sorted(key for broker, key in {**positions, **stops} if broker == broker_name)
         own = {key: positions.get((broker_name, key)) for key in keys}
         own_stops = {key: stops[broker_name, key] for key in keys if (broker_name, key) in stops}
-        reader = stores.get(broker_name)
-        if reader is None:
+        snapshot = stores.get(broker_name)
+        if snapshot is None:
             found += [_counted(broker_name, key, own[key], own_stops.get(key)) for key in keys]
         else:
-            found += measure_lag(reader, own, stops=own_stops)
+            found += measure_lag(snapshot, own, stops=own_stops)
     return LagReport(name, tuple(found))
 
 
@@ -271,7 +271,7 @@ class LagListener(StreamingQueryListener):
     ::
 
         QueryProgressEvent ── sources[i].endOffset, latestOffset ──► stream_lag ──► log, callback, gauges
-                              not ours: left out                     StoreReader, opened for the while
+                              not ours: left out                     Snapshot, opened for the while
 
     Spark calls listeners on a thread of the driver. Measuring reads 20 bytes per waiting message. So progress that
     comes soon after a long measurement is left out, unless nothing waits.
@@ -372,11 +372,13 @@ class LagListener(StreamingQueryListener):
         self._not_before[run] = ended + (ended - began) * (_SHARE - 1)
         return LagReport(name, tuple(queues))
 
-    def _open(self) -> Mapping[str, StoreReader]:
+    def _open(self) -> Mapping[str, Snapshot]:
         """Open the stores again: lag counts up to what they hold now."""
         if not self._options:
             return {}
-        return {reader.broker_name: reader for reader in open_stores(parse_read_options(self._options, Mode.BOTH))}
+        return {
+            snapshot.broker_name: snapshot for snapshot in open_stores(parse_read_options(self._options, Mode.BOTH))
+        }
 
     def _hand_on(self, report: LagReport) -> None:
         logger.info("%s", report)
@@ -467,17 +469,17 @@ class MetadataReader(SentToWorkers, DataSourceReader):
         yield pa.RecordBatch.from_arrays(columns, schema=self.target)
 
 
-def _topics(stores: Sequence[StoreReader], options: MetadataOptions, columns: frozenset[str]) -> Iterator[Row]:
+def _topics(stores: Sequence[Snapshot], options: MetadataOptions, columns: frozenset[str]) -> Iterator[Row]:
     for store, queues in select_queues(stores, options.read):
         yield from topic_rows(store, queues, columns)
 
 
-def _queues(stores: Sequence[StoreReader], options: MetadataOptions, columns: frozenset[str]) -> Iterator[Row]:
+def _queues(stores: Sequence[Snapshot], options: MetadataOptions, columns: frozenset[str]) -> Iterator[Row]:
     for store, queues in select_queues(stores, options.read):
         yield from queue_rows(store, queues, columns)
 
 
-def _progress(stores: Sequence[StoreReader], options: MetadataOptions) -> Iterator[tuple[StoreReader, GroupProgress]]:
+def _progress(stores: Sequence[Snapshot], options: MetadataOptions) -> Iterator[tuple[Snapshot, GroupProgress]]:
     """Groups that are asked for, and of each the positions in topics that are asked for."""
     wanted = options.read.topics
     if isinstance(wanted, Topics):
@@ -490,27 +492,27 @@ def _progress(stores: Sequence[StoreReader], options: MetadataOptions) -> Iterat
         yield store, GroupProgress(each.group, each.model, each.consumer, offsets)
 
 
-def _groups(stores: Sequence[StoreReader], options: MetadataOptions, columns: frozenset[str]) -> Iterator[Row]:  # noqa: ARG001 - all are at hand
+def _groups(stores: Sequence[Snapshot], options: MetadataOptions, columns: frozenset[str]) -> Iterator[Row]:  # noqa: ARG001 - all are at hand
     for store, each in _progress(stores, options):
         yield from group_rows(store, each)
 
 
-def _lag(stores: Sequence[StoreReader], options: MetadataOptions, columns: frozenset[str]) -> Iterator[Row]:  # noqa: ARG001 - measured together
+def _lag(stores: Sequence[Snapshot], options: MetadataOptions, columns: frozenset[str]) -> Iterator[Row]:  # noqa: ARG001 - measured together
     for store, each in _progress(stores, options):
         yield from lag_rows(store, each)
 
 
-def _segments(stores: Sequence[StoreReader], options: MetadataOptions, columns: frozenset[str]) -> Iterator[Row]:  # noqa: ARG001 - a few of each store
+def _segments(stores: Sequence[Snapshot], options: MetadataOptions, columns: frozenset[str]) -> Iterator[Row]:  # noqa: ARG001 - a few of each store
     for store in stores:
         yield from segment_rows(store)
 
 
-def _metrics(stores: Sequence[StoreReader], options: MetadataOptions, columns: frozenset[str]) -> Iterator[Row]:  # noqa: ARG001 - measured together
+def _metrics(stores: Sequence[Snapshot], options: MetadataOptions, columns: frozenset[str]) -> Iterator[Row]:  # noqa: ARG001 - measured together
     for store in stores:
         yield from Metrics(store).rows()
 
 
-_ROWS: Final[dict[MetadataKind, Callable[[Sequence[StoreReader], MetadataOptions, frozenset[str]], Iterator[Row]]]] = {
+_ROWS: Final[dict[MetadataKind, Callable[[Sequence[Snapshot], MetadataOptions, frozenset[str]], Iterator[Row]]]] = {
     MetadataKind.TOPICS: _topics,
     MetadataKind.QUEUES: _queues,
     MetadataKind.GROUPS: _groups,

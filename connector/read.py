@@ -59,7 +59,7 @@ from segmentlog.store import (
     ReadFrom,
     ScanSpec,
     ScanTask,
-    StoreReader,
+    Snapshot,
     Tags,
 )
 
@@ -292,11 +292,11 @@ Window: TypeAlias = tuple[int | None, int | None]
 ANY_TIME: Final[Window] = (None, None)
 
 
-def open_stores(options: ReadOptions) -> list[StoreReader]:
+def open_stores(options: ReadOptions) -> list[Snapshot]:
     return [source.open() for source in options.sources]
 
 
-def worker_source(store: StoreReader, options: ReadOptions) -> StoreSource:
+def worker_source(store: Snapshot, options: ReadOptions) -> StoreSource:
     """Return the source of an open store for the tasks; the offsets that `readFrom` allows are in the plan already."""
     source = next(each for each in options.sources if each.path == store.path)
     return replace(source, broker_name=store.broker_name, read_from=ReadFrom.APPENDED)
@@ -314,7 +314,7 @@ def plan_partitions(options: ReadOptions, spec: ScanSpec) -> list[StorePartition
     return plan_shares(shares, options, spec)
 
 
-def _shares(options: ReadOptions, stores: Sequence[StoreReader]) -> list[tuple[StoreReader, Window, list[QueueRange]]]:
+def _shares(options: ReadOptions, stores: Sequence[Snapshot]) -> list[tuple[Snapshot, Window, list[QueueRange]]]:
     """Find the ranges to read of each store, by the times that their rows must have."""
     selected = select_queues(stores, options)
     read = {(store.broker_name, bounds.key) for store, queues in selected for bounds in queues}
@@ -327,7 +327,7 @@ def _shares(options: ReadOptions, stores: Sequence[StoreReader]) -> list[tuple[S
     ]
 
 
-def select_queues(stores: Sequence[StoreReader], options: ReadOptions) -> list[tuple[StoreReader, list[QueueBounds]]]:
+def select_queues(stores: Sequence[Snapshot], options: ReadOptions) -> list[tuple[Snapshot, list[QueueBounds]]]:
     """Find the queues to read in each store."""
     found = select(stores, options.topics)
     if isinstance(options.topics, TopicPattern) and not any(queues for _, queues in found):
@@ -340,14 +340,14 @@ def select_queues(stores: Sequence[StoreReader], options: ReadOptions) -> list[t
     return found
 
 
-def check_groups(stores: Sequence[StoreReader], options: ReadOptions) -> None:
+def check_groups(stores: Sequence[Snapshot], options: ReadOptions) -> None:
     """Refuse a group without a position in any store; ``startingOffsetsDefault`` may say where one begins."""
     asked = [options.stop] if options.rules.unlisted is not Fallback.ERROR else [options.start, options.stop]
     for position in asked:
         check_group(position, stores)
 
 
-def _resolve(store: StoreReader, queues: Sequence[QueueBounds], options: ReadOptions) -> dict[Window, list[QueueRange]]:
+def _resolve(store: Snapshot, queues: Sequence[QueueBounds], options: ReadOptions) -> dict[Window, list[QueueRange]]:
     """Group the ranges to read by the times their rows must have: a task checks all its rows against one window."""
     found: dict[Window, list[QueueRange]] = {}
     for each in Resolver(store, options.rules, options.words).between(options.start, options.stop, queues):
@@ -363,7 +363,7 @@ def _time_of(position: Position, broker_name: str, key: QueueKey) -> int | None:
 
 
 def plan_shares(
-    shares: Sequence[tuple[StoreReader, Window, list[QueueRange]]], options: ReadOptions, spec: ScanSpec
+    shares: Sequence[tuple[Snapshot, Window, list[QueueRange]]], options: ReadOptions, spec: ScanSpec
 ) -> list[StorePartition]:
     """Cut the ranges of each share into tasks, and ask each share for its part of ``minPartitions``."""
     total = sum(len(each) for _, _, ranges in shares for each in ranges)

@@ -31,7 +31,7 @@ from segmentlog.store import (
     QueueKey,
     QueueRange,
     ScanSpec,
-    StoreReader,
+    Snapshot,
 )
 from segmentlog.store.maintenance import (
     Difference,
@@ -187,53 +187,53 @@ def _queue_windows(a: Side, b: Side) -> tuple[list[_QueueWindow], list[Differenc
     return [*parts, _QueueWindow(a, b, tuple(ranges))] if ranges else parts, missing
 
 
-def bounds_of(reader: StoreReader) -> dict[QueueKey, QueueBounds]:
+def bounds_of(snapshot: Snapshot) -> dict[QueueKey, QueueBounds]:
     """Return the bounds of each queue."""
-    return {each.key: each for topic in reader.topics() for each in reader.queues(topic)}
+    return {each.key: each for topic in snapshot.topics() for each in snapshot.queues(topic)}
 
 
-def _located(found: Difference, reader: StoreReader, *, in_a: bool) -> Difference:
+def _located(found: Difference, snapshot: Snapshot, *, in_a: bool) -> Difference:
     """Add the place of the first message of a run that only one store has."""
     assert found.topic is not None
     assert found.queue_id is not None
-    place, path = place_in(reader, QueueKey(found.topic, found.queue_id), found.start)
+    place, path = place_in(snapshot, QueueKey(found.topic, found.queue_id), found.start)
     return found._replace(offset_a=place, file_a=path) if in_a else found._replace(offset_b=place, file_b=path)
 
 
-def place_in(reader: StoreReader, key: QueueKey | None, offset: int) -> tuple[int | None, str | None]:
+def place_in(snapshot: Snapshot, key: QueueKey | None, offset: int) -> tuple[int | None, str | None]:
     """Return physical offset and file of a message; without a queue the offset is the physical one."""
-    place = offset if key is None else reader.place_of(key, offset)
-    return place, _file(reader, place)
+    place = offset if key is None else snapshot.place_of(key, offset)
+    return place, _file(snapshot, place)
 
 
-def _file(reader: StoreReader, place: int | None) -> str | None:
-    segment = None if place is None else reader.log.find(place)
+def _file(snapshot: Snapshot, place: int | None) -> str | None:
+    segment = None if place is None else snapshot.log.find(place)
     return None if segment is None else segment.path
 
 
 def _compare_queues(window: _QueueWindow) -> tuple[Difference, ...]:
-    readers = window.a.open(), window.b.open()
-    return tuple(each for wanted in window.ranges for each in _compare_range(readers, wanted))
+    snapshots = window.a.open(), window.b.open()
+    return tuple(each for wanted in window.ranges for each in _compare_range(snapshots, wanted))
 
 
-def _compare_range(readers: tuple[StoreReader, StoreReader], wanted: QueueRange) -> Iterator[Difference]:
-    one, two = (read_range(each, wanted) for each in readers)
+def _compare_range(snapshots: tuple[Snapshot, Snapshot], wanted: QueueRange) -> Iterator[Difference]:
+    one, two = (read_range(each, wanted) for each in snapshots)
     offsets_a, offsets_b = (each["queueOffset"].to_numpy() for each in (one, two))
     only_b, only_a = (np.flatnonzero(~np.isin(*each)) for each in ((offsets_b, offsets_a), (offsets_a, offsets_b)))
-    yield from _runs("missing in A", wanted.key, (None, two), only_b, readers)
-    yield from _runs("missing in B", wanted.key, (one, None), only_a, readers)
+    yield from _runs("missing in A", wanted.key, (None, two), only_b, snapshots)
+    yield from _runs("missing in B", wanted.key, (one, None), only_a, snapshots)
     _, rows_a, rows_b = np.intersect1d(offsets_a, offsets_b, assume_unique=True, return_indices=True)
     if rows_a.size < one.num_rows or rows_b.size < two.num_rows:
         one, two = one.take(rows_a), two.take(rows_b)
     differ = np.array(list(_differing(one.select(_COMPARED), two.select(_COMPARED), 0)), np.int64)
-    yield from _runs("differs", wanted.key, (one, two), differ, readers)
+    yield from _runs("differs", wanted.key, (one, two), differ, snapshots)
 
 
-def read_range(reader: StoreReader, wanted: QueueRange) -> pa.Table:
+def read_range(snapshot: Snapshot, wanted: QueueRange) -> pa.Table:
     """Read a range as far as its records are whole; what is damaged or lost is missing."""
     spec = ScanSpec(columns=_COLUMNS, on_corrupt=OnCorrupt.SKIP, on_loss=OnLoss.SKIP)
-    tasks = reader.plan([wanted], max_bytes=1 << 40, spec=spec)
-    batches = [batch for task in tasks for batch in reader.scan(task, spec)]
+    tasks = snapshot.plan([wanted], max_bytes=1 << 40, spec=spec)
+    batches = [batch for task in tasks for batch in snapshot.scan(task, spec)]
     return pa.Table.from_batches(batches) if batches else pa.table({name: [] for name in _COLUMNS})
 
 
@@ -258,7 +258,7 @@ def plain_rows(table: pa.Table) -> Iterator[dict[str, Any]]:
 
 
 def _runs(
-    kind: str, key: QueueKey, tables: Sequence[pa.Table | None], rows: Ints, readers: Sequence[StoreReader]
+    kind: str, key: QueueKey, tables: Sequence[pa.Table | None], rows: Ints, snapshots: Sequence[Snapshot]
 ) -> Iterator[Difference]:
     """Group rows into runs of adjacent queue offsets; the table of the store that lacks them is None."""
     table = next(each for each in tables if each is not None)
@@ -267,7 +267,7 @@ def _runs(
     for at, stop in pairwise(edges):
         row = int(rows[at])
         places = [None if each is None else each["physicalOffset"][row].as_py() for each in tables]
-        files = [_file(*each) for each in zip(readers, places, strict=True)]
+        files = [_file(*each) for each in zip(snapshots, places, strict=True)]
         first, end = int(offsets[at]), int(offsets[stop - 1]) + 1
         yield Difference(kind, *key, first, end, stop - at, places[0], files[0], places[1], files[1])
 
@@ -364,21 +364,21 @@ def compare_digests(
     """
     by, known = _read(file)
     side = Side(os.path.abspath(store), tuple(commit_log_paths))
-    reader = side.open()
-    spans = _spans(reader, by)
+    snapshot = side.open()
+    spans = _spans(snapshot, by)
     shared = [each for each in known if _is_within(each, spans)]
     found = _digests(spark, side, shared, processes)
     different = [each for each, digest in zip(shared, found, strict=True) if digest != known[each]]
-    found_runs = [_difference(reader, "differs", each) for each in different]
+    found_runs = [_difference(snapshot, "differs", each) for each in different]
     ends: dict[QueueKey | None, int] = {}
     for each in known:
         ends[each.key] = max(each.stop, ends.get(each.key, 0))
         first = max(each.start, spans.get(each.key, (0, 0))[1])
         if first < each.stop:
-            found_runs.append(_difference(reader, "missing in B", each._replace(start=first)))
+            found_runs.append(_difference(snapshot, "missing in B", each._replace(start=first)))
     for key, (start, stop) in spans.items():
         if (first := max(start, ends.get(key, 0))) < stop:
-            found_runs.append(_difference(reader, "missing in A", _Range(key, first, stop)))
+            found_runs.append(_difference(snapshot, "missing in A", _Range(key, first, stop)))
     numbers = {**_numbers(by, shared), "notCompared": len(known) - len(shared)}
     return report_of(numbers, merged(found_runs))
 
@@ -388,17 +388,17 @@ def _numbers(by: str, ranges: Sequence[_Range]) -> dict[str, int | str]:
     return {"by": by, "ranges": len(ranges), name: sum(each.stop - each.start for each in ranges)}
 
 
-def _spans(reader: StoreReader, by: str) -> dict[QueueKey | None, tuple[int, int]]:
+def _spans(snapshot: Snapshot, by: str) -> dict[QueueKey | None, tuple[int, int]]:
     """Return first offset and end of the log, or of each queue."""
     if by == "log":
-        span = log_span(reader)
+        span = log_span(snapshot)
         return {None: (span.start, span.stop)}
-    return {key: (each.min_offset, each.max_offset) for key, each in sorted(bounds_of(reader).items())}
+    return {key: (each.min_offset, each.max_offset) for key, each in sorted(bounds_of(snapshot).items())}
 
 
-def _cut(reader: StoreReader, by: str) -> Iterator[_Range]:
+def _cut(snapshot: Snapshot, by: str) -> Iterator[_Range]:
     step = _LOG_BYTES if by == "log" else _MESSAGES
-    for key, (start, stop) in _spans(reader, by).items():
+    for key, (start, stop) in _spans(snapshot, by).items():
         for at in range(start // step * step, stop, step):
             yield _Range(key, max(at, start), min(at + step, stop))
 
@@ -408,10 +408,10 @@ def _is_within(wanted: _Range, spans: Mapping[QueueKey | None, tuple[int, int]])
     return start <= wanted.start and wanted.stop <= stop
 
 
-def _difference(reader: StoreReader, kind: str, found: _Range) -> Difference:
+def _difference(snapshot: Snapshot, kind: str, found: _Range) -> Difference:
     topic, queue_id = found.key or (None, None)
     messages = 0 if found.key is None else found.stop - found.start
-    place, path = (None, None) if kind == "missing in B" else place_in(reader, found.key, found.start)
+    place, path = (None, None) if kind == "missing in B" else place_in(snapshot, found.key, found.start)
     return Difference(kind, topic, queue_id, found.start, found.stop, messages, None, None, place, path)
 
 
@@ -421,23 +421,23 @@ def _digests(spark: "SparkSession | None", side: Side, ranges: Sequence[_Range],
 
 
 def _digest_ranges(task: _Task) -> list[str]:
-    reader = task.side.open()
-    return [_of_log(reader, *each[1:]) if each.key is None else _of_queue(reader, each) for each in task.ranges]
+    snapshot = task.side.open()
+    return [_of_log(snapshot, *each[1:]) if each.key is None else _of_queue(snapshot, each) for each in task.ranges]
 
 
-def _of_log(reader: StoreReader, start: int, stop: int) -> str:
+def _of_log(snapshot: Snapshot, start: int, stop: int) -> str:
     found = hashlib.sha256()
-    for segment in reader.log.segments:
+    for segment in snapshot.log.segments:
         lo, hi = max(start, segment.base), min(stop, segment.stop)
         if lo < hi:
-            found.update(reader.log.view(segment)[lo - segment.base : hi - segment.base].data)
+            found.update(snapshot.log.view(segment)[lo - segment.base : hi - segment.base].data)
     return found.hexdigest()
 
 
-def _of_queue(reader: StoreReader, wanted: _Range) -> str:
+def _of_queue(snapshot: Snapshot, wanted: _Range) -> str:
     assert wanted.key is not None
     found = hashlib.sha256()
-    for row in plain_rows(read_range(reader, QueueRange(wanted.key, wanted.start, wanted.stop))):
+    for row in plain_rows(read_range(snapshot, QueueRange(wanted.key, wanted.start, wanted.stop))):
         body = row["body"].hex()
         plain = [row["queueOffset"], body, row["tags"], row["keys"], sorted(row["properties"].items())]
         found.update(json.dumps(plain).encode() + b"\n")

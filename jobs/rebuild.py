@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from segmentlog.store import StoreReader
+from segmentlog.store import Snapshot
 from segmentlog.store.maintenance import RebuiltQueues, rebuild_queues
 
 from .report import Report
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 def rebuilt(
     spark: "SparkSession | None",
-    store: StoreReader | str | os.PathLike[str],
+    store: Snapshot | str | os.PathLike[str],
     directory: str | os.PathLike[str],
     *,
     entries_per_segment: int | None = None,
@@ -37,7 +37,7 @@ def rebuilt(
 
 def run(
     spark: "SparkSession | None",
-    store: StoreReader | str | os.PathLike[str],
+    store: Snapshot | str | os.PathLike[str],
     directory: str | os.PathLike[str],
     *,
     entries_per_segment: int | None = None,

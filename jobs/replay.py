@@ -25,7 +25,7 @@ import pyarrow as pa
 
 from segmentlog.query.cursor import held_ranges
 from segmentlog.query.source import StoreSource
-from segmentlog.store import ChangedReplayError, ConfigError, OnLoss, QueueKey, QueueRange, ScanSpec, StoreReader
+from segmentlog.store import ChangedReplayError, ConfigError, OnLoss, QueueKey, QueueRange, ScanSpec, Snapshot
 from segmentlog.store.sink import last_commit
 
 from .backfill.planning import offset_options
@@ -200,12 +200,12 @@ def _made(
 
 
 def _cut(
-    reader: StoreReader, ranges: Sequence[QueueRange], settings: ReplaySettings
+    snapshot: Snapshot, ranges: Sequence[QueueRange], settings: ReplaySettings
 ) -> tuple[dict[QueueKey, list[int]], list[int] | None]:
     """Cut queues at the same places of the log, or at the same store times."""
-    held = held_ranges(reader, ranges, OnLoss.FAIL)
+    held = held_ranges(snapshot, ranges, OnLoss.FAIL)
     if settings.speed is None:
-        places = {each.key: _places(reader, each) for each in held}
+        places = {each.key: _places(snapshot, each) for each in held}
         first = min((int(each[0]) for each in places.values() if each.size), default=0)
         last = max((int(each[-1]) for each in places.values() if each.size), default=0)
         step = max(settings.part_bytes, (last - first) // _PARTS_MAX + 1)
@@ -214,35 +214,35 @@ def _cut(
             each.key: [each.start, *(each.start + np.searchsorted(places[each.key], cuts)).tolist(), each.stop]
             for each in held
         }, None
-    spans = [span for span in (_times(reader, each) for each in held) if span is not None]
+    spans = [span for span in (_times(snapshot, each) for each in held) if span is not None]
     first, last = min((each for each, _ in spans), default=0), max((each for _, each in spans), default=0)
     step = max(int(settings.speed * _PART_S * 1000), (last - first) // _PARTS_MAX, 1)
     times = np.arange(first + step, last + 1, step)
     found = {}
     for each in held:
-        at = np.clip(reader.offsets_at(each.key, times), each.start, each.stop) if times.size else times
+        at = np.clip(snapshot.offsets_at(each.key, times), each.start, each.stop) if times.size else times
         found[each.key] = [each.start, *at.tolist(), each.stop]
     return found, [first, *times.tolist(), last + 1]
 
 
-def _places(reader: StoreReader, wanted: QueueRange) -> Any:
+def _places(snapshot: Snapshot, wanted: QueueRange) -> Any:
     """Return the physical offsets of the messages of a range, (n,) int64, from the ConsumeQueue alone."""
     spec = ScanSpec(columns=("physicalOffset",), on_loss=OnLoss.FAIL)
-    tasks = reader.plan([wanted], max_bytes=_TASK_BYTES, spec=spec)
-    found = [batch["physicalOffset"].to_numpy() for task in tasks for batch in reader.scan(task, spec)]
+    tasks = snapshot.plan([wanted], max_bytes=_TASK_BYTES, spec=spec)
+    found = [batch["physicalOffset"].to_numpy() for task in tasks for batch in snapshot.scan(task, spec)]
     # A place whose message is lost repeats the next entry, and may be left out of a scan.
     places = np.concatenate(found) if found else np.zeros(0, np.int64)
     if places.size != len(wanted):
-        places = np.asarray(reader.places_at(wanted.key, np.arange(wanted.start, wanted.stop)))
+        places = np.asarray(snapshot.places_at(wanted.key, np.arange(wanted.start, wanted.stop)))
     return places
 
 
-def _times(reader: StoreReader, wanted: QueueRange) -> tuple[int, int] | None:
+def _times(snapshot: Snapshot, wanted: QueueRange) -> tuple[int, int] | None:
     """Return the store times of the first and of the last message of a range."""
     if not len(wanted):
         return None
-    ends = [reader.place_of(wanted.key, each) for each in (wanted.start, wanted.stop - 1)]
-    first, last = (None if each is None else reader.log.store_time_at(each) for each in ends)
+    ends = [snapshot.place_of(wanted.key, each) for each in (wanted.start, wanted.stop - 1)]
+    first, last = (None if each is None else snapshot.log.store_time_at(each) for each in ends)
     return None if first is None or last is None else (first, last)
 
 
@@ -303,7 +303,7 @@ def _parts_done(target: str, plan: _Plan, settings: ReplaySettings) -> int:
             "all messages once more",
         )
     # A kill leaves its batch hidden until the store is opened: it is committed once more.
-    hidden = StoreReader.open(target).hidden_from()
+    hidden = Snapshot.open(target).hidden_from()
     return found.version + (hidden is None or hidden >= found.stop)
 
 

@@ -30,7 +30,7 @@ from segmentlog.store import (
     QueueRange,
     ScanSpec,
     SegmentLogError,
-    StoreReader,
+    Snapshot,
     is_system_topic,
 )
 from segmentlog.store.ha import Answer
@@ -134,8 +134,8 @@ def survey(
     BrokerError
         If a broker is away, or a target topic does not exist.
     """
-    reader = source.open()
-    found = _surveyed(reader, ranges, spec, settings)
+    snapshot = source.open()
+    found = _surveyed(snapshot, ranges, spec, settings)
     rows = []
     for (key, topic), each in sorted(found.items()):
         queue = _queue_of(key, cluster.queues(topic))
@@ -179,15 +179,15 @@ def run(
     ConfigError, BrokerError
         As `survey`, or if the state file is of another job or in use; nothing was sent then.
     """
-    reader = source.open()
+    snapshot = source.open()
     with Progress.open(state, ranges, asked, again=settings.again) as progress:
         left = progress.left()
-        found = _surveyed(reader, left, spec, settings)
+        found = _surveyed(snapshot, left, spec, settings)
         total = sum(each.messages for each in found.values())
         if not left:
             _log.warning("%s: all messages of this job were sent before; --again sends them once more", state)
         targets = {topic: cluster.queues(topic) for _, topic in found}
-        sender = _Sender(reader, spec, progress, targets, settings)
+        sender = _Sender(snapshot, spec, progress, targets, settings)
         began = time.monotonic()
         try:
             sender.send(left, total, stop)
@@ -212,14 +212,14 @@ class _Share:
 
 
 def _surveyed(
-    reader: StoreReader, ranges: Sequence[QueueRange], spec: ScanSpec, settings: ResendSettings
+    snapshot: Snapshot, ranges: Sequence[QueueRange], spec: ScanSpec, settings: ResendSettings
 ) -> dict[tuple[QueueKey, str], _Share]:
     """Count messages by queue and target topic; refuse those that cannot be sent."""
     names = (ORIGIN, *_TOPICS)
     narrow = replace(spec, columns=("topic", "queueId", "queueOffset", "storeSize"), property_columns=names)
     found: dict[tuple[QueueKey, str], _Share] = {}
     before, example = 0, ""
-    for batch in _batches(reader, ranges, narrow):
+    for batch in _batches(snapshot, ranges, narrow):
         groups = pa.table(batch).group_by(["topic", "queueId", *_TOPICS])
         for row in groups.aggregate([("storeSize", "count"), ("storeSize", "sum")]).to_pylist():
             key = QueueKey(row["topic"], row["queueId"])
@@ -255,9 +255,9 @@ def _checked_target(key: QueueKey, properties: Mapping[str, str | None], setting
     return topic
 
 
-def _batches(reader: StoreReader, ranges: Sequence[QueueRange], spec: ScanSpec) -> Iterator[pa.RecordBatch]:
-    for task in reader.plan(held_ranges(reader, ranges, spec.on_loss), max_bytes=_TASK_BYTES, spec=spec):
-        yield from reader.scan(task, spec)
+def _batches(snapshot: Snapshot, ranges: Sequence[QueueRange], spec: ScanSpec) -> Iterator[pa.RecordBatch]:
+    for task in snapshot.plan(held_ranges(snapshot, ranges, spec.on_loss), max_bytes=_TASK_BYTES, spec=spec):
+        yield from snapshot.scan(task, spec)
 
 
 def _queue_of(key: QueueKey, queues: Sequence[Queue]) -> Queue:
@@ -296,13 +296,13 @@ class _Sender:
 
     def __init__(
         self,
-        reader: StoreReader,
+        snapshot: Snapshot,
         spec: ScanSpec,
         progress: Progress,
         targets: Mapping[str, Sequence[Queue]],
         settings: ResendSettings,
     ) -> None:
-        self._reader = reader
+        self._snapshot = snapshot
         self._spec = replace(
             spec,
             columns=_COLUMNS,
@@ -368,7 +368,7 @@ class _Sender:
         return pa.Table.from_pylist([*rows, *self._failed], _SCHEMA)
 
     def _rows(self, ranges: Sequence[QueueRange]) -> Iterator[Row]:
-        for batch in _batches(self._reader, ranges, self._spec):
+        for batch in _batches(self._snapshot, ranges, self._spec):
             columns = [batch[name].to_pylist() for name in ("queueOffset", "body", "properties")]
             born = pc.divide(batch["bornTimestamp"].cast(pa.int64()), 1000).to_pylist()
             yield from map(Row, *columns, born, batch["flag"].to_pylist(), batch["sysFlag"].to_pylist())
@@ -412,7 +412,7 @@ class _Sender:
         if connection.problem is not None:
             self._fail(lane, _NO_ANSWER, f"not sent: {connection.problem}")
             return
-        origin = origin_of(self._reader.broker_name, lane.key, lane.row.offset)
+        origin = origin_of(self._snapshot.broker_name, lane.key, lane.row.offset)
         properties = properties_sent(lane.row, origin, self._progress.job, lane.key.topic, lane.topic)
         fields = request_fields(
             lane.row, encode_properties(properties.items()), lane.topic, lane.queue.queue_id, self._settings.group

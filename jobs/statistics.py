@@ -36,7 +36,7 @@ from segmentlog.store import (
     RetentionSettings,
     ScanSpec,
     ScanTask,
-    StoreReader,
+    Snapshot,
     is_remote,
 )
 from segmentlog.store.maintenance import Conditions, plan_retention
@@ -180,19 +180,19 @@ def run(
     source = (
         store if isinstance(store, StoreSource) else StoreSource.of(store, [*commit_log_paths], None, None, "appended")
     )
-    reader = source.open()
+    snapshot = source.open()
     ranges = [
         QueueRange(each.key, each.min_offset, each.max_offset)
-        for topic in topics or reader.topics()
-        for each in reader.queues(topic)
+        for topic in topics or snapshot.topics()
+        for each in snapshot.queues(topic)
         if len(each)
     ]
-    tasks = reader.plan(ranges, max_bytes=_TASK_BYTES, spec=_SPEC) if ranges else []
+    tasks = snapshot.plan(ranges, max_bytes=_TASK_BYTES, spec=_SPEC) if ranges else []
     near = sum(task.bytes for task in tasks) <= 2 * _TASK_BYTES and spark is None
     parts = [_StoreTask(source, task) for task in tasks]
     found = merged(spread(_count, parts, spark, processes=1 if near else processes))
     now = int(time.time() * 1000) if now_ms is None else now_ms
-    return _statistics(reader, found, now, commit_log_paths, is_whole=not topics)
+    return _statistics(snapshot, found, now, commit_log_paths, is_whole=not topics)
 
 
 def _count(part: _StoreTask) -> Partial:
@@ -319,14 +319,14 @@ def cardinality(registers: bytes) -> int:
 
 
 def _statistics(
-    reader: StoreReader, found: Partial, now_ms: int, commit_log_paths: Sequence[str], *, is_whole: bool
+    snapshot: Snapshot, found: Partial, now_ms: int, commit_log_paths: Sequence[str], *, is_whole: bool
 ) -> Statistics:
     rows = sorted(_topic_rows(found), key=lambda row: -row["bytes"])
     tables = {name: _shown(found.tables[name], name) for name in DIMENSIONS if name != "topics" and found.tables}
     free, plans = None, list[dict[str, int]]()
-    if not is_remote(reader.path):  # an object store is not full, and no broker deletes there
-        free = shutil.disk_usage(reader.log.directories[0] if reader.log.segments else reader.path).free
-        plans = list(_retention(reader, now_ms, commit_log_paths))
+    if not is_remote(snapshot.path):  # an object store is not full, and no broker deletes there
+        free = shutil.disk_usage(snapshot.log.directories[0] if snapshot.log.segments else snapshot.path).free
+        plans = list(_retention(snapshot, now_ms, commit_log_paths))
     rate = _bytes_per_day(found)
     keys = b"\0" * _REGISTERS
     for registers in found.keys.values():
@@ -407,13 +407,13 @@ def _bytes_per_day(found: Partial) -> int:
     return int(sizes[recent].sum() * (_DAY_MS / span))
 
 
-def _retention(reader: StoreReader, now_ms: int, commit_log_paths: Sequence[str]) -> Iterator[dict[str, int]]:
+def _retention(snapshot: Snapshot, now_ms: int, commit_log_paths: Sequence[str]) -> Iterator[dict[str, int]]:
     """Yield what a broker with some settings of ``fileReservedTime`` would delete now, of the CommitLog."""
-    sizes = {segment.base: segment.size for segment in reader.log.segments}
+    sizes = {segment.base: segment.size for segment in snapshot.log.segments}
     for hours in _RESERVED_HOURS:
         settings = RetentionSettings(file_reserved_hours=hours, files_per_run=max(len(sizes), 1))
         plan = plan_retention(
-            reader.path,
+            snapshot.path,
             settings,
             Conditions(now_ms=now_ms, manual=True, log_used=0.0, queues_used=0.0),
             commit_log_paths=tuple(commit_log_paths),

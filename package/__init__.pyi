@@ -33,9 +33,9 @@ from .store.errors import StoreIOError as StoreIOError
 from .store.errors import UnknownQueueError as UnknownQueueError
 from .store.errors import UnreadableError as UnreadableError
 from .store.errors import UnsupportedStoreError as UnsupportedStoreError
+from .store.read.snapshot import Message as Message
 from .store.read.spec import OnCorrupt as OnCorrupt
 from .store.read.spec import OnLoss as OnLoss
-from .store.read.store_reader import Message as Message
 from .store.types import QueueKey as QueueKey
 from .store.types import QueueRange as QueueRange
 from .store.write.put_path import AppendedBatch as AppendedBatch

@@ -25,7 +25,7 @@ from segmentlog.store import (
     QueueRange,
     ReadFrom,
     Remedy,
-    StoreReader,
+    Snapshot,
     UnconfirmedError,
 )
 from segmentlog.store.follow import MessageIdentity, deletion_note, message_identity
@@ -47,7 +47,7 @@ class State(Enum):
 class Cursor(NamedTuple):
     """An offset that a reader has reached in a queue, and the bounds of the queue now."""
 
-    reader: StoreReader
+    snapshot: Snapshot
     bounds: QueueBounds
     position: int
 
@@ -61,7 +61,9 @@ class Cursor(NamedTuple):
         return State.UNCONFIRMED if self._is_held() else State.TRUNCATED
 
     def _is_held(self) -> bool:
-        return self.reader.read_from is ReadFrom.CONFIRMED and self.position <= self.reader.held_end(self.bounds.key)
+        return self.snapshot.read_from is ReadFrom.CONFIRMED and self.position <= self.snapshot.held_end(
+            self.bounds.key
+        )
 
     def deleted(self) -> DataLossError:
         """Make the error for messages that were deleted before they were read."""
@@ -71,10 +73,10 @@ class Cursor(NamedTuple):
 
     def lost(self, problem: str) -> DataLossError:
         """Make an error for messages that retention deleted too early, with its last deletion."""
-        note = deletion_note(self.reader.path)
+        note = deletion_note(self.snapshot.path)
         fix = "Keep messages longer than the reader can fall behind, or read faster"
         remedies = [Remedy.SKIP_LOST, *note.remedies]
-        return DataLossError(f"{problem}{note.text}", path=self.reader.path, fix=fix, remedies=remedies)
+        return DataLossError(f"{problem}{note.text}", path=self.snapshot.path, fix=fix, remedies=remedies)
 
     def truncated(self, fix: str) -> DataLossError:
         """Make the error for a queue that ends before the offset."""
@@ -82,23 +84,23 @@ class Cursor(NamedTuple):
             f"{self.bounds.key} now ends at offset {self.bounds.max_offset}, before offset {self.position}, up to "
             "which it was read: the topic was deleted or recreated, or the store was truncated"
         )
-        return DataLossError(problem, path=self.reader.path, fix=fix)
+        return DataLossError(problem, path=self.snapshot.path, fix=fix)
 
 
-def queue_gone(reader: StoreReader, key: QueueKey, position: int, *, fix: str) -> DataLossError:
+def queue_gone(snapshot: Snapshot, key: QueueKey, position: int, *, fix: str) -> DataLossError:
     """Make the error for a queue that no longer exists."""
     problem = f"{key} was read up to offset {position}, and is gone now: messages after this offset, if any, are lost"
-    return DataLossError(problem, path=reader.path, fix=fix)
+    return DataLossError(problem, path=snapshot.path, fix=fix)
 
 
-def other_message(reader: StoreReader, key: QueueKey, offset: int, known: MessageIdentity) -> MessageIdentity | None:
+def other_message(snapshot: Snapshot, key: QueueKey, offset: int, known: MessageIdentity) -> MessageIdentity | None:
     """Return the message at a queue offset if it is another than the known one: the topic was recreated."""
-    found = message_identity(reader, key, offset)
+    found = message_identity(snapshot, key, offset)
     return None if found == known else found
 
 
 def remaining(
-    reader: StoreReader, wanted: QueueRange, bounds: QueueBounds
+    snapshot: Snapshot, wanted: QueueRange, bounds: QueueBounds
 ) -> tuple[QueueRange | None, DataLossError | None]:
     """Return the part of a planned range that a queue still holds, and the error for the rest; None for nothing.
 
@@ -109,24 +111,24 @@ def remaining(
     gone = len(wanted) - (0 if held is None else len(held))
     if not gone:
         return held, None
-    if Cursor(reader, bounds, wanted.stop).state is State.UNCONFIRMED:
+    if Cursor(snapshot, bounds, wanted.stop).state is State.UNCONFIRMED:
         raise UnconfirmedError(
             f"{wanted} was confirmed when it was planned, and is confirmed only up to {bounds.max_offset} since a "
             "crash or failover",
-            path=reader.path,
+            path=snapshot.path,
             fix="Start the replicas and the master, and read again: nothing is lost",
         )
-    note = deletion_note(reader.path)
+    note = deletion_note(snapshot.path)
     holds = f"the queue holds [{bounds.min_offset}, {bounds.max_offset}) now"
     problem = f"{gone} messages of {wanted} are gone: {holds}{note.text}"
-    return held, DataLossError(problem, path=reader.path, remedies=[Remedy.SKIP_LOST, *note.remedies])
+    return held, DataLossError(problem, path=snapshot.path, remedies=[Remedy.SKIP_LOST, *note.remedies])
 
 
-def held_ranges(reader: StoreReader, ranges: Sequence[QueueRange], on_loss: OnLoss) -> list[QueueRange]:
+def held_ranges(snapshot: Snapshot, ranges: Sequence[QueueRange], on_loss: OnLoss) -> list[QueueRange]:
     """Return the parts of planned ranges that the queues still hold; the rest is raised or logged."""
     found = []
-    for wanted, bounds in zip(ranges, reader.bounds_of([each.key for each in ranges]), strict=True):
-        held, error = remaining(reader, wanted, bounds)
+    for wanted, bounds in zip(ranges, snapshot.bounds_of([each.key for each in ranges]), strict=True):
+        held, error = remaining(snapshot, wanted, bounds)
         if error is not None:
             skip_or_raise(error, on_loss)
         if held is not None:

@@ -2,7 +2,7 @@
 
 ::
 
-    StoreReader ── topic_rows, queue_rows, group_rows, lag_rows, segment_rows ──► dicts by column name
+    Snapshot ── topic_rows, queue_rows, group_rows, lag_rows, segment_rows ──► dicts by column name
                                                                                     │
                         SCHEMAS[kind] ──► segmentlog.open(path).topics() …   Arrow tables
                                       └─► .option("metadata", kind)          Spark frames
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pyarrow as pa
 
-from segmentlog.store import QueueBounds, QueueKey, QueueRange, StoreReader, follow, is_system_topic, maintenance
+from segmentlog.store import QueueBounds, QueueKey, QueueRange, Snapshot, follow, is_system_topic, maintenance
 
 from .selection import group_progress
 
@@ -197,7 +197,7 @@ METRICS: Final[dict[str, str]] = {
 """Text of each metric. Those of topics and groups have the labels ``topic`` and ``group``."""
 
 
-def topic_rows(store: StoreReader, queues: Sequence[QueueBounds], columns: AbstractSet[str]) -> Iterator[Row]:
+def topic_rows(store: Snapshot, queues: Sequence[QueueBounds], columns: AbstractSet[str]) -> Iterator[Row]:
     """Yield one row per topic of some queues; sizes and times are measured only if ``columns`` has them."""
     spans = _spans(store, queues, columns)
     for topic in sorted({bounds.key.topic for bounds in queues}):
@@ -214,7 +214,7 @@ def topic_rows(store: StoreReader, queues: Sequence[QueueBounds], columns: Abstr
         }
 
 
-def queue_rows(store: StoreReader, queues: Sequence[QueueBounds], columns: AbstractSet[str]) -> Iterator[Row]:
+def queue_rows(store: Snapshot, queues: Sequence[QueueBounds], columns: AbstractSet[str]) -> Iterator[Row]:
     """Yield one row per queue; parameters as of `topic_rows`."""
     spans = _spans(store, queues, columns)
     for bounds in queues:
@@ -227,13 +227,13 @@ def queue_rows(store: StoreReader, queues: Sequence[QueueBounds], columns: Abstr
         }
 
 
-def group_rows(store: StoreReader, progress: "GroupProgress") -> Iterator[Row]:
+def group_rows(store: Snapshot, progress: "GroupProgress") -> Iterator[Row]:
     """Yield one row per position of a group, or of a broadcasting consumer."""
     for key, offset in sorted(progress.offsets.items()):
         yield _whose(store, progress) | {"topic": key.topic, "queueId": key.queue_id, "position": offset}
 
 
-def lag_rows(store: StoreReader, progress: "GroupProgress") -> Iterator[Row]:
+def lag_rows(store: Snapshot, progress: "GroupProgress") -> Iterator[Row]:
     """Yield one row per queue of the topics that a group, or a broadcasting consumer, has positions in."""
     found = lag_by_queue(store, progress)
     suggests_replica = sum(lag.bytes or 0 for lag in found) > MEMORY_RATIO * memory_bytes()
@@ -258,7 +258,7 @@ def memory_bytes() -> int:
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
-def lag_by_queue(store: StoreReader, progress: "GroupProgress") -> "list[QueueLag]":
+def lag_by_queue(store: Snapshot, progress: "GroupProgress") -> "list[QueueLag]":
     """Measure the queues of the topics with positions of a group or broadcasting consumer, in the order of their keys.
 
     Of a position in a queue that the store does not hold, nothing else is known.
@@ -274,7 +274,7 @@ def lag_by_queue(store: StoreReader, progress: "GroupProgress") -> "list[QueueLa
     return sorted(found, key=lambda each: each.key)
 
 
-def segment_rows(store: StoreReader) -> Iterator[Row]:
+def segment_rows(store: Snapshot) -> Iterator[Row]:
     """Yield one row per CommitLog segment, oldest first."""
     for segment in store.log.segments:
         try:
@@ -292,7 +292,7 @@ def segment_rows(store: StoreReader) -> Iterator[Row]:
         }
 
 
-def _spans(store: StoreReader, queues: Sequence[QueueBounds], columns: AbstractSet[str]) -> dict[QueueKey, Row]:
+def _spans(store: Snapshot, queues: Sequence[QueueBounds], columns: AbstractSet[str]) -> dict[QueueKey, Row]:
     """Return what queues hold, as far as the columns ask for it."""
     rows: dict[QueueKey, Row] = {bounds.key: {"messages": len(bounds)} for bounds in queues}
     if "bytes" in columns:
@@ -314,7 +314,7 @@ def _best(choose: Callable[..., Any], rows: Sequence[Row], name: str) -> Any:
     return choose((row[name] for row in rows if row.get(name) is not None), default=None)
 
 
-def _whose(store: StoreReader, progress: "GroupProgress") -> Row:
+def _whose(store: Snapshot, progress: "GroupProgress") -> Row:
     return {
         "brokerName": store.broker_name,
         "group": progress.group,
@@ -351,10 +351,10 @@ class Metrics:
     Not thread-safe.
     """
 
-    def __init__(self, reader: StoreReader, retention: "RetentionSettings | None" = None) -> None:
+    def __init__(self, snapshot: Snapshot, retention: "RetentionSettings | None" = None) -> None:
         from segmentlog.store import RetentionSettings  # noqa: PLC0415 - loads rules that only retention needs
 
-        self._reader = reader
+        self._snapshot = snapshot
         self._retention = retention or RetentionSettings()
         self._is_fresh = True
         self._counted: dict[QueueKey, _Counted] = {}
@@ -362,21 +362,27 @@ class Metrics:
     def rows(self) -> list[Row]:
         """Measure all metrics, as of now: one row per metric, topic and group."""
         if not self._is_fresh:
-            self._reader = self._reader.newer()
-        self._is_fresh, reader = False, self._reader
-        queues = [bounds for topic in reader.topics() for bounds in reader.queues(topic)]
-        measured = [*self._of_store(reader, queues), *self._of_topics(reader, queues), *_of_groups(reader)]
+            self._snapshot = self._snapshot.newer()
+        self._is_fresh, snapshot = False, self._snapshot
+        queues = [bounds for topic in snapshot.topics() for bounds in snapshot.queues(topic)]
+        measured = [*self._of_store(snapshot, queues), *self._of_topics(snapshot, queues), *_of_groups(snapshot)]
         return [
-            {"brokerName": reader.broker_name, "metric": metric, "topic": topic, "group": group, "value": float(value)}
+            {
+                "brokerName": snapshot.broker_name,
+                "metric": metric,
+                "topic": topic,
+                "group": group,
+                "value": float(value),
+            }
             for metric, topic, group, value in measured
             if value is not None
         ]
 
-    def _of_store(self, reader: StoreReader, queues: list[QueueBounds]) -> Iterator[_Measured]:
-        health = maintenance.health_of(reader)
+    def _of_store(self, snapshot: Snapshot, queues: list[QueueBounds]) -> Iterator[_Measured]:
+        health = maintenance.health_of(snapshot)
         full = [bounds for bounds in queues if len(bounds)]
-        firsts = follow.store_times(reader, {bounds.key: bounds.min_offset for bounds in full}).values()
-        lasts = follow.store_times(reader, {bounds.key: bounds.max_offset - 1 for bounds in full}).values()
+        firsts = follow.store_times(snapshot, {bounds.key: bounds.min_offset for bounds in full}).values()
+        lasts = follow.store_times(snapshot, {bounds.key: bounds.max_offset - 1 for bounds in full}).values()
         oldest = min((ms for ms in firsts if ms is not None), default=None)
         newest = max((ms for ms in lasts if ms is not None), default=None)
         values = {
@@ -398,8 +404,8 @@ class Metrics:
         room = total * self._retention.disk_max_used_percent / 100 - (total - free)
         return {"disk_bytes": total, "disk_free_bytes": free, "retention_head_room_bytes": room}
 
-    def _of_topics(self, reader: StoreReader, queues: list[QueueBounds]) -> Iterator[_Measured]:
-        counted = {bounds.key: self._count(reader, bounds) for bounds in queues}
+    def _of_topics(self, snapshot: Snapshot, queues: list[QueueBounds]) -> Iterator[_Measured]:
+        counted = {bounds.key: self._count(snapshot, bounds) for bounds in queues}
         self._counted = counted  # without the queues that are gone
         for topic in sorted({bounds.key.topic for bounds in queues}):
             some = [bounds for bounds in queues if bounds.key.topic == topic]
@@ -407,7 +413,7 @@ class Metrics:
             yield "topic_bytes", topic, None, sum(counted[bounds.key].bytes for bounds in some)
             yield "topic_end_offset", topic, None, sum(bounds.max_offset for bounds in some)
 
-    def _count(self, reader: StoreReader, bounds: QueueBounds) -> _Counted:
+    def _count(self, snapshot: Snapshot, bounds: QueueBounds) -> _Counted:
         """Count the bytes of a queue; entries of messages that are still there are not read again."""
         start, stop = bounds.min_offset, bounds.max_offset
         known = self._counted.get(bounds.key)
@@ -415,13 +421,13 @@ class Metrics:
         # went back.
         if known is None or known.start != start or known.stop > stop:
             known = _Counted(start, start, 0)
-        more = reader.stored_bytes(QueueRange(bounds.key, known.stop, stop)) if known.stop < stop else 0
+        more = snapshot.stored_bytes(QueueRange(bounds.key, known.stop, stop)) if known.stop < stop else 0
         return _Counted(start, stop, known.bytes + more)
 
 
-def _of_groups(reader: StoreReader) -> Iterator[_Measured]:
-    for _, progress in group_progress([reader], None):
-        lags = lag_by_queue(reader, progress)
+def _of_groups(snapshot: Snapshot) -> Iterator[_Measured]:
+    for _, progress in group_progress([snapshot], None):
+        lags = lag_by_queue(snapshot, progress)
         group = progress.group if progress.consumer is None else f"{progress.group}@{progress.consumer}"
         for topic in sorted({lag.key.topic for lag in lags}):
             known = [lag for lag in lags if lag.key.topic == topic and lag.min_offset is not None]

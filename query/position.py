@@ -37,8 +37,8 @@ from segmentlog.store import (
     Remedy,
     ScanSpec,
     SegmentLogError,
+    Snapshot,
     StoreLocation,
-    StoreReader,
     TimeWindow,
     UnknownQueueError,
 )
@@ -314,7 +314,7 @@ def check_tables(named: Mapping[str, Position], read: Collection[tuple[str, Queu
 
 
 class Queried(Protocol):
-    """The part of `StoreReader` that positions are resolved with."""
+    """The part of `Snapshot` that positions are resolved with."""
 
     @property
     def path(self) -> str:
@@ -526,7 +526,7 @@ def asked_times(start: Position, end: Position, rules: Rules) -> TimeWindow | No
     return None
 
 
-def within_times(spec: ScanSpec, store: StoreReader, start: Position, end: Position) -> ScanSpec:
+def within_times(spec: ScanSpec, store: Snapshot, start: Position, end: Position) -> ScanSpec:
     """Return a specification that compares rows with the times of two resolved positions, if times fall in the store.
 
     Elsewhere the ranges hold no other rows, and comparing would cost a read of each record.
@@ -537,14 +537,14 @@ def within_times(spec: ScanSpec, store: StoreReader, start: Position, end: Posit
     return replace(spec, predicate=replace(spec.predicate, store_time_start=first, store_time_stop=stop))
 
 
-def in_parts(stores: Sequence[StoreReader], window: TimeWindow | None, find: Callable[[Sequence[StoreReader]], T]) -> T:
+def in_parts(stores: Sequence[Snapshot], window: TimeWindow | None, find: Callable[[Sequence[Snapshot]], T]) -> T:
     """Return the result of ``find`` with the parts of stores that can hold a window; with the stores if that fails.
 
     A read of some store times asks for few segments, where queues are derived from the log.
 
     ::
 
-        start, end, rules ── asked_times ──► TimeWindow ── StoreReader.within ──► find() ──► the answer
+        start, end, rules ── asked_times ──► TimeWindow ── Snapshot.within ──► find() ──► the answer
                                                                                    │ SegmentLogError: most likely of a
                                                                                    │ topic or queue that the part lacks
                                                                         stores ◄──┘──► find()

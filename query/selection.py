@@ -27,7 +27,7 @@ _SPECIAL = re.compile(r"[.*+?\[(]")
 """Characters of patterns, which no topic has."""
 
 if TYPE_CHECKING:
-    from segmentlog.store import QueueBounds, QueueKey, StoreReader
+    from segmentlog.store import QueueBounds, QueueKey, Snapshot
     from segmentlog.store.groups import GroupProgress
 
 
@@ -102,8 +102,8 @@ Selection: TypeAlias = Topics | TopicPattern | Queues
 
 
 def select(
-    stores: "Sequence[StoreReader]", wanted: Selection, *, argument: str = ""
-) -> "list[tuple[StoreReader, list[QueueBounds]]]":
+    stores: "Sequence[Snapshot]", wanted: Selection, *, argument: str = ""
+) -> "list[tuple[Snapshot, list[QueueBounds]]]":
     """Return the bounds of the wanted queues of each store; a topic or queue need not be in all stores, but in one."""
     topics = [store.topics() for store in stores]
     path = _paths(stores)
@@ -192,15 +192,15 @@ def unknown_topic(
     return UnknownTopicError(f"{prefix}there is no topic `{topic}`", path=path, fix=fix)
 
 
-def topics_to_write(reader: "StoreReader") -> set[str]:
+def topics_to_write(snapshot: "Snapshot") -> set[str]:
     """Return the topics that messages may be appended to: those with queues, and those that a broker made without."""
     from segmentlog.store.sink import topic_queues  # noqa: PLC0415 - readers do not need it
 
     try:
-        return {*reader.topics(), *topic_queues(reader.path)}
+        return {*snapshot.topics(), *topic_queues(snapshot.path)}
     except FormatError as error:
         _log.warning("topics without messages are unknown: %s", error)
-        return set(reader.topics())
+        return set(snapshot.topics())
 
 
 def unknown_queue(queue_id: int, topics: Sequence[str], held: "Iterable[QueueKey]", *, path: str) -> UnknownQueueError:
@@ -211,7 +211,7 @@ def unknown_queue(queue_id: int, topics: Sequence[str], held: "Iterable[QueueKey
     return UnknownQueueError(problem, path=path, fix=f"The queues of {these} are {', '.join(map(str, there))}")
 
 
-def group_progress(stores: "Sequence[StoreReader]", group: str | None) -> "list[tuple[StoreReader, GroupProgress]]":
+def group_progress(stores: "Sequence[Snapshot]", group: str | None) -> "list[tuple[Snapshot, GroupProgress]]":
     """Return the positions of a consumer group, or of all groups, with their store.
 
     `ConfigError` if a group has no position in any store.
@@ -236,5 +236,5 @@ def unknown_group(group: str, known: Iterable[str], *, path: str) -> ConfigError
     return ConfigError(f"consumer group `{group}` has no position here", path=path, fix=fix)
 
 
-def _paths(stores: "Sequence[StoreReader]") -> str:
+def _paths(stores: "Sequence[Snapshot]") -> str:
     return ", ".join(store.path for store in stores)

@@ -2,7 +2,7 @@
 
 ::
 
-    options, arguments, flags ──► StoreSource ── pickled, or as it is ──► open() ──► StoreReader, one for each thread
+    options, arguments, flags ──► StoreSource ── pickled, or as it is ──► open() ──► Snapshot, one for each thread
 """
 
 import os
@@ -15,7 +15,7 @@ from segmentlog.store import (
     QueueSource,
     ReadFrom,
     RemoteAccess,
-    StoreReader,
+    Snapshot,
     choice,
     place_of,
 )
@@ -27,7 +27,7 @@ NO_OPTIONS: Final = RemoteAccess()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreSource:
-    """Arguments of `StoreReader.open`."""
+    """Arguments of `Snapshot.open`."""
 
     path: str
     commit_log_paths: tuple[str, ...] = ()
@@ -78,9 +78,9 @@ class StoreSource:
             access=RemoteAccess.of(storage, None if cache_dir is None else os.fspath(cache_dir)),
         )
 
-    def open(self) -> StoreReader:
+    def open(self) -> Snapshot:
         """Open the store, as it is now."""
-        return StoreReader.open(
+        return Snapshot.open(
             self.path,
             commit_log_paths=self.commit_log_paths,
             broker_name=self.broker_name,
@@ -98,22 +98,22 @@ class OpenedSource:
     Safe in any number of threads. In another process the store is opened again.
     """
 
-    def __init__(self, source: StoreSource, reader: StoreReader | None = None) -> None:
+    def __init__(self, source: StoreSource, snapshot: Snapshot | None = None) -> None:
         self.source = source
-        self._idle = [] if reader is None else [reader]
+        self._idle = [] if snapshot is None else [snapshot]
 
     @property
     def path(self) -> str:
         """The store directory, or its URL."""
         return self.source.path
 
-    def open(self) -> StoreReader:
+    def open(self) -> Snapshot:
         """Return a reader of the store as it is now, for the caller alone."""
         try:
-            reader = self._idle.pop()
+            snapshot = self._idle.pop()
         except IndexError:
             return self.source.open()
-        return reader.newer()
+        return snapshot.newer()
 
     def __reduce__(self) -> tuple[object, ...]:
         return type(self), (self.source,)

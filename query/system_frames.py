@@ -22,8 +22,8 @@ from segmentlog.store import (
     PropertyFilter,
     QueueRange,
     ScanSpec,
+    Snapshot,
     Sql92Filter,
-    StoreReader,
 )
 from segmentlog.store.find import Finder, Found, KeyField
 from segmentlog.store.follow import DelayProgress, delay_progress
@@ -125,7 +125,7 @@ class SystemWindow:
 
 
 def messages_of(
-    store: StoreReader,
+    store: Snapshot,
     topic: str,
     window: SystemWindow,
     *,
@@ -221,7 +221,7 @@ class _Asked:
     now_ms: int
 
 
-def delayed_batches(store: StoreReader, window: SystemWindow, *, now_ms: int | None = None) -> Iterator[pa.RecordBatch]:
+def delayed_batches(store: Snapshot, window: SystemWindow, *, now_ms: int | None = None) -> Iterator[pa.RecordBatch]:
     """Delayed messages as rows: both delay levels and timers, pending and delivered.
 
     ::
@@ -314,7 +314,7 @@ class _TimerFates:
         self._rolls = rolls
 
     @classmethod
-    def read(cls, store: StoreReader, window: SystemWindow) -> "_TimerFates":
+    def read(cls, store: Snapshot, window: SystemWindow) -> "_TimerFates":
         only = Sql92Filter.compile(f"{_DELETED} IS NOT NULL OR {_ROLLS} IS NOT NULL")
         # A record that decides the fate of another is stored after it, and may be stored after the window.
         open_end = SystemWindow(start_ms=window.start_ms)
@@ -377,7 +377,7 @@ def _row_batch(batch: pa.RecordBatch, kind: str, state: pa.Array, due: pa.Array,
 # Transactions
 
 
-def transaction_batches(store: StoreReader, window: SystemWindow) -> Iterator[pa.RecordBatch]:
+def transaction_batches(store: Snapshot, window: SystemWindow) -> Iterator[pa.RecordBatch]:
     """Transactional messages as rows: half messages, with their outcome.
 
     ::
@@ -467,7 +467,7 @@ def _only(column: pa.ChunkedArray) -> pa.Array:
 class _Answers:
     """Half messages that were answered: queue id and queue offset of each, with the place of the answer."""
 
-    def __init__(self, store: StoreReader, window: SystemWindow) -> None:
+    def __init__(self, store: Snapshot, window: SystemWindow) -> None:
         self._by_queue: dict[int, tuple[Ints, Ints]] = {}
         found: dict[int, list[tuple[Ints, Ints]]] = {}
         after = SystemWindow(start_ms=window.start_ms)  # an answer is stored after its half message
@@ -507,7 +507,7 @@ def _halves(batch: pa.RecordBatch) -> tuple[Ints, Ints]:
 # Traces
 
 
-def trace_batches(store: StoreReader, window: SystemWindow) -> Iterator[pa.RecordBatch]:
+def trace_batches(store: Snapshot, window: SystemWindow) -> Iterator[pa.RecordBatch]:
     r"""Message traces as rows: one per entry of the messages of RMQ_SYS_TRACE_TOPIC.
 
     ::
@@ -635,13 +635,13 @@ def _texts(values: pa.Array) -> pa.Array:
 
 # Frames by kind
 
-_FRAMES: Final[dict[str, Callable[[StoreReader, SystemWindow], Iterator[pa.RecordBatch]]]] = {
+_FRAMES: Final[dict[str, Callable[[Snapshot, SystemWindow], Iterator[pa.RecordBatch]]]] = {
     "delayed": delayed_batches,
     "transactions": transaction_batches,
     "trace": trace_batches,
 }
 
 
-def system_batches(kind: str, store: StoreReader, window: SystemWindow) -> Iterator[pa.RecordBatch]:
+def system_batches(kind: str, store: Snapshot, window: SystemWindow) -> Iterator[pa.RecordBatch]:
     """Yield the rows of one frame of a store, in bounded memory; no batch is empty."""
     return _FRAMES[kind](store, window)

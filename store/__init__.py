@@ -2,7 +2,7 @@
 
 ::
 
-    StoreReader.open(path)     topics, queues, offset_at ──► plan ──► scan ──► Arrow record batches
+    Snapshot.open(path)     topics, queues, offset_at ──► plan ──► scan ──► Arrow record batches
     MessageStore.open(path)    append, append_batch ──► Appended
     SegmentLogError            the root of all errors
 

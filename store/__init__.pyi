@@ -62,6 +62,8 @@ from .format.message_table import NativeColumn as NativeColumn
 from .format.naming import is_system_topic as is_system_topic
 from .objects.access import RemoteAccess as RemoteAccess
 from .objects.access import StorageOptions as StorageOptions
+from .read.snapshot import Message as Message
+from .read.snapshot import Snapshot as Snapshot
 from .read.spec import BodyFilter as BodyFilter
 from .read.spec import OnCorrupt as OnCorrupt
 from .read.spec import OnLoss as OnLoss
@@ -69,8 +71,6 @@ from .read.spec import Predicate as Predicate
 from .read.spec import PropertyFilter as PropertyFilter
 from .read.spec import ScanSpec as ScanSpec
 from .read.spec import Tags as Tags
-from .read.store_reader import Message as Message
-from .read.store_reader import StoreReader as StoreReader
 from .recovery.decide import Recovery as Recovery
 from .retention.settings import RetentionSettings as RetentionSettings
 from .retention.settings import RocketMQRelease as RocketMQRelease

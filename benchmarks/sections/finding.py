@@ -28,7 +28,7 @@ from peers.rocketmq import PASSES
 from store_work import ASYNC, BATCH_ROWS, TOPIC, key, messages
 
 from sections.storing import compare
-from segmentlog.store import MessageStore, StoreReader
+from segmentlog.store import MessageStore, Snapshot
 from segmentlog.store.find import Finder, KeyField
 
 if TYPE_CHECKING:
@@ -38,11 +38,11 @@ KEYS, SINGLES, WARM = 100_000, 100, 10
 LARGE, LARGE_BODY_BYTES = 1 << 20, 880  # messages: 1 GiB
 ONE_KEY = """
 import sys
-from segmentlog.store import StoreReader
+from segmentlog.store import Snapshot
 from segmentlog.store.find import Finder, KeyField
 
 path, topic, key = sys.argv[1:]
-assert len(Finder(StoreReader.open(path)).by_keys([topic], [key], KeyField.UNIQUE)) == 1
+assert len(Finder(Snapshot.open(path)).by_keys([topic], [key], KeyField.UNIQUE)) == 1
 """
 """Program of a new process."""
 
@@ -86,7 +86,7 @@ def keyed_store(path: Path, count: int, body_bytes: int) -> list[str]:
 
 def all_at_once(path: Path, keys: list[str]) -> float:
     """Seconds of the last of a few calls for all keys."""
-    finder, column, took = Finder(StoreReader.open(path)), pa.array(keys), 0.0
+    finder, column, took = Finder(Snapshot.open(path)), pa.array(keys), 0.0
     for _ in range(PASSES):
         started = time.perf_counter()
         found = finder.by_keys([TOPIC], column, KeyField.UNIQUE)
@@ -97,7 +97,7 @@ def all_at_once(path: Path, keys: list[str]) -> float:
 
 def one_by_one(path: Path, keys: list[str]) -> list[float]:
     """Seconds of each look-up of one key, in a process that has looked some up."""
-    finder, seconds = Finder(StoreReader.open(path)), []
+    finder, seconds = Finder(Snapshot.open(path)), []
     for asked in keys:
         started = time.perf_counter()
         found = finder.by_keys([TOPIC], [asked], KeyField.UNIQUE)

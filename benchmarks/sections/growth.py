@@ -100,12 +100,12 @@ def _append(bench: "Bench", store: Path) -> float:
 def _look_up(store: Path, rows: int) -> float:
     keys = [f"order-{row}" for row in np.random.default_rng(3).integers(0, rows, LOOK_UPS)]
     with MessageStore.open(store, StoreConfig(flush=Flush.ASYNC, services=Services.ON_CALL)) as writer:
-        reader = writer.reader()
-        finder = Finder(reader)
+        snapshot = writer.snapshot()
+        finder = Finder(snapshot)
         started = time.perf_counter()
         for key in keys:
             places = finder.by_keys([TOPIC], [key], KeyField.EITHER).physical_offset.tolist()
-            assert [reader.message_at(offset) for offset in places], key
+            assert [snapshot.message_at(offset) for offset in places], key
         return time.perf_counter() - started
 
 

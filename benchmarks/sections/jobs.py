@@ -14,7 +14,7 @@ from harness import OURS, Case, Result, Unit, expect
 from store_work import BATCH_ROWS, everything, fill, made
 
 from segmentlog.jobs import rebuild, verify
-from segmentlog.store import Flush, StoreConfig, StoreReader
+from segmentlog.store import Flush, Snapshot, StoreConfig
 
 if TYPE_CHECKING:
     from bench import Bench
@@ -53,12 +53,12 @@ def _verify(name: str, store: Path, processes: int) -> Case:
     def verify_all() -> None:
         assert not verify.run(None, store, processes=processes).has_findings
 
-    size = StoreReader.open(store).log.data_stop()
+    size = Snapshot.open(store).log.data_stop()
     return Case(name=f"{OURS}: {name}", rows=size, action=verify_all, unit=Unit.BYTES)
 
 
 def _rebuild(name: str, store: Path, target: Path) -> Case:
-    held = sum(map(len, everything(StoreReader.open(store))))
+    held = sum(map(len, everything(Snapshot.open(store))))
 
     def before() -> None:
         clear(target)

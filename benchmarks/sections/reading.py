@@ -14,7 +14,7 @@ from peers.prebuilt import SCHEMAS, prebuilt
 from workload import STORE_TIME_START, TOPIC
 
 from segmentlog.spark import find_by_keys
-from segmentlog.store import StoreReader
+from segmentlog.store import Snapshot
 from segmentlog.store.maintenance import rebuild_index
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ def window(bench: "Bench") -> list[Result]:
 def look_ups(bench: "Bench") -> list[Result]:
     """Find messages by their keys, as a DataFrame."""
     work = bench.workload
-    rebuild_index(StoreReader.open(work.store), bench.place("rows/store/index"))
+    rebuild_index(Snapshot.open(work.store), bench.place("rows/store/index"))
     keys = [f"order-{row}" for row in np.random.default_rng(4).permutation(work.rows)[:FRAME_KEYS]]
 
     def find() -> None:

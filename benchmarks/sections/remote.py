@@ -29,7 +29,7 @@ from store_work import TASK_BYTES, TOPIC, everything, made
 from test_support import support
 
 from segmentlog.api.scan import read_in_order
-from segmentlog.store import Boundary, Flush, MessageStore, QueueRange, ScanSpec, ScanTask, StoreConfig, StoreReader
+from segmentlog.store import Boundary, Flush, MessageStore, QueueRange, ScanSpec, ScanTask, Snapshot, StoreConfig
 from segmentlog.store.archive.push import push
 from segmentlog.store.directory.layout import StoreLocation
 from segmentlog.store.objects.access import NO_CACHE, RemoteAccess
@@ -63,25 +63,25 @@ class Archive(NamedTuple):
         """Open the object store."""
         return open_objects(self.url, self.options)
 
-    def reader(self, cache: Path | None = None) -> StoreReader:
+    def snapshot(self, cache: Path | None = None) -> Snapshot:
         """Open the archive."""
         access = RemoteAccess.of(self.options, NO_CACHE if cache is None else str(cache))
-        return StoreReader.open(self.url, access=access)
+        return Snapshot.open(self.url, access=access)
 
-    def scan(self, opened: Callable[[], StoreReader]) -> None:
+    def scan(self, opened: Callable[[], Snapshot]) -> None:
         """Read every body, two tasks at a time."""
         batches = read_in_order(opened, planned(opened()), SPEC, THREADS)
         expect(sum(batch.num_rows for batch in batches), self.minutes * MINUTE_ROWS)
 
-    def plan_window(self, reader: StoreReader) -> list[ScanTask]:
+    def plan_window(self, snapshot: Snapshot) -> list[ScanTask]:
         """Plan the 1 % of the store times in the middle."""
         start = START_MS + self.minutes // 2 * MINUTE_MS
         stop = start + self.minutes // 100 * MINUTE_MS
         ranges = [
-            QueueRange(each.key, *(reader.offset_at(each.key, time_ms, Boundary.LOWER) for time_ms in (start, stop)))
-            for each in reader.queues(TOPIC)
+            QueueRange(each.key, *(snapshot.offset_at(each.key, time_ms, Boundary.LOWER) for time_ms in (start, stop)))
+            for each in snapshot.queues(TOPIC)
         ]
-        return reader.plan(ranges, max_bytes=TASK_BYTES, spec=SPEC)
+        return snapshot.plan(ranges, max_bytes=TASK_BYTES, spec=SPEC)
 
     def raw(self, *, keep: bool) -> None:
         """Get all bytes of the log with the library alone; each thread keeps an answer until the next has come."""
@@ -100,9 +100,9 @@ class Archive(NamedTuple):
             list(threads.map(get, *zip(*pieces, strict=True)))
 
 
-def planned(reader: StoreReader) -> list[ScanTask]:
+def planned(snapshot: Snapshot) -> list[ScanTask]:
     """Plan everything."""
-    return reader.plan(everything(reader), max_bytes=TASK_BYTES, spec=SPEC)
+    return snapshot.plan(everything(snapshot), max_bytes=TASK_BYTES, spec=SPEC)
 
 
 def archives(bench: "Bench") -> list[Result]:
@@ -132,7 +132,7 @@ def _write(path: Path, minutes: int) -> None:
 
 def _measured(bench: "Bench", archive: Archive) -> list[Result]:
     cpu: dict[str, list[float]] = defaultdict(list)
-    size = StoreReader.open(archive.path).log.data_stop()
+    size = Snapshot.open(archive.path).log.data_stop()
     cache = bench.place("cache")
 
     def case(name: str, action: Callable[[], object], unit: Unit = Unit.BYTES) -> Case:
@@ -143,24 +143,24 @@ def _measured(bench: "Bench", archive: Archive) -> list[Result]:
 
         return Case(name=name, rows=size if unit == Unit.BYTES else 1, action=timed, unit=unit)
 
-    reader = archive.reader()
+    snapshot = archive.snapshot()
     with peak_memory(this_process) as peak:
-        list(read_in_order(archive.reader, planned(reader)[:1], SPEC, THREADS))
+        list(read_in_order(archive.snapshot, planned(snapshot)[:1], SPEC, THREADS))
     bench.figures |= {TASK_MEMORY: peak[0], WINDOW_BYTES: 1e6 * _bytes_of_window(archive) / size}
     results = bench.measure(
         [
             case("limit: ranged gets, dropped at once", lambda: archive.raw(keep=False)),
             case("limit: ranged gets, kept until the next", lambda: archive.raw(keep=True)),
-            case(f"{OURS}: scan of an archive", lambda: archive.scan(archive.reader)),
+            case(f"{OURS}: scan of an archive", lambda: archive.scan(archive.snapshot)),
         ]
     )
     plan = f"{OURS}: plan a 1 % time window of an archive"
-    results += bench.measure([case(plan, lambda: archive.plan_window(archive.reader()), Unit.CALLS)])
+    results += bench.measure([case(plan, lambda: archive.plan_window(archive.snapshot()), Unit.CALLS)])
     cached = f"{OURS}: scan of an archive from the cache"
     results += bench.measure(
         [
-            case(cached, lambda: archive.scan(lambda: archive.reader(cache))),  # its warm-up fills the cache
-            case("limit: scan of the directory", lambda: archive.scan(lambda: StoreReader.open(archive.path))),
+            case(cached, lambda: archive.scan(lambda: archive.snapshot(cache))),  # its warm-up fills the cache
+            case("limit: scan of the directory", lambda: archive.scan(lambda: Snapshot.open(archive.path))),
         ]
     )
     bench.figures |= {f"{name}, ms of CPU": 1000 * median(took[1:]) for name, took in cpu.items()}  # not of the warm-up
@@ -177,7 +177,7 @@ def _bytes_of_window(archive: Archive) -> int:
         return get(key, start, stop, etag)
 
     objects.get = counted  # type: ignore[method-assign]
-    reader = StoreReader.open(StoreLocation.on_objects(objects))
-    rows = sum(batch.num_rows for task in archive.plan_window(reader) for batch in reader.scan(task, SPEC))
+    snapshot = Snapshot.open(StoreLocation.on_objects(objects))
+    rows = sum(batch.num_rows for task in archive.plan_window(snapshot) for batch in snapshot.scan(task, SPEC))
     expect(rows, archive.minutes // 100 * MINUTE_ROWS)
     return sum(found)

@@ -88,7 +88,7 @@ def plans(bench: "Bench") -> list[Result]:
     store = spread(bench.folder / "moving", MANY_QUEUES, MANY_QUEUES)
     frame = stream(bench, store, COLUMNS, startingOffsets="latest")
     with MessageStore.open(store, StoreConfig(flush=Flush.ASYNC)) as writer:
-        first = writer.reader().queues(TOPIC)[0].key.queue_id
+        first = writer.snapshot().queues(TOPIC)[0].key.queue_id
         batch = pa.record_batch(
             {
                 "topic": pa.repeat(TOPIC, MOVED),

@@ -290,14 +290,14 @@ def _first_line(error: Exception) -> str:
 def check_store(path: str) -> Check:
     """Open a store as a reader does, and measure its content."""
     try:
-        from segmentlog.store import SegmentLogError, StoreReader  # noqa: PLC0415 - needs numpy and pyarrow
+        from segmentlog.store import SegmentLogError, Snapshot  # noqa: PLC0415 - needs numpy and pyarrow
     except ImportError as error:
         found = f"cannot be opened: {error}"
         return Check("store", Status.FAIL, found, "See the failed checks above")
     try:
-        reader = StoreReader.open(path)
-        topics = reader.topics()
-        queues = sum(len(reader.queues(topic)) for topic in topics)
+        snapshot = Snapshot.open(path)
+        topics = snapshot.topics()
+        queues = sum(len(snapshot.queues(topic)) for topic in topics)
     except (SegmentLogError, OSError) as error:
         fix = str(getattr(error, "fix", None) or "Check the path and its permissions")
         return Check("store", Status.FAIL, str(error), fix)

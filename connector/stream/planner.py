@@ -196,7 +196,7 @@ class StreamPlanner:
         self._options = options
         self._spec = spec
         self._clock = clock
-        self._stores = {reader.broker_name: WatchedStore(reader, options) for reader in open_stores(options)}
+        self._stores = {snapshot.broker_name: WatchedStore(snapshot, options) for snapshot in open_stores(options)}
         self._has_looked = False
         self._is_subscribed = False
         self._target: dict[str, dict[QueueKey, int]] | None = None
@@ -212,19 +212,19 @@ class StreamPlanner:
         """Find where a new query begins; errors as `read.plan_partitions`."""
         options = self._options
         self._look()
-        readers = [store.reader for store in self._stores.values()]
-        selected = select_queues(readers, options)
-        read = {(reader.broker_name, bounds.key) for reader, queues in selected for bounds in queues}
+        snapshots = [store.snapshot for store in self._stores.values()]
+        selected = select_queues(snapshots, options)
+        read = {(snapshot.broker_name, bounds.key) for snapshot, queues in selected for bounds in queues}
         check_tables({options.words.start: options.start}, read)
-        check_groups(readers, options)
+        check_groups(snapshots, options)
         stores = {}
-        for reader, queues in selected:
-            resolver = Resolver(reader, options.rules, options.words)
+        for snapshot, queues in selected:
+            resolver = Resolver(snapshot, options.rules, options.words)
             topics: dict[str, dict[int, int]] = {}
             for bounds in queues:
                 start = resolver.start(options.start, bounds)
                 topics.setdefault(bounds.key.topic, {})[bounds.key.queue_id] = start
-            store = self._stores[reader.broker_name]
+            store = self._stores[snapshot.broker_name]
             stores[store.name] = StoreOffset(
                 id=store.id, topics={topic: self._begin(store, topic, starts) for topic, starts in topics.items()}
             )
@@ -294,16 +294,16 @@ class StreamPlanner:
             wanted = _ranges(before[name], after[name])
             ranges = [found for found in map(store.still_there, wanted) if found is not None]
             if ranges:
-                shares.append((store.reader, ANY_TIME, ranges))
+                shares.append((store.snapshot, ANY_TIME, ranges))
         return plan_shares(shares, self._options, self._spec)
 
     def paths(self) -> dict[str, str]:
-        return {name: store.reader.path for name, store in self._stores.items()}
+        return {name: store.snapshot.path for name, store in self._stores.items()}
 
     def by_path(self, offset: StreamOffset) -> dict[str, dict[QueueKey, int]]:
         """Return the positions of an offset by store path, to be published."""
         return {
-            self._stores[name].reader.path: {
+            self._stores[name].snapshot.path: {
                 QueueKey(topic, queue_id): position
                 for topic, each in store.topics.items()
                 for queue_id, position in each.queues.items()
@@ -337,9 +337,11 @@ class StreamPlanner:
         """Refuse a topic that is neither there nor was there, once: most likely a wrong name."""
         if self._is_subscribed or not isinstance(self._options.topics, Topics):
             return
-        readers = [store.reader for store in self._stores.values()]
-        known = set().union(*(reader.topics() for reader in readers), *(store.topics for store in before.values()))
-        check_topics(self._options.topics.names, sorted(known), path=", ".join(each.path for each in readers))
+        snapshots = [store.snapshot for store in self._stores.values()]
+        known = set().union(
+            *(snapshot.topics() for snapshot in snapshots), *(store.topics for store in before.values())
+        )
+        check_topics(self._options.topics.names, sorted(known), path=", ".join(each.path for each in snapshots))
         self._is_subscribed = True
 
     def _begin(self, store: WatchedStore, topic: str, starts: dict[int, int]) -> TopicOffset:
@@ -367,8 +369,8 @@ class StreamPlanner:
         return {_place(step): step.begin + count for step, count in zip(ordered, counts, strict=True)}
 
     def _sizes(self, step: Step, start: int, stop: int) -> npt.NDArray[np.int64]:
-        reader = self._stores[step.store].reader
-        return reader.record_sizes(QueueRange(step.key, step.begin + start, step.begin + stop))
+        snapshot = self._stores[step.store].snapshot
+        return snapshot.record_sizes(QueueRange(step.key, step.begin + start, step.begin + stop))
 
     def _advanced(
         self, before: Mapping[str, StoreOffset], steps: Sequence[Step], ends: Mapping[tuple[str, QueueKey], int]

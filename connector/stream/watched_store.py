@@ -22,7 +22,7 @@ from segmentlog.store import (
     QueueKey,
     QueueRange,
     SegmentLogError,
-    StoreReader,
+    Snapshot,
 )
 from segmentlog.store.follow import QueueWatch, deletion_note, message_identity, store_id
 
@@ -59,21 +59,21 @@ class Step(NamedTuple):
 
 
 class WatchedStore:
-    def __init__(self, reader: StoreReader, options: ReadOptions) -> None:
-        self.name = reader.broker_name
+    def __init__(self, snapshot: Snapshot, options: ReadOptions) -> None:
+        self.name = snapshot.broker_name
         self._fails = options.fail_on_data_loss
         self._wanted = options.topics
-        self.watch = QueueWatch(reader, self._wanted.wants, self._wanted.wants_queue)
-        self.id = store_id(reader.path, reader.location.fs)
+        self.watch = QueueWatch(snapshot, self._wanted.wants, self._wanted.wants_queue)
+        self.id = store_id(snapshot.path, snapshot.location.fs)
         self._doubtful: set[str] | None = None
         """Topics to be known again before they are read; None for all, as at the start."""
         self._said: set[str] = set()
         self.lost: dict[str, int] = {}  # messages that were found lost by topic, and are in no offset yet
 
     @property
-    def reader(self) -> StoreReader:
+    def snapshot(self) -> Snapshot:
         """The store as of the last look that found a change."""
-        return self.watch.reader
+        return self.watch.snapshot
 
     def look(self) -> bool:
         """See what changed; whether anything did."""
@@ -85,7 +85,7 @@ class WatchedStore:
     def bounds(self, key: QueueKey) -> QueueBounds:
         """The offsets that a queue holds, be it watched or not."""
         watched = key.queue_id in self.watch.ends.get(key.topic, {})
-        return self.watch.bounds(key) if watched else self.reader.bounds(key)
+        return self.watch.bounds(key) if watched else self.snapshot.bounds(key)
 
     def steps(self, before: StoreOffset, target: Mapping[QueueKey, int] | None) -> list[Step]:
         """Find waiting messages, and queues that jump; ``target`` are the ends of a run with AvailableNow."""
@@ -107,14 +107,14 @@ class WatchedStore:
         """Find the message to know a topic by, among the one before and those that were read last of some queues."""
         found = before
         for queue_id, position in list(positions.items())[:_LAST_READ_CANDIDATES]:
-            mark = message_identity(self.reader, QueueKey(topic, queue_id), position - 1)
+            mark = message_identity(self.snapshot, QueueKey(topic, queue_id), position - 1)
             if mark is not None and (found is None or mark.physical_offset > found.mark.physical_offset):
                 found = LastRead(queue_id, position - 1, mark)
         return found
 
     def still_there(self, wanted: QueueRange) -> QueueRange | None:
         """The part of a planned range that the queue still holds; None for nothing."""
-        held, error = remaining(self.reader, wanted, self.bounds(wanted.key))
+        held, error = remaining(self.snapshot, wanted, self.bounds(wanted.key))
         if error is not None:
             self._lose(error)
             self._count(wanted.key.topic, len(wanted) - (0 if held is None else len(held)))
@@ -141,7 +141,7 @@ class WatchedStore:
             if end is None:
                 self._leave(key, position)
                 continue
-            cursor = Cursor(self.reader, self.watch.bounds(key), position)
+            cursor = Cursor(self.snapshot, self.watch.bounds(key), position)
             begin = cursor.bounds.min_offset
             if cursor.state is State.DELETED:
                 self._lose(cursor.deleted())
@@ -149,7 +149,7 @@ class WatchedStore:
             yield Step(self.name, key, position, max(begin, position), end)
 
     def _is_unconfirmed(self, key: QueueKey, position: int) -> bool:
-        return Cursor(self.reader, self.bounds(key), position).state is State.UNCONFIRMED
+        return Cursor(self.snapshot, self.bounds(key), position).state is State.UNCONFIRMED
 
     def _of_remade(self, topic: str, known: TopicOffset) -> Iterator[Step]:
         """Steps of a topic whose queues are others, or shorter, than they were."""
@@ -160,10 +160,10 @@ class WatchedStore:
                 continue
             bounds = self.watch.bounds(key)
             if position > bounds.max_offset:
-                self._lose(Cursor(self.reader, bounds, position).truncated(_NEW_CHECKPOINT))
+                self._lose(Cursor(self.snapshot, bounds, position).truncated(_NEW_CHECKPOINT))
             begin = min(position, bounds.max_offset)
             if known.last is not None:
-                begin = min(begin, self.reader.offset_at(key, known.last.mark.store_time + 1))
+                begin = min(begin, self.snapshot.offset_at(key, known.last.mark.store_time + 1))
             yield Step(self.name, key, position, max(begin, bounds.min_offset), bounds.max_offset)
 
     def _of_new(self, before: StoreOffset) -> Iterator[Step]:
@@ -187,15 +187,15 @@ class WatchedStore:
     def _has_passed(self, before: StoreOffset) -> bool:
         """Return whether the log begins after all that was read: what came next may be deleted, too."""
         read = (topic.last.mark.physical_offset for topic in before.topics.values() if topic.last is not None)
-        return self.reader.log.min_offset > max(read, default=0)
+        return self.snapshot.log.min_offset > max(read, default=0)
 
     def _lose_front(self, key: QueueKey, begin: int, *, is_added: bool) -> bool:
         """Say that the first messages of a new queue of the stream are deleted; return whether they are lost."""
         # A queue that was added to a topic had none before. A topic, or an assigned queue, may be new to the options.
-        cursor = Cursor(self.reader, self.watch.bounds(key), 0)
+        cursor = Cursor(self.snapshot, self.watch.bounds(key), 0)
         first = f"{begin} messages of {key}, offsets 0 to {begin - 1}"
         if not is_added or isinstance(self._wanted, Queues):
-            note = deletion_note(self.reader.path)
+            note = deletion_note(self.snapshot.path)
             problem = f"{first}, are gone{note.text}. If the queue is not older than the query, they are lost"
             self._say(problem, warn=True)
             return False
@@ -212,14 +212,14 @@ class WatchedStore:
             self._say(f"{key} was read up to offset {position}, and is not subscribed to any more: it is left there")
         elif position:
             fix = f"Was the topic deleted? Then {_GO_ON} without it"
-            self._lose(queue_gone(self.reader, key, position, fix=fix))
+            self._lose(queue_gone(self.snapshot, key, position, fix=fix))
 
     def _remade(self, before: StoreOffset) -> set[str]:
         """The doubtful topics that are others than those that were read."""
         topics = [topic for topic in before.topics if self._doubtful is None or topic in self._doubtful]
         if self._doubtful is None and None not in (self.id, before.id) and self.id != before.id:
             problem = f"the checkpoint was made on the store with id {before.id}, this one has id {self.id}"
-            self._lose(OtherStoreError(problem, path=self.reader.path, fix=_NEW_CHECKPOINT))
+            self._lose(OtherStoreError(problem, path=self.snapshot.path, fix=_NEW_CHECKPOINT))
             return set(topics)
         found = set()
         for topic in topics:
@@ -230,7 +230,7 @@ class WatchedStore:
             bounds = self.watch.bounds(key)
             if not bounds.min_offset <= last.queue_offset < bounds.max_offset:
                 continue  # retention took it, or the queue is too short, which is found without it
-            mark = other_message(self.reader, key, last.queue_offset, last.mark)
+            mark = other_message(self.snapshot, key, last.queue_offset, last.mark)
             if mark is None:
                 continue
             problem = (
@@ -238,7 +238,7 @@ class WatchedStore:
                 f"{last.queue_offset} had physical offset {last.mark.physical_offset} and store time "
                 f"{last.mark.store_time} ms; it now has {mark.physical_offset} and {mark.store_time} ms"
             )
-            self._lose(OtherStoreError(problem, path=self.reader.path, fix=_NEW_CHECKPOINT))
+            self._lose(OtherStoreError(problem, path=self.snapshot.path, fix=_NEW_CHECKPOINT))
             found.add(topic)
         return found
 

@@ -34,8 +34,8 @@ from segmentlog.store import (
     IllegalMessageError,
     NotAStoreError,
     SegmentLogError,
+    Snapshot,
     StoreConfig,
-    StoreReader,
 )
 from segmentlog.store.sink import (
     Staged,
@@ -85,13 +85,13 @@ def plan_write(options: WriteOptions, schema: StructType, mode: Mode) -> SinkPla
     refuse_broker(options.path)
     config = _with_stored_sizes(options)
     try:
-        reader = StoreReader.open(options.path)
+        snapshot = Snapshot.open(options.path)
     except NotAStoreError:
-        reader = None  # or the path holds something else: `prepare_store` raises
-    counts = {} if reader is None else _queue_counts(reader, options)
+        snapshot = None  # or the path holds something else: `prepare_store` raises
+    counts = {} if snapshot is None else _queue_counts(snapshot, options)
     if options.topic is not None and not options.create_topic and options.topic not in counts:
         raise unknown_topic(options.topic, "option `topic` asks for")
-    if reader is None or mode is Mode.BATCH:
+    if snapshot is None or mode is Mode.BATCH:
         prepare_store(options.path, config)
     rules = QueueRules(
         selector=columns.selector,
@@ -119,7 +119,7 @@ def _with_stored_sizes(options: WriteOptions) -> StoreConfig:
     return config
 
 
-def _queue_counts(reader: StoreReader, options: WriteOptions) -> Mapping[str, int]:
+def _queue_counts(snapshot: Snapshot, options: WriteOptions) -> Mapping[str, int]:
     """Number of queues of each topic: as it was created, else as many as exist."""
     try:
         made = topic_queues(options.path)
@@ -128,8 +128,8 @@ def _queue_counts(reader: StoreReader, options: WriteOptions) -> Mapping[str, in
             raise
         logger.warning("%s Topics have as many queues as there are files of", error)
         made = {}
-    there = reader.topics() if options.topic is None else {options.topic} & set(reader.topics())
-    found = {name: 1 + max(queue.key.queue_id for queue in reader.queues(name)) for name in there if name not in made}
+    there = snapshot.topics() if options.topic is None else {options.topic} & set(snapshot.topics())
+    found = {name: 1 + max(queue.key.queue_id for queue in snapshot.queues(name)) for name in there if name not in made}
     counts = {**made, **found}
     if options.topic is not None:
         return {name: count for name, count in counts.items() if name == options.topic}

@@ -195,8 +195,8 @@ class StoreIdentity(NamedTuple):
     @classmethod
     def of(cls, source: StoreSource) -> Self:
         if "://" in source.path:
-            reader = source.open()
-            return cls(source.path, store_id(reader.path, reader.location.fs))
+            snapshot = source.open()
+            return cls(source.path, store_id(snapshot.path, snapshot.location.fs))
         path = os.path.realpath(source.path)
         return cls(path, store_id(path))
 
@@ -274,12 +274,12 @@ class Planner:
     def __init__(self, request: Request, now_ms: int) -> None:
         self._request = request
         self._seen_ms = now_ms - SETTLED_MS
-        self._reader = request.source.open()
-        ((_, self._queues),) = select([self._reader], Topics(request.topics), argument="TOPIC")
+        self._snapshot = request.source.open()
+        ((_, self._queues),) = select([self._snapshot], Topics(request.topics), argument="TOPIC")
 
     def missing(self, parts: Sequence[Part], *, is_open: bool = False) -> Plan:
         """Return what a target lacks that holds some parts; ``is_open`` allows windows that are not over."""
-        return search_times(self._reader, lambda: self._missing(parts, is_open=is_open))
+        return search_times(self._snapshot, lambda: self._missing(parts, is_open=is_open))
 
     def _missing(self, parts: Sequence[Part], *, is_open: bool) -> Plan:
         found = held(parts)
@@ -361,8 +361,8 @@ class Planner:
         )
 
     def _span(self, window: Window, queue: QueueBounds, held_end: int | None) -> tuple[int, int]:
-        reader = self._reader
-        first = reader.offset_at(queue.key, window.start_ms) if held_end is None else held_end
+        snapshot = self._snapshot
+        first = snapshot.offset_at(queue.key, window.start_ms) if held_end is None else held_end
         if not queue.min_offset <= first <= queue.max_offset:
             problem = (
                 f"offset {first} of {queue.key}, where the parts of {window} end, is not in the queue: it holds "
@@ -370,16 +370,16 @@ class Planner:
             )
             fix = "If retention deleted messages since, skip lost ones; else the store was truncated, or is another one"
             if first > queue.max_offset or not self._request.skips_lost:
-                raise DataLossError(problem, path=reader.path, fix=fix, remedies=[Remedy.SKIP_LOST])
+                raise DataLossError(problem, path=snapshot.path, fix=fix, remedies=[Remedy.SKIP_LOST])
             first = queue.min_offset
-        return first, max(first, reader.end_at(queue.key, window.end_ms))
+        return first, max(first, snapshot.end_at(queue.key, window.end_ms))
 
     def _check_kept(self, window: Window) -> None:
-        segments = self._reader.log.segments
+        segments = self._snapshot.log.segments
         if self._request.skips_lost or not segments or segments[0].base == 0:
             return
         # Deleted messages are older than the first record that is left; a clock that was set back there leaves no sign.
-        oldest = self._reader.log.store_time_at(segments[0].base)
+        oldest = self._snapshot.log.store_time_at(segments[0].base)
         if oldest is not None and oldest > window.start_ms:
             problem = f"messages of {window} may have been deleted: the oldest record is of {iso(oldest)}"
             fix = "Begin with a later window"

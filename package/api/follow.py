@@ -28,7 +28,7 @@ from segmentlog.store import (
     QueueKey,
     QueueRange,
     ScanSpec,
-    StoreReader,
+    Snapshot,
 )
 from segmentlog.store.follow import MessageIdentity, QueueWatch, message_identity
 
@@ -64,16 +64,16 @@ class Follow:
         self._poll_s = poll_s
         self._timeout_s = timeout_s
         self._closed = threading.Event()
-        reader = source.open()
+        snapshot = source.open()
         self._wanted = wanted
-        ((_, queues),) = select([reader], wanted)
-        listed(reader, queues, {"start": start})  # an unknown queue is an error here
-        self._watch = QueueWatch(reader, wanted.wants, self._is_wanted)
+        ((_, queues),) = select([snapshot], wanted)
+        listed(snapshot, queues, {"start": start})  # an unknown queue is an error here
+        self._watch = QueueWatch(snapshot, wanted.wants, self._is_wanted)
         moved = self._watch.look().moved
         resolver = self._resolver()
         self._positions = {key: resolver.start(start, self._watch.bounds(key)) for key in moved}
         self._read_last: dict[QueueKey, MessageIdentity | None] = {
-            key: message_identity(self._reader, key, position - 1) if position else None
+            key: message_identity(self._snapshot, key, position - 1) if position else None
             for key, position in self._positions.items()
         }
         """By which message a queue is known again."""
@@ -102,14 +102,14 @@ class Follow:
         self._closed.set()
 
     @property
-    def _reader(self) -> StoreReader:
-        return self._watch.reader
+    def _snapshot(self) -> Snapshot:
+        return self._watch.snapshot
 
     def _resolver(self) -> Resolver:
-        return Resolver(self._reader, rules_of(self._spec.on_loss), Words())
+        return Resolver(self._snapshot, rules_of(self._spec.on_loss), Words())
 
     def _is_wanted(self, key: QueueKey) -> bool:
-        is_listed = not isinstance(self._start, ByQueue) or self._start.of(self._reader.broker_name, key) is not None
+        is_listed = not isinstance(self._start, ByQueue) or self._start.of(self._snapshot.broker_name, key) is not None
         return is_listed and self._wanted.wants_queue(key)
 
     def _follow(self) -> Generator[pa.RecordBatch, None, None]:
@@ -139,13 +139,13 @@ class Follow:
         sighting = self._watch.look()
         for key in sighting.gone:
             if position := self._positions.pop(key, 0):
-                raise queue_gone(self._reader, key, position, fix=_AGAIN)
+                raise queue_gone(self._snapshot, key, position, fix=_AGAIN)
             self._read_last.pop(key, None)
         for key in sighting.rewritten:
             before, last = self._read_last.get(key), self._positions.get(key, 0) - 1
-            if before is not None and other_message(self._reader, key, last, before) is not None:
+            if before is not None and other_message(self._snapshot, key, last, before) is not None:
                 problem = f"{key} holds another message at offset {last}, the last one that was read: the topic was "
-                raise DataLossError(f"{problem}recreated, or the store truncated", path=self._reader.path, fix=_AGAIN)
+                raise DataLossError(f"{problem}recreated, or the store truncated", path=self._snapshot.path, fix=_AGAIN)
         self._moved |= sighting.moved
 
     def _waiting(self, key: QueueKey) -> QueueRange | None:
@@ -155,7 +155,7 @@ class Follow:
         if position is None:  # a new queue: all of its messages came after the start, unless that is a later time
             start = self._start if isinstance(self._start, AtTime) else Earliest()
             position = self._positions[key] = self._resolver().start(start, bounds)
-        cursor = Cursor(self._reader, bounds, position)
+        cursor = Cursor(self._snapshot, bounds, position)
         match cursor.state:
             case State.READ | State.UNCONFIRMED:
                 return None
@@ -167,10 +167,10 @@ class Follow:
         return QueueRange(key, position, bounds.max_offset) if position < bounds.max_offset else None
 
     def _scan(self, ranges: Sequence[QueueRange]) -> Iterable[pa.RecordBatch]:
-        for task in self._reader.plan(ranges, max_bytes=_TASK_BYTES, spec=self._spec):
+        for task in self._snapshot.plan(ranges, max_bytes=_TASK_BYTES, spec=self._spec):
             # Before the caller has a batch: while it is worked through, the queue may be recreated.
-            last = {piece.key: message_identity(self._reader, piece.key, piece.stop - 1) for piece in task.ranges}
-            yield from self._reader.scan(task, self._spec)
+            last = {piece.key: message_identity(self._snapshot, piece.key, piece.stop - 1) for piece in task.ranges}
+            yield from self._snapshot.scan(task, self._spec)
             self._positions |= {piece.key: piece.stop for piece in task.ranges}
             self._read_last |= last
         for each in ranges:  # offsets at the end that hold no message are in no task

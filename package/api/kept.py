@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from segmentlog.store import StoreReader
+from segmentlog.store import Snapshot
 
 if TYPE_CHECKING:
     from segmentlog.store.find import Finder, StoreState
@@ -37,17 +37,17 @@ class _Kept(NamedTuple):
 class KeptFinder:
     """Finder of one store. Safe in any number of threads."""
 
-    def __init__(self, new_reader: Callable[[], StoreReader]) -> None:
+    def __init__(self, new_reader: Callable[[], Snapshot]) -> None:
         self.new_reader = new_reader  # opens the store, for the caller alone
         self._kept: _Kept | None = None
         self._lock = threading.Lock()
 
     @contextmanager
-    def borrowed(self) -> Iterator[tuple[StoreReader, "Finder"]]:
+    def borrowed(self) -> Iterator[tuple[Snapshot, "Finder"]]:
         """Lend a reader and its finder, which see the store as it is now, until the end of the block."""
         if not self._lock.acquire(blocking=False):
-            reader = self.new_reader()
-            yield reader, _finder(reader)
+            snapshot = self.new_reader()
+            yield snapshot, _finder(snapshot)
             return
         try:
             kept, self._kept = self._current(self._kept), None
@@ -83,7 +83,7 @@ def _is_continued(before: "StoreState", now: "StoreState") -> bool:
     return now.stamps == before.stamps and now.stop >= before.stop
 
 
-def _finder(reader: StoreReader) -> "Finder":
+def _finder(snapshot: Snapshot) -> "Finder":
     from segmentlog.store.find import Finder  # noqa: PLC0415 - loads pyarrow.compute, which takes long
 
-    return Finder(reader)
+    return Finder(snapshot)

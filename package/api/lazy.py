@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import pyarrow as pa
 
-from segmentlog.store import QueueRange, ScanSpec, StoreReader, Tags
+from segmentlog.store import QueueRange, ScanSpec, Snapshot, Tags
 
 from .arguments import optional_module
 
@@ -43,7 +43,7 @@ _KINDS: Final = {"topic": str, "tags": str, "queueId": int, "queueOffset": int, 
 
 
 def lazy_frame(
-    schema: pa.Schema, ranges: Sequence[QueueRange], spec: ScanSpec, open_reader: Callable[[], StoreReader], read: Read
+    schema: pa.Schema, ranges: Sequence[QueueRange], spec: ScanSpec, open_reader: Callable[[], Snapshot], read: Read
 ) -> "pl.LazyFrame":
     """Make a lazy frame whose rows ``read`` returns for ranges and a specification; error without Polars."""
     polars = optional_module("polars", "lazy()")
@@ -87,9 +87,7 @@ def conditions(predicate: "pl.Expr", columns: frozenset[str]) -> Conditions:
         return {}
 
 
-def narrowed(
-    ranges: Sequence[QueueRange], found: Conditions, open_reader: Callable[[], StoreReader]
-) -> list[QueueRange]:
+def narrowed(ranges: Sequence[QueueRange], found: Conditions, open_reader: Callable[[], Snapshot]) -> list[QueueRange]:
     """Return the parts of ranges in which rows may fulfil conditions; those on tags are not looked at."""
     kept = [
         each
@@ -104,19 +102,19 @@ def narrowed(
     if times is None or not kept:
         return kept
     low, high = _hull(times)
-    reader = open_reader()
-    return [part for each in kept if low <= high and (part := _within(reader, each, low, high)) is not None]
+    snapshot = open_reader()
+    return [part for each in kept if low <= high and (part := _within(snapshot, each, low, high)) is not None]
 
 
-def _within(reader: StoreReader, wanted: QueueRange, low: Any, high: Any) -> QueueRange | None:
+def _within(snapshot: Snapshot, wanted: QueueRange, low: Any, high: Any) -> QueueRange | None:
     """Return the part of a range between two store times. What is gone stays in it, and is an error when it is read."""
-    bounds = reader.bounds(wanted.key)
+    bounds = snapshot.bounds(wanted.key)
     start, stop = wanted.start, wanted.stop
     if low != -_INFINITE:
-        first = reader.offset_at(wanted.key, low)
+        first = snapshot.offset_at(wanted.key, low)
         start = max(start, first) if first > bounds.min_offset else start
     if high != _INFINITE:
-        after = reader.end_at(wanted.key, high + 1)
+        after = snapshot.end_at(wanted.key, high + 1)
         stop = min(stop, after) if after < bounds.max_offset else stop
     return QueueRange(wanted.key, start, stop) if start < stop else None
 

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from segmentlog.query.times import Clock, check_window
-from segmentlog.store import ConfigError, Message, QueueKey, ScanSpec, StoreReader
+from segmentlog.store import ConfigError, Message, QueueKey, ScanSpec, Snapshot
 from segmentlog.store.find import Coverage, Finder, Found, KeyField, Order, Window
 
 from .arguments import Moment, checked_topics, in_api_words, time_of
@@ -129,25 +129,27 @@ def get_message(
         raise ConfigError(f"topic is passed with {chosen[0]}, which names one message of any topic", fix="Leave it out")
     if queue is not None or offset is not None:
         return _message_in_queue(finders.new_reader(), topic, queue, offset)
-    with finders.borrowed() as (reader, finder):
+    with finders.borrowed() as (snapshot, finder):
         if message_id is not None:
             found = finder.by_message_ids(_texts("message_id", [message_id]))
         elif unique_key is not None:
-            topics = reader.topics() if topic is None else list(checked_topics(topic, reader.topics(), reader.path))
+            topics = (
+                snapshot.topics() if topic is None else list(checked_topics(topic, snapshot.topics(), snapshot.path))
+            )
             found = finder.by_keys(topics, [_text("unique_key", unique_key)], KeyField.UNIQUE)
         else:
             found = finder.by_physical_offsets([checked_number("physical_offset", physical_offset)])
-        return reader.message_at(int(found.physical_offset[0])) if len(found) else None
+        return snapshot.message_at(int(found.physical_offset[0])) if len(found) else None
 
 
-def _message_in_queue(reader: StoreReader, topic: str | None, queue: int | None, offset: int | None) -> Message | None:
+def _message_in_queue(snapshot: Snapshot, topic: str | None, queue: int | None, offset: int | None) -> Message | None:
     if topic is not None:
-        checked_topics(topic, reader.topics(), reader.path)
+        checked_topics(topic, snapshot.topics(), snapshot.path)
     if topic is None or queue is None or offset is None:
         raise ConfigError("queue and offset name a message together with topic", fix="Pass all three")
     key = QueueKey(topic, checked_number("queue", queue))
-    found = Finder(reader).by_queue_offsets(key, [checked_number("offset", offset)])
-    return reader.message_at(int(found.physical_offset[0])) if len(found) else None
+    found = Finder(snapshot).by_queue_offsets(key, [checked_number("offset", offset)])
+    return snapshot.message_at(int(found.physical_offset[0])) if len(found) else None
 
 
 def _unique(keys: object) -> tuple[str, object, KeyField]:

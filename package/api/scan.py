@@ -34,7 +34,7 @@ from segmentlog.store import (
     ScanSpec,
     ScanTask,
     SegmentLogError,
-    StoreReader,
+    Snapshot,
     TimeWindow,
 )
 
@@ -219,22 +219,22 @@ class Scan(Rows):
         self, ranges: Sequence[QueueRange], spec: ScanSpec, threads: int
     ) -> Generator[pa.RecordBatch, None, None]:
         with in_api_words():
-            reader = self._source.open()
-            reader, there = self._held(reader, ranges, spec)
-            tasks = reader.plan(there, max_bytes=_TASK_BYTES, parallelism=threads, spec=spec)
-            opened = self._source.open if threads > 1 else lambda: reader
+            snapshot = self._source.open()
+            snapshot, there = self._held(snapshot, ranges, spec)
+            tasks = snapshot.plan(there, max_bytes=_TASK_BYTES, parallelism=threads, spec=spec)
+            opened = self._source.open if threads > 1 else lambda: snapshot
             with closing(read_in_order(opened, tasks, spec, threads)) as batches:
                 yield from batches
 
     def _held(
-        self, reader: StoreReader, ranges: Sequence[QueueRange], spec: ScanSpec
-    ) -> tuple[StoreReader, list[QueueRange]]:
+        self, snapshot: Snapshot, ranges: Sequence[QueueRange], spec: ScanSpec
+    ) -> tuple[Snapshot, list[QueueRange]]:
         """Return the parts of the ranges that the store still holds, and what reads them."""
         if self._window is not None:
-            part = reader.within(self._window)
+            part = snapshot.within(self._window)
             with suppress(SegmentLogError):
                 return part, held_ranges(part, ranges, OnLoss.FAIL)
-        return reader, held_ranges(reader, ranges, spec.on_loss)
+        return snapshot, held_ranges(snapshot, ranges, spec.on_loss)
 
 
 # Tasks read by several threads
@@ -272,7 +272,7 @@ class _TaskBatches:
 
 
 def read_in_order(
-    open_reader: Callable[[], StoreReader], tasks: Sequence[ScanTask], spec: ScanSpec, threads: int
+    open_reader: Callable[[], Snapshot], tasks: Sequence[ScanTask], spec: ScanSpec, threads: int
 ) -> Generator[pa.RecordBatch, None, None]:
     """Scan tasks with some threads, each with a reader of its own; yield their batches in the order of the tasks.
 
@@ -280,16 +280,16 @@ def read_in_order(
     batches before it. With one thread the caller's own reads.
     """
     if threads == 1 or len(tasks) < 2:
-        reader = open_reader()
+        snapshot = open_reader()
         for task in tasks:
-            yield from reader.scan(task, spec)
+            yield from snapshot.scan(task, spec)
         return
     own, closed = threading.local(), threading.Event()
 
     def batches(task: ScanTask) -> Iterator[pa.RecordBatch]:
-        if not hasattr(own, "reader"):
-            own.reader = open_reader()
-        yield from own.reader.scan(task, spec)
+        if not hasattr(own, "snapshot"):
+            own.snapshot = open_reader()
+        yield from own.snapshot.scan(task, spec)
 
     def submitted(task: ScanTask) -> _TaskBatches:
         found = _TaskBatches(closed)

@@ -32,8 +32,8 @@ from segmentlog.store import (
     OnLoss,
     QueueRange,
     ScanSpec,
+    Snapshot,
     StoreClosedError,
-    StoreReader,
     TimeWindow,
 )
 
@@ -58,11 +58,11 @@ class Store:
     """A store directory for reading. Safe in any number of threads, and picklable; made by ``segmentlog.open``."""
 
     def __init__(self, source: StoreSource, zone: tzinfo | None = None) -> None:
-        reader = source.open()
+        snapshot = source.open()
         self._source = source
         self._zone = zone
-        self._opened = OpenedSource(source, reader)
-        self.path = reader.path
+        self._opened = OpenedSource(source, snapshot)
+        self.path = snapshot.path
         """The store directory."""
         self._is_closed = False
         self._finders = KeptFinder(source.open)
@@ -106,29 +106,31 @@ class Store:
     @api_call
     def topics(self) -> MetadataTable:
         """Return the topics, RocketMQ's own included: one row each, the columns of ``metadata=topics`` in Spark."""
-        reader = self._reader()
-        queues = [bounds for topic in reader.topics() for bounds in reader.queues(topic)]
+        snapshot = self._snapshot()
+        queues = [bounds for topic in snapshot.topics() for bounds in snapshot.queues(topic)]
         schema = SCHEMAS["topics"]
         return MetadataTable(
-            f"Topics of {self.path}", pa.Table.from_pylist(list(topic_rows(reader, queues, set(schema.names))), schema)
+            f"Topics of {self.path}",
+            pa.Table.from_pylist(list(topic_rows(snapshot, queues, set(schema.names))), schema),
         )
 
     @api_call
     def queues(self, topic: Names | None = None) -> MetadataTable:
         """Return the queues of some topics, or of all: one row each; `UnknownQueueError` for an unknown topic."""
-        reader = self._reader()
-        topics = reader.topics() if topic is None else checked_topics(topic, reader.topics(), self.path)
-        queues = [bounds for each in topics for bounds in reader.queues(each)]
+        snapshot = self._snapshot()
+        topics = snapshot.topics() if topic is None else checked_topics(topic, snapshot.topics(), self.path)
+        queues = [bounds for each in topics for bounds in snapshot.queues(each)]
         schema = SCHEMAS["queues"]
         return MetadataTable(
-            f"Queues of {self.path}", pa.Table.from_pylist(list(queue_rows(reader, queues, set(schema.names))), schema)
+            f"Queues of {self.path}",
+            pa.Table.from_pylist(list(queue_rows(snapshot, queues, set(schema.names))), schema),
         )
 
     @api_call
     def groups(self) -> MetadataTable:
         """Return the positions of all consumer groups: one row per position."""
-        reader = self._reader()
-        rows = [row for _, each in group_progress([reader], None) for row in group_rows(reader, each)]
+        snapshot = self._snapshot()
+        rows = [row for _, each in group_progress([snapshot], None) for row in group_rows(snapshot, each)]
         return MetadataTable(f"Consumer groups of {self.path}", pa.Table.from_pylist(rows, SCHEMAS["groups"]))
 
     @api_call
@@ -139,14 +141,14 @@ class Store:
         """
         if not isinstance(group, str):
             raise ConfigError(f"group={group!r} is not text", fix="Pass the name of a consumer group")
-        reader = self._reader()
-        rows = [row for _, each in group_progress([reader], group) for row in lag_rows(reader, each)]
+        snapshot = self._snapshot()
+        rows = [row for _, each in group_progress([snapshot], group) for row in lag_rows(snapshot, each)]
         return MetadataTable(f"Lag of {group}", pa.Table.from_pylist(rows, SCHEMAS["lag"]))
 
     @api_call
     def segments(self) -> MetadataTable:
         """Return the segments of the CommitLog: one row each, oldest first."""
-        rows = list(segment_rows(self._reader()))
+        rows = list(segment_rows(self._snapshot()))
         return MetadataTable(f"Segments of {self.path}", pa.Table.from_pylist(rows, SCHEMAS["segments"]))
 
     @api_call
@@ -155,7 +157,7 @@ class Store:
 
         A number that is unknown has no row. ``segmentlog metrics --listen`` serves the same numbers to Prometheus.
         """
-        rows = Metrics(self._reader()).rows()
+        rows = Metrics(self._snapshot()).rows()
         return MetadataTable(f"Metrics of {self.path}", pa.Table.from_pylist(rows, SCHEMAS["metrics"]))
 
     @api_call
@@ -254,13 +256,13 @@ class Store:
             on_loss=on_loss,
             check_crc=check_crc,
         )
-        reader = self._reader()
-        ranges, window, spec = self._ranges(reader, topics, start, end, spec)
-        opened = OpenedSource(self._source, reader.newer())  # without maps, which hold the space of deleted files
+        snapshot = self._snapshot()
+        ranges, window, spec = self._ranges(snapshot, topics, start, end, spec)
+        opened = OpenedSource(self._source, snapshot.newer())  # without maps, which hold the space of deleted files
         return Scan(opened, ranges, spec, bodies=body_format_of(body_as, schema), window=window)
 
     def _ranges(
-        self, reader: StoreReader, topics: Names, start: Position | None, end: Position | None, spec: ScanSpec
+        self, snapshot: Snapshot, topics: Names, start: Position | None, end: Position | None, spec: ScanSpec
     ) -> tuple[list[QueueRange], TimeWindow | None, ScanSpec]:
         """Settle the queue offsets of a scan, the store times of its messages, and what compares them."""
         clock, rules = self._clock(), rules_of(spec.on_loss)
@@ -269,14 +271,14 @@ class Store:
             first = parsed("start", start, Earliest(), names, clock)
             return first, parsed("end", end, Latest(), names, clock)
 
-        def ranges(stores: Sequence[StoreReader]) -> tuple[StoreReader, list[QueueRange]]:
+        def ranges(stores: Sequence[Snapshot]) -> tuple[Snapshot, list[QueueRange]]:
             names = checked_topics(topics, stores[0].topics(), self.path)
             ((store, queues),) = select(stores, Topics(names))
             return store, Resolver(store, rules, Words()).plan(*positions(names), queues)
 
         by_queue = isinstance(start, Mapping) or isinstance(end, Mapping)
         window = None if by_queue else asked_times(*positions(()), rules)
-        store, found = in_parts([reader], window, ranges)
+        store, found = in_parts([snapshot], window, ranges)
         return found, window, spec if by_queue else within_times(spec, store, *positions(()))
 
     @api_call
@@ -371,8 +373,8 @@ class Store:
         from .lookup import look_up  # noqa: PLC0415 - as in `get`
 
         self._check_open()
-        with self._finders.borrowed() as (reader, finder):
-            names = checked_topics(topics, reader.topics(), self.path)
+        with self._finders.borrowed() as (snapshot, finder):
+            names = checked_topics(topics, snapshot.topics(), self.path)
             asked = {"keys": keys, "unique_keys": unique_keys}
             return look_up(
                 finder, names, **asked, start=start, end=end, newest_first=newest_first, spec=spec, clock=self._clock()
@@ -424,7 +426,7 @@ class Store:
         pause = checked_seconds("poll_s", poll_s)
         timeout = None if timeout_s is None else checked_seconds("timeout_s", timeout_s)
         wanted = topic_pattern(checked_names("topics", topics))  # of topics that are created later, too
-        names = checked_topics(topics, self._reader().topics(), self.path)
+        names = checked_topics(topics, self._snapshot().topics(), self.path)
         first = parsed("start", start, Latest(), names, self._clock())
         follower = Follow(self._source, wanted or Topics(names), first, spec, poll_s=pause, timeout_s=timeout)
         with self._lock:
@@ -454,6 +456,6 @@ class Store:
         if self._is_closed:
             raise StoreClosedError("this Store was closed", path=self.path, fix="segmentlog.open(path) opens it again")
 
-    def _reader(self) -> StoreReader:
+    def _snapshot(self) -> Snapshot:
         self._check_open()
         return self._opened.open()

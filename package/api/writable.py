@@ -62,7 +62,7 @@ class WritableStore(Store):
         self._engine = MessageStore.open(source.path, sized, on_damage=damage, retention=retention)
         try:
             super().__init__(source, zone)
-            self._topics = topics_to_write(self._engine.reader())
+            self._topics = topics_to_write(self._engine.snapshot())
         except BaseException:
             self._engine.close()
             raise
@@ -202,7 +202,7 @@ class WritableStore(Store):
         """Return the topics that the store does not have; an error if it may not create them."""
         new = [each for each in topics if isinstance(each, str) and each not in self._topics]
         if new and not self._may_create:
-            self._topics |= topics_to_write(self._engine.reader())  # tools of brokers may have made them meanwhile
+            self._topics |= topics_to_write(self._engine.snapshot())  # tools of brokers may have made them meanwhile
             for each in new:
                 if each not in self._topics:
                     make = "segmentlog.open(path, 'a', create_topics=True)"

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from segmentlog.query.position import AtTime, Position, Words
     from segmentlog.query.source import StoreSource
     from segmentlog.query.times import Clock, Moment
-    from segmentlog.store import BodyFilter, QueueBounds, QueueKey, QueueRange, ScanSpec, StoreReader
+    from segmentlog.store import BodyFilter, QueueBounds, QueueKey, QueueRange, ScanSpec, Snapshot
 
 _FORMS: Final = (
     "Pass a queue offset, -N for the last N messages, earliest, latest, group:NAME, JSON of queues, or a time: "
@@ -100,15 +100,15 @@ def no_message(options: argparse.Namespace) -> str:
     return f"no message was found: {who} {count:,} messages, stored from {start} to {stop}"
 
 
-def known_topics(reader: "StoreReader", topics: Sequence[str]) -> tuple[str, ...]:
+def known_topics(snapshot: "Snapshot", topics: Sequence[str]) -> tuple[str, ...]:
     """Check names of topics, and return each once."""
-    check_topics(topics, reader.topics(), path=reader.path, argument="TOPIC")
+    check_topics(topics, snapshot.topics(), path=snapshot.path, argument="TOPIC")
     return tuple(dict.fromkeys(topics))
 
 
-def bounds_of(reader: "StoreReader", topics: Sequence[str]) -> dict["QueueKey", "QueueBounds"]:
+def bounds_of(snapshot: "Snapshot", topics: Sequence[str]) -> dict["QueueKey", "QueueBounds"]:
     """Return the bounds of all queues of some topics."""
-    ((_, queues),) = select([reader], Topics(tuple(dict.fromkeys(topics))), argument="TOPIC")
+    ((_, queues),) = select([snapshot], Topics(tuple(dict.fromkeys(topics))), argument="TOPIC")
     return {bounds.key: bounds for bounds in queues}
 
 
@@ -410,8 +410,8 @@ class Selection:
 
     def __init__(self, options: argparse.Namespace, columns: Sequence[str]) -> None:
         self.source = source_of(options)
-        self._reader = self.source.open()
-        names = topics_of(options.topic, self._reader.topics(), path=self._reader.path, argument="TOPIC")
+        self._snapshot = self.source.open()
+        names = topics_of(options.topic, self._snapshot.topics(), path=self._snapshot.path, argument="TOPIC")
         self.topics = Topics(names, options.queue)
         self.followed = topic_pattern(options.topic) or self.topics
         spec = spec_of(options, columns, tags=options.tag, sql=options.sql)
@@ -420,7 +420,7 @@ class Selection:
     @cached_property
     def queues(self) -> "dict[QueueKey, QueueBounds]":
         """The queues that are read, with their bounds."""
-        ((_, queues),) = select([self._reader], self.topics, argument="TOPIC")
+        ((_, queues),) = select([self._snapshot], self.topics, argument="TOPIC")
         return {bounds.key: bounds for bounds in queues}
 
     def scan(self, start: "Position", end: "Position", bodies: "BodyFormat | None" = None) -> "Scan":
@@ -433,14 +433,14 @@ class Selection:
             unlisted=Fallback.EARLIEST, unmatched_time=Fallback.LATEST, on_loss=self.spec.on_loss, is_lenient=True
         )
 
-        def ranges(stores: "Sequence[StoreReader]") -> "tuple[StoreReader, list[QueueRange]]":
+        def ranges(stores: "Sequence[Snapshot]") -> "tuple[Snapshot, list[QueueRange]]":
             ((store, queues),) = select(stores, self.topics, argument="TOPIC")
             return store, Resolver(store, rules, words()).plan(start, end, queues)
 
         window = asked_times(start, end, rules)
-        store, found = in_parts([self._reader], window, ranges)
+        store, found = in_parts([self._snapshot], window, ranges)
         spec = within_times(self.spec, store, start, end)
-        return Scan(OpenedSource(self.source, self._reader.newer()), found, spec, bodies=bodies, window=window)
+        return Scan(OpenedSource(self.source, self._snapshot.newer()), found, spec, bodies=bodies, window=window)
 
     def between(
         self, starts: "Mapping[QueueKey, int]", stops: "Mapping[QueueKey, int]", columns: Sequence[str]

@@ -55,7 +55,7 @@ from ..index.table import index_files, read_header
 from ..log.commit_log import FoundRecords
 from ..objects.manifests import newest_or_empty, publish
 from ..objects.object_store import ObjectStore
-from ..read.store_reader import StoreReader
+from ..read.snapshot import Snapshot
 from ..types import QueueKey
 from .content import Span, joined, remove_orphans, with_pieces
 
@@ -124,10 +124,12 @@ def push(
     orphans_after_s: float | None = None,
 ) -> PushReport:
     """Copy what is new in a store into its archive."""
-    reader = StoreReader.open(store, commit_log_paths=commit_log_paths)
+    snapshot = Snapshot.open(store, commit_log_paths=commit_log_paths)
     if objects.url.startswith("file://"):
-        make_like(unquote(objects.url.removeprefix("file://")), reader.path)
-    return _Push(objects=objects, reader=reader, keep_damage=keep_damage, check_crcs=check_crcs).run(orphans_after_s)
+        make_like(unquote(objects.url.removeprefix("file://")), snapshot.path)
+    return _Push(objects=objects, snapshot=snapshot, keep_damage=keep_damage, check_crcs=check_crcs).run(
+        orphans_after_s
+    )
 
 
 class _Made(NamedTuple):
@@ -153,7 +155,7 @@ class _Round:
 @dataclass(kw_only=True)
 class _Push:
     objects: ObjectStore
-    reader: StoreReader
+    snapshot: Snapshot
     keep_damage: bool
     check_crcs: bool
 
@@ -170,9 +172,9 @@ class _Push:
         while lost < _ROUNDS_MAX:
             number, former = newest_or_empty(self.objects)  # before the log: its end is not older than the manifest
             self._check_owner(former)
-            self.reader = self.reader.newer()
+            self.snapshot = self.snapshot.newer()
             self._round = _Round()
-            made = self._next(former, self.reader.readable_stop())
+            made = self._next(former, self.snapshot.readable_stop())
             is_new = (made.pieces, made.files) != (former.pieces, former.files)
             if is_new and not publish(self.objects, number + 1, made):
                 lost += 1
@@ -223,7 +225,7 @@ class _Push:
     # Whose archive it is
 
     def _check_owner(self, manifest: Manifest) -> None:
-        owner, known = manifest.store.get("id", ""), store_id(self.reader.path)
+        owner, known = manifest.store.get("id", ""), store_id(self.snapshot.path)
         if is_store_id(owner) and known is not None and owner != known:
             raise ConfigError(
                 f"archive: this is the archive of store {owner}, and the store is {known}",
@@ -233,7 +235,7 @@ class _Push:
 
     def _agreeing(self, manifest: Manifest, stop: int) -> int:
         """Return how many pieces the log still has, or had; `ConfigError` if the archive is that of another log."""
-        pieces, log = manifest.pieces, self.reader.log
+        pieces, log = manifest.pieces, self.snapshot.log
         kept, compared = len(pieces), False
         while kept:
             piece = pieces[kept - 1]
@@ -261,16 +263,16 @@ class _Push:
 
     def _check_path(self, manifest: Manifest) -> None:
         """Refuse a store without an id at another path, if no piece can be compared."""
-        if store_id(self.reader.path) is None and manifest.store.get("path") != self.reader.path:
+        if store_id(self.snapshot.path) is None and manifest.store.get("path") != self.snapshot.path:
             raise ConfigError(
                 f"archive: this is the archive of {manifest.store.get('path')}, which ends at {manifest.stop}, and the "
-                f"log of {self.reader.path} begins at {self.reader.log.min_offset}",
+                f"log of {self.snapshot.path} begins at {self.snapshot.log.min_offset}",
                 path=self.objects.url,
                 fix="Name the archive of this store, or an empty place",
             )
 
     def _holds(self, piece: Piece, stop: int) -> bool:
-        segment = self.reader.log.find(piece.start)
+        segment = self.snapshot.log.find(piece.start)
         if segment is None or piece.stop > stop or (segment.base, segment.size) != (piece.segment, piece.segment_size):
             return False
         mapped = self._fs.map(segment.path, piece.start - segment.base, piece.stop - segment.base)
@@ -279,7 +281,7 @@ class _Push:
     def _same_front(self, piece: Piece, stop: int) -> bool:
         """Return whether the log has the first record of a piece that it does not have as a whole."""
         size = min(piece.stop, stop) - piece.start
-        segment = self.reader.log.find(piece.start)
+        segment = self.snapshot.log.find(piece.start)
         if segment is None or size <= 0 or segment.base != piece.segment:
             return False
         at = piece.start - segment.base
@@ -316,7 +318,7 @@ class _Push:
 
     def _missing(self, kept: Manifest, stop: int) -> Iterator[tuple[SegmentFile, int, int]]:
         """Spans of the log that the archive lacks, one per segment; gaps are recorded."""
-        log, at = self.reader.log, kept.stop if kept.pieces else self.reader.log.min_offset
+        log, at = self.snapshot.log, kept.stop if kept.pieces else self.snapshot.log.min_offset
         for segment in log.segments:
             start, end = max(segment.base, at), min(segment.stop, stop)
             if start >= end:
@@ -327,14 +329,14 @@ class _Push:
             at = end
 
     def _gap(self, start: int, stop: int) -> None:
-        if stop <= self.reader.log.min_offset:
+        if stop <= self.snapshot.log.min_offset:
             self._round.gaps.append((start, stop))
             self._warn(f"retention deleted [{start}, {stop}) of the log before it was archived")
         elif self.keep_damage:
             self._round.damage.append((start, stop))
             self._warn(f"the segments of [{start}, {stop}) are missing in the log")
         else:
-            raise _damaged(self.reader.log.directories[0], (start, stop), "its segment is missing")
+            raise _damaged(self.snapshot.log.directories[0], (start, stop), "its segment is missing")
 
     def _piece(self, segment: SegmentFile, start: int, stop: int) -> _Made | None:
         """Examine and put the records of a span; None if none begins there yet."""
@@ -397,7 +399,7 @@ class _Push:
         for first in range(0, len(records), _CHECKED_ROWS):
             some = records.part(first, min(first + _CHECKED_ROWS, len(records)))
             sizes = some.field("total_size")
-            self.reader.log.check_crcs(segment, some)
+            self.snapshot.log.check_crcs(segment, some)
             for row in np.flatnonzero(some.problem != Problem.OK).tolist():
                 begin = segment.base + int(some.positions[row])
                 yield begin, begin + int(sizes[row])
@@ -425,16 +427,16 @@ class _Push:
 
     def _state(self, former: Manifest) -> dict[str, str]:
         """Facts about the store, and about this push."""
-        sizes = stored_sizes(self._fs, self.reader.path, StoreConfig())
+        sizes = stored_sizes(self._fs, self.snapshot.path, StoreConfig())
         spans = [*former.damage, *self._round.damage]
         return {
-            "id": store_id(self.reader.path) or former.store.get("id", ""),
-            "path": self.reader.path,
-            "mode": f"{permissions(self.reader.path):o}",
+            "id": store_id(self.snapshot.path) or former.store.get("id", ""),
+            "path": self.snapshot.path,
+            "mode": f"{permissions(self.snapshot.path):o}",
             "pushed_ms": str(_now_ms()),
             "push": uuid.uuid4().hex,
             "sizes": json.dumps(sizes),
-            "index": json.dumps(any(index_files(self._fs, os.path.join(self.reader.path, INDEX)))),
+            "index": json.dumps(any(index_files(self._fs, os.path.join(self.snapshot.path, INDEX)))),
             "damage": json.dumps(spans),
         }
 
@@ -456,7 +458,7 @@ class _Push:
         return made
 
     def _small_files(self) -> Iterator[tuple[str, Bytes]]:
-        root, paths = self.reader.path, StorePaths("")
+        root, paths = self.snapshot.path, StorePaths("")
         # The ledger before the history, whose last line may be newer; both are cut when they are restored.
         names = [paths.store_id, paths.ledger, paths.batch_history, paths.epochs, paths.group_positions]
         names.append(paths.checkpoint)
@@ -478,14 +480,14 @@ class _Push:
         """Document of group offsets that brokers no longer write: an archive has no times of files that would tell."""
         paths = StorePaths("")
         with suppress(FormatError):  # of a damaged document; that is warned of when it is read
-            counts = offsets_path(self._fs, self.reader.path)
-            is_light = counts == StorePaths(self.reader.path).light_offsets
+            counts = offsets_path(self._fs, self.snapshot.path)
+            is_light = counts == StorePaths(self.snapshot.path).light_offsets
             return paths.consumer_offsets if is_light else paths.light_offsets
         return None
 
     def _document(self, name: str, content: bytes) -> bytes | None:
         """Return a whole document: a broker writes them in place, with a backup beside them."""
-        path = os.path.join(self.reader.path, name)
+        path = os.path.join(self.snapshot.path, name)
         backup = read_whole(self._fs, f"{path}.bak", DOCUMENT_BYTES_MAX)
         for each in (content, backup):
             with suppress(SegmentLogError):
@@ -500,7 +502,7 @@ class _Push:
 
     def _index_files(self, known: dict[str, ArchivedFile], log_start: int) -> Iterator[tuple[str, Bytes]]:
         """Index files: the full ones once, and the last one as of now if it is small."""
-        paths = sorted(index_files(self._fs, os.path.join(self.reader.path, INDEX)))
+        paths = sorted(index_files(self._fs, os.path.join(self.snapshot.path, INDEX)))
         for path in paths:
             name = f"{INDEX}/{os.path.basename(path)}"
             try:

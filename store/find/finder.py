@@ -7,7 +7,7 @@
     by_physical_offsets ─────────────────────► a whole record ──┼──► Found ──► batches
     by_queue_offsets ──► ConsumeQueue ───────► the entry ───────┘
 
-Like `StoreReader` it takes no lock and writes nothing, and works on the directory of a live broker, a replica, or what
+Like `Snapshot` it takes no lock and writes nothing, and works on the directory of a live broker, a replica, or what
 a crash left. RocketMQ: ``DefaultMessageStore.queryMessage``, ``lookMessageByOffset``; it answers one question at a
 time, with at most 64 records, hash collisions among them.
 """
@@ -25,8 +25,8 @@ from ..format.message import Ints, Mask, Problem
 from ..format.message_id import decode_offset_ids
 from ..index.asked import Asked, SingleKey, ask, each_in
 from ..log.commit_log import CommitLog, records_at
+from ..read.snapshot import Snapshot
 from ..read.spec import OnCorrupt, OnLoss, ScanSpec
-from ..read.store_reader import StoreReader
 from ..types import ALWAYS, KeyField, QueueKey, QueueRange, Window
 from .found import Coverage, Found, Hits, Order, fetch
 from .search import KeySearch
@@ -59,11 +59,11 @@ class Finder:
     what the reader saw.
     """
 
-    def __init__(self, store: StoreReader, keys: KeySearch | None = None) -> None:
+    def __init__(self, store: Snapshot, keys: KeySearch | None = None) -> None:
         self.store = store
         self._keys = keys or KeySearch(store.location.fs, store.location.paths.index, store.log)
 
-    def newer(self, store: StoreReader | None = None) -> "Finder":
+    def newer(self, store: Snapshot | None = None) -> "Finder":
         """Return a finder of the store as it is now, or as a newer reader of it sees it; it finds what was added."""
         now = self.store.newer() if store is None else store
         return Finder(now, self._keys if now.log is self.store.log else self._keys.newer(now.log))
@@ -190,14 +190,14 @@ def places_of_ids(log: CommitLog, ids: pa.StringArray, stop: int) -> Ints:
     return found
 
 
-def places_in_queue(store: StoreReader, key: QueueKey, offsets: Ints) -> Ints:
+def places_in_queue(store: Snapshot, key: QueueKey, offsets: Ints) -> Ints:
     """Physical offsets of messages of a queue: (n,) ascending queue offsets; -1 where the queue holds no message.
 
     ::
 
         queue offsets   17 … 21        40007 … 40900        entries are read in windows, a few per read
                         └─window──┘    └──window────┘ ──► physical offsets ──► record states its queue and offset?
-                                                                                 no: `StoreReader.scan` decides
+                                                                                 no: `Snapshot.scan` decides
     """
     bounds = store.bounds(key)
     found = np.full(offsets.size, -1, np.int64)
@@ -213,7 +213,7 @@ def places_in_queue(store: StoreReader, key: QueueKey, offsets: Ints) -> Ints:
     return found
 
 
-def _states(store: StoreReader, key: QueueKey, offsets: Ints, physical: Ints) -> Mask:
+def _states(store: Snapshot, key: QueueKey, offsets: Ints, physical: Ints) -> Mask:
     """Return whether the record at each place states the queue and queue offset that it was found by: (n,) bool."""
     order = np.argsort(physical, kind="stable")
     states = np.zeros(offsets.size, np.bool_)

@@ -27,7 +27,7 @@ from ..files.fs import FileSystem
 from ..files.writable_fs import LocalWritableFileSystem, WritableFileSystem
 from ..format.broker_config import GroupTopic, is_position
 from ..format.naming import is_readable_topic
-from ..read.store_reader import StoreReader
+from ..read.snapshot import Snapshot
 from ..types import Boundary, QueueKey
 from .writer import GroupWriter, Recorded
 
@@ -201,24 +201,24 @@ def reset_group(
         If the store has no such topic.
     """
     _check_group(group)
-    reader = StoreReader.open(path, fs=fs)
+    snapshot = Snapshot.open(path, fs=fs)
     wanted = sorted({key.topic for key in group_offsets(path, group, fs=fs)} if topics is None else set(topics))
     if not wanted:
         raise ConfigError(
             f"group {group} has no position in any topic",
-            path=reader.path,
+            path=snapshot.path,
             fix="Name the topics in which it gets offsets",
         )
     asked: Table = {}
     for topic in wanted:
-        for bounds in reader.queues(topic):
+        for bounds in snapshot.queues(topic):
             match to:
                 case ToEarliest():
                     offset = bounds.min_offset
                 case ToLatest():
                     offset = bounds.max_offset
                 case ToTime(ms, boundary):
-                    offset = reader.offset_at(bounds.key, ms, boundary)
+                    offset = snapshot.offset_at(bounds.key, ms, boundary)
                 case ToOffset(number):
                     offset = min(max(number, bounds.min_offset), bounds.max_offset)
             asked.setdefault(GroupTopic(topic, group), {})[bounds.key.queue_id] = offset
@@ -283,7 +283,7 @@ def list_groups(path: str, *, fs: FileSystem | None = None) -> list[GroupProgres
 
 def _offsets(path: str, group: str, fs: WritableFileSystem | None) -> dict[QueueKey, int]:
     """Positions of a group; `NotAStoreError` where no store is."""
-    return group_offsets(StoreReader.open(path, fs=fs).path, group, fs=fs)
+    return group_offsets(Snapshot.open(path, fs=fs).path, group, fs=fs)
 
 
 def _set(path: str, group: str, asked: Table, *, dry_run: bool = False, fs: WritableFileSystem | None) -> GroupChange:

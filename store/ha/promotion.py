@@ -42,7 +42,7 @@ from ..log.batch_state import BatchRecords
 from ..log.commit_log import CommitLog
 from ..log.epochs import find_epochs, greatest_epoch, write_epochs
 from ..maintenance.offline import OfflineStore
-from ..read.store_reader import StoreReader
+from ..read.snapshot import Snapshot
 from .incoming import begins_record
 from .link import connect
 from .protocol import Greeting, Handshake, check_stale, question
@@ -178,10 +178,10 @@ def demote(
         If the master cannot be reached.
     """
     fs = fs or LocalWritableFileSystem()
-    reader = StoreReader.open(path, fs=fs)
+    snapshot = Snapshot.open(path, fs=fs)
     greeting = ask_epochs(master, tls, wait_s)
     if dry_run:
-        return _planned_demotion(fs, reader.path, reader.readable_stop(), reader.log.min_offset, greeting)
+        return _planned_demotion(fs, snapshot.path, snapshot.readable_stop(), snapshot.log.min_offset, greeting)
     with OfflineStore(fs, path) as store:
         plan = _planned_demotion(fs, store.path, store.end, store.start, greeting)
         if plan.copy is not None:

@@ -38,7 +38,7 @@ from ..log.batch_state import BatchRecords
 from ..objects.manifests import newest
 from ..objects.object_store import ObjectStore
 from ..objects.opening import open_objects
-from ..read.store_reader import StoreReader
+from ..read.snapshot import Snapshot
 from ..types import QueueSource, Window
 from .repair import description, rebuild_index, rebuild_queues
 
@@ -263,14 +263,14 @@ class _Pull:
     def _rebuild(self, number: int, topics: Iterable[str] | None) -> PullReport:
         manifest = self._manifest
         sizes = manifest.sizes
-        reader = StoreReader.open(self._aside, queue_source=QueueSource.COMMIT_LOG)
+        snapshot = Snapshot.open(self._aside, queue_source=QueueSource.COMMIT_LOG)
         queues = rebuild_queues(
-            reader, self._paths.consume_queues, entries_per_segment=sizes.queue_segment_entries or None
+            snapshot, self._paths.consume_queues, entries_per_segment=sizes.queue_segment_entries or None
         )
         keys = 0
         if manifest.has_index:
             geometry = Geometry(sizes.index_slots, sizes.index_entries)
-            keys = rebuild_index(reader, self._paths.index, geometry=geometry)
+            keys = rebuild_index(snapshot, self._paths.index, geometry=geometry)
         newest_ms = max(piece.last_time for piece in manifest.pieces)
         state = description(self._aside, manifest.stop, newest_ms, sizes)
         if topics is not None:

@@ -25,7 +25,7 @@ from ..files.segments import SegmentFile
 from ..format.message import Bytes, Ints, Mask, Problem, Records
 from ..format.walk import walk
 from ..log.commit_log import CommitLog
-from ..read.store_reader import StoreReader
+from ..read.snapshot import Snapshot
 from ..types import QueueKey
 
 WINDOW_BYTES: Final = 32 << 20
@@ -37,14 +37,14 @@ _WORD: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One of the two stores: arguments of `StoreReader.open`."""
+    """One of the two stores: arguments of `Snapshot.open`."""
 
     path: str
     commit_log_paths: tuple[str, ...] = ()
 
-    def open(self) -> StoreReader:
+    def open(self) -> Snapshot:
         """Open the store, as it is now."""
-        return StoreReader.open(self.path, commit_log_paths=self.commit_log_paths)
+        return Snapshot.open(self.path, commit_log_paths=self.commit_log_paths)
 
 
 class Difference(NamedTuple):
@@ -96,18 +96,18 @@ class LogWindow(NamedTuple):
     stop: int
 
 
-def log_span(reader: StoreReader) -> LogSpan:
+def log_span(snapshot: Snapshot) -> LogSpan:
     """Return where the records of a store begin and end."""
-    return LogSpan(reader.log.min_offset, max(reader.readable_stop(), reader.log.min_offset))
+    return LogSpan(snapshot.log.min_offset, max(snapshot.readable_stop(), snapshot.log.min_offset))
 
 
 def log_windows(a: Side, b: Side, *, both: bool = False, window_bytes: int = WINDOW_BYTES) -> list[LogWindow]:
     """Cut two logs into windows, from the later start to the later end; with ``both`` to the earlier end."""
-    readers = a.open(), b.open()
-    spans = [log_span(each) for each in readers]
+    snapshots = a.open(), b.open()
+    spans = [log_span(each) for each in snapshots]
     start = max(each.start for each in spans)
     stop = (min if both else max)(each.stop for each in spans)
-    files = [segment for each in readers for segment in each.log.segments]
+    files = [segment for each in snapshots for segment in each.log.segments]
     cuts = {edge for each in files for edge in (each.base, each.stop)} | {*range(start, stop, window_bytes), stop}
     edges = sorted(each for each in cuts if start <= each <= stop)
     return [LogWindow(a, b, *edge) for edge in pairwise(edges)]

@@ -27,7 +27,7 @@ from ..format.message import (
     RecordLayout,
 )
 from ..log.commit_log import CommitLog
-from ..read.store_reader import StoreReader
+from ..read.snapshot import Snapshot
 from ..types import QueueKey
 
 _MAGICS: Final = {MAGIC_V1: "message, topic length in 1 byte", MAGIC_V2: "message, topic length in 2 bytes"}
@@ -46,7 +46,7 @@ class DissectedField(NamedTuple):
     value: str  # as text; empty for body and properties
 
 
-def dissect_records(store: StoreReader, physical_offset: int, count: int = 1) -> Iterator[DissectedField]:
+def dissect_records(store: Snapshot, physical_offset: int, count: int = 1) -> Iterator[DissectedField]:
     """Dissect ``count`` records of the CommitLog: the fields of each, then its problem if it has one.
 
     Any offset is allowed: the bytes at it are shown as a record. It ends after a record whose size is not known. Raises
@@ -148,7 +148,7 @@ def _value(name: str, value: np.generic) -> str:
     return _MAGICS.get(number, "no magic number of RocketMQ") if name == "magic" else str(number)
 
 
-def dissect_entries(store: StoreReader, key: QueueKey, queue_offset: int, count: int = 1) -> Iterator[DissectedField]:
+def dissect_entries(store: Snapshot, key: QueueKey, queue_offset: int, count: int = 1) -> Iterator[DissectedField]:
     """Dissect ``count`` entries of a ConsumeQueue: three fields each, then ``problem`` if it names no whole record.
 
     Raises `UnknownQueueError` without the queue, `OffsetOutOfRangeError` if no file of the queue holds the first entry.

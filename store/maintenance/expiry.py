@@ -31,7 +31,7 @@ from ..format.broker_config import parse_properties
 from ..format.message import MIN_RECORD_BYTES
 from ..format.store_paths import StorePaths
 from ..queues.consume_queue import ConsumeQueue
-from ..read.store_reader import StoreReader
+from ..read.snapshot import Snapshot
 from ..retention.clean import Archiving, Cleaner, Counts, DirectoryRemover, archive_of, finish
 from ..retention.guard import Guard, TopicAges
 from ..retention.policy import Disks, Plan, decide
@@ -260,8 +260,8 @@ def apply_retention(
 
 
 def _files(path: str | os.PathLike[str], commit_log_paths: tuple[str, ...]) -> StoreFiles:
-    reader = StoreReader.open(path, commit_log_paths=commit_log_paths)  # makes sure that it is a store
-    return StoreFiles(LocalWritableFileSystem(), reader.path, commit_log_paths)
+    snapshot = Snapshot.open(path, commit_log_paths=commit_log_paths)  # makes sure that it is a store
+    return StoreFiles(LocalWritableFileSystem(), snapshot.path, commit_log_paths)
 
 
 def _decide(

@@ -7,7 +7,7 @@ from ..files.small_file import read_front
 from ..format import checkpoint as checkpoints
 from ..format.store_paths import CHECKPOINT
 from ..log.confirmed import find_confirmation
-from ..read.store_reader import StoreReader
+from ..read.snapshot import Snapshot
 
 
 class Health(NamedTuple):
@@ -21,17 +21,17 @@ class Health(NamedTuple):
     disks: tuple[Space, ...]  # of the directories of the log
 
 
-def health_of(reader: StoreReader) -> Health:
+def health_of(snapshot: Snapshot) -> Health:
     """Look at the store of a reader, as of now."""
-    fs, paths = reader.location.fs, reader.location.paths
+    fs, paths = snapshot.location.fs, snapshot.location.paths
     data = read_front(fs, paths.checkpoint, checkpoints.CHECKPOINT_BYTES)
     synced = None if data is None else checkpoints.decode(data).physic_timestamp or None
-    written = next((each.modified_ms for each in fs.list_dir(reader.path) if each.name == CHECKPOINT), None)
-    confirmation = find_confirmation(fs, reader.path)
-    spaces = (space_of(directory) for directory in reader.log.directories)
+    written = next((each.modified_ms for each in fs.list_dir(snapshot.path) if each.name == CHECKPOINT), None)
+    confirmation = find_confirmation(fs, snapshot.path)
+    spaces = (space_of(directory) for directory in snapshot.log.directories)
     return Health(
-        reader.log.min_offset,
-        reader.readable_stop(),
+        snapshot.log.min_offset,
+        snapshot.readable_stop(),
         synced,
         None if data is None else written,
         None if confirmation is None else confirmation.offset,

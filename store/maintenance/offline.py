@@ -22,7 +22,7 @@ from ..format.naming import segment_name
 from ..format.store_paths import COMMIT_LOG, StorePaths
 from ..log.batch_state import BatchRecords
 from ..log.commit_log import CommitLog
-from ..read.store_reader import StoreReader
+from ..read.snapshot import Snapshot
 from ..recovery.open import Opened, recover
 from .index_check import keeps_index
 
@@ -33,7 +33,7 @@ class OfflineStore:
     """Store that this process holds without appending to it; a context manager. Not thread-safe."""
 
     def __init__(self, fs: WritableFileSystem, path: str | os.PathLike[str]) -> None:
-        self.path = StoreReader.open(path, fs=fs).path  # store directory, absolute
+        self.path = Snapshot.open(path, fs=fs).path  # store directory, absolute
         self._fs = fs
         self._config = stored_config(self.path, StoreConfig(index=keeps_index(fs, self.path), record_crc=False), fs)
         self._lock = fs.lock_store(StorePaths(self.path).lock)

@@ -62,7 +62,7 @@ from ..index.table import index_files, read_header
 from ..index.writer import IndexWriter, put_keys
 from ..log.batch_state import BatchRecords
 from ..log.commit_log import CommitLog, FoundRecords
-from ..read.store_reader import StoreReader
+from ..read.snapshot import Snapshot
 from ..types import QueueKey, QueueSource
 from .index_check import keeps_index
 from .log_parts import HeldQueues, Spread, by_segment, near, one_by_one, parts_of, walk_part
@@ -114,7 +114,7 @@ class RebuiltQueues:
 
 
 def rebuild_queues(
-    store: StoreReader | str | os.PathLike[str],
+    store: Snapshot | str | os.PathLike[str],
     directory: str | os.PathLike[str],
     *,
     entries_per_segment: int | None = None,
@@ -156,7 +156,7 @@ def rebuild_queues(
 
 
 def _rebuilt(
-    store: StoreReader | str | os.PathLike[str],
+    store: Snapshot | str | os.PathLike[str],
     directory: str | os.PathLike[str],
     entries_per_segment: int | None,
     spread: Spread = one_by_one,
@@ -164,12 +164,12 @@ def _rebuilt(
 ) -> "_Rebuild":
     if entries_per_segment is not None and entries_per_segment < 1:
         raise ConfigError(f"a file of {entries_per_segment} entries cannot be", fix="Give 1 or more")
-    reader, files = _opened(store), LocalFileSystem()
-    entries = entries_per_segment or stored_sizes(files, reader.path, StoreConfig()).queue_segment_entries
-    with _target(reader, directory) as (target, own), FreshDirectory(target, like=reader.path) as fresh:
-        if _is_inside(reader, target):
-            check_queue_entries(files, reader.path, entries)
-        rebuild = _Rebuild(reader.log, fresh, entries, entered)
+    snapshot, files = _opened(store), LocalFileSystem()
+    entries = entries_per_segment or stored_sizes(files, snapshot.path, StoreConfig()).queue_segment_entries
+    with _target(snapshot, directory) as (target, own), FreshDirectory(target, like=snapshot.path) as fresh:
+        if _is_inside(snapshot, target):
+            check_queue_entries(files, snapshot.path, entries)
+        rebuild = _Rebuild(snapshot.log, fresh, entries, entered)
         rebuild.run(spread)
         own()
         fresh.publish()
@@ -177,7 +177,7 @@ def _rebuilt(
 
 
 def rebuild_index(
-    store: StoreReader | str | os.PathLike[str],
+    store: Snapshot | str | os.PathLike[str],
     directory: str | os.PathLike[str],
     *,
     geometry: Geometry | None = None,
@@ -206,13 +206,13 @@ def rebuild_index(
     ConfigError
         If something is at ``directory``.
     """
-    reader, keys = _opened(store), 0
-    sizes = stored_sizes(LocalFileSystem(), reader.path, StoreConfig())
+    snapshot, keys = _opened(store), 0
+    sizes = stored_sizes(LocalFileSystem(), snapshot.path, StoreConfig())
     geometry = geometry or Geometry(sizes.index_slots, sizes.index_entries)
-    with _target(reader, directory) as (target, own), FreshDirectory(target, like=reader.path) as fresh:
+    with _target(snapshot, directory) as (target, own), FreshDirectory(target, like=snapshot.path) as fresh:
         made = IndexWriter(LocalWritableFileSystem(), fresh.place(""), fresh.place("making"), geometry)
         with contextlib.closing(made) as index:
-            for found in without_stale(reader.log.walk(reader.log.min_offset, reader.log.stop)):
+            for found in without_stale(snapshot.log.walk(snapshot.log.min_offset, snapshot.log.stop)):
                 places = found.segment.base + found.records.positions
                 for at in range(0, places.size, _KEYED_RECORDS):
                     part = slice(at, at + _KEYED_RECORDS)
@@ -223,23 +223,23 @@ def rebuild_index(
     return keys
 
 
-def _opened(store: StoreReader | str | os.PathLike[str]) -> StoreReader:
-    return store if isinstance(store, StoreReader) else StoreReader.open(store, queue_source=QueueSource.COMMIT_LOG)
+def _opened(store: Snapshot | str | os.PathLike[str]) -> Snapshot:
+    return store if isinstance(store, Snapshot) else Snapshot.open(store, queue_source=QueueSource.COMMIT_LOG)
 
 
 @contextlib.contextmanager
-def _target(reader: StoreReader, directory: str | os.PathLike[str]) -> Iterator[tuple[str, Callable[[], None]]]:
+def _target(snapshot: Snapshot, directory: str | os.PathLike[str]) -> Iterator[tuple[str, Callable[[], None]]]:
     """Yield the path to write to, and a check that a store that is written into is still locked."""
-    if reader.is_live:
-        raise StoreInUseError("another process has this store open", path=reader.path, fix="Stop the broker first")
+    if snapshot.is_live:
+        raise StoreInUseError("another process has this store open", path=snapshot.path, fix="Stop the broker first")
     target = os.path.abspath(directory)
-    inside = _is_inside(reader, target)
-    with held_lock(StorePaths(reader.path).lock) if inside else contextlib.nullcontext() as lock:
+    inside = _is_inside(snapshot, target)
+    with held_lock(StorePaths(snapshot.path).lock) if inside else contextlib.nullcontext() as lock:
         yield target, (lock.ensure_held if lock is not None else lambda: None)
 
 
-def _is_inside(reader: StoreReader, target: str) -> bool:
-    return os.path.commonpath([reader.path, target]) == reader.path
+def _is_inside(snapshot: Snapshot, target: str) -> bool:
+    return os.path.commonpath([snapshot.path, target]) == snapshot.path
 
 
 class _Rebuild:
@@ -399,33 +399,31 @@ def salvage(
     -----
     The copy has an index, unless the source states that it keeps none, and states its file sizes.
     """
-    files, reader = LocalFileSystem(), StoreReader.open(source)
-    if not reader.log.segments:
-        raise ConfigError("this store has no CommitLog segment", path=reader.path, fix="There is nothing to copy")
+    files, snapshot = LocalFileSystem(), Snapshot.open(source)
+    if not snapshot.log.segments:
+        raise ConfigError("this store has no CommitLog segment", path=snapshot.path, fix="There is nothing to copy")
     if segment_bytes is not None:
-        check_segment_bytes(files, reader.path, segment_bytes)
-    sizes = stored_sizes(files, reader.path, StoreConfig())
+        check_segment_bytes(files, snapshot.path, segment_bytes)
+    sizes = stored_sizes(files, snapshot.path, StoreConfig())
     sizes = sizes._replace(queue_segment_entries=queue_segment_entries or sizes.queue_segment_entries)
-    with FreshDirectory(os.fspath(target), like=reader.path) as fresh:
-        report = _salvage_into(fresh, files, reader, sizes)
+    with FreshDirectory(os.fspath(target), like=snapshot.path) as fresh:
+        report = _salvage_into(fresh, files, snapshot, sizes)
         fresh.publish()
     return report
 
 
-def _salvage_into(
-    fresh: FreshDirectory, files: LocalFileSystem, reader: StoreReader, sizes: FileSizes
-) -> SalvageReport:
-    log = reader.log
-    entered = HeldQueues(files, reader.path, log.records_max)
-    copy = _Copy(log, fresh, sizes.segment_bytes, _stop(files, reader.path, log), entered)
+def _salvage_into(fresh: FreshDirectory, files: LocalFileSystem, snapshot: Snapshot, sizes: FileSizes) -> SalvageReport:
+    log = snapshot.log
+    entered = HeldQueues(files, snapshot.path, log.records_max)
+    copy = _Copy(log, fresh, sizes.segment_bytes, _stop(files, snapshot.path, log), entered)
     copy.run()
-    copied = StoreReader.open(fresh.place(""), queue_source=QueueSource.COMMIT_LOG)
+    copied = Snapshot.open(fresh.place(""), queue_source=QueueSource.COMMIT_LOG)
     made = _rebuilt(copied, fresh.place(CONSUME_QUEUE), sizes.queue_segment_entries, entered=entered)
     corrected, queues = copy.correct(copied.log, made.corrected), made.report()
     keys = 0
-    if keeps_index(files, reader.path):
+    if keeps_index(files, snapshot.path):
         keys = rebuild_index(copied, fresh.place(INDEX), geometry=Geometry(sizes.index_slots, sizes.index_entries))
-    _copy_configuration(files, reader.path, fresh)
+    _copy_configuration(files, snapshot.path, fresh)
     for name, data in description(fresh.place(""), copy.end, copy.newest_ms, sizes).items():
         fresh.write(name, 0, data, file_bytes=len(data))
     return SalvageReport(
@@ -481,7 +479,7 @@ def _stop(files: LocalFileSystem, path: str, log: CommitLog) -> int:
 def description(root: str, end: int, newest_ms: int, sizes: FileSizes) -> dict[str, bytes]:
     """Return checkpoint and durable point by path, by which a store that was copied is one of ours that was closed."""
     checkpoint = Checkpoint(physic_timestamp=newest_ms, logics_timestamp=newest_ms)
-    made = StoreReader.open(root)
+    made = Snapshot.open(root)
     ends = sum(bounds.max_offset for topic in made.topics() for bounds in made.queues(topic))
     fs = LocalFileSystem()
     newest = max(index_files(fs, StorePaths(root).index), default=None)

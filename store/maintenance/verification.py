@@ -37,7 +37,7 @@ from ..format.message import Ints, is_filler
 from ..format.naming import SCHEDULE_TOPIC
 from ..log.commit_log import CommitLog, FoundRecords
 from ..queues.consume_queue import ConsumeQueue
-from ..read.store_reader import StoreReader
+from ..read.snapshot import Snapshot
 from ..types import QueueKey
 from .index_check import IndexCheck, inside, runs
 from .log_parts import HeldQueues, Spread, WalkedSegment, by_segment, near, one_by_one, parts_of, walk_part
@@ -134,13 +134,13 @@ def verify(
     fs: FileSystem | None = None,
     spread: Spread = one_by_one,
 ) -> VerifyReport:
-    """Look at all of a store; see `StoreReader.open` for the parameters and errors.
+    """Look at all of a store; see `Snapshot.open` for the parameters and errors.
 
     ``spread(work, parts)`` does the work on parts of the log, and can do it in other processes.
     """
     fs = fs or LocalFileSystem()
-    reader = StoreReader.open(path, commit_log_paths=commit_log_paths, fs=fs)
-    return _Verification(fs, reader, spread).run()
+    snapshot = Snapshot.open(path, commit_log_paths=commit_log_paths, fs=fs)
+    return _Verification(fs, snapshot, spread).run()
 
 
 class _LogSpan(NamedTuple):
@@ -172,15 +172,15 @@ def _stated(key: QueueKey, doubt: _Doubt) -> str:
 
 
 class _Verification:
-    def __init__(self, fs: FileSystem, reader: StoreReader, spread: Spread) -> None:
+    def __init__(self, fs: FileSystem, snapshot: Snapshot, spread: Spread) -> None:
         self._fs = fs
         self._spread = spread
-        self._reader = reader
-        self._path = reader.path
-        self._log = reader.log
+        self._snapshot = snapshot
+        self._path = snapshot.path
+        self._log = snapshot.log
         self._findings: list[Finding] = []
         self._positions: list[Ints] = []  # of segments that are not regular
-        self._held = HeldQueues(fs, reader.path, reader.log.records_max)
+        self._held = HeldQueues(fs, snapshot.path, snapshot.log.records_max)
         self._doubts: dict[QueueKey, _Doubt] = {}
         self._ahead: dict[QueueKey, int] = {}  # queue offset of a queue's last record less its place, if not 0
         self._end = self._log.min_offset
@@ -189,7 +189,7 @@ class _Verification:
     def run(self) -> VerifyReport:
         log, database = self._log, rocksdb_queues(self._fs, self._path)
         stop = log.data_stop()
-        index = IndexCheck(self._fs, self._path, log, is_live=self._reader.is_live)
+        index = IndexCheck(self._fs, self._path, log, is_live=self._snapshot.is_live)
         parts = [
             replace(part, checked=True, queues=None if database else self._path, index=index.part(*part.span))
             for part in parts_of(log, self._fs, stop)

@@ -28,21 +28,21 @@ import numpy as np
 import pyarrow as pa
 
 from ..types import MessageIdentity, QueueBounds, QueueKey, QueueRange
+from .snapshot import Snapshot
 from .spec import OnCorrupt, OnLoss, ScanSpec
-from .store_reader import StoreReader
 
 _NO_LIMIT: Final = 1 << 62
 _TIMES: Final = ScanSpec(columns=("topic", "queueId", "storeTimestamp"), on_corrupt=OnCorrupt.SKIP, on_loss=OnLoss.SKIP)
 
 
-def message_identity(reader: StoreReader, key: QueueKey, queue_offset: int) -> MessageIdentity | None:
+def message_identity(snapshot: Snapshot, key: QueueKey, queue_offset: int) -> MessageIdentity | None:
     """Identity of the message at a queue offset; None where no message can be read."""
-    place = reader.place_of(key, queue_offset)
-    time = None if place is None else reader.store_time_of(key, queue_offset)
+    place = snapshot.place_of(key, queue_offset)
+    time = None if place is None else snapshot.store_time_of(key, queue_offset)
     return None if place is None or time is None else MessageIdentity(place, time)
 
 
-def store_times(reader: StoreReader, offsets: Mapping[QueueKey, int]) -> dict[QueueKey, int]:
+def store_times(snapshot: Snapshot, offsets: Mapping[QueueKey, int]) -> dict[QueueKey, int]:
     """Store time of one message per queue, in ms since 1970; queues whose message cannot be read are missing.
 
     Parameters
@@ -51,13 +51,13 @@ def store_times(reader: StoreReader, offsets: Mapping[QueueKey, int]) -> dict[Qu
         A queue offset of each queue, within its bounds.
     """
     found: dict[QueueKey, int] = {}
-    if reader.entries.has_times:
+    if snapshot.entries.has_times:
         for key, at in offsets.items():
-            times, known = reader.times_at(key, np.array([at]))
+            times, known = snapshot.times_at(key, np.array([at]))
             found |= {key: int(times[0])} if known[0] else {}
         return found
-    for task in reader.plan([QueueRange(key, at, at + 1) for key, at in offsets.items()], max_bytes=_NO_LIMIT):
-        for batch in reader.scan(task, _TIMES):
+    for task in snapshot.plan([QueueRange(key, at, at + 1) for key, at in offsets.items()], max_bytes=_NO_LIMIT):
+        for batch in snapshot.scan(task, _TIMES):
             topics, ids = batch.column(0).to_pylist(), batch.column(1).to_pylist()
             times = batch.column(2).cast(pa.int64()).to_pylist()
             found.update((QueueKey(topic, at), us // 1000) for topic, at, us in zip(topics, ids, times, strict=True))
@@ -99,13 +99,13 @@ class QueueLag:
 
 
 def measure_lag(
-    reader: StoreReader, positions: Mapping[QueueKey, int | None], *, stops: Mapping[QueueKey, int] | None = None
+    snapshot: Snapshot, positions: Mapping[QueueKey, int | None], *, stops: Mapping[QueueKey, int] | None = None
 ) -> list[QueueLag]:
     """Measure the messages that a reader has not read, by queue.
 
     Parameters
     ----------
-    reader
+    snapshot
         The store, as it is to be seen: it is not refreshed.
     positions
         The next queue offset of each queue to measure; None where there is none.
@@ -121,12 +121,12 @@ def measure_lag(
     -----
     Reads 20 bytes for each message that waits, and the records of the first one and of the last one of each queue.
     """
-    held = reader.bounds_of([*positions])
+    held = snapshot.bounds_of([*positions])
     waiting = {each.key: _waiting(each, positions[each.key], (stops or {}).get(each.key)) for each in held}
     ranges = [each for each in waiting.values() if each]
-    next_times = store_times(reader, {each.key: each.start for each in ranges})
+    next_times = store_times(snapshot, {each.key: each.start for each in ranges})
     last = {each.key: each.max_offset - 1 for each in held if len(each)}
-    newest = max(store_times(reader, last).values(), default=None)
+    newest = max(store_times(snapshot, last).values(), default=None)
     found = []
     for bounds in held:
         key, position, each = bounds.key, positions[bounds.key], waiting[bounds.key]
@@ -139,13 +139,13 @@ def measure_lag(
             time_ms = None if next_ms is None or newest is None else max(0, newest - next_ms)
         found.append(
             QueueLag(
-                broker_name=reader.broker_name,
+                broker_name=snapshot.broker_name,
                 key=key,
                 position=position,
                 min_offset=bounds.min_offset,
                 max_offset=bounds.max_offset,
                 messages=None if each is None else len(each),
-                bytes=None if each is None else reader.stored_bytes(each),
+                bytes=None if each is None else snapshot.stored_bytes(each),
                 lost=None if each is None or position is None else max(0, bounds.min_offset - position),
                 time_ms=time_ms,
                 next_time_ms=next_ms,

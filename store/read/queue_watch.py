@@ -18,7 +18,7 @@
 The modification time of a file does not tell. A broker writes through a map, and the kernel updates the time only when
 a clean page becomes dirty. So the place of the next entry is read, which costs some microseconds and keeps neither
 descriptor nor map. New topics and queues are directories, and those change the time of the directory that holds them.
-A look only finds hints: offsets come from `StoreReader`, which knows what may be seen.
+A look only finds hints: offsets come from `Snapshot`, which knows what may be seen.
 
 A watch of thousands of queues looks at the end of the log first. No queue is read if nothing was appended for
 long enough that all records are in the queues. After some seconds all queues are read again, whatever the log says.
@@ -51,7 +51,7 @@ from ..format.store_paths import StorePaths
 from ..log.commit_log import CommitLog
 from ..queues.consume_queue import ConsumeQueue
 from ..types import QueueBounds, QueueKey, ReadFrom
-from .store_reader import StoreReader
+from .snapshot import Snapshot
 
 PAUSE_MIN_S: Final = 0.0005
 """Pause between two comparisons while messages come."""
@@ -262,7 +262,7 @@ class QueueWatch:
 
     Parameters
     ----------
-    reader
+    snapshot
         The store.
     topic_wanted, queue_wanted
         Which topics, and which of their queues, are watched.
@@ -271,7 +271,7 @@ class QueueWatch:
 
     Attributes
     ----------
-    reader
+    snapshot
         The store as of the last look that found a change.
     ends
         One past the last message of every queue that is watched, by topic and queue id, as of the last look.
@@ -279,17 +279,17 @@ class QueueWatch:
 
     def __init__(
         self,
-        reader: StoreReader,
+        snapshot: Snapshot,
         topic_wanted: Callable[[str], bool],
         queue_wanted: Callable[[QueueKey], bool],
         *,
         fs: FileSystem | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._fs = fs or reader.location.fs
+        self._fs = fs or snapshot.location.fs
         self._clock = clock
-        self.reader = reader
-        self._paths = StorePaths(reader.path)
+        self.snapshot = snapshot
+        self._paths = StorePaths(snapshot.path)
         self._topic_wanted = topic_wanted
         self._queue_wanted = queue_wanted
         self._root: DirectoryStamp | None = None
@@ -311,7 +311,7 @@ class QueueWatch:
 
     def look(self) -> Sighting:
         """See what changed since the last look; at the first all queues are new."""
-        before, now = self.reader, self._clock()
+        before, now = self.snapshot, self._clock()
         if now - self._looked < before.entries.look_every_s:
             return Sighting()
         look = before.look()  # before the queues are looked at: no batch shows in some of them alone
@@ -332,20 +332,20 @@ class QueueWatch:
             # The store changed hands, or its queues are derived and the log grew: nothing known holds any more.
             if state.revision is None:
                 stop()  # it may be read by its log from now on: what is appended after this is for the next look
-            self.reader = reader = before.newer()
-            self._state = state = _State(reader.is_live, aborted, reader.entries.revision(stop, mark))
+            self.snapshot = snapshot = before.newer()
+            self._state = state = _State(snapshot.is_live, aborted, snapshot.entries.revision(stop, mark))
             listed = self._listed(state)
-            moved, rewritten = reader.entries.changed(before.entries, listed)
+            moved, rewritten = snapshot.entries.changed(before.entries, listed)
         moved |= listed - self._places.keys()
         gone = self._places.keys() - listed
         if same:
-            self.reader = before.newer(look, moved | gone)
+            self.snapshot = before.newer(look, moved | gone)
         for key in gone:
             self._drop(key)
         moved -= gone
         self._take(moved)
         if len(self._places) >= _MANY_QUEUES:
-            self._log_end.follow(self.reader.log, max(self._named.values()), self._clock())
+            self._log_end.follow(self.snapshot.log, max(self._named.values()), self._clock())
         self._unplaced |= moved | gone
         return Sighting(frozenset(moved), frozenset(rewritten & moved), frozenset(gone))
 
@@ -367,7 +367,7 @@ class QueueWatch:
         bool
             True if ``pause`` has ended it.
         """
-        confirmed_only = self.reader.read_from is ReadFrom.CONFIRMED
+        confirmed_only = self.snapshot.read_from is ReadFrom.CONFIRMED
         if confirmed_only or len(self._places) > _TAILS_MAX or not any(self._places.values()):
             return pause(limit_s)
         self._tails.place({key: self._places.get(key, ()) for key in self._unplaced})
@@ -379,9 +379,9 @@ class QueueWatch:
 
         The first offset is searched again only after segments of the log were deleted.
         """
-        if self._log_min[key] != self.reader.log.min_offset:
+        if self._log_min[key] != self.snapshot.log.min_offset:
             self._take([key])
-        return self.reader.bounds(key)
+        return self.snapshot.bounds(key)
 
     def _is_quiet(self, now: float) -> bool:
         """Return whether nothing can have moved: the end of the log stands where it stood when all queues were read."""
@@ -391,7 +391,7 @@ class QueueWatch:
             and since is not None
             and self._looked - since >= _DISPATCHED_S
             and now - self._looked < _BELIEVED_S
-            and self._log_end.is_unchanged(self.reader.log)
+            and self._log_end.is_unchanged(self.snapshot.log)
         )
 
     def _changed_places(self) -> tuple[set[QueueKey], set[QueueKey]]:
@@ -413,7 +413,7 @@ class QueueWatch:
     def _listed(self, state: "_State") -> set[QueueKey]:
         """The queues that are wanted and there."""
         if state.revision is not None:
-            every = self.reader.entries.ids.items()
+            every = self.snapshot.entries.ids.items()
             there = (QueueKey(topic, each) for topic, ids in every if self._topic_wanted(topic) for each in ids)
             return {key for key in there if self._queue_wanted(key)}
         root = self._paths.consume_queues
@@ -438,14 +438,14 @@ class QueueWatch:
 
     def _take(self, keys: Collection[QueueKey]) -> None:
         """Ask the reader for the bounds of queues, then note the bytes at the places of their next entries."""
-        reader = self.reader
-        ends = [bounds.max_offset for bounds in reader.bounds_of(list(keys))]
-        places = [_pieces(reader.entries.files_of(key), end) for key, end in zip(keys, ends, strict=True)]
-        reader.sources.queues.drop_fronts()
+        snapshot = self.snapshot
+        ends = [bounds.max_offset for bounds in snapshot.bounds_of(list(keys))]
+        places = [_pieces(snapshot.entries.files_of(key), end) for key, end in zip(keys, ends, strict=True)]
+        snapshot.sources.queues.drop_fronts()
         found = iter(self._read([piece for listed, _ in places for piece in listed]))
         for key, end, (listed, absent) in zip(keys, ends, places, strict=True):
             self.ends.setdefault(key.topic, {})[key.queue_id] = end
-            self._log_min[key] = reader.log.min_offset
+            self._log_min[key] = snapshot.log.min_offset
             self._places[key] = pieces = (*(_stilled(piece, next(found)) for piece in listed), *absent)
             last = pieces[0].still if pieces and pieces[0].begins_with_last else None
             self._named[key] = -1 if last is None else int.from_bytes(last[:8], "big", signed=True)

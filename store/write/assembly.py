@@ -28,7 +28,7 @@ from ..errors import NotAStoreError, SegmentLogError
 from ..files.writable_fs import Lock, WritableFileSystem
 from ..format.store_paths import ABORT, CHECKPOINT, COMMIT_LOG, CONFIG, CONSUME_QUEUE, INDEX, LOCK, OURS, StorePaths
 from ..log.appender import LogAppender, SegmentSupply
-from ..read.store_reader import StoreReader
+from ..read.snapshot import Snapshot
 from ..recovery.open import Opened, recover
 from ..retention.settings import RetentionSettings
 from .async_append import AsyncAppend, GroupAppend
@@ -127,7 +127,7 @@ def make_directory(fs: WritableFileSystem, path: str) -> None:
     """Create a store directory if it does not exist."""
     names = {listed.name for listed in fs.list_dir(path)}
     if names & {COMMIT_LOG, CONSUME_QUEUE}:
-        StoreReader.open(path, fs=fs)
+        Snapshot.open(path, fs=fs)
     elif others := sorted(names - _OWN_NAMES):
         raise NotAStoreError(
             f"this directory has no store, but other files, like {others[0]!r}",

@@ -12,7 +12,7 @@
       .segmentlog/durable     up to where it is all on the device        ours; RocketMQ ignores it
       .segmentlog/spare …     files that do not have their names yet
 
-One process has it open at a time, any number of its threads append. Readers (`StoreReader`) never lock and see a
+One process has it open at a time, any number of its threads append. Readers (`Snapshot`) never lock and see a
 message once its ConsumeQueue entry is there. RocketMQ: ``DefaultMessageStore``.
 """
 
@@ -37,7 +37,7 @@ from ..files.writable_fs import LocalWritableFileSystem, WritableFileSystem
 from ..format.store_paths import StorePaths
 from ..log.batch_state import end_following
 from ..log.epochs import check_current
-from ..read.store_reader import StoreReader
+from ..read.snapshot import Snapshot
 from ..retention.settings import RetentionSettings
 from ..types import QueueBounds, QueueKey
 from .assembly import StoreParts, Teardown, assemble, lock_and_recover, make_directory
@@ -300,13 +300,13 @@ class MessageStore:
         return self._housekeeping.flusher.flushed
 
     def bounds(self, key: QueueKey) -> QueueBounds:
-        """Return the queue offsets of a queue's messages, as a reader sees them now; see `StoreReader.bounds`."""
-        return self.reader().bounds(key)
+        """Return the queue offsets of a queue's messages, as a reader sees them now; see `Snapshot.bounds`."""
+        return self.snapshot().bounds(key)
 
-    def reader(self) -> StoreReader:
+    def snapshot(self) -> Snapshot:
         """Return a reader of the messages that are visible now; it needs no closing."""
         self._check()
-        return StoreReader.open(self.path, fs=self._fs)
+        return Snapshot.open(self.path, fs=self._fs)
 
     # -- closing
 

@@ -9,7 +9,7 @@ import pytest
 import segmentlog
 from segmentlog.api import kept as kept_module
 from segmentlog.api.kept import KeptFinder
-from segmentlog.store import ConfigError, MessageStore, Outgoing, StoreConfig, StoreReader
+from segmentlog.store import ConfigError, MessageStore, Outgoing, Snapshot, StoreConfig
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -32,13 +32,13 @@ def written(tmp_path: Path) -> Path:
 @pytest.fixture
 def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     found: list[str] = []
-    real = StoreReader.open
+    real = Snapshot.open
 
-    def counted(path: str, **arguments: object) -> StoreReader:
+    def counted(path: str, **arguments: object) -> Snapshot:
         found.append(path)
         return real(path, **arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(StoreReader, "open", counted)
+    monkeypatch.setattr(Snapshot, "open", counted)
     return found
 
 
@@ -101,18 +101,18 @@ def test_a_result_can_be_read_when_the_finder_has_moved_on(written: Path) -> Non
 
 def test_a_thread_that_finds_it_borrowed_has_one_of_its_own(written: Path) -> None:
     os.utime(written / "commitlog", (0, 0))  # a directory that changed just now is listed at each look
-    finders = KeptFinder(lambda: StoreReader.open(written))
-    with finders.borrowed() as (reader, finder):
+    finders = KeptFinder(lambda: Snapshot.open(written))
+    with finders.borrowed() as (snapshot, finder):
         with finders.borrowed() as (other, other_finder):
-            assert other is not reader
+            assert other is not snapshot
             assert other_finder is not finder
             assert len(other_finder.by_keys(["T"], ["key-1"])) == 1
         finders.clear()
     with finders.borrowed() as (again, _):
-        assert again is reader
+        assert again is snapshot
     finders.clear()
     with finders.borrowed() as (again, _):
-        assert again is not reader
+        assert again is not snapshot
     with pytest.raises(ConfigError), finders.borrowed():
         raise ConfigError("something")
     with finders.borrowed() as (other, _):
@@ -121,12 +121,12 @@ def test_a_thread_that_finds_it_borrowed_has_one_of_its_own(written: Path) -> No
 
 def test_an_old_look_is_repeated(written: Path, monkeypatch: pytest.MonkeyPatch, opened: list[str]) -> None:
     """A change that left no trace in the times of directories shows when the store is listed again."""
-    finders = KeptFinder(lambda: StoreReader.open(written))
+    finders = KeptFinder(lambda: Snapshot.open(written))
     monkeypatch.setattr(kept_module, "_TRUSTED_S", 0)
     os.utime(written / "commitlog", (0, 0))
-    with finders.borrowed() as (reader, _):
-        assert reader.look().log is reader.log
+    with finders.borrowed() as (snapshot, _):
+        assert snapshot.look().log is snapshot.log
     with finders.borrowed() as (again, finder):
-        assert again.log is not reader.log
+        assert again.log is not snapshot.log
         assert len(finder.by_keys(["T"], ["key-1"])) == 1
     assert len(opened) == 1

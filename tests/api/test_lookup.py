@@ -7,7 +7,7 @@ import pytest
 
 import segmentlog
 from segmentlog import Time
-from segmentlog.store import ConfigError, FormatError, StoreReader, UnknownQueueError
+from segmentlog.store import ConfigError, FormatError, Snapshot, UnknownQueueError
 from segmentlog.store.maintenance import rebuild_index
 from support.reading import read
 
@@ -17,9 +17,9 @@ START_MS = 1_769_817_600_000
 @pytest.mark.parametrize("with_index", [True, False])
 def test_found_equals_a_filter_over_all_messages(store: segmentlog.Store, path: Path, with_index: bool) -> None:
     if with_index:
-        rebuild_index(StoreReader.open(path), path / "index")
+        rebuild_index(Snapshot.open(path), path / "index")
     keys = ["key-7", "key-8", "key-399", "absent"]
-    rows = [row for row in read(StoreReader.open(path)) if row["keys"] in keys and row["topic"] == "payments"]
+    rows = [row for row in read(Snapshot.open(path)) if row["keys"] in keys and row["topic"] == "payments"]
     found = store.find("payments", keys=keys, columns="*")
     assert found.to_arrow().drop_columns(["asked"]).to_pylist(maps_as_pydicts="strict") == sorted(
         rows, key=lambda row: row["physicalOffset"]
@@ -68,7 +68,7 @@ def test_arguments_that_make_no_sense(store: segmentlog.Store, arguments: dict[s
 
 
 def test_one_message_by_each_way_to_name_it(store: segmentlog.Store, path: Path) -> None:
-    for row in list(read(StoreReader.open(path)))[::97]:
+    for row in list(read(Snapshot.open(path)))[::97]:
         place = {"topic": row["topic"], "queue": row["queueId"], "offset": row["queueOffset"]}
         named = {"unique_key": row["uniqKey"], "topic": row["topic"]}
         for arguments in ({"message_id": row["msgId"]}, {"physical_offset": row["physicalOffset"]}, place, named):

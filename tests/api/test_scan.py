@@ -27,8 +27,8 @@ from segmentlog.store import (
     QueueRange,
     ScanSpec,
     ScanTask,
+    Snapshot,
     StoreConfig,
-    StoreReader,
 )
 from support.reading import read
 
@@ -37,7 +37,7 @@ START = datetime(2026, 1, 31, tzinfo=UTC)
 
 
 def every_row(path: Path) -> list[dict[str, Any]]:
-    return list(read(StoreReader.open(path)))
+    return list(read(Snapshot.open(path)))
 
 
 def key_of(row: dict[str, Any]) -> tuple[str, int, int]:
@@ -231,10 +231,10 @@ class Fake:
         self.threads: dict[int, Any] = {}
         self.lock = threading.Lock()
 
-    def open(self) -> StoreReader:
+    def open(self) -> Snapshot:
         with self.lock:
             self.threads[len(self.threads)] = threading.current_thread()
-        return cast("StoreReader", self)
+        return cast("Snapshot", self)
 
     def scan(self, task: ScanTask, _: ScanSpec) -> Iterator[Any]:
         if task.rows == self.slow:
@@ -301,7 +301,7 @@ def test_an_error_comes_in_its_place() -> None:
 
 
 def test_a_store_that_cannot_be_opened_is_an_error() -> None:
-    def broken() -> StoreReader:
+    def broken() -> Snapshot:
         raise OSError("no")
 
     with pytest.raises(OSError, match="no"):

@@ -9,7 +9,7 @@ import segmentlog
 from segmentlog.connector.metadata import MetadataReader
 from segmentlog.connector.source import SegmentLogDataSource
 from segmentlog.query.metadata import SCHEMAS
-from segmentlog.store import NotAStoreError, StoreClosedError, StoreReader, UnsafeFileError
+from segmentlog.store import NotAStoreError, Snapshot, StoreClosedError, UnsafeFileError
 
 
 def spark_frame(path: Path, kind: str, **options: str) -> pa.Table:
@@ -86,13 +86,13 @@ assert {"pyspark", "polars", "duckdb"}.isdisjoint(sys.modules)
 
 def test_a_store_is_opened_once_for_a_scan_and_its_first_read(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[object] = []
-    real = StoreReader.open
+    real = Snapshot.open
 
-    def counted(*arguments: object, **named: object) -> StoreReader:
+    def counted(*arguments: object, **named: object) -> Snapshot:
         opened.append(arguments)
         return real(*arguments, **named)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(StoreReader, "open", counted)
+    monkeypatch.setattr(Snapshot, "open", counted)
     scan = segmentlog.open(path).scan("orders")
     assert scan.to_arrow().num_rows
     assert len(opened) == 1

@@ -25,8 +25,8 @@ from segmentlog.store import (
     ScanSpec,
     SegmentLogError,
     Services,
+    Snapshot,
     StoreConfig,
-    StoreReader,
 )
 from segmentlog.store.follow import store_id
 from segmentlog.store.groups import group_offsets, list_groups
@@ -55,29 +55,29 @@ def open_for_writing(store: str) -> int:
 
 
 def scan(store: str, on_corrupt: str = "fail") -> list[int]:
-    reader = StoreReader.open(store)
+    snapshot = Snapshot.open(store)
     ranges = [
         QueueRange(bounds.key, bounds.min_offset, bounds.max_offset)
-        for topic in reader.topics()
-        for bounds in reader.queues(topic)
+        for topic in snapshot.topics()
+        for bounds in snapshot.queues(topic)
     ]
     rows = size = 0
     spec = ScanSpec(columns=("body",), check_crc=True, on_corrupt=OnCorrupt(on_corrupt))
-    for task in reader.plan(ranges, max_bytes=64 << 20):
-        for batch in reader.scan(task, spec):
+    for task in snapshot.plan(ranges, max_bytes=64 << 20):
+        for batch in snapshot.scan(task, spec):
             rows += batch.num_rows
             size += batch.nbytes
     return [rows, size]
 
 
 def plan(store: str) -> int:
-    reader = StoreReader.open(store)
+    snapshot = Snapshot.open(store)
     ranges = [
         QueueRange(bounds.key, bounds.min_offset, bounds.max_offset)
-        for topic in reader.topics()
-        for bounds in reader.queues(topic)
+        for topic in snapshot.topics()
+        for bounds in snapshot.queues(topic)
     ]
-    reader.plan(ranges, max_bytes=1 << 20)
+    snapshot.plan(ranges, max_bytes=1 << 20)
     return len(ranges)
 
 
@@ -90,7 +90,7 @@ def many(store: str, queues: int) -> int:
             opened.append_batch(pa.record_batch({"topic": ["T"] * queues, "queueId": ids, "body": bodies}))
             opened.tick()
     rows, _ = scan(store)
-    log = StoreReader.open(store).log
+    log = Snapshot.open(store).log
     for segment in log.segments:  # as lookups do, anywhere in the log
         log.view(segment)
     return rows

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 import pyarrow as pa
 
-from segmentlog.store import NATIVE_SCHEMA, OnCorrupt, QueueKey, QueueRange, ScanSpec, SegmentLogError, StoreReader
+from segmentlog.store import NATIVE_SCHEMA, OnCorrupt, QueueKey, QueueRange, ScanSpec, SegmentLogError, Snapshot
 from segmentlog.store.groups import group_offsets
 
 CPU_SECONDS = 2
@@ -64,25 +64,25 @@ def limited() -> Iterator[None]:
 
 
 def read_all(case: dict[str, Any]) -> dict[str, Any]:
-    reader = StoreReader.open(case["store"], commit_log_paths=case.get("commit_log_paths", ()))
+    snapshot = Snapshot.open(case["store"], commit_log_paths=case.get("commit_log_paths", ()))
     ranges = [
         QueueRange(bounds.key, bounds.min_offset, bounds.max_offset)
-        for topic in reader.topics()
-        for bounds in reader.queues(topic)
+        for topic in snapshot.topics()
+        for bounds in snapshot.queues(topic)
     ]
     spec = ScanSpec(columns=tuple(NATIVE_SCHEMA.names), check_crc=True, on_corrupt=OnCorrupt.NULL)
-    rows = [batch.num_rows for task in reader.plan(ranges, max_bytes=100_000) for batch in reader.scan(task, spec)]
+    rows = [batch.num_rows for task in snapshot.plan(ranges, max_bytes=100_000) for batch in snapshot.scan(task, spec)]
     keys = [QueueKey(topic, queue_id) for topic, queue_id in case.get("keys", ())]
-    keys += group_offsets(reader.path, "group")
-    return {"topics": reader.topics(), "rows": sum(rows), "asked": [ask(reader, key) for key in keys]}
+    keys += group_offsets(snapshot.path, "group")
+    return {"topics": snapshot.topics(), "rows": sum(rows), "asked": [ask(snapshot, key) for key in keys]}
 
 
-def ask(reader: StoreReader, key: QueueKey) -> dict[str, Any]:
+def ask(snapshot: Snapshot, key: QueueKey) -> dict[str, Any]:
     """Ask for one queue that may not be there."""
     try:
-        bounds = reader.bounds(key)
-        reader.offset_at(key, 0)
-        reader.plan([QueueRange(key, bounds.min_offset, bounds.max_offset)], max_bytes=100_000)
+        bounds = snapshot.bounds(key)
+        snapshot.offset_at(key, 0)
+        snapshot.plan([QueueRange(key, bounds.min_offset, bounds.max_offset)], max_bytes=100_000)
     except SegmentLogError as error:
         return {"key": str(key), "error": type(error).__name__, "text": str(error)}
     return {"key": str(key), "rows": len(bounds)}

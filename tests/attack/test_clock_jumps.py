@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from segmentlog.store import Boundary, Flush, MessageStore, Outgoing, QueueKey, QueueRange, ScanSpec, StoreReader
+from segmentlog.store import Boundary, Flush, MessageStore, Outgoing, QueueKey, QueueRange, ScanSpec, Snapshot
 from segmentlog.store.maintenance import verify
 from support.broker_index import BATCH_MAX, query_index
 from support.written_stores import SMALL
@@ -51,14 +51,14 @@ def put(store: MessageStore, serial: int, count: int) -> None:
         store.append(Outgoing(topic="T", queue_id=0, body=str(number).encode(), keys="all"))
 
 
-def rows(reader: StoreReader) -> list[tuple[int, int, int | None]]:
-    bounds = reader.bounds(KEY)
-    tasks = reader.plan([QueueRange(KEY, bounds.min_offset, bounds.max_offset)], max_bytes=1 << 20)
+def rows(snapshot: Snapshot) -> list[tuple[int, int, int | None]]:
+    bounds = snapshot.bounds(KEY)
+    tasks = snapshot.plan([QueueRange(KEY, bounds.min_offset, bounds.max_offset)], max_bytes=1 << 20)
     spec = ScanSpec(columns=("physicalOffset", "body"), check_crc=True)
     return [
-        (int(row["body"]), row["physicalOffset"], reader.log.store_time_at(row["physicalOffset"]))
+        (int(row["body"]), row["physicalOffset"], snapshot.log.store_time_at(row["physicalOffset"]))
         for task in tasks
-        for batch in reader.scan(task, spec)
+        for batch in snapshot.scan(task, spec)
         for row in batch.to_pylist()
     ]
 
@@ -85,13 +85,13 @@ def test_messages_are_found_by_time_across_a_jump_of_the_clock(
         put(opened, 110, 1)
         found = query_index(opened, "T", "all")
     assert verify(store).is_sound
-    reader = StoreReader.open(store)
-    held = rows(reader)
+    snapshot = Snapshot.open(store)
+    held = rows(snapshot)
     assert [serial for serial, _, _ in held] == list(range(111))
     times = [time for _, _, time in held if time is not None]
     assert len(times) == 111
     assert times == sorted(times)
     assert found == [offset for _, offset, _ in held][-BATCH_MAX:]
     for asked in {0, 1, NOW - DAY, NOW, NOW + 1, NOW + 2, *JUMPS.values(), *times}:
-        assert reader.offset_at(KEY, asked, Boundary.LOWER) == bisect_left(times, asked)
-        assert reader.offset_at(KEY, asked, Boundary.UPPER) == max(bisect_right(times, asked) - 1, 0)
+        assert snapshot.offset_at(KEY, asked, Boundary.LOWER) == bisect_left(times, asked)
+        assert snapshot.offset_at(KEY, asked, Boundary.UPPER) == max(bisect_right(times, asked) - 1, 0)

@@ -17,7 +17,7 @@ from typing import Self
 
 import pytest
 
-from segmentlog.store import Flush, MessageStore, StoreReader
+from segmentlog.store import Flush, MessageStore, Snapshot
 from segmentlog.store.sink import prepare_store
 from support.children import CONFIG, ROWS, commit_until_killed, stage_and_commit
 from support.reading import read
@@ -30,7 +30,7 @@ KILLS = scale(6, 50, 5_000)
 
 
 def seen(path: str) -> Counter[str]:
-    rows = read(StoreReader.open(path), columns=("tags",), max_bytes=1 << 24, check_crc=False)
+    rows = read(Snapshot.open(path), columns=("tags",), max_bytes=1 << 24, check_crc=False)
     return Counter(row["tags"] for row in rows)
 
 
@@ -73,7 +73,7 @@ def test_killed_committers_lose_and_repeat_nothing(tmp_path: Path, report: Repor
     prepare_store(path, CONFIG)
     said = -1
     repeated = undone = 0
-    with Reader(path) as reader:
+    with Reader(path) as snapshot:
         for number in range(KILLS):
             # The killed process knows of no batch after the last one it reported; it may know of one less.
             first = max(said + 1 - rng.choice([0, 0, 1]), 0)
@@ -89,9 +89,10 @@ def test_killed_committers_lose_and_repeat_nothing(tmp_path: Path, report: Repor
             assert said + 1 <= len(left) <= len(there) <= said + 2, f"seed {SEED}, kill {number}: {said} was said"
             repeated += stage_and_commit(path, len(there) - 1, f"again{number}", flush) if there else 0
             assert seen(path) == there
-    assert reader.problems == []
-    report(f"S11 store, seed {SEED}", f"{said + 1} batches, {undone} undone, {repeated} repeated, {reader.looks} looks")
+    assert snapshot.problems == []
+    outcome = f"{said + 1} batches, {undone} undone, {repeated} repeated, {snapshot.looks} looks"
+    report(f"S11 store, seed {SEED}", outcome)
     assert said >= KILLS // 2
     assert undone >= KILLS // 50
     assert repeated >= KILLS // 2
-    assert reader.looks >= scale(1, 20, 50)
+    assert snapshot.looks >= scale(1, 20, 50)

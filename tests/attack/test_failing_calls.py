@@ -41,7 +41,7 @@ from segmentlog.store import (
     ScanSpec,
     SegmentLogError,
     Services,
-    StoreReader,
+    Snapshot,
 )
 from segmentlog.store.files import writable_fs
 from segmentlog.store.find import Finder
@@ -239,13 +239,13 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 Acknowledged = Callable[[tuple[bytes, ...]], None]
 
 
-def scanned(reader: StoreReader) -> list[Any]:
-    tasks = reader.plan(whole_queues(reader), max_bytes=1 << 13)
-    return [row for task in tasks for piece in reader.scan(task, SPEC) for row in piece.to_pylist()]
+def scanned(snapshot: Snapshot) -> list[Any]:
+    tasks = snapshot.plan(whole_queues(snapshot), max_bytes=1 << 13)
+    return [row for task in tasks for piece in snapshot.scan(task, SPEC) for row in piece.to_pylist()]
 
 
 def scan(store: Path) -> Any:
-    return scanned(StoreReader.open(store))
+    return scanned(Snapshot.open(store))
 
 
 def scan_what_a_crash_left(store: Path) -> Any:
@@ -253,26 +253,26 @@ def scan_what_a_crash_left(store: Path) -> Any:
 
 
 def scan_the_log(store: Path) -> Any:
-    return scanned(StoreReader.open(store, queue_source=QueueSource.COMMIT_LOG))
+    return scanned(Snapshot.open(store, queue_source=QueueSource.COMMIT_LOG))
 
 
 def follow(store: Path) -> Any:
-    reader = StoreReader.open(store)
-    first = scanned(reader)
-    reader = reader.newer()
-    return first, scanned(reader)
+    snapshot = Snapshot.open(store)
+    first = scanned(snapshot)
+    snapshot = snapshot.newer()
+    return first, scanned(snapshot)
 
 
 def look_up(store: Path) -> Any:
-    reader = StoreReader.open(store)
+    snapshot = Snapshot.open(store)
     key = QueueKey("Orders", 0)
-    times = [reader.offset_at(key, ms) for ms in (0, 1 << 50)]
-    message = reader.message_at(0)
+    times = [snapshot.offset_at(key, ms) for ms in (0, 1 << 50)]
+    message = snapshot.message_at(0)
     return times, message and message.body
 
 
 def look_up_keys(store: Path) -> Any:
-    return Finder(StoreReader.open(store)).by_keys(["Orders"], ["k20"]).physical_offset.tolist()
+    return Finder(Snapshot.open(store)).by_keys(["Orders"], ["k20"]).physical_offset.tolist()
 
 
 def groups(store: Path) -> Any:
@@ -352,9 +352,9 @@ def salvage_it(store: Path, acknowledged: Acknowledged) -> None:
 
 
 def rebuild(store: Path, acknowledged: Acknowledged) -> None:
-    reader = StoreReader.open(store)
-    rebuild_queues(reader, store / "rebuilt", entries_per_segment=20)
-    rebuild_index(reader, store / "index")
+    snapshot = Snapshot.open(store)
+    rebuild_queues(snapshot, store / "rebuilt", entries_per_segment=20)
+    rebuild_index(snapshot, store / "index")
     acknowledged(())
 
 
@@ -491,7 +491,7 @@ def test_a_failed_call_of_a_writer_is_an_error_of_the_store_and_loses_nothing(
 def afterwards(store: Path, promised: list[bytes]) -> list[str]:
     try:
         with MessageStore.open(store, CONFIG) as opened:
-            held = [row["body"] for row in scanned(opened.reader())]
+            held = [row["body"] for row in scanned(opened.snapshot())]
     except (SegmentLogError, OSError) as error:
         return [f"opening it again: {error!r}"]
     missing, invented = set(promised) - set(held), set(held) - {*BODIES, *NEW}

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from segmentlog.store import BatchGapError, BatchId, MessageStore, ReadFrom, StaleMasterError, StoreReader
+from segmentlog.store import BatchGapError, BatchId, MessageStore, ReadFrom, Snapshot, StaleMasterError
 from segmentlog.store.files.writable_fs import LocalWritableFileSystem
 from segmentlog.store.ha import Address, FollowedLog, Quorum, ReplicationServer, Tls, demote, promote
 from segmentlog.store.log.batch_state import BatchRecords
@@ -96,7 +96,7 @@ def test_killed_masters_follow_the_replicas_that_replaced_them(tmp_path: Path) -
         promoted = promote(replica)
         assert promoted.epoch == number
         assert log_bytes(replica)[: len(confirmed)] == confirmed, "what was confirmed is lost"
-        assert seen.items() <= rows_of(StoreReader.open(replica)).items(), "a reader saw what is lost"
+        assert seen.items() <= rows_of(Snapshot.open(replica)).items(), "a reader saw what is lost"
         # The former master comes back, and writes on: no replica has told it yet.
         end = append(replica, range(number * 1_000_000, number * 1_000_000 + draw.randrange(1, 9)))
         append(master, range(number * 2_000_000, number * 2_000_000 + draw.randrange(1, 9)))
@@ -128,20 +128,20 @@ def write_until_killed(master: Path, replica: Path, port: int, tls: Tls, count: 
         try:
             with following(replica, port, store_config=PLAIN, probe_s=0.3, tls=tls):
                 acknowledged = [int(process.stdout.readline()) for _ in range(count)]
-                seen = rows_of(StoreReader.open(master, read_from=ReadFrom.CONFIRMED))
+                seen = rows_of(Snapshot.open(master, read_from=ReadFrom.CONFIRMED))
                 process.kill()
                 acknowledged += [int(line) for line in process.stdout.read().split()]
         finally:
             process.kill()
     assert acknowledged[-1] <= confirmed_offset(FS, str(master))
-    left = rows_of(StoreReader.open(master, read_from=ReadFrom.CONFIRMED))
+    left = rows_of(Snapshot.open(master, read_from=ReadFrom.CONFIRMED))
     assert count <= len(seen) <= len(left)
     assert seen.items() <= left.items()
     return log_bytes(master)[: confirmed_offset(FS, str(master))], left
 
 
-def rows_of(reader: StoreReader) -> Rows:
-    rows = read(reader, columns=("topic", "queueId", "queueOffset", "body"))
+def rows_of(snapshot: Snapshot) -> Rows:
+    rows = read(snapshot, columns=("topic", "queueId", "queueOffset", "body"))
     return {(row["topic"], row["queueId"], row["queueOffset"]): row["body"] for row in rows}
 
 
@@ -275,7 +275,7 @@ def commit(path: Path, number: int) -> CommittedBatch:
 
 def batches(path: Path) -> dict[int, int]:
     """Return how many different rows of each batch are in a store; an `AssertionError` if one is there twice."""
-    rows = [row["uniqKey"] for row in read(StoreReader.open(path), columns=("uniqKey", "properties"))]
+    rows = [row["uniqKey"] for row in read(Snapshot.open(path), columns=("uniqKey", "properties"))]
     assert len(rows) == len(set(rows)), "a row is there twice"
     numbers = Counter(int(each.partition(".")[0]) - 2 for each in rows)
     assert numbers.pop(-1, 0) <= 3, "the messages that were there before"

@@ -18,7 +18,7 @@ import pytest
 
 import segmentlog
 from segmentlog import Time
-from segmentlog.store import Boundary, QueueKey, StoreReader
+from segmentlog.store import Boundary, QueueKey, Snapshot
 from support import oracle, releases, writing
 from support.scale import Report, scale
 from support.store_builder import Geometry, StoreBuilder, messages
@@ -57,10 +57,10 @@ def test_windows_hold_what_a_look_at_all_messages_finds(tmp_path: Path, report: 
         edges = sorted(draw.sample([*times, *(each + 1 for each in times)], min(len(times), 4)))
         if not has_queues:
             shutil.rmtree(path / "consumequeue")
-        reader = StoreReader.open(path)
+        snapshot = Snapshot.open(path)
         for queue_id in {queue for queue, _ in written}:
             own = [time for queue, time in written if queue == queue_id]
-            check_offsets(reader, QueueKey("Orders", queue_id), own, edges)
+            check_offsets(snapshot, QueueKey("Orders", queue_id), own, edges)
         check_windows(path, written, [times[0], *edges, times[-1] + 1])
         shutil.rmtree(path)
     report("stores, stores with falling times", (stores, falling))
@@ -89,25 +89,25 @@ def test_windows_hold_each_message_that_rocketmq_wrote_before_and_after_its_cloc
     assert (len(written), falls) == (160, 2)
     times = sorted({time for _, time in written})
     edges = [*times[1::9], *(each + 1 for each in times[1::9])]
-    reader = StoreReader.open(path)
+    snapshot = Snapshot.open(path)
     for queue_id in range(3):
         own = [time for queue, time in written if queue == queue_id]
-        check_offsets(reader, QueueKey("Orders", queue_id), own, edges)
+        check_offsets(snapshot, QueueKey("Orders", queue_id), own, edges)
     check_windows(path, written, [times[0], *edges, times[-1] + 1])
     opened = [each for each in oracle.dump(path, config, version) if each["type"] == "message"]
     assert sorted((each["queueId"], each["storeTimestamp"]) for each in opened) == sorted(written)
 
 
-def check_offsets(reader: StoreReader, key: QueueKey, own: list[int], edges: list[int]) -> None:
+def check_offsets(snapshot: Snapshot, key: QueueKey, own: list[int], edges: list[int]) -> None:
     for edge in edges:
         at_or_after = [number for number, time in enumerate(own) if time >= edge]
         before = [number for number, time in enumerate(own) if time < edge]
         until = [number for number, time in enumerate(own) if time <= edge]
-        assert reader.offset_at(key, edge) == (at_or_after[0] if at_or_after else len(own))
-        assert reader.end_at(key, edge) == (before[-1] + 1 if before else 0)
-        assert reader.offset_at(key, edge, Boundary.UPPER) == (until[-1] if until else 0)
-    found = reader.offsets_at(key, np.array(sorted(set(edges)), np.int64))
-    assert found.tolist() == [reader.offset_at(key, each) for each in sorted(set(edges))]
+        assert snapshot.offset_at(key, edge) == (at_or_after[0] if at_or_after else len(own))
+        assert snapshot.end_at(key, edge) == (before[-1] + 1 if before else 0)
+        assert snapshot.offset_at(key, edge, Boundary.UPPER) == (until[-1] if until else 0)
+    found = snapshot.offsets_at(key, np.array(sorted(set(edges)), np.int64))
+    assert found.tolist() == [snapshot.offset_at(key, each) for each in sorted(set(edges))]
 
 
 def check_windows(path: Path, written: list[tuple[int, int]], edges: list[int]) -> None:

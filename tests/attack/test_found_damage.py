@@ -22,7 +22,7 @@ from segmentlog.store import (
     OnCorrupt,
     QueueKey,
     QueueSource,
-    StoreReader,
+    Snapshot,
 )
 from segmentlog.store.format.checksums import RecordCrc
 from segmentlog.store.format.walk import walk
@@ -67,11 +67,11 @@ class Damaged:
     def write_entry(self, queue_offset: int, content: bytes, at: int = 0) -> None:
         put_at(self.queue_file, queue_offset * ENTRY_BYTES + at, content)
 
-    def reader(self, source: QueueSource = QueueSource.AUTO) -> StoreReader:
-        return StoreReader.open(self.path, queue_source=source, broker_name="b")
+    def snapshot(self, source: QueueSource = QueueSource.AUTO) -> Snapshot:
+        return Snapshot.open(self.path, queue_source=source, broker_name="b")
 
     def rows(self, source: QueueSource = QueueSource.AUTO, **spec: Any) -> list[dict[str, Any]]:
-        return list(reading.read(self.reader(source), **spec))
+        return list(reading.read(self.snapshot(source), **spec))
 
     def offsets(self, source: QueueSource = QueueSource.AUTO, **spec: Any) -> list[int]:
         """Queue offsets of Orders/0, all rows of which are looked at: each is the original one, or null."""
@@ -141,8 +141,8 @@ def test_a_broker_may_change_whether_it_writes_checksums(
             restarted = pc.add(piece.column(times), session * 3000)
             builder.append(piece.set_column(times, "storeTimestamp", restarted))
     for source in QueueSource:
-        reader = StoreReader.open(tmp_path / "store", queue_source=source)
-        assert len(list(reading.read(reader, check_crc=True))) == 46  # all but what no queue holds
+        snapshot = Snapshot.open(tmp_path / "store", queue_source=source)
+        assert len(list(reading.read(snapshot, check_crc=True))) == 46  # all but what no queue holds
 
 
 # A row of a damaged record is null in all that comes from the record
@@ -177,7 +177,7 @@ def test_a_queue_of_damaged_offsets_is_not_listed(make: Callable[..., Damaged]) 
     for queue_offset in store.offsets():
         store.write(store.place(queue_offset) + 20, struct.pack(">q", -5))
     assert store.offsets(on_corrupt=OnCorrupt.SKIP) == []
-    assert store.reader().topics() == sorted({topic for topic, _, _ in store.whole})
+    assert store.snapshot().topics() == sorted({topic for topic, _, _ in store.whole})
 
 
 @pytest.mark.parametrize(("at", "content"), [(4, b"\0"), (0, b"\x7f"), (84, b"\xff"), (28, b"\1"), (20, b"\1")])
@@ -294,6 +294,6 @@ def test_a_time_that_no_calendar_has_is_an_error_of_the_record(
     place = store.place(victim)
     store.write(place + field, struct.pack(">q", millis))
     with pytest.raises(CorruptRecordError, match="year") as caught:
-        store.reader().message_at(place)
+        store.snapshot().message_at(place)
     assert caught.value.offset == place
     assert caught.value.path

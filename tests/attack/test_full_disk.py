@@ -95,5 +95,5 @@ def test_a_file_that_may_not_grow_is_a_full_disk(tmp_path: Path) -> None:
             store.append(message(SEED, 1, len(put)))
             put.append(f"1.{len(put)}")
         store.wait_dispatched()
-        rows = sorted(read(store.reader()), key=lambda row: row["physicalOffset"])
+        rows = sorted(read(store.snapshot()), key=lambda row: row["physicalOffset"])
     assert [row["uniqKey"] for row in rows] == put

@@ -4,7 +4,7 @@
 
     names     topic directories ─┐
               queue directories ─┤
-              segment files     ─┼──► StoreReader ──► rows, or an error of ours; opens stay under the root
+              segment files     ─┼──► Snapshot ──► rows, or an error of ours; opens stay under the root
               topics in records ─┤
               topics asked for  ─┤
               consumer offsets  ─┘

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import pytest
 
-from segmentlog.store import BatchId, MessageStore, Services, StoreFailedError, StoreReader
+from segmentlog.store import BatchId, MessageStore, Services, Snapshot, StoreFailedError
 from segmentlog.store.sink import Staged, Staging, sweep_staging
 from segmentlog.store.write.housekeeping import BackgroundServices
 from support.batches import batch_of
@@ -46,7 +46,7 @@ def open_files() -> list[str]:
 
 
 def bodies(path: Path) -> Counter[bytes]:
-    return Counter(bytes(row["body"]) for row in read(StoreReader.open(path)))
+    return Counter(bytes(row["body"]) for row in read(Snapshot.open(path)))
 
 
 class Scene:

@@ -22,7 +22,7 @@ from pathlib import Path
 
 import pytest
 
-from segmentlog.store import MessageStore, Services, StoreInUseError, StoreReader
+from segmentlog.store import MessageStore, Services, Snapshot, StoreInUseError
 from support.parted_store import PartedStore
 from support.reading import read
 from support.scale import Report, scale
@@ -123,7 +123,7 @@ def test_two_writers_never_open_a_store_at_once(tmp_path: Path, report: Report) 
     bodies = [
         bytes(row["body"])
         for number in range(min(8, RACES))
-        for row in read(StoreReader.open(tmp_path / f"store-{number}"))
+        for row in read(Snapshot.open(tmp_path / f"store-{number}"))
     ]
     report(f"S15 races, seed {SEED}", dict(outcomes))
     assert len(bodies) == RACES
@@ -171,7 +171,7 @@ def test_a_forked_child_has_no_store_and_takes_none_away(tmp_path: Path, service
                 store.flush,
                 store.wait_dispatched,
                 lambda: PartedStore.open(path, SMALL),
-                store.reader,
+                store.snapshot,
             ]
             said = in_child(calls[turn % len(calls)])
             if turn % len(calls) == 5:
@@ -184,7 +184,7 @@ def test_a_forked_child_has_no_store_and_takes_none_away(tmp_path: Path, service
             for _ in range(30):  # goes over the end of a segment now and then
                 store.append(message(SEED, 1, serial))
                 serial += 1
-    assert sum(1 for _ in read(StoreReader.open(path))) == serial
+    assert sum(1 for _ in read(Snapshot.open(path))) == serial
 
 
 @pytest.mark.scaled

@@ -29,9 +29,9 @@ from segmentlog.store import (
     MessageStore,
     Outgoing,
     Services,
+    Snapshot,
     StoreFailedError,
     StoreInUseError,
-    StoreReader,
 )
 from segmentlog.store.files import fresh_directory, store_lock
 from segmentlog.store.files.store_lock import StoreLock
@@ -70,7 +70,7 @@ def lose_lock(path: Path) -> None:
 
 
 def serials(path: Path) -> list[bytes]:
-    return sorted(bytes(row["body"]) for row in read(StoreReader.open(path)))
+    return sorted(bytes(row["body"]) for row in read(Snapshot.open(path)))
 
 
 def bodies(writer: int, count: int) -> list[bytes]:
@@ -91,10 +91,10 @@ def test_a_copy_of_the_directory_lets_no_second_writer_in(tmp_path: Path) -> Non
         assert tree(path) == before
         # What may drop the lock of this process, too: rebuilding, a second opening.
         with pytest.raises(StoreInUseError):
-            rebuild_queues(StoreReader.open(path), tmp_path / "queues")
+            rebuild_queues(Snapshot.open(path), tmp_path / "queues")
         with pytest.raises(StoreInUseError, match="this process has this store open"):
             MessageStore.open(path, ON_CALL)
-        assert StoreReader.open(path).is_live
+        assert Snapshot.open(path).is_live
         for serial in range(1, 20):
             store.append(message(0, 1, serial))
     assert serials(path) == bodies(1, 20)
@@ -248,5 +248,5 @@ def test_a_rebuild_that_lost_the_lock_publishes_nothing(tmp_path: Path, monkeypa
 
         monkeypatch.setattr(fresh_directory.FreshDirectory, "write", interrupted_by_a_broker)
         with pytest.raises(StoreInUseError, match="lost the lock"):
-            rebuild_queues(StoreReader.open(path), path / "consumequeue")
+            rebuild_queues(Snapshot.open(path), path / "consumequeue")
     assert not (path / "consumequeue").exists()

@@ -26,7 +26,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from segmentlog.store import Flush, MessageStore, NoSpaceError, QueueKey, Services, StoreConfig, StoreReader
+from segmentlog.store import Flush, MessageStore, NoSpaceError, QueueKey, Services, Snapshot, StoreConfig
 from support.batches import batch_of
 from support.crash.driver import ROOT, TIME, TIMED, Clock
 from support.crash.memory_fs import FileNode, MemoryFileSystem
@@ -199,8 +199,8 @@ class Machine(RuleBasedStateMachine):
             behind = physical + size
         assert self.store.end_offset - behind < CONFIG.segment_bytes
         assert not any(image[self.store.end_offset :])
-        reader = StoreReader.open(ROOT, fs=self.fs)
-        found = [bounds for topic in reader.topics() for bounds in reader.queues(topic)]
+        snapshot = Snapshot.open(ROOT, fs=self.fs)
+        found = [bounds for topic in snapshot.topics() for bounds in snapshot.queues(topic)]
         assert {bounds.key: bounds.max_offset for bounds in found if len(bounds)} == nexts
         truth = Truth.of(self.disk, CONFIG)
         truth.check_queues(self.disk, self.store.end_offset)

@@ -29,7 +29,7 @@ from segmentlog.jobs import resending
 from segmentlog.jobs.resending import Cluster
 from segmentlog.query.bodies import body_format
 from segmentlog.query.body_columns import BodyFormat
-from segmentlog.store import StoreReader
+from segmentlog.store import Snapshot
 from segmentlog.store.archive.look import describe, verify
 from segmentlog.store.archive.push import push
 from segmentlog.store.directory.delay_progress import delay_progress
@@ -366,9 +366,9 @@ def planned(objects: MemoryObjects) -> object:
     """Ask an archive for everything that its manifest tells, and for some rows."""
     describe(objects)
     verify(objects)
-    reader = StoreReader.open(StoreLocation.on_objects(objects))
-    bounds = [each for topic in reader.topics() for each in reader.queues(topic)]
-    return bounds, reader.log.stop
+    snapshot = Snapshot.open(StoreLocation.on_objects(objects))
+    bounds = [each for topic in snapshot.topics() for each in snapshot.queues(topic)]
+    return bounds, snapshot.log.stop
 
 
 def test_a_manifest_with_an_odd_value_is_read_or_refused(archive: MemoryObjects, report: Report) -> None:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from segmentlog.store import StoreReader
+from segmentlog.store import Snapshot
 from segmentlog.store.find import Finder, KeyField
 from segmentlog.store.format.hashing import index_key_hash
 from segmentlog.store.format.index_file import ENTRY, HEADER, SLOT, decode_header
@@ -143,7 +143,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Path]]:
 
 
 def look_up(path: Path, topics: Sequence[str], keys: Sequence[str]) -> list[tuple[int, str]]:
-    return sorted(pairs_of(Finder(StoreReader.open(path)).by_keys(topics, keys, KeyField.EITHER)))
+    return sorted(pairs_of(Finder(Snapshot.open(path)).by_keys(topics, keys, KeyField.EITHER)))
 
 
 @pytest.mark.parametrize("part", range(PARTS))
@@ -197,7 +197,7 @@ def test_damage_to_an_index_hides_nothing_and_invents_nothing(
         for _, topic, key, _ in picked[:SINGLES]:
             assert look_up(path, [topic], [key]) == brute_force(records, [(topic, key)]), f"{case}, {key!r} alone"
         assert time.monotonic() - started < SECONDS_MAX, case
-        coverage = Finder(StoreReader.open(path)).by_keys(TOPICS, some).coverage
+        coverage = Finder(Snapshot.open(path)).by_keys(TOPICS, some).coverage
         assert coverage is not None
         used = {each.reason for each in coverage.ranges}
         believed += sum(str(file) in used for file in damaged)

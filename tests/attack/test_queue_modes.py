@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from segmentlog.store import QueueSource, StoreReader
+from segmentlog.store import QueueSource, Snapshot
 from segmentlog.store.entries import choose, rocksdb
 from support import oracle
 from support.reading import read
@@ -82,8 +82,8 @@ def removed(store: Path, draw: random.Random) -> str:
     return "something"
 
 
-def check(store: Path, bodies: dict[Place, bytes], reader: StoreReader) -> None:
-    rows = list(read(reader))
+def check(store: Path, bodies: dict[Place, bytes], snapshot: Snapshot) -> None:
+    rows = list(read(snapshot))
     found = {(row["topic"], row["queueId"], row["queueOffset"]): bytes(row["body"] or b"") for row in rows}
     assert len(found) == len(rows)
     assert found == bodies
@@ -105,12 +105,12 @@ def test_stores_of_all_queue_modes(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         what = removed(store, draw)
         try:
             for source in QueueSource:
-                check(store, bodies, StoreReader.open(store, queue_source=source, queue_cache=tmp_path / "cache"))
-                check(store, bodies, StoreReader.open(store, queue_source=source, queue_cache=tmp_path / "cache"))
+                check(store, bodies, Snapshot.open(store, queue_source=source, queue_cache=tmp_path / "cache"))
+                check(store, bodies, Snapshot.open(store, queue_source=source, queue_cache=tmp_path / "cache"))
             with monkeypatch.context() as without:
                 without.setitem(sys.modules, "rocksdict", None)
-                check(store, bodies, StoreReader.open(store))
-            check(store, bodies, StoreReader.open(store))
+                check(store, bodies, Snapshot.open(store))
+            check(store, bodies, Snapshot.open(store))
         except BaseException as error:
             error.add_note(f"seed {seed}, {what} removed")
             raise

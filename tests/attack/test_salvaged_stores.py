@@ -23,8 +23,8 @@ from segmentlog.store import (
     OnLoss,
     Outgoing,
     QueueSource,
+    Snapshot,
     StoreConfig,
-    StoreReader,
 )
 from segmentlog.store.format.checksums import RecordCrc
 from segmentlog.store.format.consume_queue import Entries
@@ -51,7 +51,7 @@ Spans = list[tuple[int, int]]
 def messages(path: Path, source: QueueSource = QueueSource.AUTO, **spec: object) -> Messages:
     """Messages of our reader; no message twice."""
     found: Messages = {}
-    for row in reading.read(StoreReader.open(path, queue_source=source), raw_body=True, **spec):
+    for row in reading.read(Snapshot.open(path, queue_source=source), raw_body=True, **spec):
         place = (row["topic"], row["queueId"], row["queueOffset"])
         assert place not in found
         found[place] = digest(row["body"])
@@ -249,7 +249,7 @@ def made(kind: str, path: Path) -> Path:
         record_crc = RecordCrc.PROPERTY if kind == "attack" else RecordCrc.ABSENT
         with StoreBuilder(path, geometry=geometry, record_crc=record_crc) as builder:
             builder.append(every_kind(49).slice(1))  # whose first record is from an IPv4 host
-        rebuild_index(StoreReader.open(path), path / "index", geometry=IndexGeometry(20, 80))
+        rebuild_index(Snapshot.open(path), path / "index", geometry=IndexGeometry(20, 80))
         return path
     return write_small_store(path)
 
@@ -271,7 +271,7 @@ def salvaged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[tup
             store = made(kind, place / "store")
             whole = {
                 (row["topic"], row["queueId"], row["queueOffset"]): row
-                for row in reading.read(StoreReader.open(store), raw_body=True)
+                for row in reading.read(Snapshot.open(store), raw_body=True)
             }
             spans = (PLAIN if kind == "plain" else DAMAGE)[name](store)
             gone = {
@@ -339,7 +339,7 @@ def test_the_store_agrees_with_itself(case: tuple[str, str], salvaged: Copied, t
     assert report.lost_messages == len(found.lost)
     assert report.entries == len(found.held)
 
-    rebuilt = rebuild_queues(StoreReader.open(found.copy), tmp_path / "queues")
+    rebuilt = rebuild_queues(Snapshot.open(found.copy), tmp_path / "queues")
     assert (rebuilt.entries, rebuilt.lost_messages) == (report.entries, report.lost_messages)
     assert tree(tmp_path / "queues") == tree(found.copy / "consumequeue")
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from segmentlog.store import QueueKey, QueueRange, ScanSpec, StoreReader
+from segmentlog.store import QueueKey, QueueRange, ScanSpec, Snapshot
 from segmentlog.store.maintenance import verify
 from support.scale import Report, scale
 from support.soak_worker import CONFIG, Counted, HistoryWatch, SoakProcess, log_start
@@ -111,16 +111,16 @@ def judge(store: Path, written: Counted, history: HistoryWatch) -> int:
     assert len(history.reasons) == written["deleted"]["commitlog"]
     assert written["failures"] == 0
     assert verify(store).findings == ()
-    reader = StoreReader.open(store)
+    snapshot = Snapshot.open(store)
     spec = ScanSpec(columns=(*COLUMNS, "physicalOffset"), check_crc=True)
     left = 0
     for name, (kept_from, end) in written["kept"].items():
         topic, _, queue_id = name.rpartition("/")
-        bounds = reader.bounds(QueueKey(topic, int(queue_id)))
+        bounds = snapshot.bounds(QueueKey(topic, int(queue_id)))
         assert bounds.min_offset <= kept_from, f"{name} begins at {bounds.min_offset}, {kept_from} is in the log"
         assert bounds.max_offset == end
-        tasks = reader.plan([QueueRange(bounds.key, bounds.min_offset, end)], max_bytes=16 << 20)
-        batches = [batch for task in tasks for batch in reader.scan(task, spec)]
+        tasks = snapshot.plan([QueueRange(bounds.key, bounds.min_offset, end)], max_bytes=16 << 20)
+        batches = [batch for task in tasks for batch in snapshot.scan(task, spec)]
         offsets: list[int] = []
         for batch in batches:
             check(batch)

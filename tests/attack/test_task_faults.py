@@ -20,7 +20,7 @@ from typing import NamedTuple
 import pytest
 
 from segmentlog.spark import last_commit
-from segmentlog.store import StoreReader
+from segmentlog.store import Snapshot
 from segmentlog.store.sink import sweep_staging
 from support.faulty_sink import Faults
 from support.pipes import Feed, Pipe
@@ -95,7 +95,7 @@ class Batches:
         """Check that so many batches are there; return the number of rows."""
         if not self.path.exists():
             return 0
-        found = Counter(row["body"].decode() for row in read(StoreReader.open(self.path), columns=("body",)))
+        found = Counter(row["body"].decode() for row in read(Snapshot.open(self.path), columns=("body",)))
         assert found == Counter(f"row-{number}" for number in range(batches * ROWS))
         return found.total()
 
@@ -129,7 +129,7 @@ class Streams:
             return 0
         if batches * ROWS == self._feed.total:
             return self._pipe.check()
-        found = sum(1 for _ in read(StoreReader.open(self.path), columns=("body",)))
+        found = sum(1 for _ in read(Snapshot.open(self.path), columns=("body",)))
         assert found == batches * ROWS
         return found
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from segmentlog.store import StoreReader
+from segmentlog.store import Snapshot
 from segmentlog.store.sink import last_commit, prepare_store
 from support.children import CONFIG, ROWS, commit_together
 from support.reading import read
@@ -29,7 +29,7 @@ BATCHES = scale(20, 100, 5_000)
 def batches_in_order(path: str) -> list[tuple[str, int]]:
     """Return the batches in the order of the log, each of them whole and contiguous."""
     rows = sorted(
-        read(StoreReader.open(path), columns=("tags", "body", "physicalOffset")), key=lambda row: row["physicalOffset"]
+        read(Snapshot.open(path), columns=("tags", "body", "physicalOffset")), key=lambda row: row["physicalOffset"]
     )
     found = []
     for tag, each in groupby(rows, lambda row: row["tags"]):

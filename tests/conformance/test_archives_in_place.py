@@ -8,7 +8,7 @@ import pytest
 
 import segmentlog
 from segmentlog.connector.source import SegmentLogDataSource
-from segmentlog.store import OnCorrupt, QueueSource, ScanSpec, StoreReader
+from segmentlog.store import OnCorrupt, QueueSource, ScanSpec, Snapshot
 from segmentlog.store.archive.push import push
 from segmentlog.store.objects.opening import open_objects
 from support import fixtures
@@ -37,7 +37,7 @@ def check_doors(path: Path, url: str, storage: dict[str, str]) -> None:
     push(path, open_objects(url, storage), keep_damage=True)
 
     # Python and the command: topics and queues are those of the log
-    of_log = StoreReader.open(path, queue_source=QueueSource.COMMIT_LOG)
+    of_log = Snapshot.open(path, queue_source=QueueSource.COMMIT_LOG)
     with segmentlog.open(url, storage=storage) as store:
         assert sorted(store.topics().to_arrow()["topic"].to_pylist()) == of_log.topics()
         topics = of_log.topics()
@@ -60,10 +60,10 @@ def check_doors(path: Path, url: str, storage: dict[str, str]) -> None:
     assert sorted(stream.batch() or []) == sorted(local.batch() or [])
 
 
-def rows_of(reader: StoreReader) -> int:
+def rows_of(snapshot: Snapshot) -> int:
     spec = ScanSpec(columns=("body",), on_corrupt=OnCorrupt.SKIP)
-    tasks = reader.plan(whole_queues(reader), max_bytes=1 << 30)
-    return sum(part.num_rows for task in tasks for part in reader.scan(task, spec))
+    tasks = snapshot.plan(whole_queues(snapshot), max_bytes=1 << 30)
+    return sum(part.num_rows for task in tasks for part in snapshot.scan(task, spec))
 
 
 def batch(path: str, **options: str) -> list[dict[str, object]]:

@@ -21,7 +21,7 @@ import pytest
 
 import segmentlog
 from segmentlog.command.errors import FOUND, NOT_FOUND
-from segmentlog.store import OffsetOutOfRangeError, QueueSource, StoreReader
+from segmentlog.store import OffsetOutOfRangeError, QueueSource, Snapshot
 from segmentlog.store.find import Finder, KeyField, Window
 from support import conformance, fixtures, reading
 from support.commands import run_command
@@ -165,8 +165,8 @@ def test_queues_in_spark_are_rocketmqs(spark: "SparkSession", stores: dict[str, 
 @pytest.mark.parametrize("name", fixtures.cases())
 def test_keys_are_found_as_by_the_finder(name: str, stores: dict[str, Path]) -> None:
     """The finder is compared with RocketMQ's answers by ``test_find.py``."""
-    reader = StoreReader.open(stores[name])
-    finder, known = Finder(reader), reader.topics()
+    snapshot = Snapshot.open(stores[name])
+    finder, known = Finder(snapshot), snapshot.topics()
     with segmentlog.open(stores[name]) as store:
         for question in some(fixtures.queries(name, "messageByKey")):
             topic, key, start, stop = (question[part] for part in ("topic", "key", "begin", "end"))

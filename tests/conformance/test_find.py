@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from segmentlog.store import OnCorrupt, QueueKey, ScanSpec, StoreReader
+from segmentlog.store import OnCorrupt, QueueKey, ScanSpec, Snapshot
 from segmentlog.store.find import Finder, Found, KeyField, Window
 from segmentlog.store.find.found import fetch
 from segmentlog.store.format.consume_queue import EXTENSION_ADDRESS_MAX
@@ -28,8 +28,8 @@ LOST = ("crash-", "cq-deleted", "index-deleted")
 """Fixtures of which RocketMQ lacks part of the index or of the log when it answers, or has a record indexed twice."""
 
 
-def readable(path: Path, reader: StoreReader) -> list[Stored]:
-    stop = reader.readable_stop()
+def readable(path: Path, snapshot: Snapshot) -> list[Stored]:
+    stop = snapshot.readable_stop()
     return [record for record in every_record(path) if record.physical_offset < stop]
 
 
@@ -48,9 +48,9 @@ def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
 @pytest.mark.parametrize("name", scale(fixtures.kinds(), fixtures.names(), fixtures.names()))
 def test_keys_are_found_as_rocketmq_finds_them(name: str, unpacked: Callable[[str], Path]) -> None:
     path = unpacked(name)
-    reader = StoreReader.open(path)
-    finder = Finder(reader)
-    records = {record.physical_offset: record for record in readable(path, reader)}
+    snapshot = Snapshot.open(path)
+    finder = Finder(snapshot)
+    records = {record.physical_offset: record for record in readable(path, snapshot)}
     for question in sample(fixtures.queries(name, "messageByKey"), 12):
         topic, key, begin, end = (question[part] for part in ("topic", "key", "begin", "end"))
         ours = set(look(finder, question).physical_offset.tolist())
@@ -73,11 +73,11 @@ def test_keys_are_found_as_rocketmq_finds_them(name: str, unpacked: Callable[[st
 @pytest.mark.parametrize("name", fixtures.cases())
 def test_all_keys_at_once_are_found_as_one_at_a_time(name: str, unpacked: Callable[[str], Path]) -> None:
     path = unpacked(name)
-    reader = StoreReader.open(path)
-    records = readable(path, reader)
+    snapshot = Snapshot.open(path)
+    records = readable(path, snapshot)
     topics = sorted({record.topic for record in records})
     keys = sorted({key for record in records for key in (*record.keys, *([record.unique] if record.unique else []))})
-    found = Finder(reader).by_keys(topics, keys, KeyField.EITHER)
+    found = Finder(snapshot).by_keys(topics, keys, KeyField.EITHER)
     asked = found.asked.to_pylist()
     pairs = sorted(
         (offset, asked[at]["key"])
@@ -93,10 +93,10 @@ def of_the_record(row: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", fixtures.cases())
 def test_messages_are_found_by_their_places_and_ids_as_scanned(name: str, unpacked: Callable[[str], Path]) -> None:
-    reader = StoreReader.open(unpacked(name))
-    rows = [row for row in read(reader, on_corrupt=OnCorrupt.SKIP, check_crc=False) if row["msgId"] is not None]
+    snapshot = Snapshot.open(unpacked(name))
+    rows = [row for row in read(snapshot, on_corrupt=OnCorrupt.SKIP, check_crc=False) if row["msgId"] is not None]
     own = [row for row in rows if not row["topic"].startswith("%LMQ%")]
-    finder = Finder(reader)
+    finder = Finder(snapshot)
     spec = ScanSpec(columns=ALL_COLUMNS)
 
     def sorted_rows(found: Found) -> list[dict[str, Any]]:
@@ -118,15 +118,15 @@ def test_messages_are_found_by_their_places_and_ids_as_scanned(name: str, unpack
 
 
 def test_fetch_of_nothing_is_nothing(unpacked: Callable[[str], Path]) -> None:
-    reader = StoreReader.open(unpacked("basic-5.3.3"))
-    found = Finder(reader).by_physical_offsets([])
-    assert list(fetch(reader.log, found.physical_offset, ScanSpec(columns=("body",)), "b")) == []
+    snapshot = Snapshot.open(unpacked("basic-5.3.3"))
+    found = Finder(snapshot).by_physical_offsets([])
+    assert list(fetch(snapshot.log, found.physical_offset, ScanSpec(columns=("body",)), "b")) == []
     assert found.to_table(ScanSpec(columns=("body",))).num_rows == 0
 
 
 def test_keys_of_a_store_with_its_index_in_rocksdb_are_found_in_its_log(unpacked: Callable[[str], Path]) -> None:
     name = "index-rocksdb-5.5.0"
-    finder = Finder(StoreReader.open(unpacked(name)))
+    finder = Finder(Snapshot.open(unpacked(name)))
     keyed = [message for message in fixtures.expected(name).messages if message["keys"]]
     assert len(keyed) > 100
     for message in keyed[::10]:

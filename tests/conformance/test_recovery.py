@@ -18,8 +18,8 @@ from segmentlog.store import (
     Outgoing,
     QueueKey,
     Services,
+    Snapshot,
     StoreConfig,
-    StoreReader,
 )
 from segmentlog.store.format.hashing import java_hash
 from support import fixtures, oracle, reading, writing
@@ -75,9 +75,9 @@ def _check_expected(name: str, store: Path, appended: writing.Journal | None = N
     difference = MORE.get(name, Difference(""))
     ours = {put.physical_offset for put in appended.puts} if appended else set()
     found = {}
-    reader = StoreReader.open(store)
-    for key, rows in reading.by_queue(reading.read(reader, on_corrupt=OnCorrupt.FAIL)).items():
-        bounds = reader.bounds(key)
+    snapshot = Snapshot.open(store)
+    for key, rows in reading.by_queue(reading.read(snapshot, on_corrupt=OnCorrupt.FAIL)).items():
+        bounds = snapshot.bounds(key)
         assert [row["queueOffset"] for row in rows] == list(range(bounds.min_offset, bounds.max_offset)), key
         found.update({(row["topic"], row["physicalOffset"]): reading.described(row) for row in rows})
     assert ours <= {offset for _, offset in found}
@@ -92,7 +92,7 @@ def _check_expected(name: str, store: Path, appended: writing.Journal | None = N
     more = {place for place in found.keys() - expected.keys() if place[1] not in ours}
     assert len(more) == difference.more, difference.why
     for queue in fixtures.expected(name).queues:
-        bounds = reader.bounds(QueueKey(queue["topic"], queue["queueId"]))
+        bounds = snapshot.bounds(QueueKey(queue["topic"], queue["queueId"]))
         if not difference.more and not appended:
             assert bounds.max_offset == queue["maxOffset"]
         if not difference.more and not difference.min_offsets:
@@ -172,10 +172,10 @@ def test_an_opened_store_is_written_on(name: str, tmp_path: Path) -> None:
         journal.append_batch(opened, _three(name))
     _check_expected(name, store, journal)
     counted = journal.queues()
-    reader = StoreReader.open(store)
+    snapshot = Snapshot.open(store)
     for (topic, queue_id), offsets in counted.items():
         assert offsets == list(range(offsets[0], offsets[-1] + 1))
-        assert reader.bounds(QueueKey(topic, queue_id)).max_offset == offsets[-1] + 1
+        assert snapshot.bounds(QueueKey(topic, queue_id)).max_offset == offsets[-1] + 1
 
 
 @pytest.mark.parametrize("name", DAMAGED)

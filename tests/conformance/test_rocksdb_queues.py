@@ -11,7 +11,7 @@ from segmentlog.store import (
     QueueKey,
     QueueSource,
     RetentionSettings,
-    StoreReader,
+    Snapshot,
     UnsupportedStoreError,
 )
 from segmentlog.store.directory.layout import rocksdb_queues
@@ -55,10 +55,10 @@ def test_rebuilt_queues_make_a_store_that_is_written(name: str, tmp_path: Path) 
         moved.rename(tmp_path / moved.name)
     sizes = fixtures.config(name)
     rebuild_queues(str(store), store / "consumequeue", entries_per_segment=sizes["mappedFileSizeConsumeQueue"] // 20)
-    conformance.check_rows(name, list(reading.read(StoreReader.open(store))), QueueSource.AUTO)
+    conformance.check_rows(name, list(reading.read(Snapshot.open(store))), QueueSource.AUTO)
     with MessageStore.open(store, writing.store_config(fixtures.config(name))) as writer:
         written = writer.append(Outgoing(topic="Added", body=b"one more"))
-    assert StoreReader.open(store).bounds(QueueKey("Added", 0)).max_offset == written.queue_offset + 1
+    assert Snapshot.open(store).bounds(QueueKey("Added", 0)).max_offset == written.queue_offset + 1
 
 
 @pytest.mark.parametrize("name", NAMES)

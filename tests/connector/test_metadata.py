@@ -31,7 +31,7 @@ from segmentlog.spark import (
     UnknownTopicError,
     group_lag,
 )
-from segmentlog.store import ConfigError, MessageStore, NotAStoreError, Outgoing, QueueKey, StoreConfig, StoreReader
+from segmentlog.store import ConfigError, MessageStore, NotAStoreError, Outgoing, QueueKey, Snapshot, StoreConfig
 from segmentlog.store.groups import commit_offsets, publish_progress
 from support import fixtures
 from support.system_store import build_system_store
@@ -121,7 +121,7 @@ def test_an_unknown_group_is_an_error_with_a_suggestion(path: str) -> None:
 
 
 def test_the_lag_of_a_stream_is_counted_from_its_progress(path: str) -> None:
-    stores = {"broker-a": StoreReader.open(path)}
+    stores = {"broker-a": Snapshot.open(path)}
     report = stream_lag("etl", offset({O0: 1, O1: 2}), offset({O0: 5, O1: 2}), stores)
     first, second = report.queues
     assert (first.messages, first.time_ms, first.next_time_ms, first.lost) == (4, 4000, START_MS + 1000, 0)

@@ -2,7 +2,7 @@
 
 ::
 
-    closed store ──► retention, recorded: some runs ──► States ──► disk ──► StoreReader ──► MessageStore.open
+    closed store ──► retention, recorded: some runs ──► States ──► disk ──► Snapshot ──► MessageStore.open
                                                                              │                 │
        messages of the closed store, by queue offset and physical offset ◄───┴─── compared ◄───┤
        files after all runs ◄──── the same ◄──── retention on the recovered store, to its end ◄┘
@@ -24,7 +24,7 @@ from segmentlog.store.files.fs import Space
 from segmentlog.store.files.segments import SegmentFile, list_segments
 from segmentlog.store.files.writable_fs import WritableFileSystem
 from segmentlog.store.format.store_paths import StorePaths
-from segmentlog.store.read.store_reader import StoreReader
+from segmentlog.store.read.snapshot import Snapshot
 from segmentlog.store.retention.archive import Archive
 from segmentlog.store.retention.clean import Cleaner, DirectoryRemover, finish
 from segmentlog.store.retention.policy import Disks, Plan, decide
@@ -131,9 +131,9 @@ def _judge(disk: MemoryFileSystem, prepared: Retained, archive: str | None) -> i
                 raise BrokenPromiseError("recovered", f"{store.recovered}")
             store.close()
         _check_messages(disk, expected, when)
-        reader = StoreReader.open(ROOT, fs=disk)
+        snapshot = Snapshot.open(ROOT, fs=disk)
         for key in {key for key, _ in prepared.messages}:
-            bounds = reader.bounds(key)
+            bounds = snapshot.bounds(key)
             last = max(at for queue, at in prepared.messages if queue == key) + 1
             first = min((at for queue, at in expected if queue == key), default=last)
             if (bounds.min_offset, bounds.max_offset) != (first, last):
@@ -164,10 +164,10 @@ def _judge_archive(disk: MemoryFileSystem, prepared: Retained, archive: str | No
         lost, more = prepared.messages.keys() - found.keys(), found.keys() - prepared.messages.keys()
         twice = len(rows) - len(found)
         raise BrokenPromiseError("archive", f"with it lost {sorted(lost)}, invented {sorted(more)}, {twice} twice")
-    reader = StoreReader.open(ROOT, fs=disk, archive=archive)
+    snapshot = Snapshot.open(ROOT, fs=disk, archive=archive)
     for key in {key for key, _ in found}:
-        if reader.bounds(key).min_offset != min(at for queue, at in found if queue == key):
-            raise BrokenPromiseError("archive", f"{reader.bounds(key)}")
+        if snapshot.bounds(key).min_offset != min(at for queue, at in found if queue == key):
+            raise BrokenPromiseError("archive", f"{snapshot.bounds(key)}")
 
 
 def retain_some(fs: WritableFileSystem, segments: int, archive: str | None = None) -> None:
@@ -210,7 +210,7 @@ def _files(disk: MemoryFileSystem) -> frozenset[str]:
 def _messages(
     disk: MemoryFileSystem, archive: str | None = None
 ) -> Iterator[tuple[tuple[QueueKey, int], tuple[int, bytes]]]:
-    for row in read(StoreReader.open(ROOT, fs=disk, archive=archive), columns=COLUMNS, max_bytes=1 << 24):
+    for row in read(Snapshot.open(ROOT, fs=disk, archive=archive), columns=COLUMNS, max_bytes=1 << 24):
         key = QueueKey(row["topic"], row["queueId"])
         yield (key, row["queueOffset"]), (row["physicalOffset"], row["body"])
 

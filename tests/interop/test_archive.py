@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from segmentlog.store import MessageStore, StoreReader
+from segmentlog.store import MessageStore, Snapshot
 from segmentlog.store.archive.push import push
 from segmentlog.store.maintenance.archives import pull
 from segmentlog.store.objects.manifests import newest
@@ -52,7 +52,7 @@ def test_rocketmq_reads_a_part_of_a_store(tmp_path: Path, version: str) -> None:
     pieces = newest(objects)[1].pieces
     middle = pieces[len(pieces) // 2]
     pull(objects, tmp_path / "part", window=Window(middle.first_time))
-    start = StoreReader.open(tmp_path / "part").log.min_offset
+    start = Snapshot.open(tmp_path / "part").log.min_offset
     assert start > 0
     broker = writing.broker_config(config)
     found, whole = (oracle.dump(tmp_path / name, broker, version) for name in ("part", "store"))

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from segmentlog.store import StoreReader
+from segmentlog.store import Snapshot
 from segmentlog.store.find import Finder, KeyField
 from segmentlog.store.format.index_file import Geometry
 from support import oracle, releases, store_builder
@@ -117,7 +117,7 @@ def test_rocketmqs_answers_without_collisions_are_ours(version: str, planted: tu
         for topic in TOPICS
         for key in dict.fromkeys(keys)
     ]
-    found = Finder(StoreReader.open(store)).by_keys(TOPICS, keys, KeyField.EITHER)
+    found = Finder(Snapshot.open(store)).by_keys(TOPICS, keys, KeyField.EITHER)
     pairs = list(zip(found.asked["topic"].to_pylist(), found.asked["key"].to_pylist(), strict=True))
     ours: dict[tuple[str, str], list[int]] = {pair: [] for pair in pairs}
     for offset, at in zip(found.physical_offset.tolist(), found.asked_index.tolist(), strict=True):

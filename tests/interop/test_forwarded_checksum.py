@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from segmentlog.store import MessageStore, QueueKey, StoreReader
+from segmentlog.store import MessageStore, QueueKey, Snapshot
 from support import oracle, releases, writing
 
 pytestmark = [*oracle.MARKS, pytest.mark.scaled(quick=1)]
@@ -26,7 +26,7 @@ def test_rocketmq_and_we_keep_its_record(tmp_path: Path, stale_at: int, appends_
     theirs = [line for line in oracle.dump(store, config, releases.NEWEST) if line["type"] == "message"]
     assert len(theirs) == COUNT
 
-    assert len(StoreReader.open(store).bounds(QueueKey("Orders", 0))) == COUNT
+    assert len(Snapshot.open(store).bounds(QueueKey("Orders", 0))) == COUNT
     shutil.copytree(store, tmp_path / "copy")
     with MessageStore.open(tmp_path / "copy", writing.SMALL) as ours:
         assert ours.recovered.cut_bytes == 0

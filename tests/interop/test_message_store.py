@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from segmentlog.store import Boundary, Flush, MessageStore, QueueKey, Services, StoreConfig, StoreReader
+from segmentlog.store import Boundary, Flush, MessageStore, QueueKey, Services, Snapshot, StoreConfig
 from segmentlog.store.format.index_file import Geometry
 from support import oracle, releases, writing
 from support.broker_index import Index
@@ -100,7 +100,7 @@ def _check_answers(store: Path, journal: Journal, version: str) -> None:
     if releases.BOUNDARY.holds(version):
         questions += _time_questions(journal)
     index = Index(str(store / "index"), Geometry(config.index_slots, config.index_entries))
-    reader = StoreReader.open(store)
+    snapshot = Snapshot.open(store)
     found = 0
     for line in oracle.query(store, writing.broker_config(config), version, questions):
         if line["query"] == "messageByKey":
@@ -109,7 +109,7 @@ def _check_answers(store: Path, journal: Journal, version: str) -> None:
             assert ours == line["answer"]["phyOffsets"], line
         else:
             key = QueueKey(line["topic"], line["queueId"])
-            assert reader.offset_at(key, line["time"], Boundary(line["boundary"].lower())) == line["answer"], line
+            assert snapshot.offset_at(key, line["time"], Boundary(line["boundary"].lower())) == line["answer"], line
     assert found > len(journal.all_keys())
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from segmentlog.store import StoreReader
+from segmentlog.store import Snapshot
 from segmentlog.store.ha import Address, MetadataCopier
 from support import full_broker, ha, oracle, releases, replicas
 from support.ha import OURS, SEGMENT
@@ -38,7 +38,7 @@ until = partial(replicas.until, seconds=300)
 
 
 def rows(path: Path) -> list[dict[str, Any]]:
-    return [row for row in read(StoreReader.open(path)) if row["topic"] == TOPIC]
+    return [row for row in read(Snapshot.open(path)) if row["topic"] == TOPIC]
 
 
 def segments(path: Path) -> list[Path]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from segmentlog.store import BatchId, MessageStore, Outgoing, ReadFrom, StoreReader
+from segmentlog.store import BatchId, MessageStore, Outgoing, ReadFrom, Snapshot
 from segmentlog.store.files.writable_fs import LocalWritableFileSystem
 from segmentlog.store.ha import Attachments, Begin, FollowedLog, Quorum, ReplicationServer, ServerConfig
 from segmentlog.store.ha.protocol import FrameReader, encode_report, question
@@ -106,7 +106,7 @@ def test_a_replica_of_a_store_with_other_queues_has_its_log_and_its_queues(tmp_p
     assert len(messages) == 160 + 200 * bool(lights)
     assert list(copy.glob("consumequeue/*/*/*"))
     for store in (copy, first):
-        rows = list(reading.read(StoreReader.open(store)))
+        rows = list(reading.read(Snapshot.open(store)))
         assert len(rows) == len(messages)
         ours = {(row["topic"], row["physicalOffset"]): reading.described(row) for row in rows}
         assert ours == {(each["topic"], each["phyOffset"]): reading.expected_row(each) for each in messages}
@@ -215,7 +215,7 @@ def test_a_commit_waits_for_a_rocketmq_slave(tmp_path: Path, version: str) -> No
             committed = commit_batch(first, config, BatchId("q", batch), staged, replication=waits)
             assert confirmed_offset(fs, str(first)) == committed.stop
             assert slave.ask("await", maxPhyOffset=committed.stop, ms=10_000)["event"] == "reached"
-        confirmed = StoreReader.open(first, read_from=ReadFrom.CONFIRMED)
+        confirmed = Snapshot.open(first, read_from=ReadFrom.CONFIRMED)
         assert sum(len(each) for each in confirmed.queues("T")) == 300
         slave.quit()
     ours, theirs = segments(first), segments(copy)

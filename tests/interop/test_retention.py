@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from segmentlog.store import MessageStore, QueueKey, RetentionSettings, StoreReader
+from segmentlog.store import MessageStore, QueueKey, RetentionSettings, Snapshot
 from segmentlog.store.maintenance import Conditions, apply_retention, verify
 from support import oracle, releases
 from support.retention_states import CONFIG, HOUR_MS, NOW_MS, ask_rocketmq, differences, generate, listed, template
@@ -51,8 +51,10 @@ def aged(folder: Path, store: str) -> Path:
 
 
 def bounds(path: Path) -> dict[QueueKey, tuple[int, int]]:
-    reader = StoreReader.open(path)
-    return {each.key: (each.min_offset, each.max_offset) for topic in reader.topics() for each in reader.queues(topic)}
+    snapshot = Snapshot.open(path)
+    return {
+        each.key: (each.min_offset, each.max_offset) for topic in snapshot.topics() for each in snapshot.queues(topic)
+    }
 
 
 def empty_as_4_says(found: dict[QueueKey, tuple[int, int]], version: str) -> dict[QueueKey, tuple[int, int]]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from segmentlog.store import MessageStore, Outgoing, StoreConfig, StoreReader
+from segmentlog.store import MessageStore, Outgoing, Snapshot, StoreConfig
 from support import full_broker, oracle, reading, releases
 from support.live_copy import copy_live
 from support.writing import broker_config
@@ -29,7 +29,7 @@ def appended(store: MessageStore, first: int, count: int) -> list[bytes]:
 
 
 def read(store: Path) -> Counter[bytes]:
-    rows = reading.read(StoreReader.open(store))
+    rows = reading.read(Snapshot.open(store))
     return Counter(bytes(row["body"]) for row in rows if row["topic"] == TOPIC)
 
 

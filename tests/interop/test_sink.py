@@ -21,7 +21,7 @@ from pyspark.sql.types import (
 
 from segmentlog.connector.source import SegmentLogDataSource
 from segmentlog.spark import last_commit
-from segmentlog.store import Boundary, QueueKey, StoreReader
+from segmentlog.store import Boundary, QueueKey, Snapshot
 from support import oracle, releases
 from support.reading import read
 from support.sink_tasks import SMALL, run_task
@@ -116,9 +116,9 @@ def test_rocketmq_reads_every_row(store: Path, version: str) -> None:
 
 
 def test_rocketmq_finds_appended_messages_by_key_and_time(store: Path, version: str) -> None:
-    reader = StoreReader.open(store)
+    snapshot = Snapshot.open(store)
     columns = ("topic", "queueId", "queueOffset", "physicalOffset", "keys", "uniqKey", "storeTimestamp")
-    known = list(read(reader, columns=columns))
+    known = list(read(snapshot, columns=columns))
     by_key: dict[tuple[str, str], set[int]] = defaultdict(set)
     for row in known:
         for key in [row["uniqKey"], *(row["keys"] or "").split()]:
@@ -146,7 +146,7 @@ def test_rocketmq_finds_appended_messages_by_key_and_time(store: Path, version: 
             assert by_key[line["topic"], line["key"]] <= set(line["answer"]["phyOffsets"]), line
         elif releases.BOUNDARY.holds(version):
             key = QueueKey(line["topic"], line["queueId"])
-            assert reader.offset_at(key, line["time"], Boundary.LOWER) == line["answer"], line
+            assert snapshot.offset_at(key, line["time"], Boundary.LOWER) == line["answer"], line
         elif (place := (line["topic"], line["queueId"], line["time"])) in stored:
             # 4.x returns one of the messages of a time; without one, a message near it.
             assert line["answer"] in stored[place], line

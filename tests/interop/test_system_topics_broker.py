@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 import segmentlog
-from segmentlog.store import StoreReader
+from segmentlog.store import Snapshot
 from support import oracle
 from support.full_broker import FullBroker, serving
 from support.oracle import Line
@@ -88,9 +88,9 @@ def check_levels(store: segmentlog.Store, soon: list[Line], later: list[Line], c
         ("level", 1, "delivered"): 4,
         ("level", 17, "pending"): 3,
     }
-    reader = StoreReader.open(store.path)
+    snapshot = Snapshot.open(store.path)
     for row in found:
-        message = reader.message_at(row["physicalOffset"])
+        message = snapshot.message_at(row["physicalOffset"])
         assert message is not None
         assert message.uniq_key == row["uniqKey"]
         seconds = (row["dueTimestamp"] - message.store_timestamp).total_seconds()
@@ -130,10 +130,10 @@ def check_transactions(
     last = by_key[open_end[0]["msgId"]][-1]
     assert last["checks"] == len(by_key[open_end[0]["msgId"]]) - 1 > 0
     assert last["producerGroup"] == "gone"
-    reader = StoreReader.open(store.path)
+    snapshot = Snapshot.open(store.path)
     for row in found:
         if row["outcome"] == "commit":
-            message = reader.message_at(row["commitPhysicalOffset"])
+            message = snapshot.message_at(row["commitPhysicalOffset"])
             assert message is not None
             assert (message.topic, message.queue_id, message.uniq_key) == ("Tx", row["queueId"], row["uniqKey"])
             assert message.prepared_transaction_offset == row["physicalOffset"]

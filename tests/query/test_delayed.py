@@ -6,7 +6,7 @@ import pytest
 from segmentlog.query.metadata import SCHEMAS
 from segmentlog.query.selection import Topics
 from segmentlog.query.system_frames import SystemWindow, delayed_batches
-from segmentlog.store import StoreReader
+from segmentlog.store import Snapshot
 from support import fixtures
 from support.system_store import HOUR_MS, START_MS, TIMERS, SystemStore
 
@@ -16,7 +16,7 @@ ALL = SystemWindow()
 
 def rows(path: Path, window: SystemWindow = ALL, *, now_ms: int = START_MS + HOUR_MS) -> list[dict[str, Any]]:
     found = []
-    for batch in delayed_batches(StoreReader.open(path), window, now_ms=now_ms):
+    for batch in delayed_batches(Snapshot.open(path), window, now_ms=now_ms):
         assert batch.schema == SCHEMAS["delayed"]
         assert batch.num_rows
         found += batch.to_pylist()

@@ -1,15 +1,15 @@
 from pathlib import Path
 
 from segmentlog.query.metadata import SCHEMAS, lag_by_queue, lag_rows, queue_rows, segment_rows, topic_rows
-from segmentlog.store import QueueKey, StoreReader
+from segmentlog.store import QueueKey, Snapshot
 from segmentlog.store.groups import commit_offsets, list_groups
 from support.store_builder import Geometry, StoreBuilder, messages
 
 
-def opened(path: Path) -> StoreReader:
+def opened(path: Path) -> Snapshot:
     with StoreBuilder(path, geometry=Geometry(segment_bytes=1 << 14)) as builder:
         builder.append(messages(100, topic="orders", queues=2))
-    return StoreReader.open(path)
+    return Snapshot.open(path)
 
 
 def test_rows_have_the_wanted_columns(tmp_path: Path) -> None:

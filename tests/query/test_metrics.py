@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from segmentlog.query.metadata import METRICS, SCHEMAS, Metrics, queue_rows
-from segmentlog.store import MessageStore, Outgoing, QueueKey, QueueRange, RetentionSettings, StoreReader
+from segmentlog.store import MessageStore, Outgoing, QueueKey, QueueRange, RetentionSettings, Snapshot
 from segmentlog.store.groups import commit_offsets
 from segmentlog.store.maintenance import health_of
 
@@ -26,35 +26,35 @@ def test_topics_and_groups_have_the_numbers_of_their_rows(tmp_path: Path) -> Non
     put(tmp_path, "orders", 10)
     put(tmp_path, "payments", 4)
     commit_offsets(tmp_path, "etl", {QueueKey("orders", 0): 1, QueueKey("orders", 1): 5})
-    reader = StoreReader.open(tmp_path)
-    rows = Metrics(reader).rows()
+    snapshot = Snapshot.open(tmp_path)
+    rows = Metrics(snapshot).rows()
     assert all(list(row) == SCHEMAS["metrics"].names for row in rows)
     assert {row["metric"] for row in rows} == METRICS.keys() - {"replica_lag_bytes"}
-    found = values(Metrics(reader))
-    sizes = [row["bytes"] for row in queue_rows(reader, reader.queues("orders"), {"bytes"})]
+    found = values(Metrics(snapshot))
+    sizes = [row["bytes"] for row in queue_rows(snapshot, snapshot.queues("orders"), {"bytes"})]
     assert found["topic_messages", "orders", None] == 10
     assert found["topic_bytes", "orders", None] == sum(sizes)
     assert found["topic_end_offset", "payments", None] == 4
     assert found["group_lag_messages", "orders", "etl"] == 4
     assert found["group_lag_bytes", "orders", "etl"] == 4 * sum(sizes) / 10
-    assert found["log_bytes", None, None] == found["log_end_offset", None, None] == reader.readable_stop()
-    first = reader.message_at(0)
+    assert found["log_bytes", None, None] == found["log_end_offset", None, None] == snapshot.readable_stop()
+    first = snapshot.message_at(0)
     assert first is not None
     assert found["oldest_store_timestamp_seconds", None, None] == first.store_timestamp.timestamp()
 
 
 def test_messages_that_were_counted_are_not_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put(tmp_path, "orders", 10)
-    metrics = Metrics(StoreReader.open(tmp_path))
+    metrics = Metrics(Snapshot.open(tmp_path))
     before = values(metrics)
     asked: list[QueueRange] = []
-    original = StoreReader.stored_bytes
+    original = Snapshot.stored_bytes
 
-    def counted(self: StoreReader, wanted: QueueRange) -> int:
+    def counted(self: Snapshot, wanted: QueueRange) -> int:
         asked.append(wanted)
         return original(self, wanted)
 
-    monkeypatch.setattr(StoreReader, "stored_bytes", counted)
+    monkeypatch.setattr(Snapshot, "stored_bytes", counted)
     put(tmp_path, "orders", 2)
     after = values(metrics)
     assert asked == [QueueRange(QueueKey("orders", number), 5, 6) for number in (0, 1)]
@@ -65,9 +65,9 @@ def test_messages_that_were_counted_are_not_read_again(tmp_path: Path, monkeypat
 
 def test_head_room_ends_at_the_limit_of_retention(tmp_path: Path) -> None:
     put(tmp_path, "orders", 1)
-    (disk,) = health_of(StoreReader.open(tmp_path)).disks
+    (disk,) = health_of(Snapshot.open(tmp_path)).disks
     for percent in (10, 95):
-        found = values(Metrics(StoreReader.open(tmp_path), RetentionSettings(disk_max_used_percent=percent)))
+        found = values(Metrics(Snapshot.open(tmp_path), RetentionSettings(disk_max_used_percent=percent)))
         used = found["disk_bytes", None, None] - found["disk_free_bytes", None, None]
         room = found["retention_head_room_bytes", None, None]
         assert room == pytest.approx(disk.total * percent / 100 - used)
@@ -76,7 +76,7 @@ def test_head_room_ends_at_the_limit_of_retention(tmp_path: Path) -> None:
 def test_an_empty_store_has_no_times(tmp_path: Path) -> None:
     with MessageStore.open(tmp_path):
         pass
-    found = values(Metrics(StoreReader.open(tmp_path)))
+    found = values(Metrics(Snapshot.open(tmp_path)))
     assert found["log_bytes", None, None] == 0
     assert not {"oldest_store_timestamp_seconds", "unsynced_seconds"} & {name for name, _, _ in found}
 

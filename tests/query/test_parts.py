@@ -13,7 +13,7 @@ from segmentlog.connector.options.read_options import parse_read_options
 from segmentlog.connector.read import plan_partitions
 from segmentlog.query.position import AtTime
 from segmentlog.query.times import Instant
-from segmentlog.store import CorruptRecordError, OffsetOutOfRangeError, ScanSpec, StoreReader, UnknownQueueError
+from segmentlog.store import CorruptRecordError, OffsetOutOfRangeError, ScanSpec, Snapshot, UnknownQueueError
 from segmentlog.store.entries import walk_span
 from segmentlog.store.entries.choose import Chosen, DirectorySources
 from segmentlog.store.log.commit_log import CommitLog
@@ -70,7 +70,7 @@ def spark(path: Path, topic: str, start: int | None, end: int | None, **more: st
 def whole(monkeypatch: pytest.MonkeyPatch, read: Callable[[], list[tuple[object, ...]]]) -> object:
     """Return the rows, or the kind of the error, of a reader that leaves no segment out."""
     with monkeypatch.context() as patched:
-        patched.setattr(StoreReader, "within", lambda reader, _: reader)
+        patched.setattr(Snapshot, "within", lambda snapshot, _: snapshot)
         return outcome(read)
 
 
@@ -86,7 +86,7 @@ def test_segments_outside_of_the_times_are_not_read(
     store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, read: Callable[..., list[tuple[object, ...]]]
 ) -> None:
     files = segments(store)
-    firsts = [StoreReader.open(store).log.store_time_at(int(each.name)) or 0 for each in files]
+    firsts = [Snapshot.open(store).log.store_time_at(int(each.name)) or 0 for each in files]
     start, end = firsts[4] + 1, firsts[7]
     more = {"startingOffsetsByTimestampStrategy": "latest"} if read is spark else {}
     expected = whole(monkeypatch, lambda: read(store, "Orders", start, end, **more))
@@ -101,7 +101,7 @@ def test_segments_outside_of_the_times_are_not_read(
 
 @pytest.mark.parametrize("strategy", ["error", "latest", "earliest"])
 def test_a_topic_without_messages_in_the_part_is_found(store: Path, strategy: str) -> None:
-    start = (StoreReader.open(store).log.store_time_at(int(segments(store)[4].name)) or 0) + 1
+    start = (Snapshot.open(store).log.store_time_at(int(segments(store)[4].name)) or 0) + 1
     assert python(store, "Rare", start, None) == []
     asked = {"startingOffsetsByTimestampStrategy": strategy}
     if strategy == "error":
@@ -115,7 +115,7 @@ def test_a_topic_without_messages_in_the_part_is_found(store: Path, strategy: st
 
 def test_a_scan_with_times_still_sees_lost_messages(store: Path) -> None:
     files = segments(store)
-    start = (StoreReader.open(store).log.store_time_at(int(files[4].name)) or 0) + 1
+    start = (Snapshot.open(store).log.store_time_at(int(files[4].name)) or 0) + 1
     scan = segmentlog.open(store, queue_cache="none").scan("Orders", start=segmentlog.Time(ms=start))
     for each in files[:6]:
         each.unlink()
@@ -128,7 +128,7 @@ def test_a_whole_plan_walks_the_segments_left_out_before(
 ) -> None:
     opened = segmentlog.open(store, queue_cache=tmp_path / "cache")
     files = segments(store)
-    firsts = [StoreReader.open(store).log.store_time_at(int(each.name)) or 0 for each in files]
+    firsts = [Snapshot.open(store).log.store_time_at(int(each.name)) or 0 for each in files]
     spans: list[tuple[int, int]] = []
     walks = CommitLog.walks
 
@@ -149,7 +149,7 @@ def test_a_whole_plan_walks_the_segments_left_out_before(
 
 def test_a_damaged_queue_offset_is_judged_by_the_whole_log(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files = segments(store)
-    log = StoreReader.open(store).log
+    log = Snapshot.open(store).log
     start = (log.store_time_at(int(files[4].name)) or 0) + 1
     records = next(log.walk(int(files[5].name), log.stop)).records
     overwrite(store, int(files[5].name) + int(records.positions[3]) + 20, (1 << 40).to_bytes(8, "big"))

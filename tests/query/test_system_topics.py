@@ -4,7 +4,7 @@ import pyarrow as pa
 
 from segmentlog.query.selection import TopicPattern
 from segmentlog.query.system_frames import SystemWindow, ids_of, instants, is_true, last_places, whole_numbers
-from segmentlog.store import StoreReader
+from segmentlog.store import Snapshot
 from segmentlog.store.find import Finder
 from support.system_store import SystemStore
 
@@ -36,7 +36,7 @@ def test_the_last_record_of_a_unique_key_is_found(tmp_path: Path) -> None:
     made.put("orders", key="a")
     again = made.put("orders", key="a")
     made.put("payments", key="b")
-    finder = Finder(StoreReader.open(made.close()))
+    finder = Finder(Snapshot.open(made.close()))
     topics, keys = pa.array(["orders", "orders", None, "orders", "none"]), pa.array(["a", "b", "a", None, "a"])
     assert last_places(finder, topics, keys).tolist() == [again.physical_offset, -1, -1, -1, -1]
     assert last_places(finder, topics[2:4], keys[2:4]).tolist() == [-1, -1]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from segmentlog.query.metadata import SCHEMAS
 from segmentlog.query.selection import Topics
 from segmentlog.query.system_frames import SystemWindow, parse_traces, trace_batches
-from segmentlog.store import StoreReader
+from segmentlog.store import Snapshot
 from support.system_store import PUB, START_MS, TRACES, SystemStore
 
 TIME = datetime.fromtimestamp(1_700_000_000, UTC)
@@ -146,7 +146,7 @@ def test_any_body_is_parsed_as_a_loop_over_its_entries_parses_it(bodies: list[by
 
 def read(path: Path, window: SystemWindow) -> list[dict[str, Any]]:
     found = []
-    for batch in trace_batches(StoreReader.open(path), window):
+    for batch in trace_batches(Snapshot.open(path), window):
         assert batch.schema == SCHEMAS["trace"]
         assert batch.num_rows
         found += batch.to_pylist()

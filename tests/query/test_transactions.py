@@ -6,7 +6,7 @@ import pytest
 from segmentlog.query.metadata import SCHEMAS
 from segmentlog.query.selection import Topics
 from segmentlog.query.system_frames import SystemWindow, transaction_batches
-from segmentlog.store import StoreReader
+from segmentlog.store import Snapshot
 from support import fixtures
 from support.system_store import HALF, START_MS, SystemStore
 
@@ -15,7 +15,7 @@ ALL = SystemWindow()
 
 def rows(path: Path, window: SystemWindow = ALL) -> list[dict[str, Any]]:
     found = []
-    for batch in transaction_batches(StoreReader.open(path), window):
+    for batch in transaction_batches(Snapshot.open(path), window):
         assert batch.schema == SCHEMAS["transactions"]
         assert batch.num_rows
         found += batch.to_pylist()

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from segmentlog.store import MessageStore, RetentionSettings, ScanSpec, Services, StoreConfig, StoreReader
+from segmentlog.store import MessageStore, RetentionSettings, ScanSpec, Services, Snapshot, StoreConfig
 from segmentlog.store.maintenance import Conditions, Retained, apply_retention
 
 from .reading import whole_queues
@@ -91,7 +91,7 @@ def write_archived(root: Path) -> Archived:
     return Archived(root / "store", root / "archive", whole)
 
 
-def all_rows(reader: StoreReader, spec: ScanSpec = SPEC, max_bytes: int = 1 << 20) -> list[dict[str, Any]]:
-    tasks = reader.plan(whole_queues(reader), max_bytes=max_bytes)
-    rows = [row for task in tasks for batch in reader.scan(task, spec) for row in batch.to_pylist()]
+def all_rows(snapshot: Snapshot, spec: ScanSpec = SPEC, max_bytes: int = 1 << 20) -> list[dict[str, Any]]:
+    tasks = snapshot.plan(whole_queues(snapshot), max_bytes=max_bytes)
+    rows = [row for task in tasks for batch in snapshot.scan(task, spec) for row in batch.to_pylist()]
     return sorted(rows, key=lambda row: (row["topic"], row["queueId"], row["queueOffset"]))

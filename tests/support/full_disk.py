@@ -17,7 +17,7 @@ import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from segmentlog.store import Flush, MessageStore, NoSpaceError, Services, StoreReader
+from segmentlog.store import Flush, MessageStore, NoSpaceError, Services, Snapshot
 
 from .reading import read
 from .written_stores import SMALL, Heard, Judge, Pipe, open_files, put
@@ -88,7 +88,7 @@ class Filling:
         for count in (1, 20, 1):
             put_more(serial, count)
             serial += count
-        for _ in read(StoreReader.open(path)):  # each row is checked there
+        for _ in read(Snapshot.open(path)):  # each row is checked there
             pass
         if rng.random() < 0.5:
             try:
@@ -105,7 +105,7 @@ class Filling:
             assert put_more(serial, count), "there is room, and a put is refused"
             serial += count
         store.wait_dispatched()
-        assert sum(1 for _ in read(store.reader())) == len(heard.placed)
+        assert sum(1 for _ in read(store.snapshot())) == len(heard.placed)
         store.close()
         judge = Judge(self.seed, SMALL)
         judge.judge(path, heard, refused=refused)

@@ -41,13 +41,13 @@ from segmentlog.store import (
     ScanSpec,
     ScanTask,
     SegmentLogError,
-    StoreReader,
+    Snapshot,
     Tags,
 )
 from segmentlog.store.files.fs import FileSystem
 from segmentlog.store.groups import group_offsets
 
-from .mutations import LOG, QUEUES, Mutation, Snapshot, mutate, set_field
+from .mutations import LOG, QUEUES, Mutation, StoreImage, mutate, set_field
 from .reading import whole_queues
 
 Row = dict[str, Any]
@@ -145,17 +145,15 @@ class WrongError(AssertionError):
 class Undamaged:
     """A store as it should be, and what is read from it."""
 
-    def __init__(self, snapshot: Snapshot) -> None:
+    def __init__(self, snapshot: StoreImage) -> None:
         self.snapshot = snapshot
         self._tables: dict[Question, pa.Table] = {}
         self._rows: dict[tuple[QueueSource, Shape], dict[tuple[Any, ...], Row]] = {}
         self._by_physical: dict[int, Row] = {}
         self._raw_by_physical: dict[int, Row] = {}
 
-    def reader(self, source: QueueSource, fs: FileSystem | None = None) -> StoreReader:
-        return StoreReader.open(
-            self.snapshot.root, queue_source=source, fs=fs or self.snapshot.fs, broker_name="broker"
-        )
+    def snapshot_of(self, source: QueueSource, fs: FileSystem | None = None) -> Snapshot:
+        return Snapshot.open(self.snapshot.root, queue_source=source, fs=fs or self.snapshot.fs, broker_name="broker")
 
     def _all(self, source: QueueSource) -> pa.Table:
         return self.table(Question(source, OnCorrupt.NULL, Shape.ALL, check_crc=True, pieces=1))
@@ -186,7 +184,7 @@ class Undamaged:
         """Return the answer to a question; initial damage causes null rows."""
         asked = dataclasses.replace(question, on_corrupt=OnCorrupt.NULL, check_crc=True, pieces=1)
         if asked not in self._tables:
-            self._tables[asked] = in_order(ask(self.reader(asked.source), self, asked).table)
+            self._tables[asked] = in_order(ask(self.snapshot_of(asked.source), self, asked).table)
         return self._tables[asked]
 
     def rows(self, question: Question) -> dict[tuple[Any, ...], Row]:
@@ -207,7 +205,7 @@ class Answer:
     """Number of rows per task."""
 
 
-def ask(reader: StoreReader, undamaged: Undamaged, question: Question) -> Answer:
+def ask(reader: Snapshot, undamaged: Undamaged, question: Question) -> Answer:
     spec = question.spec(undamaged)
     max_bytes = undamaged.snapshot.record_bytes // question.pieces + 1
     tasks = reader.plan(whole_queues(reader), max_bytes=1 << 30 if question.pieces == 1 else max_bytes)
@@ -309,7 +307,7 @@ def _check_gaps(expected: Collection[tuple[Any, ...]], seen: Collection[tuple[An
             raise WrongError(f"{queue} lacks {sorted(missing)} and nobody was told")
 
 
-def _free_columns(snapshot: Snapshot, mutation: Mutation, question: Question) -> frozenset[str]:
+def _free_columns(snapshot: StoreImage, mutation: Mutation, question: Question) -> frozenset[str]:
     """Columns in which a row may differ, since nothing in the store could tell."""
     free: set[str] = set()
     if any(f"/{QUEUES}" in path for path in mutation.changes):
@@ -330,7 +328,7 @@ def _free_columns(snapshot: Snapshot, mutation: Mutation, question: Question) ->
     return frozenset(free)
 
 
-def _by_record(snapshot: Snapshot, question: Question) -> bool:
+def _by_record(snapshot: StoreImage, question: Question) -> bool:
     return (
         question.source is QueueSource.COMMIT_LOG
         or f"{snapshot.root}/abort" in snapshot.files
@@ -376,7 +374,7 @@ def _short(row: Row) -> str:
     return str({name: str(value)[:40] for name, value in row.items()})
 
 
-def look(undamaged: Undamaged, mutation: Mutation, question: Question, reader: StoreReader, rng: Any) -> str:
+def look(undamaged: Undamaged, mutation: Mutation, question: Question, reader: Snapshot, rng: Any) -> str:
     snapshot = undamaged.snapshot
     result = "equal"
     for topic in reader.topics():
@@ -445,7 +443,7 @@ class Plan:
 class Attack:
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
-        self.stores = [Undamaged(Snapshot.load(s["name"], Path(s["root"]), sealed=s["sealed"])) for s in plan.stores]
+        self.stores = [Undamaged(StoreImage.load(s["name"], Path(s["root"]), sealed=s["sealed"])) for s in plan.stores]
         weights = np.array([s["weight"] for s in plan.stores], float)
         self.weights = weights / weights.sum()
         order = np.random.default_rng(plan.seed)
@@ -505,7 +503,7 @@ class Attack:
         undamaged, mutation, question, rng = case
         signal.setitimer(signal.ITIMER_PROF, CPU_SECONDS_MAX)
         try:
-            reader = undamaged.reader(question.source, undamaged.snapshot.fs.with_changes(mutation.changes))
+            reader = undamaged.snapshot_of(question.source, undamaged.snapshot.fs.with_changes(mutation.changes))
             if question.shape is Shape.LOOK:
                 return look(undamaged, mutation, question, reader, rng)
             answer = ask(reader, undamaged, question)

@@ -2,7 +2,7 @@
 
 ::
 
-    Snapshot           all bytes of one store, and the ranges of its live data
+    StoreImage           all bytes of one store, and the ranges of its live data
        │  mutate(): one Mutation, drawn from a case's own random numbers, or a line of the table of fields
        ▼
     {path: bytes}      the files that changed; None for one that is gone
@@ -58,14 +58,14 @@ class Mutation:
 
 
 @dataclass(frozen=True)
-class Snapshot:
+class StoreImage:
     name: str
     root: str
     files: Mapping[str, bytes]
     sealed: bool  # whether every record carries ``__CRC32#``
 
     @classmethod
-    def load(cls, name: str, root: Path, *, sealed: bool) -> "Snapshot":
+    def load(cls, name: str, root: Path, *, sealed: bool) -> "StoreImage":
         return cls(name, str(root), {str(p): p.read_bytes() for p in sorted(root.rglob("*")) if p.is_file()}, sealed)
 
     @cached_property
@@ -198,7 +198,7 @@ def _targets(  # noqa: PLR0917 - one integer: where, how wide, what it is
 # Damage
 
 
-def mutate(snapshot: Snapshot, rng: np.random.Generator) -> Mutation:
+def mutate(snapshot: StoreImage, rng: np.random.Generator) -> Mutation:
     kinds = list(_RANDOM)
     kind = kinds[int(rng.integers(len(kinds)))]
     while True:  # zeros onto zeros and the like are no damage
@@ -207,25 +207,25 @@ def mutate(snapshot: Snapshot, rng: np.random.Generator) -> Mutation:
             return mutation
 
 
-def set_field(snapshot: Snapshot, target: Target) -> Mutation:
+def set_field(snapshot: StoreImage, target: Target) -> Mutation:
     value = target.value.to_bytes(target.width, "big")
     return _overwritten(snapshot, "field", str(target), target.file, target.position, value)
 
 
 def _overwritten(  # noqa: PLR0917 - a change of bytes and its name
-    snapshot: Snapshot, kind: str, what: str, path: str, start: int, data: bytes
+    snapshot: StoreImage, kind: str, what: str, path: str, start: int, data: bytes
 ) -> Mutation:
     content, stop = snapshot.files[path], start + len(data)
     return _mutation(snapshot, kind, what, {path: content[:start] + data + content[stop:]}, {path: [(start, stop)]})
 
 
 def _mutation(
-    snapshot: Snapshot, kind: str, what: str, changes: Changes, damaged: Mapping[str, list[Span]]
+    snapshot: StoreImage, kind: str, what: str, changes: Changes, damaged: Mapping[str, list[Span]]
 ) -> Mutation:
     return Mutation(kind, f"{kind} in {snapshot.name}: {what.replace(snapshot.root + '/', '')}", changes, damaged)
 
 
-def _place(snapshot: Snapshot, rng: np.random.Generator) -> tuple[str, int]:
+def _place(snapshot: StoreImage, rng: np.random.Generator) -> tuple[str, int]:
     paths, weights = snapshot.weighted
     path = str(rng.choice(paths, p=weights))
     if rng.random() < LIVE_SHARE:
@@ -235,27 +235,27 @@ def _place(snapshot: Snapshot, rng: np.random.Generator) -> tuple[str, int]:
     return path, int(rng.integers(len(snapshot.files[path])))
 
 
-def _bits(snapshot: Snapshot, rng: np.random.Generator, kind: str) -> Mutation:
+def _bits(snapshot: StoreImage, rng: np.random.Generator, kind: str) -> Mutation:
     path, at = _place(snapshot, rng)
     bit = int(rng.integers(8))
     flipped = bytes([snapshot.files[path][at] ^ 1 << bit])
     return _overwritten(snapshot, kind, f"bit {bit} at {at} of {path}", path, at, flipped)
 
 
-def _byte(snapshot: Snapshot, rng: np.random.Generator, kind: str) -> Mutation:
+def _byte(snapshot: StoreImage, rng: np.random.Generator, kind: str) -> Mutation:
     path, at = _place(snapshot, rng)
     value, old = int(rng.choice([0, 0xFF, 0x7F, 0x80, 1, 2, int(rng.integers(256))])), snapshot.files[path][at]
     value ^= 0xFF if value == old else 0
     return _overwritten(snapshot, kind, f"byte {value} at {at} of {path}", path, at, bytes([value]))
 
 
-def _run(snapshot: Snapshot, rng: np.random.Generator, kind: str) -> Mutation:
+def _run(snapshot: StoreImage, rng: np.random.Generator, kind: str) -> Mutation:
     path, start = _place(snapshot, rng)
     stop = min(start + int(rng.integers(2, 33)), len(snapshot.files[path]))
     return _overwritten(snapshot, kind, f"random [{start}, {stop}) of {path}", path, start, rng.bytes(stop - start))
 
 
-def _block(snapshot: Snapshot, rng: np.random.Generator) -> tuple[str, int, int]:
+def _block(snapshot: StoreImage, rng: np.random.Generator) -> tuple[str, int, int]:
     path, position = _place(snapshot, rng)
     block = min(int(rng.choice(BLOCKS)), len(snapshot.files[path]))
     align = int(rng.choice([block, 64]))  # most devices tear at sectors, some do not
@@ -263,17 +263,17 @@ def _block(snapshot: Snapshot, rng: np.random.Generator) -> tuple[str, int, int]
     return path, start, start + block
 
 
-def _zero(snapshot: Snapshot, rng: np.random.Generator, kind: str) -> Mutation:
+def _zero(snapshot: StoreImage, rng: np.random.Generator, kind: str) -> Mutation:
     path, start, stop = _block(snapshot, rng)
     return _overwritten(snapshot, kind, f"zeros [{start}, {stop}) of {path}", path, start, bytes(stop - start))
 
 
-def _noise(snapshot: Snapshot, rng: np.random.Generator, kind: str) -> Mutation:
+def _noise(snapshot: StoreImage, rng: np.random.Generator, kind: str) -> Mutation:
     path, start, stop = _block(snapshot, rng)
     return _overwritten(snapshot, kind, f"noise [{start}, {stop}) of {path}", path, start, rng.bytes(stop - start))
 
 
-def _swap(snapshot: Snapshot, rng: np.random.Generator, kind: str) -> Mutation:
+def _swap(snapshot: StoreImage, rng: np.random.Generator, kind: str) -> Mutation:
     one, start, stop = _block(snapshot, rng)
     other, second, _ = _block(snapshot, rng)
     length = min(stop - start, len(snapshot.files[other]) - second)
@@ -289,7 +289,7 @@ def _swap(snapshot: Snapshot, rng: np.random.Generator, kind: str) -> Mutation:
     return _mutation(snapshot, kind, what, {path: bytes(c) for path, c in contents.items()}, damaged)
 
 
-def _duplicate(snapshot: Snapshot, rng: np.random.Generator, kind: str) -> Mutation:
+def _duplicate(snapshot: StoreImage, rng: np.random.Generator, kind: str) -> Mutation:
     one, start, stop = _block(snapshot, rng)
     other, second, _ = _block(snapshot, rng)
     length = min(stop - start, len(snapshot.files[other]) - second)
@@ -297,7 +297,7 @@ def _duplicate(snapshot: Snapshot, rng: np.random.Generator, kind: str) -> Mutat
     return _overwritten(snapshot, kind, what, other, second, snapshot.files[one][start : start + length])
 
 
-def _truncate(snapshot: Snapshot, rng: np.random.Generator, kind: str) -> Mutation:
+def _truncate(snapshot: StoreImage, rng: np.random.Generator, kind: str) -> Mutation:
     path, position = _place(snapshot, rng)
     if rng.random() < 0.05:
         whole = [(0, len(snapshot.files[path]))]
@@ -306,7 +306,7 @@ def _truncate(snapshot: Snapshot, rng: np.random.Generator, kind: str) -> Mutati
     return _mutation(snapshot, kind, f"{path} at {position}", {path: snapshot.files[path][:position]}, {path: cut})
 
 
-def _shift(snapshot: Snapshot, rng: np.random.Generator, kind: str) -> Mutation:
+def _shift(snapshot: StoreImage, rng: np.random.Generator, kind: str) -> Mutation:
     """Bytes inserted or left out: what follows is whole, in the wrong place."""
     path, position = _place(snapshot, rng)
     content = snapshot.files[path]
@@ -317,7 +317,7 @@ def _shift(snapshot: Snapshot, rng: np.random.Generator, kind: str) -> Mutation:
     return _mutation(snapshot, kind, what, {path: moved}, {path: [(position, len(content))]})
 
 
-_RANDOM: Final[dict[str, Callable[[Snapshot, np.random.Generator, str], Mutation]]] = {
+_RANDOM: Final[dict[str, Callable[[StoreImage, np.random.Generator, str], Mutation]]] = {
     "bit": _bits,
     "byte": _byte,
     "run": _run,

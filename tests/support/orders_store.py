@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from segmentlog.store import QueueKey, StoreReader
+from segmentlog.store import QueueKey, Snapshot
 
 from . import reading
 from .store_builder import Appended, Geometry, StoreBuilder, messages
@@ -22,9 +22,9 @@ def build_orders(path: Path) -> Appended:
 
 
 def offsets(store: Path, queue_id: int = 0, **options: Any) -> list[int]:
-    reader = StoreReader.open(store, **options)
-    found = list(reading.read(reader))
-    bounds = reader.bounds(QueueKey("Orders", queue_id))
+    snapshot = Snapshot.open(store, **options)
+    found = list(reading.read(snapshot))
+    bounds = snapshot.bounds(QueueKey("Orders", queue_id))
     mine = [row["queueOffset"] for row in found if (row["topic"], row["queueId"]) == ("Orders", queue_id)]
     assert mine == list(range(bounds.min_offset, bounds.max_offset))
     return mine

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from segmentlog.spark import last_commit
-from segmentlog.store import Flush, MessageStore, Outgoing, QueueKey, StoreConfig, StoreReader
+from segmentlog.store import Flush, MessageStore, Outgoing, QueueKey, Snapshot, StoreConfig
 
 from .batches import batch_of
 from .reading import by_queue, read
@@ -170,9 +170,7 @@ class Pipe:
 
 def contents(path: Path) -> Contents:
     """Read the bodies of a whole store, queue by queue; each message says itself where it was in its source."""
-    found = by_queue(
-        read(StoreReader.open(path), columns=("topic", "queueId", "body", "properties"), max_bytes=1 << 22)
-    )
+    found = by_queue(read(Snapshot.open(path), columns=("topic", "queueId", "body", "properties"), max_bytes=1 << 22))
     bodies = {}
     for key, rows in found.items():
         bodies[key] = [row["body"] for row in rows]
@@ -206,8 +204,8 @@ class Feed:
 
     def __enter__(self) -> Self:
         self._store = MessageStore.open(self._path, CONFIG)
-        reader = self._store.reader()
-        bounds = [each for topic in reader.topics() for each in reader.queues(topic)]
+        snapshot = self._store.snapshot()
+        bounds = [each for topic in snapshot.topics() for each in snapshot.queues(topic)]
         self._next = dict.fromkeys(self._queues, 0) | {tuple(each.key): each.max_offset for each in bounds}
         return self
 

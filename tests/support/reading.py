@@ -7,29 +7,29 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from segmentlog.store import NATIVE_SCHEMA, OnCorrupt, QueueKey, QueueRange, ScanSpec, StoreReader
+from segmentlog.store import NATIVE_SCHEMA, OnCorrupt, QueueKey, QueueRange, ScanSpec, Snapshot
 
 Row = dict[str, Any]
 
 ALL_COLUMNS = tuple(NATIVE_SCHEMA.names)
 
 
-def whole_queues(reader: StoreReader) -> list[QueueRange]:
+def whole_queues(snapshot: Snapshot) -> list[QueueRange]:
     return [
         QueueRange(bounds.key, bounds.min_offset, bounds.max_offset)
-        for topic in reader.topics()
-        for bounds in reader.queues(topic)
+        for topic in snapshot.topics()
+        for bounds in snapshot.queues(topic)
     ]
 
 
 def read(
-    reader: StoreReader, ranges: list[QueueRange] | None = None, *, max_bytes: int = 100_000, **spec: Any
+    snapshot: Snapshot, ranges: list[QueueRange] | None = None, *, max_bytes: int = 100_000, **spec: Any
 ) -> Iterator[Row]:
     """Rows of some queue ranges, or of the whole store, in plans of small tasks."""
     options = {"columns": ALL_COLUMNS, "check_crc": True, **spec}
-    for task in reader.plan(whole_queues(reader) if ranges is None else ranges, max_bytes=max_bytes):
+    for task in snapshot.plan(whole_queues(snapshot) if ranges is None else ranges, max_bytes=max_bytes):
         rows = 0
-        for batch in reader.scan(task, ScanSpec(**options)):
+        for batch in snapshot.scan(task, ScanSpec(**options)):
             batch.validate(full=True)
             assert batch.num_rows > 0
             rows += batch.num_rows

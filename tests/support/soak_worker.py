@@ -4,7 +4,7 @@
 
     test ── Popen ──► writer       MessageStore: single messages, batches, staged batches of a sink; its retention
                                    deletes the oldest segments every 50 ms
-                      reader, …    StoreReader: everything, what is new, somewhere in the middle, and often too late
+                      reader, …    Snapshot: everything, what is new, somewhere in the middle, and often too late
          ◄── "ready" … JSON ──┘
 
 A message may be lost only if its segment was deleted. An error or a warning names the deletion, and the first offset of
@@ -44,8 +44,8 @@ from segmentlog.store import (
     RetentionSettings,
     ScanSpec,
     SegmentLogError,
+    Snapshot,
     StoreConfig,
-    StoreReader,
 )
 from segmentlog.store.directory.retention_history import deletions
 from segmentlog.store.files.fs import LocalFileSystem, Space
@@ -271,16 +271,16 @@ class Reading:
         self._rng = random.Random(seed)
         self._warnings = Warnings()
         self._bounds: dict[QueueKey, tuple[int, int]] = {}
-        self._reader = StoreReader.open(path)
+        self._snapshot = Snapshot.open(path)
         self.rounds = self.rows = self.skipped = 0
         self.errors: Counter[str] = Counter()
 
     def round(self) -> None:
         self.rounds += 1
         if self.rounds % 7 == 0:
-            self._reader = StoreReader.open(self._path)
+            self._snapshot = Snapshot.open(self._path)
         else:
-            self._reader = self._reader.newer()
+            self._snapshot = self._snapshot.newer()
         on_loss = self._rng.choice(list(OnLoss))
         spec = ScanSpec(
             columns=COLUMNS, check_crc=True, on_loss=on_loss, batch_bytes=self._rng.choice([1 << 16, 8 << 20])
@@ -308,8 +308,8 @@ class Reading:
         ranges = []
         staged = set()
         how = self._rng.randrange(4)
-        for topic in self._reader.topics():
-            for bounds in self._reader.queues(topic):
+        for topic in self._snapshot.topics():
+            for bounds in self._snapshot.queues(topic):
                 first, last = bounds.min_offset, bounds.max_offset
                 known = self._bounds.get(bounds.key, (0, 0))
                 assert known[0] <= first <= last, f"{bounds} was {known}"
@@ -332,10 +332,10 @@ class Reading:
     def _scan(self, wanted: list[QueueRange], spec: ScanSpec) -> dict[QueueKey, list[np.ndarray]]:
         """Scan ranges, sometimes late; return the offsets that were found."""
         found: dict[QueueKey, list[np.ndarray]] = {each.key: [] for each in wanted}
-        tasks = self._reader.plan(wanted, max_bytes=self._rng.choice([1 << 18, 16 << 20]))
+        tasks = self._snapshot.plan(wanted, max_bytes=self._rng.choice([1 << 18, 16 << 20]))
         time.sleep(self._rng.choice([0.0, 0.0, 0.0, _LATE_SECONDS]))
         for task in tasks:
-            for batch in self._reader.scan(task, spec):
+            for batch in self._snapshot.scan(task, spec):
                 batch.validate(full=True)
                 check(batch)
                 self.rows += batch.num_rows
@@ -347,7 +347,7 @@ class Reading:
         if isinstance(late, DataLossError):
             assert on_loss is OnLoss.FAIL, late
             assert NOTE in str(late), late
-        now = StoreReader.open(self._path)
+        now = Snapshot.open(self._path)
         assert any(now.bounds(each.key).min_offset > each.start for each in wanted), late
 
 
@@ -363,7 +363,7 @@ def _note(batch: pa.RecordBatch, found: dict[QueueKey, list[np.ndarray]]) -> Non
 
 def _missed(path: str, wanted: list[QueueRange], found: dict[QueueKey, list[np.ndarray]]) -> int:
     """Count the messages that were not found; each has to be before the first offset that its queue has now."""
-    now, missed = StoreReader.open(path), 0
+    now, missed = Snapshot.open(path), 0
     for each in wanted:
         offsets = np.concatenate([np.empty(0, np.int64), *found[each.key]])
         assert (np.diff(offsets) > 0).all(), f"{each.key} is not in order"

@@ -18,7 +18,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from segmentlog.store import MessageStore, OnCorrupt, Outgoing, StoreConfig, StoreReader
+from segmentlog.store import MessageStore, OnCorrupt, Outgoing, Snapshot, StoreConfig
 from segmentlog.store.files.fs import LocalFileSystem
 
 from .batches import batch_of
@@ -358,7 +358,7 @@ def _said(line: Line, put: Put) -> Row:
 
 def check_reader(store: Path, journal: Journal) -> None:
     rows = {}
-    for each in read(StoreReader.open(store), on_corrupt=OnCorrupt.FAIL):
+    for each in read(Snapshot.open(store), on_corrupt=OnCorrupt.FAIL):
         said = described(each)
         del said["bodyCRC"]
         said["properties"] = {name: value for name, value in said["properties"].items() if name != RECORD_CRC}

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from segmentlog.query.metadata import Metrics
-    from segmentlog.store import StoreReader
+    from segmentlog.store import Snapshot
 
 _MINUTE_MS: Final = 60_000
 _DAY_MS: Final = 24 * 60 * _MINUTE_MS
@@ -157,10 +157,10 @@ def _repeated_stats(first: "pa.Table", options: argparse.Namespace) -> "Iterator
 def _stats(options: argparse.Namespace) -> "pa.Table":
     import pyarrow as pa
 
-    reader = source_of(options).open()
+    snapshot = source_of(options).open()
     clock = clock_of(options)
     now = clock.now_ms if options.at is None else clock.ms(options.at)
-    rows = [_stats_row(reader, topic, now) for topic in options.topic or reader.topics()]
+    rows = [_stats_row(snapshot, topic, now) for topic in options.topic or snapshot.topics()]
     columns = {
         "at": pa.timestamp("ms", "UTC"),
         "topic": pa.string(),
@@ -174,24 +174,24 @@ def _stats(options: argparse.Namespace) -> "pa.Table":
     return pa.Table.from_pylist(rows, pa.schema(list(columns.items())))
 
 
-def _stats_row(reader: "StoreReader", topic: str, now: int) -> dict[str, object]:
+def _stats_row(snapshot: "Snapshot", topic: str, now: int) -> dict[str, object]:
     from segmentlog.store import QueueRange
     from segmentlog.store.follow import store_times
 
-    queues = bounds_of(reader, [topic])
+    queues = bounds_of(snapshot, [topic])
 
     def stored_since(ms: int) -> int:
-        spans = (reader.offset_at(key, now + 1) - reader.offset_at(key, ms + 1) for key in queues)
+        spans = (snapshot.offset_at(key, now + 1) - snapshot.offset_at(key, ms + 1) for key in queues)
         return sum(spans)
 
-    last = store_times(reader, {key: each.max_offset - 1 for key, each in queues.items() if len(each)})
+    last = store_times(snapshot, {key: each.max_offset - 1 for key, each in queues.items() if len(each)})
     return {
         "at": now,
         "topic": topic,
         "queues": len(queues),
         "messages": sum(map(len, queues.values())),
         "bytes": sum(
-            reader.stored_bytes(QueueRange(key, each.min_offset, each.max_offset)) for key, each in queues.items()
+            snapshot.stored_bytes(QueueRange(key, each.min_offset, each.max_offset)) for key, each in queues.items()
         ),
         "messagesPerSecond": round(stored_since(now - _MINUTE_MS) * 1000 / _MINUTE_MS, 3),
         "messages24h": stored_since(now - _DAY_MS),
@@ -234,11 +234,11 @@ def run_offsets(options: argparse.Namespace, console: Console) -> int:
 
     from ..output.writers import write_table
 
-    reader = source_of(options).open()
-    queues = bounds_of(reader, options.topic or reader.topics())
+    snapshot = source_of(options).open()
+    queues = bounds_of(snapshot, options.topic or snapshot.topics())
     at = clock_of(options).ms(options.at)
-    found = {key: reader.offset_at(key, at, Boundary[options.boundary.upper()]) for key in queues}
-    times = store_times(reader, {key: offset for key, offset in found.items() if offset < queues[key].max_offset})
+    found = {key: snapshot.offset_at(key, at, Boundary[options.boundary.upper()]) for key in queues}
+    times = store_times(snapshot, {key: offset for key, offset in found.items() if offset < queues[key].max_offset})
     columns = [
         pa.array([key.topic for key in queues], pa.string()),
         pa.array([key.queue_id for key in queues], pa.int32()),

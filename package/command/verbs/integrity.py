@@ -206,16 +206,16 @@ def add_rebuild(parser: Parser) -> None:
 
 def run_rebuild(options: argparse.Namespace, console: Console) -> int:
     from segmentlog.jobs.rebuild import rebuilt
-    from segmentlog.store import QueueSource, StoreReader
+    from segmentlog.store import QueueSource, Snapshot
 
     def work() -> Report:
-        reader = StoreReader.open(
+        snapshot = Snapshot.open(
             options.store, commit_log_paths=options.commit_log, queue_source=QueueSource.COMMIT_LOG
         )
-        to = os.path.abspath(options.to or os.path.join(reader.path, "consumequeue"))
+        to = os.path.abspath(options.to or os.path.join(snapshot.path, "consumequeue"))
         with spark_of(options) as spark:
             written = rebuilt(
-                spark, reader, to, entries_per_segment=options.queue_segment_entries, processes=options.processes
+                spark, snapshot, to, entries_per_segment=options.queue_segment_entries, processes=options.processes
             )
         text = f"{written.queues} queues, {written.entries} entries, {written.files} files of {written.bytes} bytes"
         if written.lost_messages:

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from segmentlog import Follow, Scan, SystemRows
-    from segmentlog.store import QueueKey, StoreReader
+    from segmentlog.store import QueueKey, Snapshot
     from segmentlog.store.find import Found
     from segmentlog.store.maintenance import DissectedField
 
@@ -265,20 +265,20 @@ def _way(options: argparse.Namespace) -> str:
     return way
 
 
-def _found(reader: "StoreReader", way: str, options: argparse.Namespace) -> "Found":
+def _found(snapshot: "Snapshot", way: str, options: argparse.Namespace) -> "Found":
     from segmentlog.store import QueueKey
     from segmentlog.store.find import Finder, KeyField, Order, Window
 
-    finder, values = Finder(reader), getattr(options, way)
+    finder, values = Finder(snapshot), getattr(options, way)
     match way:
         case "id":
             return finder.by_message_ids(values)
         case "physical_offset":
             return finder.by_physical_offsets(values)
         case "offset":
-            (topic,) = known_topics(reader, options.topic)
+            (topic,) = known_topics(snapshot, options.topic)
             return finder.by_queue_offsets(QueueKey(topic, options.queue), values)
-    topics = reader.topics() if options.topic is None else known_topics(reader, options.topic)
+    topics = snapshot.topics() if options.topic is None else known_topics(snapshot, options.topic)
     return finder.by_keys(
         topics,
         values,
@@ -343,30 +343,30 @@ def run_dump(options: argparse.Namespace, console: Console) -> int:
             ("path", pa.string()),
         ]
     )
-    reader = source_of(options).open()
+    snapshot = source_of(options).open()
     problems: list[DissectedField] = []
-    batches = _batches(_fields(reader, options), schema, problems)
+    batches = _batches(_fields(snapshot, options), schema, problems)
     code = write_rows(schema, batches, options, console)
     return NOT_FOUND if problems else code
 
 
-def _fields(reader: "StoreReader", options: argparse.Namespace) -> "Iterator[DissectedField]":
+def _fields(snapshot: "Snapshot", options: argparse.Namespace) -> "Iterator[DissectedField]":
     from segmentlog.store import QueueKey
     from segmentlog.store.maintenance import dissect_entries, dissect_records
 
     given = {"--topic": options.topic, "-p": options.queue, "--offset": options.offset}
     missing = [flag for flag, value in given.items() if value is None]
     if len(missing) == len(given):
-        start = reader.log.min_offset if options.physical_offset is None else options.physical_offset
-        return dissect_records(reader, start, options.number)
+        start = snapshot.log.min_offset if options.physical_offset is None else options.physical_offset
+        return dissect_records(snapshot, start, options.number)
     if missing:
         verb = "is" if len(missing) == 1 else "are"
         problem = f"{' and '.join(missing)} {verb} missing: entries need --topic, -p and --offset"
         raise UsageError(problem, fix="Pass such as --topic orders -p 3 --offset 12")
     if options.physical_offset is not None:
         raise UsageError("--physical-offset and --offset are passed together", fix="Leave one of them out")
-    select([reader], Topics((options.topic,), (options.queue,)), argument="--topic")
-    return dissect_entries(reader, QueueKey(options.topic, options.queue), options.offset, options.number)
+    select([snapshot], Topics((options.topic,), (options.queue,)), argument="--topic")
+    return dissect_entries(snapshot, QueueKey(options.topic, options.queue), options.offset, options.number)
 
 
 def _batches(

@@ -195,10 +195,10 @@ def _fixed(options: argparse.Namespace) -> "Fixed":
 
 
 def _known_topics(options: argparse.Namespace) -> frozenset[str]:
-    from segmentlog.store import NotAStoreError, StoreReader
+    from segmentlog.store import NotAStoreError, Snapshot
 
     try:
-        known = frozenset(topics_to_write(StoreReader.open(options.store)))
+        known = frozenset(topics_to_write(Snapshot.open(options.store)))
     except NotAStoreError as error:
         if options.create:
             return frozenset()  # or the path holds something else: opening it for writing tells
@@ -254,16 +254,16 @@ def add_reset_offset(parser: Parser) -> None:
 def run_reset_offset(options: argparse.Namespace, console: Console) -> int:
     import pyarrow as pa
 
-    from segmentlog.store import StoreReader
+    from segmentlog.store import Snapshot
     from segmentlog.store.groups import Recorded, list_groups, reset_group
 
     from ..output.writers import write_table
 
     Target.of(options, console)  # a wrong -o is an error before anything changes
     if options.topic:
-        check_topics(options.topic, StoreReader.open(options.store).topics(), path=options.store, argument="--topic")
+        check_topics(options.topic, Snapshot.open(options.store).topics(), path=options.store, argument="--topic")
     elif list_groups(options.store):
-        group_progress([StoreReader.open(options.store)], options.group)  # an unknown group is an error
+        group_progress([Snapshot.open(options.store)], options.group)  # an unknown group is an error
     with logged(console):
         change = reset_group(
             options.store, options.group, _target(options), topics=options.topic, dry_run=options.dry_run

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from segmentlog.store import MessageStore, Outgoing, StoreReader
+from segmentlog.store import MessageStore, Outgoing, Snapshot
 from support import fixtures
 from support.commands import run_command
 from support.reading import read
@@ -98,9 +98,9 @@ def test_a_whole_store_is_copied_without_findings(real: Path, tmp_path: Path) ->
     ran = run_command("salvage", real, tmp_path / "copy", "--json")
     found = json.loads(ran.out)
     assert (ran.code, found["to"]) == (0, str(tmp_path / "copy"))
-    assert found["records"] == len(list(read(StoreReader.open(real))))
+    assert found["records"] == len(list(read(Snapshot.open(real))))
     assert (found["lostSpans"], found["lostMessages"], found["dropped"]) == (0, 0, 0)
-    bodies = [[row["body"] for row in read(StoreReader.open(path))] for path in (real, tmp_path / "copy")]
+    bodies = [[row["body"] for row in read(Snapshot.open(path))] for path in (real, tmp_path / "copy")]
     assert bodies[0] == bodies[1]
     assert run_command("verify", tmp_path / "copy").code == 0
 

@@ -17,7 +17,7 @@ from segmentlog.command.console import Console
 from segmentlog.command.output.reports import Report
 from segmentlog.command.verbs import replication as verb
 from segmentlog.command.verbs.replication import replicate
-from segmentlog.store import BatchId, MessageStore, Outgoing, ReadFrom, StoreReader
+from segmentlog.store import BatchId, MessageStore, Outgoing, ReadFrom, Snapshot
 from segmentlog.store.files.writable_fs import LocalWritableFileSystem
 from segmentlog.store.ha import Address, FollowedLog, Replica, demote
 from segmentlog.store.log.confirmed import confirmed_offset
@@ -146,7 +146,7 @@ def test_commits_wait_for_replicas_until_it_is_terminated(tmp_path: Path, path: 
                 committed = commit_batch(path, PLAIN, BatchId("q", batch), staged, replication=waits)
                 assert replica.store.end_offset >= committed.stop
                 assert confirmed_offset(LocalWritableFileSystem(), str(path)) == committed.stop
-                assert len(list(read(StoreReader.open(path, read_from=ReadFrom.CONFIRMED)))) == 30 * (batch + 1) + 1
+                assert len(list(read(Snapshot.open(path, read_from=ReadFrom.CONFIRMED)))) == 30 * (batch + 1) + 1
         process.terminate()
         out, errors = process.communicate(timeout=300)
     assert process.returncode == 0, errors

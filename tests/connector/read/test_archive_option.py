@@ -7,7 +7,7 @@ import pytest
 
 from segmentlog.connector.errors import in_spark_words
 from segmentlog.connector.source import SegmentLogDataSource
-from segmentlog.store import DataLossError, MessageStore, QueueKey, QueueRange, ScanSpec, StoreReader
+from segmentlog.store import DataLossError, MessageStore, QueueKey, QueueRange, ScanSpec, Snapshot
 from support.archived_store import CONFIG, ROWS, Archived, append_rows, archive_some, settings, write_archived
 from support.streams import Stream
 
@@ -69,11 +69,11 @@ def lost_in_a_stream(path: Path, archive: Path) -> None:
 
 def lost_in_a_task(path: Path, archive: Path) -> None:
     key = QueueKey("orders", 0)
-    reader = StoreReader.open(path)
-    (task,) = reader.plan([QueueRange(key, reader.bounds(key).min_offset, 300)], max_bytes=1 << 30)
+    snapshot = Snapshot.open(path)
+    (task,) = snapshot.plan([QueueRange(key, snapshot.bounds(key).min_offset, 300)], max_bytes=1 << 30)
     archive_some(path, archive, 3)
     with in_spark_words():
-        list(StoreReader.open(path).scan(task, ScanSpec(columns=("body",))))
+        list(Snapshot.open(path).scan(task, ScanSpec(columns=("body",))))
 
 
 @pytest.mark.parametrize("read", [lost_in_a_stream, lost_in_a_task])

@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 READ = """
 import sys
 import segmentlog.connector.stream.reader, segmentlog.connector.read, segmentlog.connector.write.writer
-from segmentlog.store import QueueKey, QueueRange, ScanSpec, StoreReader
+from segmentlog.store import QueueKey, QueueRange, ScanSpec, Snapshot
 from segmentlog.store.format.message_decode import NATIVE_SCHEMA
-reader = StoreReader.open(sys.argv[1])
+reader = Snapshot.open(sys.argv[1])
 (task,) = reader.plan([QueueRange(QueueKey("T", 0), 0, 2)], max_bytes=1 << 20)
 columns = [name for name in NATIVE_SCHEMA.names if not name.endswith("Host")]
 (batch,) = reader.scan(task, ScanSpec(columns=tuple(columns), property_columns=("color",)))

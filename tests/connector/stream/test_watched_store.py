@@ -14,8 +14,8 @@ from segmentlog.store import (
     QueueKey,
     QueueRange,
     ReadFrom,
+    Snapshot,
     StoreConfig,
-    StoreReader,
     UnconfirmedError,
 )
 from segmentlog.store.files.writable_fs import LocalWritableFileSystem
@@ -47,7 +47,7 @@ def put(store: MessageStore, total: int, topic: str = "T", queues: int = 2, body
 
 def watch(path: Path | str, **given: str) -> WatchedStore:
     options = parse_read_options({"path": str(path), "subscribe": "T"} | given)
-    found = WatchedStore(StoreReader.open(path, read_from=options.read_from), options)
+    found = WatchedStore(Snapshot.open(path, read_from=options.read_from), options)
     found.look()
     return found
 
@@ -60,7 +60,7 @@ def at(watched: WatchedStore, last: LastRead | None = None, **queues: int) -> St
 
 def read_last(watched: WatchedStore, offset: int) -> LastRead:
     """Make the mark of a message of T/0."""
-    mark = message_identity(watched.reader, T0, offset)
+    mark = message_identity(watched.snapshot, T0, offset)
     assert mark is not None
     return LastRead(0, offset, mark)
 
@@ -158,9 +158,7 @@ def test_a_queue_that_is_gone_is_a_loss_unless_nothing_was_read(store: MessageSt
 def test_a_queue_that_is_not_subscribed_to_any_more_is_left(
     store: MessageStore, caplog: pytest.LogCaptureFixture
 ) -> None:
-    watched = WatchedStore(
-        StoreReader.open(store.path), parse_read_options({"path": store.path, "assign": '{"T": [1]}'})
-    )
+    watched = WatchedStore(Snapshot.open(store.path), parse_read_options({"path": store.path, "assign": '{"T": [1]}'}))
     watched.look()
     with caplog.at_level(logging.INFO):
         assert steps(watched, at(watched, q0=2, q1=1)) == {"T/1": (1, 1, 3)}
@@ -175,7 +173,7 @@ def test_the_newest_message_read_is_the_one_to_know_a_topic_by(store: MessageSto
     last = watched.last_read(None, "T", {0: 3, 1: 2})
     assert last is not None
     assert (last.queue_id, last.queue_offset) == (0, 2)
-    assert last.mark == message_identity(watched.reader, T0, 2)
+    assert last.mark == message_identity(watched.snapshot, T0, 2)
     assert watched.last_read(last, "T", {1: 1}) is last  # an older one does not replace it
     assert watched.last_read(None, "T", {0: 0}) is None
     assert steps(watched, at(watched, last, q0=3, q1=3)) == {}  # the same store is known again
@@ -186,7 +184,7 @@ def test_messages_that_are_not_confirmed_any_more_are_waited_for(store: MessageS
     end = store.end_offset
     with ConfirmationFile(LocalWritableFileSystem(), store.path, 2) as file:
         watched = watch(store.path, readFrom="confirmed", failOnDataLoss=fails)
-        assert watched.reader.read_from is ReadFrom.CONFIRMED
+        assert watched.snapshot.read_from is ReadFrom.CONFIRMED
         assert steps(watched, at(watched, q0=0, q1=0)) == {}
         ahead = at(watched, q0=3, q1=2)  # as before a power cut of the master's host
         assert steps(watched, ahead) == {}

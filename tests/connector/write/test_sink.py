@@ -10,7 +10,7 @@ from chispa import assert_df_equality
 
 from segmentlog.connector.read import KAFKA
 from segmentlog.spark import last_commit
-from segmentlog.store import QueueSpan, StoreReader
+from segmentlog.store import QueueSpan, Snapshot
 from segmentlog.store.sink import java_hash_array
 from support import fixtures
 from support.children import held_elsewhere
@@ -42,7 +42,7 @@ def load(spark: "SparkSession") -> Load:
 
 
 def total(path: Path) -> int:
-    return sum(1 for _ in read(StoreReader.open(path), columns=("body",)))
+    return sum(1 for _ in read(Snapshot.open(path), columns=("body",)))
 
 
 def staged_files(path: Path) -> list[str]:
@@ -122,14 +122,14 @@ def test_kafkas_frame_goes_in_as_it_is(spark: "SparkSession", load: Load, tmp_pa
         assert (row.topic, row.partition, row.offset) == ("events", number % 3, number // 3)
         assert row.timestampType == 1  # when the store took it; Kafka's own time is the producer's, below
         assert ("h", str(number).encode()) in [(header.key, bytes(header.value)) for header in row.headers]
-    for row in read(StoreReader.open(path), columns=("body", "bornTimestamp")):
+    for row in read(Snapshot.open(path), columns=("body", "bornTimestamp")):
         assert row["bornTimestamp"].timestamp() * 1000 == 1_700_000_000_000 + int(row["body"][1:])
 
 
 def test_nothing_to_write(spark: "SparkSession", tmp_path: Path) -> None:
     path, frame = tmp_path / "store", spark.range(10).where("id < 0").selectExpr("cast(id as string) body")
     write(frame, path, topic="t")
-    assert StoreReader.open(path).topics() == []
+    assert Snapshot.open(path).topics() == []
     assert last_commit(path) is None
 
 
@@ -137,7 +137,7 @@ def test_a_task_that_fails_leaves_nothing(spark: "SparkSession", tmp_path: Path)
     path, frame = tmp_path / "store", spark.range(0, 1000, 1, 2).selectExpr("if(id = 900, null, 'y') body")
     text = refused(lambda: write(frame, path, topic="t"))
     assert "[SEGMENTLOG_ILLEGAL_MESSAGE] row 400 of Spark partition 1 has no body" in text
-    assert StoreReader.open(path).topics() == []
+    assert Snapshot.open(path).topics() == []
     assert staged_files(path) == []
 
 
@@ -148,7 +148,7 @@ def test_a_failing_query_in_front_leaves_nothing(spark: "SparkSession", tmp_path
     frame = spark.range(0, 50_000, 1, 2).selectExpr("if(id = 49000, raise_error('boom'), repeat('y', 100)) body")
     with pytest.raises(PySparkException, match="boom"):
         write(frame.selectExpr("cast(body as string) body"), path, topic="t")
-    assert StoreReader.open(path).topics() == []
+    assert Snapshot.open(path).topics() == []
 
 
 def test_append_is_the_only_save_mode_that_writes(spark: "SparkSession", tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from segmentlog.spark import last_commit
-from segmentlog.store import QueueKey, StoreReader
+from segmentlog.store import QueueKey, Snapshot
 from support.pipes import Checkpoint
 from support.reading import by_queue, read
 from support.sink_tasks import SMALL
@@ -57,7 +57,7 @@ class Flow:
 
     @property
     def found(self) -> Counter[str]:
-        return Counter(row["body"].decode() for row in read(StoreReader.open(self.store), columns=("body",)))
+        return Counter(row["body"].decode() for row in read(Snapshot.open(self.store), columns=("body",)))
 
     @property
     def query(self) -> str:
@@ -85,7 +85,7 @@ def test_batches_and_restarts_also_of_a_batch_that_spark_repeats(flow: Flow) -> 
     assert committed is not None
     assert committed.version == 2
     assert list((flow.store / ".segmentlog" / "staging").iterdir()) == []
-    for key, rows in by_queue(read(StoreReader.open(flow.store), columns=("topic", "queueId", "properties"))).items():
+    for key, rows in by_queue(read(Snapshot.open(flow.store), columns=("topic", "queueId", "properties"))).items():
         assert key.topic == "t"
         assert all(QueueKey("t", ord(row["properties"]["__SHARDINGKEY"]) % 8) == key for row in rows)
 
@@ -93,7 +93,7 @@ def test_batches_and_restarts_also_of_a_batch_that_spark_repeats(flow: Flow) -> 
 def test_a_batch_without_rows_is_a_batch_and_a_failed_batch_is_repeated(flow: Flow) -> None:
     flow.add(10, 1)
     flow.run("if(id < 0, '', null)", onNullBody="skip")
-    assert StoreReader.open(flow.store).topics() == []
+    assert Snapshot.open(flow.store).topics() == []
     flow.add(50, 1)
     text = refused(lambda: flow.run("if(id = 40, null, concat('row-', id))"))
     assert "[SEGMENTLOG_ILLEGAL_MESSAGE] row 30 of Spark partition 0 has no body" in text

@@ -33,9 +33,9 @@ from segmentlog.store import (
     NotAStoreError,
     Outgoing,
     ReadFrom,
+    Snapshot,
     StoreConfig,
     StoreInUseError,
-    StoreReader,
     UnsafeFileError,
 )
 from segmentlog.store.ha import FollowedLog, Quorum, ReplicationServer, ServerConfig
@@ -199,7 +199,7 @@ def stream_writer(path: Path, **options: str) -> SegmentLogStreamWriter:
 
 
 def bodies(path: Path) -> list[str]:
-    return sorted(row["body"].decode() for row in read(StoreReader.open(path), columns=("body",)))
+    return sorted(row["body"].decode() for row in read(Snapshot.open(path), columns=("body",)))
 
 
 def staged(path: Path) -> list[str]:
@@ -222,7 +222,7 @@ def test_the_partitions_order_counts_not_the_messages(tmp_path: Path) -> None:
     path = tmp_path / "store"
     one = batch_writer(path, defaultQueueNums="1")
     one.commit([task(one, ["c", "d"], 1), task(one, ["a", "b"], 0)])
-    assert [row["body"] for row in read(StoreReader.open(path), columns=("body",))] == [b"a", b"b", b"c", b"d"]
+    assert [row["body"] for row in read(Snapshot.open(path), columns=("body",))] == [b"a", b"b", b"c", b"d"]
 
 
 def test_attempts_that_the_commit_does_not_name_are_not_appended(tmp_path: Path) -> None:
@@ -298,7 +298,7 @@ def test_without_a_version_each_write_is_another(tmp_path: Path) -> None:
         one = batch_writer(path)
         one.commit([task(one, list("abc"))])
     assert bodies(path) == list("aabbcc")
-    assert len({row["uniqKey"] for row in read(StoreReader.open(path), columns=("uniqKey",))}) == 6
+    assert len({row["uniqKey"] for row in read(Snapshot.open(path), columns=("uniqKey",))}) == 6
 
 
 @pytest.mark.parametrize(
@@ -415,7 +415,7 @@ def test_straight_from_the_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert last_commit(path, "query") is None
     one = stream_writer(path, exactlyOnce="false", topic="t", defaultQueueNums="9")
     task(one, ["h", "i", "j"], 0, "query", 0)
-    assert {row["queueId"] for row in read(StoreReader.open(path), columns=("queueId",))} == {0, 1}
+    assert {row["queueId"] for row in read(Snapshot.open(path), columns=("queueId",))} == {0, 1}
 
 
 def test_a_commit_waits_for_another_process_that_has_the_store(tmp_path: Path) -> None:
@@ -449,7 +449,7 @@ def test_a_commit_waits_for_its_replicas(tmp_path: Path) -> None:
                 assert committed is not None
                 assert replica.store.end_offset == server.confirmed == committed.stop
         write()
-        confirmed = StoreReader.open(path, read_from=ReadFrom.CONFIRMED)
+        confirmed = Snapshot.open(path, read_from=ReadFrom.CONFIRMED)
         assert len(list(read(confirmed, columns=("body",)))) == len(bodies(tmp_path / "copy")) == 3
     assert bodies(path) == list("aabbcc")
     assert log_bytes(tmp_path / "copy")[: committed.stop] == log_bytes(path)[: committed.stop]

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from segmentlog.store import StoreReader
+from segmentlog.store import Snapshot
 from segmentlog.store.archive.look import describe, verify
 from segmentlog.store.archive.prune import prune
 from segmentlog.store.errors import NotAStoreError, UnsupportedStoreError
@@ -17,11 +17,11 @@ ROWS = 150
 
 
 def test_an_archive_lists_the_queues_and_offsets_of_its_store(store: Path, objects: FaultyObjects) -> None:
-    found, reader = describe(objects), StoreReader.open(store)
+    found, snapshot = describe(objects), Snapshot.open(store)
     expected = [
         (each.key.topic, each.key.queue_id, each.min_offset, each.max_offset)
-        for topic in reader.topics()
-        for each in reader.queues(topic)
+        for topic in snapshot.topics()
+        for each in snapshot.queues(topic)
     ]
     assert [queue[:4] for queue in found.queues] == expected
     assert sum(queue.messages for queue in found.queues) == ROWS

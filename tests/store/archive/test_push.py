@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from segmentlog.store import ConfigError, CorruptError, MessageStore, StoreReader
+from segmentlog.store import ConfigError, CorruptError, MessageStore, Snapshot
 from segmentlog.store.archive.content import names_of
 from segmentlog.store.archive.look import verify
 from segmentlog.store.archive.push import PushReport, push
@@ -45,9 +45,9 @@ def archived_log(objects: MemoryObjects, manifest: Manifest) -> bytes:
 
 
 def log_of(store: Path) -> bytes:
-    reader = StoreReader.open(store)
-    whole = b"".join(Path(segment.path).read_bytes() for segment in reader.log.segments)
-    return whole[: reader.readable_stop() - reader.log.min_offset]
+    snapshot = Snapshot.open(store)
+    whole = b"".join(Path(segment.path).read_bytes() for segment in snapshot.log.segments)
+    return whole[: snapshot.readable_stop() - snapshot.log.min_offset]
 
 
 def is_sound(objects: MemoryObjects) -> bool:
@@ -66,7 +66,7 @@ def test_a_first_push_has_all_segments_and_the_entries_of_each_queue(store: Path
     assert (number, report.manifest, report.records, report.is_complete) == (1, 1, ROWS, True)
     assert archived_log(objects, manifest) == log_of(store)
     assert is_sound(objects)
-    reader = StoreReader.open(store)
+    snapshot = Snapshot.open(store)
     for at, queue in enumerate(manifest.queues):
         rows = []
         for run in manifest.runs[manifest.runs["queue"] == at]:
@@ -75,9 +75,9 @@ def test_a_first_push_has_all_segments_and_the_entries_of_each_queue(store: Path
             rows += (entries["position"] + piece.segment).tolist()
             assert entries["queue_offset"][[0, -1]].tolist() == [run["first"], run["last"]]
             assert int(entries["size"].sum()) == run["bytes"]
-        (bounds,) = [each for each in reader.queues(queue.topic) if each.key.queue_id == queue.queue_id]
+        (bounds,) = [each for each in snapshot.queues(queue.topic) if each.key.queue_id == queue.queue_id]
         offsets = np.arange(bounds.min_offset, bounds.max_offset)
-        assert rows == reader.places_at(bounds.key, offsets).tolist()
+        assert rows == snapshot.places_at(bounds.key, offsets).tolist()
 
 
 def test_a_repeated_push_sends_nothing_and_writes_no_manifest(store: Path, objects: FaultyObjects) -> None:
@@ -226,7 +226,7 @@ def test_a_log_that_begins_beyond_the_archive_is_a_gap_that_is_reported_once(
     grow(store, ROWS, 200)
     for each in sorted((store / "commitlog").iterdir())[: stop // SEGMENT + 2]:
         each.unlink()
-    start = StoreReader.open(store).log.min_offset
+    start = Snapshot.open(store).log.min_offset
     report = push(store, objects)
     assert (report.gaps, report.is_complete) == (((stop, start),), False)
     assert "retention deleted" in report.warnings[0]

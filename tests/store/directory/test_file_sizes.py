@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from segmentlog.store import ConfigError, MessageStore, Outgoing, QueueKey, StoreConfig, StoreReader
+from segmentlog.store import ConfigError, MessageStore, Outgoing, QueueKey, Snapshot, StoreConfig
 from segmentlog.store.directory.file_sizes import stored_sizes
 from segmentlog.store.files.fs import LocalFileSystem
 from segmentlog.store.maintenance import rebuild_index, rebuild_queues, salvage
@@ -24,22 +24,22 @@ def store(tmp_path: Path) -> Path:
 
 
 def places(path: Path) -> list[tuple[object, ...]]:
-    rows = reading.read(StoreReader.open(path))
+    rows = reading.read(Snapshot.open(path))
     return [(row["topic"], row["queueId"], row["queueOffset"], row["body"]) for row in rows]
 
 
 def test_rebuilt_files_have_the_stored_sizes_and_are_written_on(store: Path, tmp_path: Path) -> None:
     before = places(store)
-    rebuild_index(StoreReader.open(store), tmp_path / "index")
+    rebuild_index(Snapshot.open(store), tmp_path / "index")
     made, written = (Index.open(path).files() for path in (tmp_path / "index", store / "index"))
     assert [Path(path).stat().st_size for path in made] == [Path(path).stat().st_size for path in written]
     shutil.rmtree(store / "consumequeue")
     left = tree(store)
     for entries in (300_000, 30):
         with pytest.raises(ConfigError, match=f"queue_segment_entries is {entries}, the store's files are made for 20"):
-            rebuild_queues(StoreReader.open(store), store / "consumequeue", entries_per_segment=entries)
+            rebuild_queues(Snapshot.open(store), store / "consumequeue", entries_per_segment=entries)
     assert tree(store) == left
-    rebuild_queues(StoreReader.open(store), store / "consumequeue")
+    rebuild_queues(Snapshot.open(store), store / "consumequeue")
     assert {file.stat().st_size for file in store.glob("consumequeue/*/*/*")} == {ENTRIES_BYTES}
     with MessageStore.open(store, CONFIG) as opened:
         end = opened.bounds(QueueKey("orders", 0)).max_offset
@@ -70,7 +70,7 @@ def test_a_salvaged_copy_has_the_stored_sizes(store: Path, tmp_path: Path) -> No
 def test_files_of_another_length_than_the_store_is_written_with_are_refused(
     store: Path, tmp_path: Path, entries: int
 ) -> None:
-    rebuild_queues(StoreReader.open(store), tmp_path / "other", entries_per_segment=entries)
+    rebuild_queues(Snapshot.open(store), tmp_path / "other", entries_per_segment=entries)
     shutil.rmtree(store / "consumequeue")
     shutil.move(tmp_path / "other", store / "consumequeue")
     before = tree(store)

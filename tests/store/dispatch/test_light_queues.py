@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from segmentlog.store import IllegalMessageError, MessageStore, Outgoing, QueueKey, StoreReader
+from segmentlog.store import IllegalMessageError, MessageStore, Outgoing, QueueKey, Snapshot
 from segmentlog.store.dispatch.derive import derive_queue, derive_segments
 from segmentlog.store.dispatch.light_queues import light_entries
 from segmentlog.store.dispatch.rules import DispatchedRecords
@@ -34,8 +34,8 @@ def files(store: Path) -> dict[str, bytes]:
 
 @pytest.mark.conformance
 def test_dispatched_entries_are_rocketmqs(store: Path) -> None:
-    reader, numbers = StoreReader.open(store), QueueNumbers()
-    for found, derived in derive_segments(reader.log, 0, reader.log.stop):
+    snapshot, numbers = Snapshot.open(store), QueueNumbers()
+    for found, derived in derive_segments(snapshot.log, 0, snapshot.log.stop):
         known = DispatchedRecords.of_records(found.records, Properties(found.records), numbers, with_keys=False)
         keys = [numbers.key(number) for number in known.queues.tolist()]
         assert set(keys) == set(derived)
@@ -43,7 +43,7 @@ def test_dispatched_entries_are_rocketmqs(store: Path) -> None:
             of_key = known.queue_of == number
             written = QueueFiles(store, key.topic, key.queue_id).entries[known.queue_offset[of_key]]
             np.testing.assert_array_equal(known.entries[of_key], written)
-            alone = derive_queue(reader.log, key, 0, reader.log.stop)
+            alone = derive_queue(snapshot.log, key, 0, snapshot.log.stop)
             np.testing.assert_array_equal(alone.physical_offset, written["physical_offset"])
             np.testing.assert_array_equal(alone.tags_code, written["tags_code"])
 
@@ -58,7 +58,7 @@ def test_derived_light_queues_have_the_messages_of_each_release(name: str, tmp_p
     for line in fixtures.expected(name).messages:
         if line["topic"].startswith("%LMQ%"):
             expected.setdefault(line["topic"], []).append(line["cqPhyOffset"])
-    log = StoreReader.open(store).log
+    log = Snapshot.open(store).log
     assert len(expected) == 3
     for topic, physical in expected.items():
         assert derive_queue(log, QueueKey(topic, 0), 0, log.stop).physical_offset.tolist() == physical

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from segmentlog.store import QueueKey, QueueRange, QueueSource, ScanSpec, StoreReader
+from segmentlog.store import QueueKey, QueueRange, QueueSource, ScanSpec, Snapshot
 from segmentlog.store.files.fs import LocalFileSystem
 from support.store_builder import StoreBuilder, messages
 
@@ -50,47 +50,47 @@ def store(tmp_path: Path) -> Path:
 def test_the_first_look_at_the_marker_comes_before_the_log_and_that_before_the_queues(store: Path, how: str) -> None:
     os.utime(store / "commitlog", (0, 0))  # a directory that changed just now is listed at each look
     fs = Journal()
-    reader = StoreReader.open(store, fs=fs)
+    snapshot = Snapshot.open(store, fs=fs)
     opened = fs.looked(*PARTS)
     if how == "newer":
-        reader.topics()
+        snapshot.topics()
         fs.looked()
-        reader = reader.newer()
+        snapshot = snapshot.newer()
         opened = fs.looked(*PARTS)
     assert opened == ["batch", "commitlog"]
-    reader.topics()
+    snapshot.topics()
     assert fs.looked(*PARTS) == ["consumequeue", "lock", "abort", "batch"]  # then the log
-    reader.topics()
-    assert reader.newer(reader.look()) is reader
+    snapshot.topics()
+    assert snapshot.newer(snapshot.look()) is snapshot
     assert fs.looked(*PARTS) == ["batch"]
 
 
 def test_a_task_takes_no_snapshot_and_liveness_alone_lists_nothing(store: Path) -> None:
-    (task,) = StoreReader.open(store).plan([QueueRange(KEY, 0, 10)], max_bytes=1 << 30)
+    (task,) = Snapshot.open(store).plan([QueueRange(KEY, 0, 10)], max_bytes=1 << 30)
     for ask in (
-        lambda reader: list(reader.scan(task, ScanSpec(columns=("body",)))),
-        lambda reader: reader.message_at(0),
-        lambda reader: reader.queue(KEY),
+        lambda snapshot: list(snapshot.scan(task, ScanSpec(columns=("body",)))),
+        lambda snapshot: snapshot.message_at(0),
+        lambda snapshot: snapshot.queue(KEY),
     ):
         fs = Journal()
-        reader = StoreReader.open(store, fs=fs)
+        snapshot = Snapshot.open(store, fs=fs)
         fs.looked()
-        ask(reader)
+        ask(snapshot)
         assert fs.looked("consumequeue", "lock", "abort") == []
-    reader = StoreReader.open(store, queue_source=QueueSource.COMMIT_LOG, fs=fs)
+    snapshot = Snapshot.open(store, queue_source=QueueSource.COMMIT_LOG, fs=fs)
     fs.looked()
-    assert not reader.is_live
+    assert not snapshot.is_live
     assert fs.calls == ["lock"]
 
 
 def test_the_lock_of_a_closed_store_is_not_looked_for_to_find_the_end(store: Path) -> None:
     fs = Journal()
-    reader = StoreReader.open(store, fs=fs)
+    snapshot = Snapshot.open(store, fs=fs)
     fs.looked()
-    stop = reader.readable_stop()
+    stop = snapshot.readable_stop()
     assert fs.looked("abort", "lock") == ["abort"]
     (store / "abort").touch()
-    assert reader.readable_stop() == stop
+    assert snapshot.readable_stop() == stop
     assert fs.looked("abort", "lock")[:2] == ["abort", "lock"]
 
 
@@ -104,9 +104,9 @@ class Closing(Journal):
 
 def test_a_store_that_its_owner_closes_meanwhile_is_not_taken_for_crashed(store: Path) -> None:
     fs = Closing()
-    reader = StoreReader.open(store, fs=fs)
-    stop = reader.readable_stop()
+    snapshot = Snapshot.open(store, fs=fs)
+    stop = snapshot.readable_stop()
     (store / "abort").touch()
     fs.looked()
-    assert reader.readable_stop() == stop
+    assert snapshot.readable_stop() == stop
     assert fs.looked("abort", "lock") == ["abort", "lock", "abort"]

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from segmentlog.store import QueueKey, QueueRange, QueueSource, ScanSpec, StoreReader, TaskLimits
+from segmentlog.store import QueueKey, QueueRange, QueueSource, ScanSpec, Snapshot, TaskLimits
 from segmentlog.store.archive.push import push
 from segmentlog.store.directory.layout import StoreLocation
 from segmentlog.store.entries import choose
@@ -147,11 +147,11 @@ HISTORIES: list[Callable[[Path], Built]] = [
 ARCHIVES: dict[Path, MemoryObjects] = {}
 
 
-def from_files(built: Built) -> StoreReader:
-    return StoreReader.open(built.path)
+def from_files(built: Built) -> Snapshot:
+    return Snapshot.open(built.path)
 
 
-def from_files_and_log(built: Built) -> StoreReader:
+def from_files_and_log(built: Built) -> Snapshot:
     """Read what a crash left: each queue lost its last entries, and one its directory."""
     for number, (key, entries) in enumerate(sorted(built.history.items())):
         files = QueueFiles(built.path, key.topic, key.queue_id)
@@ -161,21 +161,21 @@ def from_files_and_log(built: Built) -> StoreReader:
             first = int(files.files[0].name) // 20
             files.zero(max(entries) - first - len(entries) // 3, max(entries) + 1 - first)
     (built.path / "abort").touch()
-    return StoreReader.open(built.path)
+    return Snapshot.open(built.path)
 
 
-def from_log(built: Built) -> StoreReader:
-    return StoreReader.open(built.path, queue_source=QueueSource.COMMIT_LOG)
+def from_log(built: Built) -> Snapshot:
+    return Snapshot.open(built.path, queue_source=QueueSource.COMMIT_LOG)
 
 
-def from_kept_log(built: Built) -> StoreReader:
+def from_kept_log(built: Built) -> Snapshot:
     """Read entries that another reader derived and kept."""
     options = {"queue_source": QueueSource.COMMIT_LOG, "queue_cache": built.path.parent / "cache"}
-    StoreReader.open(built.path, **options).topics()  # type: ignore[arg-type]
-    return StoreReader.open(built.path, **options)  # type: ignore[arg-type]
+    Snapshot.open(built.path, **options).topics()  # type: ignore[arg-type]
+    return Snapshot.open(built.path, **options)  # type: ignore[arg-type]
 
 
-def from_database(built: Built) -> StoreReader:
+def from_database(built: Built) -> Snapshot:
     """Read a database that was flushed before the last messages came."""
     rocksdict = pytest.importorskip("rocksdict")
     shutil.rmtree(built.path / "consumequeue", ignore_errors=True)
@@ -197,18 +197,18 @@ def from_database(built: Built) -> StoreReader:
     database.flush()
     offsets.close()
     database.close()
-    return StoreReader.open(built.path)
+    return Snapshot.open(built.path)
 
 
-def from_packs(built: Built) -> StoreReader:
+def from_packs(built: Built) -> Snapshot:
     objects = MemoryObjects()
     push(built.path, objects)
-    reader = StoreReader.open(StoreLocation.on_objects(objects))
+    snapshot = Snapshot.open(StoreLocation.on_objects(objects))
     ARCHIVES[built.path] = objects
-    return reader
+    return snapshot
 
 
-SOURCES: dict[Callable[[Built], StoreReader], type[QueueEntries]] = {
+SOURCES: dict[Callable[[Built], Snapshot], type[QueueEntries]] = {
     from_files: FileEntries,
     from_files_and_log: JoinedEntries,
     from_log: LogQueues,
@@ -223,7 +223,7 @@ SOURCES: dict[Callable[[Built], StoreReader], type[QueueEntries]] = {
     params=[(each, source) for source in SOURCES for each in HISTORIES if (each, source) != (nothing, from_packs)],
     ids=lambda each: f"{each[1].__name__}-{each[0].__name__}",
 )
-def opened(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[History, StoreReader]:
+def opened(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[History, Snapshot]:
     """The messages of a store, and a reader of it."""
     make, source = request.param
     built = make(tmp_path_factory.mktemp("contract") / "store")
@@ -231,9 +231,9 @@ def opened(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         built.builder.close()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(choose, "WORTH_BYTES", 1)  # small logs are worth a database
-        reader = source(built)
-        assert isinstance(reader.entries, SOURCES[source]) or not built.history
-    return built.history, reader
+        snapshot = source(built)
+        assert isinstance(snapshot.entries, SOURCES[source]) or not built.history
+    return built.history, snapshot
 
 
 def rows_of(entries: dict[int, Entry], start: int, stop: int) -> list[tuple[int, int, int, int]]:
@@ -247,18 +247,18 @@ def spans(entries: dict[int, Entry]) -> list[tuple[int, int]]:
     return [(first, stop), (first, middle), (middle, stop), (middle, middle + 1), (middle, middle), (stop, stop)]
 
 
-def test_topics_and_queue_ids(opened: tuple[History, StoreReader]) -> None:
-    history, reader = opened
+def test_topics_and_queue_ids(opened: tuple[History, Snapshot]) -> None:
+    history, snapshot = opened
     ids: dict[str, list[int]] = {}
     for key in sorted(history):
         ids.setdefault(key.topic, []).append(key.queue_id)
-    assert {topic: list(each) for topic, each in reader.entries.ids.items()} == ids
+    assert {topic: list(each) for topic, each in snapshot.entries.ids.items()} == ids
 
 
-def test_bounds(opened: tuple[History, StoreReader]) -> None:
-    history, reader = opened
+def test_bounds(opened: tuple[History, Snapshot]) -> None:
+    history, snapshot = opened
     keys = [*history, QueueKey("Nothing", 0), QueueKey("Orders", 99)]
-    for bounds in reader.entries.bounds(keys):
+    for bounds in snapshot.entries.bounds(keys):
         entries = history.get(bounds.key)
         held = (bounds.min_offset, bounds.max_offset)
         if entries:
@@ -267,139 +267,135 @@ def test_bounds(opened: tuple[History, StoreReader]) -> None:
             assert len(bounds) == 0
 
 
-def test_entries_of_ranges(opened: tuple[History, StoreReader]) -> None:
-    history, reader = opened
+def test_entries_of_ranges(opened: tuple[History, Snapshot]) -> None:
+    history, snapshot = opened
     for key, entries in history.items():
         for start, stop in spans(entries) if entries else []:
-            found = reader.entries.entries(key, start, stop)
+            found = snapshot.entries.entries(key, start, stop)
             assert [column.dtype for column in found] == [np.dtype(np.int64)] * 4
             rows = list(zip(*(column.tolist() for column in found), strict=True))
             expected = rows_of(entries, start, stop)
             assert [row[:3] for row in rows] == [row[:3] for row in expected]
             # A walk that only looks for places reads no properties.
             assert all(mine[3] in {0, theirs[3]} for mine, theirs in zip(rows, expected, strict=True))
-    assert reader.entries.entries(QueueKey("Nothing", 0), 0, 10).size.size == 0
+    assert snapshot.entries.entries(QueueKey("Nothing", 0), 0, 10).size.size == 0
 
 
-def test_places_and_times(opened: tuple[History, StoreReader]) -> None:
-    history, reader = opened
+def test_places_and_times(opened: tuple[History, Snapshot]) -> None:
+    history, snapshot = opened
     for key, entries in history.items():
         if not entries:
             continue
         asked = np.array([*sorted(entries), max(entries) + 1, max(entries) + 1000])
         expected = [entries[at].physical_offset if at in entries else -1 for at in asked.tolist()]
-        assert reader.entries.places(key, asked).tolist() == expected
-        times, is_read = reader.entries.times(key, asked)
+        assert snapshot.entries.places(key, asked).tolist() == expected
+        times, is_read = snapshot.entries.times(key, asked)
         assert is_read.tolist() == [at in entries for at in asked.tolist()]
         assert times[is_read].tolist() == [entries[at].store_time for at in sorted(entries)]
         for at in (int(asked[0]), int(asked[-1])):
             known = entries.get(at)
-            assert reader.entries.place_of(key, at) == (None if known is None else known.physical_offset)
-            assert reader.entries.time_of(key, at) == (None if known is None else known.store_time)
-    assert reader.entries.places(QueueKey("Nothing", 0), np.array([0, 5])).tolist() == [-1, -1]
+            assert snapshot.entries.place_of(key, at) == (None if known is None else known.physical_offset)
+            assert snapshot.entries.time_of(key, at) == (None if known is None else known.store_time)
+    assert snapshot.entries.places(QueueKey("Nothing", 0), np.array([0, 5])).tolist() == [-1, -1]
 
 
-def test_sizes_and_extents(opened: tuple[History, StoreReader]) -> None:
-    history, reader = opened
+def test_sizes_and_extents(opened: tuple[History, Snapshot]) -> None:
+    history, snapshot = opened
     for key, entries in history.items():
         for start, stop in spans(entries) if entries else []:
             wanted = QueueRange(key, start, stop)
             sizes = [entries[at].size if at in entries else 0 for at in range(start, stop)]
-            assert reader.entries.sizes(wanted).tolist() == sizes
-            assert reader.entries.total(wanted) == sum(sizes)
-            planned = reader.entries.planned(wanted)
-            places, found = reader.entries.extents(planned, [p.start for p in planned], [p.stop for p in planned])
+            assert snapshot.entries.sizes(wanted).tolist() == sizes
+            assert snapshot.entries.total(wanted) == sum(sizes)
+            planned = snapshot.entries.planned(wanted)
+            places, found = snapshot.entries.extents(planned, [p.start for p in planned], [p.stop for p in planned])
             assert found.tolist() == sizes
             assert places[found > 0].tolist() == [
                 entries[at].physical_offset for at in sorted(entries) if start <= at < stop
             ]
 
 
-def test_plans_have_each_message_once_and_walk_no_further_than_needed(opened: tuple[History, StoreReader]) -> None:
-    history, reader = opened
+def test_plans_have_each_message_once_and_walk_no_further_than_needed(opened: tuple[History, Snapshot]) -> None:
+    history, snapshot = opened
     for key, entries in history.items():
         for start, stop in spans(entries) if entries else []:
-            planned = reader.entries.planned(QueueRange(key, start, stop))
+            planned = snapshot.entries.planned(QueueRange(key, start, stop))
             assert [each.start for each in planned[1:]] == [each.stop for each in planned[:-1]]
             assert sum(each.rows for each in planned) == len(rows_of(entries, start, stop))
             for piece in planned:
-                walk = reader.entries.narrowed(piece).walk
+                walk = snapshot.entries.narrowed(piece).walk
                 inside = rows_of(entries, piece.start, piece.stop)
                 if walk is not None and inside:
                     assert walk[0] <= inside[0][1]
                     assert walk[1] >= inside[-1][1]
 
 
-def test_the_search_for_a_time_begins_around_it(opened: tuple[History, StoreReader]) -> None:
-    history, reader = opened
-    for bounds in reader.entries.bounds([key for key in history if history[key]]):
+def test_the_search_for_a_time_begins_around_it(opened: tuple[History, Snapshot]) -> None:
+    history, snapshot = opened
+    for bounds in snapshot.entries.bounds([key for key in history if history[key]]):
         entries = history[bounds.key]
         for at in (min(entries), max(entries)):
-            start, stop = reader.entries.around(bounds, entries[at].store_time)
+            start, stop = snapshot.entries.around(bounds, entries[at].store_time)
             assert bounds.min_offset <= start <= at <= stop <= bounds.max_offset
 
 
-def test_a_scan_has_all_messages(opened: tuple[History, StoreReader]) -> None:
-    history, reader = opened
-    ranges = [QueueRange(b.key, b.min_offset, b.max_offset) for b in reader.bounds_of(list(history))]
+def test_a_scan_has_all_messages(opened: tuple[History, Snapshot]) -> None:
+    history, snapshot = opened
+    ranges = [QueueRange(b.key, b.min_offset, b.max_offset) for b in snapshot.bounds_of(list(history))]
     spec = ScanSpec(columns=("topic", "queueId", "queueOffset", "physicalOffset", "storeSize", "tagsCode"))
     rows = []
-    for task in reader.plan(ranges, max_bytes=5000, spec=spec):
-        for batch in reader.scan(task, spec):
+    for task in snapshot.plan(ranges, max_bytes=5000, spec=spec):
+        for batch in snapshot.scan(task, spec):
             rows += list(zip(*(column.to_pylist() for column in batch.columns), strict=True))
     expected = [(*key, *row) for key, entries in history.items() for row in rows_of(entries, 0, 1 << 62)]
     assert sorted(rows) == sorted(expected)
 
 
-def test_later_looks_show_the_same_queues(opened: tuple[History, StoreReader]) -> None:
-    history, reader = opened
-    before = reader.entries.bounds(list(history))
-    reader = reader.newer(reader.look())
-    assert reader.entries.bounds(list(history)) == before
-    reader = reader.newer(reader.look(), set(history))
-    assert reader.entries.bounds(list(history)) == before
-    reader = reader.newer()
-    assert reader.entries.bounds(list(history)) == before
+def test_later_looks_show_the_same_queues(opened: tuple[History, Snapshot]) -> None:
+    history, snapshot = opened
+    before = snapshot.entries.bounds(list(history))
+    snapshot = snapshot.newer(snapshot.look())
+    assert snapshot.entries.bounds(list(history)) == before
+    snapshot = snapshot.newer(snapshot.look(), set(history))
+    assert snapshot.entries.bounds(list(history)) == before
+    snapshot = snapshot.newer()
+    assert snapshot.entries.bounds(list(history)) == before
 
 
-def test_tasks_that_are_made_by_statistics_hold_whole_ranges(opened: tuple[History, StoreReader]) -> None:
-    history, reader = opened
-    ranges = [QueueRange(b.key, b.min_offset, b.max_offset) for b in reader.bounds_of(list(history))]
-    tasks, rest = reader.entries.tasks(ranges, TaskLimits(max_bytes=5000))
+def test_tasks_that_are_made_by_statistics_hold_whole_ranges(opened: tuple[History, Snapshot]) -> None:
+    history, snapshot = opened
+    ranges = [QueueRange(b.key, b.min_offset, b.max_offset) for b in snapshot.bounds_of(list(history))]
+    tasks, rest = snapshot.entries.tasks(ranges, TaskLimits(max_bytes=5000))
     assert sum(task.rows for task in tasks) + sum(map(len, rest)) == sum(map(len, history.values()))
 
 
 # Change
 
 
-def held(reader: StoreReader, keys: Iterable[QueueKey]) -> list[int]:
-    return [len(bounds) for bounds in reader.bounds_of(list(keys))]
+def held(snapshot: Snapshot, keys: Iterable[QueueKey]) -> list[int]:
+    return [len(bounds) for bounds in snapshot.bounds_of(list(keys))]
 
 
 @pytest.mark.parametrize("source", [from_files, from_log, from_kept_log, from_packs], ids=lambda each: each.__name__)
-def test_messages_that_came_later_are_seen_after_a_refresh(
-    source: Callable[[Built], StoreReader], tmp_path: Path
-) -> None:
+def test_messages_that_came_later_are_seen_after_a_refresh(source: Callable[[Built], Snapshot], tmp_path: Path) -> None:
     built = some_queues(tmp_path / "store")
-    reader = source(built)
-    before = held(reader, built.history)
+    snapshot = source(built)
+    before = held(snapshot, built.history)
     built.append(40, topic="New", queues=1)
     if source is from_packs:
         push(built.path, ARCHIVES[built.path])
-    assert "New" not in reader.topics()
-    reader = reader.newer()
-    assert held(reader, [*built.history]) == [*before, 40]
+    assert "New" not in snapshot.topics()
+    snapshot = snapshot.newer()
+    assert held(snapshot, [*built.history]) == [*before, 40]
 
 
 @pytest.mark.parametrize("source", [from_files, from_log], ids=lambda each: each.__name__)
-def test_a_store_that_was_replaced_is_seen_after_a_refresh(
-    source: Callable[[Built], StoreReader], tmp_path: Path
-) -> None:
+def test_a_store_that_was_replaced_is_seen_after_a_refresh(source: Callable[[Built], Snapshot], tmp_path: Path) -> None:
     built = some_queues(tmp_path / "store")
-    reader = source(built)
-    assert held(reader, built.history)[0] > 3
+    snapshot = source(built)
+    assert held(snapshot, built.history)[0] > 3
     shutil.rmtree(built.path)
     again = Built(built.path)
     again.append(12)
-    reader = reader.newer()
-    assert held(reader, again.history) == [3] * 4
+    snapshot = snapshot.newer()
+    assert held(snapshot, again.history) == [3] * 4

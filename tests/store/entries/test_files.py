@@ -14,8 +14,8 @@ from segmentlog.store import (
     QueueRange,
     QueueSource,
     ScanSpec,
+    Snapshot,
     StoreConfig,
-    StoreReader,
 )
 from segmentlog.store.entries import queue_entries as module
 from segmentlog.store.entries.files import FileEntries
@@ -45,10 +45,10 @@ def test_an_entry_that_looks_like_a_pad_after_messages_is_damage(
         entries[int(pads + (count - pads - 1) * place)] = (0, PAD_SIZE, 0)
     files.entries = entries
     assert offsets(store) == list(range(pads, count))
-    reader = StoreReader.open(store)
-    assert isinstance(reader.entries, FileEntries)
-    assert reader.entries.bounds_alone(KEY) == reader.bounds(KEY) == reader.queues(KEY.topic)[0]
-    assert len(reader.bounds(KEY)) == count - pads
+    snapshot = Snapshot.open(store)
+    assert isinstance(snapshot.entries, FileEntries)
+    assert snapshot.entries.bounds_alone(KEY) == snapshot.bounds(KEY) == snapshot.queues(KEY.topic)[0]
+    assert len(snapshot.bounds(KEY)) == count - pads
 
 
 # Many queues at once
@@ -102,15 +102,15 @@ def test_bounds_of_queues_read_together_equal_bounds_read_alone(tmp_path: Path, 
     with StoreBuilder(store, geometry=Geometry(segment_bytes=4096, queue_segment_entries=100)) as builder:
         appended = builder.append(messages(HELD * 3, queues=3))
     DAMAGE[how](QueueFiles(store, KEY.topic, KEY.queue_id))
-    reader = StoreReader.open(store)
+    snapshot = Snapshot.open(store)
     keys = [QueueKey(KEY.topic, queue_id) for queue_id in range(4)]  # the last is not there
-    assert isinstance(reader.entries, FileEntries)
+    assert isinstance(snapshot.entries, FileEntries)
     fs, middle = LocalFileSystem(), int(appended.physical_offsets[HELD])
     for is_live, hidden in product([False, True], [None, 0, middle, 1 << 40]):
         hiding: Any = Hiding(hidden)
         each, together = (
             FileEntries(
-                reader.log, ConsumeQueues(fs, str(store), reader.log), reader.entries.ids, hiding, is_live=is_live
+                snapshot.log, ConsumeQueues(fs, str(store), snapshot.log), snapshot.entries.ids, hiding, is_live=is_live
             )
             for _ in range(2)
         )
@@ -126,60 +126,60 @@ QUEUE_1 = QueueKey("Orders", 1)
 COLUMNS = ("topic", "queueId", "queueOffset", "physicalOffset", "storeSize")
 
 
-def opened_as(store: Path, how: str) -> StoreReader:
+def opened_as(store: Path, how: str) -> Snapshot:
     """Read queues, the log, or a store as a crash may leave it: the last entries of the queue are missing."""
     if how == "crash":
         QueueFiles(store, QUEUE_1.topic, QUEUE_1.queue_id).zero(22, 30)
         (store / "abort").touch()
-    return StoreReader.open(store, queue_source=QueueSource.COMMIT_LOG if how == "log" else QueueSource.AUTO)
+    return Snapshot.open(store, queue_source=QueueSource.COMMIT_LOG if how == "log" else QueueSource.AUTO)
 
 
-def scanned(reader: StoreReader) -> list[tuple[int, int, int]]:
-    rows = reading.read(reader, columns=COLUMNS, check_crc=False)
+def scanned(snapshot: Snapshot) -> list[tuple[int, int, int]]:
+    rows = reading.read(snapshot, columns=COLUMNS, check_crc=False)
     mine = (row for row in rows if QueueKey(row["topic"], row["queueId"]) == QUEUE_1)
     return [(row["queueOffset"], row["physicalOffset"], row["storeSize"]) for row in mine]
 
 
 @pytest.mark.parametrize("how", ["queue", "log", "crash"])
 def test_places_and_sizes_agree_with_a_scan(store: Path, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    reader = opened_as(store, how)
-    assert isinstance(reader.entries, FileEntries) is (how == "queue")
-    rows = scanned(reader)
+    snapshot = opened_as(store, how)
+    assert isinstance(snapshot.entries, FileEntries) is (how == "queue")
+    rows = scanned(snapshot)
     assert [row[0] for row in rows] == list(range(COUNT // 4))
-    assert [reader.place_of(QUEUE_1, row[0]) for row in rows] == [row[1] for row in rows]
-    assert reader.place_of(QUEUE_1, COUNT) is None
+    assert [snapshot.place_of(QUEUE_1, row[0]) for row in rows] == [row[1] for row in rows]
+    assert snapshot.place_of(QUEUE_1, COUNT) is None
     for step in (1, 4):
         expected = [*(row[1] for row in rows[::step]), -1]
-        assert reader.places_at(QUEUE_1, np.array([*range(0, len(rows), step), COUNT])).tolist() == expected
+        assert snapshot.places_at(QUEUE_1, np.array([*range(0, len(rows), step), COUNT])).tolist() == expected
     wanted = QueueRange(QUEUE_1, 3, 27)
-    assert reader.record_sizes(wanted).tolist() == [row[2] for row in rows[3:27]]
+    assert snapshot.record_sizes(wanted).tolist() == [row[2] for row in rows[3:27]]
     for block in (1, 7, 1 << 20):
         monkeypatch.setattr(module, "_BLOCK_ROWS", block)
-        assert reader.stored_bytes(wanted) == sum(row[2] for row in rows[3:27])
-    assert reader.stored_bytes(QueueRange(QUEUE_1, 3, 3)) == 0
+        assert snapshot.stored_bytes(wanted) == sum(row[2] for row in rows[3:27])
+    assert snapshot.stored_bytes(QueueRange(QUEUE_1, 3, 3)) == 0
 
 
 def test_a_damaged_entry_has_no_place_and_no_size(store: Path) -> None:
     QueueFiles(store, QUEUE_1.topic, QUEUE_1.queue_id).zero(5, 6)
-    reader = StoreReader.open(store)
-    assert reader.place_of(QUEUE_1, 5) is None
-    assert (reader.places_at(QUEUE_1, np.arange(10)) < 0).tolist() == [offset == 5 for offset in range(10)]
-    assert np.flatnonzero(reader.record_sizes(QueueRange(QUEUE_1, 0, 10)) == 0).tolist() == [5]
+    snapshot = Snapshot.open(store)
+    assert snapshot.place_of(QUEUE_1, 5) is None
+    assert (snapshot.places_at(QUEUE_1, np.arange(10)) < 0).tolist() == [offset == 5 for offset in range(10)]
+    assert np.flatnonzero(snapshot.record_sizes(QueueRange(QUEUE_1, 0, 10)) == 0).tolist() == [5]
 
 
 @pytest.mark.parametrize("how", ["log", "crash"])
 def test_a_task_walks_no_more_of_the_log_than_its_ranges_need(store: Path, how: str) -> None:
-    reader = opened_as(store, how)
-    rows = scanned(reader)
+    snapshot = opened_as(store, how)
+    rows = scanned(snapshot)
     for start, stop in ((0, 30), (23, 25), (10, 24), (29, 30)):
-        (task,) = reader.plan([QueueRange(QUEUE_1, start, stop)], max_bytes=1 << 30)
+        (task,) = snapshot.plan([QueueRange(QUEUE_1, start, stop)], max_bytes=1 << 30)
         walked = [piece for piece in task.ranges if piece.walk is not None]
         first = walked[0].start if walked else stop
         for piece in walked:
             low, high = piece.walk or (0, 0)
             assert low >= (rows[first - 1][1] + rows[first - 1][2] if first else 0)
             assert high <= (rows[stop][1] if stop < len(rows) else rows[-1][1] + rows[-1][2])
-        found = [n for b in reader.scan(task, ScanSpec(columns=("queueOffset",))) for n in b.column(0).to_pylist()]
+        found = [n for b in snapshot.scan(task, ScanSpec(columns=("queueOffset",))) for n in b.column(0).to_pylist()]
         assert found == list(range(start, stop))
 
 
@@ -197,10 +197,10 @@ def test_a_queue_of_a_live_store_ends_with_the_listed_segments_if_no_listed_reco
         put("Orders", 10)
         put("Others", 40)
         segments(path)[0].unlink()
-        reader = StoreReader.open(path)
-        assert reader.is_live
+        snapshot = Snapshot.open(path)
+        assert snapshot.is_live
         put("Others", 40)
         put("Orders", 10)
-        assert reader.bounds(KEY).max_offset == 10
-        reader = reader.newer()
-        assert reader.bounds(KEY).max_offset == 20
+        assert snapshot.bounds(KEY).max_offset == 10
+        snapshot = snapshot.newer()
+        assert snapshot.bounds(KEY).max_offset == 20

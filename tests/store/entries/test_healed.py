@@ -7,7 +7,7 @@ from segmentlog.store.entries.healed import Block, Healed, heal
 from segmentlog.store.entries.walk_cache import WalkCache
 from segmentlog.store.format.consume_queue import Entries
 from segmentlog.store.format.message import Mask
-from segmentlog.store.read.store_reader import StoreReader
+from segmentlog.store.read.snapshot import Snapshot
 from segmentlog.store.types import QueueKey
 from support.tampering import QueueFiles, overwrite
 
@@ -16,8 +16,8 @@ COUNT = 50
 
 
 def healed_by_log(two_queues: Path, block: Block, doubtful: Mask) -> Healed:
-    reader = StoreReader.open(two_queues)
-    return heal(reader, WalkCache(reader.log, [KEY]), KEY, block, doubtful)
+    snapshot = Snapshot.open(two_queues)
+    return heal(snapshot, WalkCache(snapshot.log, [KEY]), KEY, block, doubtful)
 
 
 def doubtful(*rows: int) -> Mask:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from segmentlog.store import BatchId, MessageStore, Outgoing, QueueKey, QueueSource, StoreConfig, StoreReader
+from segmentlog.store import BatchId, MessageStore, Outgoing, QueueKey, QueueSource, Snapshot, StoreConfig
 from segmentlog.store.entries.files import FileEntries
 from segmentlog.store.entries.walked import KeptQueues, LogQueues
 from segmentlog.store.format.checkpoint import SAFETY_MS, Checkpoint, encode
@@ -46,8 +46,8 @@ def forget(store: Path, queue_id: int, keep: int) -> None:
 
 
 def offsets(store: Path, queue_id: int) -> list[int]:
-    reader = StoreReader.open(store)
-    return [row["queueOffset"] for row in reading.read(reader) if row["queueId"] == queue_id]
+    snapshot = Snapshot.open(store)
+    return [row["queueOffset"] for row in reading.read(snapshot) if row["queueId"] == queue_id]
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_a_queue_emptied_by_a_power_cut_far_before_the_end_is_read_from_the_log(
     QueueFiles(store, "Rare", 0).zero(0, 1)
     moment = FIRST_MS + 30 + SAFETY_MS
     (store / "checkpoint").write_bytes(encode(Checkpoint(physic_timestamp=moment, logics_timestamp=moment)))
-    rows = list(reading.read(StoreReader.open(store)))
+    rows = list(reading.read(Snapshot.open(store)))
     assert sum(row["topic"] == "Rare" for row in rows) == 1
     assert len(rows) == 111
 
@@ -91,7 +91,7 @@ def test_without_a_checkpoint_the_log_is_compared_from_its_first_segment(tmp_pat
     (store / "checkpoint").unlink()
     if checkpoint == "zeros":
         (store / "checkpoint").write_bytes(encode(Checkpoint()))
-    assert len(StoreReader.open(store).bounds(QueueKey("Rare", 0))) == 1
+    assert len(Snapshot.open(store).bounds(QueueKey("Rare", 0))) == 1
 
 
 def crashed_store(tmp_path: Path) -> Path:
@@ -167,7 +167,7 @@ def test_a_torn_last_record_was_never_there(built: tuple[Path, Appended], tear: 
         overwrite(store, place + start, bytes(size - start) if tear == "zeros" else b"\xff")
     assert offsets(store, 3) == list(range(19))
     assert offsets(store, 2) == list(range(20))
-    assert StoreReader.open(store).bounds(QueueKey("Orders", 3)).max_offset == 19
+    assert Snapshot.open(store).bounds(QueueKey("Orders", 3)).max_offset == 19
 
 
 def test_without_an_abort_file_nothing_is_looked_for(built: tuple[Path, Appended]) -> None:
@@ -203,12 +203,12 @@ def test_a_last_record_that_ends_in_zeros_after_a_second_kill(tmp_path: Path) ->
         once = copy_live(tmp_path / "s", tmp_path / "once")
     with MessageStore.open(once, config):
         twice = copy_live(once, tmp_path / "twice")
-    assert StoreReader.open(twice).log.data_stop() == end - 2  # the length of its properties, 0
+    assert Snapshot.open(twice).log.data_stop() == end - 2  # the length of its properties, 0
     for queue_source in (QueueSource.AUTO, QueueSource.COMMIT_LOG):
-        reader = StoreReader.open(twice, queue_source=queue_source)
-        assert reader.bounds(QueueKey("T", 0)).max_offset == 5
-        assert [row["body"] for row in reading.read(reader)] == [b"%d" % number for number in range(5)]
-        assert reader.readable_stop() == end
+        snapshot = Snapshot.open(twice, queue_source=queue_source)
+        assert snapshot.bounds(QueueKey("T", 0)).max_offset == 5
+        assert [row["body"] for row in reading.read(snapshot)] == [b"%d" % number for number in range(5)]
+        assert snapshot.readable_stop() == end
 
 
 TOPIC = "Orders"
@@ -254,7 +254,7 @@ def too_short(store: Path) -> None:
 
 
 def rows(store: Path, source: QueueSource = QueueSource.AUTO) -> list[tuple[str, int, int, int]]:
-    found = reading.read(StoreReader.open(store, queue_source=source))
+    found = reading.read(Snapshot.open(store, queue_source=source))
     return sorted((row["topic"], row["queueId"], row["queueOffset"], row["physicalOffset"]) for row in found)
 
 
@@ -286,12 +286,12 @@ def test_a_queue_that_a_copy_cut_short_is_read_from_the_log(
     if has_crashed:
         (store / "abort").touch()
     assert rows(store) == expected
-    assert len(StoreReader.open(store).bounds(QueueKey("Orders", 0))) == COUNT // 4
+    assert len(Snapshot.open(store).bounds(QueueKey("Orders", 0))) == COUNT // 4
     assert "ConsumeQueues are missing or too short (Orders/0)" in caplog.text
-    reader = StoreReader.open(store)
-    assert len(reader.queues("Orders")[0]) == COUNT // 4
-    reader = reader.newer()
-    assert len(reader.queues("Orders")[0]) == COUNT // 4
+    snapshot = Snapshot.open(store)
+    assert len(snapshot.queues("Orders")[0]) == COUNT // 4
+    snapshot = snapshot.newer()
+    assert len(snapshot.queues("Orders")[0]) == COUNT // 4
 
 
 def test_a_queue_whose_first_file_a_crash_lost_is_whole_where_another_queue_has_no_files(
@@ -310,8 +310,8 @@ def test_a_full_copy_is_not_walked(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         builder.append(messages(COUNT, store_time_start=FIRST_MS))
         builder.append(messages(3, topic="Short", store_time_start=FIRST_MS + COUNT))
     monkeypatch.setattr(KeptQueues, "queues", None)
-    reader = StoreReader.open(store)
-    assert sum(len(bounds) for topic in reader.topics() for bounds in reader.queues(topic)) == COUNT + 3
+    snapshot = Snapshot.open(store)
+    assert sum(len(bounds) for topic in snapshot.topics() for bounds in snapshot.queues(topic)) == COUNT + 3
 
 
 @pytest.mark.parametrize("damage", [fifo, all_of_the_topic, too_short])
@@ -329,8 +329,8 @@ def test_auto_reads_the_log_of_a_store_with_damaged_queues_and_warns_once(
 
 def test_sound_queues_stay_with_their_entries(store: Path) -> None:
     removed(store)
-    reader = StoreReader.open(store)
-    tasks = reader.plan(reading.whole_queues(reader), max_bytes=1 << 30)
+    snapshot = Snapshot.open(store)
+    tasks = snapshot.plan(reading.whole_queues(snapshot), max_bytes=1 << 30)
     walked = {planned.key.queue_id: planned.walk is not None for task in tasks for planned in task.ranges}
     assert walked == {0: True, 1: False, 2: False, 3: False}
 
@@ -351,13 +351,13 @@ def test_a_record_with_an_entry_is_in_no_derived_queue(store: Path, lost_queue: 
     tail[last - int(newest.name) + 12 : last - int(newest.name) + 16] = (8).to_bytes(4, "big")
     path.write_bytes(log)
     newest.write_bytes(tail)
-    reader = StoreReader.open(store)
-    assert [bounds.key.queue_id for bounds in reader.queues(TOPIC)] == [0, 1, 2, 3]
+    snapshot = Snapshot.open(store)
+    assert [bounds.key.queue_id for bounds in snapshot.queues(TOPIC)] == [0, 1, 2, 3]
 
 
 def test_a_follower_sees_the_queue(store: Path) -> None:
     removed(store)
-    watch = QueueWatch(StoreReader.open(store), lambda topic: True, lambda key: True)
+    watch = QueueWatch(Snapshot.open(store), lambda topic: True, lambda key: True)
     watch.look()
     assert watch.ends == {TOPIC: dict.fromkeys(range(4), 50)}
     watch.look()
@@ -409,16 +409,16 @@ def test_a_new_message_of_a_live_store_is_not_missing(tmp_path: Path) -> None:
     with MessageStore.open(store, StoreConfig(segment_bytes=65536, index=False)) as writer:
         writer.append(Outgoing(topic="first", body=b"1"))
         writer.wait_dispatched()  # the directory is renamed below: nothing else may be about to create a file in it
-        reader = StoreReader.open(store)
+        snapshot = Snapshot.open(store)
         deadline = time.monotonic() + 300
-        while reader.topics() != ["first"]:
+        while snapshot.topics() != ["first"]:
             assert time.monotonic() < deadline
             time.sleep(0.01)
-            reader = reader.newer()
+            snapshot = snapshot.newer()
         (store / "consumequeue" / "first").rename(store / "aside")
         (store / "consumequeue" / "second" / "0").mkdir(parents=True)
-        reader = reader.newer()
-        assert isinstance(reader.entries, FileEntries)
+        snapshot = snapshot.newer()
+        assert isinstance(snapshot.entries, FileEntries)
         (store / "aside").rename(store / "consumequeue" / "first")
 
 
@@ -430,10 +430,10 @@ def test_an_old_message_of_a_live_store_is_missing(store: Path, monkeypatch: pyt
 
 def test_the_log_is_not_walked_for_a_store_with_sound_queues(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     walked: list[int] = []
-    nothing = LogQueues(StoreReader.open(store).log, [], {}, (0, 0))
+    nothing = LogQueues(Snapshot.open(store).log, [], {}, (0, 0))
     monkeypatch.setattr(KeptQueues, "queues", lambda self, stop: walked.append(stop) or nothing)
-    assert isinstance(StoreReader.open(store).entries, FileEntries)
+    assert isinstance(Snapshot.open(store).entries, FileEntries)
     assert walked == []
     removed(store)
-    assert isinstance(StoreReader.open(store).entries, FileEntries)  # the walk that is replaced here found nothing
+    assert isinstance(Snapshot.open(store).entries, FileEntries)  # the walk that is replaced here found nothing
     assert len(walked) == 1

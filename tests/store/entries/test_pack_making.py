@@ -2,7 +2,7 @@ from pathlib import Path
 
 import numpy as np
 
-from segmentlog.store import StoreReader
+from segmentlog.store import Snapshot
 from segmentlog.store.dispatch.derive import derive_segments
 from segmentlog.store.entries.pack_making import made_pack
 from segmentlog.store.files.segments import SegmentFile
@@ -13,7 +13,7 @@ from support.archived_store import write_whole
 
 
 def test_runs_have_the_entries_of_each_queue_as_they_are_derived_from_the_log(tmp_path: Path) -> None:
-    log = StoreReader.open(write_whole(tmp_path / "store", 90)).log
+    log = Snapshot.open(write_whole(tmp_path / "store", 90)).log
     for found, derived in derive_segments(log, 0, log.stop):
         pack = made_pack(found)
         rows = pack.data.view(ENTRY)

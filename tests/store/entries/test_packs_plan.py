@@ -7,7 +7,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from segmentlog.store import QueueRange, ScanSpec, ScanTask, StoreReader
+from segmentlog.store import QueueRange, ScanSpec, ScanTask, Snapshot
 from segmentlog.store.directory.layout import StoreLocation
 from segmentlog.store.format.archive_manifest import ENTRY, RUN, ArchivedQueue, Manifest, Piece
 from segmentlog.store.objects.manifests import publish
@@ -61,11 +61,11 @@ def made(pieces: int, queues: int) -> MemoryObjects:
 def test_a_plan_of_tasks_of_the_default_size_makes_objects_for_queues_and_tasks_alone() -> None:
     pieces = scale(quick=200, attack=10_000, soak=10_000)
     objects = made(pieces, pieces * 5)
-    reader = StoreReader.open(StoreLocation.on_objects(objects))
-    bounds = [each for topic in reader.topics() for each in reader.queues(topic)]
+    snapshot = Snapshot.open(StoreLocation.on_objects(objects))
+    bounds = [each for topic in snapshot.topics() for each in snapshot.queues(topic)]
     wanted = [QueueRange(each.key, each.min_offset, each.max_offset) for each in bounds]
-    plan = partial(reader.plan, wanted, max_bytes=128 << 20, parallelism=64, spec=ScanSpec(columns=("body",)))
-    reader.plan(wanted[:1], max_bytes=1 << 30)  # imports, and what the reader keeps of the manifest
+    plan = partial(snapshot.plan, wanted, max_bytes=128 << 20, parallelism=64, spec=ScanSpec(columns=("body",)))
+    snapshot.plan(wanted[:1], max_bytes=1 << 30)  # imports, and what the reader keeps of the manifest
     tasks, calls, peak = measured(plan)
     assert len(tasks) == 9 * pieces
     # Neither a call nor memory for each of the ranges of all tasks, which are 9 times as many as the runs.
@@ -100,10 +100,10 @@ def measured(plan: Callable[[], list[ScanTask]]) -> tuple[list[ScanTask], int, i
 
 
 def test_all_rows_of_a_queue_are_in_one_task_each_once() -> None:
-    reader = StoreReader.open(StoreLocation.on_objects(made(20, 100)))
-    (first, *_), *_ = (reader.queues(topic) for topic in reader.topics())
+    snapshot = Snapshot.open(StoreLocation.on_objects(made(20, 100)))
+    (first, *_), *_ = (snapshot.queues(topic) for topic in snapshot.topics())
     wanted = QueueRange(first.key, first.min_offset + 17, first.max_offset - 3)
-    tasks = reader.plan([wanted, wanted], max_bytes=64 << 20)
+    tasks = snapshot.plan([wanted, wanted], max_bytes=64 << 20)
     planned = [each for task in tasks for each in task.ranges]
     assert sum(each.rows for each in planned) == 2 * len(wanted)
     half = planned[: len(planned) // 2]

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from segmentlog.store import OnCorrupt, QueueKey, QueueSource, StoreReader
+from segmentlog.store import OnCorrupt, QueueKey, QueueSource, Snapshot
 from segmentlog.store.entries import choose, rocksdb
 from segmentlog.store.entries.rocksdb import DatabaseQueues
 from segmentlog.store.entries.rocksdb_tables import RocksQueues
@@ -24,15 +24,15 @@ def _small_logs_are_worth_a_database(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(choose, "WORTH_BYTES", 1)
 
 
-def check(name: str, store: Path, cache: Path | None = None) -> StoreReader:
+def check(name: str, store: Path, cache: Path | None = None) -> Snapshot:
     """Assert that rows and bounds are RocketMQ's, but for the known differences."""
-    reader = StoreReader.open(store, queue_cache=cache)
-    conformance.check_rows(name, list(reading.read(reader, on_corrupt=OnCorrupt.NULL)), QueueSource.AUTO)
+    snapshot = Snapshot.open(store, queue_cache=cache)
+    conformance.check_rows(name, list(reading.read(snapshot, on_corrupt=OnCorrupt.NULL)), QueueSource.AUTO)
     for queue in fixtures.expected(name).queues:
-        bounds = reader.bounds(QueueKey(queue["topic"], queue["queueId"]))
+        bounds = snapshot.bounds(QueueKey(queue["topic"], queue["queueId"]))
         assert bounds.max_offset == queue["maxOffset"]
         assert bounds.min_offset == queue["minOffset"] or name in conformance.DIFFERENCES
-    return reader
+    return snapshot
 
 
 @pytest.mark.scaled(quick=1)
@@ -41,8 +41,8 @@ def test_all_messages_are_read_without_the_extra(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setitem(sys.modules, "rocksdict", None)
-    reader = check(name, fixtures.unpack(name, tmp_path))
-    assert isinstance(reader.entries, LogQueues)
+    snapshot = check(name, fixtures.unpack(name, tmp_path))
+    assert isinstance(snapshot.entries, LogQueues)
     (said,) = [record.getMessage() for record in caplog.records if "rocksdict" in record.getMessage()]
     assert "pip install 'segmentlog[rocksdb]'" in said
 
@@ -59,7 +59,7 @@ def test_kept_entries_of_a_database_equal_the_entries_of_the_log(
     assert isinstance(kept, DatabaseQueues | LogQueues)
     is_light = any(queue["topic"].startswith(LMQ_PREFIX) for queue in fixtures.expected(name).queues)
     assert isinstance(kept, LogQueues) != is_light  # nothing tells that all of its entries are there
-    derived = StoreReader.open(store, queue_source=QueueSource.COMMIT_LOG).entries
+    derived = Snapshot.open(store, queue_source=QueueSource.COMMIT_LOG).entries
     assert isinstance(derived, LogQueues)
     for key in set(kept) & set(derived):
         assert all((mine == theirs).all() for mine, theirs in zip(kept[key], derived[key], strict=True))
@@ -102,9 +102,9 @@ def test_the_log_has_all_messages_if_the_database_is_damaged(
 def test_a_task_reads_its_entries_from_the_database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     name = "queues-rocksdb-5.5.0"
     store = fixtures.unpack(name, tmp_path)
-    planner = StoreReader.open(store)
+    planner = Snapshot.open(store)
     tasks = planner.plan(reading.whole_queues(planner), max_bytes=1 << 30)
-    worker = StoreReader.open(store)
+    worker = Snapshot.open(store)
     monkeypatch.setattr(CommitLog, "walks", lambda *_: pytest.fail("the log is walked"))
     spec = reading.ScanSpec(columns=("topic", "queueOffset", "body"))
     rows = sum(batch.num_rows for task in tasks for batch in worker.scan(task, spec))
@@ -114,11 +114,11 @@ def test_a_task_reads_its_entries_from_the_database(tmp_path: Path, monkeypatch:
 def test_queues_begin_with_the_log(tmp_path: Path) -> None:
     store = fixtures.unpack("queues-rocksdb-crash-5.5.0", tmp_path)
     (store / "commitlog" / f"{0:020d}").unlink()
-    found = StoreReader.open(store)
-    expected = StoreReader.open(store, queue_source=QueueSource.COMMIT_LOG)
+    found = Snapshot.open(store)
+    expected = Snapshot.open(store, queue_source=QueueSource.COMMIT_LOG)
     assert [found.queues(topic) for topic in found.topics()] == [expected.queues(topic) for topic in expected.topics()]
     shutil.rmtree(store / "consumequeue")
-    alone = StoreReader.open(store)
+    alone = Snapshot.open(store)
     assert [found.queues(topic) for topic in found.topics()] == [alone.queues(topic) for topic in alone.topics()]
 
 
@@ -141,9 +141,9 @@ def test_entries_that_the_database_lacks_are_taken_from_the_log(tmp_path: Path) 
 
 def test_a_snapshot_keeps_its_database_when_the_broker_flushes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = fixtures.unpack("queues-rocksdb-5.5.0", tmp_path)
-    reader = StoreReader.open(store)
-    expected = [bounds for topic in reader.topics() for bounds in reader.queues(topic)]
-    held = StoreReader.open(store)
+    snapshot = Snapshot.open(store)
+    expected = [bounds for topic in snapshot.topics() for bounds in snapshot.queues(topic)]
+    held = Snapshot.open(store)
     topics = held.topics()
     monkeypatch.setattr(RocksQueues, "is_current", lambda *_: False)
     held.sources._open_database()  # as a task of the same reader does

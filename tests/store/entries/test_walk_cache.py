@@ -6,7 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from segmentlog.store import QueueSource, ScanSpec, StoreReader
+from segmentlog.store import QueueSource, ScanSpec, Snapshot
 from segmentlog.store.dispatch.derive import derive_queue
 from segmentlog.store.entries.tasks import PlannedRange
 from segmentlog.store.entries.walk_cache import WalkCache
@@ -81,7 +81,7 @@ def test_planned_ranges_that_overlap_take_one_walk(store: Path, walked: list[Spa
         return place[start], place[start + 10]
 
     ranges = [planned(queue_id, at, at + 10, span(queue_id, at)) for queue_id in range(QUEUES) for at in (0, 25)]
-    log = StoreReader.open(store).log
+    log = Snapshot.open(store).log
     walks = WalkCache(log, [each.key for each in ranges], [each.walk for each in ranges if each.walk is not None])
     found = {each: walks.queue(each.key, *each.walk) for each in ranges if each.walk is not None}
     assert walked == [(span(0, at)[0], span(QUEUES - 1, at)[1]) for at in (0, 25)]
@@ -96,30 +96,32 @@ def test_doubts_of_many_queues_take_few_walks(tmp_path: Path, walked: list[Span]
         builder.append(messages(queues * 10, queues=queues))
     for queue_id in range(queues):
         QueueFiles(tmp_path / "s", "Orders", queue_id).zero(3 + queue_id % 3, 6)
-    reader = StoreReader.open(tmp_path / "s")
-    (task,) = reader.plan(reading.whole_queues(reader), max_bytes=1 << 30)
+    snapshot = Snapshot.open(tmp_path / "s")
+    (task,) = snapshot.plan(reading.whole_queues(snapshot), max_bytes=1 << 30)
     walked.clear()
-    assert sum(batch.num_rows for batch in reader.scan(task, ScanSpec(columns=("queueOffset", "body")))) == queues * 10
+    assert (
+        sum(batch.num_rows for batch in snapshot.scan(task, ScanSpec(columns=("queueOffset", "body")))) == queues * 10
+    )
     assert 0 < len(walked) < 10
 
 
 def test_a_store_without_queues_is_walked_once_a_task(store: Path, walked: list[Span]) -> None:
-    reader = StoreReader.open(store, queue_source=QueueSource.COMMIT_LOG)
-    (task,) = reader.plan(reading.whole_queues(reader), max_bytes=1 << 30)
+    snapshot = Snapshot.open(store, queue_source=QueueSource.COMMIT_LOG)
+    (task,) = snapshot.plan(reading.whole_queues(snapshot), max_bytes=1 << 30)
     walked.clear()
-    worker = StoreReader.open(store)
+    worker = Snapshot.open(store)
     assert sum(batch.num_rows for batch in worker.scan(task, ScanSpec(columns=("topic", "body")))) == QUEUES * COUNT
     assert task.rows == QUEUES * COUNT
     assert len(task.ranges) > 1
     ((start, stop),) = walked
-    assert 0 < stop - start <= reader.log.stop
+    assert 0 < stop - start <= snapshot.log.stop
 
 
 def test_the_walk_cache_stays_below_its_size_limit(
     store: Path, walked: list[Span], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("segmentlog.store.entries.walk_cache._REMEMBERED_BYTES_MAX", 10_000)
-    log = StoreReader.open(store).log
+    log = Snapshot.open(store).log
     walks = WalkCache(log, [QueueKey("Orders", queue_id) for queue_id in range(QUEUES)])
     place = places(store, 1)
     spans = [(place[0], place[3]), (place[2], place[5]), (place[20], place[30]), (place[0], place[39]), (0, log.stop)]
@@ -172,14 +174,14 @@ DAMAGE = st.tuples(st.sampled_from(KINDS), st.integers(0, 90_000), st.integers(1
 @given(data=st.data())
 def test_the_same_as_a_walk_of_its_own(store: Path, data: st.DataObject) -> None:
     before = {path: path.read_bytes() for path in (store / "commitlog").iterdir()}
-    edges, stop = [0, *all_places(store)], StoreReader.open(store).log.stop
+    edges, stop = [0, *all_places(store)], Snapshot.open(store).log.stop
     offsets = st.one_of(st.sampled_from(edges), st.integers(0, stop))
     spans = st.tuples(offsets, offsets).map(lambda span: (min(span), max(span)))
     queue_ids = st.integers(0, QUEUES)  # the last of which is not there
     try:
         for damage, at, count in data.draw(st.lists(DAMAGE, max_size=3), "damage"):
             damage(store, at, count)
-        log = StoreReader.open(store).log
+        log = Snapshot.open(store).log
         ranges = data.draw(st.lists(st.tuples(queue_ids, st.none() | spans), max_size=4), "ranges")
         walks = WalkCache(
             log,

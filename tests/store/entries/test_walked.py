@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from segmentlog.store import MessageStore, Outgoing, QueueKey, StoreConfig, StoreReader
+from segmentlog.store import MessageStore, Outgoing, QueueKey, Snapshot, StoreConfig
 from segmentlog.store.dispatch.derive import derive_queue, derive_queues, rising
 from segmentlog.store.entries import walked as module
 from segmentlog.store.entries.walked import KeptQueues
@@ -67,7 +67,7 @@ def check(store: Path, found: KeptQueues, stop: int | None = None) -> None:
 
 def test_an_unchanged_log_is_walked_once(store: Path, tmp_path: Path, walked: list[tuple[int, int]]) -> None:
     check(store, kept(store, tmp_path / "c"))
-    stop = StoreReader.open(store).log.data_stop()
+    stop = Snapshot.open(store).log.data_stop()
     walked.clear()
     again = kept(store, tmp_path / "c")
     assert set(again.queues(stop)) == {QueueKey("Orders", queue_id) for queue_id in range(3)}
@@ -184,7 +184,7 @@ def test_files_are_listed_again_only_after_a_segment_is_gone(
 def test_queues_before_an_earlier_end_than_the_files_have(store: Path, tmp_path: Path) -> None:
     found = kept(store, tmp_path / "c")
     check(store, found)
-    for stop in range(100, StoreReader.open(store).log.data_stop(), 777):
+    for stop in range(100, Snapshot.open(store).log.data_stop(), 777):
         check(store, found, stop)
 
 

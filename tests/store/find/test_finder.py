@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from segmentlog.store import BatchId, MessageStore, Outgoing, QueueKey, ScanSpec, StoreConfig, StoreReader
+from segmentlog.store import BatchId, MessageStore, Outgoing, QueueKey, ScanSpec, Snapshot, StoreConfig
 from segmentlog.store.errors import FormatError
 from segmentlog.store.find import ASKED, Finder, Found, KeyField, Order, Source, Window
 from segmentlog.store.find.finder import places_in_queue, whole
@@ -29,7 +29,7 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def finder(path: Path) -> Finder:
-    return Finder(StoreReader.open(path))
+    return Finder(Snapshot.open(path))
 
 
 def keys(found: Found) -> list[str]:
@@ -87,7 +87,7 @@ def test_messages_of_an_open_writer_are_found_after_refresh(tmp_path: Path) -> N
     config = StoreConfig(segment_bytes=1 << 16, index_slots=31, index_entries=50)
     with MessageStore.open(tmp_path / "s", config) as store:
         store.append(Outgoing(topic="T", body=b"a", keys="first"))
-        finder = Finder(StoreReader.open(tmp_path / "s"))
+        finder = Finder(Snapshot.open(tmp_path / "s"))
         assert len(finder.by_keys(["T"], ["first", "second"])) == 1
         store.append(Outgoing(topic="T", body=b"b", keys="second"))
         finder = finder.newer()
@@ -103,7 +103,7 @@ def test_a_file_of_0_bytes_that_becomes_a_segment_is_a_change(path: Path) -> Non
     last = max((path / "commitlog").iterdir())
     written = last.read_bytes()
     last.write_bytes(b"")
-    finder = Finder(StoreReader.open(path))
+    finder = Finder(Snapshot.open(path))
     before = finder.state()
     assert finder.state() == before
     with last.open("r+b") as file:  # its directory stays the same
@@ -122,10 +122,10 @@ def a_store(path: Path, queues: Queues = Queues.WRITTEN) -> list[int]:
 @pytest.mark.parametrize("queues", Queues)
 def test_queue_offsets_lead_to_their_records(queues: Queues, tmp_path: Path) -> None:
     expected = a_store(tmp_path / "s", queues)
-    reader = StoreReader.open(tmp_path / "s")
-    found = places_in_queue(reader, TWO_QUEUES, np.array([0, 1, 2, 77, 299, 300, 10**9]))
+    snapshot = Snapshot.open(tmp_path / "s")
+    found = places_in_queue(snapshot, TWO_QUEUES, np.array([0, 1, 2, 77, 299, 300, 10**9]))
     assert found.tolist() == [*(expected[at] for at in (0, 1, 2, 77, 299)), -1, -1]
-    assert places_in_queue(reader, QueueKey("T", 9), np.array([0, 1])).tolist() == [-1, -1]
+    assert places_in_queue(snapshot, QueueKey("T", 9), np.array([0, 1])).tolist() == [-1, -1]
 
 
 @pytest.mark.parametrize("entry", [(0, 0, 0), (-1, -1, -1), (0, 10, 0), (1 << 50, 200, 0)])
@@ -133,17 +133,17 @@ def test_a_damaged_entry_is_healed_by_the_log(entry: tuple[int, int, int], tmp_p
     expected = a_store(tmp_path / "s")
     QueueFiles(tmp_path / "s", "T", 0).put(40, *entry)
     wanted = np.array([39, 40, 41])
-    assert places_in_queue(StoreReader.open(tmp_path / "s"), TWO_QUEUES, wanted).tolist() == expected[39:42]
+    assert places_in_queue(Snapshot.open(tmp_path / "s"), TWO_QUEUES, wanted).tolist() == expected[39:42]
 
 
 def test_only_whole_records_before_the_end_count(tmp_path: Path) -> None:
     expected = a_store(tmp_path / "s")
     overwrite(tmp_path / "s", expected[40] + 4, bytes(4))
-    reader = StoreReader.open(tmp_path / "s")
-    assert places_in_queue(reader, TWO_QUEUES, np.array([39, 40, 41])).tolist() == [expected[39], -1, expected[41]]
+    snapshot = Snapshot.open(tmp_path / "s")
+    assert places_in_queue(snapshot, TWO_QUEUES, np.array([39, 40, 41])).tolist() == [expected[39], -1, expected[41]]
     log, places = (
-        reader.log,
-        (*expected[39:42], expected[7], expected[7] + 1, -5, reader.log.stop, 1 << 60, expected[3]),
+        snapshot.log,
+        (*expected[39:42], expected[7], expected[7] + 1, -5, snapshot.log.stop, 1 << 60, expected[3]),
     )
     for end, sound in ((log.stop, (0, 2, 3, 8)), (expected[7], (8,))):
         assert np.flatnonzero(whole(log, np.array(places), end)).tolist() == list(sound)
@@ -153,7 +153,7 @@ ORDER_KEY = "order-7"
 
 
 def ask(path: Path, topic: str, key: str) -> list[int]:
-    return Finder(StoreReader.open(path)).by_keys([topic], [key], KeyField.EITHER).physical_offset.tolist()
+    return Finder(Snapshot.open(path)).by_keys([topic], [key], KeyField.EITHER).physical_offset.tolist()
 
 
 def test_a_batch_in_flight_is_not_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from segmentlog.store import NATIVE_SCHEMA, CorruptRecordError, DataLossError, OnCorrupt, OnLoss, ScanSpec, StoreReader
+from segmentlog.store import NATIVE_SCHEMA, CorruptRecordError, DataLossError, OnCorrupt, OnLoss, ScanSpec, Snapshot
 from segmentlog.store.find import ASKED, Finder, KeyField, Order
 from segmentlog.store.find.found import CoveredRange, IndexSpan, Source, cover, fetch, without
 from segmentlog.store.format.index_file import Geometry
@@ -26,7 +26,7 @@ def finder(tmp_path: Path) -> Finder:
     rows = [Row("TS"[i % 2], f"key-{i} both", f"u-{i}", body_bytes=i) for i in range(50)]
     build(tmp_path / "store", rows, segment_bytes=4096)
     write_index(tmp_path / "store", Geometry(31, 40))
-    return Finder(StoreReader.open(tmp_path / "store"))
+    return Finder(Snapshot.open(tmp_path / "store"))
 
 
 def test_rows_have_a_column_with_the_key_that_found_them(finder: Finder, tmp_path: Path) -> None:
@@ -81,26 +81,26 @@ def store(tmp_path: Path) -> Path:
 
 
 def stored(store: Path) -> list[dict[str, Any]]:
-    rows = read(StoreReader.open(store), property_columns=("UNIQ_KEY",))
+    rows = read(Snapshot.open(store), property_columns=("UNIQ_KEY",))
     return sorted(rows, key=lambda row: row["physicalOffset"])
 
 
-def fetched(reader: StoreReader, offsets: list[int], spec: ScanSpec) -> list[tuple[int, dict[str, Any]]]:
+def fetched(snapshot: Snapshot, offsets: list[int], spec: ScanSpec) -> list[tuple[int, dict[str, Any]]]:
     found: list[tuple[int, dict[str, Any]]] = []
-    for rows, batch in fetch(reader.log, np.array(offsets, np.int64), spec, reader.broker_name):
+    for rows, batch in fetch(snapshot.log, np.array(offsets, np.int64), spec, snapshot.broker_name):
         batch.validate(full=True)
         found += zip(rows.tolist(), batch.to_pylist(maps_as_pydicts="strict"), strict=True)
     return found
 
 
 def test_rows_come_in_the_order_wanted_and_as_a_scan_has_them(store: Path) -> None:
-    rows, reader = stored(store), StoreReader.open(store)
+    rows, snapshot = stored(store), Snapshot.open(store)
     for order in (range(COUNT), range(COUNT)[::-1], np.random.default_rng(7).permutation(COUNT), np.arange(240) // 2):
         expected = [rows[at] for at in order]
-        assert fetched(reader, [row["physicalOffset"] for row in expected], ALL) == list(enumerate(expected))
+        assert fetched(snapshot, [row["physicalOffset"] for row in expected], ALL) == list(enumerate(expected))
     offsets = np.array([row["physicalOffset"] for row in rows])
     for limit, most in (({"batch_rows": 7}, 7), ({"batch_bytes": 500}, 2)):
-        batches = fetch(reader.log, offsets, ScanSpec(columns=("body",), **limit), "b")
+        batches = fetch(snapshot.log, offsets, ScanSpec(columns=("body",), **limit), "b")
         sizes = [batch.num_rows for _, batch in batches]
         assert (max(sizes), sum(sizes)) == (most, COUNT)
 
@@ -108,14 +108,14 @@ def test_rows_come_in_the_order_wanted_and_as_a_scan_has_them(store: Path) -> No
 def test_places_outside_the_log_and_in_a_deleted_segment_are_lost(store: Path) -> None:
     offsets = [row["physicalOffset"] for row in stored(store)]
     skip = ScanSpec(columns=("keys",), on_loss=OnLoss.SKIP)
-    assert fetched(StoreReader.open(store), [-1, offsets[0], 1 << 40], skip) == [(1, {"keys": "key-0"})]
+    assert fetched(Snapshot.open(store), [-1, offsets[0], 1 << 40], skip) == [(1, {"keys": "key-0"})]
     with pytest.raises(DataLossError, match=r"1 records, the first at physical offset -1, are no longer"):
-        fetched(StoreReader.open(store), [-1, offsets[0]], ScanSpec(columns=("keys",)))
-    reader = StoreReader.open(store)
+        fetched(Snapshot.open(store), [-1, offsets[0]], ScanSpec(columns=("keys",)))
+    snapshot = Snapshot.open(store)
     segments(store)[0].unlink()
     with pytest.raises(DataLossError, match="are no longer in the CommitLog"):
-        fetched(reader, offsets, ScanSpec(columns=("physicalOffset",)))
-    found = fetched(reader, offsets, ScanSpec(columns=("physicalOffset",), on_loss=OnLoss.SKIP))
+        fetched(snapshot, offsets, ScanSpec(columns=("physicalOffset",)))
+    found = fetched(snapshot, offsets, ScanSpec(columns=("physicalOffset",), on_loss=OnLoss.SKIP))
     assert [row["physicalOffset"] for _, row in found] == [offset for offset in offsets if offset >= 4096]
 
 
@@ -124,7 +124,7 @@ def test_rows_of_a_log_that_is_cut_meanwhile_are_damage(store: Path) -> None:
     offsets = np.array([row["physicalOffset"] for row in stored(store)])
     for on_corrupt in (OnCorrupt.FAIL, OnCorrupt.SKIP):
         spec = ScanSpec(columns=("physicalOffset", "body"), batch_bytes=500, on_corrupt=on_corrupt)
-        batches = fetch(StoreReader.open(store).log, offsets[:12], spec, "b")
+        batches = fetch(Snapshot.open(store).log, offsets[:12], spec, "b")
         before = next(batches)[0].tolist()
         held = segments(store)[0].read_bytes()
         overwrite(store, int(offsets[9]), bytes(4))
@@ -145,7 +145,7 @@ def test_a_damaged_body_follows_check_crc_and_on_corrupt(store: Path) -> None:
     columns = ("topic", "queueId", "queueOffset", "physicalOffset", "body", "keys")
 
     def read_rows(**options: Any) -> dict[int, dict[str, Any]]:
-        return dict(fetched(StoreReader.open(store), offsets, ScanSpec(columns=columns, **options)))
+        return dict(fetched(Snapshot.open(store), offsets, ScanSpec(columns=columns, **options)))
 
     assert len(read_rows()) == COUNT  # no CRC is looked at
     with pytest.raises(CorruptRecordError) as error:
@@ -173,7 +173,7 @@ def test_bodies_are_inflated_unless_raw_body_is_set_and_damage_if_they_cannot_be
     offsets = compressed(tmp_path / "s", bodies)
 
     def read_bodies(**options: Any) -> dict[int, bytes]:
-        found = fetched(StoreReader.open(tmp_path / "s"), offsets, ScanSpec(columns=("body",), **options))
+        found = fetched(Snapshot.open(tmp_path / "s"), offsets, ScanSpec(columns=("body",), **options))
         return {at: row["body"] for at, row in found}
 
     assert read_bodies(batch_bytes=2000) == dict(enumerate(bodies))
@@ -191,8 +191,8 @@ def test_delayed_messages_have_the_code_of_their_delivery(tmp_path: Path) -> Non
         batch = messages(4, topic="SCHEDULE_TOPIC_XXXX")
         delays = pa.array([[("DELAY", "3")]] * 4, pa.map_(pa.string(), pa.string()))
         offsets = builder.append(batch.append_column("properties", delays)).physical_offsets.tolist()
-    reader = StoreReader.open(tmp_path / "s")
-    found = fetched(reader, offsets, ScanSpec(columns=("tagsCode",)))
+    snapshot = Snapshot.open(tmp_path / "s")
+    found = fetched(snapshot, offsets, ScanSpec(columns=("tagsCode",)))
     assert [row["tagsCode"] for _, row in found] == [1_700_000_000_000 + at + 10_000 for at in range(4)]
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from segmentlog.store import ConfigError, StoreReader
+from segmentlog.store import ConfigError, Snapshot
 from segmentlog.store.find import ALWAYS, Coverage, Finder, Found, KeyField, Order, Source, Window
 from segmentlog.store.find import search as searching
 from segmentlog.store.find.search import KeySearch
@@ -34,7 +34,7 @@ from support.tampering import overwrite, put_at
 
 
 def look(path: Path, keys: list[str]) -> Found:
-    return Finder(StoreReader.open(path)).by_keys(TOPICS, keys, KeyField.EITHER)
+    return Finder(Snapshot.open(path)).by_keys(TOPICS, keys, KeyField.EITHER)
 
 
 def kinds(field: KeyField, window: Window = ALWAYS) -> dict[str, Any]:
@@ -51,7 +51,7 @@ def covered(found: Found) -> Coverage:
 def check(path: Path, keys: list[str], window: Window = ALWAYS) -> Coverage:
     records, pairs = every_record(path), [(topic, key) for topic in TOPICS for key in keys]
     for field in KeyField:
-        found = Finder(StoreReader.open(path)).by_keys(TOPICS, keys, field, window=window)
+        found = Finder(Snapshot.open(path)).by_keys(TOPICS, keys, field, window=window)
         assert sorted(pairs_of(found)) == brute_force(records, pairs, **kinds(field, window))
         assert pairs_of(found) == sorted(pairs_of(found), key=lambda each: each[0])
     edges = [(each.start, each.stop) for each in covered(found).ranges]
@@ -73,11 +73,11 @@ def test_keys_are_found_through_the_index_alone_but_for_its_edges(path: Path, fi
     coverage = check(path, KEYS)
     assert coverage.scanned_bytes < 8 * 200
     assert coverage.indexed_bytes > 900 * 100
-    finder, reader = Finder(StoreReader.open(path)), StoreReader.open(path)
+    finder, snapshot = Finder(Snapshot.open(path)), Snapshot.open(path)
     assert len(finder.by_keys([], ["order-1"])) == len(finder.by_keys(TOPICS, [])) == 0
     min((path / "commitlog").iterdir()).unlink()  # a segment that goes denies no index
     left = [record for record in every_record(path) if record.physical_offset >= 1 << 16]
-    found = Finder(reader).by_keys(TOPICS, KEYS, KeyField.EITHER)  # also if it goes meanwhile
+    found = Finder(snapshot).by_keys(TOPICS, KEYS, KeyField.EITHER)  # also if it goes meanwhile
     assert sorted(pairs_of(found)) == brute_force(left, [(topic, key) for topic in TOPICS for key in KEYS])
     assert covered(found).scanned_bytes < 8 * 200
     coverage = check(path, KEYS)
@@ -129,7 +129,7 @@ def test_entries_that_name_records_without_their_key_cost_their_file_its_credit(
         if int.from_bytes(data[at : at + 8], "big") == wanted:  # its entries now name the record after it
             data[at : at + 8] = records[records.index(wanted) + 1].to_bytes(8, "big")
     files[1].write_bytes(data)
-    finder = Finder(StoreReader.open(path))
+    finder = Finder(Snapshot.open(path))
     assert finder.by_keys(["Orders"], ["order-300"]).physical_offset.tolist() == [wanted]
     coverage = covered(finder.by_keys(["Orders"], ["nothing"]))
     assert any("lack the key of their entry" in each.reason for each in coverage.scanned())
@@ -175,7 +175,7 @@ def test_a_file_that_grew_is_checked_from_where_it_ended(
 ) -> None:
     grown = bytearray(files[-1].read_bytes())
     old_header(files)
-    finder = Finder(StoreReader.open(path))
+    finder = Finder(Snapshot.open(path))
     before = finder.by_keys(TOPICS, KEYS)
     monkeypatch.setattr(table, "_checked", checks := Mock(side_effect=table._checked))
     damage(grown)
@@ -219,7 +219,7 @@ def test_any_store_is_searched_as_by_reading_all_of_it(
     if geometry is not None:
         write_index(path, geometry)
     window = Window(*(None if time is None else START_MS + time for time in times))
-    records, finder = every_record(path), Finder(StoreReader.open(path))
+    records, finder = every_record(path), Finder(Snapshot.open(path))
     for field in KeyField:
         found = finder.by_keys(["A", "B", "C"], [*sorted(asked), *asked], field, window=window)
         expected = brute_force(records, [(topic, key) for topic in "AB" for key in asked], **kinds(field, window))
@@ -232,7 +232,7 @@ def test_records_that_a_truncation_left_are_not_found(path: Path) -> None:
     build(path, [Row("Orders", f"order-{i}", time_ms=time) for i, time in enumerate(times)])
     records = every_record(path)
     overwrite(path, records[30].physical_offset + 4, bytes(4))
-    found = Finder(StoreReader.open(path)).by_keys(["Orders"], [f"order-{i}" for i in range(60)])
+    found = Finder(Snapshot.open(path)).by_keys(["Orders"], [f"order-{i}" for i in range(60)])
     assert found.physical_offset.tolist() == [record.physical_offset for record in records[:30]]
 
 
@@ -249,7 +249,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Mock:
 
 def warm(path: Path) -> Finder:
     """Look up twice: the second look-up of an unchanged store prepares for single keys."""
-    finder = Finder(StoreReader.open(path))
+    finder = Finder(Snapshot.open(path))
     for _ in range(2):
         finder.by_keys(["Orders"], ["order-3"])
     return finder
@@ -371,7 +371,7 @@ def test_the_first_look_up_of_a_process_is_equal_to_reading_every_record(
         damage(files)
     records = every_record(path)
     for topic, key in ASKED[:: scale(23, 5, 5)]:
-        finder, expected = Finder(StoreReader.open(path)), brute_force(records, [(topic, key)])
+        finder, expected = Finder(Snapshot.open(path)), brute_force(records, [(topic, key)])
         assert [pairs_of(one(finder, topic, key)) for _ in range(2)] == [expected] * 2
 
 
@@ -380,9 +380,9 @@ def test_a_first_look_up_checks_one_chain_alone(path: Path, files: list[Path]) -
     put_at(files[1], 40 + 4 * 5, bytes(4))  # the slot
     of_slot = next(key for key, slot in slots.items() if slot == 5)
     other = next(key for key, slot in slots.items() if slot != 5)
-    finder = Finder(StoreReader.open(path))
+    finder = Finder(Snapshot.open(path))
     for is_believed in (True, False):
         reasons = {each.reason for each in covered(one(finder, "Orders", other)).ranges}
         assert (str(files[1]) in reasons) is is_believed
-    coverage = covered(one(Finder(StoreReader.open(path)), "Orders", of_slot))
+    coverage = covered(one(Finder(Snapshot.open(path)), "Orders", of_slot))
     assert str(files[1]) not in {each.reason for each in coverage.ranges}

@@ -6,7 +6,7 @@ from typing import Final
 
 import pytest
 
-from segmentlog.store import BatchId, FormatError, MessageStore, QueueSource, ReplicationError, StoreReader
+from segmentlog.store import BatchId, FormatError, MessageStore, QueueSource, ReplicationError, Snapshot
 from segmentlog.store.archive.push import push
 from segmentlog.store.files.writable_fs import LocalWritableFileSystem
 from segmentlog.store.format.batch_history import BatchHistory, encode_lines
@@ -61,13 +61,13 @@ def commit(path: Path, number: int) -> CommittedBatch:
 
 
 def seen(path: Path, source: QueueSource = QueueSource.AUTO) -> Counter[int]:
-    rows = read(StoreReader.open(path, queue_source=source))
+    rows = read(Snapshot.open(path, queue_source=source))
     writers = Counter(int(row["uniqKey"].partition(".")[0]) for row in rows)
     return Counter({writer - FIRST: count for writer, count in writers.items() if writer >= FIRST})
 
 
 def ends(path: Path, batch: CommittedBatch) -> list[int]:
-    rows = read(StoreReader.open(path, queue_source=QueueSource.COMMIT_LOG))
+    rows = read(Snapshot.open(path, queue_source=QueueSource.COMMIT_LOG))
     return sorted(row["physicalOffset"] for row in rows if batch.start < row["physicalOffset"] < batch.stop)
 
 
@@ -87,7 +87,7 @@ def test_a_batch_is_seen_when_its_last_record_is_there(master: Path, replica: Pa
             whole = {number: ROWS for number, each in enumerate((first, second)) if each.stop <= limit}
             until(lambda whole=whole: seen(replica) == whole)  # type: ignore[misc]
             assert seen(replica, QueueSource.COMMIT_LOG) == whole
-            early = early or StoreReader.open(replica)
+            early = early or Snapshot.open(replica)
         assert early is not None
         assert len([*read(early)]) == 6, "a reader keeps to what it saw first"
         assert mark_of(replica) == (second.start, False)
@@ -346,7 +346,7 @@ def test_rows_of_a_master_without_a_history_are_taken_unless_a_batch_is_there_in
     incoming = IncomingBatches(FS, store)
     with pytest.raises(ReplicationError, match="before their batches"):
         incoming.check_known(end, has_history=True)
-    first = max(row["physicalOffset"] for row in read(StoreReader.open(store.path)))
+    first = max(row["physicalOffset"] for row in read(Snapshot.open(store.path)))
     incoming.write_history([whole(batch(1, 0, first), batch(2, end, end + 900))])
     incoming.begin_connection()
     incoming.check_known(end, has_history=False)

@@ -10,8 +10,8 @@ from segmentlog.store import (
     DivergedLogError,
     MessageStore,
     ReplicationError,
+    Snapshot,
     StaleMasterError,
-    StoreReader,
 )
 from segmentlog.store.files.writable_fs import LocalWritableFileSystem
 from segmentlog.store.ha import Address, Promotion, demote, promote
@@ -32,7 +32,7 @@ FS = LocalWritableFileSystem()
 
 
 def bodies(path: Path | str) -> list[bytes]:
-    rows = read(StoreReader.open(path, queue_source=QueueSource.COMMIT_LOG))
+    rows = read(Snapshot.open(path, queue_source=QueueSource.COMMIT_LOG))
     return [row["body"] for row in sorted(rows, key=lambda row: row["physicalOffset"])]
 
 

@@ -20,8 +20,8 @@ from segmentlog.store import (
     MessageStore,
     NoSpaceError,
     ReplicationError,
+    Snapshot,
     StaleMasterError,
-    StoreReader,
 )
 from segmentlog.store.files.fs import LocalFileSystem
 from segmentlog.store.files.writable_fs import LocalWritableFileSystem
@@ -115,7 +115,7 @@ def test_a_replica_is_the_masters_log(tmp_path: Path, first: Path, log: bytes) -
         assert replica.status.received_bytes >= len(log)
     assert log_bytes(tmp_path / "copy")[: len(log)] == log
     assert replica.status.state is ReplicaState.STOPPED
-    copied, written = read(StoreReader.open(tmp_path / "copy")), read(StoreReader.open(first))
+    copied, written = read(Snapshot.open(tmp_path / "copy")), read(Snapshot.open(first))
     assert [row | {"brokerName": "first"} for row in copied] == list(written)
 
 

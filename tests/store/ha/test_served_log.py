@@ -14,7 +14,7 @@ from segmentlog.store import (
     NotAStoreError,
     QueueSource,
     ReplicationError,
-    StoreReader,
+    Snapshot,
 )
 from segmentlog.store.files.writable_fs import LocalWritableFileSystem
 from segmentlog.store.format.batch_history import BatchHistory, decode_lines
@@ -156,7 +156,7 @@ def commit(path: Path, number: int) -> CommittedBatch:
 
 def batches(path: Path, source: QueueSource = QueueSource.COMMIT_LOG) -> Counter[int]:
     """Return how many rows of each batch are in a log, or found by the queues."""
-    rows = read(StoreReader.open(path, queue_source=source))
+    rows = read(Snapshot.open(path, queue_source=source))
     return Counter(int(row["uniqKey"].partition(".")[0]) for row in rows)
 
 
@@ -166,7 +166,7 @@ def replicate(port: int, path: Path, end: int) -> None:
 
 
 def ends_of_records(path: Path) -> list[int]:
-    rows = read(StoreReader.open(path, queue_source=QueueSource.COMMIT_LOG))
+    rows = read(Snapshot.open(path, queue_source=QueueSource.COMMIT_LOG))
     return sorted(row["physicalOffset"] for row in rows)
 
 

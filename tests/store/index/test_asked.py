@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from segmentlog.store import StoreReader
+from segmentlog.store import Snapshot
 from segmentlog.store.errors import ConfigError
 from segmentlog.store.files.fs import LocalFileSystem
 from segmentlog.store.format.hashing import index_key_hash
@@ -243,7 +243,7 @@ def test_stating_criteria_loads_no_search() -> None:
 
 def record_of(path: Path, row: Row) -> Record:
     build(path, [row])
-    found = StoreReader.open(path).log.record_at(0)
+    found = Snapshot.open(path).log.record_at(0)
     assert found is not None
     return found.record
 

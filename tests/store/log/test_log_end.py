@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from segmentlog.store import DamagedLogError, MessageStore, OnDamage, Outgoing, QueueKey, StoreConfig, StoreReader
+from segmentlog.store import DamagedLogError, MessageStore, OnDamage, Outgoing, QueueKey, Snapshot, StoreConfig
 from segmentlog.store.files.fs import LocalFileSystem
 from segmentlog.store.format import durable_point
 from segmentlog.store.format.checksums import RecordCrc
@@ -54,7 +54,7 @@ def brokers(path: Path, stale_at: int, others: RecordCrc = RecordCrc.ABSENT) -> 
 
 
 def count_read(path: Path) -> int:
-    return len(StoreReader.open(path).bounds(KEY))
+    return len(Snapshot.open(path).bounds(KEY))
 
 
 @pytest.mark.scaled(quick=4)

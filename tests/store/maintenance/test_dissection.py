@@ -4,7 +4,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from segmentlog.store import OffsetOutOfRangeError, QueueKey, StoreReader, UnknownQueueError
+from segmentlog.store import OffsetOutOfRangeError, QueueKey, Snapshot, UnknownQueueError
 from segmentlog.store.maintenance import DissectedField, dissect_entries, dissect_records
 from support.small_store import CONFIG, ROWS, write_small_store
 from support.tampering import put_at, segments
@@ -17,8 +17,8 @@ def store(tmp_path: Path) -> Path:
     return write_small_store(tmp_path / "store")
 
 
-def opened(store: Path) -> StoreReader:
-    return StoreReader.open(store)
+def opened(store: Path) -> Snapshot:
+    return Snapshot.open(store)
 
 
 def records(store: Path, count: int = ROWS + 99) -> list[list[DissectedField]]:

@@ -10,8 +10,8 @@ from segmentlog.store import (
     NotAStoreError,
     QueueKey,
     RetentionSettings,
+    Snapshot,
     StoreInUseError,
-    StoreReader,
 )
 from segmentlog.store.maintenance import Conditions, Retained, apply_retention, plan_retention, verify
 from segmentlog.store.maintenance.expiry import BrokerPaths, configured_paths
@@ -72,8 +72,8 @@ def test_apply_deletes_exactly_the_planned_files(path: Path) -> None:
     gone = {file for run in deleted(planned) for file in run}
     assert before - set(content(path)) == gone
     assert gone
-    reader = StoreReader.open(path)
-    assert [bounds for topic in reader.topics() for bounds in reader.queues(topic)] == list(planned.queues)
+    snapshot = Snapshot.open(path)
+    assert [bounds for topic in snapshot.topics() for bounds in snapshot.queues(topic)] == list(planned.queues)
     with MessageStore.open(path, CONFIG) as store:
         assert store.recovered.was_clean
         assert store.recovered.corrected == 0
@@ -103,7 +103,7 @@ def test_the_real_disk_and_clock_are_asked_without_suppositions(path: Path) -> N
 
 
 def test_a_queue_without_messages_keeps_its_offsets(path: Path) -> None:
-    before = {bounds.key: bounds for topic in ("orders", "refunds") for bounds in StoreReader.open(path).queues(topic)}
+    before = {bounds.key: bounds for topic in ("orders", "refunds") for bounds in Snapshot.open(path).queues(topic)}
     found = apply_retention(path, SETTINGS, replace(FULL, rounds=20))
     for bounds in found.queues:
         assert bounds.max_offset == before[bounds.key].max_offset
@@ -111,7 +111,7 @@ def test_a_queue_without_messages_keeps_its_offsets(path: Path) -> None:
     assert len(list((path / "commitlog").iterdir())) == 1
     for key in before:
         assert len(list((path / "consumequeue" / key.topic / str(key.queue_id)).iterdir())) >= 1
-    assert StoreReader.open(path).bounds(QueueKey("orders", 0)).max_offset == before[QueueKey("orders", 0)].max_offset
+    assert Snapshot.open(path).bounds(QueueKey("orders", 0)).max_offset == before[QueueKey("orders", 0)].max_offset
 
 
 def test_a_store_that_is_open_keeps_its_files(path: Path) -> None:

@@ -1,7 +1,7 @@
 import os
 from pathlib import Path
 
-from segmentlog.store import MessageStore, Outgoing, StoreReader
+from segmentlog.store import MessageStore, Outgoing, Snapshot
 from segmentlog.store.maintenance import health_of
 
 
@@ -9,14 +9,14 @@ def test_the_facts_equal_the_files(tmp_path: Path) -> None:
     with MessageStore.open(tmp_path) as store:
         for body in (b"a", b"b"):
             store.append(Outgoing(topic="T", queue_id=0, body=body))
-    reader = StoreReader.open(tmp_path)
+    snapshot = Snapshot.open(tmp_path)
     os.utime(tmp_path / "checkpoint", ns=(0, 1_700_000_000_000_000_000))
-    health = health_of(reader)
-    assert (health.log_start, health.log_stop) == (0, reader.readable_stop())
+    health = health_of(snapshot)
+    assert (health.log_start, health.log_stop) == (0, snapshot.readable_stop())
     assert health.checkpoint_ms == 1_700_000_000_000
-    last = reader.place_of(reader.queues("T")[0].key, 1)
+    last = snapshot.place_of(snapshot.queues("T")[0].key, 1)
     assert last is not None
-    assert health.synced_ms == reader.log.store_time_at(last)
+    assert health.synced_ms == snapshot.log.store_time_at(last)
     assert health.confirmed is None
     assert [disk.free <= disk.total for disk in health.disks] == [True]
 
@@ -25,5 +25,5 @@ def test_a_missing_checkpoint_is_unknown(tmp_path: Path) -> None:
     with MessageStore.open(tmp_path):
         pass
     (tmp_path / "checkpoint").unlink()
-    health = health_of(StoreReader.open(tmp_path))
+    health = health_of(Snapshot.open(tmp_path))
     assert (health.synced_ms, health.checkpoint_ms) == (None, None)

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from segmentlog.store import MessageStore, Outgoing, StoreReader
+from segmentlog.store import MessageStore, Outgoing, Snapshot
 from segmentlog.store.files.fs import LocalFileSystem
 from segmentlog.store.format.index_file import ENTRY, HEADER
 from segmentlog.store.maintenance import Finding, Kind, verify
@@ -105,11 +105,11 @@ def test_keys_of_a_damaged_record_are_not_missed(store: Path) -> None:
 
 def test_missing_keys_at_the_end_of_the_index_are_allowed_in_a_live_store(store: Path) -> None:
     (index_files(store)[-1]).unlink()
-    reader = StoreReader.open(store)
+    snapshot = Snapshot.open(store)
     fs = LocalFileSystem()
     for is_live, lacking in ((True, 0), (False, ROWS - 3 * 79)):
-        check = IndexCheck(fs, str(store), reader.log, (), is_live=is_live)
-        for found in reader.log.walk(0, reader.log.stop):
+        check = IndexCheck(fs, str(store), snapshot.log, (), is_live=is_live)
+        for found in snapshot.log.walk(0, snapshot.log.stop):
             check.add(found)
         assert sum(gap.keys for gap in check.gaps()) == lacking
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from segmentlog.store import MessageStore, Outgoing, StoreReader
+from segmentlog.store import MessageStore, Outgoing, Snapshot
 from segmentlog.store.files.fs import LocalFileSystem
 from segmentlog.store.log.commit_log import CommitLog
 from segmentlog.store.maintenance import VerifyReport, rebuild_queues, repair, verification, verify
@@ -65,11 +65,11 @@ def test_reports_of_stores_of_rocketmq(name: str, tmp_path: Path, monkeypatch: p
 @pytest.mark.conformance
 @pytest.mark.parametrize("release", ["5.3.3", "5.5.0"])
 def test_an_index_with_entries_of_tags_is_held(release: str, tmp_path: Path) -> None:
-    reader = StoreReader.open(fixtures.unpack(f"basic-{release}", tmp_path))
-    fs, stop = LocalFileSystem(), reader.log.data_stop()
-    index = IndexCheck(fs, reader.path, reader.log, is_live=False)
-    parts = parts_of(reader.log, fs, stop)
-    walked = [walk_part(replace(part, queues=reader.path, index=index.part(*part.span))) for part in parts]
+    snapshot = Snapshot.open(fixtures.unpack(f"basic-{release}", tmp_path))
+    fs, stop = LocalFileSystem(), snapshot.log.data_stop()
+    index = IndexCheck(fs, snapshot.path, snapshot.log, is_live=False)
+    parts = parts_of(snapshot.log, fs, stop)
+    walked = [walk_part(replace(part, queues=snapshot.path, index=index.part(*part.span))) for part in parts]
     assert [each is not None and each.is_held for each in walked] == [True] * len(parts)
 
 

@@ -4,7 +4,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from segmentlog.store import BatchId, MessageStore, NotAStoreError, StoreConfig, StoreInUseError, StoreReader
+from segmentlog.store import BatchId, MessageStore, NotAStoreError, Snapshot, StoreConfig, StoreInUseError
 from segmentlog.store.files.writable_fs import LocalWritableFileSystem
 from segmentlog.store.format.store_paths import StorePaths
 from segmentlog.store.log.batch_state import BatchRecords
@@ -22,7 +22,7 @@ FS = LocalWritableFileSystem()
 
 
 def rows(path: Path, **options: object) -> list[dict[str, object]]:
-    return sorted(read(StoreReader.open(path, **options)), key=lambda row: row["physicalOffset"])  # type: ignore[arg-type]
+    return sorted(read(Snapshot.open(path, **options)), key=lambda row: row["physicalOffset"])  # type: ignore[arg-type]
 
 
 def commit(path: Path, version: int, count: int, config: StoreConfig = SMALL) -> tuple[int, int]:

@@ -18,8 +18,8 @@ from segmentlog.store import (
     Flush,
     MessageStore,
     Outgoing,
+    Snapshot,
     StoreConfig,
-    StoreReader,
     UnknownQueueError,
 )
 from segmentlog.store.archive.push import push
@@ -60,7 +60,7 @@ def is_same(store: Path, restored: Path) -> bool:
     assert sorted(os.listdir(restored / "commitlog")) == names
     for name in names:
         assert (restored / "commitlog" / name).read_bytes() == (store / "commitlog" / name).read_bytes(), name
-    assert all_rows(StoreReader.open(restored)) == all_rows(StoreReader.open(store))
+    assert all_rows(Snapshot.open(restored)) == all_rows(Snapshot.open(store))
     assert verify(restored).findings == ()
     config = {path.name: path.read_bytes() for path in (store / "config").iterdir() if path.suffix == ".json"}
     assert {path.name: path.read_bytes() for path in (restored / "config").iterdir()} == config
@@ -77,7 +77,7 @@ def test_a_whole_store_is_restored_byte_for_byte_and_can_be_written_on(
     for each in (store, tmp_path / "restored"):
         with MessageStore.open(each, CONFIG) as opened:
             append_rows(opened, 900, 10)
-    assert len(all_rows(StoreReader.open(tmp_path / "restored"))) == ROWS + 30
+    assert len(all_rows(Snapshot.open(tmp_path / "restored"))) == ROWS + 30
     assert push(tmp_path / "restored", objects).records == 10  # the same log: its archive continues
 
 
@@ -90,8 +90,8 @@ def test_a_window_of_times_and_a_topic_restore_whole_segments_in_between(
     assert (report.start, report.stop, report.segments) == (pieces[1].segment, pieces[2].stop, 2)
     assert os.listdir(tmp_path / "part" / "consumequeue") == ["refunds"]
     assert not (tmp_path / "part" / ".segmentlog" / "id").exists()
-    rows = all_rows(StoreReader.open(tmp_path / "part"))
-    whole = all_rows(StoreReader.open(store))
+    rows = all_rows(Snapshot.open(tmp_path / "part"))
+    whole = all_rows(Snapshot.open(store))
     assert rows == [row for row in whole if report.start <= row["physicalOffset"] < report.stop]
 
 
@@ -131,7 +131,7 @@ def test_an_archive_with_a_gap_is_restored_on_one_side_of_it(store: Path, tmp_pa
     push(store, objects)
     with pytest.raises(ConfigError, match="the archive lacks"):
         pull(objects, tmp_path / "restored")
-    start = StoreReader.open(store).log.min_offset
+    start = Snapshot.open(store).log.min_offset
     first = next(piece for piece in newest(objects)[1].pieces if piece.start >= start)
     pull(objects, tmp_path / "restored", window=Window(first.first_time))
     assert verify(tmp_path / "restored").findings == ()
@@ -158,10 +158,10 @@ def test_batches_of_a_restored_store_are_known_as_far_as_its_log_has_them(store:
     others = tuple(file for file in manifest.files if file.path not in newer)
     assert publish(objects, number + 1, replace(manifest, files=(*others, *named)))
     pull(objects, tmp_path / "restored")
-    ends = [StoreReader.open(tmp_path / "restored").readable_stop()]
+    ends = [Snapshot.open(tmp_path / "restored").readable_stop()]
     for version in (0, 1, 1):
         commit(tmp_path / "restored", version)
-        ends.append(StoreReader.open(tmp_path / "restored").readable_stop())
+        ends.append(Snapshot.open(tmp_path / "restored").readable_stop())
     assert ends[0] == ends[1] < ends[2] == ends[3]
 
 

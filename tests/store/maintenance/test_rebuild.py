@@ -12,9 +12,9 @@ from segmentlog.store import (
     OnLoss,
     Outgoing,
     QueueKey,
+    Snapshot,
     StoreConfig,
     StoreInUseError,
-    StoreReader,
 )
 from segmentlog.store.format import index_file
 from segmentlog.store.format.consume_queue import ENTRY, ENTRY_BYTES, PAD_SIZE
@@ -50,7 +50,7 @@ def test_bytes_are_rocketmqs(name: str, tmp_path: Path) -> None:
     store = fixtures.unpack(name, tmp_path)
     shutil.move(store / "consumequeue", tmp_path / "original")
     others = writing.tree(store)
-    report = rebuild_queues(StoreReader.open(store), store / "consumequeue", entries_per_segment=entries_per_file(name))
+    report = rebuild_queues(Snapshot.open(store), store / "consumequeue", entries_per_segment=entries_per_file(name))
     rebuilt = writing.tree(store / "consumequeue")
     assert rebuilt == writing.tree(tmp_path / "original")
     assert {path: data for path, data in writing.tree(store).items() if not path.startswith("consumequeue/")} == others
@@ -61,9 +61,9 @@ def test_bytes_are_rocketmqs(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["retention-4.9.1", "retention-5.3.3"])
 def test_deleted_messages_become_pads(name: str, tmp_path: Path) -> None:
     store = fixtures.unpack(name, tmp_path)
-    log_start = StoreReader.open(store).log.min_offset
+    log_start = Snapshot.open(store).log.min_offset
     assert log_start > 0
-    report = rebuild_queues(StoreReader.open(store), tmp_path / "new", entries_per_segment=entries_per_file(name))
+    report = rebuild_queues(Snapshot.open(store), tmp_path / "new", entries_per_segment=entries_per_file(name))
     original = files(store / "consumequeue")
     alive = 0
     for path, data in files(tmp_path / "new").items():
@@ -83,7 +83,7 @@ def test_a_broker_that_does_not_rebuild_queues_reads_our_rebuilt_queues(tmp_path
     store = fixtures.unpack(name, tmp_path)
     config = fixtures.config(name)
     assert not [line for line in oracle.dump(store, config, "5.1.0") if line["type"] == "message"]
-    rebuild_queues(StoreReader.open(store), store / "consumequeue", entries_per_segment=entries_per_file(name))
+    rebuild_queues(Snapshot.open(store), store / "consumequeue", entries_per_segment=entries_per_file(name))
     read = {
         line["phyOffset"]: line["recordSha256"]
         for line in oracle.dump(store, config, "5.1.0")
@@ -111,7 +111,7 @@ def appended(store: Path) -> Appended:
 
 
 def rebuilt_entries(store: Path, queue_id: int = 0) -> np.ndarray:
-    rebuild_queues(StoreReader.open(store), store / "consumequeue", entries_per_segment=SMALL.queue_segment_entries)
+    rebuild_queues(Snapshot.open(store), store / "consumequeue", entries_per_segment=SMALL.queue_segment_entries)
     folder = store / "consumequeue" / "Orders" / str(queue_id)
     data = b"".join(path.read_bytes() for path in sorted(folder.iterdir()))
     entries = np.frombuffer(data, ENTRY)
@@ -140,8 +140,8 @@ def test_messages_after_damage_keep_their_offsets(store: Path, appended: Appende
     for row in lost:
         assert entries[row] == entries[kept[kept > row][0]]
     with pytest.raises(DataLossError, match=f"the first at offset {lost[0]}"):
-        list(reading.read(StoreReader.open(store), max_bytes=1 << 20))
-    rows = list(reading.read(StoreReader.open(store), on_loss=OnLoss.SKIP))
+        list(reading.read(Snapshot.open(store), max_bytes=1 << 20))
+    rows = list(reading.read(Snapshot.open(store), on_loss=OnLoss.SKIP))
     assert [row["queueOffset"] for row in rows] == kept.tolist()
 
 
@@ -157,7 +157,7 @@ def test_a_queue_that_begins_late_gets_pads(store: Path) -> None:
     assert int(oldest.name) == first // 30 * 600
     entries = np.fromfile(oldest, ENTRY)
     assert (entries["size"] == PAD_SIZE).tolist() == [True] * (first % 30) + [False] * (30 - first % 30)
-    bounds = StoreReader.open(store).bounds(QueueKey("Orders", 0))
+    bounds = Snapshot.open(store).bounds(QueueKey("Orders", 0))
     assert (bounds.min_offset, bounds.max_offset) == (first, 100)
 
 
@@ -176,16 +176,16 @@ def test_a_store_with_an_owner_is_left_alone_and_a_broker_cannot_start_meanwhile
     (store / "lock").write_bytes(b"lock")
     new, asked = store.with_name("new"), list[int]()
     with pytest.raises(ConfigError, match="0 entries"):
-        rebuild_queues(StoreReader.open(store), new, entries_per_segment=0)
+        rebuild_queues(Snapshot.open(store), new, entries_per_segment=0)
     with monkeypatch.context() as patch:
-        patch.setattr(StoreReader, "is_live", property(lambda _: True))
+        patch.setattr(Snapshot, "is_live", property(lambda _: True))
         with pytest.raises(StoreInUseError, match="another process"):
-            rebuild_queues(StoreReader.open(store), new)
+            rebuild_queues(Snapshot.open(store), new)
     assert not new.exists()
     monkeypatch.setattr(fcntl, "lockf", lambda _fd, how, *_: asked.append(how))
-    rebuild_queues(StoreReader.open(store), new)
+    rebuild_queues(Snapshot.open(store), new)
     assert asked == []
-    rebuild_queues(StoreReader.open(store), store / "consumequeue")
+    rebuild_queues(Snapshot.open(store), store / "consumequeue")
     assert asked == [fcntl.LOCK_EX | fcntl.LOCK_NB] * 2  # once more before the queues get their name
 
 
@@ -194,9 +194,9 @@ def test_a_rebuilt_index_equals_the_written_index(tmp_path: Path) -> None:
     with MessageStore.open(tmp_path / "store", config) as store:
         for number in range(200):
             store.append(Outgoing(topic="orders", body=b"", keys=f"k{number % 40} all", uniq_key=f"U{number}"))
-    reader = StoreReader.open(tmp_path / "store")
+    snapshot = Snapshot.open(tmp_path / "store")
     geometry = index_file.Geometry(config.index_slots, config.index_entries)
-    assert rebuild_index(reader, tmp_path / "index", geometry=geometry) == 600
+    assert rebuild_index(snapshot, tmp_path / "index", geometry=geometry) == 600
     written, made = (Index.open(path, geometry) for path in (tmp_path / "store" / "index", tmp_path / "index"))
     assert len(made.files()) == len(written.files()) == 8
     for key in ["all", *(f"k{number}" for number in range(40)), *(f"U{number}" for number in range(200))]:
@@ -204,4 +204,4 @@ def test_a_rebuilt_index_equals_the_written_index(tmp_path: Path) -> None:
     for one, other in zip(made.files(), written.files(), strict=True):
         assert Path(one).read_bytes() == Path(other).read_bytes()
     with pytest.raises(ConfigError, match="Nothing is overwritten"):
-        rebuild_index(reader, tmp_path / "index", geometry=geometry)
+        rebuild_index(snapshot, tmp_path / "index", geometry=geometry)

@@ -19,7 +19,7 @@ from segmentlog.store import (
     QueueSource,
     Remedy,
     ScanSpec,
-    StoreReader,
+    Snapshot,
 )
 from segmentlog.store.files.writable_fs import LocalWritableFileSystem
 from segmentlog.store.format import batch_mark
@@ -44,11 +44,11 @@ def store(tmp_path: Path) -> Path:
 
 
 def rows(path: Path, on_corrupt: OnCorrupt = OnCorrupt.FAIL, on_loss: OnLoss = OnLoss.FAIL) -> list[dict[str, Any]]:
-    reader = StoreReader.open(path)
+    snapshot = Snapshot.open(path)
     spec = ScanSpec(columns=COLUMNS, on_corrupt=on_corrupt, on_loss=on_loss, check_crc=True)
-    plan = reader.plan(whole_queues(reader), max_bytes=1 << 30, spec=spec)
+    plan = snapshot.plan(whole_queues(snapshot), max_bytes=1 << 30, spec=spec)
     return sorted(
-        (row for task in plan for batch in reader.scan(task, spec) for row in batch.to_pylist()),
+        (row for task in plan for batch in snapshot.scan(task, spec) for row in batch.to_pylist()),
         key=lambda row: row["physicalOffset"],
     )
 
@@ -73,12 +73,12 @@ def copy(store: Path, tmp_path: Path) -> Path:
 def test_a_lost_message_is_a_known_loss(
     copy: Path, source: QueueSource, columns: tuple[str, ...], caplog: pytest.LogCaptureFixture
 ) -> None:
-    reader = StoreReader.open(copy, queue_source=source)
+    snapshot = Snapshot.open(copy, queue_source=source)
 
     def read(on_loss: OnLoss) -> list[int]:
         spec = ScanSpec(columns=columns, on_loss=on_loss)
-        plan = reader.plan([QueueRange(QueueKey("orders", 0), 0, 10)], max_bytes=300, spec=spec)
-        return [row["queueOffset"] for task in plan for batch in reader.scan(task, spec) for row in batch.to_pylist()]
+        plan = snapshot.plan([QueueRange(QueueKey("orders", 0), 0, 10)], max_bytes=300, spec=spec)
+        return [row["queueOffset"] for task in plan for batch in snapshot.scan(task, spec) for row in batch.to_pylist()]
 
     with pytest.raises(DataLossError, match="1 messages of queue orders/0 are lost, the first at offset 2") as raised:
         read(OnLoss.FAIL)
@@ -128,7 +128,7 @@ def test_a_lost_message_before_the_last_message_leaves_the_queue_end_unchanged(s
     overwrite(store, lost["physicalOffset"], b"\xee" * 8)
     salvage(store, tmp_path / "copy")
     copy = tmp_path / "copy"
-    log = StoreReader.open(copy).log
+    log = Snapshot.open(copy).log
     writer = QueueWriter(
         LocalWritableFileSystem(), str(copy / "consumequeue"), str(tmp_path / "making"), CONFIG.queue_segment_entries
     )
@@ -262,7 +262,7 @@ def test_records_in_no_queue_are_counted(tmp_path: Path) -> None:
     assert (finding.kind, finding.offset, finding.count) == (Kind.LEFT_OUT, got[3].physical_offset, 1)
     report = salvage(tmp_path / "store", tmp_path / "copy")
     assert (report.records, report.entries, report.left_out, report.corrected) == (6, 5, 1, 0)
-    rebuilt = rebuild_queues(StoreReader.open(tmp_path / "store"), tmp_path / "queues", entries_per_segment=20)
+    rebuilt = rebuild_queues(Snapshot.open(tmp_path / "store"), tmp_path / "queues", entries_per_segment=20)
     assert (rebuilt.entries, rebuilt.left_out) == (5, 1)
     assert tree(tmp_path / "queues") == tree(tmp_path / "copy" / "consumequeue")
 

@@ -22,7 +22,7 @@ from segmentlog.store import (
     QueueRange,
     QueueSource,
     ScanSpec,
-    StoreReader,
+    Snapshot,
 )
 from segmentlog.store.archive.push import push
 from segmentlog.store.directory.layout import StoreLocation
@@ -40,35 +40,35 @@ COLUMNS = ("topic", "queueId", "queueOffset", "physicalOffset", "storeSize", "bo
 Row = dict[str, Any]
 
 
-def opened(objects: MemoryObjects) -> StoreReader:
-    return StoreReader.open(StoreLocation.on_objects(objects))
+def opened(objects: MemoryObjects) -> Snapshot:
+    return Snapshot.open(StoreLocation.on_objects(objects))
 
 
-def ranges(reader: StoreReader) -> list[QueueRange]:
-    bounds = (each for topic in reader.topics() for each in reader.queues(topic))
+def ranges(snapshot: Snapshot) -> list[QueueRange]:
+    bounds = (each for topic in snapshot.topics() for each in snapshot.queues(topic))
     return [QueueRange(each.key, each.min_offset, each.max_offset) for each in bounds]
 
 
-def rows(reader: StoreReader, wanted: list[QueueRange], **limits: int) -> list[Row]:
+def rows(snapshot: Snapshot, wanted: list[QueueRange], **limits: int) -> list[Row]:
     spec = ScanSpec(columns=COLUMNS, on_corrupt=OnCorrupt.SKIP, check_crc=True)
     found = []
-    for task in reader.plan(wanted, spec=spec, **{"max_bytes": 1 << 20, **limits}):
-        found += [row for batch in reader.scan(task, spec) for row in batch.to_pylist()]
+    for task in snapshot.plan(wanted, spec=spec, **{"max_bytes": 1 << 20, **limits}):
+        found += [row for batch in snapshot.scan(task, spec) for row in batch.to_pylist()]
     return sorted(found, key=lambda row: (row["topic"], row["queueId"], row["queueOffset"]))
 
 
-def log_only(path: Path) -> StoreReader:
-    return StoreReader.open(path, queue_source=QueueSource.COMMIT_LOG)
+def log_only(path: Path) -> Snapshot:
+    return Snapshot.open(path, queue_source=QueueSource.COMMIT_LOG)
 
 
 @pytest.fixture
-def small(tmp_path: Path) -> tuple[StoreReader, MemoryObjects]:
+def small(tmp_path: Path) -> tuple[Snapshot, MemoryObjects]:
     path = write_small_store(tmp_path / "store")
     objects = MemoryObjects()
     push(path, objects)
     objects.calls.clear()
     objects.bytes_read = 0
-    return StoreReader.open(path), objects
+    return Snapshot.open(path), objects
 
 
 @pytest.mark.scaled(quick=6)
@@ -91,7 +91,7 @@ def test_a_pushed_store_of_rocketmq_reads_as_its_directory(name: str, tmp_path: 
                 assert remote.offset_at(each.key, time, boundary) == local.offset_at(each.key, time, boundary)
 
 
-def test_bounds_and_plans_read_the_manifest_alone(small: tuple[StoreReader, MemoryObjects]) -> None:
+def test_bounds_and_plans_read_the_manifest_alone(small: tuple[Snapshot, MemoryObjects]) -> None:
     local, objects = small
     remote = opened(objects)
     asked = dict(objects.calls), objects.bytes_read
@@ -104,7 +104,7 @@ def test_bounds_and_plans_read_the_manifest_alone(small: tuple[StoreReader, Memo
 
 @pytest.mark.parametrize("limits", [{}, {"max_bytes": 4000}, {"max_records": 7}, {"min_tasks": 13}, {"max_bytes": 900}])
 def test_any_division_into_tasks_reads_each_message_once(
-    small: tuple[StoreReader, MemoryObjects], limits: dict[str, int]
+    small: tuple[Snapshot, MemoryObjects], limits: dict[str, int]
 ) -> None:
     local, objects = small
     remote = opened(objects)
@@ -115,7 +115,7 @@ def test_any_division_into_tasks_reads_each_message_once(
     assert [pickle.loads(pickle.dumps(task)) for task in tasks] == tasks
 
 
-def test_parts_of_queues_are_read_with_their_entries_alone(small: tuple[StoreReader, MemoryObjects]) -> None:
+def test_parts_of_queues_are_read_with_their_entries_alone(small: tuple[Snapshot, MemoryObjects]) -> None:
     local, objects = small
     remote = opened(objects)
     wanted = [QueueRange(each.key, each.start + 3, each.stop - 7) for each in ranges(local)]
@@ -144,7 +144,7 @@ def recorded(objects: MemoryObjects) -> Iterator[list[tuple[str, int, int]]]:
         objects.get = get  # type: ignore[method-assign]
 
 
-def test_offsets_of_times_come_from_packs(small: tuple[StoreReader, MemoryObjects]) -> None:
+def test_offsets_of_times_come_from_packs(small: tuple[Snapshot, MemoryObjects]) -> None:
     local, objects = small
     remote = opened(objects)
     key = ranges(remote)[0].key
@@ -172,7 +172,7 @@ def test_a_reader_follows_the_manifests(tmp_path: Path) -> None:
     assert not [each for each, _, _ in keys if each.startswith("log/")]
     assert {str(key) for key in sighting.moved} == {"orders/0"}
     assert not sighting.rewritten
-    assert rows(remote, ranges(remote)) == rows(StoreReader.open(path), ranges(remote))
+    assert rows(remote, ranges(remote)) == rows(Snapshot.open(path), ranges(remote))
     assert not watch.look().moved
 
 
@@ -182,7 +182,7 @@ def append_orders(path: Path, count: int) -> None:
         store.append_batch(pa.RecordBatch.from_pydict(columns))
 
 
-def test_an_archive_that_is_pruned_while_it_is_read_loses_data(small: tuple[StoreReader, MemoryObjects]) -> None:
+def test_an_archive_that_is_pruned_while_it_is_read_loses_data(small: tuple[Snapshot, MemoryObjects]) -> None:
     _, objects = small
     remote = opened(objects)
     (task,) = remote.plan(ranges(remote), max_bytes=1 << 20)
@@ -223,7 +223,7 @@ def test_a_plain_copy_reads_as_its_directory(tmp_path: Path) -> None:
     for each in path.rglob("*"):
         if each.is_file():
             objects.put(each.relative_to(path).as_posix(), np.fromfile(each, np.uint8))
-    local, remote = StoreReader.open(path), opened(objects)
+    local, remote = Snapshot.open(path), opened(objects)
     assert isinstance(remote.entries, FileEntries)
     assert rows(remote, ranges(remote)) == rows(local, ranges(local))
 
@@ -253,9 +253,9 @@ def test_a_directory_continues_in_its_archive(tmp_path: Path) -> None:
     archive_some(tmp_path / "store", None)
     append_rows_later(tmp_path / "store")
     append_rows_later(whole)
-    alone, both = StoreReader.open(tmp_path / "store"), StoreReader.open(tmp_path / "store", archive=archive)
+    alone, both = Snapshot.open(tmp_path / "store"), Snapshot.open(tmp_path / "store", archive=archive)
     assert alone.log.min_offset > 0
-    check_both(both, StoreReader.open(whole))
+    check_both(both, Snapshot.open(whole))
 
     # Later manifests: their segments are not in the directory any more, and the archive has a new topic.
     for path in (tmp_path / "store", whole):
@@ -263,10 +263,10 @@ def test_a_directory_continues_in_its_archive(tmp_path: Path) -> None:
     push(tmp_path / "store", open_objects(f"file://{archive}"))
     archive_some(tmp_path / "store", None, 1)
     both = both.newer()
-    check_both(both, StoreReader.open(whole))
+    check_both(both, Snapshot.open(whole))
 
 
-def check_both(both: StoreReader, expected: StoreReader) -> None:
+def check_both(both: Snapshot, expected: Snapshot) -> None:
     assert both.topics() == expected.topics()
     assert ranges(both) == ranges(expected)
     assert [row | {"storeTimestamp": 0} for row in rows(both, ranges(both))] == [
@@ -285,7 +285,7 @@ def test_an_archive_of_another_store_is_refused(tmp_path: Path) -> None:
     paths = write_small_store(tmp_path / "one"), write_whole(tmp_path / "two", 30)
     push(paths[0], open_objects(f"file://{tmp_path}/archive"))
     with pytest.raises(ConfigError, match="archive: this is the archive of store"):
-        StoreReader.open(paths[1], archive=tmp_path / "archive")
+        Snapshot.open(paths[1], archive=tmp_path / "archive")
     (paths[1] / ".segmentlog" / "id").unlink()
     with pytest.raises(ConfigError, match="is another than that of the store"):
-        StoreReader.open(paths[1], archive=tmp_path / "archive")
+        Snapshot.open(paths[1], archive=tmp_path / "archive")

@@ -18,7 +18,7 @@ from segmentlog.store import (
     QueueRange,
     ScanSpec,
     ScanTask,
-    StoreReader,
+    Snapshot,
     Tags,
 )
 from segmentlog.store.entries.walk_cache import WalkCache
@@ -54,9 +54,9 @@ def planned(
 
 
 def chunks(path: Path, task: ScanTask, spec: ScanSpec = ROWS) -> list[Chunk]:
-    reader = StoreReader.open(path)
+    snapshot = Snapshot.open(path)
     keys = {each.key for each in task.ranges}
-    return list(Chunks(reader, task, spec, WalkCache(reader.log, keys), Matcher(spec.predicate)))
+    return list(Chunks(snapshot, task, spec, WalkCache(snapshot.log, keys), Matcher(spec.predicate)))
 
 
 def rows(found: list[Chunk]) -> list[tuple[int, int]]:
@@ -126,12 +126,12 @@ def test_fewer_messages_than_were_planned_are_a_loss(store: Path, caplog: pytest
         assert len(rows(chunks(store, task, ScanSpec(columns=("keys",), on_loss=OnLoss.SKIP)))) == 60
     assert "planned with 61 messages and has 60" in caplog.text
     with pytest.raises(DataLossError, match="2 messages of queue Orders/1 are lost, the first at offset 5") as caught:
-        report_lost(StoreReader.open(store), ROWS, QueueKey("Orders", 1), np.array([5, 9]))
+        report_lost(Snapshot.open(store), ROWS, QueueKey("Orders", 1), np.array([5, 9]))
     assert "retention" not in caught.value.described.lower()
 
 
 def walked(path: Path, queue_id: int) -> PlannedRange:
-    return planned(queue_id, walk=(0, StoreReader.open(path).readable_stop()))
+    return planned(queue_id, walk=(0, Snapshot.open(path).readable_stop()))
 
 
 def test_ranges_planned_as_log_walks_have_the_rows_of_the_queue(store: Path) -> None:
@@ -200,9 +200,9 @@ def test_sound_ranges_are_read_together_and_damaged_ranges_alone(built: Path, da
             damage(QueueFiles(built, *KEYS[number]), how, at_risk)
             if _is_unsound(how, at_risk):
                 expected_alone.append(number)
-        reader = StoreReader.open(built)
-        found = list(together(reader.sources.queues, ranges))
-        walks = WalkCache(reader.log, KEYS)
+        snapshot = Snapshot.open(built)
+        found = list(together(snapshot.sources.queues, ranges))
+        walks = WalkCache(snapshot.log, KEYS)
         assert [each for each in found if isinstance(each, int)] == expected_alone
         seen = []
         for each in found:
@@ -213,7 +213,7 @@ def test_sound_ranges_are_read_together_and_damaged_ranges_alone(built: Path, da
             for number in np.unique(each.range_index).tolist():
                 seen.append(number)
                 rows = each.range_index == number
-                (block,) = range_blocks(reader, ranges[number], walks)
+                (block,) = range_blocks(snapshot, ranges[number], walks)
                 assert each.queue_offset[rows].tolist() == block.queue_offset.tolist() == list(range(1, HELD - 1))
                 assert (each.entries[rows] == block.entries).all()
                 assert not block.lost.size
@@ -244,7 +244,7 @@ def test_ranges_that_are_not_short_are_read_alone(built: Path, monkeypatch: pyte
     alone = [(key, 0, 6, 6, None, 0), (key, 0, 5, 5), (key, 0, 5, 4, None, 0), (key, 0, 5, 5, (0, 100))]
     alone.append((delayed, 0, 5, 5, None, 0))
     ranges = [PlannedRange(*each) for each in ((key, 0, 5, 5, None, 0), *alone, (key, 5, 7, 2, None, 0))]
-    first, *others, last = together(StoreReader.open(built).sources.queues, ranges)
+    first, *others, last = together(Snapshot.open(built).sources.queues, ranges)
     assert others == [1, 2, 3, 4, 5]
     assert isinstance(first, Together)
     assert isinstance(last, Together)
@@ -254,12 +254,12 @@ def test_ranges_that_are_not_short_are_read_alone(built: Path, monkeypatch: pyte
 
 @pytest.mark.parametrize(("rows_max", "stretches"), [(1, 6), (11, 3), (20, 3), (21, 2), (1000, 1)])
 def test_so_many_rows_are_read_at_once(built: Path, rows_max: int, stretches: int) -> None:
-    reader = StoreReader.open(built)
-    (task,) = reader.plan([QueueRange(key, 0, HELD) for key in KEYS], max_bytes=1 << 30)
-    found = list(together(reader.sources.queues, task.ranges, rows_max))
+    snapshot = Snapshot.open(built)
+    (task,) = snapshot.plan([QueueRange(key, 0, HELD) for key in KEYS], max_bytes=1 << 30)
+    found = list(together(snapshot.sources.queues, task.ranges, rows_max))
     assert len(found) == stretches
     assert all(isinstance(each, Together) for each in found)
-    assert list(together(reader.sources.queues, [])) == []
+    assert list(together(snapshot.sources.queues, [])) == []
 
 
 KEY = QueueKey("Orders", 1)
@@ -269,9 +269,9 @@ ENTRIES_COUNT = 50
 def blocks(
     two_queues: Path, start: int = 0, stop: int = ENTRIES_COUNT, walk: tuple[int, int] | None = None
 ) -> tuple[Ints, Entries]:
-    reader = StoreReader.open(two_queues)
-    walks = WalkCache(reader.log, [KEY], [] if walk is None else [walk])
-    found = list(range_blocks(reader, PlannedRange(KEY, start, stop, stop - start, walk), walks))
+    snapshot = Snapshot.open(two_queues)
+    walks = WalkCache(snapshot.log, [KEY], [] if walk is None else [walk])
+    found = list(range_blocks(snapshot, PlannedRange(KEY, start, stop, stop - start, walk), walks))
     return np.concatenate([b.queue_offset for b in found]), np.concatenate([b.entries for b in found])
 
 

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from segmentlog.store import MessageStore, Outgoing, QueueKey, StoreReader
+from segmentlog.store import MessageStore, Outgoing, QueueKey, Snapshot
 from segmentlog.store.follow import message_identity
 from segmentlog.store.read.lag import QueueLag, measure_lag, store_times
 from support import fixtures, writing
@@ -28,13 +28,13 @@ def store(tmp_path: Path) -> Path:
 
 
 def sizes(path: Path, key: QueueKey) -> list[int]:
-    reader = StoreReader.open(path)
-    bounds = reader.bounds(key)
-    return reader.queue(key).entries(bounds.min_offset, bounds.max_offset)["size"].tolist()
+    snapshot = Snapshot.open(path)
+    bounds = snapshot.bounds(key)
+    return snapshot.queue(key).entries(bounds.min_offset, bounds.max_offset)["size"].tolist()
 
 
 def measure(path: Path, key: QueueKey, position: int | None, **rest: dict[QueueKey, int]) -> QueueLag:
-    return measure_lag(StoreReader.open(path), {key: position, B: 0}, **rest)[0]
+    return measure_lag(Snapshot.open(path), {key: position, B: 0}, **rest)[0]
 
 
 @pytest.mark.parametrize("has_queues", [True, False])
@@ -55,8 +55,8 @@ def test_lag_is_unknown_not_zero_for_a_missing_or_too_large_position(store: Path
         assert (found.min_offset, found.max_offset) == (0, 5)
         assert (found.messages, found.bytes, found.lost, found.time_ms, found.next_time_ms) == (None,) * 5
     assert [measure(store, EMPTY, position).messages for position in (0, 1)] == [0, None], "a queue that is not there"
-    assert measure_lag(StoreReader.open(store), {}) == []
-    assert store_times(StoreReader.open(store), {}) == {}
+    assert measure_lag(Snapshot.open(store), {}) == []
+    assert store_times(Snapshot.open(store), {}) == {}
 
 
 def test_the_end_may_be_one_of_before(store: Path) -> None:
@@ -66,7 +66,7 @@ def test_the_end_may_be_one_of_before(store: Path) -> None:
 
 
 def test_a_record_that_cannot_be_read_leaves_the_time_unknown(store: Path) -> None:
-    entry = StoreReader.open(store).queue(A).entries(2, 3)
+    entry = Snapshot.open(store).queue(A).entries(2, 3)
     overwrite(store, int(entry["physical_offset"][0]) + 4, b"\0\0\0\0")  # the magic
     found = measure(store, A, 2)
     assert (found.messages, found.time_ms, found.next_time_ms) == (3, None, None)
@@ -75,11 +75,11 @@ def test_a_record_that_cannot_be_read_leaves_the_time_unknown(store: Path) -> No
 
 def test_messages_that_retention_deleted_count_as_lost_not_as_lag(tmp_path: Path) -> None:
     path = fixtures.unpack("retention-5.3.3", tmp_path)
-    reader = StoreReader.open(path)
-    bounds = next(b for topic in reader.topics() for b in reader.queues(topic) if b.min_offset and len(b))
-    found = measure_lag(reader, {bounds.key: 0})[0]
+    snapshot = Snapshot.open(path)
+    bounds = next(b for topic in snapshot.topics() for b in snapshot.queues(topic) if b.min_offset and len(b))
+    found = measure_lag(snapshot, {bounds.key: 0})[0]
     assert (found.lost, found.messages) == (bounds.min_offset, len(bounds))
-    assert found.next_time_ms == store_times(reader, {bounds.key: bounds.min_offset})[bounds.key]
+    assert found.next_time_ms == store_times(snapshot, {bounds.key: bounds.min_offset})[bounds.key]
 
 
 def test_a_message_without_its_record_has_no_identity(tmp_path: Path) -> None:
@@ -87,12 +87,12 @@ def test_a_message_without_its_record_has_no_identity(tmp_path: Path) -> None:
         for message in writing.plain(300):
             store.append(message)
     key = QueueKey("Plain", 0)
-    reader = StoreReader.open(tmp_path / "store")
-    identity = message_identity(reader, key, 0)
+    snapshot = Snapshot.open(tmp_path / "store")
+    identity = message_identity(snapshot, key, 0)
     assert identity is not None
     assert identity[0] == 0
     first, *_ = sorted((tmp_path / "store" / "commitlog").iterdir())
     first.unlink()
-    again = StoreReader.open(tmp_path / "store")
+    again = Snapshot.open(tmp_path / "store")
     assert message_identity(again, key, 0) is None
     assert message_identity(again, key, 1 << 40) is None

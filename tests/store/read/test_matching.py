@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from segmentlog.store import OnCorrupt, Predicate, PropertyFilter, Sql92Filter, StoreReader, Tags
+from segmentlog.store import OnCorrupt, Predicate, PropertyFilter, Snapshot, Sql92Filter, Tags
 from segmentlog.store.format.consume_queue import EXTENSION_ADDRESS_MAX, NATIVE
 from segmentlog.store.format.hashing import java_hash
 from segmentlog.store.format.message import Mask
@@ -44,8 +44,8 @@ def store(tmp_path: Path) -> Path:
 
 
 def found(store: Path, wanted: PropertyFilter, **spec: Any) -> list[int]:
-    reader = StoreReader.open(store)
-    rows = reading.read(reader, predicate=Predicate(filter=wanted), **spec)
+    snapshot = Snapshot.open(store)
+    rows = reading.read(snapshot, predicate=Predicate(filter=wanted), **spec)
     return sorted(-1 if row["keys"] is None else int(row["keys"].removeprefix("key-")) for row in rows)
 
 
@@ -74,8 +74,8 @@ def test_a_filter_selects_its_messages_by_the_properties_that_it_names(
 
 
 def test_a_damaged_record_matches_no_filter(store: Path) -> None:
-    reader = StoreReader.open(store)
-    place = next(row["physicalOffset"] for row in reading.read(reader) if row["keys"] == "key-7")
+    snapshot = Snapshot.open(store)
+    place = next(row["physicalOffset"] for row in reading.read(snapshot) if row["keys"] == "key-7")
     overwrite(store, place + 4, b"\0\0\0\0")
     for on_corrupt in (OnCorrupt.SKIP, OnCorrupt.NULL):
         for wanted in (Equal(()), Sql92Filter.compile("TRUE"), Sql92Filter.compile("TAGS IS NULL OR KEYS IS NOT NULL")):

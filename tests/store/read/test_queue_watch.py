@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from segmentlog.store import BatchId, MessageStore, Outgoing, QueueKey, QueueSource, StoreConfig, StoreReader
+from segmentlog.store import BatchId, MessageStore, Outgoing, QueueKey, QueueSource, Snapshot, StoreConfig
 from segmentlog.store.files.fs import LocalFileSystem
 from segmentlog.store.follow import QueueWatch, message_identity
 from segmentlog.store.read.queue_watch import PAUSE_MAX_S, PAUSE_MIN_S, Piece, QueueTails
@@ -32,8 +32,8 @@ def put(store: MessageStore, total: int, topic: str = "T", queue: int = 0) -> No
 
 
 def watch(path: str | Path, topic: str | None = None, **options: object) -> QueueWatch:
-    reader = StoreReader.open(path, **options)
-    return QueueWatch(reader, lambda name: topic in (None, name), lambda _: True)
+    snapshot = Snapshot.open(path, **options)
+    return QueueWatch(snapshot, lambda name: topic in (None, name), lambda _: True)
 
 
 def keys(found: frozenset[QueueKey]) -> list[str]:
@@ -143,7 +143,7 @@ def test_retention_changes_the_bounds_but_no_look_reports_a_move(store: MessageS
     segments[0].unlink()
     assert not seen.look().moved
     assert seen.bounds(key).min_offset > 0
-    assert seen.bounds(key) == StoreReader.open(store.path).bounds(key)
+    assert seen.bounds(key) == Snapshot.open(store.path).bounds(key)
 
 
 @pytest.mark.parametrize("source", [QueueSource.AUTO, QueueSource.COMMIT_LOG])
@@ -193,7 +193,7 @@ def test_hundreds_of_looks_leave_nothing_open(tmp_path: Path) -> None:
     builder.append(messages(20, queues=2))
     seen = watch(tmp_path / "store")
     seen.look()
-    message_identity(StoreReader.open(tmp_path / "store"), key, 0)
+    message_identity(Snapshot.open(tmp_path / "store"), key, 0)
 
     def held() -> tuple[int, int]:
         maps = Path("/proc/self/maps").read_text(encoding="utf-8").count(str(tmp_path))
@@ -243,15 +243,15 @@ def test_where_tails_do_not_tell_a_wait_takes_as_long_as_asked(
 
 def test_a_store_that_is_closed_and_opened_is_live_at_the_next_look(store: MessageStore) -> None:
     put(store, 1)
-    seen = QueueWatch(StoreReader.open(store.path), lambda _: True, lambda _: True)
+    seen = QueueWatch(Snapshot.open(store.path), lambda _: True, lambda _: True)
     seen.look()
-    assert seen.reader.is_live
+    assert seen.snapshot.is_live
     store.close()
     seen.look()
-    assert not seen.reader.is_live
+    assert not seen.snapshot.is_live
     with MessageStore.open(store.path, writing.SMALL):
         seen.look()
-        assert seen.reader.is_live
+        assert seen.snapshot.is_live
 
 
 def test_a_file_of_0_bytes_becomes_a_segment(store: MessageStore, tmp_path: Path) -> None:
@@ -301,9 +301,9 @@ class Quiet:
         self.ends = dict.fromkeys(KEYS, 0)
         self.fs = SizedFiles()
         self.now = 0.0
-        reader = StoreReader.open(quiet_store.path, fs=self.fs)
+        snapshot = Snapshot.open(quiet_store.path, fs=self.fs)
         self.watch = QueueWatch(
-            reader, lambda name: topic in (None, name), lambda _: True, fs=self.fs, clock=lambda: self.now
+            snapshot, lambda name: topic in (None, name), lambda _: True, fs=self.fs, clock=lambda: self.now
         )
         self.look()
 
@@ -373,7 +373,7 @@ def test_appended_messages_are_seen_by_the_next_look_across_segment_ends(quiet: 
         quiet.put(KEYS[number % 9], rows=16 + number % 5)
         assert quiet.look() == [f"T/{number % 9}"]
         assert quiet.watch.ends["T"][number % 9] == quiet.ends[KEYS[number % 9]]
-        segments.add(quiet.watch.bounds(KEYS[0]) and len(quiet.watch.reader.log.segments))
+        segments.add(quiet.watch.bounds(KEYS[0]) and len(quiet.watch.snapshot.log.segments))
     assert len(segments) > 1
 
 

@@ -19,7 +19,7 @@ from segmentlog.store import (
     ScanSpec,
     ScanTask,
     Services,
-    StoreReader,
+    Snapshot,
 )
 from segmentlog.store.files.fs import Listed, LocalFileSystem
 from segmentlog.store.files.writable_fs import LocalWritableFileSystem, Lock
@@ -44,15 +44,15 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "store"
 
 
-def plan(reader: StoreReader) -> list[ScanTask]:
-    ranges = [QueueRange(b.key, b.min_offset, b.max_offset) for b in reader.queues("T")]
-    return reader.plan(ranges, max_bytes=1 << 30)
+def plan(snapshot: Snapshot) -> list[ScanTask]:
+    ranges = [QueueRange(b.key, b.min_offset, b.max_offset) for b in snapshot.queues("T")]
+    return snapshot.plan(ranges, max_bytes=1 << 30)
 
 
-def offsets(reader: StoreReader, tasks: list[ScanTask], spec: ScanSpec) -> list[int]:
+def offsets(snapshot: Snapshot, tasks: list[ScanTask], spec: ScanSpec) -> list[int]:
     found: list[int] = []
     for task in tasks:
-        for batch in reader.scan(task, spec):
+        for batch in snapshot.scan(task, spec):
             telling.check(batch)
             found += batch.column("queueOffset").to_pylist()
     return found
@@ -62,20 +62,20 @@ def offsets(reader: StoreReader, tasks: list[ScanTask], spec: ScanSpec) -> list[
 def test_retention_takes_queue_files_of_a_plan(path: Path, tmp_path: Path, opened: str) -> None:
     shutil.copytree(path, tmp_path / "copy")
     assert Retention(tmp_path / "copy", keep=2).tick() > 2
-    left = StoreReader.open(tmp_path / "copy")
+    left = Snapshot.open(tmp_path / "copy")
     first, few = min(bounds.min_offset for bounds in left.queues("T")), len(left.bounds(KEYS[0]))
     assert few <= CONFIG.queue_segment_entries <= first
-    reader = StoreReader.open(path)
-    tasks, as_many = plan(reader), reader.plan([QueueRange(KEYS[0], 0, few)], max_bytes=1 << 30)
+    snapshot = Snapshot.open(path)
+    tasks, as_many = plan(snapshot), snapshot.plan([QueueRange(KEYS[0], 0, few)], max_bytes=1 << 30)
     Retention(path, keep=2).tick()
-    reader = reader if opened == "before" else StoreReader.open(path)
+    snapshot = snapshot if opened == "before" else Snapshot.open(path)
     with pytest.raises(DataLossError):
-        offsets(reader, tasks, SPEC)
-    found = offsets(reader, tasks, replace(SPEC, on_loss=OnLoss.SKIP))
+        offsets(snapshot, tasks, SPEC)
+    found = offsets(snapshot, tasks, replace(SPEC, on_loss=OnLoss.SKIP))
     assert min(found) >= first
     assert len(found) == sum(map(len, left.queues("T")))
     # Deleted messages are not replaced by others, not even by as many of the same queue as are left.
-    assert offsets(reader, as_many, replace(SPEC, on_loss=OnLoss.SKIP)) == []
+    assert offsets(snapshot, as_many, replace(SPEC, on_loss=OnLoss.SKIP)) == []
 
 
 class Between(LocalFileSystem):
@@ -105,21 +105,21 @@ def test_a_batch_that_comes_after_the_segments_were_listed(path: Path, how: str)
         fs = Between()
         if how == "open":
             fs.then = commit
-            ends = [bounds.max_offset for bounds in StoreReader.open(path, fs=fs).queues("T")]
+            ends = [bounds.max_offset for bounds in Snapshot.open(path, fs=fs).queues("T")]
         elif how == "refresh":
-            reader = StoreReader.open(path, fs=fs)
+            snapshot = Snapshot.open(path, fs=fs)
             fs.then = commit
-            reader = reader.newer()
-            ends = [bounds.max_offset for bounds in reader.queues("T")]
+            snapshot = snapshot.newer()
+            ends = [bounds.max_offset for bounds in snapshot.queues("T")]
         else:
-            watch = QueueWatch(StoreReader.open(path, fs=fs), lambda _: True, lambda _: True, fs=fs)
+            watch = QueueWatch(Snapshot.open(path, fs=fs), lambda _: True, lambda _: True, fs=fs)
             watch.look()
             fs.then = commit
             watch.look()
             ends = list(watch.ends["T"].values())
         assert fs.then is None
         assert ends in ([400] * 3, [600] * 3)
-        assert [bounds.max_offset for bounds in StoreReader.open(path).queues("T")] == [600] * 3
+        assert [bounds.max_offset for bounds in Snapshot.open(path).queues("T")] == [600] * 3
 
 
 class Looking(FaultyFileSystem):
@@ -138,9 +138,9 @@ class Looking(FaultyFileSystem):
 
     def failing(self, call: str, path: str) -> None:
         if self.is_locked and call not in READ_CALLS and not path.endswith(".making"):
-            reader = StoreReader.open(self.path)
-            assert reader.is_live
-            self.looks[tuple(bounds.max_offset for bounds in reader.queues("T"))] += 1
+            snapshot = Snapshot.open(self.path)
+            assert snapshot.is_live
+            self.looks[tuple(bounds.max_offset for bounds in snapshot.queues("T"))] += 1
 
 
 def test_recovery_takes_nothing_out_of_sight(path: Path, tmp_path: Path) -> None:
@@ -162,9 +162,9 @@ def test_recovery_takes_nothing_out_of_sight(path: Path, tmp_path: Path) -> None
 @pytest.mark.parametrize("on_corrupt", OnCorrupt)
 def test_a_log_that_is_cut_while_it_is_read(path: Path, monkeypatch: pytest.MonkeyPatch, on_corrupt: OnCorrupt) -> None:
     """Records were whole when they were looked at, and zeros when their bytes were copied."""
-    reader = StoreReader.open(path)
-    tasks = plan(reader)
-    segment = reader.log.segments[1]
+    snapshot = Snapshot.open(path)
+    tasks = plan(snapshot)
+    segment = snapshot.log.segments[1]
     start = segment.size // 2
     with open(segment.path, "rb") as opened:
         before = opened.read()
@@ -181,10 +181,10 @@ def test_a_log_that_is_cut_while_it_is_read(path: Path, monkeypatch: pytest.Monk
     spec = replace(SPEC, columns=(*SPEC.columns, "storeTimestamp"), on_corrupt=on_corrupt)
     if on_corrupt is OnCorrupt.FAIL:
         with pytest.raises(CorruptRecordError):
-            offsets(reader, tasks, spec)
+            offsets(snapshot, tasks, spec)
         return
     bodies = np.concatenate(
-        [batch.column("body").is_valid().to_numpy(False) for task in tasks for batch in reader.scan(task, spec)]
+        [batch.column("body").is_valid().to_numpy(False) for task in tasks for batch in snapshot.scan(task, spec)]
     )
     lost = before.count(b"\xda\xa3\x20\xa7", start)
     assert lost > 10

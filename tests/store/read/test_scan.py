@@ -20,7 +20,7 @@ from segmentlog.store import (
     Predicate,
     ScanSpec,
     ScanTask,
-    StoreReader,
+    Snapshot,
     Tags,
 )
 from segmentlog.store.directory.retention_history import Deleted, History
@@ -57,14 +57,14 @@ def store(path: Path) -> Path:
     return path
 
 
-def whole(store: Path, fs: WatchedFiles | None = None) -> tuple[StoreReader, ScanTask]:
+def whole(store: Path, fs: WatchedFiles | None = None) -> tuple[Snapshot, ScanTask]:
     """A reader, and one task for all queues."""
-    reader, (task,) = planned(store, fs)
-    return reader, task
+    snapshot, (task,) = planned(store, fs)
+    return snapshot, task
 
 
 def rows(store: Path, **spec: Any) -> list[Row]:
-    return list(reading.read(StoreReader.open(store), **spec))
+    return list(reading.read(Snapshot.open(store), **spec))
 
 
 def places(store: Path, queue_id: int = 0) -> list[int]:
@@ -88,15 +88,15 @@ def with_bodies(bodies: list[bytes], sys_flags: list[int]) -> pa.RecordBatch:
 
 @pytest.mark.parametrize("batch", [{"batch_rows": 1}, {"batch_rows": 7}, {"batch_bytes": 1}, {"batch_bytes": 1000}])
 def test_batches_are_no_larger_than_asked_and_columns_come_in_their_order(store: Path, batch: dict[str, int]) -> None:
-    reader, task = whole(store)
-    sizes = [b.num_rows for b in reader.scan(task, ScanSpec(columns=("body",), **batch))]
+    snapshot, task = whole(store)
+    sizes = [b.num_rows for b in snapshot.scan(task, ScanSpec(columns=("body",), **batch))]
     assert sum(sizes) == COUNT
     assert max(sizes) <= batch.get("batch_rows", max(1, batch.get("batch_bytes", 0) // 160))
     spec = ScanSpec(columns=("tags", "topic", "body"), property_columns=("UNIQ_KEY", "absent"))
-    (found, *_) = reader.scan(task, spec)
+    (found, *_) = snapshot.scan(task, spec)
     assert found.schema.names == ["tags", "topic", "body", "UNIQ_KEY", "absent"]
     assert found.column("absent").null_count == len(set(found.column("UNIQ_KEY").to_pylist())) == found.num_rows
-    assert sum(each.num_rows for each in reader.scan(task, ScanSpec(columns=()))) == COUNT
+    assert sum(each.num_rows for each in snapshot.scan(task, ScanSpec(columns=()))) == COUNT
 
 
 @pytest.mark.parametrize("batch_rows", [1, 4, 7])
@@ -118,9 +118,9 @@ def test_rows_do_not_depend_on_the_batch_size(path: Path, batch_rows: int) -> No
 
 def test_a_scan_of_the_queue_alone_never_opens_the_log(store: Path) -> None:
     fs = WatchedFiles()
-    reader = StoreReader.open(store, fs=fs)
+    snapshot = Snapshot.open(store, fs=fs)
     columns = tuple(sorted(QUEUE_COLUMNS))
-    found = list(reading.read(reader, columns=columns, check_crc=False))
+    found = list(reading.read(snapshot, columns=columns, check_crc=False))
     assert len(found) == COUNT
     assert fs.mapped == []
     full = {row["physicalOffset"]: row for row in rows(store)}
@@ -147,7 +147,7 @@ def test_columns_and_filters_that_need_the_log_open_its_segments(
     store: Path, spec: dict[str, Any], opens: bool
 ) -> None:
     fs = WatchedFiles()
-    found = list(reading.read(StoreReader.open(store, fs=fs), **{"columns": ("topic",), "check_crc": False, **spec}))
+    found = list(reading.read(Snapshot.open(store, fs=fs), **{"columns": ("topic",), "check_crc": False, **spec}))
     assert len(set(fs.mapped)) == (len(segments(store)) if opens else 0)
     assert bool(found) == opens
 
@@ -381,24 +381,26 @@ def test_a_damaged_queue_is_healed(store: Path, damage: str, max_bytes: int) -> 
 # Loss
 
 
-def planned(store: Path, fs: WatchedFiles | None = None) -> tuple[StoreReader, list[ScanTask]]:
-    reader = StoreReader.open(store, fs=fs or WatchedFiles())
-    return reader, reader.plan(reading.whole_queues(reader), max_bytes=1 << 20)
+def planned(store: Path, fs: WatchedFiles | None = None) -> tuple[Snapshot, list[ScanTask]]:
+    snapshot = Snapshot.open(store, fs=fs or WatchedFiles())
+    return snapshot, snapshot.plan(reading.whole_queues(snapshot), max_bytes=1 << 20)
 
 
-def scanned(reader: StoreReader, tasks: list[ScanTask], **spec: Any) -> list[Row]:
+def scanned(snapshot: Snapshot, tasks: list[ScanTask], **spec: Any) -> list[Row]:
     options = ScanSpec(**{"columns": reading.ALL_COLUMNS, "check_crc": True, **spec})
-    return [row for task in tasks for b in reader.scan(task, options) for row in b.to_pylist(maps_as_pydicts="strict")]
+    return [
+        row for task in tasks for b in snapshot.scan(task, options) for row in b.to_pylist(maps_as_pydicts="strict")
+    ]
 
 
 def test_segments_that_retention_took_since_the_plan(store: Path) -> None:
-    reader, tasks = planned(store)
+    snapshot, tasks = planned(store)
     for path in segments(store)[:2]:
         path.unlink()
-    for each in (reader, planned(store)[0]):
+    for each in (snapshot, planned(store)[0]):
         with pytest.raises(DataLossError, match=r"on_loss=OnLoss\.SKIP"):
             scanned(each, tasks)
-    found = scanned(reader, tasks, on_loss=OnLoss.SKIP)
+    found = scanned(snapshot, tasks, on_loss=OnLoss.SKIP)
     assert len(found) == sum(place >= 8192 for queue in range(4) for place in places(store, queue))
     assert numbers(found)[-1] == COUNT - 1
 
@@ -421,17 +423,17 @@ def _loss(store: Path, tasks: list[ScanTask]) -> str:
     for path in segments(store)[:2]:
         path.unlink(missing_ok=True)
     with pytest.raises(DataLossError) as caught:
-        scanned(StoreReader.open(store), tasks)
+        scanned(Snapshot.open(store), tasks)
     return str(caught.value)
 
 
 def test_batches_outlive_reader_and_segments(store: Path) -> None:
-    reader, tasks = planned(store)
-    kept = [batch for task in tasks for batch in reader.scan(task, ScanSpec(columns=reading.ALL_COLUMNS))]
+    snapshot, tasks = planned(store)
+    kept = [batch for task in tasks for batch in snapshot.scan(task, ScanSpec(columns=reading.ALL_COLUMNS))]
     before = [batch.to_pylist() for batch in kept]
     for path in segments(store):
         os.truncate(path, 0)  # a batch that pointed into a map would now kill the process
-    del reader
+    del snapshot
     gc.collect()
     assert [batch.to_pylist() for batch in kept] == before
 

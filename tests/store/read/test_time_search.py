@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from segmentlog.store import QueueKey, StoreReader
+from segmentlog.store import QueueKey, Snapshot
 from segmentlog.store.read.time_search import offset_at, offsets_at
 from segmentlog.store.types import Boundary
 from support.dated_store import DAY_MS, START_MS, append_at, spread_over
@@ -85,14 +85,14 @@ def test_many_times_are_searched_as_each_alone(
 def test_times_fall_in_a_store_whose_clock_was_set_back_and_in_no_other(tmp_path: Path) -> None:
     append_at(tmp_path, spread_over(1, 20))
     key, middle_ms = QueueKey("orders", 1), START_MS + DAY_MS // 2
-    rising = StoreReader.open(tmp_path)
+    rising = Snapshot.open(tmp_path)
     assert (rising.offset_at(key, middle_ms), rising.end_at(key, middle_ms), rising.times_fall) == (5, 5, False)
     assert rising.offsets_at(key, np.array([START_MS, middle_ms])).tolist() == [0, 5]
     assert not rising.times_fall
     place = rising.place_of(key, 6)
     assert place is not None
     overwrite(tmp_path, place + 56, START_MS.to_bytes(8, "big"))
-    falling = StoreReader.open(tmp_path)
+    falling = Snapshot.open(tmp_path)
     assert (falling.offset_at(key, middle_ms), falling.end_at(key, middle_ms), falling.times_fall) == (5, 7, True)
 
 
@@ -100,7 +100,7 @@ def test_first_times_of_segments_fall_even_if_their_difference_overflows(tmp_pat
     append_at(tmp_path, spread_over(1, 400))
     for file, ms in zip(segments(tmp_path)[:2], [(1 << 63) - 1, -(1 << 62)], strict=True):
         overwrite(tmp_path, int(file.name) + 56, ms.to_bytes(8, "big", signed=True))
-    assert StoreReader.open(tmp_path).times_fall
+    assert Snapshot.open(tmp_path).times_fall
 
 
 @pytest.mark.parametrize("wanted", [0.55, 0.6, 0.7, 0.85])
@@ -113,7 +113,7 @@ def test_a_clock_that_was_set_back_far_from_a_found_place_is_seen(tmp_path: Path
     written = np.memmap(file, np.uint8, "r+")
     written[places[:, None] + 56 + np.arange(8)] = times.astype(">i8").view(np.uint8).reshape(-1, 8)
     wanted_ms = START_MS + int(wanted * places.size) - 20_000
-    reader, own = StoreReader.open(tmp_path), times[1::4]
-    found = reader.offset_at(QueueKey("Orders", 1), wanted_ms), reader.end_at(QueueKey("Orders", 1), wanted_ms)
+    snapshot, own = Snapshot.open(tmp_path), times[1::4]
+    found = snapshot.offset_at(QueueKey("Orders", 1), wanted_ms), snapshot.end_at(QueueKey("Orders", 1), wanted_ms)
     before = np.flatnonzero(own < wanted_ms)
     assert found == (np.argmax(own >= wanted_ms), before[-1] + 1)

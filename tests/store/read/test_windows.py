@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from segmentlog.store import OnCorrupt, QueueKey, QueueRange, ScanSpec, SegmentLogError, StoreReader
+from segmentlog.store import OnCorrupt, QueueKey, QueueRange, ScanSpec, SegmentLogError, Snapshot
 from segmentlog.store.dispatch.derive import derive_queues
 from segmentlog.store.find import Finder
 from segmentlog.store.format.checksums import RecordCrc
@@ -48,8 +48,8 @@ def mixed(path: Path) -> list[int]:
 
 def answers(store: Path, places: list[int], **options: Any) -> dict[str, Any]:
     """Return the answers of a reader, its log and its look-ups; errors by their text."""
-    reader = StoreReader.open(store, **options)
-    log, found = reader.log, dict[str, Any]()
+    snapshot = Snapshot.open(store, **options)
+    log, found = snapshot.log, dict[str, Any]()
     offsets = np.array(places)
 
     def ask(name: str, call: Any) -> None:
@@ -59,7 +59,7 @@ def answers(store: Path, places: list[int], **options: Any) -> dict[str, Any]:
             found[name] = str(error)
 
     for on_corrupt in OnCorrupt:
-        ask(on_corrupt.name, lambda on=on_corrupt: list(reading.read(reader, on_corrupt=on)))
+        ask(on_corrupt.name, lambda on=on_corrupt: list(reading.read(snapshot, on_corrupt=on)))
     ask("damage", lambda: log.damage(0, log.stop))
     ask("some damage", lambda: log.damage(places[7], places[70]))
     ask("derived", lambda: _plain(derive_queues(log, 0, log.stop)))
@@ -67,7 +67,7 @@ def answers(store: Path, places: list[int], **options: Any) -> dict[str, Any]:
     ask("times", lambda: [each.tolist() for each in store_times_at(log, offsets)])
     ask("sound", lambda: log.sound(offsets, np.diff(offsets, append=log.stop)).tolist())
     ask("records", lambda: [_record(log, place) for place in places])
-    ask("found", lambda: _looked_up(Finder(reader), offsets))
+    ask("found", lambda: _looked_up(Finder(snapshot), offsets))
     return found
 
 
@@ -119,13 +119,13 @@ def interleaved(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def scanned(store: Path, fs: DistantFiles, *topics: str) -> tuple[list[reading.Row], int]:
     """Rows of some topics in one task, and their bytes."""
-    reader = StoreReader.open(store, fs=fs)
+    snapshot = Snapshot.open(store, fs=fs)
     ranges = [
-        QueueRange(each.key, each.min_offset, each.max_offset) for topic in topics for each in reader.queues(topic)
+        QueueRange(each.key, each.min_offset, each.max_offset) for topic in topics for each in snapshot.queues(topic)
     ]
-    (task,) = reader.plan(ranges, max_bytes=1 << 40)
+    (task,) = snapshot.plan(ranges, max_bytes=1 << 40)
     fs.forget()
-    rows = [row for batch in reader.scan(task, SPEC) for row in batch.to_pylist()]
+    rows = [row for batch in snapshot.scan(task, SPEC) for row in batch.to_pylist()]
     return rows, sum(row["storeSize"] for row in rows)
 
 
@@ -181,16 +181,16 @@ def test_a_reader_opens_and_plans_with_few_requests(interleaved: Path) -> None:
         fs.forget()
         return found
 
-    reader = StoreReader.open(interleaved, fs=fs)
+    snapshot = Snapshot.open(interleaved, fs=fs)
     assert requests() == {}
     keys = [QueueKey(f"T{number}", 0) for number in range(TOPICS)]
-    bounds = reader.bounds_of(keys)
+    bounds = snapshot.bounds_of(keys)
     assert requests() == {"data_end": 2, "read": 3, "fronts": 1}, "the end of the log, a marker, and the last queue"
-    (task,) = reader.plan(
+    (task,) = snapshot.plan(
         [QueueRange(each.key, each.min_offset, each.max_offset) for each in bounds], max_bytes=1 << 40
     )
     assert requests() == {"read_each": 1}
-    assert sum(batch.num_rows for batch in reader.scan(task, SPEC)) == TURNS * TOPICS
+    assert sum(batch.num_rows for batch in snapshot.scan(task, SPEC)) == TURNS * TOPICS
     mapped = fs.of_log()
     assert requests() == {"read_each": 1, "fetch_soon": 1, "map": len(mapped)}
     assert len(mapped) == 3 + 3 + 2, "segments, surroundings of their first records, and the segments before these"
@@ -209,15 +209,15 @@ def test_a_scan_holds_few_bytes_of_the_log(mib: int, tmp_path: Path, monkeypatch
         for first in range(0, mib, 16):
             builder.append(messages(64, first=4 * first, queues=2, body_bytes=1 << 18))
     fs = DistantFiles()
-    reader = StoreReader.open(tmp_path / "s", fs=fs)
-    ranges = reading.whole_queues(reader)
+    snapshot = Snapshot.open(tmp_path / "s", fs=fs)
+    ranges = reading.whole_queues(snapshot)
     rows = 0
-    for task in reader.plan(ranges, max_bytes=1 << 40):
+    for task in snapshot.plan(ranges, max_bytes=1 << 40):
         fs.forget()
-        for batch in reader.scan(task, SPEC):
+        for batch in snapshot.scan(task, SPEC):
             rows += batch.num_rows
     assert rows == 4 * mib
     assert fs.peak <= 2 * limit + (2 << 20)
     fs.forget()
-    assert sum(len(found.records) for found in reader.log.walk(0, reader.readable_stop())) == rows
+    assert sum(len(found.records) for found in snapshot.log.walk(0, snapshot.readable_stop())) == rows
     assert fs.peak <= 2 * (limit + commit_log.FRONT_BYTES)

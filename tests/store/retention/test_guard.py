@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import pytest
 
-from segmentlog.store import MessageStore, Outgoing, QueueKey, Services, StoreConfig, StoreReader
+from segmentlog.store import MessageStore, Outgoing, QueueKey, Services, Snapshot, StoreConfig
 from segmentlog.store.files.fs import LocalFileSystem
 from segmentlog.store.groups import commit_offsets
 from segmentlog.store.retention.guard import Guard, TopicAges
@@ -68,7 +68,7 @@ def test_messages_that_are_gone_already_are_not_waited_for(path: Path, placed: d
     commit_offsets(path, "g", {A: 0, B: 0})
     for segment in segments(path)[:2]:
         segment.unlink()
-    assert StoreReader.open(path).bounds(A).min_offset > 0
+    assert Snapshot.open(path).bounds(A).min_offset > 0
     start = 2 * CONFIG.segment_bytes
     assert unread(path, "g").physical_offset == min(each for key in (A, B) for each in placed[key] if each >= start)
 

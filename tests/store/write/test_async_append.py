@@ -61,7 +61,7 @@ def message(number: int, size: int = 40) -> Outgoing:
 def firsts(store: MessageStore) -> list[int]:
     """First byte of each body, in the order of the log."""
     store.wait_dispatched()
-    return [row["body"][0] for row in sorted(read(store.reader()), key=lambda row: row["physicalOffset"])]
+    return [row["body"][0] for row in sorted(read(store.snapshot()), key=lambda row: row["physicalOffset"])]
 
 
 class Appending(threading.Thread):
@@ -191,7 +191,7 @@ def test_every_message_of_many_threads_is_there_once(flush: Flush) -> None:
         with ThreadPoolExecutor(12) as pool:
             list(pool.map(run, range(0, 360, 30)))
         store.wait_dispatched()
-        rows = sorted(read(store.reader()), key=lambda row: row["physicalOffset"])
+        rows = sorted(read(store.snapshot()), key=lambda row: row["physicalOffset"])
         found = [int(row["body"]) for row in rows]
     assert sorted(found) == list(range(360))
     for first in range(0, 360, 30):
@@ -224,7 +224,7 @@ def test_pending_appends_share_a_write_and_a_sync() -> None:
         log = [op.kind for op in recorder.recording.ops[began:] if "/commitlog/" in str(op.path)]
         assert log == [Kind.WRITE, Kind.SYNC] * 2
         assert firsts(store) == [1, 99, 2, 3, 4, 5]
-        rows = {row["physicalOffset"]: row for row in read(store.reader())}
+        rows = {row["physicalOffset"]: row for row in read(store.snapshot())}
         for number, each in zip((2, 3, 4, 5), where, strict=True):
             row = rows[each.physical_offset]
             assert (row["body"][0], row["queueId"], row["queueOffset"]) == (number, number % 3, each.queue_offset)
@@ -242,7 +242,7 @@ def test_messages_of_a_thread_keep_their_order_among_other_threads() -> None:
         with ThreadPoolExecutor(6) as pool:
             list(pool.map(run, range(6)))
         store.wait_dispatched()
-        bodies = [row["body"] for row in sorted(read(store.reader()), key=lambda row: row["physicalOffset"])]
+        bodies = [row["body"] for row in sorted(read(store.snapshot()), key=lambda row: row["physicalOffset"])]
     for number in range(6):
         assert [body[1] for body in bodies if body[0] == number] == [*range(100)]
 

@@ -28,10 +28,10 @@ from segmentlog.store import (
     QueueSource,
     QueueSpan,
     Services,
+    Snapshot,
     StoreClosedError,
     StoreConfig,
     StoreFailedError,
-    StoreReader,
 )
 from segmentlog.store.dispatch.dispatcher import Dispatcher, DispatchRequest
 from segmentlog.store.encode.message import encode_message
@@ -330,8 +330,8 @@ def commit(
 
 
 def bodies(path: Path, topic: str = "Orders") -> list[bytes]:
-    reader = StoreReader.open(path)
-    rows = sorted(read(reader), key=lambda row: (row["queueId"], row["queueOffset"]))
+    snapshot = Snapshot.open(path)
+    rows = sorted(read(snapshot), key=lambda row: (row["queueId"], row["queueOffset"]))
     return [row["body"] for row in rows if row["topic"] == topic]
 
 
@@ -464,14 +464,14 @@ def test_readers_see_all_of_it_or_nothing(
     with PartedStore.open(path, config) as store:
         store.append_batch(pa.record_batch({"topic": ["Orders"] * 3, "body": [b"x", b"y", b"z"]}))
         store.wait_dispatched()
-        begun = StoreReader.open(path, queue_source=source)
+        begun = Snapshot.open(path, queue_source=source)
         before = begun.bounds(QueueKey("Orders", 0))
         pause = Pause(monkeypatch)
         staged = stage(path, 5, 5, 5, config=config)
         with pause.held(lambda: store.commit_batch(BatchId("q", 0), staged)):
             store.parts.housekeeping.dispatch(at_once=True)  # its entries are in the queues by now
             assert len(list((path / "consumequeue" / "Orders" / "1").iterdir())) == 1
-            during = StoreReader.open(path, queue_source=source)
+            during = Snapshot.open(path, queue_source=source)
             assert during.bounds(QueueKey("Orders", 0)) == before
             assert len(during.bounds(QueueKey("Orders", 1))) == 0
             assert during.message_at(store.end_offset - 100) is None
@@ -481,7 +481,7 @@ def test_readers_see_all_of_it_or_nothing(
         # A reader from before still sees the same; a new one sees all of it.
         assert len(begun.bounds(QueueKey("Orders", 1))) == 0
         assert len(during.bounds(QueueKey("Orders", 1))) == 0
-        after = StoreReader.open(path, queue_source=source)
+        after = Snapshot.open(path, queue_source=source)
         assert (len(after.bounds(QueueKey("Orders", 0))), len(after.bounds(QueueKey("Orders", 1)))) == (12, 6)
         during = during.newer()
         assert len(during.bounds(QueueKey("Orders", 1))) == 6
@@ -495,15 +495,15 @@ def test_batches_that_come_while_a_reader_looks_hide_nothing_that_was_there(path
         commit(store, 0, 4)
         store.append(HELLO)
         store.wait_dispatched()
-        reader = StoreReader.open(path)
-        ends = {each.key: each.max_offset for topic in reader.topics() for each in reader.queues(topic)}
+        snapshot = Snapshot.open(path)
+        ends = {each.key: each.max_offset for topic in snapshot.topics() for each in snapshot.queues(topic)}
         assert queue in ends
-        reader = reader.newer()  # its first look; the queues are looked at after the batches
+        snapshot = snapshot.newer()  # its first look; the queues are looked at after the batches
         for number in range(1, 4):
             commit(store, number, 4)
             store.append(HELLO)
         store.wait_dispatched()
-        assert {each.key: each.max_offset for topic in reader.topics() for each in reader.queues(topic)} == ends
+        assert {each.key: each.max_offset for topic in snapshot.topics() for each in snapshot.queues(topic)} == ends
 
 
 def test_a_store_that_is_opened_while_its_crash_is_looked_at(
@@ -527,11 +527,11 @@ def test_a_store_that_is_opened_while_its_crash_is_looked_at(
         return find_undispatched_tail(log, *arguments, **limits)
 
     monkeypatch.setattr(choose, "find_undispatched_tail", find)
-    reader = StoreReader.open(crashed)
-    seen = [len(reader.bounds(QueueKey("Orders", queue))) for queue in range(2)]
+    snapshot = Snapshot.open(crashed)
+    seen = [len(snapshot.bounds(QueueKey("Orders", queue))) for queue in range(2)]
     pause.go_on.set()
     workers[0].join(300)
-    seen += [len(StoreReader.open(crashed).bounds(QueueKey("Orders", queue))) for queue in range(2)]
+    seen += [len(Snapshot.open(crashed).bounds(QueueKey("Orders", queue))) for queue in range(2)]
     assert seen == [2, 2, 8, 8]
 
 

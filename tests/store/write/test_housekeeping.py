@@ -66,12 +66,12 @@ def test_a_segment_is_deleted_after_its_queues_are_on_the_device(store: PartedSt
     housekeeping, _ = parts(store)
     while store.end_offset <= SMALL.segment_bytes:
         store.append(HELLO)
-    first = store.reader().log.segments[0]
+    first = store.snapshot().log.segments[0]
     assert parts(store)[1] < first.stop
     housekeeping.remove(FileId(FileKind.LOG, 0), first)
     assert parts(store)[1] >= first.stop
     assert not Path(first.path).exists()
-    assert store.reader().log.min_offset == first.stop
+    assert store.snapshot().log.min_offset == first.stop
 
 
 def test_nothing_is_dispatched_or_flushed_after_stop(tmp_path: Path) -> None:

@@ -52,7 +52,7 @@ def store(path: Path) -> Iterator[MessageStore]:
 
 def rows(store: MessageStore) -> list[dict[str, Any]]:
     store.wait_dispatched()
-    return sorted(read(store.reader()), key=lambda row: row["physicalOffset"])
+    return sorted(read(store.snapshot()), key=lambda row: row["physicalOffset"])
 
 
 def test_the_largest_record_fills_a_segment_but_for_the_blank(store: MessageStore) -> None:
@@ -185,7 +185,7 @@ def test_a_closed_store_does_nothing(path: Path, services: Services) -> None:
         store.flush,
         store.wait_dispatched,
         store.tick,
-        store.reader,
+        store.snapshot,
         lambda: store.bounds(QueueKey("Orders", 0)),
     ]
     for call in calls:
@@ -305,7 +305,7 @@ def test_asynchronous_puts_are_flushed_in_time(path: Path) -> None:
         while store.flushed_offset <= end:
             time.sleep(0.001)
         assert store.flushed_offset == store.end_offset
-        while len(found := list(read(store.reader()))) < 60:
+        while len(found := list(read(store.snapshot()))) < 60:
             time.sleep(0.001)
         assert sorted(row["body"] for row in found) == sorted(message(7, 1, serial).body for serial in range(60))
 

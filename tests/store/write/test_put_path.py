@@ -280,5 +280,5 @@ def test_the_log_is_at_most_eight_segments_ahead_of_the_queues(
         assert max(ahead.bytes) <= 8 * FEW_BYTES
         assert max(ahead.bytes) > FEW_BYTES
         store.wait_dispatched()
-        reader = store.reader()
+        reader = store.snapshot()
         assert sum(reader.bounds(QueueKey(f"T{row}", 0)).max_offset for row in range(70)) == len(messages)

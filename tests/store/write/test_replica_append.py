@@ -12,8 +12,8 @@ from segmentlog.store import (
     MessageStore,
     NoSpaceError,
     QueueKey,
+    Snapshot,
     StoreClosedError,
-    StoreReader,
 )
 from segmentlog.store.format.message import MAGIC_BLANK
 from segmentlog.store.log.appender import SegmentSupply
@@ -73,7 +73,7 @@ def test_a_log_that_is_fed_in_pieces_is_the_same_log(tmp_path: Path, most: int) 
     assert files(tmp_path / "copy", "commitlog") == files(tmp_path / "first", "commitlog")
     assert files(tmp_path / "copy", "consumequeue") == files(tmp_path / "first", "consumequeue")
     for copied, written in zip(
-        read(StoreReader.open(tmp_path / "copy")), read(StoreReader.open(tmp_path / "first")), strict=True
+        read(Snapshot.open(tmp_path / "copy")), read(Snapshot.open(tmp_path / "first")), strict=True
     ):
         assert copied | {"brokerName": "first"} == written
     with MessageStore.open(tmp_path / "first", SMALL) as a, MessageStore.open(tmp_path / "copy", SMALL) as b:
@@ -104,7 +104,7 @@ def test_own_messages_take_the_next_queue_offsets_before_anything_is_dispatched(
                 found.append(list(store.commit_batch(BatchId("q", 0), staged).queues))
     assert found[0] == found[1]
     rows = [
-        [(row["queueId"], row["queueOffset"], row["body"]) for row in read(StoreReader.open(tmp_path / name))]
+        [(row["queueId"], row["queueOffset"], row["body"]) for row in read(Snapshot.open(tmp_path / name))]
         for name in ("first", "copy")
     ]
     assert rows[0] == rows[1]
@@ -179,7 +179,7 @@ def test_bytes_after_blank_records_are_copied(tmp_path: Path, written: Written, 
         assert copy.end_offset == end
         copy.wait_dispatched()
         assert segments(tmp_path / "copy")[:end] == log
-        assert read(copy.reader())
+        assert read(copy.snapshot())
     assert not any(segments(tmp_path / "copy")[end:])
     with MessageStore.open(tmp_path / "copy", SMALL) as copy:
         assert copy.recovered.was_clean
@@ -217,7 +217,7 @@ def test_an_empty_log_begins_at_any_segment(tmp_path: Path, written: Written) ->
     with MessageStore.open(tmp_path / "copy", SMALL) as copy:
         assert copy.append_encoded(copy.end_offset, log[copy.end_offset :]) == end
     assert segments(tmp_path / "copy")[: end - base] == log[base:]
-    key, ours, theirs = QueueKey("Orders", 1), StoreReader.open(tmp_path / "copy"), StoreReader.open(first)
+    key, ours, theirs = QueueKey("Orders", 1), Snapshot.open(tmp_path / "copy"), Snapshot.open(first)
     assert ours.bounds(key).max_offset == theirs.bounds(key).max_offset
     assert ours.bounds(key).min_offset > theirs.bounds(key).min_offset == 0
 
@@ -280,7 +280,7 @@ def test_topics_that_no_directory_can_have_get_no_queue(tmp_path: Path, topic: s
                 assert copy.append_encoded(0, b"".join(records)) == at
             else:
                 assert copy.recovered.corrected == 0
-        assert [(row["topic"], row["queueOffset"]) for row in read(StoreReader.open(path))] == [
+        assert [(row["topic"], row["queueOffset"]) for row in read(Snapshot.open(path))] == [
             ("Orders", 0),
             ("Orders", 1),
         ]

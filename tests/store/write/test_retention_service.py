@@ -17,8 +17,8 @@ from segmentlog.store import (
     QueueRange,
     ScanSpec,
     Services,
+    Snapshot,
     StoreConfig,
-    StoreReader,
 )
 from segmentlog.store.errors import NoSpaceError, StoreInUseError, StoreIOError
 from segmentlog.store.files.fs import Space
@@ -327,11 +327,11 @@ def rows(first: int, count: int) -> pa.RecordBatch:
 
 
 def bodies(path: Path) -> dict[int, bytes]:
-    reader = StoreReader.open(path)
-    bounds = reader.bounds(KEY)
+    snapshot = Snapshot.open(path)
+    bounds = snapshot.bounds(KEY)
     spec = ScanSpec(columns=("queueOffset", "body"))
-    tasks = reader.plan([QueueRange(KEY, bounds.min_offset, bounds.max_offset)], max_bytes=1 << 20)
-    found = [row for task in tasks for batch in reader.scan(task, spec) for row in batch.to_pylist()]
+    tasks = snapshot.plan([QueueRange(KEY, bounds.min_offset, bounds.max_offset)], max_bytes=1 << 20)
+    found = [row for task in tasks for batch in snapshot.scan(task, spec) for row in batch.to_pylist()]
     return {row["queueOffset"]: row["body"] for row in found}
 
 
@@ -474,7 +474,7 @@ def test_the_active_segment_stays_when_a_put_has_reserved_further_segments(tmp_p
 def test_background_services_delete_too(tmp_path: Path) -> None:
     config = replace(SMALL, services=Services.BACKGROUND, flush_interval_ms=5, queue_flush_interval_ms=5)
     path = tmp_path / "store"
-    reader = None
+    snapshot = None
     with MessageStore.open(path, config, retention=replace(EAGER, interval_ms=10)) as store:
         assert store.retention is not None
         until = time.monotonic() + 300
@@ -482,8 +482,8 @@ def test_background_services_delete_too(tmp_path: Path) -> None:
         while store.retention.counts.files[FileKind.LOG] < 30 and time.monotonic() < until:
             store.append_batch(rows(first, 50))
             first += 50
-            if reader is None:
-                reader = StoreReader.open(path)
+            if snapshot is None:
+                snapshot = Snapshot.open(path)
         assert store.retention.counts.files[FileKind.LOG] >= 30
         assert store.retention.counts.failures == 0
     found = bodies(path)

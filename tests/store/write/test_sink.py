@@ -14,9 +14,9 @@ from segmentlog.store import (
     NoSpaceError,
     Outgoing,
     ReplicaTimeoutError,
+    Snapshot,
     StoreConfig,
     StoreInUseError,
-    StoreReader,
 )
 from segmentlog.store.files.writable_fs import LocalWritableFileSystem
 from segmentlog.store.log.confirmed import ConfirmationFile
@@ -49,7 +49,7 @@ def test_a_store_is_made_where_there_is_none(path: Path) -> None:
     prepare_store(path, SMALL)
     assert last_commit(path) is None
     committed = commit_batch(path, SMALL, BatchId("q", 3), stage(path, 4), topics={"Orders": 2})
-    assert committed.rows == len(list(read(StoreReader.open(path)))) == 4
+    assert committed.rows == len(list(read(Snapshot.open(path)))) == 4
     assert last_commit(path, "q") == last_commit(path) == committed
     assert last_commit(path, "other") is None
     assert commit_batch(path, SMALL, BatchId("q", 3), stage(path, 4)).repeated
@@ -81,7 +81,7 @@ def test_a_failure_after_the_commit_does_not_undo_it(
         assert commit_batch(path, SMALL, BatchId(), staged).rows == 4
     assert "a batch without an id is committed" in caplog.text
     MessageStore.open(path, SMALL).close()
-    assert len(list(read(StoreReader.open(path)))) == 4
+    assert len(list(read(Snapshot.open(path)))) == 4
 
 
 def test_sizes_of_a_store_are_its_own(path: Path, tmp_path: Path) -> None:
@@ -137,7 +137,7 @@ def test_two_queries_take_turns(path: Path) -> None:
 
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(query, ("a", "b")))
-    assert len(list(read(StoreReader.open(path)))) == 90
+    assert len(list(read(Snapshot.open(path)))) == 90
     assert [last_commit(path, app).version for app in ("a", "b")] == [14, 14]  # type: ignore[union-attr]
 
 
@@ -190,7 +190,7 @@ def test_a_timeout_leaves_the_batch_and_a_repeated_one_waits_again(prepared: str
         assert committed is not None
         file.publish(committed.stop, 2)
         assert commit_batch(prepared, SMALL, BatchId("q", 0), stage(prepared, 5, "c"), replication=BRIEF).repeated
-    assert len(list(read(StoreReader.open(prepared)))) == 5
+    assert len(list(read(Snapshot.open(prepared)))) == 5
 
 
 def test_a_commit_returns_when_it_is_confirmed(prepared: str) -> None:

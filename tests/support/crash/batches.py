@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
-from segmentlog.store import BatchId, CommittedBatch, MessageStore, Outgoing, StoreReader
+from segmentlog.store import BatchId, CommittedBatch, MessageStore, Outgoing, Snapshot
 from segmentlog.store.config import Flush, StoreConfig
 from segmentlog.store.files.writable_fs import WritableFileSystem
 from segmentlog.store.format.properties import UNIQ_KEY, Properties
@@ -138,7 +138,7 @@ WORKLOADS: dict[str, BatchWorkload] = {work.__name__: work for work in (committe
 
 def rows_seen(disk: MemoryFileSystem) -> list[str]:
     """Keys of all messages that a reader of a disk sees before recovery."""
-    return [row["uniqKey"] for row in read(StoreReader.open(ROOT, fs=disk), columns=("uniqKey",), check_crc=False)]
+    return [row["uniqKey"] for row in read(Snapshot.open(ROOT, fs=disk), columns=("uniqKey",), check_crc=False)]
 
 
 def keys_in_log(disk: MemoryFileSystem) -> list[str]:

@@ -2,7 +2,7 @@
 
 ::
 
-    workload ──► recording ──► States ──► disk ──► StoreReader ──► MessageStore.open ──► promises D, P, F
+    workload ──► recording ──► States ──► disk ──► Snapshot ──► MessageStore.open ──► promises D, P, F
                      │                              promise V           │ some: opened again (R), written on, read
                      └ Truth: the log if nothing is lost                └ some: its own recording ──► States ──► …
 
@@ -254,7 +254,7 @@ def reopen(disk: WritableFileSystem, config: StoreConfig, later_ms: int = LATER_
 
 
 def read_all(store: MessageStore, truth: Truth, end: int) -> None:
-    rows = sum(1 for _ in read(store.reader(), columns=("body", "queueOffset", "physicalOffset")))
+    rows = sum(1 for _ in read(store.snapshot(), columns=("body", "queueOffset", "physicalOffset")))
     there = sum(int((entries.ends <= end).sum()) for entries in truth.queues.values())
     if rows != there:
         raise BrokenPromiseError("F", f"a reader finds {rows} messages, the log has {there}")

@@ -31,8 +31,8 @@ from segmentlog.store.format.properties import KEYS, TAGS, UNIQ_KEY, Properties
 from segmentlog.store.format.store_paths import StorePaths
 from segmentlog.store.index.writer import indexed_keys
 from segmentlog.store.log.commit_log import CommitLog
+from segmentlog.store.read.snapshot import Snapshot
 from segmentlog.store.read.spec import ScanSpec
-from segmentlog.store.read.store_reader import StoreReader
 from segmentlog.store.types import QueueKey
 from segmentlog.store.write.message_store import MessageStore
 from support.broker_index import chain
@@ -218,14 +218,14 @@ class Truth:
 def seen_by_a_reader(disk: MemoryFileSystem, promised: int) -> Seen:
     """V: read a disk before recovery; raise the error of the reader, unless no store has to be there."""
     try:
-        reader = StoreReader.open(ROOT, fs=disk)
+        snapshot = Snapshot.open(ROOT, fs=disk)
     except NotAStoreError:
         if promised:
             raise
         return {}
     places: dict[QueueKey, list[tuple[int, int]]] = {}
-    for task in reader.plan(whole_queues(reader), max_bytes=1 << 30):
-        for batch in reader.scan(task, _SEEN):
+    for task in snapshot.plan(whole_queues(snapshot), max_bytes=1 << 30):
+        for batch in snapshot.scan(task, _SEEN):
             topics, ids, offsets, physical, _ = (column.to_pylist() for column in batch.columns)
             for topic, queue_id, *place in zip(topics, ids, offsets, physical, strict=True):
                 places.setdefault(QueueKey(topic, queue_id), []).append((place[0], place[1]))

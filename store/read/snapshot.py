@@ -1,4 +1,4 @@
-"""StoreReader: questions to a store directory, and scans of it, without writing to it.
+"""Snapshot: a store as of one moment: questions to it, and scans of it, without writing to it.
 
 ::
 
@@ -7,7 +7,7 @@
     path/abort, lock         ──► Chosen ───────────────────┘
     archive/…                ──► JoinedFileSystem: log and queues continue in the archive
 
-A reader takes no lock and writes nothing. It works on the directory of a live broker, on a replica, on a copy, and on
+A snapshot takes no lock and writes nothing. It works on the directory of a live broker, on a replica, on a copy, and on
 the rest of a damaged one. Liveness only decides how the end is read. A message of a live store exists once its
 ConsumeQueue entry does. After a crash the log may hold more than the queues, and its last record may be torn.
 """
@@ -173,18 +173,18 @@ class Look(NamedTuple):
 
 
 class _Known(NamedTuple):
-    """What a reader has found of the queues."""
+    """What a snapshot has found of the queues."""
 
     seen: Chosen | None = None
     in_doubt: bool = False  # whether queues lack files
     bounds: Mapping[QueueKey, QueueBounds] = MappingProxyType({})
 
 
-class StoreReader:
+class Snapshot:
     """A store directory, read as of one moment. Not thread-safe; open one for each thread. Use `open`.
 
     An answer stays as it was first given: the end of a queue is that of the first time it was asked for. `newer`
-    returns a reader of the store as it is now.
+    returns a snapshot of the store as it is now.
 
     Parameters
     ----------
@@ -195,7 +195,7 @@ class StoreReader:
     window
         See `within`.
     known
-        What an earlier reader has found that still holds.
+        What an earlier snapshot has found that still holds.
     """
 
     def __init__(
@@ -235,7 +235,7 @@ class StoreReader:
         queue_cache: str | os.PathLike[str] | None = None,
         access: RemoteAccess = NO_OPTIONS,
         fs: FileSystem | None = None,
-    ) -> "StoreReader":
+    ) -> "Snapshot":
         """Open a store, the broker's ``storePathRootDir``, for reading.
 
         Parameters
@@ -288,10 +288,10 @@ class StoreReader:
         visibility = Visibility(self.location.fs, self.path)
         look = Look.of(self.location, visibility, self.log.directories)
         sources = self.sources.newer(look.log)
-        held = StoreReader(self.location, look, sources, broker_name=self.broker_name, read_from=ReadFrom.APPENDED)
+        held = Snapshot(self.location, look, sources, broker_name=self.broker_name, read_from=ReadFrom.APPENDED)
         return held.bounds(key).max_offset
 
-    def within(self, window: TimeWindow) -> "StoreReader":
+    def within(self, window: TimeWindow) -> "Snapshot":
         """The store as of the same moment; answers may lack queues and messages of other store times: see `is_part`."""
         return self._as_of(self._look, self.sources, window)
 
@@ -304,7 +304,7 @@ class StoreReader:
         """What is seen of the store now, for `newer`: the same objects where nothing changed."""
         return self._look.newer(self.location)
 
-    def newer(self, look: Look | None = None, moved: Collection[QueueKey] = ()) -> "StoreReader":
+    def newer(self, look: Look | None = None, moved: Collection[QueueKey] = ()) -> "Snapshot":
         """The store as it is now: segments, topics, queues and messages that were added since are seen.
 
         Parameters
@@ -312,7 +312,7 @@ class StoreReader:
         look, moved
             For a caller that watches queues, so that not all of them are listed: a `look`, and the queues that were
             found after it to have changed, or to be new. All else that is known of queues stays. Without a change
-            this reader is returned.
+            this snapshot is returned.
         """
         if look is None:
             self.sources.refresh()
@@ -328,15 +328,13 @@ class StoreReader:
 
     def _as_of(
         self, look: Look, sources: DirectorySources, window: TimeWindow | None = None, known: _Known | None = None
-    ) -> "StoreReader":
+    ) -> "Snapshot":
         name, read_from = self.broker_name, self.read_from
-        return StoreReader(
-            self.location, look, sources, broker_name=name, read_from=read_from, window=window, known=known
-        )
+        return Snapshot(self.location, look, sources, broker_name=name, read_from=read_from, window=window, known=known)
 
     @property
     def is_live(self) -> bool:
-        """True if a process holds the store's lock, as of the snapshot; as of now before the first snapshot.
+        """True if a process holds the store's lock, as of its first look at queues; as of now before that.
 
         Locks of other hosts, and of brokers in other containers, are not visible.
         """
@@ -365,7 +363,7 @@ class StoreReader:
 
     def bounds_of(self, keys: Sequence[QueueKey]) -> list[QueueBounds]:
         """The offsets that each of many queues holds, as `bounds` of each; short queues are looked at together."""
-        entries = self.entries  # the snapshot's first look comes before the queues are listed
+        entries = self.entries  # its first look comes before the queues are listed
         unknown = [key for key in keys if key not in self._bounds]
         if unknown:
             found = entries.bounds(unknown)

@@ -27,14 +27,14 @@ from segmentlog.store import (
     QueueSource,
     ReadFrom,
     ScanSpec,
-    StoreReader,
+    Snapshot,
     UnconfirmedError,
     UnknownQueueError,
 )
 from segmentlog.store.files.writable_fs import LocalWritableFileSystem
 from segmentlog.store.format.message import Problem
 from segmentlog.store.log.confirmed import ConfirmationFile
-from segmentlog.store.read.store_reader import Message, read_message
+from segmentlog.store.read.snapshot import Message, read_message
 from support import reading
 from support.children import held_elsewhere
 from support.orders_store import COUNT, GEOMETRY, KEY
@@ -46,21 +46,21 @@ from support.written_stores import SMALL, message
 
 
 def test_topics_queues_and_bounds(store: Path) -> None:
-    reader = StoreReader.open(store)
-    assert reader.topics() == ["%RETRY%group", "Orders"]
-    assert [(b.key.queue_id, b.min_offset, b.max_offset, len(b)) for b in reader.queues("Orders")] == [
+    snapshot = Snapshot.open(store)
+    assert snapshot.topics() == ["%RETRY%group", "Orders"]
+    assert [(b.key.queue_id, b.min_offset, b.max_offset, len(b)) for b in snapshot.queues("Orders")] == [
         (i, 0, 30, 30) for i in range(4)
     ]
-    assert reader.bounds(QueueKey("None", 0)) == reader.bounds(QueueKey("None", 0))
-    assert len(reader.bounds(QueueKey("Orders", 9))) == 0
+    assert snapshot.bounds(QueueKey("None", 0)) == snapshot.bounds(QueueKey("None", 0))
+    assert len(snapshot.bounds(QueueKey("Orders", 9))) == 0
     with pytest.raises(UnknownQueueError, match="topic None is not in this store"):
-        reader.queues("None")
+        snapshot.queues("None")
 
 
 def test_the_broker_is_named_after_its_directory_unless_told(store: Path) -> None:
-    assert StoreReader.open(store).broker_name == "s"
-    assert StoreReader.open(f"{store}/").broker_name == "s"
-    assert StoreReader.open(store, broker_name="broker-a").broker_name == "broker-a"
+    assert Snapshot.open(store).broker_name == "s"
+    assert Snapshot.open(f"{store}/").broker_name == "s"
+    assert Snapshot.open(store, broker_name="broker-a").broker_name == "broker-a"
 
 
 # Where queues come from
@@ -68,19 +68,19 @@ def test_the_broker_is_named_after_its_directory_unless_told(store: Path) -> Non
 
 def test_the_log_alone_does_not_look_at_queues(store: Path) -> None:
     fs = WatchedFiles()
-    reader = StoreReader.open(store, queue_source=QueueSource.COMMIT_LOG, fs=fs)
-    assert len(list(reading.read(reader))) == COUNT + 10
-    assert fs.calls["read"] == 2 * len(reader.log.segments)  # the first and the last record that is kept of each
+    snapshot = Snapshot.open(store, queue_source=QueueSource.COMMIT_LOG, fs=fs)
+    assert len(list(reading.read(snapshot))) == COUNT + 10
+    assert fs.calls["read"] == 2 * len(snapshot.log.segments)  # the first and the last record that is kept of each
     assert fs.calls["data_end"] == 1  # where the log ends
 
 
 def test_a_topic_that_is_deleted_meanwhile(store: Path) -> None:
-    reader = StoreReader.open(store)
-    assert reader.queue(KEY).segments
+    snapshot = Snapshot.open(store)
+    assert snapshot.queue(KEY).segments
     shutil.rmtree(store / "consumequeue" / "Orders")
     (store / "config" / "topics.json").write_text('{"topicConfigTable": {"Other": {"writeQueueNums": 1}}}')
-    assert len(reader.bounds(KEY)) == 0
-    assert "Orders" in StoreReader.open(store, queue_source=QueueSource.COMMIT_LOG).topics()
+    assert len(snapshot.bounds(KEY)) == 0
+    assert "Orders" in Snapshot.open(store, queue_source=QueueSource.COMMIT_LOG).topics()
 
 
 # Growing
@@ -90,43 +90,43 @@ def test_a_topic_that_is_deleted_meanwhile(store: Path) -> None:
 def test_a_reader_keeps_its_answers_and_a_newer_one_sees_what_was_appended(tmp_path: Path, source: QueueSource) -> None:
     builder = StoreBuilder(tmp_path / "s", geometry=GEOMETRY)
     builder.append(messages(20))
-    reader = StoreReader.open(tmp_path / "s", queue_source=source)
-    before = reader.topics(), reader.queues("Orders"), [each.base for each in reader.log.segments]
+    snapshot = Snapshot.open(tmp_path / "s", queue_source=source)
+    before = snapshot.topics(), snapshot.queues("Orders"), [each.base for each in snapshot.log.segments]
     builder.append(messages(600, first=20))
     builder.append(messages(3, topic="New", queues=1))
-    newer = reader.newer()
+    newer = snapshot.newer()
     assert [len(bounds) for bounds in newer.queues("Orders")] == [155] * 4
     assert newer.topics() == ["New", "Orders"]
-    assert len(newer.log.segments) > len(reader.log.segments)
-    assert (reader.topics(), reader.queues("Orders"), [each.base for each in reader.log.segments]) == before
-    assert len(list(reading.read(reader))) == 20
+    assert len(newer.log.segments) > len(snapshot.log.segments)
+    assert (snapshot.topics(), snapshot.queues("Orders"), [each.base for each in snapshot.log.segments]) == before
+    assert len(list(reading.read(snapshot))) == 20
 
 
 def test_of_a_look_only_the_queues_that_moved_are_asked_again(store: Path) -> None:
-    reader = StoreReader.open(store)
-    (first, second, *_) = reader.queues("Orders")
+    snapshot = Snapshot.open(store)
+    (first, second, *_) = snapshot.queues("Orders")
     entries = [QueueFiles(store, "Orders", number) for number in range(2)]
     for each in entries:
         each.zero(28, 30)
-    newer = reader.newer(reader.look(), {first.key})
+    newer = snapshot.newer(snapshot.look(), {first.key})
     assert newer.bounds(first.key).max_offset == 28
     assert newer.bounds(second.key) == second
-    assert reader.bounds(first.key) == first
+    assert snapshot.bounds(first.key) == first
 
 
 def test_refresh_sees_appended_messages_and_new_topics(tmp_path: Path) -> None:
     builder = StoreBuilder(tmp_path / "s", geometry=GEOMETRY)
     builder.append(messages(20))
-    reader = StoreReader.open(tmp_path / "s")
-    assert [len(bounds) for bounds in reader.queues("Orders")] == [5] * 4
+    snapshot = Snapshot.open(tmp_path / "s")
+    assert [len(bounds) for bounds in snapshot.queues("Orders")] == [5] * 4
     builder.append(messages(60, first=20))
     builder.append(messages(3, topic="New", queues=1))
-    assert [len(bounds) for bounds in reader.queues("Orders")] == [5] * 4
-    assert reader.topics() == ["Orders"]
-    reader = reader.newer()
-    assert [len(bounds) for bounds in reader.queues("Orders")] == [20] * 4
-    assert reader.topics() == ["New", "Orders"]
-    assert len(list(reading.read(reader))) == 83
+    assert [len(bounds) for bounds in snapshot.queues("Orders")] == [5] * 4
+    assert snapshot.topics() == ["Orders"]
+    snapshot = snapshot.newer()
+    assert [len(bounds) for bounds in snapshot.queues("Orders")] == [20] * 4
+    assert snapshot.topics() == ["New", "Orders"]
+    assert len(list(reading.read(snapshot))) == 83
 
 
 def test_a_live_store_has_no_crash_tail(store: Path) -> None:
@@ -134,35 +134,35 @@ def test_a_live_store_has_no_crash_tail(store: Path) -> None:
     (store / "abort").touch()
     QueueFiles(store, "Orders", 0).zero(28, 30)
     with held_elsewhere(store):
-        reader = StoreReader.open(store)
-        assert reader.is_live
-        assert reader.bounds(KEY).max_offset == 28
-    reader = reader.newer()
-    assert not reader.is_live
-    assert reader.bounds(KEY).max_offset == 30
+        snapshot = Snapshot.open(store)
+        assert snapshot.is_live
+        assert snapshot.bounds(KEY).max_offset == 28
+    snapshot = snapshot.newer()
+    assert not snapshot.is_live
+    assert snapshot.bounds(KEY).max_offset == 30
 
 
 # Plans
 
 
 def test_ranges_outside_their_queue_are_refused(store: Path) -> None:
-    reader = StoreReader.open(store)
+    snapshot = Snapshot.open(store)
     for start, stop in ((-1, 5), (0, 31), (5, 4), (40, 50)):
         with pytest.raises(OffsetOutOfRangeError, match=r"the queue holds \[0, 30\)"):
-            reader.plan([QueueRange(KEY, start, stop)], max_bytes=1000)
-    assert reader.plan([QueueRange(KEY, 30, 30)], max_bytes=1000) == []
+            snapshot.plan([QueueRange(KEY, start, stop)], max_bytes=1000)
+    assert snapshot.plan([QueueRange(KEY, 30, 30)], max_bytes=1000) == []
 
 
 @pytest.mark.parametrize("source", list(QueueSource))
 def test_tasks_can_be_read_elsewhere(store: Path, source: QueueSource) -> None:
-    planner = StoreReader.open(store, queue_source=source)
+    planner = Snapshot.open(store, queue_source=source)
     tasks = planner.plan(reading.whole_queues(planner), max_bytes=2000, max_records=7)
     assert all(task.rows <= 7 and (task.bytes <= 2000 or task.rows == 1) for task in tasks)
     spec = ScanSpec(columns=("topic", "queueId", "queueOffset"))
     rows = []
     for sent in map(pickle.dumps, tasks):
-        reader = StoreReader.open(store, queue_source=source)
-        rows += [tuple(row.values()) for batch in reader.scan(pickle.loads(sent), spec) for row in batch.to_pylist()]
+        snapshot = Snapshot.open(store, queue_source=source)
+        rows += [tuple(row.values()) for batch in snapshot.scan(pickle.loads(sent), spec) for row in batch.to_pylist()]
     assert sorted(rows) == sorted(
         [("Orders", q, o) for q in range(4) for o in range(30)] + [("%RETRY%group", 0, o) for o in range(10)]
     )
@@ -173,18 +173,18 @@ def test_tasks_can_be_read_elsewhere(store: Path, source: QueueSource) -> None:
 
 def test_one_message(built: tuple[Path, Appended]) -> None:
     store, appended = built
-    reader = StoreReader.open(store)
+    snapshot = Snapshot.open(store)
     place = int(appended.physical_offsets[41])
-    message = reader.message_at(place)
+    message = snapshot.message_at(place)
     assert message is not None
     assert (message.topic, message.queue_id, message.queue_offset) == ("Orders", 1, 10)
     assert message.body == b"message 41 ".ljust(20, b".")
     assert message.properties == {"TAGS": "sent", "KEYS": "key-41", "UNIQ_KEY": f"{41:032X}"}
     assert (message.tags, message.keys) == ("sent", "key-41")
-    assert reader.message_at(place + 1) is None
+    assert snapshot.message_at(place + 1) is None
     overwrite(store, place + 90, b"\xff")
     with pytest.raises(CorruptRecordError):
-        reader.message_at(place)
+        snapshot.message_at(place)
 
 
 @pytest.mark.parametrize("source", list(QueueSource))
@@ -193,12 +193,12 @@ def test_one_message(built: tuple[Path, Appended]) -> None:
     [(-1, 0, 0), (0, 0, 0), (1, 1, 0), (8, 2, 2), (116, 29, 29), (117, 30, 29), (999, 30, 29)],
 )
 def test_offsets_by_time(store: Path, source: QueueSource, time: int, lower: int, upper: int) -> None:
-    reader = StoreReader.open(store, queue_source=source)
-    assert reader.offset_at(KEY, 1_700_000_000_000 + time) == lower
-    assert reader.offset_at(KEY, 1_700_000_000_000 + time, Boundary.UPPER) == upper
+    snapshot = Snapshot.open(store, queue_source=source)
+    assert snapshot.offset_at(KEY, 1_700_000_000_000 + time) == lower
+    assert snapshot.offset_at(KEY, 1_700_000_000_000 + time, Boundary.UPPER) == upper
     for boundary, expected in ((Boundary.LOWER, lower), (Boundary.UPPER, upper)):
         times = np.array([0, 1_700_000_000_000 + time])
-        assert reader.offsets_at(KEY, times, boundary).tolist() == [reader.offset_at(KEY, 0, boundary), expected]
+        assert snapshot.offsets_at(KEY, times, boundary).tolist() == [snapshot.offset_at(KEY, 0, boundary), expected]
 
 
 # Descriptors
@@ -207,9 +207,9 @@ def test_offsets_by_time(store: Path, source: QueueSource, time: int, lower: int
 def test_a_deleted_reader_leaves_no_descriptor_open(store: Path) -> None:
     gc.collect()  # descriptors of the tests before
     before = len(os.listdir("/proc/self/fd"))
-    reader = StoreReader.open(store)
-    assert len(list(reading.read(reader))) == COUNT + 10
-    del reader
+    snapshot = Snapshot.open(store)
+    assert len(list(reading.read(snapshot))) == COUNT + 10
+    del snapshot
     gc.collect()
     assert len(os.listdir("/proc/self/fd")) <= before  # fewer, if a thread of an earlier test ended meanwhile
 
@@ -217,8 +217,8 @@ def test_a_deleted_reader_leaves_no_descriptor_open(store: Path) -> None:
 # What is confirmed
 
 
-def confirmed_reader(path: Path, source: QueueSource = QueueSource.AUTO) -> StoreReader:
-    return StoreReader.open(path, queue_source=source, read_from=ReadFrom.CONFIRMED)
+def confirmed_reader(path: Path, source: QueueSource = QueueSource.AUTO) -> Snapshot:
+    return Snapshot.open(path, queue_source=source, read_from=ReadFrom.CONFIRMED)
 
 
 @pytest.mark.scaled(quick=2)
@@ -241,26 +241,26 @@ def test_a_confirmed_reader_sees_only_messages_up_to_the_confirmed_offset(tmp_pa
 def check_confirmed(path: Path, source: QueueSource, ends: list[int]) -> None:
     with pytest.raises(UnconfirmedError, match="no master publishes a confirmed offset"):
         confirmed_reader(path, source)
-    everything = StoreReader.open(path, queue_source=source)
+    everything = Snapshot.open(path, queue_source=source)
     every = {row["physicalOffset"]: row for row in reading.read(everything)}
     with ConfirmationFile(LocalWritableFileSystem(), str(path), 2) as file:
         following = confirmed_reader(path, source)
         for count in (0, 1, 13, 39, 40):
             file.publish(ends[count - 1] if count else 0, 2)
             following = following.newer()
-            for reader in (following, confirmed_reader(path, source)):
-                rows = {row["physicalOffset"]: row for row in reading.read(reader)}
+            for snapshot in (following, confirmed_reader(path, source)):
+                rows = {row["physicalOffset"]: row for row in reading.read(snapshot)}
                 assert rows == dict(sorted(every.items())[:count])
-                stop = reader.hidden_from()
+                stop = snapshot.hidden_from()
                 assert stop == (ends[count - 1] if count else 0)
-                assert reader.readable_stop() == stop
-                assert [reader.message_at(each) is not None for each in sorted(every)] == [True] * count + [False] * (
+                assert snapshot.readable_stop() == stop
+                assert [snapshot.message_at(each) is not None for each in sorted(every)] == [True] * count + [False] * (
                     40 - count
                 )
-                bounds = [each for topic in reader.topics() for each in reader.queues(topic)]
+                bounds = [each for topic in snapshot.topics() for each in snapshot.queues(topic)]
                 assert sum(len(each) for each in bounds) == count
                 held = {key: everything.bounds(key).max_offset for key in (each.key for each in bounds)}
-                assert {each.key: reader.held_end(each.key) for each in bounds} == held
+                assert {each.key: snapshot.held_end(each.key) for each in bounds} == held
 
 
 BORN = datetime(2026, 3, 1, 12, 0, 0, 250_000, tzinfo=UTC)
@@ -292,11 +292,11 @@ def written(tmp_path: Path) -> Path:
 
 
 def read(path: Path, queue_offset: int) -> Message:
-    reader = StoreReader.open(path)
-    (place,) = reader.queue(QueueKey("orders", 2)).entries(queue_offset, queue_offset + 1)["physical_offset"].tolist()
-    found = reader.log.record_at(place)
+    snapshot = Snapshot.open(path)
+    (place,) = snapshot.queue(QueueKey("orders", 2)).entries(queue_offset, queue_offset + 1)["physical_offset"].tolist()
+    found = snapshot.log.record_at(place)
     assert found is not None
-    return read_message(reader.log, found)
+    return read_message(snapshot.log, found)
 
 
 def patch(path: Path, at: int, data: bytes) -> None:
@@ -325,10 +325,10 @@ def test_a_message_without_properties_has_none_of_them(written: Path) -> None:
 
 
 def test_a_body_larger_than_it_may_be_is_an_error(written: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("segmentlog.store.read.store_reader.MAX_BODY_BYTES", 4999)
+    monkeypatch.setattr("segmentlog.store.read.snapshot.MAX_BODY_BYTES", 4999)
     with pytest.raises(CorruptRecordError, match=Problem.INFLATE.text):
         read(written, 1)
-    monkeypatch.setattr("segmentlog.store.read.store_reader.MAX_BODY_BYTES", 5000)
+    monkeypatch.setattr("segmentlog.store.read.snapshot.MAX_BODY_BYTES", 5000)
     assert len(read(written, 1).body) == 5000
 
 
@@ -349,12 +349,12 @@ def test_the_first_and_the_last_year_can_be_read(written: Path, millis: int) -> 
 
 @pytest.mark.parametrize("source", list(QueueSource))
 def test_a_reader_is_freed_without_the_garbage_collector(store: Path, source: QueueSource) -> None:
-    reader = StoreReader.open(store, queue_source=source)
-    list(reading.read(reader))
-    gone = weakref.ref(reader)
+    snapshot = Snapshot.open(store, queue_source=source)
+    list(reading.read(snapshot))
+    gone = weakref.ref(snapshot)
     gc.disable()
     try:
-        del reader
+        del snapshot
         assert gone() is None
     finally:
         gc.enable()

@@ -16,7 +16,7 @@ from segmentlog.store import (
     Predicate,
     QueueKey,
     QueueSource,
-    StoreReader,
+    Snapshot,
     Tags,
 )
 from support import conformance, fixtures, reading, releases
@@ -38,8 +38,8 @@ def store(name: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("source", list(QueueSource))
 def test_rows_are_rocketmqs(name: str, store: Path, source: QueueSource) -> None:
-    reader = StoreReader.open(store, queue_source=source)
-    conformance.check_rows(name, list(reading.read(reader, on_corrupt=OnCorrupt.NULL)), source)
+    snapshot = Snapshot.open(store, queue_source=source)
+    conformance.check_rows(name, list(reading.read(snapshot, on_corrupt=OnCorrupt.NULL)), source)
 
 
 def _clamped(name: str, key: QueueKey, offset: int, boundary: Boundary = Boundary.LOWER) -> int:
@@ -60,10 +60,10 @@ def _time_queries(name: str, *, boundary: bool) -> Iterator[tuple[QueueKey, dict
 
 
 def test_offsets_by_time_are_rocketmq_5s(name: str, store: Path) -> None:
-    reader = StoreReader.open(store)
+    snapshot = Snapshot.open(store)
     for key, query in _time_queries(name, boundary=True):
         boundary = Boundary(query["boundary"].lower())
-        offset = reader.offset_at(key, query["time"], boundary)
+        offset = snapshot.offset_at(key, query["time"], boundary)
         assert query["answer"] in {offset, _clamped(name, key, offset, boundary)}, query
 
 
@@ -73,21 +73,21 @@ def test_offsets_by_time_without_boundary(name: str, store: Path) -> None:
     The earlier answer is not imitated. The test only shows that it is a message next to the time, in queues of one
     file, as the reference states.
     """
-    reader = StoreReader.open(store)
+    snapshot = Snapshot.open(store)
     for key, query in _time_queries(name, boundary=False):
-        lower = reader.offset_at(key, query["time"], Boundary.LOWER)
+        lower = snapshot.offset_at(key, query["time"], Boundary.LOWER)
         if releases.BOUNDARY.holds(fixtures.about(name)["rocketmq"]):
             assert _clamped(name, key, lower) == query["answer"], query
-        elif not DIFFERENCES.get(name, NONE).times and len(reader.queue(key).segments) == 1:
-            upper = reader.offset_at(key, query["time"], Boundary.UPPER)
+        elif not DIFFERENCES.get(name, NONE).times and len(snapshot.queue(key).segments) == 1:
+            upper = snapshot.offset_at(key, query["time"], Boundary.UPPER)
             assert min(upper, lower) - 1 <= query["answer"] <= max(upper, lower), query
 
 
 def test_tags_of_an_extended_consume_queue(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Its entries hold addresses in place of hashes: that is said, and tags are found in the records all the same."""
-    reader = StoreReader.open(fixtures.unpack("cq-ext-4.9.1", tmp_path))
+    snapshot = Snapshot.open(fixtures.unpack("cq-ext-4.9.1", tmp_path))
     messages = fixtures.expected("cq-ext-4.9.1").messages
     tag = next(message["tags"] for message in messages if message["tags"])
-    rows = list(reading.read(reader, predicate=Predicate(filter=Tags(frozenset({tag})))))
+    rows = list(reading.read(snapshot, predicate=Predicate(filter=Tags(frozenset({tag})))))
     assert {row["physicalOffset"] for row in rows} == {m["phyOffset"] for m in messages if m["tags"] == tag}
     assert "ConsumeQueue extension" in caplog.text
