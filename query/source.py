@@ -6,12 +6,13 @@
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Final, Self
 
 from segmentlog.store import (
     ConfigError,
+    QueueKey,
     QueueSource,
     ReadFrom,
     RemoteAccess,
@@ -93,7 +94,7 @@ class StoreSource:
 
 
 class OpenedSource:
-    """A source, and a reader that its first user takes over instead of opening the store again.
+    """A source, and a snapshot that its first user takes over instead of opening the store again.
 
     Safe in any number of threads. In another process the store is opened again.
     """
@@ -101,19 +102,21 @@ class OpenedSource:
     def __init__(self, source: StoreSource, snapshot: Snapshot | None = None) -> None:
         self.source = source
         self._idle = [] if snapshot is None else [snapshot]
+        if snapshot is not None:
+            snapshot.drop_maps()  # an idle snapshot must not hold the space of deleted files
 
     @property
     def path(self) -> str:
         """The store directory, or its URL."""
         return self.source.path
 
-    def open(self) -> Snapshot:
-        """Return a reader of the store as it is now, for the caller alone."""
+    def open(self, queues: Collection[QueueKey] = ()) -> Snapshot:
+        """Return a snapshot for the caller alone; see `Snapshot.newer_for`."""
         try:
             snapshot = self._idle.pop()
         except IndexError:
             return self.source.open()
-        return snapshot.newer()
+        return snapshot.newer_for(queues)
 
     def __reduce__(self) -> tuple[object, ...]:
         return type(self), (self.source,)

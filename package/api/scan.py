@@ -219,7 +219,7 @@ class Scan(Rows):
         self, ranges: Sequence[QueueRange], spec: ScanSpec, threads: int
     ) -> Generator[pa.RecordBatch, None, None]:
         with in_api_words():
-            snapshot = self._source.open()
+            snapshot = self._source.open([each.key for each in ranges])
             snapshot, there = self._held(snapshot, ranges, spec)
             tasks = snapshot.plan(there, max_bytes=_TASK_BYTES, parallelism=threads, spec=spec)
             opened = self._source.open if threads > 1 else lambda: snapshot

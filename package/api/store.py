@@ -258,8 +258,8 @@ class Store:
         )
         snapshot = self._snapshot()
         ranges, window, spec = self._ranges(snapshot, topics, start, end, spec)
-        opened = OpenedSource(self._source, snapshot.newer())  # without maps, which hold the space of deleted files
-        return Scan(opened, ranges, spec, bodies=body_format_of(body_as, schema), window=window)
+        bodies = body_format_of(body_as, schema)
+        return Scan(OpenedSource(self._source, snapshot), ranges, spec, bodies=bodies, window=window)
 
     def _ranges(
         self, snapshot: Snapshot, topics: Names, start: Position | None, end: Position | None, spec: ScanSpec

@@ -440,7 +440,7 @@ class Selection:
         window = asked_times(start, end, rules)
         store, found = in_parts([self._snapshot], window, ranges)
         spec = within_times(self.spec, store, start, end)
-        return Scan(OpenedSource(self.source, self._snapshot.newer()), found, spec, bodies=bodies, window=window)
+        return Scan(OpenedSource(self.source, self._snapshot), found, spec, bodies=bodies, window=window)
 
     def between(
         self, starts: "Mapping[QueueKey, int]", stops: "Mapping[QueueKey, int]", columns: Sequence[str]

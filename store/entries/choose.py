@@ -137,8 +137,9 @@ class DirectorySources:
         parts = _Parts(queues, end, walked, self._database)
         return DirectorySources(self._location, log, self._source, self.cache, parts)
 
-    def refresh(self) -> None:
-        """Look at what later `newer` ones need besides the log."""
+    def refresh(self) -> bool:
+        """Look at what later `newer` ones need besides the log; return whether it changed."""
+        return False
 
     def choose(self, visibility: Visibility, window: TimeWindow | None = None, *, in_doubt: bool = False) -> Chosen:
         """Choose the entries to read; the log was listed after ``visibility`` looked first.
@@ -316,9 +317,10 @@ class ArchiveSources(DirectorySources):
         super().__init__(location, log, source, cache)
         self.kept = self._packed = packed
 
-    def refresh(self) -> None:
+    def refresh(self) -> bool:
         """As `DirectorySources.refresh`: read a newer manifest, if there is one."""
         self._packed.refresh()
+        return self._packed.newest() is not self._packed
 
     def newer(self, log: CommitLog, moved: Collection[QueueKey] | None = None) -> "ArchiveSources":  # noqa: ARG002 - the manifest tells
         """As `DirectorySources.newer`."""

@@ -196,6 +196,10 @@ class CommitLog:
                 remedies=(Remedy.SKIP_LOST,),
             ) from None
 
+    def drop_maps(self) -> None:
+        """Forget all maps; arrays that were handed out keep theirs."""
+        self._maps.clear()
+
     def runs(self, offsets: Ints, sizes: Ints | None = None) -> list[Run]:
         """Cut rows, one at least, into runs: (n,) physical offsets, and what sizes of records are expected there."""
         holder = self.locate(offsets)

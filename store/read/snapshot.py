@@ -326,11 +326,21 @@ class Snapshot:
         bounds = {key: each for key, each in self._bounds.items() if key not in moved} if same else {}
         return self._as_of(look, sources, self._window, _Known(seen, self._in_doubt, bounds))
 
+    def newer_for(self, queues: Collection[QueueKey]) -> "Snapshot":
+        """The store as it is now for these queues, and for all that was not asked yet; others as they were known."""
+        if self.sources.refresh() or self.location.refresh():
+            return self.newer()
+        return self.newer(self.look(), queues)
+
     def _as_of(
         self, look: Look, sources: DirectorySources, window: TimeWindow | None = None, known: _Known | None = None
     ) -> "Snapshot":
         name, read_from = self.broker_name, self.read_from
         return Snapshot(self.location, look, sources, broker_name=name, read_from=read_from, window=window, known=known)
+
+    def drop_maps(self) -> None:
+        """Unmap what nothing else uses: a map holds the space of its file after retention has deleted it."""
+        self.log.drop_maps()
 
     @property
     def is_live(self) -> bool:

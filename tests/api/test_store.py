@@ -1,6 +1,8 @@
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
 
 import pyarrow as pa
 import pytest
@@ -10,6 +12,7 @@ from segmentlog.connector.metadata import MetadataReader
 from segmentlog.connector.source import SegmentLogDataSource
 from segmentlog.query.metadata import SCHEMAS
 from segmentlog.store import NotAStoreError, Snapshot, StoreClosedError, UnsafeFileError
+from segmentlog.store.entries.choose import Chosen, DirectorySources
 
 
 def spark_frame(path: Path, kind: str, **options: str) -> pa.Table:
@@ -85,16 +88,17 @@ assert {"pyspark", "polars", "duckdb"}.isdisjoint(sys.modules)
 
 
 def test_a_store_is_opened_once_for_a_scan_and_its_first_read(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    opened: list[object] = []
-    real = Snapshot.open
+    opened, chosen = Mock(wraps=Snapshot.open), []
+    choose = DirectorySources.choose
 
-    def counted(*arguments: object, **named: object) -> Snapshot:
-        opened.append(arguments)
-        return real(*arguments, **named)  # type: ignore[arg-type]
+    def counted(*arguments: Any, **named: Any) -> Chosen:
+        chosen.append(arguments)
+        return choose(*arguments, **named)
 
-    monkeypatch.setattr(Snapshot, "open", counted)
+    monkeypatch.setattr(Snapshot, "open", opened)
+    monkeypatch.setattr(DirectorySources, "choose", counted)
     scan = segmentlog.open(path).scan("orders")
     assert scan.to_arrow().num_rows
-    assert len(opened) == 1
-    assert scan.to_arrow().num_rows, "again, by a reader of its own"
-    assert len(opened) == 2
+    assert (opened.call_count, len(chosen)) == (1, 1)
+    assert scan.to_arrow().num_rows, "again, by a snapshot of its own"
+    assert (opened.call_count, len(chosen)) == (2, 2)

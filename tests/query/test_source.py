@@ -73,3 +73,17 @@ def test_an_opened_source_hands_its_reader_over_once_and_looks_again(tmp_path: P
     assert [len(each.bounds(QueueKey("Orders", 0))) for each in (first, second)] == [7, 7]
     assert first.location is reader.location is not second.location
     assert pickle.loads(pickle.dumps(opened)).path == path
+
+
+def test_an_idle_snapshot_holds_no_map_and_asks_for_the_named_queues_again(tmp_path: Path) -> None:
+    path, key = str(tmp_path / "s"), QueueKey("Orders", 0)
+    builder = StoreBuilder(tmp_path / "s")
+    builder.append(messages(4, queues=1))
+    snapshot = StoreSource(path=path).open()
+    assert snapshot.bounds(key).max_offset == 4
+    assert snapshot.message_at(0) is not None
+    assert path in Path("/proc/self/maps").read_text()
+    opened = OpenedSource(StoreSource(path=path), snapshot)
+    assert path not in Path("/proc/self/maps").read_text()
+    builder.append(messages(3, first=4, queues=1))
+    assert opened.open([key]).bounds(key).max_offset == 7
