@@ -33,7 +33,7 @@ a minute: its owner may not have dispatched newer ones.
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeVar
 
@@ -323,7 +323,7 @@ class QueueSearch:
         """Return whether a queue of the last records has no directory, or the very last record has no entry."""
         for back in _TAIL_BYTES:
             start = max(self.log.min_offset, self.stop - back)
-            found = self._seen(start, self.stop)
+            found = self._seen([(start, self.stop)])
             if found:
                 break
             if start == self.log.min_offset:
@@ -348,22 +348,19 @@ class QueueSearch:
             return False
         start = self.log.min_offset
         step = max((self.stop - start) // _LOOKS, _LOOK_BYTES)
-        looks = ((at, min(at + _LOOK_BYTES, self.stop)) for at in range(start, self.stop, step))
-        return any(self._lacks_directories(self._seen(*look)) for look in looks)
+        looks = [(at, min(at + _LOOK_BYTES, self.stop)) for at in range(start, self.stop, step)]
+        return self._lacks_directories(self._seen(looks))
 
-    def _seen(self, start: int, stop: int) -> "dict[QueueKey, _Seen]":
-        """Return the queues of the records in a short span of the log."""
-        seen: dict[QueueKey, _Seen] = {}
-        for found in self.log.walk_read(start, stop):
-            rows = np.flatnonzero(is_queued(found.records))
-            queues, queue_of = queues_of(found.records, rows)
-            physical = found.segment.base + found.records.positions[rows]
-            first, last = np.zeros((2, queues.queue_id.size), np.int64)
-            first[queue_of[::-1]], last[queue_of] = physical[::-1], physical  # of equal indices the last one stays
-            for key, begin, end in zip(queues.as_keys(), first.tolist(), last.tolist(), strict=True):
-                if is_dispatched_topic(key.topic):
-                    seen[key] = _Seen(seen[key].first if key in seen else begin, end)
-        return seen
+    def _seen(self, spans: Sequence[tuple[int, int]]) -> "dict[QueueKey, _Seen]":
+        """Return the queues of the records in short spans of the log."""
+        records, physical = self.log.glance(spans)
+        rows = np.flatnonzero(is_queued(records))
+        queues, queue_of = queues_of(records, rows)
+        physical = physical[rows]
+        first, last = np.zeros((2, queues.queue_id.size), np.int64)
+        first[queue_of[::-1]], last[queue_of] = physical[::-1], physical  # of equal indices the last one stays
+        found = zip(queues.as_keys(), map(_Seen, first.tolist(), last.tolist()), strict=True)
+        return {key: seen for key, seen in found if is_dispatched_topic(key.topic)}
 
     def _lacks_directories(self, found: "Mapping[QueueKey, _Seen]") -> bool:
         absent = self._not_deleted({key: seen for key, seen in found.items() if self._is_absent(key)})

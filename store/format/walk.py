@@ -80,6 +80,21 @@ def walk(buffer: Bytes, base: int, start: int, stop: int) -> Walk:
     return Walk(records, sizes, damage, end, blank)
 
 
+def glance(buffer: Bytes, starts: Ints, bases: Ints) -> tuple[Records, Ints]:
+    """Find the whole records in pieces of segments that lie in one buffer; return them and their physical offsets.
+
+    Piece k begins at position ``starts[k]`` of the buffer, and at physical offset ``bases[k]``.
+    """
+    positions = _before_magics(buffer, 0, buffer.size)
+    piece = np.searchsorted(starts, positions, "right") - 1
+    physical = bases[piece] + positions - starts[piece]
+    honest = gather(buffer, positions + 28, _INT64) == physical if positions.size else np.empty(0, np.bool_)
+    records = Records(buffer, positions[honest])
+    ends = np.append(starts[1:], buffer.size)[piece[honest]]
+    whole = (records.problem == Problem.OK) & (records.positions + records.field("total_size") <= ends)
+    return records.take(whole), physical[honest][whole]
+
+
 def _located(buffer: Bytes, base: int, end: int, stop: int, followed: Ints) -> tuple[Records, Mask]:
     """Records that were followed, and candidates after them; which of them are whole and state their own offset."""
     is_ended = end >= stop or is_blank(buffer, end)
@@ -147,13 +162,7 @@ def _candidates(buffer: Bytes, base: int, start: int, stop: int) -> Ints:
     """Positions whose next bytes look like the start of a record that states this very physical offset."""
     found: list[Ints] = []
     for block in range(start, stop, _SCAN_BYTES):
-        # Magics are looked for where records that begin in this block would have theirs.
-        lo, hi = block + 4, min(block + _SCAN_BYTES, stop) + 4 + 1
-        piece = buffer[lo : min(hi, buffer.size)]
-        halves = (piece[phase : phase + (piece.size - phase) // 2 * 2].view("<u2") for phase in range(2))
-        even, odd = (np.flatnonzero(pairs == _MAGIC_PAIR) * 2 for pairs in halves)
-        positions = np.sort(np.concatenate([even, odd + 1])) + block
-        positions = positions[positions <= buffer.size - MIN_RECORD_BYTES]
+        positions = _before_magics(buffer, block, min(block + _SCAN_BYTES, stop))
         if positions.size:  # while the block is in the processor's cache
             stated: Ints = gather(buffer, positions + 28, _INT64)
             found.append(positions[stated == base + positions])
@@ -162,6 +171,15 @@ def _candidates(buffer: Bytes, base: int, start: int, stop: int) -> Ints:
     while honest.size and int(gather(buffer, honest[-1:], _INT32)[0]) > buffer.size - int(honest[-1]):
         honest = honest[:-1]
     return honest
+
+
+def _before_magics(buffer: Bytes, start: int, stop: int) -> Ints:
+    """Positions from ``start`` to ``stop``, in order, four bytes before what may be a magic."""
+    piece = buffer[start + 4 : min(stop + 4 + 1, buffer.size)]
+    halves = (piece[phase : phase + (piece.size - phase) // 2 * 2].view("<u2") for phase in range(2))
+    even, odd = (np.flatnonzero(pairs == _MAGIC_PAIR) * 2 for pairs in halves)
+    positions: Ints = np.sort(np.concatenate([even, odd + 1])) + start
+    return positions[positions <= buffer.size - MIN_RECORD_BYTES]
 
 
 def _chain(positions: Ints, sizes: Ints) -> Ints:

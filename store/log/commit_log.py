@@ -18,7 +18,7 @@ of them needs few descriptors. RocketMQ: ``CommitLog``, ``DefaultMessageStore.lo
 
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import pairwise
 from typing import Final, NamedTuple
@@ -46,7 +46,7 @@ from ..format.message import (
 from ..format.message_table import Record
 from ..format.properties import Properties
 from ..format.store_paths import StorePaths
-from ..format.walk import Walk, walk
+from ..format.walk import Walk, glance, walk
 
 _log = logging.getLogger(__name__)
 
@@ -434,18 +434,20 @@ class CommitLog:
             if lo < hi:
                 yield partial(_walked, segment, view, lo, hi)
 
-    def walk_read(self, start: int, stop: int) -> Iterator[FoundRecords]:
-        """The records of a short span as `walk` finds them; the span is read, and no segment is mapped."""
-        # `segment` of the result is the part of a segment that was read.
-        for segment in self.segments:
-            lo, hi = max(start, segment.base), min(stop, segment.stop)
-            if lo >= hi:
-                continue
-            try:
-                data = np.frombuffer(self._fs.read(segment.path, lo - segment.base, hi - lo), np.uint8)
-            except FileNotFoundError:
-                continue
-            yield FoundRecords(segment._replace(base=lo, size=data.size), walk(data, lo, 0, data.size).records)
+    def glance(self, spans: Iterable[tuple[int, int]]) -> tuple[Records, Ints]:
+        """Whole records in short spans ``(start, stop)``, and their physical offsets; no segment is mapped for it."""
+        parts = [
+            (segment.path, lo - segment.base, hi - lo, lo)
+            for start, stop in spans
+            for segment in self.segments
+            if (lo := max(start, segment.base)) < (hi := min(stop, segment.stop))
+        ]
+        read = self._fs.read_each((path, position, count) for path, position, count, _ in parts)
+        pieces = [piece or b"" for piece in read]  # a segment may have been deleted meanwhile
+        stops = np.cumsum([len(piece) for piece in pieces], dtype=np.int64)
+        starts = np.append(0, stops)[:-1]
+        bases = np.array([base for _, _, _, base in parts], np.int64)
+        return glance(np.frombuffer(b"".join(pieces), np.uint8), starts, bases)
 
     def damage(self, start: int, stop: int) -> list[tuple[int, int]]:
         """Spans of the log that begin in ``[start, stop)`` and hold no records, or records that their CRC denies."""

@@ -36,20 +36,24 @@ def walked(found: CommitLog, start: int, stop: int) -> list[int]:
 
 
 @pytest.mark.parametrize(("skipped", "left"), [(0, 0), (1, 0), (700, 3000), (0, 5 * BYTES)])
-def test_a_span_that_is_read_has_the_records_that_are_whole_in_it(
+def test_a_glance_has_the_records_that_are_whole_in_its_spans_and_maps_nothing(
     built: tuple[Path, Appended], skipped: int, left: int
 ) -> None:
     store, appended = built
     fs = WatchedFiles()
     found = log(store, fs=fs)
     start, stop = found.min_offset + skipped, found.stop - left
-    whole = (appended.physical_offsets >= start) & (appended.physical_offsets + appended.sizes <= stop)
-    read = [int(p) + piece.segment.base for piece in found.walk_read(start, stop) for p in piece.records.positions]
-    assert read == appended.physical_offsets[whole].tolist()
+    third = (stop - start) // 3
+    spans = [(start, start + third), (start + third + 50, stop - third), (stop - third, stop)]
+    ends = appended.physical_offsets + appended.sizes
+    whole = np.any([(appended.physical_offsets >= lo) & (ends <= hi) for lo, hi in spans], axis=0)
+    records, physical = found.glance(spans)
+    assert physical.tolist() == appended.physical_offsets[whole].tolist()
+    assert records.field("physical_offset").tolist() == physical.tolist()
     assert fs.mapped == []
     for path in segments(store):
         path.unlink()
-    assert list(found.walk_read(start, stop)) == []
+    assert found.glance(spans)[1].size == 0
 
 
 def test_the_ends(built: tuple[Path, Appended]) -> None:
