@@ -194,8 +194,9 @@ def api_call(call: Callable[P, T]) -> Callable[P, T]:
             unknown = next((name for name in kwargs if name not in known), None)
             if unknown is None:
                 raise
-            near = suggest(unknown, known)
-            meant = _MEANT.get((call.__name__, unknown)) or (f"`{near}`" if near is not None else None)
+            meant_here = {name: meant for (of, name), meant in _MEANT.items() if of == call.__name__}
+            near = suggest(unknown, [*known, *meant_here])
+            meant = None if near is None else meant_here.get(near, f"`{near}`")
             raise ConfigError(
                 f"{call.__name__} takes no argument `{unknown}`",
                 fix=f"{f'Did you mean {meant}? ' if meant else ''}Its arguments are {listing(known, most=20)}",

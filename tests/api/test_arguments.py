@@ -122,6 +122,7 @@ def test_store_errors_get_the_remedy_of_the_api_and_a_key_error_passes_unchanged
         ("scan", "topic", "`topics`"),
         ("scan", "limit", "`scan(…).head(n)`"),
         ("scan", "where", "`sql`, or `scan(…).where_body(…)`"),
+        ("scan", "whre", "`sql`, or `scan(…).where_body(…)`"),
         ("get", "key", "`find(topics, keys=…)`"),
         ("get", "offsett", "`offset`"),
         ("find", "uniqe_keys", "`unique_keys`"),
