@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 from ..format.buffers import integers, numbers
 from ..format.message import Ints, Mask, Problem
 from ..format.message_id import decode_offset_ids
-from ..index.asked import Asked, SingleKey, ask, each_in
+from ..index.asked import Asked, ask, each_in
 from ..log.commit_log import CommitLog, records_at
 from ..read.snapshot import Snapshot
 from ..read.spec import OnCorrupt, OnLoss, ScanSpec
@@ -93,10 +93,6 @@ class Finder:
         is no limit: a key of a million messages finds a million.
         """
         stop = self.store.readable_stop()
-        if len(topics) == 1 and isinstance(keys, list | tuple) and len(keys) == 1:
-            found = self._by_one_key(SingleKey(topics[0], keys[0], field, window), stop, order)
-            if found is not None:
-                return found
         return self._by_asked(ask(*each_in(topics, keys), field, window), stop, order)
 
     def by_pairs(self, topics: pa.Array, keys: pa.Array, field: KeyField = KeyField.KEYS) -> Found:
@@ -137,17 +133,6 @@ class Finder:
         hits, coverage = self._keys.find(asked, self.store.log.min_offset, stop)
         pairs = pa.table({"topic": asked.topics, "key": asked.keys})
         return self._found(pairs, hits, coverage, order)
-
-    def _by_one_key(self, asked: SingleKey, stop: int, order: Order) -> Found | None:
-        """Find one key before a physical offset without arrays; None where only the search in bulk can."""
-        one = self._keys.find_one(asked, self.store.log.min_offset, stop)
-        if one is None:
-            return None
-        places, coverage = one
-        topic, key = each_in([asked.topic], [asked.key])
-        pair = pa.table({"topic": topic, "key": key})
-        hits = Hits(np.array(places, np.int64), np.zeros(len(places), np.int64))
-        return self._found(pair, hits, coverage, order)
 
     def _found(
         self, asked: pa.Table, hits: Hits, coverage: Coverage | None = None, order: Order = Order.OLDEST_FIRST

@@ -25,11 +25,10 @@ import pyarrow as pa
 from ..dispatch.derive import stale_rows
 from ..errors import FormatError
 from ..files.fs import FileSystem
-from ..files.segments import SegmentFile
 from ..format.message import Ints, Problem, Records
-from ..index.asked import Asked, Carriers, Matches, SingleKey, ask, confirm, match
+from ..index.asked import Asked, Matches, ask, confirm, match
 from ..index.table import (
-    ChainWalk,
+    Candidates,
     IndexTable,
     Listing,
     follow,
@@ -40,15 +39,13 @@ from ..index.table import (
     read_header,
     sorted_rows,
 )
-from ..log.commit_log import CommitLog, records_at, views_at
+from ..log.commit_log import CommitLog, records_at
 from ..types import ALWAYS, KeyField
 from .found import Coverage, Hits, IndexSpan, cover, without
 
-CANDIDATES_MAX: Final = 64  # records to read one by one; more of them are faster in bulk
-
 _ROWS_AT_ONCE: Final = 1 << 13  # their columns stay in the processor's cache
 _SAMPLE: Final = 64
-_KEPT_BYTES: Final = 1 << 20  # of scanned log, whose keys are kept for look-ups of single keys
+_KEPT_BYTES: Final = 1 << 20  # of log that no index answers for, whose keys are kept for further look-ups
 _NOT_CHECKED: Final = -1
 _DENIED: Final = "{} names records that lack the key of their entry"
 _NOTHING: Final = ask(pa.nulls(0, pa.string()), pa.nulls(0, pa.string()), KeyField.EITHER, ALWAYS)
@@ -71,74 +68,27 @@ class _Candidates(NamedTuple):
     wanted: Ints
 
 
+class _UnindexedKeys(NamedTuple):
+    """Hash and record of each key that no index file has: (k,) ascending hashes, (k,) physical offsets."""
+
+    hashes: Ints
+    physical_offset: Ints
+
+    def look_up(self, hashes: Ints) -> Candidates:
+        """Find all records of distinct, ascending hashes, as `table.look_up` does."""
+        first = np.searchsorted(self.hashes, hashes)
+        count = np.searchsorted(self.hashes, hashes, side="right") - first
+        which = np.repeat(np.arange(hashes.size), count)
+        at = np.arange(which.size) + np.repeat(first - (np.cumsum(count) - count), count)
+        return Candidates(which, self.physical_offset[at])
+
+
 class _ReadablePart(NamedTuple):
-    """A readable part of the log. The list of segments is another one whenever the log was looked at again."""
+    """A readable part of the log, and how it is searched while it stays the same."""
 
-    start: int
-    stop: int
-    segments: list[SegmentFile]
-
-    def is_same(self, other: "_ReadablePart | None") -> bool:
-        return other is not None and self[:2] == other[:2] and self.segments is other.segments
-
-
-class SingleSearch:
-    """Look-ups of single keys in one readable part of a log. Not thread-safe.
-
-    ::
-
-        hash of topic#key ──► chain of each index file ───┐
-                         └──► records between the files ──┴──► candidates ──► each record read ──► equal: hit
-                              (their keys, kept by hash)                          │ neither key nor hash: None
-
-    A search in bulk costs some milliseconds, whatever it is asked: the index is listed, and unindexed records are read.
-    While the readable part of the log stays the same, so do its coverage and these records. They are kept here, and a
-    single key costs its chains and the records of its hits: 0.13 ms instead of 3.3 ms
-    (benchmarks/sections/finding.py). Long chains, many hits, and an index entry whose record lacks the key are left to
-    `KeySearch.find`.
-
-    ``start`` and ``stop`` bound the visible records, ``chains`` are the trusted index files, ``coverage`` tells what
-    they answer for. ``unindexed`` maps the hash of each key of the scanned records to their physical offsets.
-    """
-
-    def __init__(  # noqa: PLR0917 - one place makes them
-        self,
-        log: CommitLog,
-        start: int,
-        stop: int,
-        chains: Sequence[ChainWalk],
-        coverage: Coverage,
-        unindexed: Mapping[int, Sequence[int]],
-    ) -> None:
-        self._log = log
-        self._start = start
-        self._stop = stop
-        self._chains = chains
-        self._unindexed = unindexed
-        self.coverage = coverage
-
-    def find(self, asked: SingleKey) -> list[int] | None:
-        """Return the ascending offsets of all records with a key; None if the search in bulk has to decide."""
-        key_hash = asked.key_hash
-        candidates = set(self._unindexed.get(key_hash, ()))
-        for chain in self._chains:
-            offsets = chain.offsets(key_hash)
-            if offsets is None or len(offsets) > CANDIDATES_MAX:
-                return None
-            candidates.update(each for each in offsets if self._start <= each < self._stop)
-        if len(candidates) > CANDIDATES_MAX:
-            return None
-        found: list[int] = []
-        for offset in sorted(candidates):
-            record = self._log.record_at(offset)
-            if record is None:
-                return None  # damaged, deleted, or never of this log: an index file may lose its credit
-            carries = asked.is_of(record.record)
-            if carries is None:
-                return None
-            if carries:
-                found.append(offset)
-        return found
+    span: tuple[int, int]
+    coverage: Coverage
+    unindexed: _UnindexedKeys | None  # None if they are too many to be kept: the log is scanned for each look-up
 
 
 class KeySearch:
@@ -151,34 +101,18 @@ class KeySearch:
         self._directory = directory
         self._log = log
         self._checked = dict(checked)
-        self._part: _ReadablePart | None = None  # the part that was asked last
-        self._is_prepared = False
-        self._single: SingleSearch | None = None
-        """For single keys of that part, prepared when it is asked for the second time; None for the search in bulk."""
+        self._part: _ReadablePart | None = None  # the part that was asked last, if all tables in `_checked` are open
 
     def newer(self, log: CommitLog) -> "KeySearch":
         """Look-ups in the same store, whose log was listed again; files that were checked are checked as they grow."""
         return KeySearch(self._fs, self._directory, log, self._checked)
 
-    def find_one(self, asked: SingleKey, start: int, stop: int) -> tuple[list[int], Coverage] | None:
-        """Find all records that carry one key, without arrays: ascending physical offsets, and the coverage."""
-        # None if only `find` can tell: while the log grows, or for a key that cannot be looked up alone.
-        part = _ReadablePart(start, stop, self._log.segments)
-        if not part.is_same(self._part):
-            self._part, self._is_prepared = part, False
-            return None
-        if not asked.is_plain:
-            return None
-        if not self._is_prepared:
-            self._single, self._is_prepared = self._for_single_keys(start, stop), True
-        if self._single is None:
-            return None
-        found = self._single.find(asked)
-        return None if found is None else (found, self._single.coverage)
-
     def find(self, asked: Asked, start: int, stop: int) -> tuple[Hits, Coverage]:
         """Find all records between two physical offsets that carry keys: by offset, once per key of a record."""
+        part = self._part if self._part and self._part.span == (start, stop) else None
         is_first = len(asked) == 1 and not self._checked  # a process that looks a single key up mostly ends with it
+        if part is None and not is_first:
+            self._refresh(partial(open_table, self._fs))
         found = self._listed(int(asked.hashes[0])) if is_first else self._looked_up(asked)
         of = np.repeat(np.arange(len(found)), [each.wanted.size for each in found])
         wanted = np.concatenate([np.empty(0, np.int64), *(each.wanted for each in found)])
@@ -187,30 +121,40 @@ class KeySearch:
         hits, denied = self._confirm(asked, offsets[seen], wanted[seen])
         for at in set(of[seen][denied].tolist()):
             self._distrust(found[at].path)
-        coverage = cover(start, stop, self._spans(start, stop), self._problems())
-        parts = [hits, *(self._scan(asked, each.start, each.stop) for each in coverage.scanned())]
-        return _joined(parts), coverage
+            part = None
+        if part is None:
+            part = self._covered(start, stop)
+        self._part = None if is_first else part  # a listed file is opened by the next look-up
+        return _joined([hits, *self._unindexed_hits(asked, part)]), part.coverage
 
-    def _for_single_keys(self, start: int, stop: int) -> SingleSearch | None:
-        """Prepare look-ups of single keys; None where too much of the log is not indexed."""
-        self._refresh(partial(open_table, self._fs))
+    def _covered(self, start: int, stop: int) -> _ReadablePart:
+        """Find out what the index answers for, and keep the keys of the rest if they are few."""
         coverage = cover(start, stop, self._spans(start, stop), self._problems())
-        if coverage.scanned_bytes > _KEPT_BYTES:
-            return None
-        unindexed: dict[int, list[int]] = {}
-        for span in coverage.scanned():
-            for offsets, matches in self._walk(_NOTHING, span.start, span.stop):
-                carriers = offsets[matches.key_row]
-                for key_hash, offset in zip(matches.key_hash.tolist(), carriers.tolist(), strict=True):
-                    unindexed.setdefault(key_hash, []).append(offset)
-        chains = [ChainWalk(each.table) for each in self._checked.values() if each.table is not None]
-        return SingleSearch(self._log, start, stop, chains, coverage, unindexed)
+        unindexed = None
+        if coverage.scanned_bytes <= _KEPT_BYTES:
+            walked = [each for span in coverage.scanned() for each in self._walk(_NOTHING, span.start, span.stop)]
+            nothing = np.empty(0, np.int64)
+            hashes = np.concatenate([nothing, *(matches.key_hash for _, matches in walked)])
+            places = np.concatenate([nothing, *(offsets[matches.key_row] for offsets, matches in walked)])
+            order, hashes = sorted_rows(hashes)
+            unindexed = _UnindexedKeys(hashes, places[order])
+        return _ReadablePart((start, stop), coverage, unindexed)
+
+    def _unindexed_hits(self, asked: Asked, part: _ReadablePart) -> Iterator[Hits]:
+        """Find the records that no index file has."""
+        if part.unindexed is None:
+            for span in part.coverage.scanned():
+                yield self._scan(asked, span.start, span.stop)
+            return
+        firsts = np.flatnonzero(asked.is_first)
+        which, offsets = part.unindexed.look_up(asked.hashes[firsts])
+        if which.size:
+            yield self._confirm(asked, offsets, firsts[which])[0]
 
     # The index
 
     def _looked_up(self, asked: Asked) -> list[_Candidates]:
         """Candidates of any number of keys, from files whose chains are all whole."""
-        self._refresh(partial(open_table, self._fs))
         firsts = np.flatnonzero(asked.is_first)
         hashes = asked.hashes[firsts]
         found: list[_Candidates] = []
@@ -279,7 +223,6 @@ class KeySearch:
         checked = self._checked[path]
         count = checked.next_number if checked.table is None else checked.table.count
         self._checked[path] = checked._replace(table=None, problem=_DENIED.format(path), next_number=count)
-        self._is_prepared = False
 
     def _is_of_this_log(self, table: IndexTable, first: int = 1) -> bool:
         """Compare some entries with their records: a file of another store, or of an older log, may be whole, too."""
@@ -323,31 +266,20 @@ class KeySearch:
         """Read (n,) candidates, each named for the first asked key of its hash; return hits and wrong ones."""
         # Wrong are (m,) candidates that are not a record, or carry no key of their hash.
         order, offsets = sorted_rows(offsets)
-        wanted = wanted[order]
-        carriers, is_alone = Carriers(asked), asked.is_alone
-        hits, denied = [Hits(np.empty(0, np.int64), np.empty(0, np.int64))], [np.empty(0, np.int64)]
-        for start in range(0, offsets.size, _ROWS_AT_ONCE):
-            places, keys = offsets[start : start + _ROWS_AT_ONCE], wanted[start : start + _ROWS_AT_ONCE]
-            sure = np.zeros(places.size, np.bool_)
-            for segment, buffer, rows in views_at(self._log, places):
-                sure[rows] = carriers.find(buffer, segment.base, places[rows] - segment.base, keys[rows])
-            sure &= is_alone[keys]
-            hits.append(Hits(places[sure], keys[sure]))
-            rest = np.flatnonzero(~sure)
-            if rest.size:
-                found, unknown = self._decoded(asked, places[rest], asked.hashes[keys[rest]])
-                hits.append(found)
-                denied.append(order[start + rest[unknown]])
-        return Hits(*(np.concatenate(column) for column in zip(*hits, strict=True))), np.concatenate(denied)
+        hashes = asked.hashes[wanted[order]]
+        hits, denied = self._decoded(asked, offsets, hashes)
+        return hits, order[denied]
 
     def _decoded(self, asked: Asked, offsets: Ints, hashes: Ints) -> tuple[Hits, Ints]:
         """Decode the records of (n,) candidates, ascending, and compare all their keys; see `_confirm`."""
         hits, denied = [Hits(np.empty(0, np.int64), np.empty(0, np.int64))], [np.empty(0, np.int64)]
-        # A segment that retention deleted just now has no records, and denies nothing.
-        for _, rows, records in records_at(self._log, offsets):
-            found = confirm(records, hashes[rows], asked)
-            hits.append(Hits(offsets[rows[found.row]], found.asked))
-            denied.append(rows[found.denied])
+        for start in range(0, offsets.size, _ROWS_AT_ONCE):
+            some = slice(start, start + _ROWS_AT_ONCE)
+            # A segment that retention deleted just now has no records, and denies nothing.
+            for _, rows, records in records_at(self._log, offsets[some]):
+                found = confirm(records, hashes[some][rows], asked)
+                hits.append(Hits(offsets[some][rows[found.row]], found.asked))
+                denied.append(start + rows[found.denied])
         return Hits(*(np.concatenate(column) for column in zip(*hits, strict=True))), np.concatenate(denied)
 
     def _scan(self, asked: Asked, start: int, stop: int) -> Hits:

@@ -15,7 +15,6 @@ checked once per file, all together; RocketMQ (``IndexFile``) checks none.
 """
 
 import os
-import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -34,7 +33,6 @@ JUMP_BYTES: Final = 1 << 16
 """Bytes of log between two neighbouring entries from which it is asked whether one large record fills them."""
 
 GENERATIONS_MAX: Final = 256  # steps after which chains that are longer are compared entry by entry
-STEPS_MAX: Final = 256  # entries after which a chain is left to `look_up`
 
 _BLOCK_ENTRIES: Final = 1 << 20
 _UNCOUNTED_MAX: Final = 64  # entries of one slot that may be added between the reads of the header and of the slot
@@ -45,9 +43,6 @@ _NUMBER_BITS: Final = 63
 _RAW: Final = np.dtype(f"V{ENTRY.itemsize}")  # numpy copies these three times faster than a structure
 _WORDS: Final = ENTRY.itemsize // 4
 _HASH: Final = 0
-_SLOT: Final = struct.Struct(">i")
-_ENTRY: Final = struct.Struct(">iq4xi")  # hash, physical offset, the seconds left out, number of the entry before
-assert (_SLOT.size, _ENTRY.size) == (SLOT.itemsize, ENTRY.itemsize)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, slots=True)
@@ -315,39 +310,6 @@ def places_among(wanted: Ints, values: Ints) -> tuple[Ints, Ints]:
 
 def _joined(found: list[Candidates]) -> Candidates:
     return Candidates(*(np.concatenate(column) for column in zip(*found, strict=True)))
-
-
-class ChainWalk:
-    """Single look-ups in one checked index file, without arrays. Threads may share it; it keeps the file mapped.
-
-    ::
-
-        hash ──► slot ──► entry 9 ──► entry 4 ──► entry 1 ──► 0         each number less than its predecessor
-                            │ equal hash            │ equal hash
-                            └──► physical offset    └──► physical offset
-
-    `look_up` would pay some dozen array operations for a single key. RocketMQ: ``IndexFile.selectPhyOffset``.
-    """
-
-    def __init__(self, table: IndexTable) -> None:
-        self._slots = table.slots.view(np.uint8).data
-        self._entries = table.entries.view(np.uint8).data
-        self._slot_count = table.geometry.slots
-        self._stop = table.entries.size
-
-    def offsets(self, key_hash: int) -> list[int] | None:
-        """Return the physical offsets of all entries of a hash, newest first; None for more than `STEPS_MAX` steps."""
-        found: list[int] = []
-        (number,) = _SLOT.unpack_from(self._slots, _SLOT.size * (key_hash % self._slot_count))
-        before = self._stop
-        for _ in range(STEPS_MAX):
-            if not 0 < number < before:  # 0 ends a chain; a link that was damaged since the check leads nowhere
-                return found
-            held, physical_offset, previous = _ENTRY.unpack_from(self._entries, _ENTRY.size * number)
-            if held == key_hash:
-                found.append(physical_offset)
-            before, number = number, previous
-        return found if not 0 < number < before else None
 
 
 class Listing(NamedTuple):

@@ -553,25 +553,19 @@ class CommitLog:
 
 def records_at(log: CommitLog, offsets: Ints) -> Iterator[tuple[SegmentFile, Ints, Records]]:
     """Yield the records at (n,) ascending physical offsets that a segment holds, by part, and which offsets."""
-    # Damaged records, and those that do not state their own offset, are flagged.
-    for segment, buffer, rows in views_at(log, offsets):
-        some = offsets[rows]
-        records = Records(buffer, some - segment.base)
-        records.flag_problem(records.field("physical_offset") != some, Problem.PHYSICAL_OFFSET)
-        yield segment, np.arange(rows.start, rows.stop), records
-
-
-def views_at(log: CommitLog, offsets: Ints) -> Iterator[tuple[SegmentFile, Bytes, slice]]:
-    """Yield the parts that hold the records at (n,) ascending physical offsets: their bytes, and which offsets."""
-    # Offsets that no segment holds, or one that retention just deleted, are left out.
+    # Damaged records, and those that do not state their own offset, are flagged. Offsets that no segment holds, or one
+    # that retention just deleted, are left out.
     runs = [run for run in log.runs(offsets) if run.segment is not None] if offsets.size else []
     log.fetch(runs)
     for run in runs:
+        some = offsets[run.first : run.last]
         try:
-            part, buffer = log.part(run, offsets[run.first : run.last])
+            part, buffer = log.part(run, some)
         except DataLossError:
             continue
-        yield part, buffer, slice(run.first, run.last)
+        records = Records(buffer, some - part.base)
+        records.flag_problem(records.field("physical_offset") != some, Problem.PHYSICAL_OFFSET)
+        yield part, np.arange(run.first, run.last), records
 
 
 def store_times_at(log: CommitLog, offsets: Ints) -> tuple[Ints, Mask]:

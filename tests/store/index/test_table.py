@@ -16,7 +16,6 @@ from segmentlog.store.format.index_file import ENTRY, HEADER, SLOT, Geometry
 from segmentlog.store.index import table as tables
 from segmentlog.store.index.table import (
     JUMP_BYTES,
-    ChainWalk,
     IndexTable,
     Listing,
     follow,
@@ -233,17 +232,12 @@ def expected(hashes: list[int], asked: list[int]) -> list[tuple[int, int]]:
     st.sampled_from([1, 3, 17, 1000]),
     st.sampled_from([1, 2, 5, 256]),
 )
-def test_all_entries_of_all_hashes_are_found_in_bulk_and_by_a_chain_walk(
-    hashes: list[int], asked: set[int], slots: int, most: int
-) -> None:
+def test_all_entries_of_all_hashes_are_found(hashes: list[int], asked: set[int], slots: int, most: int) -> None:
     table = table_of(hashes, slots)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tables, "GENERATIONS_MAX", most)
         patch.setattr(tables, "_COMPARED_ENTRIES", 7)
         assert found(table, list(asked)) == expected(hashes, list(asked))
-    walk = ChainWalk(table)
-    for each in asked:
-        assert walk.offsets(each) == [offset for _, offset in reversed(expected(hashes, [each]))]
 
 
 @pytest.mark.parametrize(
@@ -264,14 +258,6 @@ def test_numbers_are_sorted_with_their_places(numbers: list[int]) -> None:
     assert ascending.tolist() == [numbers[row] for row in expected]
 
 
-@pytest.mark.parametrize("more", [0, 1])
-def test_a_chain_of_too_many_entries_is_left_to_bulk(more: int) -> None:
-    walk = ChainWalk(table_of([7, 8] * (tables.STEPS_MAX // 2) + [7] * more, 1))
-    found = walk.offsets(7)
-    assert (found is None) == bool(more)
-    assert found is None or len(found) == tables.STEPS_MAX // 2
-
-
 def broken(**changed: int) -> IndexTable:
     """Change the link of the fourth of five entries of one chain, or its slot, as if after the check."""
     table = table_of([7, 7, 7, 7, 7], 1)
@@ -290,9 +276,7 @@ def broken(**changed: int) -> IndexTable:
     ids=str,
 )
 def test_a_link_or_slot_that_breaks_after_the_check_ends_its_chain(changed: dict[str, int], left: list[int]) -> None:
-    table = broken(**changed)
-    assert ChainWalk(table).offsets(7) == left
-    assert sorted(look_up(table, np.array([7], np.int64)).physical_offset.tolist()) == left[::-1]
+    assert sorted(look_up(broken(**changed), np.array([7], np.int64)).physical_offset.tolist()) == left[::-1]
 
 
 LISTED = Geometry(17, 400)
