@@ -47,7 +47,7 @@ from segmentlog.query.position import (
 )
 from segmentlog.query.request import EVERY_COLUMN
 from segmentlog.query.selection import TopicPattern, select
-from segmentlog.query.source import StoreSource
+from segmentlog.query.source import StoreSource, open_all
 from segmentlog.query.suggestions import did_you_mean, listing
 from segmentlog.store import (
     DEFAULT_COLUMNS,
@@ -128,7 +128,7 @@ def spark_schema(options: ReadOptions) -> StructType:
     mode = options.schema_mode
     if options.columns is None:
         names = list(COLUMNS_BY_DEFAULT[mode])
-        names += ["brokerName"] if len(options.sources) > 1 else []
+        names += ["brokerName"] if options.has_several else []
     elif options.columns == (EVERY_COLUMN,):
         names = list(available)
     else:
@@ -293,7 +293,7 @@ ANY_TIME: Final[Window] = (None, None)
 
 
 def open_stores(options: ReadOptions) -> list[Snapshot]:
-    return [source.open() for source in options.sources]
+    return open_all(options.sources)
 
 
 def worker_source(store: Snapshot, options: ReadOptions) -> StoreSource:

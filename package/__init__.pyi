@@ -5,9 +5,12 @@ from .api.arguments import Time as Time
 from .api.follow import Follow as Follow
 from .api.lookup import Lookup as Lookup
 from .api.opening import open as open
+from .api.opening import open_stores as open_stores
 from .api.rows import MetadataTable as MetadataTable
 from .api.scan import Scan as Scan
 from .api.store import Store as Store
+from .api.stores import JoinedRows as JoinedRows
+from .api.stores import Stores as Stores
 from .api.system_rows import SystemRows as SystemRows
 from .api.writable import Config as Config
 from .api.writable import WritableStore as WritableStore

@@ -180,6 +180,15 @@ def topics_of(names: Sequence[str], known: Iterable[str], *, path: str, argument
     return found
 
 
+def topics_in(
+    stores: "Sequence[Snapshot]", names: Sequence[str], *, path: str, argument: str = ""
+) -> list[tuple[str, ...]]:
+    """Return those of some topics that each store has; errors as of `topics_of`, for topics that no store has."""
+    there = [frozenset(store.topics()) for store in stores]
+    known = topics_of(names, frozenset().union(*there), path=path, argument=argument)
+    return [tuple(filter(topics.__contains__, known)) for topics in there]
+
+
 def unknown_topic(
     topic: str, known: Iterable[str], *, path: str, argument: str = "", make: str = ""
 ) -> UnknownTopicError:

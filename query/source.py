@@ -6,8 +6,8 @@
 """
 
 import os
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Final, Self
 
 from segmentlog.store import (
@@ -15,11 +15,14 @@ from segmentlog.store import (
     QueueKey,
     QueueSource,
     ReadFrom,
+    Remedy,
     RemoteAccess,
     Snapshot,
     choice,
     place_of,
 )
+
+from .patterns import at_once, is_pattern, matches
 
 PathLike = str | os.PathLike[str]
 NO_CACHE: Final = "none"
@@ -79,8 +82,35 @@ class StoreSource:
             access=RemoteAccess.of(storage, None if cache_dir is None else os.fspath(cache_dir)),
         )
 
+    @property
+    def is_pattern(self) -> bool:
+        """Whether `path` is a pattern of stores."""
+        return is_pattern(self.path)
+
+    def each(self) -> "list[StoreSource]":
+        """Return the stores that a pattern matches, by name, and else this one; errors as of `patterns.matches`."""
+        if not self.is_pattern:
+            return [self]
+        for name in ("broker_name", "commit_log_paths", "archive"):
+            if getattr(self, name):
+                raise ConfigError(
+                    f"{name} is passed with a pattern, and is of one store", path=self.path, fix="Name one store"
+                )
+        return [replace(self, path=path, broker_name=name) for path, name in matches(self.path, self.access)]
+
+    def check_is_one(self) -> None:
+        """Raise `ConfigError` for a pattern."""
+        if self.is_pattern:
+            raise ConfigError(
+                "this is a pattern of stores, and one store is expected here",
+                path=self.path,
+                fix="Name one of the stores",
+                remedies=[Remedy.READ_SEVERAL],
+            )
+
     def open(self) -> Snapshot:
-        """Open the store, as it is now."""
+        """Open the store, as it is now; `ConfigError` for a pattern."""
+        self.check_is_one()
         return Snapshot.open(
             self.path,
             commit_log_paths=self.commit_log_paths,
@@ -91,6 +121,11 @@ class StoreSource:
             queue_cache=_cache(self.queue_cache),
             access=self.access,
         )
+
+
+def open_all(sources: Sequence[StoreSource]) -> list[Snapshot]:
+    """Open several stores at the same time."""
+    return at_once(StoreSource.open, sources)
 
 
 class OpenedSource:

@@ -34,6 +34,7 @@ class Remedy(Enum):
     NAME_CREDENTIALS = "storage={…} passes credentials of the object store"
     LARGER_BODIES = "StoreConfig(max_body_bytes=…) raises the limit; the broker's maxMessageSize has to be as large"
     STORED_SIZES = "StoreConfig has to state the file sizes that the store was written with"
+    READ_SEVERAL = "segmentlog.open_stores(pattern) opens all of them"
     CUT_DAMAGE = (
         "MessageStore.open(path, on_damage=OnDamage.CUT) ends the log before the damage, as brokers do, and loses what "
         "follows"

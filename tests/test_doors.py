@@ -61,8 +61,8 @@ def test_no_name_is_on_two_doors_of_the_store() -> None:
 
 
 TOP = """
-Appended AppendedBatch Config Flush Follow Lookup Message MetadataTable OnCorrupt OnDamage OnLoss QueueKey QueueRange
-Scan Store SystemRows Time WritableStore admin open replication spark
+Appended AppendedBatch Config Flush Follow JoinedRows Lookup Message MetadataTable OnCorrupt OnDamage OnLoss
+QueueKey QueueRange Scan Store Stores SystemRows Time WritableStore admin open open_stores replication spark
 BrokerError ConfigError CorruptError DataLossError FormatError IllegalMessageError MissingExtraError NoSpaceError
 NotAStoreError OffsetOutOfRangeError ReplicationError SegmentLogError StoreClosedError StoreFailedError StoreIOError
 StoreInUseError UnknownQueueError UnreadableError UnsupportedStoreError

@@ -6,15 +6,17 @@
       lower-cased       aliases,           the fields'                conflicts, what needs what
       names             unknown ones       parsers
 
-No file is opened here: `planning` reports a path without a store and a missing topic.
+No file is opened here: `planning` reports a path without a store and a missing topic. Only the directories of a pattern
+are listed.
 """
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import tzinfo
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from segmentlog.query.patterns import is_pattern, stores_at
 from segmentlog.query.position import AtTime, ByQueue, Earliest, Latest, Position, Rules, Words, check_order, settled
 from segmentlog.query.selection import Queues, Selection, TopicPattern, Topics
 from segmentlog.query.source import StoreSource
@@ -125,6 +127,8 @@ class ReadOptions(SourceOptions):
     """The options of a read, checked against each other, and the facts that several state. Crosses to the workers."""
 
     sources: tuple[StoreSource, ...]
+    has_several: bool
+    """Whether several stores are named, or a pattern, which may match one store today."""
     topics: Selection
     start: Position
     stop: Position
@@ -182,13 +186,17 @@ def assemble(given: Given, mode: Mode, session_zone: tzinfo | None = None, clock
     paths = tuple(local_path(path) for path in asked.paths or (asked.path or "",))
     if len(set(paths)) != len(paths):
         raise ConfigError(f"option `paths` names a directory twice: {listing(paths)}", fix="Name every store once")
-    if asked.broker_names is not None and len(asked.broker_names) != len(paths):
-        problem = f"option `brokerNames` has {len(asked.broker_names)} names for {len(paths)} stores"
-        raise ConfigError(problem, fix="Name one for each path, in the same order")
+    has_pattern = any(map(is_pattern, paths))
+    if asked.broker_names is not None and (has_pattern or len(asked.broker_names) != len(paths)):
+        names = f"{len(asked.broker_names)} name{'s' * (len(asked.broker_names) != 1)}"
+        stores = "a pattern, whose stores have no order" if has_pattern else f"{len(paths)} stores"
+        fix = "Leave it out: the parts with a * are the names" if has_pattern else "Name one for each path, in order"
+        raise ConfigError(f"option `brokerNames` has {names} for {stores}", fix=fix)
     clock = clock or Clock.system(asked.time_zone or session_zone, "`timeZone`")
     made = {
         **_positions(given, mode, clock),
         "sources": _sources(asked, paths),
+        "has_several": has_pattern or len(paths) > 1,
         "topics": _topics(asked),
         "rules": Rules(
             unlisted=asked.starting_offsets_default,
@@ -310,7 +318,10 @@ def _exact_timestamps(given: bool | None, boundary: Boundary) -> bool:  # noqa: 
 
 
 def _sources(asked: SourceOptions, paths: tuple[str, ...]) -> tuple[StoreSource, ...]:
-    """Return the stores, in the order of the options."""
+    """Return the stores, in the order of the options; those of a pattern by name."""
+    access = RemoteAccess.of(asked.storage, asked.cache_dir, asked.cache_bytes)
+    found = stores_at(paths, access)
+    paths = tuple(path for path, _ in found)
     commit_logs = _by_store("commitLogPaths", asked.commit_log_paths, paths)
     archives = _by_store("archive", asked.archive, paths)
     return tuple(
@@ -322,24 +333,10 @@ def _sources(asked: SourceOptions, paths: tuple[str, ...]) -> tuple[StoreSource,
             queue_source=asked.queue_source,
             read_from=asked.read_from,
             queue_cache=asked.queue_cache,
-            access=RemoteAccess.of(asked.storage, asked.cache_dir, asked.cache_bytes),
+            access=access,
         )
-        for path, name in zip(paths, asked.broker_names or _broker_names(paths), strict=True)
+        for path, name in zip(paths, asked.broker_names or [name for _, name in found], strict=True)
     )
-
-
-def _broker_names(paths: Sequence[str]) -> Sequence[str | None]:
-    """Name stores by the last part of their paths that tells all of them apart; one alone names itself.
-
-    The directory of a store is often called ``store``, under one that is called after the broker.
-    """
-    if len(paths) == 1:
-        return [None]
-    for names in zip(*(reversed(path.split("/")) for path in paths), strict=False):
-        if len(set(names)) == len(names):
-            return names
-    problem = f"no part of the paths tells these stores apart: {listing(paths)}"
-    raise ConfigError(problem, fix="Name their brokers, in order, with brokerNames")
 
 
 def _by_store(option: str, given: T | dict[str, T] | None, paths: tuple[str, ...]) -> dict[str, T]:

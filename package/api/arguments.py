@@ -62,6 +62,7 @@ WORDS: Final[Mapping[Remedy, str]] = {
     Remedy.LARGER_BODIES: "Config(max_body_bytes=…) raises the limit; the broker's maxMessageSize has to be as large",
     Remedy.CUT_DAMAGE: 'segmentlog.open(path, "a", on_damage="cut") ends the log before the damage, as brokers do, and '
     "loses what follows",
+    Remedy.READ_SEVERAL: "segmentlog.open_stores(pattern) opens all of them",
     Remedy.READ_ARCHIVE: "segmentlog.open(path, archive=…) reads the messages of the archive with those of the store",
 }
 """Remedies of the store, in terms of arguments."""

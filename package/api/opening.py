@@ -17,6 +17,7 @@ from segmentlog.store import ConfigError, ExistingFileError, OnDamage, ReadFrom,
 
 from .arguments import api_call, zone_of
 from .store import Store
+from .stores import Stores
 
 if TYPE_CHECKING:
     from segmentlog.store import RetentionSettings, StoreConfig
@@ -118,6 +119,43 @@ def open(  # noqa: A001 - used as segmentlog.open, as gzip.open is
     return _opened(mode, source, zone, on_damage, config=config, retention=retention, create_topics=create_topics)
 
 
+@api_call
+def open_stores(
+    pattern: PathLike,
+    *,
+    read_from: ReadFrom | str = ReadFrom.APPENDED,
+    queue_cache: PathLike | None = None,
+    storage: Mapping[str, str] | None = None,
+    cache_dir: PathLike | None = None,
+    tz: tzinfo | str | None = None,
+) -> Stores:
+    """Open the stores that a pattern matches, for reading.
+
+    Parameters
+    ----------
+    pattern
+        Path or URL with a ``*`` in one of its parts or in several: ``"s3://bucket/prefix/*"``, ``"/data/*/store"``. It
+        is any text without a slash. The parts with a ``*`` are the names of the brokers.
+    read_from, queue_cache, storage, cache_dir, tz
+        As of ``open``.
+
+    Returns
+    -------
+    Stores
+        A mapping from the names of the brokers to their stores.
+
+    Raises
+    ------
+    NotAStoreError
+        If nothing matches, or a match is neither a store nor an archive.
+    UnreadableError, UnsupportedStoreError, ConfigError
+        As of ``open``.
+    """
+    return Stores(
+        StoreSource.of(pattern, (), None, None, read_from, queue_cache, storage, cache_dir), zone_of("tz", tz)
+    )
+
+
 def _opened(mode: str, source: StoreSource, zone: tzinfo | None, on_damage: OnDamage | str, **writing: Any) -> Store:
     _check_mode(mode, source, writing)
     if mode == "r":
@@ -136,6 +174,7 @@ def _check_mode(mode: str, source: StoreSource, writing: Mapping[str, object]) -
             others = "'a' or 'x'" if mode == "r" else "'r'"
             raise ConfigError(f"{name} is passed with mode {mode!r}", fix=f"Only mode {others} takes it: leave it out")
     if mode != "r":
+        source.check_is_one()
         _check_is_writable(mode, source.path)
 
 

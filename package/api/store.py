@@ -34,7 +34,6 @@ from segmentlog.store import (
     ScanSpec,
     Snapshot,
     StoreClosedError,
-    TimeWindow,
 )
 
 from .arguments import Moment, Position, api_call, checked_topics, parsed, rules_of, time_of
@@ -45,6 +44,7 @@ from .scan import Scan
 if TYPE_CHECKING:
     import os
 
+    from segmentlog.query.body_columns import BodyFormat
     from segmentlog.query.position import Position as AskedPosition
 
     from .follow import Follow
@@ -57,12 +57,11 @@ _OF_WRITERS = ("append", "append_batch", "submit", "flush", "config", "retention
 class Store:
     """A store directory for reading. Safe in any number of threads, and picklable; made by ``segmentlog.open``."""
 
-    def __init__(self, source: StoreSource, zone: tzinfo | None = None) -> None:
-        snapshot = source.open()
+    def __init__(self, source: StoreSource, zone: tzinfo | None = None, opened: OpenedSource | None = None) -> None:
         self._source = source
         self._zone = zone
-        self._opened = OpenedSource(source, snapshot)
-        self.path = snapshot.path
+        self._opened = OpenedSource(source, source.open()) if opened is None else opened
+        self.path = self._opened.path
         """The store directory."""
         self._is_closed = False
         self._finders = KeptFinder(source.open)
@@ -256,30 +255,8 @@ class Store:
             on_loss=on_loss,
             check_crc=check_crc,
         )
-        snapshot = self._snapshot()
-        ranges, window, spec = self._ranges(snapshot, topics, start, end, spec)
         bodies = body_format_of(body_as, schema)
-        return Scan(OpenedSource(self._source, snapshot), ranges, spec, bodies=bodies, window=window)
-
-    def _ranges(
-        self, snapshot: Snapshot, topics: Names, start: Position | None, end: Position | None, spec: ScanSpec
-    ) -> tuple[list[QueueRange], TimeWindow | None, ScanSpec]:
-        """Settle the queue offsets of a scan, the store times of its messages, and what compares them."""
-        clock, rules = self._clock(), rules_of(spec.on_loss)
-
-        def positions(names: Sequence[str]) -> "tuple[AskedPosition, AskedPosition]":
-            first = parsed("start", start, Earliest(), names, clock)
-            return first, parsed("end", end, Latest(), names, clock)
-
-        def ranges(stores: Sequence[Snapshot]) -> tuple[Snapshot, list[QueueRange]]:
-            names = checked_topics(topics, stores[0].topics(), self.path)
-            ((store, queues),) = select(stores, Topics(names))
-            return store, Resolver(store, rules, Words()).plan(*positions(names), queues)
-
-        by_queue = isinstance(start, Mapping) or isinstance(end, Mapping)
-        window = None if by_queue else asked_times(*positions(()), rules)
-        store, found = in_parts([snapshot], window, ranges)
-        return found, window, spec if by_queue else within_times(spec, store, *positions(()))
+        return scan_of(self._source, self._snapshot(), topics, start, end, spec, bodies, self._clock())
 
     @api_call
     def get(
@@ -459,3 +436,32 @@ class Store:
     def _snapshot(self) -> Snapshot:
         self._check_open()
         return self._opened.open()
+
+
+def scan_of(  # noqa: PLR0917 - the arguments of `Store.scan`, checked
+    source: StoreSource,
+    snapshot: Snapshot,
+    topics: Names,
+    start: Position | None,
+    end: Position | None,
+    spec: ScanSpec,
+    bodies: "BodyFormat | None",
+    clock: Clock,
+) -> Scan:
+    """Settle the queue offsets of a scan, and the store times of its messages; arguments as of `Store.scan`."""
+    rules = rules_of(spec.on_loss)
+
+    def positions(names: Sequence[str]) -> "tuple[AskedPosition, AskedPosition]":
+        first = parsed("start", start, Earliest(), names, clock)
+        return first, parsed("end", end, Latest(), names, clock)
+
+    def ranges(stores: Sequence[Snapshot]) -> tuple[Snapshot, list[QueueRange]]:
+        names = checked_topics(topics, stores[0].topics(), source.path)
+        ((store, queues),) = select(stores, Topics(names))
+        return store, Resolver(store, rules, Words()).plan(*positions(names), queues)
+
+    by_queue = isinstance(start, Mapping) or isinstance(end, Mapping)
+    window = None if by_queue else asked_times(*positions(()), rules)
+    store, found = in_parts([snapshot], window, ranges)
+    spec = spec if by_queue else within_times(spec, store, *positions(()))
+    return Scan(OpenedSource(source, snapshot), found, spec, bodies=bodies, window=window)

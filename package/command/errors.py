@@ -37,6 +37,7 @@ FLAGS: Final[Mapping[Remedy, str]] = {
     Remedy.KEEP_DAMAGE: "--damaged keep archives damaged bytes as they are",
     Remedy.NAME_CREDENTIALS: "--storage NAME=VALUE passes credentials of the object store",
     Remedy.READ_APPENDED: "--read-from appended reads all messages, whether replicas hold them or not",
+    Remedy.READ_SEVERAL: "cat, get, topics, queues, segments, groups, lag and stats take a pattern",
     Remedy.LARGER_BODIES: "--max-body-bytes raises the limit; the broker's maxMessageSize has to be as large",
 }
 """Remedies of the store that verbs have flags for."""

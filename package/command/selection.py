@@ -18,12 +18,13 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Self
 
 import segmentlog
 from segmentlog.query import times
-from segmentlog.query.selection import Topics, check_topics, select, topic_pattern, topics_of
+from segmentlog.query.selection import Topics, check_topics, select, topic_pattern, topics_in, topics_of
 from segmentlog.query.suggestions import listing
 from segmentlog.store import ConfigError
 
@@ -65,7 +66,7 @@ MESSAGE_COLUMNS: Final = (
 
 
 def source_of(options: argparse.Namespace) -> "StoreSource":
-    """Return the store of `add_store`; only verbs that print messages by position have ``--read-from``."""
+    """Return the store or pattern of `add_store`; only verbs that print messages by position have ``--read-from``."""
     from segmentlog.query.source import StoreSource
 
     read_from = getattr(options, "read_from", "appended")
@@ -73,8 +74,21 @@ def source_of(options: argparse.Namespace) -> "StoreSource":
     return StoreSource.of(options.store, options.commit_log, None, None, read_from, None, storage, cache_dir)
 
 
-def opened(options: argparse.Namespace) -> "segmentlog.Store":
-    """Open the store of `add_store`."""
+def open_stores(options: argparse.Namespace) -> "list[tuple[StoreSource, Snapshot]]":
+    """Open the store of `add_store`, or the stores of a pattern."""
+    from segmentlog.query.source import open_all
+
+    sources = source_of(options).each()
+    return list(zip(sources, open_all(sources), strict=True))
+
+
+def opened(options: argparse.Namespace) -> "segmentlog.Store | segmentlog.Stores":
+    """Open the store of `add_store`, or the stores of a pattern."""
+    source = source_of(options)
+    if source.is_pattern:
+        from segmentlog.api.stores import Stores
+
+        return Stores(source)
     return segmentlog.open(
         options.store,
         commit_log_paths=options.commit_log,
@@ -104,6 +118,15 @@ def known_topics(snapshot: "Snapshot", topics: Sequence[str]) -> tuple[str, ...]
     """Check names of topics, and return each once."""
     check_topics(topics, snapshot.topics(), path=snapshot.path, argument="TOPIC")
     return tuple(dict.fromkeys(topics))
+
+
+def held_topics(snapshots: "Sequence[Snapshot]", topics: Sequence[str] | None, path: str) -> "list[tuple[str, ...]]":
+    """Return the topics of each store, of some or of all; each of some has to be in one store."""
+    if not topics:
+        return [tuple(snapshot.topics()) for snapshot in snapshots]
+    there = [frozenset(snapshot.topics()) for snapshot in snapshots]
+    check_topics(topics, sorted(frozenset().union(*there)), path=path, argument="TOPIC")
+    return [tuple(dict.fromkeys(filter(known.__contains__, topics))) for known in there]
 
 
 def bounds_of(snapshot: "Snapshot", topics: Sequence[str]) -> dict["QueueKey", "QueueBounds"]:
@@ -391,7 +414,8 @@ def message_columns(options: argparse.Namespace, console: Console) -> tuple[str,
     """Return the columns that a format of messages needs, unless ``--columns`` names others."""
     if options.format is not None:
         return tuple(each for each in options.format.columns if each not in options.properties) or ("queueOffset",)
-    return TABLE_COLUMNS if Target.of(options, console).format is Format.TABLE else MESSAGE_COLUMNS
+    columns = TABLE_COLUMNS if Target.of(options, console).format is Format.TABLE else MESSAGE_COLUMNS
+    return ("brokerName", *columns) if source_of(options).is_pattern else columns
 
 
 def identity_of(options: argparse.Namespace, selection: "Selection", flags: Sequence[str]) -> dict[str, object]:
@@ -408,14 +432,39 @@ def identity_of(options: argparse.Namespace, selection: "Selection", flags: Sequ
 class Selection:
     """The messages that a command line names. Not thread-safe."""
 
-    def __init__(self, options: argparse.Namespace, columns: Sequence[str]) -> None:
-        self.source = source_of(options)
-        self._snapshot = self.source.open()
-        names = topics_of(options.topic, self._snapshot.topics(), path=self._snapshot.path, argument="TOPIC")
-        self.topics = Topics(names, options.queue)
+    def __init__(
+        self,
+        options: argparse.Namespace,
+        columns: Sequence[str],
+        opened: "tuple[StoreSource, Snapshot] | None" = None,
+        topics: Topics | None = None,
+    ) -> None:
+        source = source_of(options)
+        self.source, self._snapshot = opened or (source, source.open())
+        if topics is None:
+            names = topics_of(options.topic, self._snapshot.topics(), path=self._snapshot.path, argument="TOPIC")
+            topics = Topics(names, options.queue)
+        self.topics = topics
         self.followed = topic_pattern(options.topic) or self.topics
         spec = spec_of(options, columns, tags=options.tag, sql=options.sql)
         self.spec = replace(spec, predicate=replace(spec.predicate, bodies=body_filters_of(options)))
+
+    @classmethod
+    def each(cls, options: argparse.Namespace, columns: Sequence[str]) -> "list[Self]":
+        """Return a selection for each store of a pattern that has some of the topics and queues; one for a store."""
+        if not source_of(options).is_pattern:
+            return [cls(options, columns)]
+        snapshots = open_stores(options)
+        names = topics_in([each for _, each in snapshots], options.topic, path=options.store, argument="TOPIC")
+        wanted = Topics(tuple(dict.fromkeys(chain(*names))), options.queue)
+        held = select([each for _, each in snapshots], wanted, argument="TOPIC")
+        found = []
+        for opened, (_, queues) in zip(snapshots, held, strict=True):
+            topics = tuple(dict.fromkeys(bounds.key.topic for bounds in queues))
+            ids = None if options.queue is None else tuple(sorted({bounds.key.queue_id for bounds in queues}))
+            if queues:
+                found.append(cls(options, columns, opened, Topics(topics, ids)))
+        return found
 
     @cached_property
     def queues(self) -> "dict[QueueKey, QueueBounds]":

@@ -78,6 +78,15 @@ class ArrowObjects(RepeatedObjects):
 
         return iter(self._tried("listing", prefix, once))
 
+    def folders(self) -> Sequence[str]:
+        selector = arrow_fs.FileSelector(self._path(""), allow_not_found=True)
+
+        def once() -> Sequence[str]:
+            found = self._fs.get_file_info(selector)
+            return sorted(each.base_name for each in found if each.type == arrow_fs.FileType.Directory)
+
+        return self._tried("listing folders", "", once)
+
     def head(self, key: str) -> ObjectInfo | None:
         return self._tried("looking at it", key, lambda: self._head(key))
 

@@ -45,7 +45,7 @@ class ObjectInfo(NamedTuple):
 
 
 class ObjectStore(Protocol):
-    """Five calls, modelled on obspec, and `delete` for what nothing refers to any more.
+    """Six calls, modelled on obspec, and `delete` for what nothing refers to any more.
 
     All calls raise `StoreIOError` after their retries, with the object and the range. A missing object is a
     `MissingFileError`. An object whose etag is not the asked one, or whose bytes are too few, is an error, never data.
@@ -56,6 +56,9 @@ class ObjectStore(Protocol):
 
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
         """All objects whose keys begin with ``prefix``, ascending by key."""
+
+    def folders(self) -> Sequence[str]:
+        """First parts of the keys that have a slash, ascending: the folders of this place, without their content."""
 
     def head(self, key: str) -> ObjectInfo | None:
         """Size, etag and time of an object; None if it does not exist."""

@@ -34,6 +34,7 @@ T = TypeVar("T")
 _PARTS_FROM: Final = 64 << 20  # larger objects are sent in parts
 _PART_BYTES: Final = 16 << 20
 _PARTS_AT_ONCE: Final = 4
+_LAST_CHARACTER: Final = "\U0010ffff"  # after all others in the order of keys
 _DELETED_MAX: Final = 1000  # keys of one request of S3
 _STATUS: Final = re.compile(r"status code: (\d{3})(?: ([A-Z][A-Za-z ]*))?")
 _CODE: Final = re.compile(r"<Code>([A-Za-z.]{1,64})</Code>|\"(?:code|error)\": *\"([A-Za-z_.]{1,64})\"")
@@ -122,6 +123,20 @@ class ObstoreObjects(RepeatedObjects):
         folders = {path.rpartition("/")[0] for path in found}
         # Consoles mark folders by empty objects, whose names the library gives without the slash at their end.
         return [info for path, info in found.items() if info.key and (info.size or path not in folders)]
+
+    def folders(self) -> Sequence[str]:
+        def once() -> Sequence[str]:
+            found = self._obstore.list_with_delimiter(self._client, self._base.rstrip("/") or None)
+            keys = [meta["path"] for meta in found["objects"]]
+            last = max([*keys, *(f"{each}/{_LAST_CHARACTER}" for each in found["common_prefixes"])], default="")
+            # A page without a token, as in `_listed`: nothing may be after the last folder.
+            if last and type(self._client).__name__ == "S3Store":
+                after = self._obstore.list(self._client, self._base or None, offset=last, chunk_size=1)
+                if any(True for _ in after):
+                    raise Failure(FailureKind.SHORT, "a page of the list is not whole")
+            return sorted(each.removeprefix(self._base) for each in found["common_prefixes"])
+
+        return self._tried("listing folders", "", once)
 
     def head(self, key: str) -> ObjectInfo | None:
         place = self._base + key

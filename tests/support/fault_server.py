@@ -113,6 +113,12 @@ def serving() -> Iterator[FaultServer]:
         thread.join()
 
 
+def _folded(key: str, prefix: str) -> str:
+    """Return a key up to its first slash after the prefix, as lists with a delimiter have it."""
+    part, slash, _ = key.removeprefix(prefix).partition("/")
+    return f"{prefix}{part}{slash}"
+
+
 class _Handler(BaseHTTPRequestHandler):
     owner: FaultServer
     protocol_version = "HTTP/1.1"
@@ -177,6 +183,8 @@ class _Handler(BaseHTTPRequestHandler):
         after = after or (bucket + self.query["start-after"] if "start-after" in self.query else "")
         with self.owner.lock:
             keys = sorted(key for key in self.owner.objects if key.startswith(prefix) and key > after)
+            if "delimiter" in self.query:
+                keys = [key for key in dict.fromkeys(_folded(key, prefix) for key in keys) if key > after]
             size = int(self.query.get("max-keys", self.owner.page))
             page, more = keys[:size], len(keys) > size
             rows = [
@@ -184,7 +192,13 @@ class _Handler(BaseHTTPRequestHandler):
                 f"<LastModified>{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(modified))}.000Z</LastModified>"
                 f"<ETag>{escape(etag.strip(_QUOTE) if self.owner.is_bare else etag)}</ETag></Contents>"
                 for key in page
+                if key in self.owner.objects
                 for data, etag, modified in [self.owner.objects[key]]
+            ]
+            rows += [
+                f"<CommonPrefixes><Prefix>{escape(key.removeprefix(bucket))}</Prefix></CommonPrefixes>"
+                for key in page
+                if key not in self.owner.objects
             ]
         has_token = more and not (self.fault is not None and self.fault.is_tokenless)
         token = f"<NextContinuationToken>{escape(page[-1])}</NextContinuationToken>" if has_token else ""

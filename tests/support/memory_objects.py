@@ -30,6 +30,10 @@ class MemoryObjects:
             found = sorted(info for key, (_, info) in self.objects.items() if key.startswith(prefix))
         yield from found
 
+    def folders(self) -> Sequence[str]:
+        self.calls["folders"] += 1
+        return sorted({key.split("/")[0] for key in self.objects if "/" in key})
+
     def head(self, key: str) -> ObjectInfo | None:
         self.calls["head"] += 1
         found = self.objects.get(key)

@@ -20,7 +20,9 @@ from ..selection import (
     add_zone,
     bounds_of,
     clock_of,
+    held_topics,
     known_topics,
+    open_stores,
     opened,
     parse_time,
     read_conf,
@@ -157,12 +159,16 @@ def _repeated_stats(first: "pa.Table", options: argparse.Namespace) -> "Iterator
 def _stats(options: argparse.Namespace) -> "pa.Table":
     import pyarrow as pa
 
-    snapshot = source_of(options).open()
+    snapshots = [snapshot for _, snapshot in open_stores(options)]
     clock = clock_of(options)
     now = clock.now_ms if options.at is None else clock.ms(options.at)
-    rows = [_stats_row(snapshot, topic, now) for topic in options.topic or snapshot.topics()]
+    topics = held_topics(snapshots, options.topic, options.store)
+    rows = [
+        _stats_row(snapshot, topic, now) for snapshot, some in zip(snapshots, topics, strict=True) for topic in some
+    ]
     columns = {
         "at": pa.timestamp("ms", "UTC"),
+        "brokerName": pa.string(),
         "topic": pa.string(),
         "queues": pa.int32(),
         "messages": pa.int64(),
@@ -187,6 +193,7 @@ def _stats_row(snapshot: "Snapshot", topic: str, now: int) -> dict[str, object]:
     last = store_times(snapshot, {key: each.max_offset - 1 for key, each in queues.items() if len(each)})
     return {
         "at": now,
+        "brokerName": snapshot.broker_name,
         "topic": topic,
         "queues": len(queues),
         "messages": sum(map(len, queues.values())),

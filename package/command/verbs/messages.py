@@ -27,20 +27,21 @@ from ..selection import (
     asked_window,
     bodies_of,
     clock_of,
-    known_topics,
+    held_topics,
     message_columns,
     no_message,
+    open_stores,
     parse_at,
     source_of,
     spec_of,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable, Iterator
+    from collections.abc import Generator, Iterable, Iterator, Sequence
 
     import pyarrow as pa
 
-    from segmentlog import Follow, Scan, SystemRows
+    from segmentlog import Follow, JoinedRows, Scan, SystemRows
     from segmentlog.store import QueueKey, Snapshot
     from segmentlog.store.find import Found
     from segmentlog.store.maintenance import DissectedField
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
 _THREADS_MAX: Final = 8
 _PLACE: Final = "physicalOffset"
 _KEYS: Final = ("key", "unique_key")
+_PLACES: Final = ("offset", "physical_offset")
 _WAYS: Final = ("id", "key", "unique_key", "offset", "physical_offset")
 _ITEMS_A_BATCH: Final = 4_000
 _NO_ROWS: Final = {
@@ -88,6 +90,8 @@ def add_cat(parser: Parser) -> None:
 
 
 def run_cat(options: argparse.Namespace, console: Console) -> int:
+    from segmentlog.api.stores import joined
+
     from ..output.writers import write_messages
 
     start, end = asked_window(options, clock_of(options))
@@ -95,10 +99,10 @@ def run_cat(options: argparse.Namespace, console: Console) -> int:
     columns = message_columns(options, console)
     if bodies is not None:
         columns = tuple(name for name in columns if name not in {"body", *bodies.schema.names})
-    selection = Selection(options, columns)
-    scan = selection.scan(start, end, bodies)
+    selections = Selection.each(options, columns)
+    scan = joined([each.scan(start, end, bodies) for each in selections])
     threads = 1
-    if selection.spec.predicate.bodies:  # searched without Python's lock, and so by several threads at once
+    if selections[0].spec.predicate.bodies:  # searched without Python's lock, and so by several threads at once
         from segmentlog.jobs.spread import cores  # here: it loads multiprocessing
 
         threads = min(_THREADS_MAX, cores())
@@ -106,7 +110,7 @@ def run_cat(options: argparse.Namespace, console: Console) -> int:
         return write_messages(scan.schema, batches, options, console, nothing=partial(no_message, options))
 
 
-def _first_rows(scan: "Scan", number: int | None, threads: int) -> "Generator[pa.RecordBatch, None, None]":
+def _first_rows(scan: "Scan | JoinedRows", number: int | None, threads: int) -> "Generator[pa.RecordBatch, None, None]":
     """Yield the first messages of a scan, or all of them."""
     if number is None:
         yield from scan.to_batches(threads=threads)
@@ -230,11 +234,12 @@ def run_get(options: argparse.Namespace, console: Console) -> int:
     from ..output.writers import write_messages
 
     spec = spec_of(options, message_columns(options, console))
-    found = _found(source_of(options).open(), way, options)
+    snapshots = [snapshot for _, snapshot in open_stores(options)]
+    topics = held_topics(snapshots, options.topic, options.store)
+    found = [_found(snapshot, way, some, options) for snapshot, some in zip(snapshots, topics, strict=True)]
     names = [*spec.columns, *spec.property_columns]
-    schema = found.schema(spec)
-    rows = schema.empty_table().select(names).schema  # without `asked`
-    batches = (batch.select(names) for batch in found.batches(spec))
+    rows = found[0].schema(spec).empty_table().select(names).schema  # without `asked`
+    batches = (batch.select(names) for each in found for batch in each.batches(spec))
     code = write_messages(rows, batches, options, console, nothing=partial(no_message, options))
     return _report_missing(found, way, console) or code
 
@@ -262,10 +267,12 @@ def _way(options: argparse.Namespace) -> str:
     for flag, is_wrong in unused.items():
         if is_wrong:
             raise UsageError(f"{flag} is passed with {flags[way]}, and has no meaning there", fix="Leave it out")
+    if way in _PLACES and source_of(options).is_pattern:
+        raise UsageError(f"{flags[way]} is a place in one store, and STORE is a pattern", fix="Name one of the stores")
     return way
 
 
-def _found(snapshot: "Snapshot", way: str, options: argparse.Namespace) -> "Found":
+def _found(snapshot: "Snapshot", way: str, topics: "Sequence[str]", options: argparse.Namespace) -> "Found":
     from segmentlog.store import QueueKey
     from segmentlog.store.find import Finder, KeyField, Order, Window
 
@@ -276,9 +283,8 @@ def _found(snapshot: "Snapshot", way: str, options: argparse.Namespace) -> "Foun
         case "physical_offset":
             return finder.by_physical_offsets(values)
         case "offset":
-            (topic,) = known_topics(snapshot, options.topic)
+            (topic,) = topics
             return finder.by_queue_offsets(QueueKey(topic, options.queue), values)
-    topics = snapshot.topics() if options.topic is None else known_topics(snapshot, options.topic)
     return finder.by_keys(
         topics,
         values,
@@ -288,17 +294,24 @@ def _found(snapshot: "Snapshot", way: str, options: argparse.Namespace) -> "Foun
     )
 
 
-def _report_missing(found: "Found", way: str, console: Console) -> int:
-    """Name the values that found nothing, if a terminal shows stderr; return `NOT_FOUND` if there are any."""
-    missing = found.missing()
-    without = missing[missing.num_columns - 1].to_pylist()
-    if way in _KEYS:  # asked once per topic
-        topics = len(found.asked["topic"].unique())
-        without = [each for each, count in Counter(without).items() if count == topics]
+def _report_missing(found: "Sequence[Found]", way: str, console: Console) -> int:
+    """Name the values that found nothing in any store, on stderr; return `NOT_FOUND` if there are any."""
+    first, *others = [_missing(each, way) for each in found]
+    without = [value for value in first if all(value in other for other in others)]
     if without:
         names = listing([str(each) for each in without])
         console.stderr.write(printable(f"not found: {names}") + "\n")
     return NOT_FOUND if without else FOUND
+
+
+def _missing(found: "Found", way: str) -> list[object]:
+    """Return the values that found nothing in a store."""
+    missing = found.missing()
+    without: list[object] = missing[missing.num_columns - 1].to_pylist()
+    if way in _KEYS:  # asked once per topic
+        topics = len(found.asked["topic"].unique())
+        without = [each for each, count in Counter(without).items() if count == topics]
+    return without
 
 
 # Verb `dump`

@@ -73,6 +73,7 @@ def test_rates_end_at_a_time(store: Path) -> None:
     assert rows == [
         {
             "at": "2026-01-31T00:05:00.000Z",
+            "brokerName": store.name,
             "topic": "orders",
             "queues": 4,
             "messages": 400,

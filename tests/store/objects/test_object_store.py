@@ -144,3 +144,10 @@ def test_deleting_takes_keys_that_do_not_exist(store: ObjectStore) -> None:
     store.delete(KEYS)
     store.delete(KEYS)
     assert list(store.list()) == []
+
+
+def test_folders_are_the_first_parts_of_keys(store: ObjectStore) -> None:
+    assert list(store.folders()) == []
+    for key in ("b/1", "a/2/3", "z", "a.b/4", "é ü/x"):
+        store.put(key, _bytes(b"x"))
+    assert list(store.folders()) == ["a", "a.b", "b", "é ü"]

@@ -238,6 +238,17 @@ def test_a_page_that_ends_a_list_early_is_asked_for_again(server: FaultServer, f
     assert [each.key for each in _open(server).list("log/")] == names
 
 
+@pytest.mark.parametrize("at", range(4))
+def test_a_page_that_ends_a_list_of_folders_early_is_asked_for_again(server: FaultServer, at: int) -> None:
+    server.page = 2
+    for name in "abcde":
+        server.store(f"bucket/prefix/{name}/manifests/1", b"x")
+    objects = open_objects("s3://bucket/prefix", server.options())
+    requests = iter(range(100))
+    server.at_random = lambda: Fault(is_tokenless=True) if next(requests) == at else None
+    assert list(objects.folders()) == list("abcde")
+
+
 def test_a_list_costs_one_request_more_than_its_pages(server: FaultServer) -> None:
     store = _open(server)
     assert list(store.list("log/")) == []
