@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from segmentlog.query.patterns import is_pattern
 from segmentlog.store import ConfigError, Flush, StoreConfig, is_remote, is_system_topic
 from segmentlog.store.sink import SyncReplication
 
@@ -88,6 +89,8 @@ def _directory(path: str) -> str:
             f"option `path` is `{found}`: a store is written in a directory",
             fix="Write into a directory, and archive it with `segmentlog archive push`",
         )
+    if is_pattern(found):
+        raise ConfigError(f"option `path` is `{found}`, a pattern of stores", fix="Name the store to write to")
     return found
 
 

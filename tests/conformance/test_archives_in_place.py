@@ -33,6 +33,27 @@ def test_each_door_reads_an_archive_in_s3_as_the_directory(name: str, tmp_path: 
     check_doors(fixtures.unpack(name, tmp_path), moto.url(), moto.options)
 
 
+def test_each_door_reads_the_archives_of_a_pattern(tmp_path: Path, moto: S3Server) -> None:
+    url, storage = moto.url(), moto.options
+    for name in ("basic-5.3.3", "time-5.3.3"):
+        push(fixtures.unpack(name, tmp_path / name), open_objects(f"{url}/{name}", storage))
+    with segmentlog.open_stores(f"{url}/*", storage=storage) as stores:
+        rows = stores.scan("^T.*c$", columns=["brokerName", "topic", "queueId", "queueOffset"]).to_arrow()
+        assert stores.scan("^T").count() == 248 + 218 + 620
+    assert rows.num_rows == 620
+    flags = [word for name, value in storage.items() for word in ("--storage", f"{name}={value}")]
+    by_command = run_command("cat", f"{url}/*", "^T.*c$", "--columns", ",".join(rows.schema.names), "--json", *flags)
+    assert by_command.rows == rows.to_pylist()
+    options = {f"storage.{name}": value for name, value in storage.items()}
+    options |= {"subscribePattern": "T.*c", "columns": ",".join(rows.schema.names)}
+    source = SegmentLogDataSource({"path": f"{url}/*"} | options)
+    reader = source.reader(source.schema())
+    by_spark = [row for part in reader.partitions() for each in reader.read(part) for row in each.to_pylist()]
+    assert sorted(by_spark, key=str) == sorted(rows.to_pylist(), key=str)
+    stream = Stream(f"{url}/*", startingOffsets="earliest", **options)
+    assert len(stream.batch() or []) == 620
+
+
 def check_doors(path: Path, url: str, storage: dict[str, str]) -> None:
     push(path, open_objects(url, storage), keep_damage=True)
 

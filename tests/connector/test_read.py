@@ -38,6 +38,7 @@ from segmentlog.store import (
     ConfigError,
     CorruptRecordError,
     DataLossError,
+    NotAStoreError,
     OffsetOutOfRangeError,
     OnCorrupt,
     OnLoss,
@@ -382,6 +383,20 @@ def test_several_stores(store: Store, tmp_path: Path) -> None:
 def test_stores_with_the_same_name_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"tells these stores apart.*brokerNames"):
         open_stores(parse_read_options({"paths": "/x/y,/y/y,/x/x", "topic": "t"}))
+
+
+def test_stores_of_a_pattern(store: Store, tmp_path: Path) -> None:
+    given = {"path": f"{tmp_path}/*/store", "subscribe": "TopicA"}
+    with pytest.raises(NotAStoreError, match="no store matches the pattern"):
+        parse_read_options(given)
+    copytree(store(BASIC), tmp_path / "broker-a" / "store")
+    one = parse_read_options(given)
+    assert [each.broker_name for each in open_stores(one)] == ["broker-a"], "as with a second store"
+    assert spark_schema(one).names[-1] == "brokerName"
+    copytree(store(BASIC), tmp_path / "broker-b" / "store")
+    assert [each.broker_name for each in open_stores(parse_read_options(given))] == ["broker-a", "broker-b"]
+    with pytest.raises(ConfigError, match="option `brokerNames` has 2 names for a pattern, whose stores have no order"):
+        parse_read_options(given | {"brokerNames": "a,b"})
 
 
 def test_a_pickled_partition_is_small(store: Store) -> None:

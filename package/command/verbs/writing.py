@@ -66,12 +66,14 @@ def add_put(parser: Parser) -> None:
 
 
 def run_put(options: argparse.Namespace, console: Console) -> int:
-    from segmentlog.store import Flush, MessageStore, StoreConfig
+    from segmentlog.query.source import StoreSource
+    from segmentlog.store import Flush, MessageStore, StoreConfig, place_of
     from segmentlog.store.sink import stored_config
 
     from ..incoming import Receipt, json_lines, text_lines
     from ..output.writers import write_table
 
+    StoreSource(path=place_of(options.store)).check_is_one()
     Target.of(options, console)  # a wrong -o is an error before anything is appended
     if options.input == LINES and options.topic is None:
         raise UsageError("TOPIC is missing", fix="Name the topic, or put JSON lines with --input jsonl")

@@ -1,7 +1,9 @@
 import json
 import os
 import re
+import shutil
 import subprocess
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ from segmentlog.store.files.writable_fs import LocalWritableFileSystem
 from segmentlog.store.log.confirmed import ConfirmationFile
 from support.commands import INSTALLED, Ran, run_command
 from support.small_store import write_small_store
+from support.store_builder import StoreBuilder, messages
 from support.system_store import build_system_store
 from support.tampering import put_at, segments
 
@@ -224,6 +227,49 @@ def test_keys_are_looked_up_in_all_topics_and_times(store: Path) -> None:
     ]
     assert get(store, "--key", "key-7", "--to", "2026-01-31T00:00:07Z").code == 1
     assert len(get(store, "--key", "key-7", "--from", "2026-01-31T00:00:07Z").rows) == 2
+
+
+@pytest.fixture
+def brokers(store: Path, tmp_path: Path) -> str:
+    """Return a pattern of two stores; of the second one only refunds are of its own."""
+    shutil.copytree(store, tmp_path / "brokers" / "a")
+    with StoreBuilder(tmp_path / "brokers" / "b") as builder:
+        for topic in ("orders", "refunds"):
+            builder.append(messages(20, topic=topic, queues=5 if topic == "refunds" else 4))
+    return f"{tmp_path}/brokers/*"
+
+
+def test_messages_of_a_pattern_of_stores(brokers: str) -> None:
+    rows = run_command("cat", brokers, "orders", "--json").rows
+    assert Counter(row["brokerName"] for row in rows) == {"a": 400, "b": 20}
+    assert {row["brokerName"] for row in run_command("cat", brokers, "refunds", "--json").rows} == {"b"}
+    assert len(run_command("cat", brokers, "orders", "-n", 405, "--json").rows) == 405
+    queues = run_command("cat", brokers, "orders", "refunds", "-p", 4, "--json").rows
+    assert [(row["brokerName"], row["topic"]) for row in queues] == [("b", "refunds")] * 4
+    assert run_command("cat", brokers, "orders").text.startswith("brokerName")
+    assert run_command("cat", brokers, "orders", "-f", "%{brokerName} %o\n", "-n", 1).text == "a 0\n"
+    assert run_command("cat", brokers, "ordrs", "--json").error["remedy"].startswith("Did you mean `orders`?")
+    assert "there is no queue 9" in run_command("cat", brokers, "orders", "-p", 9, "--json").error["found"]
+
+
+def test_look_ups_of_a_pattern_of_stores(brokers: str) -> None:
+    def found(*flags: object) -> list[tuple[str, str]]:
+        return [(row["brokerName"], row["topic"]) for row in run_command("get", brokers, *flags, "--json").rows]
+
+    assert found("--key", "key-7", "--topic", "orders") == [("a", "orders"), ("b", "orders")]
+    assert found("--key", "key-7") == [("a", "orders"), ("a", "payments"), ("b", "orders"), ("b", "refunds")]
+    assert found("--key", "key-399") == [("a", "orders"), ("a", "payments")]
+    assert run_command("get", brokers, "--key", "nope").err.endswith("not found: `nope`\n")
+    assert found("--key", "key-7", "--topic", "refunds") == [("b", "refunds")]
+    assert "is a place in one store" in run_command("get", brokers, "--physical-offset", 0, "--json").error["found"]
+    assert "there is no topic" in run_command("get", brokers, "--key", "k", "--topic", "x", "--json").error["found"]
+
+
+@pytest.mark.parametrize("words", ["tail {} orders", "dump {}", "offsets {} --at now", "put {} orders"])
+def test_other_verbs_take_one_store(brokers: str, words: str) -> None:
+    ran = run_command(*words.format(brokers).split())
+    assert ran.code == 2
+    assert "this is a pattern of stores" in ran.err
 
 
 def test_an_absent_message_exits_with_1_and_tells_what_there_is(store: Path) -> None:
