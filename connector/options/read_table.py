@@ -184,7 +184,7 @@ class SourceOptions:
     paths: tuple[str, ...] | None = option(
         "directories, comma-separated or a JSON array",
         values.names,
-        "Several stores, one per broker, [patterns](reader.md#several-stores) among them. `load([…])` sets this option.",
+        "Several stores, one per broker, or [patterns](reader.md#several-stores). `load([…])` sets this option.",
         default=None,
     )
     broker_names: tuple[str, ...] | None = option(

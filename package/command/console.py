@@ -30,6 +30,7 @@ _FORMAT: Final = "%(asctime)s %(levelname)-7s %(message)s"
 _LOGGER: Final = "segmentlog"
 _TERMINAL_S: Final = 0.5
 _LINES_S: Final = 10.0
+_ENDING: Final = (signal.SIGINT, signal.SIGTERM)
 _IN_PLACE: Final = {"of": None}  # attributes of a record that a terminal shows in place, without a bar
 
 
@@ -96,6 +97,11 @@ def logged(console: Console, level: int = logging.INFO) -> Iterator[None]:
         handler.close()
         for each in outer:
             log.addHandler(each)
+
+
+def log_line(console: Console, text: str, level: int = logging.INFO) -> None:
+    """Write one line as of the log to stderr, also to a terminal, which has no lines of progress."""
+    _Lines(console).emit(logging.LogRecord(_LOGGER, level, __file__, 0, text, None, None))
 
 
 @contextmanager
@@ -206,9 +212,36 @@ def _bar(console: Console, *, has_total: bool) -> "Progress":
 def signalled() -> Iterator[threading.Event]:
     """Yield an event that SIGINT and SIGTERM set, until the block ends. For the main thread."""
     stop = threading.Event()
-    former = [(each, signal.signal(each, lambda *_: stop.set())) for each in (signal.SIGINT, signal.SIGTERM)]
+    former = [(each, signal.signal(each, lambda *_: stop.set())) for each in _ENDING]
     try:
         yield stop
     finally:
         for number, handler in former:
+            signal.signal(number, handler)
+
+
+@contextmanager
+def ended_by_signals(stop: Callable[[], bool], grace_s: float) -> Iterator[None]:
+    """Let SIGINT and SIGTERM end the block as Ctrl-C does; at once, unless ``stop`` returns that it ends by itself.
+
+    It then has a while, which a second signal ends. For the main thread.
+    """
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    def ask(*_: object) -> None:
+        if not stop():
+            raise KeyboardInterrupt
+        for number in _ENDING:
+            signal.signal(number, interrupt)
+        signal.setitimer(signal.ITIMER_REAL, grace_s)
+
+    handlers = {**dict.fromkeys(_ENDING, ask), signal.SIGALRM: interrupt}
+    former = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        for number, handler in former.items():
             signal.signal(number, handler)

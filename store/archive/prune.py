@@ -2,7 +2,8 @@
 
 ::
 
-    manifest 12   [ segment 0 ][ segment 1 ][ segment 2 …     newest store time of segment 0 is before the limit
+    manifest 12   [ segment 0 ][ segment 1 ][ segment 2 …     newest store time of segment 0 is before the limit,
+                                                              or the objects of all segments are too many bytes
     manifest 13               [ segment 1 ][ segment 2 …      published; objects stay while one of the last manifests
                                                               names them, and for the grace time
 """
@@ -46,12 +47,17 @@ class PruneReport:
 
 
 def prune(
-    objects: ObjectStore, before_ms: int, *, grace_s: float = ORPHANS_AFTER_S, dry_run: bool = False
+    objects: ObjectStore,
+    before_ms: int | None,
+    *,
+    max_bytes: int | None = None,
+    grace_s: float = ORPHANS_AFTER_S,
+    dry_run: bool = False,
 ) -> PruneReport:
-    """Leave out the oldest segments of an archive; at least one stays."""
+    """Leave out the oldest segments of an archive, by age, by size, or by both; at least one stays."""
     for _ in range(_ROUNDS_MAX):
         number, former = newest(objects)
-        count = _expired(former, before_ms)
+        count = max(_expired(former, before_ms), _beyond(former, max_bytes))
         made = with_pieces(former, slice(count, None))
         if count:
             files = tuple(each for each in made.files if not _is_old(objects, made, each))
@@ -74,8 +80,25 @@ def prune(
     )
 
 
-def _expired(manifest: Manifest, before_ms: int) -> int:
+def _beyond(manifest: Manifest, max_bytes: int | None) -> int:
+    """Count the pieces of the segments in front that are too much."""
+    pieces, kept, size = manifest.pieces, len(manifest.pieces), 0
+    if max_bytes is None:
+        return 0
+    for at in reversed(range(len(pieces))):
+        size += pieces[at].stop - pieces[at].start + pieces[at].pack_size
+        is_newest = pieces[at].segment == pieces[-1].segment
+        if size > max_bytes and not is_newest:
+            break
+        if at == 0 or pieces[at - 1].segment != pieces[at].segment:
+            kept = at
+    return kept
+
+
+def _expired(manifest: Manifest, before_ms: int | None) -> int:
     """Count the pieces of the segments in front whose records are all older."""
+    if before_ms is None:
+        return 0
     pieces, expired = manifest.pieces, 0
     for at, piece in enumerate(pieces):
         if piece.segment != pieces[at - 1].segment:

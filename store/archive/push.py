@@ -41,6 +41,7 @@ from ..errors import (
     SegmentLogError,
     StoreInUseError,
     StoreIOError,
+    UnreadableError,
 )
 from ..files.fresh_directory import make_like, permissions
 from ..files.fs import LocalFileSystem, release
@@ -196,7 +197,7 @@ class _Push:
             return 0
         try:
             return remove_orphans(self.objects, ORPHANS_AFTER_S if orphans_after_s is None else orphans_after_s)
-        except CorruptError as error:  # an older manifest: it may name any object
+        except (CorruptError, UnreadableError) as error:  # an older manifest may name any object; or no right to delete
             self._warn(f"no object was deleted: {error.problem} (in {error.path})")
             return 0
 

@@ -432,8 +432,9 @@ def archive_verify(url: str, *, options: Mapping[str, str] | None = None, deep: 
 
 def archive_prune(
     url: str,
-    before_ms: int,
+    before_ms: int | None = None,
     *,
+    max_bytes: int | None = None,
     options: Mapping[str, str] | None = None,
     grace_s: float = ORPHANS_AFTER_S,
     dry_run: bool = False,
@@ -446,9 +447,19 @@ def archive_prune(
         The archive; see `archive_push`.
     before_ms
         Store time in ms: segments go whose records are all older.
+    max_bytes
+        Bytes of the objects of all segments: the oldest segments that are too much go.
     grace_s
         Age in seconds from which objects are deleted that none of the last 20 manifests names.
     dry_run
         Only report.
+
+    Raises
+    ------
+    ConfigError
+        If neither a time nor a size is passed.
     """
-    return prune(open_objects(url, options), before_ms, grace_s=grace_s, dry_run=dry_run)
+    if before_ms is None and max_bytes is None:
+        raise ConfigError("archive_prune has neither a time nor a size", fix="Pass before_ms, max_bytes, or both")
+    objects = open_objects(url, options)
+    return prune(objects, before_ms, max_bytes=max_bytes, grace_s=grace_s, dry_run=dry_run)

@@ -138,7 +138,8 @@ def _error(request: Request, failure: Failure, tried: int, took: float) -> Segme
         return UnreadableError(problem, path=request.path, offset=request.start, fix=fix, remedies=remedies)
     if tried > 1:
         problem += f", after {tried} attempts in {took:.1f} s"
-    number = errno.ESTALE if failure.kind is FailureKind.REPLACED else errno.EIO
+    numbers = {FailureKind.REPLACED: errno.ESTALE, FailureKind.NO_BUCKET: errno.ENOENT}
+    number = numbers.get(failure.kind, errno.EIO)
     return StoreIOError(problem, path=request.path, offset=request.start, fix=fix, errno=number)
 
 

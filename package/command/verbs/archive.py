@@ -3,32 +3,47 @@
 ::
 
     segmentlog archive push   STORE URL                 incremental, beside a running broker
+    segmentlog archive push   STORE URL --every 10m     again and again, until SIGTERM or SIGINT
     segmentlog archive pull   URL DIR [--topic T] [--from TIME] [--to TIME]
     segmentlog archive ls     URL [pieces|queues|files|pushes]
     segmentlog archive verify URL [--deep]
-    segmentlog archive prune  URL --before TIME | --keep DAYS [--dry-run]
+    segmentlog archive prune  URL [--before TIME | --keep 90d] [--max-bytes 10t] [--dry-run]
 """
 
 import argparse
+import logging
+import os
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from segmentlog.connector.options.values import duration_ms
-from segmentlog.output import text_table
+from segmentlog.connector.options.values import duration_ms, size
+from segmentlog.output import json_text, text_table
 from segmentlog.query.times import iso
+from segmentlog.store import ConfigError, SegmentLogError
 
-from ..console import Console
-from ..errors import UsageError
+from ..console import Console, ended_by_signals, log_line
+from ..errors import FLAGS, FOUND, UsageError
 from ..output.formats import add_json
 from ..output.reports import Report, camel_case, print_report
-from ..parser import Parser, above_zero, add_commit_log, add_storage_options, chosen, typed
+from ..output.scrapes import scraped
+from ..parser import Parser, add_commit_log, add_storage_options, chosen, typed
 from ..selection import add_zone, clock_of, parse_time
 
 if TYPE_CHECKING:
-    from segmentlog.store.maintenance import ArchiveContent, PushReport
+    from segmentlog.store.maintenance import ArchiveContent, PushReport, PushTurns
 
 _DAY_MS: Final = 86_400_000
+_GRACE_S: Final = 20.0  # for the push at work when a signal comes: Kubernetes kills after 30 s, systemd after 90
+_METRICS: Final = {
+    "archive_push_age_seconds": "Time since the last push that succeeded",
+    "archive_pushes_total": "Pushes that succeeded",
+    "archive_push_failures_total": "Pushes that failed",
+    "archive_pushed_bytes_total": "Bytes of the objects that were sent",
+    "archive_pushed_messages_total": "Messages that were added to the archive",
+}
 _TABLES: Final = ("queues", "pieces", "files", "pushes")
 _PLACES: Final = {
     "push": ("STORE", "URL"),
@@ -41,6 +56,8 @@ _FLAGS: Final = {
     "commit_log": ("push",),
     "damaged": ("push",),
     "no_crc": ("push",),
+    "every": ("push",),
+    "listen": ("push",),
     "orphans_after": ("push", "prune"),
     "topic": ("pull",),
     "start": ("pull",),
@@ -48,6 +65,7 @@ _FLAGS: Final = {
     "deep": ("verify",),
     "before": ("prune",),
     "keep": ("prune",),
+    "max_bytes": ("prune",),
     "dry_run": ("prune",),
 }
 _NAMES: Final = {"start": "--from", "end": "--to"}
@@ -60,6 +78,8 @@ def add_archive(parser: Parser) -> None:
     add_storage_options(parser, "an option of the object store, such as aws_endpoint=http://localhost:9000; repeatable")
     add("--damaged", choices=["error", "keep"], default="error", help="push: archive damaged bytes as they are")
     add("--no-crc", action="store_true", help="push: do not compare bodies with their CRCs")
+    add("--every", metavar="DURATION", type=typed(_every), help="push: again and again, such as each 10m, as a service")
+    add("--listen", metavar="HOST:PORT", help="push --every: serve metrics to Prometheus at http://HOST:PORT/metrics")
     add(
         "--orphans-after",
         metavar="DURATION",
@@ -70,7 +90,8 @@ def add_archive(parser: Parser) -> None:
     add("--to", dest="end", metavar="TIME", type=typed(parse_time), help="pull: store time after the last messages")
     add("--deep", action="store_true", help="verify: read all objects, and compare digests, CRCs and packs")
     add("--before", metavar="TIME", type=typed(parse_time), help="prune: segments go whose messages are all older")
-    add("--keep", metavar="DAYS", type=above_zero("a number of days"), help="prune: the same, in days before now")
+    add("--keep", metavar="AGE", type=typed(_age_ms), help="prune: the same, by age: a number of days, or such as 90d")
+    add("--max-bytes", metavar="SIZE", type=typed(_size), help="prune: the oldest segments beyond such as 10t go")
     add("--dry-run", action="store_true", help="prune: report, and change nothing")
     add_zone(parser)
     add_commit_log(parser)
@@ -89,7 +110,30 @@ def run_archive(options: argparse.Namespace, console: Console) -> int:
             flag = _NAMES.get(name, "--" + name.replace("_", "-"))
             problem = f"{flag} is a flag of {' and '.join(actions)}, not of {options.action}"
             raise UsageError(problem, fix="Leave it out")
+    if options.listen is not None and options.every is None:
+        raise UsageError("--listen is passed without --every", fix="Pass --every, such as --every 10m")
+    if options.every is not None:
+        return _push_in_turns(options, console)
     return print_report(lambda: _ACTIONS[options.action](options), options, console)
+
+
+def _every(text: str) -> float:
+    found = duration_ms("--every", text)
+    if not found:
+        raise ConfigError("--every is 0", fix="Write an interval such as 10m")
+    return found / 1000
+
+
+def _age_ms(text: str) -> int:
+    is_days = text.replace(".", "", 1).isdigit() and text.isascii()
+    found = round(float(text) * _DAY_MS) if is_days else duration_ms("--keep", text)
+    if not found:
+        raise ConfigError("--keep is 0", fix="Write an age such as 90d")
+    return found
+
+
+def _size(text: str) -> int:
+    return size("--max-bytes", text)
 
 
 def _age_s(options: argparse.Namespace) -> float | None:
@@ -97,10 +141,15 @@ def _age_s(options: argparse.Namespace) -> float | None:
 
 
 def _push(options: argparse.Namespace) -> Report:
+    found = _pushed(options)
+    return Report(_push_text(found), camel_case(found), not found.is_complete)
+
+
+def _pushed(options: argparse.Namespace) -> "PushReport":
     from segmentlog.store.maintenance import archive_push
 
     store, url = options.places
-    found = archive_push(
+    return archive_push(
         store,
         url,
         options=dict(options.storage),
@@ -109,7 +158,53 @@ def _push(options: argparse.Namespace) -> Report:
         check_crcs=not options.no_crc,
         orphans_after_s=_age_s(options),
     )
-    return Report(_push_text(found), camel_case(found), not found.is_complete)
+
+
+def _push_in_turns(options: argparse.Namespace, console: Console) -> int:
+    """Push again and again, with a line of log for each push, until a signal or an error that would stay."""
+    from segmentlog.store.maintenance import PushTurns
+
+    store, url = options.places
+
+    def done(found: "PushReport", seconds: float) -> None:
+        if options.json:
+            console.print(json_text(camel_case(found)))
+            console.stdout.flush()
+        added = f"{found.records} messages, {found.sent_bytes} bytes sent" if found.sent_bytes else "nothing new"
+        log_line(console, f"pushed {store} to {url} in {seconds:.1f} s: {added}; manifest {found.manifest}")
+
+    def failed(error: SegmentLogError | OSError, wait_s: float) -> None:
+        if isinstance(error, SegmentLogError):
+            error.reword(FLAGS)
+        log_line(console, f"push failed, and is tried again in {wait_s:.0f} s: {error}", logging.ERROR)
+
+    turns = PushTurns(lambda: _pushed(options), options.every, done, failed)
+
+    def stop() -> bool:
+        turns.stop()
+        return turns.is_pushing
+
+    name = os.path.basename(os.path.abspath(store))
+    rows = partial(_push_metrics, turns, name)
+    served = nullcontext() if options.listen is None else scraped(options.listen, rows, _METRICS, console)
+    with served:
+        try:
+            with ended_by_signals(stop, _GRACE_S):
+                turns.run()
+        except KeyboardInterrupt:
+            if turns.is_pushing:
+                log_line(console, "the push was interrupted: the next one uses the objects that it has sent")
+    log_line(console, f"stopped after {turns.pushes} pushes and {turns.failures} failures")
+    return FOUND
+
+
+def _push_metrics(turns: "PushTurns", name: str) -> list[dict[str, object]]:
+    values = (turns.age_s, turns.pushes, turns.failures, turns.sent_bytes, turns.records)
+    return [
+        {"metric": metric, "brokerName": name, "value": value}
+        for metric, value in zip(_METRICS, values, strict=True)
+        if value is not None
+    ]
 
 
 def _push_text(found: "PushReport") -> str:
@@ -195,15 +290,25 @@ def _verify(options: argparse.Namespace) -> Report:
 def _prune(options: argparse.Namespace) -> Report:
     from segmentlog.store.maintenance import archive_prune
 
-    if (options.before is None) == (options.keep is None):
-        raise UsageError("prune takes --before TIME or --keep DAYS", fix="Pass one of them")
+    limits = (options.before, options.keep, options.max_bytes)
+    if limits == (None, None, None) or None not in limits[:2]:
+        problem = "prune takes --before TIME or --keep AGE, --max-bytes SIZE, or a time and a size"
+        raise UsageError(problem, fix="Pass one of them" if None in limits[:2] else "Leave --before or --keep out")
+    before_ms = None
     if options.before is not None:
         before_ms = clock_of(options).ms(options.before)
-    else:
-        before_ms = time.time_ns() // 1_000_000 - round(options.keep * _DAY_MS)
+    elif options.keep is not None:
+        before_ms = time.time_ns() // 1_000_000 - options.keep
     age = _age_s(options)
     grace: dict[str, Any] = {} if age is None else {"grace_s": age}
-    found = archive_prune(options.places[0], before_ms, options=dict(options.storage), dry_run=options.dry_run, **grace)
+    found = archive_prune(
+        options.places[0],
+        before_ms,
+        max_bytes=options.max_bytes,
+        options=dict(options.storage),
+        dry_run=options.dry_run,
+        **grace,
+    )
     would = "would be " if options.dry_run else ""
     text = (
         f"manifest {found.manifest}: {found.pieces} pieces with objects of {found.bytes} bytes {would}left out, "

@@ -1,11 +1,8 @@
 """Verbs that describe a store: tables, rates, lag, statistics and metrics."""
 
 import argparse
-import threading
 import time
-from collections.abc import Iterator
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from segmentlog.output import printable
 from segmentlog.store import ConfigError
@@ -14,6 +11,7 @@ from ..console import Console, signalled
 from ..errors import FOUND
 from ..output.formats import Format, Pace, Target, add_json, add_output
 from ..output.reports import Report, print_report
+from ..output.scrapes import scraped
 from ..parser import Parser, add_store, seconds, typed
 from ..selection import (
     add_boundary,
@@ -31,6 +29,8 @@ from ..selection import (
 from ..sessions import add_session, spark_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     import pyarrow as pa
 
     from segmentlog.query.metadata import Metrics
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 _MINUTE_MS: Final = 60_000
 _DAY_MS: Final = 24 * 60 * _MINUTE_MS
 _OFFSETS: Final = ("topic", "queueId", "offset", "minOffset", "maxOffset", "storeTimestamp")
-_PREFIX: Final = "segmentlog_"
 _STOP_S: Final = 0.2
 
 # Verbs `topics`, `queues`, `segments` and `groups`
@@ -385,50 +384,10 @@ def run_metrics(options: argparse.Namespace, console: Console) -> int:
 
 
 def _serve(options: argparse.Namespace, metrics: "Metrics", console: Console) -> int:
-    from segmentlog.api.arguments import optional_module
-    from segmentlog.store.ha import Address
+    from segmentlog.query.metadata import METRICS
 
-    prometheus = optional_module("prometheus_client", "metrics --listen", extra="metrics")
-    address = Address.parse(options.listen, least_port=0)
     metrics.rows()  # a wrong path is an error now, not at the first scrape
-    registry = prometheus.CollectorRegistry(auto_describe=False)
-    registry.register(_Collector(metrics, import_module("prometheus_client.core").GaugeMetricFamily))
-    with signalled() as stop:
-        server, thread = prometheus.start_http_server(address.port, address.host, registry)
-        try:
-            console.stderr.write(f"metrics at http://{address.host}:{server.server_port}/metrics\n")
-            console.stderr.flush()
-            while not stop.wait(_STOP_S):
-                pass
-        finally:
-            server.shutdown()
-            server.server_close()
-            thread.join()
+    with signalled() as stop, scraped(options.listen, metrics.rows, METRICS, console):
+        while not stop.wait(_STOP_S):
+            pass
     return FOUND
-
-
-class _Collector:
-    """Metrics as prometheus-client collects them."""
-
-    def __init__(self, metrics: "Metrics", family: Any) -> None:
-        self._metrics = metrics
-        self._family = family
-        self._lock = threading.Lock()
-
-    def describe(self) -> Iterator[Any]:
-        return iter(())
-
-    def collect(self) -> Iterator[Any]:
-        from segmentlog.query.metadata import METRICS
-
-        with self._lock:  # the server has a thread per scrape, and a reader is for one at a time
-            rows = self._metrics.rows()
-        labels = ("topic", "group")
-        for name, text in METRICS.items():
-            some = [row for row in rows if row["metric"] == name]
-            if some:
-                used = [label for label in labels if some[0][label] is not None]
-                family = self._family(_PREFIX + name, text, labels=["broker", *used])
-                for row in some:
-                    family.add_metric([row["brokerName"], *(row[label] for label in used)], row["value"])
-                yield family
