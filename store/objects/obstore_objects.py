@@ -40,6 +40,7 @@ _STATUS: Final = re.compile(r"status code: (\d{3})(?: ([A-Z][A-Za-z ]*))?")
 _CODE: Final = re.compile(r"<Code>([A-Za-z.]{1,64})</Code>|\"(?:code|error)\": *\"([A-Za-z_.]{1,64})\"")
 _TRANSPORT: Final = re.compile(r"HttpError \{\s*kind: (\w+)")
 _CONNECTING: Final = re.compile(r"::Error\(\s*Connect,")  # a timeout, too
+_NOT_DELETED: Final = re.compile(r'DeleteFailed \{[^}]*code: "([A-Za-z.]{1,64})"')  # of one key, with status 200
 _OS_ERROR: Final = re.compile(r"Os \{\s*code: (\d+),")
 _EXPIRED: Final = frozenset(
     {"ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired", "RequestExpired", "InvalidToken", "invalid_grant"}
@@ -345,6 +346,13 @@ def _classified_local(text: str) -> Failure:
         error = int(number[1])
         kind = {errno.ENOTDIR: FailureKind.MISSING, errno.EACCES: FailureKind.DENIED, errno.EPERM: FailureKind.DENIED}
         return Failure(kind.get(error, FailureKind.REFUSED), os.strerror(error))
+    if refused := _NOT_DELETED.search(text):
+        kinds = {
+            "AccessDenied": FailureKind.DENIED,
+            "InternalError": FailureKind.BUSY,
+            "SlowDown": FailureKind.THROTTLED,
+        }
+        return Failure(kinds.get(refused[1], FailureKind.REFUSED), refused[1])
     for needle, kind_of_it, found in (
         ("NotPartial", FailureKind.REFUSED, "the server ignores ranges"),
         ("InvalidRange", FailureKind.REPLACED, "the object has fewer bytes"),

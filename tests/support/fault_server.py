@@ -59,6 +59,7 @@ class FaultServer:
         self.is_bare = False  # lists etags without their quotes, as Azure does
         self.is_overwriting = False  # ignores If-None-Match
         self.is_tolerant = False  # ignores If-Match, as some servers do
+        self.allowed: frozenset[str] | None = None  # actions as of policies of S3; None for all
         self.lock = threading.RLock()
         self.at_random: Callable[[], Fault | None] = lambda: None
         self._faults: list[Fault] = []
@@ -137,6 +138,10 @@ class _Handler(BaseHTTPRequestHandler):
             self.owner.requests.append((self.command, key, self.headers.get("Range", "")))
         if self.owner.latency_s:
             time.sleep(self.owner.latency_s)
+        self.fault = None
+        if self.owner.allowed is not None and self._action() not in self.owner.allowed:
+            self._deny(body)
+            return
         self.fault = self.owner.fault_of(self.command, key)
         if self.fault is not None and self.fault.status is not None:
             self._error(self.fault.status, self.fault.code or "Error")
@@ -147,6 +152,28 @@ class _Handler(BaseHTTPRequestHandler):
         getattr(self, f"_{self.command.lower()}")(body)
 
     do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = _handle  # noqa: N815 - names of http.server
+
+    def _action(self) -> str:
+        """Return the action that a policy has to allow for this request."""
+        match self.command:
+            case "GET" | "HEAD":
+                return "s3:ListBucket" if "list-type" in self.query else "s3:GetObject"
+            case "DELETE" if "uploadId" in self.query:
+                return "s3:AbortMultipartUpload"
+            case "DELETE":
+                return "s3:DeleteObject"
+        return "s3:DeleteObject" if "delete" in self.query else "s3:PutObject"
+
+    def _deny(self, body: bytes) -> None:
+        if "delete" not in self.query:
+            self._error(403, "AccessDenied")
+            return
+        # S3 answers for each key.
+        keys = [each.text or "" for each in ET.fromstring(body).iter() if each.tag.endswith("Key")]
+        rows = [
+            f"<Error><Key>{escape(key)}</Key><Code>AccessDenied</Code><Message>no</Message></Error>" for key in keys
+        ]
+        self._answer(200, f"<DeleteResult>{''.join(rows)}</DeleteResult>".encode())
 
     def _get(self, _: bytes) -> None:
         if "list-type" in self.query:

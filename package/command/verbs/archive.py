@@ -194,7 +194,7 @@ def _push_in_turns(options: argparse.Namespace, console: Console) -> int:
         except KeyboardInterrupt:
             if turns.is_pushing:
                 log_line(console, "the push was interrupted: the next one uses the objects that it has sent")
-    log_line(console, f"stopped after {turns.pushes} pushes and {turns.failures} failures")
+    log_line(console, f"stopped; pushes: {turns.pushes}, failures: {turns.failures}")
     return FOUND
 
 

@@ -39,6 +39,22 @@ def test_at_least_one_segment_stays_and_a_repeated_prune_changes_nothing(objects
     assert prune(objects, 0).pieces == 0
 
 
+def test_segments_beyond_a_size_are_left_out(objects: FaultyObjects) -> None:
+    pieces = newest(objects)[1].pieces
+    sizes = {piece.segment: 0 for piece in pieces}
+    for piece in pieces:
+        sizes[piece.segment] += piece.stop - piece.start + piece.pack_size
+    newest_two = sum(list(sizes.values())[-2:])
+    assert prune(objects, None, max_bytes=sum(sizes.values())).pieces == 0
+    assert prune(objects, None, max_bytes=newest_two, dry_run=True).start == [*sizes][-2]
+    assert prune(objects, None, max_bytes=newest_two - 1, dry_run=True).start == [*sizes][-1]
+    assert prune(objects, None, max_bytes=1, dry_run=True).start == [*sizes][-1], "at least one segment stays"
+    before_ms = pieces[2].last_time  # the first two segments are older
+    assert prune(objects, before_ms, max_bytes=sum(sizes.values()) - 1, dry_run=True).pieces == 2
+    assert prune(objects, before_ms, max_bytes=newest_two).start == [*sizes][-2]
+    assert verify(objects, deep=True).is_sound
+
+
 def test_pruned_segments_are_not_pushed_again(store: Path, objects: FaultyObjects) -> None:
     prune(objects, FAR_MS)
     pieces = newest(objects)[1].pieces

@@ -207,6 +207,12 @@ def test_an_unreachable_service_of_the_machine_means_that_no_credentials_were_fo
     assert (found.kind, found.found) == (FailureKind.UNKNOWN, "no credentials were found")
 
 
+def test_a_key_that_may_not_be_deleted_is_denied(server: FaultServer) -> None:
+    server.allowed = frozenset({"s3:GetObject", "s3:PutObject", "s3:ListBucket"})
+    with pytest.raises(UnreadableError, match="deleting failed: AccessDenied"):
+        _open(server).delete(["a"])
+
+
 def test_a_list_that_breaks_off_lists_everything_once(server: FaultServer) -> None:
     for number in range(2500):
         server.store(f"bucket/p/log/{number:05}", b"x")
