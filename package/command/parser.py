@@ -203,11 +203,11 @@ def add_directory(parser: argparse.ArgumentParser) -> None:
     add_commit_log(parser)
 
 
-def add_store(parser: argparse.ArgumentParser) -> None:
+def add_store(parser: argparse.ArgumentParser, *, or_pattern: bool = False) -> None:
     """Add ``STORE``, a directory or a URL, ``--commit-log``, and the flags of `add_storage`."""
-    parser.add_argument(
-        "store", metavar="STORE", help="the broker's storePathRootDir, a copy of it, or the URL of an archive"
-    )
+    several = "; 's3://bucket/prefix/*' is all stores that match" if or_pattern else ""
+    help_text = f"the broker's storePathRootDir, a copy of it, or the URL of an archive{several}"
+    parser.add_argument("store", metavar="STORE", help=help_text)
     add_commit_log(parser)
     add_storage(parser)
 

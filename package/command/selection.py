@@ -272,19 +272,19 @@ def asked_times(options: argparse.Namespace) -> tuple[int | None, int | None]:
 # Messages
 
 
-def add_selection(parser: Parser) -> None:
+def add_selection(parser: Parser, *, or_pattern: bool = False) -> None:
     """Add the flags for `Selection`."""
-    add_messages(parser)
+    add_messages(parser, or_pattern=or_pattern)
     add_body_search(parser)
     add_columns(parser)
 
 
-def add_messages(parser: Parser, *, to: str | None = None) -> None:
+def add_messages(parser: Parser, *, to: str | None = None, or_pattern: bool = False) -> None:
     """Add the flags of `Selection` that choose messages, without those that choose columns.
 
     ``to`` is the help of an argument TO after STORE, which is not there without it.
     """
-    add_store(parser)
+    add_store(parser, or_pattern=or_pattern)
     if to is not None:
         parser.add_argument("to", metavar="TO", help=to)
     parser.add_argument("topic", metavar="TOPIC", nargs="+", help="topics, or one regular expression such as ^order")

@@ -46,7 +46,7 @@ _STOP_S: Final = 0.2
 
 def add_topics(parser: Parser) -> None:
     """Verb ``topics``; mqadmin: topicList."""
-    add_store(parser)
+    add_store(parser, or_pattern=True)
     parser.add_argument("--all", action="store_true", help="RocketMQ's own topics, too, such as retry topics")
     add_output(parser)
 
@@ -65,7 +65,7 @@ def run_topics(options: argparse.Namespace, console: Console) -> int:
 
 def add_queues(parser: Parser) -> None:
     """Verb ``queues``; mqadmin: topicStatus."""
-    add_store(parser)
+    add_store(parser, or_pattern=True)
     parser.add_argument("topic", metavar="TOPIC", nargs="*", help="topics (default: all)")
     add_output(parser)
 
@@ -76,7 +76,7 @@ def run_queues(options: argparse.Namespace, console: Console) -> int:
 
 
 def add_segments(parser: Parser) -> None:
-    add_store(parser)
+    add_store(parser, or_pattern=True)
     add_output(parser)
 
 
@@ -87,7 +87,7 @@ def run_segments(options: argparse.Namespace, console: Console) -> int:
 
 def add_groups(parser: Parser) -> None:
     """Verb ``groups``: a row for each queue."""
-    add_store(parser)
+    add_store(parser, or_pattern=True)
     parser.add_argument("group", metavar="GROUP", nargs="?", help="one group (default: all)")
     add_output(parser)
 
@@ -125,7 +125,7 @@ def add_stats(parser: Parser) -> None:
 
     Rates are found by search in the ConsumeQueues: nothing is counted while the broker runs.
     """
-    add_store(parser)
+    add_store(parser, or_pattern=True)
     parser.add_argument("topic", metavar="TOPIC", nargs="*", help="topics (default: all)")
     parser.add_argument("--at", metavar="TIME", type=typed(parse_time), help="the end of minute and day (default: now)")
     add_zone(parser)
@@ -270,7 +270,7 @@ def add_lag(parser: Parser) -> None:
 
     A broker sends its consumers the same hint (``suggestPullingFromSlave``).
     """
-    add_store(parser)
+    add_store(parser, or_pattern=True)
     parser.add_argument("group", metavar="GROUP", help="the consumer group")
     add_output(parser)
 

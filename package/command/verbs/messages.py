@@ -75,7 +75,7 @@ def add_cat(parser: Parser) -> None:
 
     Messages of one queue come in the order of their queue offsets. Between queues there is no order.
     """
-    add_selection(parser)
+    add_selection(parser, or_pattern=True)
     add_window(parser)
     add_bodies(parser)
     parser.add_argument("-n", "--number", metavar="N", type=whole, help="at most N messages")
@@ -211,7 +211,7 @@ def add_get(parser: Parser) -> None:
     All of them are complete: there is no limit of 64 messages, and each hit of the index is compared with its message.
     The flag may be repeated. Exit code 1 means that nothing was found for one of the values; stderr shows which.
     """
-    add_store(parser)
+    add_store(parser, or_pattern=True)
     add = parser.add_argument
     add("--id", metavar="ID", action="append", help="offset message id (column msgId)")
     add("--key", metavar="KEY", action="append", help="one of the keys of a message")

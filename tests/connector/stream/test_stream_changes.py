@@ -176,6 +176,21 @@ def test_started_again(stores: Path, tmp_path: Path, name: str) -> None:
     assert again.batch() is None
 
 
+def test_a_broker_that_a_pattern_matches_later_is_read_from_its_first_messages(stores: Path, tmp_path: Path) -> None:
+    shutil.copytree(stores / "a", tmp_path / "a")
+    pattern = str(tmp_path / "*" / "store")
+    stream = Stream(pattern, None, available_now=True, **FIRST)
+    first = stream.batch()
+    shutil.copytree(stores / "b", tmp_path / "b")
+    assert stream.batch() is not None, "a query has the stores of its start"
+    again = Stream(pattern, stream.offset, available_now=True, **FIRST)
+    assert Counter(again.all()) == Counter(rows("T", range(6), range(6)))
+    assert len(first or []) == 8
+    shutil.rmtree(tmp_path / "a")
+    with pytest.raises(OtherStoreError, match="the checkpoint has the stores `a`, this query reads `b`"):
+        Stream(pattern, again.offset, available_now=True, **FIRST).all()
+
+
 @pytest.mark.parametrize("text", ['{"T": {"0": 4, "1": 4}}', '{"stores": {}, "version": 9}', "[]", "7"])
 def test_a_checkpoint_of_another_source(stores: Path, text: str) -> None:
     with pytest.raises(CheckpointError):
