@@ -58,6 +58,7 @@ _ARGUMENTS: Final = {
     "physical_offset": "--physical-offset",
     "queue": "--queue",
     "offset": "--offset",
+    "commit_log_paths": "--commit-log",
     "hour": "--hour",
     "rounds": "--rounds",
     "log_used": "--disk-usage",

@@ -256,7 +256,8 @@ def check_is_store(location: StoreLocation, names: Mapping[str, Listed], commit_
         problem = "this is a file"
     else:
         problem = "there is no such directory"
-    raise NotAStoreError(problem, path=root, fix=_place_meant(fs, root, names, above))
+    remedies = [Remedy.READ_SEVERAL] if "*" in root else []
+    raise NotAStoreError(problem, path=root, fix=_place_meant(fs, root, names, above), remedies=remedies)
 
 
 def _place_meant(fs: FileSystem, root: str, names: Mapping[str, Listed], above: Mapping[str, Listed]) -> str:

@@ -5,7 +5,7 @@
     segmentlog archive push   STORE URL                 incremental, beside a running broker
     segmentlog archive push   STORE URL --every 10m     again and again, until SIGTERM or SIGINT
     segmentlog archive pull   URL DIR [--topic T] [--from TIME] [--to TIME]
-    segmentlog archive ls     URL [pieces|queues|files|pushes]
+    segmentlog archive ls     URL [pieces|queues|files|pushes]      also 's3://bucket/prefix/*'
     segmentlog archive verify URL [--deep]
     segmentlog archive prune  URL [--before TIME | --keep 90d] [--max-bytes 10t] [--dry-run]
 """
@@ -18,11 +18,13 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote
 
 from segmentlog.connector.options.values import duration_ms, size
 from segmentlog.output import json_text, text_table
+from segmentlog.query.patterns import is_pattern, matches
 from segmentlog.query.times import iso
-from segmentlog.store import ConfigError, SegmentLogError
+from segmentlog.store import ConfigError, RemoteAccess, SegmentLogError, is_remote, place_of
 
 from ..console import Console, ended_by_signals, log_line
 from ..errors import FLAGS, FOUND, UsageError
@@ -110,6 +112,10 @@ def run_archive(options: argparse.Namespace, console: Console) -> int:
             flag = _NAMES.get(name, "--" + name.replace("_", "-"))
             problem = f"{flag} is a flag of {' and '.join(actions)}, not of {options.action}"
             raise UsageError(problem, fix="Leave it out")
+    for place in options.places if options.action != "ls" else ():
+        if _is_pattern(place):
+            problem = f"{options.action} takes one archive, and `{place}` is a pattern"
+            raise UsageError(problem, fix="Name one of those that `segmentlog archive ls PATTERN` lists")
     if options.listen is not None and options.every is None:
         raise UsageError("--listen is passed without --every", fix="Pass --every, such as --every 10m")
     if options.every is not None:
@@ -117,10 +123,14 @@ def run_archive(options: argparse.Namespace, console: Console) -> int:
     return print_report(lambda: _ACTIONS[options.action](options), options, console)
 
 
+def _is_pattern(place: str) -> bool:
+    return "*" in place and is_pattern(place_of(place))
+
+
 def _every(text: str) -> float:
     found = duration_ms("--every", text)
     if not found:
-        raise ConfigError("--every is 0", fix="Write an interval such as 10m")
+        raise ConfigError(f"`{text}` is not an interval above 0", fix="Write an interval such as 10m")
     return found / 1000
 
 
@@ -128,7 +138,7 @@ def _age_ms(text: str) -> int:
     is_days = text.replace(".", "", 1).isdigit() and text.isascii()
     found = round(float(text) * _DAY_MS) if is_days else duration_ms("--keep", text)
     if not found:
-        raise ConfigError("--keep is 0", fix="Write an age such as 90d")
+        raise ConfigError(f"`{text}` is not an age above 0", fix="Write an age such as 90d")
     return found
 
 
@@ -237,12 +247,24 @@ def _pull(options: argparse.Namespace) -> Report:
 
 
 def _ls(options: argparse.Namespace) -> Report:
-    from segmentlog.store.maintenance import archive_content
-
     url, *table = options.places
     shown = table[0] if table else _TABLES[0]
     if shown not in _TABLES:
         raise UsageError(f"there is no table `{shown}`", fix=f"The tables are {', '.join(_TABLES)}")
+    if not _is_pattern(url):
+        return _content(url, shown, options)
+    found = [
+        (name, path if is_remote(path) else f"file://{quote(path)}")
+        for path, name in matches(place_of(url), RemoteAccess.of(dict(options.storage)))
+    ]
+    reports = {name: (each, _content(each, shown, options)) for name, each in found}
+    text = "\n\n".join(f"{each}\n{report.text}" for each, report in reports.values())
+    return Report(text, {"archives": {name: report.document for name, (_, report) in reports.items()}})
+
+
+def _content(url: str, shown: str, options: argparse.Namespace) -> Report:
+    from segmentlog.store.maintenance import archive_content
+
     found = archive_content(url, options=dict(options.storage))
     tables = _tables(found)
     state = f"manifest {found.manifest}: the log [{found.start}, {found.stop}) of {found.store.get('path', 'no store')}"

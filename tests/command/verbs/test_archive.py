@@ -169,6 +169,22 @@ def test_a_second_signal_interrupts_a_push_whose_objects_the_next_one_uses(store
     assert report("push", store, "s3://logs/a", *storage(server))["reused"] > 0
 
 
+def test_archives_of_a_pattern_are_listed(store: Path, tmp_path: Path, server: FaultServer) -> None:
+    for name in ("a", "b"):
+        report("push", write_whole(tmp_path / name, 30), f"s3://logs/{name}", *storage(server))
+    listed = report("ls", "s3://logs/*", *storage(server))["archives"]
+    assert {name: each["store"]["path"] for name, each in listed.items()} == {n: str(tmp_path / n) for n in "ab"}
+    text = run_command("archive", "ls", "s3://logs/*", "pieces", *storage(server)).text
+    assert text.startswith("s3://logs/a\nmanifest 1: ")
+    assert "\n\ns3://logs/b\nmanifest 1: " in text
+    (tmp_path / "archives").mkdir()
+    report("push", store, f"file://{tmp_path}/archives/c d")
+    assert [*report("ls", f"{tmp_path}/archives/*")["archives"]] == ["c d"]
+    for words in (("push", f"{tmp_path}/*", "u"), ("verify", "s3://logs/*"), ("prune", "s3://logs/*", "--keep", "1")):
+        ran = run_command("archive", *words, *storage(server))
+        assert (ran.code, "is a pattern" in ran.err) == (2, True)
+
+
 def test_wrong_arguments_end_a_service_at_once(store: Path, url: str, tmp_path: Path, server: FaultServer) -> None:
     report("push", store, url)
     other = write_whole(tmp_path / "other", 30)
@@ -189,12 +205,12 @@ def test_wrong_arguments_end_a_service_at_once(store: Path, url: str, tmp_path: 
     ("words", "text"),
     [
         (("push", "s", "u", "--every", "10"), "Give its unit, too"),
-        (("push", "s", "u", "--every", "0s"), "--every is 0"),
+        (("push", "s", "u", "--every", "0s"), "`0s` is not an interval above 0"),
         (("push", "s", "u", "--listen", ":1"), "--listen is passed without --every"),
         (("ls", "u", "--every", "10m"), "--every is a flag of push"),
         (("prune", "u"), "prune takes --before TIME or --keep AGE"),
         (("prune", "u", "--keep", "3d", "--before", "now"), "Leave --before or --keep out"),
-        (("prune", "u", "--keep", "0"), "--keep is 0"),
+        (("prune", "u", "--keep", "0"), "`0` is not an age above 0"),
         (("prune", "u", "--keep", "9x"), "a duration with its unit"),
         (("prune", "u", "--max-bytes", "much"), "a size such as 64m"),
         (("push", "s", "u", "--max-bytes", "1g"), "--max-bytes is a flag of prune"),
