@@ -118,6 +118,7 @@ def line_with(text: str, lines: Iterator[str]) -> str:
     raise AssertionError(f"no line has {text!r}: {''.join(seen)}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_service_pushes_what_is_appended_until_a_signal(store: Path, server: FaultServer, number: int) -> None:
     flags = ["--every", "200ms", "--listen", "127.0.0.1:0", "--json", *storage(server)]
@@ -145,6 +146,7 @@ def test_a_service_pushes_what_is_appended_until_a_signal(store: Path, server: F
     assert report("verify", "s3://logs/a", "--deep", *storage(server))["records"] == ROWS + 10
 
 
+@pytest.mark.slow
 def test_a_failed_push_is_tried_again_at_the_next_turn(store: Path, server: FaultServer) -> None:
     server.fail(Fault("PUT", "a/log", status=500, code="InternalError"))
     with service(store, "s3://logs/a", "--every", "500ms", *storage(server, max_retries="0")) as (process, lines):
@@ -156,6 +158,7 @@ def test_a_failed_push_is_tried_again_at_the_next_turn(store: Path, server: Faul
         assert process.wait(60) == 0
 
 
+@pytest.mark.slow
 def test_a_second_signal_interrupts_a_push_whose_objects_the_next_one_uses(store: Path, server: FaultServer) -> None:
     server.fail(Fault("PUT", "a/manifests", status=503, code="SlowDown", times=1_000_000))
     with service(store, "s3://logs/a", "--every", "1h", *storage(server)) as (process, lines):
@@ -169,6 +172,7 @@ def test_a_second_signal_interrupts_a_push_whose_objects_the_next_one_uses(store
     assert report("push", store, "s3://logs/a", *storage(server))["reused"] > 0
 
 
+@pytest.mark.slow
 def test_archives_of_a_pattern_are_listed(store: Path, tmp_path: Path, server: FaultServer) -> None:
     for name in ("a", "b"):
         report("push", write_whole(tmp_path / name, 30), f"s3://logs/{name}", *storage(server))
@@ -239,6 +243,7 @@ def policies() -> dict[str, set[str]]:
     return {work: set(re.findall(r"s3:\w+", row)) for work, row in rows}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("work", ["read", "push", "prune"])
 def test_the_documented_permissions_suffice_and_each_is_needed(
     store: Path, server: FaultServer, tmp_path: Path, work: str
