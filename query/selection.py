@@ -12,7 +12,7 @@ Loaded by every start of the command: numpy and Arrow are imported by the functi
 
 import logging
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import cached_property
@@ -180,13 +180,11 @@ def topics_of(names: Sequence[str], known: Iterable[str], *, path: str, argument
     return found
 
 
-def topics_in(
-    stores: "Sequence[Snapshot]", names: Sequence[str], *, path: str, argument: str = ""
-) -> list[tuple[str, ...]]:
-    """Return those of some topics that each store has; errors as of `topics_of`, for topics that no store has."""
+def topics_in(stores: "Sequence[Snapshot]", choose: Callable[[Sequence[str]], Sequence[str]]) -> list[tuple[str, ...]]:
+    """Return the topics of each store, of those that ``choose`` takes from the topics of all of them."""
     there = [frozenset(store.topics()) for store in stores]
-    known = topics_of(names, frozenset().union(*there), path=path, argument=argument)
-    return [tuple(filter(topics.__contains__, known)) for topics in there]
+    chosen = choose(sorted(frozenset().union(*there)))
+    return [tuple(filter(topics.__contains__, chosen)) for topics in there]
 
 
 def unknown_topic(

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 import pyarrow as pa
 
-from segmentlog.query.request import Names, body_format_of, checked_names, scan_spec
+from segmentlog.query.request import Names, body_format_of, scan_spec
 from segmentlog.query.selection import topics_in
 from segmentlog.query.source import OpenedSource, StoreSource, open_all
 from segmentlog.query.suggestions import did_you_mean, listing
 from segmentlog.query.times import Clock
 from segmentlog.store import DEFAULT_COLUMNS, ConfigError, OnCorrupt, OnLoss, Snapshot
 
-from .arguments import Position, api_call
+from .arguments import Position, api_call, checked_topics
 from .rows import MetadataTable, Rows, first_rows, html_table
 from .scan import Scan
 from .store import Store, scan_of
@@ -202,9 +202,8 @@ class Stores(Mapping[str, Store]):
 
     def _holding(self, topics: Names) -> list[tuple[str, Snapshot, tuple[str, ...]]]:
         """Return the stores that have some of the topics, with these; `UnknownQueueError` for one that none has."""
-        names = checked_names("topics", topics)
         snapshots = [each.open() for each in self._opened.values()]
-        held = topics_in(snapshots, names, path=self.path, argument="topics")
+        held = topics_in(snapshots, lambda known: checked_topics(topics, known, self.path))
         return [(name, snapshot, some) for name, snapshot, some in zip(self, snapshots, held, strict=True) if some]
 
     def _table(self, title: str, call: Callable[[Store], MetadataTable]) -> MetadataTable:

@@ -122,11 +122,11 @@ def known_topics(snapshot: "Snapshot", topics: Sequence[str]) -> tuple[str, ...]
 
 def held_topics(snapshots: "Sequence[Snapshot]", topics: Sequence[str] | None, path: str) -> "list[tuple[str, ...]]":
     """Return the topics of each store, of some or of all; each of some has to be in one store."""
-    if not topics:
-        return [tuple(snapshot.topics()) for snapshot in snapshots]
-    there = [frozenset(snapshot.topics()) for snapshot in snapshots]
-    check_topics(topics, sorted(frozenset().union(*there)), path=path, argument="TOPIC")
-    return [tuple(dict.fromkeys(filter(known.__contains__, topics))) for known in there]
+
+    def choose(known: Sequence[str]) -> Sequence[str]:
+        return topics_of(topics, known, path=path, argument="TOPIC") if topics else known
+
+    return topics_in(snapshots, choose)
 
 
 def bounds_of(snapshot: "Snapshot", topics: Sequence[str]) -> dict["QueueKey", "QueueBounds"]:
@@ -455,7 +455,7 @@ class Selection:
         if not source_of(options).is_pattern:
             return [cls(options, columns)]
         snapshots = open_stores(options)
-        names = topics_in([each for _, each in snapshots], options.topic, path=options.store, argument="TOPIC")
+        names = held_topics([each for _, each in snapshots], options.topic, options.store)
         wanted = Topics(tuple(dict.fromkeys(chain(*names))), options.queue)
         held = select([each for _, each in snapshots], wanted, argument="TOPIC")
         found = []

@@ -56,6 +56,8 @@ def test_a_topic_need_not_be_in_all_stores(stores: Stores) -> None:
     for call in (stores.scan, stores.queues):
         with pytest.raises(UnknownQueueError, match=r"no topic `refunts`.*Did you mean `refunds`"):
             call(["orders", "refunts"])
+        with pytest.raises(ConfigError, match="topics names no topic"):
+            call([])
     with pytest.raises(ConfigError, match="scan takes no argument `from_`"):
         stores.scan("orders", from_="-1h")  # type: ignore[call-arg]
 

@@ -33,7 +33,7 @@ WRONG: dict[str, str] = {
     "archive ls s3://b/a --deep": "--deep is a flag of verify, not of ls",
     "archive push a s3://b/a --from now": "--from is a flag of pull, not of push",
     "archive prune s3://b/a": "prune takes --before TIME or --keep AGE",
-    "archive prune s3://b/a --keep 0": "`0` is not an age above 0",
+    "archive prune s3://b/a --keep 0": "`0` is not a number of days",
     "archive ls s3://b/a --storage secret": "is not an option of an object store",
     "archive ls /data/archive": "For a directory, write file:///data/archive",
     "backfill STORE orders --to NEW": "the period has no start",

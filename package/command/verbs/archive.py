@@ -31,13 +31,14 @@ from ..errors import FLAGS, FOUND, UsageError
 from ..output.formats import add_json
 from ..output.reports import Report, camel_case, print_report
 from ..output.scrapes import scraped
-from ..parser import Parser, add_commit_log, add_storage_options, chosen, typed
+from ..parser import Parser, above_zero, add_commit_log, add_storage_options, chosen, typed
 from ..selection import add_zone, clock_of, parse_time
 
 if TYPE_CHECKING:
     from segmentlog.store.maintenance import ArchiveContent, PushReport, PushTurns
 
 _DAY_MS: Final = 86_400_000
+_LONGEST_MS: Final = 366 * _DAY_MS
 _GRACE_S: Final = 20.0  # for the push at work when a signal comes: Kubernetes kills after 30 s, systemd after 90
 _METRICS: Final = {
     "archive_push_age_seconds": "Time since the last push that succeeded",
@@ -129,17 +130,15 @@ def _is_pattern(place: str) -> bool:
 
 def _every(text: str) -> float:
     found = duration_ms("--every", text)
-    if not found:
-        raise ConfigError(f"`{text}` is not an interval above 0", fix="Write an interval such as 10m")
+    if not 0 < found <= _LONGEST_MS:
+        raise ConfigError(f"`{text}` is not an interval of up to a year", fix="Write such as 10m")
     return found / 1000
 
 
 def _age_ms(text: str) -> int:
-    is_days = text.replace(".", "", 1).isdigit() and text.isascii()
-    found = round(float(text) * _DAY_MS) if is_days else duration_ms("--keep", text)
-    if not found:
-        raise ConfigError(f"`{text}` is not an age above 0", fix="Write an age such as 90d")
-    return found
+    if text.isascii() and text.replace(".", "").isdigit():
+        return round(above_zero("a number of days")(text) * _DAY_MS)
+    return duration_ms("--keep", text)
 
 
 def _size(text: str) -> int:

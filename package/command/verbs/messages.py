@@ -8,7 +8,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from segmentlog.output import printable
-from segmentlog.query.selection import Topics, select
+from segmentlog.query.selection import Topics, select, topic_pattern
 from segmentlog.query.suggestions import listing
 
 from ..console import Console
@@ -254,7 +254,8 @@ def _way(options: argparse.Namespace) -> str:
         raise UsageError(problem, fix=f"Pass one of {listing(list(flags.values()))}")
     (way,) = given
     has_place = way == "offset"
-    if has_place and (options.queue is None or options.topic is None or len(options.topic) != 1):
+    is_one = options.topic is not None and len(options.topic) == 1 and topic_pattern(options.topic) is None
+    if has_place and (options.queue is None or not is_one):
         raise UsageError("--offset needs one --topic and -p", fix="Pass such as --topic orders -p 3 --offset 1000")
     unused = {
         "-p": options.queue is not None and not has_place,

@@ -263,6 +263,10 @@ def test_look_ups_of_a_pattern_of_stores(brokers: str) -> None:
     assert found("--key", "key-7", "--topic", "refunds") == [("b", "refunds")]
     assert "is a place in one store" in run_command("get", brokers, "--physical-offset", 0, "--json").error["found"]
     assert "there is no topic" in run_command("get", brokers, "--key", "k", "--topic", "x", "--json").error["found"]
+    assert found("--key", "key-7", "--topic", "^(pay|ref)") == [("a", "payments"), ("b", "refunds")]
+    store = f"{brokers.removesuffix('*')}a"
+    several = run_command("get", store, "--topic", "^o", "-p", 0, "--offset", 0, "--json").error["found"]
+    assert several == "--offset needs one --topic and -p"
 
 
 @pytest.mark.parametrize("words", ["tail {} orders", "dump {}", "offsets {} --at now", "put {} orders"])
