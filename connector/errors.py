@@ -26,6 +26,7 @@ SPARK_WORDS: Final[Mapping[Remedy, str]] = {
     Remedy.LARGER_BODIES: "A larger maxMessageSize raises the limit; the broker's maxMessageSize has to be as large",
     Remedy.STORED_SIZES: "Leave out mappedFileSizeCommitLog, mappedFileSizeConsumeQueue, maxHashSlotNum and maxIndexNum"
     ": a store keeps its file sizes",
+    Remedy.READ_SEVERAL: "path of a read takes a pattern of stores",
     Remedy.CUT_DAMAGE: "In Python, MessageStore.open(path, on_damage=OnDamage.CUT) ends the log before the damage, as "
     "brokers do, and loses what follows: no option of the sink does that",
 }

@@ -22,9 +22,8 @@ from urllib.parse import quote
 
 from segmentlog.connector.options.values import duration_ms, size
 from segmentlog.output import json_text, text_table
-from segmentlog.query.patterns import is_pattern, matches
 from segmentlog.query.times import iso
-from segmentlog.store import ConfigError, RemoteAccess, SegmentLogError, is_remote, place_of
+from segmentlog.store import ConfigError, SegmentLogError
 
 from ..console import Console, ended_by_signals, log_line
 from ..errors import FLAGS, FOUND, UsageError
@@ -125,6 +124,9 @@ def run_archive(options: argparse.Namespace, console: Console) -> int:
 
 
 def _is_pattern(place: str) -> bool:
+    from segmentlog.query.patterns import is_pattern
+    from segmentlog.store import place_of
+
     return "*" in place and is_pattern(place_of(place))
 
 
@@ -246,6 +248,9 @@ def _pull(options: argparse.Namespace) -> Report:
 
 
 def _ls(options: argparse.Namespace) -> Report:
+    from segmentlog.query.patterns import matches
+    from segmentlog.store import RemoteAccess, is_remote, place_of
+
     url, *table = options.places
     shown = table[0] if table else _TABLES[0]
     if shown not in _TABLES:
