@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 import pyarrow as pa
 
+from segmentlog.query.patterns import at_once
 from segmentlog.query.request import Names, body_format_of, scan_spec
 from segmentlog.query.selection import topics_in
 from segmentlog.query.source import OpenedSource, StoreSource, open_all
@@ -60,7 +61,7 @@ class JoinedRows(Rows):
 
     def count(self) -> int:
         """Count the rows."""
-        return sum(part.count() for part in self.parts)
+        return sum(at_once(lambda part: part.count(), self.parts))
 
     def head(self, n: int = 10) -> pa.Table:
         """Read the first ``n`` rows."""
@@ -202,10 +203,10 @@ class Stores(Mapping[str, Store]):
 
     def _holding(self, topics: Names) -> list[tuple[str, Snapshot, tuple[str, ...]]]:
         """Return the stores that have some of the topics, with these; `UnknownQueueError` for one that none has."""
-        snapshots = [each.open() for each in self._opened.values()]
+        snapshots = at_once(OpenedSource.open, list(self._opened.values()))
         held = topics_in(snapshots, lambda known: checked_topics(topics, known, self.path))
         return [(name, snapshot, some) for name, snapshot, some in zip(self, snapshots, held, strict=True) if some]
 
     def _table(self, title: str, call: Callable[[Store], MetadataTable]) -> MetadataTable:
-        tables = [call(store).to_arrow() for store in self.values()]
+        tables = at_once(lambda store: call(store).to_arrow(), list(self.values()))
         return MetadataTable(f"{title} of {self.path}", pa.concat_tables(tables))
