@@ -14,6 +14,7 @@
 import logging
 import os
 import signal
+import socket
 import sys
 import threading
 import time
@@ -212,12 +213,28 @@ def _bar(console: Console, *, has_total: bool) -> "Progress":
 def signalled() -> Iterator[threading.Event]:
     """Yield an event that SIGINT and SIGTERM set, until the block ends. For the main thread."""
     stop = threading.Event()
-    former = [(each, signal.signal(each, lambda *_: stop.set())) for each in _ENDING]
+    received, sent = socket.socketpair()
+    sent.setblocking(False)  # noqa: FBT003 - its signature
+
+    def watch() -> None:
+        while number := received.recv(1):
+            if number[0] in _ENDING:
+                stop.set()
+
+    # A handler runs in the main thread, which may be within `stop.wait` and hold the lock that `stop.set` takes.
+    watcher = threading.Thread(target=watch, daemon=True)
+    watcher.start()
+    former_fd = signal.set_wakeup_fd(sent.fileno())
+    former = [(each, signal.signal(each, lambda *_: None)) for each in _ENDING]
     try:
         yield stop
     finally:
         for number, handler in former:
             signal.signal(number, handler)
+        signal.set_wakeup_fd(former_fd)
+        sent.close()
+        watcher.join()
+        received.close()
 
 
 @contextmanager

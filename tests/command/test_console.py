@@ -135,3 +135,11 @@ def test_a_signal_sets_the_event_and_handlers_come_back(sign: signal.Signals) ->
         os.kill(os.getpid(), sign)
         assert stop.wait(10)
     assert signal.getsignal(sign) is former
+
+
+def test_a_signal_that_interrupts_a_wait_for_the_event_sets_it() -> None:
+    with signalled() as stop:
+        with stop._cond:  # type: ignore[attr-defined] # as `stop.wait` has it for some instructions
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(0.01)
+        assert stop.wait(30)
