@@ -31,6 +31,7 @@ from pyspark.sql.streaming.listener import (
 )
 from pyspark.sql.types import DataType, StructField, StructType
 
+from segmentlog.query.frames import system_batches
 from segmentlog.query.metadata import (
     SCHEMAS,
     Metrics,
@@ -44,7 +45,6 @@ from segmentlog.query.metadata import (
 )
 from segmentlog.query.request import EVERY_COLUMN
 from segmentlog.query.selection import Topics, check_topics, group_progress
-from segmentlog.query.system_frames import system_batches
 from segmentlog.store import ConfigError, MissingExtraError, QueueKey, SegmentLogError, Snapshot
 from segmentlog.store.follow import QueueLag, measure_lag
 from segmentlog.store.groups import GroupProgress

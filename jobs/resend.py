@@ -22,6 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from segmentlog.query.cursor import held_ranges
+from segmentlog.query.dead_letters import DLQ_TOPIC, ORIGIN_GROUP, RETRY_TOPIC, is_retry_topic
 from segmentlog.query.source import StoreSource
 from segmentlog.store import (
     BrokerError,
@@ -37,17 +38,13 @@ from segmentlog.store.ha import Answer
 
 from .report import Report
 from .resending import (
-    DLQ_TOPIC,
-    GROUP,
     ORIGIN,
-    RETRY_TOPIC,
     Cluster,
     Connection,
     Progress,
     Queue,
     Row,
     encode_properties,
-    is_retry_topic,
     origin_of,
     properties_sent,
     request_fields,
@@ -78,7 +75,7 @@ _QUEUES_MAX: Final = 64  # queues with a message in flight; each holds a batch o
 _BATCH_BYTES: Final = 1 << 20
 _BATCH_ROWS: Final = 256
 _TASK_BYTES: Final = 32 << 20
-_TOPICS: Final = (RETRY_TOPIC, DLQ_TOPIC, GROUP)
+_TOPICS: Final = (RETRY_TOPIC, DLQ_TOPIC, ORIGIN_GROUP)
 """Properties that name the original topic of a copy."""
 _SHOWN_S: Final = 2.0
 _COLUMNS: Final = ("topic", "queueId", "queueOffset", "body", "properties", "bornTimestamp", "flag", "sysFlag")

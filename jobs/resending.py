@@ -13,6 +13,7 @@ from hashlib import blake2b
 from itertools import accumulate
 from typing import Any, Final, NamedTuple, Self, TypeAlias, TypeVar
 
+from segmentlog.query.dead_letters import DLQ_TOPIC, ORIGIN_GROUP, RETRY_TOPIC, is_retry_topic, original_topic
 from segmentlog.query.suggestions import did_you_mean, listing
 from segmentlog.store import BrokerError, ConfigError, FormatError, QueueKey, QueueRange
 from segmentlog.store.ha import SUCCESS, Address, Answer, AnswerReader, encode_request
@@ -37,15 +38,7 @@ ORIGIN: Final = "SEGMENTLOG_ORIGIN"
 """Property of a message that was sent by this job: ``broker/topic/queue id/queue offset`` in the store."""
 ORIGIN_ID: Final = "SEGMENTLOG_ORIGIN_UNIQ_KEY"
 """Property that has the original ``UNIQ_KEY``."""
-RETRY_TOPIC: Final = "RETRY_TOPIC"
-DLQ_TOPIC: Final = "DLQ_ORIGIN_TOPIC"
 _UNIQ_KEY: Final = "UNIQ_KEY"
-GROUP: Final = "ORIGIN_GROUP"
-"""Property with the group of a pop consumer, which brokers of 5.5 set where it gets a message again."""
-_RETRY: Final = "%RETRY%"
-_DLQ: Final = "%DLQ%"
-_COPIES: Final = (_RETRY, _DLQ)
-"""Prefixes of topics that hold second copies of messages of other topics."""
 DROPPED: Final = frozenset(
     {
         *("DELAY", "REAL_TOPIC", "REAL_QID"),  # delayed delivery; so is TIMER_*
@@ -53,7 +46,7 @@ DROPPED: Final = frozenset(
         *("CHECK_IMMUNITY_TIME_IN_SECONDS", "__transactionId__"),
         *(RETRY_TOPIC, "RECONSUME_TIME", "MAX_RECONSUME_TIMES", "CONSUME_START_TIME"),  # retries and dead letters
         *("ORIGIN_MESSAGE_ID", DLQ_TOPIC, "DLQ_ORIGIN_MESSAGE_ID"),
-        *("POP_CK", "POP_CK_OFFSET", "1ST_POP_TIME", GROUP),  # pop consumers
+        *("POP_CK", "POP_CK_OFFSET", "1ST_POP_TIME", ORIGIN_GROUP),  # pop consumers
         *("MSG_REGION", "TRACE_ON", "CLUSTER", "WAIT", "ARRIVE_TIME", "__CRC32#"),  # set or consumed by the broker
         *("MIN_OFFSET", "MAX_OFFSET", "INNER_NUM", "INNER_BASE", "INNER_MULTI_QUEUE_OFFSET", "DUP_INFO"),
         *("TRANSFER_FLAG", "CORRECTION_FLAG", "MQ2_FLAG", "FORWARD_QUEUE_ID", "REDIRECT"),
@@ -310,34 +303,7 @@ def target_topic(
     topic: str, retry_topic: str | None, dlq_topic: str | None, mapped: Mapping[str, str], group: str | None = None
 ) -> str | None:
     """Return the topic to which a message goes; None if a copy does not name its original topic."""
-    return mapped[topic] if topic in mapped else _original(topic, retry_topic or dlq_topic, group)
-
-
-def _original(topic: str, named: str | None, group: str | None) -> str | None:
-    """Return the original topic of a message of a topic; the names and the group are those in its properties.
-
-    ::
-
-        %RETRY%GROUP+orders, %RETRY%GROUP_orders        where pop consumers get messages again, and what they name
-
-    RocketMQ: ``KeyBuilder.parseNormalTopic``, ``PopReviveService``. No group and no topic has a ``+`` in its name.
-    """
-    if not topic.startswith(_COPIES):
-        return topic
-    found = named or topic
-    if not is_retry_topic(found):
-        return named
-    if (parts := found.split("+"))[1:]:
-        return parts[1] if len(parts) == 2 and parts[1] else named
-    for each in (topic.removeprefix(_DLQ) if topic.startswith(_DLQ) else None, group):
-        if each and len(found) > len(front := f"{_RETRY}{each}_") and found.startswith(front):
-            return found.removeprefix(front)
-    return named
-
-
-def is_retry_topic(topic: str) -> bool:
-    """Tell whether a topic is that of one group: consumers of other groups do not read it."""
-    return topic.startswith(_RETRY)
+    return mapped[topic] if topic in mapped else original_topic(topic, retry_topic or dlq_topic, group)
 
 
 class ResendJob(NamedTuple):
@@ -398,7 +364,7 @@ def properties_sent(row: Row, origin: str, job: ResendJob, source_topic: str, to
     if is_retry_topic(topic):  # a consumer shows such a message as one of this topic
         stored = dict(row.properties)
         named = stored.get(RETRY_TOPIC) or stored.get(DLQ_TOPIC)
-        found[RETRY_TOPIC] = _original(source_topic, named, stored.get(GROUP)) or source_topic
+        found[RETRY_TOPIC] = original_topic(source_topic, named, stored.get(ORIGIN_GROUP)) or source_topic
     former = found.pop(_UNIQ_KEY, None)
     found[ORIGIN] = origin
     if former is not None:

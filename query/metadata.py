@@ -57,6 +57,19 @@ _MESSAGE: Final = [
     ("msgId", pa.string()),
     ("storeTimestamp", _TIME),
 ]
+_DELAYED: Final = [
+    ("brokerName", pa.string()),
+    ("kind", pa.string()),
+    ("state", pa.string()),
+    ("dueTimestamp", _TIME),
+    ("level", pa.int32()),
+    ("topic", pa.string()),
+    ("queueId", pa.int32()),
+    *_MESSAGE,
+    ("physicalOffset", pa.int64()),
+    ("delayQueueId", pa.int32()),
+    ("delayQueueOffset", pa.int64()),
+]
 SCHEMAS: Final[dict[str, pa.Schema]] = {
     "topics": pa.schema(
         [
@@ -111,19 +124,28 @@ SCHEMAS: Final[dict[str, pa.Schema]] = {
             ("value", pa.float64()),
         ]
     ),
-    "delayed": pa.schema(
+    "delayed": pa.schema(_DELAYED),
+    "deliveries": pa.schema(
+        [
+            *_DELAYED,
+            ("delivery", pa.string()),
+            ("deliveries", pa.int32()),
+            ("deliveryPhysicalOffset", pa.int64()),
+            ("lastDeliveryPhysicalOffset", pa.int64()),
+        ]
+    ),
+    "dead-letters": pa.schema(
         [
             ("brokerName", pa.string()),
-            ("kind", pa.string()),
-            ("state", pa.string()),
-            ("dueTimestamp", _TIME),
-            ("level", pa.int32()),
+            ("group", pa.string()),
             ("topic", pa.string()),
-            ("queueId", pa.int32()),
-            *_MESSAGE,
-            ("physicalOffset", pa.int64()),
-            ("delayQueueId", pa.int32()),
-            ("delayQueueOffset", pa.int64()),
+            ("messages", pa.int64()),
+            ("exhausted", pa.int64()),
+            ("retries", pa.int32()),
+            ("firstBornTimestamp", _TIME),
+            ("firstStoreTimestamp", _TIME),
+            ("lastStoreTimestamp", _TIME),
+            ("resend", pa.string()),
         ]
     ),
     "transactions": pa.schema(

@@ -1,12 +1,7 @@
-"""Frames of messages that RocketMQ keeps in topics of its own, by the name of their kind.
-
-::
-
-    "delayed" │ "transactions" │ "trace" ──► system_batches(kind, store, window) ──► batches of SCHEMAS[kind]
-"""
+"""Messages that RocketMQ keeps in topics of its own, as rows: delayed messages, half messages, entries of traces."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -41,8 +36,8 @@ Mask = npt.NDArray[np.bool_]
 _TASK_BYTES: Final = 32 << 20
 _DIGITS: Final = "^-?[0-9]{1,18}$"
 _RULES: Final = Rules(unlisted=Fallback.EARLIEST, unmatched_time=Fallback.LATEST, on_loss=OnLoss.SKIP, is_lenient=True)
-_LEVELS: Final = "SCHEDULE_TOPIC_XXXX"
-_TIMERS: Final = "rmq_sys_wheel_timer"
+LEVELS: Final = "SCHEDULE_TOPIC_XXXX"
+TIMERS: Final = "rmq_sys_wheel_timer"
 _SHARED: Final = (
     "brokerName",
     "queueId",
@@ -57,7 +52,7 @@ _SHARED: Final = (
 _REAL: Final = ("REAL_TOPIC", "REAL_QID")
 _OUT: Final = "TIMER_OUT_MS"
 _DELETED: Final = "TIMER_DEL_UNIQKEY"
-_ROLLS: Final = "TIMER_ROLL_TIMES"
+ROLLS: Final = "TIMER_ROLL_TIMES"
 _HALVES: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
 _ANSWERS: Final = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 _DISCARDED: Final = "TRANS_CHECK_MAX_TIME_TOPIC"
@@ -190,12 +185,12 @@ def last_places(finder: Finder, topics: pa.Array, keys: pa.Array) -> Ints:
         return np.full(len(keys), -1, np.int64)
     last = np.full(found.asked.num_rows + 1, -1, np.int64)  # one more, for the pairs with a null
     np.maximum.at(last, found.asked_index, found.physical_offset)
-    asked = pc.index_in(_pairs(topics, keys), value_set=_pairs(found.asked["topic"], found.asked["key"]))
+    asked = pc.index_in(joined(topics, keys), value_set=joined(found.asked["topic"], found.asked["key"]))
     places: Ints = last[pc.fill_null(asked, found.asked.num_rows).to_numpy(zero_copy_only=False)]
     return places
 
 
-def _pairs(topics: Any, keys: Any) -> pa.Array:
+def joined(topics: Any, keys: Any) -> pa.Array:
     """Join topics and keys; no topic has the separator."""
     joined = pc.binary_join_element_wise(topics.cast(pa.string()), keys, "\x01")
     return joined.combine_chunks() if isinstance(joined, pa.ChunkedArray) else joined
@@ -221,6 +216,29 @@ class _Asked:
     now_ms: int
 
 
+def store_and_progress(store: Snapshot) -> tuple[Snapshot, DelayProgress]:
+    """Return the progress of a broker's delivery, and the store as it was after that.
+
+    In this order: every message that the progress has passed is in the store, if it was delivered.
+    """
+    progress = delay_progress(store.location.fs, store.path)
+    return store.newer(), progress
+
+
+def passed_levels(progress: DelayProgress, queue_id: Ints, queue_offset: Ints) -> tuple[Mask, Mask]:
+    """Return of (n,) messages of delay levels where the progress is known, and which of them it has passed."""
+    queues, which = np.unique(queue_id, return_inverse=True)
+    reached = [progress.levels.get(queue + 1) for queue in queues.tolist()]
+    known = np.array([each is not None for each in reached], np.bool_)[which]
+    return known, queue_offset < np.array([each or 0 for each in reached], np.int64)[which]
+
+
+def passed_timers(progress: DelayProgress, due_ms: pa.Array) -> tuple[Mask, Mask]:
+    """Return of (n,) timers where the progress is known, and which of them it has passed."""
+    reached = progress.timer_ms
+    return np.full(len(due_ms), reached is not None), is_true(pc.less(due_ms, reached or 0))
+
+
 def delayed_batches(store: Snapshot, window: SystemWindow, *, now_ms: int | None = None) -> Iterator[pa.RecordBatch]:
     """Delayed messages as rows: both delay levels and timers, pending and delivered.
 
@@ -241,44 +259,44 @@ def delayed_batches(store: Snapshot, window: SystemWindow, *, now_ms: int | None
 
     ``now_ms`` is the time at which pending messages are pending; this host's clock by default.
     """
-    now = int(time.time() * 1000) if now_ms is None else now_ms
-    asked = _Asked(window, Finder(store), delay_progress(store.location.fs, store.path), now)
-    for batch in messages_of(store, _LEVELS, window, columns=(*_SHARED, "tagsCode"), properties=_REAL):
+    store, progress = store_and_progress(store)
+    yield from delayed_rows(store, progress, window, int(time.time() * 1000) if now_ms is None else now_ms)
+
+
+def delayed_rows(
+    store: Snapshot, progress: DelayProgress, window: SystemWindow, now_ms: int
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of `delayed_batches`; each batch has messages of one kind."""
+    asked = _Asked(window, Finder(store), progress, now_ms)
+    for batch in messages_of(store, LEVELS, window, columns=(*_SHARED, "tagsCode"), properties=_REAL):
         yield from _level_rows(batch, asked)
-    if _TIMERS in store.topics():
+    if TIMERS in store.topics():
         fates = _TimerFates.read(store, window)
         for batch in messages_of(
-            store, _TIMERS, window, columns=_SHARED, properties=(*_REAL, _OUT, _DELETED, _ROLLS, "TIMER_DELAY_LEVEL")
+            store, TIMERS, window, columns=_SHARED, properties=(*_REAL, _OUT, _DELETED, ROLLS, "TIMER_DELAY_LEVEL")
         ):
             yield from _timer_rows(batch, asked, fates)
 
 
 def _level_rows(batch: pa.RecordBatch, asked: _Asked) -> Iterator[pa.RecordBatch]:
-    levels = asked.progress.levels
     batch = batch.filter(pa.array(asked.window.keeps(batch["REAL_TOPIC"])))
     if not batch.num_rows:
         return
-    level = batch["queueId"].to_numpy() + 1
-    names, which = np.unique(level, return_inverse=True)
-    known = np.array([each in levels for each in names.tolist()], np.bool_)[which]
-    reached = np.array([levels.get(each, 0) for each in names.tolist()], np.int64)[which]
+    queue_id = batch["queueId"].to_numpy()
     due = batch["tagsCode"]
     due = pc.if_else(pc.greater(due, 0), due, pa.scalar(None, pa.int64()))
-    passed, none = batch["queueOffset"].to_numpy() < reached, np.zeros(batch.num_rows, np.bool_)
-    state = _states(batch, asked, due, (known, passed), none)
-    yield _row_batch(batch, "level", state, due, pa.array(level, pa.int32()))
+    progress = passed_levels(asked.progress, queue_id, batch["queueOffset"].to_numpy())
+    state = _states(batch, asked, due, progress, np.zeros(batch.num_rows, np.bool_))
+    yield _row_batch(batch, "level", state, due, pa.array(queue_id + 1, pa.int32()))
 
 
 def _timer_rows(batch: pa.RecordBatch, asked: _Asked, fates: "_TimerFates") -> Iterator[pa.RecordBatch]:
-    reached_ms = asked.progress.timer_ms
     keep = asked.window.keeps(batch["REAL_TOPIC"]) & is_true(pc.is_null(batch[_DELETED]))
     batch = batch.filter(pa.array(keep))
     if not batch.num_rows:
         return
     due = whole_numbers(batch[_OUT])
-    passed = is_true(pc.less(due, 0 if reached_ms is None else reached_ms))
-    known = np.full(batch.num_rows, reached_ms is not None)
-    state = _states(batch, asked, due, (known, passed), fates.deleted(batch))
+    state = _states(batch, asked, due, passed_timers(asked.progress, due), fates.deleted(batch))
     state = pc.if_else(pa.array(fates.rolled(batch)), "rolled", state)
     yield _row_batch(batch, "timer", state, due, ids_of(whole_numbers(batch["TIMER_DELAY_LEVEL"])))
 
@@ -315,12 +333,12 @@ class _TimerFates:
 
     @classmethod
     def read(cls, store: Snapshot, window: SystemWindow) -> "_TimerFates":
-        only = Sql92Filter.compile(f"{_DELETED} IS NOT NULL OR {_ROLLS} IS NOT NULL")
+        only = Sql92Filter.compile(f"{_DELETED} IS NOT NULL OR {ROLLS} IS NOT NULL")
         # A record that decides the fate of another is stored after it, and may be stored after the window.
         open_end = SystemWindow(start_ms=window.start_ms)
         deletions, rolls = set[tuple[str, str]](), dict[tuple[str, str], int]()
         for batch in messages_of(
-            store, _TIMERS, open_end, columns=("physicalOffset", "uniqKey"), properties=(_OUT, _DELETED), only=only
+            store, TIMERS, open_end, columns=("physicalOffset", "uniqKey"), properties=(_OUT, _DELETED), only=only
         ):
             columns = (batch[name].to_pylist() for name in (_OUT, _DELETED, "uniqKey", "physicalOffset"))
             for out, target, key, place in zip(*columns, strict=True):
@@ -631,17 +649,3 @@ def _texts(values: pa.Array) -> pa.Array:
     except pa.ArrowInvalid:
         decoded = (None if each is None else each.decode("utf-8", "replace") for each in values.to_pylist())
         return pa.array(decoded, pa.string())
-
-
-# Frames by kind
-
-_FRAMES: Final[dict[str, Callable[[Snapshot, SystemWindow], Iterator[pa.RecordBatch]]]] = {
-    "delayed": delayed_batches,
-    "transactions": transaction_batches,
-    "trace": trace_batches,
-}
-
-
-def system_batches(kind: str, store: Snapshot, window: SystemWindow) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of one frame of a store, in bounded memory; no batch is empty."""
-    return _FRAMES[kind](store, window)

@@ -83,7 +83,12 @@ _STORES: Final = SOURCE.pick(
 _TOPICS: Final = SOURCE.pick("subscribe", "subscribePattern", "includeSystemTopics")
 _NAMED: Final = SOURCE.pick("subscribe", "subscribePattern")
 _FRAME_TIMES: Final = SOURCE.pick("startingTimestamp", "endingTimestamp", "timeZone")
-OF_SYSTEM_TOPICS: Final = frozenset({MetadataKind.DELAYED, MetadataKind.TRANSACTIONS, MetadataKind.TRACE})
+OF_SYSTEM_TOPICS: Final = frozenset(
+    {
+        *(MetadataKind.DELAYED, MetadataKind.DELIVERIES, MetadataKind.DEAD_LETTERS),
+        *(MetadataKind.TRANSACTIONS, MetadataKind.TRACE),
+    }
+)
 """Frames of messages that RocketMQ keeps in topics of its own."""
 _OF_GROUPS: Final = frozenset({MetadataKind.GROUPS, MetadataKind.LAG})
 

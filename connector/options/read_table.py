@@ -88,6 +88,8 @@ class MetadataKind(Enum):
     SEGMENTS = "segments"
     METRICS = "metrics"
     DELAYED = "delayed"
+    DELIVERIES = "deliveries"
+    DEAD_LETTERS = "dead-letters"
     TRANSACTIONS = "transactions"
     TRACE = "trace"
 
@@ -361,7 +363,7 @@ class SourceOptions:
         default=None,
     )
     metadata: MetadataKind | None = option(
-        "topics, queues, groups, lag, segments, metrics, delayed, transactions, trace",
+        "topics, queues, groups, lag, segments, metrics, delayed, deliveries, dead-letters, transactions, trace",
         _metadata,
         "Read [rows about the store](groups-and-lag.md#metadata-frames), or "
         "[from system topics](system-topics.md), in place of messages.",

@@ -3,7 +3,7 @@
 ::
 
     segmentlog.open(path) ──► Store ──┬─ topics, queues, groups, lag, segments ──► MetadataTable
-                                      ├─ delayed, transactions, trace ──────► SystemRows
+                                      ├─ delayed, deliveries, dead_letters, transactions, trace ─► SystemRows
                                       ├─ scan ──► Scan ──► Arrow, pandas, Polars, DuckDB
                                       ├─ get ───► Message        find ──► Lookup ──► as a scan
                                       └─ follow ► Follow ──► batches as a broker appends
@@ -183,6 +183,27 @@ class Store:
             If an argument makes no sense.
         """
         return self._system_rows("delayed", topics, start, end)
+
+    @api_call
+    def deliveries(
+        self, topics: Names | None = None, *, start: Moment | None = None, end: Moment | None = None
+    ) -> "SystemRows":
+        """Describe how often each delayed message was delivered; arguments and errors as of `delayed`.
+
+        The columns of `delayed`, then ``delivery`` (``once``, ``late``, ``missing``, ``repeated``, ``pending``,
+        ``deleted``, ``rolled``), ``deliveries`` and the physical offsets of the first and the last delivery.
+        """
+        return self._system_rows("deliveries", topics, start, end)
+
+    @api_call
+    def dead_letters(
+        self, topics: Names | None = None, *, start: Moment | None = None, end: Moment | None = None
+    ) -> "SystemRows":
+        """Count the dead letters of each consumer group and original topic; arguments and errors as of `delayed`.
+
+        The column ``resend`` has the command that sends the letters of a row again.
+        """
+        return self._system_rows("dead-letters", topics, start, end)
 
     @api_call
     def transactions(

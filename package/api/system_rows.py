@@ -1,4 +1,4 @@
-"""SystemRows: delayed messages, transactions or traces of a store, read when a method asks for them.
+"""SystemRows: delayed messages, dead letters, transactions or traces of a store, read when a method asks for them.
 
 ::
 
@@ -10,9 +10,10 @@ from contextlib import closing
 
 import pyarrow as pa
 
+from segmentlog.query.frames import system_batches
 from segmentlog.query.metadata import SCHEMAS
 from segmentlog.query.source import StoreSource
-from segmentlog.query.system_frames import SystemWindow, system_batches
+from segmentlog.query.system_frames import SystemWindow
 
 from .arguments import in_api_words
 from .rows import SHOWN_ROWS, Rows, checked_number, first_rows, html_table
@@ -28,7 +29,7 @@ class SystemRows(Rows):
     source
         The store.
     kind
-        ``"delayed"``, ``"transactions"`` or ``"trace"``.
+        A name of `query.frames`, such as ``"delayed"``.
     window
         Which rows.
     """

@@ -114,7 +114,12 @@ VERBS: Final = (
         "messages by key, unique key, id, queue offset or physical offset",
         ("queryMsgByKey", "queryMsgByUniqueKey", "queryMsgById", "queryMsgByOffset"),
     ),
-    Verb("delayed", _READ, "delayed messages, of delay levels and of timers, pending and delivered"),
+    Verb(
+        "delayed",
+        _READ,
+        "delayed messages and timers; --check finds late, lost and repeated ones",
+    ),
+    Verb("dead-letters", _READ, "dead letters by group and topic, with the command that sends them again"),
     Verb("transactions", _READ, "half messages of transactions, and their outcome"),
     Verb("trace", _READ, "entries of message traces"),
     Verb("dump", _READ, "records and queue entries byte by byte", ("queryCq", "dumpCompactionLog")),

@@ -14,12 +14,13 @@ def system(tmp_path: Path) -> segmentlog.Store:
 
 
 def test_rows_are_read_in_every_form(system: segmentlog.Store) -> None:
-    for kind, count in (("delayed", 2), ("transactions", 1), ("trace", 2)):
+    for kind, count in (("delayed", 2), ("deliveries", 2), ("dead_letters", 1), ("transactions", 1), ("trace", 2)):
         found = getattr(system, kind)()
-        assert found.schema == SCHEMAS[kind]
+        name = kind.replace("_", "-")
+        assert found.schema == SCHEMAS[name]
         assert found.count() == found.to_arrow().num_rows == found.to_polars().height == count
         assert found.head(1).num_rows == 1
-        assert repr(found) == f"<SystemRows {kind} of {system.path}>"
+        assert repr(found) == f"<SystemRows {name} of {system.path}>"
         assert "broker-a" in found._repr_html_()
 
 

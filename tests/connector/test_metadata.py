@@ -471,6 +471,10 @@ def test_messages_of_system_topics(tmp_path: Path) -> None:
     assert rows(made, "delayed", *columns, startingTimestamp="1700000001000", subscribe="orders") == [timer]
     assert rows(made, "delayed", *columns, endingTimestamp="2023-11-14T22:13:21", timeZone="UTC") == [level]
     assert rows(made, "delayed", *columns, subscribe="none") == []
+    assert rows(made, "deliveries", "uniqKey", "delivery", "deliveries") == [("L", "late", 0), ("T", "late", 0)]
+    letters = ("group", "topic", "messages", "exhausted", "retries")
+    assert rows(made, "dead-letters", *letters) == [("billing", "orders", 1, 1, 16)]
+    assert rows(made, "dead-letters", *letters, subscribe="none") == []
     assert rows(made, "transactions", "outcome", "topic", "uniqKey") == [("pending", "orders", "H")]
     assert rows(made, "trace", "type", "topic", "costMs") == [("Pub", "orders", 7), ("odd", None, None)]
     assert rows(made, "trace", "type", subscribePattern="ord.*") == [("Pub",)]

@@ -1,3 +1,6 @@
+import os
+import shlex
+import signal
 import time
 from collections import Counter
 from pathlib import Path
@@ -156,3 +159,58 @@ def check_traces(store: segmentlog.Store, answered: list[Line], consumed: list[L
         got = [row for row in found if row["type"] == kind]
         assert {row["keys"] for row in got} >= {line["keys"] for line in consumed}
     assert store.trace("Tx").count() == sum(row["topic"] == "Tx" for row in found)
+
+
+@pytest.mark.parametrize("version", ["5.5.0", "4.9.1"])
+def test_messages_that_a_killed_broker_delivered_again_are_found(version: str, tmp_path: Path) -> None:
+    """A broker that has not saved its progress begins where it began before: 5.5.0 delivers timers three times."""
+    path, has_timers = tmp_path / "store", version.startswith("5")
+    never = {"timerFlushIntervalMs": 600_000} if has_timers else {"flushDelayOffsetInterval": 600_000}
+    with serving(version, path, CONFIG | never, tmp_path) as broker:
+        due = (int(time.time()) + 8) * 1000 + 500
+        how = ("--put", f"TIMER_DELIVER_MS={due}") if has_timers else ("--delay", 1)
+        sent = broker.produce("Delayed", 4, *how, "--keys")
+        later = broker.produce("Delayed", 2, "--delay", 17, "--first", 10)
+        until(lambda: delivery_of(path, sent) == {"once"}, seconds=60)
+        os.kill(broker.pid, signal.SIGKILL)
+    assert delivery_of(path, later) == {"pending"}
+    with serving(version, path, CONFIG, tmp_path):
+        until(lambda: delivery_of(path, sent) == {"repeated"}, seconds=60)
+    found = {row["uniqKey"]: row for row in rows(segmentlog.open(path).deliveries())}
+    assert min(found[line["msgId"]]["deliveries"] for line in sent) >= 2
+    assert delivery_of(path, later) == {"pending"}
+    snapshot = Snapshot.open(path)
+    for line in sent:
+        row = found[line["msgId"]]
+        for name in ("deliveryPhysicalOffset", "lastDeliveryPhysicalOffset"):
+            message = snapshot.message_at(row[name])
+            assert message is not None
+            assert (message.topic, message.uniq_key) == (row["topic"], line["msgId"])
+
+
+def delivery_of(path: Path, sent: list[Line]) -> set[str | None]:
+    keys = {line["msgId"] for line in sent}
+    return {row["delivery"] for row in rows(segmentlog.open(path).deliveries()) if row["uniqKey"] in keys}
+
+
+@pytest.mark.parametrize("version", ["5.5.0", "4.9.1"])
+def test_dead_letters_of_a_broker_are_counted_by_group_and_topic(version: str, tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    with serving(version, path, {"messageDelayLevel": " ".join(["1s"] * 18)}, tmp_path) as broker:
+        broker.produce("Orders", 3, "--keys")
+        broker.produce("Payments", 3, "--keys", "--first", 10)
+        push = ("--push", "--idle", 3000, "--group")
+        broker.consume("Orders", 9, *push, "billing", "--least", 1, "--retry", 2, "--give-up")
+        broker.consume("Payments", 9, *push, "billing", "--least", 1, "--retry", 2, "--retries", 0)
+        broker.consume("Orders", 9, *push, "audit", "--least", 2, "--retry", 4, "--retries", 1)
+    found = {(row["group"], row["topic"]): row for row in rows(segmentlog.open(path).dead_letters())}
+    counts = {key: (row["messages"], row["exhausted"], row["retries"]) for key, row in found.items()}
+    assert counts == {
+        ("billing", "Orders"): (2, 0, 0),
+        ("billing", "Payments"): (2, 0, 0),
+        ("audit", "Orders"): (1, 0, 1),
+    }
+    for (group, topic), row in found.items():
+        filters = [] if group == "audit" else ["--sql", f"RETRY_TOPIC = '{topic}'"]
+        expected = ["segmentlog", "resend", str(path), f"%DLQ%{group}", *filters]
+        assert shlex.split(row["resend"]) == [*expected, "--broker", "HOST:10911", "--state", "FILE"]

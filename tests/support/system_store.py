@@ -68,10 +68,11 @@ class SystemStore:
 
 
 def build_system_store(path: Path) -> Path:
-    """Build one message of each kind: a level of 10 s, a timer, an open half message, a trace of two entries."""
+    """Build one of each kind: a level of 10 s, a timer, an open half message, a trace of two entries, a dead letter."""
     made = SystemStore(path)
     made.put("orders", key="L", queue_id=1, keys="k 1", DELAY=3)
     made.timer("T", START_MS + HOUR_MS)
     made.half("H")
     made.put(TRACES, PUB + b"\2" + b"odd" + b"\2")
+    made.put("%DLQ%billing", RETRY_TOPIC="orders", reconsume_times=17)
     return made.close()

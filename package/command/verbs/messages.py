@@ -56,6 +56,8 @@ _WAYS: Final = ("id", "key", "unique_key", "offset", "physical_offset")
 _ITEMS_A_BATCH: Final = 4_000
 _NO_ROWS: Final = {
     "delayed": "no delayed message was found",
+    "deliveries": "no delayed message was found",
+    "dead-letters": "no dead letter was found",
     "transactions": "no half message of a transaction was found",
     "trace": "no entry of a message trace was found: brokers with traceTopicEnable=true have them",
 }
@@ -401,11 +403,29 @@ def _batches(
         yield pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-# Verbs `delayed`, `transactions` and `trace`
+# Verbs `delayed`, `dead-letters`, `transactions` and `trace`
 
 
 def add_delayed(parser: Parser) -> None:
-    """Verbs ``delayed``, ``transactions`` and ``trace``: messages that RocketMQ keeps in its own topics, as rows.
+    """Verb ``delayed``: delayed messages as rows, and how often the broker delivered them.
+
+    ::
+
+        segmentlog delayed STORE [TOPIC …] --from -1h -o jsonl
+        segmentlog delayed STORE --check                  late, missing and repeated ones; exit code 1 if there are any
+        segmentlog delayed STORE --check --all            all, with the number of their deliveries
+    """
+    _add_system_rows(parser)
+    parser.add_argument(
+        "--check",
+        action="store_true",
+        help="count the deliveries of each message, and show those that are late, missing or repeated",
+    )
+    parser.add_argument("--all", action="store_true", help="with --check: show all messages")
+
+
+def _add_system_rows(parser: Parser) -> None:
+    """Verbs ``dead-letters``, ``transactions`` and ``trace``: messages of RocketMQ's own topics, as rows.
 
     ::
 
@@ -421,20 +441,24 @@ def add_delayed(parser: Parser) -> None:
     add_output(parser)
 
 
-add_transactions = add_trace = add_delayed
+add_dead_letters = add_transactions = add_trace = _add_system_rows
 
 
-def _print_system_rows(kind: str, options: argparse.Namespace, console: Console) -> int:
+def _system_rows(kind: str, options: argparse.Namespace) -> "SystemRows":
     from segmentlog import SystemRows
     from segmentlog.query.system_frames import SystemWindow
-
-    from ..output.writers import write_rows
 
     start_ms, stop_ms = asked_times(options)
     window = SystemWindow(
         topics=Topics(tuple(options.topic)) if options.topic else None, start_ms=start_ms, stop_ms=stop_ms
     )
-    rows = SystemRows(source_of(options), kind, window)
+    return SystemRows(source_of(options), kind, window)
+
+
+def _print_system_rows(kind: str, options: argparse.Namespace, console: Console) -> int:
+    from ..output.writers import write_rows
+
+    rows = _system_rows(kind, options)
     with closing(_system_batches(rows, options.number)) as batches:
         return write_rows(rows.schema, batches, options, console, nothing=lambda: _NO_ROWS[kind])
 
@@ -446,6 +470,47 @@ def _system_batches(rows: "SystemRows", number: int | None) -> "Generator[pa.Rec
         yield from rows.head(number).to_batches()
 
 
-run_delayed = partial(_print_system_rows, "delayed")
+def run_delayed(options: argparse.Namespace, console: Console) -> int:
+    if options.check:
+        return _check_delayed(options, console)
+    if options.all:
+        raise UsageError("--all is passed without --check", fix="Add --check, or leave --all out: all rows are shown")
+    return _print_system_rows("delayed", options, console)
+
+
+def _check_delayed(options: argparse.Namespace, console: Console) -> int:
+    """Print messages whose delivery is not as it should be; return `NOT_FOUND` if there are any."""
+    from segmentlog.query.deliveries import FINDINGS
+
+    from ..output.writers import write_rows
+
+    rows = _system_rows("deliveries", options)
+    counts: Counter[str] = Counter()
+
+    def shown() -> "Generator[pa.RecordBatch, None, None]":
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        left = options.number
+        for batch in rows.to_batches():
+            counts.update(each or "unknown" for each in batch["delivery"].to_pylist())
+            kept = batch if options.all else batch.filter(pc.is_in(batch["delivery"], pa.array(FINDINGS)))
+            kept = kept.slice(0, left)
+            if kept.num_rows:
+                yield kept
+            left = None if left is None else left - kept.num_rows
+
+    def summary() -> str:
+        parts = ", ".join(f"{count} {name}" for name, count in counts.most_common())
+        return f"{counts.total()} delayed messages: {parts}" if parts else _NO_ROWS["deliveries"]
+
+    with closing(shown()) as batches:
+        code = write_rows(rows.schema, batches, options, console, nothing=summary)
+    if code == FOUND:
+        console.stderr.write(summary() + "\n")
+    return NOT_FOUND if any(counts[each] for each in FINDINGS) else FOUND
+
+
+run_dead_letters = partial(_print_system_rows, "dead-letters")
 run_transactions = partial(_print_system_rows, "transactions")
 run_trace = partial(_print_system_rows, "trace")

@@ -16,7 +16,7 @@ from segmentlog.store.log.confirmed import ConfirmationFile
 from support.commands import INSTALLED, Ran, run_command
 from support.small_store import write_small_store
 from support.store_builder import StoreBuilder, messages
-from support.system_store import build_system_store
+from support.system_store import CONFIG, build_system_store
 from support.tampering import put_at, segments
 
 
@@ -336,6 +336,7 @@ def test_damage_is_shown_and_is_a_finding(tmp_path: Path) -> None:
     ("verb", "column", "values"),
     [
         ("delayed", "state", ["pending", "pending"]),
+        ("dead-letters", "exhausted", [1]),
         ("trace", "error", [None, "the type of the entry is unknown"]),
         ("transactions", "outcome", ["pending"]),
     ],
@@ -345,7 +346,7 @@ def test_rows_are_printed_as_python_returns_them(
 ) -> None:
     path = build_system_store(tmp_path / "broker-a")
     rows = run_command(verb, path, "--json").rows
-    expected = getattr(segmentlog.open(path), verb)().to_arrow()
+    expected = getattr(segmentlog.open(path), verb.replace("-", "_"))().to_arrow()
     assert [list(row) for row in rows] == [expected.schema.names] * len(values)
     assert [row[column] for row in rows] == expected[column].to_pylist() == values
     assert run_command(verb, path).text.split()[0] == "brokerName"
@@ -365,3 +366,25 @@ def test_rows_are_printed_as_python_returns_them(
 def test_topics_times_and_numbers_limit_the_rows(flags: list[str], kinds: list[str], tmp_path: Path) -> None:
     ran = run_command("delayed", build_system_store(tmp_path / "broker-a"), *flags, "--json")
     assert ([row["kind"] for row in ran.rows], ran.code) == (kinds, 0 if kinds else 1)
+
+
+def test_check_shows_late_missing_and_repeated_deliveries(tmp_path: Path) -> None:
+    path = build_system_store(tmp_path / "broker-a")
+    ran = run_command("delayed", path, "--check", "--json")
+    assert ([row["delivery"] for row in ran.rows], ran.code) == (["late", "late"], 1)
+    assert ran.err == "2 delayed messages: 2 late\n"
+    ran = run_command("delayed", path, "--check", "-n", "1", "--json")
+    assert ([row["uniqKey"] for row in ran.rows], ran.code, ran.err) == (["L"], 1, "2 delayed messages: 2 late\n")
+    with MessageStore.open(path, CONFIG) as store:
+        for key in ("L", "T"):
+            store.append(Outgoing(topic="orders", body=b"x", uniq_key=key))
+    ran = run_command("delayed", path, "--check", "--json")
+    assert (ran.text, ran.code, ran.err) == ("", 0, "2 delayed messages: 2 once\n")
+    ran = run_command("delayed", path, "--check", "--all", "--json")
+    shown = list(map(json.loads, ran.text.splitlines()))
+    expected = segmentlog.open(path).deliveries().to_arrow()
+    assert [list(row) for row in shown] == [expected.schema.names] * 2
+    assert [row["deliveries"] for row in shown] == expected["deliveries"].to_pylist() == [1, 1]
+    ran = run_command("delayed", path, "none", "--check", "--json")
+    assert (ran.text, ran.code, ran.err) == ("", 0, "no delayed message was found\n")
+    assert "Add --check" in run_command("delayed", path, "--all").err

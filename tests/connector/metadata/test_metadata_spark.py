@@ -18,7 +18,7 @@ from support.system_store import build_system_store
 pytestmark = pytest.mark.spark
 
 CONFIG = StoreConfig(segment_bytes=1 << 20, index=False)
-COUNTS = {"topics": 1, "lag": 1, "segments": 1, "delayed": 2, "trace": 2}
+COUNTS = {"topics": 1, "lag": 1, "segments": 1, "delayed": 2, "deliveries": 2, "dead-letters": 1, "trace": 2}
 WAIT_SECONDS = 300
 
 
