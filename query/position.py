@@ -8,6 +8,7 @@
     1234, in the command                          At(1234)            queue offset 1234
     2026-01-31T12:00:00Z, -1h (query/times.py)    AtTime(…)           first message stored at or after the time
     group:etl                                     OfGroup("etl")      the next message of the consumer group
+    table:delta:/lake/orders (query/tables.py)    OfTable(…)          the first message that the table does not have
     {"orders": {"0": 23, "1": "last:10"}}         ByQueue(…)          one of the above, but a group, for each queue
     {"broker-a": {"orders": {"0": 23}}}           ByQueue(…)          the same for one of several stores
 
@@ -24,7 +25,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cache, partial
-from typing import Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from segmentlog.store import (
     Boundary,
@@ -45,7 +46,11 @@ from segmentlog.store import (
 
 from .selection import unknown_group
 from .suggestions import listing
+from .table_names import TableName, parse_table_name
 from .times import Clock, Instant, Moment, StartAfterEndError, check_window, hint_ms, parse_time
+
+if TYPE_CHECKING:
+    from .tables import TableEnd
 
 _log = logging.getLogger(__name__)
 
@@ -98,6 +103,13 @@ class OfGroup:
     group: str
 
 
+@dataclass(frozen=True, slots=True)
+class OfTable:
+    """The ends of a table or directory that a backfill writes."""
+
+    name: TableName
+
+
 Place: TypeAlias = Earliest | Latest | Last | At | AtTime
 Table: TypeAlias = Mapping[tuple[str | None, QueueKey], Place]
 """Places by broker name and queue; None for any broker."""
@@ -114,7 +126,7 @@ class ByQueue:
         return self.table.get((broker_name, key)) or self.table.get((None, key))
 
 
-Position: TypeAlias = Place | OfGroup | ByQueue
+Position: TypeAlias = Place | OfGroup | OfTable | ByQueue
 
 
 class Grammar(NamedTuple):
@@ -174,13 +186,18 @@ def parse_position(text: str, name: str, grammar: Grammar) -> Position:
         if not group or group != group.strip():
             raise bad_text(name, text, "group:NAME, and no white space around the name")
         return OfGroup(group)
+    if word.lower().startswith("table:"):
+        try:
+            return OfTable(parse_table_name(word[len("table:") :]))
+        except ValueError as error:
+            raise bad_text(name, text, str(error)) from None
     if word.startswith("{"):
         return ByQueue(parse_table(name, word, lambda at, found: _place(at, found, grammar)))
     return parse_place(word, name, grammar)
 
 
 def parse_place(text: str, name: str, grammar: Grammar) -> Place:
-    """Parse a position that is neither a group nor a table; errors as of `parse_position`."""
+    """Parse a position that is neither a group nor of several queues; errors as of `parse_position`."""
     word = text.strip()
     folded = word.lower()
     if folded == "earliest":
@@ -269,7 +286,7 @@ def _is_number(text: str) -> bool:
 def settled(position: Position, clock: Clock) -> Position:
     """Resolve the times of a position; `ConfigError` for a time without a zone, if the clock has none."""
     match position:
-        case OfGroup():
+        case OfGroup() | OfTable():
             return position
         case ByQueue(table):
             return ByQueue({key: settled_place(place, clock) for key, place in table.items()})
@@ -354,6 +371,12 @@ def _group_offsets(store: Queried, group: str) -> dict[QueueKey, int]:
     return group_offsets(store.path, group, fs=store.location.fs)
 
 
+def _table_end(store: Queried, name: TableName) -> "TableEnd":
+    from .tables import table_end  # noqa: PLC0415 - loads what reads tables
+
+    return table_end(name, store.location)
+
+
 def listed(store: Queried, queues: Iterable[QueueBounds], named: Mapping[str, Position]) -> list[QueueBounds]:
     """Return the queues that every table lists, after `check_tables` and `check_group`."""
     queues = list(queues)
@@ -380,13 +403,14 @@ class Resolver:
         self._rules = rules
         self._words = words
         self._offsets_of = cache(partial(_group_offsets, store))
+        self._end_of_table = cache(partial(_table_end, store))
 
     def start(self, position: Position, bounds: QueueBounds) -> int:
         """Return the first queue offset to read, within ``[bounds.min_offset, bounds.max_offset]``.
 
         `OffsetOutOfRangeError` and the error for unlisted queues depend on the rules.
         """
-        match self._place_of(position, bounds.key):
+        match self._place_of(position, bounds):
             case None:
                 return self._unlisted(position, bounds)
             case AtTime() as time:
@@ -396,7 +420,7 @@ class Resolver:
 
     def end(self, position: Position, bounds: QueueBounds) -> int:
         """Return one past the last queue offset to read; a time is exclusive."""
-        match self._place_of(position, bounds.key):
+        match self._place_of(position, bounds):
             case None:
                 # A group without a position has consumed nothing of the queue. A table limits the queues it lists.
                 return bounds.min_offset if isinstance(position, OfGroup) else bounds.max_offset
@@ -430,14 +454,37 @@ class Resolver:
                 found.append(QueueRange(bounds.key, first, stop))
         return found
 
-    def _place_of(self, position: Position, key: QueueKey) -> Place | None:
+    def _place_of(self, position: Position, bounds: QueueBounds) -> Place | None:
+        key = bounds.key
         match position:
             case OfGroup(group):
                 offset = self._offsets_of(group).get(key)
                 return None if offset is None else At(offset)
+            case OfTable(name):
+                return self._after_table(name, bounds)
             case ByQueue():
                 return position.of(self._store.broker_name, key)
         return position
+
+    def _after_table(self, name: TableName, bounds: QueueBounds) -> Place:
+        end, key = self._end_of_table(name), bounds.key
+        if key.topic not in end.topics:
+            problem = f"{name} holds no messages of {key.topic}"
+            fix = f"Read {listing(sorted(end.topics))}, or run its backfill for {key.topic}"
+            raise ConfigError(problem, path=self._store.path, fix=fix)
+        if key not in end.offsets:
+            return Earliest()  # a queue that was created since
+        offset = end.offsets[key]
+        first, stop = end.gaps.get(key, (0, 0))
+        if stop > bounds.min_offset:  # else retention deleted them, and the backfill was to skip lost messages
+            problem = f"{name} lacks the messages {first} to {stop - 1} of {key}, before offset {offset}, where it ends"
+            fix = "Run its backfill for their time first, with --catch-up if their window was written before they came"
+            raise ConfigError(problem, path=self._store.path, fix=fix)
+        if self._store.times_fall and (found := self._store.offset_at(key, end.end_ms[key])) < offset:
+            problem = f"{name} lacks messages of {key} from offset {found} on, before offset {offset}, where it ends"
+            fix = f"A clock was set back there: run its backfill for the window from {end.end_ms[key]} ms first"
+            raise ConfigError(problem, path=self._store.path, fix=fix)
+        return At(offset)
 
     def _unlisted(self, position: Position, bounds: QueueBounds) -> int:
         if self._rules.unlisted is Fallback.ERROR:
@@ -501,6 +548,8 @@ class Resolver:
 
 
 def _asker(position: Position, name: str) -> str:
+    if isinstance(position, OfTable):
+        return str(position.name)
     return f"group `{position.group}`" if isinstance(position, OfGroup) else name
 
 

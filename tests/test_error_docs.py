@@ -6,8 +6,9 @@ from pathlib import Path
 from segmentlog.command.errors import UsageError
 from segmentlog.connector import errors as connector_errors
 from segmentlog.connector.setup.java import JavaNotFoundError
-from segmentlog.jobs.lake.target import TargetChangedError, TargetUnclearError
+from segmentlog.jobs.lake.target import TargetChangedError
 from segmentlog.query import selection, times
+from segmentlog.query.ledgers import TargetUnclearError
 from segmentlog.store import SegmentLogError
 from segmentlog.store import errors as store_errors
 

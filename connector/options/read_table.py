@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from segmentlog.store import Sql92Filter
 
 _POSITIONS: Final = Grammar(
-    forms='Pass earliest, latest, last:N, group:NAME, or JSON such as {"orders": {"0": 23, "1": -2}}',
+    forms='Pass earliest, latest, last:N, group:NAME, table:KIND:NAME, or JSON such as {"orders": {"0": 23, "1": -2}}',
     has_kafka_numbers=True,
 )
 _SPEC: Final = ScanSpec(columns=())
@@ -271,9 +271,10 @@ class SourceOptions:
         default=False,
     )
     starting_offsets: Position | None = option(
-        f"earliest, latest (streams), last:N, group:NAME, {OFFSETS_JSON}",
+        f"earliest, latest (streams), last:N, group:NAME, table:KIND:NAME, {OFFSETS_JSON}",
         parse_offsets,
-        "The first message to read of each queue. `last:10` is 10 messages before the end of the queue. In JSON, -2 is "
+        "The first message to read of each queue. `last:10` is 10 messages before the end of the queue. "
+        "`table:delta:PATH` [continues after a table](lake.md#continue-where-the-table-ends). In JSON, -2 is "
         'the earliest, -1 the latest, and texts such as `"last:10"` are allowed. A query with a checkpoint ignores it.',
         default=None,
         shown="earliest; latest in streams",

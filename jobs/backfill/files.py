@@ -26,14 +26,15 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
+from segmentlog.query.file_parts import FileParts
+from segmentlog.query.parts import Part, StoreIdentity, Window, Written
 from segmentlog.query.suggestions import did_you_mean
 from segmentlog.store import ConfigError, StoreInUseError
 
 from ..state_file import sync, write_whole
-from .planning import Length, Part, Request, StoreIdentity, Window, Written
+from .planning import Length, Request
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -67,22 +68,18 @@ class Layout:
     by: tuple[str, ...] = ()
 
 
-class Files:
+class Files(FileParts):
     """Target of a backfill on a file system that the driver and all tasks see."""
 
     def __init__(self, path: str, request: Request, layout: Layout) -> None:
         if "://" in path:
             problem = f"the target `{path}` is a URL"
             raise ConfigError(problem, fix="Name a directory that the driver and all tasks see")
-        self.path = os.path.abspath(os.path.expanduser(path))
-        parent, name = os.path.split(self.path)
-        if not name:
+        super().__init__(path, by_hour=request.length is Length.HOUR, zone=request.zone)
+        if not os.path.basename(self.path):
             raise ConfigError("the target is the root directory", path=self.path, fix="Name a directory below it")
-        self._control = os.path.join(parent, f".{name}.backfill")
-        self._staging = os.path.join(self._control, "staging")
-        self._records = os.path.join(self._control, "parts")
+        self._staging = os.path.join(self.control, "staging")
         self._layout = layout
-        self._length, self._zone = request.length, request.zone
         self._store = StoreIdentity.of(request.source)
         self._identity = {
             "store": self._store.path,
@@ -101,18 +98,18 @@ class Files:
 
     def open(self) -> None:
         """Make the directories, or check that they are of the same request; lock them, and remove leftovers."""
-        place = os.path.join(self._control, "request")
+        place = self._asked
         try:
             if not os.path.exists(place) and os.path.exists(self.path) and (other := sorted(os.listdir(self.path))):
                 problem = f"the target holds something else already: `{other[0]}`"
                 raise ConfigError(problem, path=self.path, fix="Name a directory that is empty or does not exist")
-            for each in (self.path, self._control, self._records):
+            for each in (self.path, self.control, self.records):
                 os.makedirs(each, exist_ok=True)
         except (FileExistsError, NotADirectoryError) as error:
             problem = "the target is not a directory"
             raise ConfigError(problem, path=error.filename, fix="Name a directory, or one to be created") from None
-        if os.stat(self.path).st_dev != os.stat(self._control).st_dev:
-            problem = f"the target is another file system than `{self._control}`, so that no rename publishes files"
+        if os.stat(self.path).st_dev != os.stat(self.control).st_dev:
+            problem = f"the target is another file system than `{self.control}`, so that no rename publishes files"
             raise ConfigError(problem, path=self.path, fix="Name a directory below it")
         lock = os.open(place, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
@@ -149,7 +146,7 @@ class Files:
         os.ftruncate(lock, 0)
         os.pwrite(lock, json.dumps(self._identity, indent=1).encode(), 0)
         os.fsync(lock)
-        for changed in (self._control, os.path.dirname(self._control)):
+        for changed in (self.control, os.path.dirname(self.control)):
             sync(changed)
 
     def close(self) -> None:
@@ -157,29 +154,6 @@ class Files:
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
-
-    def parts(self, since_ms: int = 0, until_ms: int | None = None) -> list[Part]:
-        """Return the parts in the directory; a record without its directory is of a part that did not get there."""
-        return [_checked(place, record) for place, record in self._found(since_ms, until_ms)]
-
-    def recorded(self) -> list[Part]:
-        """Return the parts in the directory, without a look for their files."""
-        return [_read_record(record)[0] for _, record in self._found(0, None)]
-
-    def _found(self, since_ms: int, until_ms: int | None) -> Iterator[tuple[str, str]]:
-        """Yield the directory and the record of each part."""
-        first = self._names(since_ms)
-        last = None if until_ms is None else self._names(until_ms - 1)
-        for place in _directories(self.path, len(first) + 1):
-            relative = os.path.relpath(place, self.path)
-            names = relative.split(os.sep)[: len(first)]
-            if relative.startswith("day=") and (names < first or (last is not None and names > last)):
-                continue
-            record = self._record(relative)
-            if not os.path.exists(record):
-                fix = "Name another directory, or move this away"
-                raise ConfigError("the target holds something that no backfill wrote there", path=place, fix=fix)
-            yield place, record
 
     def write(self, part: Part, frame: "DataFrame | None") -> Written:
         """Write the files of a part aside, and move them in by one rename."""
@@ -206,10 +180,7 @@ class Files:
 
     def _write_record(self, part: Part, place: str, files: Mapping[str, int]) -> None:
         document = {"place": place, "part": part.to_json(), "files": files}
-        write_whole(self._record(place), document, os.path.join(self._staging, "record"))
-
-    def _record(self, place: str) -> str:
-        return os.path.join(self._records, place.replace(os.sep, ",") + ".json")
+        write_whole(self.record(place), document, os.path.join(self._staging, "record"))
 
     def _write_files(self, frame: "DataFrame", written: str, ready: str) -> int:
         from pyspark.sql import Observation
@@ -243,14 +214,7 @@ class Files:
         return int(counted.get["messages"])
 
     def _place(self, window: Window, number: int) -> str:
-        return os.path.join(self.path, *self._names(window.start_ms), f"part={number}")
-
-    def _names(self, start_ms: int) -> list[str]:
-        """Return the directories of a window; they sort as their times do."""
-        if self._length is Length.DAY:
-            return [f"day={datetime.fromtimestamp(start_ms / 1000, self._zone):%Y-%m-%d}"]
-        start = datetime.fromtimestamp(start_ms / 1000, UTC)
-        return [f"day={start:%Y-%m-%d}", f"hour={start:%H}"]
+        return os.path.join(self.path, *self.names(window.start_ms), f"part={number}")
 
 
 def _wrong_name(column: str) -> "Column":
@@ -301,42 +265,6 @@ def _check_columns(columns: Sequence[str], by: Sequence[str]) -> None:
     if taken := [each for each in columns if each.lower() in _ADDED]:
         problem = f"the column `{taken[0]}` has the name of a directory of the target"
         raise ConfigError(problem, fix="Read other columns: days, hours and parts are columns of the files")
-
-
-def _checked(place: str, record: str) -> Part:
-    """Return the part of a record; `ConfigError` if the directory lacks a file of the part."""
-    part, files = _read_record(record)
-    for name, size in files.items():
-        path = os.path.join(place, name)
-        try:
-            found = os.path.getsize(path)
-        except FileNotFoundError:
-            found = -1
-        if found != size:
-            state = "is missing" if found < 0 else f"has {found} bytes, and {size} were written"
-            fix = f"Restore it, or delete {os.path.dirname(place)}: the next run writes the window again"
-            raise ConfigError(f"a file of part {part.number} of {part.window} {state}", path=path, fix=fix)
-    return part
-
-
-def _read_record(record: str) -> tuple[Part, Mapping[str, int]]:
-    """Return a part, and the sizes of its files by their names below its directory."""
-    try:
-        with open(record, encoding="utf-8") as file:
-            content = json.load(file)
-        return Part.from_json(content["part"]), dict(content.get("files", {}))
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        problem = f"this is not the record of a part ({error})"
-        raise ConfigError(problem, path=record, fix="Name another directory, or restore this file") from None
-
-
-def _directories(path: str, depth: int) -> Iterator[str]:
-    """Yield the directories of parts, and whatever is above that depth without being a directory."""
-    if depth == 0 or not os.path.isdir(path):
-        yield path
-        return
-    for name in sorted(os.listdir(path)):
-        yield from _directories(os.path.join(path, name), depth - 1)
 
 
 def _settle(path: str) -> dict[str, int]:

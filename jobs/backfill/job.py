@@ -19,10 +19,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import pyarrow as pa
 
 from segmentlog.query.body_columns import BODY_ERROR, BodyFormat
+from segmentlog.query.parts import Part, Window, Written, held
 from segmentlog.store import ConfigError
 
 from ..report import Report
-from .planning import Part, Planner, Request, Target, Window, Written, frame_of, held
+from .planning import Planner, Request, Target, Waiting, frame_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Observation, SparkSession
@@ -49,6 +50,8 @@ SCHEMA: Final = pa.schema(
 
 ``rejected`` is there if bodies are parsed.
 """
+_LOOK_S: Final = 1.0
+"""Pause between two looks at how many bytes wait."""
 _FOLLOWED_ROWS: Final = 1_000
 """Rows of a job that follows: it may run for years."""
 
@@ -145,6 +148,7 @@ def run(
     bodies: Bodies | None = None,
     catches_up: bool = False,
     every_s: float | None = None,
+    commit_bytes: int | None = None,
     stop: threading.Event | None = None,
 ) -> Report:
     """Write the messages of a period into files or a table, each message once.
@@ -163,8 +167,8 @@ def run(
         Format by which bodies become columns. Messages that do not parse are dead letters, and no error.
     catches_up : bool
         Add messages of finished windows that were appended after these were written.
-    every_s : float, optional
-        Go on, and write what is new so often; ``request.end_ms`` is not used. None to stop at the end of the period.
+    every_s, commit_bytes : float and int, optional
+        Go on, and write what is new so often, or once so many stored bytes wait; ``request.end_ms`` is not used.
     stop : threading.Event, optional
         Ends the job after the part that it writes.
 
@@ -182,9 +186,8 @@ def run(
     StoreInUseError
         If another job writes into the target.
     """
-    stopped = threading.Event() if stop is None else stop
-    follows = every_s is not None
-    work = _Backfill(spark, request, target, bodies, stop=stopped, rows_max=_FOLLOWED_ROWS if follows else None)
+    follows, rows_max = (False, None) if every_s is None else (True, _FOLLOWED_ROWS)
+    work = _Backfill(spark, request, target, bodies, stop=stop or threading.Event(), rows_max=rows_max)
     with ExitStack() as held_targets:
         for each in [target] if bodies is None else [target, bodies.dead_letters]:
             each.open()
@@ -194,7 +197,7 @@ def run(
         if catches_up:
             parts = target.parts(request.start_ms, None if follows else request.end_ms)
             work.write(Planner(request, _now_ms()).late(work.spark, parts, is_open=follows))
-        while every_s is not None and not stopped.wait(every_s):
+        while every_s is not None and work.waits(every_s, commit_bytes):
             work.write_missing(is_open=True)
     return work.report()
 
@@ -222,6 +225,7 @@ class _Backfill:
         self._start, self._request, self._target, self._bodies, self._stop = spark, request, target, bodies, stop
         self._rows: dict[tuple[Window, int], _Row] = {}
         self._rows_max = rows_max
+        self._waiting: Waiting | None = None
         names = ["parts", *Written._fields, *([] if bodies is None else ["rejected"])]
         self._numbers = dict.fromkeys(names, 0)
 
@@ -231,6 +235,8 @@ class _Backfill:
 
     def write_missing(self, *, is_open: bool) -> None:
         """Plan what the target lacks, and write it. With ``is_open`` the next call leaves out finished windows."""
+        if is_open:
+            self._waiting = Waiting(self._request)  # before the plan: what comes while it is written waits, too
         parts = self._target.parts(self._request.start_ms, None if is_open else self._request.end_ms)
         plan = Planner(self._request, _now_ms()).missing(parts, is_open=is_open)
         there = held(parts)
@@ -240,6 +246,17 @@ class _Backfill:
         self.write(plan.parts)
         if is_open:
             self._request = replace(self._request, start_ms=plan.open_ms)
+
+    def waits(self, every_s: float, commit_bytes: int | None) -> bool:
+        """Wait until it is time to write again; False if the job was stopped."""
+        if commit_bytes is None:
+            return not self._stop.wait(every_s)
+        assert self._waiting is not None
+        until = time.monotonic() + every_s
+        while (left := until - time.monotonic()) > 0 and self._waiting.stored_bytes() < commit_bytes:
+            if self._stop.wait(min(left, _LOOK_S)):
+                return False
+        return not self._stop.is_set()
 
     def _add(self, key: tuple[Window, int], row: _Row) -> None:
         self._rows[key] = row

@@ -14,28 +14,24 @@ Offsets come from the same binary searches as those of readers, so that a backfi
 """
 
 import json
-import os
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta, tzinfo
 from enum import Enum
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, Self, TypeAlias
+from typing import TYPE_CHECKING, Final, Protocol
 
+from segmentlog.query.parts import Offsets, Part, Window, Written, ends_of, held
 from segmentlog.query.position import search_times
 from segmentlog.query.selection import Topics, select
 from segmentlog.query.source import StoreSource
 from segmentlog.query.times import StartAfterEndError, iso
-from segmentlog.store import ConfigError, DataLossError, QueueBounds, QueueKey, Remedy
-from segmentlog.store.follow import store_id
+from segmentlog.store import ConfigError, DataLossError, QueueBounds, QueueKey, QueueRange, Remedy
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 # Windows and parts
-
-Offsets: TypeAlias = Mapping[QueueKey, tuple[int, int]]
-"""First queue offset and end of each queue, half-open."""
 
 _HOUR_MS: Final = 3_600_000
 SETTLED_MS: Final = 10_000
@@ -48,79 +44,6 @@ class Length(Enum):
 
     DAY = "day"
     HOUR = "hour"
-
-
-class Window(NamedTuple):
-    """A half-open range of store times, in milliseconds since 1970."""
-
-    start_ms: int
-    end_ms: int
-
-    def __str__(self) -> str:
-        return f"[{iso(self.start_ms)}, {iso(self.end_ms)})"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Part:
-    """Messages of a window of store time that are written to a target together.
-
-    ::
-
-        asked      2026-01-30 ─────────────── 2026-02-02         half-open, whole days or hours
-        windows    [ day 30 )[ day 31 )[ day 1  )
-        parts      0         0, 1      0                          1: messages that came later than part 0
-
-        offsets of a part      orders/0 [100, 240)   orders/1 [97, 205)     the window's messages are there, with others
-
-    A part has the messages of these queue offsets whose store time is in its window. It is written as a whole or not at
-    all, together with its offsets: what a target holds says what is left.
-
-    Attributes
-    ----------
-    window : Window
-    number : int
-        0 is the first part of a window.
-    offsets : Offsets
-        Only queues that may have messages of the part.
-    planned_ms : int
-        When the store was looked at. A window is finished if one of its parts was planned after its end.
-    after : Mapping of QueueKey to int
-        Ends of the window's earlier parts, from which this one was planned: a target that has others refuses it.
-    """
-
-    window: Window
-    number: int
-    offsets: Offsets
-    planned_ms: int
-    after: Mapping[QueueKey, int] = field(default_factory=dict, compare=False)
-
-    @property
-    def finishes(self) -> bool:
-        """Tell whether the window had ended when the part was planned."""
-        return self.planned_ms >= self.window.end_ms
-
-    def to_json(self) -> str:
-        """Return the part as text, from which `from_json` makes it again."""
-        queues = [[key.topic, key.queue_id, *span] for key, span in sorted(self.offsets.items())]
-        return json.dumps(
-            {"window": list(self.window), "number": self.number, "plannedMs": self.planned_ms, "offsets": queues}
-        )
-
-    @classmethod
-    def from_json(cls, text: str) -> Self:
-        """Make a part of `to_json`; `ValueError`, `KeyError` or `TypeError` if the text is something else."""
-        found = json.loads(text)
-        offsets = {QueueKey(topic, queue): (first, end) for topic, queue, first, end in found["offsets"]}
-        start, end = found["window"]
-        return cls(window=Window(start, end), number=found["number"], offsets=offsets, planned_ms=found["plannedMs"])
-
-
-class Written(NamedTuple):
-    """Size of what a target wrote for a part."""
-
-    messages: int
-    files: int
-    bytes: int
 
 
 class Target(Protocol):
@@ -157,53 +80,6 @@ def windows(start_ms: int, end_ms: int, length: Length, zone: tzinfo = UTC) -> I
 def _midnight_ms(day: date, zone: tzinfo) -> int:
     found = datetime.combine(day, datetime.min.time(), zone)
     return round(found.timestamp() * 1000)
-
-
-def held(parts: Sequence[Part]) -> dict[Window, list[Part]]:
-    """Group parts by window, in the order of their numbers; `ConfigError` if one before another is missing."""
-    found: dict[Window, list[Part]] = {}
-    for part in sorted(parts, key=lambda each: (each.window, each.number)):
-        there = found.setdefault(part.window, [])
-        if part.number != len(there):
-            problem = f"the target lacks part {len(there)} of {part.window}, and has part {part.number}"
-            fix = "Delete the later parts, too: the next run writes the window again"
-            raise ConfigError(problem, fix=fix)
-        there.append(part)
-    return found
-
-
-def ends_of(parts: Sequence[Part]) -> dict[QueueKey, int]:
-    """Return the offset after the last one that parts have of each queue."""
-    found: dict[QueueKey, int] = {}
-    for part in parts:
-        for key, (_, end) in part.offsets.items():
-            found[key] = max(end, found.get(key, 0))
-    return found
-
-
-# The store of a job
-
-
-class StoreIdentity(NamedTuple):
-    """What tells the store of a job from another one: its id, which it keeps when it is moved, or else its path."""
-
-    path: str
-    """Without symbolic links; a URL as it is."""
-    id: str | None
-    """None for a store that only brokers have written."""
-
-    @classmethod
-    def of(cls, source: StoreSource) -> Self:
-        if "://" in source.path:
-            snapshot = source.open()
-            return cls(source.path, store_id(snapshot.path, snapshot.location.fs))
-        path = os.path.realpath(source.path)
-        return cls(path, store_id(path))
-
-    def is_same(self, other: "StoreIdentity") -> bool:
-        if self.id is None or other.id is None:
-            return self.path == other.path
-        return self.id == other.id
 
 
 # Planning
@@ -386,6 +262,28 @@ class Planner:
             raise DataLossError(
                 problem, path=segments[0].path, offset=segments[0].base, fix=fix, remedies=[Remedy.SKIP_LOST]
             )
+
+
+class Waiting:
+    """Messages that were appended since this was made."""
+
+    def __init__(self, request: Request) -> None:
+        self._topics = request.topics
+        self._snapshot = request.source.open()
+        self._ends = {each.key: each.max_offset for each in self._queues()}
+
+    def stored_bytes(self) -> int:
+        """Return their stored bytes, now."""
+        self._snapshot = self._snapshot.newer()
+        new = [
+            QueueRange(each.key, max(each.min_offset, self._ends.get(each.key, 0)), each.max_offset)
+            for each in self._queues()
+        ]
+        return sum(self._snapshot.stored_bytes(each) for each in new if each.start < each.stop)
+
+    def _queues(self) -> list[QueueBounds]:
+        ((_, queues),) = select([self._snapshot], Topics(self._topics), argument="TOPIC")
+        return list(queues)
 
 
 def check_alignment(window: Window, others: Sequence[Window]) -> None:

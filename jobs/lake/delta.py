@@ -13,27 +13,26 @@ commit. The transaction's version counts the parts. It outlives the commits, so 
 """
 
 import json
-import os
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyarrow import fs
 
-from segmentlog.store import ConfigError, MissingExtraError
+from segmentlog.query.delta_ledger import JOB, PART, DeltaLedger
+from segmentlog.query.ledgers import TIME, first_line
+from segmentlog.query.parts import Row, pack
+from segmentlog.store import ConfigError
 
-from .parquet_files import FILE_BYTES, TIME, DataFile, PartitionKey, TableLayout, check_columns, partition_keys
-from .target import KEYS, Attempt, Attempts, Bounds, Job, LakeTarget, Row, first_line, pack, unpack
+from .parquet_files import FILE_BYTES, DataFile, PartitionKey, TableLayout, check_columns, partition_keys
+from .target import Attempt, Attempts, Job, LakeTarget
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
 _LOG: Final = "_delta_log"
-_PART: Final = "segmentlogPart"
-_JOB: Final = "segmentlogJob"
 _PERIODS: Final = {
     "day": (PartitionKey("day", TIME, "day"), pa.date32()),
     "hour": (PartitionKey("hour", TIME, "hour of day"), pa.int32()),
@@ -58,7 +57,7 @@ _FEATURES: Final = frozenset(
 commits."""
 
 
-class DeltaTarget(LakeTarget):
+class DeltaTarget(DeltaLedger, LakeTarget):
     """Table of Delta Lake.
 
     Parameters
@@ -89,18 +88,14 @@ class DeltaTarget(LakeTarget):
         file_bytes: int = FILE_BYTES,
         storage_options: Mapping[str, str] | None = None,
     ) -> None:
-        self.name = table.rstrip("/") if "://" in table else os.path.abspath(os.path.expanduser(table))
+        super().__init__(table, storage_options)
         self._columns, self.job = columns, job
         self._file_bytes = file_bytes
         self._keys = None if partition_by is None else _keys_of(partition_by, columns)
-        self._storage = dict(storage_options or {}) or None
-        self._table: DeltaTable
-        self._system: fs.FileSystem
 
     def open(self) -> None:
         """Create the table or check it, and remove files of killed runs."""
-        self._system, root = fs.FileSystem.from_uri(self.name)
-        self._folder = f"{root}/_segmentlog"
+        self.connect()
         self._load_or_create()
         self.check()
         self._enter()
@@ -108,15 +103,6 @@ class DeltaTarget(LakeTarget):
         if rows := self.ledger():
             self._save(rows)
         self.clean()
-
-    def close(self) -> None:
-        """Let other jobs have it: nothing is kept open."""
-
-    def refresh(self) -> None:
-        self._table.update_incremental()
-
-    def state(self) -> object:
-        return self._table.version()
 
     def check(self) -> None:
         check_rules(self._table, self._columns.names, self.name)
@@ -129,37 +115,8 @@ class DeltaTarget(LakeTarget):
             raise ConfigError(problem, fix="Leave out the partitions, or use another table")
         _keys_of(partitions, self._columns)
 
-    def jobs(self) -> Mapping[str, str]:
-        found = self._system.get_file_info(fs.FileSelector(self._folder, allow_not_found=True))
-        names = [each.base_name.removesuffix(".json") for each in found if each.base_name.endswith(".json")]
-        return {name: self._read(f"{self._folder}/{name}.json") for name in names}
-
-    def ledger(self) -> list[Row]:
-        rows = {row.attempt: row for row in [*self._saved(), *self._committed()]}
-        count = self._table.transaction_version(self._app) or 0
-        if len(rows) < count:
-            problem = f"{self.name} has {count} parts of this job, and its log and ledger name {len(rows)}"
-            fix = f"Restore {self._place('ledger')} from a copy, or write into another table"
-            raise ConfigError(problem, fix=fix)
-        return list(rows.values())
-
-    def files(self, bounds: Bounds) -> Sequence[str]:  # noqa: ARG002 - all names are loaded
-        return self._table.file_uris()
-
-    def keys(self, bounds: Bounds, reads: Callable[[str], bool]) -> pa.Table:
-        import pyarrow.dataset as ds
-
-        found = self._table.to_pyarrow_dataset()
-        files = [each for each in found.get_fragments() if reads(each.path)]
-        rows = ds.FileSystemDataset(files, found.schema, found.format, found.filesystem)
-        condition = pc.scalar(True)  # noqa: FBT003 - a value
-        for name, (low, high) in bounds.items():
-            column = pc.field(name)
-            condition &= ((column >= low) & (column < high)) | column.is_null()
-        return rows.to_table(list(KEYS), condition)
-
     def columns(self) -> Sequence[str]:
-        return [each.name for each in self._table.schema().fields if each.name in self._columns.names]
+        return [each for each in super().columns() if each in self._columns.names]
 
     def layout(self) -> TableLayout:
         keys = _keys_of(self._table.metadata().partition_columns, self._columns)
@@ -190,7 +147,7 @@ class DeltaTarget(LakeTarget):
             for each in files
         ]
         properties = CommitProperties(
-            custom_metadata={_JOB: self.job_id, _PART: row.to_json()},
+            custom_metadata={JOB: self.job_id, PART: row.to_json()},
             app_transactions=[Transaction(self._app, len(rows) + 1)],
         )
         before = self._table.version()
@@ -201,12 +158,9 @@ class DeltaTarget(LakeTarget):
         return self._table.version() == before + 1
 
     def _load_or_create(self) -> None:
-        try:
-            from deltalake import DeltaTable
-            from deltalake.exceptions import CommitFailedError, DeltaError
-        except ImportError as error:
-            problem = "Delta tables need the package deltalake, which is not installed"
-            raise MissingExtraError(problem, fix="pip install 'segmentlog[delta]'") from error
+        from deltalake import DeltaTable
+        from deltalake.exceptions import CommitFailedError, DeltaError
+
         self.conflicts = (CommitFailedError,)
         try:
             if not DeltaTable.is_deltatable(self.name, self._storage):
@@ -249,33 +203,9 @@ class DeltaTarget(LakeTarget):
         if jobs.get(self.job_id) != self.job.to_json():
             self._replace(self._place("json"), self.job.to_json())
 
-    @property
-    def _app(self) -> str:
-        return f"segmentlog-{self.job_id}"
-
-    def _place(self, kind: str) -> str:
-        return f"{self._folder}/{self.job_id}.{kind}"
-
-    def _committed(self) -> list[Row]:
-        return [
-            Row.from_json(entry[_PART], f"version {entry.get('version')} of {self.name}")
-            for entry in self._table.history()
-            if entry.get(_JOB) == self.job_id
-        ]
-
-    def _saved(self) -> list[Row]:
-        path = self._place("ledger")
-        if self._system.get_file_info(path).type is fs.FileType.NotFound:
-            return []
-        return unpack(self._read(path), path)
-
     def _save(self, rows: Sequence[Row]) -> None:
         """Replace the ledger. Runs at once may replace it by an older one: the log has what that lacks."""
         self._replace(self._place("ledger"), pack(rows))
-
-    def _read(self, path: str) -> str:
-        with self._system.open_input_stream(path) as stream:
-            return str(stream.read().decode("utf-8", "replace"))
 
     def _replace(self, path: str, text: str) -> None:
         new = f"{path}.{uuid.uuid4().hex}"

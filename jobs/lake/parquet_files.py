@@ -27,6 +27,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow import fs
 
+from segmentlog.query.ledgers import TIME
 from segmentlog.store import ConfigError
 
 from ..state_file import sync
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 FILE_BYTES: Final = 256 << 20
-TIME: Final = "storeTimestamp"
 _ROW_GROUP_BYTES: Final = 32 << 20
 """Of rows in memory: about 8 to 30 MB in a file."""
 _BUFFERED_BYTES: Final = 96 << 20

@@ -4,7 +4,7 @@
 
     start=…                                        position
     None                                           Earliest()             (end and follow: Latest())
-    "latest", "last:10", "-10", "group:etl"        as of query/position.py
+    "latest", "last:10", "-10", "group:etl", "table:delta:/lake/orders"        as of query/position.py
     "2026-01-31T12:00:00Z", "-1h", datetime        AtTime
     Time(ms)                                       AtTime
     {0: 12}, {("orders", 0): "-1h"}                ByQueue; queues that are not named are not read
@@ -34,7 +34,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 _FORMS: Final = (
     "Pass a time such as '2026-01-31T12:00:00Z' or '-1h', a datetime with a time zone, Time(ms=…), 'earliest', "
-    "'latest', 'last:10', 'group:NAME', or places of queues such as {0: 12}"
+    "'latest', 'last:10', 'group:NAME', 'table:delta:PATH', or places of queues such as {0: 12}"
 )
 _MEANT: Final = {
     ("get", "key"): "`find(topics, keys=…)`",

@@ -244,9 +244,9 @@ class Store:
             One topic or several; ``"^order"`` is each topic that begins so, ``"^order.*s$"`` a regular expression.
         start, end
             First message and end of each queue, half-open. A position is a store time, ``"earliest"``, ``"latest"``,
-            ``"last:10"``, or ``"group:etl"``. A mapping has offsets, times or such texts by queue, and reads these
-            queues only. At a time a queue begins with its first message stored at or after it. By default
-            everything that the queues hold now.
+            ``"last:10"``, ``"group:etl"``, or ``"table:delta:PATH"`` (after what a backfill wrote, ``docs/lake.md``). A
+            mapping has offsets, times or such texts by queue, and reads these queues only. At a time a queue begins
+            with its first message stored at or after it. By default everything that the queues hold now.
         tags, sql
             ``"A || B"`` or a list: messages with one of these tags. A SQL92 filter as of RocketMQ; both must hold.
         columns

@@ -9,6 +9,7 @@
     2026-01-31T12:00:00Z, -1h, @1769817600000     the first message stored at or after the time (query/times.py)
     s@1769817600000 (--from), e@… (--to)          the same, as kcat writes it
     group:etl                                     the next message of the consumer group
+    table:delta:/lake/orders                      the first message that a table of `backfill` does not have
     {"orders": {"0": 12, "1": "-1h"}}             one of these, but a group, by queue: other queues are not read
 """
 
@@ -43,8 +44,9 @@ if TYPE_CHECKING:
     from segmentlog.store import BodyFilter, QueueBounds, QueueKey, QueueRange, ScanSpec, Snapshot
 
 _FORMS: Final = (
-    "Pass a queue offset, -N for the last N messages, earliest, latest, group:NAME, JSON of queues, or a time: "
-    "2026-01-31T12:00:00Z, a date, now, today, yesterday, -1h (units s, m, h, d, w) or @1769817600000 (ms since 1970)"
+    "Pass a queue offset, -N for the last N messages, earliest, latest, group:NAME, table:KIND:NAME, JSON of queues, "
+    "or a time: 2026-01-31T12:00:00Z, a date, now, today, yesterday, -1h (units s, m, h, d, w) or @1769817600000 (ms "
+    "since 1970)"
 )
 _KCAT: Final = {"beginning": "earliest", "end": "latest"}
 TABLE_COLUMNS: Final = ("topic", "queueId", "queueOffset", "storeTimestamp", "tags", "keys", "body")
@@ -196,7 +198,8 @@ def add_window(parser: Parser) -> None:
         metavar="POSITION",
         type=typed(parse_start),
         help="first message of each queue: an offset, -N (last N), a time (also -1h, yesterday), earliest, latest, "
-        "group:NAME or JSON by queue (default: earliest)",
+        "group:NAME, table:delta:PATH (after what backfill wrote; also iceberg, files) or JSON by queue (default: "
+        "earliest)",
     )
     parser.add_argument(
         "--to",

@@ -26,8 +26,9 @@ import pyarrow.parquet as pq
 import segmentlog
 from segmentlog.jobs import replay
 from segmentlog.jobs.backfill import DEAD_LETTER_COLUMNS, Bodies, Files, Layout, Length, Part, Request, Window, job
-from segmentlog.jobs.backfill.planning import Offsets, Planner, ends_of, held
+from segmentlog.jobs.backfill.planning import Planner
 from segmentlog.query.bodies import body_format
+from segmentlog.query.parts import Offsets, ends_of, held
 from segmentlog.query.source import StoreSource
 from segmentlog.store import BatchId, Outgoing, QueueKey, QueueRange
 from segmentlog.store.format.batch_mark import BatchMark

@@ -92,7 +92,7 @@ class _Planner(Planner):
         def offset_at(_: QueueKey, ms: int) -> int:
             return min(end, max(0, -(-(ms - START_MS) // _STEP_MS)))
 
-        self._reader: Any = SimpleNamespace(
+        self._snapshot: Any = SimpleNamespace(
             offset_at=offset_at,
             end_at=offset_at,
             times_fall=False,

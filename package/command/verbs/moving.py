@@ -84,6 +84,12 @@ def add_backfill(parser: Parser) -> None:
     parser.add_argument(
         "--every", metavar="SECONDS", type=seconds, default=60.0, help="pause of --follow (default: 60)"
     )
+    parser.add_argument(
+        "--commit-bytes",
+        metavar="SIZE",
+        type=_size,
+        help="with --follow: write before --every is over, once messages of this stored size wait, such as 64m",
+    )
     add_session(parser)
     add_json(parser)
 
@@ -144,6 +150,8 @@ def _add_messages(parser: Parser) -> None:
 def run_backfill(options: argparse.Namespace, console: Console) -> int:
     from segmentlog.jobs import backfill
 
+    if options.commit_bytes is not None and not options.follow:
+        raise UsageError("--commit-bytes is for --follow", fix="Add --follow, or leave it out")
     request = _request(options)
     bodies = _bodies(options, request)
     target_of = _target(options, request, bodies)
@@ -159,6 +167,7 @@ def run_backfill(options: argparse.Namespace, console: Console) -> int:
                 bodies=bodies,
                 catches_up=options.catch_up,
                 every_s=options.every if options.follow else None,
+                commit_bytes=options.commit_bytes,
                 stop=stop,
             )
         return Report.of(found)
@@ -198,6 +207,16 @@ def _columns(options: argparse.Namespace) -> tuple[str, ...]:
     if options.columns is not None:
         return every_column(options.columns)
     return COLUMNS if options.body is None else tuple(name for name in COLUMNS if name != "body")
+
+
+def _size(text: str) -> int:
+    from segmentlog.connector.options.values import size
+    from segmentlog.store import ConfigError
+
+    try:
+        return size("", text)
+    except ConfigError:
+        raise argparse.ArgumentTypeError(f"`{text}` is not a size: write bytes, or such as 64m or 1g") from None
 
 
 def _period(options: argparse.Namespace) -> tuple[int, int]:

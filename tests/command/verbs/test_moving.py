@@ -50,7 +50,7 @@ def test_a_day(calls: list[Call], store: Path, tmp_path: Path) -> None:
     assert (request.end_ms - request.start_ms, request.length) == (86_400_000, Length.DAY)
     assert request.columns == verb.COLUMNS
     assert target.path == str(tmp_path / "lake")
-    assert how == {"bodies": None, "catches_up": False, "every_s": None, "stop": None}
+    assert how == {"bodies": None, "catches_up": False, "every_s": None, "commit_bytes": None, "stop": None}
 
 
 def test_all_flags(calls: list[Call], store: Path, tmp_path: Path) -> None:
@@ -97,10 +97,14 @@ def test_bodies_have_dead_letters_beside_the_target(calls: list[Call], store: Pa
 
 
 def test_following_needs_no_end(calls: list[Call], store: Path, tmp_path: Path) -> None:
-    run_command("backfill", store, "orders", "--start", "today", "--to", tmp_path, "--follow", "--every", "5")
+    follow = ["backfill", store, "orders", "--start", "today", "--to", tmp_path, "--follow", "--every", "5"]
+    run_command(*follow, "--commit-bytes", "4m")
     ((_, _, how),) = calls
-    assert how["every_s"] == 5
+    assert (how["every_s"], how["commit_bytes"]) == (5, 4 << 20)
     assert not how["stop"].is_set()
+    assert "`0` is not a size" in run_command(*follow, "--commit-bytes", "0").err
+    day = ["backfill", store, "orders", "--day", "2026-01-31", "--to", tmp_path]
+    assert "Add --follow" in run_command(*day, "--commit-bytes", "4m").err
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ from chispa import assert_df_equality
 import segmentlog
 from segmentlog.jobs import backfill
 from segmentlog.jobs.backfill import DEAD_LETTER_COLUMNS, Bodies, Files, Layout, Length, Part, Request, Window
-from segmentlog.jobs.backfill import files as files_module
 from segmentlog.jobs.backfill import job as job_module
+from segmentlog.query import file_parts
 from segmentlog.query.bodies import body_format
 from segmentlog.query.source import StoreSource
 from segmentlog.store import ConfigError, QueueKey
@@ -246,8 +246,8 @@ def test_a_job_that_follows_reads_new_records_alone_and_keeps_its_last_rows(
         read[-1].append(record)
         return read_record(record)
 
-    read_record = files_module._read_record
-    monkeypatch.setattr(files_module, "_read_record", count)
+    read_record = file_parts._read_record
+    monkeypatch.setattr(file_parts, "_read_record", count)
     monkeypatch.setattr(job_module, "_now_ms", now_ms)
     monkeypatch.setattr(job_module, "frame_of", lambda *_: None)
     monkeypatch.setattr(job_module, "_FOLLOWED_ROWS", 5)
@@ -257,6 +257,29 @@ def test_a_job_that_follows_reads_new_records_alone_and_keeps_its_last_rows(
     assert report.numbers["parts"] == len(files.parts()) >= hours
     assert report.table.num_rows == 5
     assert report.table["start"][-1].as_py().timestamp() * 1000 >= START_MS + (hours - 2) * HOUR_MS
+
+
+@pytest.mark.parametrize("commit_bytes", [1, 1 << 30])
+def test_a_job_that_follows_writes_once_enough_bytes_wait(
+    commit_bytes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "store"
+    append_at(path, [START_MS, START_MS])
+    request = replace(_parsed_request(path), end_ms=START_MS + HOUR_MS)
+    stop, seen = threading.Event(), list[int]()
+
+    def frame(_: Any, __: Request, offsets: Any, *___: Any) -> None:
+        seen.append(offsets[QueueKey("orders", 0)][1])
+        if len(seen) == 1:
+            append_at(path, [START_MS + 1000])  # while the first part is written
+        stop.set() if len(seen) == 2 else threading.Timer(1, stop.set).start()
+
+    monkeypatch.setattr(job_module, "_now_ms", lambda: START_MS + HOUR_MS // 2)
+    monkeypatch.setattr(job_module, "_LOOK_S", 0.05)
+    monkeypatch.setattr(job_module, "frame_of", frame)
+    files = Files(str(tmp_path / "lake"), request, Layout())
+    backfill.run(None, request, files, every_s=600, commit_bytes=commit_bytes, stop=stop)  # type: ignore[arg-type]
+    assert seen == ([1, 2] if commit_bytes == 1 else [1])
 
 
 def test_spark_is_started_once_the_target_was_checked(store: Path, tmp_path: Path) -> None:

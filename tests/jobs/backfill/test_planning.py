@@ -13,14 +13,11 @@ from segmentlog.jobs.backfill import Request
 from segmentlog.jobs.backfill.planning import (
     SETTLED_MS,
     Length,
-    Part,
     Planner,
-    Window,
-    ends_of,
-    held,
     offset_options,
     windows,
 )
+from segmentlog.query.parts import Part, Window, ends_of, held
 from segmentlog.query.selection import UnknownTopicError
 from segmentlog.query.source import StoreSource
 from segmentlog.query.times import StartAfterEndError

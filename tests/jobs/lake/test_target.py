@@ -18,14 +18,11 @@ from segmentlog.jobs.lake.target import (
     Attempt,
     Attempts,
     Job,
-    Row,
     TargetChangedError,
-    TargetUnclearError,
     columns_of,
-    month_of,
-    pack,
-    unpack,
 )
+from segmentlog.query.ledgers import TargetUnclearError
+from segmentlog.query.parts import Row, month_of, pack, unpack
 from segmentlog.store import ConfigError, QueueKey
 from support.lake import (
     COLUMNS,
