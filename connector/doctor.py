@@ -18,7 +18,16 @@ from collections.abc import Sequence
 
 from segmentlog.output import json_text, text_table
 
-from .setup.checks import Check, Status, check_kinds, check_owner, check_store, environment_checks, session_checks
+from .setup.checks import (
+    Check,
+    Status,
+    check_beside,
+    check_kinds,
+    check_owner,
+    check_store,
+    environment_checks,
+    session_checks,
+)
 from .setup.java import JavaNotFoundError, prepare_java
 
 
@@ -30,7 +39,7 @@ def examine(*, store: str | None = None, start: bool = False, master: str | None
     if start or master is not None:
         found += session_checks(master)
     if store is not None:
-        found += [check_store(store), check_owner(store), *check_kinds(store)]
+        found += [check_store(store), check_owner(store), *check_kinds(store), *check_beside(store)]
     return found
 
 

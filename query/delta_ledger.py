@@ -45,7 +45,11 @@ class DeltaLedger(Ledger):
         except ImportError as error:
             problem = "Delta tables need the package deltalake, which is not installed"
             raise MissingExtraError(problem, fix="pip install 'segmentlog[delta]'") from error
-        self._system, root = fs.FileSystem.from_uri(self.name)
+        try:
+            self._system, root = fs.FileSystem.from_uri(self.name)
+        except (OSError, ValueError) as error:
+            fix = "Use a path, or a URI of a file system that pyarrow has"
+            raise ConfigError(f"table {self.name} cannot be opened: {error}", fix=fix) from error
         self._folder = f"{root}/_segmentlog"
 
     def load(self) -> None:

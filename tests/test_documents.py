@@ -120,13 +120,13 @@ def test_small_segments_make_small_stores(tmp_path: Path) -> None:
 
 def test_each_answer_about_compatibility_names_its_tests_and_these_exist() -> None:
     text = (ROOT / "docs" / "compatibility.md").read_text(encoding="utf-8")
-    tests = dict(re.findall(r"^\* ([A-Z]): `[^`]+::(\w+)`", text, re.MULTILINE))
+    tests = dict(re.findall(r"^\* ([A-Z]{1,2}): `[^`]+::(\w+)`", text, re.MULTILINE))
     for path, name in re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", text):
         assert f"def {name}(" in (ROOT / path).read_text(encoding="utf-8"), f"{path} has no {name}"
     table = [line for line in text.splitlines() if line.startswith("|")]
-    named = {letter for line in table for letter in re.findall(r"\b([A-Z])\b", line)}
-    explained = set(re.findall(r"\(([A-Z])\)", text))
+    named = {letter for line in table for letter in re.findall(r"\b([A-Z]{1,2})\b", line)}
+    explained = set(re.findall(r"\(([A-Z]{1,2})\)", text))
     assert named | explained == tests.keys()
     for line in table[2:]:
         for cell in line.strip("| ").split(" | ")[2:]:
-            assert not cell.startswith("yes") or re.search(r"\b[A-Z]\b", cell), line
+            assert not cell.startswith("yes") or re.search(r"\b[A-Z]{1,2}\b", cell), line

@@ -318,6 +318,33 @@ def check_kinds(path: str) -> Iterator[Check]:
         yield Check(fact.name, Status.OK, f"{fact.text} ({fact.path})")
 
 
+def check_beside(path: str) -> Iterator[Check]:
+    """Say which messages a store keeps beside its CommitLog, where no read of the store finds them."""
+    try:
+        from segmentlog.query.times import iso  # noqa: PLC0415 - as below
+        from segmentlog.store import SegmentLogError, Snapshot  # noqa: PLC0415 - needs numpy and pyarrow
+        from segmentlog.store.maintenance import beside_log  # noqa: PLC0415 - as above
+    except ImportError:  # `check_store` has said why
+        return
+    try:
+        snapshot = Snapshot.open(path)
+    except (SegmentLogError, OSError):  # as above
+        return
+    try:
+        found = beside_log(snapshot)
+    except (SegmentLogError, OSError) as error:
+        yield Check("beside", Status.WARN, f"what is kept beside the CommitLog cannot be told: {error}")
+        return
+    for each in found:
+        kept, lacking = f"{each.place.value}, topic {each.topic}: {each.kept.messages} messages", each.left_out
+        if lacking.first_ms is None or lacking.last_ms is None:
+            yield Check("beside", Status.OK, f"{kept}, all of them in the CommitLog, too ({each.path})")
+            continue
+        span = f"stored from {iso(lacking.first_ms)} to {iso(lacking.last_ms)}"
+        problem = f"{kept}, of which {lacking.messages} are no longer in the CommitLog: {span} ({each.path})"
+        yield Check("beside", Status.WARN, problem, "No read of the store has these; consume them from the broker")
+
+
 def check_owner(path: str) -> Check:
     """Check whether a broker runs on a store, or was killed on it. Takes no lock."""
     was_killed_or_runs = (Path(path) / "abort").exists()

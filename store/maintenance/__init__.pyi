@@ -15,6 +15,10 @@ from .archives import archive_prune as archive_prune
 from .archives import archive_pull as archive_pull
 from .archives import archive_push as archive_push
 from .archives import archive_verify as archive_verify
+from .beside import Beside as Beside
+from .beside import Place as Place
+from .beside import Span as Span
+from .beside import beside_log as beside_log
 from .comparison import Difference as Difference
 from .comparison import Side as Side
 from .comparison import compare_windows as compare_windows
