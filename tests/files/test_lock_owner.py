@@ -9,7 +9,7 @@ import pytest
 from segmentlog.store import StoreIOError
 from segmentlog.store.files.lock_owner import lock_owner
 from segmentlog.store.files.store_lock import StoreLock
-from support.lock_holders import HOLD, TRY, holding, refused
+from support.lock_holders import BROKER, OURS, holding, refused
 
 LOST = """
 import sys
@@ -21,7 +21,7 @@ sys.stdin.read()
 """
 
 
-@pytest.mark.parametrize(("program", "is_named"), [(TRY, True), (HOLD, True), (LOST, False)])
+@pytest.mark.parametrize(("program", "is_named"), [(BROKER, True), (OURS, True), (LOST, False)])
 def test_the_owner_of_a_lock_is_seen(tmp_path: Path, program: str, is_named: bool) -> None:
     path = tmp_path / "lock"
     assert lock_owner(str(path)) is None

@@ -15,7 +15,7 @@ from segmentlog.store.files.store_lock import (
     mutex,
     open_lock_file,
 )
-from support.lock_holders import HOLD, TRY, holding, refused, running
+from support.lock_holders import BROKER, OURS, holding, refused, running
 
 ORPHAN = """
 import os, sys, time
@@ -50,10 +50,10 @@ def test_other_processes_are_kept_out_while_the_lock_is_held(path: Path) -> None
     assert not refused(path)
     assert path.read_bytes() == b"lock"
     in_use = pytest.raises(StoreInUseError, match="Stop the broker")
-    with holding(TRY, path), in_use as raised, held_lock(str(path)):
+    with holding(BROKER, path), in_use as raised, held_lock(str(path)):
         pass
     assert raised.value.path == str(path.parent)
-    with holding(HOLD, path) as ours, pytest.raises(StoreInUseError, match=f"process {ours} has this store open"):
+    with holding(OURS, path) as ours, pytest.raises(StoreInUseError, match=f"process {ours} has this store open"):
         StoreLock(str(path))
     path.unlink()
     with held_lock(str(path)):
@@ -134,7 +134,7 @@ def test_a_lock_for_a_moment_is_taken_and_given_back(tmp_path: Path, monkeypatch
         with momentary_lock(str(path)) as is_held:
             assert is_held
         assert refused(path), "it takes nothing from a store of this process"
-    with holding(HOLD, path), momentary_lock(str(path)) as is_held:
+    with holding(OURS, path), momentary_lock(str(path)) as is_held:
         assert not is_held
     with momentary_lock(str(path)) as is_held:
         assert is_held
@@ -150,7 +150,7 @@ def test_a_lock_for_a_moment_is_taken_and_given_back(tmp_path: Path, monkeypatch
 def test_a_record_lock_that_was_dropped_is_taken_again(path: Path) -> None:
     with StoreLock(str(path)) as lock:
         drop_record_lock(path)
-        with running(HOLD, path) as process:
+        with running(OURS, path) as process:
             assert process.stdout is not None
             assert process.stdout.readline() == "", "our own lock keeps our processes out without the record lock"
         assert process.returncode
@@ -168,7 +168,7 @@ def test_a_broker_that_came_and_went_is_noticed(path: Path, signed: bool) -> Non
         drop_record_lock(path)
         time.sleep(0.02)  # the file's time is as fine as the kernel's clock tick
         taken = pytest.raises(StoreInUseError, match="lost the lock of the store: process")
-        with holding(TRY.replace("print", "file.write(b'lock'); file.flush(); print"), path) as broker, taken as raised:
+        with holding(BROKER, path) as broker, taken as raised:
             lock.ensure_held()
         assert f"process {broker} took it" in str(raised.value)
         with pytest.raises(StoreInUseError, match="a broker opened the store in the meantime"):
@@ -187,9 +187,9 @@ def test_a_broker_is_told_from_one_of_ours(tmp_path: Path) -> None:
     path = tmp_path / "lock"
     assert broker_of(str(path)) is broker_of(f"{__file__}/lock") is None
     path.touch()
-    for program in (HOLD, TRY, HOLD):
+    for program in (OURS, BROKER, OURS):
         with holding(program, path) as other:
-            assert broker_of(str(path)) == (other if program == TRY else None)  # one of ours need not have signed it
+            assert broker_of(str(path)) == (other if program == BROKER else None)  # one of ours need not have signed it
         assert broker_of(str(path)) is None
     with StoreLock(str(path)):
         assert broker_of(str(path)) is None

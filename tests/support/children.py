@@ -1,4 +1,4 @@
-"""Processes of tests that are killed, take turns, hold a lock, or come too late.
+"""Processes of tests that are killed, take turns, or come too late; those that hold a lock are in `lock_holders`.
 
 ::
 
@@ -16,9 +16,9 @@ import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -212,39 +212,3 @@ def _rise(path: str, job: str, partition: int, folder: str) -> None:
         staging.add(batch_of([Outgoing(topic="Rows", body=b"from a zombie") for _ in range(10)]))
         staging.finish()
     (faults / "late.done").touch()
-
-
-# A lock in the hands of another process
-
-_HOLD = """
-import fcntl, sys
-file = open(sys.argv[1], "r+b", buffering=0)
-fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
-file.write(b"lock")
-print("held", flush=True)
-sys.stdin.read()
-"""
-
-
-def hold(store: Path) -> list[str]:
-    """Return a command that takes the lock, says so, and waits for its standard input to end."""
-    return [sys.executable, "-c", _HOLD, str(store / "lock")]
-
-
-@contextmanager
-def held_elsewhere(store: Path) -> Iterator[int]:
-    """Hold byte 0 of the file ``lock`` as a broker does, with nothing of ours in it; yield the holder's process id."""
-    (store / "lock").write_bytes(b"lock")
-    with taken_by_broker(store) as holder:
-        yield holder
-
-
-@contextmanager
-def taken_by_broker(store: Path) -> Iterator[int]:
-    """Take the lock that this process may have lost, without a look at the file, which would lose it."""
-    command = hold(store)
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == b"held\n"
-        yield process.pid
-        process.communicate(timeout=300)

@@ -1,22 +1,23 @@
-"""Processes that hold the lock file of a store: as a broker does, and as this library does."""
+"""Processes that hold the lock file of a store: as a broker does, which writes into it, and as this library does."""
 
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
-TRY = """
+BROKER = """
 import fcntl, sys
-with open(sys.argv[1], "r+b") as file:
+with open(sys.argv[1], "r+b", buffering=0) as file:
     try:
         fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
     except OSError:
         sys.exit(3)
+    file.write(b"lock")
     print("held", flush=True)
     sys.stdin.read()
 """
-HOLD = """
+OURS = """
 import sys
 from segmentlog.store.files.store_lock import StoreLock
 lock = StoreLock(sys.argv[1])
@@ -42,6 +43,17 @@ def holding(program: str, path: Path, *arguments: str, leads: bool = False) -> I
         yield process.pid
 
 
+def taken_by_broker(store: Path) -> AbstractContextManager[int]:
+    """Take the lock that this process may have lost, without a look at the file, which would lose it."""
+    return holding(BROKER, store / "lock")
+
+
+def held_elsewhere(store: Path) -> AbstractContextManager[int]:
+    """Hold the lock of a store as a broker does, with nothing of ours in its file; yield the holder's process id."""
+    (store / "lock").write_bytes(b"lock")
+    return taken_by_broker(store)
+
+
 def refused(path: Path) -> bool:
-    attempt = [sys.executable, "-c", TRY, str(path)]
+    attempt = [sys.executable, "-c", BROKER, str(path)]
     return subprocess.run(attempt, check=False, stdin=subprocess.DEVNULL).returncode == 3

@@ -12,8 +12,8 @@ from segmentlog.command.output.json_lines import json_lines
 from segmentlog.store import MessageStore, Outgoing, StoreConfig
 from segmentlog.store.directory.topics import DEFAULT_QUEUES, topic_queues
 from segmentlog.store.groups import group_offsets
-from support.children import held_elsewhere
 from support.commands import Ran, run_command
+from support.lock_holders import held_elsewhere
 
 CONFIG = StoreConfig(segment_bytes=1 << 16, queue_segment_entries=100, index_slots=20, index_entries=80)
 

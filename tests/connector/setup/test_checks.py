@@ -18,7 +18,7 @@ from segmentlog.connector.setup import checks
 from segmentlog.connector.setup.checks import Status
 from segmentlog.connector.setup.java import JavaRuntime, JavaSearch
 from segmentlog.store.files.store_lock import StoreLock
-from support.children import held_elsewhere
+from support.lock_holders import held_elsewhere
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

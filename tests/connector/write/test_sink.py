@@ -13,7 +13,7 @@ from segmentlog.spark import last_commit
 from segmentlog.store import QueueSpan, Snapshot
 from segmentlog.store.sink import java_hash_array
 from support import fixtures
-from support.children import held_elsewhere
+from support.lock_holders import held_elsewhere
 from support.reading import read
 from support.sink_tasks import SMALL
 from support.spark_session import refused

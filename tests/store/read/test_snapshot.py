@@ -36,7 +36,7 @@ from segmentlog.store.format.message import Problem
 from segmentlog.store.log.confirmed import ConfirmationFile
 from segmentlog.store.read.snapshot import Message, read_message
 from support import reading
-from support.children import held_elsewhere
+from support.lock_holders import held_elsewhere
 from support.orders_store import COUNT, GEOMETRY, KEY
 from support.store_builder import Appended, StoreBuilder, messages
 from support.tampering import QueueFiles, WatchedFiles, overwrite

@@ -31,7 +31,7 @@ from segmentlog.store.sink import (
 )
 from segmentlog.store.write import sink as batch_sink
 from support.batches import stage_messages
-from support.children import held_elsewhere
+from support.lock_holders import held_elsewhere
 from support.reading import read
 from support.written_stores import SMALL
 
