@@ -2,7 +2,7 @@ import pickle
 import threading
 import time
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast
 
@@ -11,7 +11,6 @@ import pyarrow as pa
 import pytest
 
 import segmentlog
-from segmentlog import Time
 from segmentlog.api import scan as scan_module
 from segmentlog.api.scan import _BATCHES_A_TASK, read_in_order
 from segmentlog.store import (
@@ -19,9 +18,7 @@ from segmentlog.store import (
     NATIVE_SCHEMA,
     ConfigError,
     CorruptRecordError,
-    DataLossError,
     MessageStore,
-    OnLoss,
     Outgoing,
     QueueKey,
     QueueRange,
@@ -46,45 +43,6 @@ def key_of(row: dict[str, Any]) -> tuple[str, int, int]:
 
 def keys(table: pa.Table) -> list[tuple[str, int, int]]:
     return sorted(zip(*(table[name].to_pylist() for name in ("topic", "queueId", "queueOffset")), strict=True))
-
-
-@pytest.mark.parametrize(
-    ("arguments", "expected"),
-    [
-        ({}, lambda _: True),
-        ({"tags": "paid"}, lambda row: row["tags"] == "paid"),
-        ({"tags": ["paid", "none"]}, lambda row: row["tags"] == "paid"),
-        ({"tags": "*"}, lambda _: True),
-        ({"sql": "KEYS = 'key-7' OR KEYS = 'key-8'"}, lambda row: row["keys"] in {"key-7", "key-8"}),
-        ({"sql": "KEYS IN ('key-7', 'key-8')", "tags": "paid"}, lambda row: row["keys"] == "key-8"),
-        (
-            {"start": START + timedelta(seconds=100), "end": "2026-01-31T00:03:20Z"},
-            lambda row: START + timedelta(seconds=100) <= row["storeTimestamp"] < START + timedelta(seconds=200),
-        ),
-        (
-            {"start": Time(ms=START_MS + 1), "end": "2026-01-31T01:00:03+01:00"},
-            lambda row: timedelta(0) < row["storeTimestamp"] - START < timedelta(seconds=3),
-        ),
-        ({"start": "latest"}, lambda _: False),
-        ({"end": "earliest"}, lambda _: False),
-        (
-            {"start": {("orders", 1): 90, ("payments", 2): 99}, "end": "latest"},
-            lambda row: (
-                key_of(row) >= ("orders", 1, 90)
-                and (row["topic"], row["queueId"]) in {("orders", 1), ("payments", 2)}
-                and row["queueOffset"] >= (90 if row["topic"] == "orders" else 99)
-            ),
-        ),
-    ],
-    ids=lambda value: "" if callable(value) else str(value),
-)
-def test_a_scan_equals_a_filter_over_all_messages(
-    store: segmentlog.Store, path: Path, arguments: dict[str, Any], expected: Any
-) -> None:
-    scan = store.scan(["orders", "payments"], **arguments)
-    wanted = sorted(key_of(row) for row in every_row(path) if expected(row))
-    assert keys(scan.to_arrow()) == wanted
-    assert scan.count() == len(wanted)
 
 
 def test_a_scan_returns_all_native_columns_and_property_columns_come_last(store: segmentlog.Store, path: Path) -> None:
@@ -185,9 +143,8 @@ def test_counting_without_a_filter_opens_no_segment(store: segmentlog.Store, pat
     for segment in (path / "commitlog").iterdir():
         segment.write_bytes(bytes(segment.stat().st_size))
     assert scan.count() == 400
-    with pytest.raises(CorruptRecordError, match=r"on_corrupt='skip' goes on"):
+    with pytest.raises(CorruptRecordError):
         scan.to_arrow()
-    assert store.scan("orders", on_corrupt="null").to_arrow()["body"].null_count == 400
 
 
 def test_a_scan_keeps_its_offsets_while_messages_are_appended(tmp_path: Path) -> None:
@@ -201,17 +158,6 @@ def test_a_scan_keeps_its_offsets_while_messages_are_appended(tmp_path: Path) ->
         assert scan.ranges == (QueueRange(QueueKey("orders", 0), 0, 1),)
         assert scan.to_arrow()["body"].to_pylist() == [b"1"]
         assert store.scan("orders").to_arrow()["body"].to_pylist() == [b"1", b"2"]
-
-
-def test_messages_that_are_gone_are_an_error_or_left_out(store: segmentlog.Store, path: Path) -> None:
-    scans = [store.scan("orders", on_loss=each) for each in (OnLoss.FAIL, "skip")]
-    first = min((path / "commitlog").iterdir())
-    first.unlink()
-    with pytest.raises(DataLossError, match=r"messages of orders/0.* are gone.*on_loss='skip' goes on"):
-        scans[0].count()
-    left = scans[1].to_arrow()
-    assert 0 < left.num_rows < 400
-    assert keys(left) == keys(store.scan("orders").to_arrow())
 
 
 def test_a_number_of_threads_is_checked(store: segmentlog.Store) -> None:

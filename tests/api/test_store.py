@@ -4,35 +4,11 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
-import pyarrow as pa
 import pytest
 
 import segmentlog
-from segmentlog.connector.metadata import MetadataReader
-from segmentlog.connector.source import SegmentLogDataSource
-from segmentlog.query.metadata import SCHEMAS
 from segmentlog.store import NotAStoreError, Snapshot, StoreClosedError, UnsafeFileError
 from segmentlog.store.entries.choose import Chosen, DirectorySources
-
-
-def spark_frame(path: Path, kind: str, **options: str) -> pa.Table:
-    given = {"metadata": kind, "path": str(path)} | options
-    source = SegmentLogDataSource(given)
-    reader = source.reader(source.schema())
-    assert isinstance(reader, MetadataReader)
-    return pa.Table.from_batches([batch for each in reader.partitions() for batch in reader.read(each)])
-
-
-def test_metadata_is_that_of_the_spark_frames(store: segmentlog.Store, path: Path) -> None:
-    every = {"subscribePattern": ".*"}
-    assert store.topics().to_arrow() == spark_frame(path, "topics", **every)
-    assert store.queues().to_arrow() == spark_frame(path, "queues", **every)
-    assert store.groups().to_arrow() == spark_frame(path, "groups", **every)
-    assert store.lag("etl").to_arrow() == spark_frame(path, "lag", consumerGroup="etl", **every)
-    assert store.segments().to_arrow() == spark_frame(path, "segments")
-    assert [row["position"] for row in store.groups().to_pylist()] == [20] * 4
-    for kind, table in (("topics", store.topics()), ("lag", store.lag("etl")), ("segments", store.segments())):
-        assert table.schema == SCHEMAS[kind]
 
 
 def test_the_log_may_be_elsewhere(path: Path, tmp_path: Path) -> None:

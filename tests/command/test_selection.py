@@ -121,14 +121,6 @@ def test_a_start_after_the_end_of_a_queue_reads_nothing_of_it(store: Path) -> No
         selection(store, "orders").scan(At(101), Latest())
 
 
-def test_filters_and_columns(store: Path) -> None:
-    found = selection(
-        store, "orders", "--tag", "paid", "--sql", "KEYS = 'key-2'", "--columns", "keys", "--properties", "TAGS"
-    )
-    assert found.scan(Earliest(), Latest()).to_arrow().to_pylist() == [{"keys": "key-2", "TAGS": "paid"}]
-    assert selection(store, "orders").spec.predicate.filter is None
-
-
 @pytest.mark.parametrize(
     ("text", "values"),
     [

@@ -1,8 +1,7 @@
 import json
 import pickle
 import random
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from shutil import copytree
@@ -16,7 +15,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import IntegerType, LongType, MapType, StringType, StructField, StructType, TimestampNTZType
 
 from segmentlog.connector import read as tasks
-from segmentlog.connector.errors import ConflictingOptionsError, MissingOptionError, SchemaError
+from segmentlog.connector.errors import ConflictingOptionsError, SchemaError
 from segmentlog.connector.options.read_options import ReadOptions, parse_read_options
 from segmentlog.connector.read import (
     NATIVE,
@@ -36,17 +35,13 @@ from segmentlog.query.selection import UnknownTopicError
 from segmentlog.store import (
     NATIVE_SCHEMA,
     ConfigError,
-    CorruptRecordError,
-    DataLossError,
     NotAStoreError,
-    OffsetOutOfRangeError,
     OnCorrupt,
     OnLoss,
     ScanSpec,
 )
 from support import fixtures
 from support.store_builder import StoreBuilder, messages
-from support.tampering import overwrite
 
 DEFAULT = ["topic", "queueId", "queueOffset", "body", "tags", "keys", "uniqKey", "bornTimestamp", "storeTimestamp"]
 KAFKA_DEFAULT = ["key", "value", "topic", "partition", "offset", "timestamp", "timestampType"]
@@ -266,32 +261,6 @@ def whole(*topics: str) -> dict[str, tuple[int, int]]:
     return {f"{topic}/{n}": (0, stop) for topic in topics for n, stop in enumerate(TOPICS[topic])}
 
 
-def test_queues_of_a_pattern_and_of_an_assignment(store: Store) -> None:
-    assert queues(plan(store(BASIC), subscribePattern="Topic.")) == whole("TopicA", "TopicB")
-    assigned = plan(store(BASIC), assign='{"TopicB": [3], "TopicA": [1]}')
-    assert queues(assigned) == {"TopicA/1": (0, 69), "TopicB/3": (0, 47)}
-
-
-def test_offsets_of_both_ends(store: Store) -> None:
-    partitions = plan(
-        store(BASIC),
-        assign='{"TopicA": [0, 1, 2]}',
-        startingOffsets='{"TopicA": {"0": 10, "1": -1, "2": -2}}',
-        endingOffsets='{"TopicA": {"0": 20, "2": 5}}',
-    )
-    assert queues(partitions) == {"TopicA/0": (10, 20), "TopicA/2": (0, 5)}
-
-
-def test_a_start_that_retention_deleted_is_an_error_or_moves_to_the_minimum(store: Store) -> None:
-    asked = {"subscribe": "Hot", "startingOffsets": '{"Hot": {"0": 5, "1": -2}}'}
-    with pytest.raises(
-        OffsetOutOfRangeError, match=r"asks for offset 5 of Hot/0, .*\(min 268, max 444\).*5 to 267 are gone"
-    ):
-        plan(store(RETENTION), **asked)
-    assert queues(plan(store(RETENTION), **asked, failOnDataLoss="false")) == {"Hot/0": (268, 444), "Hot/1": (86, 165)}
-    assert plan(store(RETENTION), subscribe="Cold") == []
-
-
 @pytest.mark.parametrize("limit", ["1", "7", "1000"])
 def test_partitions_by_records(store: Store, limit: str) -> None:
     partitions = plan(store(BASIC), subscribe="TopicA", maxRecordsPerPartition=limit)
@@ -335,19 +304,6 @@ def test_queues_with_windows_of_their_own_do_not_share_a_task(store: Store) -> N
     for partition in partitions:
         (piece,) = partition.task.ranges
         assert partition.spec.predicate.store_time_start == times["TimeTopic"][str(piece.key.queue_id)]
-
-
-def test_a_group_is_read_from_the_store(store: Store, tmp_path: Path) -> None:
-    path = copytree(store(BASIC), tmp_path / "store")
-    (path / "config").mkdir(exist_ok=True)
-    document = {"offsetTable": {"TopicA@billing": {"0": 10, "1": 20, "2": 30, "3": 40}, "TopicB@billing": {"0": 5}}}
-    (path / "config" / "consumerOffset.json").write_text(json.dumps(document))
-    rest = plan(path, subscribe="TopicA", startingOffsets="group:billing")
-    assert {key: start for key, (start, _) in queues(rest).items()} == {f"TopicA/{n}": 10 * (n + 1) for n in range(4)}
-    consumed = plan(path, subscribe="TopicB", endingOffsets="group:billing")
-    assert queues(consumed) == {"TopicB/0": (0, 5)}
-    with pytest.raises(MissingOptionError, match="the consumer group `billing` has no position for topic_c-3/0"):
-        plan(path, subscribe="topic_c-3", startingOffsets="group:billing")
 
 
 def test_a_pattern_leaves_out_retry_and_dead_letter_topics(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -492,25 +448,6 @@ def test_the_worker_is_tuned_around_the_first_batch(written: Path, monkeypatch: 
     assert calls == ["keep_memory", "settle_worker"]
 
 
-def test_a_damaged_record_is_an_error_that_names_the_option(written: Path) -> None:
-    overwrite(written, 4, b"\xff" * 8)
-    with pytest.raises(CorruptRecordError, match="corruptRecord=skip"):
-        read(written)
-    assert read(written, corruptRecord="skip").num_rows == COUNT - 1
-
-
-def test_a_loss_after_planning_is_an_error_that_names_the_option(written: Path) -> None:
-    def lacking(**given: str) -> Iterator[pa.RecordBatch]:
-        projection, (partition, *_) = planned(options_of(written, **given))
-        first, *rest = partition.task.ranges
-        promised = replace(partition.task, ranges=(first._replace(rows=first.rows + 1), *rest))
-        return read_partition(replace(partition, task=promised), projection)
-
-    with pytest.raises(DataLossError, match="failOnDataLoss"):
-        list(lacking())
-    assert sum(batch.num_rows for batch in lacking(failOnDataLoss="false")) > 0
-
-
 Read = Callable[..., pa.Table]
 HUNDREDS = {str(number) for number in range(100, 201)}
 ALL = {"subscribePattern": ".*", "includeSystemTopics": "true"}
@@ -559,47 +496,6 @@ def test_kafkas_timestamp_is_of_the_clock_that_the_options_go_by(store: Store, r
     assert (min(found), max(found)) == (start, times[-5])
 
 
-def test_property_columns(store: Store, read: Read) -> None:
-    rows = read(store(BASIC), **ALL, includeProperties="true", propertyColumns="user,größe,nobody").to_pylist()
-    assert sum(row["user"] is not None for row in rows) > 100
-    for row in rows:
-        properties = dict(row["properties"] or ())
-        assert [row[name] for name in ("user", "größe", "nobody")] == [
-            properties.get(name) for name in ("user", "größe", "nobody")
-        ]
-
-
-@pytest.mark.parametrize(
-    ("text", "matches"),
-    [
-        ("TAGS = '标签'", lambda p: p.get("TAGS") == "标签"),
-        ("KEYS IS NULL AND NOT (user IS NULL)", lambda p: "KEYS" not in p and "user" in p),
-        ("WAIT = TRUE OR KEYS BETWEEN 100 AND 200", lambda p: p.get("WAIT") == "true" or p.get("KEYS") in HUNDREDS),
-        ("user CONTAINS 'ship'", lambda p: "ship" in p.get("user", "")),
-        ("nobody = 1", lambda p: False),
-    ],
-)
-def test_sql_filters(store: Store, read: Read, text: str, matches: Callable[[dict[str, str]], bool]) -> None:
-    wanted = [line for line in fixtures.expected(BASIC).messages if matches(line["properties"])]
-    assert bool(wanted) == (text != "nobody = 1")
-    assert read(store(BASIC), **ALL, sqlFilter=text).num_rows == len(wanted)
-
-
-def test_a_time_window_is_exact_and_half_open(store: Store, read: Read) -> None:
-    times = sorted(set(store_times("time-5.3.3")))
-    for start, stop in ((times[3], times[-4]), (times[5], times[6]), (times[5], times[5])):
-        found = read(
-            store("time-5.3.3"),
-            **ALL,
-            startingTimestamp=start.isoformat(),
-            endingTimestamp=stop.isoformat(),
-            startingOffsetsByTimestampStrategy="latest",
-        )
-        wanted = [time for time in store_times("time-5.3.3") if start <= time < stop]
-        assert found.num_rows == len(wanted)
-        assert bool(wanted) == (start != stop)
-
-
 @pytest.mark.parametrize("method", ["pushFilters", "pushLimit"])  # the latter exists from 4.4 on
 def test_the_reader_overrides_no_pushdown(store: Store, method: str) -> None:
     # Spark refuses to read from a reader that does, unless the pushdown is enabled.
@@ -619,39 +515,3 @@ def test_the_pickled_reader_and_partitions_are_small(store: Store) -> None:
         assert len(cloudpickle.dumps(sent)) < 4096
     copy = cloudpickle.loads(cloudpickle.dumps(reader))
     assert sum(batch.num_rows for batch in copy.read(partitions[0])) == 248
-
-
-@pytest.mark.parametrize("fail", ["true", "false"])
-def test_messages_that_go_while_the_query_runs(store: Store, tmp_path: Path, fail: str) -> None:
-    path = copytree(store(BASIC), tmp_path / "store")
-    reader = reader_of(path, **ALL, failOnDataLoss=fail)
-    partitions = reader.partitions()
-    first = min((path / "commitlog").iterdir())
-    first.unlink()  # as retention does
-    if fail == "true":
-        with pytest.raises(DataLossError, match=r"^\[SEGMENTLOG_DATA_LOSS\]"):
-            [batch for partition in partitions for batch in reader.read(partition)]
-        return
-    left = [row for partition in partitions for batch in reader.read(partition) for row in batch.to_pylist()]
-    second = int(min((path / "commitlog").iterdir()).name)
-    wanted = [line for line in fixtures.expected(BASIC).messages if line["phyOffset"] >= second]
-    assert len(left) == len(wanted) > 0
-
-
-@pytest.mark.parametrize(("corrupt", "rows"), [("skip", 247), ("null", 248)])
-def test_a_damaged_record(store: Store, tmp_path: Path, read: Read, corrupt: str, rows: int) -> None:
-    path = copytree(store(BASIC), tmp_path / "store")
-    line = next(line for line in fixtures.expected(BASIC).messages if line["topic"] == "TopicA" and line["tags"])
-    segment = max(file for file in (path / "commitlog").iterdir() if int(file.name) <= line["phyOffset"])
-    with segment.open("r+b") as file:
-        file.seek(line["phyOffset"] - int(segment.name) + 4)
-        file.write(b"\0\0\0\0")  # its magic
-    found = read(path, subscribe="TopicA", corruptRecord=corrupt).to_pylist()
-    assert len(found) == rows
-    damaged = [row for row in found if row["storeTimestamp"] is None]
-    assert len(damaged) == rows - 247
-    for row in damaged:
-        assert (row["queueId"], row["queueOffset"]) == (line["queueId"], line["queueOffset"])
-        assert row["body"] is row["tags"] is None
-    with pytest.raises(Exception, match=r"^\[SEGMENTLOG_CORRUPT_RECORD\] .*TopicA"):
-        read(path, subscribe="TopicA")

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-import segmentlog
 from segmentlog.command.verbs import describe
 from segmentlog.query import metadata
 from segmentlog.query.metadata import METRICS
@@ -28,44 +27,10 @@ def test_topics_are_listed_without_system_topics_of_rocketmq(store: Path) -> Non
     assert rows[0]["brokerName"] == store.name
 
 
-def test_all_topics(store: Path) -> None:
-    rows = run_command("topics", store, "--all", "--json").rows
-    assert [(row["topic"], row["isSystem"]) for row in rows] == [
-        ("%RETRY%etl", True),
-        ("orders", False),
-        ("payments", False),
-    ]
-    assert list(rows[0]) == segmentlog.open(store).topics().schema.names
-
-
 def test_topics_as_a_table(store: Path) -> None:
     lines = run_command("topicList", store).text.splitlines()
     assert lines[0].split()[:3] == ["brokerName", "topic", "isSystem"]
     assert lines[2].split()[:5] == [store.name, "orders", "no", "4", "400"]
-
-
-def test_queues_of_topics(store: Path) -> None:
-    assert len(run_command("queues", store, "--json").rows) == 9
-    rows = run_command("queues", store, "orders", "--json").rows
-    assert [(row["topic"], row["queueId"], row["minOffset"], row["maxOffset"]) for row in rows] == [
-        ("orders", queue, 0, 100) for queue in range(4)
-    ]
-    assert len(run_command("queues", store, "orders", "payments", "--json").rows) == 8
-
-
-def test_segments_lists_the_files_of_the_commit_log(store: Path) -> None:
-    rows = run_command("segments", store, "--json").rows
-    assert [row["path"] for row in rows] == sorted(str(path) for path in (store / "commitlog").iterdir())
-    assert rows[0]["baseOffset"] == 0
-    assert [row["bytes"] for row in rows] == [1 << 15] * len(rows)
-
-
-def test_positions_of_groups(store: Path) -> None:
-    rows = run_command("groups", store, "--json").rows
-    assert [(row["group"], row["topic"], row["queueId"], row["position"]) for row in rows] == [
-        ("etl", "orders", queue, 20) for queue in range(4)
-    ]
-    assert run_command("groups", store, "etl", "--json").rows == rows
 
 
 def test_rates_end_at_a_time(store: Path) -> None:
@@ -139,15 +104,6 @@ def test_the_message_there(store: Path) -> None:
     }
     end = run_command("offsets", store, "orders", "--at", "2030-01-01T00:00:00Z", "--json").rows
     assert {row["storeTimestamp"] for row in end} == {None}
-
-
-def test_lag_in_messages_bytes_and_time(store: Path) -> None:
-    rows = run_command("lag", store, "etl", "--json").rows
-    assert [(row["queueId"], row["position"], row["messages"], row["lost"]) for row in rows] == [
-        (queue, 20, 80, 0) for queue in range(4)
-    ]
-    assert [row["timeMs"] for row in rows] == [319_000, 318_000, 317_000, 316_000]
-    assert all(row["bytes"] > 80 for row in rows)
 
 
 def test_a_replica_is_suggested_for_a_backlog_that_does_not_fit_into_memory(

@@ -11,21 +11,11 @@ import pytest
 import segmentlog
 from segmentlog.command.selection import MESSAGE_COLUMNS
 from segmentlog.store import MessageStore, Outgoing
-from segmentlog.store.files.writable_fs import LocalWritableFileSystem
-from segmentlog.store.log.confirmed import ConfirmationFile
 from support.commands import INSTALLED, Ran, run_command
 from support.small_store import write_small_store
 from support.store_builder import StoreBuilder, messages
 from support.system_store import CONFIG, build_system_store
 from support.tampering import put_at, segments
-
-
-def test_cat_prints_the_rows_of_a_scan(store: Path) -> None:
-    rows = run_command("cat", store, "orders", "payments", "--json").rows
-    scan = segmentlog.open(store).scan(["orders", "payments"], columns=["topic", "queueId", "queueOffset", "body"])
-    expected = [row | {"body": row["body"].decode()} for row in scan.to_arrow().to_pylist()]
-    assert [{name: row[name] for name in expected[0]} for row in rows] == expected
-    assert list(rows[0]) == list(MESSAGE_COLUMNS)
 
 
 def test_a_message_is_complete(store: Path) -> None:
@@ -43,14 +33,12 @@ def test_a_message_is_complete(store: Path) -> None:
         "properties": {"TAGS": "paid", "KEYS": "key-2", "UNIQ_KEY": f"{2:032X}"},
         "body": "message 2 ..........",
     }
+    assert list(row) == list(MESSAGE_COLUMNS)
 
 
 @pytest.mark.parametrize(
     ("flags", "count"),
     [
-        (["--from", "s@1769817990000", "--to", "e@1769817995000"], 5),
-        (["--tag", "paid || nothing"], 200),
-        (["--sql", "KEYS = 'key-5' OR TAGS IS NULL"], 1),
         (["-n", "7"], 7),
         (["--grep", "message 1"], 111),
         (["--grep", "message 1", "-n", "7"], 7),
@@ -126,34 +114,13 @@ def test_no_message_commands_a_terminal(odd: Path, words: str) -> None:
     assert "\x1b]" not in text
 
 
-def test_damage_fails_unless_it_is_skipped(tmp_path: Path) -> None:
+def test_an_array_is_not_closed_after_an_error(tmp_path: Path) -> None:
     store = write_small_store(tmp_path / "store")
     first = segments(store)[0]
     put_at(first, first.read_bytes().index(b"body 6 ") - 84, b"####")  # its magic number
     ran = run_command("cat", store, "orders", "-o", "json")
-    assert ran.code == 2
-    error = json.loads(ran.err)["error"]
-    assert error["code"] == "SEGMENTLOG_CORRUPT_RECORD"
-    assert error["remedy"] == "--on-corrupt skip goes on without damaged records, and null keeps their places"
+    assert (ran.code, json.loads(ran.err)["error"]["code"]) == (2, "SEGMENTLOG_CORRUPT_RECORD")
     assert not ran.text.endswith("]\n")
-    assert run_command("cat", store, "orders", "--on-corrupt", "skip", "-o", "json").code == 0
-
-
-def test_confirmed_messages(tmp_path: Path) -> None:
-    store = tmp_path / "store"
-    with MessageStore.open(store) as writer:
-        for number in range(5):
-            writer.append(Outgoing(topic="orders", body=b"%d" % number, queue_id=number % 2))
-    ran = run_command("cat", store, "orders", "--read-from", "confirmed", "--json")
-    assert (ran.code, ran.out) == (2, b"")
-    assert "no master publishes a confirmed offset in this store" in ran.err
-    places = run_command("cat", store, "orders", "--columns", "physicalOffset", "--json").rows
-    third = sorted(row["physicalOffset"] for row in places)[2]
-    with ConfirmationFile(LocalWritableFileSystem(), str(store), 2) as file:
-        file.publish(third, 2)
-        for verb in ("cat", "tail"):
-            rows = run_command(verb, store, "orders", "--read-from", "confirmed", "--json").rows
-            assert len(rows) == 2, verb
 
 
 def keys(*flags: object) -> list[str]:
