@@ -136,7 +136,7 @@ def test_a_broker_may_change_whether_it_writes_checksums(
         for session, (start, stop, kind) in enumerate(
             ((0, cuts[0], last), (cuts[0], cuts[1], first), (cuts[1], 48, last))
         ):
-            builder._record_crc = kind
+            builder.record_crc = kind
             piece = rows.slice(start, stop - start)
             restarted = pc.add(piece.column(times), session * 3000)
             builder.append(piece.set_column(times, "storeTimestamp", restarted))
