@@ -15,17 +15,29 @@ from segmentlog.store.ha import Address, Quorum, Replica, ReplicaConfig
 def following(
     path: Path, port: int, *, store_config: StoreConfig, listeners: Sequence[Quorum] = (), **settings: Any
 ) -> Iterator[Replica]:
-    """Run a replica of a master of this host in a thread; ``settings`` are those of `ReplicaConfig`."""
-    stop, address = threading.Event(), Address("127.0.0.1", port)
+    """Run a replica of a master of this host in a thread, whose error is raised at the end.
+
+    ``settings`` are those of `ReplicaConfig`.
+    """
+    stop, address, errors = threading.Event(), Address("127.0.0.1", port), list[Exception]()
     config = ReplicaConfig(**settings)
+
+    def run() -> None:
+        try:
+            replica.run(stop)
+        except Exception as error:  # noqa: BLE001 - raised below
+            errors.append(error)
+
     with Replica.open(str(path), address, store_config, config=config, listeners=listeners) as replica:
-        thread = threading.Thread(target=replica.run, args=(stop,))
+        thread = threading.Thread(target=run)
         thread.start()
         try:
             yield replica
         finally:
             stop.set()
             thread.join()
+    for error in errors:
+        raise error
 
 
 def until(condition: Callable[[], bool], *, seconds: float = 300) -> None:

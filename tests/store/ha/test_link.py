@@ -82,12 +82,6 @@ def passed(near: Link, far: Link, data: bytes) -> bytes:
     return got
 
 
-def receive_all(links: tuple[Link, Link]) -> None:
-    """Receive at the accepting link until nothing comes."""
-    while links[1].wait(5):
-        links[1].receive(memoryview(bytearray(10)))
-
-
 @pytest.mark.parametrize("is_secret", [False, pytest.param(True, marks=needs_openssl)])
 def test_bytes_pass_both_ways(
     is_secret: bool, pair: Callable[[Tls | None, Tls | None], tuple[Link, Link]], request: pytest.FixtureRequest

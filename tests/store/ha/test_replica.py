@@ -2,9 +2,7 @@ import random
 import socket
 import struct
 import threading
-import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -26,16 +24,17 @@ from segmentlog.store import (
 from segmentlog.store.files.fs import LocalFileSystem
 from segmentlog.store.files.writable_fs import LocalWritableFileSystem
 from segmentlog.store.format.epochs import Epoch, Epochs
-from segmentlog.store.ha import Address, Begin, Replica, ReplicaConfig, ReplicaState
+from segmentlog.store.ha import Address, Begin, Replica, ReplicaState
 from segmentlog.store.ha import replica as module
 from segmentlog.store.ha.link import Link
 from segmentlog.store.ha.protocol import Greeting, answer
 from segmentlog.store.ha.replica import BUFFER_BYTES, Backoff, Intake, TokenBucket, find_first_segment, serves_segment
 from segmentlog.store.log.appender import SegmentSupply
 from segmentlog.store.log.epochs import find_epochs, supersede, write_epochs
+from support import replicas
 from support.delegating import patch_import
 from support.reading import read
-from support.replicas import log_bytes
+from support.replicas import log_bytes, until
 from support.scripted_master import Script, ScriptedMaster
 from support.written_stores import SMALL, message
 
@@ -43,7 +42,7 @@ pytestmark = pytest.mark.usefixtures("frequent_heartbeats")
 
 SEGMENT = SMALL.segment_bytes
 PLAIN = replace(SMALL, record_crc=False)
-SECONDS = 300
+following = partial(replicas.following, store_config=PLAIN, probe_s=0.3)
 
 
 @pytest.fixture(scope="module")
@@ -62,42 +61,10 @@ def log(first: Path) -> bytes:
         return whole[: store.end_offset]
 
 
-@contextmanager
-def following(path: Path, master: ScriptedMaster, **settings: object) -> Iterator[Replica]:
-    """Run a replica that connects again at once; an error of its thread is raised at the end."""
-    config = ReplicaConfig(probe_s=0.3, **settings)  # type: ignore[arg-type]
-    stop, errors = threading.Event(), []
-
-    def run() -> None:
-        try:
-            replica.run(stop)
-        except Exception as error:  # noqa: BLE001 - raised below
-            errors.append(error)
-
-    with (
-        pytest.MonkeyPatch.context() as patch,
-        Replica.open(str(path), Address("127.0.0.1", master.port), PLAIN, config=config) as replica,
-    ):
-        for pause in ("FIRST_PAUSE_S", "LONGEST_PAUSE_S"):
-            patch.setattr(module, pause, 0.02)
-        thread = threading.Thread(target=run, name="replica")
-        thread.start()
-        try:
-            yield replica
-        finally:
-            stop.set()
-            thread.join()
-    for error in errors:
-        raise error
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + SECONDS
-    while not condition():
-        alive = [each for each in threading.enumerate() if each.name == "replica"]
-        assert alive or condition(), "the replica ended"
-        assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.005)
+@pytest.fixture(autouse=True)
+def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    for pause in ("FIRST_PAUSE_S", "LONGEST_PAUSE_S"):
+        monkeypatch.setattr(module, pause, 0.02)
 
 
 @pytest.mark.slow
@@ -105,7 +72,7 @@ def test_a_replica_is_the_masters_log(tmp_path: Path, first: Path, log: bytes) -
     first_end = 0
     while first_end < 19_000:  # whole records: a heartbeat within one would be damage
         first_end += int.from_bytes(log[first_end : first_end + 4], "big")
-    with ScriptedMaster(log[:first_end], 0, SEGMENT) as master, following(tmp_path / "copy", master) as replica:
+    with ScriptedMaster(log[:first_end], 0, SEGMENT) as master, following(tmp_path / "copy", master.port) as replica:
         until(lambda: replica.status.end == first_end)
         master.log += log[first_end:]
         until(lambda: replica.status.end == len(log))
@@ -125,7 +92,7 @@ def test_an_empty_replica_begins_at_the_first_segment_that_is_there(tmp_path: Pa
     assert base < len(log) - len(log) % SEGMENT
     with (
         ScriptedMaster(log[base:], base, SEGMENT) as master,
-        following(tmp_path / "copy", master, begin=Begin.FIRST) as replica,
+        following(tmp_path / "copy", master.port, begin=Begin.FIRST) as replica,
     ):
         until(lambda: replica.status.end == len(log))
     assert log_bytes(tmp_path / "copy")[: len(log) - base] == log[base:]
@@ -135,7 +102,10 @@ def test_an_empty_replica_begins_at_the_first_segment_that_is_there(tmp_path: Pa
 
 def test_it_may_begin_at_the_last_segment(tmp_path: Path, log: bytes) -> None:
     base = len(log) - len(log) % SEGMENT
-    with ScriptedMaster(log, 0, SEGMENT) as master, following(tmp_path / "copy", master, begin=Begin.LAST) as replica:
+    with (
+        ScriptedMaster(log, 0, SEGMENT) as master,
+        following(tmp_path / "copy", master.port, begin=Begin.LAST) as replica,
+    ):
         until(lambda: replica.status.end == len(log))
     assert log_bytes(tmp_path / "copy")[: len(log) - base] == log[base:]
     assert master.requests == [0]
@@ -155,7 +125,7 @@ def test_hostile_connections_change_nothing(copy: Path, log: bytes) -> None:
     before, damaged = log_bytes(copy), answer(Greeting(0, Epochs((Epoch(1, 0, 9),))))[:-1] + b"x"
     frames = [(-1, -1), (-1, (1 << 31) - 1), (-2, 10), (0, -1), (0, (1 << 31) - 1), (len(log) + 1, 10), (0, 10)]
     sent = [struct.pack(">qi", *frame) + b"x" * 100 for frame in frames] + [damaged, b"", b"GET / HTTP/1.1\r\n\r\n"]
-    with ScriptedMaster(log, 0, SEGMENT, *map(sends, sent)) as master, following(copy, master) as replica:
+    with ScriptedMaster(log, 0, SEGMENT, *map(sends, sent)) as master, following(copy, master.port) as replica:
         until(lambda: replica.status.state is ReplicaState.FOLLOWING)
         assert replica.status.connections == len(sent) + 1
         assert replica.status.problem == ""
@@ -166,14 +136,14 @@ def test_hostile_connections_change_nothing(copy: Path, log: bytes) -> None:
 def follow_to_the_end(
     path: Path, log: bytes, segment_bytes: int = SEGMENT, scripts: Sequence[Script] = ()
 ) -> ScriptedMaster:
-    with ScriptedMaster(log, 0, segment_bytes, *scripts) as master, following(path, master) as replica:
+    with ScriptedMaster(log, 0, segment_bytes, *scripts) as master, following(path, master.port) as replica:
         until(lambda: replica.status.state is ReplicaState.FAILED)
     return master
 
 
 @pytest.fixture
 def copy(tmp_path: Path, log: bytes) -> Path:
-    with ScriptedMaster(log, 0, SEGMENT) as master, following(tmp_path / "copy", master) as replica:
+    with ScriptedMaster(log, 0, SEGMENT) as master, following(tmp_path / "copy", master.port) as replica:
         until(lambda: replica.status.end == len(log))
     return tmp_path / "copy"
 
@@ -223,12 +193,15 @@ def adopted_first(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def test_a_replica_adopts_the_epochs_before_it_appends(tmp_path: Path, log: bytes, adopted_first: list[int]) -> None:
     half, epochs = 20_000, Epochs((Epoch(2, 21_000, 9),))
     scripts = answers(*[Greeting(half, Epochs())] * 3)
-    with ScriptedMaster(log[:half], 0, SEGMENT, *scripts) as master, following(tmp_path / "copy", master) as replica:
+    with (
+        ScriptedMaster(log[:half], 0, SEGMENT, *scripts) as master,
+        following(tmp_path / "copy", master.port) as replica,
+    ):
         until(lambda: replica.status.lag_bytes == 0 and replica.status.end > half - 3000)
     assert set(adopted_first) == {0}
     adopted_first.clear()
     scripts = answers(Greeting(len(log), epochs))
-    with ScriptedMaster(log, 0, SEGMENT, *scripts) as master, following(tmp_path / "copy", master) as replica:
+    with ScriptedMaster(log, 0, SEGMENT, *scripts) as master, following(tmp_path / "copy", master.port) as replica:
         until(lambda: replica.status.end == len(log))
     assert set(adopted_first) == {2}
     assert find_epochs(LocalFileSystem(), str(tmp_path / "copy")) == epochs
@@ -265,7 +238,7 @@ def test_a_master_without_epochs_is_followed_as_ever(tmp_path: Path, copy: Path,
         store.append(message(5, 2, 0))
         end = store.end_offset
     more = log_bytes(tmp_path / "more")[:end]
-    with ScriptedMaster(more, 0, SEGMENT) as master, following(copy, master) as replica:
+    with ScriptedMaster(more, 0, SEGMENT) as master, following(copy, master.port) as replica:
         until(lambda: replica.status.end == end)
     assert find_epochs(LocalFileSystem(), str(copy)) == epochs
 
@@ -326,7 +299,7 @@ def test_a_full_disk_pauses_it(tmp_path: Path, log: bytes, monkeypatch: pytest.M
         return take(supply, base)
 
     monkeypatch.setattr(SegmentSupply, "take_segment", limited)
-    with ScriptedMaster(log, 0, SEGMENT) as master, following(tmp_path / "copy", master) as replica:
+    with ScriptedMaster(log, 0, SEGMENT) as master, following(tmp_path / "copy", master.port) as replica:
         until(lambda: (now := replica.status).state is ReplicaState.PAUSED and "there is no room" in now.problem)
         full.clear()
         until(lambda: replica.status.end == len(log))
