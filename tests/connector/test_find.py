@@ -145,8 +145,9 @@ def test_every_key_of_a_frame_is_looked_up_once_in_every_store(
 @pytest.mark.spark
 def test_unique_keys_are_found(spark: "SparkSession", indexed: Path) -> None:
     frame = spark.createDataFrame([("A", "u-8"), ("A", "key-8"), ("B", "u-8")], "topic string, key string")
-    (row,) = find_by_keys(spark, str(indexed), frame, field=KeyField.UNIQUE).collect()
-    assert (row.uniqKey, row.asked, row.body, row.properties["UNIQ_KEY"]) == ("u-8", "u-8", bytes(8), "u-8")
+    found = find_by_keys(spark, str(indexed), frame, field=KeyField.UNIQUE)
+    found = found.select("uniqKey", "asked", "body", found.properties["UNIQ_KEY"])
+    assert_df_equality(found, spark.createDataFrame([("u-8", "u-8", bytearray(8), "u-8")], found.schema))
     options = {"subscribe": "A,B", "keys": "key-8,key-9"}
     found = spark.read.format("segmentlog").options(**options).load(str(indexed)).select("uniqKey")
     assert_df_equality(found, spark.createDataFrame([("u-8",), ("u-9",)], "uniqKey string"), ignore_row_order=True)
