@@ -39,17 +39,19 @@ from support.system_store import build_system_store
 START_MS = 1_700_000_000_000
 O0, O1, GONE = QueueKey("Orders", 0), QueueKey("Orders", 1), QueueKey("Gone", 2)
 CONFIG = StoreConfig(segment_bytes=1 << 20, index=False)
+SMALL = StoreConfig(segment_bytes=4096, index=False)
 
 
 @pytest.fixture
 def path(tmp_path: Path) -> str:
-    """Orders: six messages in queue 0, at 0 to 5 s, then two in queue 1, and one of another topic."""
+    """Orders: six messages in queue 0, at 0 to 5 s, two in queue 1, then one of Other and one of RocketMQ's own."""
     now = [START_MS]
-    with MessageStore.open(tmp_path / "broker-a", CONFIG, clock=lambda: now[0]) as made:
+    with MessageStore.open(tmp_path / "broker-a", SMALL, clock=lambda: now[0]) as made:
         for number in range(8):
             now[0] = START_MS + 1000 * min(number, 5)
-            made.append(Outgoing(topic="Orders", queue_id=number // 6, body=b"x" * 100))
+            made.append(Outgoing(topic="Orders", queue_id=number // 6, body=b"x" * 1000))
         made.append(Outgoing(topic="Other", body=b"x"))
+        made.append(Outgoing(topic="rmq_sys_x", body=b"x"))
     return str(tmp_path / "broker-a")
 
 
@@ -221,8 +223,7 @@ def small(tmp_path: Path) -> str:
 
 
 def place(position: int, broker: str = "broker-a") -> str:
-    topics = {"Orders": {"queues": {"0": position}}}
-    return json.dumps({"stores": {broker: {"topics": topics}}, "version": 1})
+    return offset({O0: position}, broker)
 
 
 def source(end: str, latest: str | None) -> dict[str, Any]:
@@ -298,8 +299,8 @@ def test_several_stores_are_told_apart_as_the_query_does(tmp_path: Path) -> None
             made.append(Outgoing(topic="Orders", body=b"x" * (1000 if name == "b" else 1)))
     paths = [str(tmp_path / name / "store") for name in ("a", "b")]
     unnamed, named = LagListener(*paths, clock=float), LagListener(*paths, broker_names="xy", clock=float)
-    for listener, brokers in ((unnamed, "ab"), (named, "xy")):
-        first, second = (listener.report(progress(source(place(0, name), place(1, name)))) for name in brokers)
+    for listener, path in ((unnamed, "ab"), (named, "xy")):
+        first, second = (listener.report(progress(source(place(0, name), place(1, name)))) for name in path)
         assert first is not None
         assert second is not None
         assert first.bytes is not None
@@ -344,27 +345,12 @@ def test_a_path_without_a_store_is_an_error_at_once(tmp_path: Path) -> None:
         LagListener(str(tmp_path))
 
 
-SMALL = StoreConfig(segment_bytes=4096, index=False)
-O0, O1 = QueueKey("Orders", 0), QueueKey("Orders", 1)
 KINDS = [kind.value for kind in MetadataKind]
 SYSTEM_KINDS = sorted(kind.value for kind in OF_SYSTEM_TOPICS)
 
 
-@pytest.fixture
-def brokers(tmp_path: Path) -> str:
-    """Orders: six messages in queue 0, at 0 to 5 s, two in queue 1, then one of Other and one of RocketMQ's own."""
-    now = [START_MS]
-    with MessageStore.open(tmp_path / "broker-a", SMALL, clock=lambda: now[0]) as made:
-        for number in range(8):
-            now[0] = START_MS + 1000 * min(number, 5)
-            made.append(Outgoing(topic="Orders", queue_id=number // 6, body=b"x" * 1000))
-        made.append(Outgoing(topic="Other", body=b"x"))
-        made.append(Outgoing(topic="rmq_sys_x", body=b"x"))
-    return str(tmp_path / "broker-a")
-
-
-def read(brokers: str | None, kind: str, *, schema: StructType | None = None, **options: str) -> pa.Table:
-    given = {"metadata": kind} | options | ({} if brokers is None else {"path": brokers})
+def read(path: str | None, kind: str, *, schema: StructType | None = None, **options: str) -> pa.Table:
+    given = {"metadata": kind} | options | ({} if path is None else {"path": path})
     source = SegmentLogDataSource(given)
     reader = source.reader(source.schema() if schema is None else schema)
     assert isinstance(reader, MetadataReader)
@@ -372,8 +358,8 @@ def read(brokers: str | None, kind: str, *, schema: StructType | None = None, **
     return pa.Table.from_batches(batches, schema=reader.target)
 
 
-def rows(brokers: str | None, kind: str, *columns: str, **options: str) -> list[tuple[Any, ...]]:
-    table = read(brokers, kind, **options)
+def rows(path: str | None, kind: str, *columns: str, **options: str) -> list[tuple[Any, ...]]:
+    table = read(path, kind, **options)
     return list(zip(*(table[name].to_pylist() for name in columns), strict=True))
 
 
@@ -382,31 +368,31 @@ def at(seconds: float) -> datetime:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_columns_are_fixed(brokers: str, kind: str) -> None:
-    publish_progress(brokers, "g", {O0: 1})
-    table = read(brokers, kind)
+def test_the_columns_are_fixed(path: str, kind: str) -> None:
+    publish_progress(path, "g", {O0: 1})
+    table = read(path, kind)
     assert table.column_names == list(COLUMNS[MetadataKind(kind)])
     assert (table.num_rows > 0) is (kind not in SYSTEM_KINDS)
     assert all(field.nullable for field in table.schema)
 
 
-def test_topics(brokers: str) -> None:
+def test_topics(path: str) -> None:
     columns = ("brokerName", "topic", "isSystem", "queues", "messages", "firstStoreTimestamp", "lastStoreTimestamp")
-    assert rows(brokers, "topics", *columns) == [
+    assert rows(path, "topics", *columns) == [
         ("broker-a", "Orders", False, 2, 8, at(0), at(5)),
         ("broker-a", "Other", False, 1, 1, at(5), at(5)),
     ]
-    assert rows(brokers, "topics", "topic", includeSystemTopics="true") == [("Orders",), ("Other",), ("rmq_sys_x",)]
-    assert rows(brokers, "topics", "topic", subscribe="Other") == [("Other",)]
-    assert rows(brokers, "topics", "topic", subscribePattern="Or.*") == [("Orders",)]
-    (orders,) = rows(brokers, "topics", "bytes", subscribe="Orders")
-    assert orders == (sum(size for (size,) in rows(brokers, "queues", "bytes", subscribe="Orders")),)
+    assert rows(path, "topics", "topic", includeSystemTopics="true") == [("Orders",), ("Other",), ("rmq_sys_x",)]
+    assert rows(path, "topics", "topic", subscribe="Other") == [("Other",)]
+    assert rows(path, "topics", "topic", subscribePattern="Or.*") == [("Orders",)]
+    (orders,) = rows(path, "topics", "bytes", subscribe="Orders")
+    assert orders == (sum(size for (size,) in rows(path, "queues", "bytes", subscribe="Orders")),)
     assert orders[0] > 8000
 
 
-def test_queues(brokers: str) -> None:
+def test_queues(path: str) -> None:
     columns = ("topic", "queueId", "minOffset", "maxOffset", "messages", "firstStoreTimestamp", "lastStoreTimestamp")
-    assert rows(brokers, "queues", *columns, subscribe="Orders") == [
+    assert rows(path, "queues", *columns, subscribe="Orders") == [
         ("Orders", 0, 0, 6, 6, at(0), at(5)),
         ("Orders", 1, 0, 2, 2, at(5), at(5)),
     ]
@@ -420,10 +406,10 @@ def test_a_queue_without_messages_has_no_times(tmp_path: Path) -> None:
     assert rows(str(tmp_path / "store"), "queues", *columns)[1] == (7, 0, 0, None, None)
 
 
-def test_groups(brokers: str) -> None:
-    publish_progress(brokers, "g", {O0: 1, O1: 2})
-    publish_progress(brokers, "g", {O0: 4}, consumer="one")
-    commit_offsets(brokers, "h", {QueueKey("Gone", 3): 9, QueueKey("rmq_sys_x", 0): 1})
+def test_groups(path: str) -> None:
+    publish_progress(path, "g", {O0: 1, O1: 2})
+    publish_progress(path, "g", {O0: 4}, consumer="one")
+    commit_offsets(path, "h", {QueueKey("Gone", 3): 9, QueueKey("rmq_sys_x", 0): 1})
     columns = ("brokerName", "group", "model", "consumer", "topic", "queueId", "position")
     own = [
         ("broker-a", "g", "clustering", None, "Orders", 0, 1),
@@ -431,30 +417,30 @@ def test_groups(brokers: str) -> None:
         ("broker-a", "g", "broadcasting", "one", "Orders", 0, 4),
     ]
     gone = ("broker-a", "h", "clustering", None, "Gone", 3, 9)
-    assert rows(brokers, "groups", *columns) == [*own, gone]
-    assert rows(brokers, "groups", *columns, consumerGroup="g") == own
-    assert rows(brokers, "groups", *columns, subscribe="Gone") == [gone]
+    assert rows(path, "groups", *columns) == [*own, gone]
+    assert rows(path, "groups", *columns, consumerGroup="g") == own
+    assert rows(path, "groups", *columns, subscribe="Gone") == [gone]
 
 
-def test_lag(brokers: str) -> None:
-    publish_progress(brokers, "g", {O0: 4})
-    publish_progress(brokers, "h", {O0: 6, O1: 2, QueueKey("Other", 0): 1})
+def test_lag(path: str) -> None:
+    publish_progress(path, "g", {O0: 4})
+    publish_progress(path, "h", {O0: 6, O1: 2, QueueKey("Other", 0): 1})
     columns = ("group", "topic", "queueId", "position", "minOffset", "maxOffset", "messages", "timeMs", "lost")
     columns += ("nextStoreTimestamp",)
-    assert rows(brokers, "lag", *columns, consumerGroup="g") == [
+    assert rows(path, "lag", *columns, consumerGroup="g") == [
         ("g", "Orders", 0, 4, 0, 6, 2, 1000, 0, at(4)),
         ("g", "Orders", 1, None, 0, 2, None, None, None, None),  # nothing is known of it, which is not zero
     ]
-    assert rows(brokers, "lag", "group", "topic", "messages", "bytes", subscribe="Other,Orders")[2:] == [
+    assert rows(path, "lag", "group", "topic", "messages", "bytes", subscribe="Other,Orders")[2:] == [
         ("h", "Orders", 0, 0),
         ("h", "Orders", 0, 0),
         ("h", "Other", 0, 0),
     ]
-    assert rows(brokers, "lag", "topic", "messages", consumerGroup="h", subscribe="Other") == [("Other", 0)]
+    assert rows(path, "lag", "topic", "messages", consumerGroup="h", subscribe="Other") == [("Other", 0)]
 
 
-def test_segments(brokers: str) -> None:
-    found = read(brokers, "segments").to_pylist()
+def test_segments(path: str) -> None:
+    found = read(path, "segments").to_pylist()
     assert [row["baseOffset"] for row in found[:3]] == [0, 4096, 8192]
     for row in found:
         assert row["bytes"] == os.path.getsize(row["path"]) == 4096
@@ -484,19 +470,19 @@ def test_messages_of_system_topics(tmp_path: Path) -> None:
     assert rows(None, "transactions", "brokerName", paths=f"{made},{other}") == [("broker-a",), ("broker-b",)]
 
 
-def test_an_error_names_no_zone_that_the_session_has(brokers: str) -> None:
+def test_an_error_names_no_zone_that_the_session_has(path: str) -> None:
     source = type("Source", (SegmentLogDataSource,), {"time_zone": UTC})
     with pytest.raises(ConflictingOptionsError) as raised:
-        source({"path": brokers, "metadata": "queues", "startingTimestamp": "2026-01-01"}).schema()
+        source({"path": path, "metadata": "queues", "startingTimestamp": "2026-01-01"}).schema()
     assert "startingTimestamp" in str(raised.value)
     assert "timeZone" not in str(raised.value).split(";")[0]
 
 
-def test_several_stores_in_one_frame(tmp_path: Path, brokers: str) -> None:
+def test_several_stores_in_one_frame(tmp_path: Path, path: str) -> None:
     with MessageStore.open(tmp_path / "broker-b", SMALL) as made:
         made.append(Outgoing(topic="Orders", body=b"x"))
-    publish_progress(brokers, "g", {O0: 1})
-    paths = f"{brokers},{tmp_path / 'broker-b'}"
+    publish_progress(path, "g", {O0: 1})
+    paths = f"{path},{tmp_path / 'broker-b'}"
     assert rows(None, "topics", "brokerName", "messages", paths=paths, subscribe="Orders") == [
         ("broker-a", 8),
         ("broker-b", 1),
@@ -520,12 +506,12 @@ def test_every_kind_of_store_has_every_frame(store: Callable[[str], Path], name:
 # Options and schemas
 
 
-def test_columns_may_be_chosen(brokers: str) -> None:
+def test_columns_may_be_chosen(path: str) -> None:
     asked = StructType([StructField("messages", LongType()), StructField("topic", StringType())])
-    assert read(brokers, "topics", schema=asked).to_pylist()[0] == {"messages": 8, "topic": "Orders"}
-    assert read(brokers, "topics", columns="messages,topic").to_pylist()[0] == {"messages": 8, "topic": "Orders"}
-    assert read(brokers, "topics", columns="messages,topic", schema=asked).num_rows == 2
-    assert read(brokers, "topics", columns="*") == read(brokers, "topics")
+    assert read(path, "topics", schema=asked).to_pylist()[0] == {"messages": 8, "topic": "Orders"}
+    assert read(path, "topics", columns="messages,topic").to_pylist()[0] == {"messages": 8, "topic": "Orders"}
+    assert read(path, "topics", columns="messages,topic", schema=asked).num_rows == 2
+    assert read(path, "topics", columns="*") == read(path, "topics")
 
 
 @pytest.mark.parametrize(
@@ -537,20 +523,20 @@ def test_columns_may_be_chosen(brokers: str) -> None:
         ([StructField("messages", LongType(), nullable=False)], "as not null"),
     ],
 )
-def test_other_columns_are_refused(brokers: str, fields: list[StructField], problem: str) -> None:
+def test_other_columns_are_refused(path: str, fields: list[StructField], problem: str) -> None:
     with pytest.raises(SchemaError, match=problem):
-        read(brokers, "topics", schema=StructType(fields))
+        read(path, "topics", schema=StructType(fields))
 
 
-def test_options_that_contradict_each_other_are_refused(brokers: str) -> None:
+def test_options_that_contradict_each_other_are_refused(path: str) -> None:
     with pytest.raises(
         SchemaError, match=r"column `position` does not exist: .*`metadata=topics`.*The columns are `brokerName`"
     ):
-        read(brokers, "topics", columns="position")
+        read(path, "topics", columns="position")
     with pytest.raises(ConflictingOptionsError, match="ask for different columns"):
-        read(brokers, "topics", columns="topic", schema=StructType([StructField("messages", LongType())]))
+        read(path, "topics", columns="topic", schema=StructType([StructField("messages", LongType())]))
     with pytest.raises(ConflictingOptionsError, match="ask for different columns"):
-        read(brokers, "topics", columns="*", schema=StructType([StructField("messages", LongType())]))
+        read(path, "topics", columns="*", schema=StructType([StructField("messages", LongType())]))
 
 
 def test_a_path_without_a_store_is_an_error(tmp_path: Path) -> None:
@@ -560,11 +546,11 @@ def test_a_path_without_a_store_is_an_error(tmp_path: Path) -> None:
         SegmentLogDataSource({"metadata": "topics", "path": str(tmp_path)}).schema()
 
 
-def test_an_unknown_group_or_topic_is_an_error_before_a_task_runs(brokers: str) -> None:
-    publish_progress(brokers, "readers", {O0: 1})
+def test_an_unknown_group_or_topic_is_an_error_before_a_task_runs(path: str) -> None:
+    publish_progress(path, "readers", {O0: 1})
 
     def plan(**options: str) -> None:
-        source = SegmentLogDataSource({"path": brokers} | options)
+        source = SegmentLogDataSource({"path": path} | options)
         source.reader(source.schema()).partitions()
 
     for kind in ("groups", "lag"):
@@ -576,7 +562,7 @@ def test_an_unknown_group_or_topic_is_an_error_before_a_task_runs(brokers: str) 
     plan(metadata="segments")
 
 
-def test_a_stream_has_no_metadata(brokers: str) -> None:
-    source = SegmentLogDataSource({"metadata": "lag", "path": brokers, "subscribe": "Orders"})
+def test_a_stream_has_no_metadata(path: str) -> None:
+    source = SegmentLogDataSource({"metadata": "lag", "path": path, "subscribe": "Orders"})
     with pytest.raises(ConflictingOptionsError, match="`metadata` is for batch reads, this is a stream"):
         source.streamReader(source.schema())
