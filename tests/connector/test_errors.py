@@ -1,5 +1,4 @@
 import ast
-import pickle
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,11 +6,10 @@ from pathlib import Path
 import pytest
 
 import segmentlog.store
-from segmentlog.connector import errors
 from segmentlog.connector.errors import SPARK_WORDS, in_spark_words
 from segmentlog.connector.options.read_table import SOURCE
 from segmentlog.connector.options.write_table import SINK
-from segmentlog.store import DataLossError, Remedy, SegmentLogError
+from segmentlog.store import DataLossError, Remedy
 
 NAMES = {option.name for option in (*SOURCE, *SINK)}
 BROKERS = {
@@ -22,18 +20,6 @@ BROKERS = {
 COLUMNS = {"storeHost"}
 """Options that are called as a column is."""
 ONLY_SPARKS = {name for name in NAMES - BROKERS - COLUMNS if not name.islower()} | {"segmentlog.connector"}
-KINDS = [
-    kind
-    for kind in vars(errors).values()
-    if isinstance(kind, type) and issubclass(kind, SegmentLogError) and kind.__module__ == errors.__name__
-]
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_every_error_crosses_to_another_process(kind: type[SegmentLogError]) -> None:
-    error = kind("the problem", path="/store", fix="Do this")
-    text = f"[{kind.condition}] the problem (in /store). Do this."
-    assert str(pickle.loads(pickle.dumps(error))) == str(error) == text
 
 
 def test_every_remedy_is_worded_with_options_that_exist() -> None:

@@ -1,18 +1,23 @@
 import pickle
+from types import ModuleType
 
 import pytest
 
 from segmentlog import store
+from segmentlog.connector import errors as connector_errors
 from segmentlog.store import Remedy, SegmentLogError, UnreadableError, errors
 
-KINDS = [
-    kind
-    for kind in vars(errors).values()
-    if isinstance(kind, type) and issubclass(kind, SegmentLogError) and kind.__module__ == errors.__name__
-]
+
+def kinds_of(module: ModuleType) -> list[type[SegmentLogError]]:
+    """Return the errors that a module defines."""
+    found = (kind for kind in vars(module).values() if isinstance(kind, type) and kind.__module__ == module.__name__)
+    return [kind for kind in found if issubclass(kind, SegmentLogError)]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+KINDS = kinds_of(errors)
+
+
+@pytest.mark.parametrize("kind", [*KINDS, *kinds_of(connector_errors)])
 def test_every_error_crosses_to_another_process(kind: type[SegmentLogError]) -> None:
     error = kind("the problem", path="/store/file", offset=7, fix="Do this")
     again = pickle.loads(pickle.dumps(error))
