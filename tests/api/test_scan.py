@@ -15,7 +15,6 @@ from segmentlog.api import scan as scan_module
 from segmentlog.api.scan import _BATCHES_A_TASK, read_in_order
 from segmentlog.store import (
     DEFAULT_COLUMNS,
-    NATIVE_SCHEMA,
     ConfigError,
     CorruptRecordError,
     MessageStore,
@@ -43,17 +42,6 @@ def key_of(row: dict[str, Any]) -> tuple[str, int, int]:
 
 def keys(table: pa.Table) -> list[tuple[str, int, int]]:
     return sorted(zip(*(table[name].to_pylist() for name in ("topic", "queueId", "queueOffset")), strict=True))
-
-
-def test_a_scan_returns_all_native_columns_and_property_columns_come_last(store: segmentlog.Store, path: Path) -> None:
-    table = store.scan("orders", columns="*").to_arrow()
-    assert table.schema == NATIVE_SCHEMA
-    wanted = sorted((row for row in every_row(path) if row["topic"] == "orders"), key=key_of)
-    assert sorted(table.to_pylist(maps_as_pydicts="strict"), key=key_of) == wanted
-    scan = store.scan("orders", columns=["queueOffset", "keys"], properties=["KEYS"])
-    table = scan.to_arrow()
-    assert table.column_names == scan.schema.names == ["queueOffset", "keys", "KEYS"]
-    assert table["KEYS"].to_pylist() == table["keys"].to_pylist()
 
 
 @pytest.mark.parametrize("threads", [1, 3])

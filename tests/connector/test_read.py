@@ -1,5 +1,4 @@
 import json
-import pickle
 import random
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -19,14 +18,12 @@ from segmentlog.connector.errors import ConflictingOptionsError, SchemaError
 from segmentlog.connector.options.read_options import ReadOptions, parse_read_options
 from segmentlog.connector.read import (
     NATIVE,
-    Projection,
     SegmentLogBatchReader,
     StorePartition,
     check_schema,
     open_stores,
     plan_partitions,
     project,
-    read_partition,
     scan_spec,
     spark_schema,
 )
@@ -129,14 +126,6 @@ def test_a_schema_that_does_not_fit(asked: StructType, why: str) -> None:
         check_schema(asked, options())
 
 
-@pytest.mark.parametrize(
-    "given",
-    [{}, {"includeProperties": "true"}, {"columns": "body,topic"}, {"schemaMode": "kafka", "propertyColumns": "x"}],
-)
-def test_our_own_schema_fits(given: dict[str, str]) -> None:
-    check_schema(spark_schema(options(**given)), options(**given))
-
-
 def test_a_user_schema_and_option_columns_exclude_each_other() -> None:
     with pytest.raises(ConflictingOptionsError, match="the schema and option `columns` ask for different columns"):
         check_schema(struct(topic=StringType()), options(columns="topic,body"))
@@ -195,29 +184,6 @@ def test_kafkas_columns_are_made_of_ours(rows: slice) -> None:
     }
     assert found.drop_columns(["timestamp"]).to_pydict() == {name: column[rows] for name, column in wanted.items()}
     assert found.column("timestamp").equals(batch.column("storeTimestamp"))
-
-
-@pytest.mark.parametrize(
-    ("given", "names"),
-    [
-        ({"propertyColumns": "color"}, ["color", "topic"]),
-        ({"propertyColumns": "color"}, ["topic", "color"]),
-        ({"propertyColumns": "color"}, ["color"]),
-        ({}, ["properties", "queueOffset", "topic"]),
-        ({"schemaMode": "kafka"}, ["timestampType"]),
-        ({"schemaMode": "kafka"}, ["headers", "key"]),
-        ({"schemaMode": "kafka", "propertyColumns": "color"}, ["offset", "color", "timestampType", "brokerName"]),
-    ],
-)
-def test_a_projection_returns_the_columns_in_schema_order(given: dict[str, str], names: list[str]) -> None:
-    asked = options(**given)
-    every = spark_schema(options(**given | {"includeProperties": "true", "columns": ",".join(names)}))
-    schema = StructType([every[name] for name in names])
-    check_schema(schema, asked)
-    projection = pickle.loads(pickle.dumps(project(schema, asked)))
-    found = projection.convert(batch_for(asked, schema))
-    assert found.schema.equals(to_arrow_schema(schema, timezone="UTC"))
-    assert found.num_rows == 3
 
 
 def test_only_requested_columns_are_scanned() -> None:
@@ -355,53 +321,9 @@ def test_stores_of_a_pattern(store: Store, tmp_path: Path) -> None:
         parse_read_options(given | {"brokerNames": "a,b"})
 
 
-def test_a_pickled_partition_is_small(store: Store) -> None:
-    (partition,) = plan(store(BASIC), subscribe="TopicA")
-    sent = pickle.dumps(partition)
-    assert len(sent) < 4096
-    assert pickle.loads(sent) == partition
-
-
-COUNT = 40
-
-
-@pytest.fixture
-def written(tmp_path: Path) -> Path:
-    with StoreBuilder(tmp_path / "s") as builder:
-        builder.append(messages(COUNT, queues=2))
-    return tmp_path / "s"
-
-
-def options_of(path: Path, **given: str) -> ReadOptions:
-    return parse_read_options({"path": str(path), "subscribe": "Orders", "columns": "queueId,keys,body"} | given)
-
-
-def planned(options: ReadOptions) -> tuple[Projection, list[StorePartition]]:
-    projection = project(spark_schema(options), options)
-    return projection, plan_partitions(options, scan_spec(options, projection))
-
-
-def read(path: Path, **given: str) -> pa.Table:
-    """Read all partitions as workers do: each crosses as a pickle."""
-    projection, partitions = planned(options_of(path, **given))
-    batches = [
-        batch
-        for partition in partitions
-        for batch in read_partition(pickle.loads(pickle.dumps(partition)), pickle.loads(pickle.dumps(projection)))
-    ]
-    return pa.Table.from_batches(batches, projection.target)
-
-
 def spec_of(**given: str) -> ScanSpec:
-    options = options_of(Path("/data"), **given)
-    return scan_spec(options, project(spark_schema(options), options))
-
-
-def test_the_spec_of_a_plain_query() -> None:
-    spec = spec_of()
-    assert spec.columns == ("queueId", "keys", "body")
-    assert (spec.property_columns, spec.check_crc, spec.raw_body) == ((), False, False)
-    assert (spec.on_corrupt, spec.on_loss) == (OnCorrupt.FAIL, OnLoss.FAIL)
+    asked = options(columns="body", **given)
+    return scan_spec(asked, project(spark_schema(asked), asked))
 
 
 @pytest.mark.parametrize(
@@ -421,35 +343,18 @@ def test_each_option_of_rows_reaches_the_store(option: str, text: str, field: st
     assert getattr(spec_of(), field) != value
 
 
-def test_property_columns_are_read_as_properties() -> None:
-    spec = spec_of(columns="keys,colour", propertyColumns="colour")
-    assert (spec.columns, spec.property_columns) == (("keys",), ("colour",))
-
-
-def test_all_partitions_together_have_all_rows(written: Path) -> None:
-    found = read(written, minPartitions="7")
-    assert sorted(found.column("keys").to_pylist()) == sorted(f"key-{number}" for number in range(COUNT))
-    assert found.schema.names == ["queueId", "keys", "body"]
-
-
-def test_a_partition_that_spark_made_up_has_no_rows(written: Path) -> None:
-    projection, _ = planned(options_of(written))
-    assert list(read_partition(InputPartition(0), projection)) == []
-
-
-def test_the_worker_is_tuned_around_the_first_batch(written: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_worker_is_tuned_around_the_first_batch(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[str] = []
     for name in ("keep_memory", "settle_worker"):
         monkeypatch.setattr(tasks, name, lambda name=name: calls.append(name))
-    projection, (partition, *_) = planned(options_of(written))
-    reading = read_partition(partition, projection)
+    reader = reader_of(store(BASIC), subscribe="TopicA")
+    reading = reader.read(reader.partitions()[0])
     assert calls == []
     next(reading)
     assert calls == ["keep_memory", "settle_worker"]
 
 
 Read = Callable[..., pa.Table]
-HUNDREDS = {str(number) for number in range(100, 201)}
 ALL = {"subscribePattern": ".*", "includeSystemTopics": "true"}
 
 

@@ -202,7 +202,7 @@ def test_topics_by_pattern(door: str, path: Path) -> None:
 
 @every
 def test_all_columns_and_those_of_a_read_that_names_none(door: str, path: Path) -> None:
-    assert read(door, path, columns="*").column_names == NATIVE_SCHEMA.names
+    assert read(door, path, columns="*").schema == NATIVE_SCHEMA
     # Rows of the command can be put again, so they have the properties, and what is not in them.
     more = {"flag", "properties"} if door == "command" else set()
     assert set(read(door, path).column_names) == {*DEFAULT_COLUMNS, *more}
