@@ -1,27 +1,14 @@
-import ast
-import re
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import segmentlog
+from support.documents import ROOT, Reader, code_blocks
 from support.store_builder import Geometry, StoreBuilder, messages
 
-README = Path(__file__).parents[2] / "README.md"
 JANUARY_31 = 1_769_817_600_000  # 2026-01-31T00:00:00Z
 HOUR = 3_600_000
-
-
-def run(block: str, names: dict[str, Any]) -> Any:
-    *statements, last = ast.parse(block).body
-    if not isinstance(last, ast.Expr):
-        statements.append(last)
-    exec(compile(ast.Module(statements, []), "README.md", "exec"), names)
-    if not isinstance(last, ast.Expr):
-        return None
-    return eval(compile(ast.Expression(last.value), "README.md", "eval"), names)
 
 
 @pytest.mark.spark
@@ -38,28 +25,26 @@ def test_every_block_of_the_readme_has_its_stated_result(
         for topic, start in (("orders", JANUARY_31 - 12 * HOUR), ("payments", JANUARY_31 - 12 * HOUR)):
             builder.append(messages(48, topic=topic, tags=given, store_time_start=start, step_ms=HOUR))
         builder.append(messages(40, topic="orders", tags=given, first=48, store_time_start=JANUARY_31 + 48 * HOUR))
-    read, write, stream, without_spark = (
-        block.replace("/data/", f"{tmp_path}/")
-        for block in re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
-    )
-    names: dict[str, Any] = {}
+    blocks = (each for each in code_blocks(ROOT / "README.md") if each.language == "python" and not each.hidden)
+    read, write, stream, without_spark = blocks
+    reader = Reader(tmp_path, {})
 
-    run(read, names)
+    reader.execute(read)
     assert "storeTimestamp" in capsys.readouterr().out
-    tags = names["orders"].select("tags").toArrow()["tags"].to_pylist()
+    tags = reader.names["orders"].select("tags").toArrow()["tags"].to_pylist()
     assert Counter(tags) == {"paid": 26, "refunded": 25}  # of 36 and 40 messages
 
     for block in (write, stream, write):  # the second write is a repetition
-        run(block, names)
-    names["query"].awaitTermination(120)
+        reader.execute(block)
+    reader.names["query"].awaitTermination(120)
     with segmentlog.open(tmp_path / "other-store") as other:
         assert {topic: other.scan(topic).count() for topic in ("paid-orders", "orders")} == {
             "paid-orders": 26,
             "orders": 88,
         }
 
-    run(without_spark, names)
-    assert names["paid"].count() == 26
+    reader.execute(without_spark)
+    assert reader.names["paid"].count() == 26
     assert "key-7" in capsys.readouterr().out
     with segmentlog.open(tmp_path / "new-store") as written:
         assert written.scan("orders").to_arrow()["keys"].to_pylist() == ["order-17 customer-4"]

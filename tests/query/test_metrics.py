@@ -5,9 +5,10 @@ from pathlib import Path
 import pytest
 
 from segmentlog.query.metadata import METRICS, SCHEMAS, Metrics, queue_rows
-from segmentlog.store import MessageStore, Outgoing, QueueKey, QueueRange, RetentionSettings, Snapshot
+from segmentlog.store import MessageStore, QueueKey, QueueRange, RetentionSettings, Snapshot
 from segmentlog.store.groups import commit_offsets
 from segmentlog.store.maintenance import health_of
+from support import streams
 
 Values = dict[tuple[str, str | None, str | None], float]
 
@@ -18,8 +19,7 @@ def values(metrics: Metrics) -> Values:
 
 def put(path: Path, topic: str, count: int) -> None:
     with MessageStore.open(path) as store:
-        for number in range(count):
-            store.append(Outgoing(topic=topic, queue_id=number % 2, body=b"x" * 100))
+        streams.put(store, count, topic, body=b"x" * 100)
 
 
 def test_topics_and_groups_have_the_numbers_of_their_rows(tmp_path: Path) -> None:

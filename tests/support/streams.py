@@ -10,6 +10,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
 
 from segmentlog.connector.source import SegmentLogDataSource
 from segmentlog.connector.stream.offsets import StreamOffset
+from segmentlog.store import MessageStore, Outgoing
 
 if TYPE_CHECKING:
     from segmentlog.connector.stream.reader import SegmentLogStreamReader
@@ -78,3 +79,10 @@ def _rows(batches: list[pa.RecordBatch]) -> list[Row]:
 
 
 EVERYTHING = ReadAllAvailable()
+
+
+def put(store: MessageStore, total: int, topic: str = "T", queues: int = 2, body: bytes = b"body") -> None:
+    """Append messages to queues in turn, and wait until readers see them."""
+    for number in range(total):
+        store.append(Outgoing(topic=topic, body=body, queue_id=number % queues))
+    store.wait_dispatched()

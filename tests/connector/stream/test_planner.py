@@ -20,7 +20,6 @@ from segmentlog.store import (
     ConfigError,
     DataLossError,
     MessageStore,
-    Outgoing,
     QueueKey,
     Remedy,
     RetentionSettings,
@@ -32,7 +31,7 @@ from segmentlog.store.maintenance import Conditions, apply_retention
 from support import store_builder
 from support.retention import Retention
 from support.scale import scale
-from support.streams import EVERYTHING, Row, Stream
+from support.streams import EVERYTHING, Row, Stream, put
 
 SIZES = st.lists(st.integers(0, 5000), min_size=1, max_size=60)
 QUEUES = st.lists(SIZES, min_size=1, max_size=12)
@@ -138,12 +137,6 @@ EARLIEST = {"startingOffsets": "earliest"}
 def store(tmp_path: Path) -> Iterator[MessageStore]:
     with MessageStore.open(tmp_path / "store", ROOMY) as opened:
         yield opened
-
-
-def put(store: MessageStore, total: int, topic: str = "T", queues: int = 2, body: bytes = b"body") -> None:
-    for number in range(total):
-        store.append(Outgoing(topic=topic, body=body, queue_id=number % queues))
-    store.wait_dispatched()
 
 
 def written(path: Path, total: int, config: StoreConfig = SMALL, **how: object) -> Path:

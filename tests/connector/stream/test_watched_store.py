@@ -10,7 +10,6 @@ from segmentlog.connector.stream.watched_store import Step, WatchedStore
 from segmentlog.store import (
     DataLossError,
     MessageStore,
-    Outgoing,
     QueueKey,
     QueueRange,
     ReadFrom,
@@ -21,6 +20,7 @@ from segmentlog.store import (
 from segmentlog.store.files.writable_fs import LocalWritableFileSystem
 from segmentlog.store.follow import message_identity
 from segmentlog.store.log.confirmed import ConfirmationFile
+from support.streams import put
 
 CONFIG = StoreConfig(segment_bytes=16 << 10, queue_segment_entries=16, index=False)
 T0, T1 = QueueKey("T", 0), QueueKey("T", 1)
@@ -37,12 +37,6 @@ def store(tmp_path: Path) -> Iterator[MessageStore]:
     with MessageStore.open(tmp_path / "store", CONFIG, clock=clock) as opened:
         put(opened, 6)
         yield opened
-
-
-def put(store: MessageStore, total: int, topic: str = "T", queues: int = 2, body: bytes = b"body") -> None:
-    for number in range(total):
-        store.append(Outgoing(topic=topic, body=body, queue_id=number % queues))
-    store.wait_dispatched()
 
 
 def watch(path: Path | str, **given: str) -> WatchedStore:
