@@ -11,11 +11,12 @@ import socket
 import struct
 import threading
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 from segmentlog.store.format.properties import parse_properties
+
+from .loopback import LoopbackServer
 
 SEND, TOPICS, ROUTE = 310, 21, 105
 
@@ -50,41 +51,28 @@ def frame(request: Request, code: int = 0, body: bytes = b"", remark: str = "", 
     return struct.pack(">ii", 4 + len(data) + len(body), len(data)) + data + body
 
 
-class ScriptedBroker:
+class ScriptedBroker(LoopbackServer):
     """Broker and name server at once. A context manager. ``sent`` has all messages in the order of their arrival."""
 
     def __init__(self, topics: Mapping[str, int], script: Script = lambda _: None, perm: int = 6) -> None:
         self.topics, self.script, self.perm = dict(topics), script, perm
         self.sent: list[Request] = []
-        self._server = socket.create_server(("127.0.0.1", 0))
-        self.port: int = self._server.getsockname()[1]
-        self.address = f"127.0.0.1:{self.port}"
-        self._open: list[socket.socket] = []
         self._lock = threading.Lock()
-        self._threads = [threading.Thread(target=self._accept)]
-        self._threads[0].start()
+        super().__init__()
+        self.address = f"127.0.0.1:{self.port}"
 
     def stored(self, topic: str, queue_id: int) -> list[Request]:
         return [each for each in self.sent if each.queue == (topic, queue_id)]
 
-    def _accept(self) -> None:
-        with suppress(OSError):
-            while True:
-                connection, _ = self._server.accept()
-                self._open.append(connection)
-                self._threads.append(threading.Thread(target=self._serve, args=(connection,)))
-                self._threads[-1].start()
-
     def _serve(self, connection: socket.socket) -> None:
-        with connection, suppress(OSError, ConnectionError):
-            reader = connection.makefile("rb")
-            while lengths := reader.read(8):
-                size, header = struct.unpack(">ii", lengths)
-                head: dict[str, Any] = json.loads(reader.read(header))
-                body = reader.read(size - 4 - header)
-                request = Request(head["code"], head["opaque"], head["extFields"], body)
-                answer = self.script(request)
-                connection.sendall(self._answer(request) if answer is None else answer)
+        reader = connection.makefile("rb")
+        while lengths := reader.read(8):
+            size, header = struct.unpack(">ii", lengths)
+            head: dict[str, Any] = json.loads(reader.read(header))
+            body = reader.read(size - 4 - header)
+            request = Request(head["code"], head["opaque"], head["extFields"], body)
+            answer = self.script(request)
+            connection.sendall(self._answer(request) if answer is None else answer)
 
     def _answer(self, request: Request) -> bytes:
         if request.code == TOPICS:
@@ -104,14 +92,3 @@ class ScriptedBroker:
         with self._lock:
             self.sent.append(request)
             return frame(request, queueOffset=len(self.stored(*request.queue)) - 1, queueId=request.fields["e"])
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        for each in (self._server, *self._open):
-            with suppress(OSError):
-                each.shutdown(socket.SHUT_RDWR)
-        self._server.close()
-        for thread in self._threads:
-            thread.join()

@@ -9,14 +9,14 @@
 import contextlib
 import socket
 import struct
-import threading
 from collections.abc import Callable
-from typing import Self
+
+from .loopback import LoopbackServer
 
 Script = Callable[[socket.socket, "ScriptedMaster"], None]
 
 
-class ScriptedMaster:
+class ScriptedMaster(LoopbackServer):
     """Master of a log that a test may extend. A context manager."""
 
     def __init__(self, log: bytes, base: int, segment_bytes: int, *scripts: Script) -> None:
@@ -26,11 +26,7 @@ class ScriptedMaster:
         self.heartbeat_s = 0.05
         self.frame_bytes = 1000
         self._scripts = list(scripts)
-        self._server = socket.create_server(("127.0.0.1", 0))
-        self.port: int = self._server.getsockname()[1]
-        self._stop = threading.Event()
-        self._threads = [threading.Thread(target=self._accept)]
-        self._threads[0].start()
+        super().__init__()
 
     @property
     def end(self) -> int:
@@ -64,26 +60,6 @@ class ScriptedMaster:
                         return
                     self.reports += [each for (each,) in struct.iter_unpack(">q", reports)]
 
-    def _accept(self) -> None:
-        with contextlib.suppress(OSError):
-            while True:
-                connection, _ = self._server.accept()
-                script = self._scripts.pop(0) if self._scripts else lambda each, master: master.serve(each)
-                thread = threading.Thread(target=self._run, args=(script, connection))
-                self._threads.append(thread)
-                thread.start()
-
-    def _run(self, script: Script, connection: socket.socket) -> None:
-        with connection, contextlib.suppress(OSError, struct.error):
-            script(connection, self)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._stop.set()
-        with contextlib.suppress(OSError):
-            self._server.shutdown(socket.SHUT_RDWR)
-        self._server.close()
-        for thread in self._threads:
-            thread.join()
+    def _serve(self, connection: socket.socket) -> None:
+        script = self._scripts.pop(0) if self._scripts else lambda each, master: master.serve(each)
+        script(connection, self)
