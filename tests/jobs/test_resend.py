@@ -372,16 +372,16 @@ def refuse(request: Request) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("script", "problem"),
+    ("script", "timeout_s", "problem"),
     [
-        (lambda _: b"HTTP/1.1 400 Bad Request", "impossible length"),
-        (lambda _: b"", r"has not answered request code 21 for 0\.2 s"),
-        (refuse, "refused request code 21: 3 request type not supported"),
+        (lambda _: b"HTTP/1.1 400 Bad Request", 60, "impossible length"),
+        (lambda _: b"", 0.2, r"has not answered request code 21 for 0\.2 s"),
+        (refuse, 60, "refused request code 21: 3 request type not supported"),
     ],
 )
-def test_another_server_at_the_address_is_an_error(path: Path, script: Script, problem: str) -> None:
+def test_another_server_at_the_address_is_an_error(path: Path, script: Script, timeout_s: float, problem: str) -> None:
     with ScriptedBroker({}, script) as other, pytest.raises(BrokerError, match=problem):
-        sent(path, other, timeout_s=0.2)
+        sent(path, other, timeout_s=timeout_s)
 
 
 def test_dead_letters_and_retries_of_pop_consumers_go_to_their_original_topic(path: Path) -> None:
