@@ -1,7 +1,8 @@
-"""Mutations of any document: bytes, JSON, Arrow; and what its reader may make of one.
+"""The mutator of all attacks: damage to bytes, and to numbers and names in texts; what a reader may make of it.
 
 ::
 
+    DAMAGE[kind](content, at, draw)        ──► files of stores and of indexes, each with a judge of its own
     attacked(reader, document, 10_000)     ──► of each change: an error of ours, or a value
 
 `mutated` changes bytes and the numbers and names in texts; `odd_number` and `odd_text` are values for documents with a
@@ -45,6 +46,7 @@ _TEXTS: Final = (
     ),
     *("[]", "{}", "null", "-1", "[" * 5_000, "1e999", "NaN", "{", '{"a":', "true"),
 )
+_BLOCKS: Final = (512, 4096)
 _NUMBER: Final = re.compile(rb"-?\d+")
 _STRING: Final = re.compile(rb'"[^"\\]*"')
 
@@ -111,29 +113,72 @@ def _hang(_signal: int, _frame: object) -> NoReturn:
     raise HangError(f"more than {CPU_SECONDS} s of CPU")
 
 
-def _flipped(data: bytes, draw: random.Random) -> bytes:
-    at = draw.randrange(len(data) or 1)
-    return data[:at] + bytes([(data[at : at + 1] or b"\0")[0] ^ 1 << draw.randrange(8)]) + data[at + 1 :]
+def over(data: bytes, at: int, content: bytes) -> bytes:
+    """Return bytes with others written over them, up to their end."""
+    return data[:at] + content[: max(1, len(data) - at)] + data[at + len(content) :]
 
 
-def _written(data: bytes, draw: random.Random) -> bytes:
-    at, width = draw.randrange(len(data) or 1), draw.choice([1, 2, 4, 8])
+def _bit(data: bytes, at: int, draw: random.Random) -> bytes:
+    return over(data, at, bytes([(data[at : at + 1] or b"\0")[0] ^ 1 << draw.randrange(8)]))
+
+
+def _field(data: bytes, at: int, draw: random.Random) -> bytes:
+    width = draw.choice([1, 1, 2, 4, 8])
     value = odd_number(draw) & (1 << 8 * width) - 1
-    return data[:at] + value.to_bytes(width, draw.choice(["big", "little"])) + data[at + width :]
+    return over(data, at, value.to_bytes(width, draw.choice(["big", "little"])))
 
 
-def _cut(data: bytes, draw: random.Random) -> bytes:
-    return data[: draw.randrange(len(data) + 1)]
+def _run(data: bytes, at: int, draw: random.Random) -> bytes:
+    return over(data, at, draw.randbytes(draw.randrange(2, 33)))
 
 
-def _dropped(data: bytes, draw: random.Random) -> bytes:
-    at = draw.randrange(len(data) + 1)
-    return data[:at] + data[at + draw.choice([1, 2, 8, 40]) :]
+def block(data: bytes, at: int, draw: random.Random) -> slice:
+    """Return the block around a place: most devices tear at sectors, some do not."""
+    size = min(draw.choice(_BLOCKS), len(data))
+    start = min(at // (align := draw.choice([size or 1, 64])) * align, len(data) - size)
+    return slice(start, start + size)
+
+
+def _zeros(data: bytes, at: int, draw: random.Random) -> bytes:
+    found = block(data, at, draw)
+    return over(data, found.start, bytes(found.stop - found.start))
+
+
+def _noise(data: bytes, at: int, draw: random.Random) -> bytes:
+    found = block(data, at, draw)
+    return over(data, found.start, draw.randbytes(found.stop - found.start))
+
+
+def _cut(data: bytes, at: int, draw: random.Random) -> bytes:
+    return data[:at]
+
+
+def _shift(data: bytes, at: int, draw: random.Random) -> bytes:
+    """Bytes exchanged for none or for others: what follows is whole, and may be in the wrong place."""
+    count = draw.choice([1, 2, 4, 8, 20, 40, 512])
+    return data[:at] + (draw.randbytes(count) if draw.random() < 0.5 else b"") + data[at + count :]
 
 
 def _repeated(data: bytes, draw: random.Random) -> bytes:
     at = draw.randrange(len(data) + 1)
     return data[:at] + data[at : at + draw.choice([1, 8, 40, 400])] * draw.choice([2, 3, 50]) + data[at:]
+
+
+DAMAGE: Final[dict[str, Callable[[bytes, int, random.Random], bytes]]] = {
+    "bit": _bit,
+    "field": _field,
+    "run": _run,
+    "zeros": _zeros,
+    "noise": _noise,
+    "cut": _cut,
+    "shift": _shift,
+}
+"""Damage to bytes at a place, by its name."""
+
+
+def damaged(data: bytes, draw: random.Random) -> bytes:
+    """Return bytes with one damage anywhere."""
+    return DAMAGE[draw.choice([*DAMAGE])](data, draw.randrange(len(data) or 1), draw)
 
 
 def _number(data: bytes, draw: random.Random) -> bytes:
@@ -159,9 +204,9 @@ def _nested(data: bytes, draw: random.Random) -> bytes:
 def _replaced(pattern: re.Pattern[bytes], data: bytes, draw: random.Random, text: str) -> bytes:
     found = list(pattern.finditer(data))
     if not found:
-        return _flipped(data, draw)
+        return damaged(data, draw)
     chosen = draw.choice(found)
     return data[: chosen.start()] + text.encode() + data[chosen.end() :]
 
 
-_CHANGES: Final = (_flipped, _written, _cut, _dropped, _repeated, _number, _text, _value, _nested)
+_CHANGES: Final = (damaged, damaged, damaged, damaged, _repeated, _number, _text, _value, _nested)

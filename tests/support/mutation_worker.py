@@ -47,7 +47,7 @@ from segmentlog.store import (
 from segmentlog.store.files.fs import FileSystem
 from segmentlog.store.groups import group_offsets
 
-from .mutations import LOG, QUEUES, Mutation, StoreImage, mutate, set_field
+from .mutations import DRAWN, LOG, QUEUES, Mutation, StoreImage, mutate, set_field
 from .reading import whole_queues
 
 Row = dict[str, Any]
@@ -459,7 +459,8 @@ class Attack:
             store, target = self.table[number // self.plan.table_every % len(self.table)]
             return store, set_field(store.snapshot, target), question, rng
         store = self.stores[int(rng.choice(len(self.stores), p=self.weights))]
-        mutation = mutate(store.snapshot, rng)
+        drawn = number - number // self.plan.table_every
+        mutation = mutate(store.snapshot, DRAWN[drawn % len(DRAWN)], rng)
         return store, mutation, question, rng
 
     def warm_up(self) -> None:
@@ -483,7 +484,7 @@ class Attack:
             "case": number,
             "kind": mutation.kind,
             "digest": digest.hexdigest(),
-            "live": undamaged.snapshot.live_bytes(mutation.damaged),
+            "live": undamaged.snapshot.hits(mutation.changes),
         }
         what = f"case {number}: {mutation.what}; {question}"
         try:

@@ -11,7 +11,8 @@
     MemoryFileSystem   the rest shared, nothing copied; each mapped file ends at a page without access
 """
 
-from collections.abc import Callable, Iterator, Mapping
+import random
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -24,13 +25,13 @@ from segmentlog.store.format.message import Records
 from segmentlog.store.format.walk import walk
 
 from .crash.memory_fs import MemoryFileSystem
+from .mutated_bytes import DAMAGE, block, over
 
 Changes = dict[str, bytes | None]
 Span = tuple[int, int]
 
 LOG = "commitlog/"
 QUEUES = "consumequeue/"
-BLOCKS = (512, 4096)
 LIVE_SHARE = 0.85  # of damage drawn at random, so much is aimed at bytes that mean something
 
 
@@ -53,8 +54,6 @@ class Mutation:
     kind: str
     what: str
     changes: Changes = field(repr=False)
-    damaged: Mapping[str, list[Span]] = field(repr=False)
-    """Ranges of changed bytes, by file."""
 
 
 @dataclass(frozen=True)
@@ -107,12 +106,12 @@ class StoreImage:
         total = sum(weights.values())
         return list(weights), [weight / total for weight in weights.values()]
 
-    def live_bytes(self, damaged: Mapping[str, list[Span]]) -> int:
-        return sum(
-            max(0, min(stop, last) - max(start, first))
-            for path, spans in damaged.items()
-            for first, last in spans
-            for start, stop in self.live[path]
+    def hits(self, changes: Changes) -> bool:
+        """Return whether changes are of bytes that mean something."""
+        return any(
+            changed is None
+            or any(self.files[path][start:stop] != changed[start:stop] for start, stop in self.live[path])
+            for path, changed in changes.items()
         )
 
     @cached_property
@@ -198,134 +197,41 @@ def _targets(  # noqa: PLR0917 - one integer: where, how wide, what it is
 # Damage
 
 
-def mutate(snapshot: StoreImage, rng: np.random.Generator) -> Mutation:
-    kinds = list(_RANDOM)
-    kind = kinds[int(rng.integers(len(kinds)))]
+def mutate(image: StoreImage, kind: str, rng: np.random.Generator) -> Mutation:
+    draw = random.Random(int(rng.integers(1 << 62)))
     while True:  # zeros onto zeros and the like are no damage
-        mutation = _RANDOM[kind](snapshot, rng, kind)
-        if any(snapshot.files[path] != content for path, content in mutation.changes.items()):
-            return mutation
+        (path, at), (other, place) = _place(image, draw), _place(image, draw)
+        content, donor = image.files[path], image.files[other]
+        changes: Changes = {}
+        if kind == "missing":
+            changes[path] = None
+        elif kind in DAMAGE:
+            changed = DAMAGE[kind](content, at, draw)
+            changes[path] = changed[: len(content)].ljust(len(content), b"\0") if kind == "shift" else changed
+        else:
+            one, start = block(content, at, draw), block(donor, place, draw).start
+            piece = content[one][: len(donor) - start]
+            if kind == "swap":
+                changes[path] = over(content, one.start, donor[start : start + len(piece)])
+            changes[other] = over(changes.get(other) or donor, start, piece)
+        if any(image.files[each] != changed for each, changed in changes.items()):
+            where = path.removeprefix(f"{image.root}/")
+            return Mutation(kind, f"{kind} in {image.name} at {at} of {where}, {place} of {other}", changes)
 
 
-def set_field(snapshot: StoreImage, target: Target) -> Mutation:
-    value = target.value.to_bytes(target.width, "big")
-    return _overwritten(snapshot, "field", str(target), target.file, target.position, value)
+def set_field(image: StoreImage, target: Target) -> Mutation:
+    changed = over(image.files[target.file], target.position, target.value.to_bytes(target.width, "big"))
+    return Mutation(FIELD, f"{image.name}: {target}", {target.file: changed})
 
 
-def _overwritten(  # noqa: PLR0917 - a change of bytes and its name
-    snapshot: StoreImage, kind: str, what: str, path: str, start: int, data: bytes
-) -> Mutation:
-    content, stop = snapshot.files[path], start + len(data)
-    return _mutation(snapshot, kind, what, {path: content[:start] + data + content[stop:]}, {path: [(start, stop)]})
+def _place(image: StoreImage, draw: random.Random) -> tuple[str, int]:
+    paths, weights = image.weighted
+    (path,) = draw.choices(paths, weights)
+    if draw.random() < LIVE_SHARE:
+        return path, draw.randrange(*draw.choice(image.live[path]))
+    return path, draw.randrange(len(image.files[path]))
 
 
-def _mutation(
-    snapshot: StoreImage, kind: str, what: str, changes: Changes, damaged: Mapping[str, list[Span]]
-) -> Mutation:
-    return Mutation(kind, f"{kind} in {snapshot.name}: {what.replace(snapshot.root + '/', '')}", changes, damaged)
-
-
-def _place(snapshot: StoreImage, rng: np.random.Generator) -> tuple[str, int]:
-    paths, weights = snapshot.weighted
-    path = str(rng.choice(paths, p=weights))
-    if rng.random() < LIVE_SHARE:
-        spans = snapshot.live[path]
-        start, stop = spans[int(rng.integers(len(spans)))]
-        return path, int(rng.integers(start, stop))
-    return path, int(rng.integers(len(snapshot.files[path])))
-
-
-def _bits(snapshot: StoreImage, rng: np.random.Generator, kind: str) -> Mutation:
-    path, at = _place(snapshot, rng)
-    bit = int(rng.integers(8))
-    flipped = bytes([snapshot.files[path][at] ^ 1 << bit])
-    return _overwritten(snapshot, kind, f"bit {bit} at {at} of {path}", path, at, flipped)
-
-
-def _byte(snapshot: StoreImage, rng: np.random.Generator, kind: str) -> Mutation:
-    path, at = _place(snapshot, rng)
-    value, old = int(rng.choice([0, 0xFF, 0x7F, 0x80, 1, 2, int(rng.integers(256))])), snapshot.files[path][at]
-    value ^= 0xFF if value == old else 0
-    return _overwritten(snapshot, kind, f"byte {value} at {at} of {path}", path, at, bytes([value]))
-
-
-def _run(snapshot: StoreImage, rng: np.random.Generator, kind: str) -> Mutation:
-    path, start = _place(snapshot, rng)
-    stop = min(start + int(rng.integers(2, 33)), len(snapshot.files[path]))
-    return _overwritten(snapshot, kind, f"random [{start}, {stop}) of {path}", path, start, rng.bytes(stop - start))
-
-
-def _block(snapshot: StoreImage, rng: np.random.Generator) -> tuple[str, int, int]:
-    path, position = _place(snapshot, rng)
-    block = min(int(rng.choice(BLOCKS)), len(snapshot.files[path]))
-    align = int(rng.choice([block, 64]))  # most devices tear at sectors, some do not
-    start = min(position // align * align, len(snapshot.files[path]) - block)
-    return path, start, start + block
-
-
-def _zero(snapshot: StoreImage, rng: np.random.Generator, kind: str) -> Mutation:
-    path, start, stop = _block(snapshot, rng)
-    return _overwritten(snapshot, kind, f"zeros [{start}, {stop}) of {path}", path, start, bytes(stop - start))
-
-
-def _noise(snapshot: StoreImage, rng: np.random.Generator, kind: str) -> Mutation:
-    path, start, stop = _block(snapshot, rng)
-    return _overwritten(snapshot, kind, f"noise [{start}, {stop}) of {path}", path, start, rng.bytes(stop - start))
-
-
-def _swap(snapshot: StoreImage, rng: np.random.Generator, kind: str) -> Mutation:
-    one, start, stop = _block(snapshot, rng)
-    other, second, _ = _block(snapshot, rng)
-    length = min(stop - start, len(snapshot.files[other]) - second)
-    contents = {one: bytearray(snapshot.files[one])}
-    contents.setdefault(other, bytearray(snapshot.files[other]))
-    first_bytes = bytes(contents[one][start : start + length])
-    second_bytes = bytes(contents[other][second : second + length])
-    contents[one][start : start + length] = second_bytes
-    contents[other][second : second + length] = first_bytes
-    damaged: dict[str, list[Span]] = {one: [(start, start + length)]}
-    damaged.setdefault(other, []).append((second, second + length))
-    what = f"{length} bytes at {start} of {one} and {second} of {other}"
-    return _mutation(snapshot, kind, what, {path: bytes(c) for path, c in contents.items()}, damaged)
-
-
-def _duplicate(snapshot: StoreImage, rng: np.random.Generator, kind: str) -> Mutation:
-    one, start, stop = _block(snapshot, rng)
-    other, second, _ = _block(snapshot, rng)
-    length = min(stop - start, len(snapshot.files[other]) - second)
-    what = f"{length} bytes at {start} of {one} onto {second} of {other}"
-    return _overwritten(snapshot, kind, what, other, second, snapshot.files[one][start : start + length])
-
-
-def _truncate(snapshot: StoreImage, rng: np.random.Generator, kind: str) -> Mutation:
-    path, position = _place(snapshot, rng)
-    if rng.random() < 0.05:
-        whole = [(0, len(snapshot.files[path]))]
-        return _mutation(snapshot, kind, f"{path} removed", {path: None}, {path: whole})
-    cut = [(position, len(snapshot.files[path]))]
-    return _mutation(snapshot, kind, f"{path} at {position}", {path: snapshot.files[path][:position]}, {path: cut})
-
-
-def _shift(snapshot: StoreImage, rng: np.random.Generator, kind: str) -> Mutation:
-    """Bytes inserted or left out: what follows is whole, in the wrong place."""
-    path, position = _place(snapshot, rng)
-    content = snapshot.files[path]
-    count = int(rng.choice([1, 4, 20, 512]))
-    moved = content[:position] + (rng.bytes(count) if rng.random() < 0.5 else b"") + content[position + count :]
-    moved = moved[: len(content)].ljust(len(content), b"\0")
-    what = f"{count} bytes at {position} of {path}"
-    return _mutation(snapshot, kind, what, {path: moved}, {path: [(position, len(content))]})
-
-
-_RANDOM: Final[dict[str, Callable[[StoreImage, np.random.Generator, str], Mutation]]] = {
-    "bit": _bits,
-    "byte": _byte,
-    "run": _run,
-    "zero": _zero,
-    "noise": _noise,
-    "swap": _swap,
-    "duplicate": _duplicate,
-    "truncate": _truncate,
-    "shift": _shift,
-}
-KINDS: Final = ("field", *_RANDOM)
+DRAWN: Final = (*DAMAGE, "missing", "swap", "duplicate")
+"""Kinds of random damage."""
+FIELD: Final = "a field of the table"
