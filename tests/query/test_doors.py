@@ -100,14 +100,14 @@ def all_queues(start: int, stop: int) -> set[str]:
 @pytest.mark.parametrize(
     ("window", "ranges"),
     [
+        (('{"orders": {"0": 12, "2": "last:5"}}', None), {"orders/0[12, 100)", "orders/2[95, 100)"}),
         ((None, None), all_queues(0, 100)),
         (("earliest", "latest"), all_queues(0, 100)),
         (("last:3", None), all_queues(97, 100)),
+        ((None, "group:etl"), all_queues(0, 20)),
         (("last:300", "last:98"), all_queues(0, 2)),
         (("group:etl", None), all_queues(20, 100)),
-        ((None, "group:etl"), all_queues(0, 20)),
         ((EARLY, LATE), {"orders/0[3, 75)", "orders/1[3, 75)", "orders/2[2, 75)", "orders/3[2, 75)"}),
-        (('{"orders": {"0": 12, "2": "last:5"}}', None), {"orders/0[12, 100)", "orders/2[95, 100)"}),
         (('{"orders": {"0": 100}}', None), set()),
     ],
 )
@@ -222,10 +222,10 @@ NO_LIMITS = "is `(earliest|latest)`, (before|after) which"
 @pytest.mark.parametrize(
     ("asked", "expected", "refused_by_spark"),
     [
+        ({"sql": "KEYS = 'key-7' OR KEYS BETWEEN 7 AND 8"}, lambda row: row["keys"] == "key-7", None),
         ({"tags": "paid"}, lambda row: row["tags"] == "paid", None),
         ({"tags": "paid || none"}, lambda row: row["tags"] == "paid", None),
         ({"tags": "*"}, lambda _: True, None),
-        ({"sql": "KEYS = 'key-7' OR KEYS = 'key-8'"}, lambda row: row["keys"] in {"key-7", "key-8"}, None),
         (
             {"sql": "KEYS IN ('key-7', 'key-8')", "tags": "paid"},
             lambda row: row["keys"] == "key-8",

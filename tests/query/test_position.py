@@ -55,6 +55,7 @@ ALL = ("spark", "python", "command")
 @pytest.mark.parametrize(
     ("text", "position", "doors"),
     [
+        ('{"orders": {"0": -2, "1": -1}}', ByQueue({(None, KEY): Earliest(), (None, OTHER): Latest()}), ALL[:1]),
         ("earliest", Earliest(), ALL),
         (" LATEST ", Latest(), ALL),
         ("last:10", Last(10), ALL),
@@ -74,7 +75,6 @@ ALL = ("spark", "python", "command")
         ('{"orders": {"0": 23}}', ByQueue({(None, KEY): At(23)}), ALL),
         ('{"orders": {"0": "last:5", "1": "latest"}}', ByQueue({(None, KEY): Last(5), (None, OTHER): Latest()}), ALL),
         ('{"orders": {"0": "now"}}', ByQueue({(None, KEY): NOON}), ALL[1:]),
-        ('{"orders": {"0": -2, "1": -1}}', ByQueue({(None, KEY): Earliest(), (None, OTHER): Latest()}), ALL[:1]),
         ('{"broker-a": {"orders": {"0": 3}}}', ByQueue({("broker-a", KEY): At(3)}), ALL),
         ('{"orders": {}}', ByQueue({}), ALL),
     ],
