@@ -86,7 +86,7 @@ def a_sector_of_elsewhere(content: Content, draw: Draw) -> None:
 ANYWHERE = [damage for name, damage in DAMAGE.items() if name not in {"shift", "noise"}]
 """The others give many entries random hashes, one of which is of the same slot: such cases are left out."""
 DAMAGES: tuple[Callable[[Content, Draw], None], ...] = (
-    *(anything,) * 4,
+    *(anything,) * 3,
     a_sector_of_elsewhere,
     header_field,
     a_slot,
