@@ -221,7 +221,7 @@ def signalled() -> Iterator[threading.Event]:
             if number[0] in _ENDING:
                 stop.set()
 
-    # A handler runs in the main thread, which may be within `stop.wait` and hold the lock that `stop.set` takes.
+    # A handler runs in the main thread, which may wait for the event, and hold the lock that setting it takes.
     watcher = threading.Thread(target=watch, daemon=True)
     watcher.start()
     former_fd = signal.set_wakeup_fd(sent.fileno())
