@@ -310,7 +310,7 @@ def segment_rows(store: Snapshot) -> Iterator[Row]:
             "stopOffset": segment.stop,
             "bytes": segment.size,
             "diskBytes": disk_bytes,
-            "firstStoreTimestamp": _instant(store.log.store_time_at(segment.base)),
+            "firstStoreTimestamp": _instant(store.log.store_time_at(segment.first)),
         }
 
 

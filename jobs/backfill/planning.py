@@ -255,7 +255,7 @@ class Planner:
         if self._request.skips_lost or not segments or segments[0].base == 0:
             return
         # Deleted messages are older than the first record that is left; a clock that was set back there leaves no sign.
-        oldest = self._snapshot.log.store_time_at(segments[0].base)
+        oldest = self._snapshot.log.store_time_at(segments[0].first)
         if oldest is not None and oldest > window.start_ms:
             problem = f"messages of {window} may have been deleted: the oldest record is of {iso(oldest)}"
             fix = "Begin with a later window"

@@ -30,6 +30,7 @@ from ..config import StoreConfig
 from ..directory.documents import iso_seconds
 from ..directory.file_sizes import stored_sizes
 from ..directory.group_offsets import offsets_path
+from ..directory.layout import refuse_dledger
 from ..directory.own_state import is_store_id, store_id
 from ..entries.pack_making import made_pack
 from ..errors import (
@@ -126,6 +127,7 @@ def push(
 ) -> PushReport:
     """Copy what is new in a store into its archive."""
     snapshot = Snapshot.open(store, commit_log_paths=commit_log_paths)
+    refuse_dledger(snapshot.location.fs, snapshot.path, "this store cannot be archived")
     if objects.url.startswith("file://"):
         make_like(unquote(objects.url.removeprefix("file://")), snapshot.path)
     return _Push(objects=objects, snapshot=snapshot, keep_damage=keep_damage, check_crcs=check_crcs).run(

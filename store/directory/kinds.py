@@ -2,7 +2,7 @@
 
 ::
 
-    compaction/  abort.bak            5.0 and later             dledger-n0/         records in another format: not read
+    compaction/  abort.bak            5.0 and later             dledger-n0/         a DLedger group: only read
     rocksdbstore/                     5.4 and later             consumequeue/CURRENT  queues in RocksDB: only read
     consumequeue_ext/                 enableConsumeQueueExt     commitlog: 1 GiB    mappedFileSizeCommitLog
     first record: magic of version 2  5.1 and later             first record ends with __CRC32#  enabledAppendPropCRC
@@ -25,12 +25,13 @@ from ..files.rocksdb import is_rocksdb
 from ..files.segments import SegmentFile, list_segments
 from ..format.checksums import CRC_NAME
 from ..format.consume_queue import ENTRY_BYTES
+from ..format.dledger import HEADER_BYTES
 from ..format.message import MAGIC_V1, MAGIC_V2, RECORD_CRC_BYTES
 from ..format.naming import LMQ_PREFIX
-from ..format.store_paths import CONSUME_QUEUE_EXTENSION, OURS, StorePaths
+from ..format.store_paths import CONSUME_QUEUE_EXTENSION, DLEDGER, OURS, DLedgerPaths, StorePaths
 from .documents import load_document
 from .group_offsets import offsets_path
-from .layout import ListedQueues, look_at_queues
+from .layout import ListedQueues, log_directories, look_at_queues
 
 _READ_ONLY: Final = "read and streamed; not written, retained or promoted until its queues are rebuilt"
 _RELEASES: Final = (
@@ -43,9 +44,8 @@ _RELEASES: Final = (
 _NEWEST: Final = _RELEASES[0][0]
 _HEAD: Final = struct.Struct(">ii")  # of a record: its size and magic number
 _VERSION_2: Final = MAGIC_V2.to_bytes(4, "big", signed=True)
-_DLEDGER: Final = "dledger"  # before the name of a broker
 _NAMES: Final = (
-    (_DLEDGER, "DLedger", "its records are inside entries of another format: not read"),
+    (DLEDGER, "DLedger", "read and streamed, as far as the group has agreed; not written, retained or archived"),
     ("tieredstore", "tiered storage", "files on this disk are read; messages that are only in remote storage are not"),
     ("epochFileCheckpoint", "controller mode", "read as other stores; its epochs are not those of our replicas"),
     ("batchconsumequeue", "batch queues", "not read"),
@@ -98,7 +98,7 @@ def _release(fs: FileSystem, root: str, names: list[str]) -> Iterator[Fact]:
         return
     is_ours = OURS in names  # then records and topics may be of this library, in the form of 5.x
     first = None if is_ours else _first_segment(fs, root)
-    if first is not None and fs.read(first.path, 0, _HEAD.size)[4:] == _VERSION_2:
+    if first is not None and fs.read(first.path, first.lead, _HEAD.size)[4:] == _VERSION_2:
         yield Fact("release", "RocketMQ 5.1 or later: the first record is of version 2", first.path)
     elif named is not None:
         yield Fact("release", named[1], os.path.join(root, named[0]))
@@ -111,17 +111,19 @@ def _release(fs: FileSystem, root: str, names: list[str]) -> Iterator[Fact]:
 
 
 def _first_segment(fs: FileSystem, root: str) -> SegmentFile | None:
-    return next((each for each in list_segments(fs, StorePaths(root).log_directories) if each.size), None)
+    first = next((each for each in list_segments(fs, log_directories(fs, root)) if each.size), None)
+    is_shared = first is not None and DLedgerPaths.of_data(os.path.dirname(first.path)) is not None
+    return first._replace(lead=HEADER_BYTES) if first is not None and is_shared else first
 
 
 def _first_record(fs: FileSystem, root: str) -> Iterator[Fact]:
     first = _first_segment(fs, root)
-    head = b"" if first is None else fs.read(first.path, 0, _HEAD.size)
+    head = b"" if first is None else fs.read(first.path, first.lead, _HEAD.size)
     if first is None or len(head) < _HEAD.size:
         return
     size, magic = _HEAD.unpack(head)
     if magic in {MAGIC_V1, MAGIC_V2} and RECORD_CRC_BYTES < size <= first.size:
-        end = fs.read(first.path, size - RECORD_CRC_BYTES, RECORD_CRC_BYTES)
+        end = fs.read(first.path, first.lead + size - RECORD_CRC_BYTES, RECORD_CRC_BYTES)
         if end.startswith(CRC_NAME):
             yield Fact("setting", "enabledAppendPropCRC=true: the first record has a checksum of its own", first.path)
 
@@ -130,7 +132,7 @@ def _kinds(fs: FileSystem, root: str, names: list[str]) -> Iterator[Fact]:
     paths = StorePaths(root)
     for prefix, kind, text in _NAMES:
         for name in names:
-            if name == prefix or (prefix == _DLEDGER and name.startswith(prefix)):
+            if name == prefix or (prefix == DLEDGER and name.startswith(prefix)):
                 yield Fact("kind", f"{kind}: {text}", os.path.join(root, name))
                 break
     if any(entry.is_dir for entry in fs.list_dir(os.path.join(root, "compaction", "compactionLog"))):
@@ -166,7 +168,7 @@ def _positions(fs: FileSystem, root: str) -> Iterator[Fact]:
 
 def _sizes(fs: FileSystem, root: str) -> Iterator[Fact]:
     paths = StorePaths(root)
-    segments = list_segments(fs, paths.log_directories)
+    segments = list_segments(fs, log_directories(fs, root))
     if segments and segments[0].size:
         text = f"mappedFileSizeCommitLog={segments[0].size}, {len(segments)} segments"
         yield Fact("setting", text, segments[0].path)

@@ -6,6 +6,7 @@
                                        └─ paths ──► /abs/data/store/commitlog, …
 
     path/   commitlog/                      segments of the log
+            dledger-ID/data/                those of a DLedger group, in place of it or after it
             consumequeue/TOPIC/QUEUE_ID/    files of one queue each
             consumequeue_ext/               of a broker with enableConsumeQueueExt
 
@@ -24,7 +25,7 @@ from ..files.fs import FileSystem, Listed, LocalFileSystem
 from ..files.notices import warn_once
 from ..files.rocksdb import holds_database, is_rocksdb
 from ..format.naming import is_readable_topic, parse_queue_id
-from ..format.store_paths import CHECKPOINT, COMMIT_LOG, CONSUME_QUEUE, MANIFESTS, StorePaths
+from ..format.store_paths import CHECKPOINT, COMMIT_LOG, CONSUME_QUEUE, DLEDGER, MANIFESTS, DLedgerPaths, StorePaths
 from ..objects.access import RemoteAccess
 from ..objects.object_store import ObjectStore, is_object_url
 
@@ -224,8 +225,40 @@ def rocksdb_queues(fs: FileSystem, root: str) -> str | None:
     return next((directory for directory in directories if is_rocksdb(fs, directory)), None)
 
 
-def refuse_rocksdb_queues(fs: FileSystem, root: str, what: str) -> None:
-    """Raise `UnsupportedStoreError` if a store has queues in RocksDB, which would not follow its log."""
+def log_directories(fs: FileSystem, root: str) -> tuple[str, ...]:
+    """Directories that have the CommitLog segments of a store, unless a caller names others.
+
+    `UnsupportedStoreError` if several logs of DLedger are there.
+    """
+    names = [each.name for each in fs.list_dir(root)]
+    shared = [each for each in names if each.startswith(DLEDGER)]
+    if not shared:
+        return StorePaths(root).log_directories
+    if len(shared) > 1:
+        raise UnsupportedStoreError(
+            f"there are logs of {len(shared)} brokers of a DLedger group here: {', '.join(sorted(shared))}",
+            path=root,
+            fix="Copy the store without the logs of other brokers, and read the copy",
+        )
+    data = DLedgerPaths(os.path.join(root, shared[0])).data
+    return (*StorePaths(root).log_directories, data) if COMMIT_LOG in names else (data,)
+
+
+def refuse_dledger(fs: FileSystem, root: str, what: str) -> None:
+    """Raise `UnsupportedStoreError` if the log of a store is that of a DLedger group, which has to agree on changes."""
+    shared = next((each.name for each in fs.list_dir(root) if each.name.startswith(DLEDGER)), None)
+    if shared is None:
+        return
+    raise UnsupportedStoreError(
+        f"{what}: its log is one of the copies of a DLedger group, which has to agree on each change",
+        path=os.path.join(root, shared),
+        fix="Read it. Brokers of the group write it: send messages to them, as `segmentlog resend` does",
+    )
+
+
+def refuse_read_only(fs: FileSystem, root: str, what: str) -> None:
+    """Raise `UnsupportedStoreError` if a store is one that is only read: queues in RocksDB would not follow its log."""
+    refuse_dledger(fs, root, what)
     directory = rocksdb_queues(fs, root)
     if directory is None:
         return
@@ -240,13 +273,14 @@ def refuse_rocksdb_queues(fs: FileSystem, root: str, what: str) -> None:
 def check_is_store(location: StoreLocation, names: Mapping[str, Listed], commit_logs: Sequence[str] = ()) -> None:
     """Raise an error that says why, if a directory holds no store, or one of a kind that is not read."""
     fs, root = location.fs, location.root
-    if any(name.startswith("dledger") for name in names):
+    shared = any(name.startswith(DLEDGER) for name in names)
+    if shared and commit_logs and not any(map(DLedgerPaths.of_data, commit_logs)):
         raise UnsupportedStoreError(
-            "this is a DLedger store, whose records are inside entries of another format",
+            "this store has a DLedger log, and none of the named directories is dledger-ID/data",
             path=root,
-            fix="Read the store of a broker without DLedger",
+            fix="Mount the broker's storePathDLedgerCommitLog there, and name no directory",
         )
-    if commit_logs or not {COMMIT_LOG, CONSUME_QUEUE, CHECKPOINT}.isdisjoint(names):
+    if commit_logs or shared or not {COMMIT_LOG, CONSUME_QUEUE, CHECKPOINT}.isdisjoint(names):
         return
     above = {each.name: each for each in fs.list_dir(os.path.dirname(root))}
     found = above.get(os.path.basename(root))
@@ -284,7 +318,7 @@ def _place_meant(fs: FileSystem, root: str, names: Mapping[str, Listed], above: 
 def check_has_log(location: StoreLocation, named: Sequence[str]) -> None:
     """Raise `NotAStoreError` if a directory ``named`` for the CommitLog is absent, or a store has queues alone."""
     fs = location.fs
-    for each in named or location.paths.log_directories:
+    for each in named or log_directories(fs, location.root):
         if fs.stamp(os.path.join(each, "")) is None and (named or list_queues(fs, location.root)):
             raise NotAStoreError(
                 "there is no CommitLog", path=each, fix="Mount its disk", remedies=(Remedy.NAME_COMMIT_LOG,)

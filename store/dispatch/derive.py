@@ -138,13 +138,15 @@ class Gaps(NamedTuple):
     @classmethod
     def of(cls, found: FoundRecords, reached: int | None) -> "Gaps":
         """Find the gaps; the records before ``found`` end at ``reached``, None if that is not known."""
+        # A DLedger log is read up to what its group has agreed on: nothing stale is before it. The clocks of its
+        # brokers differ.
         positions, times = found.records.positions, found.records.field("store_timestamp")
         before = np.maximum.accumulate(np.concatenate([[_FIRST_TIME], times]))
         ends = positions + found.records.field("total_size")
         follows_gap = np.zeros(positions.size, np.bool_)
         follows_gap[1:] = positions[1:] != ends[:-1]
         follows_gap[:1] = reached is not None and positions[:1] + found.segment.base != reached
-        rows = np.flatnonzero(follows_gap)
+        rows = _NONE if found.segment.lead else np.flatnonzero(follows_gap)
         return cls(rows, times[rows], before[rows], int(before[-1]))
 
     def stale(self, newest: int) -> Ints:

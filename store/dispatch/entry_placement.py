@@ -27,8 +27,9 @@ from typing import Final, NamedTuple, Protocol
 import numpy as np
 
 from ..format.consume_queue import NATIVE, Entries, from_columns
-from ..format.message import MIN_RECORD_BYTES, Ints, Mask, is_blank, is_filler
+from ..format.message import MIN_RECORD_BYTES, Ints, Mask, is_filler
 from ..format.naming import LMQ_PREFIX
+from ..format.walk import ends_segment
 from ..log.commit_log import CommitLog, FoundRecords
 from ..types import QueueKey
 from .derive import BURNT_OFFSETS_MAX, DerivedQueue, corrected, joined, rising
@@ -257,10 +258,10 @@ class _Damage:
             records = records.take(~filler)
         if not len(records):
             return
-        starts = found.segment.base + records.positions
-        stops = starts + records.field("total_size")
+        places = found.segment.base + records.positions
+        starts, stops = places - found.segment.lead, places + records.field("total_size")
         end = int(stops[-1])
-        is_ended = is_blank(records.buffer, end - found.segment.base)
+        is_ended = ends_segment(records.buffer, end - found.segment.base, found.segment.lead)
         self.add_gaps(starts, stops, found.segment.stop if is_ended else end)
 
     def add_gaps(self, starts: Ints, stops: Ints, end: int) -> None:

@@ -222,7 +222,7 @@ def _sound_end(log: CommitLog, queue: ConsumeQueue, end: int, *, is_live: bool) 
     begin = log.min_offset
     if sound > queue.first:
         begin = int(entry["physical_offset"][0] + entry["size"][0])
-    found = derive_queue(log, queue.key, begin, log.stop).queue_offset
+    found = derive_queue(log, queue.key, begin, log.data_stop()).queue_offset
     true_end = max(sound, int(found[-1]) + 1 if found.size else sound)
     if true_end != end or found.size:
         warn_once(

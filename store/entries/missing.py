@@ -33,7 +33,7 @@ a minute: its owner may not have dispatched newer ones.
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeVar
 
@@ -94,6 +94,18 @@ def log_end_after_crash(log: CommitLog, own: OwnState, data_stop: int) -> int:
     if begin is None:  # older pages were written back long ago
         begin = log.segments[-2:][0].base if log.segments else 0
     return _log_end(log, own, begin, data_stop).at
+
+
+def dispatched_end(log: CommitLog, queues: Iterable[ConsumeQueue]) -> int:
+    """Physical offset after the last of the records that the last entries of queues name; 0 if there is none."""
+    places: list[int] = []
+    for queue in queues:
+        end = queue.data_end()
+        entries = queue.entries(max(queue.first, end - 1), end)
+        places += entries["physical_offset"][is_plausible(entries) & ~is_pad(entries)].tolist()
+    found = (log.record_at(place) for place in sorted(places, reverse=True))
+    last = next((each for each in found if each is not None), None)
+    return 0 if last is None else last.record.physical_offset + last.record.total_size
 
 
 def find_undispatched_tail(
@@ -181,7 +193,7 @@ def _begin_by_entries(log: CommitLog, ends: Mapping[ConsumeQueue, int], own: Own
     holder = max(int(log.locate(np.array([max(named - 1, 0)]))[0]), 0)
     at = max(holder - 1, 0)
     synced_ms = own.checkpoint.min_timestamp  # 0 in the first minute of a broker: nothing is known to be on the device
-    while at > 0 and (not synced_ms or (log.store_time_at(log.segments[at].base) or synced_ms + 1) > synced_ms):
+    while at > 0 and (not synced_ms or (log.store_time_at(log.segments[at].first) or synced_ms + 1) > synced_ms):
         at -= 1
     while at > 0 and not _all_have_entries(log, at, ends):
         at -= 1

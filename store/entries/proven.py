@@ -18,8 +18,9 @@ import numpy as np
 from ..dispatch.derive import DerivedQueue, all_entries_of, joined
 from ..errors import DataLossError
 from ..files.segments import SegmentFile
-from ..format.message import Problem, Records, is_blank
+from ..format.message import Problem, Records
 from ..format.naming import LMQ_PREFIX
+from ..format.walk import ends_segment
 from ..log.commit_log import CommitLog, FoundRecords
 from ..types import QueueKey
 
@@ -47,7 +48,7 @@ def prove_entries(
     order = np.argsort(every.physical_offset)
     physical = every.physical_offset[order]
     ends = physical + every.size[order]
-    breaks = np.flatnonzero(physical != np.concatenate([[segment.base], ends[:-1]]))
+    breaks = np.flatnonzero(physical - segment.lead != np.concatenate([[segment.base], ends[:-1]]))
     count = int(breaks[0]) if breaks.size else physical.size
     if not count:
         return None
@@ -62,7 +63,7 @@ def prove_entries(
     records = Records(view, looked - segment.base)
     if (records.problem != Problem.OK).any() or not _agree(FoundRecords(segment, records), parts):
         return None
-    if segment.stop <= stop and is_blank(view, covered - segment.base):
+    if segment.stop <= stop and ends_segment(view, covered - segment.base, segment.lead):
         covered = segment.stop
     return ProvenEntries(parts, covered, int(looked[-1]), int(records.field("store_timestamp")[-1]))
 

@@ -44,7 +44,7 @@ class WalkSpan(NamedTuple):
             return None  # a clock that was set back within a segment does not show in first records
         # A segment without a whole first record is left out here, and walked if its neighbours are.
         bases = np.array([each.base for each in log.segments], np.int64)
-        times, is_whole = store_times_at(log, bases)
+        times, is_whole = store_times_at(log, np.array([each.first for each in log.segments], np.int64))
         firsts = [*zip(bases[is_whole].tolist(), times[is_whole].tolist(), strict=True)]
         if any(after < before for (_, before), (_, after) in pairwise(firsts)):
             return None

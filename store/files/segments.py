@@ -30,11 +30,17 @@ class SegmentFile(NamedTuple):
     base: int
     size: int
     path: str
+    lead: int = 0  # bytes before each record, of a DLedger log: the header of its entry
 
     @property
     def stop(self) -> int:
         """The offset after its last byte."""
         return self.base + self.size
+
+    @property
+    def first(self) -> int:
+        """The offset of its first record."""
+        return self.base + self.lead
 
 
 def list_segments(fs: FileSystem, directories: Sequence[str]) -> list[SegmentFile]:

@@ -10,6 +10,8 @@
            config/topics.json             TopicConfigManager      (the former version: .bak)
                   consumerOffset.json     ConsumerOffsetManager   (the former version: .bak)
            checkpoint  abort  lock
+           dledger-ID/data/               in place of commitlog, or after it: entries of a DLedger group, by broker id
+                     /index/  checkpoint  where each entry is, and up to which the group has agreed
            .segmentlog/                   ours; RocketMQ ignores it
                        id  durable                                state of the store
                        batch  ledger  batches                     batch in flight, newest batches, all batches
@@ -45,9 +47,38 @@ LIGHT_OFFSETS: Final = "lmqConsumerOffset.json"
 CHECKPOINT: Final = "checkpoint"
 ABORT: Final = "abort"
 LOCK: Final = "lock"
+DLEDGER: Final = "dledger-"  # before the id of a broker in its group
 MANIFESTS: Final = "manifests/"  # of an archive in object storage
 OURS: Final = ".segmentlog"
 STAGING: Final = "staging"
+
+
+@dataclass(frozen=True, slots=True)
+class DLedgerPaths:
+    """Paths of the log that a broker of a DLedger group has, below ``dledger-ID``."""
+
+    root: str
+
+    @property
+    def data(self) -> str:
+        """Directory of the segments."""
+        return join(self.root, "data")
+
+    @property
+    def index(self) -> str:
+        """Directory of the files that state where each entry is."""
+        return join(self.root, "index")
+
+    @property
+    def checkpoints(self) -> tuple[str, str]:
+        """The file that states up to which entry the group has agreed, and its former version."""
+        return join(self.root, CHECKPOINT), join(self.root, f"{CHECKPOINT}.bak")
+
+    @classmethod
+    def of_data(cls, directory: str) -> "DLedgerPaths | None":
+        """Return the paths of a log by the directory of its segments; None if it is no DLedger log."""
+        root, _, name = directory.rpartition("/")
+        return cls(root) if name == "data" and root.rpartition("/")[2].startswith(DLEDGER) else None
 
 
 class _Path:

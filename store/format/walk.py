@@ -9,6 +9,8 @@
                 heads        heads       heads          each chain has to end at the head of the next block
     searched                  ##########──►             from the first place where a chain breaks
 
+    with a lead  |══[rec]══[rec]══[rec]══[rec]-1      the header of a DLedger entry before each record
+
 RocketMQ follows the sizes from record to record and stops at the first invalid one (``CommitLog.recoverNormally``,
 ``ReputMessageService``). Here damage costs only the damaged records.
 """
@@ -18,6 +20,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from ..errors import FormatError
+from . import dledger
 from .message import MIN_RECORD_BYTES, Bytes, Ints, Mask, Problem, Records, gather, is_blank
 
 _SCAN_BYTES: Final = 1 << 20
@@ -45,17 +48,20 @@ class Walk(NamedTuple):
         return self.records.positions
 
 
-def walk(buffer: Bytes, base: int, start: int, stop: int) -> Walk:
-    """Find the whole records that begin in ``buffer[start:stop]``, a segment that begins at ``base``."""
+def walk(buffer: Bytes, base: int, start: int, stop: int, lead: int = 0) -> Walk:
+    """Find the whole records that begin in ``buffer[start:stop]``, a segment that begins at ``base``.
+
+    Before each record are ``lead`` bytes: the header of an entry in a DLedger log. ``start`` may be before or after it.
+    """
     # Every record begins four bytes before its magic and states its own physical offset. So a vectorised search finds
     # candidates, and a chain of sizes only has to agree with them. A damaged record costs itself alone. To follow the
     # sizes reads fewer bytes, and finds the same records until one is damaged.
     if not 0 <= start <= stop <= buffer.size:
         raise FormatError(f"a walk from {start} to {stop} leaves a buffer of {buffer.size} bytes")
-    followed, end = _followed(buffer, base, start, stop)
-    records, whole = _located(buffer, base, end, stop, followed)
+    followed, end = _followed(buffer, base, start, stop, lead)
+    records, whole = _located(buffer, base, end, stop, followed, lead=lead)
     if not whole[: followed.size].all():  # a damaged record may hold whole ones
-        records, whole = _located(buffer, base, start, stop, followed[:0])
+        records, whole = _located(buffer, base, start, stop, followed[:0], lead=lead)
     candidates = records.positions
     positions, sizes = candidates[whole], records.field("total_size")[whole]
     if positions.size and not (positions[1:] >= positions[:-1] + sizes[:-1]).all():
@@ -63,17 +69,20 @@ def walk(buffer: Bytes, base: int, start: int, stop: int) -> Walk:
         positions, sizes = positions[keep], sizes[keep]
     edges = np.concatenate([[start], positions + sizes])  # where a record may begin
     damage: list[tuple[int, int]] = []
-    for gap in np.flatnonzero(positions != edges[:-1]):
-        if is_blank(buffer, int(edges[gap])):
+    begins = _begins(buffer, base, positions, sizes) if lead else positions
+    is_apart = begins != edges[:-1]
+    is_apart[:1] &= positions[:1] != start
+    for gap in np.flatnonzero(is_apart):
+        if ends_segment(buffer, int(edges[gap]), lead):
             # The bytes after a blank record are left over from an earlier use of the file.
             positions, sizes, edges = positions[:gap], sizes[:gap], edges[: gap + 1]
             break
-        damage.append((int(edges[gap]), int(positions[gap])))
+        damage.append((int(edges[gap]), int(begins[gap])))
     end = int(edges[-1])
-    blank = is_blank(buffer, end)
+    blank = ends_segment(buffer, end, lead)
     if blank:
         end = buffer.size
-    elif buffer[end:stop].any():
+    elif stop - end > lead and buffer[end:stop].any():
         damage.append((end, stop))
     if positions.size < candidates.size:
         records = Records(buffer, positions)
@@ -95,23 +104,34 @@ def glance(buffer: Bytes, starts: Ints, bases: Ints) -> tuple[Records, Ints]:
     return records.take(whole), physical[honest][whole]
 
 
-def _located(buffer: Bytes, base: int, end: int, stop: int, followed: Ints) -> tuple[Records, Mask]:
+def ends_segment(buffer: Bytes, position: int, lead: int = 0) -> bool:
+    """Return whether a blank record, or a blank entry, ends the segment at a position; see `walk` for ``lead``."""
+    return dledger.is_blank(buffer, position) if lead else is_blank(buffer, position)
+
+
+def _begins(buffer: Bytes, base: int, positions: Ints, sizes: Ints) -> Ints:
+    """Where the entries of records begin, (n,): with their headers, if these are right."""
+    right = dledger.have_headers(buffer, base, positions, sizes)
+    return np.where(right, positions - dledger.HEADER_BYTES, positions)
+
+
+def _located(buffer: Bytes, base: int, end: int, stop: int, followed: Ints, *, lead: int) -> tuple[Records, Mask]:
     """Records that were followed, and candidates after them; which of them are whole and state their own offset."""
-    is_ended = end >= stop or is_blank(buffer, end)
+    is_ended = end >= stop or ends_segment(buffer, end, lead)
     found = followed if is_ended else np.concatenate([followed, _candidates(buffer, base, end, stop)])
     records = Records(buffer, found)
     return records, (records.problem == Problem.OK) & (records.field("physical_offset") == base + found)
 
 
-def _followed(buffer: Bytes, base: int, start: int, stop: int) -> tuple[Ints, int]:
+def _followed(buffer: Bytes, base: int, start: int, stop: int, lead: int) -> tuple[Ints, int]:
     """Positions of records side by side, as their sizes state, from ``start`` on; where the last one ends."""
     found: list[Ints] = [np.empty(0, np.int64)]
     end = start
     while stop - end >= _FOLLOWED_MIN:
         window = min(end + _WINDOW_BYTES, stop)
-        positions, end = _chained(buffer, _heads(buffer, base, end, window), end, window)
+        positions, end = _chained(buffer, _heads(buffer, base, end, window), end, window, lead)
         found.append(positions)
-        if end < window:
+        if end + lead < window:
             break
     return np.concatenate(found), end
 
@@ -134,14 +154,14 @@ def _heads(buffer: Bytes, base: int, start: int, stop: int) -> Ints:
     return heads
 
 
-def _chained(buffer: Bytes, heads: Ints, start: int, stop: int) -> tuple[Ints, int]:
+def _chained(buffer: Bytes, heads: Ints, start: int, stop: int, lead: int) -> tuple[Ints, int]:
     """Follow the sizes from all heads at once, up to where a chain does not end at the next head."""
-    if not heads.size or heads[0] != start:
+    if not heads.size or heads[0] not in {start, start + lead}:
         return heads[:0], start
     ends, last = np.append(heads[1:], stop), buffer.size - MIN_RECORD_BYTES
     here, steps = heads, [heads]
     for _ in range(_STEPS_MAX):
-        after = here + gather(buffer, here, _INT32)
+        after = here + gather(buffer, here, _INT32) + lead
         moves = (here < ends) & (after >= here + MIN_RECORD_BYTES) & (after <= last)
         if not moves.any():
             break
@@ -155,7 +175,7 @@ def _chained(buffer: Bytes, heads: Ints, start: int, stop: int) -> tuple[Ints, i
     is_new = np.ones(positions.size, np.bool_)
     is_new[1:] = positions[1:] != positions[:-1]
     positions = positions[is_new]
-    return positions[: int(np.argmax(positions >= end))], end  # there is one
+    return positions[: int(np.argmax(positions >= end))], max(end - lead, start)  # there is one
 
 
 def _candidates(buffer: Bytes, base: int, start: int, stop: int) -> Ints:

@@ -18,7 +18,7 @@ from enum import Enum
 
 from ..directory.documents import replace_document
 from ..directory.group_offsets import Progress, Table, is_light, owner_key, read_progress, sidecar_document
-from ..directory.layout import StoreLocation, check_is_store
+from ..directory.layout import StoreLocation, check_is_store, refuse_dledger
 from ..errors import StoreInUseError
 from ..files.small_file import DOCUMENT_BYTES_MAX, check_size, replace_file
 from ..files.writable_fs import LocalWritableFileSystem, WritableFileSystem
@@ -149,6 +149,7 @@ class GroupWriter:
         """Exclude other writers of this library, in this process and in others."""
         fs, root = self._fs, self.path
         check_is_store(StoreLocation(fs, root), {entry.name: entry for entry in fs.list_dir(root)})
+        refuse_dledger(fs, root, "positions of groups cannot be changed here")
         fs.make_dir(self._paths.ours)
         with fs.mutex(self._paths.group_mutex):
             yield

@@ -11,12 +11,16 @@
     in windows        17 4100 4900        90000000    a file system whose bytes are elsewhere: one part per run
                      [ run ······· ]     [ run ]      of records with gaps of a window at most
 
+    DLedger           [══rec══rec══rec…-1][══rec …     a header before each record, see `format.dledger`; segments of
+                                                      an older CommitLog may come before the first
+
 A part is the segment as far as it is mapped: ``base`` and ``size`` are those of its bytes. Positions of records are
 within them. On a local disk a part is the whole segment. At most a few segments are mapped there at a time: any number
 of them needs few descriptors. RocketMQ: ``CommitLog``, ``DefaultMessageStore.lookMessageByOffset``.
 """
 
 import logging
+import os
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
@@ -25,10 +29,11 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from ..errors import CorruptRecordError, DataLossError, Remedy
+from ..errors import CorruptRecordError, DataLossError, Remedy, UnsupportedStoreError
 from ..files.fs import FileSystem, release
 from ..files.os_errors import descriptor_budget
 from ..files.segments import SegmentFile, allocated, find, list_segments
+from ..format import dledger
 from ..format.checksums import SEARCH_BYTES, check_crcs, needs_surroundings, surely_hold
 from ..format.message import (
     BLANK_BYTES,
@@ -45,8 +50,9 @@ from ..format.message import (
 )
 from ..format.message_table import Record
 from ..format.properties import Properties
-from ..format.store_paths import StorePaths
+from ..format.store_paths import DLedgerPaths, StorePaths
 from ..format.walk import Walk, glance, walk
+from .dledger import DLedgerEnd
 
 _log = logging.getLogger(__name__)
 
@@ -99,7 +105,22 @@ class Run(NamedTuple):
 
 
 def _walked(segment: SegmentFile, view: Bytes, start: int, stop: int) -> FoundRecords:
-    return FoundRecords(segment, walk(view, segment.base, start, stop).records)
+    return FoundRecords(segment, walk(view, segment.base, start, stop, segment.lead).records)
+
+
+def _listed(fs: FileSystem, directories: Sequence[str]) -> list[SegmentFile]:
+    """The segments of a log, and whether they are of a DLedger log."""
+    plain = [each for each in directories if DLedgerPaths.of_data(each) is None]
+    shared = [each for each in directories if each not in plain]
+    before = list_segments(fs, plain)
+    after = [each._replace(lead=dledger.HEADER_BYTES) for each in list_segments(fs, shared)]
+    if before and after and before[-1].stop > after[0].base:
+        raise UnsupportedStoreError(
+            f"this segment ends after physical offset {after[0].base}, where the DLedger log begins",
+            path=before[-1].path,
+            fix="One of the two logs was abandoned: copy the store without it, and read the copy",
+        )
+    return [*before, *after]
 
 
 class CommitLog:
@@ -115,7 +136,7 @@ class CommitLog:
         self._maps: OrderedDict[str, Bytes] = OrderedDict()
         self._maps_max = descriptor_budget(MAPS_MAX, 16)
         self._resident = 0
-        listed = list_segments(fs, self.directories)
+        listed = _listed(fs, self.directories)
         self.segments = allocated(listed)
         self.empty = [each for each in listed if not each.size]
         """Files of 0 bytes, which are not segments: created and not allocated yet, or damage."""
@@ -123,6 +144,9 @@ class CommitLog:
         self._stops = np.array([s.stop for s in self.segments], np.int64)
         self.records_max = sum(segment.size for segment in self.segments) // MIN_RECORD_BYTES
         """The most records that its segments can hold."""
+        shared = next((each for each in self.segments if each.lead), None)
+        paths = None if shared is None else DLedgerPaths.of_data(os.path.dirname(shared.path))
+        self._agreed = None if paths is None else DLedgerEnd(fs, paths)
         for each in self.empty:
             if each.base < self.stop:
                 _log.warning("%s has 0 bytes, and later segments are not empty: its messages are lost", each.path)
@@ -152,9 +176,16 @@ class CommitLog:
         return bool(self.empty) and self.empty[-1].base >= self.stop
 
     def data_stop(self) -> int:
-        """One past the last byte that is not zero, as of now. The last record may end in zeros, after it."""
+        """One past the last byte that is not zero, as of now. The last record may end in zeros, after it.
+
+        Of a DLedger log, the end of the last record that its group has agreed on, as far as the files state it.
+        """
         # A walk to here is consistent: records that a live writer appends meanwhile begin at or after it, even in a
         # segment that the walk has passed.
+        if self._agreed is not None:
+            shared = [each for each in self.segments if each.lead]
+            end = self._agreed.now(shared)
+            return shared[0].base if end is None else min(max(end, shared[0].base), self.stop)
         for segment in reversed(self.segments):
             try:
                 end = self._fs.data_end(segment.path)
@@ -163,6 +194,11 @@ class CommitLog:
             if end:
                 return segment.base + end
         return self.min_offset
+
+    @property
+    def is_agreed(self) -> bool:
+        """True if a DLedger group writes it: then whole records may follow those that it has agreed on."""
+        return self._agreed is not None
 
     @property
     def in_windows(self) -> bool:
@@ -383,7 +419,7 @@ class CommitLog:
             view = self.view(segment)
             lo, hi = max(start, 0), min(stop, view.size)
             if lo < hi:
-                yield segment, walk(view, segment.base, lo, hi), hi
+                yield segment, walk(view, segment.base, lo, hi, segment.lead), hi
             return
         start, stop = max(start, 0), min(stop, segment.size)
         while start < stop:
@@ -409,8 +445,8 @@ class CommitLog:
             view = self.view(segment, lo, end + margin)
             if end - lo > view.size:
                 break
-            walked = walk(view, segment.base + lo, start - lo, end - lo)
-            if not walked.damage and (walked.end >= end - lo or end == stop):
+            walked = walk(view, segment.base + lo, start - lo, end - lo, segment.lead)
+            if not walked.damage and (walked.end + segment.lead >= end - lo or end == stop):
                 return segment._replace(base=segment.base + lo, size=view.size), walked, end - lo
             del view, walked  # memory, before as much is mapped again
         view = self.view(segment, lo)
@@ -418,7 +454,7 @@ class CommitLog:
         if start - lo >= hi:
             return None
         part = segment._replace(base=segment.base + lo, size=view.size)
-        return part, walk(view, part.base, start - lo, hi), hi
+        return part, walk(view, part.base, start - lo, hi, segment.lead), hi
 
     def walks(self, start: int, stop: int) -> Iterator[Callable[[], FoundRecords]]:
         """The steps of `walk`, one per segment; any thread may call them."""
@@ -474,7 +510,7 @@ class CommitLog:
         self.check_crcs(part, records)
         wrong = np.flatnonzero(records.problem != Problem.OK)
         denied = zip(walked.positions[wrong].tolist(), (walked.positions + walked.sizes)[wrong].tolist(), strict=True)
-        unended = [] if is_ended or walked.blank or walked.end >= hi else [(walked.end, hi)]
+        unended = [] if is_ended or walked.blank or walked.end + part.lead >= hi else [(walked.end, hi)]
         return [(part.base + a, part.base + b) for a, b in [*walked.damage, *denied, *unended]]
 
     def check_crcs(self, segment: SegmentFile | None, records: Records) -> None:

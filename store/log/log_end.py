@@ -86,7 +86,7 @@ def examine_log(log: CommitLog, start: int, sealed_from: int | None = None, data
             problem = f"the segment {segment_name(end - end % segment.size)} is missing, is empty, or was not finished"
         view = log.view(segment)
         hi = max(lo, min(view.size, stop - segment.base))  # records begin before it; the last may end in zeros
-        walked = walk(view, segment.base, lo, hi)
+        walked = walk(view, segment.base, lo, hi, segment.lead)
         records, stops = walked.records, walked.positions + walked.sizes
         log.check_crcs(segment, records)
         sealed = np.zeros(len(records), np.bool_)
@@ -97,7 +97,7 @@ def examine_log(log: CommitLog, start: int, sealed_from: int | None = None, data
         times = records.field("store_timestamp")
         count = 0
         if not problem:
-            follows = np.append(lo, stops)[:-1] == walked.positions
+            follows = np.append(lo, stops)[:-1] == walked.positions - segment.lead
             broken = np.flatnonzero(~(whole & follows))
             count = int(broken[0]) if broken.size else whole.size
             end = segment.base + (int(stops[count - 1]) if count else lo)
@@ -160,7 +160,7 @@ class KnownEnd:
         # Two small reads as long as nothing is appended, and some 20 after that. A log that was truncated or replaced
         # is searched as if it was new. Where its records do not lead to an end, all zeros are read. A file system whose
         # bytes are elsewhere mostly knows where they end, and each read takes it long.
-        if self._log.in_windows:
+        if self._log.in_windows or self._log.is_agreed:
             return self._log.data_stop()
         seen = self._seen
         if seen is None or not self._is_last(seen.segment):
@@ -177,6 +177,8 @@ class KnownEnd:
         """Physical offset of zeros, or of a segment's end, after the records: a page or less beyond the last one."""
         # Some 20 reads of a page and no map. Data after a lost stretch is not looked for, nor are records whose own
         # zeros fill a page. `now` finds the end in any case.
+        if self._log.is_agreed:
+            return self._log.data_stop()
         if self._log.in_windows:
             end = self._log.data_stop()
             segment = self._log.find(end)

@@ -215,7 +215,7 @@ class _LogRecords:
         for segment in log.segments:
             lo, hi = max(start - segment.base, 0), min(stop - segment.base, segment.size)
             if lo < hi:
-                found = walk(log.view(segment), segment.base, lo, hi)
+                found = walk(log.view(segment), segment.base, lo, hi, segment.lead)
                 walked.append((segment, found.records, found.sizes))
         return cls(log, walked)
 

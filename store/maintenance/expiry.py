@@ -22,7 +22,7 @@ from datetime import datetime
 from typing import Final, NamedTuple
 
 from ..archive.retained import archive_at
-from ..directory.layout import refuse_rocksdb_queues
+from ..directory.layout import refuse_read_only
 from ..errors import ConfigError
 from ..files.fs import LocalFileSystem, Space, space_of
 from ..files.segments import list_segments
@@ -243,7 +243,7 @@ def apply_retention(
     conditions = conditions or Conditions()
     files = _files(path, commit_log_paths)
     fs = LocalWritableFileSystem()
-    refuse_rocksdb_queues(fs, files.path, "its files cannot be deleted")
+    refuse_read_only(fs, files.path, "its files cannot be deleted")
     archive = _archive(fs, files, settings)
     memory = Memory().triggered() if conditions.manual else Memory()
     runs: list[CleaningRun] = []

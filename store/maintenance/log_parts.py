@@ -162,7 +162,7 @@ def walk_part(part: LogPart) -> WalkedPart | None:
         is_first = not walked.records
         # The first record of a part has to be searched, all others follow one.
         stop = min(at + (_FIRST_BYTES if is_first else walked.window_bytes()), part.stop)
-        found = walk(view, part.segment.base, at, stop)
+        found = walk(view, part.segment.base, at, stop, part.segment.lead)
         if not found.positions.size:
             if is_first and not found.blank and stop < part.stop:
                 at = stop  # within a long record
@@ -177,7 +177,7 @@ def walk_part(part: LogPart) -> WalkedPart | None:
         if found.blank:
             walked.is_ended = True
             break
-        if at < stop:
+        if found.damage or at + part.segment.lead < stop:
             return None  # damage, or zeros
     return walked.merged(part)
 
@@ -201,7 +201,8 @@ class _Walked:
     def add(self, part: LogPart, records: Records, sizes: Ints, *, is_aligned: bool) -> bool:
         """Add the records of a window; False if they are not regular."""
         positions = records.positions
-        if (is_aligned and positions[0] != self.end) or (positions[1:] != positions[:-1] + sizes[:-1]).any():
+        starts = positions - part.segment.lead
+        if (is_aligned and starts[0] != self.end) or (starts[1:] != positions[:-1] + sizes[:-1]).any():
             return False
         properties = Properties(records)
         if part.checked:
@@ -211,7 +212,7 @@ class _Walked:
         if is_filler(records).any():
             return False
         if not self.records:
-            self.start = int(positions[0])
+            self.start = int(starts[0])
         self.end = int(positions[-1] + sizes[-1])
         self.newest = max(self.newest, int(records.field("store_timestamp").max()))
         self.records += len(records)

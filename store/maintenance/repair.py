@@ -25,6 +25,7 @@ import numpy as np
 
 from ..config import StoreConfig
 from ..directory.file_sizes import check_queue_entries, check_segment_bytes, stored_sizes
+from ..directory.layout import refuse_dledger
 from ..dispatch.derive import all_entries_of, records_of, stale_rows, without_stale
 from ..dispatch.entry_placement import Placed, Placement
 from ..dispatch.rules import warn_unnamed
@@ -224,7 +225,9 @@ def rebuild_index(
 
 
 def _opened(store: Snapshot | str | os.PathLike[str]) -> Snapshot:
-    return store if isinstance(store, Snapshot) else Snapshot.open(store, queue_source=QueueSource.COMMIT_LOG)
+    opened = store if isinstance(store, Snapshot) else Snapshot.open(store, queue_source=QueueSource.COMMIT_LOG)
+    refuse_dledger(opened.location.fs, opened.path, "its queues and index cannot be rebuilt")
+    return opened
 
 
 @contextlib.contextmanager
@@ -400,6 +403,7 @@ def salvage(
     The copy has an index, unless the source states that it keeps none, and states its file sizes.
     """
     files, snapshot = LocalFileSystem(), Snapshot.open(source)
+    refuse_dledger(files, snapshot.path, "its records cannot be copied to another store")
     if not snapshot.log.segments:
         raise ConfigError("this store has no CommitLog segment", path=snapshot.path, fix="There is nothing to copy")
     if segment_bytes is not None:

@@ -26,6 +26,7 @@ from ..directory.layout import (
     check_has_log,
     check_is_store,
     is_remote,
+    log_directories,
     place_of,
     require_directory,
 )
@@ -260,7 +261,7 @@ class Snapshot:
         Raises
         ------
         NotAStoreError, UnsupportedStoreError
-            If the directory does not look like a store, or has a DLedger log.
+            If the directory does not look like a store, or has the logs of several DLedger brokers.
         UnsafeFileError
             If its directories are symbolic links.
         ConfigError
@@ -271,7 +272,7 @@ class Snapshot:
         location = path if isinstance(path, StoreLocation) else _located(os.fspath(path), access, fs)
         given = [location.beside(each) for each in commit_log_paths]
         _check(location, given)
-        directories = given or [location.paths.commit_log]
+        directories = given or log_directories(location.fs, location.root)
         if archive is not None:
             location = join(location, archive, directories[0], access)
         visibility = Visibility(location.fs, location.root, read_from)  # before the segments are listed
@@ -527,6 +528,8 @@ class Snapshot:
         """
         found = self.log.record_at(physical_offset)
         if found is None or self._visibility.cut(physical_offset + 1) <= physical_offset:
+            return None
+        if self.log.is_agreed and physical_offset >= self.readable_stop():
             return None
         return read_message(self.log, found)
 

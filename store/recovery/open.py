@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from ..config import OnDamage, StoreConfig
 from ..directory.file_sizes import check_file_sizes
-from ..directory.layout import refuse_rocksdb_queues
+from ..directory.layout import refuse_read_only
 from ..directory.own_state import ensure_store_id
 from ..directory.topics import TopicTable
 from ..files.writable_fs import Lock, WritableFileSystem
@@ -96,7 +96,7 @@ class _Opening:
         lock: Lock,
         undo: Callable[[Callable[[], None]], None],
     ) -> None:
-        refuse_rocksdb_queues(fs, path, "this store cannot be opened for writing")
+        refuse_read_only(fs, path, "this store cannot be opened for writing")
         self._fs = fs
         self._path = path
         self._paths = paths = StorePaths(path)

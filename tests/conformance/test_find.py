@@ -24,7 +24,7 @@ from support.scale import sample, scale
 
 pytestmark = pytest.mark.conformance
 
-LOST = ("crash-", "cq-deleted", "index-deleted")
+LOST = ("crash-", "cq-deleted", "index-deleted", "dledger-crash", "dledger-uncommitted", "dledger-truncated")
 """Fixtures of which RocketMQ lacks part of the index or of the log when it answers, or has a record indexed twice."""
 
 

@@ -27,7 +27,7 @@ from support.conformance import Difference
 
 pytestmark = pytest.mark.conformance
 
-NAMES = [name for name in fixtures.names() if name not in fixtures.in_rocksdb()]
+NAMES = [name for name in fixtures.names() if name not in {*fixtures.in_rocksdb(), *fixtures.dledger()}]
 CRASHED = [name for name in NAMES if name.startswith("crash-")]
 DAMAGED = ["crash-middle-4.9.1", "crash-middle-5.3.3"]
 SAMPLE = [

@@ -4,7 +4,7 @@ import functools
 import json
 import os
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
@@ -93,6 +93,11 @@ def in_rocksdb() -> list[str]:
     return [name for name in names() if name.startswith("queues-") or "lite-rocksdb" in name]
 
 
+def dledger() -> list[str]:
+    """Fixtures whose log is that of a DLedger group, which are only read, and not archived."""
+    return [name for name in names() if name.startswith("dledger")]
+
+
 def kinds() -> list[str]:
     """One fixture of each kind, by turns of the earliest and the latest release that wrote one."""
     versions: dict[str, list[str]] = {}
@@ -101,10 +106,14 @@ def kinds() -> list[str]:
     return [of_kind[-(number % 2)] for number, of_kind in enumerate(versions.values())]
 
 
-def cases() -> list[Any]:
-    """All fixtures as parameters of a test; a quick run has one of each kind, ``make attack`` the others."""
+def cases(but: Sequence[str] = ()) -> list[Any]:
+    """All fixtures ``but`` some as parameters of a test; a quick run has one of each kind, an attack the others."""
     chosen = set(kinds())
-    return [name if name in chosen else pytest.param(name, marks=pytest.mark.scaled(quick=0)) for name in names()]
+    return [
+        name if name in chosen else pytest.param(name, marks=pytest.mark.scaled(quick=0))
+        for name in names()
+        if name not in but
+    ]
 
 
 @functools.cache

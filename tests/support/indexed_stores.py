@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from segmentlog.store.directory.layout import log_directories
 from segmentlog.store.files.fs import LocalFileSystem
 from segmentlog.store.files.writable_fs import LocalWritableFileSystem
 from segmentlog.store.format.index_file import ENTRY, Geometry
@@ -83,7 +84,8 @@ class Stored(NamedTuple):
 
 
 def every_record(path: Path) -> list[Stored]:
-    log = CommitLog(LocalFileSystem(), [str(path / "commitlog")])
+    fs = LocalFileSystem()
+    log = CommitLog(fs, log_directories(fs, str(path)))
     stored: list[Stored] = []
     for found in log.walk(0, log.stop):
         for position in found.records.positions.tolist():

@@ -10,9 +10,12 @@ from segmentlog.store.directory.layout import (
     check_is_store,
     list_queue_ids,
     list_queues,
+    log_directories,
     look_at_queues,
     place_of,
+    refuse_dledger,
     refuse_link,
+    refuse_read_only,
     require_directory,
 )
 from segmentlog.store.files.fs import Listed, LocalFileSystem
@@ -89,11 +92,6 @@ def test_one_part_or_a_commit_log_elsewhere_makes_a_store(tmp_path: Path) -> Non
     check(tmp_path / "empty", ("/other/commitlog",))
 
 
-def dledger(path: Path) -> None:
-    for name in ("commitlog", "dledger-n0"):
-        (path / name).mkdir()
-
-
 def nested(path: Path) -> None:
     (path / "inner" / "commitlog").mkdir(parents=True)
     (path / "inner" / "commitlog" / f"{0:020d}").write_bytes(b"")
@@ -102,12 +100,11 @@ def nested(path: Path) -> None:
 @pytest.mark.parametrize(
     ("make", "error", "text"),
     [
-        (dledger, UnsupportedStoreError, "DLedger"),
         (lambda path: (path / "other").mkdir(), NotAStoreError, "holds no RocketMQ store.*storePathRootDir"),
         (nested, NotAStoreError, "Did you mean .*inner"),
         (lambda path: path.rmdir(), NotAStoreError, "there is no such directory"),
     ],
-    ids=["dledger", "other", "nested", "absent"],
+    ids=["other", "nested", "absent"],
 )
 def test_a_directory_that_is_not_a_store_is_refused_with_the_reason(
     tmp_path: Path, make: Callable[[Path], None], error: type[SegmentLogError], text: str
@@ -180,3 +177,31 @@ class Elsewhere(LocalFileSystem):
 
     def stamp(self, path: str) -> tuple[int, int] | None:
         return (1, 1) if path.rstrip("/") == "/elsewhere/s" else None
+
+
+def test_the_directories_of_a_log(tmp_path: Path) -> None:
+    root = str(tmp_path)
+    assert log_directories(FS, root) == (f"{root}/commitlog",)
+    (tmp_path / "dledger-n0" / "data").mkdir(parents=True)
+    assert log_directories(FS, root) == (f"{root}/dledger-n0/data",)
+    (tmp_path / "commitlog").mkdir()
+    assert log_directories(FS, root) == (f"{root}/commitlog", f"{root}/dledger-n0/data")
+    check(tmp_path)
+    (tmp_path / "dledger-n1").mkdir()
+    with pytest.raises(UnsupportedStoreError, match=r"logs of 2 brokers .* here: dledger-n0, dledger-n1"):
+        log_directories(FS, root)
+
+
+def test_named_directories_have_to_be_those_of_the_group(tmp_path: Path) -> None:
+    (tmp_path / "dledger-n0" / "data").mkdir(parents=True)
+    check(tmp_path, (f"{tmp_path}/dledger-n0/data",))
+    with pytest.raises(UnsupportedStoreError, match="storePathDLedgerCommitLog"):
+        check(tmp_path, ("/elsewhere",))
+
+
+def test_a_store_of_a_group_is_only_read(tmp_path: Path) -> None:
+    refuse_dledger(FS, str(tmp_path), "what is asked")
+    (tmp_path / "dledger-n0" / "data").mkdir(parents=True)
+    for refuse in (refuse_dledger, refuse_read_only):
+        with pytest.raises(UnsupportedStoreError, match=r"what is asked: its log .* of a DLedger group"):
+            refuse(FS, str(tmp_path), "what is asked")

@@ -30,7 +30,7 @@ SMALL = Geometry(segment_bytes=4096, queue_segment_entries=30)
 SAME = [
     name
     for name in fixtures.names()
-    if name not in fixtures.in_rocksdb()
+    if name not in {*fixtures.in_rocksdb(), *fixtures.dledger()}
     and not name.startswith(("cq-", "crash-cq-", "crash-garbage", "crash-zeros", "retention", "empty"))
 ]
 

@@ -1,0 +1,94 @@
+"""End of a DLedger log: what its group has agreed on, as the files of one broker state it.
+
+::
+
+    data/          [entry 57][entry 58][entry 59][entry 60][entry 61][entry 60 of a former term]000
+                                                ▲ committed end      └ bytes that a truncation left
+    checkpoint     committedIndex=59            │
+    index/         … 59: position and size ─────┘
+
+A broker writes an entry before the group agrees on it, and a new leader may take it back: such an entry is no message
+yet. RocketMQ dispatches up to the committed end only, so every entry of a ConsumeQueue is agreed on. The checkpoint is
+up to three seconds old, and a queue may be ahead of it. RocketMQ: ``DLedgerCommitLog.getMaxOffset``,
+``DLedgerMmapFileStore.recover``.
+"""
+
+import logging
+from typing import Final
+
+import numpy as np
+
+from ..files.fs import FileSystem
+from ..files.notices import warn_once
+from ..files.segments import SegmentFile, find, list_segments
+from ..files.small_file import read_front
+from ..format import dledger
+from ..format.message import gather
+from ..format.store_paths import DLedgerPaths
+from ..format.walk import walk
+
+_log = logging.getLogger(__name__)
+
+_NONE: Final = -1
+
+
+class DLedgerEnd:
+    """Committed end of the log of one broker."""
+
+    def __init__(self, fs: FileSystem, paths: DLedgerPaths) -> None:
+        self._fs = fs
+        self._paths = paths
+
+    def now(self, segments: list[SegmentFile]) -> int | None:
+        """Physical offset after the last committed entry, as far as it is stated; None if no entry is.
+
+        ``segments`` are those of the log.
+        """
+        index = self._committed_index()
+        if index == _NONE:
+            return None
+        end = self._by_index(index)
+        return self._by_entries(index, segments) if end is None else end
+
+    def _committed_index(self) -> int:
+        """Index of the last entry that the group has agreed on; -1 if there is none, or nothing states it."""
+        # DLedger removes the checkpoint before it renames the new one: then the former version is there.
+        for path in self._paths.checkpoints:
+            content = read_front(self._fs, path, dledger.CHECKPOINT_BYTES_MAX)
+            index = None if content is None else dledger.committed_index(content)
+            if index is not None:
+                return index
+        path = self._paths.checkpoints[0]
+        warn_once(_log, path, "%s states no committedIndex: only messages with a queue entry are read", path)
+        return _NONE
+
+    def _by_index(self, index: int) -> int | None:
+        """End of an entry by the index files; None if they do not have it."""
+        size = dledger.INDEX.itemsize
+        holder = find(list_segments(self._fs, [self._paths.index]), index * size)
+        if holder is None:
+            return None
+        try:
+            data = self._fs.read(holder.path, index * size - holder.base, size)
+        except FileNotFoundError:
+            return None
+        if len(data) < size:
+            return None
+        found = np.frombuffer(data, dledger.INDEX)[0]
+        if int(found["index"]) != index or int(found["magic"]) != dledger.MAGIC:
+            return None
+        return int(found["position"]) + int(found["size"])
+
+    def _by_entries(self, index: int, segments: list[SegmentFile]) -> int | None:
+        """End of an entry by a walk over the segments from the last one on; None if none has it."""
+        for segment in reversed(segments):
+            try:
+                view = self._fs.map(segment.path)
+            except FileNotFoundError:
+                continue
+            walked = walk(view, segment.base, 0, view.size, segment.lead)
+            indexes = gather(view, np.maximum(walked.positions - dledger.HEADER_BYTES, 0), dledger.HEADER)["index"]
+            rows = np.flatnonzero(indexes == index)
+            if rows.size:  # of several the first: those after it are left from a former term
+                return segment.base + int(walked.positions[rows[0]] + walked.sizes[rows[0]])
+        return None

@@ -1,0 +1,110 @@
+from pathlib import Path
+
+import pytest
+
+from segmentlog.store import QueueSource, Snapshot, UnsupportedStoreError
+from segmentlog.store.files.fs import LocalFileSystem
+from segmentlog.store.format.message import Problem
+from segmentlog.store.log.commit_log import CommitLog
+from segmentlog.store.log.log_end import KnownEnd
+from support.dledger import Entry, entries_of, write_log, write_store
+from support.records import run
+from support.small_store import write_small_store
+
+FS = LocalFileSystem()
+SEGMENT = 2048
+
+
+def log_of(path: Path) -> CommitLog:
+    return CommitLog(FS, [str(path / "data")])
+
+
+@pytest.fixture
+def entries() -> list[Entry]:
+    return entries_of([record for _ in range(4) for record in run(9)], SEGMENT)
+
+
+@pytest.mark.parametrize("committed", [0, 7, 20, 35])
+def test_the_log_ends_with_the_last_committed_entry(tmp_path: Path, entries: list[Entry], committed: int) -> None:
+    log = log_of(write_log(tmp_path, entries, SEGMENT, committed))
+    assert log.is_agreed
+    assert log.data_stop() == KnownEnd(FS, log).now() == KnownEnd(FS, log).nearby() == entries[committed].stop
+    found = [f.segment.base + at for f in log.walk(0, log.data_stop()) for at in f.records.positions.tolist()]
+    assert found == [each.position + 48 for each in entries[: committed + 1]]
+    assert log.damage(0, log.data_stop()) == []
+    record = log.record_at(found[-1])
+    assert record is not None
+    assert log.check_crc(record) is Problem.OK
+
+
+def test_without_index_files_the_entries_are_looked_at(tmp_path: Path, entries: list[Entry]) -> None:
+    path = write_log(tmp_path, entries, SEGMENT, 9)
+    (path / "index" / f"{0:020d}").unlink()
+    assert log_of(path).data_stop() == entries[9].stop
+    (path / "checkpoint").write_text("committedIndex=900")
+    assert log_of(path).data_stop() == 0  # a log that was cut does not hold it
+
+
+def test_an_index_file_that_was_cut_or_is_of_other_entries_is_not_used(tmp_path: Path, entries: list[Entry]) -> None:
+    path = write_log(tmp_path, entries, SEGMENT, 9)
+    index = path / "index" / f"{0:020d}"
+    data = index.read_bytes()
+    for other in (data[:300], data[32:], bytes(len(data))):
+        index.write_bytes(other)
+        assert log_of(path).data_stop() == entries[9].stop
+
+
+def test_the_former_checkpoint_counts_where_the_new_one_is_missing(
+    tmp_path: Path, entries: list[Entry], caplog: pytest.LogCaptureFixture
+) -> None:
+    path = write_log(tmp_path, entries, SEGMENT, 9)
+    (path / "checkpoint").rename(path / "checkpoint.bak")
+    assert log_of(path).data_stop() == entries[9].stop
+    (path / "checkpoint").write_text("")  # being written
+    assert log_of(path).data_stop() == entries[9].stop
+    (path / "checkpoint.bak").unlink()
+    assert log_of(path).data_stop() == 0
+    assert "states no committedIndex" in caplog.text
+
+
+def test_no_entry_is_committed_yet(tmp_path: Path, entries: list[Entry]) -> None:
+    assert log_of(write_log(tmp_path, entries, SEGMENT, -1)).data_stop() == 0
+
+
+def test_entries_of_a_former_term_are_not_read(tmp_path: Path) -> None:
+    records = [record for _ in range(4) for record in run(9)]
+    former, new = entries_of(records, SEGMENT), entries_of(records[:20], SEGMENT, term=2)
+    # What the leader of term 2 has made its followers write over the entries of term 1; the rest of these is left.
+    path = write_log(tmp_path, [*new, *former[20:]], SEGMENT, 19)
+    log = log_of(path)
+    assert log.data_stop() == new[-1].stop
+    (path / "index" / f"{0:020d}").unlink()
+    assert log.again().data_stop() == new[-1].stop
+
+
+def test_an_older_log_comes_before_the_entries(tmp_path: Path) -> None:
+    store = write_small_store(tmp_path / "store")
+    before = Snapshot.open(store).log
+    size = before.segments[0].size
+    entries = entries_of(run(9), size, base=before.stop)
+    write_log(store, entries, size, 8)
+    log = Snapshot.open(store, queue_source=QueueSource.COMMIT_LOG).log
+    assert [each.lead for each in log.segments] == [0] * len(before.segments) + [48]
+    assert log.data_stop() == entries[-1].stop
+    assert sum(len(found.records) for found in log.walk(0, log.data_stop())) == 9 + sum(
+        len(found.records) for found in before.walk(0, before.stop)
+    )
+
+
+def test_a_log_that_was_abandoned_is_an_error(tmp_path: Path) -> None:
+    store = write_small_store(tmp_path / "store")
+    write_log(store, entries_of(run(9), SEGMENT), SEGMENT, 8)
+    with pytest.raises(UnsupportedStoreError, match="One of the two logs was abandoned"):
+        Snapshot.open(store)
+
+
+def test_messages_after_the_committed_end_are_not_found_by_their_place(tmp_path: Path) -> None:
+    entries = write_store(tmp_path / "store", committed=10)
+    snapshot = Snapshot.open(tmp_path / "store")
+    found = [snapshot.message_at(each.position + 48) is not None for each in entries]
+    assert found == [True] * 11 + [False] * (len(entries) - 11)
