@@ -26,14 +26,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ..directory.archive import join_archive
 from ..directory.file_sizes import known_sizes
-from ..directory.layout import (
-    ListedQueues,
-    StoreLocation,
-    look_at_queues,
-    place_of,
-    refuse_dledger,
-    rocksdb_queues,
-)
+from ..directory.layout import ListedQueues, StoreLocation, look_at_queues, place_of, rocksdb_queues
 from ..directory.own_state import OwnState, read_durable_point
 from ..dispatch.derive import DerivedQueue
 from ..errors import MissingExtraError, SegmentLogError
@@ -48,7 +41,7 @@ from ..queues.consume_queues import ConsumeQueues
 from ..types import QueueKey, QueueSource
 from .files import FileEntries
 from .joined import JoinedEntries
-from .missing import QueueSearch, UndispatchedTail, dispatched_end, find_undispatched_tail, log_end_after_crash
+from .missing import QueueSearch, UndispatchedTail, find_undispatched_tail, log_end_after_crash
 from .queue_entries import QueueEntries, ids_of
 from .tasks import PlannedRange
 from .walk_cache import KeptEntries, WalkCache
@@ -165,7 +158,7 @@ class DirectorySources:
         if by_log or listed.in_rocksdb or has_none:
             if has_none and not (by_log or listed.in_rocksdb):
                 self._warn_of_walk()
-            stop = _readable_stop(log, visibility, crashed, self._data_stop())
+            stop = _readable_stop(log, visibility, crashed)
             found = self._by_database(stop) if listed.in_rocksdb else None
             return Chosen(found, is_live) if found is not None else self._by_walk(stop, window, is_live=is_live)
         if listed.ids and not (log.segments or is_live):
@@ -211,16 +204,7 @@ class DirectorySources:
     def readable_stop(self, visibility: Visibility, is_live: Callable[[], bool]) -> int:
         """Physical offset where the records end that may be read now: no batch in flight, nothing that a crash tore."""
         crashed = _crashed(self._location, is_live)
-        known = crashed is None and not self._log.is_agreed
-        return _readable_stop(self._log, visibility, crashed, self._end.now() if known else self._data_stop())
-
-    def _data_stop(self) -> int:
-        """As `CommitLog.data_stop`; of a DLedger log up to the last record that a queue names, if that is later."""
-        stop = self._log.data_stop()
-        if not self._log.is_agreed:
-            return stop
-        queues = map(self.queues.queue, _keys(look_at_queues(self._location.fs, self._location.root).ids))
-        return max(stop, dispatched_end(self._log, queues))
+        return visibility.cut(self._end.now()) if crashed is None else _stop_after_crash(self._log, visibility, crashed)
 
     def _tail(
         self,
@@ -240,7 +224,7 @@ class DirectorySources:
             return UndispatchedTail(log.stop, short, {}, is_exact=False) if short else None
         ends = {each: each.data_end() for each in map(queue, _keys(listed.ids))}
         # First the end of the bytes, then the marker, and no record beyond: the store may be opened meanwhile.
-        data_stop, hidden_from = self._data_stop(), visibility.hidden_from()
+        data_stop, hidden_from = log.data_stop(), visibility.hidden_from()
         tail = find_undispatched_tail(log, ends, crashed, data_stop=data_stop, hidden_from=hidden_from)
         search = QueueSearch(location, log, self._walked, listed, tail.log_end, is_live, in_doubt)
         return tail._replace(queues={**tail.queues, **search.find_after_crash(tail.queues, queue)})
@@ -378,7 +362,6 @@ def join(
     location: StoreLocation, archive: str | os.PathLike[str], commit_log: str, access: RemoteAccess
 ) -> StoreLocation:
     """Return the location of a store that continues in its archive, a directory or a place in object storage."""
-    refuse_dledger(location.fs, location.root, "archive: this store has none")
     joined = StoreLocation.at_place(place_of(archive), access)
     if joined.archived is None:
         return join_archive(location, archive, commit_log)
@@ -389,10 +372,14 @@ def join(
     return join_packed(location, joined, commit_log, entries or StoreConfig().queue_segment_entries)
 
 
-def _readable_stop(log: CommitLog, visibility: Visibility, crashed: OwnState | None, data_stop: int) -> int:
-    # The end of the bytes was looked at before: see `DirectorySources._tail`.
-    hidden_from = visibility.hidden_from()
-    end = data_stop if crashed is None else log_end_after_crash(log, crashed, data_stop)
+def _readable_stop(log: CommitLog, visibility: Visibility, crashed: OwnState | None) -> int:
+    return visibility.cut(log.data_stop()) if crashed is None else _stop_after_crash(log, visibility, crashed)
+
+
+def _stop_after_crash(log: CommitLog, visibility: Visibility, crashed: OwnState) -> int:
+    # In this order: see `DirectorySources._tail`.
+    data_stop, hidden_from = log.data_stop(), visibility.hidden_from()
+    end = log_end_after_crash(log, crashed, data_stop)
     return end if hidden_from is None else min(end, hidden_from)
 
 

@@ -33,7 +33,7 @@ a minute: its owner may not have dispatched newer ones.
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeVar
 
@@ -94,18 +94,6 @@ def log_end_after_crash(log: CommitLog, own: OwnState, data_stop: int) -> int:
     if begin is None:  # older pages were written back long ago
         begin = log.segments[-2:][0].base if log.segments else 0
     return _log_end(log, own, begin, data_stop).at
-
-
-def dispatched_end(log: CommitLog, queues: Iterable[ConsumeQueue]) -> int:
-    """Physical offset after the last of the records that the last entries of queues name; 0 if there is none."""
-    places: list[int] = []
-    for queue in queues:
-        end = queue.data_end()
-        entries = queue.entries(max(queue.first, end - 1), end)
-        places += entries["physical_offset"][is_plausible(entries) & ~is_pad(entries)].tolist()
-    found = (log.record_at(place) for place in sorted(places, reverse=True))
-    last = next((each for each in found if each is not None), None)
-    return 0 if last is None else last.record.physical_offset + last.record.total_size
 
 
 def find_undispatched_tail(
@@ -348,7 +336,7 @@ class QueueSearch:
         if self._is_absent(last):
             return False  # of a topic that was deleted
         queue = opened(last)
-        end = queue.data_end()
+        end = self._end(queue)
         entry = queue.entries(end - 1, end) if end > queue.first else None
         # A last entry that makes no sense is left to `files`: it asks the log about this queue alone.
         short = entry is None or bool(is_plausible(entry)[0] and entry["physical_offset"][0] < physical)
@@ -386,9 +374,15 @@ class QueueSearch:
 
     def _after_entries(self, queue: ConsumeQueue, derived: DerivedQueue) -> DerivedQueue:
         """Return the records of a queue after the one that its last sound entry names."""
-        end = queue.last_sound(self.log, queue.data_end())
+        end = queue.last_sound(self.log, self._end(queue))
         named = int(queue.entries(end - 1, end)["physical_offset"][0]) if end > queue.first else -1
         return _rows(derived, derived.physical_offset > named)
+
+    def _end(self, queue: ConsumeQueue) -> int:
+        """One past the last entry of a queue; of a DLedger log, the last one that names an agreed record."""
+        # RocketMQ 5 dispatches all entries when it recovers from a crash; the group may then replace the last ones.
+        end = queue.data_end()
+        return queue.end_before(self.stop, end) if self.log.is_agreed else end
 
     def _without_entry(
         self, short: dict[QueueKey, DerivedQueue], opened: Callable[[QueueKey], ConsumeQueue]
