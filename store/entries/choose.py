@@ -26,7 +26,14 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ..directory.archive import join_archive
 from ..directory.file_sizes import known_sizes
-from ..directory.layout import ListedQueues, StoreLocation, look_at_queues, place_of, rocksdb_queues
+from ..directory.layout import (
+    ListedQueues,
+    StoreLocation,
+    look_at_queues,
+    place_of,
+    refuse_dledger,
+    rocksdb_queues,
+)
 from ..directory.own_state import OwnState, read_durable_point
 from ..dispatch.derive import DerivedQueue
 from ..errors import MissingExtraError, SegmentLogError
@@ -362,6 +369,7 @@ def join(
     location: StoreLocation, archive: str | os.PathLike[str], commit_log: str, access: RemoteAccess
 ) -> StoreLocation:
     """Return the location of a store that continues in its archive, a directory or a place in object storage."""
+    refuse_dledger(location.fs, location.root, "archive: this store has none")
     joined = StoreLocation.at_place(place_of(archive), access)
     if joined.archived is None:
         return join_archive(location, archive, commit_log)

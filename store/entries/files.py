@@ -88,7 +88,7 @@ class FileEntries(LoggedEntries):
         for key, front in zip(keys, fronts, strict=True):
             if front is not None:
                 alive_at, length, certain = next(held)
-                if certain:
+                if certain and not self._log.is_agreed:
                     first = front.base // ENTRY_BYTES
                     found.append(QueueBounds(key, first + alive_at, first + length))
                     continue
@@ -107,6 +107,10 @@ class FileEntries(LoggedEntries):
 
     def visible_end(self, queue: ConsumeQueue, end: int) -> int:
         """One past the last message before ``end`` that the files name and that may be seen."""
+        if self._log.is_agreed:
+            # RocketMQ 5 dispatches all entries when it recovers from a crash, and the group may replace the last ones:
+            # their queue entries name no record then, or none of their size.
+            return queue.last_sound(self._log, queue.end_before(self._log.data_stop(), end))
         hidden_from = self._visibility.hidden_from()  # after the entries that it applies to
         end = _sound_end(self._log, queue, end, is_live=self._is_live)
         return end if hidden_from is None else queue.end_before(hidden_from, end)

@@ -8,8 +8,8 @@
     index/         … 59: position and size ─────┘
 
 A broker writes an entry before the group agrees on it, and a new leader may take it back: such an entry is no message
-yet. RocketMQ dispatches up to the committed end only, so every entry of a ConsumeQueue is agreed on. The checkpoint is
-up to three seconds old, and a queue may be ahead of it. RocketMQ: ``DLedgerCommitLog.getMaxOffset``,
+yet. The checkpoint is up to three seconds old. An entry of a ConsumeQueue after its committed end proves nothing: when
+RocketMQ 5 recovers from a crash, it dispatches all entries. RocketMQ: ``DLedgerCommitLog.getMaxOffset``,
 ``DLedgerMmapFileStore.recover``.
 """
 
@@ -59,7 +59,12 @@ class DLedgerEnd:
             if index is not None:
                 return index
         path = self._paths.checkpoints[0]
-        warn_once(_log, path, "%s states no committedIndex: only messages with a queue entry are read", path)
+        warn_once(
+            _log,
+            path,
+            "%s states no committedIndex: nothing tells what its group has agreed on, so no message is read",
+            path,
+        )
         return _NONE
 
     def _by_index(self, index: int) -> int | None:

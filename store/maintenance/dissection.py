@@ -12,6 +12,7 @@ import numpy as np
 
 from ..errors import OffsetOutOfRangeError, UnknownQueueError
 from ..files.segments import SegmentFile, find
+from ..format import dledger
 from ..format.consume_queue import ENTRY, ENTRY_BYTES
 from ..format.message import (
     BLANK_BYTES,
@@ -32,6 +33,7 @@ from ..types import QueueKey
 
 _MAGICS: Final = {MAGIC_V1: "message, topic length in 1 byte", MAGIC_V2: "message, topic length in 2 bytes"}
 
+_REST: Final = "entry_rest"
 _REST_BYTES: Final = 1024  # the most bytes that are shown of a record after a length that cannot be
 
 
@@ -49,6 +51,8 @@ class DissectedField(NamedTuple):
 def dissect_records(store: Snapshot, physical_offset: int, count: int = 1) -> Iterator[DissectedField]:
     """Dissect ``count`` records of the CommitLog: the fields of each, then its problem if it has one.
 
+    Of a DLedger log, the fields of its entry come before those of the record.
+
     Any offset is allowed: the bytes at it are shown as a record. It ends after a record whose size is not known. Raises
     `OffsetOutOfRangeError` if no segment holds the offset, `DataLossError` if the segment is deleted meanwhile.
     """
@@ -61,6 +65,12 @@ def dissect_records(store: Snapshot, physical_offset: int, count: int = 1) -> It
             problem = f"physical offset {offset} is in no segment of the CommitLog"
             fix = f"The log holds [{store.log.min_offset}, {store.log.stop})"
             raise OffsetOutOfRangeError(problem, path=store.path, fix=fix)
+        entry = list(_entry(store.log, segment, offset)) if segment.lead else []
+        yield from entry
+        if entry and entry[-1].name == _REST:
+            offset = segment.stop
+            continue
+        offset += segment.lead if entry else 0
         fields = list(_record(store.log, segment, offset))
         yield from fields
         size = int(fields[0].value) if fields[0].name == "total_size" else 0
@@ -68,6 +78,23 @@ def dissect_records(store: Snapshot, physical_offset: int, count: int = 1) -> It
         if size <= 0 or (size < MIN_RECORD_BYTES and not is_blank):
             return
         offset += size
+
+
+def _entry(log: CommitLog, segment: SegmentFile, offset: int) -> Iterator[DissectedField]:
+    """Dissect the header of a DLedger entry, or a blank entry, at an offset; nothing if none is there."""
+    start = offset - segment.base
+    data = log.view(segment, start, segment.size)
+    if dledger.is_blank(data, 0):
+        yield DissectedField(segment.path, start, offset, "entry_magic", data[:4].tobytes(), "-1")
+        yield DissectedField(segment.path, start + 4, offset, _REST, data[4:8].tobytes(), str(data.size))
+        return
+    if data.size < dledger.HEADER_BYTES or int(data[:4].view(">i4")[0]) != dledger.MAGIC:
+        return
+    header = data[: dledger.HEADER_BYTES].view(dledger.HEADER)[0]
+    assert dledger.HEADER.fields is not None
+    for name, (kind, at) in ((name, each[:2]) for name, each in dledger.HEADER.fields.items()):
+        field = data[at : at + kind.itemsize].tobytes()
+        yield DissectedField(segment.path, start + at, offset, f"entry_{name}", field, str(int(header[name])))
 
 
 def _record(log: CommitLog, segment: SegmentFile, offset: int) -> Iterator[DissectedField]:

@@ -135,6 +135,8 @@ class IndexCheck:
         self._fs = fs
         self._log = log
         self.damage = damage
+        self.agreed_stop: int | None = None
+        """Physical offset up to which a DLedger group has agreed; entries of later records are not judged."""
         self._files = list(self._read_files())
         self._blocks = [
             _Block(file.path, file.geometry, at, at + offsets.size, int(offsets.min()), int(offsets.max()))
@@ -210,6 +212,8 @@ class IndexCheck:
                 if not self._are_sound(block):
                     offsets = entries["physical_offset"].astype(np.int64)
                     dead[rows] = offsets < self._log.min_offset
+                    if self.agreed_stop is not None:
+                        dead[rows] |= offsets >= self.agreed_stop
                     unknown = np.flatnonzero(~(dead[rows] | inside(offsets, self._sound)))
                     wrong[block.start + unknown[~_among(offsets[unknown], positions)]] = True
                 numbers = np.arange(block.start + 1, block.stop + 1, dtype=np.uint32)

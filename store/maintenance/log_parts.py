@@ -171,13 +171,15 @@ def walk_part(part: LogPart) -> WalkedPart | None:
                 return None
             walked.is_ended = True
             break
-        if not walked.add(part, found.records, found.sizes, is_aligned=not is_first):
+        # The rest of a record before the first one is no damage; that of a header shows nowhere else.
+        is_damaged = any(not is_first or begin > at for begin, _ in found.damage)
+        if is_damaged or not walked.add(part, found.records, found.sizes, is_aligned=not is_first):
             return None
         at = walked.end
         if found.blank:
             walked.is_ended = True
             break
-        if found.damage or at + part.segment.lead < stop:
+        if at + part.segment.lead < stop:
             return None  # damage, or zeros
     return walked.merged(part)
 

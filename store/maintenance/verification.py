@@ -196,6 +196,7 @@ class _Verification:
         ]
         walked = dict(by_segment(parts, near(self._spread, parts)(walk_part, parts)))
         index.damage = damage = self._damage(stop, walked)
+        index.agreed_stop = stop if log.is_agreed else None
         self._add_damage(damage)
         ends = self._segments(stop, index, walked, is_compared=database is None)
         if database is None:
@@ -339,6 +340,8 @@ class _Verification:
         for key, end in ends.items():
             queue = self._held.queue(key)
             there = queue.data_end()
+            if self._log.is_agreed:  # further entries are not agreed on
+                there = queue.end_before(stop, there)
             if there > end:
                 entries = queue.entries(end, there)
                 wrong = is_plausible(entries) & (entries["physical_offset"] < stop)

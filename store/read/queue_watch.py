@@ -353,7 +353,8 @@ class QueueWatch:
         """Wait until a known queue has another entry, at most ``limit_s`` seconds; the next look tells which.
 
         Queues without a file, changes on another host, and stores whose queues are derived end no wait early; nor do
-        more than a thousand queues. Neither does a confirmed message, since its entry is older.
+        more than a thousand queues. Neither does a message that replicas confirm or a DLedger group agrees on, since
+        its entry is older.
 
         Parameters
         ----------
@@ -367,8 +368,8 @@ class QueueWatch:
         bool
             True if ``pause`` has ended it.
         """
-        confirmed_only = self.snapshot.read_from is ReadFrom.CONFIRMED
-        if confirmed_only or len(self._places) > _TAILS_MAX or not any(self._places.values()):
+        is_later = self.snapshot.read_from is ReadFrom.CONFIRMED or self.snapshot.log.is_agreed
+        if is_later or len(self._places) > _TAILS_MAX or not any(self._places.values()):
             return pause(limit_s)
         self._tails.place({key: self._places.get(key, ()) for key in self._unplaced})
         self._unplaced.clear()

@@ -529,7 +529,7 @@ class Snapshot:
         found = self.log.record_at(physical_offset)
         if found is None or self._visibility.cut(physical_offset + 1) <= physical_offset:
             return None
-        if self.log.is_agreed and physical_offset >= self.readable_stop():
+        if self.log.is_agreed and physical_offset >= self.log.data_stop():
             return None
         return read_message(self.log, found)
 

@@ -219,10 +219,10 @@ def test_records_are_found_by_their_places_as_rocketmq_finds_them(name: str, sto
     columns = ("--columns", "physicalOffset,msgId")
     rows = printed("get", stores[name], *flags, *columns) if flags else []
     assert python == {row["physicalOffset"]: row["msgId"] for row in rows if row["physicalOffset"] not in damaged}
-    assert python.items() >= expected.items()
     difference = conformance.DIFFERENCES.get(name, conformance.NONE)
+    assert python.items() >= expected.items() or difference.fewer
     assert len(damaged) <= difference.damaged
-    assert len(python) == len(expected) or difference.more
+    assert len(python) == len(expected) or difference.more or difference.fewer
 
 
 @pytest.mark.parametrize("name", fixtures.cases())

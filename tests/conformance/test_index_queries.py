@@ -35,6 +35,10 @@ CHANGED = {
 }
 
 
+LOST = [name for name in fixtures.dledger() if "crash" in name or "uncommitted" in name]
+"""Fixtures whose newest index file RocketMQ deletes before it answers; with DLedger it does not make it again."""
+
+
 def configured(name: str) -> Geometry:
     config = fixtures.config(name)
     default = Geometry()
@@ -77,7 +81,7 @@ def as_rocketmq_changes_it(name: str) -> Callable[[dict[str, Any], list[int]], l
 
 
 @pytest.mark.conformance
-@pytest.mark.parametrize("name", fixtures.cases())
+@pytest.mark.parametrize("name", fixtures.cases(LOST))
 def test_keys_are_answered_as_rocketmq_answers(name: str, tmp_path: Path) -> None:
     index = Index.open(fixtures.unpack(name, tmp_path) / "index", configured(name))
     headers = [index.header(path) for path in index.files()]

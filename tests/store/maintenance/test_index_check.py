@@ -124,9 +124,11 @@ def test_a_key_repeated_within_a_record_and_a_store_that_states_no_index_have_no
     assert verify(tmp_path / "store").is_sound
 
 
-# RocketMQ indexed four keys of queues-moved twice when it was started with RocksDB.
-OTHER = ("crash", "empty", "index-deleted", "index-rocksdb", "queues-moved")
-COMPLETE = [name for name in fixtures.names() if not name.startswith(OTHER)]
+# RocketMQ indexed four keys of queues-moved twice when it was started with RocksDB, and three of dledger-mixed-4.9.1
+# when it was started with DLedger. After a crash it deletes the newest index file, which DLedger does not make again.
+OTHER = ("crash", "empty", "index-deleted", "index-rocksdb", "queues-moved", "dledger-mixed-4.9.1")
+LOST = ("dledger-crash", "dledger-uncommitted", "dledger-truncated")
+COMPLETE = [name for name in fixtures.names() if not name.startswith((*OTHER, *LOST))]
 
 
 def _tag_entries(name: str) -> int:

@@ -36,6 +36,8 @@ def small_parts(monkeypatch: pytest.MonkeyPatch, part_bytes: int) -> None:
 def check(store: Path, scratch: Path) -> VerifyReport:
     report = verify(store)
     assert report == verify(store, spread=whole_segments)
+    if any(store.glob("dledger-*")):  # it cannot be rebuilt
+        return report
     results = [
         (rebuild_queues(store, scratch / name, spread=spread), tree(scratch / name))
         for name, spread in (("parts", map), ("whole", whole_segments))

@@ -1,0 +1,162 @@
+"""Stores of DLedger groups: nothing that a group did not agree on is read, nothing is written, and damage stays local.
+
+`test_doors` and `test_snapshot` compare their rows with RocketMQ's, by every door and source.
+"""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import segmentlog
+from segmentlog.store import (
+    MessageStore,
+    OnCorrupt,
+    QueueKey,
+    QueueSource,
+    RetentionSettings,
+    Snapshot,
+    UnsupportedStoreError,
+)
+from segmentlog.store.archive.push import push
+from segmentlog.store.directory.layout import StoreLocation
+from segmentlog.store.find import Finder
+from segmentlog.store.groups.admin import publish_progress
+from segmentlog.store.ha.promotion import promote
+from segmentlog.store.maintenance import rebuild_index, rebuild_queues, salvage, verify
+from segmentlog.store.maintenance.dissection import dissect_records
+from segmentlog.store.maintenance.expiry import apply_retention
+from segmentlog.store.maintenance.verification import Kind
+from support import conformance, fixtures, reading, writing
+from support.commands import run_command
+from support.memory_objects import MemoryObjects
+
+pytestmark = pytest.mark.conformance
+NAMES = fixtures.dledger()
+CLOSED = [name for name in NAMES if "crash" not in name and "uncommitted" not in name]
+SOUND = [name for name in CLOSED if "truncated" not in name]
+TAILS = [name for name in NAMES if "uncommitted" in name or "truncated" in name]
+FAULTS = {
+    "dledger-truncated-4.9.1": {Kind.INDEX_GAP},  # RocketMQ deletes the newest index file after a crash
+    "dledger-truncated-5.3.3": {Kind.QUEUE_ENTRY, Kind.QUEUE_END, Kind.INDEX_GAP},
+}
+"""What `verify` finds: RocketMQ 5 had dispatched entries, when it recovered, that the group then replaced."""
+HIDDEN = {f"lost-{number}" for number in range(40, 44)}
+"""Keys of the messages that no group agreed on."""
+
+CHANGES: dict[str, Callable[[Path], object]] = {
+    "open": MessageStore.open,
+    "retention": lambda store: apply_retention(store, RetentionSettings()),
+    "promote": promote,
+    "rebuild": lambda store: rebuild_queues(store, store / "new"),
+    "rebuild index": lambda store: rebuild_index(store, store / "new"),
+    "salvage": lambda store: salvage(store, store.parent / "salvaged"),
+    "push": lambda store: push(store, MemoryObjects()),
+    "positions": lambda store: publish_progress(str(store), "g", {QueueKey("Orders", 0): 1}),
+    "archive": lambda store: Snapshot.open(store, archive=store.parent),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("name", ["dledger-crash-5.3.3", "dledger-mixed-4.9.1"])
+def test_a_store_of_a_group_is_left_as_it_is(name: str, change: str, tmp_path: Path) -> None:
+    store = fixtures.unpack(name, tmp_path)
+    before = writing.tree(store)
+    with pytest.raises(UnsupportedStoreError, match=r"DLedger group.*Read it\. Brokers of the group write it"):
+        CHANGES[change](store)
+    assert writing.tree(store) == before
+    assert {each.name for each in tmp_path.iterdir()} == {"store"}
+
+
+def all_records(store: Path) -> set[int]:
+    """Physical offsets of all whole records in the files, agreed on or not."""
+    log = Snapshot.open(store).log
+    walked = log.walk(log.min_offset, log.stop)
+    return {place for found in walked for place in (found.segment.base + found.records.positions).tolist()}
+
+
+@pytest.mark.parametrize("source", list(QueueSource))
+@pytest.mark.parametrize("name", TAILS)
+def test_what_no_group_agreed_on_is_not_read(name: str, source: QueueSource, tmp_path: Path) -> None:
+    store = fixtures.unpack(name, tmp_path)
+    snapshot = Snapshot.open(store, queue_source=source)
+    hidden = {place for place in all_records(store) if place >= snapshot.log.data_stop()}
+    assert len(hidden) >= 3
+    rows = list(reading.read(snapshot))
+    assert hidden.isdisjoint(row["physicalOffset"] for row in rows)
+    assert HIDDEN.isdisjoint(row["keys"] for row in rows)
+    assert [place for place in sorted(hidden) if snapshot.message_at(place) is not None] == []
+    finder = Finder(snapshot)
+    assert finder.by_physical_offsets(sorted(hidden)).physical_offset.size == 0
+    assert finder.by_keys(["Orders"], sorted(HIDDEN)).physical_offset.size == 0
+
+
+@pytest.mark.parametrize("name", TAILS)
+def test_the_doors_do_not_find_what_no_group_agreed_on(name: str, tmp_path: Path) -> None:
+    store = fixtures.unpack(name, tmp_path)
+    place = max(all_records(store))
+    with segmentlog.open(store) as opened:
+        assert opened.get(physical_offset=place) is None
+        assert [opened.find("Orders", keys=key).count() for key in sorted(HIDDEN)] == [0] * len(HIDDEN)
+    assert run_command("get", store, f"--physical-offset={place}").code == 1
+    assert run_command("get", store, "--topic=Orders", *(f"--key={key}" for key in sorted(HIDDEN))).code == 1
+
+
+@pytest.mark.parametrize("name", SOUND)
+def test_a_store_that_was_closed_is_read_without_its_queues(name: str, tmp_path: Path) -> None:
+    store = fixtures.unpack(name, tmp_path)
+    shutil.rmtree(store / "consumequeue")
+    conformance.check_rows(name, list(reading.read(Snapshot.open(store))), QueueSource.AUTO)
+
+
+@pytest.mark.parametrize("name", CLOSED)
+def test_a_copy_in_object_storage_is_read(name: str, tmp_path: Path) -> None:
+    store = fixtures.unpack(name, tmp_path)
+    objects = MemoryObjects()
+    for path in store.rglob("*"):
+        if path.is_file() and path.stat().st_size < 1 << 20:  # without the index of the log, of 160 MiB
+            objects.put(str(path.relative_to(store)), np.fromfile(path, np.uint8))
+    snapshot = Snapshot.open(StoreLocation.on_objects(objects))
+    conformance.check_rows(name, list(reading.read(snapshot)), QueueSource.AUTO)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_store_of_a_group_is_sound(name: str, tmp_path: Path) -> None:
+    report = verify(fixtures.unpack(name, tmp_path))
+    assert {finding.kind for finding in report.findings} == FAULTS.get(name, set())
+    expected = fixtures.expected(name)
+    checked = {line["phyOffset"] for line in (*expected.messages, *expected.records)}
+    if name in CLOSED:
+        assert report.records == len(checked)
+        assert report.log_end == expected.store["maxPhyOffset"]
+
+
+@pytest.mark.parametrize("part", ["header", "record", "queue"])
+def test_damage_costs_one_row_at_most(part: str, tmp_path: Path) -> None:
+    name = "dledger-5.3.3"
+    store = fixtures.unpack(name, tmp_path)
+    message = fixtures.expected(name).messages[20]
+    place, size = message["phyOffset"], fixtures.config(name)["mappedFileSizeCommitLog"]
+    path = store / "dledger-n0" / "data" / f"{place - place % size:020d}"
+    path = next(store.glob(f"dledger-*/data/{path.name}"))
+    with path.open("r+b") as file:
+        file.seek(place % size + {"header": -20, "record": 4, "queue": 12}[part])
+        file.write(bytes(4) if part != "queue" else b"\xff\xff\xff\xff")
+    found = {row["physicalOffset"] for row in reading.read(Snapshot.open(store), on_corrupt=OnCorrupt.SKIP)}
+    lost = {line["phyOffset"] for line in fixtures.expected(name).messages} - found
+    assert lost <= ({place} if part != "header" else set())
+    kinds = {finding.kind for finding in verify(store).findings}
+    assert Kind.LOG_DAMAGE in kinds or part == "queue"
+
+
+def test_entries_are_dissected(tmp_path: Path) -> None:
+    name = "dledger-5.3.3"
+    snapshot = Snapshot.open(fixtures.unpack(name, tmp_path))
+    fields = [(each.item, each.name, each.value) for each in dissect_records(snapshot, 0, 3)]
+    starts = [each for each in fields if each[1] == "entry_position"]
+    places = [item for item, field, _ in fields if field == "physical_offset"]
+    assert [int(value) + 48 for _, _, value in starts] == places
+    assert len(places) == 3
+    assert not [each for each in fields if each[1] == "problem"]
