@@ -36,4 +36,4 @@ def test_examples_are_bytes_of_their_fixture() -> None:
             file.seek(offset)
             assert file.read(len(expected)) == expected, (name, path, offset)
         seen.add(path.split("/")[0])
-    assert seen == {"commitlog", "consumequeue", "index", "checkpoint", "config"}
+    assert seen == {"commitlog", "consumequeue", "index", "checkpoint", "config", "dledger-n1"}
