@@ -409,6 +409,8 @@ def _bytes_per_day(found: Partial) -> int:
 
 def _retention(snapshot: Snapshot, now_ms: int, commit_log_paths: Sequence[str]) -> Iterator[dict[str, int]]:
     """Yield what a broker with some settings of ``fileReservedTime`` would delete now, of the CommitLog."""
+    if snapshot.log.is_agreed:  # a DLedger group deletes by rules of its own
+        return
     sizes = {segment.base: segment.size for segment in snapshot.log.segments}
     for hours in _RESERVED_HOURS:
         settings = RetentionSettings(file_reserved_hours=hours, files_per_run=max(len(sizes), 1))

@@ -252,7 +252,7 @@ def refuse_dledger(fs: FileSystem, root: str, what: str) -> None:
     raise UnsupportedStoreError(
         f"{what}: its log is one of the copies of a DLedger group, which has to agree on each change",
         path=os.path.join(root, shared),
-        fix="Read it. Brokers of the group write it: send messages to them, as `segmentlog resend` does",
+        fix="Send messages to its brokers, as `segmentlog resend` does; one whose store is empty copies the others",
     )
 
 

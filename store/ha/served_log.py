@@ -25,6 +25,7 @@ import os
 from typing import Final, Protocol
 
 from ..config import StoreConfig
+from ..directory.layout import refuse_dledger
 from ..errors import NotAStoreError, ReplicationError
 from ..files.fs import FileSystem, LocalFileSystem
 from ..files.small_file import ReplacedFile, read_front
@@ -70,6 +71,7 @@ class FollowedLog:
         self._fs = fs or LocalFileSystem()
         self._paths = StorePaths(self.path)
         self._batches = BatchRecords(self._fs, self.path)
+        refuse_dledger(self._fs, self.path, "this store cannot be served")
         point = self._point()
         if point is None or not point.sizes.segment_bytes or not is_signed(self._paths.lock):
             raise NotAStoreError(

@@ -47,7 +47,7 @@ class DLedgerEnd:
         index = self._committed_index()
         if index == _NONE:
             return None
-        end = self._by_index(index)
+        end = self._by_index(index, segments)
         return self._by_entries(index, segments) if end is None else end
 
     def _committed_index(self) -> int:
@@ -67,22 +67,29 @@ class DLedgerEnd:
         )
         return _NONE
 
-    def _by_index(self, index: int) -> int | None:
-        """End of an entry by the index files; None if they do not have it."""
+    def _by_index(self, index: int, segments: list[SegmentFile]) -> int | None:
+        """End of an entry by the index files and its own header; None if they do not have it."""
         size = dledger.INDEX.itemsize
-        holder = find(list_segments(self._fs, [self._paths.index]), index * size)
+        found = self._read(list_segments(self._fs, [self._paths.index]), index * size, dledger.INDEX)
+        if found is None or int(found["index"]) != index:
+            return None
+        position, size = int(found["position"]), int(found["size"])
+        header = self._read(segments, position, dledger.HEADER)
+        stated = (dledger.MAGIC, size, index, position)
+        if header is None or tuple(int(header[name]) for name in ("magic", "size", "index", "position")) != stated:
+            return None
+        return position + size
+
+    def _read(self, files: list[SegmentFile], offset: int, kind: np.dtype[np.void]) -> np.void | None:
+        """Read one item at an offset of some files; None if none of them has it."""
+        holder = find(files, offset) if offset >= 0 else None
         if holder is None:
             return None
         try:
-            data = self._fs.read(holder.path, index * size - holder.base, size)
+            data = self._fs.read(holder.path, offset - holder.base, kind.itemsize)
         except FileNotFoundError:
             return None
-        if len(data) < size:
-            return None
-        found = np.frombuffer(data, dledger.INDEX)[0]
-        if int(found["index"]) != index or int(found["magic"]) != dledger.MAGIC:
-            return None
-        return int(found["position"]) + int(found["size"])
+        return np.frombuffer(data, kind)[0] if len(data) == kind.itemsize else None
 
     def _by_entries(self, index: int, segments: list[SegmentFile]) -> int | None:
         """End of an entry by a walk over the segments from the last one on; None if none has it."""

@@ -22,7 +22,7 @@ from datetime import datetime
 from typing import Final, NamedTuple
 
 from ..archive.retained import archive_at
-from ..directory.layout import refuse_read_only
+from ..directory.layout import refuse_dledger, refuse_read_only
 from ..errors import ConfigError
 from ..files.fs import LocalFileSystem, Space, space_of
 from ..files.segments import list_segments
@@ -215,6 +215,7 @@ def plan_retention(
     """
     conditions = conditions or Conditions()
     files = _files(path, commit_log_paths)
+    refuse_dledger(files.fs, files.path, "expired files cannot be listed")
     archive = _archive(LocalWritableFileSystem(), files, settings)
     memory = Memory().triggered() if conditions.manual else Memory()
     runs: list[CleaningRun] = []
