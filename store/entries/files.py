@@ -107,11 +107,9 @@ class FileEntries(LoggedEntries):
 
     def visible_end(self, queue: ConsumeQueue, end: int) -> int:
         """One past the last message before ``end`` that the files name and that may be seen."""
-        if self._log.is_agreed:
-            # RocketMQ 5 dispatches all entries when it recovers from a crash, and the group may replace the last ones:
-            # their queue entries name no record then, or none of their size.
-            return queue.last_sound(self._log, queue.end_before(self._log.data_stop(), end))
         hidden_from = self._visibility.hidden_from()  # after the entries that it applies to
+        if self._log.is_agreed:
+            end = queue.end_before(self._log.data_stop(), end)
         end = _sound_end(self._log, queue, end, is_live=self._is_live)
         return end if hidden_from is None else queue.end_before(hidden_from, end)
 
@@ -200,6 +198,13 @@ def _front_bounds(log: CommitLog, data: bytes, lengths: Ints, hidden_from: int |
     return alive, certain & ((alive == 0) | (lengths <= PROBE_ENTRIES))
 
 
+def _names_a_record(log: CommitLog, last: Entries) -> bool:
+    """Return whether one entry names a whole record of its size."""
+    # RocketMQ 5 dispatches a DLedger log to its end when it recovers from a crash. The group may then replace the last
+    # records, whose entries name others.
+    return bool(log.sound(last["physical_offset"], last["size"])[0])
+
+
 def _sound_end(log: CommitLog, queue: ConsumeQueue, end: int, *, is_live: bool) -> int:
     """One past the last message that a ConsumeQueue names, of entries before ``end``.
 
@@ -217,7 +222,7 @@ def _sound_end(log: CommitLog, queue: ConsumeQueue, end: int, *, is_live: bool) 
         last = queue.entries(end - 1, end)
     if is_plausible(last)[0]:
         offset = int(last["physical_offset"][0])
-        if offset < log.min_offset or log.find(offset) is not None:
+        if offset < log.min_offset or (_names_a_record(log, last) if log.is_agreed else log.find(offset) is not None):
             return end
     sound = queue.last_sound(log, end)
     if is_live:

@@ -40,7 +40,7 @@ from ..format.message import SYS_COMPRESSED, Ints, Mask, Problem
 from ..format.message_decode import host_text, inflate
 from ..format.message_id import encode_offset_id
 from ..format.properties import KEYS, TAGS, UNIQ_KEY, parse_properties
-from ..format.store_paths import COMMIT_LOG, CONSUME_QUEUE, OURS
+from ..format.store_paths import COMMIT_LOG, CONSUME_QUEUE, OURS, DLedgerPaths
 from ..log.batch_state import Visibility
 from ..log.commit_log import CommitLog, FoundRecord
 from ..objects.access import RemoteAccess
@@ -275,7 +275,9 @@ class Snapshot:
         directories = given or log_directories(location.fs, location.root)
         if archive is not None:
             location = join(location, archive, directories[0], access)
-        visibility = Visibility(location.fs, location.root, read_from)  # before the segments are listed
+        # What is read of a DLedger log, its group has agreed on. This is before the segments are listed.
+        seen_from = ReadFrom.APPENDED if any(map(DLedgerPaths.of_data, directories)) else read_from
+        visibility = Visibility(location.fs, location.root, seen_from)
         look = Look.of(location, visibility, directories)
         cache = None if queue_cache is None else os.path.abspath(queue_cache)
         sources = sources_of(location, look.log, queue_source, cache)

@@ -16,18 +16,22 @@ from segmentlog.store import (
     MessageStore,
     OnCorrupt,
     OnLoss,
+    QueueBounds,
     QueueKey,
     QueueSource,
+    ReadFrom,
     RetentionSettings,
     Snapshot,
     UnsupportedStoreError,
 )
 from segmentlog.store.archive.push import push
 from segmentlog.store.directory.layout import StoreLocation
+from segmentlog.store.entries.files import FileEntries
 from segmentlog.store.find import Finder
 from segmentlog.store.groups.admin import publish_progress
 from segmentlog.store.ha.promotion import promote
 from segmentlog.store.ha.served_log import FollowedLog
+from segmentlog.store.log.batch_state import Visibility
 from segmentlog.store.maintenance import rebuild_index, rebuild_queues, salvage, verify
 from segmentlog.store.maintenance.dissection import dissect_records
 from segmentlog.store.maintenance.expiry import apply_retention, plan_retention
@@ -138,6 +142,29 @@ def test_a_store_of_a_group_is_sound(name: str, tmp_path: Path) -> None:
     if name in CLOSED:
         assert report.records == len(checked)
         assert report.log_end == expected.store["maxPhyOffset"]
+
+
+def test_what_is_confirmed_is_what_the_group_agreed_on(tmp_path: Path) -> None:
+    store = fixtures.unpack("dledger-crash-5.3.3", tmp_path)
+    rows = [list(reading.read(Snapshot.open(store, read_from=each))) for each in ReadFrom]
+    assert rows[0] == rows[1]
+    assert len(rows[0]) == 50
+
+
+def test_a_queue_whose_messages_are_all_deleted_keeps_its_end(tmp_path: Path) -> None:
+    store = fixtures.unpack("dledger-retention-5.3.3", tmp_path)
+    key = QueueKey("Orders", 0)
+    queue = Snapshot.open(store).queue(key)
+    first = Snapshot.open(store).bounds(key).min_offset
+    for segment in queue.segments:  # all entries from the first message that is there are taken back
+        at = max(0, min(first * 20 - segment.base, segment.size))
+        with Path(segment.path).open("r+b") as file:
+            file.truncate(at)
+            file.truncate(segment.size)
+    snapshot = Snapshot.open(store)
+    visibility = Visibility(snapshot.location.fs, snapshot.path)
+    found = FileEntries(snapshot.log, snapshot.sources.queues, {}, visibility, is_live=True).bounds([key])
+    assert found == [QueueBounds(key, first, first)]
 
 
 @pytest.mark.parametrize("part", ["header", "record", "queue"])
