@@ -25,10 +25,9 @@ from ..files.rocksdb import is_rocksdb
 from ..files.segments import SegmentFile, list_segments
 from ..format.checksums import CRC_NAME
 from ..format.consume_queue import ENTRY_BYTES
-from ..format.dledger import HEADER_BYTES
 from ..format.message import MAGIC_V1, MAGIC_V2, RECORD_CRC_BYTES
 from ..format.naming import LMQ_PREFIX
-from ..format.store_paths import CONSUME_QUEUE_EXTENSION, DLEDGER, OURS, DLedgerPaths, StorePaths
+from ..format.store_paths import CONSUME_QUEUE_EXTENSION, DLEDGER, OURS, StorePaths
 from .documents import load_document
 from .group_offsets import offsets_path
 from .layout import ListedQueues, log_directories, look_at_queues
@@ -111,9 +110,11 @@ def _release(fs: FileSystem, root: str, names: list[str]) -> Iterator[Fact]:
 
 
 def _first_segment(fs: FileSystem, root: str) -> SegmentFile | None:
-    first = next((each for each in list_segments(fs, log_directories(fs, root)) if each.size), None)
-    is_shared = first is not None and DLedgerPaths.of_data(os.path.dirname(first.path)) is not None
-    return first._replace(lead=HEADER_BYTES) if first is not None and is_shared else first
+    return next((each for each in _segments(fs, root) if each.size), None)
+
+
+def _segments(fs: FileSystem, root: str) -> list[SegmentFile]:
+    return list_segments(fs, log_directories(root, [each.name for each in fs.list_dir(root)]))
 
 
 def _first_record(fs: FileSystem, root: str) -> Iterator[Fact]:
@@ -168,7 +169,7 @@ def _positions(fs: FileSystem, root: str) -> Iterator[Fact]:
 
 def _sizes(fs: FileSystem, root: str) -> Iterator[Fact]:
     paths = StorePaths(root)
-    segments = list_segments(fs, log_directories(fs, root))
+    segments = _segments(fs, root)
     if segments and segments[0].size:
         text = f"mappedFileSizeCommitLog={segments[0].size}, {len(segments)} segments"
         yield Fact("setting", text, segments[0].path)

@@ -15,7 +15,7 @@ Only this module makes a path of a caller absolute: on another file system that 
 
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import quote, unquote, urlsplit
@@ -225,12 +225,11 @@ def rocksdb_queues(fs: FileSystem, root: str) -> str | None:
     return next((directory for directory in directories if is_rocksdb(fs, directory)), None)
 
 
-def log_directories(fs: FileSystem, root: str) -> tuple[str, ...]:
-    """Directories that have the CommitLog segments of a store, unless a caller names others.
+def log_directories(root: str, names: Collection[str]) -> tuple[str, ...]:
+    """Directories that have the CommitLog segments of a store with these names, unless a caller names others.
 
     `UnsupportedStoreError` if several logs of DLedger are there.
     """
-    names = [each.name for each in fs.list_dir(root)]
     shared = [each for each in names if each.startswith(DLEDGER)]
     if not shared:
         return StorePaths(root).log_directories
@@ -302,12 +301,12 @@ def _place_meant(fs: FileSystem, root: str, names: Mapping[str, Listed], above: 
         return _DIRECTORY_ONLY
     for name in sorted(names):
         below = os.path.join(root, name)
-        if names[name].is_dir and fs.list_dir(StorePaths(below).commit_log):
+        if names[name].is_dir and (fs.list_dir(StorePaths(below).commit_log) or _has_log(fs, below, DLEDGER)):
             return f"Did you mean {below}?"
     outer = root
     for _ in range(_PARENTS):
         outer = os.path.dirname(outer)
-        if COMMIT_LOG in {each.name for each in fs.list_dir(outer)}:
+        if _has_log(fs, outer, COMMIT_LOG) or _has_log(fs, outer, DLEDGER):
             return f"This is a part of the store {outer}: pass that"
     directories = [name for name, each in above.items() if each.is_dir]
     near = get_close_matches(os.path.basename(root), directories, n=1) if not names else []
@@ -315,10 +314,14 @@ def _place_meant(fs: FileSystem, root: str, names: Mapping[str, Listed], above: 
     return f"{meant}Pass the broker's storePathRootDir, the directory that holds commitlog/ and consumequeue/"
 
 
-def check_has_log(location: StoreLocation, named: Sequence[str]) -> None:
+def _has_log(fs: FileSystem, path: str, prefix: str) -> bool:
+    return any(each.is_dir and each.name.startswith(prefix) for each in fs.list_dir(path))
+
+
+def check_has_log(location: StoreLocation, directories: Sequence[str], *, named: bool) -> None:
     """Raise `NotAStoreError` if a directory ``named`` for the CommitLog is absent, or a store has queues alone."""
     fs = location.fs
-    for each in named or log_directories(fs, location.root):
+    for each in directories:
         if fs.stamp(os.path.join(each, "")) is None and (named or list_queues(fs, location.root)):
             raise NotAStoreError(
                 "there is no CommitLog", path=each, fix="Mount its disk", remedies=(Remedy.NAME_COMMIT_LOG,)

@@ -15,6 +15,8 @@ from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from ..errors import FormatError, UnsafeFileError
+from ..format.dledger import HEADER_BYTES
+from ..format.store_paths import DLedgerPaths
 from .fs import FileSystem, Listed
 from .notices import warn_once
 
@@ -55,6 +57,7 @@ def segments_of(listings: Mapping[str, Sequence[Listed]]) -> list[SegmentFile]:
     """The segments among the names of some directories, by base offset; see `list_segments`."""
     found: dict[int, SegmentFile] = {}
     for directory, names in listings.items():
+        lead = 0 if DLedgerPaths.of_data(directory) is None else HEADER_BYTES
         for listed in names:
             name = listed.name
             if not (name.isascii() and name.isdecimal()) or len(name) > _NAME_CHARS_MAX:
@@ -84,7 +87,7 @@ def segments_of(listings: Mapping[str, Sequence[Listed]]) -> list[SegmentFile]:
             if base in found:
                 warn_once(_log, path, "%s is left out: %s has the same base offset", path, found[base].path)
                 continue
-            found[base] = SegmentFile(base, listed.size, path)
+            found[base] = SegmentFile(base, listed.size, path, lead)
     return [found[base] for base in sorted(found)]
 
 

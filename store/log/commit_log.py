@@ -33,7 +33,6 @@ from ..errors import CorruptRecordError, DataLossError, Remedy, UnsupportedStore
 from ..files.fs import FileSystem, release
 from ..files.os_errors import descriptor_budget
 from ..files.segments import SegmentFile, allocated, find, list_segments
-from ..format import dledger
 from ..format.checksums import SEARCH_BYTES, check_crcs, needs_surroundings, surely_hold
 from ..format.message import (
     BLANK_BYTES,
@@ -109,11 +108,10 @@ def _walked(segment: SegmentFile, view: Bytes, start: int, stop: int) -> FoundRe
 
 
 def _listed(fs: FileSystem, directories: Sequence[str]) -> list[SegmentFile]:
-    """The segments of a log, and whether they are of a DLedger log."""
+    """The segments of a log; those of a DLedger log come after those of an older one."""
     plain = [each for each in directories if DLedgerPaths.of_data(each) is None]
-    shared = [each for each in directories if each not in plain]
     before = list_segments(fs, plain)
-    after = [each._replace(lead=dledger.HEADER_BYTES) for each in list_segments(fs, shared)]
+    after = list_segments(fs, [each for each in directories if each not in plain])
     if before and after and before[-1].stop > after[0].base:
         raise UnsupportedStoreError(
             f"this segment ends after physical offset {after[0].base}, where the DLedger log begins",

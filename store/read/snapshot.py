@@ -137,14 +137,16 @@ def _located(path: str, access: RemoteAccess, fs: FileSystem | None) -> StoreLoc
     return StoreLocation.at_place(place_of(path) if is_remote(path) else os.path.abspath(path), access)
 
 
-def _check(location: StoreLocation, commit_logs: Sequence[str]) -> None:
-    """Raise an error that says why, if a location holds no store that is read."""
+def _checked(location: StoreLocation, commit_logs: Sequence[str]) -> Sequence[str]:
+    """Return the directories of the log; raise an error that says why, if a location holds no store that is read."""
     names = {entry.name: entry for entry in location.fs.list_dir(location.root)}
     for name in (COMMIT_LOG, CONSUME_QUEUE, OURS):
         if name in names:
             require_directory(names[name], os.path.join(location.root, name))
     check_is_store(location, names, commit_logs)
-    check_has_log(location, commit_logs)
+    directories = commit_logs or log_directories(location.root, names)
+    check_has_log(location, directories, named=bool(commit_logs))
+    return directories
 
 
 class Look(NamedTuple):
@@ -271,8 +273,7 @@ class Snapshot:
         """
         location = path if isinstance(path, StoreLocation) else _located(os.fspath(path), access, fs)
         given = [location.beside(each) for each in commit_log_paths]
-        _check(location, given)
-        directories = given or log_directories(location.fs, location.root)
+        directories = _checked(location, given)
         if archive is not None:
             location = join(location, archive, directories[0], access)
         # What is read of a DLedger log, its group has agreed on. This is before the segments are listed.

@@ -85,7 +85,7 @@ class Stored(NamedTuple):
 
 def every_record(path: Path) -> list[Stored]:
     fs = LocalFileSystem()
-    log = CommitLog(fs, log_directories(fs, str(path)))
+    log = CommitLog(fs, log_directories(str(path), [each.name for each in path.iterdir()]))
     stored: list[Stored] = []
     for found in log.walk(0, log.stop):
         for position in found.records.positions.tolist():

@@ -181,15 +181,15 @@ class Elsewhere(LocalFileSystem):
 
 def test_the_directories_of_a_log(tmp_path: Path) -> None:
     root = str(tmp_path)
-    assert log_directories(FS, root) == (f"{root}/commitlog",)
+    assert log_directories(root, ["commitlog"]) == (f"{root}/commitlog",)
+    assert log_directories(root, ["dledger-n0", "index"]) == (f"{root}/dledger-n0/data",)
+    assert log_directories(root, ["commitlog", "dledger-n0"]) == (f"{root}/commitlog", f"{root}/dledger-n0/data")
     (tmp_path / "dledger-n0" / "data").mkdir(parents=True)
-    assert log_directories(FS, root) == (f"{root}/dledger-n0/data",)
-    (tmp_path / "commitlog").mkdir()
-    assert log_directories(FS, root) == (f"{root}/commitlog", f"{root}/dledger-n0/data")
     check(tmp_path)
-    (tmp_path / "dledger-n1").mkdir()
+    with pytest.raises(NotAStoreError, match=r"part of the store .*: pass that"):
+        check(tmp_path / "dledger-n0" / "data")
     with pytest.raises(UnsupportedStoreError, match=r"logs of 2 brokers .* here: dledger-n0, dledger-n1"):
-        log_directories(FS, root)
+        log_directories(root, ["dledger-n1", "dledger-n0"])
 
 
 def test_named_directories_have_to_be_those_of_the_group(tmp_path: Path) -> None:
