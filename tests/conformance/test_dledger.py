@@ -36,6 +36,7 @@ from segmentlog.store.maintenance import rebuild_index, rebuild_queues, salvage,
 from segmentlog.store.maintenance.dissection import dissect_records
 from segmentlog.store.maintenance.expiry import apply_retention, plan_retention
 from segmentlog.store.maintenance.verification import Kind
+from segmentlog.store.read.queue_watch import QueueWatch
 from support import conformance, fixtures, reading, writing
 from support.commands import run_command
 from support.memory_objects import MemoryObjects
@@ -142,6 +143,24 @@ def test_a_store_of_a_group_is_sound(name: str, tmp_path: Path) -> None:
     if name in CLOSED:
         assert report.records == len(checked)
         assert report.log_end == expected.store["maxPhyOffset"]
+
+
+def test_messages_appear_when_the_checkpoint_moves_on(tmp_path: Path) -> None:
+    name = "dledger-crash-5.3.3"
+    store = fixtures.unpack(name, tmp_path)
+    watch = QueueWatch(Snapshot.open(store), lambda _: True, lambda _: True)
+    before = {key: watch.bounds(key).max_offset for key in watch.look().moved}
+    pauses: list[float] = []
+    assert watch.wait(7, lambda seconds: bool(pauses.append(seconds)) or True)
+    assert pauses == [7]  # entries that are there already end no wait
+    (checkpoint,) = store.glob("dledger-*/checkpoint")
+    checkpoint.write_text(f"committedIndex={len(all_records(store)) - 1}")
+    sighting = watch.look()
+    assert not sighting.rewritten
+    after = {key: watch.bounds(key).max_offset for key in sighting.moved}
+    assert (sum(before.values()), sum(after.values())) == (50, 88)
+    rows = list(reading.read(watch.snapshot))
+    assert {row["physicalOffset"] for row in rows} == {line["phyOffset"] for line in fixtures.expected(name).messages}
 
 
 def test_what_is_confirmed_is_what_the_group_agreed_on(tmp_path: Path) -> None:
