@@ -14,7 +14,7 @@ from support.scale import scale
 from support.streams import Stream
 
 pytestmark = [*oracle.MARKS, pytest.mark.slow]
-RELEASES = ("4.9.1", "5.1.0", "5.3.3")
+RELEASES = ("4.9.1", "5.1.0", "5.3.3", "5.5.1")
 STORES = scale(2, 30, 120)
 
 
