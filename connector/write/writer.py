@@ -193,7 +193,6 @@ class _Writer(SentToWorkers):
     @in_spark_words()
     def append(self, batch_id: BatchId, messages: Sequence[StagedMessage]) -> CommittedBatch | None:
         """Append the staged rows; None if tasks appended them, or there is nothing to record."""
-        keep_memory()  # of staged chunks: a commit without it takes half as much CPU again
         options = self._plan.options
         rows, skipped = sum(each.rows for each in messages), sum(each.skipped for each in messages)
         if skipped:

@@ -21,13 +21,12 @@
                                                       other row count  ChangedReplayError, or a warning (SKIP)
     batch 10     ──► BatchGapError, where numbers are contiguous
 
-    prefetch  [chunk 0][chunk 1][chunk 2][chunk 3]               one chunk ahead        (`CommitPipeline`)
-    aside              [0][   1   ][2][3]                        releases what was read, and may wait for the device
-    place              [0]      [1]      [2]      [3]            calling thread, in the order of the batch
-    write              [chunk 0][chunk 2]                        each at its place, in any order
-                                [chunk 1][chunk 3]
-    append                      [0]      [1]      [2]      [3]   calling thread, in the order of the batch
-    sync                        [ up to 0 ]  [ up to 2 ]
+    place     [0][1][2]      [3]                         calling thread, in the order of the batch: columns alone
+    write        [chunk 0][chunk 2]                      records, read, patched and written by one thread while they
+                    [chunk 1][chunk 3]                   are in its cache; each at its place, in any order
+    append                [0][1]  [2][3]                 calling thread, in the order of the batch
+    sync                     [up to 1] [up to 3]                                        (`CommitPipeline`)
+    aside                    [0, 1]    [2, 3]            releases what was read, and may wait for the device
 
 A replay with another number of rows means that rows are lost: they are not in the store, and no batch brings them
 again. It happens when a checkpoint lost its newest files. Spark then plans the next batches again, with the rows that
@@ -52,18 +51,17 @@ from typing import Final, Self, TypeVar
 
 from ..config import OnChangedReplay
 from ..directory.topics import TopicTable
-from ..encode.batch import EncodedRows
+from ..encode.staged_rows import add_digests
 from ..errors import BatchGapError, ChangedReplayError, ConfigError, Remedy, SegmentLogError
 from ..files.writable_fs import WritableFileSystem
 from ..format.ledger import LOST, VERSION_MAX, Ledger, LedgerEntry, QueueSpan, check_app
-from ..format.staged_rows import add_digests
 from ..log.batch_state import BatchRecords
 from ..log.epochs import find_epochs
 from ..recovery.batch_marker import BatchMarker
 from ..types import QueueKey
 from .group_commit import Failure, Flusher, GroupCommit
 from .put_path import AheadPiece, PutPath
-from .staging import Staged, discard_staged, survey_staged, take_staged
+from .staging import Staged, StagedChunk, discard_staged, survey_staged, take_staged
 
 _log = logging.getLogger(__name__)
 
@@ -317,20 +315,10 @@ class CommitPipeline:
     def __init__(self, *, is_threaded: bool) -> None:
         # A pool each: a call of one kind may wait for a call of another one.
         self._writers = min(os.cpu_count() or 1, _WRITERS_MAX)
-        sizes = {"prefetch": 1, "aside": 1, "put": self._writers, "sync": 1} if is_threaded else {}
+        sizes = {"aside": 1, "put": self._writers, "sync": 1} if is_threaded else {}
         self._pools = {kind: ThreadPoolExecutor(size, f"segmentlog-{kind}") for kind, size in sizes.items()}
         self._sync: Future[None] | None = None
         self._running_aside: deque[Future[None]] = deque()
-
-    def prefetched(self, items: Iterator[T]) -> Iterator[T]:
-        """Yield the items of an iterator, which is kept one item ahead; its errors are raised in their order."""
-        if not self._pools:
-            yield from items
-            return
-        coming: Future[T | None] = self._pools["prefetch"].submit(next, items, None)
-        while (item := coming.result()) is not None:
-            coming = self._pools["prefetch"].submit(next, items, None)
-            yield item
 
     def run_aside(self, work: Callable[[], None]) -> None:
         """Make a call on a thread of its own, in the order of the calls; wait if many are pending. For one thread."""
@@ -488,24 +476,23 @@ class BatchCommitter:
         put_path, flusher = self._put_path, self._flusher
         before = put_path.queue_offsets()
         with CommitPipeline(is_threaded=self._is_threaded) as pipeline:
-            chunks = (
-                rows for each in staged for rows in take_staged(self._fs, self._path, each, run=pipeline.run_aside)
-            )
-            pieces = self._placed(pipeline.prefetched(chunks))
-            for piece, request in pipeline.written(pieces, AheadPiece.write):
+            placed = self._placed(chunk for each in staged for chunk in take_staged(self._fs, self._path, each))
+            for (piece, release), request in pipeline.written(placed, lambda each: each[0].write()):
                 put_path.append_ahead(piece, request)
+                if release is not None:
+                    pipeline.run_aside(release)
                 if put_path.end - flusher.flushed >= _SYNC_BYTES:
                     pipeline.sync(partial(flusher.wait, put_path.end))
                 self._after_piece()
         spans = sorted(put_path.spans_since(before))
         return tuple(QueueSpan(key.topic, key.queue_id, first, stop - 1, stop - first) for key, first, stop in spans)
 
-    def _placed(self, chunks: Iterable[EncodedRows]) -> Iterator[AheadPiece]:
-        """Place chunks one after the other, from the end of the log on."""
+    def _placed(self, chunks: Iterable[StagedChunk]) -> Iterator[tuple[AheadPiece, Callable[[], None] | None]]:
+        """Place chunks one after the other, from the end of the log on; each comes with its ``release``."""
         end = self._put_path.end
-        for rows in chunks:
-            piece = self._put_path.place_ahead(rows, end)
-            yield piece
+        for chunk in chunks:
+            piece = self._put_path.place_ahead(chunk.rows, end)
+            yield piece, chunk.release
             last = piece.placed.runs[-1]
             end = last.base + last.position + last.stop - last.start
 

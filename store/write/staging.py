@@ -3,7 +3,7 @@
 ::
 
     .segmentlog/staging/
-        7f3a….0.5d21…           job, partition 0, one attempt: chunks, see ``format.staged_rows``
+        7f3a….0.5d21…           job, partition 0, one attempt: chunks, see ``encode.staged_rows``
         7f3a….1.90ab…           partition 1
         7f3a….1.c377…           partition 1, an attempt that failed, or came late: no commit names it
 
@@ -22,33 +22,31 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, Self
+from typing import Final, NamedTuple, Self
 
 import numpy as np
 import pyarrow as pa
 
 from ..config import StoreConfig
-from ..encode.batch import EncodedRows, Lookups, encode_batch
-from ..errors import ConfigError, FormatError
-from ..files.fs import FileSystem
-from ..files.os_errors import Writing
-from ..files.plain_files import PlainFiles
-from ..files.writable_fs import LocalWritableFileSystem, WritableFileSystem
-from ..format.encoded_batch import EncodedBatch, Frames
-from ..format.message import Ints
-from ..format.staged_rows import (
+from ..encode.batch import EncodedRows, encode_batch
+from ..encode.staged_rows import (
     HEADER_BYTES,
     ChunkHeader,
-    StagedRows,
     add_digests,
-    decode_chunk,
+    check_records,
+    decode_columns,
     decode_header,
     decode_sizes,
     encode_chunk,
     row_digest,
 )
+from ..errors import ConfigError, FormatError
+from ..files.fs import FileSystem
+from ..files.os_errors import Writing
+from ..files.plain_files import PlainFiles
+from ..files.writable_fs import LocalWritableFileSystem, WritableFileSystem
+from ..format.message import Bytes, Ints
 from ..format.store_paths import OURS, STAGING, StorePaths
-from ..queues.keys import Queues
 
 _log = logging.getLogger(__name__)
 
@@ -116,31 +114,15 @@ class Staging:
     def add(self, batch: pa.RecordBatch | pa.Table) -> None:
         """Stage the rows of a batch; see `MessageStore.append_batch` for its columns and errors."""
         for piece in encode_batch(batch, self._config):
-            sizes, queues, known = piece.records.sizes, piece.queues, piece.lookups
-            frames = piece.records.lay()
-            nothing = np.zeros(sizes.size, np.int64)
-            parts = encode_chunk(
-                StagedRows(
-                    sizes=sizes,
-                    queue_of=piece.queue_of,
-                    tags_codes=known.tags_codes if known else nothing,
-                    crcs=nothing if frames.crcs is None else frames.crcs,
-                    counts=piece.counts,
-                    hashes=known.hashes if known else None,
-                    hash_rows=known.hash_rows if known else None,
-                    topics=queues.topics,
-                    topic_of=queues.topic_of,
-                    queue_ids=queues.queue_id,
-                    records=frames.data,
-                )
-            )
+            frames, queues = piece.records.lay(), piece.queues
+            parts = encode_chunk(piece, frames)
             for part in parts:
                 self._file.write(self._position, part.data if isinstance(part, np.ndarray) else part)
                 self._position += len(part)
             self._crc = zlib.crc32(parts[0], self._crc)
             digest = row_digest(frames.data, frames.positions, queues.topic_of[piece.queue_of], queues.topics)
             self._digest = add_digests(self._digest, digest)
-            self._rows += sizes.size
+            self._rows += piece.queue_of.size
             self._record_bytes += frames.data.size
 
     def finish(self) -> Staged:
@@ -188,41 +170,43 @@ def survey_staged(fs: FileSystem, path: str, staged: Staged) -> Iterator[Ints]:
             raise _altered_chunk(file, error, start, staged) from None
 
 
-def take_staged(
-    fs: WritableFileSystem,
-    path: str,
-    staged: Staged,
-    *,
-    run: Callable[[Callable[[], None]], None] = lambda release: release(),
-) -> Iterator[EncodedRows]:
-    """Read and remove the chunks of a staged file, one at a time."""
+class StagedChunk(NamedTuple):
+    """Rows of one chunk of a staged file."""
+
+    rows: EncodedRows
+    release: Callable[[], None] | None
+    """Releases the space of this chunk and the chunks before it, once the records of all of them were laid out."""
+
+
+def take_staged(fs: WritableFileSystem, path: str, staged: Staged) -> Iterator[StagedChunk]:
+    """Yield the chunks of a staged file; only the last of some megabytes can be released."""
     # The space of chunks is released after they were read: later bytes of the log are written into their pages.
     # Otherwise all of a batch would be in memory twice, be written to the device twice, and cost new pages twice.
     file, released = _file_of(path, staged), 0
     for start, header in _chunks(fs, file, staged):
-        rest = np.empty(min(header.rest_bytes, staged.file_bytes - start), np.uint8)
-        rest = rest[: fs.read_into(file, start, rest)]
+        columns = fs.read(file, start, min(header.column_bytes, staged.file_bytes - start))
         try:
-            rows = decode_chunk(header, rest)
+            rows = decode_columns(header, columns, partial(_read_records, fs, file, header, start, staged))
         except FormatError as error:
             raise _altered_chunk(file, error, start, staged) from None
-        stop = start + header.rest_bytes
-        if stop - released >= RELEASE_BYTES or stop == staged.file_bytes:
-            run(partial(fs.release, file, released, stop))
-            released = stop
-        yield _encoded(rows)
+        stop = start + header.column_bytes + header.record_bytes
+        if stop - released < RELEASE_BYTES and stop < staged.file_bytes:
+            yield StagedChunk(rows, None)
+            continue
+        yield StagedChunk(rows, partial(fs.release, file, released, stop))
+        released = stop
 
 
-def _encoded(rows: StagedRows) -> EncodedRows:
-    """Return staged rows in the form in which `encode_batch` returned them in their task."""
-    stops = np.cumsum(rows.sizes)
-    frames = Frames(rows.records, stops - rows.sizes, stops, crcs=rows.crcs)
-    records = EncodedBatch(frames.positions, rows.sizes, lambda: frames)
-    lookups = None
-    if rows.hashes is not None and rows.hash_rows is not None:
-        lookups = Lookups(rows.tags_codes, rows.hashes, rows.hash_rows)
-    queues = Queues(rows.topics, rows.topic_of, rows.queue_ids)
-    return EncodedRows(records, queues, rows.queue_of, rows.counts, lookups)
+def _read_records(fs: FileSystem, file: str, header: ChunkHeader, start: int, staged: Staged) -> Bytes:
+    """Read the records of the chunk whose columns begin at ``start``."""
+    at = start + header.column_bytes
+    records = np.empty(max(0, min(header.record_bytes, staged.file_bytes - at)), np.uint8)
+    records = records[: fs.read_into(file, at, records)]
+    try:
+        check_records(header, records)
+    except FormatError as error:
+        raise _altered_chunk(file, error, start, staged) from None
+    return records
 
 
 def _chunks(fs: FileSystem, file: str, staged: Staged) -> Iterator[tuple[int, ChunkHeader]]:
@@ -242,7 +226,7 @@ def _chunks(fs: FileSystem, file: str, staged: Staged) -> Iterator[tuple[int, Ch
         yield start, header
         crc = zlib.crc32(data, crc)
         rows, record_bytes = rows + header.rows, record_bytes + header.record_bytes
-        at = start + header.rest_bytes
+        at = start + header.column_bytes + header.record_bytes
     if (at, rows, record_bytes, crc) != (staged.file_bytes, staged.rows, staged.record_bytes, staged.crc):
         raise _altered(file, f"its chunks have {rows} rows, {record_bytes} bytes and CRC {crc:08x}", staged)
 

@@ -173,39 +173,8 @@ def _no_thread_of_a_commit_is_left() -> Iterator[None]:
 @pytest.mark.parametrize("is_threaded", [False, True])
 def test_items_and_results_come_in_their_order(is_threaded: bool) -> None:
     with CommitPipeline(is_threaded=is_threaded) as pipeline:
-        assert list(pipeline.prefetched(iter(range(1, 50)))) == [*range(1, 50)]
-        assert list(pipeline.prefetched(iter(()))) == []
         assert list(pipeline.written(range(50), lambda item: -item)) == [(item, -item) for item in range(50)]
         assert list(pipeline.written((), str)) == []
-
-
-def test_one_item_is_read_while_the_one_before_is_used() -> None:
-    asked = [threading.Event() for _ in range(3)]
-
-    def items() -> Iterator[int]:
-        for number, event in enumerate(asked):
-            event.set()
-            yield number + 1
-
-    with CommitPipeline(is_threaded=True) as ahead:
-        coming = ahead.prefetched(items())
-        assert next(coming) == 1
-        assert asked[1].wait(WAIT_S)
-        assert not asked[2].is_set()
-        assert list(coming) == [2, 3]
-
-
-@pytest.mark.parametrize("is_threaded", [False, True])
-def test_an_error_of_the_iterator_comes_when_its_turn_does(is_threaded: bool) -> None:
-    def items() -> Iterator[int]:
-        yield 1
-        raise ValueError("chunk 2 is damaged")
-
-    with CommitPipeline(is_threaded=is_threaded) as ahead:
-        coming = ahead.prefetched(items())
-        assert next(coming) == 1
-        with pytest.raises(ValueError, match="chunk 2 is damaged"):
-            next(coming)
 
 
 def test_a_sync_requested_while_another_runs_is_skipped() -> None:

@@ -63,7 +63,8 @@ def test_the_staged_file_reports_its_name_rows_and_bytes(path: str) -> None:
 
 def test_chunks_are_read_back_as_they_were_encoded(path: str) -> None:
     staged = stage(path)
-    chunks = list(take_staged(FS, path, staged))
+    taken = list(take_staged(FS, path, staged))
+    chunks = [each.rows for each in taken]
     assert [chunk.records.sizes.size for chunk in chunks] == [10, 10]
     assert chunks[0].queues.as_keys() == [QueueKey("Orders", queue) for queue in range(3)]
     assert chunks[0].queue_of.tolist() == [row % 3 for row in range(10)]
@@ -71,6 +72,8 @@ def test_chunks_are_read_back_as_they_were_encoded(path: str) -> None:
     joined = [chunk.records.join() for chunk in chunks]
     assert sum(data.size for data in joined) == staged.record_bytes
     joined[0][:] = 0  # they belong to the caller
+    assert [each.release is None for each in taken] == [True, False]  # both are small, and released together
+    taken[1].release()
     file = Path(staging_directory(path)) / staged.name
     assert file.stat().st_size == staged.file_bytes
     assert not file.read_bytes().strip(b"\0")  # nothing of it is left behind
@@ -90,6 +93,12 @@ def test_invalid_names_are_refused(path: str, name: str) -> None:
         Staging.open(path, name, 0, "a", SMALL)
     with pytest.raises(ConfigError, match="cannot name staged rows"):
         Staging.open(path, "job", 0, name, SMALL)
+
+
+def lay_all(path: str, staged: Staged) -> None:
+    """Read all of a staged file, as a commit does."""
+    for each in take_staged(FS, path, staged):
+        each.rows.records.lay()
 
 
 def _flip(data: bytearray) -> None:
@@ -114,7 +123,7 @@ def test_altered_files_are_found(path: str, how: str) -> None:
     ALTERED[how](data)
     file.write_bytes(data)
     with pytest.raises(FormatError, match="staged rows differ from the rows that their task wrote") as error:
-        list(take_staged(FS, path, staged) if how == "a bit" else survey_staged(FS, path, staged))
+        lay_all(path, staged) if how == "a bit" else list(survey_staged(FS, path, staged))
     assert error.value.path == str(file)
 
 
@@ -241,7 +250,7 @@ def test_a_file_that_is_exchanged_after_the_survey_is_not_taken(path: str, chunk
     root = Path(staging_directory(path))
     (root / other.name).rename(root / staged.name)
     with pytest.raises(FormatError, match="differ from the rows that their task wrote"):
-        list(take_staged(FS, path, staged))
+        lay_all(path, staged)
 
 
 # Permissions
