@@ -4,8 +4,7 @@ from itertools import product
 
 import pytest
 
-from segmentlog.store.write.batch_commit import CommitPipeline
-from support.crash.batches import BREADTH, WORKLOADS, cut_power, prepare_with, written_in_any_order
+from support.crash.batches import BREADTH, WORKLOADS, cut_power, prepare_with, schedule_pieces
 from support.crash.campaign import Tally
 from support.crash.driver import GEOMETRIES
 from support.scale import Report, scale
@@ -33,7 +32,7 @@ def test_a_batch_is_whole_and_once(
     for seed in range(SEEDS):
         with monkeypatch.context() as patched:
             if order == "in any order":
-                patched.setattr(CommitPipeline, "written", written_in_any_order(seed))
+                schedule_pieces(patched, seed)
             prepared, batches = prepare_with(WORKLOADS[name], seed, config=GEOMETRIES[geometry])
         tally.add(cut_power(prepared, batches, BREADTH, points=lambda point: point % STRIDE == 0))
     report(f"S3 {name} {geometry}, pieces {order}", tally)

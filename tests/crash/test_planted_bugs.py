@@ -28,8 +28,8 @@ from segmentlog.store.recovery.batch_marker import CutBatches
 from segmentlog.store.write import batch_commit
 from segmentlog.store.write.group_commit import Flusher
 from segmentlog.store.write.housekeeping import Housekeeping
-from segmentlog.store.write.put_path import QueueOffsets
-from support.crash.batches import committed, prepare_with, unflushed_batches
+from segmentlog.store.write.put_path import AheadPiece, PutPath, QueueOffsets
+from support.crash.batches import committed, prepare_with, schedule_pieces, unflushed_batches
 from support.crash.batches import cut_power as cut_batches
 from support.crash.campaign import Effort, cut_power, prepare, reopen
 from support.crash.driver import CONFIG, LATE
@@ -135,6 +135,14 @@ def _commit() -> None:
     ):
         prepared, issued = prepare_with(workload, seed)
         cut_batches(prepared, issued, FEW, points=points.__contains__)
+
+
+def _pieces() -> None:
+    """S3, reduced: the same while pieces are written in any order, and synced between each other."""
+    with pytest.MonkeyPatch.context() as patched:
+        schedule_pieces(patched, 18)
+        prepared, issued = prepare_with(committed, 18)
+    cut_batches(prepared, issued, FEW, points=range(0, 10_000, 5).__contains__)
 
 
 Trial = Callable[[], object]
@@ -288,6 +296,41 @@ def _rows_are_durable_before_the_ledger(patch: Patch) -> None:
 @breaks(_commit)
 def _readers_see_no_batch_in_flight(patch: Patch) -> None:
     patch(Visibility, "hidden_from", lambda self: None)
+
+
+@breaks(_pieces)
+def _the_log_ends_after_pieces_that_are_written(patch: Patch) -> None:
+    place, append = PutPath.place_ahead, PutPath.append_ahead
+    early: list[AheadPiece] = []
+
+    def place_ahead(self: PutPath, rows: Any, end: int) -> AheadPiece:
+        piece = place(self, rows, end)
+        if all(run.base == self._appender.active_base for run in piece.placed.runs):
+            self._appender.advance(piece.placed.runs)
+            early.append(piece)
+        return piece
+
+    def append_ahead(self: PutPath, piece: AheadPiece, request: Any) -> None:
+        if any(each is piece for each in early):
+            self._announce(request)
+        else:
+            append(self, piece, request)
+
+    patch(PutPath, "place_ahead", place_ahead)
+    patch(PutPath, "append_ahead", append_ahead)
+
+
+@breaks(_pieces)
+def _staged_rows_are_released_after_they_were_read(patch: Patch) -> None:
+    real = batch_commit.take_staged
+
+    def take_staged(fs: Any, *arguments: Any) -> Any:
+        for chunk in real(fs, *arguments):
+            if chunk.release is not None:
+                chunk.release()
+            yield chunk
+
+    patch(batch_commit, "take_staged", take_staged)
 
 
 @pytest.mark.scaled(quick=3)

@@ -11,10 +11,13 @@ A batch is known by the keys of its messages: no two messages have the same.
 """
 
 import random
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
+
+import pytest
 
 from segmentlog.store import BatchId, CommittedBatch, MessageStore, Outgoing, Snapshot
 from segmentlog.store.config import Flush, StoreConfig
@@ -22,6 +25,8 @@ from segmentlog.store.files.writable_fs import WritableFileSystem
 from segmentlog.store.format.properties import UNIQ_KEY, Properties
 from segmentlog.store.log.commit_log import CommitLog
 from segmentlog.store.sink import Staged, Staging
+from segmentlog.store.write import batch_commit, staging
+from segmentlog.store.write.batch_commit import CommitPipeline
 
 from ..batches import batch_of
 from ..reading import read
@@ -42,6 +47,9 @@ BREADTH = Breadth(
 )
 """States of each power cut of S3."""
 
+SYNC_BYTES = 2000
+"""Bytes of a batch after which `schedule_pieces` syncs: a few pieces."""
+
 BatchWorkload = Callable[[Driver, "list[IssuedBatch]"], Iterator[None]]
 """Does its work, notes the batches it commits, and yields between any two calls."""
 
@@ -61,12 +69,12 @@ class IssuedBatch:
 def stage(fs: WritableFileSystem, config: StoreConfig, batch: IssuedBatch, attempt: str) -> list[Staged]:
     staged = []
     for number, task in enumerate(batch.tasks):
-        with Staging.open(ROOT, "job", number, attempt, config, fs=fs) as staging:
+        with Staging.open(ROOT, "job", number, attempt, config, fs=fs) as rows:
             half = len(task) // 2
             for messages in (task[:half], task[half:]):
                 if messages:
-                    staging.add(batch_of(list(messages)))
-            staged.append(staging.finish())
+                    rows.add(batch_of(list(messages)))
+            staged.append(rows.finish())
     return staged
 
 
@@ -175,15 +183,32 @@ def check_order(disk: MemoryFileSystem, batches: list[IssuedBatch]) -> None:
 EFFORT = Effort(again=12, written_on=0, read=60, halted=0)
 
 
-def written_in_any_order(seed: int) -> Callable[..., Iterator[tuple[Any, Any]]]:
+def schedule_pieces(patched: pytest.MonkeyPatch, seed: int) -> None:
+    """Let commits do in one thread what their threads may do: write pieces in any order, and sync between them."""
+    patched.setattr(CommitPipeline, "written", _written_in_any_order(seed))
+    patched.setattr(CommitPipeline, "sync", lambda _, work: work())
+    patched.setattr(batch_commit, "_SYNC_BYTES", SYNC_BYTES)
+    patched.setattr(staging, "RELEASE_BYTES", 1)
+
+
+def _written_in_any_order(seed: int) -> Callable[..., Iterator[tuple[Any, Any]]]:
     """Stand-in for `CommitPipeline.written`: the order in which threads might write pieces, the same in each run."""
     draw = random.Random(seed)
 
     def written(_: object, items: Iterable[Any], write: Callable[[Any], Any]) -> Iterator[tuple[Any, Any]]:
-        coming = iter(items)
-        while ahead := list(islice(coming, draw.randint(2, 4))):
-            results = {at: write(ahead[at]) for at in draw.sample(range(len(ahead)), len(ahead))}
-            yield from ((item, results[at]) for at, item in enumerate(ahead))
+        coming, waiting = iter(items), deque[Any]()
+        results: dict[int, Any] = {}  # of pieces that are written and wait for their turn
+        while True:
+            waiting.extend(islice(coming, max(0, draw.randint(2, 4) - len(waiting))))
+            if not waiting:
+                return
+            unwritten = [each for each in waiting if id(each) not in results]
+            some = draw.sample(unwritten, draw.randint(0, len(unwritten)))
+            first = waiting.popleft()
+            if id(first) not in results and all(each is not first for each in some):
+                some.append(first)
+            results |= {id(each): write(each) for each in some}
+            yield first, results.pop(id(first))
 
     return written
 
