@@ -27,7 +27,7 @@ STEPS = {
     "transport to the tasks, dropped there (Spark, all cores)": "transport: sink",
     "encode (one thread)": ENCODE,
     "encode and stage (one thread)": STAGE,
-    "commit, nothing synced (one thread)": UNSYNCED,
+    "commit, nothing synced (all cores)": UNSYNCED,
     "commit, with its syncs": COMMIT,
     "the whole write (Spark, all cores)": "segmentlog: sink",
 }
