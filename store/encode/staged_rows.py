@@ -47,7 +47,6 @@ _KEY_BYTES: Final = 8
 _BODY_CRC: Final = np.dtype(">u4")  # without its sign bit, as RocketMQ stores it
 _BODY_CRC_AT: Final = 8  # after total size and magic code
 _MASK: Final = (1 << 64) - 1
-_ALTERED: Final = "staged rows differ from the rows that their task wrote"
 
 
 class ChunkHeader(NamedTuple):
@@ -113,7 +112,7 @@ def decode_columns(header: ChunkHeader, data: bytes, read_records: Callable[[], 
     Their records are the result of ``read_records``, which is called when they are laid out; see `check_records`.
     """
     if len(data) != header.column_bytes or isal_zlib.crc32(data) != header.column_crc:
-        raise FormatError(_ALTERED)
+        raise FormatError("columns do not match their checksum")
     n, k, at = header.rows, max(header.keys, 0), 0
     columns = []
     for count in (n, n, n, n, k, k):
@@ -137,7 +136,7 @@ def decode_columns(header: ChunkHeader, data: bytes, read_records: Callable[[], 
 def check_records(header: ChunkHeader, records: Bytes) -> None:
     """Raise `FormatError` if the records of a chunk are not as they were written."""
     if records.size != header.record_bytes or isal_zlib.crc32(records.data) != header.record_crc:
-        raise FormatError(_ALTERED)
+        raise FormatError("records do not match their checksum")
 
 
 def _decode_queues(data: bytes) -> Queues:

@@ -13,8 +13,8 @@ pytestmark = [pytest.mark.attack, pytest.mark.scaled]
 
 ORDERS = ("in order", "in any order")
 SEEDS = scale(1, 1, 40)
-STRIDE = scale(47, 8, 1)
-"""Step from one call of a workload at which the power is cut to the next."""
+STRIDE = scale(43, 8, 1)
+"""Step from one call of a workload at which the power is cut to the next; at least one call writes a ledger's name."""
 CASES = [("flushed", "in any order"), ("late", "in order")]
 """The order of pieces decides on calls before the log's sync, the geometry on calls after it."""
 TRIED = scale(
