@@ -279,8 +279,7 @@ def read_partition(partition: InputPartition, projection: Projection) -> Iterato
         return
     keep_memory()
     with in_spark_words():
-        store = partition.source.open()
-        for batch in store.scan(partition.task, partition.spec):
+        for batch in partition.source.scan(partition.task, partition.spec):
             settle_worker()  # only now: what a batch needs has been imported
             yield projection.convert(batch)
 

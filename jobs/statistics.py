@@ -196,7 +196,7 @@ def run(
 
 
 def _count(part: _StoreTask) -> Partial:
-    return merged(map(partial_of, part.source.open().scan(part.task, _SPEC)))
+    return merged(map(partial_of, part.source.scan(part.task, _SPEC)))
 
 
 def partial_of(batch: pa.RecordBatch) -> Partial:

@@ -6,9 +6,9 @@
 """
 
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from segmentlog.store import (
     ConfigError,
@@ -17,12 +17,17 @@ from segmentlog.store import (
     ReadFrom,
     Remedy,
     RemoteAccess,
+    ScanSpec,
+    ScanTask,
     Snapshot,
     choice,
     place_of,
 )
 
 from .patterns import at_once, is_pattern, matches
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 PathLike = str | os.PathLike[str]
 NO_CACHE: Final = "none"
@@ -121,6 +126,11 @@ class StoreSource:
             queue_cache=_cache(self.queue_cache),
             access=self.access,
         )
+
+    def scan(self, task: ScanTask, spec: ScanSpec) -> "Iterator[pa.RecordBatch]":
+        """Read the messages of a task that a reader of this store has planned, in any process."""
+        found = Snapshot.scan_alone(task, spec, path=self.path, broker_name=self.broker_name, access=self.access)
+        return self.open().scan(task, spec) if found is None else found
 
 
 def open_all(sources: Sequence[StoreSource]) -> list[Snapshot]:

@@ -173,8 +173,13 @@ class Scan(Rows):
         records is not seen. With them it reads the records, and bodies only for `where_body`.
         """
         spec = replace(self._spec, columns=("queueOffset",), property_columns=())
-        with closing(self._read(self.ranges, spec, 1)) as batches:
-            return sum(batch.num_rows for batch in batches)
+        with in_api_words():
+            snapshot, there = self._held(self._source.open([each.key for each in self.ranges]), self.ranges, spec)
+            known = None if spec.predicate.reads_records else snapshot.count(there)
+            if known is not None:
+                return known
+            with closing(self._batches(snapshot, there, spec, 1)) as batches:
+                return sum(batch.num_rows for batch in batches)
 
     def head(self, n: int = 10) -> pa.Table:
         """Read some ``n`` messages: each queue from its start, until there are enough."""
@@ -219,12 +224,17 @@ class Scan(Rows):
         self, ranges: Sequence[QueueRange], spec: ScanSpec, threads: int
     ) -> Generator[pa.RecordBatch, None, None]:
         with in_api_words():
-            snapshot = self._source.open([each.key for each in ranges])
-            snapshot, there = self._held(snapshot, ranges, spec)
-            tasks = snapshot.plan(there, max_bytes=_TASK_BYTES, parallelism=threads, spec=spec)
-            opened = self._source.open if threads > 1 else lambda: snapshot
-            with closing(read_in_order(opened, tasks, spec, threads)) as batches:
+            snapshot, there = self._held(self._source.open([each.key for each in ranges]), ranges, spec)
+            with closing(self._batches(snapshot, there, spec, threads)) as batches:
                 yield from batches
+
+    def _batches(
+        self, snapshot: Snapshot, ranges: Sequence[QueueRange], spec: ScanSpec, threads: int
+    ) -> Generator[pa.RecordBatch, None, None]:
+        tasks = snapshot.plan(ranges, max_bytes=_TASK_BYTES, parallelism=threads, spec=spec)
+        is_alone = threads == 1 or all(task.archived is not None for task in tasks)  # each task has its own view
+        opened = (lambda: snapshot) if is_alone else self._source.open
+        yield from read_in_order(opened, tasks, spec, threads)
 
     def _held(
         self, snapshot: Snapshot, ranges: Sequence[QueueRange], spec: ScanSpec

@@ -2,11 +2,11 @@
 
 ::
 
-    verify          each object that the last manifests name: is it there, with its size?
+    verify          each object that the last manifests and their parts name: is it there, with its size?
     verify, deep    piece ─► digest ─► records, their CRCs ─► pack made again ─► equal to the pack, and to the runs
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from itertools import pairwise
@@ -17,7 +17,8 @@ import numpy as np
 from ..entries.pack_making import made_pack
 from ..errors import SegmentLogError
 from ..files.segments import SegmentFile
-from ..format.archive_manifest import ArchivedFile, Manifest, Piece, Runs
+from ..format.archive_manifest import ArchivedFile, Manifest
+from ..format.archive_part import NO_TIME, PACK_HEADER, ArchivedQueue, Part, Piece, Runs
 from ..format.checksums import check_crcs
 from ..format.message import Bytes, Problem
 from ..format.properties import Properties
@@ -25,7 +26,7 @@ from ..format.walk import walk
 from ..log.commit_log import FoundRecords
 from ..objects import manifests
 from ..objects.object_store import ObjectStore
-from .content import MANIFESTS_KEPT, Span, names_of
+from .content import MANIFESTS_KEPT, KnownParts, Span, names_of
 
 _FETCH_BYTES: Final = 8 << 20
 _FETCHES: Final = 4
@@ -115,9 +116,10 @@ class ArchiveCheck:
 
 
 def describe(objects: ObjectStore) -> ArchiveContent:
-    """Return the content of an archive, from its newest manifest alone."""
+    """Return the content of an archive, from its newest manifest and the heads of its parts."""
     number, manifest = manifests.newest(objects)
-    pieces = manifest.pieces
+    parts = manifests.heads_of(objects, manifest)
+    pieces = tuple(piece for part in parts for piece in part.pieces)
     gaps = tuple((one.stop, other.start) for one, other in pairwise(pieces) if one.stop < other.start)
     pushes = tuple(PushedManifest(at, info.modified_ms, info.size) for at, info in manifests.listed(objects))
     return ArchiveContent(
@@ -127,25 +129,21 @@ def describe(objects: ObjectStore) -> ArchiveContent:
         stop=manifest.stop,
         gaps=gaps,
         pieces=pieces,
-        queues=tuple(sorted(_ranges(manifest))),
+        queues=tuple(sorted(_ranges(parts))),
         files=manifest.files,
         pushes=pushes,
     )
 
 
-def _ranges(manifest: Manifest) -> Iterator[ArchivedRange]:
-    runs = manifest.runs[np.argsort(manifest.runs["queue"], kind="stable")]
-    if not runs.size:
-        return
-    edges = np.flatnonzero(np.diff(runs["queue"], prepend=-1))
-    columns = (
-        np.minimum.reduceat(runs["first"], edges),
-        np.maximum.reduceat(runs["last"], edges) + 1,
-        np.add.reduceat(runs["rows"], edges),
-        np.add.reduceat(runs["bytes"], edges),
-    )
-    for queue, *row in zip(runs["queue"][edges].tolist(), *(column.tolist() for column in columns), strict=True):
-        yield ArchivedRange(*manifest.queues[queue], *row)
+def _ranges(parts: Sequence[Part]) -> Iterator[ArchivedRange]:
+    found: dict[ArchivedQueue, list[int]] = {}
+    for part in parts:
+        columns = (part.totals[name].tolist() for name in ("first", "last", "rows", "bytes"))
+        for queue, first, last, rows, size in zip(part.queues, *columns, strict=True):
+            known = found.setdefault(queue, [first, last + 1, 0, 0])
+            known[:] = [min(known[0], first), max(known[1], last + 1), known[2] + rows, known[3] + size]
+    for queue, values in found.items():
+        yield ArchivedRange(*queue, *values)
 
 
 def fetch(objects: ObjectStore, key: str, buffer: Bytes) -> None:
@@ -160,17 +158,19 @@ def fetch(objects: ObjectStore, key: str, buffer: Bytes) -> None:
 def verify(objects: ObjectStore, *, deep: bool = False) -> ArchiveCheck:
     """Compare the objects of an archive with its manifests; ``deep`` reads them."""
     number, manifest = manifests.newest(objects)
-    findings = dict.fromkeys(_sizes(objects))
+    known = KnownParts(objects)
+    findings = dict.fromkeys(_sizes(objects, known))
+    named = dict(names_of(manifest, known.readable(manifest)[0]))
     records, faulty = 0, {finding.key for finding in findings}
-    for at, piece in enumerate(manifest.pieces if deep else ()):
-        if piece.key not in faulty:
-            count, found = _deep(objects, manifest, at)
-            records += count
-            findings.update(dict.fromkeys(found))
+    for part in _parts(objects, manifest, faulty, findings) if deep else ():
+        for at, piece in enumerate(part.pieces):
+            if not faulty & {each.key for each in piece.ranges}:
+                count, found = _deep(objects, part, at, manifest.damage)
+                records += count
+                findings.update(dict.fromkeys(found))
     for file in manifest.files if deep else ():
         if file.key not in faulty:
             findings.update(dict.fromkeys(_digests(objects, file.key, file.size, file.digest)))
-    named = dict(names_of(manifest))
     return ArchiveCheck(
         manifest=number,
         objects=len(named),
@@ -180,21 +180,43 @@ def verify(objects: ObjectStore, *, deep: bool = False) -> ArchiveCheck:
     )
 
 
-def _sizes(objects: ObjectStore) -> Iterator[ArchiveFinding]:
+def _parts(
+    objects: ObjectStore, manifest: Manifest, faulty: set[str], findings: dict[ArchiveFinding, None]
+) -> Iterator[Part]:
+    """Parts of a manifest with their runs; faults are added to ``findings``."""
+    if manifest.own_part is not None:
+        yield manifest.own_part
+    for name in manifest.parts:
+        found = [] if name.key in faulty else _digests(objects, name.key, name.size, name.digest)
+        findings.update(dict.fromkeys(found))
+        if name.key in faulty or found:
+            continue
+        try:
+            part = manifests.whole_part(objects, name)
+        except SegmentLogError as error:
+            findings[ArchiveFinding(name.key, error.problem)] = None
+        else:
+            yield part
+
+
+def _sizes(objects: ObjectStore, known: KnownParts) -> Iterator[ArchiveFinding]:
     """Objects of the last manifests that are missing, or have another size."""
     listed = list(manifests.listed(objects))
     sizes = {info.key: info.size for info in objects.list()}
     for _, info in listed[-MANIFESTS_KEPT:]:
         try:
-            named = list(names_of(manifests.read(objects, info)))
+            manifest = manifests.read(objects, info)
         except SegmentLogError as error:
             yield ArchiveFinding(info.key, error.problem)
             continue
-        for key, size in named:
+        found, unread = known.readable(manifest)
+        for key, size in names_of(manifest, found):
             if key not in sizes:
                 yield ArchiveFinding(key, "this object is missing")
             elif sizes[key] != size:
                 yield ArchiveFinding(key, f"this object has {sizes[key]} bytes, and the manifest states {size}")
+            elif key in unread:
+                yield ArchiveFinding(key, unread[key])
 
 
 def _digests(objects: ObjectStore, key: str, size: int, digest: str) -> list[ArchiveFinding]:
@@ -206,39 +228,45 @@ def _digests(objects: ObjectStore, key: str, size: int, digest: str) -> list[Arc
     return [] if sha256(data.data).hexdigest() == digest else [ArchiveFinding(key, "the bytes contradict their digest")]
 
 
-def _deep(objects: ObjectStore, manifest: Manifest, at: int) -> tuple[int, list[ArchiveFinding]]:
+def _deep(objects: ObjectStore, part: Part, at: int, damage: Sequence[Span]) -> tuple[int, list[ArchiveFinding]]:
     """Read a piece and its pack; return the number of records and the faults."""
-    piece = manifest.pieces[at]
+    piece = part.pieces[at]
     lead = piece.start - piece.segment  # not fetched; positions are within the segment
     buffer = np.zeros(piece.stop - piece.segment, np.uint8)
-    try:
-        fetch(objects, piece.key, buffer[lead:])
-    except SegmentLogError as error:
-        return 0, [ArchiveFinding(piece.key, error.problem)]
-    if sha256(buffer[lead:].data).hexdigest() != piece.digest:
-        return 0, [ArchiveFinding(piece.key, "the bytes contradict their digest")]
+    for key, start, stop, digest in piece.ranges:
+        data = buffer[start - piece.segment : stop - piece.segment]
+        try:
+            fetch(objects, key, data)
+        except SegmentLogError as error:
+            return 0, [ArchiveFinding(key, error.problem)]
+        if sha256(data.data).hexdigest() != digest:
+            return 0, [ArchiveFinding(key, "the bytes contradict their digest")]
     records = walk(buffer, piece.segment, lead, buffer.size).records
     found: list[ArchiveFinding] = []
+    first = piece.ranges[0].key
     if len(records) != piece.records:
-        text = f"this piece has {len(records)} records, and the manifest states {piece.records}"
-        found.append(ArchiveFinding(piece.key, text))
-    pack = made_pack(FoundRecords(SegmentFile(piece.segment, piece.segment_size, piece.key), records))
-    if sha256(pack.data.data).hexdigest() != piece.pack_digest or not _same_runs(manifest, at, pack.runs, pack.queues):
-        found.append(ArchiveFinding(piece.key, "the records of this piece contradict its pack"))
+        text = f"this piece has {len(records)} records, and its part states {piece.records}"
+        found.append(ArchiveFinding(first, text))
+    pack = made_pack(FoundRecords(SegmentFile(piece.segment, piece.segment_size, first), records))
+    rows = pack.data[PACK_HEADER.itemsize - piece.pack_start :] if pack.data.size else pack.data
+    if sha256(rows.data).hexdigest() != piece.pack_digest or not _same_runs(part, at, pack.runs, pack.queues):
+        found.append(ArchiveFinding(first, "the records of this piece contradict its pack"))
     if piece.pack_size:
         found += _digests(objects, piece.pack_key, piece.pack_size, piece.pack_digest)
     check_crcs(records, Properties(records))
     for row in np.flatnonzero(records.problem != Problem.OK).tolist():
         offset = piece.segment + int(records.positions[row])
-        if not any(start <= offset < stop for start, stop in manifest.damage):
-            found.append(ArchiveFinding(piece.key, f"the record at physical offset {offset} contradicts its CRC"))
+        if not any(start <= offset < stop for start, stop in damage):
+            found.append(ArchiveFinding(first, f"the record at physical offset {offset} contradicts its CRC"))
     return len(records), found
 
 
-def _same_runs(manifest: Manifest, at: int, runs: Runs, queues: tuple[tuple[str, int], ...]) -> bool:
-    """Return whether the manifest states these runs of a piece."""
-    stated = manifest.runs[manifest.runs["piece"] == at]
-    names = [name for name in runs.dtype.names or () if name not in {"piece", "queue"}]
-    by_queue = {tuple(manifest.queues[int(run["queue"])]): tuple(run[name] for name in names) for run in stated}
+def _same_runs(part: Part, at: int, runs: Runs, queues: Sequence[tuple[str, int]]) -> bool:
+    """Return whether a part states these runs of a piece."""
+    assert part.runs is not None
+    stated = part.runs[part.runs["piece"] == at]
+    left_out = {"piece", "queue"} | ({"first_time", "last_time"} if (stated["first_time"] == NO_TIME).any() else set())
+    names = [name for name in runs.dtype.names or () if name not in left_out]
+    by_queue = {tuple(part.queues[int(run["queue"])]): tuple(run[name] for name in names) for run in stated}
     made = {tuple(queues[int(run["queue"])]): tuple(run[name] for name in names) for run in runs}
     return by_queue == made

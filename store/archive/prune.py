@@ -8,16 +8,18 @@
                                                               names them, and for the grace time
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 from ..errors import StoreInUseError
-from ..format.archive_manifest import ArchivedFile, Manifest
+from ..format.archive_manifest import ArchivedFile
+from ..format.archive_part import Piece
 from ..format.index_file import HEADER, decode_header
 from ..format.store_paths import INDEX
-from ..objects.manifests import newest, publish
+from ..objects.manifests import heads_of, newest, publish
 from ..objects.object_store import ObjectStore
-from .content import names_of, orphans, remove_orphans, with_pieces
+from .content import names_of_pieces, orphans, parts_with, remove_orphans, settled
 from .push import ORPHANS_AFTER_S
 
 _ROUNDS_MAX: Final = 100
@@ -57,22 +59,21 @@ def prune(
     """Leave out the oldest segments of an archive, by age, by size, or by both; at least one stays."""
     for _ in range(_ROUNDS_MAX):
         number, former = newest(objects)
-        count = max(_expired(former, before_ms), _beyond(former, max_bytes))
-        made = with_pieces(former, slice(count, None))
-        if count:
-            files = tuple(each for each in made.files if not _is_old(objects, made, each))
-            made = replace(made, files=files)
-        if count and not dry_run and not publish(objects, number + 1, made):
-            continue
-        gone = dict(names_of(former))
-        for key, _ in names_of(made):
-            gone.pop(key, None)
+        pieces = [piece for part in heads_of(objects, former) for piece in part.pieces]
+        count = max(_expired(pieces, before_ms), _beyond(pieces, max_bytes))
+        start = pieces[count].start if pieces else 0
+        files = tuple(each for each in former.files if not count or not _is_old(objects, start, each))
+        if count and not dry_run:
+            parts = settled(objects, parts_with(objects, former, count, len(pieces)), objects.put)
+            if not publish(objects, number + 1, replace(former, parts=parts, files=files, own_part=None)):
+                continue
+        gone = dict(names_of_pieces(pieces[:count])) | {each.key: each.size for each in {*former.files} - {*files}}
         removed = len(orphans(objects, grace_s)) if dry_run else remove_orphans(objects, grace_s)
         return PruneReport(
             manifest=number + (count > 0 and not dry_run),
             pieces=count,
             bytes=sum(gone.values()),
-            start=made.start,
+            start=start,
             removed=removed,
         )
     raise StoreInUseError(
@@ -80,9 +81,9 @@ def prune(
     )
 
 
-def _beyond(manifest: Manifest, max_bytes: int | None) -> int:
+def _beyond(pieces: Sequence[Piece], max_bytes: int | None) -> int:
     """Count the pieces of the segments in front that are too much."""
-    pieces, kept, size = manifest.pieces, len(manifest.pieces), 0
+    kept, size = len(pieces), 0
     if max_bytes is None:
         return 0
     for at in reversed(range(len(pieces))):
@@ -95,11 +96,11 @@ def _beyond(manifest: Manifest, max_bytes: int | None) -> int:
     return kept
 
 
-def _expired(manifest: Manifest, before_ms: int | None) -> int:
+def _expired(pieces: Sequence[Piece], before_ms: int | None) -> int:
     """Count the pieces of the segments in front whose records are all older."""
     if before_ms is None:
         return 0
-    pieces, expired = manifest.pieces, 0
+    expired = 0
     for at, piece in enumerate(pieces):
         if piece.segment != pieces[at - 1].segment:
             expired = at
@@ -108,9 +109,9 @@ def _expired(manifest: Manifest, before_ms: int | None) -> int:
     return expired
 
 
-def _is_old(objects: ObjectStore, manifest: Manifest, file: ArchivedFile) -> bool:
+def _is_old(objects: ObjectStore, start: int, file: ArchivedFile) -> bool:
     """Return whether an index file has only records before the archive's start."""
     if not file.path.startswith(f"{INDEX}/"):
         return False
     header = decode_header(objects.get(file.key, 0, HEADER.itemsize).tobytes())
-    return 0 < header.end_physical_offset < manifest.start
+    return 0 < header.end_physical_offset < start

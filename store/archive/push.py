@@ -2,12 +2,14 @@
 
 ::
 
-    newest manifest ─► pieces that the log still has ─► put new pieces, packs, files ─► publish the next manifest
-         ▲             (digests, from the last one back)                                  │ taken by another
+    newest manifest ─► pieces that the log still has ─► put new pieces, packs, files ─► put parts ─► publish the next
+         ▲             (digests, from the last one back)                                  │ taken by another manifest
          └────────────────────────────────────────────────────────────────────────────────┘ archiver
 
     log       [ segment 0        ][ segment 1        ][ segment 2 … ]
-    pieces    [ piece 0          ][ piece 1 ][ new   ][ new  │              up to the readable stop: no batch in flight
+    before    [ piece 0          ][ piece 1 ][ piece 2 ]
+    pieces    [ piece 0          ][ piece 1          ][ new  │              up to the readable stop: no batch in flight
+    objects   [                  ][         ][   ][  ][      │              small ones of a full segment become one
 
 A crash leaves objects without a manifest. The same push uses them again; a later one deletes them after a day.
 """
@@ -48,18 +50,18 @@ from ..files.fresh_directory import make_like, permissions
 from ..files.fs import LocalFileSystem, release
 from ..files.segments import SegmentFile
 from ..files.small_file import DOCUMENT_BYTES_MAX, read_whole
-from ..format.archive_manifest import ArchivedFile, Manifest, Piece, Runs
+from ..format.archive_manifest import ArchivedFile, Manifest, PartName
+from ..format.archive_part import PACK_HEADER, LogObject, LogRange, Part, Piece
 from ..format.documents import parse
 from ..format.message import Bytes, Problem, Records
 from ..format.store_paths import CONFIG, INDEX, StorePaths
 from ..format.walk import walk
 from ..index.table import index_files, read_header
 from ..log.commit_log import FoundRecords
-from ..objects.manifests import newest_or_empty, publish
+from ..objects.manifests import heads_of, newest_or_empty, publish
 from ..objects.object_store import ObjectStore
 from ..read.snapshot import Snapshot
-from ..types import QueueKey
-from .content import Span, joined, remove_orphans, with_pieces
+from .content import Held, Span, parts_with, remove_orphans, settled
 
 _log = logging.getLogger(__name__)
 
@@ -67,6 +69,8 @@ ORPHANS_AFTER_S: Final = 86_400
 _PUBLISH_BYTES: Final = 16 << 30  # a push of days is published in parts, so that its objects are never orphans for long
 _ROUNDS_MAX: Final = 100  # lost in a row: each was won by another archiver
 _CHECKED_ROWS: Final = 1 << 17
+_OBJECT_BYTES_MIN: Final = 4 << 20
+"""Objects of a full segment that are smaller in the mean become one: larger ones are sent once, and cost no more."""
 _INDEX_BYTES_MAX: Final = 64 << 20  # of an index file that is being written: it is sent again by each push
 
 
@@ -136,12 +140,15 @@ def push(
 
 
 class _Made(NamedTuple):
-    """A piece that was put, and its runs."""
+    """A piece that was put, as a part of its own."""
 
-    piece: Piece
-    queues: tuple[QueueKey, ...]
-    runs: Runs
+    part: Part
+    records: int  # that no former piece had
     damage: tuple[Span, ...]
+
+    @property
+    def piece(self) -> Piece:
+        return self.part.pieces[0]
 
 
 @dataclass(slots=True)
@@ -153,6 +160,33 @@ class _Round:
     damage: list[Span] = field(default_factory=list)
     replaced: Span | None = None
     is_partial: bool = False
+
+
+class _Pieces:
+    """Pieces of a manifest, from the last one back: its parts are read when a piece of them is asked for."""
+
+    def __init__(self, objects: ObjectStore, manifest: Manifest) -> None:
+        self._objects, self._manifest = objects, manifest
+        self._count = manifest.piece_count
+        self._parts: dict[PartName, Part] = {}
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, at: int) -> Piece:
+        manifest = self._manifest
+        if at == self._count - 1 and manifest.last is not None:
+            return manifest.last
+        if manifest.own_part is not None:
+            return manifest.own_part.pieces[at]
+        first = self._count
+        for name in reversed(manifest.parts):
+            first -= name.pieces
+            if at >= first:
+                break
+        if name not in self._parts:
+            (self._parts[name],) = heads_of(self._objects, manifest, [name])
+        return self._parts[name].pieces[at - first]
 
 
 @dataclass(kw_only=True)
@@ -178,7 +212,7 @@ class _Push:
             self.snapshot = self.snapshot.newer()
             self._round = _Round()
             made = self._next(former, self.snapshot.readable_stop())
-            is_new = (made.pieces, made.files) != (former.pieces, former.files)
+            is_new = made is not former
             if is_new and not publish(self.objects, number + 1, made):
                 lost += 1
                 continue
@@ -204,13 +238,13 @@ class _Push:
             return 0
 
     def _report(self, number: int, made: Manifest, rounds: Sequence[_Round], removed: int) -> PushReport:
-        added = [each.piece for part in rounds for each in part.made]
+        added = [each for part in rounds for each in part.made]
         return PushReport(
             manifest=number,
             start=made.start,
             stop=made.stop,
             pieces=len(added),
-            records=sum(piece.records for piece in added),
+            records=sum(each.records for each in added),
             sent_bytes=self._sent_bytes,
             reused=self._reused,
             removed=removed,
@@ -236,9 +270,9 @@ class _Push:
                 fix="Name the archive of this store, or an empty place",
             )
 
-    def _agreeing(self, manifest: Manifest, stop: int) -> int:
+    def _agreeing(self, manifest: Manifest, pieces: "_Pieces", stop: int) -> int:
         """Return how many pieces the log still has, or had; `ConfigError` if the archive is that of another log."""
-        pieces, log = manifest.pieces, self.snapshot.log
+        log = self.snapshot.log
         kept, compared = len(pieces), False
         while kept:
             piece = pieces[kept - 1]
@@ -249,7 +283,7 @@ class _Push:
                 break
             kept -= 1
         if kept == len(pieces):
-            if pieces and not compared and log.min_offset >= manifest.stop:
+            if kept and not compared and log.min_offset >= manifest.stop:
                 self._check_path(manifest)
             return kept
         if not compared and not self._same_front(pieces[kept], stop):
@@ -278,8 +312,10 @@ class _Push:
         segment = self.snapshot.log.find(piece.start)
         if segment is None or piece.stop > stop or (segment.base, segment.size) != (piece.segment, piece.segment_size):
             return False
-        mapped = self._fs.map(segment.path, piece.start - segment.base, piece.stop - segment.base)
-        return _digest(mapped) == piece.digest
+        return all(_digest(self._bytes(segment, each)) == each.digest for each in piece.ranges)
+
+    def _bytes(self, segment: SegmentFile, span: LogRange) -> Bytes:
+        return self._fs.map(segment.path, span.start - segment.base, span.stop - segment.base)
 
     def _same_front(self, piece: Piece, stop: int) -> bool:
         """Return whether the log has the first record of a piece that it does not have as a whole."""
@@ -290,39 +326,69 @@ class _Push:
         at = piece.start - segment.base
         size = min(size, int.from_bytes(self._fs.read(segment.path, at, 4), "big"))
         held = self._fs.map(segment.path, at, at + size)
-        return size > 0 and np.array_equal(self.objects.get(piece.key, 0, size), held)
+        first = piece.ranges[0]
+        size = min(size, first.stop - first.start)
+        return size > 0 and np.array_equal(self.objects.get(first.key, 0, size), held[:size])
 
     # The next manifest
 
     def _next(self, former: Manifest, stop: int) -> Manifest:
         """Put what the archive lacks, and return the manifest with it."""
-        kept = with_pieces(former, slice(self._agreeing(former, stop)))
-        part, size = self._round, 0
-        for segment, start, end in self._missing(kept, stop):
+        pieces, part = _Pieces(self.objects, former), self._round
+        count = self._agreeing(former, pieces, stop)
+        grown = self._grown(former, pieces, count, stop)
+        kept, last = count - len(grown), pieces[count - 1] if count else None
+        at = grown[0].start if grown else self.snapshot.log.min_offset if last is None else last.stop
+        first, size = at, 0
+        for segment, start, end in self._missing(at, stop):
+            known = grown if grown and start == first else ()
             made = self._made.get((start, end))
             if made is None or not self._holds(made.piece, stop):  # the log may have been cut since a lost round
-                made = self._piece(segment, start, end)
+                made = self._piece(segment, start, end, known)
             if made is None:
                 break
             self._made[start, end] = made
             part.made.append(made)
             part.damage += made.damage
+            last = made.piece
             size += end - start
-            _log.info(
-                "%d bytes of the log are to be archived",
-                stop - end,
-                extra={"done": end - kept.stop, "of": stop - kept.stop},
-            )
+            _log.info("%d bytes of the log are to be archived", stop - end, extra={"done": end - at, "of": stop - at})
             if size >= _PUBLISH_BYTES:
                 part.is_partial = True
                 break
-        manifest = joined(kept, [(made.piece, made.queues, made.runs) for made in part.made])
-        return replace(manifest, store=self._state(former), files=self._files(former, manifest.start))
+        changed = Manifest(
+            self._state(former), last, former.parts, self._files(former, self._start(former, kept)), former.own_part
+        )
+        if not part.made and count == len(pieces) and changed.files == former.files:
+            return former
+        held: list[Held] = parts_with(self.objects, former, 0, kept)
+        parts = settled(self.objects, [*held, *(made.part for made in part.made)], self._put)
+        return replace(changed, parts=parts, own_part=None)
 
-    def _missing(self, kept: Manifest, stop: int) -> Iterator[tuple[SegmentFile, int, int]]:
-        """Spans of the log that the archive lacks, one per segment; gaps are recorded."""
-        log, at = self.snapshot.log, kept.stop if kept.pieces else self.snapshot.log.min_offset
-        for segment in log.segments:
+    def _start(self, former: Manifest, kept: int) -> int:
+        """The first physical offset of the next manifest."""
+        made = self._round.made
+        return former.start if kept or not made else made[0].piece.start
+
+    def _grown(self, former: Manifest, pieces: "_Pieces", count: int, stop: int) -> tuple[Piece, ...]:
+        """Return the last pieces, which become one, if their segment is full now and the log still has their bytes."""
+        if not count or pieces[count - 1].is_last:
+            return ()
+        found = [pieces[count - 1]]
+        segment = self.snapshot.log.find(found[0].start)
+        if segment is None or segment.stop > stop:
+            return ()
+        while len(found) < count:
+            before = pieces[count - 1 - len(found)]
+            if before.segment != segment.base or before.stop != found[0].start:
+                break
+            found.insert(0, before)
+        is_damaged = any(end > found[0].start for _, end in former.damage)
+        return () if is_damaged or not all(self._holds(each, stop) for each in found) else tuple(found)
+
+    def _missing(self, at: int, stop: int) -> Iterator[tuple[SegmentFile, int, int]]:
+        """Spans of the log that the archive lacks from an offset on, one per segment; gaps are recorded."""
+        for segment in self.snapshot.log.segments:
             start, end = max(segment.base, at), min(segment.stop, stop)
             if start >= end:
                 continue
@@ -341,8 +407,8 @@ class _Push:
         else:
             raise _damaged(self.snapshot.log.directories[0], (start, stop), "its segment is missing")
 
-    def _piece(self, segment: SegmentFile, start: int, stop: int) -> _Made | None:
-        """Examine and put the records of a span; None if none begins there yet."""
+    def _piece(self, segment: SegmentFile, start: int, stop: int, known: Sequence[Piece]) -> _Made | None:
+        """Examine a span and put its records; None if none begins there yet. ``known`` pieces have been put before."""
         base = segment.base
         try:
             view = self._fs.map(segment.path, 0, stop - base)
@@ -371,29 +437,42 @@ class _Push:
             raise _damaged(segment.path, damage[0], "it holds no whole record, or one that its CRC contradicts")
         for span in damage:
             self._warn(f"the archive has damaged bytes of the log at [{span[0]}, {span[1]})")
-        data = view[start - base : stop - base]
         piece = Piece(
             segment=base,
             segment_size=segment.size,
             start=start,
-            stop=stop,
             records=len(walked.records),
             first_time=int(times[0]) if times.size else 0,
             last_time=int(times[-1]) if times.size else 0,
-            digest=_digest(data),
+            pack_start=PACK_HEADER.itemsize if pack.data.size else 0,
             pack_size=pack.data.size,
             pack_digest=_digest(pack.data),
+            objects=self._objects_of(segment, view, start, stop, known),
         )
-        self._put(piece.key, data)
-        if _digest(data) != piece.digest:  # a failover cut the log, and wrote it again, while it was sent
-            self.objects.delete([piece.key])
-            raise StoreIOError(
-                "the log was changed while it was archived", path=segment.path, offset=start, errno=5, fix="Push again"
-            )
         if pack.data.size:
             self._put(piece.pack_key, pack.data)
         release(view)
-        return _Made(piece, pack.queues, pack.runs, damage)
+        added = piece.records - sum(each.records for each in known)
+        return _Made(Part.of([piece], pack.queues, pack.runs), added, damage)
+
+    def _objects_of(
+        self, segment: SegmentFile, view: Bytes, start: int, stop: int, known: Sequence[Piece]
+    ) -> tuple[LogObject, ...]:
+        """Put the bytes of a span that no object has, or all of them if those objects are small."""
+        held = [LogObject(each.stop, each.digest) for piece in known for each in piece.ranges]
+        if held and (stop - start) < (len(held) + 1) * _OBJECT_BYTES_MIN:
+            held = []
+        first = held[-1].stop if held else start
+        data = view[first - segment.base : stop - segment.base]
+        made = LogObject(stop, _digest(data))
+        place = LogRange.of(segment.base, first, made)
+        self._put(place.key, data)
+        if _digest(data) != made.digest:  # a failover cut the log, and wrote it again, while it was sent
+            self.objects.delete([place.key])
+            raise StoreIOError(
+                "the log was changed while it was archived", path=segment.path, offset=first, errno=5, fix="Push again"
+            )
+        return (*held, made)
 
     def _denied(self, segment: SegmentFile, records: Records) -> Iterator[Span]:
         """Spans of records that their CRCs contradict."""
@@ -441,6 +520,8 @@ class _Push:
             "sizes": json.dumps(sizes),
             "index": json.dumps(any(index_files(self._fs, os.path.join(self.snapshot.path, INDEX)))),
             "damage": json.dumps(spans),
+            # How often the log was cut: readers that follow the archive compare it.
+            "cuts": str((former.cuts or 0) + (self._round.replaced is not None)),
         }
 
     def _files(self, former: Manifest, log_start: int) -> tuple[ArchivedFile, ...]:

@@ -15,7 +15,7 @@ from ..errors import StoreIOError
 from ..files.fs import LocalFileSystem
 from ..files.segments import SegmentFile
 from ..format.naming import segment_name
-from ..objects.manifests import newest_or_empty
+from ..objects.manifests import heads_of, newest_or_empty
 from ..objects.object_store import ObjectStore
 from ..objects.opening import open_objects
 from ..retention.state import FileId, FileKind
@@ -62,16 +62,18 @@ class RemoteArchive:
 
     def _has(self, objects: ObjectStore, found: SegmentFile) -> bool:
         at = found.base
-        for piece in newest_or_empty(objects)[1].pieces:
-            if piece.segment != found.base:
-                continue
-            info = objects.head(piece.key)
-            if piece.start != at or info is None or info.size != piece.stop - piece.start:
+        manifest = newest_or_empty(objects)[1]
+        pieces = (piece for part in heads_of(objects, manifest) for piece in part.pieces)
+        for key, start, stop, digest in (
+            each for piece in pieces if piece.segment == found.base for each in piece.ranges
+        ):
+            info = objects.head(key)
+            if start != at or info is None or info.size != stop - start:
                 return False
-            local = self._fs.map(found.path, piece.start - found.base, piece.stop - found.base)
-            if sha256(local.data).hexdigest() != piece.digest:
+            local = self._fs.map(found.path, start - found.base, stop - found.base)
+            if sha256(local.data).hexdigest() != digest:
                 return False
-            at = piece.stop
+            at = stop
         return at == found.stop
 
 

@@ -75,7 +75,7 @@ def check_same_log(fs: FileSystem, path: str, commit_log: str, archived: "Archiv
             fix="Name the archive of this store",
         )
     for segment in list_segments(fs, [commit_log]):
-        for piece in archived.manifest.pieces:
+        for piece in archived.pieces:
             if segment.base <= piece.start < segment.stop:
                 mine = fs.read(segment.path, piece.start - segment.base, _HEADER_BYTES)
                 name = os.path.join(StorePaths(archived.root).commit_log, segment_name(piece.segment))

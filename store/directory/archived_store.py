@@ -1,28 +1,34 @@
-"""Archived store: the newest manifest of an archive in object storage, and the files that it has, as a store has them.
+"""Archived store: an archive in object storage as of one manifest, and the files that it has, as a store has them.
 
 ::
 
-    manifests/0000000012.arrow ──► ROOT/commitlog/00000000001073741824    of pieces, which follow each other
-                                   ROOT/index/…  ROOT/config/…            of one object each
-                                   ROOT/queues/…                          packs; there is no consumequeue/
+    manifests/0000000012.arrow ──► parts/… ──► ROOT/commitlog/00000000001073741824    of objects that follow each other
+                             │             └─► ROOT/queues/…                          packs; there is no consumequeue/
+                             └───────────────► ROOT/index/…  ROOT/config/…            of one object each
 
-    ROOT is the URL. A later manifest replaces all of it at once: see `refresh`.
+    ROOT is the URL. A later manifest is another `ArchivedStore`: see `newer`.
 
 A place with a ``commitlog/`` and without a manifest is a plain copy of a store directory, and is read as one.
 """
 
 import errno
 import re
+import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Self
+
+import numpy as np
 
 from ..errors import MissingObjectError, NotAStoreError
-from ..format.archive_manifest import Manifest
+from ..format.archive_manifest import Manifest, PartName
+from ..format.archive_part import RUN, Part, Piece, Runs
+from ..format.message import Ints
 from ..format.naming import segment_name
 from ..format.store_paths import COMMIT_LOG, CONSUME_QUEUE
-from ..objects.manifests import listed, read
+from ..objects.manifests import decoded, latest
 from ..objects.object_store import ObjectInfo, ObjectStore
 from ..objects.remote_fs import ObjectPart, RemoteFile, RemoteFileSystem
 
@@ -33,53 +39,147 @@ _SHOWN_MAX: Final = 5
 _SEGMENT: Final = re.compile(rf"{COMMIT_LOG}/(\d{{20}})")
 
 
-class GrowingFileSystem(RemoteFileSystem):
-    """Files of an archive, to which later manifests add."""
-
-    def __init__(self, objects: ObjectStore, root: str, cache: "BlockCache | None") -> None:
-        self._growing = objects, root, cache
-        self.show({})
-
-    def show(self, files: Mapping[str, RemoteFile]) -> None:
-        """Have these files from now on; bytes that were read stay valid."""
-        objects, root, cache = self._growing
-        super().__init__(objects, root, files, cache)
-
-
+@dataclass(frozen=True, eq=False, slots=True, kw_only=True)
 class ArchivedStore:
-    """One archive, as of its newest manifest. Not thread-safe."""
+    """One archive, as of one manifest.
 
-    def __init__(self, objects: ObjectStore, root: str, cache: "BlockCache | None" = None) -> None:
-        self._objects = objects
-        self.root = root
-        self.number = 0
-        self.manifest = Manifest()
-        self.fs = GrowingFileSystem(objects, self.root, cache)
-        if not self.refresh():
-            raise NotAStoreError("there is no manifest of an archive", path=self.root)
+    Attributes
+    ----------
+    root
+        Its URL.
+    number, manifest, parts
+        The manifest, and the heads of its parts.
+    pieces
+        Pieces of all parts, ascending.
+    fs
+        Its files.
+    """
 
-    def refresh(self) -> bool:
-        """Read the newest manifest if there is a newer one; return whether there was. Costs one list of objects."""
-        found = max(listed(self._objects), default=None)
+    root: str
+    number: int
+    manifest: Manifest
+    parts: tuple[Part, ...]
+    pieces: tuple[Piece, ...]
+    fs: RemoteFileSystem
+    objects: ObjectStore
+    cache: "BlockCache | None"
+    looked: float
+    """When the newest manifest was looked for, by the monotonic clock."""
+
+    @classmethod
+    def open(cls, objects: ObjectStore, root: str, cache: "BlockCache | None" = None) -> Self:
+        """Open an archive as of its newest manifest; `NotAStoreError` if there is none."""
+        found = latest(objects)
+        if found is None:
+            raise NotAStoreError("there is no manifest of an archive", path=root)
+        return cls._at(objects, root, cache, found, {})
+
+    def newer(self) -> Self:
+        """The archive as of its newest manifest; the same object where this is it. Costs a list of objects."""
+        found = latest(self.objects)
         if found is None or found[0] == self.number:
-            return False
-        self.number, self.manifest = found[0], read(self._objects, found[1])
-        self.fs.show(files_of(self.manifest))
-        return True
+            return self
+        known = dict(zip(self.manifest.parts, self.parts, strict=False))
+        return self._at(self.objects, self.root, self.cache, found, known)
+
+    @classmethod
+    def _at(
+        cls,
+        objects: ObjectStore,
+        root: str,
+        cache: "BlockCache | None",
+        found: tuple[int, ObjectInfo],
+        known: Mapping[PartName, Part],
+    ) -> Self:
+        number, info = found
+        looked = time.monotonic()
+        read = RemoteFileSystem.listed(objects, root, [info], cache)
+        manifest = Manifest.decode(read.read(f"{root}/{info.key}", 0, info.size), f"{root}/{info.key}")
+        parts = _parts(objects, root, cache, manifest, known)
+        pieces = tuple(piece for part in parts for piece in part.pieces)
+        fs = RemoteFileSystem(objects, root, files_of(manifest, pieces), cache)
+        return cls(
+            root=root,
+            number=number,
+            manifest=manifest,
+            parts=parts,
+            pieces=pieces,
+            fs=fs,
+            objects=objects,
+            cache=cache,
+            looked=looked,
+        )
+
+    @property
+    def age_s(self) -> float:
+        """Seconds since it was the newest one."""
+        return time.monotonic() - self.looked
+
+    def newest_number(self) -> int:
+        """Number of the newest manifest. Costs a list of objects."""
+        found = latest(self.objects)
+        return self.number if found is None else found[0]
+
+    def continues(self, before: "ArchivedStore") -> bool:
+        """Return whether this archive has the log of an earlier manifest, and what was appended to it."""
+        # Pieces of a full segment become one: their objects do not tell it.
+        is_same = before.manifest.cuts is not None and before.manifest.cuts == self.manifest.cuts
+        return is_same or before.manifest.last is None or before.manifest.last in self.pieces
 
     @property
     def store_id(self) -> str | None:
         """Id of the store that was pushed."""
         return self.manifest.store.get("id")
 
+    def runs(self, number: int, queues: Ints) -> Runs:
+        """Read the runs of some queues of a part, ascending by queue and then by piece."""
+        part = self.parts[number]
+        if part.runs is not None:
+            return part.runs[np.isin(part.runs["queue"], queues)]
+        path = f"{self.root}/{self.manifest.parts[number].key}"
+        blocks = part.blocks_of(queues)
+        spans = part.spans_of(blocks)
+        self.fs.fetch([(path, *span) for span in spans])
+        found = [np.empty(0, RUN)]
+        for block, (start, stop) in zip(blocks.tolist(), spans, strict=True):
+            runs = part.runs_of_block(block, self.fs.map(path, start, stop).data, path)
+            found.append(runs[np.isin(runs["queue"], queues)])
+        return np.concatenate(found)
 
-def files_of(manifest: Manifest) -> dict[str, RemoteFile]:
-    """Files that a manifest has, by name below the root: segments, packs, and other files of the store."""
+
+def _parts(
+    objects: ObjectStore,
+    root: str,
+    cache: "BlockCache | None",
+    manifest: Manifest,
+    known: Mapping[PartName, Part],
+) -> tuple[Part, ...]:
+    """Read the heads of parts that are not known."""
+    if manifest.own_part is not None:
+        return (manifest.own_part,)
+    names = {name.key: RemoteFile(name.key, name.size) for name in manifest.parts if name not in known}
+    read = RemoteFileSystem(objects, root, names, cache)
+    read.fetch((f"{root}/{name.key}", 0, name.head_size) for name in manifest.parts)
+    return tuple(
+        known[name] if name in known else decoded(name, read.read(f"{root}/{name.key}", 0, name.head_size), root)
+        for name in manifest.parts
+    )
+
+
+def files_of(manifest: Manifest, pieces: Iterable[Piece]) -> dict[str, RemoteFile]:
+    """Files that an archive has, by name below the root: segments, packs, parts, and other files of the store."""
     files = {each.path: RemoteFile(each.key, each.size) for each in manifest.files}
+    files |= {name.key: RemoteFile(name.key, name.size) for name in manifest.parts}
+    return files | files_of_pieces(pieces)
+
+
+def files_of_pieces(pieces: Iterable[Piece]) -> dict[str, RemoteFile]:
+    """Segments and packs of some pieces, by name below the root."""
+    files: dict[str, RemoteFile] = {}
     parts: dict[int, list[ObjectPart]] = {}
-    for piece in manifest.pieces:
-        part = ObjectPart(piece.key, piece.start - piece.segment, 0, piece.stop - piece.start)
-        parts.setdefault(piece.segment, []).append(part)
+    for piece in pieces:
+        base, found = piece.segment, parts.setdefault(piece.segment, [])
+        found += [ObjectPart(each.key, each.start - base, 0, each.stop - each.start) for each in piece.ranges]
         files[piece.pack_key] = RemoteFile(piece.pack_key, piece.pack_size)
     for segment, found in parts.items():
         name = f"{COMMIT_LOG}/{segment_name(segment)}"
@@ -98,7 +198,7 @@ def opened(objects: ObjectStore, root: str, cache: "BlockCache | None" = None) -
         If the copy lacks a segment between two others.
     """
     with suppress(NotAStoreError):
-        return ArchivedStore(objects, root, cache)
+        return ArchivedStore.open(objects, root, cache)
     found = list(objects.list())
     names = dict.fromkeys(each.key.partition("/")[0] for each in found)
     if COMMIT_LOG in names or CONSUME_QUEUE in names:

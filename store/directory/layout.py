@@ -15,8 +15,8 @@ Only this module makes a path of a caller absolute: on another file system that 
 
 import logging
 import os
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import quote, unquote, urlsplit
 
@@ -49,6 +49,8 @@ class StoreLocation:
     archived: "ArchivedStore | None" = None
     continued: "ArchivedStore | None" = None
     """The archive in object storage that has the older files of a directory."""
+    rejoined: "Callable[[ArchivedStore], StoreLocation] | None" = None
+    """Returns the same directory with a later manifest of that archive."""
 
     @classmethod
     def of(cls, path: str | os.PathLike[str], fs: FileSystem | None = None) -> "StoreLocation":
@@ -65,12 +67,11 @@ class StoreLocation:
     def at_place(cls, place: str, access: RemoteAccess) -> "StoreLocation":
         """Locate a store or an archive at a `place_of`, a directory or a URL."""
         if is_remote(place):
-            return cls.on_objects(access.objects(place), access.cache(), place)
+            return cls.on_objects(*archive_place(place, access))
         found = cls.of(place)
         names = {each.name for each in found.fs.list_dir(place)}
-        if COMMIT_LOG not in names and MANIFESTS.rstrip("/") in names:
-            return cls.on_objects(access.objects(f"file://{quote(found.root)}"), None, found.root)
-        return found
+        is_archive = COMMIT_LOG not in names and MANIFESTS.rstrip("/") in names
+        return cls.on_objects(*archive_place(found.root, access)) if is_archive else found
 
     @classmethod
     def on_objects(
@@ -100,9 +101,13 @@ class StoreLocation:
         """True if the root is a directory."""
         return self.fs.stamp(os.path.join(self.root, "")) is not None  # with the slash a file has no stamp
 
-    def refresh(self) -> bool:
-        """Read a newer manifest of the archive that has the older files; return whether there was one."""
-        return self.continued is not None and self.continued.refresh()
+    def newer(self) -> "StoreLocation":
+        """The same place with the newest manifest of its archive; the same object where nothing was pushed."""
+        archived = self.archived or self.continued
+        newest = None if archived is None else archived.newer()
+        if newest is None or newest is archived:
+            return self
+        return replace(self, fs=newest.fs, archived=newest) if self.rejoined is None else self.rejoined(newest)
 
     def is_owned(self) -> bool:
         """Whether a process holds the store's lock now."""
@@ -111,6 +116,14 @@ class StoreLocation:
     def beside(self, path: str | os.PathLike[str]) -> str:
         """Absolute form of another path of the caller on the same file system."""
         return os.path.abspath(os.fspath(path))
+
+
+def archive_place(place: str, access: RemoteAccess) -> "tuple[ObjectStore, BlockCache | None, str]":
+    """Return the objects of an archive at a `place_of`, the cache of their blocks, and the root of its files."""
+    if is_remote(place):
+        return access.objects(place), access.cache(), place
+    root = os.path.abspath(place)
+    return access.objects(f"file://{quote(root)}"), None, root
 
 
 def is_remote(place: str) -> bool:

@@ -20,7 +20,7 @@ import numpy as np
 
 from ..files.notices import warn_once
 from ..files.segments import SegmentFile
-from ..format.message import MIN_RECORD_BYTES, Ints, Records
+from ..format.message import BURNT_OFFSETS_MAX, MIN_RECORD_BYTES, Ints, Records
 from ..format.naming import LMQ_PREFIX, SCHEDULE_TOPIC, is_dispatched_topic
 from ..format.properties import Properties
 from ..log.commit_log import CommitLog, FoundRecords
@@ -33,8 +33,6 @@ _NONE = np.empty(0, np.int64)
 _FIRST_TIME = int(np.iinfo(np.int64).min)
 
 
-BURNT_OFFSETS_MAX = 1 << 16
-"""Most queue offsets in a row that a broker may have skipped: 5.0 to 5.1.0 burn one at each failed put."""
 _ROWS_AT_ONCE = 1 << 18
 
 

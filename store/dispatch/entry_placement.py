@@ -27,12 +27,12 @@ from typing import Final, NamedTuple, Protocol
 import numpy as np
 
 from ..format.consume_queue import NATIVE, Entries, from_columns
-from ..format.message import MIN_RECORD_BYTES, Ints, Mask, is_filler
+from ..format.message import BURNT_OFFSETS_MAX, MIN_RECORD_BYTES, Ints, Mask, is_filler
 from ..format.naming import LMQ_PREFIX
 from ..format.walk import ends_segment
 from ..log.commit_log import CommitLog, FoundRecords
 from ..types import QueueKey
-from .derive import BURNT_OFFSETS_MAX, DerivedQueue, corrected, joined, rising
+from .derive import DerivedQueue, corrected, joined, rising
 
 _log = logging.getLogger(__name__)
 

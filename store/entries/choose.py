@@ -132,21 +132,19 @@ class DirectorySources:
         self.queues, self._end, self._walked, self._database = parts
         self.kept: KeptEntries = self._walked
 
-    def newer(self, log: CommitLog, moved: Collection[QueueKey] | None = None) -> "DirectorySources":
+    def newer(
+        self, location: StoreLocation, log: CommitLog, moved: Collection[QueueKey] | None = None
+    ) -> "DirectorySources":
         """The sources of the same store now, whose log is ``log``, if only the ``moved`` queues changed; None for all.
 
         What was derived from the log is kept, and compared with it.
         """
-        fs, root = self._location.fs, self._location.root
+        fs, root = location.fs, location.root
         queues = ConsumeQueues(fs, root, log) if moved is None else self.queues.newer(log, moved)
         is_same = log is self._log
         end, walked = (self._end, self._walked) if is_same else (self._end.newer(log), self._walked.newer(log))
         parts = _Parts(queues, end, walked, self._database)
-        return DirectorySources(self._location, log, self._source, self.cache, parts)
-
-    def refresh(self) -> bool:
-        """Look at what later `newer` ones need besides the log; return whether it changed."""
-        return False
+        return DirectorySources(location, log, self._source, self.cache, parts)
 
     def choose(self, visibility: Visibility, window: TimeWindow | None = None, *, in_doubt: bool = False) -> Chosen:
         """Choose the entries to read; the log was listed after ``visibility`` looked first.
@@ -324,14 +322,16 @@ class ArchiveSources(DirectorySources):
         super().__init__(location, log, source, cache)
         self.kept = self._packed = packed
 
-    def refresh(self) -> bool:
-        """As `DirectorySources.refresh`: read a newer manifest, if there is one."""
-        self._packed.refresh()
-        return self._packed.newest() is not self._packed
-
-    def newer(self, log: CommitLog, moved: Collection[QueueKey] | None = None) -> "ArchiveSources":  # noqa: ARG002 - the manifest tells
+    def newer(
+        self,
+        location: StoreLocation,
+        log: CommitLog,
+        moved: Collection[QueueKey] | None = None,  # noqa: ARG002 - the manifest tells
+    ) -> "ArchiveSources":
         """As `DirectorySources.newer`."""
-        return ArchiveSources(self._location, log, self._source, self.cache, self._packed.newest())
+        assert location.archived is not None
+        packed = self._packed.of(location.archived)
+        return ArchiveSources(location, log, self._source, self.cache, packed)
 
     def choose(
         self,
@@ -353,7 +353,7 @@ class ArchiveSources(DirectorySources):
 
     def readable_stop(self, visibility: Visibility, is_live: Callable[[], bool]) -> int:  # noqa: ARG002
         """As `DirectorySources.readable_stop`."""
-        return self._packed.manifest.stop
+        return self._packed.stop
 
 
 def sources_of(location: StoreLocation, log: CommitLog, source: QueueSource, cache: str | None) -> DirectorySources:

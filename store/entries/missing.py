@@ -42,12 +42,12 @@ import numpy as np
 from ..directory.layout import ListedQueues, StoreLocation
 from ..directory.own_state import OwnState
 from ..directory.topics import topic_table
-from ..dispatch.derive import BURNT_OFFSETS_MAX, NO_ENTRIES, DerivedQueue, derive_queues, joined
+from ..dispatch.derive import NO_ENTRIES, DerivedQueue, derive_queues, joined
 from ..dispatch.rules import is_queued, queues_of
 from ..errors import FileTooLargeError, FormatError
 from ..files.notices import warn_once
 from ..format.consume_queue import Entries, is_pad, is_plausible
-from ..format.message import Ints, Mask
+from ..format.message import BURNT_OFFSETS_MAX, Ints, Mask
 from ..format.naming import LMQ_PREFIX, is_broker_topic, is_dispatched_topic, is_system_topic
 from ..format.store_paths import CONFIG
 from ..log.commit_log import CommitLog

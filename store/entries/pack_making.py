@@ -3,7 +3,7 @@
 ::
 
     piece of the log   [A0][B0][A1][A2][B1]
-    pack               │ A0  A1  A2 │ B0  B1 │     an `ENTRY` of 32 bytes per record: by queue, in the order of the log
+    pack               │ header │ A0  A1  A2 │ B0  B1 │     an `ENTRY` of 32 bytes per record: by queue, then by place
     runs                 A: rows 0–2  B: rows 3–4   a `RUN` per queue, for the manifest
 
 Entries are derived from the records, as for queues that have no files. Equal records result in equal bytes.
@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..dispatch.derive import all_entries_of, by_queue
-from ..format.archive_manifest import ENTRY, RUN, Runs
+from ..format.archive_part import ENTRY, RUN, Runs, pack_header
 from ..format.message import Bytes
 from ..log.commit_log import FoundRecords
 from ..types import QueueKey
@@ -24,7 +24,7 @@ from .walked import in_runs
 class Pack(NamedTuple):
     """Entries of a piece."""
 
-    data: Bytes  # rows of `ENTRY`
+    data: Bytes  # header and rows of `ENTRY`; nothing without records
     queues: tuple[QueueKey, ...]  # of each run, ascending
     runs: Runs  # `queue` counts in `queues`, `piece` is 0
 
@@ -52,4 +52,7 @@ def made_pack(found: FoundRecords) -> Pack:
         runs["last_offset"] = [base + run.last_position for run in found_runs]
         runs["bytes"] = np.add.reduceat(columns.size.astype(np.int64), runs["row"])
         runs["rises"] = [run.rises for run in found_runs]
-    return Pack(rows.view(np.uint8), queues, runs)
+        runs["first_time"] = rows["store_time"][runs["row"]]
+        runs["last_time"] = rows["store_time"][runs["row"] + runs["rows"] - 1]
+    header = np.frombuffer(pack_header(rows.size, base) if rows.size else b"", np.uint8)
+    return Pack(np.concatenate([header, rows.view(np.uint8)]), queues, runs)

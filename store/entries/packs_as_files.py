@@ -49,9 +49,12 @@ def join_packed(location: StoreLocation, archive: StoreLocation, commit_log: str
         store.consume_queues: there.consume_queues,
         store.index: there.index,
     }
-    files = PackedFiles(archived, entries * ENTRY_BYTES)
-    routed = RoutedFileSystem(location.fs, archived.root, files)
-    return StoreLocation(JoinedFileSystem(routed, continued), location.root, continued=archived)
+
+    def joined(archived: ArchivedStore) -> StoreLocation:
+        routed = RoutedFileSystem(location.fs, archived.root, PackedFiles(archived, entries * ENTRY_BYTES))
+        return StoreLocation(JoinedFileSystem(routed, continued), location.root, None, archived, joined)
+
+    return joined(archived)
 
 
 class PackedFiles:
@@ -60,15 +63,9 @@ class PackedFiles:
     def __init__(self, archived: ArchivedStore, file_bytes: int) -> None:
         self._archived = archived
         self._fs: FileSystem = archived.fs
-        self._known = PackedQueues(archived)
+        self._queues = PackedQueues(archived)
         self._file_bytes = file_bytes
         self._root = StorePaths(archived.root).consume_queues
-
-    @property
-    def _queues(self) -> PackedQueues:
-        """The queues of the manifest that was read last."""
-        self._known = self._known.newest()
-        return self._known
 
     @property
     def window_bytes(self) -> int | None:

@@ -1,32 +1,34 @@
-"""Planning by the manifest of an archive: runs of queues become scan tasks, and nothing else is read.
+"""Planning by the runs of an archive: they become scan tasks, and nothing else is read.
 
 ::
 
     log      [ piece 0                   ][ piece 1   ][ piece 2 …        pieces begin and end in one segment
-    runs     A/0 ━━━━━━━━━━━━━━━━━━━━━━━   A/0 ━━━━━━━  …                 rows, bytes and places are in the manifest
+    runs     A/0 ━━━━━━━━━━━━━━━━━━━━━━━   A/0 ━━━━━━━  …                 rows, bytes and places are in the parts
              B/0    ━━━━━   ┆              B/0   ━━━
     windows  [ 0/0       ]┆[ 0/1         ][ 1/0        ]                  large pieces are cut into windows of the log
     tasks    [ task 0    ]┆[ task 1      ][ task 2 …                      of one window, or of several small pieces
 
 Tasks follow the log: two tasks ask for the same bytes only at the edge of a window within a piece. There the queue
 offset of a physical offset is interpolated between the ends of a run. Rows are exact in any case. The ranges of a task
-are made when it is read or pickled. So a plan holds runs and windows, but not each run in each window.
+are made when it is read or pickled. So a plan holds runs and windows, but not each run in each window. A task has the
+pieces of its runs, and the rows of their packs: its reader needs no manifest.
 
 A run whose queue offsets have gaps is never cut. A queue whose offsets do not rise is left to `plan.plan_tasks`.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, overload
+from functools import partial
+from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
 import numpy as np
 
 from ..errors import DataLossError
+from ..format.archive_part import Runs
 from ..format.consume_queue import ENTRY_BYTES
 from ..format.message import Ints, Mask
-from ..types import QueueKey, QueueRange
-from .tasks import PlannedRange, ScanTask, TaskLimits, smallest_task
+from ..types import QueueRange
+from .tasks import ArchivedRanges, ScanTask, TaskLimits, smallest_task
 
 if TYPE_CHECKING:
     from .packs import PackedQueues
@@ -50,6 +52,9 @@ class _Parts(NamedTuple):
     low: Ints  # physical offsets between which its records begin
     high: Ints
     dense: Ints  # 1 where each queue offset has a record
+    first: Ints  # of the whole run: its queue offset, and rows of the pack
+    row: Ints
+    length: Ints
 
     def take(self, rows: Ints | Mask | slice) -> Self:
         return type(self)(*(column[rows] for column in self))
@@ -69,89 +74,41 @@ class _Units(NamedTuple):
         return type(self)(*(column[rows] for column in self))
 
 
-class RunRanges(Sequence[PlannedRange]):
-    """Planned ranges of one task, as columns that are made when it is read: a plan may have millions of them."""
-
-    def __init__(self, keys: Sequence[QueueKey], columns: Callable[[], tuple[Ints, Ints]]) -> None:
-        self._keys = keys
-        self._found = columns
-
-    @cached_property
-    def _columns(self) -> tuple[Ints, Ints]:
-        """Indices into the keys, (n,), and start, stop, rows, and the span of the log, (5, n)."""
-        return self._found()
-
-    def __len__(self) -> int:
-        return self._columns[0].size
-
-    @overload
-    def __getitem__(self, index: int) -> PlannedRange: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[PlannedRange]: ...
-
-    def __getitem__(self, index: int | slice) -> PlannedRange | Sequence[PlannedRange]:
-        if isinstance(index, slice):
-            return [self[number] for number in range(*index.indices(len(self)))]
-        queue, numbers = self._columns
-        start, stop, rows, low, high = numbers[:, index].tolist()
-        return PlannedRange(self._keys[queue[index]], start, stop, rows, (low, high))
-
-    def __iter__(self) -> Iterator[PlannedRange]:
-        queues, numbers = self._columns
-        for queue, start, stop, rows, low, high in zip(queues.tolist(), *numbers.tolist(), strict=True):
-            yield PlannedRange(self._keys[queue], start, stop, rows, (low, high))
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Sequence) and list(self) == list(other)
-
-    def __hash__(self) -> int:
-        return hash(tuple(self))
-
-    def __reduce__(self) -> tuple[Callable[..., "RunRanges"], tuple[Any, ...]]:
-        # Only the queues of this task cross to its worker, and differences, which are small.
-        queue, numbers = self._columns
-        queues, queue = np.unique(queue, return_inverse=True)
-        keys = [tuple(self._keys[number]) for number in queues.tolist()]
-        return _unpickled, (keys, queue.astype(np.uint32), numbers)
-
-
-def _unpickled(keys: Sequence[tuple[str, int]], queue: Ints, numbers: Ints) -> RunRanges:
-    return RunRanges([QueueKey(*key) for key in keys], lambda: (queue, numbers))
-
-
 def plan_runs(
     packed: "PackedQueues", ranges: Sequence[QueueRange], limits: TaskLimits
 ) -> tuple[list[ScanTask], list[QueueRange]]:
     """Cut ranges within the bounds of their queues into tasks; return the ranges of queues that do not rise, too."""
-    left = [wanted for wanted in ranges if not packed.rises[packed.numbers[wanted.key]] and len(wanted)]
-    planned = [wanted for wanted in ranges if wanted.key in packed.numbers and packed.rises[packed.numbers[wanted.key]]]
+    left = [wanted for wanted in ranges if not packed.rises(wanted.key) and len(wanted)]
+    planned = [wanted for wanted in ranges if packed.rises(wanted.key)]
     tasks: list[ScanTask] = []
     while planned:  # a queue that is asked for twice is planned twice
         firsts = {wanted.key: number for number, wanted in reversed([*enumerate(planned)])}
         chosen = [wanted for number, wanted in enumerate(planned) if firsts[wanted.key] == number]
         planned = [wanted for number, wanted in enumerate(planned) if firsts[wanted.key] != number]
-        tasks += _tasks(packed.keys_by_number, _parts(packed, chosen), limits)
+        tasks += _tasks(packed, _parts(packed, chosen), limits)
     return tasks, left
 
 
 def _parts(packed: "PackedQueues", ranges: Sequence[QueueRange]) -> _Parts:
     """Return the runs of some ranges, by piece and then by queue."""
-    starts, stops = np.zeros((2, len(packed.keys_by_number)), np.int64)
-    numbers = np.array([packed.numbers[wanted.key] for wanted in ranges], np.int64)
-    starts[numbers] = [wanted.start for wanted in ranges]
-    stops[numbers] = [wanted.stop for wanted in ranges]
-    runs, tiles, highs = packed.manifest.runs, packed.tiles, packed.highs
-    queue = runs["queue"]
-    rows = np.flatnonzero((tiles > starts[queue]) & (runs["first"] < stops[queue]))
-    chosen, tiles, highs = runs[rows], tiles[rows], highs[rows]
+    numbers = np.array([packed.runs.number(wanted.key) for wanted in ranges], np.int64)
+    order = np.argsort(numbers)
+    asked = numbers[order]
+    starts = np.array([wanted.start for wanted in ranges], np.int64)[order]
+    stops = np.array([wanted.stop for wanted in ranges], np.int64)[order]
+    runs = packed.runs.of(asked, starts, stops)
+    tiles, highs = _tiled(runs)
+    place = np.searchsorted(asked, runs["queue"])
+    rows = np.flatnonzero((tiles > starts[place]) & (runs["first"] < stops[place]))
+    rows = rows[np.lexsort((runs["queue"][rows], runs["piece"][rows]))]
+    chosen, tiles, highs, place = runs[rows], tiles[rows], highs[rows], place[rows]
     queue = chosen["queue"].astype(np.int64)
     first, last, count = (chosen[name] for name in ("first", "last", "rows"))
-    start, stop = np.maximum(first, starts[queue]), np.minimum(tiles, stops[queue])
+    start, stop = np.maximum(first, starts[place]), np.minimum(tiles, stops[place])
     dense = count == last - first + 1
     held = np.where(dense, np.maximum(np.minimum(last + 1, stop) - start, 0), count)
     for number in np.flatnonzero(~dense & ((start > first) | (stop <= last))).tolist():
-        key = packed.keys_by_number[int(queue[number])]
+        key = packed.runs.keys[int(queue[number])]
         with suppress(DataLossError):  # the scan reports it, or skips the rows
             held[number] = packed.entries(key, int(start[number]), int(stop[number])).size.size
     size = chosen["bytes"] * held // np.maximum(count, 1)
@@ -161,11 +118,34 @@ def _parts(packed: "PackedQueues", ranges: Sequence[QueueRange]) -> _Parts:
         low + (length * np.where(dense, share, whole)).astype(np.int64)
         for share, whole in zip(shares, (0, 1), strict=True)
     )
-    found = _Parts(chosen["piece"].astype(np.int64), queue, start, stop, held, size, low, high, dense.astype(np.int64))
+    piece, row = (chosen[name].astype(np.int64) for name in ("piece", "row"))
+    flags = dense.astype(np.int64)
+    found = _Parts(piece, queue, start, stop, held, size, low, high, flags, first.copy(), row, count.copy())
     return found.take(held > 0)
 
 
-def _tasks(keys: Sequence[QueueKey], parts: _Parts, limits: TaskLimits) -> list[ScanTask]:
+def _tiled(runs: Runs) -> tuple[Ints, Ints]:
+    """Return where the next run of a queue begins: its queue offset, and the physical offset before which it begins.
+
+    Queue offsets between two runs belong to the first one: a scan looks there for damage in the log.
+    """
+    tiles, highs = runs["last"] + 1, runs["last_offset"] + 1
+    follows = np.flatnonzero(runs["queue"][1:] == runs["queue"][:-1])
+    gaps = follows[runs["first"][follows + 1] > tiles[follows]]
+    tiles[follows] = runs["first"][follows + 1]
+    highs[gaps] = runs["first_offset"][gaps + 1]
+    return tiles, highs
+
+
+def _rows_of(parts: _Parts) -> Ints:
+    """Return the rows of packs that have the messages of some parts, and perhaps others: see `ArchivedRanges.held`."""
+    is_dense = parts.dense == 1
+    low = np.where(is_dense, np.clip(parts.start - parts.first, 0, parts.length), 0)
+    high = np.where(is_dense, np.clip(parts.stop - parts.first, 0, parts.length), parts.length)
+    return np.stack([parts.piece, parts.row + low, parts.row + high])
+
+
+def _tasks(packed: "PackedQueues", parts: _Parts, limits: TaskLimits) -> list[ScanTask]:
     if not parts.rows.size:
         return []
     if limits.entries_only:
@@ -177,7 +157,7 @@ def _tasks(keys: Sequence[QueueKey], parts: _Parts, limits: TaskLimits) -> list[
         cut, units = _cut_by_rows(parts, _windows(parts, target), target, limits.max_records)
         stops = _packed(units, target, limits.max_records)
         if len(stops) >= wanted or target <= 1:
-            return _made(keys, cut, units, stops)
+            return _made(packed, cut, units, stops)
         target = max(1, target // 2)
 
 
@@ -284,7 +264,7 @@ def _cut_by_rows(parts: _Parts, units: _Units, target: int, max_records: int | N
         begin = len(columns)
         # Row by row, in Python: only where a limit asks for tasks that are smaller than a window of the log.
         for row in zip(*(column.tolist() for column in _within(parts, units.take(np.array([number])))), strict=True):
-            piece, queue, at, stop, left, size, low, high, dense = row
+            piece, queue, at, stop, left, size, low, high, dense, *run = row
             mean = max(size / max(left, 1), 1)
             while left:
                 room = max(min(limit - held_rows, int((target - held_bytes) / mean)), 0 if held_rows else 1)
@@ -294,7 +274,7 @@ def _cut_by_rows(parts: _Parts, units: _Units, target: int, max_records: int | N
                     held_rows, held_bytes, begin = 0, 0, len(columns)
                     continue
                 end = stop if take == left else at + take
-                columns.append([piece, queue, at, end, take, int(mean * take), low, high, dense])
+                columns.append([piece, queue, at, end, take, int(mean * take), low, high, dense, *run])
                 held_rows, held_bytes = held_rows + take, held_bytes + int(mean * take)
                 at, left = end, left - take
         made.append((shift + begin, shift + len(columns), -1, _END, held_rows, held_bytes))
@@ -304,14 +284,17 @@ def _cut_by_rows(parts: _Parts, units: _Units, target: int, max_records: int | N
     return joined, _Units(*np.array(made, np.int64).T)
 
 
-def _made(keys: Sequence[QueueKey], parts: _Parts, units: _Units, stops: Sequence[int]) -> list[ScanTask]:
-    def columns(start: int, stop: int) -> tuple[Ints, Ints]:
+def _made(packed: "PackedQueues", parts: _Parts, units: _Units, stops: Sequence[int]) -> list[ScanTask]:
+    keys, pieces = packed.runs.keys, packed.archived.pieces
+
+    def columns(start: int, stop: int) -> tuple[Ints, Ints, Ints]:
         found = _within(parts, units.take(slice(start, stop)))
-        return found.queue, np.stack([found.start, found.stop, found.rows, found.low, found.high])
+        numbers = np.stack([found.start, found.stop, found.rows, found.low, found.high])
+        return found.queue, numbers, _rows_of(found)
 
     starts = [0, *stops[:-1]]
     rows, sizes = (np.add.reduceat(column, starts).tolist() for column in (units.rows, units.bytes))
     return [
-        ScanTask(RunRanges(keys, partial(columns, start, stop)), count, size)
+        ScanTask(ArchivedRanges(keys, pieces, partial(columns, start, stop)), count, size)
         for start, stop, count, size in zip(starts, stops, rows, sizes, strict=True)
     ]

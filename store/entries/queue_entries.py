@@ -128,6 +128,10 @@ class QueueEntries(ABC):
         blocks = (QueueRange(wanted.key, start, min(start + _BLOCK_ROWS, wanted.stop)) for start in starts)
         return sum(int(self.sizes(block).sum()) for block in blocks)
 
+    def count(self, ranges: Sequence[QueueRange]) -> int | None:  # noqa: ARG002 - statistics know it
+        """Number of messages of some ranges, exactly, where statistics have it; None where entries have to be read."""
+        return None
+
     def revision(self, data_stop: Callable[[], int], mark: object) -> object:
         """What is different when messages were added that no file of a queue tells; None where the files tell all.
 

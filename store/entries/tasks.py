@@ -5,19 +5,29 @@
     ScanTask     (PlannedRange, PlannedRange, …)  rows  bytes
                   └ key [start, stop)   entries from the ConsumeQueue, in the file that begins at base
                     or walk (from, to)  entries derived from that span of the CommitLog
+                    or rows of a pack   of an archive, with its pieces: `ArchivedRanges`
 
 Tasks hold integers and strings only: they cross to Spark's workers.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, overload
 
+import numpy as np
+
+from ..format.message import Ints
 from ..types import QueueKey
+
+if TYPE_CHECKING:
+    from ..format.archive_part import Piece
 
 _PACK_BYTES_MIN: Final = 32 << 20  # a task costs as much as reading about this
 _PACK_ENTRIES_MIN: Final = 4 << 20
 _SLACK: Final = 64
+_PIECES_BEFORE: Final = 1
+_PIECES_AFTER: Final = 2
 
 
 class PlannedRange(NamedTuple):
@@ -47,6 +57,85 @@ class PlannedRange(NamedTuple):
         return f"{self.key}[{self.start}, {self.stop})"
 
 
+class ArchivedRanges(Sequence[PlannedRange]):
+    """Planned ranges of a task of an archive, with the pieces of the log that have them: no manifest is read for them.
+
+    Columns are made when the task is read, or crosses to its worker: a plan may have millions of ranges.
+    """
+
+    def __init__(
+        self, keys: Sequence[QueueKey], pieces: "Sequence[Piece]", columns: Callable[[], tuple[Ints, Ints, Ints]]
+    ) -> None:
+        self._keys = keys
+        self._pieces = pieces
+        self._found = columns
+
+    @cached_property
+    def _columns(self) -> tuple[Ints, Ints, Ints]:
+        """Indices into the keys, (n,); start, stop, rows and span of the log, (5, n); rows of packs, (3, n)."""
+        return self._found()
+
+    @cached_property
+    def held(self) -> "tuple[list[Piece], Ints]":
+        """The pieces, ascending; of each range the number of its piece, its first row and one past its last, (3, n).
+
+        The rows of a pack have the entries of the range, and perhaps others of its queue.
+        """
+        spans = self._columns[2]
+        used = np.unique(spans[0])
+        # A record is mapped with some bytes around it.
+        near = np.unique(used[:, None] + np.arange(-_PIECES_BEFORE, _PIECES_AFTER + 1))
+        near = near[(near >= 0) & (near < len(self._pieces))]
+        segments = {self._pieces[at].segment for at in used.tolist()}
+        kept = [at for at in near.tolist() if self._pieces[at].segment in segments]
+        number = np.searchsorted(np.array(kept, np.int64), spans[0])
+        return [self._pieces[at] for at in kept], np.stack([number, *spans[1:]])
+
+    def __len__(self) -> int:
+        return self._columns[0].size
+
+    @overload
+    def __getitem__(self, index: int) -> PlannedRange: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[PlannedRange]: ...
+
+    def __getitem__(self, index: int | slice) -> PlannedRange | Sequence[PlannedRange]:
+        if isinstance(index, slice):
+            return [self[number] for number in range(*index.indices(len(self)))]
+        queue, numbers, _ = self._columns
+        start, stop, rows, low, high = numbers[:, index].tolist()
+        return PlannedRange(self._keys[queue[index]], start, stop, rows, (low, high))
+
+    def __iter__(self) -> Iterator[PlannedRange]:
+        queues, numbers, _ = self._columns
+        for queue, start, stop, rows, low, high in zip(queues.tolist(), *numbers.tolist(), strict=True):
+            yield PlannedRange(self._keys[queue], start, stop, rows, (low, high))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and list(self) == list(other)
+
+    def __hash__(self) -> int:
+        return hash(tuple(self))
+
+    def __reduce__(self) -> tuple[Callable[..., "ArchivedRanges"], tuple[Any, ...]]:
+        # Only the queues and pieces of this task cross to its worker.
+        queue, numbers, _ = self._columns
+        queues, queue = np.unique(queue, return_inverse=True)
+        keys = [tuple(self._keys[number]) for number in queues.tolist()]
+        pieces, spans = self.held
+        return _unpickled, (keys, list(map(tuple, pieces)), queue.astype(np.uint32), numbers, spans.astype(np.int32))
+
+
+def _unpickled(keys: Sequence[tuple[str, int]], pieces: Sequence[Any], *columns: Ints) -> ArchivedRanges:
+    from ..format.archive_part import Piece  # noqa: PLC0415 - it loads pyarrow.compute, which takes long
+
+    queue, numbers, spans = columns
+    return ArchivedRanges(
+        [QueueKey(*key) for key in keys], [Piece(*each) for each in pieces], lambda: (queue, numbers, spans)
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class ScanTask:
     """Messages of one store that one task reads: ranges in order, and their size.
@@ -62,6 +151,11 @@ class ScanTask:
     ranges: Sequence[PlannedRange]
     rows: int
     bytes: int
+
+    @property
+    def archived(self) -> ArchivedRanges | None:
+        """The ranges if they are of an archive in object storage, and have all that is needed to read them."""
+        return self.ranges if isinstance(self.ranges, ArchivedRanges) else None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

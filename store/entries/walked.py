@@ -33,7 +33,6 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ..dispatch.derive import (
-    BURNT_OFFSETS_MAX,
     NO_ENTRIES,
     NO_GAPS,
     DerivedQueue,
@@ -48,7 +47,7 @@ from ..dispatch.derive import (
 from ..files.cache_directory import CacheDirectory
 from ..files.fs import FileSystem
 from ..files.segments import SegmentFile
-from ..format.message import MIN_RECORD_BYTES
+from ..format.message import BURNT_OFFSETS_MAX, MIN_RECORD_BYTES
 from ..format.naming import segment_name
 from ..log.commit_log import CommitLog, FoundRecords
 from ..types import QueueKey

@@ -29,6 +29,8 @@ MAGIC_V2: Final = 0xDAA320AB - (1 << 32)  # topic length in two bytes; since Roc
 MAGIC_BLANK: Final = 0xCBD43194 - (1 << 32)
 BLANK_BYTES: Final = 8
 MIN_RECORD_BYTES: Final = 91  # v1, two IPv4 hosts, no body, no topic, no properties
+BURNT_OFFSETS_MAX: Final = 1 << 16
+"""Most queue offsets in a row that a broker may have skipped: 5.0 to 5.1.0 burn one at each failed put."""
 SYS_COMPRESSED: Final = 0x1
 SYS_TRANSACTION: Final = 0xC
 SYS_COMMIT: Final = 0x8

@@ -49,6 +49,7 @@ ABORT: Final = "abort"
 LOCK: Final = "lock"
 DLEDGER: Final = "dledger-"  # before the id of a broker in its group
 MANIFESTS: Final = "manifests/"  # of an archive in object storage
+PARTS: Final = "parts/"  # as `MANIFESTS`
 OURS: Final = ".segmentlog"
 STAGING: Final = "staging"
 

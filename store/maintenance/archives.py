@@ -22,7 +22,7 @@ from typing import Final
 
 import numpy as np
 
-from ..archive.content import Span, with_pieces
+from ..archive.content import Span
 from ..archive.look import ArchiveCheck, ArchiveContent, describe, verify
 from ..archive.prune import PruneReport, prune
 from ..archive.push import ORPHANS_AFTER_S, PushReport, push
@@ -30,12 +30,13 @@ from ..errors import ConfigError, CorruptError, StoreInUseError, UnknownQueueErr
 from ..files.fresh_directory import locked
 from ..files.small_file import read_whole
 from ..files.writable_fs import LocalWritableFileSystem
-from ..format.archive_manifest import Manifest, Piece
+from ..format.archive_manifest import Manifest
+from ..format.archive_part import LogRange, Part, Piece
 from ..format.index_file import Geometry
 from ..format.naming import segment_name
 from ..format.store_paths import COMMIT_LOG, CONFIG, OURS, StorePaths
 from ..log.batch_state import BatchRecords
-from ..objects.manifests import newest
+from ..objects.manifests import heads_of, newest, whole_part
 from ..objects.object_store import ObjectStore
 from ..objects.opening import open_objects
 from ..read.snapshot import Snapshot
@@ -88,26 +89,33 @@ def pull(
 ) -> PullReport:
     """Restore a store from its archive, or a part of it."""
     number, manifest = newest(objects)
-    chosen = _chosen(objects, manifest, topics, window)
+    parts = heads_of(objects, manifest)
+    pieces, chosen = _chosen(objects, manifest, parts, topics, window)
     target = os.path.abspath(directory)
     request = {"url": objects.url, "topics": topics and sorted(topics), "from": window.start_ms, "to": window.stop_ms}
-    made = _Pull(objects, chosen, target, json.dumps(request).encode())
-    is_whole = topics is None and len(chosen.pieces) == len(manifest.pieces)
+    made = _Pull(objects, manifest, chosen, target, json.dumps(request).encode())
+    is_whole = topics is None and len(chosen) == len(pieces)
     return made.run(number, topics, is_whole=is_whole)
 
 
-def _chosen(objects: ObjectStore, manifest: Manifest, topics: Sequence[str] | None, window: Window) -> Manifest:
-    """Return the manifest of the segments to restore."""
-    wanted = np.ones(len(manifest.pieces), np.bool_)
+def _chosen(
+    objects: ObjectStore,
+    manifest: Manifest,
+    parts: Sequence[Part],
+    topics: Sequence[str] | None,
+    window: Window,
+) -> tuple[list[Piece], list[Piece]]:
+    """Return all pieces, and those of the segments to restore."""
+    pieces = [piece for part in parts for piece in part.pieces]
+    wanted = np.ones(len(pieces), np.bool_)
     if topics is not None:
-        known = {queue.topic for queue in manifest.queues}
+        known = {queue.topic for part in parts for queue in part.queues}
         unknown = [topic for topic in topics if topic not in known]
         if unknown:
             raise UnknownQueueError(f"topic {unknown[0]} is not in this archive", path=objects.url)
-        of_topics = [at for at, queue in enumerate(manifest.queues) if queue.topic in set(topics)]
         wanted[:] = False
-        wanted[manifest.runs["piece"][np.isin(manifest.runs["queue"], of_topics)]] = True
-    for at, piece in enumerate(manifest.pieces):
+        wanted[_with_topics(objects, manifest, parts, set(topics))] = True
+    for at, piece in enumerate(pieces):
         is_before = window.start_ms is not None and piece.last_time < window.start_ms
         is_after = window.stop_ms is not None and piece.first_time >= window.stop_ms
         wanted[at] &= piece.records > 0 and not is_before and not is_after
@@ -119,18 +127,33 @@ def _chosen(objects: ObjectStore, manifest: Manifest, topics: Sequence[str] | No
             fix="`segmentlog archive ls URL` lists its queues, and `segmentlog archive ls URL pieces` its times",
         )
     # Whole segments: a broker looks for the first record at the start of a file.
-    segments = np.array([piece.segment for piece in manifest.pieces])
+    segments = np.array([piece.segment for piece in pieces])
     first = int(np.searchsorted(segments, segments[rows[0]]))
     stop = int(np.searchsorted(segments, segments[rows[-1]], side="right"))
-    chosen = with_pieces(manifest, slice(first, stop))
-    gap = _gap(chosen.pieces)
+    chosen = pieces[first:stop]
+    gap = _gap(chosen)
     if gap is not None:
         raise ConfigError(
             f"the archive lacks [{gap[0]}, {gap[1]}) of the log, and a broker opens no log with a gap",
             path=objects.url,
             fix="Name a window of times before or after the gap",
         )
-    return chosen
+    return pieces, chosen
+
+
+def _with_topics(objects: ObjectStore, manifest: Manifest, parts: Sequence[Part], topics: set[str]) -> list[int]:
+    """Return the numbers of the pieces that have messages of some topics."""
+    found: list[int] = []
+    first = 0
+    for at, part in enumerate(parts):
+        queues = [number for number, queue in enumerate(part.queues) if queue.topic in topics]
+        if queues:
+            whole = part if part.runs is not None else whole_part(objects, manifest.parts[at])
+            assert whole.runs is not None
+            pieces = whole.runs["piece"][np.isin(whole.runs["queue"], queues)]
+            found += (first + np.unique(pieces)).tolist()
+        first += len(part.pieces)
+    return found
 
 
 def _gap(pieces: Sequence[Piece]) -> Span | None:
@@ -143,9 +166,13 @@ def _gap(pieces: Sequence[Piece]) -> Span | None:
 
 
 class _Pull:
-    def __init__(self, objects: ObjectStore, manifest: Manifest, target: str, request: bytes) -> None:
+    def __init__(
+        self, objects: ObjectStore, manifest: Manifest, pieces: Sequence[Piece], target: str, request: bytes
+    ) -> None:
         self._objects = objects
         self._manifest = manifest
+        self._pieces = pieces
+        self._start, self._stop = pieces[0].start, pieces[-1].stop
         self._target = target
         self._request = request
         self._aside = f"{target}.pulling"
@@ -163,7 +190,7 @@ class _Pull:
             self._restore_files(is_whole=is_whole)
             report = self._rebuild(number, topics)
             if is_whole:
-                BatchRecords(self._fs, self._aside).settle_ledger(self._fs, self._manifest.stop)
+                BatchRecords(self._fs, self._aside).settle_ledger(self._fs, self._stop)
             for folder, _, _ in os.walk(self._aside, topdown=False):
                 self._fs.sync_dir(folder)
             self._fs.rename(self._aside, self._target)
@@ -202,24 +229,25 @@ class _Pull:
 
     def _restore_log(self) -> None:
         self._fs.make_dir(self._paths.commit_log)
-        names = {segment_name(piece.segment) for piece in self._manifest.pieces}
+        names = {segment_name(piece.segment) for piece in self._pieces}
         for listed in self._fs.list_dir(self._paths.commit_log):
             if listed.name not in names:  # the archive was pruned since the pull was begun
                 self._fs.unlink(os.path.join(self._paths.commit_log, listed.name))
-        start, stop = self._manifest.start, self._manifest.stop
-        for piece in self._manifest.pieces:
-            self._restore_piece(piece)
-            done = {"done": piece.stop - start, "of": stop - start}
-            _log.info("CommitLog up to %d of %d is restored", piece.stop, stop, extra=done)
+        for piece in self._pieces:
+            for span in piece.ranges:
+                self._restore(piece, span)
+            done = {"done": piece.stop - self._start, "of": self._stop - self._start}
+            _log.info("CommitLog up to %d of %d is restored", piece.stop, self._stop, extra=done)
 
-    def _restore_piece(self, piece: Piece) -> None:
+    def _restore(self, piece: Piece, span: LogRange) -> None:
+        """Restore the bytes of one object."""
         path = os.path.join(self._aside, COMMIT_LOG, segment_name(piece.segment))
         size = self._fs.size(path)
         if size is not None and size > piece.segment_size:
             self._fs.unlink(path)
             size = None
-        at, end = piece.start - piece.segment, piece.stop - piece.segment
-        if size == piece.segment_size and sha256(self._fs.map(path, at, end).data).hexdigest() == piece.digest:
+        at, end = span.start - piece.segment, span.stop - piece.segment
+        if size == piece.segment_size and sha256(self._fs.map(path, at, end).data).hexdigest() == span.digest:
             self._kept += end - at
             return
         file = self._fs.create(path) if size is None else self._fs.open(path)
@@ -229,14 +257,14 @@ class _Pull:
             ranges = [(one, min(one + _FETCH_BYTES, end - at)) for one in range(0, end - at, _FETCH_BYTES)]
             for first in range(0, len(ranges), _FETCHES):
                 some = ranges[first : first + _FETCHES]
-                for (one, _), data in zip(some, self._objects.get_ranges(piece.key, some), strict=True):
+                for (one, _), data in zip(some, self._objects.get_ranges(span.key, some), strict=True):
                     digest.update(data.data)
                     file.write(at + one, data.data)
             file.sync()
         finally:
             file.close()
-        if digest.hexdigest() != piece.digest:
-            raise self._damaged(piece.key)
+        if digest.hexdigest() != span.digest:
+            raise self._damaged(span.key)
         self._fetched += end - at
 
     def _damaged(self, key: str) -> CorruptError:
@@ -271,8 +299,8 @@ class _Pull:
         if manifest.has_index:
             geometry = Geometry(sizes.index_slots, sizes.index_entries)
             keys = rebuild_index(snapshot, self._paths.index, geometry=geometry)
-        newest_ms = max(piece.last_time for piece in manifest.pieces)
-        state = description(self._aside, manifest.stop, newest_ms, sizes)
+        newest_ms = max(piece.last_time for piece in self._pieces)
+        state = description(self._aside, self._stop, newest_ms, sizes)
         if topics is not None:
             state.pop(StorePaths("").durable_point)  # it states the entries of all queues
             for listed in self._fs.list_dir(self._paths.consume_queues):
@@ -282,14 +310,14 @@ class _Pull:
             self._write(os.path.join(self._aside, path), data)
         rows, count = queues.entries, queues.queues
         if topics is not None:
-            chosen = {at for at, queue in enumerate(manifest.queues) if queue.topic in set(topics)}
-            runs = manifest.runs[np.isin(manifest.runs["queue"], list(chosen))]
-            rows, count = int(runs["rows"].sum()), np.unique(runs["queue"]).size
+            snapshot = Snapshot.open(self._aside)
+            bounds = [each for topic in snapshot.topics() if topic in set(topics) for each in snapshot.queues(topic)]
+            rows, count = sum(map(len, bounds)), len(bounds)
         return PullReport(
             manifest=number,
-            start=manifest.start,
-            stop=manifest.stop,
-            segments=len({piece.segment for piece in manifest.pieces}),
+            start=self._start,
+            stop=self._stop,
+            segments=len({piece.segment for piece in self._pieces}),
             fetched_bytes=self._fetched,
             kept_bytes=self._kept,
             queues=count,

@@ -27,13 +27,13 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from ..directory.layout import rocksdb_queues
-from ..dispatch.derive import BURNT_OFFSETS_MAX, all_entries_of, records_of
+from ..dispatch.derive import all_entries_of, records_of
 from ..dispatch.entry_placement import Placed, Placement
 from ..files.fs import FileSystem, LocalFileSystem
 from ..files.segments import SegmentFile
 from ..format.consume_queue import is_plausible
 from ..format.index_file import HEADER, SLOT
-from ..format.message import Ints, is_filler
+from ..format.message import BURNT_OFFSETS_MAX, Ints, is_filler
 from ..format.naming import SCHEDULE_TOPIC
 from ..log.commit_log import CommitLog, FoundRecords
 from ..queues.consume_queue import ConsumeQueue

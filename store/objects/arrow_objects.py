@@ -68,7 +68,7 @@ class ArrowObjects(RepeatedObjects):
         super().__init__(url, retries)
         self._fs, self._root, self._is_local = fs, root.rstrip("/"), is_local
 
-    def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
+    def list(self, prefix: str = "", *, is_confirmed: bool = True) -> Iterator[ObjectInfo]:  # noqa: ARG002 - it is whole
         folder = prefix.rpartition("/")[0]
         selector = arrow_fs.FileSelector(self._path(folder), recursive=True, allow_not_found=True)
 

@@ -54,8 +54,11 @@ class ObjectStore(Protocol):
     url: str
     """URL of the prefix, without credentials."""
 
-    def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
-        """All objects whose keys begin with ``prefix``, ascending by key."""
+    def list(self, prefix: str = "", *, is_confirmed: bool = True) -> Iterator[ObjectInfo]:
+        """All objects whose keys begin with ``prefix``, ascending by key.
+
+        Unless it ``is_confirmed``, the list may end early where a server or proxy cut a page, for half the requests.
+        """
 
     def folders(self) -> Sequence[str]:
         """First parts of the keys that have a slash, ascending: the folders of this place, without their content."""

@@ -91,7 +91,7 @@ class ObstoreObjects(RepeatedObjects):
         self._client, self._is_renewed = self._made(0, is_new=True), True
         self._patient = None
 
-    def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
+    def list(self, prefix: str = "", *, is_confirmed: bool = True) -> Iterator[ObjectInfo]:
         folder, _, _ = (self._base + prefix).rpartition("/")
         # Keys of S3 are in this order, those of other stores are not; and a list that breaks off begins again, with a
         # client that repeats its requests. To make one takes 4 ms, and most lists do not break off.
@@ -101,12 +101,12 @@ class ObstoreObjects(RepeatedObjects):
             nonlocal is_first
             client = self._client if is_first or not self._is_reached else self._repeating()
             is_first = False
-            return self._listed(client, folder)
+            return self._listed(client, folder, is_confirmed=is_confirmed)
 
         found = self._tried("listing", prefix, once)
         return iter(sorted(info for info in found if info.key.startswith(prefix)))  # prefixes of the library: folders
 
-    def _listed(self, client: Any, folder: str) -> Iterable[ObjectInfo]:
+    def _listed(self, client: Any, folder: str, *, is_confirmed: bool) -> Iterable[ObjectInfo]:
         """List a folder, until a list from the last key but one has the last key and no other."""
         # The library takes any XML for a page, such as the text of an error with status 200, and a page without a
         # token for the last one. A local directory has no pages.
@@ -117,7 +117,7 @@ class ObstoreObjects(RepeatedObjects):
             page = {meta["path"]: self._info(meta) for chunk in chunks for meta in chunk}
             if last and last not in page:
                 raise Failure(FailureKind.SHORT, "a page of the list is not whole")
-            is_whole = self._is_local or (number and page.keys() <= found.keys())
+            is_whole = self._is_local or not is_confirmed or (number and page.keys() <= found.keys())
             found |= page
             if is_whole:
                 break

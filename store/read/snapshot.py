@@ -23,6 +23,7 @@ import pyarrow as pa
 
 from ..directory.layout import (
     StoreLocation,
+    archive_place,
     check_has_log,
     check_is_store,
     is_remote,
@@ -152,6 +153,7 @@ def _checked(location: StoreLocation, commit_logs: Sequence[str]) -> Sequence[st
 class Look(NamedTuple):
     """What is seen of a store before its queues are asked."""
 
+    location: StoreLocation
     visibility: Visibility
     log: CommitLog  # listed after the first look of ``visibility``
     stamps: Sequence[DirectoryStamp]  # of its directories, taken before they were listed
@@ -162,13 +164,13 @@ class Look(NamedTuple):
         stamps = [DirectoryStamp.of(location.fs, each) for each in log_directories]
         log = CommitLog(location.fs, log_directories)
         # Segments may have been pushed, and deleted, after the manifest was read, and before they were listed.
-        while location.refresh():
-            log = log.again()
-        return cls(visibility, log, stamps)
+        while location.continued is not None and (newest := location.newer()) is not location:
+            location, log = newest, CommitLog(newest.fs, log_directories)
+        return cls(location, visibility, log, stamps)
 
-    def newer(self, location: StoreLocation) -> "Look":
+    def newer(self) -> "Look":
         """Look again; the log is listed again if one of its directories changed."""
-        visibility = self.visibility.newer()
+        location, visibility = self.location, self.visibility.newer()
         # A file of 0 bytes may become a segment, and no directory changes then.
         if self.log.is_incomplete or any(each.has_changed(location.fs) for each in self.stamps):
             return self.of(location, visibility, self.log.directories)
@@ -191,7 +193,7 @@ class Snapshot:
 
     Parameters
     ----------
-    location, look, sources
+    look, sources
         The store, and what its queues can be read from.
     broker_name, read_from
         See `open`.
@@ -203,7 +205,6 @@ class Snapshot:
 
     def __init__(
         self,
-        location: StoreLocation,
         look: Look,
         sources: DirectorySources,
         *,
@@ -212,8 +213,8 @@ class Snapshot:
         window: TimeWindow | None = None,
         known: _Known | None = None,
     ) -> None:
-        self.location = location
-        self.path = location.root
+        self.location = look.location
+        self.path = look.location.root
         self.log = look.log
         self.sources = sources
         self.broker_name = broker_name
@@ -281,8 +282,8 @@ class Snapshot:
         visibility = Visibility(location.fs, location.root, seen_from)
         look = Look.of(location, visibility, directories)
         cache = None if queue_cache is None else os.path.abspath(queue_cache)
-        sources = sources_of(location, look.log, queue_source, cache)
-        return cls(location, look, sources, broker_name=broker_name or location.name, read_from=read_from)
+        sources = sources_of(look.location, look.log, queue_source, cache)
+        return cls(look, sources, broker_name=broker_name or location.name, read_from=read_from)
 
     def held_end(self, key: QueueKey) -> int:
         """One past the last message that a queue holds now, whether it is confirmed or not.
@@ -291,8 +292,8 @@ class Snapshot:
         """
         visibility = Visibility(self.location.fs, self.path)
         look = Look.of(self.location, visibility, self.log.directories)
-        sources = self.sources.newer(look.log)
-        held = Snapshot(self.location, look, sources, broker_name=self.broker_name, read_from=ReadFrom.APPENDED)
+        sources = self.sources.newer(look.location, look.log)
+        held = Snapshot(look, sources, broker_name=self.broker_name, read_from=ReadFrom.APPENDED)
         return held.bounds(key).max_offset
 
     def within(self, window: TimeWindow) -> "Snapshot":
@@ -306,7 +307,7 @@ class Snapshot:
 
     def look(self) -> Look:
         """What is seen of the store now, for `newer`: the same objects where nothing changed."""
-        return self._look.newer(self.location)
+        return self._look.newer()
 
     def newer(self, look: Look | None = None, moved: Collection[QueueKey] = ()) -> "Snapshot":
         """The store as it is now: segments, topics, queues and messages that were added since are seen.
@@ -319,28 +320,35 @@ class Snapshot:
             this snapshot is returned.
         """
         if look is None:
-            self.sources.refresh()
-            look = Look.of(self.location, self._visibility.newer(), self.log.directories)
-            return self._as_of(look, self.sources.newer(look.log))
+            return self._anew(self.location if self.location.archived is None else self.location.newer())
         if not moved and look.log is self.log and look.visibility is self._visibility:
             return self
-        sources = self.sources.newer(look.log, moved)
+        sources = self.sources.newer(look.location, look.log, moved)
         seen = None if self._seen is None else self._seen.newer(look.log, sources.queues, look.visibility)
         same = look.log.min_offset == self.log.min_offset  # or else queues begin later
         bounds = {key: each for key, each in self._bounds.items() if key not in moved} if same else {}
         return self._as_of(look, sources, self._window, _Known(seen, self._in_doubt, bounds))
 
     def newer_for(self, queues: Collection[QueueKey]) -> "Snapshot":
-        """The store as it is now for these queues, and for all that was not asked yet; others as they were known."""
-        if self.sources.refresh() or self.location.refresh():
-            return self.newer()
-        return self.newer(self.look(), queues)
+        """The store as it is now for these queues, and for all that was not asked yet; others as they were known.
+
+        An archive that was looked at less than a second ago is not looked at again.
+        """
+        archived = self.location.archived
+        if archived is not None and archived.age_s < self.entries.look_every_s:
+            return self  # another look would have its price
+        location = self.location.newer()
+        return self.newer(self.look(), queues) if location is self.location else self._anew(location)
+
+    def _anew(self, location: StoreLocation) -> "Snapshot":
+        look = Look.of(location, self._visibility.newer(), self.log.directories)
+        return self._as_of(look, self.sources.newer(look.location, look.log))
 
     def _as_of(
         self, look: Look, sources: DirectorySources, window: TimeWindow | None = None, known: _Known | None = None
     ) -> "Snapshot":
         name, read_from = self.broker_name, self.read_from
-        return Snapshot(self.location, look, sources, broker_name=name, read_from=read_from, window=window, known=known)
+        return Snapshot(look, sources, broker_name=name, read_from=read_from, window=window, known=known)
 
     def drop_maps(self) -> None:
         """Unmap what nothing else uses: a map holds the space of its file after retention has deleted it."""
@@ -460,6 +468,10 @@ class Snapshot:
         """Bytes per record of a range within its queue's bounds, (len(wanted),) int64; see `QueueEntries.sizes`."""
         return self.entries.sizes(wanted)
 
+    def count(self, ranges: Sequence[QueueRange]) -> int | None:
+        """Number of messages of some ranges within their queues' bounds, without a read; None where that is unknown."""
+        return self.entries.count(ranges)
+
     def stored_bytes(self, wanted: QueueRange) -> int:
         """Bytes of all records of a range within its queue's bounds. Reads 20 bytes per message."""
         return self.entries.total(wanted)
@@ -518,8 +530,27 @@ class Snapshot:
 
     def scan(self, task: ScanTask, spec: ScanSpec) -> Iterator[pa.RecordBatch]:
         """Read the messages of a task; see `scan.scan`."""
-        self.sources.expect(task.ranges)
-        return scan(self, task, spec)
+        archived = self.location.archived
+        if task.archived is None or archived is None:
+            self.sources.expect(task.ranges)
+            return scan(self, task, spec)
+        from ..entries.archived_task import TaskView  # noqa: PLC0415 - as in `scan_alone`
+
+        place = archived.objects, archived.root, archived.cache  # the task may be of an earlier manifest
+        return scan(TaskView(*place, task.archived, self.broker_name), task, spec)
+
+    @staticmethod
+    def scan_alone(
+        task: ScanTask, spec: ScanSpec, *, path: str, broker_name: str | None, access: RemoteAccess
+    ) -> Iterator[pa.RecordBatch] | None:
+        """Read the messages of a task without a look at its store; None unless the task says where they are."""
+        if task.archived is None:
+            return None
+        from ..entries.archived_task import TaskView  # noqa: PLC0415 - readers of a directory need not wait for it
+
+        objects, cache, root = archive_place(path, access)
+        name = broker_name or os.path.basename(root)
+        return scan(TaskView(objects, root, cache, task.archived, name), task, spec)
 
     def message_at(self, physical_offset: int) -> Message | None:
         """The message whose record begins at a physical offset, or None if no whole record does.

@@ -10,7 +10,7 @@ import io
 import json
 import random
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -29,7 +29,7 @@ from segmentlog.jobs import resending
 from segmentlog.jobs.resending import Cluster
 from segmentlog.query.bodies import body_format
 from segmentlog.query.body_columns import BodyFormat
-from segmentlog.store import Snapshot
+from segmentlog.store import QueueRange, Snapshot
 from segmentlog.store.archive.look import describe, verify
 from segmentlog.store.archive.push import push
 from segmentlog.store.directory.delay_progress import delay_progress
@@ -49,6 +49,7 @@ from segmentlog.store.format import (
     ledger,
 )
 from segmentlog.store.format.archive_manifest import Manifest, manifest_key
+from segmentlog.store.format.archive_part import Part
 from segmentlog.store.format.batch_history import BatchHistory
 from segmentlog.store.format.batch_mark import BatchMark
 from segmentlog.store.format.broker_config import client_offsets, consumer_offsets, parse_properties
@@ -57,6 +58,7 @@ from segmentlog.store.format.ledger import Batch, Ledger, LedgerEntry, QueueSpan
 from segmentlog.store.format.remoting import Answer, AnswerReader
 from segmentlog.store.ha import Address
 from segmentlog.store.objects.manifests import newest
+from support.archives import content
 from support.crash.memory_fs import MemoryFileSystem
 from support.memory_objects import MemoryObjects
 from support.mutated_bytes import attacked, odd_number, odd_text
@@ -335,31 +337,54 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> MemoryObjects:
     return objects
 
 
-def with_odd_value(manifest: Manifest, draw: random.Random) -> Manifest:
+def with_odd_manifest(manifest: Manifest, draw: random.Random) -> Manifest:
     """Return a manifest of which one name or number is another one."""
-    part = draw.choice(["pieces", "runs", "queues", "files", "store", "order"])
-    if part == "runs":
-        runs = manifest.runs.copy()
-        name, row = draw.choice(runs.dtype.names or ()), draw.randrange(runs.size)
-        bits = 8 * runs.dtype[name].itemsize
-        value = odd_number(draw, int(runs[name][row]))
-        runs[name][row] = value if bits == 64 else (value + (1 << bits - 1)) % (1 << bits) - (1 << bits - 1)
-        return replace(manifest, runs=runs)
+    part = draw.choice(["parts", "files", "store", "order", "last"])
     if part == "store":
         return replace(manifest, store={**manifest.store, draw.choice(list(manifest.store)): odd_text(draw)})
+    if part == "last":
+        assert manifest.last is not None
+        return replace(manifest, last=odd_row([manifest.last], draw)[0])
     if part == "order":
-        name = draw.choice(["pieces", "queues", "files", "runs"])
-        rows = getattr(manifest, name)
-        return replace(manifest, **{name: draw.choice([rows[::-1], rows[1:], rows[:-1], rows[:0]])})
-    rows = list(getattr(manifest, part))
+        return with_odd_order(manifest, draw, ["parts", "files"])
+    return replace(manifest, **{part: odd_row(getattr(manifest, part), draw)})
+
+
+def with_odd_part(part: Part, draw: random.Random) -> Part:
+    """Return a part of which one name or number is another one."""
+    name = draw.choice(["pieces", "runs", "totals", "queues", "order"])
+    if name == "order":
+        return with_odd_order(part, draw, ["pieces", "queues", "runs", "totals"])
+    if name not in {"runs", "totals"}:
+        return replace(part, **{name: odd_row(getattr(part, name), draw)})
+    rows = getattr(part, name).copy()
+    column, row = draw.choice(rows.dtype.names or ()), draw.randrange(rows.size)
+    bits = 8 * rows.dtype[column].itemsize
+    value = odd_number(draw, int(rows[column][row]))
+    rows[column][row] = value if bits == 64 else (value + (1 << bits - 1)) % (1 << bits) - (1 << bits - 1)
+    return replace(part, **{name: rows})
+
+
+def with_odd_order(document: Any, draw: random.Random, names: Sequence[str]) -> Any:
+    name = draw.choice(names)
+    rows = getattr(document, name)
+    return replace(document, **{name: draw.choice([rows[::-1], rows[1:], rows[:-1], rows[:0]])})
+
+
+def odd_row(held_rows: Sequence[Any], draw: random.Random) -> tuple[Any, ...]:
+    """Return named tuples of which one value is another one."""
+    rows = list(held_rows)
     at = draw.randrange(len(rows))
     name = draw.choice(rows[at]._fields)
     held = getattr(rows[at], name)
-    value = odd_text(draw) if isinstance(held, str) else odd_number(draw, held)
+    if name == "objects":
+        rows[at] = rows[at]._replace(objects=odd_row(held, draw))
+        return tuple(rows)
+    value: Any = odd_text(draw) if isinstance(held, str) else odd_number(draw, held)
     if name == "queue_id":
         value = max(-(1 << 31), min((1 << 31) - 1, int(value)))
     rows[at] = rows[at]._replace(**{name: value})
-    return replace(manifest, **{part: tuple(rows)})
+    return tuple(rows)
 
 
 def planned(objects: MemoryObjects) -> object:
@@ -368,7 +393,8 @@ def planned(objects: MemoryObjects) -> object:
     verify(objects)
     snapshot = Snapshot.open(StoreLocation.on_objects(objects))
     bounds = [each for topic in snapshot.topics() for each in snapshot.queues(topic)]
-    return bounds, snapshot.log.stop
+    ranges = [QueueRange(each.key, each.min_offset, each.max_offset) for each in bounds]
+    return [len(task.ranges) for task in snapshot.plan(ranges, max_bytes=4_000)], snapshot.log.stop
 
 
 def test_a_manifest_with_an_odd_value_is_read_or_refused(archive: MemoryObjects, report: Report) -> None:
@@ -377,7 +403,7 @@ def test_a_manifest_with_an_odd_value_is_read_or_refused(archive: MemoryObjects,
     def changed(_: bytes, draw: random.Random) -> bytes:
         while True:
             with suppress(OverflowError):  # a number that no manifest can hold
-                return with_odd_value(manifest, draw).encode()
+                return with_odd_manifest(manifest, draw).encode()
 
     def read(data: bytes) -> object:
         objects = MemoryObjects()
@@ -388,6 +414,42 @@ def test_a_manifest_with_an_odd_value_is_read_or_refused(archive: MemoryObjects,
     counted = attacked(read, manifest.encode(), MUTATIONS, changed)
     report("manifests with an odd value", dict(counted))
     assert counted["refused"] > MUTATIONS // 3
+
+
+def test_a_part_with_an_odd_value_is_read_or_refused(archive: MemoryObjects, report: Report) -> None:
+    manifest, part = newest(archive)[1], content(archive).part
+
+    def changed(_: bytes, draw: random.Random) -> bytes:
+        while True:
+            with suppress(OverflowError, AssertionError, ValueError, IndexError):  # a number that no part can hold
+                data, head_bytes = with_odd_part(part, draw).encode()
+                return head_bytes.to_bytes(4, "big") + data
+
+    def read(data: bytes) -> object:
+        objects = MemoryObjects()
+        objects.objects = dict(archive.objects)
+        name = manifest.parts[0]._replace(head_size=int.from_bytes(data[:4], "big"), size=len(data) - 4)
+        objects.put(name.key, np.frombuffer(data[4:], np.uint8))
+        objects.put(manifest_key(2), np.frombuffer(replace(manifest, parts=(name,)).encode(), np.uint8))
+        return planned(objects)
+
+    data, head_bytes = part.encode()
+    counted = attacked(read, head_bytes.to_bytes(4, "big") + data, MUTATIONS, changed)
+    report("parts with an odd value", dict(counted))
+    assert counted["refused"] > MUTATIONS // 4
+
+
+def test_mutated_bytes_of_a_part_are_read_or_refused(
+    archive: MemoryObjects, monkeypatch: pytest.MonkeyPatch, report: Report
+) -> None:
+    part = content(archive).part
+    monkeypatch.setattr(zlib, "crc32", lambda *_: 0)
+    data, head_bytes = part.encode()
+
+    def read(changed: bytes) -> object:
+        return Part.decode(changed[:head_bytes], "here").with_runs(changed, "here")
+
+    report("mutated bytes of parts", dict(attacked(read, data, MUTATIONS)))
 
 
 def test_mutated_bytes_of_a_manifest_are_read_or_refused(

@@ -57,7 +57,7 @@ class FaultyObjects(MemoryObjects):
             raise Killed
         raise StoreIOError("planted", path=self.url, errno=5)
 
-    def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
+    def list(self, prefix: str = "", *, is_confirmed: bool = True) -> Iterator[ObjectInfo]:
         found: tuple[ObjectInfo, ...] = self._call(lambda: tuple(MemoryObjects.list(self, prefix)))
         return iter(found)
 

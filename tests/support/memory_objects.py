@@ -24,7 +24,7 @@ class MemoryObjects:
         self.now_ms = 1_700_000_000_000
         self._lock = threading.Lock()
 
-    def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
+    def list(self, prefix: str = "", *, is_confirmed: bool = True) -> Iterator[ObjectInfo]:
         self.calls["list"] += 1
         with self._lock:
             found = sorted(info for key, (_, info) in self.objects.items() if key.startswith(prefix))

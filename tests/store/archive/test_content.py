@@ -1,39 +1,80 @@
 import numpy as np
+import pytest
 
-from segmentlog.store.archive.content import joined, names_of, with_pieces
-from segmentlog.store.format.archive_manifest import RUN, Manifest, Piece
-from segmentlog.store.types import QueueKey
+from segmentlog.store.archive.content import cut, joined, names_of, parts_with, settled
+from segmentlog.store.format.archive_manifest import Manifest, PartName
+from segmentlog.store.format.archive_part import RUN, Part, Piece
+from support.archives import of_manifest, simple_piece
+from support.memory_objects import MemoryObjects
 
-KEYS = [QueueKey("a", 0), QueueKey("b", 1), QueueKey("c", 2)]
-
-
-def piece(at: int, pack_size: int = 32) -> Piece:
-    return Piece(at * 100, 100, at * 100, at * 100 + 100, 1, at, at, f"{at:064x}", pack_size, f"{at:064x}")
+KEYS = [("a", 0), ("b", 1), ("c", 2)]
 
 
-def added(at: int, *queues: int) -> tuple[Piece, list[QueueKey], np.ndarray]:
+def piece(at: int, rows: int = 1) -> Piece:
+    return simple_piece(at * 100, 100, at * 100, at * 100 + 100, min(rows, 1), (at, at), rows, f"{at:064x}")
+
+
+def made(at: int, *queues: int) -> Part:
     runs = np.zeros(len(queues), RUN)
     runs["queue"], runs["rows"], runs["row"] = np.arange(len(queues)), 1, np.arange(len(queues))
-    return piece(at), [KEYS[queue] for queue in queues], runs
+    runs["first_offset"] = runs["last_offset"] = at * 100
+    runs["first"] = runs["last"] = at
+    runs["first_time"] = runs["last_time"] = at
+    runs["rises"] = True
+    return Part.of([piece(at, len(queues))], [KEYS[queue] for queue in queues], runs)
 
 
-def test_runs_are_ascending_by_piece_and_queue_and_count_in_the_queues_of_the_manifest() -> None:
-    made = joined(joined(Manifest(), [added(0, 2)]), [added(1, 0, 2), added(2, 1)])
-    assert made.queues == (KEYS[2], KEYS[0], KEYS[1])
-    assert made.runs[["piece", "queue", "row"]].tolist() == [(0, 0, 0), (1, 0, 1), (1, 1, 0), (2, 2, 0)]
+def test_runs_are_ascending_by_queue_and_piece_and_queues_by_name() -> None:
+    whole = joined([made(0, 2), made(1, 0, 2), made(2, 1)])
+    assert whole.queues == (*KEYS,)
+    assert whole.runs is not None
+    assert whole.runs[["queue", "piece", "row"]].tolist() == [(0, 1, 0), (1, 2, 0), (2, 0, 0), (2, 1, 1)]
+    assert whole.totals[["runs", "first", "last", "rises"]].tolist()[2] == (2, 0, 1, True)
 
 
 def test_pieces_that_are_left_out_take_their_runs_and_unused_queues_along() -> None:
-    whole = joined(Manifest(), [added(0, 0), added(1, 1), added(2, 1, 2)])
-    assert with_pieces(whole, slice(3)) is whole
-    rest = with_pieces(whole, slice(1, None))
+    whole = joined([made(0, 0), made(1, 1), made(2, 1, 2)])
+    rest = cut(whole, 1, 3)
     assert (rest.pieces, rest.queues) == (whole.pieces[1:], (KEYS[1], KEYS[2]))
-    assert rest.runs[["piece", "queue"]].tolist() == [(0, 0), (1, 0), (1, 1)]
-    assert whole.runs["piece"].tolist() == [0, 1, 2, 2]
-    empty = with_pieces(whole, slice(0))
-    assert (empty.pieces, empty.queues, empty.runs.size) == ((), (), 0)
+    assert rest.runs is not None
+    assert rest.runs[["queue", "piece"]].tolist() == [(0, 0), (0, 1), (1, 1)]
+    empty = cut(whole, 0, 0)
+    assert (empty.pieces, empty.queues, empty.run_count) == ((), (), 0)
 
 
 def test_a_piece_without_records_has_no_pack() -> None:
-    manifest = Manifest(pieces=(piece(0), piece(1, pack_size=0)))
-    assert [key.split("/")[0] for key, _ in names_of(manifest)] == ["log", "queues", "log"]
+    part = Part.of((piece(0), piece(1, 0)), (), np.empty(0, RUN))
+    assert [key.split("/")[0] for key, _ in names_of(Manifest(), [part])] == ["log", "queues", "log"]
+
+
+def grown(pushes: int, *queues: int) -> tuple[MemoryObjects, tuple[PartName, ...]]:
+    """Return the parts after some pushes of a piece each."""
+    objects = MemoryObjects()
+    names: tuple[PartName, ...] = ()
+    for at in range(pushes):
+        held = parts_with(objects, Manifest(parts=names), 0, at)
+        names = settled(objects, [*held, made(at, *queues)], objects.put)
+    return objects, names
+
+
+@pytest.mark.parametrize("pushes", [1, 7, 8, 9, 64, 100, 200])
+def test_pushes_are_merged_into_few_parts_that_state_the_same(pushes: int) -> None:
+    objects, names = grown(pushes, 0, 2)
+    assert len(names) <= 7 * (1 + int(np.log(2 * pushes) / np.log(8)))
+    assert [names[0].start, *(each.stop for each in names)] == [0, *(each.stop for each in names)]
+    found = of_manifest(objects, Manifest(parts=names)).part
+    whole = joined([made(at, 0, 2) for at in range(pushes)])
+    assert (found.pieces, found.queues) == (whole.pieces, whole.queues)
+    assert np.array_equal(found.runs, whole.runs)
+    assert np.array_equal(found.totals, whole.totals)
+
+
+def test_a_part_that_is_cut_is_written_again_and_whole_ones_are_not() -> None:
+    objects, names = grown(20, 0, 2)
+    puts = objects.calls["put"]
+    first = names[0].pieces - 1
+    held = parts_with(objects, Manifest(parts=names), first, 20)
+    made_of = settled(objects, held, objects.put)
+    assert made_of[1:] == names[1:]
+    assert (made_of[0].start, made_of[0].pieces, objects.calls["put"]) == (first * 100, 1, puts + 1)
+    assert settled(objects, parts_with(objects, Manifest(parts=names), 20, 20), objects.put) == ()

@@ -1,4 +1,5 @@
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -9,7 +10,9 @@ from segmentlog.store import Snapshot
 from segmentlog.store.archive.look import describe, verify
 from segmentlog.store.archive.prune import prune
 from segmentlog.store.errors import NotAStoreError, UnsupportedStoreError
+from segmentlog.store.format.archive_part import totals_of
 from segmentlog.store.objects.manifests import newest
+from support.archives import content, publish_part
 from support.faulty_objects import FaultyObjects
 from support.memory_objects import MemoryObjects
 
@@ -45,7 +48,7 @@ def test_an_archive_without_faults_has_no_findings(objects: FaultyObjects, deep:
     assert found.bytes == sum(info.size for key, (_, info) in objects.objects.items() if not key.startswith("manif"))
 
 
-@pytest.mark.parametrize("kind", ["log/", "queues/", "files/"])
+@pytest.mark.parametrize("kind", ["log/", "queues/", "files/", "parts/"])
 def test_missing_and_short_objects_are_findings(objects: FaultyObjects, kind: str) -> None:
     key = next(key for key in objects.objects if key.startswith(kind))
     data, info = objects.objects[key]
@@ -57,7 +60,7 @@ def test_missing_and_short_objects_are_findings(objects: FaultyObjects, kind: st
     assert finding == (key, "this object is missing")
 
 
-@pytest.mark.parametrize("kind", ["log/", "queues/", "files/"])
+@pytest.mark.parametrize("kind", ["log/", "queues/", "files/", "parts/"])
 def test_a_flipped_bit_is_found_by_a_deep_verification_alone(objects: FaultyObjects, kind: str) -> None:
     key = next(key for key, (data, _) in objects.objects.items() if key.startswith(kind) and data)
     data, info = objects.objects[key]
@@ -67,9 +70,10 @@ def test_a_flipped_bit_is_found_by_a_deep_verification_alone(objects: FaultyObje
 
 
 def test_a_pack_that_contradicts_its_piece_is_a_finding(objects: FaultyObjects) -> None:
-    number, manifest = newest(objects)
-    manifest.runs["last"][0] += 1
-    objects.put(f"manifests/{number:010d}.arrow", np.frombuffer(manifest.encode(), np.uint8))
+    found = content(objects)
+    found.runs["first_time"][1] += 1
+    part = replace(found.part, totals=totals_of(found.runs, len(found.part.queues)))
+    publish_part(objects, found.number + 1, part, store=found.manifest.store, files=found.manifest.files)
     (finding,) = verify(objects, deep=True).findings
     assert "contradict its pack" in finding.text
 

@@ -3,7 +3,6 @@ from pathlib import Path
 
 import pytest
 
-from segmentlog.store.archive.content import names_of
 from segmentlog.store.archive.look import describe, verify
 from segmentlog.store.archive.prune import prune
 from segmentlog.store.archive.push import push
@@ -11,6 +10,7 @@ from segmentlog.store.errors import StoreIOError
 from segmentlog.store.objects import manifests
 from segmentlog.store.objects.manifests import newest
 from support.archived_store import START_MS, STEP_MS
+from support.archives import content, of_manifest
 from support.faulty_objects import Fault, FaultyObjects, Killed
 from support.scale import scale, spread
 
@@ -18,22 +18,22 @@ FAR_MS = 1 << 60
 
 
 def test_segments_with_older_messages_alone_are_left_out(objects: FaultyObjects) -> None:
-    before = newest(objects)[1]
+    before = content(objects)
     limit = before.pieces[2].last_time
     planned = prune(objects, limit, dry_run=True)
     assert newest(objects)[0] == 1
     report = prune(objects, limit)
-    number, after = newest(objects)
+    number, after = newest(objects)[0], content(objects)
     assert (number, report.pieces, report.start) == (2, 2, before.pieces[2].start)
     assert (planned.pieces, planned.bytes, planned.start) == (report.pieces, report.bytes, report.start)
     assert after.pieces == before.pieces[2:]
     assert verify(objects, deep=True).is_sound
-    assert set(dict(names_of(before))) <= set(objects.objects)  # an earlier manifest still names them
+    assert set(before.names) <= set(objects.objects)  # an earlier manifest still names them
 
 
 def test_at_least_one_segment_stays_and_a_repeated_prune_changes_nothing(objects: FaultyObjects) -> None:
     assert prune(objects, FAR_MS).manifest == 2
-    assert len({piece.segment for piece in newest(objects)[1].pieces}) == 1
+    assert len({piece.segment for piece in content(objects).pieces}) == 1
     again = prune(objects, FAR_MS)
     assert (again.manifest, again.pieces, again.bytes) == (2, 0, 0)
     assert prune(objects, 0).pieces == 0
@@ -57,16 +57,16 @@ def test_segments_beyond_a_size_are_left_out(objects: FaultyObjects) -> None:
 
 def test_pruned_segments_are_not_pushed_again(store: Path, objects: FaultyObjects) -> None:
     prune(objects, FAR_MS)
-    pieces = newest(objects)[1].pieces
+    pieces = content(objects).pieces
     push(store, objects)
-    assert newest(objects)[1].pieces == pieces
+    assert content(objects).pieces == pieces
 
 
 def test_objects_are_deleted_once_no_kept_manifest_names_them(
     objects: FaultyObjects, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("segmentlog.store.archive.content.MANIFESTS_KEPT", 1)
-    before = set(dict(names_of(newest(objects)[1])))
+    before = set(content(objects).names)
     report = prune(objects, START_MS + 9 * STEP_MS, grace_s=0)
     assert report.removed > 0
     assert len(before & set(objects.objects)) == len(before) + 1 - report.removed  # and the manifest
@@ -90,8 +90,8 @@ def test_a_fault_or_kill_at_any_call_loses_nothing_and_the_next_prune_ends_alike
         with contextlib.suppress(StoreIOError, Killed):
             prune(faulty, limit, grace_s=0)
         for _, info in manifests.listed(faulty):
-            named = names_of(manifests.read(faulty, info))
-            assert all(len(faulty.objects[key][0]) == size for key, size in named), number
+            named = of_manifest(faulty, manifests.read(faulty, info)).names
+            assert all(len(faulty.objects[key][0]) == size for key, size in named.items()), number
         prune(faulty, limit, grace_s=0)
         assert faulty.objects.keys() == expected.objects.keys(), number
-        assert newest(faulty)[1].pieces == newest(expected)[1].pieces
+        assert content(faulty).pieces == content(expected).pieces

@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 
 from segmentlog.store import ConfigError, CorruptError, MessageStore, Snapshot
-from segmentlog.store.archive.content import names_of
 from segmentlog.store.archive.look import verify
 from segmentlog.store.archive.push import PushReport, push
 from segmentlog.store.errors import StoreIOError
-from segmentlog.store.format.archive_manifest import ENTRY, Manifest
+from segmentlog.store.format.archive_part import ENTRY, PACK_HEADER
 from segmentlog.store.format.message import Bytes
 from segmentlog.store.objects import manifests
 from segmentlog.store.objects.manifests import newest, newest_or_empty
 from segmentlog.store.objects.object_store import ObjectInfo
 from segmentlog.store.objects.opening import open_objects
+from support import archives
 from support.archived_store import CONFIG, append_rows, write_whole
 from support.faulty_objects import Fault, FaultyObjects, Killed
 from support.memory_objects import MemoryObjects
@@ -34,14 +34,14 @@ def grow(store: Path, first: int = ROWS, count: int = 60) -> None:
 
 
 def content(objects: MemoryObjects) -> dict[str, Any]:
-    _, manifest = newest(objects)
-    named = {key: objects.objects[key][0] for key, _ in names_of(manifest)}
-    kept = {key: data for key, data in named.items() if not key.startswith("files/")}
-    return {"pieces": manifest.pieces, "queues": manifest.queues, "runs": manifest.runs.tolist(), "objects": kept}
+    found = archives.content(objects)
+    named = {key: objects.objects[key][0] for key in found.names}
+    kept = {key: data for key, data in named.items() if not key.startswith(("files/", "parts/"))}
+    return {"pieces": found.pieces, "queues": found.part.queues, "runs": found.runs.tolist(), "objects": kept}
 
 
-def archived_log(objects: MemoryObjects, manifest: Manifest) -> bytes:
-    return b"".join(objects.objects[piece.key][0] for piece in manifest.pieces)
+def archived_log(objects: MemoryObjects) -> bytes:
+    return b"".join(objects.objects[each.key][0] for piece in archives.content(objects).pieces for each in piece.ranges)
 
 
 def log_of(store: Path) -> bytes:
@@ -62,18 +62,26 @@ def is_sound(objects: MemoryObjects) -> bool:
 def test_a_first_push_has_all_segments_and_the_entries_of_each_queue(store: Path) -> None:
     objects = MemoryObjects()
     report = push(store, objects)
-    number, manifest = newest(objects)
+    found = archives.content(objects)
+    number = found.number
     assert (number, report.manifest, report.records, report.is_complete) == (1, 1, ROWS, True)
-    assert archived_log(objects, manifest) == log_of(store)
+    assert archived_log(objects) == log_of(store)
     assert is_sound(objects)
     snapshot = Snapshot.open(store)
-    for at, queue in enumerate(manifest.queues):
+    for at, queue in enumerate(found.part.queues):
         rows = []
-        for run in manifest.runs[manifest.runs["queue"] == at]:
-            piece = manifest.pieces[run["piece"]]
-            entries = np.frombuffer(objects.objects[piece.pack_key][0], ENTRY)[run["row"] :][: run["rows"]]
+        for run in found.runs[found.runs["queue"] == at]:
+            piece = found.pieces[run["piece"]]
+            data = objects.objects[piece.pack_key][0]
+            header = np.frombuffer(data, PACK_HEADER, 1)[0]
+            assert header["magic"] == b"SLARPACK"
+            assert (header["version"], header["row_bytes"], header["segment"]) == (2, ENTRY.itemsize, piece.segment)
+            entries = np.frombuffer(data, ENTRY, offset=piece.pack_start)
+            assert header["rows"] == entries.size
+            entries = entries[run["row"] :][: run["rows"]]
             rows += (entries["position"] + piece.segment).tolist()
             assert entries["queue_offset"][[0, -1]].tolist() == [run["first"], run["last"]]
+            assert entries["store_time"][[0, -1]].tolist() == [run["first_time"], run["last_time"]]
             assert int(entries["size"].sum()) == run["bytes"]
         (bounds,) = [each for each in snapshot.queues(queue.topic) if each.key.queue_id == queue.queue_id]
         offsets = np.arange(bounds.min_offset, bounds.max_offset)
@@ -88,14 +96,14 @@ def test_a_repeated_push_sends_nothing_and_writes_no_manifest(store: Path, objec
 
 
 def test_pushes_beside_a_writer_add_pieces_of_the_growing_segment(store: Path, objects: FaultyObjects) -> None:
-    first = newest(objects)[1].pieces
+    first = archives.content(objects).pieces
     with MessageStore.open(store, CONFIG) as opened:
         for at in range(ROWS, ROWS + 90, 15):
             append_rows(opened, at, 15)
             assert push(store, objects).records == 15
-            assert archived_log(objects, newest(objects)[1]) == log_of(store)
-    last = newest(objects)[1]
-    assert last.pieces[: len(first)] == first
+            assert archived_log(objects) == log_of(store)
+    last = archives.content(objects)
+    assert last.pieces[: len(first) - 1] == first[:-1]
     assert is_sound(objects)
     assert all(piece.start != piece.stop for piece in last.pieces)
 
@@ -189,10 +197,10 @@ def test_pieces_that_a_failover_cut_off_are_replaced_with_a_warning(
     cut_and_rewrite(store, tmp_path / "base", more)
     report = push(store, objects)
     assert report.replaced is not None
-    assert kept <= report.replaced[0] < report.replaced[1] == stop
+    assert kept - kept % SEGMENT <= report.replaced[0] < report.replaced[1] == stop  # pieces of a full segment are one
     assert not report.is_complete
     assert "was cut" in report.warnings[0]
-    assert archived_log(objects, newest(objects)[1]) == log_of(store)
+    assert archived_log(objects) == log_of(store)
     assert is_sound(objects)
     assert push(store, objects).is_complete
 
@@ -205,7 +213,7 @@ def test_a_cut_within_the_only_piece_of_a_segment_is_found_by_its_first_bytes(st
     push(small, objects)
     cut_and_rewrite(small, tmp_path / "base", 5)
     assert push(small, objects).replaced is not None
-    assert archived_log(objects, newest(objects)[1]) == log_of(small)
+    assert archived_log(objects) == log_of(small)
 
 
 def test_segments_that_retention_deleted_stay_in_the_archive(store: Path) -> None:
@@ -216,7 +224,7 @@ def test_segments_that_retention_deleted_stay_in_the_archive(store: Path) -> Non
         (store / "commitlog" / name).unlink()
     report = push(store, objects)
     assert (report.gaps, report.is_complete, report.start) == ((), True, 0)
-    assert archived_log(objects, newest(objects)[1]) == whole
+    assert archived_log(objects) == whole
 
 
 def test_a_log_that_begins_beyond_the_archive_is_a_gap_that_is_reported_once(
@@ -253,7 +261,7 @@ def test_damage_is_an_error_with_its_place_and_can_be_archived_as_it_is(store: P
     assert "keep_damage=True" in str(caught.value)
     report = push(store, objects, keep_damage=True)
     assert (len(report.damage), report.is_complete) == (1, False)
-    assert archived_log(objects, newest(objects)[1]) == log_of(store)
+    assert archived_log(objects) == log_of(store)
     assert is_sound(objects)  # the damage is known
     assert push(store, MemoryObjects(), check_crcs=False).is_complete
 
@@ -326,7 +334,7 @@ def test_the_loser_of_two_archivers_continues_from_the_manifest_of_the_winner(st
     objects.store = store
     report = push(store, objects)
     assert report.manifest == newest(objects)[0] == 3
-    assert archived_log(objects, newest(objects)[1]) == log_of(store)
+    assert archived_log(objects) == log_of(store)
     assert is_sound(objects)
 
 
@@ -402,10 +410,12 @@ def test_a_fault_or_kill_at_any_call_loses_nothing_and_the_next_push_ends_alike(
     for at, fault in cases(count, scale(12, 200, 4 * count)):
         objects, _ = faulted(base, store, fault, at)
         _, first = next(manifests.listed(objects))
-        assert manifests.read(objects, first).pieces == former["pieces"]
+        plain = MemoryObjects()
+        plain.objects = objects.objects
+        assert archives.of_manifest(plain, manifests.read(plain, first)).pieces == former["pieces"]
         for _, info in manifests.listed(objects):
-            named = names_of(manifests.read(objects, info))
-            assert all(len(objects.objects[key][0]) == size for key, size in named), (at, fault)
+            named = archives.of_manifest(plain, manifests.read(plain, info)).names
+            assert all(len(objects.objects[key][0]) == size for key, size in named.items()), (at, fault)
         push(store, objects)
         assert content(objects) == content(expected), (at, fault)
 

@@ -6,7 +6,7 @@ from segmentlog.store import Snapshot
 from segmentlog.store.dispatch.derive import derive_segments
 from segmentlog.store.entries.pack_making import made_pack
 from segmentlog.store.files.segments import SegmentFile
-from segmentlog.store.format.archive_manifest import ENTRY
+from segmentlog.store.format.archive_part import ENTRY, PACK_HEADER
 from segmentlog.store.format.message import Records
 from segmentlog.store.log.commit_log import FoundRecords
 from support.archived_store import write_whole
@@ -16,7 +16,7 @@ def test_runs_have_the_entries_of_each_queue_as_they_are_derived_from_the_log(tm
     log = Snapshot.open(write_whole(tmp_path / "store", 90)).log
     for found, derived in derive_segments(log, 0, log.stop):
         pack = made_pack(found)
-        rows = pack.data.view(ENTRY)
+        rows = pack.data[PACK_HEADER.itemsize :].view(ENTRY)
         assert (rows.size, pack.queues) == (len(found.records), tuple(sorted(derived)))
         for run in pack.runs:
             entries = derived[pack.queues[run["queue"]]]

@@ -31,6 +31,7 @@ from segmentlog.store.objects.manifests import newest, publish
 from segmentlog.store.sink import commit_batch
 from segmentlog.store.types import Window
 from support.archived_store import CONFIG, all_rows, append_rows, write_whole
+from support.archives import content
 from support.batches import stage_messages
 from support.faulty_objects import Fault, FaultyObjects, Killed
 from support.memory_objects import MemoryObjects
@@ -84,7 +85,7 @@ def test_a_whole_store_is_restored_byte_for_byte_and_can_be_written_on(
 def test_a_window_of_times_and_a_topic_restore_whole_segments_in_between(
     store: Path, objects: FaultyObjects, tmp_path: Path
 ) -> None:
-    pieces = newest(objects)[1].pieces
+    pieces = content(objects).pieces
     window = Window(pieces[1].first_time, pieces[2].first_time + 1)
     report = pull(objects, tmp_path / "part", topics=["refunds"], window=window)
     assert (report.start, report.stop, report.segments) == (pieces[1].segment, pieces[2].stop, 2)
@@ -132,7 +133,7 @@ def test_an_archive_with_a_gap_is_restored_on_one_side_of_it(store: Path, tmp_pa
     with pytest.raises(ConfigError, match="the archive lacks"):
         pull(objects, tmp_path / "restored")
     start = Snapshot.open(store).log.min_offset
-    first = next(piece for piece in newest(objects)[1].pieces if piece.start >= start)
+    first = next(piece for piece in content(objects).pieces if piece.start >= start)
     pull(objects, tmp_path / "restored", window=Window(first.first_time))
     assert verify(tmp_path / "restored").findings == ()
 
@@ -182,7 +183,7 @@ def test_a_directory_with_something_in_it_is_refused_and_unchanged(objects: Faul
 
 
 def test_a_damaged_object_is_an_error_with_its_name(objects: FaultyObjects, tmp_path: Path) -> None:
-    key = newest(objects)[1].pieces[1].key
+    key = content(objects).pieces[1].ranges[0].key
     data, info = objects.objects[key]
     objects.objects[key] = data[:-1] + b"?", info
     with pytest.raises(CorruptError, match="contradict their digest") as caught:

@@ -91,15 +91,17 @@ def test_a_pushed_store_of_rocketmq_reads_as_its_directory(name: str, tmp_path: 
                 assert remote.offset_at(each.key, time, boundary) == local.offset_at(each.key, time, boundary)
 
 
-def test_bounds_and_plans_read_the_manifest_alone(small: tuple[Snapshot, MemoryObjects]) -> None:
+def test_bounds_come_from_statistics_and_plans_from_runs(small: tuple[Snapshot, MemoryObjects]) -> None:
     local, objects = small
     remote = opened(objects)
+    assert objects.calls == {"list": 1, "head": 1, "get": 2}  # the newest manifest, and the head of its part
     asked = dict(objects.calls), objects.bytes_read
     assert ranges(remote) == ranges(local)
+    assert (dict(objects.calls), objects.bytes_read) == asked
     tasks = remote.plan(ranges(remote), max_bytes=4000, spec=ScanSpec(columns=COLUMNS))
     assert sum(task.rows for task in tasks) == 300
     assert len(tasks) > 5
-    assert (dict(objects.calls), objects.bytes_read) == asked
+    assert objects.calls == {"list": 1, "head": 1, "get": 3}  # runs
 
 
 @pytest.mark.parametrize("limits", [{}, {"max_bytes": 4000}, {"max_records": 7}, {"min_tasks": 13}, {"max_bytes": 900}])
@@ -152,7 +154,7 @@ def test_offsets_of_times_come_from_packs(small: tuple[Snapshot, MemoryObjects])
     with recorded(objects) as keys:
         for boundary in Boundary:
             assert (remote.offsets_at(key, times, boundary) == local.offsets_at(key, times, boundary)).all()
-    assert {each.partition("/")[0] for each, _, _ in keys} == {"queues"}
+    assert {each.partition("/")[0] for each, _, _ in keys} == {"parts", "queues"}
 
 
 def test_a_reader_follows_the_manifests(tmp_path: Path) -> None:

@@ -1,0 +1,104 @@
+"""Runs of an archive's queues: from all of its parts, and only those that are asked for.
+
+::
+
+    parts     [ A B C │ A0 A1 B0 C0 C1 ][ A B │ A2 B1 B2 ][ B │ B3 ]        heads have statistics, blocks have runs
+    totals      A: rows, bytes, first and last offset and time              known when the archive is opened
+    runs of B                 B0                  B1 B2          B3         read when they are asked for, and kept
+
+A run has the number of its piece among all pieces, and of its queue among all queues.
+"""
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from ..format.archive_part import RUN, TOTAL, Runs, continues
+from ..format.message import Ints
+from ..types import QueueKey
+
+if TYPE_CHECKING:
+    from ..directory.archived_store import ArchivedStore
+
+_KEPT_RUNS_MAX: Final = 1 << 20
+
+
+class ArchiveRuns:
+    """Runs of the queues of one archive, as of one manifest. Not thread-safe."""
+
+    def __init__(self, archived: "ArchivedStore") -> None:
+        self._archived = archived
+        self._numbers: dict[tuple[str, int], int] = {}
+        self._of_part = [
+            np.array([self._numbers.setdefault(queue, len(self._numbers)) for queue in part.queues], np.int64)
+            for part in archived.parts
+        ]
+        counts = np.array([len(part.pieces) for part in archived.parts], np.int64)
+        self._first_piece = np.cumsum(counts) - counts
+        self._kept: dict[int, Runs] = {}
+        self._kept_runs = 0
+
+    @cached_property
+    def keys(self) -> list[QueueKey]:
+        """The queues, by their numbers."""
+        return [QueueKey(*name) for name in self._numbers]
+
+    def number(self, key: QueueKey) -> int | None:
+        """Number of a queue; None if the archive has no record of it."""
+        return self._numbers.get(key)
+
+    @cached_property
+    def totals(self) -> Runs:
+        """Statistics of each queue, (n,) `TOTAL`."""
+        found = np.zeros(len(self._numbers), TOTAL)
+        for part, numbers in zip(self._archived.parts, self._of_part, strict=True):
+            total, known = part.totals.copy(), found[numbers]
+            is_known = known["runs"] > 0
+            total["rises"] &= ~is_known | (known["rises"] & continues(known, total))
+            for name in ("runs", "rows", "bytes"):
+                total[name] += known[name]
+            for name in ("first", "first_offset", "first_time"):
+                total[name][is_known] = known[name][is_known]
+            found[numbers] = total
+        return found
+
+    def of(self, queues: Ints, starts: Ints | None = None, stops: Ints | None = None) -> Runs:
+        """Return the runs of (n,) ascending queues, by queue and then by piece.
+
+        With ``starts`` and ``stops``, (n,) queue offsets of queues that rise, runs of other offsets may be missing.
+        """
+        found = [np.empty(0, RUN)]
+        for at, (part, numbers) in enumerate(zip(self._archived.parts, self._of_part, strict=True)):
+            local = np.flatnonzero(np.isin(numbers, queues))
+            if starts is not None and stops is not None:
+                place = np.searchsorted(queues, numbers[local])
+                total = part.totals[local]
+                local = local[(total["last"] >= starts[place]) & (total["first"] < stops[place])]
+            if local.size:
+                runs = self._archived.runs(at, local).copy()
+                runs["piece"] += self._first_piece[at]
+                runs["queue"] = numbers[runs["queue"]]
+                found.append(runs)
+        runs = np.concatenate(found)
+        return runs[np.lexsort((runs["piece"], runs["queue"]))]
+
+    def load(self, queues: Sequence[int]) -> None:
+        """Read the runs of some queues together, for `of_one`."""
+        unknown = np.array(sorted({*queues} - self._kept.keys()), np.int64)
+        if not unknown.size:
+            return
+        runs = self.of(unknown)
+        if self._kept_runs + runs.size > _KEPT_RUNS_MAX:
+            self._kept.clear()
+            self._kept_runs = 0
+        self._kept_runs += runs.size
+        edges = np.searchsorted(runs["queue"], unknown), np.searchsorted(runs["queue"], unknown, side="right")
+        for queue, first, last in zip(unknown.tolist(), *(each.tolist() for each in edges), strict=True):
+            self._kept[queue] = runs[first:last]
+
+    def of_one(self, queue: int) -> Runs:
+        """Return the runs of a queue, by piece."""
+        self.load([queue])
+        return self._kept[queue]

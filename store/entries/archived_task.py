@@ -1,0 +1,65 @@
+"""Task of an archive, read by what it has itself: its pieces of the log, and the rows of their packs.
+
+::
+
+    ScanTask ── pieces ──► objects of the log, packs ──► file system, CommitLog       no list, no manifest
+             └─ rows ────► entries of each range                                      in any process
+"""
+
+from typing import TYPE_CHECKING
+
+from ..directory.archived_store import files_of_pieces
+from ..directory.layout import StoreLocation
+from ..dispatch.derive import DerivedQueue
+from ..format.store_paths import StorePaths
+from ..log.commit_log import CommitLog
+from ..objects.object_store import ObjectStore
+from ..objects.remote_fs import RemoteFileSystem
+from ..types import QueueKey, QueueSource
+from .choose import DirectorySources
+from .pack_rows import PackRows
+from .queue_entries import part_of_queue
+from .tasks import ArchivedRanges, PlannedRange
+from .walk_cache import WalkCache
+
+if TYPE_CHECKING:
+    from ..objects.block_cache import BlockCache
+
+
+class TaskView:
+    """What a scan reads a task from; see `StoreView`. Not thread-safe."""
+
+    def __init__(
+        self,
+        objects: ObjectStore,
+        root: str,
+        cache: "BlockCache | None",
+        ranges: ArchivedRanges,
+        broker_name: str,
+    ) -> None:
+        pieces, _ = ranges.held
+        fs = RemoteFileSystem(objects, root, files_of_pieces(pieces), cache)
+        self.log = CommitLog(fs, [StorePaths(root).commit_log])
+        self.broker_name = broker_name
+        self.sources = TaskSources(StoreLocation(fs, root), self.log, ranges)
+
+
+class TaskSources(DirectorySources):
+    """Entries of the ranges of one task, by the rows that it names."""
+
+    def __init__(self, location: StoreLocation, log: CommitLog, ranges: ArchivedRanges) -> None:
+        super().__init__(location, log, QueueSource.AUTO, None)
+        pieces, spans = ranges.held
+        self._rows = PackRows(location.fs, location.root, pieces)
+        self._spans: dict[tuple[QueueKey, int], tuple[int, int, int]] = {}
+        expected: dict[int, list[tuple[int, int]]] = {}
+        for planned, piece, first, last in zip(ranges, *spans.tolist(), strict=True):
+            self._spans[planned.key, planned.start] = piece, first, last
+            if first < last:
+                expected.setdefault(piece, []).append((first, last))
+        self._rows.expect(expected)
+
+    def derived(self, planned: PlannedRange, walk: tuple[int, int], walks: WalkCache) -> DerivedQueue:  # noqa: ARG002
+        """As `DirectorySources.derived`."""
+        (found,) = self._rows.derived([self._spans[planned.key, planned.start]])
+        return part_of_queue(found, planned.start, planned.stop)

@@ -1,0 +1,49 @@
+import ast
+import zlib
+from pathlib import Path
+
+import pytest
+
+from segmentlog.store import MessageStore, QueueRange, Snapshot
+from segmentlog.store.archive.push import push
+from segmentlog.store.objects.opening import open_objects
+from support.archived_store import CONFIG, append_rows, write_whole
+
+from .plain_archive_reader import Archive
+
+
+@pytest.mark.parametrize("pushes", [1, 9])
+def test_a_program_that_has_the_documents_alone_reads_an_archive(tmp_path: Path, pushes: int) -> None:
+    path = write_whole(tmp_path / "store", 150)
+    for at in range(pushes):
+        with MessageStore.open(path, CONFIG) as store:
+            append_rows(store, 150 + 10 * at, 10)
+        push(path, open_objects(f"file://{tmp_path}/archive"))
+    archive, snapshot = Archive(tmp_path / "archive"), Snapshot.open(path)
+    bounds = [each for topic in snapshot.topics() for each in snapshot.queues(topic)]
+    assert archive.queues() == {tuple(each.key): (each.min_offset, each.max_offset - 1, len(each)) for each in bounds}
+    for each in bounds:
+        found = list(archive.records(*each.key))
+        assert [offset for offset, _, _ in found] == list(range(each.min_offset, each.max_offset))
+        sizes = snapshot.record_sizes(QueueRange(each.key, each.min_offset, each.max_offset))
+        assert [len(record) for _, _, record in found] == sizes.tolist()
+        for offset, time, record in found[::7]:
+            place = snapshot.place_of(each.key, offset)
+            assert place is not None
+            assert snapshot.log.store_time_at(place) == time
+            segment = snapshot.log.find(place)
+            assert segment is not None
+            held = snapshot.log.view(segment)[place - segment.base :][: len(record)]
+            assert zlib.crc32(held.tobytes()) == zlib.crc32(record)
+
+
+def test_the_program_imports_nothing_of_ours() -> None:
+    path = Path(__file__).with_name("plain_archive_reader.py")
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    names = {
+        each.module if isinstance(each, ast.ImportFrom) else alias.name
+        for each in ast.walk(tree)
+        if isinstance(each, ast.Import | ast.ImportFrom)
+        for alias in each.names
+    }
+    assert names == {"zlib", "collections.abc", "pathlib", "typing", "numpy", "pyarrow"}
