@@ -64,7 +64,7 @@ class Store:
         self.path = self._opened.path
         """The store directory."""
         self._is_closed = False
-        self._finders = KeptFinder(source.open)
+        self._finders = KeptFinder(self._opened.open)
         self._followers: WeakSet[Follow] = WeakSet()
         self._lock = threading.Lock()
 

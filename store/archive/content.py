@@ -5,7 +5,8 @@
     manifest   parts   [ 8 pushes        ][ push ][ push ]
     push       cut     [ 8 pushes        ][ push ]         the pieces of a segment that became full are left out
                joined  [ 8 pushes        ][ push ][ rest + new ]
-               merged  [ 8 pushes        ][ 8 pushes       ]      as soon as 8 parts are not larger than the last one
+               merged  [ 8 pushes        ][ 8 pushes       ]      as soon as 8 parts are not larger than the last one,
+                                                                  or have a million runs
 
     objects    log/… queues/… parts/… files/… manifests/…
     kept       those that the last 20 manifests and those of the last day name; others once they are a day old
@@ -102,7 +103,7 @@ def _mergeable(runs: Sequence[int], are_new: Sequence[bool]) -> int:
     level = _level(runs[-1])
     small = (at for at, size in enumerate(reversed(runs)) if _level(size) > level or size >= SEALED_RUNS)
     count = next(small, len(runs))
-    return count if count >= MERGED_PARTS else 1
+    return count if count >= MERGED_PARTS or (count > 1 and sum(runs[-count:]) >= SEALED_RUNS) else 1
 
 
 def _level(runs: int) -> int:

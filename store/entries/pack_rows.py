@@ -19,10 +19,9 @@ from ..errors import CorruptError, DataLossError, MissingObjectError, Remedy
 from ..files.fs import FileSystem
 from ..format.archive_part import ENTRY, Piece
 from ..format.message import Ints
-from ..objects.requests import GAP_BYTES, IN_FLIGHT, NEAR_BYTES
+from ..objects.requests import GAP_BYTES
 
 _ROW: Final = ENTRY.itemsize
-_NEAR_ROWS: Final = NEAR_BYTES // _ROW
 _GAP_ROWS: Final = GAP_BYTES // _ROW
 _BLOCK_ROWS: Final = (8 << 20) // _ROW
 _HELD_BYTES_MAX: Final = 128 << 20
@@ -112,18 +111,12 @@ class PackRows:
 
 
 def _blocks(spans: list[tuple[int, int]]) -> tuple[Ints, Ints]:
-    """First and last rows of the reads that cover some rows, as `gathered` cuts requests."""
-    near = _joined(spans, _NEAR_ROWS)
-    return near if near[0].size <= IN_FLIGHT else _joined(spans, _GAP_ROWS)
-
-
-def _joined(spans: list[tuple[int, int]], gap: int) -> tuple[Ints, Ints]:
-    """Join spans of rows up to a gap, and up to a block."""
+    """First and last rows of the reads that cover some rows: joined up to a gap, and up to a block."""
     rows = np.array(sorted(spans), np.int64)
     starts, stops = rows[:, 0], np.maximum.accumulate(rows[:, 1])
     firsts, lasts = [int(starts[0])], [int(stops[0])]
     for start, stop in zip(starts[1:].tolist(), stops[1:].tolist(), strict=True):
-        if start - lasts[-1] <= gap and stop - firsts[-1] <= _BLOCK_ROWS:
+        if start - lasts[-1] <= _GAP_ROWS and stop - firsts[-1] <= _BLOCK_ROWS:
             lasts[-1] = max(lasts[-1], stop)
         else:
             firsts.append(start)

@@ -3,7 +3,7 @@
 ::
 
     DIRECTORY/NAME       NAME: SHA-256 of URL, key, etag and size; a sparse file
-    │ block 0  1 MiB │ block 1 │ (hole) │ block 3, shorter │ pad │ entry 0 │ entry 1 │ 0 0 0 … │ entry 3 │
+    │ block 0 32 KiB │ block 1 │ (hole) │ block 3, shorter │ pad │ entry 0 │ entry 1 │ 0 0 0 … │ entry 3 │
                                                              4096  └ 16 bytes each: boot u64 | CRC-32 u32 | unused u32
     DIRECTORY/.lock      held while files are deleted
 
@@ -40,7 +40,7 @@ from ..files.notices import warn_once
 from ..files.os_errors import descriptor_budget
 from ..format.message import Bytes
 
-BLOCK_BYTES: Final = 1 << 20
+BLOCK_BYTES: Final = 32 << 10
 LIMIT_BYTES: Final = 10 << 30
 _FREE_SHARE: Final = 10
 _ENTRY: Final = np.dtype([("boot", "<u8"), ("crc", "<u4"), ("unused", "<u4")])
@@ -50,7 +50,7 @@ _OPEN_SHARE: Final = 8
 _SURVEY_BYTES: Final = 256 << 20  # written by this process, until the directory is looked at again
 _TRIMMED_TO: Final = 0.9
 _TOUCH_S: Final = 60.0
-_LAYOUT: Final = b"1"
+_LAYOUT: Final = b"2"
 _PRIVATE: Final = 0o700
 _FLAGS: Final = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 _BOOT_ID: Final = "/proc/sys/kernel/random/boot_id"

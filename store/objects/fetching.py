@@ -22,7 +22,7 @@ from ..errors import MissingFileError, MissingObjectError, Remedy
 from ..format.message import Bytes
 from .block_cache import BLOCK_BYTES, BlockCache, CachedFile
 from .object_store import ObjectStore
-from .requests import REQUEST_BYTES, at_once, divided, gathered, merged, submit
+from .requests import REQUEST_BYTES, at_once, divided, merged, submit
 
 HELD_BYTES: Final = 128 << 20
 """Bytes that are on their way or wait in memory, at most."""
@@ -171,14 +171,14 @@ class Fetcher:
         """Parts of ranges that need a request."""
         coming = [(each.span.start, each.span.stop) for each in pieces]
         if file is None:
-            for first, last in gathered(ranges):
+            for first, last in merged(ranges):
                 for start, stop in _without(first, last, coming):
                     # A range that begins in the request before would be read as a copy of both. Scans ask for these.
                     yield first if start - first <= _AGAIN_BYTES else start, stop
             return
-        absent = (run for each in gathered(ranges) for run in file.missing(*each))
+        absent = (run for each in merged(ranges) for run in file.missing(*each))
         # Without those on their way at once: else a cached block between two of them would be asked for again.
-        lacking = gathered(gap for each in absent for gap in _without(*each, coming))
+        lacking = merged(gap for each in absent for gap in _without(*each, coming))
         yield from merged((gap for each in lacking for gap in _without(*each, coming)), 0)
 
     def _one(self, span: ByteSpan, file: CachedFile | None) -> Bytes | None:
@@ -246,7 +246,7 @@ def _batches(spans: Iterable[ByteSpan]) -> Iterator[list[ByteSpan]]:
         wanted.setdefault(key, []).append((start, stop))
     batch, size = list[ByteSpan](), 0
     for key, ranges in wanted.items():
-        for start, stop in gathered(ranges):
+        for start, stop in merged(ranges):
             for first in range(start, stop, _BATCH_BYTES):
                 last = min(first + _BATCH_BYTES, stop)
                 if batch and size + last - first > _BATCH_BYTES:

@@ -24,9 +24,8 @@ from ..format.message import Bytes
 from .block_cache import BlockCache
 from .fetching import ByteSpan, Extent, Fetcher
 from .object_store import ObjectInfo, ObjectStore
-from .requests import merged
+from .requests import GAP_BYTES, merged
 
-WINDOW_BYTES: Final = 64 << 20
 _SEARCHED_BYTES: Final = 16 << 20
 
 
@@ -86,7 +85,7 @@ class RemoteFileSystem:
 
     @property
     def window_bytes(self) -> int | None:
-        return WINDOW_BYTES
+        return GAP_BYTES
 
     def list_dir(self, path: str) -> list[Listed]:
         return sorted(self._tree.get(self._name(path), {}).values())

@@ -3,8 +3,8 @@
 ::
 
     bytes wanted   ▒▒▒ ▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒        ▒▒▒▒
-    requests       [ 8 to 16 MiB ][ 8 to 16 MiB ]        [    ]     merged where a gap is at most 64 KiB;
-                      └───────────────┴────────── 8 threads ─► object store          1 MiB if they are more than 8
+    requests       [ 8 to 16 MiB ][ 8 to 16 MiB ]        [    ]     merged where a gap is at most 128 KiB
+                      └───────────────┴────────── 8 threads ─► object store
 """
 
 import os
@@ -18,8 +18,8 @@ T = TypeVar("T")
 
 IN_FLIGHT: Final = 8
 REQUEST_BYTES: Final = 16 << 20
-GAP_BYTES: Final = 1 << 20
-NEAR_BYTES: Final = 64 << 10
+GAP_BYTES: Final = 128 << 10
+"""Bytes that take less time than a request: with 8 in flight and 30 ms each, 3.75 ms, in which 90 MB/s bring 340 KB."""
 _IDLE_S: Final = 0.1
 
 
@@ -104,13 +104,6 @@ def merged(ranges: Iterable[tuple[int, int]], gap: int = GAP_BYTES) -> Iterator[
         start, stop = each_start, each_stop
     if start >= 0:
         yield start, stop
-
-
-def gathered(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Merge ranges of an object that are to be fetched at the same time."""
-    # Requests that are in flight together take the time of one. Only where there are more, bytes of gaps save time.
-    near = list(merged(ranges, NEAR_BYTES))
-    return near if len(near) <= IN_FLIGHT else list(merged(near))
 
 
 def divided(start: int, stop: int, grain: int = 1) -> Iterator[tuple[int, int]]:

@@ -3,8 +3,6 @@
 python tests/format/plain_archive_reader.py DIRECTORY [TOPIC]
 """
 
-import json
-import sys
 import zlib
 from collections.abc import Iterator
 from pathlib import Path

@@ -9,11 +9,9 @@ import pytest
 from segmentlog.store.objects.requests import (
     GAP_BYTES,
     IN_FLIGHT,
-    NEAR_BYTES,
     REQUEST_BYTES,
     at_once,
     divided,
-    gathered,
     merged,
     submit,
 )
@@ -28,13 +26,6 @@ def test_ranges_are_merged_where_the_gap_is_small() -> None:
     assert list(merged([(10, 20), (0, 10), (3, 4)], 0)) == [(0, 20)]
     assert list(merged([(0, 1), (1 + GAP_BYTES, 2 + GAP_BYTES)])) == [(0, 2 + GAP_BYTES)]
     assert list(merged([(0, 1), (2 + GAP_BYTES, 3 + GAP_BYTES)])) == [(0, 1), (2 + GAP_BYTES, 3 + GAP_BYTES)]
-
-
-def test_gaps_are_asked_for_only_where_that_saves_requests() -> None:
-    few = [(number * MIB, number * MIB + 100) for number in range(IN_FLIGHT)]
-    assert gathered(few) == few
-    assert gathered([*few, (100 + NEAR_BYTES, 200 + NEAR_BYTES)]) == [(0, 200 + NEAR_BYTES), *few[1:]]
-    assert gathered([*few, (IN_FLIGHT * MIB, IN_FLIGHT * MIB + 100)]) == [(0, IN_FLIGHT * MIB + 100)]
 
 
 @pytest.mark.parametrize("size", [1, 5, MIB, 16 * MIB, 16 * MIB + 1, 100 * MIB + 3, 1 << 30])
