@@ -298,11 +298,14 @@ def lag_by_queue(store: Snapshot, progress: "GroupProgress") -> "list[QueueLag]"
 
 def segment_rows(store: Snapshot) -> Iterator[Row]:
     """Yield one row per CommitLog segment, oldest first."""
+    archived = store.archived_segments()
     for segment in store.log.segments:
+        held = None if archived is None else archived[segment.base]
         try:
-            disk_bytes = os.lstat(segment.path).st_blocks * 512  # what stat counts in
+            disk_bytes = os.lstat(segment.path).st_blocks * 512 if held is None else held.bytes  # what stat counts in
         except FileNotFoundError:
             continue  # retention took it since it was listed
+        first_ms = store.log.store_time_at(segment.first) if held is None else held.first_time
         yield {
             "brokerName": store.broker_name,
             "path": segment.path,
@@ -310,7 +313,7 @@ def segment_rows(store: Snapshot) -> Iterator[Row]:
             "stopOffset": segment.stop,
             "bytes": segment.size,
             "diskBytes": disk_bytes,
-            "firstStoreTimestamp": _instant(store.log.store_time_at(segment.first)),
+            "firstStoreTimestamp": _instant(first_ms),
         }
 
 

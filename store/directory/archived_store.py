@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
 import numpy as np
 
@@ -37,6 +37,13 @@ if TYPE_CHECKING:
 
 _SHOWN_MAX: Final = 5
 _SEGMENT: Final = re.compile(rf"{COMMIT_LOG}/(\d{{20}})")
+
+
+class HeldSegment(NamedTuple):
+    """Bytes of a segment that an archive has, and the store time of its first record."""
+
+    bytes: int
+    first_time: int | None
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
@@ -114,6 +121,15 @@ class ArchivedStore:
     def age_s(self) -> float:
         """Seconds since it was the newest one."""
         return time.monotonic() - self.looked
+
+    def segments(self) -> dict[int, HeldSegment]:
+        """What it has of each segment, by base offset."""
+        found: dict[int, HeldSegment] = {}
+        for piece in self.pieces:
+            size, first = found.get(piece.segment, HeldSegment(0, None))
+            first = piece.first_time if first is None and piece.records else first
+            found[piece.segment] = HeldSegment(size + piece.stop - piece.start, first)
+        return found
 
     def newest_number(self) -> int:
         """Number of the newest manifest. Costs a list of objects."""

@@ -45,6 +45,7 @@ from .found import Coverage, Hits, IndexSpan, cover, without
 
 _ROWS_AT_ONCE: Final = 1 << 13  # their columns stay in the processor's cache
 _SAMPLE: Final = 64
+_SAMPLE_FAR: Final = 8  # where each record is a request
 _KEPT_BYTES: Final = 1 << 20  # of log that no index answers for, whose keys are kept for further look-ups
 _NOT_CHECKED: Final = -1
 _DENIED: Final = "{} names records that lack the key of their entry"
@@ -227,7 +228,8 @@ class KeySearch:
     def _is_of_this_log(self, table: IndexTable, first: int = 1) -> bool:
         """Compare some entries with their records: a file of another store, or of an older log, may be whole, too."""
         # Some twice in a small file. `np.unique` would load numpy.ma, a thirtieth of a look-up in a new process.
-        numbers = np.linspace(first, table.count - 1, min(_SAMPLE, table.count - first)).astype(np.int64)
+        sample = min(_SAMPLE_FAR if self._log.in_windows else _SAMPLE, table.count - first)
+        numbers = np.linspace(first, table.count - 1, sample).astype(np.int64)
         entries = table.entries[numbers]
         offsets = entries["physical_offset"].astype(np.int64)
         alive = offsets >= self._log.min_offset

@@ -17,7 +17,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pyarrow as pa
 
@@ -51,6 +51,9 @@ from .plan import plan_tasks
 from .scan import scan
 from .spec import MAX_BODY_BYTES, ScanSpec
 from .time_search import TimeSearch
+
+if TYPE_CHECKING:
+    from ..directory.archived_store import HeldSegment
 
 NO_OPTIONS: Final = RemoteAccess()
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -361,6 +364,11 @@ class Snapshot:
         Locks of other hosts, and of brokers in other containers, are not visible.
         """
         return self.location.is_owned() if self._seen is None else self._seen.is_live
+
+    def archived_segments(self) -> "Mapping[int, HeldSegment] | None":
+        """What an archive in object storage states of its segments, by base offset; None for other stores."""
+        archived = self.location.archived
+        return None if archived is None else archived.segments()
 
     # Topics and queues
 

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from segmentlog.store import MessageStore, Snapshot
+from segmentlog.query.metadata import queue_rows, segment_rows
+from segmentlog.store import MessageStore, QueueRange, Snapshot
 from segmentlog.store.archive.push import push
 from segmentlog.store.directory.archived_store import ArchivedStore
 from segmentlog.store.directory.layout import StoreLocation
@@ -69,6 +70,35 @@ def test_an_archive_as_of_one_manifest_never_changes(tmp_path: Path) -> None:
     assert all_rows(before) == rows
     now = before.newer()
     assert (len(all_rows(now)), now.location.archived is before.location.archived) == (150, False)
+
+
+def test_segments_and_ends_of_queues_come_from_statistics(tmp_path: Path) -> None:
+    path, objects = write_whole(tmp_path / "store", 90), MemoryObjects()
+    push(path, objects)
+    local, remote = Snapshot.open(path), Snapshot.open(StoreLocation.on_objects(objects))
+    gets = objects.calls["get"]
+    names = ("baseOffset", "stopOffset", "firstStoreTimestamp")
+    far, near = ([[row[name] for name in names] for row in segment_rows(each)] for each in (remote, local))
+    assert [row[0] for row in far] == [row[0] for row in near]
+    assert [row[2] for row in far] == [row[2] for row in near]
+    bounds = [each for topic in remote.topics() for each in remote.queues(topic)]
+    columns = {"bytes", "firstStoreTimestamp", "lastStoreTimestamp"}
+    assert [*queue_rows(remote, bounds, columns)] == [
+        row | {"brokerName": remote.broker_name} for row in queue_rows(local, bounds, columns)
+    ]
+    assert remote.count([QueueRange(each.key, each.min_offset, each.max_offset) for each in bounds]) == 90
+    assert objects.calls["get"] == gets  # none for any of these
+
+
+def test_parts_of_queues_are_counted_and_weighed_as_by_their_entries(tmp_path: Path) -> None:
+    path, objects = write_whole(tmp_path / "store", 150), MemoryObjects()
+    push(path, objects)
+    local, remote = Snapshot.open(path), Snapshot.open(StoreLocation.on_objects(objects))
+    for each in [each for topic in local.topics() for each in local.queues(topic)]:
+        for start, stop in ((3, 17), (0, 1), (20, 20), (each.max_offset - 5, each.max_offset)):
+            wanted = QueueRange(each.key, start, stop)
+            assert remote.count([wanted]) == len(wanted)
+            assert remote.stored_bytes(wanted) == local.stored_bytes(wanted)
 
 
 @pytest.mark.parametrize("parts", [1, 5])

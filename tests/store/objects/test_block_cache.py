@@ -14,8 +14,8 @@ from segmentlog.store.objects import block_cache
 from segmentlog.store.objects.block_cache import BLOCK_BYTES, BlockCache, CachedFile
 from support.scale import scale
 
-MIB = BLOCK_BYTES
-DATA = np.random.default_rng(2).integers(0, 256, 5 * MIB + 1234, dtype=np.uint8)
+BLOCK = BLOCK_BYTES
+DATA = np.random.default_rng(2).integers(0, 256, 5 * BLOCK + 1234, dtype=np.uint8)
 URL = "s3://bucket/p"
 
 
@@ -42,30 +42,30 @@ def _other_boot(monkeypatch: pytest.MonkeyPatch, cache: BlockCache) -> BlockCach
 def test_blocks_are_present_once_they_are_written_for_every_process_and_etag_by_etag(cache: BlockCache) -> None:
     file = _file(cache)
     assert _missing(file) == [(0, DATA.size)]
-    assert file.put(MIB, DATA[MIB : 3 * MIB])
-    assert file.put(5 * MIB, DATA[5 * MIB :])
-    assert _missing(file) == [(0, MIB), (3 * MIB, 5 * MIB)]
-    assert list(file.missing(MIB + 5, 3 * MIB)) == []
-    assert list(file.missing(MIB - 1, MIB)) == [(0, MIB)]
+    assert file.put(BLOCK, DATA[BLOCK : 3 * BLOCK])
+    assert file.put(5 * BLOCK, DATA[5 * BLOCK :])
+    assert _missing(file) == [(0, BLOCK), (3 * BLOCK, 5 * BLOCK)]
+    assert list(file.missing(BLOCK + 5, 3 * BLOCK)) == []
+    assert list(file.missing(BLOCK - 1, BLOCK)) == [(0, BLOCK)]
     other = BlockCache(cache.directory, 1 << 30)
-    assert _missing(_file(other)) == [(0, MIB), (3 * MIB, 5 * MIB)]
-    found = _file(other).map(MIB + 7, 2 * MIB + 9)
+    assert _missing(_file(other)) == [(0, BLOCK), (3 * BLOCK, 5 * BLOCK)]
+    found = _file(other).map(BLOCK + 7, 2 * BLOCK + 9)
     assert found is not None
-    assert np.array_equal(found, DATA[MIB + 7 : 2 * MIB + 9])
+    assert np.array_equal(found, DATA[BLOCK + 7 : 2 * BLOCK + 9])
     assert not found.flags.writeable
     release(found)
-    assert np.array_equal(found, DATA[MIB + 7 : 2 * MIB + 9])
-    last = _file(other).map(5 * MIB + 1, DATA.size)
+    assert np.array_equal(found, DATA[BLOCK + 7 : 2 * BLOCK + 9])
+    last = _file(other).map(5 * BLOCK + 1, DATA.size)
     assert last is not None
-    assert np.array_equal(last, DATA[5 * MIB + 1 :])
-    assert _file(other).map(0, MIB) is None
+    assert np.array_equal(last, DATA[5 * BLOCK + 1 :])
+    assert _file(other).map(0, BLOCK) is None
     for file in (
         _file(cache, "b"),
         _file(cache, etag='"2"'),
         _file(cache, etag=None),
         _file(cache, size=DATA.size - 1),
     ):
-        assert next(file.missing(0, 1)) == (0, MIB)
+        assert next(file.missing(0, 1)) == (0, BLOCK)
     assert os.stat(cache.directory).st_mode & 0o777 == 0o700
 
 
@@ -76,25 +76,25 @@ def test_blocks_of_an_earlier_boot_are_checked_before_their_first_use(
     file.put(0, DATA)
     path = os.path.join(cache.directory, file.name)
     with open(path, "r+b") as damaged:  # as a power cut may leave it: the entry was written, the data was not
-        damaged.seek(2 * MIB)
-        damaged.write(bytes(MIB))
+        damaged.seek(2 * BLOCK)
+        damaged.write(bytes(BLOCK))
     assert _missing(_file(BlockCache(cache.directory))) == [], "within one boot, the page cache is trusted"
     rebooted = _file(_other_boot(monkeypatch, cache))
-    assert _missing(rebooted) == [(2 * MIB, 3 * MIB)]
-    rebooted.put(2 * MIB, DATA[2 * MIB : 3 * MIB])
+    assert _missing(rebooted) == [(2 * BLOCK, 3 * BLOCK)]
+    rebooted.put(2 * BLOCK, DATA[2 * BLOCK : 3 * BLOCK])
     with open(path, "r+b") as damaged:
-        damaged.write(bytes(MIB))
+        damaged.write(bytes(BLOCK))
     assert _missing(_file(_other_boot(monkeypatch, cache))) == [], "each was checked once, and is of this boot now"
 
 
 def test_entries_without_their_data_or_crc_are_absent(cache: BlockCache, monkeypatch: pytest.MonkeyPatch) -> None:
     file = _file(cache)
     path, table = os.path.join(cache.directory, file.name), DATA.size + -DATA.size % 4096
-    file.put(0, DATA[:MIB])
+    file.put(0, DATA[:BLOCK])
     with open(path, "r+b") as torn:
         torn.seek(table + 16)
         torn.write(b"\1\2")  # a part of a boot, and no CRC
-    assert next(_file(BlockCache(cache.directory)).missing(MIB, 2 * MIB)) == (MIB, 2 * MIB)
+    assert next(_file(BlockCache(cache.directory)).missing(BLOCK, 2 * BLOCK)) == (BLOCK, 2 * BLOCK)
     os.truncate(path, table)
     assert _missing(_file(BlockCache(cache.directory))) == [(0, DATA.size)], "not of our size: begun again"
     assert os.stat(path).st_size > table
@@ -130,7 +130,7 @@ def test_a_killed_process_leaves_no_block_that_seems_present(tmp_path: Path) -> 
         for number in range(1000):
             file = _file(cache, str(number), None)
             for block in range(6):
-                start, stop = block * MIB, min((block + 1) * MIB, DATA.size)
+                start, stop = block * BLOCK, min((block + 1) * BLOCK, DATA.size)
                 if (found := file.map(start, stop)) is not None:
                     seen += 1
                     assert np.array_equal(found, DATA[start:stop])
@@ -140,33 +140,33 @@ def test_a_killed_process_leaves_no_block_that_seems_present(tmp_path: Path) -> 
 
 
 def test_the_least_recently_used_files_are_deleted_and_stay_mapped(tmp_path: Path) -> None:
-    cache = BlockCache(str(tmp_path), 10 * MIB)
+    cache = BlockCache(str(tmp_path), 10 * BLOCK)
     files = []
     for number in range(4):
-        file = _file(cache, str(number), size=3 * MIB)
-        assert file.put(0, DATA[: 3 * MIB])
+        file = _file(cache, str(number), size=3 * BLOCK)
+        assert file.put(0, DATA[: 3 * BLOCK])
         files.append(file)
         os.utime(tmp_path / file.name, (0, number or 100))  # the first was used last
-        mapped = file.map(0, 3 * MIB)
+        mapped = file.map(0, 3 * BLOCK)
     assert mapped is not None
     assert not (tmp_path / files[1].name).exists()
     assert (tmp_path / files[0].name).exists()
-    assert sum(each.stat().st_blocks * 512 for each in tmp_path.iterdir()) <= 10 * MIB + 16384
-    gone = files[1].map(0, 3 * MIB)
+    assert sum(each.stat().st_blocks * 512 for each in tmp_path.iterdir()) <= 10 * BLOCK + 16384
+    gone = files[1].map(0, 3 * BLOCK)
     assert gone is not None
-    assert np.array_equal(gone, DATA[: 3 * MIB])
-    assert list(_file(cache, "1", size=3 * MIB).missing(0, 1)) == [(0, MIB)]
+    assert np.array_equal(gone, DATA[: 3 * BLOCK])
+    assert list(_file(cache, "1", size=3 * BLOCK).missing(0, 1)) == [(0, BLOCK)]
 
 
 def test_a_file_that_the_same_request_needs_is_kept(tmp_path: Path) -> None:
-    cache = BlockCache(str(tmp_path), 8 * MIB)
+    cache = BlockCache(str(tmp_path), 8 * BLOCK)
     first, second = _file(cache, "1"), _file(cache, "2")
-    first.put(0, DATA[: 4 * MIB])
+    first.put(0, DATA[: 4 * BLOCK])
     with cache.needed([first.name, second.name]):
-        assert second.put(0, DATA[: 2 * MIB])
-        assert not second.put(2 * MIB, DATA[2 * MIB : 5 * MIB])
-        assert first.map(0, 4 * MIB) is not None
-    assert second.put(2 * MIB, DATA[2 * MIB : 5 * MIB])
+        assert second.put(0, DATA[: 2 * BLOCK])
+        assert not second.put(2 * BLOCK, DATA[2 * BLOCK : 5 * BLOCK])
+        assert first.map(0, 4 * BLOCK) is not None
+    assert second.put(2 * BLOCK, DATA[2 * BLOCK : 5 * BLOCK])
     assert not (tmp_path / first.name).exists()
 
 
@@ -175,21 +175,21 @@ def test_without_room_the_cache_is_left_alone_with_one_warning(
 ) -> None:
     cache = BlockCache(str(tmp_path), 1 << 30)
     file = _file(cache)
-    file.put(0, DATA[:MIB])
+    file.put(0, DATA[:BLOCK])
 
     def full(*_: object) -> int:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(block_cache.os, "pwrite", full)
     with caplog.at_level(logging.WARNING):
-        assert not file.put(MIB, DATA[MIB : 2 * MIB])
-        assert not file.put(MIB, DATA[MIB : 2 * MIB])
+        assert not file.put(BLOCK, DATA[BLOCK : 2 * BLOCK])
+        assert not file.put(BLOCK, DATA[BLOCK : 2 * BLOCK])
         assert cache.file(URL, "b", None, 100) is None
     assert [each.message for each in caplog.records] == [
         f"cache {tmp_path} is not used any more: No space left on device"
     ]
-    assert file.map(MIB, 2 * MIB) is None
-    assert file.map(0, MIB) is not None
+    assert file.map(BLOCK, 2 * BLOCK) is None
+    assert file.map(0, BLOCK) is not None
 
 
 def test_a_directory_that_another_user_may_write_is_not_used(tmp_path: Path) -> None:
@@ -211,8 +211,8 @@ def test_the_limit_is_a_tenth_of_the_free_space_at_most(tmp_path: Path, monkeypa
     cache = BlockCache(str(tmp_path))
     found = os.statvfs(tmp_path)
     monkeypatch.setattr(
-        block_cache.os, "statvfs", lambda _: os.statvfs_result((4096, 4096, 0, 0, 20 * 256, 0, 0, 0, 0, 255))
+        block_cache.os, "statvfs", lambda _: os.statvfs_result((4096, 4096, 0, 0, 20 * BLOCK // 4096, 0, 0, 0, 0, 255))
     )
     assert found.f_bavail
-    assert not _file(cache).put(0, DATA), "2 MiB of 20 MiB"
-    assert _file(cache).put(0, DATA[:MIB])
+    assert not _file(cache).put(0, DATA), "2 blocks of 20"
+    assert _file(cache).put(0, DATA[:BLOCK])
