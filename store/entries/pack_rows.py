@@ -19,10 +19,8 @@ from ..errors import CorruptError, DataLossError, MissingObjectError, Remedy
 from ..files.fs import FileSystem
 from ..format.archive_part import ENTRY, Piece
 from ..format.message import Ints
-from ..objects.requests import GAP_BYTES
 
 _ROW: Final = ENTRY.itemsize
-_GAP_ROWS: Final = GAP_BYTES // _ROW
 _BLOCK_ROWS: Final = (8 << 20) // _ROW
 _HELD_BYTES_MAX: Final = 128 << 20
 _SOON_BYTES: Final = 16 << 20
@@ -40,7 +38,8 @@ class PackRows:
 
     def expect(self, spans: Mapping[int, list[tuple[int, int]]]) -> None:
         """Note which rows of each piece will be asked for, so that neighbours are read together."""
-        self._expected = {piece: _blocks(parts) for piece, parts in spans.items()}
+        gap = (self._fs.window_bytes or 0) // _ROW
+        self._expected = {piece: _blocks(parts, gap) for piece, parts in spans.items()}
         self._fs.fetch_soon(self._first_expected())
 
     def _first_expected(self) -> Iterator[tuple[str, int, int]]:
@@ -110,13 +109,13 @@ class PackRows:
         return rows
 
 
-def _blocks(spans: list[tuple[int, int]]) -> tuple[Ints, Ints]:
+def _blocks(spans: list[tuple[int, int]], gap: int) -> tuple[Ints, Ints]:
     """First and last rows of the reads that cover some rows: joined up to a gap, and up to a block."""
     rows = np.array(sorted(spans), np.int64)
     starts, stops = rows[:, 0], np.maximum.accumulate(rows[:, 1])
     firsts, lasts = [int(starts[0])], [int(stops[0])]
     for start, stop in zip(starts[1:].tolist(), stops[1:].tolist(), strict=True):
-        if start - lasts[-1] <= _GAP_ROWS and stop - firsts[-1] <= _BLOCK_ROWS:
+        if start - lasts[-1] <= gap and stop - firsts[-1] <= _BLOCK_ROWS:
             lasts[-1] = max(lasts[-1], stop)
         else:
             firsts.append(start)

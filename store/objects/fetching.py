@@ -65,7 +65,7 @@ class Fetcher:
         spans = list(spans)
         before: list[_FetchedSpan] = []
         with self._needed(spans):
-            for number, batch in enumerate(_batches(spans)):
+            for number, batch in enumerate(_batches(spans, self._objects.gap_bytes)):
                 if number > 1 and self._holds(before):
                     break  # the rest is fetched by its read
                 begun = self._begin(batch, None)
@@ -153,7 +153,7 @@ class Fetcher:
             for key, ranges in wanted.items():
                 file = self._file(key)
                 pieces = self._pieces.setdefault(key, [])
-                for start, stop in self._absent(file, ranges, pieces):
+                for start, stop in self._absent(file, ranges, pieces, self._objects.gap_bytes):
                     for each in divided(start, stop, BLOCK_BYTES if file is not None else 1):
                         held += each[1] - each[0]
                         if most is not None and held > most:
@@ -166,20 +166,20 @@ class Fetcher:
 
     @staticmethod
     def _absent(
-        file: CachedFile | None, ranges: list[tuple[int, int]], pieces: list[_FetchedSpan]
+        file: CachedFile | None, ranges: list[tuple[int, int]], pieces: list[_FetchedSpan], gap: int
     ) -> Iterator[tuple[int, int]]:
         """Parts of ranges that need a request."""
         coming = [(each.span.start, each.span.stop) for each in pieces]
         if file is None:
-            for first, last in merged(ranges):
+            for first, last in merged(ranges, gap):
                 for start, stop in _without(first, last, coming):
                     # A range that begins in the request before would be read as a copy of both. Scans ask for these.
                     yield first if start - first <= _AGAIN_BYTES else start, stop
             return
-        absent = (run for each in merged(ranges) for run in file.missing(*each))
+        absent = (run for each in merged(ranges, gap) for run in file.missing(*each))
         # Without those on their way at once: else a cached block between two of them would be asked for again.
-        lacking = merged(gap for each in absent for gap in _without(*each, coming))
-        yield from merged((gap for each in lacking for gap in _without(*each, coming)), 0)
+        lacking = merged((rest for each in absent for rest in _without(*each, coming)), gap)
+        yield from merged((rest for each in lacking for rest in _without(*each, coming)), 0)
 
     def _one(self, span: ByteSpan, file: CachedFile | None) -> Bytes | None:
         data = self._got(span)
@@ -239,14 +239,14 @@ class Fetcher:
             self._pieces[piece.span.key].remove(piece)
 
 
-def _batches(spans: Iterable[ByteSpan]) -> Iterator[list[ByteSpan]]:
+def _batches(spans: Iterable[ByteSpan], gap: int) -> Iterator[list[ByteSpan]]:
     """Merge spans and divide them into lists of about `_BATCH_BYTES`."""
     wanted: dict[str, list[tuple[int, int]]] = {}
     for key, start, stop in spans:
         wanted.setdefault(key, []).append((start, stop))
     batch, size = list[ByteSpan](), 0
     for key, ranges in wanted.items():
-        for start, stop in merged(ranges):
+        for start, stop in merged(ranges, gap):
             for first in range(start, stop, _BATCH_BYTES):
                 last = min(first + _BATCH_BYTES, stop)
                 if batch and size + last - first > _BATCH_BYTES:

@@ -53,6 +53,8 @@ class ObjectStore(Protocol):
 
     url: str
     """URL of the prefix, without credentials."""
+    gap_bytes: int
+    """Bytes between two ranges of an object up to which they are read by one request."""
 
     def list(self, prefix: str = "", *, is_confirmed: bool = True) -> Iterator[ObjectInfo]:
         """All objects whose keys begin with ``prefix``, ascending by key.

@@ -45,7 +45,8 @@ def open_objects(url: str, options: Mapping[str, str] | None = None) -> ObjectSt
         Bucket and prefix, or a directory.
     options
         Names of obstore (``aws_endpoint``), of its HTTP client (``timeout``), of Hadoop in Spark
-        (``fs.s3a.endpoint``), and ``max_retries``, ``retry_timeout``, ``aws_profile``, ``library``; in any case.
+        (``fs.s3a.endpoint``), and ``max_retries``, ``retry_timeout``, ``read_gap``,
+        ``aws_profile``, ``library``; in any case.
 
     Raises
     ------
@@ -68,6 +69,15 @@ def open_objects(url: str, options: Mapping[str, str] | None = None) -> ObjectSt
     library = given.own.get("library", "")
     if library not in {"", "obstore", "pyarrow"}:
         raise ConfigError(f"library is obstore or pyarrow, got {library}")
+    found = _made(url, scheme, given, library)
+    gap = given.own.get("read_gap", str(found.gap_bytes))
+    if not gap.isdigit():
+        raise ConfigError(f"read_gap is a number of bytes, got {gap}")
+    found.gap_bytes = int(gap)
+    return found
+
+
+def _made(url: str, scheme: str, given: Options, library: str) -> ObjectStore:
     if scheme in _ARROW or library == "pyarrow":
         return _arrow(url, given)
     try:

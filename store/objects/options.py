@@ -6,7 +6,7 @@
     fs.s3a.bucket.logs.endpoint=http://minio:9000  ─┐
     fs.s3a.access.key=…                             ├─►  config   aws_endpoint, aws_access_key_id, …     of the scheme
     AWS_Region=eu-west-1                            │    client   allow_http, timeout, proxy_url, …
-    timeout=60s, max_retries=4                     ─┘    rest     max_retries, retry_timeout, aws_profile, library
+    timeout=60s, max_retries=4                     ─┘    rest     max_retries, retry_timeout, read_gap, …
 
 Values are credentials until proven otherwise: no error repeats one.
 """
@@ -20,7 +20,7 @@ from ..errors import ConfigError
 from .object_store import AZURE, GCS, S3
 
 _PREFIX: Final = {S3: "aws_", GCS: "google_", AZURE: "azure_"}
-OWN: Final = frozenset({"max_retries", "retry_timeout", "aws_profile", "library"})
+OWN: Final = frozenset({"max_retries", "retry_timeout", "read_gap", "aws_profile", "library"})
 _HADOOP_S3: Final = {
     "endpoint": "aws_endpoint",
     "endpoint.region": "aws_region",

@@ -24,7 +24,7 @@ from ..format.message import Bytes
 from .block_cache import BlockCache
 from .fetching import ByteSpan, Extent, Fetcher
 from .object_store import ObjectInfo, ObjectStore
-from .requests import GAP_BYTES, merged
+from .requests import merged
 
 _SEARCHED_BYTES: Final = 16 << 20
 
@@ -55,6 +55,7 @@ class RemoteFileSystem:
         self, objects: ObjectStore, root: str, files: Mapping[str, RemoteFile], cache: BlockCache | None = None
     ) -> None:
         self.root = root.rstrip("/")
+        self._gap_bytes = objects.gap_bytes
         self._parts: dict[str, tuple[int, tuple[ObjectPart, ...]]] = {}
         self._tree: dict[str, dict[str, Listed]] = {"": {}}
         extents: dict[str, Extent] = {}
@@ -85,7 +86,7 @@ class RemoteFileSystem:
 
     @property
     def window_bytes(self) -> int | None:
-        return GAP_BYTES
+        return self._gap_bytes
 
     def list_dir(self, path: str) -> list[Listed]:
         return sorted(self._tree.get(self._name(path), {}).values())

@@ -27,7 +27,7 @@ from typing import Final, NamedTuple, TypeVar
 
 from ..errors import MissingFileError, Remedy, SegmentLogError, StoreClosedError, StoreIOError, UnreadableError
 from ..format.message import Bytes
-from .requests import at_once
+from .requests import GAP_BYTES, at_once
 
 T = TypeVar("T")
 
@@ -147,6 +147,7 @@ class RepeatedObjects(ABC):
     """Base of the adapters: an object store belongs to the process that opened it, and its calls are `attempted`."""
 
     _renew: Callable[[], object] | None = None  # takes new credentials
+    gap_bytes = GAP_BYTES
 
     def __init__(self, url: str, retries: Retries | None = None, options: object = None) -> None:
         self.url = url

@@ -11,6 +11,7 @@ import numpy as np
 from segmentlog.store.errors import MissingFileError, StoreIOError
 from segmentlog.store.format.message import Bytes
 from segmentlog.store.objects.object_store import ObjectInfo
+from segmentlog.store.objects.requests import GAP_BYTES
 
 
 class MemoryObjects:
@@ -18,6 +19,7 @@ class MemoryObjects:
 
     def __init__(self, url: str = "memory://bucket/prefix") -> None:
         self.url = url
+        self.gap_bytes = GAP_BYTES
         self.objects: dict[str, tuple[bytes, ObjectInfo]] = {}
         self.calls: Counter[str] = Counter()
         self.bytes_read = 0

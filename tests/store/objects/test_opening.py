@@ -73,6 +73,7 @@ def test_credentials_in_a_url_are_refused_and_not_repeated(url: str) -> None:
         ("s3://b/a", {"aws_access_key_id": "s3cret"}),
         ("s3://b/a", {"timeout": "soon"}),
         ("s3://b/a", {"max_retries": "many"}),
+        ("s3://b/a", {"read_gap": "1m"}),
         ("s3://b/a", {"library": "boto"}),
         ("s3://b/a", {"aws_profile": "no-such-profile"}),
     ],

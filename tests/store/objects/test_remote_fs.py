@@ -153,3 +153,14 @@ def test_a_replaced_object_is_an_error_until_the_store_is_opened_again(
         remote.read(f"{ROOT}/config/topics.json", 0, 10)
     again = RemoteFileSystem.listed(objects, ROOT, objects.list(), cache)
     assert again.read(path, 0, 10) == b"\7" * 10 != old
+
+
+@pytest.mark.parametrize(("gap", "requests"), [(0, 3), (100, 2), (1 << 20, 1)])
+def test_ranges_are_one_request_up_to_the_gap_of_the_object_store(gap: int, requests: int) -> None:
+    objects = MemoryObjects()
+    objects.gap_bytes = gap
+    objects.put("a", np.arange(200_000, dtype=np.uint32).view(np.uint8))
+    fs = RemoteFileSystem(objects, "r", {"a": RemoteFile("a", 800_000)})
+    fs.fetch([("r/a", 0, 100), ("r/a", 150, 200), ("r/a", 500_000, 500_100)])
+    assert objects.calls["get"] == requests
+    assert fs.window_bytes == gap
