@@ -32,7 +32,7 @@ _log = logging.getLogger(__name__)
 _ANY: Final = "*"
 _OF_STORES: Final = frozenset({"commitlog", "consumequeue", "manifests"})
 """Directories by which a store or an archive is known."""
-_OF_ARCHIVES: Final = frozenset({"log", "queues", "files"})
+_OF_ARCHIVES: Final = frozenset({"log", "queues", "files", "parts"})
 """Directories of an archive whose first push has not ended, or was interrupted."""
 _SPECIAL: Final = re.compile(r"[%?#*]")
 """Characters that a URL has as %25 and so on."""

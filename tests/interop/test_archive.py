@@ -6,9 +6,9 @@ import pytest
 from segmentlog.store import MessageStore, Snapshot
 from segmentlog.store.archive.push import push
 from segmentlog.store.maintenance.archives import pull
-from segmentlog.store.objects.manifests import newest
 from segmentlog.store.types import Window
 from support import oracle, releases, writing
+from support.archives import content
 from support.memory_objects import MemoryObjects
 from support.writing import Journal
 
@@ -49,7 +49,7 @@ def test_rocketmq_reads_a_part_of_a_store(tmp_path: Path, version: str) -> None:
         for seed in range(20):
             journal.append_batch(store, writing.plain(20, seed=seed, body_bytes=500))
     push(tmp_path / "store", objects)
-    pieces = newest(objects)[1].pieces
+    pieces = content(objects).pieces
     middle = pieces[len(pieces) // 2]
     pull(objects, tmp_path / "part", window=Window(middle.first_time))
     start = Snapshot.open(tmp_path / "part").log.min_offset

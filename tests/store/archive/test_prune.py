@@ -40,7 +40,7 @@ def test_at_least_one_segment_stays_and_a_repeated_prune_changes_nothing(objects
 
 
 def test_segments_beyond_a_size_are_left_out(objects: FaultyObjects) -> None:
-    pieces = newest(objects)[1].pieces
+    pieces = content(objects).pieces
     sizes = {piece.segment: 0 for piece in pieces}
     for piece in pieces:
         sizes[piece.segment] += piece.stop - piece.start + piece.pack_size
