@@ -298,7 +298,7 @@ def lag_by_queue(store: Snapshot, progress: "GroupProgress") -> "list[QueueLag]"
 
 def segment_rows(store: Snapshot) -> Iterator[Row]:
     """Yield one row per CommitLog segment, oldest first."""
-    archived = store.archived_segments()
+    archived = store.held_segments()
     for segment in store.log.segments:
         held = None if archived is None else archived[segment.base]
         try:

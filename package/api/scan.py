@@ -232,7 +232,7 @@ class Scan(Rows):
         self, snapshot: Snapshot, ranges: Sequence[QueueRange], spec: ScanSpec, threads: int
     ) -> Generator[pa.RecordBatch, None, None]:
         tasks = snapshot.plan(ranges, max_bytes=_TASK_BYTES, parallelism=threads, spec=spec)
-        is_alone = threads == 1 or all(task.archived is not None for task in tasks)  # each task has its own view
+        is_alone = threads == 1 or all(task.is_self_contained for task in tasks)  # each task has its own view
         opened = (lambda: snapshot) if is_alone else self._source.open
         yield from read_in_order(opened, tasks, spec, threads)
 

@@ -101,13 +101,20 @@ class StoreLocation:
         """True if the root is a directory."""
         return self.fs.stamp(os.path.join(self.root, "")) is not None  # with the slash a file has no stamp
 
-    def newer(self) -> "StoreLocation":
-        """The same place with the newest manifest of its archive; the same object where nothing was pushed."""
+    def newer(self, *, known_for_s: float = 0.0) -> "StoreLocation":
+        """The same place with the newest manifest of its archive; the same object where nothing was pushed.
+
+        An archive that was looked at less than ``known_for_s`` ago is not looked at again.
+        """
         archived = self.archived or self.continued
-        newest = None if archived is None else archived.newer()
+        newest = None if archived is None or archived.age_s < known_for_s else archived.newer()
         if newest is None or newest is archived:
             return self
         return replace(self, fs=newest.fs, archived=newest) if self.rejoined is None else self.rejoined(newest)
+
+    def after_listing(self) -> "StoreLocation":
+        """The same place after its log was listed: segments may have moved into the archive before that."""
+        return self if self.continued is None else self.newer()
 
     def is_owned(self) -> bool:
         """Whether a process holds the store's lock now."""

@@ -6,37 +6,27 @@
              └─ rows ────► entries of each range                                      in any process
 """
 
-from typing import TYPE_CHECKING
-
 from ..directory.archived_store import files_of_pieces
 from ..directory.layout import StoreLocation
 from ..dispatch.derive import DerivedQueue
 from ..format.store_paths import StorePaths
 from ..log.commit_log import CommitLog
-from ..objects.object_store import ObjectStore
 from ..objects.remote_fs import RemoteFileSystem
 from ..types import QueueKey, QueueSource
 from .choose import DirectorySources
 from .pack_rows import PackRows
 from .queue_entries import part_of_queue
-from .tasks import ArchivedRanges, PlannedRange
+from .tasks import ArchivedRanges, PlannedRange, ScanTask, TaskPlace
 from .walk_cache import WalkCache
-
-if TYPE_CHECKING:
-    from ..objects.block_cache import BlockCache
 
 
 class TaskView:
     """What a scan reads a task from; see `StoreView`. Not thread-safe."""
 
-    def __init__(
-        self,
-        objects: ObjectStore,
-        root: str,
-        cache: "BlockCache | None",
-        ranges: ArchivedRanges,
-        broker_name: str,
-    ) -> None:
+    def __init__(self, place: TaskPlace, task: ScanTask, broker_name: str) -> None:
+        objects, root, cache = place
+        ranges = task.ranges
+        assert isinstance(ranges, ArchivedRanges)
         pieces, _ = ranges.held
         fs = RemoteFileSystem(objects, root, files_of_pieces(pieces), cache)
         self.log = CommitLog(fs, [StorePaths(root).commit_log])

@@ -20,7 +20,7 @@ listing would show in part: its first records are in known segments, the others 
 
 import logging
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -50,12 +50,13 @@ from .files import FileEntries
 from .joined import JoinedEntries
 from .missing import QueueSearch, UndispatchedTail, find_undispatched_tail, log_end_after_crash
 from .queue_entries import QueueEntries, ids_of
-from .tasks import PlannedRange
+from .tasks import PlannedRange, ScanTask, TaskPlace
 from .walk_cache import KeptEntries, WalkCache
 from .walk_span import TimeWindow, WalkSpan
 from .walked import WORTH_BYTES, KeptQueues, LogQueues
 
 if TYPE_CHECKING:
+    from ..directory.archived_store import HeldSegment
     from .packs import PackedQueues
     from .rocksdb_tables import RocksQueues
 
@@ -203,8 +204,13 @@ class DirectorySources:
         found = None if walks.is_kept(*walk) else self._in_database(planned, walk)
         return walks.queue(planned.key, *walk) if found is None else found
 
-    def expect(self, ranges: Iterable[PlannedRange]) -> None:
-        """Note what a task will ask for."""
+    def place_of(self, task: ScanTask) -> "TaskPlace | None":  # noqa: ARG002 - of an archive alone
+        """Where a task is read that names its objects itself; None for one that is read from this store."""
+        return None
+
+    def held_segments(self) -> "Mapping[int, HeldSegment] | None":
+        """What an archive in object storage states of its segments, by base offset; None for other stores."""
+        return None
 
     def readable_stop(self, visibility: Visibility, is_live: Callable[[], bool]) -> int:
         """Physical offset where the records end that may be read now: no batch in flight, nothing that a crash tore."""
@@ -347,9 +353,17 @@ class ArchiveSources(DirectorySources):
         """As `DirectorySources.derived`."""
         return self._packed.entries(planned.key, planned.start, planned.stop)
 
-    def expect(self, ranges: Iterable[PlannedRange]) -> None:
-        """As `DirectorySources.expect`, so that neighbours are read together."""
-        self._packed.expect((each.key, each.start, each.stop) for each in ranges)
+    def place_of(self, task: ScanTask) -> "TaskPlace | None":
+        """As `DirectorySources.place_of`; the objects may be those of an earlier manifest."""
+        if task.is_self_contained:
+            archive = self._packed.archive
+            return TaskPlace(archive.objects, archive.root, archive.cache)
+        self._packed.expect((each.key, each.start, each.stop) for each in task.ranges)  # neighbours are read together
+        return None
+
+    def held_segments(self) -> "Mapping[int, HeldSegment]":
+        """As `DirectorySources.held_segments`."""
+        return self._packed.archive.segments()
 
     def readable_stop(self, visibility: Visibility, is_live: Callable[[], bool]) -> int:  # noqa: ARG002
         """As `DirectorySources.readable_stop`."""

@@ -42,7 +42,7 @@ class PackedQueues(Mapping[QueueKey, DerivedQueue], QueueEntries):
     has_times = True
 
     def __init__(self, archived: "ArchivedStore") -> None:
-        self.archived = archived
+        self.archive = archived
         self.runs = ArchiveRuns(archived)
         self._rows_of = PackRows(archived.fs, archived.root, archived.pieces)
         self._whole: dict[QueueKey, DerivedQueue] = {}
@@ -50,22 +50,22 @@ class PackedQueues(Mapping[QueueKey, DerivedQueue], QueueEntries):
 
     def of(self, archived: "ArchivedStore") -> "PackedQueues":
         """The queues as of another manifest, which are these if it is the same."""
-        return self if archived is self.archived else PackedQueues(archived)
+        return self if archived is self.archive else PackedQueues(archived)
 
     @property
     def stop(self) -> int:
         """One past the last byte of the log that the archive has."""
-        return self.archived.manifest.stop
+        return self.archive.manifest.stop
 
     def revision(self, data_stop: Callable[[], int], mark: object) -> object:  # noqa: ARG002 - the manifest tells
         """As `QueueEntries.revision`: the number of the newest manifest, for one list; at first that of this one."""
         is_new, self._is_new = self._is_new, False
-        return self.archived.number if is_new else self.archived.newest_number()
+        return self.archive.number if is_new else self.archive.newest_number()
 
     def changed(self, before: Self, keys: Iterable[QueueKey]) -> tuple[set[QueueKey], set[QueueKey]]:
         """As `QueueEntries.changed`."""
         # A growing archive keeps its log; one that ended otherwise may hold other messages at the same offsets.
-        if self.archived.continues(before.archived):
+        if self.archive.continues(before.archive):
             return {key for key in keys if self.span(key) != before.span(key)}, set()
         return set(keys), set(keys)
 
@@ -147,7 +147,7 @@ class PackedQueues(Mapping[QueueKey, DerivedQueue], QueueEntries):
             raise KeyError(key)
         if key not in self._whole:
             parts = [self._derived(run, 0, int(run["rows"])) for run in runs]
-            self._whole = {key: rising_of(self.archived.root, key, joined(parts))}
+            self._whole = {key: rising_of(self.archive.root, key, joined(parts))}
         return self._whole[key]
 
     def entries(self, key: QueueKey, start: int, stop: int) -> DerivedQueue:
@@ -162,7 +162,7 @@ class PackedQueues(Mapping[QueueKey, DerivedQueue], QueueEntries):
     def planned(self, wanted: QueueRange) -> list[PlannedRange]:
         """As `QueueEntries.planned`."""
         rows = self.entries(wanted.key, wanted.start, wanted.stop).size.size
-        span = self.archived.pieces[0].segment, self.stop
+        span = self.archive.pieces[0].segment, self.stop
         return [PlannedRange(wanted.key, wanted.start, wanted.stop, rows, span)] if rows else []
 
     def narrowed(self, piece: PlannedRange) -> PlannedRange:
@@ -203,11 +203,11 @@ class PackedQueues(Mapping[QueueKey, DerivedQueue], QueueEntries):
                 rows = self._around(run, int(queue_offsets[number]))
                 found = np.flatnonzero(rows["queue_offset"] == queue_offsets[number])
                 if known is not None:  # of several records with this offset, the one that `rising` keeps
-                    place = self.archived.pieces[run["piece"]].segment + rows["position"][found]
+                    place = self.archive.pieces[run["piece"]].segment + rows["position"][found]
                     found = found[np.isin(place, known.physical_offset)]
                 if found.size:
                     times[number] = rows["store_time"][found[0]]
-                    places[number] = self.archived.pieces[run["piece"]].segment + int(rows["position"][found[0]])
+                    places[number] = self.archive.pieces[run["piece"]].segment + int(rows["position"][found[0]])
         return times, places
 
     @staticmethod
@@ -243,7 +243,7 @@ class PackedQueues(Mapping[QueueKey, DerivedQueue], QueueEntries):
 
     @cached_property
     def _times(self) -> tuple[Ints, Ints]:
-        pieces = self.archived.pieces
+        pieces = self.archive.pieces
         with_records = [piece for piece in pieces if piece.records]
         firsts, lasts = np.zeros((2, len(pieces)), np.int64)
         for number, piece in enumerate(pieces):

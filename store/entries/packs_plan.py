@@ -285,7 +285,7 @@ def _cut_by_rows(parts: _Parts, units: _Units, target: int, max_records: int | N
 
 
 def _made(packed: "PackedQueues", parts: _Parts, units: _Units, stops: Sequence[int]) -> list[ScanTask]:
-    keys, pieces = packed.runs.keys, packed.archived.pieces
+    keys, pieces = packed.runs.keys, packed.archive.pieces
 
     def columns(start: int, stop: int) -> tuple[Ints, Ints, Ints]:
         found = _within(parts, units.take(slice(start, stop)))

@@ -22,6 +22,8 @@ from ..types import QueueKey
 
 if TYPE_CHECKING:
     from ..format.archive_part import Piece
+    from ..objects.block_cache import BlockCache
+    from ..objects.object_store import ObjectStore
 
 _PACK_BYTES_MIN: Final = 32 << 20  # a task costs as much as reading about this
 _PACK_ENTRIES_MIN: Final = 4 << 20
@@ -153,9 +155,17 @@ class ScanTask:
     bytes: int
 
     @property
-    def archived(self) -> ArchivedRanges | None:
-        """The ranges if they are of an archive in object storage, and have all that is needed to read them."""
-        return self.ranges if isinstance(self.ranges, ArchivedRanges) else None
+    def is_self_contained(self) -> bool:
+        """True for a task of an archive that names the objects and rows that it reads."""
+        return isinstance(self.ranges, ArchivedRanges)
+
+
+class TaskPlace(NamedTuple):
+    """Place of an archive in object storage, of which self-contained tasks name the objects."""
+
+    objects: "ObjectStore"
+    root: str
+    cache: "BlockCache | None"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

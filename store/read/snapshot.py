@@ -33,7 +33,7 @@ from ..directory.layout import (
 )
 from ..entries.choose import Chosen, DirectorySources, join, sources_of
 from ..entries.queue_entries import QueueEntries
-from ..entries.tasks import ScanTask, TaskLimits
+from ..entries.tasks import ScanTask, TaskLimits, TaskPlace
 from ..entries.walk_span import TimeWindow
 from ..errors import CorruptRecordError, OffsetOutOfRangeError, UnknownQueueError
 from ..files.fs import DirectoryStamp, FileSystem
@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from ..directory.archived_store import HeldSegment
 
 NO_OPTIONS: Final = RemoteAccess()
+_LOOKED_S: Final = 1.0
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _FIRST_MILLIS: Final = int(datetime.min.replace(tzinfo=UTC).timestamp()) * 1000
 _STOP_MILLIS: Final = (int(datetime.max.replace(tzinfo=UTC, microsecond=0).timestamp()) + 1) * 1000
@@ -153,6 +154,12 @@ def _checked(location: StoreLocation, commit_logs: Sequence[str]) -> Sequence[st
     return directories
 
 
+def _scan_at(place: TaskPlace, task: ScanTask, spec: ScanSpec, broker_name: str) -> Iterator[pa.RecordBatch]:
+    from ..entries.archived_task import TaskView  # noqa: PLC0415 - readers of a directory need not wait for it
+
+    return scan(TaskView(place, task, broker_name), task, spec)
+
+
 class Look(NamedTuple):
     """What is seen of a store before its queues are asked."""
 
@@ -166,8 +173,7 @@ class Look(NamedTuple):
         """List the log of a store; ``visibility`` has looked already."""
         stamps = [DirectoryStamp.of(location.fs, each) for each in log_directories]
         log = CommitLog(location.fs, log_directories)
-        # Segments may have been pushed, and deleted, after the manifest was read, and before they were listed.
-        while location.continued is not None and (newest := location.newer()) is not location:
+        while (newest := location.after_listing()) is not location:
             location, log = newest, CommitLog(newest.fs, log_directories)
         return cls(location, visibility, log, stamps)
 
@@ -323,7 +329,7 @@ class Snapshot:
             this snapshot is returned.
         """
         if look is None:
-            return self._anew(self.location if self.location.archived is None else self.location.newer())
+            return self._anew(self.location.newer())
         if not moved and look.log is self.log and look.visibility is self._visibility:
             return self
         sources = self.sources.newer(look.location, look.log, moved)
@@ -335,12 +341,9 @@ class Snapshot:
     def newer_for(self, queues: Collection[QueueKey]) -> "Snapshot":
         """The store as it is now for these queues, and for all that was not asked yet; others as they were known.
 
-        An archive that was looked at less than a second ago is not looked at again.
+        An archive that was looked at less than a second ago is not looked at again: each look has its price.
         """
-        archived = self.location.archived
-        if archived is not None and archived.age_s < self.entries.look_every_s:
-            return self  # another look would have its price
-        location = self.location.newer()
+        location = self.location.newer(known_for_s=_LOOKED_S)
         return self.newer(self.look(), queues) if location is self.location else self._anew(location)
 
     def _anew(self, location: StoreLocation) -> "Snapshot":
@@ -365,10 +368,9 @@ class Snapshot:
         """
         return self.location.is_owned() if self._seen is None else self._seen.is_live
 
-    def archived_segments(self) -> "Mapping[int, HeldSegment] | None":
+    def held_segments(self) -> "Mapping[int, HeldSegment] | None":
         """What an archive in object storage states of its segments, by base offset; None for other stores."""
-        archived = self.location.archived
-        return None if archived is None else archived.segments()
+        return self.sources.held_segments()
 
     # Topics and queues
 
@@ -538,27 +540,18 @@ class Snapshot:
 
     def scan(self, task: ScanTask, spec: ScanSpec) -> Iterator[pa.RecordBatch]:
         """Read the messages of a task; see `scan.scan`."""
-        archived = self.location.archived
-        if task.archived is None or archived is None:
-            self.sources.expect(task.ranges)
-            return scan(self, task, spec)
-        from ..entries.archived_task import TaskView  # noqa: PLC0415 - as in `scan_alone`
-
-        place = archived.objects, archived.root, archived.cache  # the task may be of an earlier manifest
-        return scan(TaskView(*place, task.archived, self.broker_name), task, spec)
+        place = self.sources.place_of(task)
+        return scan(self, task, spec) if place is None else _scan_at(place, task, spec, self.broker_name)
 
     @staticmethod
     def scan_alone(
         task: ScanTask, spec: ScanSpec, *, path: str, broker_name: str | None, access: RemoteAccess
     ) -> Iterator[pa.RecordBatch] | None:
         """Read the messages of a task without a look at its store; None unless the task says where they are."""
-        if task.archived is None:
+        if not task.is_self_contained:
             return None
-        from ..entries.archived_task import TaskView  # noqa: PLC0415 - readers of a directory need not wait for it
-
         objects, cache, root = archive_place(path, access)
-        name = broker_name or os.path.basename(root)
-        return scan(TaskView(objects, root, cache, task.archived, name), task, spec)
+        return _scan_at(TaskPlace(objects, root, cache), task, spec, broker_name or os.path.basename(root))
 
     def message_at(self, physical_offset: int) -> Message | None:
         """The message whose record begins at a physical offset, or None if no whole record does.
