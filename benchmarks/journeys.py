@@ -44,6 +44,7 @@ def journeys(path: Path) -> dict[str, Callable[[], object]]:
     store = MessageStore.open(path, CONFIG)
     for number in range(100):
         store.append(Outgoing(topic="orders", body=b"%d" % number))
+    store.wait_dispatched()
 
     def first_queues() -> None:
         snapshot = Snapshot.open(path)
