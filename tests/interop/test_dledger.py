@@ -15,7 +15,7 @@ from support.streams import Stream
 
 pytestmark = [*oracle.MARKS, pytest.mark.slow]
 RELEASES = ("4.9.1", "5.1.0", "5.3.3", "5.5.1")
-STORES = scale(2, 30, 120)
+STORES = scale(2, 12, 120)
 
 
 def some_message(draw: random.Random, number: int) -> dict[str, object]:
