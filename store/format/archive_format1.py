@@ -70,7 +70,7 @@ def decoded(data: bytes) -> tuple[dict[str, str], Part, pa.StructArray]:
         raise ValueError("it names a queue twice")
     part = Part.of(pieces, queues, _runs(row["runs"], len(pieces), len(queues)))
     assert part.runs is not None
-    require(runs_fit(part.runs, pieces), "run", part.runs)
+    require(runs_fit(part.runs, part.piece_columns), "run", part.runs)
     part.check_runs("")
     return dict(row["store"]), part, row["files"]
 

@@ -26,6 +26,7 @@ Whoever may write to the bucket may write a part: names and numbers are compared
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -217,7 +218,7 @@ class ArchivedQueue(NamedTuple):
     queue_id: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # without slots, for the columns that it keeps
 class Part:
     """Content of a part; ``runs`` is ascending by queue, then piece, and None while it is in ``blocks`` alone."""
 
@@ -241,6 +242,11 @@ class Part:
         made = made[np.lexsort((made["piece"], made["queue"]))]
         return cls(tuple(pieces), tuple(names[at] for at in order), totals_of(made, len(order)), made)
 
+    @cached_property
+    def piece_columns(self) -> "PieceColumns":
+        """Numbers of its pieces."""
+        return PieceColumns.of(self.pieces)
+
     @property
     def edges(self) -> Ints:
         """The first run of each queue, and one past the last."""
@@ -260,7 +266,7 @@ class Part:
         """Return the bytes of the object, and how many of them are its head."""
         assert self.runs is not None
         starts = range(0, self.runs.size, BLOCK_RUNS)
-        data = [_encoded(self.runs[at : at + BLOCK_RUNS], self.pieces) for at in starts]
+        data = [_encoded(self.runs[at : at + BLOCK_RUNS], self.piece_columns) for at in starts]
         blocks = np.zeros(len(data), _BLOCK)
         blocks["size"] = [len(each) for each in data]
         blocks["crc"] = [zlib.crc32(each) for each in data]
@@ -315,7 +321,7 @@ class Part:
         fits: Mask = (total["runs"] > 0) & (total["runs"] <= most) & (total["rows"] >= total["runs"])
         fits &= (total["rows"] <= stop - start) & (total["bytes"] >= 0)
         fits &= (total["first_offset"] >= start) & (total["last_offset"] < stop)
-        fits &= total["first_offset"] <= total["last_offset"]
+        fits &= (total["first_offset"] <= total["last_offset"]) & (total["last"] < _OFFSET_MAX)
         fits &= ~total["rises"] | ((total["first"] >= 0) & (total["rows"] - 1 <= total["last"] - total["first"]))
         require(fits, "queue", total)
         fits = (blocks["runs"] > 0) & (blocks["runs"] <= BLOCK_RUNS) & (blocks["size"] > 0)
@@ -349,10 +355,10 @@ class Part:
         if len(data) != block["size"] or zlib.crc32(data) != block["crc"]:
             raise CorruptError("a block of the part contradicts its CRC", path=place, offset=at, fix=_FIX)
         try:
-            runs = _decoded(data, int(block["runs"]), self.pieces)
+            runs = _decoded(data, int(block["runs"]), self.piece_columns)
             first = int(self.blocks["runs"][:number].sum())
             queue = np.searchsorted(self.edges, np.arange(first, first + runs.size), side="right") - 1
-            require(runs_fit(runs, self.pieces) & (runs["queue"] == queue), "run", runs)
+            require(runs_fit(runs, self.piece_columns) & (runs["queue"] == queue), "run", runs)
         except (pa.ArrowException, OSError, ValueError) as error:
             problem = f"a block of the part cannot be read: {error}"
             raise CorruptError(problem, path=place, offset=at, fix=_FIX) from None
@@ -434,8 +440,8 @@ def only_row(data: bytes, at: int, schema: pa.Schema) -> dict[str, Any]:
 
     Columns that ``schema`` lacks are left out: a later release may have added them.
     """
-    batch = pa.ipc.open_stream(pa.py_buffer(data)[at:]).read_next_batch()
-    if batch.num_rows != 1:
+    batch = next(iter(pa.ipc.open_stream(pa.py_buffer(data)[at:])), None)
+    if batch is None or batch.num_rows != 1:
         raise ValueError("it has other rows")
     batch.validate(full=True)  # offsets of lists and texts are within their buffers
     found: dict[str, Any] = {}
@@ -545,20 +551,41 @@ def _pieces_fit(piece: Columns) -> Mask:
     return fits
 
 
-def runs_fit(run: Runs, pieces: Sequence[Piece]) -> Mask:
+class PieceColumns(NamedTuple):
+    """Numbers of n pieces, (n,) int64 each: base offset of the segment, span, first store time, rows of the pack."""
+
+    segment: Ints
+    start: Ints
+    stop: Ints
+    first_time: Ints
+    rows: Ints
+
+    @classmethod
+    def of(cls, pieces: Sequence[Piece]) -> "PieceColumns":
+        """Return the numbers of some pieces."""
+        rows = [
+            (
+                *(each.segment, each.start, each.stop, each.first_time),
+                (each.pack_size - each.pack_start) // ENTRY.itemsize if each.pack_size else 0,
+            )
+            for each in pieces
+        ]
+        return cls(*np.array(rows, np.int64).reshape(-1, len(cls._fields)).T)
+
+
+def runs_fit(run: Runs, pieces: PieceColumns) -> Mask:
     """Runs that are within their packs and pieces, ascending by queue and piece."""
     number, rows = run["piece"], run["rows"]
-    fits: Mask = (number >= 0) & (number < len(pieces))
+    fits: Mask = (number >= 0) & (number < pieces.start.size)
     if not fits.all() or not fits.size:
         return fits
-    starts, stops = (np.array([getattr(each, name) for each in pieces], np.int64)[number] for name in ("start", "stop"))
-    sizes = [(each.pack_size - each.pack_start) // ENTRY.itemsize if each.pack_size else 0 for each in pieces]
-    packed = np.array(sizes, np.int64)[number]
+    starts, stops, packed = (column[number] for column in (pieces.start, pieces.stop, pieces.rows))
     fits &= (rows > 0) & (rows <= packed) & (run["row"] >= 0) & (run["row"] <= packed - rows)
     fits &= (run["first_offset"] >= starts) & (run["last_offset"] < stops)
     fits &= (run["first_offset"] <= run["last_offset"]) & (run["bytes"] >= 0) & (run["bytes"] <= rows * _INT_MAX)
+    fits &= run["last"] < _OFFSET_MAX
     fits &= ((run["first"] >= 0) & (rows - 1 <= run["last"] - run["first"])) | ~run["rises"]
-    order = run["queue"].astype(np.int64) * len(pieces) + number
+    order = run["queue"].astype(np.int64) * pieces.start.size + number
     fits[1:] &= order[1:] > order[:-1]
     return fits
 
@@ -566,8 +593,8 @@ def runs_fit(run: Runs, pieces: Sequence[Piece]) -> Mask:
 # Blocks
 
 
-def _encoded(runs: Runs, pieces: Sequence[Piece]) -> bytes:
-    base, first_time = _of_pieces(runs["piece"], pieces)
+def _encoded(runs: Runs, pieces: PieceColumns) -> bytes:
+    base, first_time = pieces.segment[runs["piece"]], pieces.first_time[runs["piece"]]
     columns = {
         **{name: runs[name] for name in ("piece", "queue", "row", "rows", "first", "bytes", "rises")},
         "gaps": runs["last"] - runs["first"] - (runs["rows"] - 1),
@@ -581,7 +608,7 @@ def _encoded(runs: Runs, pieces: Sequence[Piece]) -> bytes:
     return data
 
 
-def _decoded(data: "bytes | memoryview", count: int, pieces: Sequence[Piece]) -> Runs:
+def _decoded(data: "bytes | memoryview", count: int, pieces: PieceColumns) -> Runs:
     raw = pa.decompress(bytes(data), decompressed_size=count * STORED.itemsize, codec="zstd", asbytes=True)
     if len(raw) != count * STORED.itemsize:
         raise ValueError("a block has other runs than its part states")
@@ -589,9 +616,9 @@ def _decoded(data: "bytes | memoryview", count: int, pieces: Sequence[Piece]) ->
     for name in STORED.names or ():
         column[name] = np.frombuffer(raw, STORED[name], count, at)
         at += count * STORED[name].itemsize
-    if count and not (column["piece"].min() >= 0 and column["piece"].max() < len(pieces)):
+    if count and not (column["piece"].min() >= 0 and column["piece"].max() < pieces.start.size):
         raise ValueError("a run is in no piece of its part")
-    base, first_time = _of_pieces(column["piece"], pieces)
+    base, first_time = pieces.segment[column["piece"]], pieces.first_time[column["piece"]]
     runs = np.empty(count, RUN)
     for name in ("piece", "queue", "row", "rows", "first", "bytes", "rises"):
         runs[name] = column[name]
@@ -599,9 +626,3 @@ def _decoded(data: "bytes | memoryview", count: int, pieces: Sequence[Piece]) ->
     runs["first_offset"], runs["last_offset"] = base + column["first_position"], base + column["last_position"]
     runs["first_time"], runs["last_time"] = first_time + column["first_time"], first_time + column["last_time"]
     return runs
-
-
-def _of_pieces(numbers: Ints, pieces: Sequence[Piece]) -> tuple[Ints, Ints]:
-    base = np.array([each.segment for each in pieces], np.int64)
-    time = np.array([each.first_time for each in pieces], np.int64)
-    return base[numbers], time[numbers]
