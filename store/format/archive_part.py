@@ -565,7 +565,7 @@ class PieceColumns(NamedTuple):
         """Return the numbers of some pieces."""
         rows = [
             (
-                *(each.segment, each.start, each.stop, each.first_time),
+                *(each.segment, each.start, each.stop if each.objects else each.start, each.first_time),
                 (each.pack_size - each.pack_start) // ENTRY.itemsize if each.pack_size else 0,
             )
             for each in pieces
