@@ -23,7 +23,7 @@ from segmentlog.query.times import Clock
 from segmentlog.store import DEFAULT_COLUMNS, ConfigError, OnCorrupt, OnLoss, Snapshot
 
 from .arguments import Position, api_call, checked_topics
-from .rows import MetadataTable, Rows, first_rows, html_table
+from .rows import SHOWN_ROWS, MetadataTable, Rows, checked_number, first_rows, html_table
 from .scan import Scan
 from .store import Store, scan_of
 
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     import os
 
 _COLUMNS: Final = (*DEFAULT_COLUMNS, "brokerName")
-_SHOWN: Final = 10
 
 
 class JoinedRows(Rows):
@@ -45,8 +44,10 @@ class JoinedRows(Rows):
         return f"<JoinedRows of {listing(list(map(repr, self.parts)))}>"
 
     def _repr_html_(self) -> str:
-        columns = self.head(_SHOWN).to_pydict().values()
-        return html_table(f"Rows of {len(self.parts)} stores", self.schema.names, zip(*columns, strict=True), _SHOWN)
+        """Show the first rows, as `SystemRows` does."""
+        table = self.head(SHOWN_ROWS)
+        rows = zip(*table.to_pydict().values(), strict=True)
+        return html_table(f"First rows of {len(self.parts)} stores", self.schema.names, rows, table.num_rows)
 
     @property
     def schema(self) -> pa.Schema:
@@ -65,7 +66,7 @@ class JoinedRows(Rows):
 
     def head(self, n: int = 10) -> pa.Table:
         """Read the first ``n`` rows."""
-        return first_rows(self.to_batches(), n, self.schema)
+        return first_rows(self.to_batches(), checked_number("n", n), self.schema)
 
 
 def joined(scans: Sequence[Scan]) -> Scan | JoinedRows:

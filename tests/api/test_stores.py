@@ -72,6 +72,19 @@ def test_keys_of_all_stores(stores: Stores) -> None:
         stores.find("orders")
 
 
+def test_first_rows_of_all_stores(stores: Stores) -> None:
+    found = stores.scan("orders", end="last:5")
+    assert len(found.head(3)) == 3
+    with pytest.raises(ConfigError, match=r"n=-1 is not a whole number"):
+        found.head(-1)
+    few = stores.scan("refunds", start="last:1")
+    assert few.count() == 4
+    html = few._repr_html_()
+    assert html.startswith("<table><caption>First rows of 1 stores")
+    assert html.count("<tr>") == 1 + 4
+    assert "more" not in html
+
+
 def test_tables_of_all_stores(stores: Stores) -> None:
     for name in ("topics", "queues", "groups", "segments", "metrics"):
         table = getattr(stores, name)().to_arrow()
