@@ -146,9 +146,9 @@ class OpenedSource:
 
     def __init__(self, source: StoreSource, snapshot: Snapshot | None = None) -> None:
         self.source = source
-        self._idle = [] if snapshot is None else [snapshot]
+        self._idle: list[Snapshot] = []
         if snapshot is not None:
-            snapshot.drop_maps()  # an idle snapshot must not hold the space of deleted files
+            self.keep(snapshot)
 
     @property
     def path(self) -> str:
@@ -162,6 +162,11 @@ class OpenedSource:
         except IndexError:
             return self.source.open()
         return snapshot.newer_for(queues)
+
+    def keep(self, snapshot: Snapshot) -> None:
+        """Keep a snapshot for the next `open`; the caller uses it no more."""
+        snapshot.drop_maps()  # an idle snapshot must not hold the space of deleted files
+        self._idle.append(snapshot)
 
     def __reduce__(self) -> tuple[object, ...]:
         return type(self), (self.source,)

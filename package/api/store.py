@@ -118,12 +118,7 @@ class Store:
         """Return the queues of some topics, or of all: one row each; `UnknownQueueError` for an unknown topic."""
         snapshot = self._snapshot()
         topics = snapshot.topics() if topic is None else checked_topics(topic, snapshot.topics(), self.path)
-        queues = [bounds for each in topics for bounds in snapshot.queues(each)]
-        schema = SCHEMAS["queues"]
-        return MetadataTable(
-            f"Queues of {self.path}",
-            pa.Table.from_pylist(list(queue_rows(snapshot, queues, set(schema.names))), schema),
-        )
+        return MetadataTable(f"Queues of {self.path}", queues_of(snapshot, topics))
 
     @api_call
     def groups(self) -> MetadataTable:
@@ -457,6 +452,13 @@ class Store:
     def _snapshot(self) -> Snapshot:
         self._check_open()
         return self._opened.open()
+
+
+def queues_of(snapshot: Snapshot, topics: Sequence[str]) -> pa.Table:
+    """Return the rows of `Store.queues`."""
+    queues = [bounds for each in topics for bounds in snapshot.queues(each)]
+    schema = SCHEMAS["queues"]
+    return pa.Table.from_pylist(list(queue_rows(snapshot, queues, set(schema.names))), schema)
 
 
 def scan_of(  # noqa: PLR0917 - the arguments of `Store.scan`, checked

@@ -25,7 +25,7 @@ from segmentlog.store import DEFAULT_COLUMNS, ConfigError, OnCorrupt, OnLoss, Sn
 from .arguments import Position, api_call, checked_topics
 from .rows import SHOWN_ROWS, MetadataTable, Rows, checked_number, first_rows, html_table
 from .scan import Scan
-from .store import Store, scan_of
+from .store import Store, queues_of, scan_of
 
 if TYPE_CHECKING:
     import os
@@ -127,8 +127,8 @@ class Stores(Mapping[str, Store]):
         """Return the queues of some topics, or of all, as `Store.queues`; a topic need not be in all stores."""
         if topic is None:
             return self._table("Queues", Store.queues)
-        tables = [self[name].queues(held) for name, _, held in self._holding(topic)]
-        return MetadataTable(f"Queues of {self.path}", pa.concat_tables([each.to_arrow() for each in tables]))
+        tables = [queues_of(snapshot, held) for _, snapshot, held in self._holding(topic)]
+        return MetadataTable(f"Queues of {self.path}", pa.concat_tables(tables))
 
     def groups(self) -> MetadataTable:
         """Return the positions of all consumer groups, as `Store.groups`."""
@@ -197,10 +197,10 @@ class Stores(Mapping[str, Store]):
 
         By default the columns are those of `Store.find`, and ``brokerName``. ``newest_first`` orders within a store.
         """
-        chosen = _COLUMNS if columns is None else columns
-        return JoinedRows(
-            [self[name].find(held, columns=chosen, **arguments) for name, _, held in self._holding(topics)]
-        )
+        chosen, found = _COLUMNS if columns is None else columns, self._holding(topics)
+        for name, snapshot, _ in found:
+            self._opened[name].keep(snapshot)  # for the finder of the store, or the next call
+        return JoinedRows(at_once(lambda each: self[each[0]].find(each[2], columns=chosen, **arguments), found))
 
     def _holding(self, topics: Names) -> list[tuple[str, Snapshot, tuple[str, ...]]]:
         """Return the stores that have some of the topics, with these; `UnknownQueueError` for one that none has."""

@@ -7,6 +7,7 @@ import pytest
 
 import segmentlog
 from segmentlog import ConfigError, JoinedRows, NotAStoreError, Stores, UnknownQueueError
+from segmentlog.query.source import StoreSource
 from support.store_builder import StoreBuilder, messages
 
 START_MS = 1_769_817_600_000
@@ -83,6 +84,17 @@ def test_first_rows_of_all_stores(stores: Stores) -> None:
     assert html.startswith("<table><caption>First rows of 1 stores")
     assert html.count("<tr>") == 1 + 4
     assert "more" not in html
+
+
+def test_look_ups_open_no_store_again(stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[str] = []
+    real = StoreSource.open
+    monkeypatch.setattr(StoreSource, "open", lambda source: (opened.append(source.path), real(source))[1])
+    stores.find("orders", keys="x")  # with what `open_stores` has opened, which the finders keep
+    assert not opened
+    for _ in range(3):
+        stores.find("orders", keys="x")  # topics are asked of one more, which is kept as well
+    assert len(opened) == len(stores)
 
 
 def test_tables_of_all_stores(stores: Stores) -> None:
