@@ -247,7 +247,7 @@ class Part:
         """Numbers of its pieces."""
         return PieceColumns.of(self.pieces)
 
-    @property
+    @cached_property
     def edges(self) -> Ints:
         """The first run of each queue, and one past the last."""
         return np.append(0, np.cumsum(self.totals["runs"]))
@@ -382,8 +382,7 @@ class Part:
         assert self.runs is not None
         rows = np.zeros(len(self.pieces), np.int64)
         np.add.at(rows, self.runs["piece"], self.runs["rows"])
-        packed = [(each.pack_size - each.pack_start) // ENTRY.itemsize if each.pack_size else 0 for each in self.pieces]
-        if rows.tolist() != packed:
+        if not np.array_equal(rows, self.piece_columns.rows):
             raise CorruptError("the runs of a piece have other rows than its pack", path=place, offset=0, fix=_FIX)
         if not np.array_equal(totals_of(self.runs, len(self.queues)), self.totals):
             raise CorruptError("the statistics of a queue are not those of its runs", path=place, offset=0, fix=_FIX)
