@@ -146,13 +146,13 @@ def _ranges(parts: Sequence[Part]) -> Iterator[ArchivedRange]:
         yield ArchivedRange(*queue, *values)
 
 
-def fetch(objects: ObjectStore, key: str, buffer: Bytes) -> None:
-    """Fill a buffer with an object, some ranges at a time."""
-    ranges = [(at, min(at + _FETCH_BYTES, buffer.size)) for at in range(0, buffer.size, _FETCH_BYTES)]
+def fetched(objects: ObjectStore, key: str, size: int) -> Iterator[tuple[int, Bytes]]:
+    """Read an object from its start to its end, some ranges at a time: where each begins, and its bytes."""
+    ranges = [(at, min(at + _FETCH_BYTES, size)) for at in range(0, size, _FETCH_BYTES)]
     for first in range(0, len(ranges), _FETCHES):
         some = ranges[first : first + _FETCHES]
-        for (start, stop), data in zip(some, objects.get_ranges(key, some), strict=True):
-            buffer[start:stop] = data
+        for (start, _), data in zip(some, objects.get_ranges(key, some), strict=True):
+            yield start, data
 
 
 def verify(objects: ObjectStore, *, deep: bool = False) -> ArchiveCheck:
@@ -219,13 +219,17 @@ def _sizes(objects: ObjectStore, known: KnownParts) -> Iterator[ArchiveFinding]:
                 yield ArchiveFinding(key, unread[key])
 
 
-def _digests(objects: ObjectStore, key: str, size: int, digest: str) -> list[ArchiveFinding]:
-    data = np.empty(size, np.uint8)
+def _digests(objects: ObjectStore, key: str, size: int, digest: str, into: Bytes | None = None) -> list[ArchiveFinding]:
+    """Read an object, into a buffer if one is passed; return its fault, if it has one."""
+    found = sha256()
     try:
-        fetch(objects, key, data)
+        for start, data in fetched(objects, key, size):
+            found.update(data.data)
+            if into is not None:
+                into[start : start + data.size] = data
     except SegmentLogError as error:
         return [ArchiveFinding(key, error.problem)]
-    return [] if sha256(data.data).hexdigest() == digest else [ArchiveFinding(key, "the bytes contradict their digest")]
+    return [] if found.hexdigest() == digest else [ArchiveFinding(key, "the bytes contradict their digest")]
 
 
 def _deep(objects: ObjectStore, part: Part, at: int, damage: Sequence[Span]) -> tuple[int, list[ArchiveFinding]]:
@@ -234,13 +238,9 @@ def _deep(objects: ObjectStore, part: Part, at: int, damage: Sequence[Span]) -> 
     lead = piece.start - piece.segment  # not fetched; positions are within the segment
     buffer = np.zeros(piece.stop - piece.segment, np.uint8)
     for key, start, stop, digest in piece.ranges:
-        data = buffer[start - piece.segment : stop - piece.segment]
-        try:
-            fetch(objects, key, data)
-        except SegmentLogError as error:
-            return 0, [ArchiveFinding(key, error.problem)]
-        if sha256(data.data).hexdigest() != digest:
-            return 0, [ArchiveFinding(key, "the bytes contradict their digest")]
+        faults = _digests(objects, key, stop - start, digest, buffer[start - piece.segment :])
+        if faults:
+            return 0, faults
     records = walk(buffer, piece.segment, lead, buffer.size).records
     found: list[ArchiveFinding] = []
     first = piece.ranges[0].key

@@ -23,7 +23,7 @@ from typing import Final
 import numpy as np
 
 from ..archive.content import Span
-from ..archive.look import ArchiveCheck, ArchiveContent, describe, verify
+from ..archive.look import ArchiveCheck, ArchiveContent, describe, fetched, verify
 from ..archive.prune import PruneReport, prune
 from ..archive.push import ORPHANS_AFTER_S, PushReport, push
 from ..errors import ConfigError, CorruptError, StoreInUseError, UnknownQueueError
@@ -46,8 +46,6 @@ from .repair import description, rebuild_index, rebuild_queues
 _log = logging.getLogger(__name__)
 
 _ALWAYS: Final = Window()
-_FETCH_BYTES: Final = 8 << 20
-_FETCHES: Final = 4
 _REQUEST_BYTES_MAX: Final = 1 << 20
 
 
@@ -254,12 +252,9 @@ class _Pull:
         try:
             file.extend(piece.segment_size)  # the rest stays zero, as a broker allocates it
             digest = sha256()
-            ranges = [(one, min(one + _FETCH_BYTES, end - at)) for one in range(0, end - at, _FETCH_BYTES)]
-            for first in range(0, len(ranges), _FETCHES):
-                some = ranges[first : first + _FETCHES]
-                for (one, _), data in zip(some, self._objects.get_ranges(span.key, some), strict=True):
-                    digest.update(data.data)
-                    file.write(at + one, data.data)
+            for first, data in fetched(self._objects, span.key, end - at):
+                digest.update(data.data)
+                file.write(at + first, data.data)
             file.sync()
         finally:
             file.close()
