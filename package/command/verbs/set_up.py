@@ -162,10 +162,10 @@ def _questions(spark: "SparkSession", stores: Sequence[str]) -> Iterator[tuple[s
     from pyspark.sql import functions as sf
 
     def load(columns: str, **options: object) -> "DataFrame":
-        snapshot = spark.read.format("segmentlog").option("columns", columns)
+        reader = spark.read.format("segmentlog").option("columns", columns)
         for name, value in options.items():
-            snapshot = snapshot.option(name, str(value))
-        return snapshot.load(list(stores))
+            reader = reader.option(name, str(value))
+        return reader.load(list(stores))
 
     headers = load("brokerName,topic,tags,storeSize,storeTimestamp", **_EVERYTHING)
     by_tag = headers.where("tags IS NOT NULL").groupBy("topic", "tags").agg(sf.count("*").alias("messages"))
