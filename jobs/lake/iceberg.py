@@ -65,8 +65,8 @@ class IcebergTarget(IcebergLedger, LakeTarget):
         partition_by: Sequence[str] | None = None,
         file_bytes: int = FILE_BYTES,
     ) -> None:
-        self.name, self._columns, self.job = table, columns, job
-        self._catalog_name, self._properties = catalog, dict(properties or {})
+        super().__init__(table, catalog=catalog, properties=properties)
+        self._columns, self.job = columns, job
         self._partition_by, self._file_bytes = partition_by, file_bytes
 
     def columns(self) -> Sequence[str]:
