@@ -235,10 +235,10 @@ class _Backfill:
 
     def write_missing(self, *, is_open: bool) -> None:
         """Plan what the target lacks, and write it. With ``is_open`` the next call leaves out finished windows."""
-        if is_open:
-            self._waiting = Waiting(self._request)  # before the plan: what comes while it is written waits, too
         parts = self._target.parts(self._request.start_ms, None if is_open else self._request.end_ms)
-        plan = Planner(self._request, _now_ms()).missing(parts, is_open=is_open)
+        planner = Planner(self._request, _now_ms())
+        plan = planner.missing(parts, is_open=is_open)
+        self._waiting = planner.waiting()  # what comes while the plan is written waits, too
         there = held(parts)
         for window in plan.finished:
             if (key := (window, there[window][-1].number)) not in self._rows:

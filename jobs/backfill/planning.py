@@ -26,7 +26,7 @@ from segmentlog.query.position import search_times
 from segmentlog.query.selection import Topics, select
 from segmentlog.query.source import StoreSource
 from segmentlog.query.times import StartAfterEndError, iso
-from segmentlog.store import ConfigError, DataLossError, QueueBounds, QueueKey, QueueRange, Remedy
+from segmentlog.store import ConfigError, DataLossError, QueueBounds, QueueKey, QueueRange, Remedy, Snapshot
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -157,6 +157,11 @@ class Planner:
         """Return what a target lacks that holds some parts; ``is_open`` allows windows that are not over."""
         return search_times(self._snapshot, lambda: self._missing(parts, is_open=is_open))
 
+    def waiting(self) -> "Waiting":
+        """Return the messages that are appended after the look at the store; nothing is planned any more then."""
+        self._snapshot.drop_maps()  # while messages are waited for, the space of deleted files must not be held
+        return Waiting(self._snapshot, self._request.topics, self._queues)
+
     def _missing(self, parts: Sequence[Part], *, is_open: bool) -> Plan:
         found = held(parts)
         others = sorted(found)
@@ -265,25 +270,20 @@ class Planner:
 
 
 class Waiting:
-    """Messages that were appended since this was made."""
+    """Messages that were appended after a look at a store, which had some queues."""
 
-    def __init__(self, request: Request) -> None:
-        self._topics = request.topics
-        self._snapshot = request.source.open()
-        self._ends = {each.key: each.max_offset for each in self._queues()}
+    def __init__(self, snapshot: Snapshot, topics: tuple[str, ...], queues: Sequence[QueueBounds]) -> None:
+        self._snapshot, self._topics = snapshot, Topics(topics)
+        self._ends = {each.key: each.max_offset for each in queues}
 
     def stored_bytes(self) -> int:
         """Return their stored bytes, now."""
         self._snapshot = self._snapshot.newer()
+        ((_, queues),) = select([self._snapshot], self._topics, argument="TOPIC")
         new = [
-            QueueRange(each.key, max(each.min_offset, self._ends.get(each.key, 0)), each.max_offset)
-            for each in self._queues()
+            QueueRange(each.key, max(each.min_offset, self._ends.get(each.key, 0)), each.max_offset) for each in queues
         ]
         return sum(self._snapshot.stored_bytes(each) for each in new if each.start < each.stop)
-
-    def _queues(self) -> list[QueueBounds]:
-        ((_, queues),) = select([self._snapshot], Topics(self._topics), argument="TOPIC")
-        return list(queues)
 
 
 def check_alignment(window: Window, others: Sequence[Window]) -> None:
