@@ -177,8 +177,13 @@ def _equal_hashes(hashes: Ints, asked: Asked, is_unique: Mask) -> tuple[Ints, In
     if asked.field is not KeyField.EITHER:
         some = is_unique[keys] if asked.field is KeyField.UNIQUE else ~is_unique[keys]
         keys, first = keys[some], first[some]
-    count = np.searchsorted(asked.hashes, hashes[keys], side="right") - first
-    pair = np.repeat(keys, count)
+    return _with_all(asked, keys, hashes[keys], first)
+
+
+def _with_all(asked: Asked, row: Ints, hashes: Ints, first: Ints) -> tuple[Ints, Ints]:
+    """Pair (n,) rows with all asked keys of their hashes, the first of which are known."""
+    count = np.searchsorted(asked.hashes, hashes, side="right") - first
+    pair = np.repeat(row, count)
     within = np.arange(pair.size) - np.repeat(np.cumsum(count) - count, count)
     return pair, np.repeat(first, count) + within
 
@@ -244,10 +249,7 @@ def _pairs(hashes: Ints, asked: Asked) -> tuple[Ints | slice, Ints]:
     bounded = np.append(asked.hashes, [-1, -1])
     if ((bounded[first] == hashes) & (bounded[first + 1] != hashes)).all():
         return slice(None), first
-    count = np.searchsorted(asked.hashes, hashes, side="right") - first
-    row = np.repeat(np.arange(hashes.size), count)
-    within = np.arange(row.size) - np.repeat(np.cumsum(count) - count, count)
-    return row, np.repeat(first, count) + within
+    return _with_all(asked, np.arange(hashes.size), hashes, first)
 
 
 def _carry(records: Records, asked: Asked, row: Ints | slice, wanted: Ints) -> Mask:
