@@ -23,7 +23,6 @@ from segmentlog.store import (
     QueueBounds,
     QueueKey,
     QueueRange,
-    ReadFrom,
     Remedy,
     Snapshot,
     UnconfirmedError,
@@ -40,7 +39,7 @@ class State(Enum):
     WAITING = auto()
     DELETED = auto()
     UNCONFIRMED = auto()
-    """All messages before the offset are stored, and some of them are not confirmed again yet."""
+    """Messages before the offset are stored, and wait for replicas, or the agreement of a DLedger group, again."""
     TRUNCATED = auto()
 
 
@@ -61,9 +60,7 @@ class Cursor(NamedTuple):
         return State.UNCONFIRMED if self._is_held() else State.TRUNCATED
 
     def _is_held(self) -> bool:
-        return self.snapshot.read_from is ReadFrom.CONFIRMED and self.position <= self.snapshot.held_end(
-            self.bounds.key
-        )
+        return self.snapshot.awaits_others and self.position <= self.snapshot.held_end(self.bounds.key)
 
     def deleted(self) -> DataLossError:
         """Make the error for messages that were deleted before they were read."""
@@ -114,9 +111,9 @@ def remaining(
     if Cursor(snapshot, bounds, wanted.stop).state is State.UNCONFIRMED:
         raise UnconfirmedError(
             f"{wanted} was confirmed when it was planned, and is confirmed only up to {bounds.max_offset} since a "
-            "crash or failover",
+            "crash, restart or failover",
             path=snapshot.path,
-            fix="Start the replicas and the master, and read again: nothing is lost",
+            fix="Start all brokers of the group, and read again: nothing is lost",
         )
     note = deletion_note(snapshot.path)
     holds = f"the queue holds [{bounds.min_offset}, {bounds.max_offset}) now"

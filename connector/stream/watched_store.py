@@ -128,9 +128,9 @@ class WatchedStore:
     def _of_known(self, topic: str, known: TopicOffset, remade: set[str]) -> Iterator[Step]:
         """Steps of the queues that the stream has been reading."""
         ends = self.watch.ends.get(topic, {})
-        short = [each for each, position in known.queues.items() if position > ends.get(each, position)]
-        waiting = {each for each in short if self._is_unconfirmed(QueueKey(topic, each), known.queues[each])}
-        if topic in remade or len(waiting) < len(short):
+        short = {each for each, position in known.queues.items() if position > ends.get(each, position)}
+        waiting = set(self._unconfirmed(topic, known, ends)) if self.snapshot.awaits_others else set()
+        if topic in remade or short - waiting:
             yield from self._of_remade(topic, known)
             return
         for queue_id, position in known.queues.items():
@@ -148,8 +148,14 @@ class WatchedStore:
                 self._count(topic, begin - position)
             yield Step(self.name, key, position, max(begin, position), end)
 
-    def _is_unconfirmed(self, key: QueueKey, position: int) -> bool:
-        return Cursor(self.snapshot, self.bounds(key), position).state is State.UNCONFIRMED
+    def _unconfirmed(self, topic: str, known: TopicOffset, ends: Mapping[int, int]) -> Iterator[int]:
+        """Queues whose messages were read, are stored, and wait for replicas or for their group again."""
+        for queue_id, position in known.queues.items():
+            key = QueueKey(topic, queue_id)
+            # A queue that is derived from the log shows no sign of messages that nobody agreed on.
+            is_short = position > ends.get(queue_id, 0)
+            if is_short and Cursor(self.snapshot, self.bounds(key), position).state is State.UNCONFIRMED:
+                yield queue_id
 
     def _of_remade(self, topic: str, known: TopicOffset) -> Iterator[Step]:
         """Steps of a topic whose queues are others, or shorter, than they were."""

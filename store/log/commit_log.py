@@ -127,7 +127,7 @@ class CommitLog:
     # Segments are mapped in windows of `FileSystem.window_bytes`, or multiples; each as a whole where that is None. A
     # segment that is unlinked stays readable while it is mapped.
 
-    def __init__(self, fs: FileSystem, directories: Sequence[str]) -> None:
+    def __init__(self, fs: FileSystem, directories: Sequence[str], *, with_unagreed: bool = False) -> None:
         self._fs = fs
         self.directories = tuple(directories)
         self._window_bytes = fs.window_bytes
@@ -144,7 +144,7 @@ class CommitLog:
         """The most records that its segments can hold."""
         shared = next((each for each in self.segments if each.lead), None)
         paths = None if shared is None else DLedgerPaths.of_data(os.path.dirname(shared.path))
-        self._agreed = None if paths is None else DLedgerEnd(fs, paths)
+        self._agreed = None if paths is None or with_unagreed else DLedgerEnd(fs, paths)
         for each in self.empty:
             if each.base < self.stop:
                 _log.warning("%s has 0 bytes, and later segments are not empty: its messages are lost", each.path)
@@ -157,6 +157,10 @@ class CommitLog:
     def again(self) -> "CommitLog":
         """The same log, listed again, without its maps: a file may have been replaced. Safe in any thread."""
         return CommitLog(self._fs, self.directories)
+
+    def with_unagreed(self) -> "CommitLog":
+        """The same log, listed again; a DLedger log with the entries that its group has not agreed on."""
+        return CommitLog(self._fs, self.directories, with_unagreed=True)
 
     @property
     def min_offset(self) -> int:
@@ -181,9 +185,8 @@ class CommitLog:
         # A walk to here is consistent: records that a live writer appends meanwhile begin at or after it, even in a
         # segment that the walk has passed.
         if self._agreed is not None:
-            shared = [each for each in self.segments if each.lead]
-            end = self._agreed.now(shared)
-            return shared[0].base if end is None else min(max(end, shared[0].base), self.stop)
+            base, end = next(each.base for each in self.segments if each.lead), self._agreed.now()
+            return base if end is None else min(max(end, base), self.stop)
         for segment in reversed(self.segments):
             try:
                 end = self._fs.data_end(segment.path)

@@ -39,33 +39,39 @@ class DLedgerEnd:
         self._fs = fs
         self._paths = paths
 
-    def now(self, segments: list[SegmentFile]) -> int | None:
-        """Physical offset after the last committed entry, as far as it is stated; None if no entry is.
-
-        ``segments`` are those of the log.
-        """
+    def now(self) -> int | None:
+        """Physical offset after the last committed entry, as far as it is stated; None if no entry is."""
+        # Listed now: the entry may be in a segment that is younger than the listing of the log that asks.
+        segments = list_segments(self._fs, [self._paths.data])
         index = self._committed_index()
-        if index == _NONE:
+        if index is None or index == _NONE:
+            self._warn(index, segments)
             return None
         end = self._by_index(index, segments)
         return self._by_entries(index, segments) if end is None else end
 
-    def _committed_index(self) -> int:
-        """Index of the last entry that the group has agreed on; -1 if there is none, or nothing states it."""
-        # DLedger removes the checkpoint before it renames the new one: then the former version is there.
-        for path in self._paths.checkpoints:
-            content = read_front(self._fs, path, dledger.CHECKPOINT_BYTES_MAX)
-            index = None if content is None else dledger.committed_index(content)
-            if index is not None:
-                return index
+    def _committed_index(self) -> int | None:
+        """Highest index that the checkpoint and its former version state; -1 for no entry, None if neither does."""
+        # DLedger removes the checkpoint before it renames the new one. A broker that was ended in between has forgotten
+        # its committed index: it states -1 until its group agrees on an entry again.
+        contents = [read_front(self._fs, path, dledger.CHECKPOINT_BYTES_MAX) for path in self._paths.checkpoints]
+        stated = [None if each is None else dledger.committed_index(each) for each in contents]
+        return max((each for each in stated if each is not None), default=None)
+
+    def _warn(self, index: int | None, segments: list[SegmentFile]) -> None:
+        """Warn once about entries that no checkpoint says to be committed."""
+        first = self._read(segments, segments[0].base, dledger.HEADER) if segments else None
+        if first is None or first["magic"] != dledger.MAGIC:
+            return
         path = self._paths.checkpoints[0]
+        states = "no committedIndex" if index is None else f"committedIndex={index}"
         warn_once(
             _log,
             path,
-            "%s states no committedIndex: nothing tells what its group has agreed on, so no message is read",
+            "%s states %s: nothing tells which entries its group has agreed on, so no message is read",
             path,
+            states,
         )
-        return _NONE
 
     def _by_index(self, index: int, segments: list[SegmentFile]) -> int | None:
         """End of an entry by the index files and its own header; None if they do not have it."""

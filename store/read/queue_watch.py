@@ -50,7 +50,7 @@ from ..format.naming import is_readable_topic, segment_name
 from ..format.store_paths import StorePaths
 from ..log.commit_log import CommitLog
 from ..queues.consume_queue import ConsumeQueue
-from ..types import QueueBounds, QueueKey, ReadFrom
+from ..types import QueueBounds, QueueKey
 from .snapshot import Snapshot
 
 PAUSE_MIN_S: Final = 0.0005
@@ -368,8 +368,7 @@ class QueueWatch:
         bool
             True if ``pause`` has ended it.
         """
-        is_later = self.snapshot.read_from is ReadFrom.CONFIRMED or self.snapshot.log.is_agreed
-        if is_later or len(self._places) > _TAILS_MAX or not any(self._places.values()):
+        if self.snapshot.awaits_others or len(self._places) > _TAILS_MAX or not any(self._places.values()):
             return pause(limit_s)
         self._tails.place({key: self._places.get(key, ()) for key in self._unplaced})
         self._unplaced.clear()

@@ -294,13 +294,20 @@ class Snapshot:
         sources = sources_of(look.location, look.log, queue_source, cache)
         return cls(look, sources, broker_name=broker_name or location.name, read_from=read_from)
 
-    def held_end(self, key: QueueKey) -> int:
-        """One past the last message that a queue holds now, whether it is confirmed or not.
+    @property
+    def awaits_others(self) -> bool:
+        """True if stored messages wait until replicas confirm them, or a DLedger group agrees on them."""
+        return self.read_from is ReadFrom.CONFIRMED or self.log.is_agreed
 
-        A confirmed offset may be lower than before for a while: after a crash of its master, or a failover.
+    def held_end(self, key: QueueKey) -> int:
+        """One past the last message that a queue holds now, whether it is confirmed, or agreed on, or not.
+
+        A confirmed offset may be lower than before for a while: after a crash of its master, or a failover. So may the
+        committed end of a DLedger log: a broker that has lost its checkpoint states it again when its group agrees.
         """
         visibility = Visibility(self.location.fs, self.path)
         look = Look.of(self.location, visibility, self.log.directories)
+        look = look._replace(log=look.log.with_unagreed())
         sources = self.sources.newer(look.location, look.log)
         held = Snapshot(look, sources, broker_name=self.broker_name, read_from=ReadFrom.APPENDED)
         return held.bounds(key).max_offset

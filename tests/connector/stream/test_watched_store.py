@@ -1,4 +1,5 @@
 import logging
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from segmentlog.store import (
 from segmentlog.store.files.writable_fs import LocalWritableFileSystem
 from segmentlog.store.follow import message_identity
 from segmentlog.store.log.confirmed import ConfirmationFile
+from support import fixtures
 from support.streams import put
 
 CONFIG = StoreConfig(segment_bytes=16 << 10, queue_segment_entries=16, index=False)
@@ -171,6 +173,40 @@ def test_the_newest_message_read_is_the_one_to_know_a_topic_by(store: MessageSto
     assert watched.last_read(last, "T", {1: 1}) is last  # an older one does not replace it
     assert watched.last_read(None, "T", {0: 0}) is None
     assert steps(watched, at(watched, last, q0=3, q1=3)) == {}  # the same store is known again
+
+
+@pytest.mark.parametrize("fails", ["true", "false"])
+@pytest.mark.parametrize("has_files", [True, False])
+def test_a_dledger_broker_that_forgot_its_committed_index_is_waited_for(
+    tmp_path: Path, fails: str, *, has_files: bool
+) -> None:
+    path = fixtures.unpack("dledger-5.3.3", tmp_path)
+    if not has_files:
+        shutil.rmtree(path / "consumequeue")
+    (checkpoint,) = path.glob("dledger-*/checkpoint")
+    stated = checkpoint.read_text()
+    watched = watch(path, failOnDataLoss=fails, subscribe="Orders")
+    first = StoreOffset(id=watched.id)
+    ends = {step.key: step.end for step in watched.steps(first, None)}
+    assert ends
+    read = StoreOffset(
+        id=watched.id, topics={"Orders": TopicOffset(queues={key.queue_id: end for key, end in ends.items()})}
+    )
+    for former in checkpoint.parent.glob("checkpoint.*"):
+        former.unlink()
+    for text in ("committedIndex=-1", ""):  # after a restart without a checkpoint, and while it is written
+        checkpoint.write_text(text)
+        forgetful = watch(path, failOnDataLoss=fails, subscribe="Orders")
+        watched.look()
+        for each in (watched, forgetful):
+            assert each.steps(read, None) == []
+        for key, end in ends.items():
+            with pytest.raises(UnconfirmedError, match="confirmed only up to 0"):
+                forgetful.still_there(QueueRange(key, 0, end))
+    checkpoint.write_text(stated)
+    forgetful.look()
+    assert forgetful.steps(read, None) == []
+    assert {step.key: step.end for step in forgetful.steps(first, None)} == ends
 
 
 @pytest.mark.parametrize("fails", ["true", "false"])

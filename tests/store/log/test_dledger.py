@@ -45,6 +45,21 @@ def test_without_index_files_the_entries_are_looked_at(tmp_path: Path, entries: 
     assert log_of(path).data_stop() == 0  # a log that was cut does not hold it
 
 
+@pytest.mark.parametrize("has_index", [True, False])
+def test_a_log_that_was_listed_before_the_segment_of_the_last_committed_entry_ends_with_its_own_last_segment(
+    tmp_path: Path, entries: list[Entry], *, has_index: bool
+) -> None:
+    first = [each for each in entries if each.stop <= SEGMENT]
+    log = log_of(write_log(tmp_path, first, SEGMENT, len(first) - 1))
+    path = write_log(tmp_path, entries, SEGMENT, len(entries) - 1)
+    if not has_index:
+        (path / "index" / f"{0:020d}").unlink()
+    assert log.data_stop() == log.stop == SEGMENT
+    found = [at for f in log.walk(0, log.data_stop()) for at in f.records.positions.tolist()]
+    assert found == [each.position + 48 for each in first]
+    assert log.again().data_stop() == entries[-1].stop
+
+
 def test_an_index_file_that_was_cut_or_is_of_other_entries_is_not_used(tmp_path: Path, entries: list[Entry]) -> None:
     path = write_log(tmp_path, entries, SEGMENT, 9)
     index = path / "index" / f"{0:020d}"
@@ -60,11 +75,13 @@ def test_the_former_checkpoint_counts_where_the_new_one_is_missing(
     path = write_log(tmp_path, entries, SEGMENT, 9)
     (path / "checkpoint").rename(path / "checkpoint.bak")
     assert log_of(path).data_stop() == entries[9].stop
-    (path / "checkpoint").write_text("")  # being written
-    assert log_of(path).data_stop() == entries[9].stop
+    for forgotten in ("", "committedIndex=-1"):  # being written, and after a restart without a checkpoint
+        (path / "checkpoint").write_text(forgotten)
+        assert log_of(path).data_stop() == entries[9].stop
+    assert not caplog.text
     (path / "checkpoint.bak").unlink()
     assert log_of(path).data_stop() == 0
-    assert "states no committedIndex" in caplog.text
+    assert "states committedIndex=-1: nothing tells which entries" in caplog.text
 
 
 def test_no_entry_is_committed_yet(tmp_path: Path, entries: list[Entry]) -> None:
