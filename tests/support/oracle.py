@@ -70,8 +70,14 @@ def filter_answers(version: str, expressions: Sequence[str], rows: Sequence[Mapp
 
 def _copy(store: Path, folder: Path) -> Path:
     # cp keeps the holes of the full-size files, and their modification times, which RocketMQ goes by.
-    subprocess.run(["cp", "-a", "--sparse=always", store, folder / "store"], check=True)
-    return folder / "store"
+    copy = folder / "store"
+    subprocess.run(["cp", "-a", "--sparse=always", store, copy], check=True)
+    # A broker that was halted between making a queue file and sizing it does not load its store: its operator has to
+    # delete the file.
+    for each in (copy / "consumequeue").rglob("*"):
+        if each.is_file() and not each.stat().st_size:
+            each.unlink()
+    return copy
 
 
 def _json(folder: Path, content: object) -> Path:
