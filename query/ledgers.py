@@ -8,6 +8,9 @@
         no row of it                                      it lacks it: rolled back, or deleted
         some rows, or none can be told from others        an error that asks the user
 
+A part that was written again after a rollback has several rows in the ledger. The table holds those that follow each
+other and have the most messages; rows of others after their ends are the same error.
+
 The jobs write tables and their ledgers; `tables` reads on where they end.
 """
 
@@ -17,7 +20,10 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, Final, TypeAlias, TypeVar
+from itertools import chain
+from operator import attrgetter
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -34,6 +40,8 @@ KEYS: Final = ("topic", "queueId", "queueOffset")
 _ATTEMPT: Final = re.compile(rf"(?:^|/){FOLDER}/[0-9a-f]{{12}}/([0-9a-f]{{16}})/")
 _OFFSET: Final = KEYS[-1]
 _KEY_TYPES: Final = pa.schema([("topic", pa.string()), ("queueId", pa.int64()), (_OFFSET, pa.int64())])
+_MESSAGES: Final = attrgetter("messages")
+_SPAN_TYPES: Final = pa.schema([*([*_KEY_TYPES][:2]), ("first", pa.int64()), ("end", pa.int64())])
 Bounds: TypeAlias = Mapping[str, tuple[Any, Any]]
 """Lowest value of some columns, and the one after the highest."""
 
@@ -121,6 +129,28 @@ class Ledger(ABC):
         return {row.key: row for window in sorted(windows) for row in self._held[window]}
 
 
+class _Chain(NamedTuple):
+    """Parts 0, 1, … of a window, each planned from where those before it end.
+
+    ::
+
+        ledger      part 0 [0, 2)  part 1 [2, 6)          rolled back, and written again:
+                    part 0 [0, 4)  part 1 [4, 8)
+        compacted   0 1 2 3 4 5                           the first two; to go on after [0, 4) would double 4 and 5
+    """
+
+    rows: tuple[Row, ...] = ()
+    ends: Mapping[QueueKey, int] = MappingProxyType({})
+    messages: int = 0
+
+    def leads_to(self, row: Row) -> bool:
+        """Return whether a part begins where these end, or later."""
+        return all(first >= self.ends.get(key, 0) for key, (first, _) in row.part.offsets.items())
+
+    def then(self, row: Row) -> "_Chain":
+        return _Chain((*self.rows, row), {**self.ends, **ends_of([row.part])}, self.messages + row.written.messages)
+
+
 class _Proof:
     """Proof of the parts that a table holds in a period, from its current content."""
 
@@ -132,40 +162,42 @@ class _Proof:
     def held(self, window: Window, rows: Sequence[Row]) -> list[Row]:
         """Return one row for each part of a window that the table holds."""
         self._window = window
-        found: list[Row] = []
-        lost = None
-        for number in sorted({row.part.number for row in rows}):
-            ends = ends_of([row.part for row in found])
-            there = self._choose([row for row in rows if row.part.number == number], ends)
-            if there is None:
-                lost = number if lost is None else lost
-            elif lost is None:
-                found.append(there)
-            elif there.written.messages:
-                raise self._unclear(number, f"it is there, and part {lost} is not")
-        return found
+        named = {row.attempt: row.part.number for row in rows if row.written.files and self._is_named(row)}
+        numbers = set(named.values())
+        levels: dict[int, list[Row]] = {}
+        for row in rows:
+            if row.attempt in named or row.part.number not in numbers:
+                levels.setdefault(row.part.number, []).append(row)
+        best = _Chain()
+        chains = [best]
+        for _, level in sorted(levels.items()):
+            found = [(row, [each for each in chains if each.leads_to(row)]) for row in level]
+            chains = [
+                max(before, key=_MESSAGES).then(row)
+                for row, before in found
+                if before and (row.attempt in named or self._count(row, {}) == row.written.messages)
+            ]
+            best = max([*chains, best], key=_MESSAGES)  # of equal ones the longest
+        chosen = {row.attempt for row in best.rows}
+        for row in chain.from_iterable(levels.values()):
+            if row.attempt not in chosen:
+                self._check_absent(row, best, is_named=row.attempt in named)
+        return list(best.rows)
+
+    def _check_absent(self, row: Row, held: "_Chain", *, is_named: bool) -> None:
+        """Raise if the table has messages of a part after the ends of those that it holds: they would be doubled."""
+        number, messages = row.part.number, row.written.messages
+        count = messages if is_named else self._count(row, held.ends)
+        if not count:
+            return
+        if count == messages and number > len(held.rows):
+            raise self._unclear(number, f"it is there, and part {len(held.rows)} is not")
+        twice = "some of its messages are there twice"
+        raise self._unclear(number, twice if is_named else f"{count} of its {messages} messages are there")
 
     def _bounds(self) -> Bounds:
         start, end = (datetime.fromtimestamp(ms / 1000, UTC) for ms in self._window)
         return {TIME: (start, end)} if TIME in self._target.columns() else {}
-
-    def _choose(self, rows: Sequence[Row], ends: Mapping[QueueKey, int]) -> Row | None:
-        """Return the row of a part that the table has, of those of one number."""
-        named = [row for row in rows if row.written.files and self._is_named(row)]
-        following = [row for row in named or rows if all(s >= ends.get(k, 0) for k, (s, _) in row.part.offsets.items())]
-        if len(named) > 1 or len(following) < len(named):
-            raise self._unclear(rows[0].part.number, "some of its messages are there twice")
-        if named:
-            return named[0]
-        counts = [(row, self._count(row) if row.written.messages else 0) for row in following]
-        # After a rollback the part was written again, maybe with more messages: the larger one has those of the other.
-        whole = [row for row, count in counts if count == row.written.messages]
-        best = max(whole, key=lambda row: row.written.messages, default=None)
-        partial = [(row, count) for row, count in counts if 0 < count < row.written.messages]
-        if partial and (best is None or not best.written.messages):
-            row, count = partial[0]
-            raise self._unclear(row.part.number, f"{count} of its {row.written.messages} messages are there")
-        return best
 
     def _is_named(self, row: Row) -> bool:
         count = self._files[row.attempt]
@@ -173,15 +205,15 @@ class _Proof:
             raise self._unclear(row.part.number, f"the table names {count} files of its {row.written.files}")
         return count == row.written.files
 
-    def _count(self, row: Row) -> int:
-        """Return how many messages of a part are in files that no other attempt has written."""
-        sources = {None, row.attempt}.intersection(self._files)
-        if not sources:
-            return 0
+    def _count(self, row: Row, after: Mapping[QueueKey, int]) -> int:
+        """Return how many messages of a part, from some offsets on, are in files that no other attempt has written."""
         part, target = row.part, self._target
+        spans = _spans(part, after)
+        sources = {None, row.attempt}.intersection(self._files)
+        if not (sources and spans.num_rows and row.written.messages):
+            return 0
         if lacking := set(KEYS).difference(target.columns()):
             raise self._unclear(part.number, f"its files were rewritten without `{', '.join(sorted(lacking))}`")
-        spans = _spans(part)
         bounds = {**self._bounds(), _OFFSET: (pc.min(spans["first"]).as_py(), pc.max(spans["end"]).as_py())}
         rows = self._read(lambda: target.keys(bounds, lambda path: attempt_of(path) in sources))
         rows = rows.select(KEYS).cast(_KEY_TYPES)
@@ -215,12 +247,11 @@ def attempt_of(path: str) -> str | None:
     return found[1] if found else None
 
 
-def _spans(part: Part) -> pa.Table:
-    """Return the offsets of a part, with a row per queue."""
-    found = [(key.topic, key.queue_id, first, end) for key, (first, end) in part.offsets.items()]
-    kinds = [*_KEY_TYPES.types, pa.int64()]
-    columns = [pa.array(values, kind) for values, kind in zip(zip(*found, strict=True), kinds, strict=True)]
-    return pa.table(columns, ["topic", "queueId", "first", "end"])
+def _spans(part: Part, after: Mapping[QueueKey, int]) -> pa.Table:
+    """Return the offsets of a part from some offsets on, with a row per queue that has any."""
+    spans = [(*key, max(first, after.get(key, 0)), end) for key, (first, end) in part.offsets.items()]
+    rows = [dict(zip(_SPAN_TYPES.names, each, strict=True)) for each in spans if each[2] < each[3]]
+    return pa.Table.from_pylist(rows, _SPAN_TYPES)
 
 
 def first_line(error: Exception) -> str:

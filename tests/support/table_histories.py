@@ -23,25 +23,31 @@ import pytest
 from pyiceberg.utils.config import Config
 
 import segmentlog
-from segmentlog.jobs.backfill import Files, Layout, Length, Part, Request
+from segmentlog.jobs.backfill import Files, Layout, Length, Part, Request, Window
 from segmentlog.jobs.backfill.planning import Planner
 from segmentlog.jobs.lake import target as target_module
 from segmentlog.jobs.lake.target import Attempt, Job
+from segmentlog.query.ledgers import TargetUnclearError
 from segmentlog.query.source import StoreSource
 from segmentlog.store import ConfigError, MessageStore, Outgoing, Services, StoreConfig
 
 from .lake import COLUMNS, HOUR_MS, START_MS, Frame, Lake
 from .lake_histories import (
+    Place,
     _append_foreign,
     _compact_delta,
     _compact_iceberg,
     _expire_middle,
     _expire_prefix,
     _forget,
+    _forward,
     _overwrite_delta,
+    _place,
+    _places,
     _restore,
     _roll_back,
     _vacuum,
+    is_torn,
 )
 
 KINDS: Final = ("delta", "iceberg", "files")
@@ -49,7 +55,7 @@ CONFIG: Final = StoreConfig(segment_bytes=1 << 16, index=False, services=Service
 _EVENTS: Final = 12
 _MAINTENANCE: Final[dict[str, tuple[Callable[[Any, Any], None], ...]]] = {
     "delta": (_compact_delta, _overwrite_delta, _restore, _vacuum, _forget, _append_foreign),
-    "iceberg": (_compact_iceberg, _expire_prefix, _expire_middle, _roll_back, _append_foreign),
+    "iceberg": (_compact_iceberg, _expire_prefix, _expire_middle, _roll_back, _forward, _append_foreign),
 }
 _STEPS: Final = ("write", "commit", "committed", "finish")
 
@@ -92,6 +98,8 @@ class TableHistory:
         self.lines: list[str] = []
         self.counts: Counter[str] = Counter()
         self._is_compacted = self._is_nested = False
+        self._known: list[Any] = []
+        self._parts: list[tuple[Window, set[Place]]] = []
 
     @property
     def name(self) -> str:
@@ -170,15 +178,25 @@ class TableHistory:
             plan = Planner(self._request(), self.now_ms).missing(target.parts(START_MS), is_open=True)
             for part in plan.parts:
                 at("write")
-                target.write(part, self._frame(part))
+                rows = self._rows(part)
+                self._parts.append((part.window, set(_places(rows))))
+                target.write(part, Frame(rows) if rows.num_rows else None)
             self.counts["runs"] += 1
         except Killed:
             self.counts["killed"] += 1
+        except TargetUnclearError as error:
+            self._check_torn(error, self.table())
         finally:
             target_module.write_files, Attempt.finish = write, finish  # type: ignore[method-assign]
             target.close()
 
-    def _frame(self, part: Part) -> Any:
+    def _check_torn(self, error: TargetUnclearError, held: pa.Table) -> None:
+        """Raise an error again unless it is right."""
+        if not is_torn(error, self._parts, set(_places(held))):
+            raise AssertionError(f"{self}: {error}") from error
+        self.counts["torn"] += 1
+
+    def _rows(self, part: Part) -> pa.Table:
         with segmentlog.open(self.path) as opened:
             rows = opened.scan("orders", columns=COLUMNS.names).to_arrow().cast(COLUMNS)
         times = rows["storeTimestamp"].cast(pa.int64())
@@ -187,14 +205,15 @@ class TableHistory:
         places = zip(rows["queueId"].to_pylist(), rows["queueOffset"].to_pylist(), strict=True)
         spans = {key.queue_id: span for key, span in part.offsets.items()}
         kept = [spans.get(queue, (0, 0))[0] <= offset < spans.get(queue, (0, 0))[1] for queue, offset in places]
-        rows = rows.filter(pa.array(kept, pa.bool_()))
-        return Frame(rows) if rows.num_rows else None
+        return rows.filter(pa.array(kept, pa.bool_()))
 
     def _maintain(self) -> None:
         event = self.chance.choice(_MAINTENANCE[self.kind])
         self.lines.append(event.__name__.strip("_"))
+        table = self.lake.load()
+        self._known.append(_place(self.kind, table))
         try:
-            event(self, self.lake.load())
+            event(self, table)
             self.counts[event.__name__.strip("_")] += 1
         except Exception as error:  # noqa: BLE001 - what the library refuses, such as the expiry of all, is no event
             self.lines[-1] += f" refused: {type(error).__name__}"
@@ -214,6 +233,9 @@ class TableHistory:
         try:
             with segmentlog.open(self.path) as opened:
                 live = opened.scan("orders", start=self.name, columns=COLUMNS.names).to_arrow()
+        except TargetUnclearError as error:
+            self._check_torn(error, held)
+            return
         except ConfigError as error:
             if held.num_rows or "holds no window" not in str(error):
                 raise AssertionError(f"{self}: {error}") from error
@@ -221,11 +243,7 @@ class TableHistory:
             return
         self.counts["messages of the table"] += held.num_rows
         self.counts["messages of the store"] += live.num_rows
-        there = Counter(
-            place
-            for rows in (held, live)
-            for place in zip(rows["queueId"].to_pylist(), map(int, rows["body"].to_pylist()), strict=True)
-        )
+        there = Counter(place for rows in (held, live) for place in _places(rows))
         expected = Counter((queue, offset) for queue, count in enumerate(self.sent) for offset in range(count))
         if there != expected:
             wrong = sorted((there - expected).items())[:4], sorted((expected - there).items())[:4]

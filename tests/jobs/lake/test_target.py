@@ -382,6 +382,68 @@ def test_a_part_that_a_rewritten_table_holds_partly_is_an_error(lake: Lake, reas
     assert lake.rows().equals(rows)
 
 
+def some_rows(first: int, end: int) -> pa.Table:
+    return rows_of(0).filter(pc.field("queueId") == 0).slice(first, end - first)
+
+
+def write_again(lake: Lake, spans: Sequence[tuple[int, int]]) -> list[Any]:
+    """Write parts of one window and one queue, from a table without them; return where the table was and is."""
+    places = []
+    for number, (first, end) in enumerate(spans):
+        target = lake.target(by=["topic"])
+        target.open()
+        places.append(place_now(lake))
+        offsets = {QueueKey("orders", 0): (first, end)}
+        after = {QueueKey("orders", 0): first} if number else {}
+        target.write(replace(part_of(0), number=number, offsets=offsets, after=after), Frame(some_rows(first, end)))
+        target.close()
+    return [*places, place_now(lake)]
+
+
+def place_now(lake: Lake) -> Any:
+    return lake.load().version() if lake.kind == "delta" else lake.load().current_snapshot().snapshot_id
+
+
+def go_to(lake: Lake, place: Any) -> None:
+    if lake.kind == "delta":
+        lake.load().restore(place)
+    else:
+        lake.load().manage_snapshots().set_current_snapshot(place).commit()
+
+
+def written_twice(lake: Lake, spans: Sequence[tuple[int, int]]) -> None:
+    """Write two parts, offsets 0 to 2 and 2 to 6; go back, write others, and return to the two."""
+    target = lake.target(by=["topic"])
+    target.open()
+    target.write(part_of(1), Frame(rows_of(1)))  # an empty Iceberg table has no snapshot
+    start, *_, both = write_again(lake, [(0, 2), (2, 6)])
+    go_to(lake, start)
+    write_again(lake, spans)
+    go_to(lake, both)
+
+
+@pytest.mark.parametrize("spans", [[(0, 4)], [(0, 4), (4, 8)], [(0, 1), (1, 3), (3, 8)]])
+def test_of_parts_that_were_written_again_those_that_the_rows_are_of_are_held(
+    lake: Lake, spans: Sequence[tuple[int, int]]
+) -> None:
+    written_twice(lake, spans)
+    compacted(lake)
+    target = lake.target(by=None)
+    target.open()
+    assert [each.offsets for each in target.parts(0, part_of(0).window.end_ms)] == [
+        {QueueKey("orders", 0): span} for span in ((0, 2), (2, 6))
+    ]
+
+
+def test_rows_after_the_end_of_the_parts_that_are_held_are_unclear(lake: Lake) -> None:
+    written_twice(lake, [(0, 4)])
+    compacted(lake, lambda rows: rows.filter(pc.field("queueOffset") != 4))
+    target = lake.target(by=None)
+    target.open()
+    with pytest.raises(TargetUnclearError, match=r"part 1 of .* 1 of its 4 messages are there"):
+        target.parts()
+
+
 def test_other_windows_are_written_beside_an_unclear_window(lake: Lake) -> None:
     write_parts(lake)
     compacted(lake, lambda rows: rows.slice(1))
