@@ -7,6 +7,8 @@
     3  consumequeue/   topics and queue ids are listed
     4  lock            live?
     5  abort           crashed?
+    6  the log's end   with the records that no queue names, unless a process holds the lock
+    7  lock            free still? else again from 3: the records may be those of an owner that came meanwhile
 
     archive in object storage                                    packs
     queueSource=commitlog, or no queues and no writer            walked
@@ -170,6 +172,8 @@ class DirectorySources:
         if listed.ids and not (log.segments or is_live):
             warn_once(_log, location.root, "%s has no CommitLog segments: its queues read as empty", location.root)
         tail = self._tail(listed, visibility, crashed, is_live=is_live, in_doubt=in_doubt)
+        if not is_live and location.is_owned():
+            return self.choose(visibility, window, in_doubt=in_doubt)
         ids = ids_of([*_keys(listed.ids), *(() if tail is None else tail.queues)])
         files = FileEntries(log, self.queues, ids, visibility, is_live=is_live)
         return Chosen(files if tail is None else JoinedEntries(log, self.queues, ids, files, tail), is_live)

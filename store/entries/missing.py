@@ -27,8 +27,10 @@ A queue is short if the log has messages of it, and ``consumequeue/`` has no dir
     consumequeue/  A/0   B/0   (C/0 is absent)       in doubt ──► the whole log is walked, C/0 is derived from it
 
 A sound store costs the reads of one tail and one queue. So a queue whose messages are all far before the tail can stay
-unseen; docs/reader.md lists the limits. The records of a closed store all have entries. Those of a live one count after
-a minute: its owner may not have dispatched newer ones.
+unseen; docs/reader.md lists the limits. The records of a closed store all have entries. The owner of a live one may not
+have dispatched its last records, whatever their store times are: a replica that catches up gets old ones. So there only
+a queue without a directory can be short, of records that are older than a minute and than one that has an entry. Else a
+message would be read, and be gone until its entry is written.
 """
 
 import logging
@@ -282,7 +284,7 @@ class QueueSearch:
 
         Only a doubt calls ``exact_stop``, which finds where the readable records end.
         """
-        if not (self.in_doubt or self.listed.in_the_way or self._tail_is_short(queue) or self._has_lost_queue()):
+        if not (self.in_doubt or self.listed.in_the_way or self._tail_is_short(queue) or self._has_lost_queue(queue)):
             return {}
         return self._reported(self._without_entry(self._not_deleted(self._short(exact_stop(), queue)), queue))
 
@@ -299,7 +301,7 @@ class QueueSearch:
             for key, derived in undispatched.items()
             if derived.queue_offset[0] > 0 and self._is_absent(key)
         }
-        if not (self.in_doubt or self.listed.in_the_way or self._not_deleted(lost) or self._has_lost_queue()):
+        if not (self.in_doubt or self.listed.in_the_way or self._not_deleted(lost) or self._has_lost_queue(queue)):
             return {}
         short = self._short(self.stop, queue)
         if not self.in_doubt:
@@ -310,7 +312,10 @@ class QueueSearch:
     def _short(self, stop: int, queue: Callable[[QueueKey], ConsumeQueue]) -> dict[QueueKey, DerivedQueue]:
         """Return the messages of each queue that the log has after the last sound entry of the queue."""
         short = {}
+        stop = min(stop, self._dispatched(queue)) if self.is_live else stop
         for key, derived in self.kept.queues(stop).items():
+            if self.is_live and not self._is_absent(key):
+                continue
             missing = derived if self._is_absent(key) else self._after_entries(queue(key), derived)
             if missing.size.size:
                 short[key] = missing
@@ -330,8 +335,10 @@ class QueueSearch:
                 return False
         else:
             return False
-        if self._lacks_directories(found):
+        if self._lacks_directories(found, opened):
             return True
+        if self.is_live:
+            return False
         physical, last = max((seen.last, key) for key, seen in found.items())
         if self._is_absent(last):
             return False  # of a topic that was deleted
@@ -339,17 +346,16 @@ class QueueSearch:
         end = self._end(queue)
         entry = queue.entries(end - 1, end) if end > queue.first else None
         # A last entry that makes no sense is left to `files`: it asks the log about this queue alone.
-        short = entry is None or bool(is_plausible(entry)[0] and entry["physical_offset"][0] < physical)
-        return short and self._should_have_entry(physical)
+        return entry is None or bool(is_plausible(entry)[0] and entry["physical_offset"][0] < physical)
 
-    def _has_lost_queue(self) -> bool:
+    def _has_lost_queue(self, opened: Callable[[QueueKey], ConsumeQueue]) -> bool:
         """Return whether a few looks into the log find a queue without a directory, if a queue id is absent at all."""
         if not (_has_gaps(self.listed.ids) or self._table_names_more()):
             return False
         start = self.log.min_offset
         step = max((self.stop - start) // _LOOKS, _LOOK_BYTES)
         looks = [(at, min(at + _LOOK_BYTES, self.stop)) for at in range(start, self.stop, step)]
-        return self._lacks_directories(self._seen(looks))
+        return self._lacks_directories(self._seen(looks), opened)
 
     def _seen(self, spans: Sequence[tuple[int, int]]) -> "dict[QueueKey, _Seen]":
         """Return the queues of the records in short spans of the log."""
@@ -362,15 +368,22 @@ class QueueSearch:
         found = zip(queues.as_keys(), map(_Seen, first.tolist(), last.tolist()), strict=True)
         return {key: seen for key, seen in found if is_dispatched_topic(key.topic)}
 
-    def _lacks_directories(self, found: "Mapping[QueueKey, _Seen]") -> bool:
+    def _lacks_directories(self, found: "Mapping[QueueKey, _Seen]", opened: Callable[[QueueKey], ConsumeQueue]) -> bool:
         absent = self._not_deleted({key: seen for key, seen in found.items() if self._is_absent(key)})
-        return any(self._should_have_entry(seen.first) for seen in absent.values())
+        if not (absent and self.is_live):
+            return bool(absent)
+        stop = self._dispatched(opened)
+        return any(seen.first < stop and self._is_old(seen.first) for seen in absent.values())
 
-    def _should_have_entry(self, physical_offset: int) -> bool:
-        if not self.is_live:
-            return True
+    def _is_old(self, physical_offset: int) -> bool:
         stored_ms = self.log.store_time_at(physical_offset)
         return stored_ms is not None and stored_ms < time.time() * 1000 - _DISPATCHED_MS
+
+    def _dispatched(self, opened: Callable[[QueueKey], ConsumeQueue]) -> int:
+        """Physical offset before which the owner of a live store has dispatched all records: that of the last entry."""
+        queues = [opened(QueueKey(topic, each)) for topic, ids in self.listed.ids.items() for each in ids]
+        last = [queue.entries(end - 1, end) for queue in queues if (end := queue.data_end()) > queue.first]
+        return max((int(each["physical_offset"][0]) for each in last if is_plausible(each)[0]), default=0)
 
     def _after_entries(self, queue: ConsumeQueue, derived: DerivedQueue) -> DerivedQueue:
         """Return the records of a queue after the one that its last sound entry names."""

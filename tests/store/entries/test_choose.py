@@ -5,11 +5,23 @@ from typing import Any
 
 import pytest
 
-from segmentlog.store import QueueKey, QueueRange, QueueSource, ScanSpec, Snapshot
+from segmentlog.store import (
+    MessageStore,
+    Outgoing,
+    QueueKey,
+    QueueRange,
+    QueueSource,
+    ScanSpec,
+    Services,
+    Snapshot,
+    StoreConfig,
+)
 from segmentlog.store.files.fs import LocalFileSystem
 from support.store_builder import StoreBuilder, messages
+from support.tampering import QueueFiles
 
 KEY = QueueKey("Orders", 0)
+ON_CALL = StoreConfig(segment_bytes=1 << 16, queue_segment_entries=100, index=False, services=Services.ON_CALL)
 
 
 def noted(name: str) -> Callable[["Journal", str], Any]:
@@ -59,7 +71,7 @@ def test_the_first_look_at_the_marker_comes_before_the_log_and_that_before_the_q
         opened = fs.looked(*PARTS)
     assert opened == ["batch", "commitlog"]
     snapshot.topics()
-    assert fs.looked(*PARTS) == ["consumequeue", "lock", "abort", "batch"]  # then the log
+    assert fs.looked(*PARTS) == ["consumequeue", "lock", "abort", "batch", "lock"]  # the log before the lock
     snapshot.topics()
     assert snapshot.newer(snapshot.look()) is snapshot
     assert fs.looked(*PARTS) == ["batch"]
@@ -110,3 +122,35 @@ def test_a_store_that_its_owner_closes_meanwhile_is_not_taken_for_crashed(store:
     fs.looked()
     assert snapshot.readable_stop() == stop
     assert fs.looked("abort", "lock") == ["abort", "lock", "abort"]
+
+
+class Coming(LocalFileSystem):
+    """An owner opens the store right after its lock was found free, and has not dispatched its first record."""
+
+    def __init__(self) -> None:
+        self.opened: list[MessageStore] = []
+
+    def lock_owner(self, path: str) -> int | None:
+        found = super().lock_owner(path)
+        if not self.opened:
+            store = Path(path).parent
+            self.opened.append(MessageStore.open(store, ON_CALL))
+            self.opened[0].append(Outgoing(topic="Orders", queue_id=0, body=b"new"))
+            QueueFiles(store, "Orders", 0).zero(1, 2)
+        return found
+
+
+@pytest.mark.parametrize("ended", ["closed", "crashed"])
+def test_a_record_that_an_owner_who_comes_meanwhile_has_not_dispatched_is_not_there_yet(
+    tmp_path: Path, ended: str
+) -> None:
+    with MessageStore.open(tmp_path / "s", ON_CALL) as writer:
+        writer.append(Outgoing(topic="Orders", queue_id=0, body=b"old"))
+    if ended == "crashed":
+        (tmp_path / "s" / "abort").touch()
+    fs = Coming()
+    first = Snapshot.open(tmp_path / "s", fs=fs)
+    assert first.bounds(KEY).max_offset == 1
+    with fs.opened[0]:
+        assert first.is_live
+        assert Snapshot.open(tmp_path / "s").bounds(KEY).max_offset == 1

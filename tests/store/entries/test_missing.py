@@ -8,13 +8,13 @@ import logging
 import os
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from segmentlog.store import BatchId, MessageStore, Outgoing, QueueKey, QueueSource, Snapshot, StoreConfig
+from segmentlog.store import BatchId, MessageStore, Outgoing, QueueKey, QueueSource, Services, Snapshot, StoreConfig
 from segmentlog.store.entries.files import FileEntries
 from segmentlog.store.entries.walked import KeptQueues, LogQueues
 from segmentlog.store.format.checkpoint import SAFETY_MS, Checkpoint, encode
@@ -426,6 +426,45 @@ def test_an_old_message_of_a_live_store_is_missing(store: Path, monkeypatch: pyt
     removed(store)
     monkeypatch.setattr("segmentlog.store.files.fs.LocalFileSystem.lock_owner", lambda self, path: 1)
     assert rows(store) == rows(store, QueueSource.COMMIT_LOG)
+
+
+@pytest.fixture
+def catching_up(tmp_path: Path) -> Iterator[MessageStore]:
+    """A live store whose messages are old, as those of a replica that catches up; two are in each of two queues."""
+    config = StoreConfig(segment_bytes=65536, queue_segment_entries=100, index=False, services=Services.ON_CALL)
+    with MessageStore.open(tmp_path / "old", config, clock=lambda: 1_769_817_600_000) as writer:
+        for number in range(4):
+            writer.append(Outgoing(topic="Old", queue_id=number % 2, body=b"x"))
+        yield writer
+
+
+def ends_of_old(writer: MessageStore) -> list[int]:
+    return [Snapshot.open(writer.path).bounds(QueueKey("Old", queue_id)).max_offset for queue_id in range(2)]
+
+
+def test_an_old_message_that_a_live_store_has_not_dispatched_is_not_there_yet(catching_up: MessageStore) -> None:
+    """It would be gone when a later one of another queue is dispatched before it."""
+    store = Path(catching_up.path)
+    first, second = (QueueFiles(store, "Old", queue_id) for queue_id in range(2))
+    dispatched = second.entries
+    first.zero(1, 2)
+    second.zero(1, 2)
+    assert ends_of_old(catching_up) == [1, 1]
+    second.entries = dispatched
+    assert ends_of_old(catching_up) == [1, 2]
+
+
+@pytest.mark.parametrize(("is_last", "ends"), [(True, [1, 0]), (False, [2, 1])])
+def test_a_queue_without_a_directory_ends_before_the_last_entry_of_a_live_store(
+    catching_up: MessageStore, *, is_last: bool, ends: list[int]
+) -> None:
+    store = Path(catching_up.path)
+    directory = store / "consumequeue" / "Old" / "1"
+    if is_last:
+        QueueFiles(store, "Old", 0).zero(1, 2)
+    directory.rename(store / "aside")
+    assert ends_of_old(catching_up) == ends
+    (store / "aside").rename(directory)
 
 
 def test_the_log_is_not_walked_for_a_store_with_sound_queues(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
