@@ -39,7 +39,8 @@ class State(Enum):
     WAITING = auto()
     DELETED = auto()
     UNCONFIRMED = auto()
-    """Messages before the offset are stored, and wait for replicas, or the agreement of a DLedger group, again."""
+    """Messages before the offset are stored, and wait again: for replicas, for the agreement of a DLedger group, or for
+    a writer that dispatches them after a crash."""
     TRUNCATED = auto()
 
 
@@ -60,7 +61,7 @@ class Cursor(NamedTuple):
         return State.UNCONFIRMED if self._is_held() else State.TRUNCATED
 
     def _is_held(self) -> bool:
-        return self.snapshot.awaits_others and self.position <= self.snapshot.held_end(self.bounds.key)
+        return self.snapshot.holds_back and self.position <= self.snapshot.held_end(self.bounds.key)
 
     def deleted(self) -> DataLossError:
         """Make the error for messages that were deleted before they were read."""
@@ -109,11 +110,14 @@ def remaining(
     if not gone:
         return held, None
     if Cursor(snapshot, bounds, wanted.stop).state is State.UNCONFIRMED:
+        is_confirmed, fix = "confirmed", "Start all brokers of the group, and read again: nothing is lost"
+        if not snapshot.awaits_others:
+            is_confirmed, fix = "there", "Read again when its writer has recovered: nothing is lost"
         raise UnconfirmedError(
-            f"{wanted} was confirmed when it was planned, and is confirmed only up to {bounds.max_offset} since a "
-            "crash, restart or failover",
+            f"{wanted} was {is_confirmed} when it was planned, and is {is_confirmed} only up to {bounds.max_offset} "
+            "since a crash, restart or failover",
             path=snapshot.path,
-            fix="Start all brokers of the group, and read again: nothing is lost",
+            fix=fix,
         )
     note = deletion_note(snapshot.path)
     holds = f"the queue holds [{bounds.min_offset}, {bounds.max_offset}) now"

@@ -129,7 +129,7 @@ class WatchedStore:
         """Steps of the queues that the stream has been reading."""
         ends = self.watch.ends.get(topic, {})
         short = {each for each, position in known.queues.items() if position > ends.get(each, position)}
-        waiting = set(self._unconfirmed(topic, known, ends)) if self.snapshot.awaits_others else set()
+        waiting = set(self._unconfirmed(topic, known, ends)) if self.snapshot.holds_back else set()
         if topic in remade or short - waiting:
             yield from self._of_remade(topic, known)
             return
@@ -149,7 +149,7 @@ class WatchedStore:
             yield Step(self.name, key, position, max(begin, position), end)
 
     def _unconfirmed(self, topic: str, known: TopicOffset, ends: Mapping[int, int]) -> Iterator[int]:
-        """Queues whose messages were read, are stored, and wait for replicas or for their group again."""
+        """Queues whose messages were read, are stored, and wait again; see `State.UNCONFIRMED`."""
         for queue_id, position in known.queues.items():
             key = QueueKey(topic, queue_id)
             # A queue that is derived from the log shows no sign of messages that nobody agreed on.

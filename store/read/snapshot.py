@@ -31,6 +31,7 @@ from ..directory.layout import (
     place_of,
     require_directory,
 )
+from ..dispatch.derive import derive_queue
 from ..entries.choose import Chosen, DirectorySources, join, sources_of
 from ..entries.queue_entries import QueueEntries
 from ..entries.tasks import ScanTask, TaskLimits, TaskPlace
@@ -299,18 +300,29 @@ class Snapshot:
         """True if stored messages wait until replicas confirm them, or a DLedger group agrees on them."""
         return self.read_from is ReadFrom.CONFIRMED or self.log.is_agreed
 
+    @property
+    def holds_back(self) -> bool:
+        """True if stored messages may wait to be seen: for others, or for the owner of the store to dispatch them."""
+        return self.awaits_others or self.is_live
+
     def held_end(self, key: QueueKey) -> int:
-        """One past the last message that a queue holds now, whether it is confirmed, or agreed on, or not.
+        """One past the last message that a queue holds now, whether it is confirmed, agreed on and dispatched, or not.
 
         A confirmed offset may be lower than before for a while: after a crash of its master, or a failover. So may the
         committed end of a DLedger log: a broker that has lost its checkpoint states it again when its group agrees.
+        While a crash is recovered from, messages that were read from the log are not dispatched again yet.
         """
         visibility = Visibility(self.location.fs, self.path)
         look = Look.of(self.location, visibility, self.log.directories)
         look = look._replace(log=look.log.with_unagreed())
         sources = self.sources.newer(look.location, look.log)
         held = Snapshot(look, sources, broker_name=self.broker_name, read_from=ReadFrom.APPENDED)
-        return held.bounds(key).max_offset
+        end = held.bounds(key).max_offset
+        last = held.place_of(key, end - 1) if end and held.is_live and not self.log.is_agreed else None
+        if last is None:
+            return end
+        after = derive_queue(look.log, key, last, look.log.data_stop()).queue_offset
+        return max(end, int(after.max(initial=-1)) + 1)
 
     def within(self, window: TimeWindow) -> "Snapshot":
         """The store as of the same moment; answers may lack queues and messages of other store times: see `is_part`."""

@@ -22,7 +22,9 @@ from segmentlog.store.files.writable_fs import LocalWritableFileSystem
 from segmentlog.store.follow import message_identity
 from segmentlog.store.log.confirmed import ConfirmationFile
 from support import fixtures
+from support.lock_holders import held_elsewhere
 from support.streams import put
+from support.tampering import QueueFiles
 
 CONFIG = StoreConfig(segment_bytes=16 << 10, queue_segment_entries=16, index=False)
 T0, T1 = QueueKey("T", 0), QueueKey("T", 1)
@@ -207,6 +209,33 @@ def test_a_dledger_broker_that_forgot_its_committed_index_is_waited_for(
     forgetful.look()
     assert forgetful.steps(read, None) == []
     assert {step.key: step.end for step in forgetful.steps(first, None)} == ends
+
+
+@pytest.mark.parametrize("fails", ["true", "false"])
+def test_messages_that_a_writer_recovers_after_a_crash_are_waited_for(store: MessageStore, fails: str) -> None:
+    store.close()
+    path = Path(store.path)
+    (path / "abort").touch()
+    queues = [QueueFiles(path, "T", number) for number in range(2)]
+    dispatched = [each.entries for each in queues]
+    for each in queues:
+        each.zero(2, 3)  # of three
+    watched = watch(path, failOnDataLoss=fails)
+    read = at(watched, q0=3, q1=3)
+    assert steps(watched, read) == {}
+    with held_elsewhere(path):
+        assert watched.look()
+        restarted = watch(path, failOnDataLoss=fails)
+        for each in (watched, restarted):
+            assert steps(each, read) == {}
+            with pytest.raises(UnconfirmedError, match=r"\[0, 3\) was there when .* only up to 2 .*nothing is lost"):
+                each.still_there(QueueRange(T0, 0, 3))
+        for files, entries in zip(queues, dispatched, strict=True):
+            files.entries = entries
+        assert watched.look()
+        assert steps(watched, read) == {}
+        assert watched.still_there(QueueRange(T0, 0, 3)) == QueueRange(T0, 0, 3)
+    assert steps(watched, at(watched, q0=2, q1=3)) == {"T/0": (2, 2, 3)}
 
 
 @pytest.mark.parametrize("fails", ["true", "false"])
