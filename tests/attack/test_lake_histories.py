@@ -16,7 +16,7 @@ from deltalake import write_deltalake
 
 from segmentlog.query.parts import Window
 from support.lake import KINDS
-from support.lake_histories import History, HistoryError, _files, is_torn
+from support.lake_histories import History, HistoryError, files_in, is_torn
 from support.scale import Report, scale
 
 pytestmark = [pytest.mark.attack, pytest.mark.scaled]
@@ -53,7 +53,7 @@ def test_a_table_that_was_rolled_back_into_a_compaction_is_refused(tmp_path: Pat
     rows = history.load().scan(row_filter="queueId = 0").to_arrow()
     with history.load().transaction() as transaction:
         transaction.delete("queueId = 0")
-        transaction.add_files(_files(history, history.load(), rows))
+        transaction.add_files(files_in(history, history.load(), rows))
     between = history.load().snapshots()[-2].snapshot_id
     history._quiet()
     assert not history.counts["torn"]

@@ -427,10 +427,10 @@ def _compact_iceberg(history: History, table: Any) -> None:
     rows = (table.scan() if condition == "true" else table.scan(row_filter=condition)).to_arrow()
     with table.transaction() as transaction:
         transaction.delete(AlwaysTrue() if condition == "true" else condition)
-        transaction.add_files(_files(history, table, rows))
+        transaction.add_files(files_in(history, table, rows))
 
 
-def _files(history: History, table: Any, rows: pa.Table) -> list[str]:
+def files_in(history: History, table: Any, rows: pa.Table) -> list[str]:
     """Write rows into a file for each partition; pyiceberg's own writes need another package for days and hours."""
     parts: dict[object, list[int]] = {}
     for number, row in enumerate(rows.to_pylist()):
@@ -495,7 +495,7 @@ def _append_foreign(history: History, table: Any) -> None:
     if history.kind == "delta":
         _append_delta(table, rows)
     else:
-        table.add_files(_files(history, table, rows))
+        table.add_files(files_in(history, table, rows))
 
 
 def _append_nulls(history: History, table: Any) -> None:
@@ -504,7 +504,7 @@ def _append_nulls(history: History, table: Any) -> None:
     if history.kind == "delta":
         _append_delta(table, rows)
     else:
-        table.add_files(_files(history, table, rows))
+        table.add_files(files_in(history, table, rows))
 
 
 def _delete_window(history: History, table: Any) -> None:
