@@ -37,10 +37,10 @@ from .archive_part import (
     Piece,
     are_digests,
     columns_of,
+    list_of_pieces,
     only_row,
     pieces_of,
     require,
-    row_of,
     rows_of,
     stream_of,
 )
@@ -51,7 +51,9 @@ from .store_paths import MANIFESTS, PARTS
 
 MAGIC: Final = b"SLARCHIV"
 VERSION: Final = 2
-FEATURES: Final[frozenset[str]] = frozenset()
+DLEDGER: Final = "dledger"
+"""Asked of readers if the newest segments are those of a DLedger log, whose records have a lead."""
+FEATURES: Final = frozenset({DLEDGER})
 """What a manifest may ask of a reader besides its format."""
 _FIX: Final = "Delete this object: the manifest before it counts then"
 _INT_MAX: Final = (1 << 31) - 1
@@ -85,6 +87,7 @@ _SCHEMA: Final = pa.schema(
         pa.field("files", pa.list_(_FILE), nullable=False),
     ]
 )
+_LAST: Final = _SCHEMA.get_field_index("last")
 
 
 class PartName(NamedTuple):
@@ -157,6 +160,11 @@ class Manifest:
         return self.store.get("index", "false") == "true"
 
     @property
+    def dledger_id(self) -> str | None:
+        """Id of the broker in its DLedger group; None unless its newest segments are those of a DLedger log."""
+        return self.store["dledger"] if self.last is not None and self.last.lead else None
+
+    @property
     def damage(self) -> list[tuple[int, int]]:
         """Ranges of the log without whole records, which were archived as they are."""
         spans = json.loads(self.store.get("damage", "[]"))
@@ -183,13 +191,15 @@ class Manifest:
         assert self.own_part is None
         values: Mapping[str, Any] = {
             "reader": VERSION,
-            "features": [],
+            "features": [DLEDGER] if self.last is not None and self.last.lead else [],
             "store": list(self.store.items()),
-            "last": [] if self.last is None else [row_of(self.last)],
             "parts": [each._asdict() for each in self.parts],
             "files": [each._asdict() for each in self.files],
         }
-        row = pa.record_batch([pa.array([values[each.name]], each.type) for each in _SCHEMA], _SCHEMA)
+        last = list_of_pieces([] if self.last is None else [self.last])
+        schema = _SCHEMA.set(_LAST, _SCHEMA.field(_LAST).with_type(last.type))
+        columns = (last if each.name == "last" else pa.array([values[each.name]], each.type) for each in schema)
+        row = pa.record_batch(list(columns), schema)
         rest: bytes = VERSION.to_bytes(4, "big") + stream_of(row)
         return MAGIC + zlib.crc32(rest).to_bytes(4, "big") + rest
 
@@ -255,6 +265,8 @@ class Manifest:
             [all(map(is_safe_path_component, each.path.split("/"))) and each.size >= 0 for each in self.files], np.bool_
         )
         require(are_digests(files, "digest") & paths, "file", self.files)
+        if not is_safe_path_component(self.dledger_id or "n0"):
+            raise ValueError(f"{self.dledger_id!r} is not the id of a broker")
         _ = self.sizes, self.damage, self.mode, self.pushed_ms, self.cuts  # each raises `ValueError` or `TypeError`
 
 

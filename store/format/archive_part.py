@@ -35,6 +35,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..errors import CorruptError
+from .dledger import HEADER_BYTES as ENTRY_HEADER_BYTES
 from .message import BURNT_OFFSETS_MAX, MIN_RECORD_BYTES, Ints, Mask
 from .naming import segment_name
 
@@ -143,7 +144,10 @@ PIECE: Final = _struct(
         ("objects", pa.list_(pa.field("item", _OBJECT, nullable=False))),
     ]
 )
+_LED_PIECE: Final = pa.struct([*PIECE, pa.field("lead", pa.int64(), nullable=False)])
+"""As `PIECE`, where a piece is of a DLedger log: then manifests ask for `archive_manifest.DLEDGER`."""
 _QUEUE: Final = _struct([("topic", pa.string()), ("queue_id", pa.int32()), *_of_dtype(TOTAL)])
+_LED: Final = {pa.list_(PIECE): pa.list_(_LED_PIECE)}
 _SCHEMA: Final = pa.schema(
     [
         pa.field("pieces", pa.list_(PIECE), nullable=False),
@@ -188,6 +192,7 @@ class Piece(NamedTuple):
     pack_size: int
     pack_digest: str
     objects: tuple[LogObject, ...]
+    lead: int = 0  # bytes before each record: the header of its entry in a DLedger log
 
     @property
     def stop(self) -> int:
@@ -275,13 +280,14 @@ class Part:
         ids = pa.array([each.queue_id for each in self.queues], pa.int32())
         queues = pa.StructArray.from_arrays([topics, ids, *_arrays(self.totals)], fields=list(_QUEUE))
         columns = [
-            _one_list(pa.array([row_of(each) for each in self.pieces], PIECE)),
+            list_of_pieces(self.pieces),
             _one_list(queues),
             _one_list(
                 pa.StructArray.from_arrays(_arrays(blocks), fields=list(_SCHEMA.field("blocks").type.value_type))
             ),
         ]
-        row = pa.record_batch([each.cast(field.type) for each, field in zip(columns, _SCHEMA, strict=True)], _SCHEMA)
+        schema = _SCHEMA.set(0, _SCHEMA.field(0).with_type(columns[0].type))
+        row = pa.record_batch([each.cast(field.type) for each, field in zip(columns, schema, strict=True)], schema)
         rest: bytes = VERSION.to_bytes(4, "big") + stream_of(row)
         head = MAGIC + zlib.crc32(rest).to_bytes(4, "big") + rest
         return b"".join([head, *data]), len(head)
@@ -446,7 +452,7 @@ def only_row(data: bytes, at: int, schema: pa.Schema) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for field in schema:
         at = batch.schema.get_field_index(field.name)
-        if at < 0 or batch.schema.field(at).type != field.type:
+        if at < 0 or batch.schema.field(at).type not in {field.type, _LED.get(field.type)}:
             raise ValueError(f"it has no column {field.name} of its type")
         column = batch.column(at)
         if column.null_count:
@@ -481,9 +487,10 @@ def _structured(structs: pa.StructArray, dtype: "np.dtype[Any]") -> Runs:
     return found
 
 
-def row_of(piece: Piece) -> dict[str, Any]:
-    """Return a piece as Arrow takes it."""
-    return {**piece._asdict(), "objects": [each._asdict() for each in piece.objects]}
+def list_of_pieces(pieces: Sequence[Piece]) -> pa.ListArray:
+    """Return pieces as the value of one row: without leads, unless one of them has a lead."""
+    rows = [{**each._asdict(), "objects": [found._asdict() for found in each.objects]} for each in pieces]
+    return _one_list(pa.array(rows, _LED_PIECE if any(each.lead for each in pieces) else PIECE))
 
 
 def pieces_of(structs: pa.StructArray) -> tuple[Piece, ...]:
@@ -500,9 +507,11 @@ def pieces_of(structs: pa.StructArray) -> tuple[Piece, ...]:
     require(are_digests(objects, "digest") & (starts < stops), "object of the log", objects)
     fits = are_digests(structs, "pack_digest") & _pieces_fit(columns)
     made = [LogObject(*each) for each in rows_of(objects)]
-    plain = [structs.field(name).to_pylist() for name in Piece._fields[:-1]]
+    plain = [structs.field(each.name).to_pylist() for each in PIECE if each.name != "objects"]
+    leads = columns.get("lead", np.zeros(counts.size, np.int64))
+    fits &= (leads == 0) | (leads == ENTRY_HEADER_BYTES)
     groups = [tuple(made[last - count : last]) for last, count in zip(at.tolist(), counts.tolist(), strict=True)]
-    pieces = tuple(Piece(*each) for each in zip(*plain, groups, strict=True))
+    pieces = tuple(Piece(*each) for each in zip(*plain, groups, leads.tolist(), strict=True))
     require(fits, "piece", pieces)
     return pieces
 

@@ -147,6 +147,17 @@ def test_facts_about_the_store_are_read_as_they_were_written() -> None:
     assert empty.cuts is None
 
 
+def test_a_dledger_log_asks_for_a_reader_that_knows_it() -> None:
+    manifest = replace(filled(), store={"dledger": "n1"}, last=piece(1, stop=SEGMENT + 99, rows=1)._replace(lead=48))
+    known = rewritten(manifest)
+    assert (known, known.dledger_id) == (manifest, "n1")
+    asked = [pa.ipc.open_stream(each.encode()[16:]).read_all()["features"].to_pylist() for each in (known, filled())]
+    assert asked == [[["dledger"]], [[]]]
+    for facts in ({}, {"dledger": "../../x"}, {"dledger": "n0/data"}):
+        with pytest.raises(CorruptError, match="the manifest cannot be read"):
+            rewritten(replace(manifest, store=facts))
+
+
 def rewritten(manifest: Manifest) -> Manifest:
     """Write a manifest and read it."""
     return Manifest.decode(manifest.encode(), "s3://bucket/manifests/1")

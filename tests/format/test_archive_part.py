@@ -122,6 +122,14 @@ def test_every_flipped_byte_and_every_truncation_is_an_error_with_its_place() ->
             assert caught.value.path == PLACE
 
 
+def test_leads_are_stored_where_a_piece_has_one() -> None:
+    part = filled()
+    led = replace(part, pieces=(part.pieces[0], part.pieces[1]._replace(lead=48)))
+    assert [each.lead for each in rewritten(led).pieces] == [0, 48]
+    data, head_bytes = part.encode()
+    assert "lead" not in pa.ipc.open_stream(data[16:head_bytes]).schema.to_string()
+
+
 HOSTILE_PIECES: tuple[dict[str, Any], ...] = (
     *({"segment": value} for value in (-SEGMENT, 1, HUGE)),
     *({"segment_size": value} for value in (0, -1, 1 << 31, HUGE)),
@@ -131,6 +139,7 @@ HOSTILE_PIECES: tuple[dict[str, Any], ...] = (
     *({"pack_size": value} for value in (-32, 31, 351, 384, 1 << 50, HUGE)),
     *({"pack_digest": value} for value in ("", "../../x", "g" * 64, "a" * 63)),
     *({"objects": (LogObject(stop, "a" * 64),)} for stop in (0, -1, SEGMENT + 1, HUGE)),
+    *({"lead": value} for value in (-48, 1, 47, HUGE)),
     {"objects": ()},
     {"objects": (LogObject(SEGMENT, "../" * 21 + "x"),)},
     {"objects": (LogObject(60, "a" * 64), LogObject(50, "a" * 64), LogObject(SEGMENT, "a" * 64))},
