@@ -235,19 +235,19 @@ def _digests(objects: ObjectStore, key: str, size: int, digest: str, into: Bytes
 def _deep(objects: ObjectStore, part: Part, at: int, damage: Sequence[Span]) -> tuple[int, list[ArchiveFinding]]:
     """Read a piece and its pack; return the number of records and the faults."""
     piece = part.pieces[at]
-    lead = piece.start - piece.segment  # not fetched; positions are within the segment
+    unread = piece.start - piece.segment  # not fetched; positions are within the segment
     buffer = np.zeros(piece.stop - piece.segment, np.uint8)
     for key, start, stop, digest in piece.ranges:
         faults = _digests(objects, key, stop - start, digest, buffer[start - piece.segment :])
         if faults:
             return 0, faults
-    records = walk(buffer, piece.segment, lead, buffer.size).records
+    records = walk(buffer, piece.segment, unread, buffer.size, piece.lead).records
     found: list[ArchiveFinding] = []
     first = piece.ranges[0].key
     if len(records) != piece.records:
         text = f"this piece has {len(records)} records, and its part states {piece.records}"
         found.append(ArchiveFinding(first, text))
-    pack = made_pack(FoundRecords(SegmentFile(piece.segment, piece.segment_size, first), records))
+    pack = made_pack(FoundRecords(SegmentFile(piece.segment, piece.segment_size, first, piece.lead), records))
     rows = pack.data[PACK_HEADER.itemsize - piece.pack_start :] if pack.data.size else pack.data
     if sha256(rows.data).hexdigest() != piece.pack_digest or not _same_runs(part, at, pack.runs, pack.queues):
         found.append(ArchiveFinding(first, "the records of this piece contradict its pack"))

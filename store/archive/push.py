@@ -23,6 +23,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
+from itertools import takewhile
 from typing import Final, NamedTuple
 from urllib.parse import unquote
 
@@ -32,7 +33,6 @@ from ..config import StoreConfig
 from ..directory.documents import iso_seconds
 from ..directory.file_sizes import stored_sizes
 from ..directory.group_offsets import offsets_path
-from ..directory.layout import refuse_dledger
 from ..directory.own_state import is_store_id, store_id
 from ..entries.pack_making import made_pack
 from ..errors import (
@@ -54,7 +54,7 @@ from ..format.archive_manifest import ArchivedFile, Manifest, PartName
 from ..format.archive_part import PACK_HEADER, LogObject, LogRange, Part, Piece
 from ..format.documents import parse
 from ..format.message import Bytes, Problem, Records
-from ..format.store_paths import CONFIG, INDEX, StorePaths
+from ..format.store_paths import CONFIG, INDEX, DLedgerPaths, StorePaths
 from ..format.walk import walk
 from ..index.table import index_files, read_header
 from ..log.commit_log import FoundRecords
@@ -131,7 +131,6 @@ def push(
 ) -> PushReport:
     """Copy what is new in a store into its archive."""
     snapshot = Snapshot.open(store, commit_log_paths=commit_log_paths)
-    refuse_dledger(snapshot.location.fs, snapshot.path, "this store cannot be archived")
     if objects.url.startswith("file://"):
         make_like(unquote(objects.url.removeprefix("file://")), snapshot.path)
     return _Push(objects=objects, snapshot=snapshot, keep_damage=keep_damage, check_crcs=check_crcs).run(
@@ -273,7 +272,10 @@ class _Push:
     def _agreeing(self, manifest: Manifest, pieces: "_Pieces", stop: int) -> int:
         """Return how many pieces the log still has, or had; `ConfigError` if the archive is that of another log."""
         log = self.snapshot.log
-        kept, compared = len(pieces), False
+        # What a DLedger group has agreed on stays: its brokers may be behind the archive, and have lost nothing.
+        behind = sum(1 for _ in takewhile(lambda piece: piece.stop > stop, reversed(pieces))) if log.is_agreed else 0
+        held = kept = len(pieces) - behind
+        compared = False
         while kept:
             piece = pieces[kept - 1]
             if piece.stop <= log.min_offset and log.segments:
@@ -282,17 +284,19 @@ class _Push:
                 compared = True
                 break
             kept -= 1
-        if kept == len(pieces):
-            if kept and not compared and log.min_offset >= manifest.stop:
+        if not compared and kept < len(pieces) and (kept < held or pieces[kept].start < stop):
+            compared = self._same_front(pieces[kept], stop)
+            if not compared:
+                raise ConfigError(
+                    f"archive: its log [{manifest.start}, {manifest.stop}) is not the log of this store, which has "
+                    f"[{log.min_offset}, {stop})",
+                    path=self.objects.url,
+                    fix="Name the archive of this store, or an empty place",
+                )
+        if kept == held:
+            if pieces and not compared:
                 self._check_path(manifest)
-            return kept
-        if not compared and not self._same_front(pieces[kept], stop):
-            raise ConfigError(
-                f"archive: its log [{manifest.start}, {manifest.stop}) is not the log of this store, which has "
-                f"[{log.min_offset}, {stop})",
-                path=self.objects.url,
-                fix="Name the archive of this store, or an empty place",
-            )
+            return len(pieces)
         lost = pieces[kept].start, manifest.stop
         self._round.replaced = lost
         self._warn(f"the log was cut, and does not have [{lost[0]}, {lost[1]}) of the archive any more")
@@ -324,7 +328,7 @@ class _Push:
         if segment is None or size <= 0 or segment.base != piece.segment:
             return False
         at = piece.start - segment.base
-        size = min(size, int.from_bytes(self._fs.read(segment.path, at, 4), "big"))
+        size = min(size, segment.lead + int.from_bytes(self._fs.read(segment.path, at + segment.lead, 4), "big"))
         held = self._fs.map(segment.path, at, at + size)
         first = piece.ranges[0]
         size = min(size, first.stop - first.start)
@@ -334,11 +338,13 @@ class _Push:
 
     def _next(self, former: Manifest, stop: int) -> Manifest:
         """Put what the archive lacks, and return the manifest with it."""
-        pieces, part = _Pieces(self.objects, former), self._round
+        pieces, part, log = _Pieces(self.objects, former), self._round, self.snapshot.log
+        if pieces and log.is_agreed and stop <= log.min_offset:
+            return former  # a broker that has forgotten what its group agreed on: nothing can be compared
         count = self._agreeing(former, pieces, stop)
         grown = self._grown(former, pieces, count, stop)
         kept, last = count - len(grown), pieces[count - 1] if count else None
-        at = grown[0].start if grown else self.snapshot.log.min_offset if last is None else last.stop
+        at = grown[0].start if grown else log.min_offset if last is None else last.stop
         first, size = at, 0
         for segment, start, end in self._missing(at, stop):
             known = grown if grown and start == first else ()
@@ -421,7 +427,7 @@ class _Push:
             ) from None
         if view.size < stop - base:
             raise StoreIOError("the segment became shorter", path=segment.path, errno=5, fix="Push again")
-        walked = walk(view, base, start - base, stop - base)
+        walked = walk(view, base, start - base, stop - base, segment.lead)
         is_last = stop == segment.stop
         if not is_last:
             stop = base + walked.end
@@ -448,6 +454,7 @@ class _Push:
             pack_size=pack.data.size,
             pack_digest=_digest(pack.data),
             objects=self._objects_of(segment, view, start, stop, known),
+            lead=segment.lead,
         )
         if pack.data.size:
             self._put(piece.pack_key, pack.data)
@@ -511,7 +518,9 @@ class _Push:
         """Facts about the store, and about this push."""
         sizes = stored_sizes(self._fs, self.snapshot.path, StoreConfig())
         spans = [*former.damage, *self._round.damage]
+        shared = next(filter(None, map(DLedgerPaths.of_data, self.snapshot.log.directories)), None)
         return {
+            **({} if shared is None else {"dledger": shared.broker}),
             "id": store_id(self.snapshot.path) or former.store.get("id", ""),
             "path": self.snapshot.path,
             "mode": f"{permissions(self.snapshot.path):o}",

@@ -3,6 +3,7 @@
 ::
 
     manifests/0000000012.arrow ──► parts/… ──► ROOT/commitlog/00000000001073741824    of objects that follow each other
+                             │             ├─► ROOT/dledger-archived/data/…           of a DLedger log
                              │             └─► ROOT/queues/…                          packs; there is no consumequeue/
                              └───────────────► ROOT/index/…  ROOT/config/…            of one object each
 
@@ -27,7 +28,7 @@ from ..format.archive_manifest import Manifest, PartName
 from ..format.archive_part import RUN, Part, Piece, Runs
 from ..format.message import Ints
 from ..format.naming import segment_name
-from ..format.store_paths import COMMIT_LOG, CONSUME_QUEUE
+from ..format.store_paths import COMMIT_LOG, CONSUME_QUEUE, archived_log
 from ..objects.manifests import decoded, latest
 from ..objects.object_store import ObjectInfo, ObjectStore
 from ..objects.remote_fs import ObjectPart, RemoteFile, RemoteFileSystem
@@ -192,13 +193,13 @@ def files_of(manifest: Manifest, pieces: Iterable[Piece]) -> dict[str, RemoteFil
 def files_of_pieces(pieces: Iterable[Piece]) -> dict[str, RemoteFile]:
     """Segments and packs of some pieces, by name below the root."""
     files: dict[str, RemoteFile] = {}
-    parts: dict[int, list[ObjectPart]] = {}
+    parts: dict[str, list[ObjectPart]] = {}
     for piece in pieces:
-        base, found = piece.segment, parts.setdefault(piece.segment, [])
+        base = piece.segment
+        found = parts.setdefault(f"{archived_log('', piece.lead)}/{segment_name(base)}", [])
         found += [ObjectPart(each.key, each.start - base, 0, each.stop - each.start) for each in piece.ranges]
         files[piece.pack_key] = RemoteFile(piece.pack_key, piece.pack_size)
-    for segment, found in parts.items():
-        name = f"{COMMIT_LOG}/{segment_name(segment)}"
+    for name, found in parts.items():
         files[name] = RemoteFile(name, found[-1].start + found[-1].length, None, tuple(found))
     return files
 

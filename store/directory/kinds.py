@@ -44,7 +44,7 @@ _NEWEST: Final = _RELEASES[0][0]
 _HEAD: Final = struct.Struct(">ii")  # of a record: its size and magic number
 _VERSION_2: Final = MAGIC_V2.to_bytes(4, "big", signed=True)
 _NAMES: Final = (
-    (DLEDGER, "DLedger", "read and streamed, as far as the group has agreed; not written, retained or archived"),
+    (DLEDGER, "DLedger", "read, streamed and archived, as far as the group has agreed; not written or retained"),
     ("tieredstore", "tiered storage", "files on this disk are read; messages that are only in remote storage are not"),
     ("epochFileCheckpoint", "controller mode", "read as other stores; its epochs are not those of our replicas"),
     ("batchconsumequeue", "batch queues", "not read"),

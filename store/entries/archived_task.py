@@ -9,7 +9,7 @@
 from ..directory.archived_store import files_of_pieces
 from ..directory.layout import StoreLocation
 from ..dispatch.derive import DerivedQueue
-from ..format.store_paths import StorePaths
+from ..format.store_paths import archived_log
 from ..log.commit_log import CommitLog
 from ..objects.remote_fs import RemoteFileSystem
 from ..types import QueueKey, QueueSource
@@ -29,7 +29,8 @@ class TaskView:
         assert isinstance(ranges, ArchivedRanges)
         pieces, _ = ranges.held
         fs = RemoteFileSystem(objects, root, files_of_pieces(pieces), cache)
-        self.log = CommitLog(fs, [StorePaths(root).commit_log])
+        directories = dict.fromkeys(archived_log(root, piece.lead) for piece in pieces)
+        self.log = CommitLog(fs, [*directories], with_unagreed=True)
         self.broker_name = broker_name
         self.sources = TaskSources(StoreLocation(fs, root), self.log, ranges)
 

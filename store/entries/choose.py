@@ -31,6 +31,7 @@ from ..directory.file_sizes import known_sizes
 from ..directory.layout import (
     ListedQueues,
     StoreLocation,
+    log_directories,
     look_at_queues,
     place_of,
     refuse_dledger,
@@ -216,6 +217,10 @@ class DirectorySources:
         """What an archive in object storage states of its segments, by base offset; None for other stores."""
         return None
 
+    def log_directories(self, location: StoreLocation) -> Sequence[str]:  # noqa: ARG002 - of an archive alone
+        """Directories of the log at a newer location of the same store."""
+        return self._log.directories
+
     def readable_stop(self, visibility: Visibility, is_live: Callable[[], bool]) -> int:
         """Physical offset where the records end that may be read now: no batch in flight, nothing that a crash tore."""
         crashed = _crashed(self._location, is_live)
@@ -368,6 +373,10 @@ class ArchiveSources(DirectorySources):
     def held_segments(self) -> "Mapping[int, HeldSegment]":
         """As `DirectorySources.held_segments`."""
         return self._packed.archive.segments()
+
+    def log_directories(self, location: StoreLocation) -> Sequence[str]:
+        """As `DirectorySources.log_directories`: there is a further one once the store was changed to DLedger."""
+        return log_directories(location.root, [each.name for each in location.fs.list_dir(location.root)])
 
     def readable_stop(self, visibility: Visibility, is_live: Callable[[], bool]) -> int:  # noqa: ARG002
         """As `DirectorySources.readable_stop`."""

@@ -45,6 +45,8 @@ INDEX: Final = np.dtype([("magic", ">i4"), ("position", ">i8"), ("size", ">i4"),
 assert (HEADER_BYTES, INDEX.itemsize) == (48, 32)
 
 MAGIC: Final = 1
+INDEX_FILE_BYTES: Final = 5 * 1024 * 1024 * INDEX.itemsize
+"""Bytes of each file of the index: DLedger's default, which RocketMQ does not change."""
 CHECKPOINT_BYTES_MAX: Final = 1 << 12
 _BLANK: Final = np.dtype([("magic", ">i4"), ("rest", ">i4")])
 _BLANK_MAGIC: Final = -1
@@ -75,3 +77,8 @@ def committed_index(content: bytes) -> int | None:
     """Return the index of the last entry that the group has agreed on; -1 for none, None for a damaged checkpoint."""
     found = _COMMITTED.search(content)
     return None if found is None else int(found[1])
+
+
+def checkpoint(index: int) -> bytes:
+    """Return the checkpoint of a log whose last entry has an index, and is committed."""
+    return f"committedIndex={index}\nendIndex={index}\n".encode()

@@ -61,6 +61,11 @@ class DLedgerPaths:
     root: str
 
     @property
+    def broker(self) -> str:
+        """Id of the broker in the group."""
+        return self.root.rpartition("/")[2].removeprefix(DLEDGER)
+
+    @property
     def data(self) -> str:
         """Directory of the segments."""
         return join(self.root, "data")
@@ -76,10 +81,20 @@ class DLedgerPaths:
         return join(self.root, CHECKPOINT), join(self.root, f"{CHECKPOINT}.bak")
 
     @classmethod
+    def of_broker(cls, store: str, broker: str) -> "DLedgerPaths":
+        """Return the paths of the log of a broker, by its id in the group."""
+        return cls(join(store, DLEDGER + broker))
+
+    @classmethod
     def of_data(cls, directory: str) -> "DLedgerPaths | None":
         """Return the paths of a log by the directory of its segments; None if it is no DLedger log."""
         root, _, name = directory.rpartition("/")
         return cls(root) if name == "data" and root.rpartition("/")[2].startswith(DLEDGER) else None
+
+
+def archived_log(root: str, lead: int) -> str:
+    """Directory of the segments of an archive, by the bytes before each of their records."""
+    return DLedgerPaths.of_broker(root, "archived").data if lead else join(root, COMMIT_LOG)
 
 
 class _Path:

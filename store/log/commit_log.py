@@ -156,7 +156,7 @@ class CommitLog:
 
     def again(self) -> "CommitLog":
         """The same log, listed again, without its maps: a file may have been replaced. Safe in any thread."""
-        return CommitLog(self._fs, self.directories)
+        return CommitLog(self._fs, self.directories, with_unagreed=self._agreed is None)
 
     def with_unagreed(self) -> "CommitLog":
         """The same log, listed again; a DLedger log with the entries that its group has not agreed on."""

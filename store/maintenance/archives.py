@@ -3,6 +3,7 @@
 ::
 
     STORE.pulling/   commitlog/ segments, byte for byte ◄── pieces, each compared with its digest
+                     dledger-ID/data/ segments          ◄── of a DLedger log; its index and checkpoint by its entries
                      consumequeue/ index/               ◄── rebuilt from the log
                      config/ .segmentlog/ checkpoint    ◄── files of the manifest; ledger and history end with the log
     STORE            ◄── renamed, once all of it is on the device
@@ -34,14 +35,15 @@ from ..format.archive_manifest import Manifest
 from ..format.archive_part import LogRange, Part, Piece
 from ..format.index_file import Geometry
 from ..format.naming import segment_name
-from ..format.store_paths import COMMIT_LOG, CONFIG, OURS, StorePaths
+from ..format.store_paths import CONFIG, OURS, DLedgerPaths, StorePaths
 from ..log.batch_state import BatchRecords
 from ..objects.manifests import heads_of, newest, whole_part
 from ..objects.object_store import ObjectStore
 from ..objects.opening import open_objects
 from ..read.snapshot import Snapshot
 from ..types import QueueSource, Window
-from .repair import description, rebuild_index, rebuild_queues
+from .group_files import write_group_files
+from .repair import description, write_index, write_queues
 
 _log = logging.getLogger(__name__)
 
@@ -175,6 +177,8 @@ class _Pull:
         self._request = request
         self._aside = f"{target}.pulling"
         self._paths = StorePaths(self._aside)
+        broker = manifest.dledger_id if pieces[-1].lead else None
+        self._group = None if broker is None else DLedgerPaths.of_broker(self._aside, broker)
         self._fs = LocalWritableFileSystem()
         self._fetched = self._kept = 0
 
@@ -226,20 +230,28 @@ class _Pull:
     # The log
 
     def _restore_log(self) -> None:
-        self._fs.make_dir(self._paths.commit_log)
-        names = {segment_name(piece.segment) for piece in self._pieces}
-        for listed in self._fs.list_dir(self._paths.commit_log):
-            if listed.name not in names:  # the archive was pruned since the pull was begun
-                self._fs.unlink(os.path.join(self._paths.commit_log, listed.name))
+        paths = {self._path_of(piece) for piece in self._pieces}
+        if self._group is not None:
+            self._fs.make_dir(self._group.root)
+        for directory in {os.path.dirname(path) for path in paths}:
+            self._fs.make_dir(directory)
+            for listed in self._fs.list_dir(directory):
+                path = os.path.join(directory, listed.name)
+                if path not in paths:  # the archive was pruned since the pull was begun
+                    self._fs.unlink(path)
         for piece in self._pieces:
             for span in piece.ranges:
                 self._restore(piece, span)
             done = {"done": piece.stop - self._start, "of": self._stop - self._start}
             _log.info("CommitLog up to %d of %d is restored", piece.stop, self._stop, extra=done)
 
+    def _path_of(self, piece: Piece) -> str:
+        directory = self._group.data if self._group is not None and piece.lead else self._paths.commit_log
+        return os.path.join(directory, segment_name(piece.segment))
+
     def _restore(self, piece: Piece, span: LogRange) -> None:
         """Restore the bytes of one object."""
-        path = os.path.join(self._aside, COMMIT_LOG, segment_name(piece.segment))
+        path = self._path_of(piece)
         size = self._fs.size(path)
         if size is not None and size > piece.segment_size:
             self._fs.unlink(path)
@@ -275,6 +287,9 @@ class _Pull:
         """Write the configuration, and the state of a whole store."""
         for path in (CONFIG, self._paths.consume_queues, self._paths.index):
             shutil.rmtree(os.path.join(self._aside, path), ignore_errors=True)  # of a pull that was killed
+        if self._group is not None:
+            shutil.rmtree(self._group.index, ignore_errors=True)
+            write_group_files(self._fs, self._group)
         self._fs.make_dir(self._paths.config)
         for file in self._manifest.files:
             if file.path.startswith(f"{CONFIG}/") or (is_whole and file.path.startswith(f"{OURS}/")):
@@ -287,17 +302,16 @@ class _Pull:
         manifest = self._manifest
         sizes = manifest.sizes
         snapshot = Snapshot.open(self._aside, queue_source=QueueSource.COMMIT_LOG)
-        queues = rebuild_queues(
-            snapshot, self._paths.consume_queues, entries_per_segment=sizes.queue_segment_entries or None
-        )
+        queues = write_queues(snapshot, self._paths.consume_queues, sizes.queue_segment_entries or None).report()
         keys = 0
         if manifest.has_index:
             geometry = Geometry(sizes.index_slots, sizes.index_entries)
-            keys = rebuild_index(snapshot, self._paths.index, geometry=geometry)
+            keys = write_index(snapshot, self._paths.index, geometry)
         newest_ms = max(piece.last_time for piece in self._pieces)
         state = description(self._aside, self._stop, newest_ms, sizes)
+        if topics is not None or self._group is not None:
+            state.pop(StorePaths("").durable_point)  # of a store that we write: it states the entries of all queues
         if topics is not None:
-            state.pop(StorePaths("").durable_point)  # it states the entries of all queues
             for listed in self._fs.list_dir(self._paths.consume_queues):
                 if listed.name not in set(topics):
                     shutil.rmtree(os.path.join(self._paths.consume_queues, listed.name))

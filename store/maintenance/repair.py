@@ -153,24 +153,25 @@ def rebuild_queues(
     Not rebuilt: light queues (``%LMQ%…``) and batch queues, and the filter bits of ``consumequeue_ext``. Entries of
     the schedule topic have the times of RocketMQ's default ``messageDelayLevel``.
     """
-    return _rebuilt(store, directory, entries_per_segment, spread).report()
+    return write_queues(_opened(store), directory, entries_per_segment, spread).report()
 
 
-def _rebuilt(
-    store: Snapshot | str | os.PathLike[str],
+def write_queues(
+    snapshot: Snapshot,
     directory: str | os.PathLike[str],
     entries_per_segment: int | None,
     spread: Spread = one_by_one,
     entered: HeldQueues | None = None,
-) -> "_Rebuild":
+) -> "Rebuild":
+    """As `rebuild_queues`, of any store; ``entered`` are its former queues."""
     if entries_per_segment is not None and entries_per_segment < 1:
         raise ConfigError(f"a file of {entries_per_segment} entries cannot be", fix="Give 1 or more")
-    snapshot, files = _opened(store), LocalFileSystem()
+    files = LocalFileSystem()
     entries = entries_per_segment or stored_sizes(files, snapshot.path, StoreConfig()).queue_segment_entries
     with _target(snapshot, directory) as (target, own), FreshDirectory(target, like=snapshot.path) as fresh:
         if _is_inside(snapshot, target):
             check_queue_entries(files, snapshot.path, entries)
-        rebuild = _Rebuild(snapshot.log, fresh, entries, entered)
+        rebuild = Rebuild(snapshot.log, fresh, entries, entered)
         rebuild.run(spread)
         own()
         fresh.publish()
@@ -207,7 +208,12 @@ def rebuild_index(
     ConfigError
         If something is at ``directory``.
     """
-    snapshot, keys = _opened(store), 0
+    return write_index(_opened(store), directory, geometry)
+
+
+def write_index(snapshot: Snapshot, directory: str | os.PathLike[str], geometry: Geometry | None) -> int:
+    """As `rebuild_index`, of any store."""
+    keys = 0
     sizes = stored_sizes(LocalFileSystem(), snapshot.path, StoreConfig())
     geometry = geometry or Geometry(sizes.index_slots, sizes.index_entries)
     with _target(snapshot, directory) as (target, own), FreshDirectory(target, like=snapshot.path) as fresh:
@@ -245,7 +251,9 @@ def _is_inside(snapshot: Snapshot, target: str) -> bool:
     return os.path.commonpath([snapshot.path, target]) == snapshot.path
 
 
-class _Rebuild:
+class Rebuild:
+    """Queues on their way into a new directory."""
+
     def __init__(
         self, log: CommitLog, fresh: FreshDirectory, entries_per_segment: int, entered: HeldQueues | None
     ) -> None:
@@ -422,11 +430,11 @@ def _salvage_into(fresh: FreshDirectory, files: LocalFileSystem, snapshot: Snaps
     copy = _Copy(log, fresh, sizes.segment_bytes, _stop(files, snapshot.path, log), entered)
     copy.run()
     copied = Snapshot.open(fresh.place(""), queue_source=QueueSource.COMMIT_LOG)
-    made = _rebuilt(copied, fresh.place(CONSUME_QUEUE), sizes.queue_segment_entries, entered=entered)
+    made = write_queues(copied, fresh.place(CONSUME_QUEUE), sizes.queue_segment_entries, entered=entered)
     corrected, queues = copy.correct(copied.log, made.corrected), made.report()
     keys = 0
     if keeps_index(files, snapshot.path):
-        keys = rebuild_index(copied, fresh.place(INDEX), geometry=Geometry(sizes.index_slots, sizes.index_entries))
+        keys = write_index(copied, fresh.place(INDEX), Geometry(sizes.index_slots, sizes.index_entries))
     _copy_configuration(files, snapshot.path, fresh)
     for name, data in description(fresh.place(""), copy.end, copy.newest_ms, sizes).items():
         fresh.write(name, 0, data, file_bytes=len(data))

@@ -173,9 +173,10 @@ class Look(NamedTuple):
     def of(cls, location: StoreLocation, visibility: Visibility, log_directories: Sequence[str]) -> "Look":
         """List the log of a store; ``visibility`` has looked already."""
         stamps = [DirectoryStamp.of(location.fs, each) for each in log_directories]
-        log = CommitLog(location.fs, log_directories)
+        is_agreed = location.archived is not None  # an archive ends with what its group has agreed on
+        log = CommitLog(location.fs, log_directories, with_unagreed=is_agreed)
         while (newest := location.after_listing()) is not location:
-            location, log = newest, CommitLog(newest.fs, log_directories)
+            location, log = newest, CommitLog(newest.fs, log_directories, with_unagreed=is_agreed)
         return cls(location, visibility, log, stamps)
 
     def newer(self) -> "Look":
@@ -366,7 +367,7 @@ class Snapshot:
         return self.newer(self.look(), queues) if location is self.location else self._anew(location)
 
     def _anew(self, location: StoreLocation) -> "Snapshot":
-        look = Look.of(location, self._visibility.newer(), self.log.directories)
+        look = Look.of(location, self._visibility.newer(), self.sources.log_directories(location))
         return self._as_of(look, self.sources.newer(look.location, look.log))
 
     def _as_of(

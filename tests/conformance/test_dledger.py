@@ -24,15 +24,18 @@ from segmentlog.store import (
     Snapshot,
     UnsupportedStoreError,
 )
+from segmentlog.store.archive.look import verify as verify_archive
 from segmentlog.store.archive.push import push
 from segmentlog.store.directory.layout import StoreLocation
 from segmentlog.store.entries.files import FileEntries
 from segmentlog.store.find import Finder
+from segmentlog.store.format.dledger import INDEX
 from segmentlog.store.groups.admin import publish_progress
 from segmentlog.store.ha.promotion import promote
 from segmentlog.store.ha.served_log import FollowedLog
 from segmentlog.store.log.batch_state import Visibility
 from segmentlog.store.maintenance import rebuild_index, rebuild_queues, salvage, verify
+from segmentlog.store.maintenance.archives import pull
 from segmentlog.store.maintenance.dissection import dissect_records
 from segmentlog.store.maintenance.expiry import apply_retention, plan_retention
 from segmentlog.store.maintenance.verification import Kind
@@ -65,7 +68,6 @@ CHANGES: dict[str, Callable[[Path], object]] = {
     "rebuild": lambda store: rebuild_queues(store, store / "new"),
     "rebuild index": lambda store: rebuild_index(store, store / "new"),
     "salvage": lambda store: salvage(store, store.parent / "salvaged"),
-    "push": lambda store: push(store, MemoryObjects()),
     "positions": lambda store: publish_progress(str(store), "g", {QueueKey("Orders", 0): 1}),
     "archive": lambda store: Snapshot.open(store, archive=store.parent),
 }
@@ -132,6 +134,46 @@ def test_a_copy_in_object_storage_is_read(name: str, tmp_path: Path) -> None:
             objects.put(str(path.relative_to(store)), np.fromfile(path, np.uint8))
     snapshot = Snapshot.open(StoreLocation.on_objects(objects))
     conformance.check_rows(name, list(reading.read(snapshot)), QueueSource.AUTO)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_archive_has_what_its_group_agreed_on(name: str, tmp_path: Path) -> None:
+    store, objects = fixtures.unpack(name, tmp_path), MemoryObjects()
+    report = push(store, objects)
+    local, archived = Snapshot.open(store), Snapshot.open(StoreLocation.on_objects(objects))
+    assert (report.is_complete, report.stop) == (True, local.log.data_stop())
+    assert verify_archive(objects, deep=True).findings == ()
+    assert push(store, objects).manifest == report.manifest
+    for segment in archived.log.segments:
+        whole = local.log.find(segment.base)
+        assert whole is not None
+        assert whole.lead == segment.lead
+        assert (archived.log.view(segment) == local.log.view(whole)[: segment.size]).all()
+    conformance.check_rows(name, list(reading.read(archived)), QueueSource.AUTO)
+    for topic in local.topics():
+        assert archived.queues(topic) == [each for each in local.queues(topic) if len(each)]
+    keys = sorted({word for line in fixtures.expected(name).messages for word in (line["keys"] or "").split()})
+    found, wanted = (Finder(each).by_keys(["Orders"], [*keys, *HIDDEN]) for each in (archived, local))
+    assert found.physical_offset.tolist() == wanted.physical_offset.tolist()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_pulled_store_is_that_of_a_broker(name: str, tmp_path: Path) -> None:
+    store, restored, objects = fixtures.unpack(name, tmp_path), tmp_path / "restored", MemoryObjects()
+    push(store, objects)
+    pull(objects, restored)
+    assert verify(restored).findings == ()
+    before, after = Snapshot.open(store), Snapshot.open(restored)
+    assert after.log.data_stop() == before.log.data_stop()
+    assert after.log.directories == tuple(each.replace(str(store), str(restored)) for each in before.log.directories)
+    conformance.check_rows(name, list(reading.read(after)), QueueSource.AUTO)
+    count = len(all_records(restored))
+    for made in restored.glob("dledger-*/index/*"):
+        first = next(iter(np.flatnonzero(np.fromfile(made, INDEX, 500)["magic"])))
+        rows, wanted = (np.fromfile(path / made.relative_to(restored), INDEX, 500) for path in (restored, store))
+        assert made.stat().st_size == (store / made.relative_to(restored)).stat().st_size
+        assert (rows[first:count] == wanted[first:count]).all()
+    assert len([*restored.glob("dledger-*/index/*")]) == 1
 
 
 @pytest.mark.parametrize("name", NAMES)

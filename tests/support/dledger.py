@@ -2,7 +2,7 @@
 
 import shutil
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -51,7 +51,7 @@ def entries_of(records: Sequence[bytes], segment_bytes: int, base: int = 0, term
 
 
 def write_log(root: Path, entries: Sequence[Entry], segment_bytes: int, committed: int | None) -> Path:
-    """Write segments, index and checkpoint of ``dledger-n0``; return its path."""
+    """Write segments, index and checkpoint of ``dledger-n0``, over what is there; return its path."""
     path = root / "dledger-n0"
     for name in ("data", "index"):
         (path / name).mkdir(parents=True, exist_ok=True)
@@ -59,7 +59,10 @@ def write_log(root: Path, entries: Sequence[Entry], segment_bytes: int, committe
     ends: dict[int, int] = {}
     for each in entries:
         base = each.position - each.position % segment_bytes
-        held = segments.setdefault(base, bytearray(segment_bytes))
+        file = path / "data" / f"{base:020d}"
+        if base not in segments:
+            segments[base] = bytearray(file.read_bytes() if file.exists() else segment_bytes)
+        held = segments[base]
         held[each.position - base : each.stop - base] = each.data
         ends[base] = each.stop - base
     for base in sorted(segments)[:-1]:
@@ -74,11 +77,13 @@ def write_log(root: Path, entries: Sequence[Entry], segment_bytes: int, committe
     return path
 
 
-def write_store(path: Path, rows: int = 60, committed: int | None = None) -> list[Entry]:
-    """Write a store with messages ``k0``, ``k1``, … in three queues of ``orders``, without their files and index."""
+def records_of(path: Path, numbers: Iterable[int], prefix: str = "k") -> tuple[list[bytes], int]:
+    """Return records of messages ``k0``, ``k1``, … in three queues of ``orders``, and the bytes of a segment."""
     with MessageStore.open(path, StoreConfig(segment_bytes=4096, record_crc=False)) as store:
-        for number in range(rows):
-            store.append(Outgoing(topic="orders", queue_id=number % 3, body=bytes(number % 50), keys=f"k{number}"))
+        for number in numbers:
+            store.append(
+                Outgoing(topic="orders", queue_id=number % 3, body=bytes(number % 50), keys=f"{prefix}{number}")
+            )
     log = CommitLog(LocalFileSystem(), [str(path / "commitlog")])
     records: list[bytes] = []
     for found in log.walk(0, log.stop):
@@ -87,7 +92,12 @@ def write_store(path: Path, rows: int = 60, committed: int | None = None) -> lis
             bytes(found.records.buffer[at : at + size].data)
             for at, size in zip(found.records.positions.tolist(), sizes.tolist(), strict=True)
         ]
-    segment_bytes = log.segments[0].size
+    return records, log.segments[0].size
+
+
+def write_store(path: Path, rows: int = 60, committed: int | None = None) -> list[Entry]:
+    """Write a store with the messages of `records_of`, without files of its queues and index."""
+    records, segment_bytes = records_of(path, range(rows))
     entries = entries_of(records, segment_bytes)
     for name in ("commitlog", "consumequeue", "index", ".segmentlog"):
         shutil.rmtree(path / name, ignore_errors=True)

@@ -94,7 +94,7 @@ def in_rocksdb() -> list[str]:
 
 
 def dledger() -> list[str]:
-    """Fixtures whose log is that of a DLedger group, which are only read, and not archived."""
+    """Fixtures whose log is that of a DLedger group, which are only read."""
     return [name for name in names() if name.startswith("dledger")]
 
 

@@ -52,7 +52,7 @@ def test_the_kind_of_a_fixture_is_recognised(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        ("dledger-n0", "DLedger: read and streamed"),
+        ("dledger-n0", "DLedger: read, streamed and archived"),
         ("timerwheel", "timerWheelEnable"),
         ("tieredstore", "tiered storage"),
         ("epochFileCheckpoint", "controller mode"),
