@@ -9,6 +9,7 @@
 """
 
 import os
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ..errors import ConfigError
@@ -17,7 +18,7 @@ from ..files.joined_fs import JoinedFileSystem
 from ..files.segments import list_segments
 from ..files.small_file import read_whole
 from ..format.naming import segment_name
-from ..format.store_paths import OURS, StorePaths
+from ..format.store_paths import OURS, StorePaths, archived_log
 from .layout import StoreLocation
 from .own_state import is_store_id, store_id
 
@@ -65,7 +66,7 @@ def check_owner(fs: FileSystem, archive: str, path: str) -> str | None:
     return owner
 
 
-def check_same_log(fs: FileSystem, path: str, commit_log: str, archived: "ArchivedStore") -> None:
+def check_same_log(fs: FileSystem, path: str, commit_logs: Sequence[str], archived: "ArchivedStore") -> None:
     """Raise `ConfigError` unless an archive in object storage is of this store: by its id, and by a record of both."""
     owner, known = archived.store_id, store_id(path, fs)
     if owner and known is not None and owner != known:
@@ -74,12 +75,13 @@ def check_same_log(fs: FileSystem, path: str, commit_log: str, archived: "Archiv
             path=archived.root,
             fix="Name the archive of this store",
         )
-    for segment in list_segments(fs, [commit_log]):
+    for segment in list_segments(fs, commit_logs):
         for piece in archived.pieces:
             if segment.base <= piece.start < segment.stop:
-                mine = fs.read(segment.path, piece.start - segment.base, _HEADER_BYTES)
-                name = os.path.join(StorePaths(archived.root).commit_log, segment_name(piece.segment))
-                if mine != archived.fs.read(name, piece.start - piece.segment, _HEADER_BYTES)[: len(mine)]:
+                first = piece.start + piece.lead
+                mine = fs.read(segment.path, first - segment.base, _HEADER_BYTES)
+                name = os.path.join(archived_log(archived.root, piece.lead), segment_name(piece.segment))
+                if mine != archived.fs.read(name, first - piece.segment, _HEADER_BYTES)[: len(mine)]:
                     raise ConfigError(
                         f"archive: its record at physical offset {piece.start} is another than that of the store",
                         path=archived.root,

@@ -393,18 +393,18 @@ def sources_of(location: StoreLocation, log: CommitLog, source: QueueSource, cac
 
 
 def join(
-    location: StoreLocation, archive: str | os.PathLike[str], commit_log: str, access: RemoteAccess
+    location: StoreLocation, archive: str | os.PathLike[str], commit_logs: Sequence[str], access: RemoteAccess
 ) -> StoreLocation:
     """Return the location of a store that continues in its archive, a directory or a place in object storage."""
-    refuse_dledger(location.fs, location.root, "archive: this store has none")
     joined = StoreLocation.at_place(place_of(archive), access)
     if joined.archived is None:
-        return join_archive(location, archive, commit_log)
+        refuse_dledger(location.fs, location.root, "archive: retention has made none of this store")
+        return join_archive(location, archive, commit_logs[0])
     from ..config import StoreConfig  # noqa: PLC0415 - as below
     from .packs_as_files import join_packed  # noqa: PLC0415 - few stores continue in object storage
 
     entries = known_sizes(location.fs, location.root).queue_segment_entries
-    return join_packed(location, joined, commit_log, entries or StoreConfig().queue_segment_entries)
+    return join_packed(location, joined, commit_logs, entries or StoreConfig().queue_segment_entries)
 
 
 def _readable_stop(log: CommitLog, visibility: Visibility, crashed: OwnState | None) -> int:

@@ -11,7 +11,7 @@ A directory keeps the newest files: `JoinedFileSystem` asks it first.
 """
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -23,15 +23,18 @@ from ..files.fs import FileSystem, Listed
 from ..files.joined_fs import JoinedFileSystem
 from ..files.plain_reads import Front
 from ..files.routed_fs import RoutedFileSystem
+from ..files.segments import lead_in
 from ..format.consume_queue import ENTRY, ENTRY_BYTES, from_columns
 from ..format.message import Bytes
 from ..format.naming import parse_queue_id, segment_name
-from ..format.store_paths import StorePaths
+from ..format.store_paths import StorePaths, archived_log
 from ..types import QueueKey
 from .packs import PackedQueues
 
 
-def join_packed(location: StoreLocation, archive: StoreLocation, commit_log: str, entries: int) -> StoreLocation:
+def join_packed(
+    location: StoreLocation, archive: StoreLocation, commit_logs: Sequence[str], entries: int
+) -> StoreLocation:
     """Return the location of a store that continues in an archive; ``entries`` is how many a queue's file holds.
 
     Raises
@@ -42,10 +45,12 @@ def join_packed(location: StoreLocation, archive: StoreLocation, commit_log: str
     archived = archive.archived
     if archived is None:
         raise ConfigError("archive: this is a copy of a store, not an archive", path=archive.root)
-    check_same_log(location.fs, location.root, commit_log, archived)
+    check_same_log(location.fs, location.root, commit_logs, archived)
     store, there = location.paths, StorePaths(archived.root)
+    # Of several directories of one kind, the first continues.
+    logs = {archived_log(archived.root, lead_in(each)): each for each in reversed(commit_logs)}
     continued = {
-        commit_log: there.commit_log,
+        **{directory: archived_directory for archived_directory, directory in logs.items()},
         store.consume_queues: there.consume_queues,
         store.index: there.index,
     }

@@ -53,11 +53,16 @@ def list_segments(fs: FileSystem, directories: Sequence[str]) -> list[SegmentFil
     return segments_of({directory: fs.list_dir(directory) for directory in directories})
 
 
+def lead_in(directory: str) -> int:
+    """Return the bytes before each record in the segments of a directory."""
+    return 0 if DLedgerPaths.of_data(directory) is None else HEADER_BYTES
+
+
 def segments_of(listings: Mapping[str, Sequence[Listed]]) -> list[SegmentFile]:
     """The segments among the names of some directories, by base offset; see `list_segments`."""
     found: dict[int, SegmentFile] = {}
     for directory, names in listings.items():
-        lead = 0 if DLedgerPaths.of_data(directory) is None else HEADER_BYTES
+        lead = lead_in(directory)
         for listed in names:
             name = listed.name
             if not (name.isascii() and name.isdecimal()) or len(name) > _NAME_CHARS_MAX:

@@ -287,7 +287,7 @@ class Snapshot:
         given = [location.beside(each) for each in commit_log_paths]
         directories = _checked(location, given)
         if archive is not None:
-            location = join(location, archive, directories[0], access)
+            location = join(location, archive, directories, access)
         # What is read of a DLedger log, its group has agreed on. This is before the segments are listed.
         seen_from = ReadFrom.APPENDED if any(map(DLedgerPaths.of_data, directories)) else read_from
         visibility = Visibility(location.fs, location.root, seen_from)

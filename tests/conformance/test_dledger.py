@@ -30,6 +30,7 @@ from segmentlog.store.directory.layout import StoreLocation
 from segmentlog.store.entries.files import FileEntries
 from segmentlog.store.find import Finder
 from segmentlog.store.format.dledger import INDEX
+from segmentlog.store.format.naming import is_system_topic
 from segmentlog.store.groups.admin import publish_progress
 from segmentlog.store.ha.promotion import promote
 from segmentlog.store.ha.served_log import FollowedLog
@@ -39,11 +40,13 @@ from segmentlog.store.maintenance.archives import pull
 from segmentlog.store.maintenance.dissection import dissect_records
 from segmentlog.store.maintenance.expiry import apply_retention, plan_retention
 from segmentlog.store.maintenance.verification import Kind
+from segmentlog.store.objects.opening import open_objects
 from segmentlog.store.read.queue_watch import QueueWatch
 from support import conformance, fixtures, reading, writing
 from support.commands import run_command
 from support.memory_objects import MemoryObjects
 from support.scale import scale
+from support.streams import Stream
 
 pytestmark = pytest.mark.conformance
 NAMES = fixtures.dledger()
@@ -155,6 +158,20 @@ def test_an_archive_has_what_its_group_agreed_on(name: str, tmp_path: Path) -> N
     keys = sorted({word for line in fixtures.expected(name).messages for word in (line["keys"] or "").split()})
     found, wanted = (Finder(each).by_keys(["Orders"], [*keys, *HIDDEN]) for each in (archived, local))
     assert found.physical_offset.tolist() == wanted.physical_offset.tolist()
+
+
+@pytest.mark.parametrize("name", SOUND)
+def test_a_store_continues_in_its_archive(name: str, tmp_path: Path) -> None:
+    store, archive = fixtures.unpack(name, tmp_path), tmp_path / "archive"
+    push(store, open_objects(f"file://{archive}"))
+    for segment in Snapshot.open(store).log.segments[:2]:  # of a mixed log all that is older than DLedger
+        Path(segment.path).unlink()
+    snapshot = Snapshot.open(store, archive=archive)
+    assert Snapshot.open(store).log.min_offset > snapshot.log.min_offset
+    conformance.check_rows(name, list(reading.read(snapshot)), QueueSource.AUTO)
+    stream = Stream(str(store), archive=str(archive), startingOffsets="earliest", subscribePattern=".*")
+    visible = [line for line in fixtures.expected(name).messages if not is_system_topic(line["topic"])]
+    assert len(stream.batch() or []) == len(visible)
 
 
 @pytest.mark.parametrize("name", NAMES)

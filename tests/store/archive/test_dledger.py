@@ -10,15 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from segmentlog.store import ConfigError, Snapshot, UnsupportedStoreError
+from segmentlog.store import ConfigError, QueueSource, Snapshot, UnsupportedStoreError
 from segmentlog.store.archive.look import verify
 from segmentlog.store.archive.prune import prune
 from segmentlog.store.archive.push import push
 from segmentlog.store.directory.layout import StoreLocation
+from segmentlog.store.find import Finder
 from segmentlog.store.format import archive_manifest
 from segmentlog.store.format.message import blank_record
 from segmentlog.store.maintenance.archives import pull
 from segmentlog.store.objects.manifests import newest
+from segmentlog.store.objects.opening import open_objects
 from segmentlog.store.read.queue_watch import QueueWatch
 from support import archives
 from support.archived_store import all_rows
@@ -127,6 +129,28 @@ def test_a_release_that_does_not_know_the_log_refuses_the_archive(
     monkeypatch.setattr(archive_manifest, "FEATURES", frozenset())
     with pytest.raises(UnsupportedStoreError, match="needs a reader of format 2 with 'dledger'"):
         archived(objects)
+
+
+@pytest.mark.parametrize("queue_source", [QueueSource.AUTO, QueueSource.COMMIT_LOG])
+def test_a_store_whose_front_is_deleted_continues_in_its_archive(queue_source: QueueSource, tmp_path: Path) -> None:
+    store, whole, archive = tmp_path / "store", tmp_path / "whole", f"file://{tmp_path}/archive"
+    entries = write_store(whole)
+    push(whole, open_objects(archive))
+    new = led(entries, tmp_path, 100, kept=60)
+    write_log(whole, new, SEGMENT, committed=95)
+    shutil.copytree(whole, store)
+    for path in sorted((store / "dledger-n0" / "data").iterdir())[:2]:
+        path.unlink()
+    expected = Snapshot.open(whole)
+    both = Snapshot.open(store, archive=tmp_path / "archive", queue_source=queue_source)
+    assert (both.log.min_offset, both.log.data_stop()) == (0, new[95].stop)
+    assert all_rows(both) == all_rows(expected)
+    found, wanted = (Finder(each).by_keys(["orders"], ["k3", "k59", "later95", "later96"]) for each in (both, expected))
+    assert found.physical_offset.tolist() == wanted.physical_offset.tolist()
+    assert found.physical_offset.size == 3
+    write_store(tmp_path / "other")
+    with pytest.raises(ConfigError, match="is another than that of the store"):
+        Snapshot.open(tmp_path / "other", archive=tmp_path / "archive")
 
 
 def test_an_archive_of_a_store_that_was_changed_to_dledger_is_followed(tmp_path: Path) -> None:
