@@ -7,6 +7,7 @@ import random
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -158,6 +159,29 @@ def test_an_archive_has_what_its_group_agreed_on(name: str, tmp_path: Path) -> N
     keys = sorted({word for line in fixtures.expected(name).messages for word in (line["keys"] or "").split()})
     found, wanted = (Finder(each).by_keys(["Orders"], [*keys, *HIDDEN]) for each in (archived, local))
     assert found.physical_offset.tolist() == wanted.physical_offset.tolist()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_doors_answer_of_an_archive_as_of_its_store(name: str, tmp_path: Path) -> None:
+    store, archive = fixtures.unpack(name, tmp_path), f"file://{tmp_path}/archive"
+    push(store, open_objects(archive))
+    with segmentlog.open(store, broker_name="b") as local, segmentlog.open(archive, broker_name="b") as archived:
+        times = local.scan("Orders").to_arrow()["storeTimestamp"].to_pylist()
+        wanted: list[dict[str, Any]] = [{}, {"start": "last:5"}, {"end": "last:2"}, {"start": sorted(times)[11]}]
+        for each in wanted:
+            scans = [door.scan("Orders", **each) for door in (local, archived)]
+            assert scans[0].count() == scans[1].count() > 0
+            rows = [scan.to_arrow().sort_by([("queueId", "ascending"), ("queueOffset", "ascending")]) for scan in scans]
+            assert rows[0] == rows[1]
+        for row in local.scan("Orders", start="last:1", columns=["physicalOffset", "keys"]).to_arrow().to_pylist():
+            message = local.get(physical_offset=row["physicalOffset"])
+            assert message is not None
+            assert archived.get(physical_offset=row["physicalOffset"]) == message
+            assert archived.get(message_id=message.message_id) == message
+            key = row["keys"].split()[0]
+            found = [door.find("Orders", keys=key, start=min(times)).to_arrow() for door in (local, archived)]
+            assert found[0] == found[1]
+            assert found[0].num_rows > 0
 
 
 @pytest.mark.parametrize("name", SOUND)
