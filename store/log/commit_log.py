@@ -130,6 +130,7 @@ class CommitLog:
     def __init__(self, fs: FileSystem, directories: Sequence[str], *, with_unagreed: bool = False) -> None:
         self._fs = fs
         self.directories = tuple(directories)
+        self._with_unagreed = with_unagreed
         self._window_bytes = fs.window_bytes
         self._maps: OrderedDict[str, Bytes] = OrderedDict()
         self._maps_max = descriptor_budget(MAPS_MAX, 16)
@@ -156,7 +157,7 @@ class CommitLog:
 
     def again(self) -> "CommitLog":
         """The same log, listed again, without its maps: a file may have been replaced. Safe in any thread."""
-        return CommitLog(self._fs, self.directories, with_unagreed=self._agreed is None)
+        return CommitLog(self._fs, self.directories, with_unagreed=self._with_unagreed)
 
     def with_unagreed(self) -> "CommitLog":
         """The same log, listed again; a DLedger log with the entries that its group has not agreed on."""
