@@ -53,9 +53,11 @@ from ..files.small_file import DOCUMENT_BYTES_MAX, read_whole
 from ..format.archive_manifest import ArchivedFile, Manifest, PartName
 from ..format.archive_part import PACK_HEADER, LogObject, LogRange, Part, Piece
 from ..format.documents import parse
+from ..format.index_file import IndexProof
 from ..format.message import Bytes, Problem, Records
 from ..format.store_paths import CONFIG, INDEX, DLedgerPaths, StorePaths
 from ..format.walk import walk
+from ..index.proof import proof_of
 from ..index.table import index_files, read_header
 from ..log.commit_log import FoundRecords
 from ..objects.manifests import heads_of, newest_or_empty, publish
@@ -158,6 +160,7 @@ class _Round:
     gaps: list[Span] = field(default_factory=list)
     damage: list[Span] = field(default_factory=list)
     replaced: Span | None = None
+    proofs: dict[str, IndexProof | None] = field(default_factory=dict)  # of index files that changed
     is_partial: bool = False
 
 
@@ -362,9 +365,8 @@ class _Push:
             if size >= _PUBLISH_BYTES:
                 part.is_partial = True
                 break
-        changed = Manifest(
-            self._state(former), last, former.parts, self._files(former, self._start(former, kept)), former.own_part
-        )
+        files = self._files(former, self._start(former, kept))
+        changed = Manifest(self._state(former), last, former.parts, files, former.own_part)
         if not part.made and count == len(pieces) and changed.files == former.files:
             return former
         held: list[Held] = parts_with(self.objects, former, 0, kept)
@@ -519,6 +521,7 @@ class _Push:
         sizes = stored_sizes(self._fs, self.snapshot.path, StoreConfig())
         spans = [*former.damage, *self._round.damage]
         shared = next(filter(None, map(DLedgerPaths.of_data, self.snapshot.log.directories)), None)
+        proofs = {**former.proofs, **self._round.proofs}
         return {
             **({} if shared is None else {"dledger": shared.broker}),
             "id": store_id(self.snapshot.path) or former.store.get("id", ""),
@@ -529,6 +532,7 @@ class _Push:
             "sizes": json.dumps(sizes),
             "index": json.dumps(any(index_files(self._fs, os.path.join(self.snapshot.path, INDEX)))),
             "damage": json.dumps(spans),
+            "proofs": json.dumps({path: each for path, each in proofs.items() if each is not None}),
             # How often the log was cut: readers that follow the archive compare it.
             "cuts": str((former.cuts or 0) + (self._round.replaced is not None)),
         }
@@ -542,6 +546,8 @@ class _Push:
             found[path] = self._file(known.get(path), path, data)
         for path, data in self._index_files(known, log_start):
             found[path] = self._file(known.get(path), path, data)
+            if found[path] != known.get(path):
+                self._round.proofs[path] = proof_of(self.snapshot.log, path, data)
         return tuple(found[path] for path in sorted(found))
 
     def _file(self, known: ArchivedFile | None, path: str, data: Bytes) -> ArchivedFile:

@@ -43,6 +43,7 @@ from ..errors import MissingExtraError, SegmentLogError
 from ..files.notices import warn_once
 from ..files.store_lock import is_signed
 from ..format.consume_queue import ENTRY_BYTES
+from ..format.index_file import IndexProof
 from ..log.batch_state import Visibility
 from ..log.commit_log import CommitLog
 from ..log.log_end import KnownEnd
@@ -221,6 +222,10 @@ class DirectorySources:
         """Directories of the log at a newer location of the same store."""
         return self._log.directories
 
+    def index_proofs(self) -> Mapping[str, IndexProof]:
+        """Index files that need not be read as a whole to be believed, by path."""
+        return {}
+
     def readable_stop(self, visibility: Visibility, is_live: Callable[[], bool]) -> int:
         """Physical offset where the records end that may be read now: no batch in flight, nothing that a crash tore."""
         crashed = _crashed(self._location, is_live)
@@ -377,6 +382,11 @@ class ArchiveSources(DirectorySources):
     def log_directories(self, location: StoreLocation) -> Sequence[str]:
         """As `DirectorySources.log_directories`: there is a further one once the store was changed to DLedger."""
         return log_directories(location.root, [each.name for each in location.fs.list_dir(location.root)])
+
+    def index_proofs(self) -> Mapping[str, IndexProof]:
+        """As `DirectorySources.index_proofs`: those that a push has checked."""
+        archive = self._packed.archive
+        return {os.path.join(archive.root, path): proof for path, proof in archive.manifest.proofs.items()}
 
     def readable_stop(self, visibility: Visibility, is_live: Callable[[], bool]) -> int:  # noqa: ARG002
         """As `DirectorySources.readable_stop`."""

@@ -61,12 +61,12 @@ class Finder:
 
     def __init__(self, store: Snapshot, keys: KeySearch | None = None) -> None:
         self.store = store
-        self._keys = keys or KeySearch(store.location.fs, store.location.paths.index, store.log)
+        self._keys = keys or KeySearch(store)
 
     def newer(self, store: Snapshot | None = None) -> "Finder":
         """Return a finder of the store as it is now, or as a newer reader of it sees it; it finds what was added."""
         now = self.store.newer() if store is None else store
-        return Finder(now, self._keys if now.log is self.store.log else self._keys.newer(now.log))
+        return Finder(now, self._keys if now.log is self.store.log else self._keys.newer(now))
 
     def state(self) -> StoreState:
         """State of the store as the reader sees it."""

@@ -20,13 +20,12 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 import numpy as np
-import pyarrow as pa
 
 from ..dispatch.derive import stale_rows
 from ..errors import FormatError
-from ..files.fs import FileSystem
 from ..format.message import Ints, Problem, Records
-from ..index.asked import Asked, Matches, ask, confirm, match
+from ..index.asked import NOTHING, ROWS_AT_ONCE, Asked, Matches, confirm_at, match
+from ..index.proof import is_of_log, proven_table
 from ..index.table import (
     Candidates,
     IndexTable,
@@ -39,17 +38,13 @@ from ..index.table import (
     read_header,
     sorted_rows,
 )
-from ..log.commit_log import CommitLog, records_at
-from ..types import ALWAYS, KeyField
+from ..log.commit_log import records_at
+from ..read.snapshot import Snapshot
 from .found import Coverage, Hits, IndexSpan, cover, without
 
-_ROWS_AT_ONCE: Final = 1 << 13  # their columns stay in the processor's cache
-_SAMPLE: Final = 64
-_SAMPLE_FAR: Final = 8  # where each record is a request
 _KEPT_BYTES: Final = 1 << 20  # of log that no index answers for, whose keys are kept for further look-ups
 _NOT_CHECKED: Final = -1
 _DENIED: Final = "{} names records that lack the key of their entry"
-_NOTHING: Final = ask(pa.nulls(0, pa.string()), pa.nulls(0, pa.string()), KeyField.EITHER, ALWAYS)
 
 
 class _Checked(NamedTuple):
@@ -93,38 +88,36 @@ class _ReadablePart(NamedTuple):
 
 
 class KeySearch:
-    """Look-ups by key in one store, whose ``directory`` of index files may be missing. Not thread-safe."""
+    """Look-ups by key in one store, whose directory of index files may be missing. Not thread-safe."""
 
-    def __init__(
-        self, fs: FileSystem, directory: str, log: CommitLog, checked: Mapping[str, _Checked] = MappingProxyType({})
-    ) -> None:
-        self._fs = fs
-        self._directory = directory
-        self._log = log
+    def __init__(self, store: Snapshot, checked: Mapping[str, _Checked] = MappingProxyType({})) -> None:
+        self._fs = store.location.fs
+        self._directory = store.location.paths.index
+        self._proofs = store.sources.index_proofs()
+        self._log = store.log
         self._checked = dict(checked)
         self._part: _ReadablePart | None = None  # the part that was asked last, if all tables in `_checked` are open
 
-    def newer(self, log: CommitLog) -> "KeySearch":
+    def newer(self, store: Snapshot) -> "KeySearch":
         """Look-ups in the same store, whose log was listed again; files that were checked are checked as they grow."""
-        return KeySearch(self._fs, self._directory, log, self._checked)
+        return KeySearch(store, self._checked)
 
     def find(self, asked: Asked, start: int, stop: int) -> tuple[Hits, Coverage]:
         """Find all records between two physical offsets that carry keys: by offset, once per key of a record."""
-        part = self._part if self._part and self._part.span == (start, stop) else None
+        if self._part is not None and self._part.span != (start, stop):
+            self._part = None
         is_first = len(asked) == 1 and not self._checked  # a process that looks a single key up mostly ends with it
-        if part is None and not is_first:
+        if self._part is None and not is_first:
             self._refresh(partial(open_table, self._fs))
-        found = self._listed(int(asked.hashes[0])) if is_first else self._looked_up(asked)
+        found = self._looked_up(asked, self._listed(int(asked.hashes[0])) if is_first else {})
         of = np.repeat(np.arange(len(found)), [each.wanted.size for each in found])
         wanted = np.concatenate([np.empty(0, np.int64), *(each.wanted for each in found)])
         offsets = np.concatenate([np.empty(0, np.int64), *(each.physical_offset for each in found)])
         seen = (offsets >= start) & (offsets < stop)
         hits, denied = self._confirm(asked, offsets[seen], wanted[seen])
         for at in set(of[seen][denied].tolist()):
-            self._distrust(found[at].path)
-            part = None
-        if part is None:
-            part = self._covered(start, stop)
+            self._distrust(found[at].path, _DENIED.format(found[at].path))
+        part = self._part or self._covered(start, stop)
         self._part = None if is_first else part  # a listed file is opened by the next look-up
         return _joined([hits, *self._unindexed_hits(asked, part)]), part.coverage
 
@@ -133,7 +126,7 @@ class KeySearch:
         coverage = cover(start, stop, self._spans(start, stop), self._problems())
         unindexed = None
         if coverage.scanned_bytes <= _KEPT_BYTES:
-            walked = [each for span in coverage.scanned() for each in self._walk(_NOTHING, span.start, span.stop)]
+            walked = [each for span in coverage.scanned() for each in self._walk(NOTHING, span.start, span.stop)]
             nothing = np.empty(0, np.int64)
             hashes = np.concatenate([nothing, *(matches.key_hash for _, matches in walked)])
             places = np.concatenate([nothing, *(offsets[matches.key_row] for offsets, matches in walked)])
@@ -154,19 +147,26 @@ class KeySearch:
 
     # The index
 
-    def _looked_up(self, asked: Asked) -> list[_Candidates]:
-        """Candidates of any number of keys, from files whose chains are all whole."""
+    def _looked_up(self, asked: Asked, listings: Mapping[str, Listing]) -> list[_Candidates]:
+        """Candidates of any number of keys, from files whose chains are all whole, or that were listed."""
         firsts = np.flatnonzero(asked.is_first)
         hashes = asked.hashes[firsts]
         found: list[_Candidates] = []
         for path, checked in self._checked.items():
-            if checked.table is not None:
-                which, offsets = look_up(checked.table, hashes)
+            if (listing := listings.get(path)) is not None:
+                offsets = listing.physical_offset
+                found.append(_Candidates(path, offsets, np.zeros(offsets.size, np.int64)))
+            elif checked.table is not None:
+                try:
+                    which, offsets = look_up(checked.table, hashes)
+                except FormatError as error:
+                    self._distrust(path, f"{path} is damaged: {error.problem}")
+                    continue
                 found.append(_Candidates(path, offsets, firsts[which]))
         return found
 
-    def _listed(self, key_hash: int) -> list[_Candidates]:
-        """Candidates of one hash, from files whose chains are checked by the next look-up."""
+    def _listed(self, key_hash: int) -> dict[str, Listing]:
+        """List the entries of one hash in files whose chains are not proven; the next look-up checks them."""
         listings: dict[str, Listing] = {}
 
         def listed(path: str) -> IndexTable | None:
@@ -177,18 +177,21 @@ class KeySearch:
             return listing.table
 
         self._refresh(listed)
-        found: list[_Candidates] = []
-        for path, checked in self._checked.items():
-            if checked.table is not None:
-                offsets = listings[path].physical_offset
-                found.append(_Candidates(path, offsets, np.zeros(offsets.size, np.int64)))
-                self._checked[path] = checked._replace(next_number=_NOT_CHECKED)
-        return found
+        listings = {path: each for path, each in listings.items() if self._checked[path].table is not None}
+        for path in listings:
+            self._checked[path] = self._checked[path]._replace(next_number=_NOT_CHECKED)
+        return listings
 
     def _refresh(self, opened: Callable[[str], IndexTable | None]) -> None:
         """Open files that are new, or have grown, since the last look-up."""
         known, self._checked = self._checked, {}
         for path in index_files(self._fs, self._directory):
+            if (proof := self._proofs.get(path)) is not None:
+                before = known.get(path)
+                if before is None or before.next_number != proof.next_number:
+                    before = _Checked(0, proof.next_number, proven_table(self._fs, path, proof), "")
+                self._checked[path] = before
+                continue
             stamp = self._fs.stamp(path)
             try:
                 count = read_header(self._fs, path).count
@@ -207,7 +210,7 @@ class KeySearch:
         if before.table is None or not _NOT_CHECKED < before.next_number < count:
             return None
         table = before.table if count <= before.table.count else follow(before.table, count)
-        if table is None or not self._is_of_this_log(table, before.table.count):
+        if table is None or not is_of_log(self._log, table, before.table.count):
             return None
         return before._replace(next_number=count, table=table)
 
@@ -216,27 +219,14 @@ class KeySearch:
             table = opened(path)
         except FormatError as error:
             return _Checked(inode, count, None, f"{path} is damaged: {error.problem}")
-        if table is None or self._is_of_this_log(table):
+        if table is None or is_of_log(self._log, table):
             return _Checked(inode, count, table, "")
         return _Checked(inode, count, None, _DENIED.format(path))
 
-    def _distrust(self, path: str) -> None:
-        checked = self._checked[path]
+    def _distrust(self, path: str, problem: str) -> None:
+        self._part, checked = None, self._checked[path]
         count = checked.next_number if checked.table is None else checked.table.count
-        self._checked[path] = checked._replace(table=None, problem=_DENIED.format(path), next_number=count)
-
-    def _is_of_this_log(self, table: IndexTable, first: int = 1) -> bool:
-        """Compare some entries with their records: a file of another store, or of an older log, may be whole, too."""
-        # Some twice in a small file. `np.unique` would load numpy.ma, a thirtieth of a look-up in a new process.
-        # RocketMQ 5 has indexed entries of DLedger logs that the group then replaced: such files need a closer look.
-        is_far = self._log.in_windows and not any(each.lead for each in self._log.segments)
-        sample = min(_SAMPLE_FAR if is_far else _SAMPLE, table.count - first)
-        numbers = np.linspace(first, table.count - 1, sample).astype(np.int64)
-        entries = table.entries[numbers]
-        offsets = entries["physical_offset"].astype(np.int64)
-        alive = offsets >= self._log.min_offset
-        _, denied = self._decoded(_NOTHING, offsets[alive], entries["key_hash"][alive].astype(np.int64))
-        return not denied.size
+        self._checked[path] = checked._replace(table=None, problem=problem, next_number=count)
 
     def _problems(self) -> list[str]:
         return [checked.problem for checked in self._checked.values() if checked.problem]
@@ -271,19 +261,10 @@ class KeySearch:
         # Wrong are (m,) candidates that are not a record, or carry no key of their hash.
         order, offsets = sorted_rows(offsets)
         hashes = asked.hashes[wanted[order]]
-        hits, denied = self._decoded(asked, offsets, hashes)
-        return hits, order[denied]
-
-    def _decoded(self, asked: Asked, offsets: Ints, hashes: Ints) -> tuple[Hits, Ints]:
-        """Decode the records of (n,) candidates, ascending, and compare all their keys; see `_confirm`."""
         hits, denied = [Hits(np.empty(0, np.int64), np.empty(0, np.int64))], [np.empty(0, np.int64)]
-        for start in range(0, offsets.size, _ROWS_AT_ONCE):
-            some = slice(start, start + _ROWS_AT_ONCE)
-            # A segment that retention deleted just now has no records, and denies nothing.
-            for _, rows, records in records_at(self._log, offsets[some]):
-                found = confirm(records, hashes[some][rows], asked)
-                hits.append(Hits(offsets[some][rows[found.row]], found.asked))
-                denied.append(start + rows[found.denied])
+        for rows, found in confirm_at(self._log, offsets, hashes, asked):
+            hits.append(Hits(offsets[rows[found.row]], found.asked))
+            denied.append(order[rows[found.denied]])
         return Hits(*(np.concatenate(column) for column in zip(*hits, strict=True))), np.concatenate(denied)
 
     def _scan(self, asked: Asked, start: int, stop: int) -> Hits:
@@ -298,8 +279,8 @@ class KeySearch:
         for found in self._log.walk(start, stop):
             stale, newest = stale_rows(found, newest)
             positions = found.records.positions[: stale[0]] if stale.size else found.records.positions
-            for first in range(0, positions.size, _ROWS_AT_ONCE):
-                some = positions[first : first + _ROWS_AT_ONCE]
+            for first in range(0, positions.size, ROWS_AT_ONCE):
+                some = positions[first : first + ROWS_AT_ONCE]
                 yield found.segment.base + some, match(Records(found.records.buffer, some), asked)
             if stale.size:
                 break

@@ -45,6 +45,7 @@ from .archive_part import (
     stream_of,
 )
 from .durable_point import FileSizes
+from .index_file import Geometry, IndexProof
 from .message import Ints, Mask
 from .naming import is_safe_path_component
 from .store_paths import MANIFESTS, PARTS
@@ -171,6 +172,12 @@ class Manifest:
         return [(start, stop) for start, stop in (_integers(json.dumps(span), _OFFSET_MAX, 2) for span in spans)]
 
     @property
+    def proofs(self) -> dict[str, IndexProof]:
+        """Index files that the push found whole, by path."""
+        stated = json.loads(self.store.get("proofs", "{}"))
+        return {each.path: _proof(stated[each.path], each.size) for each in self.files if each.path in stated}
+
+    @property
     def mode(self) -> int:
         """Permissions of the store's directory; its owner's alone if they are unknown."""
         return int(self.store.get("mode", "700"), 8) & 0o777
@@ -267,7 +274,8 @@ class Manifest:
         require(are_digests(files, "digest") & paths, "file", self.files)
         if not is_safe_path_component(self.dledger_id or "n0"):
             raise ValueError(f"{self.dledger_id!r} is not the id of a broker")
-        _ = self.sizes, self.damage, self.mode, self.pushed_ms, self.cuts  # each raises `ValueError` or `TypeError`
+        # Each raises `ValueError` or `TypeError`.
+        _ = self.sizes, self.damage, self.proofs, self.mode, self.pushed_ms, self.cuts
 
 
 def _parts_fit(part: Mapping[str, Ints]) -> Mask:
@@ -279,6 +287,17 @@ def _parts_fit(part: Mapping[str, Ints]) -> Mask:
     fits &= (part["size"] >= head) & (part["size"] <= _PART_BYTES_MAX)
     fits[1:] &= start[1:] >= stop[:-1]
     return fits
+
+
+def _proof(stated: list[Any], size: int) -> IndexProof:
+    *numbers, jumps = stated
+    slots, entries, count = _integers(json.dumps(numbers[:3]), _INT_MAX, 3)
+    first, last = _integers(json.dumps(numbers[3:]), _OFFSET_MAX, 2)
+    pairs = tuple((one, other) for one, other in (_integers(json.dumps(pair), _OFFSET_MAX, 2) for pair in jumps))
+    fits = slots > 0 and 1 < count <= entries and first <= last
+    if not fits or Geometry(slots, entries).file_bytes != size:
+        raise ValueError(f"an index file of {size} bytes cannot have {count - 1} entries and {slots} slots")
+    return IndexProof(slots, entries, count, first, last, pairs)
 
 
 def _integers(text: str, most: int, count: int) -> list[int]:

@@ -26,12 +26,13 @@ candidates. A caller that needs the messages of a key reads the records and comp
 import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from ..errors import FormatError
+from .message import Ints
 
 HEADER: Final = np.dtype(
     [
@@ -54,6 +55,7 @@ _ENTRY: Final = struct.Struct(">iqii")
 _SAMPLE: Final = 64  # entries that a guessed geometry is checked with
 _LATE: Final = 64  # entries that a broker may add between our reading the header and the end of the data
 
+Number = TypeVar("Number", int, Ints)
 Read: TypeAlias = Callable[[int, int], bytes]
 """``read(position, count)``: at most ``count`` bytes of the file, fewer only at its end."""
 
@@ -73,11 +75,25 @@ class Geometry:
     def file_bytes(self) -> int:
         return self.entry_position(self.entries)
 
-    def slot_position(self, key_hash: int) -> int:
+    def slot_position(self, key_hash: Number) -> Number:
         return HEADER.itemsize + SLOT.itemsize * (key_hash % self.slots)
 
-    def entry_position(self, number: int) -> int:
+    def entry_position(self, number: Number) -> Number:
         return HEADER.itemsize + SLOT.itemsize * self.slots + ENTRY.itemsize * number
+
+
+class IndexProof(NamedTuple):
+    """What a push found out about an index file whose chains are all whole, and whose entries are of its log.
+
+    Readers of an archive need not read the file for it: its object never changes.
+    """
+
+    slots: int
+    entries: int
+    next_number: int  # of the entry that would be added next
+    first: int  # physical offsets of the first and the last indexed record
+    last: int
+    jumps: tuple[tuple[int, int], ...]  # of neighbouring entries that are far apart
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

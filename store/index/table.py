@@ -15,7 +15,7 @@ checked once per file, all together; RocketMQ (``IndexFile``) checks none.
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
@@ -26,7 +26,7 @@ import numpy.typing as npt
 from ..errors import FormatError
 from ..files.fs import FileSystem
 from ..format.index_file import ENTRY, HEADER, SLOT, Geometry, Header, decode_header, infer_geometry
-from ..format.message import Ints, Mask
+from ..format.message import Bytes, Ints, Mask
 from ..format.naming import is_index_name
 
 JUMP_BYTES: Final = 1 << 16
@@ -45,9 +45,13 @@ _WORDS: Final = ENTRY.itemsize // 4
 _HASH: Final = 0
 
 
+def _is_here(positions: Ints, count: int) -> None:
+    """Do nothing: the file is mapped."""
+
+
 @dataclass(frozen=True, kw_only=True, eq=False, slots=True)
 class IndexTable:
-    """One index file, mapped, whose chains are whole. Threads may share it."""
+    """One index file, mapped or fetched as it is looked at, whose chains are whole. Threads may share a mapped one."""
 
     path: str
     geometry: Geometry
@@ -59,6 +63,8 @@ class IndexTable:
     entries: npt.NDArray[np.void]  # (N,) of `ENTRY` by number, a view of the map; the first is never used
     heads: npt.NDArray[np.int32]
     """(S,) the newest entry before `count` of each slot, 0 for none; empty if `follow` cannot check added entries."""
+    bring: Callable[[Ints, int], None] = _is_here
+    """Called with positions in the file, and the bytes from each on, before slots and entries are looked at."""
 
 
 def open_table(fs: FileSystem, path: str) -> IndexTable | None:
@@ -70,6 +76,24 @@ def open_table(fs: FileSystem, path: str) -> IndexTable | None:
     with damage_of(path):
         mapped = map_index(fs, path)
         return None if mapped is None else _checked(path, mapped)
+
+
+def check_copy(path: str, data: Bytes) -> IndexTable | None:
+    """Check the chains of a copy of an index file; None, and `FormatError`, as of `open_table`."""
+    with damage_of(path):
+        mapped = _divided(data, data.size, decode_header(data[: HEADER.itemsize].tobytes()), _end_of(data))
+        return None if mapped is None else _checked(path, mapped)
+
+
+def _end_of(data: Bytes) -> int:
+    """Return the end of the last byte that is not zero."""
+    stop = data.size
+    while stop:
+        block = data[max(0, stop - _BLOCK_ENTRIES) : stop]
+        if block.any():
+            return stop - int(np.argmax(block[::-1] != 0))
+        stop -= block.size
+    return 0
 
 
 @contextmanager
@@ -123,16 +147,23 @@ def map_index(fs: FileSystem, path: str) -> MappedIndex | None:
     header = read_header(fs, path)
     stop, data_end = _used(fs, path, size, header)
     buffer = fs.map(path, 0, stop)  # the map is read hundreds of times here, the file once
+    if buffer.size != stop:
+        raise FormatError(f"it became shorter than its {size} bytes")
+    return _divided(buffer, size, header, data_end)
+
+
+def _divided(buffer: Bytes, size: int, header: Header, data_end: int) -> MappedIndex | None:
+    """Return slots and entries of the first bytes of a file; None for a file without entries."""
     geometry = infer_geometry(
         size, header, data_end, lambda position, count: buffer[position : position + count].tobytes()
     )
     if geometry is None:
         return None
-    if size != geometry.file_bytes or buffer.size != stop or header.count > geometry.entries:
+    if size != geometry.file_bytes or header.count > geometry.entries:
         raise FormatError(f"its header counts {header.count - 1} entries, which its {size} bytes cannot hold")
     start = geometry.entry_position(0)
     slots = buffer[HEADER.itemsize : start].view(SLOT)
-    return MappedIndex(geometry, header.count, slots, buffer[start:stop].view(ENTRY))
+    return MappedIndex(geometry, header.count, slots, buffer[start:].view(ENTRY))
 
 
 def _used(fs: FileSystem, path: str, size: int, header: Header) -> tuple[int, int]:
@@ -254,20 +285,30 @@ def look_up(table: IndexTable, hashes: Ints) -> Candidates:
     raw = table.entries.view(_RAW)
     slots = hashes % table.geometry.slots
     which = np.argsort(slots, kind="stable")  # slots, and often entries, are then read forward
+    table.bring(table.geometry.slot_position(slots[which]), SLOT.itemsize)
     numbers = table.slots[slots[which]].astype(np.int64)
     before = np.full(which.size, table.entries.size)
     for _ in range(GENERATIONS_MAX):
-        going = (numbers > 0) & (numbers < before)  # a damaged link leads nowhere
+        going = _going(numbers, before)
         if not going.all():
             which, numbers = which[going], numbers[going]
         if not which.size:
             return _joined(found)
+        table.bring(table.geometry.entry_position(numbers), ENTRY.itemsize)
         entries = raw[numbers].view(ENTRY)
         equal = entries["key_hash"] == hashes[which]
         found.append(Candidates(which[equal], entries["physical_offset"][equal].astype(np.int64)))
         before, numbers = numbers, entries["previous"].astype(np.int64)
-    going = (numbers > 0) & (numbers < before)
+    going = _going(numbers, before)
     return _joined(found + _compare(table, hashes, which[going], numbers[going])) if going.any() else _joined(found)
+
+
+def _going(numbers: Ints, before: Ints) -> Mask:
+    """Return which chains go on; `FormatError` if one leads to no earlier entry: none did when it was checked."""
+    going: Mask = (numbers > 0) & (numbers < before)
+    if not going.all() and numbers[~going].any():
+        raise FormatError("damaged chain: the previous entry of an entry is itself, or a later one")
+    return going
 
 
 def _compare(table: IndexTable, hashes: Ints, which: Ints, numbers: Ints) -> list[Candidates]:
@@ -276,6 +317,7 @@ def _compare(table: IndexTable, hashes: Ints, which: Ints, numbers: Ints) -> lis
     which, newest = which[order], numbers[order]
     wanted, stop = hashes[which], int(numbers.max()) + 1
     found: list[Candidates] = []
+    table.bring(np.array([table.geometry.entry_position(1)]), (stop - 1) * ENTRY.itemsize)
     for start in range(1, stop, _COMPARED_ENTRIES):
         block = table.entries[start : min(start + _COMPARED_ENTRIES, stop)]
         rows, at = places_among(wanted, block["key_hash"].astype(np.int64))

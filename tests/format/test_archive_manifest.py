@@ -1,3 +1,4 @@
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -9,6 +10,7 @@ from segmentlog.store.errors import CorruptError, UnsupportedStoreError
 from segmentlog.store.format import archive_manifest
 from segmentlog.store.format.archive_manifest import ArchivedFile, Manifest, PartName, manifest_key
 from segmentlog.store.format.durable_point import FileSizes
+from segmentlog.store.format.index_file import Geometry, IndexProof
 
 from .test_archive_part import HUGE, SEGMENT, piece
 
@@ -119,6 +121,30 @@ def test_a_file_with_a_name_outside_of_its_directory_is_refused(path: str) -> No
 def test_a_fact_about_the_store_that_is_no_number_is_refused(name: str, value: str) -> None:
     with pytest.raises(CorruptError, match="the manifest cannot be read"):
         rewritten(replace(filled(), store={name: value}))
+
+
+PROOF = IndexProof(10, 20, 9, 100, 900, ((200, 70_000), (300, 80_000)))
+INDEX = ArchivedFile("index/20261129000000000", Geometry(10, 20).file_bytes, "ab" * 32)
+
+
+def test_proofs_of_index_files_are_those_of_files_that_the_archive_has() -> None:
+    facts = {"proofs": json.dumps({INDEX.path: PROOF, "index/20261129000000001": PROOF})}
+    assert rewritten(replace(filled(), store=facts, files=(FILES, INDEX))).proofs == {INDEX.path: PROOF}
+    assert Manifest().proofs == {}
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        *("[]", "7", '"text"', "{}", "[1, 2]", "[10, 20, 9, 100, 900, 5]", "[10, 20, 9, 100, 900, [[1]]]"),
+        *("[0, 20, 9, 100, 900, []]", "[10, 21, 9, 100, 900, []]", "[10, 20, 21, 100, 900, []]"),
+        *("[10, 20, 1, 100, 900, []]", "[10, 20, 9, 901, 900, []]", "[10, 20, 9, -1, 900, []]"),
+        *("[10, 20, 9, 100, 900, [[1, -1]]]", f"[{1 << 40}, 20, 9, 100, 900, []]"),
+    ],
+)
+def test_a_proof_that_the_file_cannot_have_is_refused(value: str) -> None:
+    with pytest.raises(CorruptError, match="the manifest cannot be read"):
+        rewritten(replace(filled(), store={"proofs": f'{{"{INDEX.path}": {value}}}'}, files=(INDEX,)))
 
 
 def test_lists_that_contradict_each_other_are_refused() -> None:

@@ -40,6 +40,9 @@ def test_a_question_costs_one_list_and_what_it_needs_and_nothing_the_second_time
     assert tasks.metadata == 3  # those two, and the runs of the topic: in the driver alone
     assert tasks.bytes < log_bytes / 3
     assert last.metadata == 3
+    key = costs["one key"][0]  # the slot and the chain of an index file of 20 MB
+    assert key.bytes < 1_000_000
+    assert key.gets < 12
     assert costs["push of nothing new"][0][2:] == (1, costs["push of nothing new"][0].bytes, 1)
     assert costs["push of nothing new"][0].bytes < 10_000
 
