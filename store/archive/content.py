@@ -25,7 +25,7 @@ import numpy as np
 
 from ..errors import SegmentLogError
 from ..format.archive_manifest import Manifest, PartName
-from ..format.archive_part import ArchivedQueue, Part, Piece
+from ..format.archive_part import SEALED_RUNS, ArchivedQueue, Part, Piece
 from ..format.message import Bytes
 from ..format.store_paths import MANIFESTS, PARTS
 from ..objects import manifests
@@ -36,7 +36,6 @@ Held = Part | PartName
 """A part that is to be written, or one that an object has."""
 MANIFESTS_KEPT: Final = 20
 MERGED_PARTS: Final = 8
-SEALED_RUNS: Final = 1 << 20
 
 
 def cut(part: Part, first: int, stop: int) -> Part:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from ..format.archive_part import RUN, TOTAL, Runs, continues
+from ..format.archive_part import RUN, SEALED_RUNS, TOTAL, Part, Runs, continues
 from ..format.message import Ints
 from ..types import QueueKey
 
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from ..directory.archived_store import ArchivedStore
 
 _KEPT_RUNS_MAX: Final = 1 << 20
+_PLANNED_RUNS_MAX: Final = 1 << 20
+_NOWHERE: Final = -1
 
 
 class ArchiveRuns:
@@ -84,6 +86,29 @@ class ArchiveRuns:
         runs = np.concatenate(found)
         return runs[np.lexsort((runs["piece"], runs["queue"]))]
 
+    def whole_parts(self, queues: Ints, starts: Ints, stops: Ints) -> list[tuple[int, Ints, Ints]]:
+        """Return sealed parts of which (n,) ascending queues, between queue offsets, are all; none of a small plan.
+
+        Each is its number, and where all queues end before it and with it: no queue offset is missing in between.
+        """
+        low, high = np.full((2, len(self._numbers)), _NOWHERE, np.int64)
+        low[queues], high[queues] = starts, stops
+        whole = np.zeros(len(self._of_part), np.bool_)
+        ends, before = np.full((2, len(self._numbers)), -1, np.int64)
+        edges, asked = [ends.copy()], 0
+        for at, (part, numbers) in enumerate(zip(self._archived.parts, self._of_part, strict=True)):
+            first, last = part.totals["first"], part.totals["last"]
+            asked += int(part.totals["runs"][(last >= low[numbers]) & (first < high[numbers])].sum())
+            whole[at] = _is_sealed(part) and bool(((first >= low[numbers]) & (last < high[numbers])).all())
+            lost = (ends[numbers] >= 0) & (first != ends[numbers])
+            whole[before[numbers[lost]]] = False
+            whole[at] &= not lost.any()
+            ends[numbers], before[numbers] = last + 1, at
+            edges.append(ends.copy())
+        if asked <= _PLANNED_RUNS_MAX:
+            return []
+        return [(at, edges[at], edges[at + 1]) for at in np.flatnonzero(whole).tolist()]
+
     def load(self, queues: Sequence[int]) -> None:
         """Read the runs of some queues together, for `of_one`."""
         unknown = np.array(sorted({*queues} - self._kept.keys()), np.int64)
@@ -102,3 +127,10 @@ class ArchiveRuns:
         """Return the runs of a queue, by piece."""
         self.load([queue])
         return self._kept[queue]
+
+
+def _is_sealed(part: Part) -> bool:
+    """Return whether an object has a part, and no push writes it again, but for one that prunes or cuts the log."""
+    pieces = part.pieces
+    is_large = part.runs is None and part.run_count >= SEALED_RUNS
+    return is_large and pieces[0].start == pieces[0].segment and pieces[-1].is_last

@@ -14,21 +14,28 @@ are made when it is read or pickled. So a plan holds runs and windows, but not e
 pieces of its runs, and the rows of their packs: its reader needs no manifest.
 
 A run whose queue offsets have gaps is never cut. A queue whose offsets do not rise is left to `plan.plan_tasks`.
+
+A plan of a year of 10,000 queues has too many runs for one process. Where it has more than a million, sealed parts of
+which all is asked are planned by their pieces, and their tasks read the runs: see `WholePartRanges`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple, Self
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, Self
 
 import numpy as np
 
 from ..errors import DataLossError
-from ..format.archive_part import Runs
+from ..format.archive_manifest import PartName
+from ..format.archive_part import Part, Piece, Runs
 from ..format.consume_queue import ENTRY_BYTES
 from ..format.message import Ints, Mask
-from ..types import QueueRange
-from .tasks import ArchivedRanges, ScanTask, TaskLimits, smallest_task
+from ..objects.manifests import whole_part
+from ..types import QueueKey, QueueRange
+from .tasks import ArchivedColumns, ArchivedRanges, ScanTask, TaskLimits, TaskPlace, smallest_task
 
 if TYPE_CHECKING:
     from .packs import PackedQueues
@@ -85,18 +92,49 @@ def plan_runs(
         firsts = {wanted.key: number for number, wanted in reversed([*enumerate(planned)])}
         chosen = [wanted for number, wanted in enumerate(planned) if firsts[wanted.key] == number]
         planned = [wanted for number, wanted in enumerate(planned) if firsts[wanted.key] != number]
-        tasks += _tasks(packed, _parts(packed, chosen), limits)
+        tasks += _tasks(_stretches(packed, chosen, limits), limits)
     return tasks, left
 
 
-def _parts(packed: "PackedQueues", ranges: Sequence[QueueRange]) -> _Parts:
-    """Return the runs of some ranges, by piece and then by queue."""
+class _Stretch(Protocol):
+    """A stretch of the log whose messages are planned together."""
+
+    rows: int
+    bytes: int
+
+    def tasks(self, target: int, limits: TaskLimits) -> list[ScanTask]:
+        """Cut it into tasks of about ``target`` bytes."""
+
+
+def _stretches(packed: "PackedQueues", ranges: Sequence[QueueRange], limits: TaskLimits) -> list[_Stretch]:
+    """Return what has the messages of some ranges, ascending by the log."""
     numbers = np.array([packed.runs.number(wanted.key) for wanted in ranges], np.int64)
     order = np.argsort(numbers)
     asked = numbers[order]
     starts = np.array([wanted.start for wanted in ranges], np.int64)[order]
     stops = np.array([wanted.stop for wanted in ranges], np.int64)[order]
-    runs = packed.runs.of(asked, starts, stops)
+    found: list[_Stretch] = []
+    for at, begins, ends in packed.runs.whole_parts(asked, starts, stops) if limits.max_records is None else ():
+        before = np.minimum(stops, begins[asked])
+        if (starts < before).any():
+            found.append(_Runs(packed, _parts(packed, asked, starts, before), limits))
+        found.append(_WholePart(packed, at, limits))
+        starts = np.maximum(starts, ends[asked])
+    return [*found, _Runs(packed, _parts(packed, asked, starts, stops), limits)]
+
+
+def _parts(packed: "PackedQueues", asked: Ints, starts: Ints, stops: Ints) -> _Parts:
+    """Return the runs of (n,) ascending queues between queue offsets, by piece and then by queue."""
+
+    def rows_of(queue: int, start: int, stop: int) -> int:
+        return packed.entries(packed.runs.keys[queue], start, stop).size.size
+
+    some = starts < stops
+    asked, starts, stops = asked[some], starts[some], stops[some]
+    return _parts_of(packed.runs.of(asked, starts, stops), asked, starts, stops, rows_of)
+
+
+def _parts_of(runs: Runs, asked: Ints, starts: Ints, stops: Ints, rows_of: Callable[[int, int, int], int]) -> _Parts:
     tiles, highs = _tiled(runs)
     place = np.searchsorted(asked, runs["queue"])
     rows = np.flatnonzero((tiles > starts[place]) & (runs["first"] < stops[place]))
@@ -108,9 +146,8 @@ def _parts(packed: "PackedQueues", ranges: Sequence[QueueRange]) -> _Parts:
     dense = count == last - first + 1
     held = np.where(dense, np.maximum(np.minimum(last + 1, stop) - start, 0), count)
     for number in np.flatnonzero(~dense & ((start > first) | (stop <= last))).tolist():
-        key = packed.runs.keys[int(queue[number])]
         with suppress(DataLossError):  # the scan reports it, or skips the rows
-            held[number] = packed.entries(key, int(start[number]), int(stop[number])).size.size
+            held[number] = rows_of(int(queue[number]), int(start[number]), int(stop[number]))
     size = chosen["bytes"] * held // np.maximum(count, 1)
     low, length = chosen["first_offset"], highs - chosen["first_offset"]
     shares = ((each - first) / np.maximum(tiles - first, 1) for each in (start, stop))
@@ -145,20 +182,114 @@ def _rows_of(parts: _Parts) -> Ints:
     return np.stack([parts.piece, parts.row + low, parts.row + high])
 
 
-def _tasks(packed: "PackedQueues", parts: _Parts, limits: TaskLimits) -> list[ScanTask]:
-    if not parts.rows.size:
+def _tasks(stretches: Sequence[_Stretch], limits: TaskLimits) -> list[ScanTask]:
+    total, rows = (sum(column) for column in zip(*((each.bytes, each.rows) for each in stretches), strict=True))
+    if not rows:
         return []
-    if limits.entries_only:
-        parts = parts._replace(bytes=parts.rows * ENTRY_BYTES)
-    total, rows = int(parts.bytes.sum()), int(parts.rows.sum())
     wanted = min(limits.min_tasks, rows)
     target = max(1, min(smallest_task(total, limits), -(-total // wanted)))
     while True:
-        cut, units = _cut_by_rows(parts, _windows(parts, target), target, limits.max_records)
-        stops = _packed(units, target, limits.max_records)
-        if len(stops) >= wanted or target <= 1:
-            return _made(packed, cut, units, stops)
+        tasks = [task for each in stretches for task in each.tasks(target, limits)]
+        if len(tasks) >= wanted or target <= 1:
+            return tasks
         target = max(1, target // 2)
+
+
+class _Runs:
+    """Runs that the plan holds."""
+
+    def __init__(self, packed: "PackedQueues", parts: _Parts, limits: TaskLimits) -> None:
+        self._packed = packed
+        self._parts = parts._replace(bytes=parts.rows * ENTRY_BYTES) if limits.entries_only else parts
+        self.rows, self.bytes = int(self._parts.rows.sum()), int(self._parts.bytes.sum())
+
+    def tasks(self, target: int, limits: TaskLimits) -> list[ScanTask]:
+        """As `_Stretch.tasks`."""
+        if not self.rows:
+            return []
+        cut, units = _cut_by_rows(self._parts, _windows(self._parts, target), target, limits.max_records)
+        return _made(self._packed, cut, units, _packed(units, target, limits.max_records))
+
+
+class _WholePart:
+    """All pieces of a part, by their rows and sizes."""
+
+    def __init__(self, packed: "PackedQueues", at: int, limits: TaskLimits) -> None:
+        archive = packed.archive
+        part = archive.parts[at]
+        pieces = part.piece_columns
+        place = TaskPlace(archive.objects, archive.root, archive.cache)
+        self._ranges = partial(WholePartRanges, archive.manifest.parts[at], place)
+        self._queues = len(part.queues)
+        self._pieces = np.flatnonzero(pieces.rows)
+        self._low, self._rows = pieces.start[self._pieces], pieces.rows[self._pieces]
+        self._span = pieces.stop[self._pieces] - self._low
+        self._sizes = self._rows * ENTRY_BYTES if limits.entries_only else self._span
+        self.rows, self.bytes = int(self._rows.sum()), int(self._sizes.sum())
+
+    def tasks(self, target: int, limits: TaskLimits) -> list[ScanTask]:  # noqa: ARG002 - none of records is asked for
+        """As `_Stretch.tasks`; the rows of a window are those that it has in the mean."""
+        windows = np.maximum(-(-self._sizes // target), 1)
+        of = np.repeat(np.arange(windows.size), windows)
+        number = np.arange(of.size) - (np.cumsum(windows) - windows)[of]
+        low, high = (self._low[of] + self._span[of] * each // windows[of] for each in (number, number + 1))
+        high = np.where(number + 1 == windows[of], _END, high)
+        rows, sizes = (
+            each[of] * (number + 1) // windows[of] - each[of] * number // windows[of]
+            for each in (self._rows, self._sizes)
+        )
+        ranges = np.full(of.size, self._queues)
+        stops = _packed(_Units(np.zeros(of.size, np.int64), ranges, low, high, rows, sizes), target, None)
+        return [
+            ScanTask(
+                self._ranges(self._pieces[of[start:stop]], low[start:stop], high[start:stop]),
+                int(rows[start:stop].sum()),
+                int(sizes[start:stop].sum()),
+            )
+            for start, stop in pairwise([0, *stops])
+        ]
+
+
+class WholePartRanges(ArchivedRanges):
+    """Ranges of all queues in some windows of pieces of a sealed part: the task that is read asks the part for them.
+
+    A sealed part is never merged with others, so that its object stays as long as its messages do.
+    """
+
+    def __init__(self, name: PartName, place: TaskPlace | None, pieces: Ints, lows: Ints, highs: Ints) -> None:
+        super().__init__(self._read)
+        self._name, self._place, self._windows = name, place, (pieces, lows, highs)
+
+    def at(self, place: TaskPlace) -> ArchivedRanges:
+        """As `ArchivedRanges.at`."""
+        return WholePartRanges(self._name, place, *self._windows)
+
+    def _read(self) -> ArchivedColumns:
+        assert self._place is not None
+        part, parts = _whole_part(self._place, self._name)
+        pieces, lows, highs = self._windows
+        first, stop = np.searchsorted(parts.piece, pieces), np.searchsorted(parts.piece, pieces, side="right")
+        units = _Units(first, stop, lows, highs, np.zeros_like(first), np.zeros_like(first))
+        return _columns([QueueKey(*each) for each in part.queues], part.pieces, parts, units)
+
+    def __reduce__(self) -> tuple[Callable[..., ArchivedRanges], tuple[Any, ...]]:
+        return WholePartRanges, (self._name, None, *self._windows)
+
+
+_known: tuple[str, PartName, tuple[Part, _Parts]] | None = None
+
+
+def _whole_part(place: TaskPlace, name: PartName) -> tuple[Part, _Parts]:
+    """Read a part, and its runs as a plan has them; the last one of this process is kept for the next task."""
+    global _known  # noqa: PLW0603 - tasks of a process follow the log, and share what they read
+    known = _known
+    if known is None or known[:2] != (place.root, name):
+        part = whole_part(place.objects, name)
+        assert part.runs is not None
+        first, last = part.totals["first"].astype(np.int64), part.totals["last"].astype(np.int64)
+        parts = _parts_of(part.runs, np.arange(len(part.queues)), first, last + 1, lambda *_: 0)
+        _known = known = place.root, name, (replace(part, runs=None), parts)
+    return known[2]
 
 
 def _windows(parts: _Parts, target: int) -> _Units:
@@ -230,6 +361,13 @@ def _within(parts: _Parts, units: _Units) -> _Parts:
     return cut._replace(start=start, stop=stop, rows=rows, bytes=cut.bytes * rows // cut.rows).take(rows > 0)
 
 
+def _columns(keys: Sequence[QueueKey], pieces: Sequence[Piece], parts: _Parts, units: _Units) -> ArchivedColumns:
+    """Return the parts of some windows as `ArchivedRanges` has them."""
+    found = _within(parts, units)
+    numbers = np.stack([found.start, found.stop, found.rows, found.low, found.high])
+    return ArchivedColumns(keys, pieces, found.queue, numbers, _rows_of(found))
+
+
 def _packed(units: _Units, target: int, max_records: int | None) -> list[int]:
     """Return after which windows tasks end."""
     stops: list[int] = []
@@ -287,14 +425,12 @@ def _cut_by_rows(parts: _Parts, units: _Units, target: int, max_records: int | N
 def _made(packed: "PackedQueues", parts: _Parts, units: _Units, stops: Sequence[int]) -> list[ScanTask]:
     keys, pieces = packed.runs.keys, packed.archive.pieces
 
-    def columns(start: int, stop: int) -> tuple[Ints, Ints, Ints]:
-        found = _within(parts, units.take(slice(start, stop)))
-        numbers = np.stack([found.start, found.stop, found.rows, found.low, found.high])
-        return found.queue, numbers, _rows_of(found)
+    def columns(start: int, stop: int) -> ArchivedColumns:
+        return _columns(keys, pieces, parts, units.take(slice(start, stop)))
 
     starts = [0, *stops[:-1]]
     rows, sizes = (np.add.reduceat(column, starts).tolist() for column in (units.rows, units.bytes))
     return [
-        ScanTask(ArchivedRanges(keys, pieces, partial(columns, start, stop)), count, size)
+        ScanTask(ArchivedRanges(partial(columns, start, stop)), count, size)
         for start, stop, count, size in zip(starts, stops, rows, sizes, strict=True)
     ]

@@ -11,7 +11,7 @@ Tasks hold integers and strings only: they cross to Spark's workers.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, overload
 
@@ -59,22 +59,31 @@ class PlannedRange(NamedTuple):
         return f"{self.key}[{self.start}, {self.stop})"
 
 
+class ArchivedColumns(NamedTuple):
+    """Planned ranges of a task of an archive, as columns."""
+
+    keys: Sequence[QueueKey]
+    pieces: "Sequence[Piece]"
+    queue: Ints  # (n,) indices into the keys
+    numbers: Ints  # (5, n): start, stop, rows, and span of the log
+    spans: Ints  # (3, n): index into the pieces, and rows of the pack
+
+
 class ArchivedRanges(Sequence[PlannedRange]):
     """Planned ranges of a task of an archive, with the pieces of the log that have them: no manifest is read for them.
 
     Columns are made when the task is read, or crosses to its worker: a plan may have millions of ranges.
     """
 
-    def __init__(
-        self, keys: Sequence[QueueKey], pieces: "Sequence[Piece]", columns: Callable[[], tuple[Ints, Ints, Ints]]
-    ) -> None:
-        self._keys = keys
-        self._pieces = pieces
-        self._found = columns
+    def __init__(self, found: Callable[[], ArchivedColumns]) -> None:
+        self._found = found
+
+    def at(self, place: "TaskPlace") -> "ArchivedRanges":  # noqa: ARG002
+        """Return these ranges as they are read in a process that reaches the archive at ``place``."""
+        return self
 
     @cached_property
-    def _columns(self) -> tuple[Ints, Ints, Ints]:
-        """Indices into the keys, (n,); start, stop, rows and span of the log, (5, n); rows of packs, (3, n)."""
+    def _columns(self) -> ArchivedColumns:
         return self._found()
 
     @cached_property
@@ -83,18 +92,18 @@ class ArchivedRanges(Sequence[PlannedRange]):
 
         The rows of a pack have the entries of the range, and perhaps others of its queue.
         """
-        spans = self._columns[2]
+        _, pieces, _, _, spans = self._columns
         used = np.unique(spans[0])
         # A record is mapped with some bytes around it.
         near = np.unique(used[:, None] + np.arange(-_PIECES_BEFORE, _PIECES_AFTER + 1))
-        near = near[(near >= 0) & (near < len(self._pieces))]
-        segments = {self._pieces[at].segment for at in used.tolist()}
-        kept = [at for at in near.tolist() if self._pieces[at].segment in segments]
+        near = near[(near >= 0) & (near < len(pieces))]
+        segments = {pieces[at].segment for at in used.tolist()}
+        kept = [at for at in near.tolist() if pieces[at].segment in segments]
         number = np.searchsorted(np.array(kept, np.int64), spans[0])
-        return [self._pieces[at] for at in kept], np.stack([number, *spans[1:]])
+        return [pieces[at] for at in kept], np.stack([number, *spans[1:]])
 
     def __len__(self) -> int:
-        return self._columns[0].size
+        return self._columns.queue.size
 
     @overload
     def __getitem__(self, index: int) -> PlannedRange: ...
@@ -105,14 +114,14 @@ class ArchivedRanges(Sequence[PlannedRange]):
     def __getitem__(self, index: int | slice) -> PlannedRange | Sequence[PlannedRange]:
         if isinstance(index, slice):
             return [self[number] for number in range(*index.indices(len(self)))]
-        queue, numbers, _ = self._columns
+        keys, _, queue, numbers, _ = self._columns
         start, stop, rows, low, high = numbers[:, index].tolist()
-        return PlannedRange(self._keys[queue[index]], start, stop, rows, (low, high))
+        return PlannedRange(keys[queue[index]], start, stop, rows, (low, high))
 
     def __iter__(self) -> Iterator[PlannedRange]:
-        queues, numbers, _ = self._columns
+        keys, _, queues, numbers, _ = self._columns
         for queue, start, stop, rows, low, high in zip(queues.tolist(), *numbers.tolist(), strict=True):
-            yield PlannedRange(self._keys[queue], start, stop, rows, (low, high))
+            yield PlannedRange(keys[queue], start, stop, rows, (low, high))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Sequence) and list(self) == list(other)
@@ -122,9 +131,9 @@ class ArchivedRanges(Sequence[PlannedRange]):
 
     def __reduce__(self) -> tuple[Callable[..., "ArchivedRanges"], tuple[Any, ...]]:
         # Only the queues and pieces of this task cross to its worker.
-        queue, numbers, _ = self._columns
+        known, _, queue, numbers, _ = self._columns
         queues, queue = np.unique(queue, return_inverse=True)
-        keys = [tuple(self._keys[number]) for number in queues.tolist()]
+        keys = [tuple(known[number]) for number in queues.tolist()]
         pieces, spans = self.held
         return _unpickled, (keys, list(map(tuple, pieces)), queue.astype(np.uint32), numbers, spans.astype(np.int32))
 
@@ -133,9 +142,8 @@ def _unpickled(keys: Sequence[tuple[str, int]], pieces: Sequence[Any], *columns:
     from ..format.archive_part import Piece  # noqa: PLC0415 - it loads pyarrow.compute, which takes long
 
     queue, numbers, spans = columns
-    return ArchivedRanges(
-        [QueueKey(*key) for key in keys], [Piece(*each) for each in pieces], lambda: (queue, numbers, spans)
-    )
+    made = ArchivedColumns([QueueKey(*key) for key in keys], [Piece(*each) for each in pieces], queue, numbers, spans)
+    return ArchivedRanges(lambda: made)
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +166,11 @@ class ScanTask:
     def is_self_contained(self) -> bool:
         """True for a task of an archive that names the objects and rows that it reads."""
         return isinstance(self.ranges, ArchivedRanges)
+
+    def at(self, place: "TaskPlace") -> "ScanTask":
+        """Return a self-contained task as it is read in a process that reaches its archive at ``place``."""
+        assert isinstance(self.ranges, ArchivedRanges)
+        return replace(self, ranges=self.ranges.at(place))
 
 
 class TaskPlace(NamedTuple):

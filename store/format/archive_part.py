@@ -116,6 +116,8 @@ TOTAL: Final = np.dtype(
 
 ``rises`` is true if the queue offsets of all its rows rise, so that no record is left out.
 """
+SEALED_RUNS: Final = 1 << 20
+"""Runs of a part from which on it is never merged with others."""
 _BLOCK: Final = np.dtype([("size", np.int64), ("crc", np.uint32), ("runs", np.int64)])
 Runs = npt.NDArray[np.void]
 Columns = Mapping[str, npt.NDArray[Any]]

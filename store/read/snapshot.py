@@ -158,6 +158,7 @@ def _checked(location: StoreLocation, commit_logs: Sequence[str]) -> Sequence[st
 def _scan_at(place: TaskPlace, task: ScanTask, spec: ScanSpec, broker_name: str) -> Iterator[pa.RecordBatch]:
     from ..entries.archived_task import TaskView  # noqa: PLC0415 - readers of a directory need not wait for it
 
+    task = task.at(place)
     return scan(TaskView(place, task, broker_name), task, spec)
 
 

@@ -3,14 +3,24 @@ import sys
 import tracemalloc
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from segmentlog.store import QueueRange, ScanSpec, ScanTask, Snapshot
+from segmentlog.store.archive.content import cut
+from segmentlog.store.archive.push import push
 from segmentlog.store.directory.layout import StoreLocation
+from segmentlog.store.entries import archive_runs
+from segmentlog.store.entries.packs_plan import WholePartRanges
+from segmentlog.store.entries.tasks import TaskPlace
 from segmentlog.store.format.archive_part import RUN, Part
-from support.archives import publish_part, simple_piece
+from segmentlog.store.objects import manifests
+from segmentlog.store.read.snapshot import _scan_at
+from support.archived_store import SPEC, write_whole
+from support.archives import publish_part, publish_parts, simple_piece
 from support.memory_objects import MemoryObjects
 from support.scale import scale
 
@@ -109,3 +119,83 @@ def test_all_rows_of_a_queue_are_in_one_task_each_once() -> None:
     half = planned[: len(planned) // 2]
     assert [each.start for each in half] == [wanted.start, *(each.stop for each in half[:-1])]
     assert half[-1].stop == wanted.stop
+
+
+@pytest.fixture
+def in_parts(tmp_path: Path) -> MemoryObjects:
+    """An archive of 40 segments or so in parts of 7, of which the last one has a segment that grows."""
+    path, objects = write_whole(tmp_path / "store"), MemoryObjects()
+    push(path, objects)
+    _, manifest = manifests.newest(objects)
+    part = manifests.whole_part(objects, manifest.parts[0])
+    parts = [cut(part, at, min(at + 7, len(part.pieces))) for at in range(0, len(part.pieces), 7)]
+    assert len(parts) > 4
+    assert publish_parts(objects, 2, parts)
+    return objects
+
+
+def rows_of(objects: MemoryObjects, lost: int, max_bytes: int) -> tuple[list[ScanTask], list[tuple[Any, ...]]]:
+    """Return the tasks of all queues but for some messages at both ends, and the messages in their order."""
+    snapshot = Snapshot.open(StoreLocation.on_objects(objects))
+    bounds = [each for topic in snapshot.topics() for each in snapshot.queues(topic)]
+    ranges = [QueueRange(each.key, each.min_offset + lost, each.max_offset - lost) for each in bounds]
+    tasks = snapshot.plan(ranges, max_bytes=max_bytes)
+    place = TaskPlace(objects, objects.url, None)
+    found = []
+    for task in pickle.loads(pickle.dumps(tasks)):
+        for batch in _scan_at(place, task, SPEC, "broker"):
+            found += [tuple(row.values()) for row in batch.to_pylist()]
+    return tasks, found
+
+
+@pytest.mark.parametrize("lost", [0, 45])
+@pytest.mark.parametrize("max_bytes", [600, 9_000, 1 << 20])
+def test_whole_parts_are_planned_by_their_pieces_and_read_as_their_runs(
+    in_parts: MemoryObjects, lost: int, max_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected_tasks, expected = rows_of(in_parts, lost, max_bytes)
+    monkeypatch.setattr(archive_runs, "_PLANNED_RUNS_MAX", 0)
+    monkeypatch.setattr(archive_runs, "SEALED_RUNS", 1)
+    gets = in_parts.calls["get"]
+    tasks, found = rows_of(in_parts, lost, max_bytes)
+    of_parts = [task for task in tasks if isinstance(task.ranges, WholePartRanges)]
+    assert 0 < len(of_parts) < len(tasks)  # the last part grows
+    assert max(len(pickle.dumps(task)) for task in of_parts) < 2_000
+    assert sum(task.rows for task in tasks) == sum(task.rows for task in expected_tasks) == len(expected)
+    assert sorted(found) == sorted(expected)
+    for queue in {row[:2] for row in expected}:
+        assert [row for row in found if row[:2] == queue] == [row for row in expected if row[:2] == queue]
+    assert in_parts.calls["get"] > gets
+
+
+def test_parts_beside_missing_queue_offsets_are_planned_by_their_runs(
+    in_parts: MemoryObjects, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, manifest = manifests.newest(in_parts)
+    assert publish_parts(
+        in_parts, 3, [manifests.whole_part(in_parts, each) for each in manifest.parts if each != manifest.parts[2]]
+    )
+    monkeypatch.setattr(archive_runs, "_PLANNED_RUNS_MAX", 0)
+    monkeypatch.setattr(archive_runs, "SEALED_RUNS", 1)
+    runs = Snapshot.open(StoreLocation.on_objects(in_parts)).entries.runs  # type: ignore[attr-defined]
+    asked = np.arange(len(runs.keys))
+    whole = [at for at, _, _ in runs.whole_parts(asked, runs.totals["first"], runs.totals["last"] + 1)]
+    assert whole == [0, *range(3, len(manifest.parts) - 2)]
+
+
+def test_a_plan_of_whole_parts_reads_the_heads_of_parts_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    objects = made(50, 100)
+    monkeypatch.setattr(archive_runs, "_PLANNED_RUNS_MAX", 4_999)
+    monkeypatch.setattr(archive_runs, "SEALED_RUNS", 5_000)
+    snapshot = Snapshot.open(StoreLocation.on_objects(objects))
+    bounds = [each for topic in snapshot.topics() for each in snapshot.queues(topic)]
+    wanted = [QueueRange(each.key, each.min_offset, each.max_offset) for each in bounds]
+    tasks = snapshot.plan(wanted, max_bytes=128 << 20)
+    assert objects.calls["get"] == 2  # the manifest, and the head of its part
+    assert sum(task.rows for task in tasks) == 50 * RUNS_PER_PIECE * ROWS_PER_RUN
+    assert all(isinstance(task.ranges, WholePartRanges) for task in tasks)
+    planned = [each for task in tasks for each in task.ranges]
+    assert sum(each.rows for each in planned) == 50 * RUNS_PER_PIECE * ROWS_PER_RUN
+    objects.calls.clear()
+    snapshot.plan(wanted[1:], max_bytes=128 << 20)  # not all of the part
+    assert objects.calls["get"] > 0
