@@ -14,6 +14,7 @@ from bisect import bisect_right, insort
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
 from ..errors import FormatError
 from ..files.fs import FileSystem
@@ -21,8 +22,8 @@ from ..format.index_file import ENTRY, HEADER, SLOT, Geometry, IndexProof
 from ..format.message import Bytes, Ints
 from ..log.commit_log import CommitLog
 from ..objects.requests import IN_FLIGHT
-from .asked import NOTHING, confirm_at
-from .table import IndexTable, check_copy
+from .asked import NOTHING, ROWS_AT_ONCE, confirm_at
+from .table import IndexTable, check_copy, sorted_rows
 
 _SAMPLE: Final = 64
 _SAMPLE_FAR: Final = 8  # where each record is a request
@@ -33,13 +34,30 @@ _READ_BYTES: Final = 64 << 20
 def is_of_log(log: CommitLog, table: IndexTable, first: int = 1) -> bool:
     """Compare some entries with their records: a file of another store, or of an older log, may be whole, too."""
     # Some twice in a small file. `np.unique` would load numpy.ma, a thirtieth of a look-up in a new process.
-    # RocketMQ 5 has indexed entries of DLedger logs that the group then replaced: such files need a closer look.
-    is_far = log.in_windows and not any(each.lead for each in log.segments)
-    sample = min(_SAMPLE_FAR if is_far else _SAMPLE, table.count - first)
-    entries = table.entries[np.linspace(first, table.count - 1, sample).astype(np.int64)]
+    sample = min(_SAMPLE_FAR if log.in_windows else _SAMPLE, table.count - first)
+    numbers = np.linspace(first, table.count - 1, sample).astype(np.int64)
+    return _agree(log, table.entries[numbers]) and _is_of_terms(log, table)
+
+
+def _is_of_terms(log: CommitLog, table: IndexTable) -> bool:
+    """Compare the first entries of each term: RocketMQ 5 has indexed DLedger entries that a new leader replaced.
+
+    It has not indexed what took their places. None of it is read again, so the file does not tell all keys.
+    """
+    starts = log.term_starts(table.first, table.last + 1)
+    if not starts:
+        return starts is not None
+    entries = table.entries[1 : table.count]
+    offsets = entries["physical_offset"]
+    return all(_agree(log, entries[np.flatnonzero(offsets >= start)[:ROWS_AT_ONCE]]) for start in starts)
+
+
+def _agree(log: CommitLog, entries: npt.NDArray[np.void]) -> bool:
     offsets, hashes = (entries[name].astype(np.int64) for name in ("physical_offset", "key_hash"))
+    order, offsets = sorted_rows(offsets)
     alive = offsets >= log.min_offset
-    return not any(found.denied.size for _, found in confirm_at(log, offsets[alive], hashes[alive], NOTHING))
+    compared = confirm_at(log, offsets[alive], hashes[order][alive], NOTHING)
+    return not any(found.denied.size for _, found in compared)
 
 
 def proof_of(log: CommitLog, path: str, data: Bytes) -> IndexProof | None:

@@ -145,7 +145,8 @@ class CommitLog:
         """The most records that its segments can hold."""
         shared = next((each for each in self.segments if each.lead), None)
         paths = None if shared is None else DLedgerPaths.of_data(os.path.dirname(shared.path))
-        self._agreed = None if paths is None or with_unagreed else DLedgerEnd(fs, paths)
+        self._group = None if paths is None else DLedgerEnd(fs, paths)
+        self._agreed = None if with_unagreed else self._group
         for each in self.empty:
             if each.base < self.stop:
                 _log.warning("%s has 0 bytes, and later segments are not empty: its messages are lost", each.path)
@@ -201,6 +202,10 @@ class CommitLog:
     def is_agreed(self) -> bool:
         """True if a DLedger group writes it: then whole records may follow those that it has agreed on."""
         return self._agreed is not None
+
+    def term_starts(self, low: int, high: int) -> list[int] | None:
+        """Physical offsets from ``low`` up to ``high`` where DLedger entries of a later term begin; None if unknown."""
+        return [] if self._group is None else self._group.term_starts(low, high)
 
     @property
     def in_windows(self) -> bool:

@@ -14,6 +14,7 @@ RocketMQ 5 recovers from a crash, it dispatches all entries. RocketMQ: ``DLedger
 """
 
 import logging
+from bisect import bisect_left
 from typing import Final
 
 import numpy as np
@@ -50,6 +51,35 @@ class DLedgerEnd:
         end = self._by_index(index, segments)
         return self._by_entries(index, segments) if end is None else end
 
+    def term_starts(self, low: int, high: int) -> list[int] | None:
+        """Positions from ``low`` up to ``high`` where entries of a later term begin; None if the index has no entry."""
+        files, last = list_segments(self._fs, [self._paths.index]), self._committed_index()
+        if not files or last is None or (end := self._row(files, last)) is None:
+            return None
+        known = range(files[0].base // dledger.INDEX.itemsize, last + 1)
+        first = known[bisect_left(known, True, key=lambda index: self._row(files, index) is not None)]  # noqa: FBT003
+        begin = self._row(files, first)
+        found: list[int] = []
+        spans: list[tuple[np.void | None, np.void | None]] = [(begin, end)]
+        while spans:
+            begin, end = spans.pop()
+            if begin is None or end is None:
+                return None
+            if begin["term"] == end["term"] or end["position"] < low or begin["position"] >= high:
+                continue
+            between = (int(begin["index"]) + int(end["index"])) // 2
+            if between == begin["index"]:
+                found.append(int(end["position"]))
+            else:
+                middle = self._row(files, between)
+                spans += [(begin, middle), (middle, end)]
+        return [each for each in sorted(found) if low <= each < high]
+
+    def _row(self, files: list[SegmentFile], index: int) -> np.void | None:
+        """Row of an entry in the index files; None if they do not have it."""
+        found = self._read(files, index * dledger.INDEX.itemsize, dledger.INDEX)
+        return None if found is None or found["magic"] != dledger.MAGIC or found["index"] != index else found
+
     def _committed_index(self) -> int | None:
         """Highest index that the checkpoint and its former version state; -1 for no entry, None if neither does."""
         # DLedger removes the checkpoint before it renames the new one. A broker that was ended in between has forgotten
@@ -75,9 +105,8 @@ class DLedgerEnd:
 
     def _by_index(self, index: int, segments: list[SegmentFile]) -> int | None:
         """End of an entry by the index files and its own header; None if they do not have it."""
-        size = dledger.INDEX.itemsize
-        found = self._read(list_segments(self._fs, [self._paths.index]), index * size, dledger.INDEX)
-        if found is None or int(found["index"]) != index:
+        found = self._row(list_segments(self._fs, [self._paths.index]), index)
+        if found is None:
             return None
         position, size = int(found["position"]), int(found["size"])
         header = self._read(segments, position, dledger.HEADER)

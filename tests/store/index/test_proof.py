@@ -1,3 +1,5 @@
+import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +17,9 @@ from segmentlog.store.index import proof as proofs
 from segmentlog.store.index.proof import proof_of, proven_table
 from segmentlog.store.index.table import look_up, open_table
 from segmentlog.store.log.commit_log import CommitLog
+from segmentlog.store.maintenance.repair import write_index as write_repaired_index
 from support.distant_files import DistantFiles
+from support.dledger import write_log, write_store
 from support.indexed_stores import Row, build, entry_bytes, write_index
 from support.memory_objects import MemoryObjects
 from support.tampering import put_at
@@ -139,3 +143,34 @@ def test_a_damaged_object_of_an_index_costs_a_scan_and_hides_nothing(tmp_path: P
         assert found.coverage is not None
         assert found.coverage.indexed_bytes == 0
         assert any("damaged chain" in each.reason for each in found.coverage.ranges)
+
+
+def write_group_store(path: Path, replaced: range) -> Path:
+    """Write a DLedger store, then some of its messages again, by a new leader; its index has the former ones."""
+    entries = write_store(path, rows=700)
+    write_repaired_index(Snapshot.open(path), path / "index", GEOMETRY)
+    terms = [replace(each, term=2) if each.index >= replaced.start else each for each in entries]
+    for number in replaced:
+        record = entries[number].record.replace(b"k%d" % number, b"x%d" % number)
+        terms[number] = replace(terms[number], record=record)
+    write_log(path, terms, 4096, len(terms) - 1)
+    return path
+
+
+@pytest.mark.parametrize("key", ["k289", "k290", "x290", "x292", "k294"])
+def test_keys_of_dledger_entries_that_replaced_indexed_ones_are_found(tmp_path: Path, key: str) -> None:
+    found = Finder(Snapshot.open(write_group_store(tmp_path / "s", range(290, 293)))).by_keys(["orders"], [key])
+    assert len(found.physical_offset) == (key != "k290")
+
+
+@pytest.mark.parametrize("has_rows", [True, False])
+def test_an_index_file_of_a_dledger_log_is_believed_if_the_begin_of_each_term_is_in_it(
+    tmp_path: Path, *, has_rows: bool
+) -> None:
+    store = write_group_store(tmp_path / "s", range(290, 290))
+    if not has_rows:  # then nothing tells where terms begin
+        shutil.rmtree(store / "dledger-n0" / "index")
+    found = Finder(Snapshot.open(store)).by_keys(["orders"], ["k291"])
+    assert len(found.physical_offset) == 1
+    assert found.coverage is not None
+    assert (found.coverage.scanned_bytes < 1000) is has_rows  # before its first record, and after its last one
