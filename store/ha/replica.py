@@ -327,6 +327,9 @@ class Replica:
                 if chunk is not None:
                     self._incoming.check_known(chunk.offset, has_history=handshake.greeting is not None)
                     self._append(chunk.offset, chunk.data)
+                if self._first is not None and slave.is_idle and not self.store.end_offset:
+                    first, self._first = self._first, None  # to be looked for again
+                    raise ReplicationError(f"the master has nothing from physical offset {first} on")
                 if slave.is_verified:
                     self._note_progress(slave)
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -98,6 +99,28 @@ def test_an_empty_replica_begins_at_the_first_segment_that_is_there(tmp_path: Pa
     assert log_bytes(tmp_path / "copy")[: len(log) - base] == log[base:]
     assert master.requests[0] == 0
     assert master.requests[-1] == max(base, 1)
+
+
+def test_a_replica_whose_first_segment_is_deleted_before_it_is_copied_looks_for_the_next_one(
+    tmp_path: Path, log: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[int] = []
+
+    def find(*arguments: Any) -> int:
+        found.append(find_first_segment(*arguments))
+        if len(found) == 1:
+            del master.log[:SEGMENT]
+            master.base = SEGMENT
+        return found[-1]
+
+    monkeypatch.setattr(module, "find_first_segment", find)
+    with (
+        ScriptedMaster(log, 0, SEGMENT) as master,
+        following(tmp_path / "copy", master.port, begin=Begin.FIRST) as replica,
+    ):
+        until(lambda: replica.status.end == len(log), seconds=60)
+    assert log_bytes(tmp_path / "copy")[: len(log) - SEGMENT] == log[SEGMENT:]
+    assert found == [0, SEGMENT]
 
 
 def test_it_may_begin_at_the_last_segment(tmp_path: Path, log: bytes) -> None:
