@@ -51,7 +51,7 @@ from ..format.message_table import Record
 from ..format.properties import Properties
 from ..format.store_paths import DLedgerPaths, StorePaths
 from ..format.walk import Walk, glance, walk
-from .dledger import DLedgerEnd
+from .dledger import DLedgerGroup
 
 _log = logging.getLogger(__name__)
 
@@ -145,8 +145,7 @@ class CommitLog:
         """The most records that its segments can hold."""
         shared = next((each for each in self.segments if each.lead), None)
         paths = None if shared is None else DLedgerPaths.of_data(os.path.dirname(shared.path))
-        self._group = None if paths is None else DLedgerEnd(fs, paths)
-        self._agreed = None if with_unagreed else self._group
+        self._group = None if paths is None else DLedgerGroup(fs, paths)
         for each in self.empty:
             if each.base < self.stop:
                 _log.warning("%s has 0 bytes, and later segments are not empty: its messages are lost", each.path)
@@ -186,8 +185,8 @@ class CommitLog:
         """
         # A walk to here is consistent: records that a live writer appends meanwhile begin at or after it, even in a
         # segment that the walk has passed.
-        if self._agreed is not None:
-            base, end = next(each.base for each in self.segments if each.lead), self._agreed.now()
+        if self._group is not None and not self._with_unagreed:
+            base, end = next(each.base for each in self.segments if each.lead), self._group.now()
             return base if end is None else min(max(end, base), self.stop)
         for segment in reversed(self.segments):
             try:
@@ -201,7 +200,7 @@ class CommitLog:
     @property
     def is_agreed(self) -> bool:
         """True if a DLedger group writes it: then whole records may follow those that it has agreed on."""
-        return self._agreed is not None
+        return self._group is not None and not self._with_unagreed
 
     def term_starts(self, low: int, high: int) -> list[int] | None:
         """Physical offsets from ``low`` up to ``high`` where DLedger entries of a later term begin; None if unknown."""

@@ -1,4 +1,4 @@
-"""End of a DLedger log: what its group has agreed on, as the files of one broker state it.
+"""End and terms of a DLedger log: what its group has agreed on, as the files of one broker state it.
 
 ::
 
@@ -33,8 +33,8 @@ _log = logging.getLogger(__name__)
 _NONE: Final = -1
 
 
-class DLedgerEnd:
-    """Committed end of the log of one broker."""
+class DLedgerGroup:
+    """What a group has agreed on, as the files of one broker state it: where its log ends, and where terms begin."""
 
     def __init__(self, fs: FileSystem, paths: DLedgerPaths) -> None:
         self._fs = fs
