@@ -110,12 +110,12 @@ def remaining(
     if not gone:
         return held, None
     if Cursor(snapshot, bounds, wanted.stop).state is State.UNCONFIRMED:
-        is_confirmed, fix = "confirmed", "Start all brokers of the group, and read again: nothing is lost"
+        seen, fix = "confirmed", "Start all brokers of the group, and read again: nothing is lost"
         if not snapshot.awaits_others:
-            is_confirmed, fix = "there", "Read again when its writer has recovered: nothing is lost"
+            seen, fix = "there", "Read again when its writer has recovered: nothing is lost"
         raise UnconfirmedError(
-            f"{wanted} was {is_confirmed} when it was planned, and is {is_confirmed} only up to {bounds.max_offset} "
-            "since a crash, restart or failover",
+            f"{wanted} was {seen} when it was planned, and is {seen} only up to {bounds.max_offset} since a crash, "
+            "restart or failover",
             path=snapshot.path,
             fix=fix,
         )
