@@ -314,9 +314,10 @@ class QueueSearch:
         short = {}
         stop = min(stop, self._dispatched(queue)) if self.is_live else stop
         for key, derived in self.kept.queues(stop).items():
-            if self.is_live and not self._is_absent(key):
+            is_absent = self._is_absent(key)
+            if self.is_live and not is_absent:
                 continue
-            missing = derived if self._is_absent(key) else self._after_entries(queue(key), derived)
+            missing = derived if is_absent else self._after_entries(queue(key), derived)
             if missing.size.size:
                 short[key] = missing
         return short
