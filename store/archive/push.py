@@ -342,8 +342,11 @@ class _Push:
     def _next(self, former: Manifest, stop: int) -> Manifest:
         """Put what the archive lacks, and return the manifest with it."""
         pieces, part, log = _Pieces(self.objects, former), self._round, self.snapshot.log
-        if pieces and log.is_agreed and stop <= log.min_offset:
-            return former  # a broker that has forgotten what its group agreed on: nothing can be compared
+        # A broker of a DLedger group that has received nothing yet, or has forgotten what its group agreed on: there is
+        # nothing to compare.
+        is_behind = stop <= log.min_offset and (log.is_agreed or (not log.segments and "dledger" in former.store))
+        if pieces and is_behind:
+            return former
         count = self._agreeing(former, pieces, stop)
         grown = self._grown(former, pieces, count, stop)
         kept, last = count - len(grown), pieces[count - 1] if count else None

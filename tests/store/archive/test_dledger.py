@@ -97,7 +97,12 @@ def test_a_broker_that_is_behind_its_archive_adds_and_takes_away_nothing(committ
     assert push(other, objects) == replace(report, pieces=0, records=0, sent_bytes=0)
     (other / "dledger-n1" / "checkpoint").write_text("committedIndex=-1")
     assert push(other, objects).manifest == report.manifest
+    shutil.rmtree(other / "dledger-n1" / "data")
+    assert push(other, objects).manifest == report.manifest
     shutil.rmtree(other / "dledger-n1")
+    (other / "commitlog").mkdir()
+    assert push(other, objects).manifest == report.manifest
+    (other / "commitlog").rmdir()
     longer = led(entries, tmp_path, 90, kept=60)
     write_log(other, longer, SEGMENT, 89).rename(other / "dledger-n1")
     grown = push(other, objects)
