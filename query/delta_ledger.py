@@ -17,7 +17,7 @@ from pyarrow import fs
 
 from segmentlog.store import ConfigError, MissingExtraError
 
-from .ledgers import KEYS, Bounds, Ledger, first_line
+from .ledgers import KEYS, Bounds, Ledger, first_line, listed
 from .parts import Row, unpack
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ class DeltaLedger(Ledger):
         return [each.name for each in self._table.schema().fields]
 
     def jobs(self) -> Mapping[str, str]:
-        found = self._system.get_file_info(fs.FileSelector(self._folder, allow_not_found=True))
+        found = listed(self._system, self._folder)
         names = [each.base_name.removesuffix(".json") for each in found if each.base_name.endswith(".json")]
         return {name: self._read(f"{self._folder}/{name}.json") for name in names}
 

@@ -27,6 +27,7 @@ from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyarrow import fs
 
 from segmentlog.store import QueueKey, SegmentLogError
 
@@ -252,6 +253,15 @@ def _spans(part: Part, after: Mapping[QueueKey, int]) -> pa.Table:
     spans = [(*key, max(first, after.get(key, 0)), end) for key, (first, end) in part.offsets.items()]
     rows = [dict(zip(_SPAN_TYPES.names, each, strict=True)) for each in spans if each[2] < each[3]]
     return pa.Table.from_pylist(rows, _SPAN_TYPES)
+
+
+def listed(system: fs.FileSystem, path: str, *, recursive: bool = False) -> list[fs.FileInfo]:
+    """Return what a directory holds, which is nothing if it does not exist."""
+    selector = fs.FileSelector(path, allow_not_found=True, recursive=recursive)
+    try:
+        return list(system.get_file_info(selector))
+    except FileNotFoundError:  # Arrow could not list it, and then found it: another process made it in between
+        return list(system.get_file_info(selector))
 
 
 def first_line(error: Exception) -> str:

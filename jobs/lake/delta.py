@@ -19,10 +19,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
-from pyarrow import fs
 
 from segmentlog.query.delta_ledger import JOB, PART, DeltaLedger
-from segmentlog.query.ledgers import TIME, first_line
+from segmentlog.query.ledgers import TIME, first_line, listed
 from segmentlog.query.parts import Row, pack
 from segmentlog.store import ConfigError
 
@@ -186,7 +185,7 @@ class DeltaTarget(DeltaLedger, LakeTarget):
     def _check_is_free(self) -> None:
         """Refuse a directory of other files, such as a store of RocketMQ, where Delta would make a table."""
         root = self._folder.rpartition("/")[0]
-        found = self._system.get_file_info(fs.FileSelector(root, allow_not_found=True))
+        found = listed(self._system, root)
         names = sorted(each.base_name for each in found)
         if names and _LOG not in names:  # another job may have made the table since it was looked for
             raise ConfigError(

@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 from pyarrow import fs
 
-from segmentlog.query.ledgers import FOLDER, Ledger, attempt_of, first_line
+from segmentlog.query.ledgers import FOLDER, Ledger, attempt_of, first_line, listed
 from segmentlog.query.parts import Part, Row, StoreIdentity, Written, ends_of
 from segmentlog.store import ConfigError, SegmentLogError
 
@@ -132,16 +132,17 @@ class Attempts:
         committed
             Returns the names of all attempts whose files the table has.
         """
-        found = self._system.get_file_info(fs.FileSelector(self._path, allow_not_found=True))
+        found = listed(self._system, self._path)
         old = [each for each in found if each.base_name not in ledger and self._is_abandoned(each)]
         known = committed() if old else ()
         gone = [each.path for each in old if each.base_name not in known]
         for path in gone:
-            self._system.delete_dir(path)
+            with contextlib.suppress(FileNotFoundError):  # another run removes it, too
+                self._system.delete_dir(path)
         return len(gone)
 
     def _is_abandoned(self, attempt: fs.FileInfo) -> bool:
-        files = self._system.get_file_info(fs.FileSelector(attempt.path, allow_not_found=True, recursive=True))
+        files = listed(self._system, attempt.path, recursive=True)
         times = [each.mtime for each in (attempt, *files) if each.mtime is not None]  # S3's directories have none
         return bool(times) and max(times) < datetime.now(UTC) - _ABANDONED
 

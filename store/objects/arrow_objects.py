@@ -70,22 +70,27 @@ class ArrowObjects(RepeatedObjects):
 
     def list(self, prefix: str = "", *, is_confirmed: bool = True) -> Iterator[ObjectInfo]:  # noqa: ARG002 - it is whole
         folder = prefix.rpartition("/")[0]
-        selector = arrow_fs.FileSelector(self._path(folder), recursive=True, allow_not_found=True)
 
         def once() -> Sequence[ObjectInfo]:
-            infos = map(self._info, filter(_is_file, self._fs.get_file_info(selector)))
+            infos = map(self._info, filter(_is_file, self._listed(folder, recursive=True)))
             return sorted(info for info in infos if info.key.startswith(prefix) and _MAKING not in info.key)
 
         return iter(self._tried("listing", prefix, once))
 
     def folders(self) -> Sequence[str]:
-        selector = arrow_fs.FileSelector(self._path(""), allow_not_found=True)
-
         def once() -> Sequence[str]:
-            found = self._fs.get_file_info(selector)
+            found = self._listed("")
             return sorted(each.base_name for each in found if each.type == arrow_fs.FileType.Directory)
 
         return self._tried("listing folders", "", once)
+
+    def _listed(self, folder: str, *, recursive: bool = False) -> Sequence[Any]:
+        selector = arrow_fs.FileSelector(self._path(folder), allow_not_found=True, recursive=recursive)
+        try:
+            found: Sequence[Any] = self._fs.get_file_info(selector)
+        except FileNotFoundError:
+            raise Failure(FailureKind.BROKEN, "a folder appeared or disappeared while it was listed") from None
+        return found
 
     def head(self, key: str) -> ObjectInfo | None:
         return self._tried("looking at it", key, lambda: self._head(key))
