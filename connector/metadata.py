@@ -16,7 +16,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import tzinfo
-from importlib import import_module
 from typing import Any, Final
 
 import pyarrow as pa
@@ -31,6 +30,7 @@ from pyspark.sql.streaming.listener import (
 )
 from pyspark.sql.types import DataType, StructField, StructType
 
+from segmentlog.query.extras import optional_module
 from segmentlog.query.frames import system_batches
 from segmentlog.query.metadata import (
     SCHEMAS,
@@ -45,7 +45,7 @@ from segmentlog.query.metadata import (
 )
 from segmentlog.query.request import EVERY_COLUMN
 from segmentlog.query.selection import Topics, check_topics, group_progress
-from segmentlog.store import ConfigError, MissingExtraError, QueueKey, SegmentLogError, Snapshot
+from segmentlog.store import ConfigError, QueueKey, SegmentLogError, Snapshot
 from segmentlog.store.follow import QueueLag, measure_lag
 from segmentlog.store.groups import GroupProgress
 
@@ -214,15 +214,7 @@ class LagMetrics:
     """
 
     def __init__(self, registry: Any = None, *, per_queue: bool = False) -> None:
-        try:
-            prometheus = import_module("prometheus_client")
-        except ModuleNotFoundError as error:
-            if error.name != "prometheus_client":
-                raise
-            raise MissingExtraError(
-                "gauges need the package prometheus-client, which is not installed",
-                fix="pip install 'segmentlog[metrics]', or log lag with LagListener without metrics",
-            ) from None
+        prometheus = optional_module("prometheus-client", "gauges need", extra="metrics")
         self._per_queue = per_queue
         self._lock = threading.Lock()
         self._shown: dict[str, set[tuple[tuple[str, ...], str]]] = {}

@@ -27,9 +27,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from segmentlog.output import printable
+from segmentlog.query.extras import optional_module
 from segmentlog.query.source import StoreSource
 from segmentlog.store import (
-    MissingExtraError,
     OnCorrupt,
     OnLoss,
     QueueRange,
@@ -464,11 +464,10 @@ def _plots(found: "Statistics") -> str:
 
 
 def _plot(title: str, draw: Any) -> str:
-    try:
-        from matplotlib import rc_context
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise MissingExtraError("plots need matplotlib", fix="Run: pip install 'segmentlog[plots]'") from None
+    optional_module("matplotlib", "plots need", extra="plots")
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
+
     settings: Any = {"svg.fonttype": "none", "text.parse_math": False, "svg.hashsalt": title}
     settings |= {"axes.grid": True, "axes.axisbelow": True}
     with rc_context(settings), warnings.catch_warnings():

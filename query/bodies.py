@@ -33,12 +33,12 @@ from .body_columns import (
     BodyFormat,
     ParsedBodies,
     joined,
-    missing,
     not_utf8,
     nulls,
     parsed_where,
     reason_of,
 )
+from .extras import optional_module
 from .suggestions import listing
 
 KINDS: Final = ("json", "avro", "protobuf", "csv", "text")
@@ -76,16 +76,14 @@ def body_format(kind: object, schema: object = None, *, named: Callable[[str], s
         problem = f"{named('body_as')}={kind!r} needs {named('schema')}"
         raise ConfigError(problem, fix=f"Pass {_FORMS[str(kind)]}")
     if kind == "avro":
-        try:
-            from .avro_bodies import avro_format  # noqa: PLC0415 - needs an extra
-        except ModuleNotFoundError:
-            raise missing("avro", "fastavro") from None
+        optional_module("fastavro", "bodies of avro need", extra="avro")
+        from .avro_bodies import avro_format  # noqa: PLC0415 - needs an extra
+
         return avro_format(text_of(schema, named), named)
     if kind == "protobuf":
-        try:
-            from .protobuf_bodies import protobuf_format  # noqa: PLC0415 - needs an extra
-        except ModuleNotFoundError:
-            raise missing("protobuf", "protobuf") from None
+        optional_module("protobuf", "bodies of protobuf need", module="google.protobuf.message")
+        from .protobuf_bodies import protobuf_format  # noqa: PLC0415 - needs an extra
+
         return protobuf_format(schema, named)
     made = JsonBodies(_columns(schema, named)) if kind == "json" else CsvBodies(_columns(schema, named))
     made.check(named)

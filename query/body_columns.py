@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from segmentlog.store import ConfigError, MissingExtraError
+from segmentlog.store import ConfigError
 
 from .suggestions import listing
 
@@ -190,12 +190,6 @@ def joined(parts: list[ParsedBodies]) -> ParsedBodies:
     """Put parts of some bodies together; each part has rows."""
     (columns,) = pa.Table.from_batches([each.columns for each in parts]).combine_chunks().to_batches()
     return ParsedBodies(columns, pa.concat_arrays([each.errors for each in parts]))
-
-
-def missing(kind: str, package: str) -> MissingExtraError:
-    """Return the error for a package that a format needs."""
-    problem = f"bodies of {kind} need the package {package}, which is not installed"
-    return MissingExtraError(problem, fix=f"pip install 'segmentlog[{kind}]'")
 
 
 # Schemas

@@ -15,8 +15,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import fs
 
-from segmentlog.store import ConfigError, MissingExtraError
+from segmentlog.store import ConfigError
 
+from .extras import optional_module
 from .ledgers import KEYS, Bounds, Ledger, first_line, listed
 from .parts import Row, unpack
 
@@ -40,11 +41,7 @@ class DeltaLedger(Ledger):
 
     def connect(self) -> None:
         """Find the directory."""
-        try:
-            import deltalake  # noqa: F401 - an extra
-        except ImportError as error:
-            problem = "Delta tables need the package deltalake, which is not installed"
-            raise MissingExtraError(problem, fix="pip install 'segmentlog[delta]'") from error
+        optional_module("deltalake", "Delta tables need", extra="delta")
         try:
             self._system, root = fs.FileSystem.from_uri(self.name)
         except (OSError, ValueError) as error:

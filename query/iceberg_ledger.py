@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import pyarrow as pa
 
-from segmentlog.store import ConfigError, MissingExtraError
+from segmentlog.store import ConfigError
 
+from .extras import optional_module
 from .ledgers import KEYS, Bounds, Ledger, first_line
 from .parts import Row, unpack
 
@@ -101,14 +102,10 @@ class IcebergLedger(Ledger):
 
 def open_catalog(name: str | None, properties: Mapping[str, str]) -> "Catalog":
     """Return a catalog of pyiceberg's configuration; `ConfigError` if it has none of this name, or cannot open it."""
-    try:
-        from pyiceberg.catalog import load_catalog
-    except ImportError as error:
-        problem = "Iceberg tables need the package pyiceberg, which is not installed"
-        raise MissingExtraError(problem, fix="pip install 'segmentlog[iceberg]'") from error
+    catalogs = optional_module("pyiceberg", "Iceberg tables need", extra="iceberg", module="pyiceberg.catalog")
 
     def opened() -> "Catalog":
-        found = load_catalog(name, **properties)
+        found: Catalog = catalogs.load_catalog(name, **properties)
         found.list_namespaces()
         return found
 

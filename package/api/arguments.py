@@ -17,10 +17,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, tzinfo
 from functools import wraps
-from importlib import import_module
 from inspect import signature
 from numbers import Integral
-from typing import Any, Final, ParamSpec, TypeAlias, TypeGuard, TypeVar
+from typing import Final, ParamSpec, TypeAlias, TypeGuard, TypeVar
 
 from segmentlog.query import position as query
 from segmentlog.query.position import AtTime, ByQueue, Fallback, Grammar, Place, Rules
@@ -28,7 +27,7 @@ from segmentlog.query.request import checked_names
 from segmentlog.query.selection import topics_of
 from segmentlog.query.suggestions import listing, suggest
 from segmentlog.query.times import Clock, Instant, parse_time, parse_zone, store_ms
-from segmentlog.store import ConfigError, MissingExtraError, OnLoss, QueueKey, Remedy, SegmentLogError
+from segmentlog.store import ConfigError, OnLoss, QueueKey, Remedy, SegmentLogError
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -169,7 +168,7 @@ def _place(argument: str, value: object, clock: Clock) -> Place:
     return AtTime(Instant(time_of(argument, value, clock).ms))
 
 
-# Remedies and packages
+# Remedies
 
 
 @contextmanager
@@ -204,14 +203,3 @@ def api_call(call: Callable[P, T]) -> Callable[P, T]:
             ) from None
 
     return called
-
-
-def optional_module(name: str, method: str, extra: str | None = None) -> Any:
-    """Import a package, which ``method`` needs, of an extra, by default of its name; `MissingExtraError` without it."""
-    try:
-        return import_module(name)
-    except ModuleNotFoundError as error:
-        if error.name != name:
-            raise
-        problem = f"{method} needs the package {name}, which is not installed"
-        raise MissingExtraError(problem, fix=f"pip install 'segmentlog[{extra or name}]'") from None

@@ -22,9 +22,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import pyarrow as pa
 
+from segmentlog.query.extras import optional_module
 from segmentlog.store import QueueRange, ScanSpec, Snapshot, Tags
-
-from .arguments import optional_module
 
 if TYPE_CHECKING:
     import polars as pl
@@ -46,7 +45,7 @@ def lazy_frame(
     schema: pa.Schema, ranges: Sequence[QueueRange], spec: ScanSpec, open_reader: Callable[[], Snapshot], read: Read
 ) -> "pl.LazyFrame":
     """Make a lazy frame whose rows ``read`` returns for ranges and a specification; error without Polars."""
-    polars = optional_module("polars", "lazy()")
+    polars = optional_module("polars", "lazy() needs")
 
     def batches(
         with_columns: list[str] | None, predicate: "pl.Expr | None", n_rows: int | None, _batch_rows: int | None
@@ -182,7 +181,7 @@ def _both(one: Conditions, other: Conditions) -> Conditions:
 
 def _values(literal: dict[str, Any]) -> list[Any]:
     """Evaluate a literal; several values of a list."""
-    polars = optional_module("polars", "lazy()")
+    polars = optional_module("polars", "lazy() needs")
     expression = polars.Expr.deserialize(io.BytesIO(json.dumps(literal).encode()), format="json")
     values = polars.select(expression).to_series()
     found: list[Any] = (values.explode() if values.dtype == polars.List else values).to_list()

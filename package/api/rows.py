@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from segmentlog.output import text_table
+from segmentlog.query.extras import optional_module
 from segmentlog.query.times import iso_if_time
 from segmentlog.store import ConfigError
 
-from .arguments import is_whole, optional_module
+from .arguments import is_whole
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -77,12 +78,12 @@ class Rows(ABC):
 
     def to_pandas(self) -> "pd.DataFrame":
         """Read all rows into a pandas DataFrame, converted by Arrow. ``properties`` are lists of pairs."""
-        optional_module("pandas", "to_pandas()")
+        optional_module("pandas", "to_pandas() needs")
         return self.to_arrow().to_pandas()
 
     def to_polars(self) -> "pl.DataFrame":
         """Read all rows into a Polars DataFrame. ``properties`` are lists of structs."""
-        frame: pl.DataFrame = optional_module("polars", "to_polars()").from_arrow(self.to_arrow())
+        frame: pl.DataFrame = optional_module("polars", "to_polars() needs").from_arrow(self.to_arrow())
         return frame
 
     def to_duckdb(self, connection: Any, name: str) -> None:
@@ -197,7 +198,7 @@ def _write_duckdb_table(
     DuckDB tries each of its compressions on each column of a database file. With bodies that do not compress this took
     eight times as long as the rest, and the memory of three tables.
     """
-    duckdb = optional_module("duckdb", "to_duckdb()")
+    duckdb = optional_module("duckdb", "to_duckdb() needs")
     if not isinstance(connection, duckdb.DuckDBPyConnection):
         fix = "Pass what duckdb.connect() returns"
         raise ConfigError(f"connection is a {type(connection).__name__}, not a DuckDB connection", fix=fix)

@@ -2,7 +2,6 @@
 
 import inspect
 import re
-import sys
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 
@@ -11,13 +10,12 @@ import pytest
 
 import segmentlog
 from segmentlog import Time
-from segmentlog.api.arguments import WORDS, checked_topics, in_api_words, optional_module, parsed, time_of
+from segmentlog.api.arguments import WORDS, checked_topics, in_api_words, parsed, time_of
 from segmentlog.query.position import At, AtTime, ByQueue, Earliest, Last, Latest
 from segmentlog.query.times import Clock, Instant
 from segmentlog.store import (
     ConfigError,
     DataLossError,
-    MissingExtraError,
     OnCorrupt,
     OnDamage,
     OnLoss,
@@ -149,18 +147,3 @@ def test_a_wrong_number_of_arguments_and_an_error_inside_stay_type_errors(tmp_pa
         assert not hasattr(store, "topic")
         with pytest.raises(ConfigError, match="group=5 is not text"):
             store.lag(5)  # type: ignore[arg-type]
-
-
-def test_an_installed_package_with_a_missing_dependency_is_not_a_missing_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert optional_module("json", "x()").loads("1") == 1
-    monkeypatch.setitem(sys.modules, "polars", None)
-    with pytest.raises(MissingExtraError, match=r"x\(\) needs the package polars"):
-        optional_module("polars", "x()")
-
-    def broken(name: str) -> None:
-        raise ModuleNotFoundError(name="libmissing")
-
-    monkeypatch.setattr("segmentlog.api.arguments.import_module", broken)
-    with pytest.raises(ModuleNotFoundError) as raised:
-        optional_module("polars", "x()")
-    assert not isinstance(raised.value, MissingExtraError)

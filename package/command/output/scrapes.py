@@ -26,10 +26,10 @@ def scraped(
     listen: str, rows: Callable[[], Sequence[Row]], texts: Mapping[str, str], console: Console
 ) -> Iterator[None]:
     """Serve the numbers of ``rows``, which each scrape asks for, until the block ends; ``texts`` describe them."""
-    from segmentlog.api.arguments import optional_module
+    from segmentlog.query.extras import optional_module
     from segmentlog.store.ha import Address
 
-    prometheus = optional_module("prometheus_client", "--listen", extra="metrics")
+    prometheus = optional_module("prometheus-client", "--listen needs", extra="metrics")
     address = Address.parse(listen, least_port=0)
     registry = prometheus.CollectorRegistry(auto_describe=False)
     registry.register(_Collector(rows, texts))
