@@ -455,20 +455,26 @@ class MetadataReader(SentToWorkers, DataSourceReader):
             return
         with in_spark_words():
             stores = open_stores(self._options.read)
-            rows = list(_ROWS[self._options.kind](stores, self._options, frozenset(self.target.names)))
+            rows = list(_rows(stores, self._options, frozenset(self.target.names)))
         settle_worker()
         columns = [pa.array([row.get(field.name) for row in rows], field.type) for field in self.target]
         yield pa.RecordBatch.from_arrays(columns, schema=self.target)
 
 
-def _topics(stores: Sequence[Snapshot], options: MetadataOptions, columns: frozenset[str]) -> Iterator[Row]:
-    for store, queues in select_queues(stores, options.read):
-        yield from topic_rows(store, queues, columns)
-
-
-def _queues(stores: Sequence[Snapshot], options: MetadataOptions, columns: frozenset[str]) -> Iterator[Row]:
-    for store, queues in select_queues(stores, options.read):
-        yield from queue_rows(store, queues, columns)
+def _rows(stores: Sequence[Snapshot], options: MetadataOptions, columns: frozenset[str]) -> Iterator[Row]:
+    """Yield the rows of a frame; sizes and times of queues are measured only if ``columns`` has them."""
+    match options.kind:
+        case MetadataKind.TOPICS | MetadataKind.QUEUES:
+            of_queues = topic_rows if options.kind is MetadataKind.TOPICS else queue_rows
+            for store, queues in select_queues(stores, options.read):
+                yield from of_queues(store, queues, columns)
+        case MetadataKind.GROUPS | MetadataKind.LAG:
+            of_group = group_rows if options.kind is MetadataKind.GROUPS else lag_rows
+            for store, progress in _progress(stores, options):
+                yield from of_group(store, progress)
+        case _:
+            for store in stores:
+                yield from segment_rows(store) if options.kind is MetadataKind.SEGMENTS else Metrics(store).rows()
 
 
 def _progress(stores: Sequence[Snapshot], options: MetadataOptions) -> Iterator[tuple[Snapshot, GroupProgress]]:
@@ -482,33 +488,3 @@ def _progress(stores: Sequence[Snapshot], options: MetadataOptions) -> Iterator[
     for store, each in group_progress(stores, options.consumer_group):
         offsets = {key: offset for key, offset in each.offsets.items() if wanted.wants(key.topic)}
         yield store, GroupProgress(each.group, each.model, each.consumer, offsets)
-
-
-def _groups(stores: Sequence[Snapshot], options: MetadataOptions, columns: frozenset[str]) -> Iterator[Row]:  # noqa: ARG001 - all are at hand
-    for store, each in _progress(stores, options):
-        yield from group_rows(store, each)
-
-
-def _lag(stores: Sequence[Snapshot], options: MetadataOptions, columns: frozenset[str]) -> Iterator[Row]:  # noqa: ARG001 - measured together
-    for store, each in _progress(stores, options):
-        yield from lag_rows(store, each)
-
-
-def _segments(stores: Sequence[Snapshot], options: MetadataOptions, columns: frozenset[str]) -> Iterator[Row]:  # noqa: ARG001 - a few of each store
-    for store in stores:
-        yield from segment_rows(store)
-
-
-def _metrics(stores: Sequence[Snapshot], options: MetadataOptions, columns: frozenset[str]) -> Iterator[Row]:  # noqa: ARG001 - measured together
-    for store in stores:
-        yield from Metrics(store).rows()
-
-
-_ROWS: Final[dict[MetadataKind, Callable[[Sequence[Snapshot], MetadataOptions, frozenset[str]], Iterator[Row]]]] = {
-    MetadataKind.TOPICS: _topics,
-    MetadataKind.QUEUES: _queues,
-    MetadataKind.GROUPS: _groups,
-    MetadataKind.LAG: _lag,
-    MetadataKind.SEGMENTS: _segments,
-    MetadataKind.METRICS: _metrics,
-}
