@@ -46,10 +46,7 @@ _AS_THEY_COME: Final = tuple(
 )
 _BATCH_BYTES_MAX: Final = 256 << 20  # offsets of Arrow's narrow types end at 2 GiB; beside them, what it costs
 _PREFIX_BYTES: Final = 11
-_HEX: Final = np.frombuffer(b"0123456789ABCDEF", np.uint8)
-_HEX4: Final = np.stack([_HEX[np.arange(1 << 16) >> shift & 15] for shift in (12, 8, 4, 0)], axis=1).view("V4").ravel()
-"""The four digits of each number below 2**16."""
-_KEY: Final = np.dtype([("prefix", "V20"), ("top", "V4"), ("middle", "V4"), ("low", "V4")])
+_KEY_CHARS, _ROW_DIGITS = 32, 10
 
 
 class Pairs(NamedTuple):
@@ -234,10 +231,6 @@ class QueueChooser:
 
     def _ranks(self, codes: Ints, names: list[str]) -> Ints:
         """Return how many rows of its topic had their turn before each row."""
-        if len(names) == 1:
-            before = self._turns.get(names[0], 0)
-            self._turns[names[0]] = before + codes.size
-            return np.arange(before, before + codes.size)
         order = np.argsort(codes, kind="stable")
         many = np.bincount(codes, minlength=len(names))
         firsts = np.cumsum(many) - many
@@ -435,11 +428,11 @@ def key_prefix(origin: Origin) -> bytes:
 
 def number_keys(prefix: bytes, rows: Ints) -> pa.StringArray:
     """Make a unique key for each of (n,) rows, numbers below 2**40, from a prefix of 22 digits."""
-    keys = np.full(rows.size, np.void(prefix.ljust(32, b"0"))).view(_KEY)
-    top = (int(prefix[20:], 16) << 8) + (rows >> 32 & 0xFF)
-    for name, digits in (("top", top), ("middle", rows >> 16 & 0xFFFF), ("low", rows & 0xFFFF)):
-        keys[name] = _HEX4[digits]
-    offsets = np.arange(0, 32 * rows.size + 1, 32, dtype=np.int32)
+    digits = np.frombuffer(rows.astype(">i8").tobytes().hex().upper().encode(), np.uint8).reshape(rows.size, 16)
+    keys = np.empty((rows.size, _KEY_CHARS), np.uint8)
+    keys[:, :-_ROW_DIGITS] = np.frombuffer(prefix, np.uint8)
+    keys[:, -_ROW_DIGITS:] = digits[:, -_ROW_DIGITS:]
+    offsets = np.arange(0, _KEY_CHARS * rows.size + 1, _KEY_CHARS, dtype=np.int32)
     return pa.StringArray.from_buffers(rows.size, pa.py_buffer(offsets), pa.py_buffer(keys))
 
 
