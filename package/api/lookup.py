@@ -36,8 +36,7 @@ class Lookup(Rows):
         return f"<Lookup of {keys.num_rows} keys: {self.count()} rows ({searched})>"
 
     def _repr_html_(self) -> str:
-        columns = self.head(SHOWN_ROWS).to_pydict().values()
-        return html_table(repr(self), self.schema.names, zip(*columns, strict=True), self.count())
+        return html_table(repr(self), self.head(SHOWN_ROWS), self.count())
 
     @property
     def schema(self) -> pa.Schema:
@@ -94,7 +93,9 @@ def look_up(
     if (keys is None) == (unique_keys is None):
         problem = "keys and unique_keys are both missing" if keys is None else "keys and unique_keys are both passed"
         raise ConfigError(problem, fix="Pass one of them")
-    argument, texts, field = ("keys", keys, KeyField.KEYS) if keys is not None else _unique(unique_keys)
+    argument, texts, field = "keys", keys, KeyField.KEYS
+    if keys is None:
+        argument, texts, field = "unique_keys", unique_keys, KeyField.UNIQUE
     asked_times = (("start", start), ("end", end))
     window = Window(*(None if at is None else time_of(name, at, clock).ms for name, at in asked_times))
     check_window(("start", "end"), window.start_ms, window.stop_ms)
@@ -150,10 +151,6 @@ def _message_in_queue(snapshot: Snapshot, topic: str | None, queue: int | None, 
     key = QueueKey(topic, checked_number("queue", queue))
     found = Finder(snapshot).by_queue_offsets(key, [checked_number("offset", offset)])
     return snapshot.message_at(int(found.physical_offset[0])) if len(found) else None
-
-
-def _unique(keys: object) -> tuple[str, object, KeyField]:
-    return "unique_keys", keys, KeyField.UNIQUE
 
 
 def _text(argument: str, value: object) -> str:

@@ -10,9 +10,8 @@
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterator
 from contextlib import closing, suppress
-from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -65,8 +64,10 @@ class Rows(ABC):
         """Export the rows as a stream of batches, by Arrow's PyCapsule interface. Each call reads them again."""
         return self.to_reader().__arrow_c_stream__(requested_schema)
 
-    @abstractmethod
-    def _repr_html_(self) -> str: ...
+    def _repr_html_(self) -> str:
+        """Show the first rows; all of them are not counted, since there may be a hundred million."""
+        table = self.head(SHOWN_ROWS)
+        return html_table(f"First rows of {self!r}", table, table.num_rows)
 
     def to_reader(self) -> pa.RecordBatchReader:
         """Return a reader of the batches of `to_batches`, for libraries that take one."""
@@ -125,8 +126,7 @@ class MetadataTable(Rows):
         return "\n".join([*lines, *([f"and {more} more"] if more else [])])
 
     def _repr_html_(self) -> str:
-        columns = self._table.slice(0, SHOWN_ROWS).to_pydict().values()
-        return html_table(self._title, self.schema.names, zip(*columns, strict=True), self.count())
+        return html_table(self._title, self._table, self.count())
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, MetadataTable) and self._table.equals(other._table)
@@ -248,12 +248,13 @@ def _quoted(name: str) -> str:
 # Results in a notebook
 
 
-def html_table(caption: str, names: Sequence[str], rows: Iterable[Sequence[object]], count: int) -> str:
+def html_table(caption: str, table: pa.Table, count: int) -> str:
     """Return an HTML table of the first rows, with a line about those that are left out of ``count``."""
-    head = "".join(f"<th>{_cell(name)}</th>" for name in names)
-    shown = ["".join(f"<td>{_cell(value)}</td>" for value in row) for row in islice(rows, SHOWN_ROWS)]
+    head = "".join(f"<th>{_cell(name)}</th>" for name in table.schema.names)
+    rows = table.slice(0, SHOWN_ROWS).to_pylist()
+    shown = ["".join(f"<td>{_cell(value)}</td>" for value in row.values()) for row in rows]
     if count > len(shown):
-        shown.append(f'<td colspan="{len(names)}">and {count - len(shown)} more</td>')
+        shown.append(f'<td colspan="{table.num_columns}">and {count - len(shown)} more</td>')
     body = "".join(f"<tr>{row}</tr>" for row in shown)
     caption = f"<caption>{_text(caption)}</caption>"
     return f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"

@@ -39,7 +39,7 @@ from segmentlog.store import (
 )
 
 from .arguments import in_api_words
-from .rows import Rows, checked_number, first_rows, html_table
+from .rows import SHOWN_ROWS, Rows, checked_number, first_rows, html_table
 
 if TYPE_CHECKING:
     from types import EllipsisType
@@ -90,9 +90,14 @@ class Scan(Rows):
 
     def _repr_html_(self) -> str:
         """Show what is read; the messages are not, since a filter may read all of them."""
-        rows = ((each.key.topic, each.key.queue_id, each.start, each.stop) for each in self.ranges)
-        caption = f"{self!r}: {', '.join(self.schema.names)}"
-        return html_table(caption, ("topic", "queueId", "start", "stop"), rows, len(self.ranges))
+        shown = self.ranges[:SHOWN_ROWS]
+        columns = {
+            "topic": [each.key.topic for each in shown],
+            "queueId": [each.key.queue_id for each in shown],
+            "start": [each.start for each in shown],
+            "stop": [each.stop for each in shown],
+        }
+        return html_table(f"{self!r}: {', '.join(self.schema.names)}", pa.table(columns), len(self.ranges))
 
     @property
     def schema(self) -> pa.Schema:

@@ -80,10 +80,9 @@ class Store:
             raise AttributeError(problem, name=name, obj=self)
 
     def _repr_html_(self) -> str:
-        topics = self.topics()
-        shown = ("topic", "queues", "messages", "firstStoreTimestamp", "lastStoreTimestamp")
-        rows = zip(*(topics[name].to_pylist() for name in shown), strict=True)
-        return html_table(repr(self), shown, rows, topics.count())
+        topics = self.topics().to_arrow()
+        shown = ["topic", "queues", "messages", "firstStoreTimestamp", "lastStoreTimestamp"]
+        return html_table(repr(self), topics.select(shown), topics.num_rows)
 
     def __reduce__(self) -> tuple[object, ...]:
         return type(self), (self._source, self._zone)

@@ -23,7 +23,7 @@ from segmentlog.query.times import Clock
 from segmentlog.store import DEFAULT_COLUMNS, ConfigError, OnCorrupt, OnLoss, Snapshot
 
 from .arguments import Position, api_call, checked_topics
-from .rows import SHOWN_ROWS, MetadataTable, Rows, checked_number, first_rows, html_table
+from .rows import MetadataTable, Rows, checked_number, first_rows
 from .scan import Scan
 from .store import Store, queues_of, scan_of
 
@@ -42,12 +42,6 @@ class JoinedRows(Rows):
 
     def __repr__(self) -> str:
         return f"<JoinedRows of {listing(list(map(repr, self.parts)))}>"
-
-    def _repr_html_(self) -> str:
-        """Show the first rows, as `SystemRows` does."""
-        table = self.head(SHOWN_ROWS)
-        rows = zip(*table.to_pydict().values(), strict=True)
-        return html_table(f"First rows of {len(self.parts)} stores", self.schema.names, rows, table.num_rows)
 
     @property
     def schema(self) -> pa.Schema:

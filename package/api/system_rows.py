@@ -16,7 +16,7 @@ from segmentlog.query.source import StoreSource
 from segmentlog.query.system_frames import SystemWindow
 
 from .arguments import in_api_words
-from .rows import SHOWN_ROWS, Rows, checked_number, first_rows, html_table
+from .rows import Rows, checked_number, first_rows
 
 
 class SystemRows(Rows):
@@ -41,12 +41,6 @@ class SystemRows(Rows):
 
     def __repr__(self) -> str:
         return f"<SystemRows {self._kind} of {self._source.path}>"
-
-    def _repr_html_(self) -> str:
-        """Show the first rows; all of them are not counted, since there may be a hundred million."""
-        table = self.head(SHOWN_ROWS)
-        rows = zip(*table.to_pydict().values(), strict=True)
-        return html_table(f"First rows of {self!r}", self.schema.names, rows, table.num_rows)
 
     @property
     def schema(self) -> pa.Schema:

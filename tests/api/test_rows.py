@@ -138,7 +138,7 @@ HOSTILE = "<script>alert('x')</script>\u202e&"
 
 
 def test_every_text_is_escaped_and_short() -> None:
-    html = html_table(HOSTILE, [HOSTILE], [(HOSTILE,), (None,), (b"<b>",), ("a" * 1000,)], 4)
+    html = html_table(HOSTILE, pa.table({HOSTILE: [HOSTILE, None, "<b>", "a" * 1000]}), 4)
     assert "<script" not in html
     assert "<b>" not in html
     assert "\u202e" not in html
@@ -149,7 +149,7 @@ def test_every_text_is_escaped_and_short() -> None:
 
 
 def test_rows_that_are_left_out_are_counted() -> None:
-    html = html_table("", ["a", "b"], ((each, each) for each in range(100)), 100)
+    html = html_table("", pa.table({"a": range(100), "b": range(100)}), 100)
     assert html.count("<td>") == 2 * SHOWN_ROWS
     assert f'<td colspan="2">and {100 - SHOWN_ROWS} more</td>' in html
 

@@ -81,7 +81,7 @@ def test_first_rows_of_all_stores(stores: Stores) -> None:
     few = stores.scan("refunds", start="last:1")
     assert few.count() == 4
     html = few._repr_html_()
-    assert html.startswith("<table><caption>First rows of 1 stores")
+    assert html.startswith("<table><caption>First rows of &lt;JoinedRows of")
     assert html.count("<tr>") == 1 + 4
     assert "more" not in html
 
