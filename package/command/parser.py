@@ -155,6 +155,16 @@ def above_zero(meaning: str) -> Callable[[str], float]:
 seconds: Final = above_zero("a number of seconds above 0")
 
 
+def size(text: str) -> int:
+    """Parse an argument that is a number of bytes, as options of Spark are."""
+    from segmentlog.connector.options import values
+
+    try:
+        return values.size("", text)
+    except ConfigError:
+        raise argparse.ArgumentTypeError(f"`{text}` is not a size: write bytes, or such as 64m or 1g") from None
+
+
 def names(text: str) -> tuple[str, ...]:
     """Parse an argument that is a list of names between commas."""
     found = tuple(each.strip() for each in text.split(","))

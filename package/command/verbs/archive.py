@@ -20,7 +20,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
-from segmentlog.connector.options.values import duration_ms, size
+from segmentlog.connector.options.values import duration_ms
 from segmentlog.output import json_text, text_table
 from segmentlog.query.times import iso
 from segmentlog.store import ConfigError, SegmentLogError
@@ -30,7 +30,7 @@ from ..errors import FLAGS, FOUND, UsageError
 from ..output.formats import add_json
 from ..output.reports import Report, camel_case, print_report
 from ..output.scrapes import scraped
-from ..parser import Parser, above_zero, add_commit_log, add_storage_options, chosen, typed
+from ..parser import Parser, above_zero, add_commit_log, add_storage_options, chosen, size, typed
 from ..selection import add_zone, clock_of, parse_time
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def add_archive(parser: Parser) -> None:
     add("--deep", action="store_true", help="verify: read all objects, and compare digests, CRCs and packs")
     add("--before", metavar="TIME", type=typed(parse_time), help="prune: segments go whose messages are all older")
     add("--keep", metavar="AGE", type=typed(_age_ms), help="prune: the same, by age: a number of days, or such as 90d")
-    add("--max-bytes", metavar="SIZE", type=typed(_size), help="prune: the oldest segments beyond such as 10t go")
+    add("--max-bytes", metavar="SIZE", type=size, help="prune: the oldest segments beyond such as 10t go")
     add("--dry-run", action="store_true", help="prune: report, and change nothing")
     add_zone(parser)
     add_commit_log(parser)
@@ -141,10 +141,6 @@ def _age_ms(text: str) -> int:
     if text.isascii() and text.replace(".", "").isdigit():
         return round(above_zero("a number of days")(text) * _DAY_MS)
     return duration_ms("--keep", text)
-
-
-def _size(text: str) -> int:
-    return size("--max-bytes", text)
 
 
 def _age_s(options: argparse.Namespace) -> float | None:

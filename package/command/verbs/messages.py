@@ -392,15 +392,8 @@ def _batches(
 
     while chunk := list(islice(fields, _ITEMS_A_BATCH)):
         problems += [each for each in chunk if each.name == "problem"]
-        columns = [
-            pa.array([each.item for each in chunk], pa.int64()),
-            pa.array([each.name for each in chunk], pa.string()),
-            pa.array([each.position for each in chunk], pa.int64()),
-            pa.array([each.data.hex() for each in chunk], pa.string()),
-            pa.array([each.value for each in chunk], pa.string()),
-            pa.array([each.path for each in chunk], pa.string()),
-        ]
-        yield pa.RecordBatch.from_arrays(columns, schema=schema)
+        rows = [{**each._asdict(), "field": each.name, "bytes": each.data.hex()} for each in chunk]
+        yield pa.RecordBatch.from_pylist(rows, schema)
 
 
 # Verbs `delayed`, `dead-letters`, `transactions` and `trace`

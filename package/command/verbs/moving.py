@@ -16,7 +16,19 @@ from ..console import Console, signalled
 from ..errors import UsageError
 from ..output.formats import add_json
 from ..output.reports import Report, print_report
-from ..parser import Parser, above_zero, add_map_topic, add_store, assignment, chosen, names, seconds, typed, whole
+from ..parser import (
+    Parser,
+    above_zero,
+    add_map_topic,
+    add_store,
+    assignment,
+    chosen,
+    names,
+    seconds,
+    size,
+    typed,
+    whole,
+)
 from ..selection import (
     MESSAGE_COLUMNS,
     Selection,
@@ -87,7 +99,7 @@ def add_backfill(parser: Parser) -> None:
     parser.add_argument(
         "--commit-bytes",
         metavar="SIZE",
-        type=_size,
+        type=size,
         help="with --follow: write before --every is over, once messages of this stored size wait, such as 64m",
     )
     add_session(parser)
@@ -207,16 +219,6 @@ def _columns(options: argparse.Namespace) -> tuple[str, ...]:
     if options.columns is not None:
         return every_column(options.columns)
     return COLUMNS if options.body is None else tuple(name for name in COLUMNS if name != "body")
-
-
-def _size(text: str) -> int:
-    from segmentlog.connector.options.values import size
-    from segmentlog.store import ConfigError
-
-    try:
-        return size("", text)
-    except ConfigError:
-        raise argparse.ArgumentTypeError(f"`{text}` is not a size: write bytes, or such as 64m or 1g") from None
 
 
 def _period(options: argparse.Namespace) -> tuple[int, int]:

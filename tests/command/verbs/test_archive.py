@@ -218,7 +218,7 @@ def test_wrong_arguments_end_a_service_at_once(store: Path, url: str, tmp_path: 
         (("prune", "u", "--keep", "9" * 400), "is not a number of days"),
         (("push", "s", "u", "--every", "9999999d"), "is not an interval of up to a year"),
         (("prune", "u", "--keep", "9x"), "a duration with its unit"),
-        (("prune", "u", "--max-bytes", "much"), "a size such as 64m"),
+        (("prune", "u", "--max-bytes", "much"), "such as 64m or 1g"),
         (("push", "s", "u", "--max-bytes", "1g"), "--max-bytes is a flag of prune"),
     ],
 )
