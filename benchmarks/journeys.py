@@ -10,9 +10,8 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable
+from cProfile import Profile
 from pathlib import Path
-from types import FrameType
-from typing import Any
 
 from segmentlog.store import MessageStore, Outgoing, QueueRange, ScanSpec, Snapshot, StoreConfig
 
@@ -22,21 +21,11 @@ CONFIG = StoreConfig(segment_bytes=1 << 20)
 
 def called(journey: Callable[[], object]) -> set[tuple[str, str]]:
     """Run a journey; return its functions as module and qualified name."""
-    found: set[tuple[str, str]] = set()
-
-    def note(frame: FrameType, event: str, _: Any) -> None:
-        path = frame.f_code.co_filename
-        if event == "call" and PACKAGE in path:
-            name = frame.f_code.co_qualname
-            if "<module>" not in name and "<lambda>" not in name and not name.endswith(">"):
-                found.add((path.rpartition(PACKAGE)[2], name))
-
-    sys.setprofile(note)
-    try:
-        journey()
-    finally:
-        sys.setprofile(None)
-    return found
+    profile = Profile()
+    profile.runcall(journey)
+    codes = [entry.code for entry in profile.getstats() if not isinstance(entry.code, str)]
+    ours = [(code.co_filename.rpartition(PACKAGE), code.co_qualname) for code in codes]
+    return {(path, name) for (_, package, path), name in ours if package and not name.endswith(">")}
 
 
 def journeys(path: Path) -> dict[str, Callable[[], object]]:

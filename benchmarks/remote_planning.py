@@ -31,6 +31,7 @@ from segmentlog.store.directory.layout import StoreLocation
 from segmentlog.store.format.archive_manifest import Manifest
 from segmentlog.store.format.archive_part import RUN, LogObject, Part, Piece
 from segmentlog.store.objects.manifests import publish
+from segmentlog.store.objects.object_store import ObjectStore
 from segmentlog.store.objects.opening import open_objects
 
 GET_S, LIST_S, IN_FLIGHT, BYTES_PER_S, HOUR_MS = 0.03, 0.06, 8, 90e6, 3_600_000
@@ -39,8 +40,8 @@ GET_S, LIST_S, IN_FLIGHT, BYTES_PER_S, HOUR_MS = 0.03, 0.06, 8, 90e6, 3_600_000
 class Counting:
     """An object store that counts what it is asked for."""
 
-    def __init__(self, url: str) -> None:
-        self._objects = open_objects(url)
+    def __init__(self, objects: ObjectStore) -> None:
+        self._objects = objects
         self.calls: Counter[str] = Counter()
         self.keys: set[str] = set()
         self.bytes_put = self.bytes_read = 0
@@ -130,7 +131,7 @@ QUERIES = {
 
 def asked(url: str, topics: Sequence[str] | None, share: float) -> str:
     """Plan the last share of some topics, or of all; return what it costs."""
-    objects, began = Counting(url), time.process_time()
+    objects, began = Counting(open_objects(url)), time.process_time()
     snapshot = Snapshot.open(StoreLocation.on_objects(objects))
     bounds = [each for topic in topics or snapshot.topics() for each in snapshot.queues(topic)]
     ends = [(each, max(1, round(len(each) * share))) for each in bounds]
@@ -158,7 +159,7 @@ def main() -> None:
         return
     with tempfile.TemporaryDirectory() as folder:
         url = f"file://{folder}"
-        broker = Broker(Counting(url), args.queues, args.push_mib << 20, args.segment_mib << 20)
+        broker = Broker(Counting(open_objects(url)), args.queues, args.push_mib << 20, args.segment_mib << 20)
         began = time.process_time()
         for _ in range(0, args.pushes, args.hours):
             broker.push(args.hours)

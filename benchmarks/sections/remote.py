@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import obstore
 from harness import OURS, Case, Result, UnavailableError, Unit, expect
 from machine import peak_memory, this_process
+from remote_planning import Counting
 from store_work import TASK_BYTES, TOPIC, everything, made
 from test_support import support
 
@@ -38,7 +39,6 @@ from segmentlog.store.objects.opening import open_objects
 if TYPE_CHECKING:
     from bench import Bench
 
-    from segmentlog.store.format.message import Bytes
     from segmentlog.store.objects.object_store import ObjectStore
 
 MINUTE_ROWS = 1024
@@ -169,15 +169,8 @@ def _measured(bench: "Bench", archive: Archive) -> list[Result]:
 
 def _bytes_of_window(archive: Archive) -> int:
     """Return the bytes that a plan and its scan get from the object store, the manifest among them."""
-    objects, found = archive.objects(), []
-    get = objects.get
-
-    def counted(key: str, start: int, stop: int, etag: str | None = None) -> "Bytes":
-        found.append(stop - start)
-        return get(key, start, stop, etag)
-
-    objects.get = counted  # type: ignore[method-assign]
+    objects = Counting(archive.objects())
     snapshot = Snapshot.open(StoreLocation.on_objects(objects))
     rows = sum(batch.num_rows for task in archive.plan_window(snapshot) for batch in snapshot.scan(task, SPEC))
     expect(rows, archive.minutes // 100 * MINUTE_ROWS)
-    return sum(found)
+    return objects.bytes_read
