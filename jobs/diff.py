@@ -22,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from segmentlog.query.rows import table_of
 from segmentlog.store import (
     ConfigError,
     FormatError,
@@ -153,10 +154,9 @@ def report_of(numbers: Mapping[str, int | str], found: Sequence[Difference]) -> 
     by_kind: Counter[str] = Counter()
     for each in found:
         by_kind[each.kind] += each.messages
-    rows = [dict(zip(_ROW_SCHEMA.names, each, strict=True)) for each in found[:_SHOWN_MAX]]
     return Report(
         numbers={**numbers, **by_kind, "findings": len(found)},
-        table=pa.Table.from_pylist(rows, _ROW_SCHEMA),
+        table=table_of(found[:_SHOWN_MAX], _ROW_SCHEMA),
         has_findings=bool(found),
     )
 

@@ -24,6 +24,7 @@ import numpy as np
 import pyarrow as pa
 
 from segmentlog.query.cursor import held_ranges
+from segmentlog.query.rows import table_of
 from segmentlog.query.source import StoreSource
 from segmentlog.store import ChangedReplayError, ConfigError, OnLoss, QueueKey, QueueRange, ScanSpec, Snapshot
 from segmentlog.store.sink import last_commit
@@ -327,7 +328,6 @@ class _Totals:
 
     def report(self, parts: int, before: int, left: int, seconds: float) -> Report:
         rows = [(*key, *found) for key, found in sorted(self._queues.items())]
-        table = pa.table([list(each) for each in zip(*rows, strict=True)] or [[]] * len(_SCHEMA), schema=_SCHEMA)
         numbers = {
             "messages": self.messages,
             "bytes": self.size,
@@ -337,7 +337,7 @@ class _Totals:
             "seconds": round(seconds, 3),
             "perSecond": round(self.messages / max(seconds, 1e-9)),
         }
-        return Report(numbers=numbers, table=table, has_findings=left > 0)
+        return Report(numbers=numbers, table=table_of(rows, _SCHEMA), has_findings=left > 0)
 
 
 def _decoded(head: Any, _: Sequence[Any]) -> _Plan:

@@ -89,6 +89,7 @@ _TOPIC_SCHEMA: Final = pa.schema(
         ("last", _TIME),
     ]
 )
+_SPREADS: Final = (("size", "sizes"), ("lateness", "lateness"))
 _ON_PAGE: Final = ("topics", "hosts", "tags", "queues", "minutes", "sizes", "lateness", "retention")
 _BY_SIZE: Final = ("hosts", "tags")  # tables whose largest rows come first on the page
 _SIZES: Final = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1, "B"))
@@ -347,11 +348,11 @@ def _statistics(
 
 
 def _topic_rows(found: Partial) -> Iterator[dict[str, Any]]:
-    queues = _by_topic(found, "queues")
-    spread_of = {name: _by_topic(found, name) for name in ("sizes", "lateness")}
+    queues = _by_topic(found, "queues", "messages")
+    spread_of = {label: _by_topic(found, name, "bucket", "messages") for label, name in _SPREADS}
     for row in found.tables["topics"].to_pylist() if found.tables else ():
         topic = row["topic"]
-        counts = queues[topic]["messages"].to_numpy()
+        counts = np.array(queues[topic]["messages_list"])
         seconds = max((row["last"] - row["first"]) / 1000, 1.0)
         shown = {
             **row,
@@ -361,24 +362,19 @@ def _topic_rows(found: Partial) -> Iterator[dict[str, Any]]:
             "skew": round(float(counts.max() / counts.mean()), 3),
             "keys": cardinality(found.keys[topic]) if topic in found.keys else 0,
         }
-        for name, table in (("size", spread_of["sizes"][topic]), ("lateness", spread_of["lateness"][topic])):
-            buckets, messages = table["bucket"].to_numpy(), table["messages"].to_numpy()
+        for name, by_topic in spread_of.items():
+            buckets, messages = (np.array(by_topic[topic][f"{each}_list"]) for each in ("bucket", "messages"))
             for label, share in (("P50", 0.5), ("P99", 0.99), ("Max", 1.0)):
                 shown[name + label] = quantile(buckets, messages, share)
         yield shown
 
 
-def _by_topic(found: Partial, name: str) -> dict[str, pa.Table]:
+def _by_topic(found: Partial, name: str, *columns: str) -> dict[str, dict[str, list[int]]]:
+    """Return columns of a table by topic, as lists."""
     if not found.tables:
         return {}
-    table = found.tables[name].sort_by("topic")
-    encoded = table["topic"].combine_chunks().dictionary_encode()
-    counts = np.bincount(encoded.indices.to_numpy(), minlength=len(encoded.dictionary))
-    starts = np.cumsum(counts) - counts
-    names = encoded.dictionary.to_pylist()
-    return {
-        topic: table.slice(int(start), int(count)) for topic, start, count in zip(names, starts, counts, strict=True)
-    }
+    lists = found.tables[name].group_by("topic", use_threads=False).aggregate([(each, "list") for each in columns])
+    return {row["topic"]: row for row in lists.to_pylist()}
 
 
 def _shown(table: pa.Table, name: str) -> pa.Table:

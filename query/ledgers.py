@@ -32,6 +32,7 @@ from pyarrow import fs
 from segmentlog.store import QueueKey, SegmentLogError
 
 from .parts import Part, PartKey, Row, Window, ends_of
+from .rows import table_of
 
 T = TypeVar("T")
 FOLDER: Final = "segmentlog"
@@ -251,8 +252,7 @@ def attempt_of(path: str) -> str | None:
 def _spans(part: Part, after: Mapping[QueueKey, int]) -> pa.Table:
     """Return the offsets of a part from some offsets on, with a row per queue that has any."""
     spans = [(*key, max(first, after.get(key, 0)), end) for key, (first, end) in part.offsets.items()]
-    rows = [dict(zip(_SPAN_TYPES.names, each, strict=True)) for each in spans if each[2] < each[3]]
-    return pa.Table.from_pylist(rows, _SPAN_TYPES)
+    return table_of([each for each in spans if each[2] < each[3]], _SPAN_TYPES)
 
 
 def listed(system: fs.FileSystem, path: str, *, recursive: bool = False) -> list[fs.FileInfo]:

@@ -41,6 +41,7 @@ _SPAN: Final = [
     ("firstStoreTimestamp", _TIME),
     ("lastStoreTimestamp", _TIME),
 ]
+_MEASURED: Final = frozenset({"bytes", "firstStoreTimestamp", "lastStoreTimestamp"})
 _WHOSE: Final = [
     ("brokerName", pa.string()),
     ("group", pa.string()),
@@ -219,7 +220,7 @@ METRICS: Final[dict[str, str]] = {
 """Text of each metric. Those of topics and groups have the labels ``topic`` and ``group``."""
 
 
-def topic_rows(store: Snapshot, queues: Sequence[QueueBounds], columns: AbstractSet[str]) -> Iterator[Row]:
+def topic_rows(store: Snapshot, queues: Sequence[QueueBounds], columns: AbstractSet[str] = _MEASURED) -> Iterator[Row]:
     """Yield one row per topic of some queues; sizes and times are measured only if ``columns`` has them."""
     spans = _spans(store, queues, columns)
     for topic in sorted({bounds.key.topic for bounds in queues}):
@@ -236,7 +237,7 @@ def topic_rows(store: Snapshot, queues: Sequence[QueueBounds], columns: Abstract
         }
 
 
-def queue_rows(store: Snapshot, queues: Sequence[QueueBounds], columns: AbstractSet[str]) -> Iterator[Row]:
+def queue_rows(store: Snapshot, queues: Sequence[QueueBounds], columns: AbstractSet[str] = _MEASURED) -> Iterator[Row]:
     """Yield one row per queue; parameters as of `topic_rows`."""
     spans = _spans(store, queues, columns)
     for bounds in queues:

@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from segmentlog.query.body_columns import BODY_ERROR, BodyFormat
 from segmentlog.query.parts import Part, Window, Written, held
+from segmentlog.query.rows import table_of
 from segmentlog.store import ConfigError
 
 from ..report import Report
@@ -305,7 +306,7 @@ class _Backfill:
             (*window, part, row.status, *(row.written or (None, None, None)), row.rejected, row.seconds)
             for (window, part), row in sorted(self._rows.items())
         ]
-        table = pa.Table.from_pylist([dict(zip(SCHEMA.names, row, strict=True)) for row in rows], SCHEMA)
+        table = table_of(rows, SCHEMA)
         if self._bodies is None:
             table = table.drop_columns(["rejected"])
         return Report(numbers=dict(self._numbers), table=table)

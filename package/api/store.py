@@ -12,14 +12,14 @@ No lock is taken. Every call sees the store as it is then. All but look-ups open
 """
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import tzinfo
 from typing import TYPE_CHECKING, NoReturn, Self
 from weakref import WeakSet
 
 import pyarrow as pa
 
-from segmentlog.query.metadata import SCHEMAS, Metrics, group_rows, lag_rows, queue_rows, segment_rows, topic_rows
+from segmentlog.query.metadata import SCHEMAS, Metrics, Row, group_rows, lag_rows, queue_rows, segment_rows, topic_rows
 from segmentlog.query.position import Earliest, Latest, Resolver, Words, asked_times, in_parts, within_times
 from segmentlog.query.request import Names, body_format_of, checked_names, scan_spec
 from segmentlog.query.selection import Topics, group_progress, select, topic_pattern
@@ -106,25 +106,21 @@ class Store:
         """Return the topics, RocketMQ's own included: one row each, the columns of ``metadata=topics`` in Spark."""
         snapshot = self._snapshot()
         queues = [bounds for topic in snapshot.topics() for bounds in snapshot.queues(topic)]
-        schema = SCHEMAS["topics"]
-        return MetadataTable(
-            f"Topics of {self.path}",
-            pa.Table.from_pylist(list(topic_rows(snapshot, queues, set(schema.names))), schema),
-        )
+        return _table(f"Topics of {self.path}", "topics", topic_rows(snapshot, queues))
 
     @api_call
     def queues(self, topic: Names | None = None) -> MetadataTable:
         """Return the queues of some topics, or of all: one row each; `UnknownQueueError` for an unknown topic."""
         snapshot = self._snapshot()
         topics = snapshot.topics() if topic is None else checked_topics(topic, snapshot.topics(), self.path)
-        return MetadataTable(f"Queues of {self.path}", queues_of(snapshot, topics))
+        return queues_of(f"Queues of {self.path}", snapshot, topics)
 
     @api_call
     def groups(self) -> MetadataTable:
         """Return the positions of all consumer groups: one row per position."""
         snapshot = self._snapshot()
         rows = [row for _, each in group_progress([snapshot], None) for row in group_rows(snapshot, each)]
-        return MetadataTable(f"Consumer groups of {self.path}", pa.Table.from_pylist(rows, SCHEMAS["groups"]))
+        return _table(f"Consumer groups of {self.path}", "groups", rows)
 
     @api_call
     def lag(self, group: str) -> MetadataTable:
@@ -136,13 +132,12 @@ class Store:
             raise ConfigError(f"group={group!r} is not text", fix="Pass the name of a consumer group")
         snapshot = self._snapshot()
         rows = [row for _, each in group_progress([snapshot], group) for row in lag_rows(snapshot, each)]
-        return MetadataTable(f"Lag of {group}", pa.Table.from_pylist(rows, SCHEMAS["lag"]))
+        return _table(f"Lag of {group}", "lag", rows)
 
     @api_call
     def segments(self) -> MetadataTable:
         """Return the segments of the CommitLog: one row each, oldest first."""
-        rows = list(segment_rows(self._snapshot()))
-        return MetadataTable(f"Segments of {self.path}", pa.Table.from_pylist(rows, SCHEMAS["segments"]))
+        return _table(f"Segments of {self.path}", "segments", segment_rows(self._snapshot()))
 
     @api_call
     def metrics(self) -> MetadataTable:
@@ -150,8 +145,7 @@ class Store:
 
         A number that is unknown has no row. ``segmentlog metrics --listen`` serves the same numbers to Prometheus.
         """
-        rows = Metrics(self._snapshot()).rows()
-        return MetadataTable(f"Metrics of {self.path}", pa.Table.from_pylist(rows, SCHEMAS["metrics"]))
+        return _table(f"Metrics of {self.path}", "metrics", Metrics(self._snapshot()).rows())
 
     @api_call
     def delayed(
@@ -453,11 +447,14 @@ class Store:
         return self._opened.open()
 
 
-def queues_of(snapshot: Snapshot, topics: Sequence[str]) -> pa.Table:
+def _table(title: str, kind: str, rows: Iterable[Row]) -> MetadataTable:
+    return MetadataTable(title, pa.Table.from_pylist(list(rows), SCHEMAS[kind]))
+
+
+def queues_of(title: str, snapshot: Snapshot, topics: Sequence[str]) -> MetadataTable:
     """Return the rows of `Store.queues`."""
     queues = [bounds for each in topics for bounds in snapshot.queues(each)]
-    schema = SCHEMAS["queues"]
-    return pa.Table.from_pylist(list(queue_rows(snapshot, queues, set(schema.names))), schema)
+    return _table(title, "queues", queue_rows(snapshot, queues))
 
 
 def scan_of(  # noqa: PLR0917 - the arguments of `Store.scan`, checked

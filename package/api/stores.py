@@ -121,8 +121,9 @@ class Stores(Mapping[str, Store]):
         """Return the queues of some topics, or of all, as `Store.queues`; a topic need not be in all stores."""
         if topic is None:
             return self._table("Queues", Store.queues)
-        tables = [queues_of(snapshot, held) for _, snapshot, held in self._holding(topic)]
-        return MetadataTable(f"Queues of {self.path}", pa.concat_tables(tables))
+        title = f"Queues of {self.path}"
+        tables = [queues_of(title, snapshot, held).to_arrow() for _, snapshot, held in self._holding(topic)]
+        return MetadataTable(title, pa.concat_tables(tables))
 
     def groups(self) -> MetadataTable:
         """Return the positions of all consumer groups, as `Store.groups`."""

@@ -22,6 +22,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from segmentlog.query.rows import table_of
 from segmentlog.query.suggestions import did_you_mean, listing
 from segmentlog.query.times import Instant, parse_time
 from segmentlog.store import COLUMN_PROPERTIES, NATIVE_COLUMNS, NATIVE_SCHEMA, ConfigError, Giver
@@ -332,5 +333,4 @@ class Receipt:
 
     def table(self) -> pa.Table:
         """Return a row per queue, by topic and queue."""
-        rows = [(*key, *span) for key, span in sorted(self._spans.items())]
-        return pa.table([list(each) for each in zip(*rows, strict=True)] or [[]] * len(RECEIPT), schema=RECEIPT)
+        return table_of([(*key, *span) for key, span in sorted(self._spans.items())], RECEIPT)

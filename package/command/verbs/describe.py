@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
 _MINUTE_MS: Final = 60_000
 _DAY_MS: Final = 24 * 60 * _MINUTE_MS
-_OFFSETS: Final = ("topic", "queueId", "offset", "minOffset", "maxOffset", "storeTimestamp")
 _STOP_S: Final = 0.2
 
 # Verbs `topics`, `queues`, `segments` and `groups`
@@ -235,6 +234,7 @@ def add_offsets(parser: Parser) -> None:
 def run_offsets(options: argparse.Namespace, console: Console) -> int:
     import pyarrow as pa
 
+    from segmentlog.query.rows import table_of
     from segmentlog.store import Boundary
     from segmentlog.store.follow import store_times
 
@@ -245,15 +245,18 @@ def run_offsets(options: argparse.Namespace, console: Console) -> int:
     at = clock_of(options).ms(options.at)
     found = {key: snapshot.offset_at(key, at, Boundary[options.boundary.upper()]) for key in queues}
     times = store_times(snapshot, {key: offset for key, offset in found.items() if offset < queues[key].max_offset})
-    columns = [
-        pa.array([key.topic for key in queues], pa.string()),
-        pa.array([key.queue_id for key in queues], pa.int32()),
-        pa.array(list(found.values()), pa.int64()),
-        pa.array([each.min_offset for each in queues.values()], pa.int64()),
-        pa.array([each.max_offset for each in queues.values()], pa.int64()),
-        pa.array([times.get(key) for key in queues], pa.timestamp("ms", "UTC")),
-    ]
-    return write_table(pa.table(columns, names=list(_OFFSETS)), options, console)
+    schema = pa.schema(
+        [
+            ("topic", pa.string()),
+            ("queueId", pa.int32()),
+            ("offset", pa.int64()),
+            ("minOffset", pa.int64()),
+            ("maxOffset", pa.int64()),
+            ("storeTimestamp", pa.timestamp("ms", "UTC")),
+        ]
+    )
+    rows = [(*key, found[key], bounds.min_offset, bounds.max_offset, times.get(key)) for key, bounds in queues.items()]
+    return write_table(table_of(rows, schema), options, console)
 
 
 # Verb `lag`

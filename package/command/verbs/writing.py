@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 LINES: Final = "lines"
 JSON_LINES: Final = "jsonl"
 _MAKE: Final = "--create"
-_COLUMNS: Final = ("group", "topic", "queueId", "before", "after", "recorded")
 
 
 def add_put(parser: Parser) -> None:
@@ -256,6 +255,7 @@ def add_reset_offset(parser: Parser) -> None:
 def run_reset_offset(options: argparse.Namespace, console: Console) -> int:
     import pyarrow as pa
 
+    from segmentlog.query.rows import table_of
     from segmentlog.store import Snapshot
     from segmentlog.store.groups import Recorded, list_groups, reset_group
 
@@ -271,11 +271,18 @@ def run_reset_offset(options: argparse.Namespace, console: Console) -> int:
             options.store, options.group, _target(options), topics=options.topic, dry_run=options.dry_run
         )
     where = change.recorded.value
-    rows = [(change.group, move.key.topic, move.key.queue_id, move.before, move.after, where) for move in change.moves]
-    types = (pa.string(), pa.string(), pa.int32(), pa.int64(), pa.int64(), pa.string())
-    columns = [list(each) for each in zip(*rows, strict=True)] or [[]] * len(types)
-    schema = pa.schema(list(zip(_COLUMNS, types, strict=True)))
-    code = write_table(pa.table(columns, schema=schema), options, console)
+    rows = [(change.group, *move.key, move.before, move.after, where) for move in change.moves]
+    schema = pa.schema(
+        [
+            ("group", pa.string()),
+            ("topic", pa.string()),
+            ("queueId", pa.int32()),
+            ("before", pa.int64()),
+            ("after", pa.int64()),
+            ("recorded", pa.string()),
+        ]
+    )
+    code = write_table(table_of(rows, schema), options, console)
     return NOT_FOUND if change.recorded is Recorded.SIDECAR and not options.beside_broker else code
 
 
