@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from segmentlog.store import ConfigError
 
 from .suggestions import listing
+from .utf8 import are_utf8
 
 BODY_ERROR: Final = pa.field("bodyError", pa.string())
 """Column with the reason why a body did not parse, null where it did."""
@@ -156,20 +157,7 @@ def parsed_where(
 
 def not_utf8(bodies: pa.BinaryArray) -> tuple[pa.BooleanArray, str]:
     """Return which bodies are not UTF-8, and that as a reason."""
-    reason = "the body is not UTF-8"
-    try:
-        bodies.view(pa.string()).validate(full=True)
-    except pa.ArrowInvalid:
-        return pa.array([not _is_utf8(body) for body in bodies.to_pylist()], pa.bool_()), reason
-    return pa.array([False]).take(pa.array([0] * len(bodies), pa.int64())), reason
-
-
-def _is_utf8(body: bytes) -> bool:
-    try:
-        body.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
+    return pc.invert(are_utf8(bodies)), "the body is not UTF-8"
 
 
 def nulls(count: int, schema: pa.Schema) -> pa.RecordBatch:

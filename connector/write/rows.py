@@ -23,6 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from segmentlog.query.selection import UnknownTopicError
+from segmentlog.query.utf8 import are_utf8
 from segmentlog.store import COLUMN_PROPERTIES, NATIVE_COLUMNS, Giver, IllegalMessageError, is_system_topic
 from segmentlog.store.sink import java_hash_array, shared_names
 
@@ -70,7 +71,7 @@ class Pairs(NamedTuple):
         return Pairs(self.rows[kept], self.names.filter(chosen), self.values.filter(chosen))
 
     def named(self, name: str) -> Mask:
-        return np.asarray(pc.equal(self.names, name).to_numpy(zero_copy_only=False), np.bool_)
+        return _bools(pc.equal(self.names, name))
 
 
 def pairs_of_maps(maps: pa.MapArray) -> Pairs:
@@ -103,7 +104,11 @@ def _of_rows(lists: pa.Array, rows: Ints) -> Mask:
 
 
 def _is_null(values: pa.Array) -> Mask:
-    return np.asarray(values.is_null().to_numpy(zero_copy_only=False), np.bool_)
+    return _bools(values.is_null())
+
+
+def _bools(values: pa.BooleanArray) -> Mask:
+    return np.asarray(values.to_numpy(zero_copy_only=False), np.bool_)
 
 
 def without(pairs: Pairs, overruled: Mapping[str, Mask]) -> Pairs:
@@ -185,11 +190,11 @@ class QueueChooser:
         counts = self._counts(names, codes, rows)[codes] if names else codes
         chosen = np.full(codes.size, -1, np.int64)
         if self._rules.selector is Selector.COLUMN and queue_ids is not None:
-            given = queue_ids.is_valid().to_numpy(zero_copy_only=False)
+            given = _bools(queue_ids.is_valid())
             chosen[given] = queue_ids.drop_null().to_numpy(zero_copy_only=False)
             self._check_queue_ids(chosen, given, counts, rows)
         if self._rules.selector is not Selector.ROUND_ROBIN and sharding_keys is not None:
-            keyed = sharding_keys.is_valid().to_numpy(zero_copy_only=False) & (chosen < 0)
+            keyed = _bools(sharding_keys.is_valid()) & (chosen < 0)
             chosen[keyed] = np.abs(java_hash_array(sharding_keys.filter(pa.array(keyed)))) % counts[keyed]
         rest = np.flatnonzero(chosen < 0)
         if rest.size:
@@ -326,7 +331,7 @@ class SinkRows:
         ):
             if values is None or not values.null_count or on_null is OnNull.EMPTY:
                 continue
-            null = values.is_null().to_numpy(zero_copy_only=False)
+            null = _is_null(values)
             if on_null is OnNull.FAIL:
                 also = ", give onNullBody=empty," if name == "body" else ""
                 raise self._refusal(
@@ -379,7 +384,7 @@ class SinkRows:
         try:
             return narrow.cast(pa.string())
         except pa.ArrowInvalid:
-            wrong = np.array([not _is_utf8(each) for each in narrow.to_pylist()])
+            wrong = ~_bools(are_utf8(narrow))
         fix = "Decode them into text first; binary values, as with hex(…) or base64(…)"
         raise self._refusal(rows, wrong, f"has bytes in column `{name}` that are not UTF-8", fix)
 
@@ -390,7 +395,7 @@ class SinkRows:
         if pairs is not None:
             named = pairs.where(pairs.named(UNIQ_KEY))
             has = np.zeros(rows.size, np.bool_)
-            has[named.rows] = pc.greater(pc.binary_length(named.values), 0).to_numpy(zero_copy_only=False)
+            has[named.rows] = _bools(pc.greater(pc.binary_length(named.values), 0))
             if has.any():
                 made = pc.if_else(pa.array(has), pa.scalar(None, pa.string()), made)
         return made if given is None else pc.if_else(pa.array(has_given), given, made)
@@ -409,7 +414,7 @@ class SinkRows:
             )
         at, keys, values = pairs_of_headers(properties)
         if keys.null_count:
-            null = keys.is_null().to_numpy(zero_copy_only=False)
+            null = _is_null(keys)
             raise self._refusal(
                 rows[at], null, "has a header without a key", "Add a key to every header, or leave it out"
             )
@@ -468,8 +473,7 @@ def _properties(
 
 def _has_text(values: pa.StringArray) -> Mask:
     """Mask of rows with a text that is not empty: RocketMQ stores no empty values."""
-    some = pc.fill_null(pc.greater(pc.binary_length(values), 0), fill_value=False)
-    return np.asarray(some.to_numpy(zero_copy_only=False), np.bool_)
+    return _bools(pc.fill_null(pc.greater(pc.binary_length(values), 0), fill_value=False))
 
 
 def _joined(lists: pa.Array) -> pa.Array:
@@ -479,16 +483,8 @@ def _joined(lists: pa.Array) -> pa.Array:
     if lists.flatten().null_count or not is_plain:
         offsets = lists.offsets.to_numpy().astype(np.int64)
         values = lists.values[int(offsets[0]) : int(offsets[-1])]
-        there = values.is_valid().to_numpy(zero_copy_only=False)
+        there = ~_is_null(values)
         ends = np.concatenate([[0], np.cumsum(there)])[offsets - offsets[0]].astype(np.int32)
         mask = lists.is_null() if lists.null_count else None
         lists = pa.ListArray.from_arrays(pa.array(ends), values.drop_null().cast(pa.string()), mask=mask)
     return pc.binary_join(lists, " ")
-
-
-def _is_utf8(value: bytes | None) -> bool:
-    try:
-        (value or b"").decode()
-    except UnicodeDecodeError:
-        return False
-    return True

@@ -25,6 +25,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from segmentlog.query.utf8 import are_utf8
+
 Offsets: TypeAlias = npt.NDArray[np.int32]
 Bytes: TypeAlias = npt.NDArray[np.uint8]
 
@@ -67,28 +69,11 @@ def bodies(values: pa.BinaryArray) -> BodyTexts:
     try:
         return BodyTexts(values.cast(pa.string()), pa.nulls(len(values), pa.string()))
     except pa.ArrowInvalid:
-        is_text = pa.array(_are_utf8(values))
+        is_text = are_utf8(values)
     unset = pa.scalar(None, pa.binary())
     # First without bytes: Arrow keeps those of a null, and they would be searched as text is.
     text = pc.if_else(is_text, pc.if_else(is_text, values, b""), unset).cast(pa.string())
     return BodyTexts(text, hexadecimal(pc.if_else(is_text, unset, values)))
-
-
-def _are_utf8(values: pa.BinaryArray) -> list[bool]:
-    """Tell which values are UTF-8. Halves are tried until they are all right or one value is left."""
-    found = [True] * len(values)
-    parts = [(0, len(values))]
-    while parts:
-        start, stop = parts.pop()
-        try:
-            values.slice(start, stop - start).cast(pa.string())
-        except pa.ArrowInvalid:
-            if stop - start == 1:
-                found[start] = False
-            else:
-                middle = (start + stop) // 2
-                parts += [(start, middle), (middle, stop)]
-    return found
 
 
 def hexadecimal(values: pa.BinaryArray) -> pa.StringArray:
