@@ -8,10 +8,11 @@
     flush()                       ──► everything is on the device, and visible to readers
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from datetime import tzinfo
-from typing import Final, NoReturn, TypeAlias
+from functools import partial
+from typing import Final, NoReturn, TypeAlias, TypeVar
 
 import pyarrow as pa
 
@@ -35,6 +36,7 @@ from segmentlog.store.sink import stored_config
 from .arguments import api_call
 from .store import Store
 
+T = TypeVar("T")
 Config: TypeAlias = StoreConfig
 """Write configuration of a store, as the door names it."""
 _NONE: Final[Mapping[str, str]] = {}
@@ -133,10 +135,7 @@ class WritableStore(Store):
             holds the message.
         """
         message = _message(topic, body, queue, tags, keys, unique_key, properties, flag, born_ms, born_host)
-        new = self._new_topics([topic])
-        appended = self._engine.append(message)
-        self._create(new)
-        return appended
+        return self._appended([topic], partial(self._engine.append, message))
 
     @api_call
     def submit(
@@ -162,10 +161,7 @@ class WritableStore(Store):
             of the calls. While some 64 MiB are under way, a call waits for its message.
         """
         message = _message(topic, body, queue, tags, keys, unique_key, properties, flag, born_ms, born_host)
-        new = self._new_topics([topic])
-        pending = self._engine.append_async(message)
-        self._create(new)
-        return pending
+        return self._appended([topic], partial(self._engine.append_async, message))
 
     @api_call
     def append_batch(self, batch: object, *, placement: BatchPlacement | str = BatchPlacement.RUN_ON) -> AppendedBatch:
@@ -193,9 +189,16 @@ class WritableStore(Store):
             raise ConfigError(f"batch is a {type(batch).__name__}, not a table", fix="Pass a table or batch of Arrow")
         rows = batch if isinstance(batch, pa.RecordBatch | pa.Table) else pa.table(batch)
         how = choice("placement", placement, BatchPlacement)
-        new = self._new_topics(rows["topic"].unique().to_pylist() if "topic" in rows.schema.names else [])
-        appended = self._engine.append_batch(rows, placement=how)
-        self._create(new)
+        topics = rows["topic"].unique().to_pylist() if "topic" in rows.schema.names else []
+        return self._appended(topics, partial(self._engine.append_batch, rows, placement=how))
+
+    def _appended(self, topics: Sequence[object], append: Callable[[], T]) -> T:
+        """Append what is for some topics, and create those that the store does not have, if it may."""
+        new = self._new_topics(topics)
+        appended = append()
+        if new:
+            self._engine.make_topics(new)
+            self._topics.update(new)
         return appended
 
     def _new_topics(self, topics: Sequence[object]) -> list[str]:
@@ -209,11 +212,6 @@ class WritableStore(Store):
                     raise unknown_topic(each, self._topics, path=self.path, argument="topic", make=make)
             return []
         return new
-
-    def _create(self, topics: Sequence[str]) -> None:
-        if topics:
-            self._engine.make_topics(topics)
-            self._topics.update(topics)
 
     @api_call
     def flush(self) -> None:
