@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
-from segmentlog.query.cursor import held_ranges
+from segmentlog.query.cursor import check_some, held_ranges
 from segmentlog.query.rows import table_of
 from segmentlog.query.source import StoreSource
 from segmentlog.store import ChangedReplayError, ConfigError, OnLoss, QueueKey, QueueRange, ScanSpec, Snapshot
@@ -181,9 +181,7 @@ def _made(
     asked: Mapping[str, object],
 ) -> _Plan:
     """Return the plan of a new job, which is in the state file then."""
-    if not any(len(each) for each in ranges):
-        fix = "`segmentlog queues STORE` shows first and last offsets"
-        raise ConfigError("no messages found between start and end", fix=fix)
+    check_some(ranges)
     identity = hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:16]
     app = f"replay-{identity}"
     if _last(target, app) is not None:

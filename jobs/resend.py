@@ -21,7 +21,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from segmentlog.query.cursor import held_ranges
+from segmentlog.query.cursor import by_queue, held_ranges
 from segmentlog.query.dead_letters import DLQ_TOPIC, ORIGIN_GROUP, RETRY_TOPIC, is_retry_topic
 from segmentlog.query.source import StoreSource
 from segmentlog.store import (
@@ -333,10 +333,7 @@ class _Sender:
 
     def send(self, left: Sequence[QueueRange], total: int, stop: threading.Event) -> None:
         """Send the messages of some ranges; once ``stop`` is set, only wait for the answers."""
-        by_queue: dict[QueueKey, list[QueueRange]] = {}
-        for each in left:
-            by_queue.setdefault(each.key, []).append(each)
-        waiting = deque(by_queue.items())
+        waiting = deque(by_queue(left).items())
         shown = time.monotonic()
         while not stop.is_set() or self._in_flight:
             if not stop.is_set():

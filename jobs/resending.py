@@ -13,6 +13,7 @@ from hashlib import blake2b
 from itertools import accumulate
 from typing import Any, Final, NamedTuple, Self, TypeAlias, TypeVar
 
+from segmentlog.query.cursor import by_queue, check_some
 from segmentlog.query.dead_letters import DLQ_TOPIC, ORIGIN_GROUP, RETRY_TOPIC, is_retry_topic, original_topic
 from segmentlog.query.suggestions import did_you_mean, listing
 from segmentlog.store import BrokerError, ConfigError, FormatError, QueueKey, QueueRange
@@ -493,16 +494,12 @@ class Progress:
 
 def _begun(ranges: Sequence[QueueRange], asked: Mapping[str, object]) -> list[bytes]:
     """Return the lines of a new job; `ConfigError` if it has no messages."""
-    if not any(len(each) for each in ranges):
-        fix = "`segmentlog queues STORE` shows first and last offsets"
-        raise ConfigError("no messages found between start and end", fix=fix)
-    by_queue: dict[QueueKey, list[QueueRange]] = {}
-    for each in ranges:
-        by_queue.setdefault(each.key, []).append(each)
+    check_some(ranges)
+    queues = by_queue(ranges)
     job = ResendJob(uuid.uuid4().hex, time.time_ns() // 1_000_000)
-    head = {"job": job.name, "started": job.started_ms, "queues": len(by_queue), "asked": dict(asked)}
+    head = {"job": job.name, "started": job.started_ms, "queues": len(queues), "asked": dict(asked)}
     lines = [_line(0, head)]
-    for key, found in by_queue.items():
+    for key, found in queues.items():
         spans = sorted((each.start, each.stop) for each in found)
         lines.append(_line(spans[0][0], {"topic": key.topic, "queueId": key.queue_id, "ranges": spans}))
     return lines

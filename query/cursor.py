@@ -13,11 +13,12 @@ Errors are made here, and raised or logged by the readers, as ``on_loss`` or ``f
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from enum import Enum, auto
 from typing import NamedTuple
 
 from segmentlog.store import (
+    ConfigError,
     DataLossError,
     OnLoss,
     QueueBounds,
@@ -135,6 +136,21 @@ def held_ranges(snapshot: Snapshot, ranges: Sequence[QueueRange], on_loss: OnLos
         if held is not None:
             found.append(held)
     return found
+
+
+def by_queue(ranges: Iterable[QueueRange]) -> dict[QueueKey, list[QueueRange]]:
+    """Group ranges by queue, in their order."""
+    found: dict[QueueKey, list[QueueRange]] = {}
+    for each in ranges:
+        found.setdefault(each.key, []).append(each)
+    return found
+
+
+def check_some(ranges: Iterable[QueueRange]) -> None:
+    """Raise `ConfigError` if ranges hold no offset."""
+    if not any(map(len, ranges)):
+        fix = "`segmentlog queues STORE` shows first and last offsets"
+        raise ConfigError("no messages found between start and end", fix=fix)
 
 
 def skip_or_raise(error: DataLossError, on_loss: OnLoss) -> None:

@@ -500,13 +500,12 @@ def _cluster(options: argparse.Namespace) -> "Cluster":
 
 def _with_keys(selection: Selection, ranges: "Sequence[QueueRange]", keys: Sequence[str]) -> "tuple[QueueRange, ...]":
     """Return the places of the messages that have one of some keys; a key without one is an error."""
+    from segmentlog.query.cursor import by_queue
     from segmentlog.store import QueueKey, QueueRange, ScanSpec
     from segmentlog.store.find import Finder, KeyField
 
     found = Finder(selection.source.open()).by_keys(selection.topics.names, keys, KeyField.KEYS)
-    spans: dict[QueueKey, list[QueueRange]] = {}
-    for each in ranges:
-        spans.setdefault(each.key, []).append(each)
+    spans = by_queue(ranges)
     places, met = set(), set()
     for batch in found.batches(ScanSpec(columns=("topic", "queueId", "queueOffset", "keys"))):
         for row in batch.to_pylist():
