@@ -157,11 +157,10 @@ class _Writer(SentToWorkers):
 
     def __init__(self, options: WriteOptions, schema: StructType, mode: Mode) -> None:
         self._plan: SinkPlan = plan_write(options, schema, mode)
-        BatchId(options.app, options.version or 0)  # refused here, if it is, and not after all rows are staged
         self._job = uuid4().hex
 
     @in_spark_words()
-    def stage(self, batches: Iterator[pa.RecordBatch]) -> StagedMessage:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedMessage:
         """Stage one task's rows; `IllegalMessageError` or `UnknownTopicError` for a row that cannot be stored."""
         keep_memory()
         task, plan = TaskContext.get(), self._plan
@@ -177,7 +176,7 @@ class _Writer(SentToWorkers):
             else _DirectAppend(options)
         )
         with target:
-            _write(rows, batches, target, partition)
+            _write(rows, iterator, target, partition)
             staged = target.finish()
         settle_worker()
         return StagedMessage(
@@ -191,7 +190,7 @@ class _Writer(SentToWorkers):
         )
 
     @in_spark_words()
-    def append(self, batch_id: BatchId, messages: Sequence[StagedMessage]) -> CommittedBatch | None:
+    def _append(self, batch_id: BatchId, messages: Sequence[StagedMessage]) -> CommittedBatch | None:
         """Append the staged rows; None if tasks appended them, or there is nothing to record."""
         options = self._plan.options
         rows, skipped = sum(each.rows for each in messages), sum(each.skipped for each in messages)
@@ -227,7 +226,7 @@ class _Writer(SentToWorkers):
             )
         return committed
 
-    def discard(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int = 0) -> None:  # noqa: ARG002, N803 - Spark's name
         """Delete the staged files of this job and of all attempts that reported one, failed ones included."""
         self._sweep({self._job, *(each.staged.job for each in _all_staged(messages) if each.staged is not None)})
 
@@ -248,32 +247,23 @@ class _Writer(SentToWorkers):
             logger.warning("%s: staged rows were left behind: %s", path, error)
 
 
-class SegmentLogBatchWriter(DataSourceArrowWriter):
+class SegmentLogBatchWriter(_Writer, DataSourceArrowWriter):
     """Appends a frame once: all of its rows, or none."""
 
     def __init__(self, options: WriteOptions, schema: StructType) -> None:
-        self._writer = _Writer(options, schema, Mode.BATCH)
-        self._id = BatchId(options.app, options.version or 0)
-
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedMessage:
-        return self._writer.stage(iterator)
+        super().__init__(options, schema, Mode.BATCH)
+        self._id = BatchId(options.app, options.version or 0)  # refused here, if it is, and not after all is staged
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        self._writer.append(self._id, _all_staged(messages))
-
-    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        self._writer.discard(messages)
+        self._append(self._id, _all_staged(messages))
 
 
-class SegmentLogStreamWriter(DataSourceStreamArrowWriter):
+class SegmentLogStreamWriter(_Writer, DataSourceStreamArrowWriter):
     """Appends the batches of a stream, each once."""
 
     def __init__(self, options: WriteOptions, schema: StructType) -> None:
-        self._options = options
-        self._writer = _Writer(options, schema, Mode.STREAM)
-
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedMessage:
-        return self._writer.stage(iterator)
+        super().__init__(options, schema, Mode.STREAM)
+        BatchId(options.app, 0)  # as above
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Append the staged rows, unless the batch is committed already."""
@@ -282,12 +272,9 @@ class SegmentLogStreamWriter(DataSourceStreamArrowWriter):
             # Spark 4.3 runs at least one task per batch; without one, the query is unknown.
             logger.warning("batch %d came without a task: nothing is appended", batchId)
             return
-        options = self._options
+        options = self._plan.options
         known = stream_batch(staged, batchId, options.app) if options.exactly_once else BatchId()
-        self._writer.append(known, staged)
-
-    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803 - as above
-        self._writer.discard(messages)
+        self._append(known, staged)
 
 
 def stream_batch(messages: Sequence[StagedMessage], batch: int, app: str | None) -> BatchId:
