@@ -56,7 +56,7 @@ from .options.read_table import MetadataKind
 from .read import check_fields, no_column, open_stores, select_queues
 from .setup.spark_versions import to_arrow_schema, to_spark_type
 from .setup.worker_tuning import SentToWorkers, settle_worker
-from .stream.offsets import StreamOffset
+from .stream.offsets import StreamOffset, sum_if_known
 
 _GAUGES: Final = {
     "segmentlog_lag_messages": "Messages that wait to be read",
@@ -91,12 +91,12 @@ class LagReport:
     @property
     def messages(self) -> int | None:
         """Messages that wait; None if that is not known of every queue."""
-        return _sum(queue.messages for queue in self.queues)
+        return sum_if_known(queue.messages for queue in self.queues)
 
     @property
     def bytes(self) -> int | None:
         """Bytes that wait; None if that is not known of every queue."""
-        return _sum(queue.bytes for queue in self.queues)
+        return sum_if_known(queue.bytes for queue in self.queues)
 
     @property
     def time_ms(self) -> int | None:
@@ -178,11 +178,6 @@ def _counted(broker_name: str, key: QueueKey, position: int | None, stop: int | 
         bytes=nothing,
         time_ms=nothing,
     )
-
-
-def _sum(parts: Iterable[int | None]) -> int | None:
-    known = list(parts)
-    return None if None in known else sum(part for part in known if part is not None)
 
 
 # Gauges

@@ -23,7 +23,7 @@ offset small with ten thousand queues, since a topic is recreated with all its q
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
@@ -107,6 +107,12 @@ class StreamOffset:
             for topic, each in store.topics.items()
             for queue_id, offset in each.queues.items()
         }
+
+
+def sum_if_known(parts: Iterable[int | None]) -> int | None:
+    """Add numbers; None if one of them is not known."""
+    known = list(parts)
+    return None if None in known else sum(part for part in known if part is not None)
 
 
 def _store(found: Any) -> StoreOffset:

@@ -34,7 +34,7 @@ from segmentlog.store.groups import publish_progress
 from ..errors import in_spark_words
 from ..options.read_options import ReadOptions
 from ..read import ProjectingReader, read_partition, scan_spec
-from .offsets import StoreOffset, StreamOffset
+from .offsets import StoreOffset, StreamOffset, sum_if_known
 from .planner import StreamPlanner
 
 logger = logging.getLogger(__name__)
@@ -178,15 +178,12 @@ def progress_report(ends: StreamOffset, reached: StreamOffset, paths: Mapping[st
         positions = reached.stores.get(name, StoreOffset()).topics
         for topic, each in store["topics"].items():
             queues = positions[topic].queues if topic in positions else {}
-            each["behind"] = _sum([_behind(end, queues.get(int(queue_id))) for queue_id, end in each["queues"].items()])
+            each["behind"] = sum_if_known(
+                [_behind(end, queues.get(int(queue_id))) for queue_id, end in each["queues"].items()]
+            )
             total.append(each["behind"])
-    return report | {"behind": _sum(total)}
+    return report | {"behind": sum_if_known(total)}
 
 
 def _behind(end: int, position: int | None) -> int | None:
     return None if position is None else max(0, end - position)
-
-
-def _sum(parts: list[int | None]) -> int | None:
-    known = [part for part in parts if part is not None]
-    return sum(known) if len(known) == len(parts) else None
