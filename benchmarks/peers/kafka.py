@@ -113,19 +113,15 @@ class Kafka:
 
     def make(self, topic: str, partitions: int, config: Mapping[str, str] = NO_CONFIG) -> None:
         """Make a topic with a configuration of its own."""
-        java = self._jvm.java.util
-        settings = java.HashMap()
-        for name, value in config.items():
-            settings.put(name, value)
-        new = self._jvm.org.apache.kafka.clients.admin.NewTopic
-        wanted = new(topic, java.Optional.of(partitions), java.Optional.empty()).configs(settings)
-        self._admin.createTopics(java.Collections.singleton(wanted)).all().get()
+        optional, new = self._jvm.java.util.Optional, self._jvm.org.apache.kafka.clients.admin.NewTopic
+        wanted = new(topic, optional.of(partitions), optional.empty()).configs(dict(config))
+        self._admin.createTopics([wanted]).all().get()
 
     def fresh(self, name: str, partitions: int, config: Mapping[str, str] = NO_CONFIG) -> str:
         """Delete the topic that the last call created for a name, and create an empty one; return its name."""
         last = self._fresh.get(name)
         if last is not None:
-            self._admin.deleteTopics(self._jvm.java.util.Collections.singleton(f"{name}-{last}")).all().get()
+            self._admin.deleteTopics([f"{name}-{last}"]).all().get()
         self._fresh[name] = (last or 0) + 1
         self.make(self.newest(name), partitions, config)
         return self.newest(name)
@@ -149,18 +145,15 @@ class Kafka:
 
     @cached_property
     def _admin(self) -> Any:
-        return self._jvm.org.apache.kafka.clients.admin.AdminClient.create(self._properties())
+        return self._jvm.org.apache.kafka.clients.admin.AdminClient.create(self._client)
 
     @cached_property
     def _producer(self) -> Any:
-        return self._jvm.org.apache.kafka.clients.producer.KafkaProducer(self._properties())
+        return self._jvm.org.apache.kafka.clients.producer.KafkaProducer(self._client)
 
-    def _properties(self) -> Any:
-        properties = self._jvm.java.util.Properties()
-        serializers = {f"{which}.serializer": SERIALIZER for which in ("key", "value")}
-        for name, value in {"bootstrap.servers": self.server, **serializers}.items():
-            properties.setProperty(name, value)
-        return properties
+    @property
+    def _client(self) -> dict[str, str]:
+        return {"bootstrap.servers": self.server, "key.serializer": SERIALIZER, "value.serializer": SERIALIZER}
 
 
 @contextmanager
