@@ -10,7 +10,7 @@ argparse takes 10 ms to import, click 30 and typer 90; see ``docs/adr/0024-a-com
 
 import argparse
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
 from segmentlog.query.suggestions import did_you_mean, listing
@@ -90,6 +90,13 @@ class Parser(argparse.ArgumentParser):
                 fix = f"{near}The flags are {listing(flags, most=40)}"
                 raise UsageError(f"there is no flag `{flag}`", fix=fix)
 
+    def _check_value(self, action: argparse.Action, value: str) -> None:
+        """Refuse a value that is not one of the choices of an argument."""
+        if action.choices is not None and value not in action.choices:
+            known = list(action.choices)
+            fix = f"{did_you_mean(value, known)}The choices are {listing(known)}"
+            raise argparse.ArgumentError(action, f"`{value}` is unknown{_REMEDY}{fix}")
+
     def error(self, message: str) -> NoReturn:
         problem, _, fix = message.removeprefix("argument ").partition(_REMEDY)
         raise UsageError(problem, fix=fix or f"Write `{self.shape}`; --help lists all flags")
@@ -115,19 +122,6 @@ def _joined(arguments: Sequence[str]) -> list[str]:
         else:
             found.append(word)
     return found
-
-
-def chosen(names: Iterable[str]) -> Callable[[str], str]:
-    """Return a type of arguments: one of some names."""
-    known = list(names)
-
-    def choose(text: str) -> str:
-        if text not in known:
-            fix = f"{did_you_mean(text, known)}The choices are {listing(known)}"
-            raise argparse.ArgumentTypeError(f"`{text}` is unknown{_REMEDY}{fix}")
-        return text
-
-    return choose
 
 
 def whole(text: str) -> int:

@@ -32,7 +32,7 @@ from segmentlog.store import ConfigError
 from .console import Console
 from .errors import UsageError
 from .output.formats import Format, Target
-from .parser import Parser, add_store, chosen, names, typed
+from .parser import Parser, add_store, names, typed
 
 if TYPE_CHECKING:
     from segmentlog import Scan
@@ -217,7 +217,7 @@ def add_boundary(parser: Parser) -> None:
     parser.add_argument(
         "--boundary",
         metavar="WHICH",
-        type=chosen(["lower", "upper"]),
+        choices=["lower", "upper"],
         default="lower",
         help="of the time: lower is the first message at or after, upper the last at or before (default: lower)",
     )
@@ -297,7 +297,7 @@ def add_messages(parser: Parser, *, to: str | None = None, or_pattern: bool = Fa
     parser.add_argument(
         "--read-from",
         metavar="WHAT",
-        type=chosen(["appended", "confirmed"]),
+        choices=["appended", "confirmed"],
         default="appended",
         help="confirmed: only messages that enough replicas hold (default: appended)",
     )
@@ -321,7 +321,7 @@ def add_bodies(parser: Parser) -> None:
     parser.add_argument(
         "--body",
         metavar="FORMAT",
-        type=chosen(["json", "avro", "protobuf", "csv", "text"]),
+        choices=["json", "avro", "protobuf", "csv", "text"],
         help="columns of bodies in place of them: json, avro, protobuf, csv or text",
     )
     parser.add_argument(
@@ -378,14 +378,14 @@ def add_columns(parser: Parser) -> None:
     parser.add_argument(
         "--on-corrupt",
         metavar="WHAT",
-        type=chosen(["fail", "skip", "null"]),
+        choices=["fail", "skip", "null"],
         default="fail",
         help="damaged records: fail, skip or null (default: fail)",
     )
     parser.add_argument(
         "--on-loss",
         metavar="WHAT",
-        type=chosen(["fail", "skip"]),
+        choices=["fail", "skip"],
         default="fail",
         help="messages that are gone: fail or skip (default: fail)",
     )

@@ -3,7 +3,7 @@ import argparse
 import pytest
 
 from segmentlog.command.errors import UsageError
-from segmentlog.command.parser import Parser, add_store, chosen, names, typed, whole
+from segmentlog.command.parser import Parser, add_store, names, typed, whole
 
 
 @pytest.fixture
@@ -12,7 +12,7 @@ def parser() -> Parser:
     add_store(made)
     made.add_argument("--columns", type=names)
     made.add_argument("-n", "--number", type=whole)
-    made.add_argument("--kind", type=chosen(["table", "csv"]))
+    made.add_argument("--kind", choices=["table", "csv"])
     return made
 
 

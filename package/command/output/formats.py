@@ -10,7 +10,6 @@ from segmentlog.query.suggestions import listing
 
 from ..console import Console
 from ..errors import UsageError
-from ..parser import chosen
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -102,7 +101,7 @@ def add_output(parser: argparse.ArgumentParser) -> None:
         "-o",
         "--output",
         metavar="FORMAT",
-        type=chosen(every),
+        choices=every,
         help=f"one of {', '.join(every)} (default: by the suffix of -w, else table)",
     )
     parser.add_argument("--json", action="store_true", help="the same as -o jsonl: one JSON object per row")

@@ -30,7 +30,7 @@ from ..errors import FLAGS, FOUND, UsageError
 from ..output.formats import add_json
 from ..output.reports import Report, camel_case, print_report
 from ..output.scrapes import scraped
-from ..parser import Parser, above_zero, add_commit_log, add_storage_options, chosen, size, typed
+from ..parser import Parser, above_zero, add_commit_log, add_storage_options, size, typed
 from ..selection import add_zone, clock_of, parse_time
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ _NAMES: Final = {"start": "--from", "end": "--to"}
 
 def add_archive(parser: Parser) -> None:
     add = parser.add_argument
-    add("action", metavar="ACTION", type=chosen(_PLACES), help="push, pull, ls, verify or prune")
+    add("action", metavar="ACTION", choices=list(_PLACES), help="push, pull, ls, verify or prune")
     add("places", metavar="STORE|URL|DIR", nargs="+", help="STORE URL for push, URL DIR for pull, else URL")
     add_storage_options(parser, "an option of the object store, such as aws_endpoint=http://localhost:9000; repeatable")
     add("--damaged", choices=["error", "keep"], default="error", help="push: archive damaged bytes as they are")

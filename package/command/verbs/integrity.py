@@ -10,7 +10,7 @@ from ..console import Console
 from ..errors import UsageError
 from ..output.formats import add_json
 from ..output.reports import Report, camel_case, print_report
-from ..parser import Parser, add_commit_log, add_directory, add_queue_segment_entries, chosen
+from ..parser import Parser, add_commit_log, add_directory, add_queue_segment_entries
 from ..sessions import add_session, spark_of
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def add_diff(parser: Parser) -> None:
     parser.add_argument(
         "--by",
         metavar="LEVEL",
-        type=chosen(["auto", "log", "queue"]),
+        choices=["auto", "log", "queue"],
         default="auto",
         help="log: bytes at the same physical offset; queue: messages at the same queue offset (default: auto)",
     )

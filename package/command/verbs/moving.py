@@ -22,7 +22,6 @@ from ..parser import (
     add_map_topic,
     add_store,
     assignment,
-    chosen,
     names,
     seconds,
     size,
@@ -126,7 +125,7 @@ def _add_output(parser: Parser) -> None:
     parser.add_argument(
         "--output",
         metavar="FORMAT",
-        type=chosen(["parquet", "orc", "json", "csv"]),
+        choices=["parquet", "orc", "json", "csv"],
         default="parquet",
         help="format of the files: parquet, orc, json or csv (default: parquet)",
     )
@@ -432,14 +431,14 @@ def add_resend(parser: Parser) -> None:
     add(
         "--on-corrupt",
         metavar="WHAT",
-        type=chosen(["fail", "skip"]),
+        choices=["fail", "skip"],
         default="fail",
         help="damaged records: stop their queue, or skip (default: fail)",
     )
     add(
         "--on-loss",
         metavar="WHAT",
-        type=chosen(["fail", "skip"]),
+        choices=["fail", "skip"],
         default="fail",
         help="messages that are gone: fail or skip (default: fail)",
     )

@@ -18,7 +18,7 @@ from ..console import Console
 from ..errors import FOUND
 from ..output.formats import add_json
 from ..output.reports import Report, print_report
-from ..parser import Parser, chosen
+from ..parser import Parser
 from ..sessions import session
 
 if TYPE_CHECKING:
@@ -269,7 +269,7 @@ def add_completion(parser: Parser) -> None:
 
     `shtab` writes it from the parsers of all verbs.
     """
-    parser.add_argument("shell", metavar="SHELL", type=chosen(SHELLS), help=" or ".join(SHELLS))
+    parser.add_argument("shell", metavar="SHELL", choices=SHELLS, help=" or ".join(SHELLS))
 
 
 def run_completion(options: argparse.Namespace, console: Console) -> int:

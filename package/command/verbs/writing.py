@@ -9,7 +9,7 @@ from segmentlog.store import ConfigError, IllegalMessageError
 from ..console import Console, counted, logged
 from ..errors import FLAGS, NOT_FOUND, UsageError
 from ..output.formats import Target, add_output
-from ..parser import Parser, chosen, typed, whole
+from ..parser import Parser, typed, whole
 from ..selection import add_boundary, clock_of, parse_time
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def add_put(parser: Parser) -> None:
     parser.add_argument(
         "--input",
         metavar="FORMAT",
-        type=chosen([LINES, JSON_LINES]),
+        choices=[LINES, JSON_LINES],
         default=LINES,
         help="lines: a message per line; jsonl: the JSON lines of `segmentlog cat` (default: lines)",
     )

@@ -157,6 +157,7 @@ complete_line segmentlog put --dry
 complete_line segmentlog verify {folder}/st
 complete_line segmentlog cat {folder} orders --fro
 complete_line segmentlog replicate h:1 copy --from l
+complete_line segmentlog cat {folder} orders --output par
 """
 
 
@@ -179,7 +180,7 @@ def output(shell: str, program: str) -> str:
 def test_bash_completes_verbs_flags_and_files(tmp_path: Path) -> None:
     (tmp_path / "store").mkdir()
     found = output("bash", BASH.format(script=script("bash", tmp_path), folder=tmp_path)).splitlines()
-    assert found == ["salvage", "--from", "--dry-run", f"{tmp_path}/store", "--from", "last"]
+    assert found == ["salvage", "--from", "--dry-run", f"{tmp_path}/store", "--from", "last", "parquet"]
 
 
 @pytest.mark.slow
