@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Generic, TypeVar
 
-from ..errors import NoSpaceError, StoreFailedError
+from ..errors import NoSpaceError, StoreClosedError, StoreFailedError
 from .attachments import Acknowledger, WriterMetrics
 
 
@@ -174,25 +174,48 @@ class Flusher:
     """The device as an acknowledger: knows up to where the log is flushed, and flushes it. Thread-safe."""
 
     def __init__(
-        self, sync: Callable[[], int], flushed: int, failure: Failure, metrics: WriterMetrics | None = None
+        self,
+        sync: Callable[[], int],
+        flushed: int,
+        failure: Failure,
+        *,
+        check_owned: Callable[[], None],
+        note: Callable[[int], None],
+        metrics: WriterMetrics | None = None,
     ) -> None:
-        self._sync = sync
+        self._sync = sync  # see `LogAppender.sync`
         self._failure = failure
+        self._check_owned = check_owned
+        self._note = note  # see `Durability.note_log`
         self._metrics = metrics
-        self._syncs = Combiner(self._sync_for)
+        self._syncs = Combiner(self._flush)
+        self._lock = threading.Lock()
+        self._stopped = False
         self.flushed = flushed  # physical offset up to which the log is on the device
+        self.flushed_at = time.monotonic()
 
     def wait(self, offset: int) -> None:
         """Return when all bytes below a physical offset are on the device."""
         while self.flushed < offset:
             self._syncs.ask(offset)
 
-    def _sync_for(self, offsets: list[int]) -> None:
-        if max(offsets) <= self.flushed:  # a sync that was under way served them
-            return
-        self._failure.check()
-        began = time.perf_counter()
-        with self._failure.fatal_put:
-            self.flushed = max(self.flushed, self._sync())
-        if self._metrics is not None:
-            self._metrics.fsync(time.perf_counter() - began)
+    def _flush(self, offsets: list[int]) -> None:
+        with self._lock:
+            if max(offsets) <= self.flushed:  # a sync that was under way served them
+                return
+            if self._stopped:
+                raise StoreClosedError("this store was closed", path=self._failure.path, fix="Open it")
+            self._failure.check()
+            began = time.perf_counter()
+            with self._failure.fatal_put:
+                end = self._sync()
+                self._check_owned()  # after the sync: no other process had the store while these bytes were written
+                self._note(end)
+            self.flushed, self.flushed_at = end, time.monotonic()
+            if self._metrics is not None:
+                self._metrics.fsync(time.perf_counter() - began)
+
+    def stop(self) -> None:
+        """Wait for the sync that is under way; afterwards none is possible."""
+        with self._lock:
+            self._stopped = True

@@ -2,10 +2,10 @@
 
 ::
 
-    put ──► log ──► sync_log ──► dispatch ──► flush_queues ──► durable point, checkpoint, topics.json
-                       ▲            ▲              ▲
-                    group commit    │              └ after a GiB of log, or a minute
-                    or a timer      └ after each put, of the records that may be visible
+    put ──► log ──► flusher ──► dispatch ──► flush_queues ──► durable point, checkpoint, topics.json
+                       ▲           ▲              ▲
+                    group commit   │              └ after a GiB of log, or a minute
+                    or a timer     └ after each put, of the records that may be visible
 
     BackgroundServices
       dispatch   wait for work ──► dispatch ──► …          at once after a put, a hundred times per second at most
@@ -64,7 +64,14 @@ class Housekeeping:
         fs: WritableFileSystem,
         metrics: WriterMetrics | None = None,
     ) -> None:
-        self.flusher = Flusher(self._sync_log, opened.log_end, failure, metrics)
+        self.flusher = Flusher(
+            appender.sync,
+            opened.log_end,
+            failure,
+            check_owned=check_owned,
+            note=opened.durability.note_log,
+            metrics=metrics,
+        )
         """Knows up to where the log is on the device."""
         self._config = config
         self._appender = appender
@@ -82,8 +89,7 @@ class Housekeeping:
         self._stopped = False
         self._flushing_queues = threading.Lock()  # taken in this order
         self._dispatching = threading.Lock()
-        self._syncing = threading.Lock()
-        self._flushed_at = self._queues_flushed_at = time.monotonic()
+        self._queues_flushed_at = time.monotonic()
 
     @property
     def is_behind(self) -> bool:
@@ -117,7 +123,7 @@ class Housekeeping:
         config, now = self._config, time.monotonic()
         if config.flush is Flush.ASYNC:
             waiting = self._appender.end - self.flusher.flushed
-            elapsed = (now - self._flushed_at) * 1000
+            elapsed = (now - self.flusher.flushed_at) * 1000
             due = waiting >= config.flush_least_pages * _PAGE and elapsed >= config.flush_interval_ms
             if waiting and (due or elapsed >= config.flush_thorough_interval_ms):
                 self.flusher.wait(self._appender.end)
@@ -182,22 +188,14 @@ class Housekeeping:
 
     def stop(self) -> None:
         """Wait for the threads that dispatch or flush; afterwards neither is possible."""
-        with self._flushing_queues, self._dispatching, self._syncing:
+        with self._flushing_queues, self._dispatching:
             self._stopped = True
+            self.flusher.stop()
 
     def _check(self) -> None:
         if self._stopped:
             raise StoreClosedError("this store was closed", path=self._failure.path, fix="Open it")
         self._failure.check()
-
-    def _sync_log(self) -> int:
-        with self._syncing:
-            self._check()
-            end = self._appender.sync()
-            self._check_owned()  # after the sync: no other process had the store while these bytes were written
-            self._flushed_at = time.monotonic()
-            self._durability.note_log(end)
-            return end
 
 
 def join(*threads: threading.Thread) -> None:

@@ -27,7 +27,6 @@ from segmentlog.store.recovery.apply import Repair
 from segmentlog.store.recovery.batch_marker import CutBatches
 from segmentlog.store.write import batch_commit
 from segmentlog.store.write.group_commit import Flusher
-from segmentlog.store.write.housekeeping import Housekeeping
 from segmentlog.store.write.put_path import AheadPiece, PutPath, QueueOffsets
 from support.crash.batches import committed, prepare_with, schedule_pieces, unflushed_batches
 from support.crash.batches import cut_power as cut_batches
@@ -176,11 +175,14 @@ def _names_of_new_segments_are_durable(patch: Patch) -> None:
 
 @breaks(_cut)
 def _the_durable_point_follows_the_sync(patch: Patch) -> None:
-    def sync_log(self: Housekeeping) -> int:
-        self._durability.note_log(self._appender.end)
-        return self._appender.sync()
+    real = Flusher.wait
 
-    patch(Housekeeping, "_sync_log", sync_log)
+    def wait(self: Flusher, offset: int) -> None:
+        if self.flushed < offset:
+            self._note(offset)
+        real(self, offset)
+
+    patch(Flusher, "wait", wait)
 
 
 @breaks(_cut)

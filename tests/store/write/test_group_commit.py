@@ -1,5 +1,6 @@
 import threading
 import time
+from collections.abc import Callable
 
 import pytest
 
@@ -24,6 +25,10 @@ class Device:
         return written
 
 
+def flusher_of(sync: Callable[[], int], flushed: int, failure: Failure) -> Flusher:
+    return Flusher(sync, flushed, failure, check_owned=lambda: None, note=lambda end: None)
+
+
 def waiting(flusher: Flusher, offset: int, done: list[int]) -> threading.Thread:
     def run() -> None:
         flusher.wait(offset)
@@ -36,14 +41,14 @@ def waiting(flusher: Flusher, offset: int, done: list[int]) -> threading.Thread:
 
 def test_a_wait_for_a_flushed_offset_needs_no_sync() -> None:
     device = Device()
-    flusher = Flusher(device.sync, 100, Failure("store"))
+    flusher = flusher_of(device.sync, 100, Failure("store"))
     flusher.wait(100)
     assert device.syncs == 0
 
 
 def test_threads_that_arrive_during_a_sync_share_the_next_sync() -> None:
     device = Device()
-    flusher = Flusher(device.sync, 0, Failure("store"))
+    flusher = flusher_of(device.sync, 0, Failure("store"))
     done: list[int] = []
     device.written = 10
     threads = [waiting(flusher, 10, done)]
@@ -67,7 +72,7 @@ def test_no_sync_is_tried_after_a_failed_sync() -> None:
         tries.append(1)
         raise OSError(5, "Input/output error")
 
-    flusher = Flusher(sync, 7, failure)
+    flusher = flusher_of(sync, 7, failure)
     for _ in range(3):
         with pytest.raises(
             StoreFailedError, match=r"the contents of the device are not known: .*Input/output error"

@@ -43,7 +43,7 @@ def test_log_and_queues_are_each_flushed_when_their_interval_has_passed(store: P
     store.append(HELLO)
     housekeeping.run_due()
     assert housekeeping.flusher.flushed == 0
-    housekeeping._flushed_at = time.monotonic() - 61
+    housekeeping.flusher.flushed_at = time.monotonic() - 61
     housekeeping.run_due()
     assert housekeeping.flusher.flushed == store.end_offset
     assert parts(store)[1] == 0
@@ -77,9 +77,9 @@ def test_a_segment_is_deleted_after_its_queues_are_on_the_device(store: PartedSt
 def test_nothing_is_dispatched_or_flushed_after_stop(tmp_path: Path) -> None:
     store = PartedStore.open(tmp_path / "s", IDLE)
     store.append(HELLO)
-    housekeeping = store.parts.housekeeping
+    end, housekeeping = store.end_offset, store.parts.housekeeping
     store.close()
-    for act in (housekeeping.dispatch, housekeeping.write_slots, housekeeping._sync_log):
+    for act in (housekeeping.dispatch, housekeeping.write_slots, lambda: housekeeping.flusher.wait(end + 1)):
         with pytest.raises(StoreClosedError):
             act()
 
