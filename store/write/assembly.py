@@ -34,7 +34,7 @@ from ..retention.settings import RetentionSettings
 from .async_append import AsyncAppend, GroupAppend
 from .attachments import Attachments
 from .batch_commit import BatchCommitter, Publication
-from .group_commit import Failure, Flusher, GroupCommit
+from .group_commit import Failure, GroupCommit
 from .housekeeping import BackgroundServices, Housekeeping, OnCall, StoreServices
 from .put_path import PutPath
 from .replica_append import ReplicaAppend
@@ -202,7 +202,7 @@ def assemble(base: LockedStore, attached: Attachments, retention: RetentionSetti
         async_append=async_append,
         replica_append=ReplicaAppend(put_path, base.config, base.path),
         publication=publication,
-        committer=_committer(base, put_path, flusher, commit, publication, services),
+        committer=_committer(base, put_path, housekeeping, commit, publication, services),
         retention=expiry,
         services=services,
         tick=tick,
@@ -270,13 +270,13 @@ def _services(
     if config.services is Services.ON_CALL:
         return OnCall(tick)
     interval = max(1, min(config.flush_interval_ms, config.queue_flush_interval_ms)) / 1000
-    return BackgroundServices(housekeeping.dispatch, periodic, interval, base.failure, lambda: housekeeping.is_behind)
+    return BackgroundServices(housekeeping.dispatch, periodic, interval, base.failure)
 
 
 def _committer(  # noqa: PLR0917 - the parts that a batch needs
     base: LockedStore,
     put_path: PutPath,
-    flusher: Flusher,
+    housekeeping: Housekeeping,
     commit: GroupCommit,
     publication: Publication,
     services: StoreServices,
@@ -285,21 +285,22 @@ def _committer(  # noqa: PLR0917 - the parts that a batch needs
         base.fs,
         base.path,
         put_path=put_path,
-        flusher=flusher,
+        flusher=housekeeping.flusher,
         commit=commit,
         publication=publication,
         failure=base.failure,
         topics=base.opened.topics,
         check_owned=base.check_owned,
-        after_piece=partial(_catch_up, put_path, services),
+        after_piece=partial(_catch_up, put_path, housekeeping, services),
         is_threaded=services.is_threaded,
     )
 
 
-def _catch_up(put_path: PutPath, services: StoreServices) -> None:
+def _catch_up(put_path: PutPath, housekeeping: Housekeeping, services: StoreServices) -> None:
     """Dispatch and wake the services after a piece of a batch; a full disk only delays the dispatch."""
     with suppress(SegmentLogError, OSError):
         put_path.catch_up()
+        housekeeping.keep_up()
     services.after_put()
 
 

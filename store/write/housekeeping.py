@@ -91,14 +91,10 @@ class Housekeeping:
         self._dispatching = threading.Lock()
         self._queues_flushed_at = time.monotonic()
 
-    @property
-    def is_behind(self) -> bool:
-        """True if the backlog of dispatch is so large that appends have to dispatch, too."""
-        return self._dispatcher.waiting_bytes > _BACKLOG_BYTES
-
-    def dispatch_if_starved(self) -> None:
-        """Dispatch if a full disk stopped dispatch, and the log is far ahead of the queues by now."""
-        if self._starved and self._appender.end - self._dispatcher.dispatched > _BACKLOG_BYTES:
+    def keep_up(self) -> None:
+        """Dispatch in the calling thread, which appends, if much waits for that; `NoSpaceError` if there is no room."""
+        ahead = self._appender.end - self._dispatcher.dispatched if self._starved else self._dispatcher.waiting_bytes
+        if ahead > _BACKLOG_BYTES:
             self.dispatch()
 
     def dispatch(self, *, at_once: bool = False) -> None:
@@ -106,9 +102,12 @@ class Housekeeping:
         with self._dispatching:
             self._check()
             waits = self._config.flush is Flush.SYNC and not self._marker.in_flight
-            self._starved = True
-            with self._failure.fatal_unless_full:
-                self._dispatcher.run(self.flusher.flushed if waits else self._appender.end, at_once=at_once)
+            try:
+                with self._failure.fatal_unless_full:
+                    self._dispatcher.run(self.flusher.flushed if waits else self._appender.end, at_once=at_once)
+            except NoSpaceError:
+                self._starved = True
+                raise
             self._starved = False
 
     def dispatch_flushed(self) -> None:
@@ -253,10 +252,7 @@ class BackgroundServices:
         periodic: Mapping[str, Callable[[], None]],
         interval_s: float,
         failure: Failure,
-        is_behind: Callable[[], bool],
     ) -> None:
-        self._dispatch = dispatch
-        self._is_behind = is_behind
         self._failure = failure
         self._stopping = False
         # Written in C: a Ctrl-C within Event.set can leave its lock held, and each put would wait for it for ever.
@@ -280,14 +276,7 @@ class BackgroundServices:
             thread.start()
 
     def after_put(self) -> None:
-        """Wake the dispatching thread; dispatch in the calling thread, too, if too many records wait for it."""
-        if self._is_behind():
-            with suppress(SegmentLogError, OSError):
-                self._dispatch()
-        else:
-            self.wake()
-
-    def wake(self) -> None:
+        """Wake the dispatching thread."""
         if self._work.empty():  # the thread takes the item out before it looks for records
             self._work.put(None)
 

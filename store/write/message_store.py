@@ -362,8 +362,7 @@ class MessageStore:
         if self._closed:
             raise StoreClosedError("this store was closed", path=self.path, fix="Open it")
         self._failure.check()
-        # If a full disk stopped dispatch, the log must not grow further and further ahead of the queues.
-        self._housekeeping.dispatch_if_starved()
+        self._housekeeping.keep_up()
 
     def _check_put(self) -> None:
         self._check()

@@ -121,7 +121,7 @@ def test_a_broker_recovers_all_queues_of_a_log_with_many_segments(
     tmp_path: Path, version: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Since 5.4 it goes back ten segments at most, and this log has many more."""
-    monkeypatch.setattr(BackgroundServices, "wake", lambda _: None)  # a dispatching thread that comes to nothing
+    monkeypatch.setattr(BackgroundServices, "after_put", lambda _: None)  # a dispatching thread that comes to nothing
     store, journal = tmp_path / "store", Journal(CONFIG)
     with MessageStore.open(store, replace(CONFIG, flush=Flush.ASYNC)) as ours:
         for number in range(60):

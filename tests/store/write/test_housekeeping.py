@@ -98,7 +98,7 @@ def nothing() -> None:
 
 
 def services(dispatch: Callable[[], None] = nothing, flush: Callable[[], None] = nothing) -> BackgroundServices:
-    return BackgroundServices(dispatch, {"flush": flush}, 60, Failure("/store"), lambda: False)
+    return BackgroundServices(dispatch, {"flush": flush}, 60, Failure("/store"))
 
 
 def test_stopping_waits_for_the_service_that_runs_and_may_be_repeated() -> None:
@@ -111,7 +111,7 @@ def test_stopping_waits_for_the_service_that_runs_and_may_be_repeated() -> None:
 
     running = services(dispatch)
     running.start()
-    running.wake()
+    running.after_put()
     assert began.wait(10)
     threading.Timer(0.05, go_on.set).start()
     running.stop()
@@ -127,7 +127,7 @@ def test_a_service_that_takes_long_delays_no_other_service() -> None:
         assert go_on.wait(10)
 
     periodic = {"flush": flushes.release, "retention": delete}
-    running = BackgroundServices(nothing, periodic, 0.001, Failure("/store"), lambda: False)
+    running = BackgroundServices(nothing, periodic, 0.001, Failure("/store"))
     running.start()
     assert began.wait(10)
     for _ in range(3):
@@ -145,9 +145,9 @@ def test_a_lack_of_room_is_waited_out_and_a_failure_is_not(monkeypatch: pytest.M
         if errors:
             raise errors.pop(0)
 
-    running = BackgroundServices(dispatch, {"flush": nothing}, 60, failure, lambda: False)
+    running = BackgroundServices(dispatch, {"flush": nothing}, 60, failure)
     running.start()
-    running.wake()
+    running.after_put()
     until(lambda: not errors and not any(thread.name == "segmentlog-dispatch" for thread in own_threads()))
     with pytest.raises(StoreFailedError, match="broken"):
         failure.check()

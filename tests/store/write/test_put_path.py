@@ -265,7 +265,7 @@ FEW_BYTES = 4 << 10
 def test_the_log_is_at_most_eight_segments_ahead_of_the_queues(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: Callable[[MessageStore, list[Outgoing]], None], flush: Flush
 ) -> None:
-    monkeypatch.setattr(BackgroundServices, "wake", lambda _: None)  # no thread dispatches
+    monkeypatch.setattr(BackgroundServices, "after_put", lambda _: None)  # no thread dispatches
     monkeypatch.setattr(encode_module, "LARGE_BATCH_BYTES", 1)
     never = dict.fromkeys(("flush_interval_ms", "queue_flush_interval_ms"), 3_600_000)
     config = replace(SMALL, segment_bytes=FEW_BYTES, services=Services.BACKGROUND, flush=flush, **never)
