@@ -153,9 +153,8 @@ class StoreLock:
             except BaseException:
                 unlock(self._file)
                 raise
-            self._identity = identity(status)
-            self._written_ns = status.st_mtime_ns
-            held[self._identity] = self
+            self._status = status  # of the locked file when its signature was last read
+            held[identity(status)] = self
 
     def _take(self, fd: int) -> os.stat_result:
         if not lock_ours(fd):
@@ -184,13 +183,13 @@ class StoreLock:
             raise read_error(error, "reading", self.path, 0) from error
 
     def sign(self) -> None:
-        """Write this library's signature to the file and fsync it. Raises the errors of `keep`."""
+        """Write this library's signature to the file and fsync it. Raises the errors of `ensure_held`."""
         self.ensure_held()
         with Writing(self.path):
             os.pwrite(self._file.fd, _SIGNATURE, 0)
         with Writing(self.path, "syncing", is_sync=True):
             os.fsync(self._file.fd)
-            self._written_ns = os.fstat(self._file.fd).st_mtime_ns
+            self._status = os.fstat(self._file.fd)
 
     def check(self) -> None:
         """Raise `StoreClosedError` after `release`, and in a child forked from the owner. Makes no system call."""
@@ -220,12 +219,12 @@ class StoreLock:
         except OSError as error:
             self.check()  # another thread may have released it meanwhile
             raise write_error(error, "locking", self.path) from error
-        if identity(status) != self._identity:
+        if not os.path.samestat(status, self._status):
             raise self._lost("the lock file was replaced")
-        if status.st_mtime_ns != self._written_ns:
+        if status.st_mtime_ns != self._status.st_mtime_ns:
             if not self.is_signed:
                 raise self._lost("a broker opened the store in the meantime")
-            self._written_ns = status.st_mtime_ns  # a new time, the same signature
+            self._status = status  # a new time, the same signature
 
     def _lost(self, found: str) -> StoreInUseError:
         return StoreInUseError(
@@ -239,7 +238,7 @@ class StoreLock:
         """Release both locks; without effect after the first call, and in a forked child."""
         with registry:
             if self._pid == os.getpid() and self._file.fd >= 0:
-                held.pop(self._identity, None)
+                held.pop(identity(self._status), None)
                 unlock(self._file)
             self._file.close()
 

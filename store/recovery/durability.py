@@ -72,16 +72,16 @@ class Durability:
             # What was found may be in the page cache only, and clean there after a sync that failed.
             self._written_at = durable_point.position_of(fs.read(paths.durable_point, 0, durable_point.FILE_BYTES))
             self._file.write(self._written_at, durable_point.encode(self.found))
-            self._sync()
+            self._sync(self._file)
             # After a crash in between, cut records must not count as lost, nor a broker's records as torn.
             held = self.point
-            self._note(
+            file = self._note(
                 log=min(held.log, log_end),
                 queues=min(held.queues, log_end),
                 clean=False,
                 has_record_crc=held.has_record_crc and self.was_ours,
             )
-            self._sync()
+            self._sync(file)
 
     @property
     def making(self) -> str:
@@ -108,7 +108,7 @@ class Durability:
         )
         replace_file(self._fs, self._paths.checkpoint, checkpoints.encode(self.checkpoint), self.making)
         with self._lock:
-            self._note(
+            file = self._note(
                 log=max(self.point.log, end),
                 queues=end,
                 entries=entries,
@@ -117,13 +117,12 @@ class Durability:
                 has_record_crc=self._record_crc,
                 sizes=self._sizes,
             )
-            self._sync()
+            self._sync(file)
 
     def note_closed(self) -> None:
         """Say that the store was closed: the last thing that is written."""
         with self._lock:
-            self._note(clean=True)
-            self._sync()
+            self._sync(self._note(clean=True))
         self._fs.unlink(self._paths.abort)
         self._fs.sync_dir(self._path)
 
@@ -134,19 +133,17 @@ class Durability:
                 self._file.close()
                 self._file = None
 
-    def _note(self, **changes: Any) -> None:
-        """Write the durable point with some fields changed; needs the lock."""
-        file = self._opened()
+    def _note(self, **changes: Any) -> WritableFile:
+        """Write the durable point with some fields changed, and return its file; needs the lock."""
+        file = self._file
+        if file is None:
+            raise StoreClosedError("this store was closed", path=self._path, fix="Open it")
         self.point = replace(self.point, sequence=self.point.sequence + 1, **changes)
         # Never into the slot that was synced last: a write that is torn leaves that one.
         self._written_at = durable_point.other_position(self._synced_at)
         file.write(self._written_at, durable_point.encode(self.point))
+        return file
 
-    def _sync(self) -> None:
-        self._opened().sync()
+    def _sync(self, file: WritableFile) -> None:
+        file.sync()
         self._synced_at = self._written_at
-
-    def _opened(self) -> WritableFile:
-        if self._file is None:
-            raise StoreClosedError("this store was closed", path=self._path, fix="Open it")
-        return self._file
