@@ -20,10 +20,9 @@ Methods that need the put lock name it. RocketMQ: ``CommitLog.asyncPutMessage``,
 import logging
 import os
 import threading
-from collections.abc import Callable
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
-
-import numpy as np
 
 from ..config import BatchPlacement
 from ..errors import ConfigError, StoreClosedError
@@ -139,35 +138,31 @@ class LogAppender:
         return self._base
 
     def place(
-        self, stops: Ints, placement: BatchPlacement = BatchPlacement.RUN_ON, *, end: int | None = None
+        self,
+        stops: Ints | Sequence[int],
+        placement: BatchPlacement = BatchPlacement.RUN_ON,
+        *,
+        end: int | None = None,
     ) -> list[SegmentRun]:
-        """Assign records, which end at ``stops`` in their buffer, (n,) int64, to segments. Needs the put lock."""
+        """Assign records, which end at ``stops`` in their buffer, to segments. Needs the put lock."""
         # The caller has checked that each record fits an empty segment with its blank record; with ONE_SEGMENT all of
         # them together. `end` is where the log will end when they are appended; None for its present end.
         end = self.end if end is None else end
         position = end % self._bytes
         base = end - position
-        if placement is BatchPlacement.ONE_SEGMENT and stops.size:
-            run = self.place_one(int(stops[-1]))
-            base, position = run.base, run.position
         runs: list[SegmentRun] = []
         row = taken = 0
         while row < len(stops):
             room = self._bytes - BLANK_BYTES - position
-            last = int(np.searchsorted(stops, taken + room, side="right"))
+            last = bisect_right(stops, taken + room)
+            if placement is BatchPlacement.ONE_SEGMENT and last < len(stops):
+                last = row
             if last > row:
                 stop = int(stops[last - 1])
                 runs.append(SegmentRun(base, position, taken, stop))
                 row, taken = last, stop
             base, position = base + self._bytes, 0
         return runs
-
-    def place_one(self, size: int) -> SegmentRun:
-        """Assign one record of ``size`` bytes to the active segment or to the next one. Needs the put lock."""
-        position = self.end - self._base
-        if self._active is not None and size + BLANK_BYTES > self._bytes - position:
-            return SegmentRun(self._base + self._bytes, 0, 0, size)
-        return SegmentRun(self._base, position, 0, size)
 
     def place_at(self, physical: int, size: int) -> SegmentRun:
         """Assign ``size`` bytes to the end of the log, or to the start of the next segment. Needs the put lock."""

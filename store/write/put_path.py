@@ -293,9 +293,13 @@ class PutPath:
         if self._appender.end - self._dispatcher.dispatched > self._ahead_max:
             self.dispatch_all()
 
-    def _caught_up(self) -> threading.Lock:
+    def _begun(self, asked: float) -> threading.Lock:
         """Return the put lock once a put may begin; the caller holds the turn."""
+        # `asked` is the time at which the turn was requested, if that is measured.
         self.catch_up()
+        if self._metrics is not None:
+            self._metrics.put_lock_wait(time.perf_counter() - asked)
+        self._failure.check()
         return self._appender.lock
 
     @property
@@ -325,18 +329,15 @@ class PutPath:
         records = [each.record for each in encoded]
         stops = [*accumulate(map(len, records))]
         asked = time.perf_counter() if self._metrics is not None else 0.0
-        with self.turn, self._caught_up():
-            self._locked(asked)
+        with self.turn, self._begun(asked):
             self._settle_replicated()
-            one = len(records) == 1
-            runs = [self._appender.place_one(stops[0])] if one else self._appender.place(np.array(stops))
-            places = [runs[0].base + runs[0].position] if one else [*_physical_offsets(runs, stops)]
+            runs = self._appender.place(stops)
             self._appender.reserve(runs)
             now = self._now()
             nexts = self._queues.nexts
             following: dict[int, int] = {}  # next queue offsets once all records are written
             appended = []
-            for each, physical in zip(encoded, places, strict=True):
+            for each, physical in zip(encoded, _physical_offsets(runs, stops), strict=True):
                 number = self._queues.number_of(each.key)
                 offset = following.get(number, nexts[number]) if each.counts else 0
                 patch_record(
@@ -350,8 +351,8 @@ class PutPath:
                     following[number] = offset + 1
                 message_id = encode_offset_id(self._host, physical)
                 appended.append(Appended(message_id, physical, offset, len(each.record), now))
-            data = records[0] if one else b"".join(records)
-            positions = None if one else np.array([0, *stops[:-1]])
+            data = b"".join(records) if len(records) > 1 else records[0]
+            positions = np.array([0, *stops[:-1]]) if len(records) > 1 else None
             with self._failure.fatal_put:
                 self._appender.write(data, runs)
                 for number, offset in following.items():
@@ -371,8 +372,7 @@ class PutPath:
         )
         asked = time.perf_counter() if self._metrics is not None else 0.0
         with self.turn:
-            with self._caught_up():
-                self._locked(asked)
+            with self._begun(asked):
                 self._settle_replicated()
                 self._appender.reserve(self._appender.place(stops, placement))  # for all rows, or nothing is put
                 now = self._now()
@@ -385,8 +385,7 @@ class PutPath:
         """Append records of another log, byte for byte."""
         # A small piece gets its places in the queues when it is dispatched, or before the next put of this store's own.
         asked = time.perf_counter() if self._metrics is not None else 0.0
-        with self.turn, self._caught_up():
-            self._locked(asked)
+        with self.turn, self._begun(asked):
             run = self._appender.place_at(physical, size)
             self._appender.reserve([run])
             data, newest = records.buffer[:size], int(records.field("store_timestamp")[-1])
@@ -461,12 +460,6 @@ class PutPath:
         with self.turn, self._appender.lock, self._failure.fatal_put:
             self._appender.advance(piece.placed.runs)
             self._announce(request)
-
-    def _locked(self, asked: float) -> None:
-        """Begin a put; needs the lock. ``asked`` is the time at which the lock was requested, if that is measured."""
-        if self._metrics is not None:
-            self._metrics.put_lock_wait(time.perf_counter() - asked)
-        self._failure.check()
 
     def _announce(self, request: DispatchRequest) -> None:
         """Pass records that were written to all listeners; needs the lock."""

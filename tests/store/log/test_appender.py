@@ -56,7 +56,7 @@ def test_records_are_side_by_side_and_whole_in_their_segments(puts: list[list[in
             end += size
         if len(sizes) == 1:
             with log.lock:
-                run = log.place_one(sizes[0])
+                (run,) = log.place(sizes)
             assert run.base + run.position == expected[0][0]
         runs = put(log, *sizes)
         assert sum(run.stop - run.start for run in runs) == sum(sizes)
