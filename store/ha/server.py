@@ -44,8 +44,7 @@ from ..files.fs import LocalFileSystem
 from ..files.os_errors import descriptor_budget
 from ..files.writable_fs import LocalWritableFileSystem
 from ..log.commit_log import CommitLog
-from ..log.epochs import EpochWatch, OwnEpochWatch, check_current, stale_master, supersede
-from ..write.message_store import MessageStore
+from ..log.epochs import EpochWatch, check_current, stale_master, supersede
 from .link import Acceptor, Link, left_of
 from .master import Follower
 from .protocol import Greeting
@@ -257,8 +256,7 @@ class ReplicationServer:
             raise
         self.port: int = self._listener.port
         """Port at which it listens."""
-        watch = OwnEpochWatch if isinstance(store, MessageStore) else EpochWatch
-        self._epochs = watch(self._fs, store.path)
+        self._epochs = EpochWatch(self._fs, store.path)
         self._history = HistoryFeed(self._fs, store.path)
         self._history_problem = ""  # reason why replicas of segmentlog get no rows; empty in general
         self._received = memoryview(bytearray(_READ_BYTES))

@@ -11,8 +11,6 @@ Nothing deletes ``superseded``: the store is current again as soon as its newest
 need no lock between them.
 """
 
-from typing import Final
-
 from ..errors import StaleMasterError
 from ..files.fs import FileSystem
 from ..files.small_file import ReplacedFile, read_whole, replace_file
@@ -20,8 +18,6 @@ from ..files.writable_fs import WritableFileSystem
 from ..format import epochs as codec
 from ..format.epochs import Epochs
 from ..format.store_paths import StorePaths
-
-_written: Final[list[None]] = []  # one item for each call of `write_epochs` in this process
 
 
 def find_epochs(fs: FileSystem, path: str) -> Epochs:
@@ -35,7 +31,6 @@ def write_epochs(fs: WritableFileSystem, path: str, epochs: Epochs) -> None:
     """Replace the epochs of a store, on the device; the caller holds the store's lock."""
     paths = StorePaths(path)
     replace_file(fs, paths.epochs, codec.encode(epochs), paths.making_epochs)
-    _written.append(None)
 
 
 def greatest_epoch(fs: FileSystem, path: str) -> int:
@@ -86,21 +81,6 @@ class EpochWatch:
 
     def close(self) -> None:
         self._file.close()
-
-
-class OwnEpochWatch(EpochWatch):
-    """Epochs of a store whose lock this process holds all the time: no other one writes them. Not thread-safe."""
-
-    def __init__(self, fs: WritableFileSystem, path: str) -> None:
-        self._looked_at = -1
-        super().__init__(fs, path)
-
-    def look(self) -> bool:
-        """Read the epochs if they were replaced; return whether they changed. Makes no system call if they were not."""
-        if self._looked_at == len(_written):
-            return False
-        self._looked_at = len(_written)  # before the look: a file written meanwhile is seen by the next look
-        return super().look()
 
 
 def _superseded(fs: FileSystem, path: str) -> int:

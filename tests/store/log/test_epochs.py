@@ -3,13 +3,11 @@ from pathlib import Path
 import pytest
 
 from segmentlog.store import FormatError, MessageStore, StaleMasterError
-from segmentlog.store.files.small_file import replace_file
 from segmentlog.store.files.writable_fs import LocalWritableFileSystem
-from segmentlog.store.format.epochs import Epoch, Epochs, encode
+from segmentlog.store.format.epochs import Epoch, Epochs
 from segmentlog.store.format.store_paths import StorePaths
 from segmentlog.store.log.epochs import (
     EpochWatch,
-    OwnEpochWatch,
     check_current,
     find_epochs,
     greatest_epoch,
@@ -52,9 +50,8 @@ def test_a_damaged_epoch_file_is_an_error_and_not_epoch_0(path: str, name: str) 
         check_current(FS, path)
 
 
-@pytest.mark.parametrize("kind", [EpochWatch, OwnEpochWatch])
-def test_a_watch_sees_each_replacement_once(path: str, kind: type[EpochWatch]) -> None:
-    watch = kind(FS, path)
+def test_a_watch_sees_each_replacement_once(path: str) -> None:
+    watch = EpochWatch(FS, path)
     assert (watch.look(), watch.now) == (False, Epochs())
     for number in (3, 4, 5):
         epochs = Epochs((Epoch(number, 100, 7),))
@@ -62,16 +59,7 @@ def test_a_watch_sees_each_replacement_once(path: str, kind: type[EpochWatch]) -
         assert (watch.look(), watch.now, watch.look()) == (True, epochs, False)
     write_epochs(FS, path, watch.now)
     assert not watch.look(), "the same epochs in another file are no change"
-    second = kind(FS, path)
+    second = EpochWatch(FS, path)
     assert (second.now, second.look()) == (watch.now, False)
     second.close()
     watch.close()
-
-
-def test_only_the_watch_of_a_shared_store_sees_other_processes(path: str) -> None:
-    shared, own = EpochWatch(FS, path), OwnEpochWatch(FS, path)
-    paths = StorePaths(path)
-    replace_file(FS, paths.epochs, encode(ONE), paths.making_epochs)
-    assert (shared.look(), own.look()) == (True, False)
-    shared.close()
-    own.close()
