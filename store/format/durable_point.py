@@ -93,11 +93,6 @@ def position_of(data: bytes) -> int:
     return max(slots, key=lambda at: slots[at].sequence, default=0)
 
 
-def other_position(position: int) -> int:
-    """Return the file offset of the other slot."""
-    return SLOT_BYTES - position
-
-
 def _slots(data: bytes) -> dict[int, DurablePoint]:
     """Decode the whole slots, by their file offsets."""
     found = ((at, _slot(data[at : at + _FIELDS.size])) for at in (0, SLOT_BYTES))

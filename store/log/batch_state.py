@@ -179,9 +179,12 @@ class BatchRecords:
         if fs.size(self._history_path) is None:
             replace_file(fs, self._history_path, Title(former.generation).encode() + line, self._making)
             return
+        self._write_lines(fs, former.recorded - self._title().dropped, line)
+
+    def _write_lines(self, fs: WritableFileSystem, position: int, lines: bytes) -> None:
         file = fs.open(self._history_path)
         try:
-            file.write(TITLE_BYTES + former.recorded - self._title().dropped, line)
+            file.write(TITLE_BYTES + position, lines)
             file.sync()
         finally:
             file.close()
@@ -205,12 +208,7 @@ class BatchRecords:
     def append_history(self, fs: WritableFileSystem, position: int, lines: bytes) -> None:
         """Write further lines of the master's history after ``position`` bytes of lines, onto the device."""
         check_size(self._history_path, TITLE_BYTES + position + len(lines), DOCUMENT_BYTES_MAX)
-        file = fs.open(self._history_path)
-        try:
-            file.write(TITLE_BYTES + position, lines)
-            file.sync()
-        finally:
-            file.close()
+        self._write_lines(fs, position, lines)
 
     def settle_ledger(self, fs: WritableFileSystem, end: int) -> Ledger:
         """Cut history and ledger to the batches of a log that ends at ``end``, onto the device; return the ledger."""

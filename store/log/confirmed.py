@@ -45,7 +45,7 @@ def confirmed_offset(fs: FileSystem, path: str) -> int:
     return found.offset
 
 
-def settle_confirmation(fs: WritableFileSystem, path: str, end: int, making: str, *, was_ours: bool) -> None:
+def settle_confirmation(fs: WritableFileSystem, path: str, end: int, *, was_ours: bool) -> None:
     """Make the confirmation fit a log that recovery ends at ``end``; called before the first record is appended."""
     # `was_ours` is False if a broker had the store since the confirmation was published.
     paths = StorePaths(path)
@@ -58,7 +58,7 @@ def settle_confirmation(fs: WritableFileSystem, path: str, end: int, making: str
         return
     found = confirmations.decode(data)
     if found.offset > end:
-        _replace(fs, path, found._replace(sequence=found.sequence + 1, offset=end), making)
+        _replace(fs, path, found._replace(sequence=found.sequence + 1, offset=end))
 
 
 class ConfirmationFile:
@@ -69,7 +69,7 @@ class ConfirmationFile:
         found = find_confirmation(fs, path) or NOT_CONFIRMED
         # What a slot held before may be in the page cache only: the first statement is made on the device.
         self.last = Confirmation(found.sequence + 1, found.offset, needed, 1)  # the last statement
-        _replace(fs, path, self.last, paths.making_confirmed)
+        _replace(fs, path, self.last)
         self._file = fs.open(paths.confirmed)
 
     def publish(self, offset: int, copies: int) -> None:
@@ -95,9 +95,10 @@ class ConfirmationFile:
         self.close()
 
 
-def _replace(fs: WritableFileSystem, path: str, stated: Confirmation, making: str) -> None:
+def _replace(fs: WritableFileSystem, path: str, stated: Confirmation) -> None:
+    paths = StorePaths(path)
     content = bytearray(confirmations.FILE_BYTES)
     slot = confirmations.encode(stated)
     at = confirmations.position_of(stated)
     content[at : at + len(slot)] = slot
-    replace_file(fs, StorePaths(path).confirmed, bytes(content), making)
+    replace_file(fs, paths.confirmed, bytes(content), paths.making_confirmed)

@@ -312,7 +312,7 @@ class QueueWriter:
             self._names_unsynced.add(directory)
             wanted = piece.entries.astype(ENTRY)
             found = b""
-            if self._is_there(path):
+            if path in self._known:
                 found = self._fs.read(path, piece.position, wanted.nbytes)
             there = np.frombuffer(found[: len(found) // ENTRY_BYTES * ENTRY_BYTES], ENTRY)
             differs = np.ones(wanted.size, np.bool_)
@@ -420,12 +420,9 @@ class QueueWriter:
             self._directories.add(path)
         return path
 
-    def _is_there(self, path: str) -> bool:
-        return path in self._known
-
     def _write(self, path: str, position: int, entries: Entries) -> None:
         data = (entries if entries.dtype is ENTRY else entries.astype(ENTRY)).tobytes()
-        if not self._is_there(path):
+        if path not in self._known:
             self._make(path, position, data)
         else:
             self._files.open(path).write(position, data)

@@ -140,7 +140,7 @@ class Durability:
             raise StoreClosedError("this store was closed", path=self._path, fix="Open it")
         self.point = replace(self.point, sequence=self.point.sequence + 1, **changes)
         # Never into the slot that was synced last: a write that is torn leaves that one.
-        self._written_at = durable_point.other_position(self._synced_at)
+        self._written_at = durable_point.SLOT_BYTES - self._synced_at
         file.write(self._written_at, durable_point.encode(self.point))
         return file
 

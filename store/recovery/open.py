@@ -133,7 +133,7 @@ class _Opening:
         self._durability.begin(end)
         # Before a record takes the place of one that was confirmed and is lost, and before the signature says that no
         # broker appended.
-        settle_confirmation(self._fs, self._path, end, self._paths.making_confirmed, was_ours=self._lock.is_signed)
+        settle_confirmation(self._fs, self._path, end, was_ours=self._lock.is_signed)
         ensure_store_id(self._fs, self._path)
         # Signed only now: the signature says that all since the durable point was written by us. Until `begin` lowered
         # the point and took its promise of checksums back, a broker may have written some of it.

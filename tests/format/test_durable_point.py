@@ -6,7 +6,6 @@ from segmentlog.store.format.durable_point import (
     DurablePoint,
     decode,
     encode,
-    other_position,
     position_of,
 )
 
@@ -36,7 +35,6 @@ def test_position_of_finds_the_slot_of_the_newer_point() -> None:
     assert position_of(bytes(written(*POINTS[:2]))) == SLOT_BYTES
     assert position_of(bytes(written(POINTS[1], POINTS[0]))) == 0
     assert position_of(bytes(FILE_BYTES)) == 0
-    assert [other_position(at) for at in (0, SLOT_BYTES)] == [SLOT_BYTES, 0]
 
 
 def test_invalid_bytes_hold_no_durable_point_and_a_file_cut_short_its_whole_slot() -> None:

@@ -6,7 +6,6 @@ from segmentlog.store import MessageStore, UnconfirmedError
 from segmentlog.store.files.store_lock import StoreLock
 from segmentlog.store.files.writable_fs import LocalWritableFileSystem
 from segmentlog.store.format.confirmation import Confirmation
-from segmentlog.store.format.store_paths import StorePaths
 from segmentlog.store.log.confirmed import ConfirmationFile, confirmed_offset, find_confirmation, settle_confirmation
 from support.written_stores import SMALL, message
 
@@ -22,7 +21,7 @@ def path(tmp_path: Path) -> str:
 
 
 def settle(path: str, end: int, *, was_ours: bool = True) -> None:
-    settle_confirmation(FS, path, end, StorePaths(path).making_confirmed, was_ours=was_ours)
+    settle_confirmation(FS, path, end, was_ours=was_ours)
 
 
 def test_a_store_without_a_master_is_an_error(path: str) -> None:
