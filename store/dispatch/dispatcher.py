@@ -27,7 +27,7 @@ from ..format.consume_queue import Entries, joined, some
 from ..format.message import Bytes, Ints, Records
 from ..format.properties import Properties
 from ..index.writer import IndexWriter, put_hashes
-from ..queues.keys import QueueNumbers
+from ..queues.keys import QueueNumbers, order_of
 from ..queues.writer import QueueWriter
 from ..types import QueueKey
 from .rules import DispatchedRecords
@@ -216,8 +216,7 @@ class Dispatcher:
         gathered = self._gathered
         queue, offset = (np.concatenate(columns) for columns in zip(*(each[:2] for each in gathered), strict=True))
         entries = joined([each.entries for each in gathered])
-        small = np.uint16 if len(self.numbers) <= 1 << 16 else np.int64  # numpy sorts numbers of 16 bits by counting
-        order = np.argsort(queue.astype(small), kind="stable")
+        order = order_of(queue, len(self.numbers))
         queue, offset, entries = queue[order], offset[order], some(entries, order)
         starts = np.flatnonzero(np.diff(queue, prepend=-1))
         stops = np.append(starts[1:], queue.size)

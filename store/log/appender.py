@@ -106,6 +106,11 @@ class SegmentRun(NamedTuple):
     start: int
     stop: int
 
+    @property
+    def end(self) -> int:
+        """Physical offset after them."""
+        return self.base + self.position + self.stop - self.start
+
 
 class LogAppender:
     """Writer at the end of a CommitLog. Thread-safe as far as each method says.
@@ -192,7 +197,7 @@ class LogAppender:
                 self._roll(run.base)
             assert self._active is not None
             self._active.write(run.position, part(data, run.start, run.stop))
-            self.end = run.base + run.position + run.stop - run.start
+            self.end = run.end
 
     def fill(self, physical: int, data: Data) -> None:
         """Write bytes after the end of the log, into its active segment; the end stays. Needs the put lock."""
@@ -224,13 +229,11 @@ class LogAppender:
         for run in runs:
             if self._active is None or run.base != self._base:
                 self._roll(run.base)
-            self.end = run.base + run.position + run.stop - run.start
+            self.end = run.end
 
     def _roll(self, base: int) -> None:
         if self._active is not None:
-            position = self.end - self._base
-            self._active.write(position, blank_record(self._bytes - position))
-            self._unsynced.append(self._active)
+            self.finish()
         self._active = self._ahead.pop(base)
         self._base = self.end = base
 

@@ -69,6 +69,11 @@ def different_queues(topics: pa.DictionaryArray, queue_id: Ints) -> tuple[Queues
     return Queues(names, of_topic, ids.astype(np.int64)), queue_of.astype(np.int64, copy=False)
 
 
+def order_of(numbers: Ints, count: int) -> Ints:
+    """Return the stable order of numbers below ``count``; numpy sorts numbers of 16 bits by counting them."""
+    return np.argsort(numbers.astype(np.uint16 if count <= 1 << 16 else np.int64), kind="stable")
+
+
 class QueueNumbers:
     """Numbers queues 0, 1, 2, … in the order in which they are asked for. Thread-safe."""
 

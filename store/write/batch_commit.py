@@ -484,7 +484,7 @@ class BatchCommitter:
                 if put_path.end - flusher.flushed >= _SYNC_BYTES:
                     pipeline.sync(partial(flusher.wait, put_path.end))
                 self._after_piece()
-        spans = sorted(put_path.spans_since(before))
+        spans = sorted(put_path.queues.spans_since(before))
         return tuple(QueueSpan(key.topic, key.queue_id, first, stop - 1, stop - first) for key, first, stop in spans)
 
     def _placed(self, chunks: Iterable[StagedChunk]) -> Iterator[tuple[AheadPiece, Callable[[], None] | None]]:
@@ -493,8 +493,7 @@ class BatchCommitter:
         for chunk in chunks:
             piece = self._put_path.place_ahead(chunk.rows, end)
             yield piece, chunk.release
-            last = piece.placed.runs[-1]
-            end = last.base + last.position + last.stop - last.start
+            end = piece.placed.runs[-1].end
 
     def _discard(self, staged: Sequence[Staged]) -> None:
         """Delete the staged files of a batch that is in the store; an error is only logged."""

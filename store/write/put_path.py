@@ -27,8 +27,7 @@ The order of the log is the order of the lock, of store timestamps and of the qu
 import logging
 import threading
 import time
-from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from itertools import accumulate
 from typing import Final, NamedTuple
@@ -50,7 +49,7 @@ from ..format.message_encode import patch_record
 from ..format.message_id import encode_offset_id
 from ..format.properties import Properties
 from ..log.appender import LogAppender, SegmentRun
-from ..queues.keys import QueueNumbers
+from ..queues.keys import QueueNumbers, order_of
 from ..types import QueueKey
 from .attachments import LogListener, WriterMetrics
 from .group_commit import Failure
@@ -67,21 +66,17 @@ class QueueOffsets:
 
     def __init__(self, numbers: QueueNumbers, ends: Mapping[QueueKey, int]) -> None:
         self.numbers = numbers  # numbers of the queues
-        self.nexts = array("q")  # next queue offset by number of a queue
+        self.nexts = np.zeros(0, np.int64)  # next queue offset by number of a queue
         for key, end in ends.items():
-            self.nexts[self.number_of(key)] = end
-
-    def snapshot(self) -> Ints:
-        """Return a copy of the next queue offsets, by number of a queue, for `spans_since`."""
-        return self._view().copy()
+            number = self.number_of(key)  # first: it may replace the array
+            self.nexts[number] = end
 
     def spans_since(self, before: Ints) -> list[tuple[QueueKey, int, int]]:
-        """Return the queues that got messages since a `snapshot`, with the first queue offset and the next one now."""
-        firsts = np.zeros(len(self.nexts), np.int64)
+        """Return the queues that got messages since ``before`` was copied from `nexts`: first and next queue offset."""
+        firsts = np.zeros(self.nexts.size, np.int64)
         firsts[: before.size] = before
-        nexts = self.snapshot()
-        longer = np.flatnonzero(nexts > firsts)
-        spans = zip(longer.tolist(), firsts[longer].tolist(), nexts[longer].tolist(), strict=True)
+        longer = np.flatnonzero(self.nexts > firsts)
+        spans = zip(longer.tolist(), firsts[longer].tolist(), self.nexts[longer].tolist(), strict=True)
         return [(self.numbers.key(number), first, stop) for number, first, stop in spans]
 
     def number_of(self, key: QueueKey) -> int:
@@ -95,13 +90,12 @@ class QueueOffsets:
         # `queue_of` is an index into `numbers` per row. Rows that do not count (prepared and rolled back messages) take
         # no queue offset, and get 0.
         self._make_room(int(numbers.max()))
-        firsts = self._view()[numbers]
+        firsts = self.nexts[numbers]
         if numbers.size == 1 and counts.all():
             return firsts[0] + np.arange(queue_of.size), firsts + queue_of.size
         offsets = np.zeros(queue_of.size, np.int64)
         counted = np.flatnonzero(counts)
-        small = np.uint16 if numbers.size <= 1 << 16 else np.int64  # numpy sorts numbers of 16 bits by counting them
-        rows = counted[np.argsort(queue_of[counted].astype(small), kind="stable")]
+        rows = counted[order_of(queue_of[counted], numbers.size)]
         held = np.bincount(queue_of[counted], minlength=numbers.size)
         begins = np.cumsum(held) - held
         offsets[rows] = np.arange(rows.size) - begins[queue_of[rows]] + firsts[queue_of[rows]]
@@ -120,7 +114,7 @@ class QueueOffsets:
         queue_of, stated = known.queue_of[order], known.queue_offset[order]
         held = np.bincount(queue_of, minlength=known.queues.size)
         begins = np.cumsum(held) - held
-        nexts = self._view()[known.queues]
+        nexts = self.nexts[known.queues]
         firsts = np.where(nexts > 0, nexts, stated[begins])
         expected = firsts[queue_of] + np.arange(queue_of.size) - begins[queue_of]
         if (stated >= expected).all():  # all offsets equal, or offsets before were left out
@@ -153,16 +147,11 @@ class QueueOffsets:
 
     def set(self, numbers: Ints, following: Ints) -> None:
         """Set the next queue offsets of (q,) queues, once their records are written."""
-        if numbers.size:
-            self._view()[numbers] = following
-
-    def _view(self) -> Ints:
-        """View the next queue offsets of all queues; dropped at once, since an array that is viewed cannot grow."""
-        return np.frombuffer(self.nexts, np.int64)
+        self.nexts[numbers] = following
 
     def _make_room(self, number: int) -> None:
-        if number >= len(self.nexts):
-            self.nexts.extend([0] * (max(number + 1, 2 * len(self.nexts)) - len(self.nexts)))
+        if number >= self.nexts.size:
+            self.nexts = np.append(self.nexts, np.zeros(number + 1, np.int64))
 
 
 class PlacedRows(NamedTuple):
@@ -279,7 +268,7 @@ class PutPath:
         self._host = packed_host(config.store_host, "store_host")
         self._clock = clock
         self._newest_ms = dispatcher.newest_timestamp
-        self._queues = QueueOffsets(dispatcher.numbers, dispatcher.ends)
+        self.queues = QueueOffsets(dispatcher.numbers, dispatcher.ends)
         self.turn = threading.RLock()  # held during each put, and during a batch commit
         self.dispatch_all: Callable[[], None] = lambda: None  # dispatches everything that was put; see `catch_up`
 
@@ -308,13 +297,9 @@ class PutPath:
         return self._appender.end
 
     def queue_offsets(self) -> Ints:
-        """Return the next queue offset of every queue at this moment, for `spans_since`. The caller holds the turn."""
+        """Return a copy of all next queue offsets, for `QueueOffsets.spans_since`. The caller holds the turn."""
         self._settle_replicated()
-        return self._queues.snapshot()
-
-    def spans_since(self, before: Ints) -> list[tuple[QueueKey, int, int]]:
-        """Return the queues that got messages since `queue_offsets`, with their first queue offset and the next one."""
-        return self._queues.spans_since(before)
+        return self.queues.nexts.copy()
 
     def reserve(self, sizes: Iterable[Ints]) -> None:
         with self.turn, self._appender.lock:
@@ -322,24 +307,26 @@ class PutPath:
             for each in sizes:
                 runs = self._appender.place(np.cumsum(each), end=end)
                 self._appender.reserve(runs)
-                end = runs[-1].base + runs[-1].position + runs[-1].stop - runs[-1].start
+                end = runs[-1].end
 
     def put(self, encoded: Sequence[Encoded]) -> None:
         """Append records of single messages, one or more, and set ``appended`` of each."""
         records = [each.record for each in encoded]
         stops = [*accumulate(map(len, records))]
+        starts = [0, *stops[:-1]]
         asked = time.perf_counter() if self._metrics is not None else 0.0
         with self.turn, self._begun(asked):
             self._settle_replicated()
             runs = self._appender.place(stops)
             self._appender.reserve(runs)
+            moved = [(run.start, run.stop, run.base + run.position - run.start) for run in runs]
+            places = [at + by for first, stop, by in moved for at in starts if first <= at < stop]
             now = self._now()
-            nexts = self._queues.nexts
             following: dict[int, int] = {}  # next queue offsets once all records are written
             appended = []
-            for each, physical in zip(encoded, _physical_offsets(runs, stops), strict=True):
-                number = self._queues.number_of(each.key)
-                offset = following.get(number, nexts[number]) if each.counts else 0
+            for each, physical in zip(encoded, places, strict=True):
+                number = self.queues.number_of(each.key)
+                offset = following.get(number, int(self.queues.nexts[number])) if each.counts else 0
                 patch_record(
                     each.record,
                     queue_offset=offset,
@@ -352,11 +339,11 @@ class PutPath:
                 message_id = encode_offset_id(self._host, physical)
                 appended.append(Appended(message_id, physical, offset, len(each.record), now))
             data = b"".join(records) if len(records) > 1 else records[0]
-            positions = np.array([0, *stops[:-1]]) if len(records) > 1 else None
+            positions = np.array(starts) if len(records) > 1 else None
             with self._failure.fatal_put:
                 self._appender.write(data, runs)
                 for number, offset in following.items():
-                    nexts[number] = offset
+                    self.queues.nexts[number] = offset
                 self._announce(DispatchRequest(data, positions, physical + len(each.record), stops[-1]))
                 for each, where in zip(encoded, appended, strict=True):
                     each.appended = where
@@ -399,8 +386,8 @@ class PutPath:
 
     def _follow(self, known: DispatchedRecords) -> DispatchedRecords:
         """Place replicated records in their queues. Each put of this store's own calls `settle_replicated` first."""
-        known, following = self._queues.followed(known)
-        self._queues.set(known.queues, following)
+        known, following = self.queues.followed(known)
+        self.queues.set(known.queues, following)
         return known
 
     def put_filler(self, end: int, physical: int, data: Data) -> None:
@@ -436,11 +423,11 @@ class PutPath:
             self.catch_up()
         with self._appender.lock:
             runs = self._appender.place(rows.records.positions + rows.records.sizes, placement)
-            placed = place_rows(rows, runs, self._queues, now)
+            placed = place_rows(rows, runs, self.queues, now)
             frames = placed.patched(self._crc)
             with self._failure.fatal_put:
                 self._appender.write(frames.to_write(), runs)
-                self._queues.set(placed.numbers, placed.following)
+                self.queues.set(placed.numbers, placed.following)
                 self._announce(placed.request(frames))
         return placed.physical, placed.offsets, rows.records.sizes
 
@@ -451,8 +438,8 @@ class PutPath:
             self._settle_replicated()
             runs = self._appender.place(rows.records.positions + rows.records.sizes, end=end)
             self._appender.reserve(runs)
-            placed = place_rows(rows, runs, self._queues, self._now())
-            self._queues.set(placed.numbers, placed.following)
+            placed = place_rows(rows, runs, self.queues, self._now())
+            self.queues.set(placed.numbers, placed.following)
             return AheadPiece(placed, self._appender.files(runs), self._crc)
 
     def append_ahead(self, piece: AheadPiece, request: DispatchRequest) -> None:
@@ -472,13 +459,3 @@ class PutPath:
         """Return ms since the epoch, never earlier than the last record."""
         self._newest_ms = max(self._newest_ms, self._clock())
         return self._newest_ms
-
-
-def _physical_offsets(runs: Iterable[SegmentRun], stops: Iterable[int]) -> Iterator[int]:
-    """Yield the physical offset of each record; ``stops`` are the ends of records in the buffer that runs cut up."""
-    starts = iter([0, *stops])
-    start = next(starts)
-    for run in runs:
-        while start < run.stop:
-            yield run.base + run.position + start - run.start
-            start = next(starts)

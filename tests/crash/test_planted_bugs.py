@@ -199,7 +199,7 @@ def _a_cut_tail_is_zeroed(patch: Patch) -> None:
 @breaks(_cut)
 def _queue_offsets_are_unique(patch: Patch) -> None:
     real = QueueOffsets.assign
-    patch(QueueOffsets, "assign", lambda self, numbers, *rest: (real(self, numbers, *rest)[0], self._view()[numbers]))
+    patch(QueueOffsets, "assign", lambda self, numbers, *rest: (real(self, numbers, *rest)[0], self.nexts[numbers]))
 
 
 @breaks(_cut)
@@ -257,7 +257,7 @@ def _a_failed_append_is_not_in_the_log(patch: Patch) -> None:
             real(self, buffer, runs)
         except OSError:
             run = runs[-1]
-            self.end = run.base + run.position + run.stop - run.start
+            self.end = run.end
 
     patch(LogAppender, "write", write)
 

@@ -39,7 +39,7 @@ KEYS = [QueueKey("T", queue_id) for queue_id in range(4)]
 
 def ends_of(made: QueueOffsets) -> list[int]:
     numbers = [made.number_of(key) for key in KEYS]
-    return [int(end) for end in made.snapshot()[numbers]]
+    return [int(end) for end in made.nexts[numbers]]
 
 
 def offsets(*ends: int) -> QueueOffsets:
@@ -120,7 +120,7 @@ def place_all(store: PartedStore, rows: list[EncodedRows]) -> Iterator[AheadPiec
     for each in rows:
         piece = store.parts.log.put_path.place_ahead(each, end)
         run = piece.placed.runs[-1]
-        end = run.base + run.position + run.stop - run.start
+        end = run.end
         yield piece
 
 
@@ -205,7 +205,7 @@ def test_a_failed_write_fails_the_store_and_is_not_announced(
         with pytest.raises(StoreFailedError):
             path.put_batch(rows) if batch else path.put([single])
     assert listening.requests == []
-    assert path.spans_since(np.zeros(0, np.int64)) == []
+    assert path.queues.spans_since(np.zeros(0, np.int64)) == []
     with pytest.raises(StoreFailedError):
         store.close()
 
