@@ -88,5 +88,5 @@ def _forget_in_child() -> None:
     registry.release()
 
 
-# No fork happens while a lock is taken: the child would share a lock that nobody knows of, and hold it for ever.
+# No fork happens while a lock is taken: the child would not know of the lock, share it, and hold it as long as it runs.
 os.register_at_fork(before=registry.acquire, after_in_parent=registry.release, after_in_child=_forget_in_child)

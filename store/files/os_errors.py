@@ -1,4 +1,4 @@
-"""Errors of system calls, and the error of the store that each of them is.
+"""Errors of the store for failed system calls.
 
 ::
 
@@ -71,7 +71,7 @@ def read_error(error: OSError, doing: str, path: str, offset: int | None = None)
 
 
 def write_error(error: OSError, doing: str, path: str) -> SegmentLogError:
-    """Return the error of the store that a failed system call on the writing side is; parameters as `read_error`."""
+    """Return the store's error for a failed system call on the writing side; parameters as `read_error`."""
     if isinstance(error, SegmentLogError):
         return error
     if error.errno in _NO_SPACE:

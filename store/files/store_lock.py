@@ -52,8 +52,9 @@ _SIGNATURE: Final = b"slog"
 _open: WeakSet[Descriptor] = WeakSet()  # descriptors of all lock files, which forked children close
 
 
-def open_lock_file(path: str, *, make: bool) -> Descriptor:
+def open_lock_file(path: str, *, make: bool = True) -> Descriptor:
     """Open a plain file to lock it; if it does not exist, ``make`` creates it."""
+    # Needs the registry; this process must hold no record lock on the file.
     try:
         file = Descriptor(path, _FLAGS | (os.O_CREAT if make else 0))
     except OSError as error:
@@ -63,6 +64,7 @@ def open_lock_file(path: str, *, make: bool) -> Descriptor:
     if not is_plain:
         file.close()
         raise _explained(OSError(errno.ENXIO, "not a plain file"), path)
+    _open.add(file)
     return file
 
 
@@ -146,7 +148,7 @@ class StoreLock:
         with registry:
             if lock_here(path) is not None:
                 raise self._in_use(os.getpid())
-            self._file = _opened(path)
+            self._file = open_lock_file(path)
             try:
                 with Writing(path, "locking"):
                     status = self._take(self._file.fd)
@@ -267,7 +269,7 @@ def broker_of(path: str) -> int | None:
         if lock_here(path) is not None:
             return None
         try:
-            file = _opened(path, make=False)
+            file = open_lock_file(path, make=False)
         except (FileNotFoundError, NotADirectoryError):
             return None
         try:
@@ -284,8 +286,8 @@ def broker_of(path: str) -> int | None:
 @contextmanager
 def held_lock(path: str) -> Iterator[StoreLock | None]:
     """Hold a store's lock, so that no broker opens it meanwhile; None for a store without the file ``lock``."""
-    # No broker ever opened a store without the file under this path, and a tool that reads creates no file that its
-    # caller did not ask for. The caller calls `StoreLock.ensure_held` before it publishes.
+    # A store without the file was never opened by a broker, and a tool that only reads must not create it. The caller
+    # calls `StoreLock.ensure_held` before it publishes.
     if not os.path.lexists(path):
         yield None
         return
@@ -304,7 +306,7 @@ def momentary_lock(path: str) -> Iterator[bool]:
             yield _is_kept(holder)
             return
         try:
-            file = _opened(path)
+            file = open_lock_file(path)
         except UnreadableError:
             yield False  # the file belongs to another user, whose process may hold the lock
             return
@@ -319,7 +321,7 @@ def mutex(path: str) -> Iterator[None]:
     """Mutual exclusion by a file of its own, between processes and threads; waits for the holder."""
     # It is a `flock`, since a record lock does not exclude threads of one process from each other.
     with registry:
-        file = _opened(path)
+        file = open_lock_file(path)
     try:
         with Writing(path, "locking"):
             fcntl.flock(file.fd, fcntl.LOCK_EX)
@@ -335,10 +337,3 @@ def _is_kept(lock: StoreLock) -> bool:
     except (StoreInUseError, StoreClosedError):
         return False
     return True
-
-
-def _opened(path: str, *, make: bool = True) -> Descriptor:
-    """Open a file to lock it. Needs the registry; this process must hold no record lock on the file."""
-    file = open_lock_file(path, make=make)
-    _open.add(file)
-    return file

@@ -119,7 +119,7 @@ class WritableFileSystem(FileSystem, Protocol):
         """Take the lock of a store, by its file ``lock``; StoreInUseError if another process or a broker has it."""
 
     def lock_store_for_a_moment(self, path: str) -> AbstractContextManager[bool]:
-        """Hold a store's lock, by its file ``lock``, if no other process has it; tells whether that is so."""
+        """Hold a store's lock, by its file ``lock``; yield False, and hold nothing, if another process has it."""
 
     def mutex(self, path: str) -> AbstractContextManager[None]:
         """Wait for the holder of a mutex of the same file, and keep other threads and processes out."""

@@ -68,7 +68,7 @@ _log = logging.getLogger(__name__)
 T = TypeVar("T")
 R = TypeVar("R")
 
-_ASIDE_MAX: Final = 2  # calls that wait: space which is released late costs new pages elsewhere
+_ASIDE_MAX: Final = 2  # releases of staged rows that wait: the kernel can use their pages again only afterwards
 _WRITERS_MAX: Final = 4  # each has a chunk of some megabytes in memory, and one waits for its turn to be appended
 _SYNC_BYTES: Final = 64 << 20  # of a batch that wait to be synced before it ends
 

@@ -259,7 +259,6 @@ class PutPath:
         self._appender = appender
         self._listeners: tuple[LogListener, ...] = (dispatcher, *listeners)
         self._dispatcher = dispatcher
-        self._settle_replicated = dispatcher.settle_replicated
         self.segment_bytes = config.segment_bytes
         self._ahead_max = _AHEAD_SEGMENTS * config.segment_bytes
         self._metrics = metrics
@@ -298,7 +297,7 @@ class PutPath:
 
     def queue_offsets(self) -> Ints:
         """Return a copy of all next queue offsets, for `QueueOffsets.spans_since`. The caller holds the turn."""
-        self._settle_replicated()
+        self._dispatcher.settle_replicated()
         return self.queues.nexts.copy()
 
     def reserve(self, sizes: Iterable[Ints]) -> None:
@@ -316,7 +315,7 @@ class PutPath:
         starts = [0, *stops[:-1]]
         asked = time.perf_counter() if self._metrics is not None else 0.0
         with self.turn, self._begun(asked):
-            self._settle_replicated()
+            self._dispatcher.settle_replicated()
             runs = self._appender.place(stops)
             self._appender.reserve(runs)
             moved = [(run.start, run.stop, run.base + run.position - run.start) for run in runs]
@@ -360,7 +359,7 @@ class PutPath:
         asked = time.perf_counter() if self._metrics is not None else 0.0
         with self.turn:
             with self._begun(asked):
-                self._settle_replicated()
+                self._dispatcher.settle_replicated()
                 self._appender.reserve(self._appender.place(stops, placement))  # for all rows, or nothing is put
                 now = self._now()
             put = [self._put_piece(rows, placement, now) for rows in pieces]
@@ -382,7 +381,7 @@ class PutPath:
                 replicated = ReplicatedRecords(records, properties, newest, self._follow)
                 self._announce(DispatchRequest(replicated, records.positions, physical + size, size))
                 if size >= _AT_ONCE_BYTES:
-                    self._settle_replicated()
+                    self._dispatcher.settle_replicated()
 
     def _follow(self, known: DispatchedRecords) -> DispatchedRecords:
         """Place replicated records in their queues. Each put of this store's own calls `settle_replicated` first."""
@@ -435,7 +434,7 @@ class PutPath:
         """Place rows after the rows placed last; the caller holds the turn until all are appended."""
         with self.turn, self._appender.lock:
             self._failure.check()
-            self._settle_replicated()
+            self._dispatcher.settle_replicated()
             runs = self._appender.place(rows.records.positions + rows.records.sizes, end=end)
             self._appender.reserve(runs)
             placed = place_rows(rows, runs, self.queues, self._now())
