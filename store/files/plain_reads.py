@@ -55,25 +55,23 @@ def size_of(status: os.stat_result, path: str) -> int:
 
 def pread(fd: int, path: str, offset: int, count: int) -> bytes:
     """Read ``count`` bytes from ``offset``, fewer only at the end of the file."""
-    pieces: list[bytes] = []
+    data = b""
     try:
-        while count > 0 and (piece := os.pread(fd, count, offset)):
-            pieces.append(piece)
-            offset += len(piece)
-            count -= len(piece)
+        while len(data) < count and (more := os.pread(fd, count - len(data), offset + len(data))):
+            data += more
     except OSError as error:
-        raise read_error(error, "reading", path, offset) from error
-    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        raise read_error(error, "reading", path, offset + len(data)) from error
+    return data
 
 
-def data_end(fd: int, path: str, size: int) -> int:
-    """Return the end of the last non-zero byte of an open file of ``size`` bytes; 0 if there is none."""
+def data_end(fd: int, path: str, size: int, start: int = 0) -> int:
+    """Return the end of the last non-zero byte after ``start`` of an open file; 0 if there is none."""
     # Files of a queue are created at full size, sparse: holes are skipped without reading them. A segment that was
     # preallocated, or warmed up by a broker, may have a gigabyte of zeros to read.
-    for start, end in reversed(_extents(fd, size)):
+    for begin, end in reversed(_extents(fd, size, start)):
         stop, step = end, _BLOCK
-        while stop > start:
-            first = max(start, stop - step)
+        while stop > begin:
+            first = max(begin, stop - step)
             piece = pread(fd, path, first, stop - first)
             if not _ZEROS.startswith(piece):  # compares as fast as memory is; stripping looks at each byte
                 return first + len(piece.rstrip(b"\0"))
@@ -84,24 +82,20 @@ def data_end(fd: int, path: str, size: int) -> int:
 def read_each(pieces: Iterable[tuple[str, int, int]]) -> list[bytes | None]:
     """Read one piece of each of many files; see `fs.FileSystem.read_each`."""
     asked = list(pieces)
-    found: list[bytes | None] = []
-    for fd, (path, offset, count) in zip(_each(path for path, _, _ in asked), asked, strict=True):
-        if fd is not None:
-            plain_size(fd, path)
-        found.append(None if fd is None else _piece(fd, path, offset, count))
-    return found
+    return [
+        None if file is None else pread(file[0], path, offset, count)
+        for file, (path, offset, count) in zip(_each(path for path, _, _ in asked), asked, strict=True)
+    ]
 
 
 def fronts(directories: Iterable[str], limit: int) -> list[Front | None]:
     """Read the data of the only file of each of many directories; see `fs.FileSystem.fronts`."""
     found: list[Front | None] = []
-    asked = list(directories)
-    names = [_only_file(directory) for directory in asked]
-    paths = [f"{directory}/{name}" for directory, name in zip(asked, names, strict=True) if name is not None]
-    opened = _each(paths)
-    for directory, name in zip(asked, names, strict=True):
-        fd = None if name is None else next(opened)
-        found.append(None if name is None or fd is None else Front(name, *_front(fd, f"{directory}/{name}", limit)))
+    listed = [(directory, _only_file(directory)) for directory in directories]
+    files = _each(f"{directory}/{name}" for directory, name in listed if name is not None)
+    for directory, name in listed:
+        file = None if name is None else next(files)
+        found.append(None if name is None or file is None else _front(name, f"{directory}/{name}", *file, limit))
     return found
 
 
@@ -121,31 +115,13 @@ def _only_file(directory: str) -> str | None:
     return found
 
 
-def _piece(fd: int, path: str, offset: int, count: int) -> bytes:
-    try:
-        piece = os.pread(fd, count, offset)
-    except OSError as error:
-        raise read_error(error, "reading", path, offset) from error
-    return piece if len(piece) == count else pread(fd, path, offset, count)
-
-
-def _front(fd: int, path: str, limit: int) -> tuple[int, int, bytes]:
-    """Return size, end and data of an open file."""
-    size = plain_size(fd, path)
-    data = _piece(fd, path, 0, _PAGE)
-    if not _has_more(fd):
-        return size, _end(data), data
-    end = data_end(fd, path, size)
-    return size, end, pread(fd, path, 0, end + _PAGE) if end <= limit else b""
-
-
-def _has_more(fd: int) -> bool:
-    """Return whether an open file may have data after its first page."""
-    try:
-        os.lseek(fd, _PAGE, os.SEEK_DATA)
-    except OSError as error:
-        return error.errno != errno.ENXIO
-    return True
+def _front(name: str, path: str, fd: int, size: int, limit: int) -> Front:
+    """Return the data of an open file."""
+    data = pread(fd, path, 0, _PAGE)
+    end = data_end(fd, path, size, _PAGE) or _end(data)
+    if end > _PAGE:
+        data = pread(fd, path, 0, end + _PAGE) if end <= limit else b""
+    return Front(name, size, end, data)
 
 
 def _end(page: bytes) -> int:
@@ -160,8 +136,8 @@ def _end(page: bytes) -> int:
     return start + len(page[start:stop].rstrip(b"\0"))
 
 
-def _each(paths: Iterable[str]) -> Iterator[int | None]:
-    """Yield a descriptor of each file, open until the next is asked for; None where there is no such file."""
+def _each(paths: Iterable[str]) -> Iterator[tuple[int, int] | None]:
+    """Yield descriptor and size of each file, open until the next is asked for; None where there is no such file."""
     for path in paths:
         try:
             fd = os.open(path, READ_FLAGS)
@@ -171,21 +147,21 @@ def _each(paths: Iterable[str]) -> Iterator[int | None]:
             yield None
             continue
         try:
-            yield fd
+            yield fd, plain_size(fd, path)
         finally:
             os.close(fd)
 
 
-def _extents(fd: int, size: int) -> list[tuple[int, int]]:
-    """Parts of a file that hold data; all of it where the file system cannot tell."""
+def _extents(fd: int, size: int, start: int) -> list[tuple[int, int]]:
+    """Parts of a file after ``start`` that hold data; all of it where the file system cannot tell."""
     found: list[tuple[int, int]] = []
-    at = 0
+    at = start
     try:
         while at < size:
-            start = os.lseek(fd, at, os.SEEK_DATA)
-            at = os.lseek(fd, start, os.SEEK_HOLE)
-            found.append((start, min(at, size)))
+            begin = os.lseek(fd, at, os.SEEK_DATA)
+            at = os.lseek(fd, begin, os.SEEK_HOLE)
+            found.append((begin, min(at, size)))
     except OSError as error:
         if error.errno != errno.ENXIO:  # ENXIO: no data after this
-            return [(0, size)]
+            return [(start, size)]
     return found
