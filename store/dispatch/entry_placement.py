@@ -31,6 +31,7 @@ from ..format.message import BURNT_OFFSETS_MAX, MIN_RECORD_BYTES, Ints, Mask, is
 from ..format.naming import LMQ_PREFIX
 from ..format.walk import ends_segment
 from ..log.commit_log import CommitLog, FoundRecords
+from ..queues.consume_queues import ConsumeQueues
 from ..types import QueueKey
 from .derive import DerivedQueue, corrected, joined, rising
 
@@ -80,14 +81,6 @@ class Adjacent(Protocol):
     def runs(self) -> Sequence[QueueRun]: ...
 
 
-class Entered(Protocol):
-    """ConsumeQueues that were written before."""
-
-    def offsets_of(self, key: QueueKey, derived: DerivedQueue) -> Ints:
-        """Return the queue offset of the entry of each record, (n,) int64; -1 for a record without an entry."""
-        ...
-
-
 class Placement:
     """Follows the log segment by segment, and places the entries of records in their queues.
 
@@ -99,7 +92,7 @@ class Placement:
         log: CommitLog,
         start: int,
         tails: Mapping[QueueKey, int] | None = None,
-        entered: Entered | None = None,
+        entered: ConsumeQueues | None = None,
     ) -> None:
         self._log = log
         self._entered = entered
@@ -196,7 +189,7 @@ class Placement:
         offsets = self._ends_corrected(corrected(stated, before), physical, before, tail)
         if self._entered is None or key.topic.startswith(LMQ_PREFIX):
             return offsets, unknown
-        held = self._entered.offsets_of(key, derived)
+        held = self._entered.queue(key).offsets_of(derived.physical_offset, derived.size)
         return _voted(offsets, held, before, 0 if tail is None else tail.ahead), held
 
     def _ends_corrected(self, offsets: Ints, physical: Ints, before: int | None, tail: "_Tail | None") -> Ints:

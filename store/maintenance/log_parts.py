@@ -86,27 +86,6 @@ class LogPart:
             return np.empty(0, np.uint8)
 
 
-class HeldQueues:
-    """The ConsumeQueues of a store, as they are. Not thread-safe."""
-
-    def __init__(self, fs: FileSystem, path: str, records_max: int) -> None:
-        self._fs = fs
-        self._path = path
-        self._records_max = records_max
-        self._held: dict[QueueKey, ConsumeQueue] = {}
-
-    def queue(self, key: QueueKey) -> ConsumeQueue:
-        """Return a queue, which may have no file."""
-        if key not in self._held:
-            directory = StorePaths(self._path).consume_queue(key)
-            self._held[key] = ConsumeQueue(self._fs, directory, key, missing_max=self._records_max)
-        return self._held[key]
-
-    def offsets_of(self, key: QueueKey, derived: DerivedQueue) -> Ints:
-        """Return the queue offset of the entry of each record, (n,) int64; -1 for a record without an entry."""
-        return self.queue(key).offsets_of(derived.physical_offset, derived.size)
-
-
 class WalkedPart(NamedTuple):
     """A regular part."""
 
@@ -258,7 +237,8 @@ class _Walked:
 
 def _is_held(part: LogPart, path: str, run: QueueRun, derived: DerivedQueue) -> bool:
     """Tell whether the ConsumeQueue has exactly these entries."""
-    held = HeldQueues(part.fs, path, part.records_max).queue(run.key).entries(run.start, run.stop)
+    directory = StorePaths(path).consume_queue(run.key)
+    held = ConsumeQueue(part.fs, directory, run.key, missing_max=part.records_max).entries(run.start, run.stop)
     same = np.array_equal(held["physical_offset"], derived.physical_offset)
     same = same and np.array_equal(held["size"], derived.size)
     return same and (run.key.topic == SCHEDULE_TOPIC or np.array_equal(held["tags_code"], derived.tags_code))

@@ -63,10 +63,11 @@ from ..index.table import index_files, read_header
 from ..index.writer import IndexWriter, put_keys
 from ..log.batch_state import BatchRecords
 from ..log.commit_log import CommitLog, FoundRecords
+from ..queues.consume_queues import ConsumeQueues
 from ..read.snapshot import Snapshot
 from ..types import QueueKey, QueueSource
 from .index_check import keeps_index
-from .log_parts import HeldQueues, Spread, by_segment, near, one_by_one, parts_of, walk_part
+from .log_parts import Spread, by_segment, near, one_by_one, parts_of, walk_part
 
 # Queues and index, written again
 
@@ -161,7 +162,7 @@ def write_queues(
     directory: str | os.PathLike[str],
     entries_per_segment: int | None,
     spread: Spread = one_by_one,
-    entered: HeldQueues | None = None,
+    entered: ConsumeQueues | None = None,
 ) -> "Rebuild":
     """As `rebuild_queues`, of any store; ``entered`` are its former queues."""
     if entries_per_segment is not None and entries_per_segment < 1:
@@ -255,7 +256,7 @@ class Rebuild:
     """Queues on their way into a new directory."""
 
     def __init__(
-        self, log: CommitLog, fresh: FreshDirectory, entries_per_segment: int, entered: HeldQueues | None
+        self, log: CommitLog, fresh: FreshDirectory, entries_per_segment: int, entered: ConsumeQueues | None
     ) -> None:
         self._log = log
         self._fresh = fresh
@@ -426,7 +427,7 @@ def salvage(
 
 def _salvage_into(fresh: FreshDirectory, files: LocalFileSystem, snapshot: Snapshot, sizes: FileSizes) -> SalvageReport:
     log = snapshot.log
-    entered = HeldQueues(files, snapshot.path, log.records_max)
+    entered = ConsumeQueues(files, snapshot.path, log)
     copy = _Copy(log, fresh, sizes.segment_bytes, _stop(files, snapshot.path, log), entered)
     copy.run()
     copied = Snapshot.open(fresh.place(""), queue_source=QueueSource.COMMIT_LOG)
@@ -511,7 +512,7 @@ class _Copy:
     """The log on its way into a new directory."""
 
     def __init__(
-        self, log: CommitLog, fresh: FreshDirectory, segment_bytes: int, stop: int, entered: HeldQueues
+        self, log: CommitLog, fresh: FreshDirectory, segment_bytes: int, stop: int, entered: ConsumeQueues
     ) -> None:
         self._log = log
         self._stop = stop
@@ -585,8 +586,10 @@ class _Copy:
 
     def _is_held(self, records: Records, segment: SegmentFile) -> bool:
         """Tell whether the ConsumeQueues of the source hold one of these records."""
-        queues = all_entries_of(FoundRecords(segment, records))
-        return any((self._entered.offsets_of(key, derived) >= 0).any() for key, derived in queues)
+        return any(
+            (self._entered.queue(key).offsets_of(derived.physical_offset, derived.size) >= 0).any()
+            for key, derived in all_entries_of(FoundRecords(segment, records))
+        )
 
     def correct(self, copied: CommitLog, offsets: Sequence[tuple[int, int]]) -> int:
         """Write the right queue offset into headers of records without a checksum; return the number of records."""

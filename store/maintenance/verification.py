@@ -37,10 +37,11 @@ from ..format.message import BURNT_OFFSETS_MAX, Ints, is_filler
 from ..format.naming import SCHEDULE_TOPIC
 from ..log.commit_log import CommitLog, FoundRecords
 from ..queues.consume_queue import ConsumeQueue
+from ..queues.consume_queues import ConsumeQueues
 from ..read.snapshot import Snapshot
 from ..types import QueueKey
 from .index_check import IndexCheck, inside, runs
-from .log_parts import HeldQueues, Spread, WalkedSegment, by_segment, near, one_by_one, parts_of, walk_part
+from .log_parts import Spread, WalkedSegment, by_segment, near, one_by_one, parts_of, walk_part
 from .repair import log_segment
 
 _log = logging.getLogger(__name__)
@@ -180,7 +181,7 @@ class _Verification:
         self._log = snapshot.log
         self._findings: list[Finding] = []
         self._positions: list[Ints] = []  # of segments that are not regular
-        self._held = HeldQueues(fs, snapshot.path, snapshot.log.records_max)
+        self._held = ConsumeQueues(fs, snapshot.path, snapshot.log)
         self._doubts: dict[QueueKey, _Doubt] = {}
         self._ahead: dict[QueueKey, int] = {}  # queue offset of a queue's last record less its place, if not 0
         self._end = self._log.min_offset

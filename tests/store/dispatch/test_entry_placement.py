@@ -9,6 +9,8 @@ from segmentlog.store.dispatch.entry_placement import Placed, Placement, holds_f
 from segmentlog.store.files.fs import LocalFileSystem
 from segmentlog.store.format.message import Ints
 from segmentlog.store.log.commit_log import CommitLog
+from segmentlog.store.queues.consume_queue import ConsumeQueue
+from segmentlog.store.queues.consume_queues import ConsumeQueues
 from segmentlog.store.types import QueueKey
 from support.indexed_stores import Row, build, every_record
 from support.tampering import overwrite
@@ -128,16 +130,19 @@ class Cut(CommitLog):
         return 1
 
 
-class Held:
+class Held(ConsumeQueue):
     """Old entries of the queue: the physical offset of each."""
 
     def __init__(self, *physical: int) -> None:
         self._physical = list(physical)
 
-    def offsets_of(self, key: QueueKey, derived: DerivedQueue) -> Ints:
-        assert key == KEY
-        found = [self._physical.index(at) if at in self._physical else -1 for at in derived.physical_offset.tolist()]
+    def offsets_of(self, physical_offset: Ints, size: Ints) -> Ints:
+        found = [self._physical.index(at) if at in self._physical else -1 for at in physical_offset.tolist()]
         return np.array(found, np.int64)
+
+
+def entered(log: CommitLog, *physical: int) -> ConsumeQueues:
+    return ConsumeQueues(LocalFileSystem(), "", log, {KEY: Held(*physical)})
 
 
 @pytest.mark.parametrize("row", [0, 1, 5, 10, 11])
@@ -148,7 +153,7 @@ def test_one_damaged_queue_offset_moves_no_record(
 ) -> None:
     number(path, offsets[row], stated)
     log = log_of(path)
-    placement = Placement(log, 0, entered=Held(*offsets) if is_held else None)
+    placement = Placement(log, 0, entered=entered(log, *offsets) if is_held else None)
     (placed,) = placed_by(log, placement)
     told = is_held or row < 11 or not 0 <= stated < 11  # the last one may have been stored twice
     assert placed.start == 0
@@ -170,7 +175,7 @@ def test_old_entries_tell_where_a_queue_without_its_first_records_begins(
         number(path, offset, begin + at)
     number(path, offsets[12 - rows], stated)
     log = log_of(path)
-    held = Held(*[-1] * begin, *offsets)
+    held = entered(log, *[-1] * begin, *offsets)
     placement = Placement(Cut(LocalFileSystem(), log.directories), 0, entered=held)
     ((found, derived),) = derive_segments(log, 0, log.stop)
     kept = DerivedQueue(*(column[12 - rows :] for column in derived[KEY]))
@@ -184,7 +189,7 @@ def test_a_record_that_states_another_topic_moves_no_record_if_old_entries_tell(
     log = log_of(path)
     ((found, derived),) = derive_segments(log, 0, log.stop)
     left = DerivedQueue(*(np.delete(column, 4) for column in derived[KEY]))
-    placement = Placement(log, 0, entered=Held(*offsets))
+    placement = Placement(log, 0, entered=entered(log, *offsets))
     ((_, placed),) = placement.place(found, {KEY: left})
     assert placed.entries["physical_offset"].tolist() == [*offsets[:4], offsets[5], *offsets[5:]]
     assert np.flatnonzero(placed.lost).tolist() == [4]
@@ -194,8 +199,8 @@ def test_skipped_and_repeated_queue_offsets_of_brokers_are_not_corrected(path: P
     for at, stated in enumerate([0, 1, 2, 2, 3, 4, 5, 8, 9, 10, 11, 12]):
         number(path, offsets[at], stated)
     broker = [*offsets[:3], *offsets[4:]]
-    for entered in (None, Held(*broker)):
+    for is_held in (False, True):
         log = log_of(path)
-        (placed,) = placed_by(log, Placement(log, 0, entered=entered))
+        (placed,) = placed_by(log, Placement(log, 0, entered=entered(log, *broker) if is_held else None))
         assert placed.entries["physical_offset"].tolist() == broker
         assert placed.left_out.tolist() == [offsets[3]]
