@@ -210,7 +210,7 @@ class KeptQueues:
         ``newest`` is a store time in ms that the records before ``start`` reached.
         """
         kept: list[KeptSegment] = []
-        segments = list(self._overlapping(start, stop)) if start < stop else []
+        segments = list(self._log.overlapping(start, stop)) if start < stop else []
         at = segments[0].base if segments else stop
         with closing(self._walks(segments, stop)) as walks:
             for segment, known, walk in walks:
@@ -232,7 +232,7 @@ class KeptQueues:
     def keep(self, queues: Mapping[QueueKey, DerivedQueue], stamps: Mapping[str, Stamp], stop: int) -> None:
         """Keep entries of a database from the records before ``stop``, as far as the log confirms that they are all."""
         newest = 0
-        for segment in self._overlapping(self._log.min_offset, stop):
+        for segment in self._log.overlapping(self._log.min_offset, stop):
             known = self._load(segment)
             if known is None:
                 end = min(stop, segment.stop)
@@ -249,7 +249,7 @@ class KeptQueues:
     def reach(self, start: int, stop: int) -> int:
         """Physical offset up to ``stop`` before which all records from ``start`` on are kept; ``start`` for none."""
         at = start
-        for segment in self._overlapping(start, stop):
+        for segment in self._log.overlapping(start, stop):
             kept = self._load(segment) if segment.base <= at else None
             if kept is None:
                 break
@@ -260,11 +260,8 @@ class KeptQueues:
 
     def part(self, key: QueueKey, start: int, stop: int) -> DerivedQueue:
         """Entries of one queue from the records that begin in ``[start, stop)``, all of which are kept."""
-        loaded = map(self._load, self._overlapping(start, stop))
+        loaded = map(self._load, self._log.overlapping(start, stop))
         return part_of(joined([kept.entries(key) for kept in loaded if kept is not None]), start, stop)
-
-    def _overlapping(self, start: int, stop: int) -> Iterator[SegmentFile]:
-        return (each for each in self._log.segments if each.stop > start and each.base < stop)
 
     # Segments
 

@@ -159,10 +159,6 @@ class CommitLog:
         """The same log, listed again, without its maps: a file may have been replaced. Safe in any thread."""
         return CommitLog(self._fs, self.directories, with_unagreed=self._with_unagreed)
 
-    def with_unagreed(self) -> "CommitLog":
-        """The same log, listed again; a DLedger log with the entries that its group has not agreed on."""
-        return CommitLog(self._fs, self.directories, with_unagreed=True)
-
     @property
     def min_offset(self) -> int:
         """The first physical offset that is there; 0 in an empty log."""
@@ -333,6 +329,10 @@ class CommitLog:
         """The segment that holds a physical offset, or None."""
         return find(self.segments, offset)
 
+    def overlapping(self, start: int, stop: int) -> Iterator[SegmentFile]:
+        """Segments that hold some of the physical offsets ``[start, stop)``."""
+        return (each for each in self.segments if each.base < stop and each.stop > start)
+
     def sound(self, offsets: Ints, sizes: Ints) -> Mask:
         """Return whether a whole record of the given size begins at each physical offset, (n,) bool."""
         # True also where the segment was deleted since it was listed: the record may have been there.
@@ -399,18 +399,13 @@ class CommitLog:
 
     def walk(self, start: int, stop: int) -> Iterator[FoundRecords]:
         """Whole records that begin in ``[start, stop)``, by segment or part; ``start`` begins a record or a segment."""
-        if self._window_bytes is None:
-            return (walk_segment() for walk_segment in self.walks(start, stop))
-        return self._walk_windows(start, stop)
-
-    def _walk_windows(self, start: int, stop: int) -> Iterator[FoundRecords]:
-        for segment in self.segments:
+        for segment in self.overlapping(start, stop):
             try:
                 for part, walked, _ in self._windows(segment, start - segment.base, stop - segment.base):
                     yield FoundRecords(part, walked.records)
                     del walked  # the caller may have dropped it: its bytes are memory
             except DataLossError:
-                continue
+                continue  # retention was faster; its records are gone, and the scan reports them
 
     def _windows(self, segment: SegmentFile, start: int, stop: int) -> Iterator[tuple[SegmentFile, Walk, int]]:
         """Walk over positions ``[start, stop)`` of a segment: parts, their walks, and where in a part each stopped.
@@ -464,13 +459,11 @@ class CommitLog:
 
     def walks(self, start: int, stop: int) -> Iterator[Callable[[], FoundRecords]]:
         """The steps of `walk`, one per segment; any thread may call them."""
-        for segment in self.segments:
-            if segment.stop <= start or segment.base >= stop:
-                continue
+        for segment in self.overlapping(start, stop):
             try:
                 view = self.view(segment)
             except DataLossError:
-                continue  # retention was faster; its records are gone, and the scan reports them
+                continue  # as in `walk`
             lo = max(start - segment.base, 0)
             hi = min(stop - segment.base, view.size)
             if lo < hi:
@@ -481,7 +474,7 @@ class CommitLog:
         parts = [
             (segment.path, lo - segment.base, hi - lo, lo)
             for start, stop in spans
-            for segment in self.segments
+            for segment in self.overlapping(start, stop)
             if (lo := max(start, segment.base)) < (hi := min(stop, segment.stop))
         ]
         read = self._fs.read_each((path, position, count) for path, position, count, _ in parts)
@@ -496,9 +489,7 @@ class CommitLog:
         # Zeros after the last record of the log are not damage. A file that is missing between two others is.
         spans: list[tuple[int, int]] = []
         reached: int | None = None
-        for segment in self.segments:
-            if segment.stop <= start or segment.base >= stop:
-                continue
+        for segment in self.overlapping(start, stop):
             if reached is not None and reached < segment.base:
                 spans.append((reached, segment.base))
             reached = segment.stop

@@ -171,13 +171,20 @@ class Look(NamedTuple):
     stamps: Sequence[DirectoryStamp]  # of its directories, taken before they were listed
 
     @classmethod
-    def of(cls, location: StoreLocation, visibility: Visibility, log_directories: Sequence[str]) -> "Look":
+    def of(
+        cls,
+        location: StoreLocation,
+        visibility: Visibility,
+        log_directories: Sequence[str],
+        *,
+        with_unagreed: bool = False,
+    ) -> "Look":
         """List the log of a store; ``visibility`` has looked already."""
         stamps = [DirectoryStamp.of(location.fs, each) for each in log_directories]
-        is_agreed = location.archived is not None  # an archive ends with what its group has agreed on
-        log = CommitLog(location.fs, log_directories, with_unagreed=is_agreed)
+        with_unagreed |= location.archived is not None  # an archive ends with what its group has agreed on
+        log = CommitLog(location.fs, log_directories, with_unagreed=with_unagreed)
         while (newest := location.after_listing()) is not location:
-            location, log = newest, CommitLog(newest.fs, log_directories, with_unagreed=is_agreed)
+            location, log = newest, CommitLog(newest.fs, log_directories, with_unagreed=with_unagreed)
         return cls(location, visibility, log, stamps)
 
     def newer(self) -> "Look":
@@ -315,8 +322,7 @@ class Snapshot:
         While a crash is recovered from, messages that were read from the log are not dispatched again yet.
         """
         visibility = Visibility(self.location.fs, self.path)
-        look = Look.of(self.location, visibility, self.log.directories)
-        look = look._replace(log=look.log.with_unagreed())
+        look = Look.of(self.location, visibility, self.log.directories, with_unagreed=True)
         sources = self.sources.newer(look.location, look.log)
         held = Snapshot(look, sources, broker_name=self.broker_name, read_from=ReadFrom.APPENDED)
         end = held.bounds(key).max_offset
