@@ -19,7 +19,6 @@ import logging
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -217,15 +216,9 @@ def fetch(log: CommitLog, offsets: Ints, spec: ScanSpec, broker_name: str) -> It
     ``spec`` is not applied. Raises `CorruptRecordError`, and `DataLossError` for a record of a deleted segment,
     unless ``spec`` skips them.
     """
-    holder = log.locate(offsets)
-    edges = [0, *(np.flatnonzero(np.diff(holder)) + 1).tolist(), offsets.size]
-    for first, last in pairwise(edges):
-        for start in range(first, last, spec.batch_rows):
-            rows = np.arange(start, min(start + spec.batch_rows, last))
-            if holder[first] >= 0:
-                yield from _Fetch(log, spec, broker_name).batches(rows, offsets[rows])
-            else:
-                _report_loss(log, spec, rows.size, int(offsets[start]))
+    for start in range(0, offsets.size, spec.batch_rows):
+        rows = np.arange(start, min(start + spec.batch_rows, offsets.size))
+        yield from _Fetch(log, spec, broker_name).batches(rows, offsets[rows])
 
 
 def _report_loss(log: CommitLog, spec: ScanSpec, count: int, first: int) -> None:
@@ -271,10 +264,13 @@ class _Fetch(RecordBatches[_Rows]):
 
     def _of_run(self, run: Run, row: Ints, offsets: Ints) -> Iterator[tuple[Ints, pa.RecordBatch]]:
         try:
-            part, records = self._log.records(run, offsets)
+            located = None if run.segment is None else self._log.records(run, offsets)
         except (DataLossError, MissingObjectError):
+            located = None
+        if located is None:
             _report_loss(self._log, self._spec, row.size, int(offsets[0]))
             return
+        part, records = located
         records.flag_problem(records.field("physical_offset") != offsets, Problem.PHYSICAL_OFFSET)
         rows = _Rows(row, offsets, text(slices(records.buffer, records.topic_start, records.topic_length)))
         for some, batch in self.of_segment(part, records, rows):
