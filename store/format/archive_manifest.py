@@ -20,7 +20,6 @@ Whoever may write to the bucket may write a manifest: names and numbers are comp
 """
 
 import json
-import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, Self
@@ -36,13 +35,14 @@ from .archive_part import (
     Part,
     Piece,
     are_digests,
+    check_seal,
     columns_of,
     list_of_pieces,
     only_row,
     pieces_of,
     require,
     rows_of,
-    stream_of,
+    sealed,
 )
 from .durable_point import FileSizes
 from .index_file import Geometry, IndexProof
@@ -207,8 +207,7 @@ class Manifest:
         schema = _SCHEMA.set(_LAST, _SCHEMA.field(_LAST).with_type(last.type))
         columns = (last if each.name == "last" else pa.array([values[each.name]], each.type) for each in schema)
         row = pa.record_batch(list(columns), schema)
-        rest: bytes = VERSION.to_bytes(4, "big") + stream_of(row)
-        return MAGIC + zlib.crc32(rest).to_bytes(4, "big") + rest
+        return sealed(MAGIC, VERSION, row)
 
     @classmethod
     def decode(cls, data: bytes, place: str) -> Self:
@@ -221,11 +220,7 @@ class Manifest:
         UnsupportedStoreError
             If a newer release wrote what this one cannot read.
         """
-        if len(data) < HEADER_BYTES or data[: len(MAGIC)] != MAGIC:
-            raise CorruptError("this is not the manifest of an archive", path=place, offset=0, fix=_FIX)
-        if zlib.crc32(data[12:]) != int.from_bytes(data[8:12], "big"):
-            raise CorruptError("the manifest contradicts its CRC", path=place, offset=8, fix=_FIX)
-        version = int.from_bytes(data[12:16], "big")
+        version = check_seal(MAGIC, data, "manifest", place, _FIX)
         try:
             return cls._of_format1(data) if version == 1 else cls._decoded(data, place)
         except (pa.ArrowException, OSError, ValueError, TypeError, KeyError, RecursionError, OverflowError) as error:

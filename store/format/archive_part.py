@@ -290,17 +290,13 @@ class Part:
         ]
         schema = _SCHEMA.set(0, _SCHEMA.field(0).with_type(columns[0].type))
         row = pa.record_batch([each.cast(field.type) for each, field in zip(columns, schema, strict=True)], schema)
-        rest: bytes = VERSION.to_bytes(4, "big") + stream_of(row)
-        head = MAGIC + zlib.crc32(rest).to_bytes(4, "big") + rest
+        head = sealed(MAGIC, VERSION, row)
         return b"".join([head, *data]), len(head)
 
     @classmethod
     def decode(cls, head: bytes, place: str) -> "Part":
         """Read the head of an object at ``place``; `CorruptError` if it is not one, or damaged."""
-        if len(head) < HEADER_BYTES or head[: len(MAGIC)] != MAGIC:
-            raise CorruptError("this is not a part of an archive", path=place, offset=0, fix=_FIX)
-        if zlib.crc32(head[12:]) != int.from_bytes(head[8:12], "big"):
-            raise CorruptError("the part contradicts its CRC", path=place, offset=8, fix=_FIX)
+        check_seal(MAGIC, head, "part", place, _FIX)
         try:
             row = only_row(head, HEADER_BYTES, _SCHEMA)
             pieces = pieces_of(row["pieces"])
@@ -433,13 +429,22 @@ def pack_header(rows: int, segment: int) -> bytes:
 # Documents
 
 
-def stream_of(row: pa.RecordBatch) -> bytes:
-    """Return a row as an Arrow IPC stream, compressed."""
+def sealed(magic: bytes, version: int, row: pa.RecordBatch) -> bytes:
+    """Return a row as an Arrow IPC stream, compressed, after the header of a manifest or part."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, row.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
         writer.write_batch(row)
-    data: bytes = sink.getvalue().to_pybytes()
-    return data
+    rest: bytes = version.to_bytes(4, "big") + sink.getvalue().to_pybytes()
+    return magic + zlib.crc32(rest).to_bytes(4, "big") + rest
+
+
+def check_seal(magic: bytes, data: bytes, name: str, place: str, fix: str) -> int:
+    """Compare the CRC of bytes that `sealed` has made, and return their version; `CorruptError` for other bytes."""
+    if len(data) < HEADER_BYTES or not data.startswith(magic):
+        raise CorruptError(f"this is not a {name} of an archive", path=place, offset=0, fix=fix)
+    if zlib.crc32(data[12:]) != int.from_bytes(data[8:12], "big"):
+        raise CorruptError(f"the {name} contradicts its CRC", path=place, offset=8, fix=fix)
+    return int.from_bytes(data[12:16], "big")
 
 
 def only_row(data: bytes, at: int, schema: pa.Schema) -> dict[str, Any]:

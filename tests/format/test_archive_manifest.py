@@ -58,18 +58,20 @@ def test_a_manifest_that_needs_a_newer_reader_is_refused(monkeypatch: pytest.Mon
 
 def with_column(name: str, values: pa.Array, monkeypatch: pytest.MonkeyPatch) -> bytes:
     """Return a manifest of a later release, in which a column is another one, or added."""
-    whole = archive_manifest.stream_of
+    whole = archive_manifest.sealed
 
-    def changed(row: pa.RecordBatch) -> bytes:
+    def changed(magic: bytes, version: int, row: pa.RecordBatch) -> bytes:
         columns = dict(zip(row.schema.names, row.columns, strict=True)) | {name: values}
         return whole(
+            magic,
+            version,
             pa.RecordBatch.from_arrays(
                 [*columns.values()],
                 schema=pa.schema([pa.field(each, column.type, nullable=False) for each, column in columns.items()]),
-            )
+            ),
         )
 
-    monkeypatch.setattr(archive_manifest, "stream_of", changed)
+    monkeypatch.setattr(archive_manifest, "sealed", changed)
     data = filled().encode()
     monkeypatch.undo()
     return data

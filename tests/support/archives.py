@@ -7,7 +7,6 @@
     as_format1(manifest, part) ──► bytes of a manifest as releases before format 2 wrote it
 """
 
-import zlib
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -18,7 +17,7 @@ import pyarrow as pa
 from segmentlog.store.archive import content as contents
 from segmentlog.store.format.archive_format1 import _RUN_NAMES, _SCHEMA
 from segmentlog.store.format.archive_manifest import ArchivedFile, Manifest
-from segmentlog.store.format.archive_part import RUN, LogObject, Part, Piece, stream_of
+from segmentlog.store.format.archive_part import RUN, LogObject, Part, Piece, sealed
 from segmentlog.store.objects import manifests
 from segmentlog.store.objects.object_store import ObjectStore
 
@@ -97,8 +96,7 @@ def as_format1(manifest: Manifest, part: Part) -> bytes:
         ],
         schema=_SCHEMA,
     )
-    rest = (1).to_bytes(4, "big") + stream_of(row)
-    return b"SLARCHIV" + zlib.crc32(rest).to_bytes(4, "big") + rest
+    return sealed(b"SLARCHIV", 1, row)
 
 
 def _piece1(piece: Piece) -> dict[str, Any]:
