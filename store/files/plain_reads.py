@@ -16,7 +16,10 @@ import stat
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
+import numpy as np
+
 from ..errors import Remedy, UnsafeFileError
+from ..format.message import Bytes
 from .os_errors import ABSENT, LINK_FIX, read_error
 
 READ_FLAGS: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -76,6 +79,15 @@ def data_end(fd: int, path: str, size: int, start: int = 0) -> int:
             if not _ZEROS.startswith(piece):  # compares as fast as memory is; stripping looks at each byte
                 return first + len(piece.rstrip(b"\0"))
             stop, step = first, min(2 * step, len(_ZEROS))
+    return 0
+
+
+def end_of(data: Bytes) -> int:
+    """Return the end of the last byte that is not zero; 0 if there is none."""
+    for stop in range(data.size, 0, -len(_ZEROS)):
+        block = data[max(0, stop - len(_ZEROS)) : stop]
+        if block.any():
+            return stop - int(np.argmax(block[::-1] != 0))
     return 0
 
 

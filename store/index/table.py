@@ -25,6 +25,7 @@ import numpy.typing as npt
 
 from ..errors import FormatError
 from ..files.fs import FileSystem
+from ..files.plain_reads import end_of
 from ..format.index_file import ENTRY, HEADER, SLOT, Geometry, Header, decode_header, infer_geometry
 from ..format.message import Bytes, Ints, Mask
 from ..format.naming import is_index_name
@@ -81,19 +82,8 @@ def open_table(fs: FileSystem, path: str) -> IndexTable | None:
 def check_copy(path: str, data: Bytes) -> IndexTable | None:
     """Check the chains of a copy of an index file; None, and `FormatError`, as of `open_table`."""
     with damage_of(path):
-        mapped = _divided(data, data.size, decode_header(data[: HEADER.itemsize].tobytes()), _end_of(data))
+        mapped = _divided(data, data.size, decode_header(data[: HEADER.itemsize].tobytes()), end_of(data))
         return None if mapped is None else _checked(path, mapped)
-
-
-def _end_of(data: Bytes) -> int:
-    """Return the end of the last byte that is not zero."""
-    stop = data.size
-    while stop:
-        block = data[max(0, stop - _BLOCK_ENTRIES) : stop]
-        if block.any():
-            return stop - int(np.argmax(block[::-1] != 0))
-        stop -= block.size
-    return 0
 
 
 @contextmanager

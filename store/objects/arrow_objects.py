@@ -102,13 +102,7 @@ class ArrowObjects(RepeatedObjects):
     def get(self, key: str, start: int, stop: int, etag: str | None = None) -> Bytes:
         def once() -> Bytes:
             with self._fs.open_input_file(self._path(key)) as file:
-                info = self._head(key)  # after it was opened: a replacement since then has another time
-                if info is None:
-                    raise Failure(FailureKind.MISSING, "no such object")
-                if etag is not None and info.etag != etag:
-                    raise Failure(FailureKind.REPLACED, f"the object was replaced: it is {info.etag}, not {etag}")
-                if stop > info.size:
-                    raise Failure(FailureKind.REPLACED, f"the object has {info.size} bytes")
+                self._check(self._head(key), stop, etag)  # after it was opened: a later replacement has another time
                 data = np.frombuffer(file.read_at(stop - start, start), np.uint8)
             if data.size != stop - start:
                 raise Failure(FailureKind.SHORT, f"{data.size} of {stop - start} bytes came")

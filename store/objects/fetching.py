@@ -95,27 +95,17 @@ class Fetcher:
         """Return a range of an object, read-only; mapped if it is cached."""
         span = ByteSpan(key, start, stop)
         file = self._file(key)
-        if file is None:
-            if stop - start > REQUEST_BYTES:
-                self._begin([span], None)
-            return self._gathered(span)
-        found = file.map(start, stop)
-        if found is None:
+        found = None if file is None else file.map(start, stop)
+        if found is not None:
+            return found
+        if file is not None or stop - start > REQUEST_BYTES:
             self._begin([span], None)
-            pieces = self._overlapping(span)
-            for piece in pieces:
-                self._result(piece)
-            found = file.map(start, stop)
-            # None if the cache has no room, or was deleted: the bytes of these requests are in memory.
-            return self._assembled(span, pieces) if found is None else found
-        return found
-
-    def _gathered(self, span: ByteSpan) -> Bytes:
-        """Return a range without a cache: from what was fetched, and the rest now."""
         pieces = self._overlapping(span)
         for piece in pieces:
             self._result(piece)
-        return self._assembled(span, pieces)
+        # Still None if the cache has no room, or was deleted: the bytes of these requests are in memory.
+        found = None if file is None else file.map(start, stop)
+        return self._assembled(span, pieces) if found is None else found
 
     def _assembled(self, span: ByteSpan, pieces: Iterable[_FetchedSpan]) -> Bytes:
         parts: list[tuple[int, Bytes]] = []

@@ -160,19 +160,16 @@ class ObstoreObjects(RepeatedObjects):
         return self._tried("looking at it", key, once)
 
     def get(self, key: str, start: int, stop: int, etag: str | None = None) -> Bytes:
-        if start == stop:
-            return self._nothing(key, start, etag)
         options: dict[str, object] = {"range": (start, stop)}
         if etag is not None and etag.startswith('"'):  # a weak etag never matches, and the server does not know ours
             options["if_match"] = etag
 
         def once() -> Bytes:
+            if start == stop:  # no request can ask for it
+                self._check(self.head(key), stop, etag)
+                return np.frombuffer(b"", np.uint8)
             answer = self._obstore.get(self._client, self._base + key, options=options)
-            info = self._info(answer.meta)
-            if etag is not None and info.etag != etag:
-                raise Failure(FailureKind.REPLACED, f"the object was replaced: its etag is {info.etag}, not {etag}")
-            if stop > info.size:
-                raise Failure(FailureKind.REPLACED, f"the object has {info.size} bytes")
+            self._check(self._info(answer.meta), stop, etag)
             data = np.frombuffer(answer.bytes(), np.uint8)
             if tuple(answer.range) != (start, stop) or data.size != stop - start:
                 raise Failure(FailureKind.SHORT, f"{data.size} of {stop - start} bytes came")
@@ -264,19 +261,6 @@ class ObstoreObjects(RepeatedObjects):
         for first in range(0, len(keys), _DELETED_MAX):
             part = keys[first : first + _DELETED_MAX]
             self._tried("deleting", part[0], partial(deleted, part, self._repeating()))
-
-    def _nothing(self, key: str, start: int, etag: str | None) -> Bytes:
-        def once() -> Bytes:
-            info = self.head(key)
-            if info is None:
-                raise Failure(FailureKind.MISSING, "no such object")
-            if etag is not None and info.etag != etag:
-                raise Failure(FailureKind.REPLACED, f"the object was replaced: its etag is {info.etag}, not {etag}")
-            if start > info.size:
-                raise Failure(FailureKind.REPLACED, f"the object has {info.size} bytes")
-            return np.frombuffer(b"", np.uint8)
-
-        return self._tried(f"reading [{start}, {start})", key, once, start)
 
     def _repeating(self) -> Any:
         if self._patient is None:

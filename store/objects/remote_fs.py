@@ -19,7 +19,7 @@ import numpy as np
 
 from ..errors import MissingFileError, StoreIOError
 from ..files.fs import Listed
-from ..files.plain_reads import Front
+from ..files.plain_reads import Front, end_of
 from ..format.message import Bytes
 from .block_cache import BlockCache
 from .fetching import ByteSpan, Extent, Fetcher
@@ -117,15 +117,12 @@ class RemoteFileSystem:
     def data_end(self, path: str) -> int:
         # Backwards, as nothing tells where the zeros begin that a copy has of a file's unused end.
         _, parts = self._opened(path)
-        stop = parts[-1].start + parts[-1].length if parts else 0
+        first, stop = (parts[0].start, parts[-1].start + parts[-1].length) if parts else (0, 0)
         count = 1 << 20
-        while stop > 0:
-            start = max(0, stop - count, parts[0].start)
-            data = self.map(path, start, stop)
-            if data.any():
-                return start + data.size - int(np.argmax(data[::-1] != 0))
-            if start == parts[0].start:
-                return 0
+        while stop > first:
+            start = max(stop - count, first)
+            if end := end_of(self.map(path, start, stop)):
+                return start + end
             stop, count = start, min(2 * count, _SEARCHED_BYTES)
         return 0
 

@@ -27,6 +27,7 @@ from typing import Final, NamedTuple, TypeVar
 
 from ..errors import MissingFileError, Remedy, SegmentLogError, StoreClosedError, StoreIOError, UnreadableError
 from ..format.message import Bytes
+from .object_store import ObjectInfo
 from .requests import GAP_BYTES, at_once
 
 T = TypeVar("T")
@@ -167,6 +168,16 @@ class RepeatedObjects(ABC):
 
     def get_ranges(self, key: str, ranges: Sequence[tuple[int, int]], etag: str | None = None) -> Sequence[Bytes]:
         return at_once([partial(self.get, key, start, stop, etag) for start, stop in ranges])
+
+    @staticmethod
+    def _check(info: ObjectInfo | None, stop: int, etag: str | None) -> None:
+        """Raise a `Failure` unless an object has bytes up to ``stop``, and this etag."""
+        if info is None:
+            raise Failure(FailureKind.MISSING, "no such object")
+        if etag is not None and info.etag != etag:
+            raise Failure(FailureKind.REPLACED, f"the object was replaced: its etag is {info.etag}, not {etag}")
+        if stop > info.size:
+            raise Failure(FailureKind.REPLACED, f"the object has {info.size} bytes")
 
     @abstractmethod
     def _failure(self, error: Exception) -> Failure:
