@@ -202,7 +202,7 @@ def _located(found: Difference, snapshot: Snapshot, *, in_a: bool) -> Difference
 
 def place_in(snapshot: Snapshot, key: QueueKey | None, offset: int) -> tuple[int | None, str | None]:
     """Return physical offset and file of a message; without a queue the offset is the physical one."""
-    place = offset if key is None else snapshot.place_of(key, offset)
+    place = offset if key is None else snapshot.entries.place_of(key, offset)
     return place, _file(snapshot, place)
 
 

@@ -232,7 +232,7 @@ def _places(snapshot: Snapshot, wanted: QueueRange) -> Any:
     # A place whose message is lost repeats the next entry, and may be left out of a scan.
     places = np.concatenate(found) if found else np.zeros(0, np.int64)
     if places.size != len(wanted):
-        places = np.asarray(snapshot.places_at(wanted.key, np.arange(wanted.start, wanted.stop)))
+        places = np.asarray(snapshot.entries.places(wanted.key, np.arange(wanted.start, wanted.stop)))
     return places
 
 
@@ -240,7 +240,7 @@ def _times(snapshot: Snapshot, wanted: QueueRange) -> tuple[int, int] | None:
     """Return the store times of the first and of the last message of a range."""
     if not len(wanted):
         return None
-    ends = [snapshot.place_of(wanted.key, each) for each in (wanted.start, wanted.stop - 1)]
+    ends = [snapshot.entries.place_of(wanted.key, each) for each in (wanted.start, wanted.stop - 1)]
     first, last = (None if each is None else snapshot.log.store_time_at(each) for each in ends)
     return None if first is None or last is None else (first, last)
 

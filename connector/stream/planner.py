@@ -370,7 +370,7 @@ class StreamPlanner:
 
     def _sizes(self, step: Step, start: int, stop: int) -> npt.NDArray[np.int64]:
         snapshot = self._stores[step.store].snapshot
-        return snapshot.record_sizes(QueueRange(step.key, step.begin + start, step.begin + stop))
+        return snapshot.entries.sizes(QueueRange(step.key, step.begin + start, step.begin + stop))
 
     def _advanced(
         self, before: Mapping[str, StoreOffset], steps: Sequence[Step], ends: Mapping[tuple[str, QueueKey], int]

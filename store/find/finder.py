@@ -187,7 +187,7 @@ def places_in_queue(store: Snapshot, key: QueueKey, offsets: Ints) -> Ints:
     bounds = store.bounds(key)
     found = np.full(offsets.size, -1, np.int64)
     inside = np.flatnonzero((offsets >= bounds.min_offset) & (offsets < bounds.max_offset))
-    found[inside] = store.places_at(key, offsets[inside])
+    found[inside] = store.entries.places(key, offsets[inside])
     doubtful = inside[~_states(store, key, offsets[inside], found[inside])]
     found[doubtful] = -1
     for row in doubtful.tolist():

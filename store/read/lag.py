@@ -37,8 +37,8 @@ _TIMES: Final = ScanSpec(columns=("topic", "queueId", "storeTimestamp"), on_corr
 
 def message_identity(snapshot: Snapshot, key: QueueKey, queue_offset: int) -> MessageIdentity | None:
     """Identity of the message at a queue offset; None where no message can be read."""
-    place = snapshot.place_of(key, queue_offset)
-    time = None if place is None else snapshot.store_time_of(key, queue_offset)
+    place = snapshot.entries.place_of(key, queue_offset)
+    time = None if place is None else snapshot.entries.time_of(key, queue_offset)
     return None if place is None or time is None else MessageIdentity(place, time)
 
 
@@ -53,7 +53,7 @@ def store_times(snapshot: Snapshot, offsets: Mapping[QueueKey, int]) -> dict[Que
     found: dict[QueueKey, int] = {}
     if snapshot.entries.has_times:
         for key, at in offsets.items():
-            times, known = snapshot.times_at(key, np.array([at]))
+            times, known = snapshot.entries.times(key, np.array([at]))
             found |= {key: int(times[0])} if known[0] else {}
         return found
     for task in snapshot.plan([QueueRange(key, at, at + 1) for key, at in offsets.items()], max_bytes=_NO_LIMIT):

@@ -38,7 +38,7 @@ from ..entries.tasks import ScanTask, TaskLimits, TaskPlace
 from ..entries.walk_span import TimeWindow
 from ..errors import CorruptRecordError, OffsetOutOfRangeError, UnknownQueueError
 from ..files.fs import DirectoryStamp, FileSystem
-from ..format.message import SYS_COMPRESSED, Ints, Mask, Problem
+from ..format.message import SYS_COMPRESSED, Ints, Problem
 from ..format.message_decode import host_text, inflate
 from ..format.message_id import encode_offset_id
 from ..format.properties import KEYS, TAGS, UNIQ_KEY, parse_properties
@@ -326,7 +326,7 @@ class Snapshot:
         sources = self.sources.newer(look.location, look.log)
         held = Snapshot(look, sources, broker_name=self.broker_name, read_from=ReadFrom.APPENDED)
         end = held.bounds(key).max_offset
-        last = held.place_of(key, end - 1) if end and held.is_live and not self.log.is_agreed else None
+        last = held.entries.place_of(key, end - 1) if end and held.is_live and not self.log.is_agreed else None
         if last is None:
             return end
         after = derive_queue(look.log, key, last, look.log.data_stop()).queue_offset
@@ -484,30 +484,6 @@ class Snapshot:
         if self._search is None or self._search[0] is not entries:
             self._search = entries, TimeSearch(self.log, entries)
         return self._search[1]
-
-    def times_at(self, key: QueueKey, queue_offsets: Ints) -> tuple[Ints, Mask]:
-        """Store times in ms at (n,) ascending queue offsets, and False where no message can be read."""
-        return self.entries.times(key, queue_offsets)
-
-    def store_time_of(self, key: QueueKey, queue_offset: int) -> int | None:
-        """Store time in ms of the message of a queue; None also where retention was faster."""
-        return self.entries.time_of(key, queue_offset)
-
-    def places_at(self, key: QueueKey, queue_offsets: Ints) -> Ints:
-        """Physical offsets of messages at (n,) ascending queue offsets, (n,) int64; see `QueueEntries.places`."""
-        return self.entries.places(key, queue_offsets)
-
-    def place_of(self, key: QueueKey, queue_offset: int) -> int | None:
-        """Physical offset of the message at a queue offset; None where there is none, or its entry is damaged."""
-        return self.entries.place_of(key, queue_offset)
-
-    def record_sizes(self, wanted: QueueRange) -> Ints:
-        """Bytes per record of a range within its queue's bounds, (len(wanted),) int64; see `QueueEntries.sizes`."""
-        return self.entries.sizes(wanted)
-
-    def count(self, ranges: Sequence[QueueRange]) -> int | None:
-        """Number of messages of some ranges within their queues' bounds, without a read; None where that is unknown."""
-        return self.entries.count(ranges)
 
     def stored_bytes(self, wanted: QueueRange) -> int:
         """Bytes of all records of a range within its queue's bounds. Reads 20 bytes per message."""

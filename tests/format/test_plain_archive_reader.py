@@ -37,10 +37,10 @@ def check(archive: Archive, snapshot: Snapshot) -> None:
     for each in bounds:
         found = list(archive.records(*each.key))
         assert [offset for offset, _, _ in found] == list(range(each.min_offset, each.max_offset))
-        sizes = snapshot.record_sizes(QueueRange(each.key, each.min_offset, each.max_offset))
+        sizes = snapshot.entries.sizes(QueueRange(each.key, each.min_offset, each.max_offset))
         assert [len(record) for _, _, record in found] == sizes.tolist()
         for offset, time, record in found[::7]:
-            place = snapshot.place_of(each.key, offset)
+            place = snapshot.entries.place_of(each.key, offset)
             assert place is not None
             assert snapshot.log.store_time_at(place) == time
             segment = snapshot.log.find(place)

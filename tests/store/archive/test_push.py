@@ -85,7 +85,7 @@ def test_a_first_push_has_all_segments_and_the_entries_of_each_queue(store: Path
             assert int(entries["size"].sum()) == run["bytes"]
         (bounds,) = [each for each in snapshot.queues(queue.topic) if each.key.queue_id == queue.queue_id]
         offsets = np.arange(bounds.min_offset, bounds.max_offset)
-        assert rows == snapshot.places_at(bounds.key, offsets).tolist()
+        assert rows == snapshot.entries.places(bounds.key, offsets).tolist()
 
 
 def test_a_repeated_push_sends_nothing_and_writes_no_manifest(store: Path, objects: FaultyObjects) -> None:

@@ -146,13 +146,13 @@ def test_places_and_sizes_agree_with_a_scan(store: Path, how: str, monkeypatch: 
     assert isinstance(snapshot.entries, FileEntries) is (how == "queue")
     rows = scanned(snapshot)
     assert [row[0] for row in rows] == list(range(COUNT // 4))
-    assert [snapshot.place_of(QUEUE_1, row[0]) for row in rows] == [row[1] for row in rows]
-    assert snapshot.place_of(QUEUE_1, COUNT) is None
+    assert [snapshot.entries.place_of(QUEUE_1, row[0]) for row in rows] == [row[1] for row in rows]
+    assert snapshot.entries.place_of(QUEUE_1, COUNT) is None
     for step in (1, 4):
         expected = [*(row[1] for row in rows[::step]), -1]
-        assert snapshot.places_at(QUEUE_1, np.array([*range(0, len(rows), step), COUNT])).tolist() == expected
+        assert snapshot.entries.places(QUEUE_1, np.array([*range(0, len(rows), step), COUNT])).tolist() == expected
     wanted = QueueRange(QUEUE_1, 3, 27)
-    assert snapshot.record_sizes(wanted).tolist() == [row[2] for row in rows[3:27]]
+    assert snapshot.entries.sizes(wanted).tolist() == [row[2] for row in rows[3:27]]
     for block in (1, 7, 1 << 20):
         monkeypatch.setattr(module, "_BLOCK_ROWS", block)
         assert snapshot.stored_bytes(wanted) == sum(row[2] for row in rows[3:27])
@@ -162,9 +162,9 @@ def test_places_and_sizes_agree_with_a_scan(store: Path, how: str, monkeypatch: 
 def test_a_damaged_entry_has_no_place_and_no_size(store: Path) -> None:
     QueueFiles(store, QUEUE_1.topic, QUEUE_1.queue_id).zero(5, 6)
     snapshot = Snapshot.open(store)
-    assert snapshot.place_of(QUEUE_1, 5) is None
-    assert (snapshot.places_at(QUEUE_1, np.arange(10)) < 0).tolist() == [offset == 5 for offset in range(10)]
-    assert np.flatnonzero(snapshot.record_sizes(QueueRange(QUEUE_1, 0, 10)) == 0).tolist() == [5]
+    assert snapshot.entries.place_of(QUEUE_1, 5) is None
+    assert (snapshot.entries.places(QUEUE_1, np.arange(10)) < 0).tolist() == [offset == 5 for offset in range(10)]
+    assert np.flatnonzero(snapshot.entries.sizes(QueueRange(QUEUE_1, 0, 10)) == 0).tolist() == [5]
 
 
 @pytest.mark.parametrize("how", ["log", "crash"])

@@ -14,7 +14,7 @@ def test_the_facts_equal_the_files(tmp_path: Path) -> None:
     health = health_of(snapshot)
     assert (health.log_start, health.log_stop) == (0, snapshot.readable_stop())
     assert health.checkpoint_ms == 1_700_000_000_000
-    last = snapshot.place_of(snapshot.queues("T")[0].key, 1)
+    last = snapshot.entries.place_of(snapshot.queues("T")[0].key, 1)
     assert last is not None
     assert health.synced_ms == snapshot.log.store_time_at(last)
     assert health.confirmed is None

@@ -150,7 +150,7 @@ def test_offsets_of_times_come_from_packs(small: tuple[Snapshot, MemoryObjects])
     local, objects = small
     remote = opened(objects)
     key = ranges(remote)[0].key
-    times = np.unique(local.times_at(key, np.arange(0, 90, 7))[0])
+    times = np.unique(local.entries.times(key, np.arange(0, 90, 7))[0])
     with recorded(objects) as keys:
         for boundary in Boundary:
             assert (remote.offsets_at(key, times, boundary) == local.offsets_at(key, times, boundary)).all()

@@ -89,7 +89,7 @@ def test_times_fall_in_a_store_whose_clock_was_set_back_and_in_no_other(tmp_path
     assert (rising.offset_at(key, middle_ms), rising.end_at(key, middle_ms), rising.times_fall) == (5, 5, False)
     assert rising.offsets_at(key, np.array([START_MS, middle_ms])).tolist() == [0, 5]
     assert not rising.times_fall
-    place = rising.place_of(key, 6)
+    place = rising.entries.place_of(key, 6)
     assert place is not None
     overwrite(tmp_path, place + 56, START_MS.to_bytes(8, "big"))
     falling = Snapshot.open(tmp_path)
