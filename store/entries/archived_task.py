@@ -6,18 +6,22 @@
              └─ rows ────► entries of each range                                      in any process
 """
 
+from typing import TYPE_CHECKING
+
 from ..directory.archived_store import files_of_pieces
-from ..directory.layout import StoreLocation
 from ..dispatch.derive import DerivedQueue
+from ..files.fs import FileSystem
 from ..format.store_paths import archived_log
 from ..log.commit_log import CommitLog
 from ..objects.remote_fs import RemoteFileSystem
-from ..types import QueueKey, QueueSource
-from .choose import DirectorySources
+from ..queues.consume_queues import ConsumeQueues
 from .pack_rows import PackRows
 from .queue_entries import part_of_queue
 from .tasks import ArchivedRanges, PlannedRange, ScanTask, TaskPlace
 from .walk_cache import WalkCache
+
+if TYPE_CHECKING:
+    from ..types import QueueKey
 
 
 class TaskView:
@@ -32,16 +36,18 @@ class TaskView:
         directories = dict.fromkeys(archived_log(root, piece.lead) for piece in pieces)
         self.log = CommitLog(fs, [*directories], with_unagreed=True)
         self.broker_name = broker_name
-        self.sources = TaskSources(StoreLocation(fs, root), self.log, ranges)
+        self.sources = _TaskSources(fs, root, self.log, ranges)
 
 
-class TaskSources(DirectorySources):
-    """Entries of the ranges of one task, by the rows that it names."""
+class _TaskSources:
+    """Entries of the ranges of one task, by the rows that it names; see `RangeSources`."""
 
-    def __init__(self, location: StoreLocation, log: CommitLog, ranges: ArchivedRanges) -> None:
-        super().__init__(location, log, QueueSource.AUTO, None)
+    kept = None
+
+    def __init__(self, fs: FileSystem, root: str, log: CommitLog, ranges: ArchivedRanges) -> None:
         pieces, spans = ranges.held
-        self._rows = PackRows(location.fs, location.root, pieces)
+        self.queues = ConsumeQueues(fs, root, log)
+        self._rows = PackRows(fs, root, pieces)
         self._spans: dict[tuple[QueueKey, int], tuple[int, int, int]] = {}
         expected: dict[int, list[tuple[int, int]]] = {}
         for planned, piece, first, last in zip(ranges, *spans.tolist(), strict=True):
@@ -51,6 +57,6 @@ class TaskSources(DirectorySources):
         self._rows.expect(expected)
 
     def derived(self, planned: PlannedRange, walk: tuple[int, int], walks: WalkCache) -> DerivedQueue:  # noqa: ARG002
-        """As `DirectorySources.derived`."""
+        """As `RangeSources.derived`."""
         (found,) = self._rows.derived([self._spans[planned.key, planned.start]])
         return part_of_queue(found, planned.start, planned.stop)

@@ -40,6 +40,7 @@ from ..directory.layout import (
 from ..directory.own_state import OwnState, read_durable_point
 from ..dispatch.derive import DerivedQueue
 from ..errors import MissingExtraError, SegmentLogError
+from ..files.fs import DirectoryStamp
 from ..files.notices import warn_once
 from ..files.store_lock import is_signed
 from ..format.consume_queue import ENTRY_BYTES
@@ -67,6 +68,40 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 
+class Look(NamedTuple):
+    """What is seen of a store before its queues are asked."""
+
+    location: StoreLocation
+    visibility: Visibility
+    log: CommitLog  # listed after the first look of ``visibility``
+    stamps: Sequence[DirectoryStamp]  # of its directories, taken before they were listed
+
+    @classmethod
+    def of(
+        cls,
+        location: StoreLocation,
+        visibility: Visibility,
+        log_directories: Sequence[str],
+        *,
+        with_unagreed: bool = False,
+    ) -> "Look":
+        """List the log of a store; ``visibility`` has looked already."""
+        stamps = [DirectoryStamp.of(location.fs, each) for each in log_directories]
+        with_unagreed |= location.archived is not None  # an archive ends with what its group has agreed on
+        log = CommitLog(location.fs, log_directories, with_unagreed=with_unagreed)
+        while (newest := location.after_listing()) is not location:
+            location, log = newest, CommitLog(newest.fs, log_directories, with_unagreed=with_unagreed)
+        return cls(location, visibility, log, stamps)
+
+    def newer(self) -> "Look":
+        """Look again; the log is listed again if one of its directories changed."""
+        location, visibility = self.location, self.visibility.newer()
+        # A file of 0 bytes may become a segment, and no directory changes then.
+        if self.log.is_incomplete or any(each.has_changed(location.fs) for each in self.stamps):
+            return self.of(location, visibility, self.log.directories)
+        return self._replace(visibility=visibility)
+
+
 class Chosen(NamedTuple):
     """Queues of a store as of one moment, and what else was seen then."""
 
@@ -74,9 +109,10 @@ class Chosen(NamedTuple):
     is_live: bool  # whether a process held the store's lock
     is_part: bool = False  # whether only queues with messages in the asked time window are known
 
-    def newer(self, log: CommitLog, queues: ConsumeQueues, visibility: Visibility) -> "Chosen":
+    def newer(self, sources: "DirectorySources") -> "Chosen":
         """The same queues of the same source; see `QueueEntries.newer`."""
-        return self._replace(entries=self.entries.newer(log, queues, visibility))
+        look = sources.look
+        return self._replace(entries=self.entries.newer(look.log, sources.queues, look.visibility))
 
 
 class StoreView(Protocol):
@@ -91,8 +127,23 @@ class StoreView(Protocol):
         """The name that its rows carry."""
 
     @property
-    def sources(self) -> "DirectorySources":
+    def sources(self) -> "RangeSources":
         """The sources of its queue entries."""
+
+
+class RangeSources(Protocol):
+    """What the entries of planned ranges are read from."""
+
+    @property
+    def queues(self) -> ConsumeQueues:
+        """Its ConsumeQueues."""
+
+    @property
+    def kept(self) -> KeptEntries | None:
+        """Entries that are known without a walk over the log, if there are any."""
+
+    def derived(self, planned: PlannedRange, walk: tuple[int, int], walks: WalkCache) -> DerivedQueue:
+        """Entries of a planned range that no file has, in a task."""
 
 
 class _Parts(NamedTuple):
@@ -107,8 +158,8 @@ class DirectorySources:
 
     Parameters
     ----------
-    location, log
-        The store.
+    look
+        What is seen of the store.
     source
         Which source to read.
     cache
@@ -119,17 +170,17 @@ class DirectorySources:
 
     def __init__(
         self,
-        location: StoreLocation,
-        log: CommitLog,
+        look: Look,
         source: QueueSource,
         cache: str | None,
         parts: _Parts | None = None,
     ) -> None:
-        self._location = location
-        self._log = log
+        self.look = look
+        self._location, self._visibility, self._log, _ = look
         self._source = source
         self.cache = cache
         if parts is None:
+            location, log = look.location, look.log
             run = partial(location.fs.stamp, location.paths.abort)
             walked = KeptQueues(log, location.fs, cache, run, by_log_only=source is QueueSource.COMMIT_LOG)
             queues = ConsumeQueues(location.fs, location.root, log)
@@ -137,22 +188,20 @@ class DirectorySources:
         self.queues, self._end, self._walked, self._database = parts
         self.kept: KeptEntries = self._walked
 
-    def newer(
-        self, location: StoreLocation, log: CommitLog, moved: Collection[QueueKey] | None = None
-    ) -> "DirectorySources":
-        """The sources of the same store now, whose log is ``log``, if only the ``moved`` queues changed; None for all.
+    def newer(self, look: Look, moved: Collection[QueueKey] | None = None) -> "DirectorySources":
+        """The sources of the same store as of a later ``look``, if only the ``moved`` queues changed; None for all.
 
         What was derived from the log is kept, and compared with it.
         """
-        fs, root = location.fs, location.root
-        queues = ConsumeQueues(fs, root, log) if moved is None else self.queues.newer(log, moved)
+        location, _, log, _ = look
+        queues = ConsumeQueues(location.fs, location.root, log) if moved is None else self.queues.newer(log, moved)
         is_same = log is self._log
         end, walked = (self._end, self._walked) if is_same else (self._end.newer(log), self._walked.newer(log))
         parts = _Parts(queues, end, walked, self._database)
-        return DirectorySources(location, log, self._source, self.cache, parts)
+        return DirectorySources(look, self._source, self.cache, parts)
 
-    def choose(self, visibility: Visibility, window: TimeWindow | None = None, *, in_doubt: bool = False) -> Chosen:
-        """Choose the entries to read; the log was listed after ``visibility`` looked first.
+    def choose(self, window: TimeWindow | None = None, *, in_doubt: bool = False) -> Chosen:
+        """Choose the entries to read.
 
         Of queues that are derived from the log, only those with messages in a ``window`` are needed. If queues are
         ``in_doubt``, see `lacks_files`, all of them are compared with the log.
@@ -168,16 +217,16 @@ class DirectorySources:
         if by_log or listed.in_rocksdb or has_none:
             if has_none and not (by_log or listed.in_rocksdb):
                 self._warn_of_walk()
-            stop = _readable_stop(log, visibility, crashed)
+            stop = self._visibility.cut(log.data_stop()) if crashed is None else self._stop_after_crash(crashed)
             found = self._by_database(stop) if listed.in_rocksdb else None
             return Chosen(found, is_live) if found is not None else self._by_walk(stop, window, is_live=is_live)
         if listed.ids and not (log.segments or is_live):
             warn_once(_log, location.root, "%s has no CommitLog segments: its queues read as empty", location.root)
-        tail = self._tail(listed, visibility, crashed, is_live=is_live, in_doubt=in_doubt)
+        tail = self._tail(listed, crashed, is_live=is_live, in_doubt=in_doubt)
         if not is_live and location.is_owned():
-            return self.choose(visibility, window, in_doubt=in_doubt)
+            return self.choose(window, in_doubt=in_doubt)
         ids = ids_of([*_keys(listed.ids), *(() if tail is None else tail.queues)])
-        files = FileEntries(log, self.queues, ids, visibility, is_live=is_live)
+        files = FileEntries(log, self.queues, ids, self._visibility, is_live=is_live)
         return Chosen(files if tail is None else JoinedEntries(log, self.queues, ids, files, tail), is_live)
 
     def lacks_files(self, chosen: Chosen, keys: Sequence[QueueKey]) -> bool:
@@ -226,22 +275,27 @@ class DirectorySources:
         """Index files that need not be read as a whole to be believed, by path."""
         return {}
 
-    def readable_stop(self, visibility: Visibility, is_live: Callable[[], bool]) -> int:
+    def readable_stop(self, is_live: Callable[[], bool]) -> int:
         """Physical offset where the records end that may be read now: no batch in flight, nothing that a crash tore."""
         crashed = _crashed(self._location, is_live)
-        return visibility.cut(self._end.now()) if crashed is None else _stop_after_crash(self._log, visibility, crashed)
+        return self._visibility.cut(self._end.now()) if crashed is None else self._stop_after_crash(crashed)
+
+    def _stop_after_crash(self, crashed: OwnState) -> int:
+        # In this order: see `_tail`.
+        data_stop, hidden_from = self._log.data_stop(), self._visibility.hidden_from()
+        end = log_end_after_crash(self._log, crashed, data_stop)
+        return end if hidden_from is None else min(end, hidden_from)
 
     def _tail(
         self,
         listed: ListedQueues,
-        visibility: Visibility,
         crashed: OwnState | None,
         *,
         is_live: bool,
         in_doubt: bool,
     ) -> UndispatchedTail | None:
         """Records without entries: a crash left them, or queues are absent or too short; None if there are none."""
-        log, location, queue = self._log, self._location, self.queues.queue
+        log, location, visibility, queue = self._log, self._location, self._visibility, self.queues.queue
         if crashed is None:
             stop = visibility.cut(self._end.nearby())
             search = QueueSearch(location, log, self._walked, listed, stop, is_live, in_doubt)
@@ -336,27 +390,22 @@ class DirectorySources:
 class ArchiveSources(DirectorySources):
     """Sources of an archive in object storage: its manifest has all queues, and nothing appends to it."""
 
-    def __init__(
-        self, location: StoreLocation, log: CommitLog, source: QueueSource, cache: str | None, packed: "PackedQueues"
-    ) -> None:
-        super().__init__(location, log, source, cache)
+    def __init__(self, look: Look, source: QueueSource, cache: str | None, packed: "PackedQueues") -> None:
+        super().__init__(look, source, cache)
         self.kept = self._packed = packed
 
     def newer(
         self,
-        location: StoreLocation,
-        log: CommitLog,
+        look: Look,
         moved: Collection[QueueKey] | None = None,  # noqa: ARG002 - the manifest tells
     ) -> "ArchiveSources":
         """As `DirectorySources.newer`."""
-        assert location.archived is not None
-        packed = self._packed.of(location.archived)
-        return ArchiveSources(location, log, self._source, self.cache, packed)
+        assert look.location.archived is not None
+        return ArchiveSources(look, self._source, self.cache, self._packed.of(look.location.archived))
 
     def choose(
         self,
-        visibility: Visibility,  # noqa: ARG002 - the manifest tells
-        window: TimeWindow | None = None,  # noqa: ARG002
+        window: TimeWindow | None = None,  # noqa: ARG002 - the manifest tells
         *,
         in_doubt: bool = False,  # noqa: ARG002
     ) -> Chosen:
@@ -388,18 +437,18 @@ class ArchiveSources(DirectorySources):
         archive = self._packed.archive
         return {os.path.join(archive.root, path): proof for path, proof in archive.manifest.proofs.items()}
 
-    def readable_stop(self, visibility: Visibility, is_live: Callable[[], bool]) -> int:  # noqa: ARG002
+    def readable_stop(self, is_live: Callable[[], bool]) -> int:  # noqa: ARG002
         """As `DirectorySources.readable_stop`."""
         return self._packed.stop
 
 
-def sources_of(location: StoreLocation, log: CommitLog, source: QueueSource, cache: str | None) -> DirectorySources:
+def sources_of(look: Look, source: QueueSource, cache: str | None) -> DirectorySources:
     """Return the sources of queue entries of a store."""
-    if location.archived is None:
-        return DirectorySources(location, log, source, cache)
+    if look.location.archived is None:
+        return DirectorySources(look, source, cache)
     from .packs import PackedQueues  # noqa: PLC0415 - readers of a directory need not wait for it
 
-    return ArchiveSources(location, log, source, cache, PackedQueues(location.archived))
+    return ArchiveSources(look, source, cache, PackedQueues(look.location.archived))
 
 
 def join(
@@ -415,17 +464,6 @@ def join(
 
     entries = known_sizes(location.fs, location.root).queue_segment_entries
     return join_packed(location, joined, commit_logs, entries or StoreConfig().queue_segment_entries)
-
-
-def _readable_stop(log: CommitLog, visibility: Visibility, crashed: OwnState | None) -> int:
-    return visibility.cut(log.data_stop()) if crashed is None else _stop_after_crash(log, visibility, crashed)
-
-
-def _stop_after_crash(log: CommitLog, visibility: Visibility, crashed: OwnState) -> int:
-    # In this order: see `DirectorySources._tail`.
-    data_stop, hidden_from = log.data_stop(), visibility.hidden_from()
-    end = log_end_after_crash(log, crashed, data_stop)
-    return end if hidden_from is None else min(end, hidden_from)
 
 
 def _crashed(location: StoreLocation, is_live: Callable[[], bool]) -> OwnState | None:

@@ -32,12 +32,12 @@ from ..directory.layout import (
     require_directory,
 )
 from ..dispatch.derive import derive_queue
-from ..entries.choose import Chosen, DirectorySources, join, sources_of
+from ..entries.choose import Chosen, DirectorySources, Look, join, sources_of
 from ..entries.queue_entries import QueueEntries
 from ..entries.tasks import ScanTask, TaskLimits, TaskPlace
 from ..entries.walk_span import TimeWindow
 from ..errors import CorruptRecordError, OffsetOutOfRangeError, UnknownQueueError
-from ..files.fs import DirectoryStamp, FileSystem
+from ..files.fs import FileSystem
 from ..format.message import SYS_COMPRESSED, Ints, Problem
 from ..format.message_decode import host_text, inflate
 from ..format.message_id import encode_offset_id
@@ -162,40 +162,6 @@ def _scan_at(place: TaskPlace, task: ScanTask, spec: ScanSpec, broker_name: str)
     return scan(TaskView(place, task, broker_name), task, spec)
 
 
-class Look(NamedTuple):
-    """What is seen of a store before its queues are asked."""
-
-    location: StoreLocation
-    visibility: Visibility
-    log: CommitLog  # listed after the first look of ``visibility``
-    stamps: Sequence[DirectoryStamp]  # of its directories, taken before they were listed
-
-    @classmethod
-    def of(
-        cls,
-        location: StoreLocation,
-        visibility: Visibility,
-        log_directories: Sequence[str],
-        *,
-        with_unagreed: bool = False,
-    ) -> "Look":
-        """List the log of a store; ``visibility`` has looked already."""
-        stamps = [DirectoryStamp.of(location.fs, each) for each in log_directories]
-        with_unagreed |= location.archived is not None  # an archive ends with what its group has agreed on
-        log = CommitLog(location.fs, log_directories, with_unagreed=with_unagreed)
-        while (newest := location.after_listing()) is not location:
-            location, log = newest, CommitLog(newest.fs, log_directories, with_unagreed=with_unagreed)
-        return cls(location, visibility, log, stamps)
-
-    def newer(self) -> "Look":
-        """Look again; the log is listed again if one of its directories changed."""
-        location, visibility = self.location, self.visibility.newer()
-        # A file of 0 bytes may become a segment, and no directory changes then.
-        if self.log.is_incomplete or any(each.has_changed(location.fs) for each in self.stamps):
-            return self.of(location, visibility, self.log.directories)
-        return self._replace(visibility=visibility)
-
-
 class _Known(NamedTuple):
     """What a snapshot has found of the queues."""
 
@@ -212,8 +178,8 @@ class Snapshot:
 
     Parameters
     ----------
-    look, sources
-        The store, and what its queues can be read from.
+    sources
+        What is seen of the store, and what its queues can be read from.
     broker_name, read_from
         See `open`.
     window
@@ -224,7 +190,6 @@ class Snapshot:
 
     def __init__(
         self,
-        look: Look,
         sources: DirectorySources,
         *,
         broker_name: str,
@@ -232,14 +197,11 @@ class Snapshot:
         window: TimeWindow | None = None,
         known: _Known | None = None,
     ) -> None:
-        self.location = look.location
-        self.path = look.location.root
-        self.log = look.log
         self.sources = sources
+        self.location, self._visibility, self.log, _ = sources.look
+        self.path = self.location.root
         self.broker_name = broker_name
         self.read_from = read_from
-        self._look = look
-        self._visibility = look.visibility
         self._window = window
         self._seen, self._in_doubt, bounds = known or _Known()
         self._bounds = dict(bounds)
@@ -301,8 +263,8 @@ class Snapshot:
         visibility = Visibility(location.fs, location.root, seen_from)
         look = Look.of(location, visibility, directories)
         cache = None if queue_cache is None else os.path.abspath(queue_cache)
-        sources = sources_of(look.location, look.log, queue_source, cache)
-        return cls(look, sources, broker_name=broker_name or location.name, read_from=read_from)
+        sources = sources_of(look, queue_source, cache)
+        return cls(sources, broker_name=broker_name or location.name, read_from=read_from)
 
     @property
     def awaits_others(self) -> bool:
@@ -323,8 +285,7 @@ class Snapshot:
         """
         visibility = Visibility(self.location.fs, self.path)
         look = Look.of(self.location, visibility, self.log.directories, with_unagreed=True)
-        sources = self.sources.newer(look.location, look.log)
-        held = Snapshot(look, sources, broker_name=self.broker_name, read_from=ReadFrom.APPENDED)
+        held = Snapshot(self.sources.newer(look), broker_name=self.broker_name, read_from=ReadFrom.APPENDED)
         end = held.bounds(key).max_offset
         last = held.entries.place_of(key, end - 1) if end and held.is_live and not self.log.is_agreed else None
         if last is None:
@@ -334,7 +295,7 @@ class Snapshot:
 
     def within(self, window: TimeWindow) -> "Snapshot":
         """The store as of the same moment; answers may lack queues and messages of other store times: see `is_part`."""
-        return self._as_of(self._look, self.sources, window)
+        return self._as_of(self.sources, window)
 
     @property
     def is_part(self) -> bool:
@@ -343,7 +304,7 @@ class Snapshot:
 
     def look(self) -> Look:
         """What is seen of the store now, for `newer`: the same objects where nothing changed."""
-        return self._look.newer()
+        return self.sources.look.newer()
 
     def newer(self, look: Look | None = None, moved: Collection[QueueKey] = ()) -> "Snapshot":
         """The store as it is now: segments, topics, queues and messages that were added since are seen.
@@ -359,11 +320,11 @@ class Snapshot:
             return self._anew(self.location.newer())
         if not moved and look.log is self.log and look.visibility is self._visibility:
             return self
-        sources = self.sources.newer(look.location, look.log, moved)
-        seen = None if self._seen is None else self._seen.newer(look.log, sources.queues, look.visibility)
+        sources = self.sources.newer(look, moved)
+        seen = None if self._seen is None else self._seen.newer(sources)
         same = look.log.min_offset == self.log.min_offset  # or else queues begin later
         bounds = {key: each for key, each in self._bounds.items() if key not in moved} if same else {}
-        return self._as_of(look, sources, self._window, _Known(seen, self._in_doubt, bounds))
+        return self._as_of(sources, self._window, _Known(seen, self._in_doubt, bounds))
 
     def newer_for(self, queues: Collection[QueueKey]) -> "Snapshot":
         """The store as it is now for these queues, and for all that was not asked yet; others as they were known.
@@ -375,13 +336,13 @@ class Snapshot:
 
     def _anew(self, location: StoreLocation) -> "Snapshot":
         look = Look.of(location, self._visibility.newer(), self.sources.log_directories(location))
-        return self._as_of(look, self.sources.newer(look.location, look.log))
+        return self._as_of(self.sources.newer(look))
 
     def _as_of(
-        self, look: Look, sources: DirectorySources, window: TimeWindow | None = None, known: _Known | None = None
+        self, sources: DirectorySources, window: TimeWindow | None = None, known: _Known | None = None
     ) -> "Snapshot":
         name, read_from = self.broker_name, self.read_from
-        return Snapshot(look, sources, broker_name=name, read_from=read_from, window=window, known=known)
+        return Snapshot(sources, broker_name=name, read_from=read_from, window=window, known=known)
 
     def drop_maps(self) -> None:
         """Unmap what nothing else uses: a map holds the space of its file after retention has deleted it."""
@@ -580,7 +541,7 @@ class Snapshot:
 
     def readable_stop(self) -> int:
         """Physical offset where the records end that may be read now: no batch in flight, nothing that a crash tore."""
-        return self.sources.readable_stop(self._visibility, lambda: self.is_live)
+        return self.sources.readable_stop(lambda: self.is_live)
 
     # The store as it was last looked at
 
@@ -588,5 +549,5 @@ class Snapshot:
     def entries(self) -> QueueEntries:
         """The queues, as of a look that is taken when it is first needed: a task that only scans needs none."""
         if self._seen is None:
-            self._seen = self.sources.choose(self._visibility, self._window, in_doubt=self._in_doubt)
+            self._seen = self.sources.choose(self._window, in_doubt=self._in_doubt)
         return self._seen.entries
