@@ -23,7 +23,6 @@ import numpy.typing as npt
 from ..dispatch.rules import queues_of
 from ..files.segments import SegmentFile
 from ..format.message import Bytes, Ints, Mask, Problem, Records
-from ..format.walk import walk
 from ..log.commit_log import CommitLog
 from ..read.snapshot import Snapshot
 from ..types import QueueKey
@@ -120,7 +119,7 @@ def logs_align(a: Side, b: Side) -> bool:
     for number in np.unique(np.linspace(0, len(windows) - 1, _PROBES, dtype=np.int64)) if windows else ():
         window = windows[int(number)]
         stop = min(window.start + _PROBE_BYTES, window.stop)
-        first, second = (_LogRecords.of(each, window.start, stop) for each in (one, two))
+        first, second = (_LogRecords(each, window.start, stop) for each in (one, two))
         for position in np.intersect1d(first.starts, second.starts).tolist():
             if first.record(position) == second.record(position):
                 return True
@@ -134,7 +133,7 @@ def compare_windows(window: LogWindow) -> tuple[Difference, ...]:
     if _are_equal(*views):
         return ()
     start = _front(logs, window.start)
-    one, two = (_LogRecords.of(each, start, window.stop) for each in logs)
+    one, two = (_LogRecords(each, start, window.stop) for each in logs)
     common, rows_a, rows_b = np.intersect1d(one.starts, two.starts, assume_unique=True, return_indices=True)
     first = _FirstDifference(logs, start, window)
     found: list[Difference] = []
@@ -192,7 +191,7 @@ def _front(logs: Sequence[CommitLog], start: int) -> int:
         back = _BACK_BYTES
         while True:
             lo = max(segment.base, start - back)
-            part = _LogRecords.of(log, lo, start)
+            part = _LogRecords(log, lo, start)
             if part.starts.size or lo == segment.base:
                 fronts.append(int(part.starts[-1]) if part.starts.size else lo)
                 break
@@ -203,25 +202,16 @@ def _front(logs: Sequence[CommitLog], start: int) -> int:
 class _LogRecords:
     """Whole records of one log that begin in a span, by physical offset."""
 
-    def __init__(self, log: CommitLog, walked: Sequence[tuple[SegmentFile, Records, Ints]]) -> None:
+    def __init__(self, log: CommitLog, start: int, stop: int) -> None:
         self._log = log
-        self._walked = walked
-        self.starts = np.concatenate([np.empty(0, np.int64), *(s.base + r.positions for s, r, _ in walked)])
-        self.stops = self.starts + np.concatenate([np.empty(0, np.int64), *(sizes for _, _, sizes in walked)])
-
-    @classmethod
-    def of(cls, log: CommitLog, start: int, stop: int) -> "_LogRecords":
-        walked = []
-        for segment in log.segments:
-            lo, hi = max(start - segment.base, 0), min(stop - segment.base, segment.size)
-            if lo < hi:
-                found = walk(log.view(segment), segment.base, lo, hi, segment.lead)
-                walked.append((segment, found.records, found.sizes))
-        return cls(log, walked)
+        self._walked = walked = list(log.walk(start, stop))
+        nothing = np.empty(0, np.int64)
+        self.starts = np.concatenate([nothing, *(each.segment.base + each.records.positions for each in walked)])
+        self.stops = self.starts + np.concatenate([nothing, *(each.records.field("total_size") for each in walked)])
 
     def _by_segment(self, rows: Ints) -> Iterator[tuple[SegmentFile, Records, slice]]:
         at = 0
-        for segment, records, _ in self._walked:
+        for segment, records in self._walked:
             lo, hi = np.searchsorted(rows, [at, at + len(records)])
             if lo < hi:
                 yield segment, records.take(rows[lo:hi] - at), slice(lo, hi)
@@ -284,10 +274,9 @@ class _FirstDifference:
 def _filled(log: CommitLog, start: int, stop: int) -> Bytes:
     """Copy a span of a log; zeros where there is no segment."""
     data = np.zeros(stop - start, np.uint8)
-    for segment in log.segments:
+    for segment in log.overlapping(start, stop):
         lo, hi = max(start, segment.base), min(stop, segment.stop)
-        if lo < hi:
-            data[lo - start : hi - start] = log.view(segment)[lo - segment.base : hi - segment.base]
+        data[lo - start : hi - start] = log.view(segment)[lo - segment.base : hi - segment.base]
     return data
 
 
