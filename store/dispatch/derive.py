@@ -20,7 +20,7 @@ import numpy as np
 
 from ..files.notices import warn_once
 from ..files.segments import SegmentFile
-from ..format.message import BURNT_OFFSETS_MAX, MIN_RECORD_BYTES, Ints, Records
+from ..format.message import BURNT_OFFSETS_MAX, MIN_RECORD_BYTES, Ints, Mask, Records
 from ..format.naming import LMQ_PREFIX, SCHEDULE_TOPIC, is_dispatched_topic
 from ..format.properties import Properties
 from ..log.commit_log import CommitLog, FoundRecords
@@ -44,6 +44,10 @@ class DerivedQueue(NamedTuple):
     size: Ints
     # (n,) int64, as dispatch computes them; zeros from `derive_queues`, which does not look at properties
     tags_code: Ints
+
+    def take(self, rows: Ints | Mask | slice) -> "DerivedQueue":
+        """Some of the entries."""
+        return DerivedQueue(*(column[rows] for column in self))
 
 
 def derive_queue(log: CommitLog, key: QueueKey, start: int, stop: int) -> DerivedQueue:
@@ -268,7 +272,7 @@ def _entries(
     physical = records.positions + found.segment.base
     all_queues = DerivedQueue(records.field("queue_offset"), physical, records.field("total_size"), codes)
     for key, rows in groups:
-        yield key, DerivedQueue(*(column[rows] for column in all_queues))
+        yield key, all_queues.take(rows)
     yield from by_queue(
         (key, DerivedQueue(offsets, *(column[rows] for column in all_queues[1:]))) for key, rows, offsets in light
     ).items()
@@ -284,16 +288,16 @@ def rising(queue: DerivedQueue) -> DerivedQueue:
     if (np.diff(offsets) != 1).any():
         queue = queue._replace(queue_offset=corrected(offsets))
     if not (queue.queue_offset[:1] >= 0).all() or not (np.diff(queue.queue_offset) > 0).all():
-        queue = DerivedQueue(*(column[offsets >= 0] for column in queue))
+        queue = queue.take(offsets >= 0)
         keep = _longest_rising(queue.queue_offset)
-        queue = DerivedQueue(*(column[keep] for column in queue))
+        queue = queue.take(keep)
     jumps = np.diff(queue.queue_offset)
     possible = np.diff(queue.physical_offset) // MIN_RECORD_BYTES + BURNT_OFFSETS_MAX
     cuts = np.flatnonzero(jumps > possible) + 1
     if cuts.size:
         edges = np.concatenate([[0], cuts, [queue.queue_offset.size]])
         longest = int(np.argmax(np.diff(edges)))
-        queue = DerivedQueue(*(column[edges[longest] : edges[longest + 1]] for column in queue))
+        queue = queue.take(slice(edges[longest], edges[longest + 1]))
     return queue
 
 

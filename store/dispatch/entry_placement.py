@@ -174,8 +174,8 @@ class Placement:
             count = int(np.count_nonzero(lost))
             _log.warning("%d messages of queue %s are lost in a damaged part of the log", count, key)
         if rows.size and rows[-1] == offsets.size - 2:  # the next record of the queue tells whether it is damaged
-            tail.waiting = DerivedQueue(*(column[-1:] for column in derived))
-            derived, offsets = DerivedQueue(*(column[:-1] for column in derived)), offsets[:-1]
+            tail.waiting = derived.take(slice(-1, None))
+            derived, offsets = derived.take(slice(-1)), offsets[:-1]
         return _placed(start, derived, rows, lost, offsets)
 
     def _corrected(self, key: QueueKey, derived: DerivedQueue, tail: "_Tail | None") -> tuple[Ints, Ints]:
@@ -333,6 +333,6 @@ def _place(derived: DerivedQueue, held: Ints, skipped: int, tail: _Tail, damage:
 
 def _first_fitting(derived: DerivedQueue) -> int:
     """Return the first row whose number fits the following ones: one damaged number must not hide all."""
-    fitting = rising(DerivedQueue(*(column[:_FITTING_ROWS] for column in derived)))
+    fitting = rising(derived.take(slice(_FITTING_ROWS)))
     found = fitting.physical_offset[:1]
     return int(np.searchsorted(derived.physical_offset, found[0])) if found.size else derived.size.size

@@ -81,7 +81,7 @@ def heal(store: StoreView, walks: WalkCache, key: QueueKey, block: Block, doubtf
         _, at, stated = np.intersect1d(wanted, derived.queue_offset, assume_unique=True, return_indices=True)
         known = np.zeros(wanted.size, np.bool_)
         known[at] = True
-        _replace(healed, rows, DerivedQueue(*(column[stated] for column in derived)), known)
+        _replace(healed, rows, derived.take(stated), known)
         sound[rows] = known
     return Healed(healed, sound, confirmed)
 

@@ -123,13 +123,13 @@ def find_undispatched_tail(
         derived = derived_queues.pop(queue.key, NO_ENTRIES)
         # an offset that is damaged must not stretch the queue
         possible = derived.queue_offset <= data_end + log.records_max + BURNT_OFFSETS_MAX
-        derived = _rows(derived, possible)
+        derived = derived.take(possible)
         kept = _end_below(queue, min(begin, log_end), data_end, None if own.crash_point is None else log)
         is_told = end.is_whole and not queue.key.topic.startswith(LMQ_PREFIX)
         missing, named = _compare(queue, kept, data_end, derived, None if is_told else log_end)
         true_ends[queue.key] = named
         if missing.any():
-            extra[queue.key] = _rows(derived, np.arange(missing.size) >= missing.argmax())
+            extra[queue.key] = derived.take(np.arange(missing.size) >= missing.argmax())
             true_ends[queue.key] = max(named, int(derived.queue_offset[-1]) + 1)
     for key, derived in derived_queues.items():  # of no queue that is there
         extra[key] = derived
@@ -246,16 +246,12 @@ def _names_a_record_below(entries: Entries, bound: int) -> Mask:
     return below
 
 
-def _rows(derived: DerivedQueue, rows: Mask | Ints) -> DerivedQueue:
-    return DerivedQueue(*(column[rows] for column in derived))
-
-
 def _before(short: DerivedQueue, undispatched: DerivedQueue | None) -> DerivedQueue:
     """Return the messages of a short queue before its ``undispatched`` ones, and these."""
     # A crash may leave a sound entry behind lost ones: the messages after it are not all that have no entry.
     if undispatched is None:
         return short
-    return joined([_rows(short, short.queue_offset < undispatched.queue_offset[0]), undispatched])
+    return joined([short.take(short.queue_offset < undispatched.queue_offset[0]), undispatched])
 
 
 class _Seen(NamedTuple):
@@ -390,7 +386,7 @@ class QueueSearch:
         """Return the records of a queue after the one that its last sound entry names."""
         end = queue.last_sound(self.log, self._end(queue))
         named = int(queue.entries(end - 1, end)["physical_offset"][0]) if end > queue.first else -1
-        return _rows(derived, derived.physical_offset > named)
+        return derived.take(derived.physical_offset > named)
 
     def _end(self, queue: ConsumeQueue) -> int:
         """One past the last entry of a queue; of a DLedger log, the last one that names an agreed record."""
@@ -404,9 +400,9 @@ class QueueSearch:
         """Leave out records that have an entry in any queue: their own queue id or queue offset is damaged."""
         if not short:
             return short
-        every = DerivedQueue(*map(np.concatenate, zip(*short.values(), strict=True)))
+        every = joined([*short.values()])
         order: Ints = np.argsort(every.physical_offset)
-        ascending = _rows(every, order)
+        ascending = every.take(order)
         named = np.zeros(order.size, np.bool_)
         for topic, ids in self.listed.ids.items():
             if topic.startswith(LMQ_PREFIX):  # a second queue for records of another one
@@ -420,7 +416,7 @@ class QueueSearch:
         kept[order] = ~named
         stops = np.cumsum([derived.size.size for derived in short.values()])
         left = zip(short.items(), np.split(kept, stops[:-1]), strict=True)
-        return {key: _rows(derived, rows) for (key, derived), rows in left if rows.any()}
+        return {key: derived.take(rows) for (key, derived), rows in left if rows.any()}
 
     def _table_names_more(self) -> bool:
         """Return whether ``topics.json`` names a queue of a producer's topic that has no directory."""

@@ -71,7 +71,7 @@ def prove_entries(
 def part_of(entries: DerivedQueue, start: int, stop: int) -> DerivedQueue:
     """Entries of records that begin in ``[start, stop)``, of some in the order of the log."""
     first, last = np.searchsorted(entries.physical_offset, [start, stop]).tolist()
-    return DerivedQueue(*(column[first:last] for column in entries))
+    return entries.take(slice(first, last))
 
 
 def _agree(looked: FoundRecords, parts: Mapping[QueueKey, DerivedQueue]) -> bool:

@@ -227,7 +227,7 @@ def ids_of(keys: Iterable[QueueKey]) -> dict[str, tuple[int, ...]]:
 def part_of_queue(entries: DerivedQueue, start: int, stop: int) -> DerivedQueue:
     """Entries of the queue offsets ``[start, stop)``."""
     low, high = np.searchsorted(entries.queue_offset, [start, stop]).tolist()
-    return DerivedQueue(*(column[low:high] for column in entries))
+    return entries.take(slice(low, high))
 
 
 def places_in(entries: DerivedQueue, queue_offsets: Ints) -> Ints:

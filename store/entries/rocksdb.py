@@ -143,7 +143,7 @@ class DatabaseQueues(AllQueues):
             return NO_ENTRIES
         held = of_database(self._database, key, *span)
         inside = (held.physical_offset >= self._log.min_offset) & (held.physical_offset < self._dispatched)
-        held = DerivedQueue(*(column[inside] for column in held))
+        held = held.take(inside)
         every = joined([self._front(key), held, self._tail.get(key, NO_ENTRIES)])
         found = rising_of(self._log.directories[0], key, every)
         # RocketMQ leaves no gaps, and `span` may have found the first message in the log.

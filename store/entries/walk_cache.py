@@ -152,7 +152,7 @@ class _Walked:
         stale_from, stale_to = np.searchsorted(self._stale, [start, stop])  # perhaps by records before this part
         if not is_edge or stale_from < stale_to:
             return None
-        return rising_of(self._place, key, DerivedQueue(*(column[first:last] for column in queue)))
+        return rising_of(self._place, key, queue.take(slice(first, last)))
 
 
 def _merged(spans: Iterable[Span]) -> list[Span]:

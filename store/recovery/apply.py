@@ -210,4 +210,4 @@ def _behind(derived: DerivedQueue, start: int) -> DerivedQueue:
     """Entries of records from a physical offset on."""
     if derived.physical_offset.size and derived.physical_offset[0] >= start:
         return derived
-    return DerivedQueue(*(column[derived.physical_offset >= start] for column in derived))
+    return derived.take(derived.physical_offset >= start)
