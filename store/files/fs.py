@@ -31,11 +31,11 @@ from typing import Final, NamedTuple, Protocol
 
 import numpy as np
 
-from ..errors import StoreIOError, UnsafeFileError
+from ..errors import StoreIOError
 from ..format.message import Bytes
 from .lock_owner import lock_owner
 from .os_errors import ABSENT, read_error
-from .plain_reads import READ_FLAGS, Front, data_end, fronts, plain_size, pread, read_each, size_of
+from .plain_reads import Front, data_end, fronts, opened, pread, read_each, size_of
 
 _FILE: Final = 0o644
 _DIRECTORY: Final = 0o777
@@ -224,13 +224,11 @@ class LocalFileSystem:
         return size_of(status, path)
 
     def read(self, path: str, offset: int, count: int) -> bytes:
-        opened, _ = _open(path)
-        with opened as fd:
+        with opened(path) as (fd, _):
             return pread(fd, path, offset, count)
 
     def read_into(self, path: str, offset: int, buffer: Bytes) -> int:
-        opened, _ = _open(path)
-        with opened as fd:
+        with opened(path) as (fd, _):
             filled = 0
             try:
                 while filled < buffer.size and (count := os.preadv(fd, [buffer.data[filled:]], offset + filled)):
@@ -240,8 +238,7 @@ class LocalFileSystem:
             return filled
 
     def map(self, path: str, start: int = 0, stop: int | None = None) -> Bytes:
-        opened, size = _open(path)
-        with opened as fd:
+        with opened(path) as (fd, size):
             stop = size if stop is None else min(stop, size)
             if start >= stop:
                 return np.empty(0, np.uint8)
@@ -261,8 +258,7 @@ class LocalFileSystem:
             return mapped[start - base :] if start > base else mapped
 
     def data_end(self, path: str) -> int:
-        opened, size = _open(path)
-        with opened as fd:
+        with opened(path) as (fd, size):
             return data_end(fd, path, size)
 
     def read_each(self, pieces: Iterable[tuple[str, int, int]]) -> list[bytes | None]:
@@ -307,19 +303,3 @@ def _listed(entries: Iterable[os.DirEntry[str]]) -> Iterator[Listed]:
         yield Listed(
             entry.name, stat.S_ISDIR(mode), stat.S_ISLNK(mode), stat.S_ISREG(mode), status.st_size, modified_ms
         )
-
-
-def _open(path: str) -> tuple[Descriptor, int]:
-    """Descriptor and size of a plain file; the caller closes it."""
-    try:
-        opened = Descriptor(path, READ_FLAGS)
-    except OSError as error:
-        raise read_error(error, "opening", path) from error
-    try:
-        return opened, plain_size(opened.fd, path)
-    except OSError as error:
-        opened.close()
-        raise read_error(error, "looking at it", path) from error
-    except UnsafeFileError:
-        opened.close()
-        raise
