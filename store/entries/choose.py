@@ -54,7 +54,7 @@ from ..types import QueueKey, QueueSource
 from .files import FileEntries
 from .joined import JoinedEntries
 from .missing import QueueSearch, UndispatchedTail, find_undispatched_tail, log_end_after_crash
-from .queue_entries import QueueEntries, ids_of
+from .queue_entries import QueueEntries, ids_of, keys_of
 from .tasks import PlannedRange, ScanTask, TaskPlace
 from .walk_cache import KeptEntries, WalkCache
 from .walk_span import TimeWindow, WalkSpan
@@ -225,7 +225,7 @@ class DirectorySources:
         tail = self._tail(listed, crashed, is_live=is_live, in_doubt=in_doubt)
         if not is_live and location.is_owned():
             return self.choose(window, in_doubt=in_doubt)
-        ids = ids_of([*_keys(listed.ids), *(() if tail is None else tail.queues)])
+        ids = ids_of([*keys_of(listed.ids), *(() if tail is None else tail.queues)])
         files = FileEntries(log, self.queues, ids, self._visibility, is_live=is_live)
         return Chosen(files if tail is None else JoinedEntries(log, self.queues, ids, files, tail), is_live)
 
@@ -243,8 +243,7 @@ class DirectorySources:
             return True
         found = {size for each in sizes for size in each}
         if sum(map(len, sizes)) == 1:  # there is nothing to compare it with but another queue, or what the store states
-            others = (QueueKey(topic, queue_id) for topic, each in ids.items() for queue_id in each)
-            sibling = next((key for key in others if key != there[0]), None)
+            sibling = next((key for key in keys_of(ids) if key != there[0]), None)
             found |= set(self._stated_file_bytes() if sibling is None else self.queues.file_sizes(sibling))
         return len(found) > 1
 
@@ -295,18 +294,18 @@ class DirectorySources:
         in_doubt: bool,
     ) -> UndispatchedTail | None:
         """Records without entries: a crash left them, or queues are absent or too short; None if there are none."""
-        log, location, visibility, queue = self._log, self._location, self._visibility, self.queues.queue
+        log, location, visibility = self._log, self._location, self._visibility
         if crashed is None:
             stop = visibility.cut(self._end.nearby())
-            search = QueueSearch(location, log, self._walked, listed, stop, is_live, in_doubt)
-            short = search.find(queue, lambda: visibility.cut(log.data_stop()))
+            search = QueueSearch(location, log, self.queues, self._walked, listed, stop, is_live, in_doubt)
+            short = search.find(lambda: visibility.cut(log.data_stop()))
             return UndispatchedTail(log.stop, short, {}, is_exact=False) if short else None
-        ends = {each: each.data_end() for each in map(queue, _keys(listed.ids))}
+        ends = {each: each.data_end() for each in map(self.queues.queue, keys_of(listed.ids))}
         # First the end of the bytes, then the marker, and no record beyond: the store may be opened meanwhile.
         data_stop, hidden_from = log.data_stop(), visibility.hidden_from()
         tail = find_undispatched_tail(log, ends, crashed, data_stop=data_stop, hidden_from=hidden_from)
-        search = QueueSearch(location, log, self._walked, listed, tail.log_end, is_live, in_doubt)
-        return tail._replace(queues={**tail.queues, **search.find_after_crash(tail.queues, queue)})
+        search = QueueSearch(location, log, self.queues, self._walked, listed, tail.log_end, is_live, in_doubt)
+        return tail._replace(queues={**tail.queues, **search.find_after_crash(tail.queues)})
 
     def _by_walk(self, stop: int, window: TimeWindow | None, *, is_live: bool) -> Chosen:
         part = None if window is None else WalkSpan.of(self._log, window, stop)
@@ -473,7 +472,3 @@ def _crashed(location: StoreLocation, is_live: Callable[[], bool]) -> OwnState |
     if fs.size(abort) is None or is_live() or fs.size(abort) is None:
         return None
     return OwnState.read(fs, location.root, is_signed=is_signed(location.paths.lock))
-
-
-def _keys(listed: Mapping[str, set[int]]) -> list[QueueKey]:
-    return [QueueKey(topic, queue_id) for topic, ids in listed.items() for queue_id in ids]

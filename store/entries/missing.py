@@ -55,7 +55,9 @@ from ..format.store_paths import CONFIG
 from ..log.commit_log import CommitLog
 from ..log.log_end import LogState, examine_log
 from ..queues.consume_queue import ConsumeQueue
+from ..queues.consume_queues import ConsumeQueues
 from ..types import QueueKey
+from .queue_entries import keys_of
 from .walked import KeptQueues
 
 _log = logging.getLogger(__name__)
@@ -267,26 +269,23 @@ class QueueSearch:
 
     location: StoreLocation
     log: CommitLog
+    queues: ConsumeQueues
     kept: KeptQueues
     listed: ListedQueues  # listed after ``log``
     stop: int  # physical offset near which the readable records end, and not before their end
     is_live: bool  # whether a writer may be at work
     in_doubt: bool = False  # whether files of queues are missing, or shorter than others
 
-    def find(
-        self, queue: Callable[[QueueKey], ConsumeQueue], exact_stop: Callable[[], int]
-    ) -> dict[QueueKey, DerivedQueue]:
+    def find(self, exact_stop: Callable[[], int]) -> dict[QueueKey, DerivedQueue]:
         """Return the messages without an entry in a store that is live or was closed, of each short queue.
 
         Only a doubt calls ``exact_stop``, which finds where the readable records end.
         """
-        if not (self.in_doubt or self.listed.in_the_way or self._tail_is_short(queue) or self._has_lost_queue(queue)):
+        if not (self.in_doubt or self.listed.in_the_way or self._tail_is_short() or self._has_lost_queue()):
             return {}
-        return self._reported(self._without_entry(self._not_deleted(self._short(exact_stop(), queue)), queue))
+        return self._reported(self._without_entry(self._not_deleted(self._short(exact_stop()))))
 
-    def find_after_crash(
-        self, undispatched: Mapping[QueueKey, DerivedQueue], queue: Callable[[QueueKey], ConsumeQueue]
-    ) -> dict[QueueKey, DerivedQueue]:
+    def find_after_crash(self, undispatched: Mapping[QueueKey, DerivedQueue]) -> dict[QueueKey, DerivedQueue]:
         """Return all messages of queues without a directory, of a store that a crash left.
 
         Of the queues whose ``undispatched`` records are known, one that was new at the crash begins there with its
@@ -297,23 +296,23 @@ class QueueSearch:
             for key, derived in undispatched.items()
             if derived.queue_offset[0] > 0 and self._is_absent(key)
         }
-        if not (self.in_doubt or self.listed.in_the_way or self._not_deleted(lost) or self._has_lost_queue(queue)):
+        if not (self.in_doubt or self.listed.in_the_way or self._not_deleted(lost) or self._has_lost_queue()):
             return {}
-        short = self._short(self.stop, queue)
+        short = self._short(self.stop)
         if not self.in_doubt:
             short = {key: each for key, each in short.items() if self._is_absent(key)}
-        found = self._reported(self._without_entry(self._not_deleted(short), queue))
+        found = self._reported(self._without_entry(self._not_deleted(short)))
         return {key: _before(each, undispatched.get(key)) for key, each in found.items()}
 
-    def _short(self, stop: int, queue: Callable[[QueueKey], ConsumeQueue]) -> dict[QueueKey, DerivedQueue]:
+    def _short(self, stop: int) -> dict[QueueKey, DerivedQueue]:
         """Return the messages of each queue that the log has after the last sound entry of the queue."""
         short = {}
-        stop = min(stop, self._dispatched(queue)) if self.is_live else stop
+        stop = min(stop, self._dispatched()) if self.is_live else stop
         for key, derived in self.kept.queues(stop).items():
             is_absent = self._is_absent(key)
             if self.is_live and not is_absent:
                 continue
-            missing = derived if is_absent else self._after_entries(queue(key), derived)
+            missing = derived if is_absent else self._after_entries(self.queues.queue(key), derived)
             if missing.size.size:
                 short[key] = missing
         return short
@@ -321,7 +320,7 @@ class QueueSearch:
     def _is_absent(self, key: QueueKey) -> bool:
         return key.queue_id not in self.listed.ids.get(key.topic, ())
 
-    def _tail_is_short(self, opened: Callable[[QueueKey], ConsumeQueue]) -> bool:
+    def _tail_is_short(self) -> bool:
         """Return whether a queue of the last records has no directory, or the very last record has no entry."""
         for back in _TAIL_BYTES:
             start = max(self.log.min_offset, self.stop - back)
@@ -332,27 +331,27 @@ class QueueSearch:
                 return False
         else:
             return False
-        if self._lacks_directories(found, opened):
+        if self._lacks_directories(found):
             return True
         if self.is_live:
             return False
         physical, last = max((seen.last, key) for key, seen in found.items())
         if self._is_absent(last):
             return False  # of a topic that was deleted
-        queue = opened(last)
+        queue = self.queues.queue(last)
         end = self._end(queue)
         entry = queue.entries(end - 1, end) if end > queue.first else None
         # A last entry that makes no sense is left to `files`: it asks the log about this queue alone.
         return entry is None or bool(is_plausible(entry)[0] and entry["physical_offset"][0] < physical)
 
-    def _has_lost_queue(self, opened: Callable[[QueueKey], ConsumeQueue]) -> bool:
+    def _has_lost_queue(self) -> bool:
         """Return whether a few looks into the log find a queue without a directory, if a queue id is absent at all."""
         if not (_has_gaps(self.listed.ids) or self._table_names_more()):
             return False
         start = self.log.min_offset
         step = max((self.stop - start) // _LOOKS, _LOOK_BYTES)
         looks = [(at, min(at + _LOOK_BYTES, self.stop)) for at in range(start, self.stop, step)]
-        return self._lacks_directories(self._seen(looks), opened)
+        return self._lacks_directories(self._seen(looks))
 
     def _seen(self, spans: Sequence[tuple[int, int]]) -> "dict[QueueKey, _Seen]":
         """Return the queues of the records in short spans of the log."""
@@ -365,20 +364,20 @@ class QueueSearch:
         found = zip(queues.as_keys(), map(_Seen, first.tolist(), last.tolist()), strict=True)
         return {key: seen for key, seen in found if is_dispatched_topic(key.topic)}
 
-    def _lacks_directories(self, found: "Mapping[QueueKey, _Seen]", opened: Callable[[QueueKey], ConsumeQueue]) -> bool:
+    def _lacks_directories(self, found: "Mapping[QueueKey, _Seen]") -> bool:
         absent = self._not_deleted({key: seen for key, seen in found.items() if self._is_absent(key)})
         if not (absent and self.is_live):
             return bool(absent)
-        stop = self._dispatched(opened)
+        stop = self._dispatched()
         return any(seen.first < stop and self._is_old(seen.first) for seen in absent.values())
 
     def _is_old(self, physical_offset: int) -> bool:
         stored_ms = self.log.store_time_at(physical_offset)
         return stored_ms is not None and stored_ms < time.time() * 1000 - _DISPATCHED_MS
 
-    def _dispatched(self, opened: Callable[[QueueKey], ConsumeQueue]) -> int:
+    def _dispatched(self) -> int:
         """Physical offset before which the owner of a live store has dispatched all records: that of the last entry."""
-        queues = [opened(QueueKey(topic, each)) for topic, ids in self.listed.ids.items() for each in ids]
+        queues = map(self.queues.queue, keys_of(self.listed.ids))
         last = [queue.entries(end - 1, end) for queue in queues if (end := queue.data_end()) > queue.first]
         return max((int(each["physical_offset"][0]) for each in last if is_plausible(each)[0]), default=0)
 
@@ -394,9 +393,7 @@ class QueueSearch:
         end = queue.data_end()
         return queue.end_before(self.stop, end) if self.log.is_agreed else end
 
-    def _without_entry(
-        self, short: dict[QueueKey, DerivedQueue], opened: Callable[[QueueKey], ConsumeQueue]
-    ) -> dict[QueueKey, DerivedQueue]:
+    def _without_entry(self, short: dict[QueueKey, DerivedQueue]) -> dict[QueueKey, DerivedQueue]:
         """Leave out records that have an entry in any queue: their own queue id or queue offset is damaged."""
         if not short:
             return short
@@ -404,14 +401,13 @@ class QueueSearch:
         order: Ints = np.argsort(every.physical_offset)
         ascending = every.take(order)
         named = np.zeros(order.size, np.bool_)
-        for topic, ids in self.listed.ids.items():
-            if topic.startswith(LMQ_PREFIX):  # a second queue for records of another one
+        for key in keys_of(self.listed.ids):
+            if key.topic.startswith(LMQ_PREFIX):  # a second queue for records of another one
                 continue
-            for queue_id in ids:
-                queue = opened(QueueKey(topic, queue_id))
-                end = queue.data_end()
-                for start in range(queue.first, end, _WINDOW_ENTRIES):
-                    _mark_named(named, ascending, queue.entries(start, min(start + _WINDOW_ENTRIES, end)))
+            queue = self.queues.queue(key)
+            end = queue.data_end()
+            for start in range(queue.first, end, _WINDOW_ENTRIES):
+                _mark_named(named, ascending, queue.entries(start, min(start + _WINDOW_ENTRIES, end)))
         kept = np.empty(order.size, np.bool_)
         kept[order] = ~named
         stops = np.cumsum([derived.size.size for derived in short.values()])

@@ -18,7 +18,7 @@
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final, Self
 
 import numpy as np
@@ -222,6 +222,11 @@ def ids_of(keys: Iterable[QueueKey]) -> dict[str, tuple[int, ...]]:
     for key in keys:
         found.setdefault(key.topic, set()).add(key.queue_id)
     return {topic: tuple(sorted(ids)) for topic, ids in found.items()}
+
+
+def keys_of(ids: Mapping[str, Collection[int]]) -> Iterator[QueueKey]:
+    """Queues of the ids of each topic."""
+    return (QueueKey(topic, queue_id) for topic, each in ids.items() for queue_id in each)
 
 
 def part_of_queue(entries: DerivedQueue, start: int, stop: int) -> DerivedQueue:

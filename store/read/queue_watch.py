@@ -41,6 +41,7 @@ from functools import cache
 from typing import Final, NamedTuple
 
 from ..directory.layout import list_queue_ids
+from ..entries.queue_entries import keys_of
 from ..errors import StoreIOError
 from ..files.fs import DirectoryStamp, FileSystem
 from ..files.segments import find
@@ -413,9 +414,8 @@ class QueueWatch:
     def _listed(self, state: "_State") -> set[QueueKey]:
         """The queues that are wanted and there."""
         if state.revision is not None:
-            every = self.snapshot.entries.ids.items()
-            there = (QueueKey(topic, each) for topic, ids in every if self._topic_wanted(topic) for each in ids)
-            return {key for key in there if self._queue_wanted(key)}
+            ids = {topic: ids for topic, ids in self.snapshot.entries.ids.items() if self._topic_wanted(topic)}
+            return {key for key in keys_of(ids) if self._queue_wanted(key)}
         root = self._paths.consume_queues
         if self._root_changed():
             self._root = DirectoryStamp.of(self._fs, root)
