@@ -92,11 +92,6 @@ class StoreLocation:
         return StorePaths(self.root)
 
     @property
-    def name(self) -> str:
-        """Last part of the root's path."""
-        return os.path.basename(self.root)
-
-    @property
     def exists(self) -> bool:
         """True if the root is a directory."""
         return self.fs.stamp(os.path.join(self.root, "")) is not None  # with the slash a file has no stamp

@@ -264,7 +264,7 @@ class Snapshot:
         look = Look.of(location, visibility, directories)
         cache = None if queue_cache is None else os.path.abspath(queue_cache)
         sources = sources_of(look, queue_source, cache)
-        return cls(sources, broker_name=broker_name or location.name, read_from=read_from)
+        return cls(sources, broker_name=broker_name or os.path.basename(location.root), read_from=read_from)
 
     @property
     def awaits_others(self) -> bool:

@@ -89,7 +89,7 @@ def test_segments_and_ends_of_queues_come_from_statistics(tmp_path: Path) -> Non
     assert [*queue_rows(remote, bounds, columns)] == [
         row | {"brokerName": remote.broker_name} for row in queue_rows(local, bounds, columns)
     ]
-    assert remote.count([QueueRange(each.key, each.min_offset, each.max_offset) for each in bounds]) == 90
+    assert remote.entries.count([QueueRange(each.key, each.min_offset, each.max_offset) for each in bounds]) == 90
     assert objects.calls["get"] == gets  # none for any of these
 
 
@@ -100,7 +100,7 @@ def test_parts_of_queues_are_counted_and_weighed_as_by_their_entries(tmp_path: P
     for each in [each for topic in local.topics() for each in local.queues(topic)]:
         for start, stop in ((3, 17), (0, 1), (20, 20), (each.max_offset - 5, each.max_offset)):
             wanted = QueueRange(each.key, start, stop)
-            assert remote.count([wanted]) == len(wanted)
+            assert remote.entries.count([wanted]) == len(wanted)
             assert remote.stored_bytes(wanted) == local.stored_bytes(wanted)
 
 
