@@ -117,11 +117,6 @@ class PackedFiles:
         skipped = base + offset - first * ENTRY_BYTES
         return entries.tobytes()[skipped : skipped + stop - offset]
 
-    def read_into(self, path: str, offset: int, buffer: Bytes) -> int:
-        data = self.map(path, offset, offset + buffer.size)
-        buffer[: data.size] = data
-        return data.size
-
     def map(self, path: str, start: int = 0, stop: int | None = None) -> Bytes:
         if self._names(path) is None:
             return self._fs.map(path, start, stop)

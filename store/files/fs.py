@@ -148,9 +148,6 @@ class FileSystem(Protocol):
     def read(self, path: str, offset: int, count: int) -> bytes:
         """At most ``count`` bytes from ``offset``, fewer only at the end of the file."""
 
-    def read_into(self, path: str, offset: int, buffer: Bytes) -> int:
-        """Fill a buffer from ``offset``; return the number of bytes, fewer only at the end of the file."""
-
     def map(self, path: str, start: int = 0, stop: int | None = None) -> Bytes:
         """Bytes ``[start, stop)`` of a file, as far as it has them, (n,) uint8, read-only; dropping it unmaps."""
 
@@ -226,16 +223,6 @@ class LocalFileSystem:
     def read(self, path: str, offset: int, count: int) -> bytes:
         with opened(path) as (fd, _):
             return pread(fd, path, offset, count)
-
-    def read_into(self, path: str, offset: int, buffer: Bytes) -> int:
-        with opened(path) as (fd, _):
-            filled = 0
-            try:
-                while filled < buffer.size and (count := os.preadv(fd, [buffer.data[filled:]], offset + filled)):
-                    filled += count
-            except OSError as error:
-                raise read_error(error, "reading", path, offset + filled) from error
-            return filled
 
     def map(self, path: str, start: int = 0, stop: int | None = None) -> Bytes:
         with opened(path) as (fd, size):

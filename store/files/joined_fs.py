@@ -48,9 +48,6 @@ class JoinedFileSystem:
     def read(self, path: str, offset: int, count: int) -> bytes:
         return self._from_either(lambda found: self._fs.read(found, offset, count), path)
 
-    def read_into(self, path: str, offset: int, buffer: Bytes) -> int:
-        return self._from_either(lambda found: self._fs.read_into(found, offset, buffer), path)
-
     def map(self, path: str, start: int = 0, stop: int | None = None) -> Bytes:
         return self._from_either(lambda found: self._fs.map(found, start, stop), path)
 

@@ -34,9 +34,6 @@ class RoutedFileSystem:
     def read(self, path: str, offset: int, count: int) -> bytes:
         return self._of(path).read(path, offset, count)
 
-    def read_into(self, path: str, offset: int, buffer: Bytes) -> int:
-        return self._of(path).read_into(path, offset, buffer)
-
     def map(self, path: str, start: int = 0, stop: int | None = None) -> Bytes:
         return self._of(path).map(path, start, stop)
 

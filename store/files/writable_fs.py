@@ -24,9 +24,10 @@ import numpy as np
 
 from ..errors import NotAStoreError, UnsafeFileError
 from ..format.buffers import Data, Pieces, contiguous
+from ..format.message import Bytes
 from .fs import Descriptor, FileSystem, LocalFileSystem, directory_mode
-from .os_errors import Writing
-from .plain_reads import plain_size
+from .os_errors import Writing, read_error
+from .plain_reads import opened, plain_size
 from .store_lock import StoreLock, momentary_lock, mutex
 
 _libc = ctypes.CDLL(None, use_errno=True)  # os.sync would sync all file systems, and tell of no error
@@ -88,6 +89,9 @@ class Lock(Protocol):
 class WritableFileSystem(FileSystem, Protocol):
     """The calls into which faults can be planted, those that write included."""
 
+    def read_into(self, path: str, offset: int, buffer: Bytes) -> int:
+        """Fill a buffer from ``offset``; return the number of bytes, fewer only at the end of the file."""
+
     def create(self, path: str) -> WritableFile:
         """Make a new, empty file and open it; `ExistingFileError` if there is something of the name."""
 
@@ -126,6 +130,16 @@ class WritableFileSystem(FileSystem, Protocol):
 
 
 class LocalWritableFileSystem(LocalFileSystem):
+    def read_into(self, path: str, offset: int, buffer: Bytes) -> int:
+        with opened(path) as (fd, _):
+            filled = 0
+            try:
+                while filled < buffer.size and (count := os.preadv(fd, [buffer.data[filled:]], offset + filled)):
+                    filled += count
+            except OSError as error:
+                raise read_error(error, "reading", path, offset + filled) from error
+            return filled
+
     def create(self, path: str) -> WritableFile:
         return _LocalFile(path, _CREATE)
 

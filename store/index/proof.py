@@ -93,12 +93,12 @@ class _Fetched:
         self._left -= max(self._step_bytes, len(spans) * self._gap) + sum(stop - start for start, stop in spans)
         if self._left <= 0:
             self._is_whole = True
-            for start in range(0, self.buffer.size, _READ_BYTES):
-                self._fs.read_into(self._path, start, self.buffer[start : start + _READ_BYTES])
-            return
-        self._fs.fetch((self._path, *span) for span in spans)
+            spans = [(start, start + _READ_BYTES) for start in range(0, self.buffer.size, _READ_BYTES)]
+        else:
+            self._fs.fetch((self._path, *span) for span in spans)
         for start, stop in spans:
-            self._fs.read_into(self._path, start, self.buffer[start:stop])
+            data = self._fs.map(self._path, start, stop)
+            self.buffer[start : start + data.size] = data
             insort(self._here, (start, stop))
 
     def _has(self, start: int, stop: int) -> bool:

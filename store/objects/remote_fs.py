@@ -98,13 +98,6 @@ class RemoteFileSystem:
     def read(self, path: str, offset: int, count: int) -> bytes:
         return self.map(path, offset, offset + count).tobytes()
 
-    def read_into(self, path: str, offset: int, buffer: Bytes) -> int:
-        filled = 0
-        for data in self._spread(path, offset, offset + buffer.size):
-            buffer[filled : filled + data.size] = data
-            filled += data.size
-        return filled
-
     def map(self, path: str, start: int = 0, stop: int | None = None) -> Bytes:
         stop = self._opened(path)[0] if stop is None else stop
         found = list(self._spread(path, start, stop))

@@ -197,7 +197,7 @@ def take_staged(fs: WritableFileSystem, path: str, staged: Staged) -> Iterator[S
         released = stop
 
 
-def _read_records(fs: FileSystem, file: str, header: ChunkHeader, start: int, staged: Staged) -> Bytes:
+def _read_records(fs: WritableFileSystem, file: str, header: ChunkHeader, start: int, staged: Staged) -> Bytes:
     """Read the records of the chunk whose columns begin at ``start``."""
     at = start + header.column_bytes
     records = np.empty(max(0, min(header.record_bytes, staged.file_bytes - at)), np.uint8)

@@ -11,6 +11,7 @@ import pytest
 
 from segmentlog.store.errors import StoreIOError, UnsafeFileError
 from segmentlog.store.files.fs import Listed, LocalFileSystem, directory_mode, file_mode, release, space_of
+from segmentlog.store.files.writable_fs import LocalWritableFileSystem
 
 FS = LocalFileSystem()
 
@@ -128,7 +129,9 @@ def test_a_failed_read_names_its_place_and_leaves_no_descriptor(
 
     monkeypatch.setattr(os, call, fail)
     with pytest.raises(StoreIOError) as raised:
-        FS.read_into(str(path), 3, np.empty(4, np.uint8)) if call == "preadv" else FS.read(str(path), 3, 4)
+        LocalWritableFileSystem().read_into(str(path), 3, np.empty(4, np.uint8)) if call == "preadv" else FS.read(
+            str(path), 3, 4
+        )
     assert raised.value.path == str(path)
     assert raised.value.errno == errno.EIO
     assert raised.value.offset == (None if call == "fstat" else 3)

@@ -2,7 +2,6 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from segmentlog.store.files.fs import LocalFileSystem
@@ -40,9 +39,6 @@ def test_the_first_is_read_where_both_have_a_file(joined: JoinedFileSystem, root
         assert joined.read(path, 2, 2) == b"of"
         assert joined.map(path).tobytes() == content
         assert joined.map(path, 2, 4).tobytes() == b"of"
-        buffer = np.zeros(99, np.uint8)
-        assert joined.read_into(path, 5, buffer) == len(content) - 5
-        assert buffer[: len(content) - 5].tobytes() == content[5:]
 
 
 def test_pieces_of_many_files_come_from_either_root_and_a_path_in_neither_is_missing(

@@ -35,9 +35,10 @@ class Counted(DistantFiles):
         super().__init__(window_bytes)
         self.bytes = 0
 
-    def read_into(self, path: str, offset: int, buffer: Bytes) -> int:
-        self.bytes += buffer.size
-        return LocalFileSystem.read_into(self, path, offset, buffer)
+    def map(self, path: str, start: int = 0, stop: int | None = None) -> Bytes:
+        found = super().map(path, start, stop)
+        self.bytes += found.size
+        return found
 
 
 def write(store: Path, geometry: Geometry = GEOMETRY) -> Path:
