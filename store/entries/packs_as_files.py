@@ -22,7 +22,6 @@ from ..errors import ConfigError, MissingFileError
 from ..files.fs import FileSystem, Listed
 from ..files.joined_fs import JoinedFileSystem
 from ..files.plain_reads import Front
-from ..files.routed_fs import RoutedFileSystem
 from ..files.segments import lead_in
 from ..format.consume_queue import ENTRY, ENTRY_BYTES, from_columns
 from ..format.message import Bytes
@@ -56,8 +55,8 @@ def join_packed(
     }
 
     def joined(archived: ArchivedStore) -> StoreLocation:
-        routed = RoutedFileSystem(location.fs, archived.root, PackedFiles(archived, entries * ENTRY_BYTES))
-        return StoreLocation(JoinedFileSystem(routed, continued), location.root, None, archived, joined)
+        fs = JoinedFileSystem(location.fs, continued, PackedFiles(archived, entries * ENTRY_BYTES))
+        return StoreLocation(fs, location.root, None, archived, joined)
 
     return joined(archived)
 

@@ -121,5 +121,8 @@ def test_spans_are_fetched_from_the_tree_that_holds_their_file(
     elsewhere.fetch(iter(spans))
     elsewhere.fetch_soon(spans)
     assert elsewhere.window_bytes == 4
-    held = [(f"{root}/{name}", 1, 3) for name, root in (("a", second), ("b", first), ("c", first), ("d", second))]
-    assert fs.asked == [held, held]
+    held = [[(f"{first}/{name}", 1, 3) for name in "bc"], [(f"{second}/{name}", 1, 3) for name in "ad"]]
+    assert fs.asked == [*held, *held]
+    there = Elsewhere()
+    JoinedFileSystem(LocalFileSystem(), {first: second}, there).fetch(spans)
+    assert there.asked == held[1:]
