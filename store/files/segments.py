@@ -96,12 +96,6 @@ def segments_of(listings: Mapping[str, Sequence[Listed]]) -> list[SegmentFile]:
     return [found[base] for base in sorted(found)]
 
 
-def allocated(files: Sequence[SegmentFile]) -> list[SegmentFile]:
-    """Return the files that have bytes."""
-    # RocketMQ creates a segment, and then allocates it: a reader may see it in between, and a halt leaves it so.
-    return [each for each in files if each.size]
-
-
 def _kind(listed: Listed) -> str:
     if listed.is_link:
         return "symbolic link"

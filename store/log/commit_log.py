@@ -32,7 +32,7 @@ import numpy as np
 from ..errors import CorruptRecordError, DataLossError, Remedy, UnsupportedStoreError
 from ..files.fs import FileSystem, release
 from ..files.os_errors import descriptor_budget
-from ..files.segments import SegmentFile, allocated, find, list_segments
+from ..files.segments import SegmentFile, find, list_segments
 from ..format.checksums import SEARCH_BYTES, check_crcs, needs_surroundings, surely_hold
 from ..format.message import (
     BLANK_BYTES,
@@ -136,7 +136,8 @@ class CommitLog:
         self._maps_max = descriptor_budget(MAPS_MAX, 16)
         self._resident = 0
         listed = _listed(fs, self.directories)
-        self.segments = allocated(listed)
+        # RocketMQ creates a segment, and then allocates it: a reader may see it in between, and a halt leaves it so.
+        self.segments = [each for each in listed if each.size]
         self.empty = [each for each in listed if not each.size]
         """Files of 0 bytes, which are not segments: created and not allocated yet, or damage."""
         self._bases = np.array([s.base for s in self.segments], np.int64)

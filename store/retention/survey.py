@@ -13,7 +13,7 @@ import numpy as np
 
 from ..directory.layout import list_queues
 from ..files.fs import FileSystem
-from ..files.segments import SegmentFile, allocated, list_segments, segments_of
+from ..files.segments import SegmentFile, list_segments, segments_of
 from ..format.consume_queue import ENTRY_BYTES
 from ..format.index_file import HEADER, decode_header
 from ..format.naming import is_index_name
@@ -57,7 +57,7 @@ class StoreFiles:
         return self._left(list_segments(self.fs, self.log_directories))
 
     def _left(self, segments: list[SegmentFile]) -> list[SegmentFile]:
-        return [each for each in allocated(segments) if FileId(FileKind.LOG, each.base) not in self.gone]
+        return [each for each in segments if each.size and FileId(FileKind.LOG, each.base) not in self.gone]
 
     def below(self, start: int) -> tuple[QueueFiles, IndexFiles]:
         """Read up to where queue and index files end below a physical offset; see `State.below`."""
