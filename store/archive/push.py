@@ -141,7 +141,7 @@ def push(
 
 
 class _Made(NamedTuple):
-    """A piece that was put, as a part of its own."""
+    """A piece that was put, as a part with this piece alone."""
 
     part: Part
     records: int  # that no former piece had
@@ -273,7 +273,7 @@ class _Push:
             )
 
     def _agreeing(self, manifest: Manifest, pieces: "_Pieces", stop: int) -> int:
-        """Return how many pieces the log still has, or had; `ConfigError` if the archive is that of another log."""
+        """Return how many pieces the log still has, or had; `ConfigError` if the archive is of another log."""
         log = self.snapshot.log
         # What a DLedger group has agreed on stays: its brokers may be behind the archive, and have lost nothing.
         behind = sum(1 for _ in takewhile(lambda piece: piece.stop > stop, reversed(pieces))) if log.is_agreed else 0

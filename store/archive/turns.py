@@ -104,6 +104,6 @@ class PushTurns:
 
 
 def _is_wrong_at_first(error: Exception) -> bool:
-    # A bucket that does not exist; a segment that retention deleted is a kind of its own.
+    # A bucket that does not exist. A segment that retention deleted has another class of error.
     has_no_place = type(error) is StoreIOError and isinstance(error, OSError) and error.errno == errno.ENOENT
     return has_no_place or isinstance(error, _WRONG_AT_FIRST)

@@ -34,7 +34,7 @@ _REBUILD: Final = "ConsumeQueues can be deleted, and written with the store's ow
 
 
 def stored_sizes(fs: FileSystem, path: str, config: "StoreConfig") -> FileSizes:
-    """Return the file sizes of an existing store; where nothing tells one, that of a configuration."""
+    """Return the file sizes of an existing store; those of a configuration where the store does not show them."""
     # Every writer or copier of a store's files takes the sizes from here.
     known = known_sizes(fs, path)
     given = FileSizes(config.segment_bytes, config.queue_segment_entries, config.index_slots, config.index_entries)
@@ -144,7 +144,7 @@ def _index_geometry(fs: FileSystem, path: str) -> Geometry | None:
 def _check(option: str, given: int, unit: int, files: Sequence[SegmentFile], path: str, *, states: bool) -> None:
     """Compare the files of one log with the size that they are going to be written with."""
     # In a store that states its sizes a crash may have left any file short. In a broker's all but the last have the
-    # size, and the last has none that could be the size of all.
+    # size; the last one may be shorter, unless it is the only one.
     wanted = given * unit
     files = [file for file in files if file.size]
     if not states:

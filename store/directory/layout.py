@@ -259,7 +259,7 @@ def log_directories(root: str, names: Collection[str]) -> tuple[str, ...]:
 
 
 def refuse_dledger(fs: FileSystem, root: str, what: str) -> None:
-    """Raise `UnsupportedStoreError` if the log of a store is that of a DLedger group, which has to agree on changes."""
+    """Raise `UnsupportedStoreError` if a store has the log of a DLedger group, which has to agree on changes."""
     shared = next((each.name for each in fs.list_dir(root) if each.name.startswith(DLEDGER)), None)
     if shared is None:
         return
@@ -271,7 +271,7 @@ def refuse_dledger(fs: FileSystem, root: str, what: str) -> None:
 
 
 def refuse_read_only(fs: FileSystem, root: str, what: str) -> None:
-    """Raise `UnsupportedStoreError` if a store is one that is only read: queues in RocksDB would not follow its log."""
+    """Raise `UnsupportedStoreError` for a read-only store: of a DLedger group, or with queues in RocksDB."""
     refuse_dledger(fs, root, what)
     directory = rocksdb_queues(fs, root)
     if directory is None:

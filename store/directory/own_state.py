@@ -34,7 +34,7 @@ _ABORT_BYTES_MAX: Final = 64  # more than a process id and our signature have; a
 
 
 def store_id(path: str, fs: FileSystem | None = None) -> str | None:
-    """The name of a store; None for one that has none, such as a broker's."""
+    """Id of a store; None if it has none, as the stores of brokers."""
     found = read_whole(fs or LocalFileSystem(), StorePaths(path).store_id, _ID_BYTES_MAX)
     whole = None if found is None else _ID.fullmatch(found.strip())
     return None if whole is None else whole[0].decode("ascii")

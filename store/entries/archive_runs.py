@@ -130,7 +130,7 @@ class ArchiveRuns:
 
 
 def _is_sealed(part: Part) -> bool:
-    """Return whether an object has a part, and no push writes it again, but for one that prunes or cuts the log."""
+    """Return whether a part is sealed: only a push that prunes, or that cuts the log, writes its runs again."""
     pieces = part.pieces
     is_large = part.runs is None and part.run_count >= SEALED_RUNS
     return is_large and pieces[0].start == pieces[0].segment and pieces[-1].is_last

@@ -259,7 +259,7 @@ class DirectorySources:
         return walks.queue(planned.key, *walk) if found is None else found
 
     def place_of(self, task: ScanTask) -> "TaskPlace | None":  # noqa: ARG002 - of an archive alone
-        """Where a task is read that names its objects itself; None for one that is read from this store."""
+        """Place of the objects that a self-contained task names; None for a task that is read from this store."""
         return None
 
     def held_segments(self) -> "Mapping[int, HeldSegment] | None":

@@ -321,7 +321,7 @@ class QueueSearch:
         return key.queue_id not in self.listed.ids.get(key.topic, ())
 
     def _tail_is_short(self) -> bool:
-        """Return whether a queue of the last records has no directory, or the very last record has no entry."""
+        """Return whether a queue of the last records has no directory, or the last record of all has no entry."""
         for back in _TAIL_BYTES:
             start = max(self.log.min_offset, self.stop - back)
             found = self._seen([(start, self.stop)])
@@ -376,7 +376,7 @@ class QueueSearch:
         return stored_ms is not None and stored_ms < time.time() * 1000 - _DISPATCHED_MS
 
     def _dispatched(self) -> int:
-        """Physical offset before which the owner of a live store has dispatched all records: that of the last entry."""
+        """Physical offset that the last entry of all queues names: all records before it are dispatched."""
         queues = map(self.queues.queue, keys_of(self.listed.ids))
         last = [queue.entries(end - 1, end) for queue in queues if (end := queue.data_end()) > queue.first]
         return max((int(each["physical_offset"][0]) for each in last if is_plausible(each)[0]), default=0)
@@ -388,7 +388,7 @@ class QueueSearch:
         return derived.take(derived.physical_offset > named)
 
     def _end(self, queue: ConsumeQueue) -> int:
-        """One past the last entry of a queue; of a DLedger log, the last one that names an agreed record."""
+        """One past the last entry of a queue; in a DLedger store, past its last entry that names an agreed record."""
         # RocketMQ 5 dispatches all entries when it recovers from a crash; the group may then replace the last ones.
         end = queue.data_end()
         return queue.end_before(self.stop, end) if self.log.is_agreed else end

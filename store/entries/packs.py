@@ -58,13 +58,13 @@ class PackedQueues(Mapping[QueueKey, DerivedQueue], QueueEntries):
         return self.archive.manifest.stop
 
     def revision(self, data_stop: Callable[[], int], mark: object) -> object:  # noqa: ARG002 - the manifest tells
-        """As `QueueEntries.revision`: the number of the newest manifest, for one list; at first that of this one."""
+        """As `QueueEntries.revision`: the number of this manifest at first, then of the newest, for one list."""
         is_new, self._is_new = self._is_new, False
         return self.archive.number if is_new else self.archive.newest_number()
 
     def changed(self, before: Self, keys: Iterable[QueueKey]) -> tuple[set[QueueKey], set[QueueKey]]:
         """As `QueueEntries.changed`."""
-        # A growing archive keeps its log; one that ended otherwise may hold other messages at the same offsets.
+        # A growing archive keeps its log. After a cut, the archive may hold other messages at the same offsets.
         if self.archive.continues(before.archive):
             return {key for key in keys if self.span(key) != before.span(key)}, set()
         return set(keys), set(keys)

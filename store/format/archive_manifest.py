@@ -260,7 +260,7 @@ class Manifest:
         return made
 
     def _check(self, files: pa.StructArray) -> None:
-        """Compare names and numbers with each other; `ValueError` for the first one that cannot be."""
+        """Compare names and numbers with each other; `ValueError` for the first impossible one."""
         if len({each.path for each in self.files}) < len(self.files):
             raise ValueError("it names a file twice")
         paths = np.array(

@@ -315,7 +315,7 @@ class Part:
         return made
 
     def _check(self) -> None:
-        """Compare names and numbers with each other; `ValueError` for the first one that cannot be."""
+        """Compare names and numbers with each other; `ValueError` for the first impossible one."""
         total, blocks = self.totals, self.blocks
         assert blocks is not None
         if len(set(self.queues)) < len(self.queues):

@@ -1,4 +1,4 @@
-"""Batch history: all batches of a log in its order, so that every prefix of the log has a ledger of its own.
+"""Batch history: all batches of a log in its order, so that a ledger can be made for every prefix of the log.
 
 ::
 

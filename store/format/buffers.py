@@ -44,7 +44,7 @@ def value_offsets(values: pa.BinaryArray | pa.StringArray) -> Ints32:
 
 
 def value_bounds(values: pa.BinaryArray | pa.StringArray) -> tuple[Ints, Ints]:
-    """Return (n,) int64 copies of each value's start and stop in the array's data buffer; a null has some as well."""
+    """Return (n,) int64 copies of the start and stop of each value, nulls included, in the array's data buffer."""
     if len(values) == 0:  # Arrow may then have no offsets at all
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
     wide = value_offsets(values).astype(np.int64)
@@ -122,7 +122,7 @@ FALSE: Final[pa.BooleanScalar] = booleans(np.zeros(1, np.bool_))[0]
 
 
 def only_chunk(column: pa.ChunkedArray) -> pa.Array:
-    """Return a column as one array, without copying where it is one: ``combine_chunks`` copies that as well."""
+    """Return a column as one array; a single chunk is not copied, which ``combine_chunks`` would do."""
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 

@@ -26,7 +26,7 @@ from .naming import segment_name
 
 ENTRY: Final = np.dtype([("physical_offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8")])
 ENTRY_BYTES: Final = 20
-assert ENTRY.itemsize == ENTRY_BYTES  # numpy pads nothing unless asked to; the format relies on it
+assert ENTRY.itemsize == ENTRY_BYTES  # without padding
 
 NATIVE: Final = np.dtype([("physical_offset", "i8"), ("size", "i8"), ("tags_code", "i8")])
 """The same columns as the machine likes them; sizes in int64, so that sums of them are."""

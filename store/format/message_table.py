@@ -191,7 +191,7 @@ NATIVE_COLUMNS: Final = (
 )
 """Every column that a scan can return, in the order of the reference."""
 DEFAULT_COLUMNS: Final = tuple(column.name for column in NATIVE_COLUMNS[:9])
-"""Columns of a read that names none, up to ``storeTimestamp``: the others cost time that few reads have a use for."""
+"""Columns of a read that names none, up to ``storeTimestamp``: other columns cost time, and few reads need them."""
 
 COLUMN_PROPERTIES: Final = {column.name: column.property for column in NATIVE_COLUMNS if column.property is not None}
 """Properties that are columns of their own, by column."""

@@ -167,7 +167,8 @@ class Fetcher:
                     yield first if start - first <= _AGAIN_BYTES else start, stop
             return
         absent = (run for each in merged(ranges, gap) for run in file.missing(*each))
-        # Without those on their way at once: else a cached block between two of them would be asked for again.
+        # Ranges on their way are left out before the rest is merged: merging first would ask again for cached blocks
+        # between them.
         lacking = merged((rest for each in absent for rest in _without(*each, coming)), gap)
         yield from merged((rest for each in lacking for rest in _without(*each, coming)), 0)
 

@@ -55,7 +55,7 @@ _CODES: Final = {
     "RequestTimeTooSkewed": FailureKind.CLOCK,
 }
 _SERVERS_OF_ALL_KINDS: Final = frozenset({"S3Store", "HTTPStore"})
-"""Clients of protocols that many servers have, each with parts of its own choice."""
+"""Clients of protocols that many servers implement, each server another part of the protocol."""
 _METADATA: Final = ("//169.254.169.254", "//169.254.170.", "//metadata.google.internal", "//metadata/computeMetadata")
 """Services of machines that have credentials, asked if no others were found."""
 _TRANSPORTS: Final = {

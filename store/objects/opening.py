@@ -140,7 +140,7 @@ def _obstore(url: str, scheme: str, given: Options, stores: Any) -> ObjectStore:
     for name in (*_TIMEOUTS, "pool_idle_timeout"):
         if name in client:
             client[name] = timedelta(seconds=_seconds(name, client[name]))
-    # The URL or the endpoint itself asks for it; that of an option has been seen by `Options`.
+    # A plain http URL or endpoint allows HTTP; `parse_options` does so for an endpoint among the options.
     if scheme == "http" or any(os.environ.get(name, "").startswith("http://") for name in _ENDPOINTS):
         client.setdefault("allow_http", "true")
     config: dict[str, str] = given.config

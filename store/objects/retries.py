@@ -35,7 +35,7 @@ T = TypeVar("T")
 _log: Final = logging.getLogger(__name__)
 _FIRST_WAIT_S: Final = 0.1
 _LONGEST_WAIT_S: Final = 15.0
-_UNREACHED_S: Final = 5.0  # a mistyped endpoint is more likely than one that is about to answer for the first time
+_UNREACHED_S: Final = 5.0  # an endpoint that never answered is most likely mistyped
 _UNKNOWN_MAX: Final = 3  # a machine's own credentials may be late, but most often there are none
 _LOGGED_FROM: Final = 3  # attempts: the first ones are everyday life of an object store
 

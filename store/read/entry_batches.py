@@ -328,7 +328,7 @@ class Chunks:
     def _by_place(self, run: Chunk) -> Chunk:
         """Order rows by physical offset, if they are of several ranges and the log is to be read.
 
-        Within a queue that is its own order; where a damaged entry says otherwise the queue keeps it all the same.
+        Rows of one queue keep their order, even if the physical offset of a damaged entry is lower than those before.
         """
         if self._queue_only or (run.range_index == run.range_index[0]).all():
             return run

@@ -175,7 +175,7 @@ class LogFollower:
         self.since: float | None = None
 
     def follow(self, log: CommitLog, named: int, now: float) -> None:
-        """Follow records to the end, from one that a queue names or from the last one found, whichever is later.
+        """Follow records to the end, from the record at ``named`` or from the last one found, whichever is later.
 
         After `_HOPS_MAX` records it stops; the next call continues there.
         """
