@@ -12,9 +12,8 @@ Each fault happens once; a moment with two of them is wrong twice. What was clai
 
 import os
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -29,6 +28,7 @@ from segmentlog.connector.write.writer import (
     QUERY_ID,
     SegmentLogBatchWriter,
     SegmentLogStreamWriter,
+    SinkPlan,
     StagedMessage,
 )
 
@@ -77,7 +77,8 @@ class Faults:
 
 class _FaultyTasks:
     _faults: Faults
-    _writer: Any
+    _plan: SinkPlan
+    _job_of: Callable[[str | None, str | None], str]
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedMessage:
         self._strike("before")
@@ -109,8 +110,8 @@ class _FaultyTasks:
         """Start a process that stages rows for this task when all is over."""
         task = TaskContext.get()
         assert task is not None
-        job = self._writer._job_of(task.getLocalProperty(QUERY_ID), task.getLocalProperty(BATCH_ID))
-        path = self._writer._plan.options.path
+        job = self._job_of(task.getLocalProperty(QUERY_ID), task.getLocalProperty(BATCH_ID))
+        path = self._plan.options.path
         start_zombie(path, job, task.partitionId(), self._faults.folder)
 
 
@@ -146,9 +147,9 @@ class FaultyBatchWriter(_FaultyTasks, SegmentLogBatchWriter):
         self._faults = faults
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        _strike_commit(self._faults, "commit", self._writer._plan.options.path, messages)
+        _strike_commit(self._faults, "commit", self._plan.options.path, messages)
         super().commit(messages)
-        _strike_commit(self._faults, "committed", self._writer._plan.options.path, messages)
+        _strike_commit(self._faults, "committed", self._plan.options.path, messages)
 
 
 class FaultyStreamWriter(_FaultyTasks, SegmentLogStreamWriter):
@@ -159,9 +160,9 @@ class FaultyStreamWriter(_FaultyTasks, SegmentLogStreamWriter):
         self._faults = faults
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
-        _strike_commit(self._faults, "commit", self._writer._plan.options.path, messages)
+        _strike_commit(self._faults, "commit", self._plan.options.path, messages)
         super().commit(messages, batchId)
-        _strike_commit(self._faults, "committed", self._writer._plan.options.path, messages)
+        _strike_commit(self._faults, "committed", self._plan.options.path, messages)
 
 
 class FaultySink(SegmentLogDataSource):
