@@ -54,7 +54,9 @@ def test_a_random_store_reads_as_rocketmq_reads_it(seed: int, tmp_path: Path) ->
     snapshot = Snapshot.open(store)
     stop = snapshot.log.data_stop()
     found = {row["physicalOffset"]: reading.described(row) for row in reading.read(snapshot)}
-    lines = oracle.dump(store, of_group, version)
+    # After a crash before its first queue file, 5.1.0 begins to dispatch where the agreed entries end, and loses them.
+    has_queues = any(each.is_file() for each in (store / "consumequeue").rglob("*"))
+    lines = oracle.dump(store, of_group, version if has_queues else RELEASES[-1])
     expected = {line["phyOffset"]: line for line in lines if line["type"] == "message" and line["phyOffset"] < stop}
     assert found == {place: reading.expected_row(line) for place, line in expected.items()}
     if not is_crashed:
