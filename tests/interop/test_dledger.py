@@ -54,13 +54,15 @@ def test_a_random_store_reads_as_rocketmq_reads_it(seed: int, tmp_path: Path) ->
     snapshot = Snapshot.open(store)
     stop = snapshot.log.data_stop()
     found = {row["physicalOffset"]: reading.described(row) for row in reading.read(snapshot)}
-    # After a crash before its first queue file, 5.1.0 begins to dispatch where the agreed entries end, and loses them.
-    has_queues = any(each.is_file() for each in (store / "consumequeue").rglob("*"))
-    lines = oracle.dump(store, of_group, version if has_queues else RELEASES[-1])
-    expected = {line["phyOffset"]: line for line in lines if line["type"] == "message" and line["phyOffset"] < stop}
-    assert found == {place: reading.expected_row(line) for place, line in expected.items()}
+    # 5.1.0 and 5.3.3 lose messages when they recover, which the newest release reads: docs/compatibility.md.
+    readers = {version, RELEASES[-1]} if is_crashed else {version}
+    dumps = {reader: oracle.dump(store, of_group, reader) for reader in readers}
+    messages = (
+        [line for line in lines if line["type"] == "message" and line["phyOffset"] < stop] for lines in dumps.values()
+    )
+    assert found == {line["phyOffset"]: reading.expected_row(line) for line in max(messages, key=len)}
     if not is_crashed:
-        assert stop == next(line["maxPhyOffset"] for line in lines if line["type"] == "store")
+        assert stop == next(line["maxPhyOffset"] for line in dumps[version] if line["type"] == "store")
         assert verify(store).is_sound
 
 
