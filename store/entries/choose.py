@@ -176,11 +176,11 @@ class DirectorySources:
         parts: _Parts | None = None,
     ) -> None:
         self.look = look
-        self._location, self._visibility, self._log, _ = look
+        location, visibility, log, _ = look
+        self._location, self._visibility, self._log = location, visibility, log
         self._source = source
         self.cache = cache
         if parts is None:
-            location, log = look.location, look.log
             run = partial(location.fs.stamp, location.paths.abort)
             walked = KeptQueues(log, location.fs, cache, run, by_log_only=source is QueueSource.COMMIT_LOG)
             queues = ConsumeQueues(location.fs, location.root, log)

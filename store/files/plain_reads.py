@@ -43,14 +43,14 @@ class Front(NamedTuple):
 @contextmanager
 def opened(path: str) -> Iterator[tuple[int, int]]:
     """Yield descriptor and size of a plain file; `MissingFileError` if there is no such file."""
-    fd = _opened(path)
+    fd = _open(path)
     try:
         yield fd, plain_size(fd, path)
     finally:
         os.close(fd)
 
 
-def _opened(path: str) -> int:
+def _open(path: str) -> int:
     try:
         return os.open(path, _READ_FLAGS)
     except OSError as error:
@@ -170,7 +170,7 @@ def _each(paths: Iterable[str]) -> Iterator[tuple[int, int] | None]:
     """Yield each file as `opened`, until the next is asked for; None where there is no such file."""
     for path in paths:  # `opened` itself would take a microsecond more for each of ten thousand queues
         try:
-            fd = _opened(path)
+            fd = _open(path)
         except FileNotFoundError:
             yield None
             continue
