@@ -17,6 +17,18 @@ class Delegating:
         return getattr(self.inner, name)
 
 
+class FailingListings(Delegating):
+    """A file system of pyarrow on which listings fail, as of a directory that appears meanwhile: `failures` of them."""
+
+    failures = 1
+
+    def get_file_info(self, selector: Any) -> Any:
+        if self.failures:
+            self.failures -= 1
+            raise FileNotFoundError
+        return self.inner.get_file_info(selector)
+
+
 def patch_import(monkeypatch: pytest.MonkeyPatch, of: ModuleType, imported: str, **names: Any) -> None:
     """Let `of` alone see other `names` in the module that it imported as `imported`.
 

@@ -10,7 +10,7 @@ from segmentlog.store.errors import StoreIOError, UnsupportedStoreError
 from segmentlog.store.objects.arrow_objects import ArrowObjects
 from segmentlog.store.objects.opening import open_objects
 from segmentlog.store.objects.retries import Retries
-from support.delegating import Delegating
+from support.delegating import FailingListings
 from support.fault_server import Fault, serving
 
 
@@ -36,21 +36,16 @@ def test_a_write_that_fails_leaves_no_object(tmp_path: Path, monkeypatch: pytest
 
 
 def test_a_folder_that_appears_while_it_is_listed_is_listed_again(tmp_path: Path) -> None:
-    local, failures = arrow_fs.LocalFileSystem(), [FileNotFoundError()]
-
-    def get_file_info(selector: arrow_fs.FileSelector) -> object:
-        if failures:
-            raise failures.pop()
-        return local.get_file_info(selector)
-
-    found = ArrowObjects("file:///x", Delegating(local, get_file_info=get_file_info), str(tmp_path), Retries(3, 5))
+    system = FailingListings(arrow_fs.LocalFileSystem())
+    found = ArrowObjects("file:///x", system, str(tmp_path), Retries(3, 5))
     assert list(found.list("none/")) == []
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "b").write_bytes(b"1")
-    failures += [FileNotFoundError()]
+    system.failures = 1
     assert [each.key for each in found.list("a/")] == ["a/b"]
-    failures += [FileNotFoundError()]
+    system.failures = 1
     assert found.folders() == ["a"]
+    assert system.failures == 0
 
 
 def test_s3_is_read_without_obstore_if_the_option_asks_for_it() -> None:
