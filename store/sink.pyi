@@ -6,6 +6,7 @@ from .encode.batch import encode_batch as encode_batch
 from .format.hashing import java_hash_array as java_hash_array
 from .format.naming import topic_problem as topic_problem
 from .format.property_encode import shared_names as shared_names
+from .format.property_encode import values_by_name as values_by_name
 from .write.sink import SyncReplication as SyncReplication
 from .write.sink import commit_batch as commit_batch
 from .write.sink import last_commit as last_commit

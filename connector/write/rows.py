@@ -24,8 +24,8 @@ import pyarrow.compute as pc
 
 from segmentlog.query.selection import UnknownTopicError
 from segmentlog.query.utf8 import are_utf8
-from segmentlog.store import COLUMN_PROPERTIES, NATIVE_COLUMNS, Giver, IllegalMessageError, is_system_topic
-from segmentlog.store.sink import java_hash_array, shared_names
+from segmentlog.store import NATIVE_COLUMNS, Giver, IllegalMessageError, is_system_topic
+from segmentlog.store.sink import java_hash_array, shared_names, values_by_name
 
 from ..options.write_options import SYSTEM_TOPIC_FIX, WriteOptions
 from ..options.write_table import OnNull, Selector
@@ -39,7 +39,6 @@ Mask: TypeAlias = npt.NDArray[np.bool_]
 MAP: Final = pa.map_(pa.string(), pa.string())
 SHARDING_KEY: Final = "__SHARDINGKEY"
 UNIQ_KEY: Final = "UNIQ_KEY"
-_NAMED: Final = frozenset(name.encode() for name in (*COLUMN_PROPERTIES.values(), SHARDING_KEY))
 _AS_THEY_COME: Final = tuple(
     column.name
     for column in NATIVE_COLUMNS
@@ -109,14 +108,6 @@ def _is_null(values: pa.Array) -> Mask:
 
 def _bools(values: pa.BooleanArray) -> Mask:
     return np.asarray(values.to_numpy(zero_copy_only=False), np.bool_)
-
-
-def without(pairs: Pairs, overruled: Mapping[str, Mask]) -> Pairs:
-    """Leave out pairs that a column of their own overrules: by name, the (n,) rows that have a value in it."""
-    kept = np.ones(pairs.rows.size, np.bool_)
-    for name, rows in overruled.items():
-        kept &= ~(pairs.named(name) & rows[pairs.rows])
-    return pairs.where(kept)
 
 
 def with_property(pairs: Pairs | None, name: str, values: pa.StringArray) -> Pairs:
@@ -307,10 +298,9 @@ class SinkRows:
         texts = {name: self._texts(columns, name, rows) for name in ("tags", "keys")}
         given = columns.get("properties")
         properties = None if sharding is not None else _plain_maps(given)
-        found = self._pairs(given, rows) if properties is None else None
-        texts["uniqKey"] = self._uniq_keys(self._texts(columns, "uniqKey", rows), found, rows)
         if properties is None:
-            properties = _properties(texts, found, sharding, rows.size)
+            properties = _properties(self._pairs(given, rows), sharding, rows.size)
+        texts["uniqKey"] = self._uniq_keys(self._texts(columns, "uniqKey", rows), properties, rows)
         native = {"topic": topics.cast(pa.string()), "body": body, "queueId": pa.array(queues)}
         native |= {name: values for name, values in texts.items() if values is not None}
         if properties is not None:
@@ -388,16 +378,14 @@ class SinkRows:
         fix = "Decode them into text first; binary values, as with hex(…) or base64(…)"
         raise self._refusal(rows, wrong, f"has bytes in column `{name}` that are not UTF-8", fix)
 
-    def _uniq_keys(self, given: pa.StringArray | None, pairs: Pairs | None, rows: Ints) -> pa.StringArray:
+    def _uniq_keys(self, given: pa.StringArray | None, properties: pa.MapArray | None, rows: Ints) -> pa.StringArray:
+        """Make keys for the rows that have none, neither in the column nor among the properties."""
         if given is not None and (has_given := _has_text(given)).all():
             return given
         made = number_keys(self._prefix, rows)
-        if pairs is not None:
-            named = pairs.where(pairs.named(UNIQ_KEY))
-            has = np.zeros(rows.size, np.bool_)
-            has[named.rows] = _bools(pc.greater(pc.binary_length(named.values), 0))
-            if has.any():
-                made = pc.if_else(pa.array(has), pa.scalar(None, pa.string()), made)
+        named = {} if properties is None else values_by_name(properties, [UNIQ_KEY])
+        if named:
+            made = pc.if_else(pa.array(_has_text(named[UNIQ_KEY])), pa.scalar(None, pa.string()), made)
         return made if given is None else pc.if_else(pa.array(has_given), given, made)
 
     # -- properties
@@ -442,13 +430,13 @@ def number_keys(prefix: bytes, rows: Ints) -> pa.StringArray:
 
 
 def _plain_maps(properties: pa.Array | None) -> pa.MapArray | None:
-    """Return maps that all have the same names, none of which has a column of its own; None for any others."""
+    """Return maps that all have the same names; None for any others."""
     # Most frames have such maps. Pair by pair they would cost twice as much as all other columns together.
     if properties is None or not pa.types.is_map(properties.type):
         return None
     maps = properties.cast(MAP)
     names = shared_names(maps)
-    if names is None or not _NAMED.isdisjoint(names.cast(pa.binary()).to_pylist()):
+    if names is None:
         return None
     try:
         names.cast(pa.binary()).cast(pa.string())
@@ -458,15 +446,11 @@ def _plain_maps(properties: pa.Array | None) -> pa.MapArray | None:
     return pa.MapArray.from_arrays(maps.offsets, maps.keys, values)
 
 
-def _properties(
-    texts: dict[str, pa.StringArray | None], found: Pairs | None, sharding: pa.StringArray | None, rows: int
-) -> pa.MapArray | None:
-    """Properties that have no column in the store's batches."""
-    if found is not None:
-        # A frame of our source has its tags and keys twice, in columns and in the map: once is enough.
-        said = {COLUMN_PROPERTIES[name]: _has_text(values) for name, values in texts.items() if values is not None}
-        found = without(found, said if sharding is None else {**said, SHARDING_KEY: _has_text(sharding)})
+def _properties(found: Pairs | None, sharding: pa.StringArray | None, rows: int) -> pa.MapArray | None:
+    """Return the properties as maps, with the sharding key of a column in place of one that a map brings along."""
     if sharding is not None:
+        if found is not None:
+            found = found.where(~(found.named(SHARDING_KEY) & _has_text(sharding)[found.rows]))
         found = with_property(found, SHARDING_KEY, sharding)
     return None if found is None else maps_of_pairs(found, rows).cast(MAP)
 

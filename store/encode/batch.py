@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 
 from ..config import BatchPlacement, StoreConfig
 from ..errors import ConfigError, IllegalMessageError
-from ..format.buffers import numbers, only_chunk, repeated, value_bytes, value_lengths
+from ..format.buffers import FALSE, numbers, only_chunk, value_bytes, value_lengths
 from ..format.checksums import RecordCrc
 from ..format.encoded_batch import EncodedBatch
 from ..format.hashing import java_hash_array, key_hashes
@@ -42,7 +42,7 @@ from ..format.message_encode import PROPERTIES_BYTES_MAX, RecordColumns, encode
 from ..format.message_table import COLUMN_PROPERTIES, NATIVE_COLUMNS, Giver
 from ..format.naming import SCHEDULE_TOPIC
 from ..format.properties import KEYS, LIGHT_QUEUES, TAGS, UNIQ_KEY
-from ..format.property_encode import encode_properties, shared_names
+from ..format.property_encode import encode_properties, shared_names, values_by_name
 from ..queues.keys import Queues, different_queues
 from .message import (
     DEFLATE_LEVEL,
@@ -72,7 +72,6 @@ LARGE_BATCH_BYTES: Final = 3 << 20  # of bodies; less than that is sooner copied
 _APART_PER_BYTE: Final = 16  # bytes of bodies that are not copied count as one
 _FEW_TOPICS: Final = 64
 _FIXED_BYTES: Final = 128  # of a record beside body and properties, about
-_LOOKED_UP: Final = repeated([TAGS, KEYS, UNIQ_KEY], 1)
 
 
 class BatchColumns:
@@ -165,7 +164,7 @@ class EncodedRows(NamedTuple):
     queues: Queues  # the distinct queues of the rows
     queue_of: Ints  # (n,) int64, index into ``queues`` per row
     counts: Mask  # (n,) bool, see `Encoded`
-    # None where tags and keys have to be read from the records: delayed messages, transactions, keys within a map
+    # None where tags and keys have to be read from the records: delayed messages, transactions
     lookups: Lookups | None = None
 
 
@@ -193,7 +192,7 @@ def encode_batch(
     fields = _fields(columns, rows, config)
     crc = record_crc(config)
     body_bytes = value_lengths(rows.body)
-    apart = bodies_apart and rows.is_plain and int(body_bytes.sum()) >= LARGE_BATCH_BYTES
+    apart = bodies_apart and rows.looked_up is not None and int(body_bytes.sum()) >= LARGE_BATCH_BYTES
     try:
         properties = encode_properties(rows.named, rows.pairs) if rows.named or rows.pairs is not None else b""
         held = _check_properties(properties, crc) + body_bytes
@@ -224,7 +223,7 @@ class _Rows(NamedTuple):
     # properties from columns, by name; and the map column, None without one
     named: dict[str, pa.StringArray]
     pairs: pa.MapArray | None
-    is_plain: bool  # whether the columns alone tell the entries of queues and index
+    looked_up: dict[str, pa.StringArray] | None  # tags and keys by name; None as in `EncodedRows.lookups`
 
 
 def _checked_rows(columns: BatchColumns, config: StoreConfig) -> _Rows:
@@ -254,8 +253,9 @@ def _checked_rows(columns: BatchColumns, config: StoreConfig) -> _Rows:
         named |= delays
     if config.compress_over_bytes is not None:
         body, sys_flag = _deflated_rows(body, sys_flag, config.compress_over_bytes)
-    is_plain = not is_delayed and not (sys_flag & (SYS_TRANSACTION | SYS_INNER_BATCH)).any() and not _hold_keys(names)
-    return _Rows(topics, queue_id, body, sys_flag, counts, named, pairs, is_plain)
+    is_plain = not is_delayed and not (sys_flag & (SYS_TRANSACTION | SYS_INNER_BATCH)).any()
+    looked_up = _looked_up(named, pairs if names is not None else None) if is_plain else None
+    return _Rows(topics, queue_id, body, sys_flag, counts, named, pairs, looked_up)
 
 
 def _delayed(
@@ -298,8 +298,9 @@ def _with_queues(
 ) -> EncodedRows:
     """Add queues and lookups to the records of a piece of the rows; ``topics`` are the topics of the same piece."""
     queues, queue_of = different_queues(topics, rows.queue_id[piece])
-    looked_up = {name: values[piece] for name, values in rows.named.items()}
-    lookups = _look_up(topics, looked_up, with_keys=with_keys) if rows.is_plain else None
+    lookups = None
+    if rows.looked_up is not None:
+        lookups = _look_up(topics, {name: each[piece] for name, each in rows.looked_up.items()}, with_keys=with_keys)
     return EncodedRows(records, queues, queue_of, rows.counts[piece], lookups)
 
 
@@ -322,9 +323,15 @@ def _names(pairs: pa.MapArray | None) -> pa.StringArray | None:
     return names if len(names) else None
 
 
-def _hold_keys(names: pa.StringArray | None) -> bool:
-    """Return whether a map has tags or keys, which then are not in the columns alone."""
-    return names is not None and pc.any(pc.is_in(names, _LOOKED_UP)).as_py() is True
+def _looked_up(named: dict[str, pa.StringArray], pairs: pa.MapArray | None) -> dict[str, pa.StringArray]:
+    """Return tags and keys as the records have them: those of a column, or else those of the map."""
+    if pairs is None:
+        return named
+    paired = values_by_name(pairs, (TAGS, KEYS, UNIQ_KEY))
+    for name in named.keys() & paired.keys():
+        has_text = pc.greater(pc.binary_length(named[name]), 0)
+        paired[name] = pc.if_else(pc.fill_null(has_text, FALSE), named[name], paired[name])
+    return named | paired
 
 
 def _look_up(topics: pa.DictionaryArray, named: Mapping[str, pa.StringArray], *, with_keys: bool) -> Lookups:

@@ -17,7 +17,7 @@ ascending order. Each window replaces the bytes after the value of the window be
 columns are joined by Arrow. RocketMQ: ``MessageDecoder.messageProperties2String``.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -82,6 +82,29 @@ def shared_names(maps: pa.MapArray) -> pa.StringArray | None:
     ):
         return None
     return names[:each]
+
+
+def values_by_name(maps: pa.MapArray, names: Iterable[str]) -> dict[str, pa.StringArray]:
+    """Return the values that (n,) maps store under some names, null where a map has none; no array if none has any."""
+    offsets = integers(maps.offsets)
+    first, last = offsets[[0, -1]].tolist()
+    keys, values = maps.keys[first:last], maps.items[first:last]
+    shared = shared_names(maps)
+    texts = [] if shared is None else shared.view(pa.binary()).to_pylist()
+    if texts and len(set(texts)) == len(texts):
+        places = {name: texts.index(name.encode()) for name in names if name.encode() in texts}
+        every = np.arange(len(values))
+        return {name: values.take(pa.array(every[place :: len(texts)])) for name, place in places.items()}
+    rows = np.repeat(np.arange(len(maps)), np.diff(offsets))
+    stored = _has_text(values) & present(maps)[rows]
+    found = {}
+    for name in names:
+        pairs = np.flatnonzero(pc.fill_null(pc.equal(keys, name), FALSE).to_numpy(zero_copy_only=False) & stored)
+        if pairs.size:
+            chosen = np.full(len(maps), -1)
+            chosen[rows[pairs]] = pairs  # the last one if a map has several: RocketMQ reads that one
+            found[name] = values.take(pa.array(chosen, mask=chosen < 0))
+    return found
 
 
 class _Pairs(NamedTuple):

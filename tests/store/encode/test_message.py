@@ -126,6 +126,25 @@ def test_a_batch_and_its_messages_alone_are_the_same_bytes(messages: list[Outgoi
         assert sorted(zip(rows.lookups.hash_rows.tolist(), rows.lookups.hashes.tolist(), strict=True)) == sorted(wanted)
 
 
+@pytest.mark.parametrize("rows", [1, 2, 3])
+def test_a_key_that_a_map_repeats_is_the_one_that_its_record_is_read_with(rows: int) -> None:
+    maps = [
+        [("KEYS", "a"), ("KEYS", "b"), ("KEYS", "")],
+        [("KEYS", "c"), ("KEYS", "d"), ("KEYS", "e")],
+        [("TAGS", "t"), ("UNIQ_KEY", "u")],
+    ]
+    columns = {"topic": ["A"] * rows, "body": [b""] * rows}
+    batch = pa.record_batch({**columns, "properties": pa.array(maps[:rows], pa.map_(pa.string(), pa.string()))})
+    (encoded,) = encode_batch(batch, CONFIG)
+    assert encoded.lookups is not None
+    read = (
+        Properties(Records(encoded.records.join(), encoded.records.positions)).maps().to_pylist(maps_as_pydicts="lossy")
+    )
+    keys = [found.get("KEYS") or found["UNIQ_KEY"] for found in read]
+    assert encoded.lookups.hashes.tolist() == [index_key_hash("A", key) for key in keys]
+    assert keys == ["b", "e", "u"][:rows]
+
+
 @given(MESSAGES, WRONG)
 def test_a_batch_refuses_the_same_messages_as_a_single_append(message: Outgoing, wrong: dict[str, Any]) -> None:
     config = replace(CONFIG, max_body_bytes=150)
