@@ -65,7 +65,7 @@ _ENTRY_BYTES: Final = 20
 QUERY_ID: Final = "sql.streaming.queryId"
 BATCH_ID: Final = "streaming.sql.batchId"
 _TURN_BYTES: Final = 64 << 20
-_PIECE_BYTES: Final = 6 << 20
+_PIECE_BYTES: Final = 8 << 20
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
