@@ -68,7 +68,7 @@ COLUMN_TYPES: Final[dict[str, tuple[pa.DataType, ...]]] = {
 }
 """Columns of a batch, and their accepted types; values of any other type are cast to the first type."""
 _PIECE_BYTES: Final = 8 << 20
-"""Threads of a commit wait for Python's lock between steps: small rows in pieces of 4 MiB take 1.5 times as long."""
+"""Threads of a commit wait for Python's lock between steps: small rows in pieces of 3 MiB take 1.3 times as long."""
 LARGE_BATCH_BYTES: Final = 3 << 20  # of bodies; less than that is sooner copied, and still in the cache when written
 _APART_PER_BYTE: Final = 16  # bytes of bodies that are not copied count as one
 _FEW_TOPICS: Final = 64
