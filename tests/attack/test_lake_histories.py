@@ -22,7 +22,7 @@ from support.scale import Report, scale
 pytestmark = [pytest.mark.attack, pytest.mark.scaled]
 
 SEED = int(os.environ.get("SEGMENTLOG_ATTACK_SEED", "20261127"))
-HISTORIES = {"iceberg": scale(6, 25, 1_000, check=1), "delta": scale(12, 30, 1_000, check=2)}
+HISTORIES = {"iceberg": scale(4, 25, 1_000, check=1), "delta": scale(6, 30, 1_000, check=2)}
 
 
 @pytest.mark.slow

@@ -37,7 +37,7 @@ def messages(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [line for line in lines if line["type"] == "message"]
 
 
-@pytest.mark.scaled(quick=1)
+@pytest.mark.scaled(quick=0)  # `store/archive/test_dledger.py` restores such stores and reads them
 @pytest.mark.parametrize("older", [0, 30])
 @pytest.mark.parametrize("version", ["4.9.1", "5.1.0", "5.3.3"])
 def test_rocketmq_loads_a_restored_store_and_goes_on(version: str, older: int, tmp_path: Path) -> None:
