@@ -4,7 +4,7 @@
 
     ranges    T/0 [0, 3)   T/1 [0, 2)   T/2 [4, 6)   T/3 [0, 90000)
     read      e0 e1 e2 +   e0 ## +      e4 e5 +      by itself, in blocks    + the entry after the range
-    yields    Together(T/0)  1            Together(T/2)  3                   ## implausible: the range is read by itself
+    yields    Chunk(T/0)  1               Chunk(T/2)  3                      ## implausible: the range is read by itself
 
     by itself      e0  e1  ##  ##  e4  e5          ## healed, see `heal`
                    e0  e1  e3  e3  e4              an entry that repeats the next one: the place of a lost message,
@@ -60,17 +60,25 @@ _PLACE_MASK = (1 << _PLACE_BITS) - 1
 _REMOVED: Final = "Retention or truncation removed them since the query was planned: run it again from a later offset"
 
 
-class Together(NamedTuple):
-    """Entries of consecutive ranges of a task, all of them sound."""
+class Chunk(NamedTuple):
+    """Rows on their way to becoming a batch."""
 
-    range_index: Ints  # (n,) int64, ascending
+    range_index: Ints  # (n,) int64: index of the row's range in the task
     queue_offset: Ints  # (n,) int64, ascending within a range
     entries: Entries  # (n,) NATIVE
+
+    def take(self, rows: Ints | Mask | slice) -> "Chunk":
+        """Some of the rows."""
+        return Chunk(self.range_index[rows], self.queue_offset[rows], some(self.entries, rows))
+
+    def part(self, first: int, last: int) -> "Chunk":
+        """Rows ``[first, last)``; this chunk itself if it has no others."""
+        return self if last - first == self.queue_offset.size else self.take(slice(first, last))
 
 
 def together(
     queues: ConsumeQueues, ranges: Sequence[PlannedRange], rows_max: int = SHORT_ROWS_MAX
-) -> Iterator[Together | int]:
+) -> Iterator[Chunk | int]:
     """Read the short ranges of a task, about ``rows_max`` messages at a time.
 
     Yields, in the order of the ranges: entries of sound ranges, or the index of a range that has to be read by itself.
@@ -95,8 +103,8 @@ def _is_short(planned: PlannedRange) -> bool:
     return planned.base is not None and planned.rows == rows <= SHORT_ROWS_MAX and planned.key.topic != SCHEDULE_TOPIC
 
 
-def _read(queues: ConsumeQueues, ranges: Sequence[PlannedRange], at: int, stop: int) -> Iterator[Together | int]:
-    """Read ranges ``[at, stop)``; yield runs of sound ranges, and the index of each other range."""
+def _read(queues: ConsumeQueues, ranges: Sequence[PlannedRange], at: int, stop: int) -> Iterator[Chunk | int]:
+    """Read ranges ``[at, stop)``; yield the rows of consecutive sound ranges, and the index of each other range."""
     data = queues.read(
         [EntrySpan(key, start, end + 1, base) for key, start, end, _, _, base in ranges[at:stop] if base is not None]
     )
@@ -115,7 +123,7 @@ def _read(queues: ConsumeQueues, ranges: Sequence[PlannedRange], at: int, stop: 
         sound = ~np.logical_or.reduceat(unusual, after - lengths)
         ends = np.cumsum(lengths)
         offsets = np.arange(ends[-1]) + np.repeat(starts - (ends - lengths), lengths)
-        all_of_them = Together(np.repeat(index, lengths), offsets, some(entries, real))
+        all_of_them = Chunk(np.repeat(index, lengths), offsets, some(entries, real))
         read = index[sound].tolist()
         if len(read) == stop - at:
             yield all_of_them
@@ -124,8 +132,7 @@ def _read(queues: ConsumeQueues, ranges: Sequence[PlannedRange], at: int, stop: 
     alone = sorted({*range(at, stop)} - {*read})
     for before, number in pairwise([at - 1, *alone, stop]):
         if number - before > 1:
-            rows = slice(firsts[before + 1 - at], firsts[number - at])
-            yield Together(all_of_them.range_index[rows], all_of_them.queue_offset[rows], all_of_them.entries[rows])
+            yield all_of_them.take(slice(firsts[before + 1 - at], firsts[number - at]))
         if number < stop:
             yield number
 
@@ -185,22 +192,6 @@ def _without_deleted(
     return np.concatenate([found, entries[deleted:]]), offsets[kept]
 
 
-class Chunk(NamedTuple):
-    """Rows on their way to becoming a batch: which range each belongs to, and its place and entry there."""
-
-    range_index: Ints
-    queue_offset: Ints
-    entries: Entries
-
-    def take(self, rows: Ints | Mask | slice) -> "Chunk":
-        """Some of the rows."""
-        return Chunk(self.range_index[rows], self.queue_offset[rows], some(self.entries, rows))
-
-    def part(self, first: int, last: int) -> "Chunk":
-        """Rows ``[first, last)``; this chunk itself if it has no others."""
-        return self if last - first == self.queue_offset.size else self.take(slice(first, last))
-
-
 def batches_of(sizes: Ints, spec: ScanSpec) -> Iterator[slice]:
     """Cut rows into batches of about ``spec.batch_bytes``, and at most ``spec.batch_rows``; a row may be larger."""
     ends = np.cumsum(_weights(sizes, spec))
@@ -237,9 +228,8 @@ class Chunks:
         # Ranges of one queue follow each other: the same number for them.
         changes = [index == 0 or r.key != task.ranges[index - 1].key for index, r in enumerate(task.ranges)]
         self._groups = np.cumsum(changes)
-        self._queue_only = spec.entries_only
         # A chunk has a fixed cost. But CRC check and decoder both read the bodies: small chunks stay in the cache.
-        self._batches_at_once = 1 if spec.check_crc or self._queue_only else _BATCHES_AT_ONCE
+        self._batches_at_once = 1 if spec.check_crc or spec.entries_only else _BATCHES_AT_ONCE
 
     def __iter__(self) -> Iterator[Chunk]:
         """Rows of a batch each, or of some batches where these have few rows."""
@@ -273,10 +263,9 @@ class Chunks:
     def _chunks(self) -> Iterator[Chunk]:
         """Rows that can match by their entries: of many short ranges at once, or of a block of one range."""
         for found in together(self._store.sources.queues, self._ranges, min(SHORT_ROWS_MAX, _RUN_ROWS)):
-            if isinstance(found, Together):
+            if isinstance(found, Chunk):
                 wanted = self._matcher.by_entries(self._ranges[int(found.range_index[0])].key.topic, found.entries)
-                chunk = Chunk(*found)
-                yield chunk if wanted is None else chunk.take(wanted)
+                yield found if wanted is None else found.take(wanted)
                 continue
             planned = self._ranges[found]
             for block in self._checked_blocks(planned):
@@ -330,7 +319,7 @@ class Chunks:
 
         Rows of one queue keep their order, even if the physical offset of a damaged entry is lower than those before.
         """
-        if self._queue_only or (run.range_index == run.range_index[0]).all():
+        if self._spec.entries_only or (run.range_index == run.range_index[0]).all():
             return run
         place = np.clip(run.entries["physical_offset"] - self._store.log.min_offset, 0, _PLACE_MASK)
         reached: Ints = np.maximum.accumulate((self._groups[run.range_index] << _PLACE_BITS) | place)

@@ -24,7 +24,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-import numpy as np
 import pyarrow as pa
 
 from ..types import MessageIdentity, QueueBounds, QueueKey, QueueRange
@@ -50,12 +49,10 @@ def store_times(snapshot: Snapshot, offsets: Mapping[QueueKey, int]) -> dict[Que
     offsets
         A queue offset of each queue, within its bounds.
     """
-    found: dict[QueueKey, int] = {}
     if snapshot.entries.has_times:
-        for key, at in offsets.items():
-            times, known = snapshot.entries.times(key, np.array([at]))
-            found |= {key: int(times[0])} if known[0] else {}
-        return found
+        known = {key: snapshot.entries.time_of(key, at) for key, at in offsets.items()}
+        return {key: time for key, time in known.items() if time is not None}
+    found: dict[QueueKey, int] = {}
     for task in snapshot.plan([QueueRange(key, at, at + 1) for key, at in offsets.items()], max_bytes=_NO_LIMIT):
         for batch in snapshot.scan(task, _TIMES):
             topics, ids = batch.column(0).to_pylist(), batch.column(1).to_pylist()

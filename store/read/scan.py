@@ -224,11 +224,10 @@ class _Scan(RecordBatches[Chunk]):
         self._topics = sorted({planned.key.topic for planned in task.ranges})
         codes = {topic: code for code, topic in enumerate(self._topics)}
         self._topic_codes = np.array([codes[planned.key.topic] for planned in task.ranges], np.int64)
-        self._queue_only = spec.entries_only
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         chunks = Chunks(self._store, self._task, self._spec, self._walks, self._matcher)
-        if self._queue_only:
+        if self._spec.entries_only:
             for chunk in chunks:
                 yield from self._queue_batches(chunk)
             return
@@ -370,12 +369,11 @@ class _Scan(RecordBatches[Chunk]):
             )
             entries[rows] = healed.entries
             confirmed[rows] = healed.confirmed
-            changed = int((healed.sound & bad[rows] & ~healed.confirmed).sum())
-            if changed:
-                damaged = int(chunk.queue_offset[rows][healed.sound & bad[rows] & ~healed.confirmed][0])
+            damaged = chunk.queue_offset[rows][healed.sound & bad[rows] & ~healed.confirmed]
+            if damaged.size:
                 place = self._log.directories[0]
                 text = "%s has the records of damaged entries of ConsumeQueue %s, the first at queue offset %d"
-                warn_once(_log, place, text, place, planned.key, damaged)
+                warn_once(_log, place, text, place, planned.key, int(damaged[0]))
         return chunk._replace(entries=entries), confirmed
 
     def _after_damage(self, records: Records, part: Chunk) -> Mask | None:

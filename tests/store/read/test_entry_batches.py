@@ -26,7 +26,7 @@ from segmentlog.store.format.consume_queue import ENTRY_BYTES, Entries
 from segmentlog.store.format.message import Ints
 from segmentlog.store.format.naming import SCHEDULE_TOPIC
 from segmentlog.store.read import entry_batches
-from segmentlog.store.read.entry_batches import Chunk, Chunks, Together, batches_of, range_blocks, report_lost, together
+from segmentlog.store.read.entry_batches import Chunk, Chunks, batches_of, range_blocks, report_lost, together
 from segmentlog.store.read.matching import Matcher
 from support.store_builder import StoreBuilder, messages
 from support.tampering import QueueFiles, overwrite, segments
@@ -246,8 +246,8 @@ def test_ranges_that_are_not_short_are_read_alone(built: Path, monkeypatch: pyte
     ranges = [PlannedRange(*each) for each in ((key, 0, 5, 5, None, 0), *alone, (key, 5, 7, 2, None, 0))]
     first, *others, last = together(Snapshot.open(built).sources.queues, ranges)
     assert others == [1, 2, 3, 4, 5]
-    assert isinstance(first, Together)
-    assert isinstance(last, Together)
+    assert isinstance(first, Chunk)
+    assert isinstance(last, Chunk)
     assert (first.range_index.tolist(), first.queue_offset.tolist()) == ([0] * 5, list(range(5)))
     assert (last.range_index.tolist(), last.queue_offset.tolist()) == ([6] * 2, [5, 6])
 
@@ -258,7 +258,7 @@ def test_so_many_rows_are_read_at_once(built: Path, rows_max: int, stretches: in
     (task,) = snapshot.plan([QueueRange(key, 0, HELD) for key in KEYS], max_bytes=1 << 30)
     found = list(together(snapshot.sources.queues, task.ranges, rows_max))
     assert len(found) == stretches
-    assert all(isinstance(each, Together) for each in found)
+    assert all(isinstance(each, Chunk) for each in found)
     assert list(together(snapshot.sources.queues, [])) == []
 
 
