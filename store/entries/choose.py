@@ -22,7 +22,7 @@ listing would show in part: its first records are in known segments, the others 
 
 import logging
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -244,14 +244,12 @@ class DirectorySources:
         found = {size for each in sizes for size in each}
         if sum(map(len, sizes)) == 1:  # there is nothing to compare it with but another queue, or what the store states
             sibling = next((key for key in keys_of(ids) if key != there[0]), None)
-            found |= set(self._stated_file_bytes() if sibling is None else self.queues.file_sizes(sibling))
+            point = read_durable_point(self._location.fs, self._location.root) if sibling is None else None
+            if sibling is not None:
+                found.update(self.queues.file_sizes(sibling))
+            elif point is not None and point.sizes.queue_segment_entries:
+                found.add(point.sizes.queue_segment_entries * ENTRY_BYTES)
         return len(found) > 1
-
-    def _stated_file_bytes(self) -> Iterator[int]:
-        """Bytes of each file of a queue, where the store states it."""
-        point = read_durable_point(self._location.fs, self._location.root)
-        if point is not None and point.sizes.queue_segment_entries:
-            yield point.sizes.queue_segment_entries * ENTRY_BYTES
 
     def derived(self, planned: PlannedRange, walk: tuple[int, int], walks: WalkCache) -> DerivedQueue:
         """Entries of a planned range that no file has, in a task: by the database if it has all of them."""

@@ -198,13 +198,6 @@ def _front_bounds(log: CommitLog, data: bytes, lengths: Ints, hidden_from: int |
     return alive, certain & ((alive == 0) | (lengths <= PROBE_ENTRIES))
 
 
-def _names_a_record(log: CommitLog, last: Entries) -> bool:
-    """Return whether one entry names a whole record of its size."""
-    # RocketMQ 5 dispatches a DLedger log to its end when it recovers from a crash. The group may then replace the last
-    # records, whose entries name others.
-    return bool(log.sound(last["physical_offset"], last["size"])[0])
-
-
 def _sound_end(log: CommitLog, queue: ConsumeQueue, end: int, *, is_live: bool) -> int:
     """One past the last message that a ConsumeQueue names, of entries before ``end``.
 
@@ -222,7 +215,10 @@ def _sound_end(log: CommitLog, queue: ConsumeQueue, end: int, *, is_live: bool) 
         last = queue.entries(end - 1, end)
     if is_plausible(last)[0]:
         offset = int(last["physical_offset"][0])
-        if offset < log.min_offset or (_names_a_record(log, last) if log.is_agreed else log.find(offset) is not None):
+        # RocketMQ 5 dispatches a DLedger log to its end when it recovers from a crash. The group may then replace the
+        # last records, so that an entry names bytes of another record.
+        is_there = log.sound(last["physical_offset"], last["size"])[0] if log.is_agreed else log.find(offset)
+        if offset < log.min_offset or is_there:
             return end
     sound = queue.last_sound(log, end)
     if is_live:

@@ -60,9 +60,8 @@ def heal(store: StoreView, walks: WalkCache, key: QueueKey, block: Block, doubtf
         burnt = _Lag(store, key)
         if derived.size.size == wanted.size and _stand_for(store, wanted, named, derived, span, burnt):
             # As many records as entries: they match in order, whatever queue offsets the records state.
-            _replace(
-                healed, rows, derived, (named != derived.physical_offset) | (entries["size"][rows] != derived.size)
-            )
+            changed = (named != derived.physical_offset) | (entries["size"][rows] != derived.size)
+            healed[rows][changed] = as_entries(derived)[changed]  # the others keep their tags code
             sound[rows], confirmed[rows] = True, derived.queue_offset != wanted
             continue
         in_place = np.isin(named, derived.physical_offset)
@@ -79,10 +78,8 @@ def heal(store: StoreView, walks: WalkCache, key: QueueKey, block: Block, doubtf
         if wider != span:
             derived = walks.queue(key, *wider)
         _, at, stated = np.intersect1d(wanted, derived.queue_offset, assume_unique=True, return_indices=True)
-        known = np.zeros(wanted.size, np.bool_)
-        known[at] = True
-        _replace(healed, rows, derived.take(stated), known)
-        sound[rows] = known
+        healed[rows][at] = as_entries(derived)[stated]
+        sound[rows][at] = True
     return Healed(healed, sound, confirmed)
 
 
@@ -152,12 +149,6 @@ def _stand_for(  # noqa: PLR0917 - what `heal` knows of one run of entries
     if (derived.queue_offset < wanted).any() or not burnt.explains(int(wanted[0])):
         return False
     return bool((named == derived.physical_offset).all()) or not store.log.damage(*span)
-
-
-def _replace(entries: Entries, rows: slice, derived: DerivedQueue, chosen: Mask) -> None:
-    """Replace the chosen rows by derived entries; ``derived`` has one per row, or one per chosen row."""
-    part = entries[rows]
-    part[chosen] = as_entries(derived)[chosen if derived.size.size == chosen.size else slice(None)]
 
 
 def span_between(store: StoreView, key: QueueKey, block: Block, rows: slice, *, anchored: bool) -> tuple[int, int]:

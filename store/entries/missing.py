@@ -53,7 +53,7 @@ from ..format.message import BURNT_OFFSETS_MAX, Ints, Mask
 from ..format.naming import LMQ_PREFIX, is_broker_topic, is_dispatched_topic, is_system_topic
 from ..format.store_paths import CONFIG
 from ..log.commit_log import CommitLog
-from ..log.log_end import LogState, examine_log
+from ..log.log_end import examine_log
 from ..queues.consume_queue import ConsumeQueue
 from ..queues.consume_queues import ConsumeQueues
 from ..types import QueueKey
@@ -209,7 +209,7 @@ def _all_have_entries(log: CommitLog, at: int, ends: Mapping[ConsumeQueue, int])
 
 def _log_end(log: CommitLog, own: OwnState, begin: int, data_stop: int) -> _LogEnd:
     """Follow the log to its end; as recovery would decide, except that damage is left for the scan."""
-    state: LogState = examine_log(log, begin, own.sealed_from, data_stop)
+    state = examine_log(log, begin, own.sealed_from, data_stop)
     point = own.crash_point
     if point is None:
         return _LogEnd(state.last if state.beyond else state.end, not state.beyond)
@@ -229,23 +229,20 @@ def _end_below(queue: ConsumeQueue, bound: int, end: int, log: CommitLog | None)
     while end > queue.first:
         start = max(queue.first, end - _LAST_ENTRIES)
         entries = queue.entries(start, end)
-        physical = np.where(_names_a_record_below(entries, bound), entries["physical_offset"], -1)
+        is_blank = is_pad(entries)
+        is_below = is_plausible(entries) & (entries["physical_offset"] + entries["size"] <= bound) & ~is_blank
+        physical = np.where(is_below, entries["physical_offset"], -1)
         rises = physical > np.maximum.accumulate(np.concatenate([[-1], physical]))[:-1]
         for row in np.flatnonzero(rises)[::-1]:  # the last one, but for torn entries
             found = log.record_at(int(physical[row])) if log is not None else None
             place = (queue.key.queue_id, start + int(row))
             if found is None or (found.record.queue_id, found.record.queue_offset) == place:
                 return place[1] + 1
-        pads = np.flatnonzero(is_pad(entries))
+        pads = np.flatnonzero(is_blank)
         if pads.size:
             return start + int(pads[-1]) + 1
         end = start
     return queue.first
-
-
-def _names_a_record_below(entries: Entries, bound: int) -> Mask:
-    below: Mask = is_plausible(entries) & (entries["physical_offset"] + entries["size"] <= bound) & ~is_pad(entries)
-    return below
 
 
 def _before(short: DerivedQueue, undispatched: DerivedQueue | None) -> DerivedQueue:

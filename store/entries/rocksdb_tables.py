@@ -13,13 +13,13 @@ the CommitLog does. Entries of later records, and entries that are missing in be
 """
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final, NamedTuple, Self
 
 from ..errors import CorruptError, CorruptQueueError, FormatError
 from ..files.fs import FileSystem
 from ..files.rocksdb import DEFAULT_FAMILY, RocksDatabase
 from ..format.consume_queue import Entries
-from ..format.message import Ints
 from ..format.naming import is_readable_topic
 from ..format.rocksdb_queues import (
     CHECKPOINT,
@@ -51,12 +51,6 @@ class RocksPart(NamedTuple):
 
     start: int
     entries: Entries  # (n,) of `consume_queue.NATIVE`
-    store_times: Ints  # (n,) ms
-
-    @property
-    def stop(self) -> int:
-        """Queue offset after the last entry."""
-        return self.start + self.entries.size
 
 
 class RocksQueues:
@@ -69,10 +63,8 @@ class RocksQueues:
     @classmethod
     def open(cls, fs: FileSystem, directory: str) -> Self:
         """Open the database of a directory, see `RocksDatabase.open`."""
-        try:
+        with _damage_reported(directory, "the database"):
             return cls(RocksDatabase.open(fs, directory))
-        except CorruptError as error:
-            raise _as_queue_error(error) from None
 
     @property
     def directory(self) -> str:
@@ -86,7 +78,7 @@ class RocksQueues:
     def queues(self) -> list[QueueKey]:
         """All queues that have entries, or had some; sorted. Two seeks per queue."""
         found: set[QueueKey] = set()
-        try:
+        with _damage_reported(self.directory, "the list of queues"):
             for bound_key, _ in self._database.items(OFFSET_FAMILY):
                 queue = parse_max_key(bound_key)
                 if queue is not None and queue != CHECKPOINT:
@@ -99,19 +91,13 @@ class RocksQueues:
                 else:
                     found.add(entry.queue)
                     key = self._database.first(DEFAULT_FAMILY, queue_prefix(entry.queue) + b"\xff")
-        except CorruptError as error:
-            raise _as_queue_error(error) from None
         return sorted(queue for queue in found if is_readable_topic(queue.topic))
 
     def bounds(self, queue: QueueKey) -> RocksBounds | None:
         """Bounds of a queue by its entries; by its last offset if it has no entries; None for an unknown queue."""
         if queue not in self._bounds:
-            try:
+            with _damage_reported(self.directory, queue):
                 self._bounds[queue] = self._find_bounds(queue)
-            except CorruptError as error:
-                raise _as_queue_error(error) from None
-            except FormatError as error:
-                raise CorruptQueueError(f"{queue}: {error.problem}", path=self.directory) from None
         return self._bounds[queue]
 
     def _find_bounds(self, queue: QueueKey) -> RocksBounds | None:
@@ -131,7 +117,7 @@ class RocksQueues:
                 f"the entries of {queue} have no last one after the first, {first.offset}", path=self.directory
             )
         value = self._database.get(DEFAULT_FAMILY, last_key)
-        entries, _ = decode_values([] if value is None else [value])
+        entries = decode_values([] if value is None else [value])
         return RocksBounds(first.offset, last.offset + 1, int(entries["physical_offset"][0]) if entries.size else -1)
 
     def entries(self, queue: QueueKey, start: int, stop: int, chunk: int = CHUNK) -> Iterator[RocksPart]:
@@ -145,12 +131,8 @@ class RocksQueues:
         start, stop = max(start, known.start), min(stop, known.stop)
         while start < stop:
             end = min(start + chunk, stop)
-            try:
+            with _damage_reported(self.directory, queue, start):
                 yield from self._parts(queue, start, end)
-            except CorruptError as error:
-                raise _as_queue_error(error) from None
-            except FormatError as error:
-                raise CorruptQueueError(f"{queue}: {error.problem}", path=self.directory, offset=start) from None
             start = end
 
     def _parts(self, queue: QueueKey, start: int, stop: int) -> Iterator[RocksPart]:
@@ -158,7 +140,7 @@ class RocksQueues:
         # Keys are not read: as many values as offsets, and no offset has two.
         values = self._database.values(DEFAULT_FAMILY, first, after, stop - start)
         if len(values) == stop - start:
-            yield RocksPart(start, *decode_values(values))
+            yield RocksPart(start, decode_values(values))
             return
         held: list[bytes] = []
         at = start
@@ -167,13 +149,13 @@ class RocksQueues:
             if entry is None or entry.queue != queue:
                 continue
             if held and entry.offset != at + len(held):
-                yield RocksPart(at, *decode_values(held))
+                yield RocksPart(at, decode_values(held))
                 held = []
             if not held:
                 at = entry.offset
             held.append(value)
         if held:
-            yield RocksPart(at, *decode_values(held))
+            yield RocksPart(at, decode_values(held))
 
     def dispatched_up_to(self) -> int | None:
         """Physical offset up to which the log was dispatched when the database was flushed; None if it is not stated.
@@ -181,13 +163,9 @@ class RocksQueues:
         Records before it have their entries in the database, unless retention or RocketMQ itself dropped them: both
         families are flushed together (``atomic_flush``).
         """
-        try:
+        with _damage_reported(self.directory, "CHECKPOINT_TOPIC"):
             value = self._database.get(OFFSET_FAMILY, max_key(CHECKPOINT))
             return None if value is None else parse_bound(value).physical_offset
-        except CorruptError as error:
-            raise _as_queue_error(error) from None
-        except FormatError as error:
-            raise CorruptQueueError(f"CHECKPOINT_TOPIC: {error.problem}", path=self.directory) from None
 
     def close(self) -> None:
         """Close the database."""
@@ -200,12 +178,15 @@ class RocksQueues:
         self.close()
 
 
-def _as_queue_error(error: CorruptError) -> CorruptQueueError:
-    if isinstance(error, CorruptQueueError):
-        return error
-    return CorruptQueueError(
-        error.problem,
-        path=error.path,
-        offset=error.offset,
-        fix="The queues can be derived from the CommitLog instead",
-    )
+@contextmanager
+def _damage_reported(directory: str, what: object, queue_offset: int | None = None) -> Iterator[None]:
+    """Raise damage of a database, or of a key or value in it, as `CorruptQueueError`."""
+    try:
+        yield
+    except CorruptQueueError:
+        raise
+    except CorruptError as error:
+        fix = "The queues can be derived from the CommitLog instead"
+        raise CorruptQueueError(error.problem, path=error.path, offset=error.offset, fix=fix) from None
+    except FormatError as error:
+        raise CorruptQueueError(f"{what}: {error.problem}", path=directory, offset=queue_offset) from None

@@ -390,10 +390,10 @@ class KeptQueues:
         """Delete the files of segments that the log has no more."""
         there = {_name(segment.base) for segment in self._log.segments}
         before, self._before.dropped_for = self._before.dropped_for, there
-        if before is not None and before <= there:
+        if self._files is None or (before is not None and before <= there):
             return
-        for name in set(() if self._files is None else self._files.names()) - there:
-            if self._files is not None and name.endswith(_SUFFIX):
+        for name in set(self._files.names()) - there:
+            if name.endswith(_SUFFIX):
                 self._files.remove(name)
 
 

@@ -26,7 +26,6 @@ from ..errors import FormatError
 from ..types import QueueKey
 from .consume_queue import NATIVE as NATIVE_ENTRY
 from .consume_queue import Entries, from_columns
-from .message import Ints
 
 OFFSET_FAMILY: Final = "offset"
 CHECKPOINT: Final = QueueKey("CHECKPOINT_TOPIC", 0)
@@ -100,14 +99,13 @@ def parse_bound(value: bytes) -> Bound:
     return Bound(*_PAIR.unpack(value))
 
 
-def decode_values(values: Sequence[bytes]) -> tuple[Entries, Ints]:
-    """Decode values of entries into (n,) entries of `consume_queue.NATIVE`, and (n,) store times in ms."""
+def decode_values(values: Sequence[bytes]) -> Entries:
+    """Decode values of entries into (n,) entries of `consume_queue.NATIVE`."""
     data = b"".join(values)
     if len(data) != VALUE_BYTES * len(values):
         raise FormatError(f"{len(values)} entries of a queue in RocksDB have {len(data)} bytes instead of 28 each")
     found = np.frombuffer(data, _VALUE)
-    entries = from_columns(NATIVE_ENTRY, found["physical_offset"], found["size"], found["tags_code"])
-    return entries, found["store_time"].astype(np.int64)
+    return from_columns(NATIVE_ENTRY, found["physical_offset"], found["size"], found["tags_code"])
 
 
 def _topic(topic: str) -> bytes:

@@ -58,10 +58,9 @@ def test_negative_numbers_are_in_no_key(change: bytes) -> None:
     assert parse_entry_key(bytes(key)) is None
 
 
-def test_values_are_entries_with_store_times() -> None:
-    entries, times = decode_values([struct.pack(">qiqq", 100, 50, -7, 1234), struct.pack(">qiqq", 150, 60, 8, 1235)])
+def test_values_are_entries() -> None:
+    entries = decode_values([struct.pack(">qiqq", 100, 50, -7, 1234), struct.pack(">qiqq", 150, 60, 8, 1235)])
     assert entries.tolist() == [(100, 50, -7), (150, 60, 8)]
-    assert times.tolist() == [1234, 1235]
     with pytest.raises(FormatError, match="27 bytes"):
         decode_values([bytes(27)])
 

@@ -24,27 +24,25 @@ def opened(store: Path) -> RocksQueues:
     return RocksQueues.open(FS, directory)
 
 
-def expected(name: str) -> dict[tuple[QueueKey, int], tuple[int, int, int, int]]:
+def expected(name: str) -> dict[tuple[QueueKey, int], tuple[int, int, int]]:
     return {
         (QueueKey(m["topic"], m["queueId"]), m["queueOffset"]): (
             m["cqPhyOffset"],
             m["cqSize"],
             m["cqTagsCode"],
-            m["storeTimestamp"],
         )
         for m in fixtures.expected(name).messages
         if not m["topic"].startswith("%LMQ%")
     }
 
 
-def entries_of(queues: RocksQueues, chunk: int = 1000) -> dict[tuple[QueueKey, int], tuple[int, int, int, int]]:
+def entries_of(queues: RocksQueues, chunk: int = 1000) -> dict[tuple[QueueKey, int], tuple[int, int, int]]:
     found = {}
     for key in queues.queues():
         bounds = queues.bounds(key)
         assert bounds is not None
         for part in queues.entries(key, 0, bounds.stop, chunk):
-            for at, (entry, time) in enumerate(zip(part.entries.tolist(), part.store_times.tolist(), strict=True)):
-                found[key, part.start + at] = (*entry, time)
+            found |= {(key, offset): entry for offset, entry in enumerate(part.entries.tolist(), part.start)}
     return found
 
 
@@ -118,7 +116,7 @@ def test_missing_entries_end_a_part(families: tuple[str, ...], tmp_path: Path) -
         assert queues.queues() == [QueueKey("T", 0), QueueKey("other", 0)]
         assert queues.bounds(QueueKey("T", 0)) == RocksBounds(2, (1 << 40) + 1, 100 << 40)
         parts = list(queues.entries(QueueKey("T", 0), 0, 100))
-        assert [(part.start, part.stop) for part in parts] == [(2, 4), (6, 7)]
+        assert [(part.start, part.entries.size) for part in parts] == [(2, 2), (6, 1)]
         assert parts[1].entries.tolist() == [(600, 100, 7)]
         assert queues.dispatched_up_to() is None
         assert isinstance(parts[0], RocksPart)
