@@ -13,7 +13,7 @@ QUESTION = re.compile(
 )
 ALLOWED = {
     "store/read/queue_watch.py": 2,  # where files tell all, so do directories, and no end of the log is known
-    "store/directory/layout.py": 2,  # makes the location, and looks whether its log goes on in an archive
+    "store/directory/layout.py": 1,  # looks whether the log of a location goes on in an archive
     "store/directory/kinds.py": 1,  # describes the store
     "store/maintenance/verification.py": 1,  # what cannot be verified
 }

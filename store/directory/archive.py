@@ -56,25 +56,25 @@ def check_owner(fs: FileSystem, archive: str, path: str) -> str | None:
                 path=archive,
                 fix=f"Name a directory that is neither in {path} nor around it",
             )
-    owner, known = owner_of(fs, archive), store_id(path, fs)
-    if owner is not None and known is not None and is_store_id(owner) and owner != known:
+    owner = owner_of(fs, archive)
+    if owner is not None:
+        _check_id(owner, store_id(path, fs), archive)
+    return owner
+
+
+def _check_id(owner: str, known: str | None, archive: str) -> None:
+    """Raise `ConfigError` if an archive and a store both have an id, and the ids differ."""
+    if is_store_id(owner) and known not in {None, owner}:
         raise ConfigError(
             f"archive: this is the archive of store {owner}, and the store is {known}",
             path=archive,
             fix="Name the archive of this store",
         )
-    return owner
 
 
 def check_same_log(fs: FileSystem, path: str, commit_logs: Sequence[str], archived: "ArchivedStore") -> None:
     """Raise `ConfigError` unless an archive in object storage is of this store: by its id, and by a record of both."""
-    owner, known = archived.store_id, store_id(path, fs)
-    if owner and known is not None and owner != known:
-        raise ConfigError(
-            f"archive: this is the archive of store {owner}, and the store is {known}",
-            path=archived.root,
-            fix="Name the archive of this store",
-        )
+    _check_id(archived.manifest.store.get("id", ""), store_id(path, fs), archived.root)
     for segment in list_segments(fs, commit_logs):
         for piece in archived.pieces:
             if segment.base <= piece.start < segment.stop:

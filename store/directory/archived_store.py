@@ -143,11 +143,6 @@ class ArchivedStore:
         is_same = before.manifest.cuts is not None and before.manifest.cuts == self.manifest.cuts
         return is_same or before.manifest.last is None or before.manifest.last in self.pieces
 
-    @property
-    def store_id(self) -> str | None:
-        """Id of the store that was pushed."""
-        return self.manifest.store.get("id")
-
     def runs(self, number: int, queues: Ints) -> Runs:
         """Read the runs of some queues of a part, ascending by queue and then by piece."""
         part = self.parts[number]
@@ -204,8 +199,10 @@ def files_of_pieces(pieces: Iterable[Piece]) -> dict[str, RemoteFile]:
     return files
 
 
-def opened(objects: ObjectStore, root: str, cache: "BlockCache | None" = None) -> "ArchivedStore | RemoteFileSystem":
-    """Open an archive, or else the files of a plain copy of a store directory.
+def opened(
+    objects: ObjectStore, root: str, cache: "BlockCache | None" = None
+) -> tuple[RemoteFileSystem, ArchivedStore | None]:
+    """Open an archive, or else a plain copy of a store directory; return its files, and the archive if it is one.
 
     Raises
     ------
@@ -215,12 +212,13 @@ def opened(objects: ObjectStore, root: str, cache: "BlockCache | None" = None) -
         If the copy lacks a segment between two others.
     """
     with suppress(NotAStoreError):
-        return ArchivedStore.open(objects, root, cache)
+        archived = ArchivedStore.open(objects, root, cache)
+        return archived.fs, archived
     found = list(objects.list())
     names = dict.fromkeys(each.key.partition("/")[0] for each in found)
     if COMMIT_LOG in names or CONSUME_QUEUE in names:
         _check_segments(found, root)
-        return RemoteFileSystem.listed(objects, root, found, cache)
+        return RemoteFileSystem.listed(objects, root, found, cache), None
     there = f"it holds {', '.join(sorted(names)[:_SHOWN_MAX])}" if names else "there is nothing"
     raise NotAStoreError(
         f"no store or archive here: {there}",

@@ -78,10 +78,16 @@ def replace_document(
     return True
 
 
+def version_number(document: Document, field: str) -> int:
+    """Return a field of ``dataVersion``, ``counter`` or ``timestamp`` (ms); 0 if it is not stated."""
+    version = document.get("dataVersion")
+    found = version.get(field) if isinstance(version, dict) else None
+    return found if isinstance(found, int) else 0
+
+
 def _bump(document: Document) -> None:
     """Count up ``dataVersion``, by which brokers tell that a document changed."""
     version = document.setdefault("dataVersion", {})
     if isinstance(version, dict):
-        counter = version.get("counter")
-        version["counter"] = (counter if isinstance(counter, int) else 0) + 1
+        version["counter"] = version_number(document, "counter") + 1
         version["timestamp"] = time.time_ns() // 1_000_000

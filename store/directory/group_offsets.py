@@ -37,7 +37,7 @@ from ..format.documents import Document, Json, Origin
 from ..format.naming import LMQ_PREFIX, is_safe_path_component
 from ..format.store_paths import CONFIG, OURS, StorePaths
 from ..types import QueueKey
-from .documents import load_document
+from .documents import load_document, version_number
 from .layout import require_directory
 from .rocksdb_config import OFFSETS, load_config
 
@@ -141,14 +141,9 @@ def offsets_path(fs: FileSystem, path: str) -> str:
         return light
     written = [(fs.stamp(each) or (0, 0))[1] for each in (plain, light)]
     if abs(written[0] - written[1]) < _ONE_COPY_NS:
-        written = [load_document(fs, each, lambda found: _version_ms(found.document)) for each in (plain, light)]
+        loaded = [load_document(fs, each, lambda found: found.document) for each in (plain, light)]
+        written = [version_number(each, "timestamp") for each in loaded]
     return plain if written[0] > written[1] else light
-
-
-def _version_ms(document: Document) -> int:
-    version = document.get("dataVersion")
-    stamp = version.get("timestamp") if isinstance(version, dict) else None
-    return stamp if isinstance(stamp, int) else 0
 
 
 def is_light(group: str) -> bool:

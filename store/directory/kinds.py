@@ -30,7 +30,7 @@ from ..format.naming import LMQ_PREFIX
 from ..format.store_paths import CONSUME_QUEUE_EXTENSION, DLEDGER, OURS, StorePaths
 from .documents import load_document
 from .group_offsets import offsets_path
-from .layout import ListedQueues, log_directories, look_at_queues
+from .layout import log_directories, look_at_queues
 
 _READ_ONLY: Final = "read and streamed; not written, retained or promoted until its queues are rebuilt"
 _RELEASES: Final = (
@@ -139,7 +139,7 @@ def _kinds(fs: FileSystem, root: str, names: list[str]) -> Iterator[Fact]:
     if any(entry.is_dir for entry in fs.list_dir(os.path.join(root, "compaction", "compactionLog"))):
         text = "compacted topics: all messages of the CommitLog are read, not the compacted log"
         yield Fact("kind", text, os.path.join(root, "compaction"))
-    queues = look_at_queues(fs, root) if paths.consume_queues.rpartition("/")[2] in names else ListedQueues({}, [])
+    queues = look_at_queues(fs, root)
     if queues.in_rocksdb:
         apart = is_rocksdb(fs, paths.consume_queue_rocksdb)
         setting = "rocksdbCQDoubleWriteEnable, or an upgrade" if queues.ids else "storeType=defaultRocksDB"

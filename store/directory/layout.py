@@ -78,13 +78,11 @@ class StoreLocation:
         cls, objects: ObjectStore, cache: "BlockCache | None" = None, root: str | None = None
     ) -> "StoreLocation":
         """Locate an archive, or the plain copy of a store directory, in object storage; see `archived_store.opened`."""
-        from .archived_store import ArchivedStore, opened  # noqa: PLC0415 - readers of a directory need not wait for it
+        from .archived_store import opened  # noqa: PLC0415 - readers of a directory need not wait for it
 
         root = root or objects.url.rstrip("/")
-        found = opened(objects, root, cache)
-        if isinstance(found, ArchivedStore):
-            return cls(found.fs, found.root, found)
-        return cls(found, root)
+        fs, archived = opened(objects, root, cache)
+        return cls(fs, root, archived)
 
     @property
     def paths(self) -> StorePaths:
@@ -186,20 +184,16 @@ def look_at_queues(fs: FileSystem, path: str) -> ListedQueues:
         if not is_readable_topic(topic.name):
             warn_once(_log, directory, "ignoring %r: no topic can have this name", directory)
             continue
-        ids = _queue_ids(fs, directory, found.in_the_way)
+        ids, in_the_way = list_queue_ids(fs, directory)
+        found.in_the_way.extend(in_the_way)
         if ids:
             found.ids[topic.name] = ids
     return found
 
 
-def list_queue_ids(fs: FileSystem, directory: str) -> set[int]:
-    """Queue ids that ``consumequeue/TOPIC`` has directories for."""
-    return _queue_ids(fs, directory, [])
-
-
-def _queue_ids(fs: FileSystem, directory: str, in_the_way: list[str]) -> set[int]:
-    """Queue ids that have a directory; paths of queue ids that are something else are added to ``in_the_way``."""
-    ids = set()
+def list_queue_ids(fs: FileSystem, directory: str) -> tuple[set[int], list[str]]:
+    """Queue ids that ``consumequeue/TOPIC`` has directories for, and paths of queue ids that are not directories."""
+    ids, in_the_way = set(), []
     for queue in fs.list_dir(directory):
         if queue.is_link:
             refuse_link(queue, os.path.join(directory, queue.name))
@@ -210,7 +204,7 @@ def _queue_ids(fs: FileSystem, directory: str, in_the_way: list[str]) -> set[int
             ids.add(queue_id)
         else:
             in_the_way.append(os.path.join(directory, queue.name))
-    return ids
+    return ids, in_the_way
 
 
 def refuse_link(entry: Listed, path: str) -> None:

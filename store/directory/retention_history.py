@@ -110,10 +110,8 @@ class DeletionNote(NamedTuple):
 
 def deletion_note(path: str, fs: FileSystem | None = None) -> DeletionNote:
     """Return the clause of a data-loss report about the last deletion of a CommitLog segment."""
-    last = None
-    for each in deletions(fs or LocalFileSystem(), path):
-        if each.log_base is not None:
-            last = each
-    if last is None:
+    segments = [each for each in deletions(fs or LocalFileSystem(), path) if each.log_base is not None]
+    if not segments:
         return DeletionNote("", ())
+    last = segments[-1]
     return DeletionNote(f"; {last}, the last of the CommitLog", (Remedy.READ_ARCHIVE,) if last.archive else ())

@@ -29,7 +29,7 @@ from ..files.rocksdb import DEFAULT_FAMILY, RocksDatabase, is_rocksdb
 from ..files.small_file import DOCUMENT_BYTES_MAX
 from ..format.documents import Document, Json, Loaded, parse
 from ..format.store_paths import CONFIG
-from .documents import load_document
+from .documents import load_document, version_number
 from .layout import require_directory
 
 _log = logging.getLogger(__name__)
@@ -65,8 +65,9 @@ def load_config(fs: FileSystem, root: str, path: str, table: ConfigTable, read: 
     if not databases:
         return load_document(fs, path, read)
     loaded = load_document(fs, path, lambda found: found)
-    document = max((_read(fs, *each, table) for each in databases), key=_counter)  # the first of equal ones
-    if _counter(loaded.document) > _counter(document):
+    read_tables = [_read(fs, *each, table) for each in databases]
+    document = max(read_tables, key=lambda each: version_number(each, "counter"))  # the first of equal ones
+    if version_number(loaded.document, "counter") > version_number(document, "counter"):
         entries, newer = document[table.field], loaded.document.get(table.field)
         assert isinstance(entries, dict)
         merged = entries | newer if isinstance(newer, dict) else entries
@@ -130,9 +131,3 @@ def _read(fs: FileSystem, directory: str, family: str, version: str, table: Conf
 def _entry(value: bytes, table: ConfigTable) -> Json:
     found = parse(value.decode("utf-8", "replace"))
     return found if table.inner is None else found.get(table.inner)
-
-
-def _counter(document: Document) -> int:
-    version = document.get("dataVersion")
-    counter = version.get("counter") if isinstance(version, dict) else None
-    return counter if isinstance(counter, int) else 0

@@ -132,15 +132,10 @@ class LogAppender:
         self._names_unsynced = False
         self._stopped = False
         position = end % segment_bytes
-        self._base = end - position
+        self.active_base = end - position  # base offset of the active segment; no later one is part of the log
         self._active: WritableFile | None = None
         if position:
-            self._active = fs.open(os.path.join(log_directory, segment_name(self._base)))
-
-    @property
-    def active_base(self) -> int:
-        """Base offset of the active segment; segments above it are reserved, and no part of the log yet."""
-        return self._base
+            self._active = fs.open(os.path.join(log_directory, segment_name(self.active_base)))
 
     def place(
         self,
@@ -174,7 +169,7 @@ class LogAppender:
         # An empty log begins at the start of any segment.
         position = physical % self._bytes
         is_empty = self.end == 0 and self._active is None
-        follows = not is_empty and self._active is not None and physical - self._bytes == self._base
+        follows = not is_empty and self._active is not None and physical - self._bytes == self.active_base
         if physical != self.end and (position or not (is_empty or follows)):
             raise ConfigError(
                 f"physical offset {physical} does not continue the log, which ends at {self.end}", path=self._directory
@@ -186,14 +181,14 @@ class LogAppender:
         if self._stopped:
             raise StoreClosedError("this store was closed", path=self._directory, fix="Open it")
         for run in runs:
-            if run.base not in self._ahead and (run.base != self._base or self._active is None):
+            if run.base not in self._ahead and (run.base != self.active_base or self._active is None):
                 self._ahead[run.base] = self._supply.take_segment(run.base)
                 self._names_unsynced = True
 
     def write(self, data: Data | Pieces, runs: list[SegmentRun]) -> None:
         """Write the bytes of runs to their places. Needs the put lock, and a `reserve` of the same runs before."""
         for run in runs:
-            if self._active is None or run.base != self._base:
+            if self._active is None or run.base != self.active_base:
                 self._roll(run.base)
             assert self._active is not None
             self._active.write(run.position, part(data, run.start, run.stop))
@@ -202,17 +197,17 @@ class LogAppender:
     def fill(self, physical: int, data: Data) -> None:
         """Write bytes after the end of the log, into its active segment; the end stays. Needs the put lock."""
         assert self._active is not None
-        self._active.write(physical - self._base, data)
+        self._active.write(physical - self.active_base, data)
 
     def finish(self) -> None:
         """End the active segment with a blank record, as a roll does, before the next exists. Needs the put lock."""
         # `sync_filler` goes before it where `fill` wrote bytes: else a power cut may end the segment without them.
         assert self._active is not None
-        position = self.end - self._base
+        position = self.end - self.active_base
         self._active.write(position, blank_record(self._bytes - position))
         self._unsynced.append(self._active)
         self._active = None
-        self._base = self.end = self._base + self._bytes
+        self.active_base = self.end = self.active_base + self._bytes
 
     def sync_filler(self) -> None:
         """Fsync the active segment, so that bytes of `fill` are durable before `finish`. Needs the put lock."""
@@ -221,13 +216,13 @@ class LogAppender:
 
     def files(self, runs: list[SegmentRun]) -> list[WritableFile]:
         """Return the file of each run, for writes before `advance`. Needs the put lock, and a `reserve` before."""
-        active = {} if self._active is None else {self._base: self._active}
+        active = {} if self._active is None else {self.active_base: self._active}
         return [active.get(run.base) or self._ahead[run.base] for run in runs]
 
     def advance(self, runs: list[SegmentRun]) -> None:
         """Make the bytes of runs part of the log, once they are in the `files`. Needs the put lock."""
         for run in runs:
-            if self._active is None or run.base != self._base:
+            if self._active is None or run.base != self.active_base:
                 self._roll(run.base)
             self.end = run.end
 
@@ -235,7 +230,7 @@ class LogAppender:
         if self._active is not None:
             self.finish()
         self._active = self._ahead.pop(base)
-        self._base = self.end = base
+        self.active_base = self.end = base
 
     def sync(self) -> int:
         """Fsync written bytes; return the physical offset before which they are durable. For one thread at a time."""
@@ -260,8 +255,8 @@ class LogAppender:
     def drop(self, segment: SegmentFile) -> None:
         """Unlink the first segment, whose messages expired, and fsync its directory. Takes the put lock."""
         with self.lock:
-            if segment.stop > self._base:
-                raise ValueError(f"{segment.path} cannot be dropped: the active segment begins at {self._base}")
+            if segment.stop > self.active_base:
+                raise ValueError(f"{segment.path} cannot be dropped: the active segment begins at {self.active_base}")
         self._fs.unlink(segment.path)
         self._fs.sync_dir(os.path.dirname(segment.path))
 

@@ -183,7 +183,7 @@ class CommitLog:
         # A walk to here is consistent: records that a live writer appends meanwhile begin at or after it, even in a
         # segment that the walk has passed.
         if self._group is not None and not self._with_unagreed:
-            base, end = next(each.base for each in self.segments if each.lead), self._group.now()
+            base, end = next(each.base for each in self.segments if each.lead), self._group.committed_end()
             return base if end is None else min(max(end, base), self.stop)
         for segment in reversed(self.segments):
             try:
@@ -567,6 +567,7 @@ class CommitLog:
         run = Run(0, 1, found.segment, found.position, found.position + found.record.total_size)
         part, view = self.part(run, offset)
         position = int(offset[0]) - part.base
+        # `Records` of one record would make a read of a message three times as long: only doubt needs it.
         if surely_hold(view, position, found.record):
             return Problem.OK
         records = Records(view, offset - part.base)

@@ -40,7 +40,7 @@ class DLedgerGroup:
         self._fs = fs
         self._paths = paths
 
-    def now(self) -> int | None:
+    def committed_end(self) -> int | None:
         """Physical offset after the last committed entry, as far as it is stated; None if no entry is."""
         # Listed now: the entry may be in a segment that is younger than the listing of the log that asks.
         segments = list_segments(self._fs, [self._paths.data])

@@ -78,6 +78,7 @@ def examine_log(log: CommitLog, start: int, sealed_from: int | None = None, data
     problem, beyond, newest = "", 0, 0
     doubtful: list[int] = []
     stop = log.data_stop() if data_stop is None else data_stop
+    sealed_from = log.stop if sealed_from is None else sealed_from
     for segment in log.segments:
         if segment.stop <= start:
             continue
@@ -89,9 +90,7 @@ def examine_log(log: CommitLog, start: int, sealed_from: int | None = None, data
         walked = walk(view, segment.base, lo, hi, segment.lead)
         records, stops = walked.records, walked.positions + walked.sizes
         log.check_crcs(segment, records)
-        sealed = np.zeros(len(records), np.bool_)
-        if sealed_from is not None:
-            sealed = segment.base + walked.positions >= sealed_from
+        sealed = segment.base + walked.positions >= sealed_from
         doubtful += (segment.base + _keep_doubtful(walked, sealed)).tolist()
         whole = records.problem == Problem.OK
         times = records.field("store_timestamp")
@@ -113,13 +112,9 @@ def examine_log(log: CommitLog, start: int, sealed_from: int | None = None, data
         after[:count] = False
         beyond += int(np.count_nonzero(after))
         last = max(last, end, *(segment.base + stops[after][-1:]).tolist())  # a segment made ahead has none
-    _warn_doubtful(log, doubtful)
-    return LogState(start, end, problem, beyond, newest, last)
-
-
-def _warn_doubtful(log: CommitLog, doubtful: list[int]) -> None:
     if doubtful:
         warn_once(_log, log.directories[0], _DOUBTFUL, len(doubtful), log.directories[0], doubtful[0])
+    return LogState(start, end, problem, beyond, newest, last)
 
 
 def _keep_doubtful(walked: Walk, sealed: Mask) -> Ints:
@@ -146,7 +141,7 @@ class _Seen(NamedTuple):
 class KnownEnd:
     """End of the records of one log. Not thread-safe."""
 
-    def __init__(self, fs: FileSystem, log: CommitLog, seen: "_Seen | None" = None) -> None:
+    def __init__(self, fs: FileSystem, log: CommitLog, seen: _Seen | None = None) -> None:
         self._fs = fs
         self._log = log
         self._seen = seen

@@ -429,8 +429,8 @@ class QueueWatch:
             if stamp is None or stamp.has_changed(self._fs):
                 directory = os.path.join(root, name)
                 self._topics[name] = DirectoryStamp.of(self._fs, directory)
-                keys = [QueueKey(name, queue_id) for queue_id in list_queue_ids(self._fs, directory)]
-                self._queue_keys[name] = [key for key in keys if self._queue_wanted(key)]
+                queue_ids, _ = list_queue_ids(self._fs, directory)
+                self._queue_keys[name] = [key for key in keys_of({name: queue_ids}) if self._queue_wanted(key)]
                 self._keys = None
         if self._keys is None:
             self._keys = {key for keys in self._queue_keys.values() for key in keys}
