@@ -19,7 +19,7 @@ from ..files.segments import list_segments
 from ..files.small_file import read_whole
 from ..format.naming import segment_name
 from ..format.store_paths import OURS, StorePaths, archived_log
-from .layout import StoreLocation
+from .layout import StoreLocation, is_directory
 from .own_state import is_store_id, store_id
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def check_same_log(fs: FileSystem, path: str, commit_logs: Sequence[str], archiv
 def join_archive(location: StoreLocation, archive: str | os.PathLike[str], commit_log: str) -> StoreLocation:
     """Return the location of a store that continues in its archive, whose segments follow those in ``commit_log``."""
     root = location.beside(archive)
-    if location.fs.stamp(os.path.join(root, "")) is None:
+    if not is_directory(location.fs, root):
         raise ConfigError("archive: directory not found", path=root, fix="Name the archive that retention was given")
     check_owner(location.fs, root, location.root)
     store, archived = location.paths, StorePaths(root)

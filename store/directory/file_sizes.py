@@ -15,6 +15,7 @@ RocketMQ: ``MappedFileQueue.load``.
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from ..errors import ConfigError, FormatError, Remedy
@@ -67,7 +68,7 @@ def check_queue_entries(fs: FileSystem, path: str, entries: int) -> None:
 
 
 def check_segment_bytes(fs: FileSystem, path: str, segment_bytes: int) -> None:
-    """Make sure that segments of a size fit a store; raises as `check_queue_entries` does."""
+    """Raise `ConfigError` if a store is known to have segments of another size."""
     held = known_sizes(fs, path).segment_bytes
     if held and held != segment_bytes:
         raise _other("segment_bytes", segment_bytes, held, path)
@@ -127,10 +128,7 @@ def _index_geometry(fs: FileSystem, path: str) -> Geometry | None:
     """Geometry of the index files; None where no file shows it."""
     for listed in _index_files(fs, path):
         file = os.path.join(StorePaths(path).index, listed.name)
-
-        def read(position: int, count: int, file: str = file) -> bytes:
-            return fs.read(file, position, count)
-
+        read = partial(fs.read, file)
         try:
             header = decode_header(read(0, HEADER.itemsize))
             geometry = infer_geometry(listed.size, header, fs.data_end(file), read)

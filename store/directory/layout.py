@@ -89,11 +89,6 @@ class StoreLocation:
         """Paths within the store."""
         return StorePaths(self.root)
 
-    @property
-    def exists(self) -> bool:
-        """True if the root is a directory."""
-        return self.fs.stamp(os.path.join(self.root, "")) is not None  # with the slash a file has no stamp
-
     def newer(self, *, known_for_s: float = 0.0) -> "StoreLocation":
         """The same place with the newest manifest of its archive; the same object where nothing was pushed.
 
@@ -116,6 +111,11 @@ class StoreLocation:
     def beside(self, path: str | os.PathLike[str]) -> str:
         """Absolute form of another path of the caller on the same file system."""
         return os.path.abspath(os.fspath(path))
+
+
+def is_directory(fs: FileSystem, path: str) -> bool:
+    """Return whether a path is a directory."""
+    return fs.stamp(os.path.join(path, "")) is not None  # with the slash a file has no stamp
 
 
 def archive_place(place: str, access: RemoteAccess) -> "tuple[ObjectStore, BlockCache | None, str]":
@@ -292,7 +292,7 @@ def check_is_store(location: StoreLocation, names: Mapping[str, Listed], commit_
         return
     above = {each.name: each for each in fs.list_dir(os.path.dirname(root))}
     found = above.get(os.path.basename(root))
-    if names or location.exists:
+    if names or is_directory(fs, root):
         problem = "this directory holds no RocketMQ store"
     elif found is not None and found.is_file:
         problem = "this is a file"
@@ -331,7 +331,7 @@ def check_has_log(location: StoreLocation, directories: Sequence[str], *, named:
     """Raise `NotAStoreError` if a directory ``named`` for the CommitLog is absent, or a store has queues alone."""
     fs = location.fs
     for each in directories:
-        if fs.stamp(os.path.join(each, "")) is None and (named or list_queues(fs, location.root)):
+        if not is_directory(fs, each) and (named or list_queues(fs, location.root)):
             raise NotAStoreError(
                 "there is no CommitLog", path=each, fix="Mount its disk", remedies=(Remedy.NAME_COMMIT_LOG,)
             )

@@ -256,8 +256,8 @@ class DirectorySources:
         found = None if walks.is_kept(*walk) else self._in_database(planned, walk)
         return walks.queue(planned.key, *walk) if found is None else found
 
-    def place_of(self, task: ScanTask) -> "TaskPlace | None":  # noqa: ARG002 - of an archive alone
-        """Place of the objects that a self-contained task names; None for a task that is read from this store."""
+    def prepare(self, task: ScanTask) -> "TaskPlace | None":  # noqa: ARG002 - of an archive alone
+        """Prepare the read of a task; return the place of the objects that it names, None if it names none."""
         return None
 
     def held_segments(self) -> "Mapping[int, HeldSegment] | None":
@@ -413,8 +413,8 @@ class ArchiveSources(DirectorySources):
         """As `DirectorySources.derived`."""
         return self._packed.entries(planned.key, planned.start, planned.stop)
 
-    def place_of(self, task: ScanTask) -> "TaskPlace | None":
-        """As `DirectorySources.place_of`; the objects may be those of an earlier manifest."""
+    def prepare(self, task: ScanTask) -> "TaskPlace | None":
+        """As `DirectorySources.prepare`; the objects may be those of an earlier manifest."""
         if task.is_self_contained:
             archive = self._packed.archive
             return TaskPlace(archive.objects, archive.root, archive.cache)

@@ -415,13 +415,13 @@ class LogQueues(AllQueues):
         self._spans: dict[QueueKey, tuple[int, int]] = {}
         self.is_clean = True
         """False if queue offsets do not follow each other: which records are damaged depends on all records."""
-        pieces: dict[QueueKey, list[_RunEnds]] = {}
+        ends: dict[QueueKey, list[_RunEnds]] = {}
         for segment in kept:
             for key, run in segment.runs.items():
-                pieces.setdefault(key, []).append(_piece_of(segment, run, walked))
+                ends.setdefault(key, []).append(_ends_of_run(segment, run, walked))
         for key, entries in tail.items():
-            pieces.setdefault(key, []).append(_piece(entries))
-        for key, parts in pieces.items():
+            ends.setdefault(key, []).append(_ends_of(entries))
+        for key, parts in ends.items():
             if all(each.is_clean for each in parts) and all(_follows(*pair) for pair in pairwise(parts)):
                 self._spans[key] = parts[0].first, parts[-1].last + 1
             else:
@@ -465,12 +465,12 @@ class _RunEnds(NamedTuple):
     is_clean: bool
 
 
-def _piece(entries: DerivedQueue) -> _RunEnds:
+def _ends_of(entries: DerivedQueue) -> _RunEnds:
     offsets, physical = entries.queue_offset, entries.physical_offset
     return _RunEnds(int(offsets[0]), int(offsets[-1]), int(physical[0]), int(physical[-1]), is_clean=True)
 
 
-def _piece_of(segment: KeptSegment, run: FileRun, span: tuple[int, int]) -> _RunEnds:
+def _ends_of_run(segment: KeptSegment, run: FileRun, span: tuple[int, int]) -> _RunEnds:
     first, last = segment.base + run.first_position, segment.base + run.last_position
     return _RunEnds(run.first, run.last, first, last, bool(run.rises) and span[0] <= first and last < span[1])
 
@@ -487,7 +487,7 @@ def in_runs(base: int, queues: Mapping[QueueKey, DerivedQueue]) -> tuple[dict[Qu
     start = 0
     for key, entries in queues.items():
         count = entries.size.size
-        ends = _piece(entries)
+        ends = _ends_of(entries)
         positions = ends.first_physical - base, ends.last_physical - base
         rises = np.array_equal(rising(entries).queue_offset, entries.queue_offset)
         runs[key] = FileRun(start, count, ends.first, ends.last, *positions, int(rises))

@@ -488,7 +488,9 @@ class Snapshot:
         entries = self.entries
         for wanted, bounds in zip(ranges, self.bounds_of([each.key for each in ranges]), strict=True):
             if not bounds.min_offset <= wanted.start <= wanted.stop <= bounds.max_offset:
-                raise self._outside(wanted, bounds)
+                raise OffsetOutOfRangeError(
+                    f"asked for {wanted}, the queue holds [{bounds.min_offset}, {bounds.max_offset})", path=self.path
+                )
         tasks, rest = entries.tasks(ranges, limits)
         planned = [piece for wanted in rest for piece in entries.planned(wanted)]
         cut = plan_tasks(planned, limits, entries.extents)
@@ -497,14 +499,9 @@ class Snapshot:
             cut = [ScanTask(tuple(map(entries.narrowed, task.ranges)), task.rows, task.bytes) for task in cut]
         return [*tasks, *cut]
 
-    def _outside(self, wanted: QueueRange, held: QueueBounds) -> OffsetOutOfRangeError:
-        return OffsetOutOfRangeError(
-            f"asked for {wanted}, the queue holds [{held.min_offset}, {held.max_offset})", path=self.path
-        )
-
     def scan(self, task: ScanTask, spec: ScanSpec) -> Iterator[pa.RecordBatch]:
         """Read the messages of a task; see `scan.scan`."""
-        place = self.sources.place_of(task)
+        place = self.sources.prepare(task)
         return scan(self, task, spec) if place is None else _scan_at(place, task, spec, self.broker_name)
 
     @staticmethod

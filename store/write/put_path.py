@@ -282,8 +282,7 @@ class PutPath:
             self.dispatch_all()
 
     def _begun(self, asked: float) -> threading.Lock:
-        """Return the put lock once a put may begin; the caller holds the turn."""
-        # `asked` is the time at which the turn was requested, if that is measured.
+        """Return the put lock once a put may begin; the caller asked for the turn at ``asked``, and holds it."""
         self.catch_up()
         if self._metrics is not None:
             self._metrics.put_lock_wait(time.perf_counter() - asked)
@@ -313,7 +312,7 @@ class PutPath:
         records = [each.record for each in encoded]
         stops = [*accumulate(map(len, records))]
         starts = [0, *stops[:-1]]
-        asked = time.perf_counter() if self._metrics is not None else 0.0
+        asked = time.perf_counter()
         with self.turn, self._begun(asked):
             self._dispatcher.settle_replicated()
             runs = self._appender.place(stops)
@@ -356,21 +355,21 @@ class PutPath:
         stops = np.concatenate(
             [np.empty(0, np.int64), *(at + each for at, each in zip(before[:-1], ends, strict=True))]
         )
-        asked = time.perf_counter() if self._metrics is not None else 0.0
+        asked = time.perf_counter()
         with self.turn:
             with self._begun(asked):
                 self._dispatcher.settle_replicated()
                 self._appender.reserve(self._appender.place(stops, placement))  # for all rows, or nothing is put
                 now = self._now()
             put = [self._put_piece(rows, placement, now) for rows in pieces]
-        columns = [np.concatenate([np.empty(0, np.int64), *each]) for each in zip(*put, strict=True)]
+        columns = [np.concatenate(each) for each in zip(*put, strict=True)]
         physical, offsets, sizes = columns or [np.empty(0, np.int64)] * 3
         return AppendedBatch(physical, offsets, sizes, now)
 
     def put_replicated(self, records: Records, properties: Properties, physical: int, size: int) -> None:
         """Append records of another log, byte for byte."""
         # A small piece gets its places in the queues when it is dispatched, or before the next put of this store's own.
-        asked = time.perf_counter() if self._metrics is not None else 0.0
+        asked = time.perf_counter()
         with self.turn, self._begun(asked):
             run = self._appender.place_at(physical, size)
             self._appender.reserve([run])

@@ -79,7 +79,7 @@ class Staging:
 
     def __init__(self, fs: WritableFileSystem, path: str, name: str, config: StoreConfig) -> None:
         self._fs = fs
-        self._path = os.path.join(staging_directory(path), name)
+        self._path = os.path.join(StorePaths(path).staging, name)
         self._name = name
         self._config = config
         self._rows = self._record_bytes = self._position = self._crc = self._digest = 0
@@ -106,7 +106,7 @@ class Staging:
             if not re.fullmatch(_PART, given):
                 raise ConfigError(f"{given!r} cannot name staged rows", fix="Use at most 100 of A-Z a-z 0-9 - _")
         fs = fs or LocalWritableFileSystem()
-        root = staging_directory(os.path.abspath(path))
+        root = StorePaths(os.path.abspath(path)).staging
         for directory in (os.path.dirname(root), root):
             fs.make_dir(directory)
         return cls(fs, os.path.abspath(path), f"{job}.{partition}.{attempt}", config)
@@ -150,10 +150,6 @@ class Staging:
 
     def __exit__(self, *_: object) -> None:
         self.discard()
-
-
-def staging_directory(path: str) -> str:
-    return StorePaths(path).staging
 
 
 def survey_staged(fs: FileSystem, path: str, staged: Staged) -> Iterator[Ints]:
@@ -245,10 +241,10 @@ def _file_of(path: str, staged: Staged) -> str:
     if not _STAGED_NAME.fullmatch(staged.name):
         raise FormatError(
             f"{staged.name[:80]!r} is not a name of staged rows",
-            path=staging_directory(path),
+            path=StorePaths(path).staging,
             fix="Pass on what Staging.finish returned, unchanged",
         )
-    return os.path.join(staging_directory(path), staged.name)
+    return os.path.join(StorePaths(path).staging, staged.name)
 
 
 def discard_jobs(path: str | os.PathLike[str], prefix: str) -> int:
@@ -269,7 +265,7 @@ def _sweep(path: str | os.PathLike[str], prefix: str, *, idle_s: float) -> int:
     """Delete the staged files of jobs with a prefix that wrote nothing for ``idle_s``; leave other files."""
     try:
         root = os.path.abspath(path)
-        with Writing(staging_directory(root), "sweeping"), PlainFiles.open(root, OURS, STAGING) as staging:
+        with Writing(StorePaths(root).staging, "sweeping"), PlainFiles.open(root, OURS, STAGING) as staging:
             jobs: dict[str, dict[str, float]] = {}
             for name, written in staging.modified().items():
                 if _STAGED_NAME.fullmatch(name):

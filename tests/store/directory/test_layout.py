@@ -8,6 +8,7 @@ from segmentlog.store import ConfigError, NotAStoreError, SegmentLogError, Unsaf
 from segmentlog.store.directory.layout import (
     StoreLocation,
     check_is_store,
+    is_directory,
     list_queue_ids,
     list_queues,
     log_directories,
@@ -135,7 +136,7 @@ def test_a_path_beside_a_store_leads_to_it(tmp_path: Path, asked: str, text: str
         check(tmp_path / asked)
 
 
-def test_a_path_is_made_absolute_and_only_a_directory_exists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_path_is_made_absolute_and_a_file_is_not_a_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     found = StoreLocation.of(Path("a") / ".." / "s")
     assert found.root == str(tmp_path / "s")
@@ -144,10 +145,10 @@ def test_a_path_is_made_absolute_and_only_a_directory_exists(tmp_path: Path, mon
     assert found.paths.lock == os.path.join(found.root, "lock")
     (tmp_path / "file").touch()
     (tmp_path / "link").symlink_to(tmp_path)
-    exist = [StoreLocation.of(tmp_path / name).exists for name in ("", "link", "file", "none")]
-    assert exist == [True, True, False, False]
-    assert StoreLocation.of("/elsewhere/s", Elsewhere()).exists
-    assert not StoreLocation.of("/", Elsewhere()).exists
+    found_there = [is_directory(FS, str(tmp_path / name)) for name in ("", "link", "file", "none")]
+    assert found_there == [True, True, False, False]
+    assert is_directory(Elsewhere(), "/elsewhere/s")
+    assert not is_directory(Elsewhere(), "/")
 
 
 def test_places_are_absolute_paths_or_urls_of_object_stores() -> None:

@@ -42,12 +42,12 @@ from segmentlog.store.files.fs import LocalFileSystem
 from segmentlog.store.files.writable_fs import WritableFileSystem
 from segmentlog.store.format.batch_mark import BatchMark
 from segmentlog.store.format.ledger import LOST, Application, Ledger, LedgerEntry
+from segmentlog.store.format.store_paths import StorePaths
 from segmentlog.store.log.batch_state import BatchRecords
 from segmentlog.store.log.commit_log import CommitLog
 from segmentlog.store.sink import Staged, Staging
 from segmentlog.store.write.batch_commit import CommitPipeline, find_replay
 from segmentlog.store.write.put_path import AheadPiece, PutPath
-from segmentlog.store.write.staging import staging_directory
 from support.batches import batch_of, stage_messages
 from support.interrupting import own_threads
 from support.live_copy import copy_live
@@ -324,7 +324,7 @@ def test_all_rows_are_there_in_the_order_of_the_tasks(store: MessageStore, path:
     even = [f"job 0 {row}".encode() for row in (0, 2, 4)] + [f"job 2 {row}".encode() for row in (0, 2)]
     odd = [f"job 0 {row}".encode() for row in (1, 3)] + [f"job 2 {row}".encode() for row in (1, 3)]
     assert bodies(path) == [b"hello", *even, *odd]
-    assert list(Path(staging_directory(str(path))).iterdir()) == []
+    assert list(Path(StorePaths(str(path)).staging).iterdir()) == []
 
 
 def test_a_replay_with_another_number_of_rows_is_refused_or_skipped(
@@ -530,7 +530,7 @@ def test_altered_rows_are_found_before_or_undone(path: Path) -> None:
     store = MessageStore.open(path, SMALL)
     store.append(HELLO)
     staged = stage(path, 5, 5)
-    file = Path(staging_directory(str(path))) / staged[1].name
+    file = Path(StorePaths(str(path)).staging) / staged[1].name
     data = bytearray(file.read_bytes())
     file.write_bytes(data[:-1])
     with pytest.raises(FormatError, match="differ from the rows that their task wrote"):

@@ -20,8 +20,9 @@ from segmentlog.store import (
     UnsafeFileError,
 )
 from segmentlog.store.files.writable_fs import LocalWritableFileSystem
+from segmentlog.store.format.store_paths import StorePaths
 from segmentlog.store.sink import Staged, Staging, discard_jobs, discard_staged, sweep_staging
-from segmentlog.store.write.staging import staging_directory, survey_staged, take_staged
+from segmentlog.store.write.staging import survey_staged, take_staged
 from support.batches import batch_of
 from support.written_stores import SMALL
 
@@ -47,14 +48,14 @@ def stage(path: str, rows: int = 20, *, job: str = "job", attempt: str = "a", co
 
 
 def files(path: str) -> list[str]:
-    return sorted(os.listdir(staging_directory(path)))
+    return sorted(os.listdir(StorePaths(path).staging))
 
 
 def test_the_staged_file_reports_its_name_rows_and_bytes(path: str) -> None:
     staged = stage(path)
     assert staged.name == "job.0.a"
     assert staged.rows == 20
-    assert os.path.getsize(os.path.join(staging_directory(path), staged.name)) == staged.file_bytes
+    assert os.path.getsize(os.path.join(StorePaths(path).staging, staged.name)) == staged.file_bytes
     sizes = np.concatenate(list(survey_staged(FS, path, staged)))
     assert sizes.size == 20
     assert int(sizes.sum()) == staged.record_bytes
@@ -74,7 +75,7 @@ def test_chunks_are_read_back_as_they_were_encoded(path: str) -> None:
     joined[0][:] = 0  # they belong to the caller
     assert [each.release is None for each in taken] == [True, False]  # both are small, and released together
     taken[1].release()
-    file = Path(staging_directory(path)) / staged.name
+    file = Path(StorePaths(path).staging) / staged.name
     assert file.stat().st_size == staged.file_bytes
     assert not file.read_bytes().strip(b"\0")  # nothing of it is left behind
 
@@ -118,7 +119,7 @@ ALTERED: dict[str, Callable[[bytearray], object]] = {
 @pytest.mark.parametrize("how", ALTERED)
 def test_altered_files_are_found(path: str, how: str) -> None:
     staged = stage(path)
-    file = Path(staging_directory(path)) / staged.name
+    file = Path(StorePaths(path).staging) / staged.name
     data = bytearray(file.read_bytes())
     ALTERED[how](data)
     file.write_bytes(data)
@@ -149,7 +150,7 @@ def test_only_jobs_that_are_idle_for_long_are_swept(path: str) -> None:
     stage(path, job="alive", attempt="late")
     long_ago = time.time() - 100_000
     for name in ("old.0.a", "alive.0.early"):
-        os.utime(os.path.join(staging_directory(path), name), (long_ago, long_ago))
+        os.utime(os.path.join(StorePaths(path).staging, name), (long_ago, long_ago))
     assert sweep_staging(path) == 1
     assert files(path) == ["alive.0.early", "alive.0.late"]
     assert sweep_staging(path, idle_s=0) == 2
@@ -203,7 +204,7 @@ def test_a_sweep_does_not_follow_a_link(path: str, tmp_path: Path, sweep: str, l
 
 def test_a_sweep_takes_plain_files_of_our_names_alone(path: str, tmp_path: Path) -> None:
     stage(path)
-    staging = Path(staging_directory(path))
+    staging = Path(StorePaths(path).staging)
     target = old(tmp_path / "target")
     (staging / "job.1.link").symlink_to(target)
     (staging / "job.2.dir").mkdir()
@@ -247,7 +248,7 @@ def test_a_file_that_is_exchanged_after_the_survey_is_not_taken(path: str, chunk
         for start in range(0, 20, 20 // chunks):
             staging.add(batch_of(rows[start : start + 20 // chunks]))
         other = staging.finish()
-    root = Path(staging_directory(path))
+    root = Path(StorePaths(path).staging)
     (root / other.name).rename(root / staged.name)
     with pytest.raises(FormatError, match="differ from the rows that their task wrote"):
         lay_all(path, staged)
