@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from .archived_store import ArchivedStore
 
 _OWNER_BYTES_MAX = 1 << 13
-_HEADER_BYTES = 64  # up to the store timestamp: no two records of a log have the same
+_HEADER_BYTES = 64  # up to the store timestamp; it differs between any two records of a log
 _NAMES_BEFORE = {OURS, "lost+found"}
 
 
@@ -47,8 +47,8 @@ def owner_of(fs: FileSystem, archive: str) -> str | None:
 
 def check_owner(fs: FileSystem, archive: str, path: str) -> str | None:
     """Return the owner of an archive; `ConfigError` if it is another store, or the archive is within the store."""
-    # An archive of a store that had no id when it was begun knows its path only, which differs where the store is
-    # mounted elsewhere. So a path is not compared.
+    # An archive that was begun before its store had an id knows only the store's path. Paths are not compared: they
+    # differ where the store is mounted elsewhere.
     for one, two in ((archive, path), (path, archive)):
         if os.path.commonpath([one, two]) == one:
             raise ConfigError(
@@ -83,7 +83,7 @@ def check_same_log(fs: FileSystem, path: str, commit_logs: Sequence[str], archiv
                 name = os.path.join(archived_log(archived.root, piece.lead), segment_name(piece.segment))
                 if mine != archived.fs.read(name, first - piece.segment, _HEADER_BYTES)[: len(mine)]:
                     raise ConfigError(
-                        f"archive: its record at physical offset {piece.start} is another than that of the store",
+                        f"archive: its record at physical offset {piece.start} differs from that of the store",
                         path=archived.root,
                         fix="Name the archive of this store",
                     )

@@ -120,11 +120,11 @@ class ArchivedStore:
 
     @property
     def age_s(self) -> float:
-        """Seconds since it was the newest one."""
+        """Seconds since its manifest was seen to be the newest."""
         return time.monotonic() - self.looked
 
     def segments(self) -> dict[int, HeldSegment]:
-        """What it has of each segment, by base offset."""
+        """Bytes and first store time of each segment, by base offset."""
         found: dict[int, HeldSegment] = {}
         for piece in self.pieces:
             size, first = found.get(piece.segment, HeldSegment(0, None))
@@ -139,7 +139,7 @@ class ArchivedStore:
 
     def continues(self, before: "ArchivedStore") -> bool:
         """Return whether this archive has the log of an earlier manifest, and what was appended to it."""
-        # Pieces of a full segment become one: their objects do not tell it.
+        # The pieces of a full segment are merged, so the last piece of the earlier manifest may be gone.
         is_same = before.manifest.cuts is not None and before.manifest.cuts == self.manifest.cuts
         return is_same or before.manifest.last is None or before.manifest.last in self.pieces
 
@@ -229,7 +229,7 @@ def opened(
 
 def _check_segments(found: Iterable[ObjectInfo], root: str) -> None:
     """Raise `MissingObjectError` if the log of a copy lacks a segment between two others."""
-    # Sizes may be those of short files; a store's segments have one size.
+    # The segments of a store have one size, that of the largest file: others may be short.
     log = [(int(name[1]), each.size) for each in found if (name := _SEGMENT.fullmatch(each.key))]
     size = max((size for _, size in log), default=0)
     for (one, _), (other, _) in pairwise(log):

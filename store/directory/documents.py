@@ -57,7 +57,7 @@ def replace_document(
     guard: AbstractContextManager[bool] | None = None,
 ) -> bool:
     """Replace a document by ``loaded``, changed in place, with a new ``dataVersion``; return whether it was."""
-    # The former one becomes the backup. `guard` is entered for the two renames; if it returns False, nothing is
+    # The former document becomes the backup. `guard` is entered for the two renames; if it returns False, nothing is
     # renamed. A document larger than readers accept is a FileTooLargeError, and nothing is changed.
     _bump(loaded.document)
     content = render(loaded.document).encode()

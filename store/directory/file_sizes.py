@@ -8,7 +8,7 @@
     lengths     files [0, 400) [400, 800) …  with 20 entries of 20 bytes
                        ▲ a length or a base that this size cannot have: the store is not opened
 
-A store that is written on with other sizes than its own is lost to every broker, and files that overlap hide messages.
+No broker loads a store that was written on with other sizes than its own, and files that overlap hide messages.
 RocketMQ: ``MappedFileQueue.load``.
 """
 
@@ -141,8 +141,8 @@ def _index_geometry(fs: FileSystem, path: str) -> Geometry | None:
 
 def _check(option: str, given: int, unit: int, files: Sequence[SegmentFile], path: str, *, states: bool) -> None:
     """Compare the files of one log with the size that they are going to be written with."""
-    # In a store that states its sizes a crash may have left any file short. In a broker's all but the last have the
-    # size; the last one may be shorter, unless it is the only one.
+    # In a store that states its sizes, a crash may have left any file short. In a broker's, all files but the last have
+    # the size; the last may be shorter, unless it is the only one.
     wanted = given * unit
     files = [file for file in files if file.size]
     if not states:

@@ -13,16 +13,17 @@
 A broker keeps offsets in memory and writes all of them every five seconds. Offsets that another process writes there
 meanwhile are lost. So ours are kept beside it, with the document's own offsets of that time::
 
-    the document still says that        ours counts: it is the later word, or it was overwritten
-    it says more than then              the higher of the two: a consumer read through the broker
-    it says less than then              the document's: the group was set back at the broker
-    it says nothing                     ours
+    the document's offset    counts
+    unchanged since          ours: it was published later, or the broker overwrote it
+    higher                   the higher of the two: a consumer read through the broker
+    lower                    the document's: the group was set back at the broker
+    absent                   ours
 
-Where both documents of brokers are there, the file that was written last counts: a broker writes its own every five
-seconds. ``dataVersion`` tells only where the times do not: a plain broker takes up its old one when it starts, a broker
-with ``enableLmq`` begins a new one.
+If both documents of brokers exist, the file that was written last counts: a broker writes its own every five seconds.
+``dataVersion`` decides only between files of one time, as in a copy: a plain broker continues its old one when it
+starts, a broker with ``enableLmq`` begins a new one.
 
-A negative offset is RocketMQ's word for unknown. Readers take the second document first: it is written first.
+A negative offset means unknown. Readers read ``groups.json`` before the broker's document: it is written first.
 """
 
 import os
@@ -42,7 +43,7 @@ from .layout import require_directory
 from .rocksdb_config import OFFSETS, load_config
 
 _ONE_COPY_NS: Final = 2_000_000_000
-"""Times of two documents that are closer are those of a copy: a broker first writes 10 s after its start."""
+"""Two documents whose times are closer are of a copy: a broker first writes 10 s after its start."""
 
 T = TypeVar("T")
 

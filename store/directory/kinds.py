@@ -74,12 +74,12 @@ class Fact:
 
 
 def store_facts(path: str | os.PathLike[str]) -> list[Fact]:
-    """Say what is known about the release, the kinds and the settings of a store.
+    """Return what is known about the release, the kinds and the settings of a store; empty if nothing is.
 
     Parameters
     ----------
     path
-        The store directory; an empty list if there is nothing known.
+        The store directory.
     """
     fs, root = LocalFileSystem(), os.path.abspath(path)
     names = [entry.name for entry in fs.list_dir(root)]

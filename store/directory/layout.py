@@ -10,7 +10,7 @@
             consumequeue/TOPIC/QUEUE_ID/    files of one queue each
             consumequeue_ext/               of a broker with enableConsumeQueueExt
 
-Only this module makes a path of a caller absolute: on another file system that is another rule.
+Only this module makes a path of a caller absolute: another file system has another rule for that.
 """
 
 import logging
@@ -65,7 +65,7 @@ class StoreLocation:
 
     @classmethod
     def at_place(cls, place: str, access: RemoteAccess) -> "StoreLocation":
-        """Locate a store or an archive at a `place_of`, a directory or a URL."""
+        """Locate a store or an archive at a directory or URL, as `place_of` returns it."""
         if is_remote(place):
             return cls.on_objects(*archive_place(place, access))
         found = cls.of(place)
@@ -119,7 +119,7 @@ def is_directory(fs: FileSystem, path: str) -> bool:
 
 
 def archive_place(place: str, access: RemoteAccess) -> "tuple[ObjectStore, BlockCache | None, str]":
-    """Return the objects of an archive at a `place_of`, the cache of their blocks, and the root of its files."""
+    """Return the objects of an archive at a place, see `place_of`; the cache of their blocks; the root of its files."""
     if is_remote(place):
         return access.objects(place), access.cache(), place
     root = os.path.abspath(place)
@@ -151,7 +151,7 @@ def place_of(path: str | os.PathLike[str]) -> str:
 class ListedQueues(NamedTuple):
     """Content of ``consumequeue/``."""
 
-    ids: dict[str, set[int]]  # of each topic, of the queues that have a directory
+    ids: dict[str, set[int]]  # of each topic: ids of the queues that have a directory
     in_the_way: list[str]  # paths of queues that are not directories: a FIFO, a plain file
     in_rocksdb: bool = False  # whether there are queues in RocksDB, with or without directories beside them
 
@@ -227,7 +227,7 @@ def require_directory(entry: Listed, path: str) -> None:
 def rocksdb_queues(fs: FileSystem, root: str) -> str | None:
     """Directory of the RocksDB database that has queues of a store, with or without files beside it; None if none.
 
-    Of two databases that of ``consumequeue_rocksdb/`` counts: RocketMQ only writes there since it exists.
+    If there are two, ``consumequeue_rocksdb/`` counts: RocketMQ writes only there once it exists.
     """
     paths = StorePaths(root)
     directories = (paths.consume_queue_rocksdb, paths.consume_queues)
@@ -235,7 +235,7 @@ def rocksdb_queues(fs: FileSystem, root: str) -> str | None:
 
 
 def log_directories(root: str, names: Collection[str]) -> tuple[str, ...]:
-    """Directories that have the CommitLog segments of a store with these names, unless a caller names others.
+    """Directories of the CommitLog segments of a store whose root has these names.
 
     `UnsupportedStoreError` if several logs of DLedger are there.
     """
@@ -303,7 +303,7 @@ def check_is_store(location: StoreLocation, names: Mapping[str, Listed], commit_
 
 
 def _place_meant(fs: FileSystem, root: str, names: Mapping[str, Listed], above: Mapping[str, Listed]) -> str:
-    """Return the advice for a directory without a store: a store below or above it, or one of a name that is near."""
+    """Return the advice for a directory without a store: a store below or above it, or one of a similar name."""
     from difflib import get_close_matches  # noqa: PLC0415 - only errors suggest something
 
     if any(is_remote(f"{each}//") for each in root.split("/") if each.endswith(":")):  # a URL, made a path

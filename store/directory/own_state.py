@@ -27,7 +27,7 @@ from ..format.durable_point import DurablePoint
 from ..format.store_paths import StorePaths
 
 _ID: Final = re.compile(rb"[0-9a-f]{32}")
-_ID_BYTES_MAX: Final = 64  # the name, its line end, and bytes that an editor may have added
+_ID_BYTES_MAX: Final = 64  # the id, its line end, and bytes that an editor may have added
 ABORT_SIGNATURE: Final = b" segmentlog\n"
 """Ends the file ``abort`` of a store that we have open, after our process id; RocketMQ does not read it."""
 _ABORT_BYTES_MAX: Final = 64  # more than a process id and our signature have; a longer file is not ours

@@ -7,8 +7,8 @@
         {"ms": 1763700000100, "file": "index/20261121021346480", "bytes": 420000040, "reason": "below log start …"}
 
 A line is written before its file is deleted: after a crash in between, the file is there and deleted again. A line
-about a file that was archived has ``"archive": DIR``, and is written when the copy is verified. Of more
-than `BYTES_MAX` the older half is dropped. A torn or foreign line is skipped. RocketMQ has a log line only.
+about a file that was archived has ``"archive": DIR``, and is written when the copy is verified. A history of more
+than `BYTES_MAX` loses its older half. A torn or foreign line is skipped. RocketMQ has a log line only.
 """
 
 import json

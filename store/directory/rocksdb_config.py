@@ -11,8 +11,8 @@
 
     config/consumerOffsets/                     family default        T@group               {"offsetTable":{"0":5}}
 
-The database with the higher counter counts, with equal ones that of all tables. A document counts if its counter is
-higher still, and then for the entries that it has: a broker merges it so when it starts. RocketMQ:
+The database with the higher counter counts; with equal counters, the one for all tables. If the counter of the JSON
+document is higher still, its entries replace those of the database: a broker merges them so when it starts. RocketMQ:
 ``RocksDBTopicConfigManager.merge``, ``RocksDBConsumerOffsetManager.merge``. The format of ``configManagerVersion=v2``,
 ``config/rdb``, is not read.
 """
@@ -48,7 +48,7 @@ class ConfigTable(NamedTuple):
     field: str  # of the JSON document
     directory: str  # of the table's own database, in config/
     family: str  # in the database of all tables
-    inner: str | None = None  # the field of a value that the document has in place of the value
+    inner: str | None = None  # if the document has only this field of each value
 
 
 TOPICS: Final = ConfigTable("topicConfigTable", "topics", "topic")

@@ -90,7 +90,8 @@ def topic_queues(path: str | os.PathLike[str]) -> dict[str, int]:
 def topic_table(location: StoreLocation) -> dict[str, int]:
     """All topics as `topic_queues`; 0 where no sensible number of queues is stated.
 
-    Topics that a broker keeps in RocksDB are left out without the extra ``rocksdb``, with a warning: data needs none.
+    Topics that a broker keeps in RocksDB are left out without the extra ``rocksdb``, with a warning: messages can be
+    read without them.
     """
     fs, path = location.fs, location.paths.topics
     try:

@@ -1,4 +1,4 @@
-"""Runs of an archive's queues: from all of its parts, and only those that are asked for.
+"""Runs of an archive's queues, from all of its parts, read when they are asked for.
 
 ::
 
@@ -87,9 +87,9 @@ class ArchiveRuns:
         return runs[np.lexsort((runs["piece"], runs["queue"]))]
 
     def whole_parts(self, queues: Ints, starts: Ints, stops: Ints) -> list[tuple[int, Ints, Ints]]:
-        """Return sealed parts of which (n,) ascending queues, between queue offsets, are all; none of a small plan.
+        """Return the sealed parts that lie within the ranges of (n,) ascending queues as a whole; none of a small plan.
 
-        Each is its number, and where all queues end before it and with it: no queue offset is missing in between.
+        Each comes as its number, and the ends of all queues before and after it: it has all queue offsets in between.
         """
         low, high = np.full((2, len(self._numbers)), _NOWHERE, np.int64)
         low[queues], high[queues] = starts, stops

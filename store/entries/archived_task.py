@@ -1,4 +1,4 @@
-"""Task of an archive, read by what it has itself: its pieces of the log, and the rows of their packs.
+"""Self-contained task of an archive: it names the pieces of the log that it reads, and the rows of their packs.
 
 ::
 

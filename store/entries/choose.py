@@ -1,4 +1,4 @@
-"""Choice of the source of queue entries: the only module that asks what a store is.
+"""Choice of the source of queue entries: the only module that asks of which kind a store is.
 
 ::
 
@@ -12,7 +12,7 @@
 
     archive in object storage                                    packs
     queueSource=commitlog, or no queues and no writer            walked
-    queues in RocksDB                                            database, or walked where it is no help
+    queues in RocksDB                                            database, or walked where it cannot be used
     crashed, or queues that are absent or too short              joined
     otherwise                                                    files
 
@@ -69,7 +69,7 @@ _log = logging.getLogger(__name__)
 
 
 class Look(NamedTuple):
-    """What is seen of a store before its queues are asked."""
+    """State of a store before its queues are looked at."""
 
     location: StoreLocation
     visibility: Visibility
@@ -213,7 +213,7 @@ class DirectorySources:
         crashed = _crashed(location, lambda: is_live)
         # A live store without queues has just begun: its owner will create them.
         has_none = not (listed.ids or is_live or not log.segments)
-        # With RocksDB, files may end too early, and topics lack them: only the log has all queues.
+        # With RocksDB, files may end too early, and topics may lack files: only the log has all queues.
         if by_log or listed.in_rocksdb or has_none:
             if has_none and not (by_log or listed.in_rocksdb):
                 self._warn_of_walk()
@@ -242,7 +242,7 @@ class DirectorySources:
         if not all(sizes):
             return True
         found = {size for each in sizes for size in each}
-        if sum(map(len, sizes)) == 1:  # there is nothing to compare it with but another queue, or what the store states
+        if sum(map(len, sizes)) == 1:  # a single file is compared with another queue's, or with the stated size
             sibling = next((key for key in keys_of(ids) if key != there[0]), None)
             point = read_durable_point(self._location.fs, self._location.root) if sibling is None else None
             if sibling is not None:
@@ -269,7 +269,7 @@ class DirectorySources:
         return self._log.directories
 
     def index_proofs(self) -> Mapping[str, IndexProof]:
-        """Index files that need not be read as a whole to be believed, by path."""
+        """Proofs of the index files that a look-up need not read as a whole, by path."""
         return {}
 
     def readable_stop(self, is_live: Callable[[], bool]) -> int:
@@ -327,7 +327,7 @@ class DirectorySources:
     # RocksDB
 
     def _by_database(self, stop: int) -> QueueEntries | None:
-        """Return all queues by the database; None if the log has to tell, or as much is kept of it anyway."""
+        """Return all queues by the database; None if it cannot be used, or nearly all entries are kept anyway."""
         log, kept = self._log, self._walked
         if stop - kept.reach(log.min_offset, stop) < WORTH_BYTES:
             return None
@@ -357,7 +357,7 @@ class DirectorySources:
 
         try:
             found = of_database(database, planned.key, planned.start, planned.stop)
-        except SegmentLogError:  # the plan has said so
+        except SegmentLogError:  # the plan has logged it
             return None
         if found.size.size != planned.rows:
             return None
@@ -365,7 +365,7 @@ class DirectorySources:
         return found if ((found.physical_offset >= start) & (found.physical_offset < stop)).all() else None
 
     def _open_database(self) -> "RocksQueues | None":
-        """Open the queues in RocksDB; None if there are none, or they cannot be read, which is said once."""
+        """Open the queues in RocksDB; None if there are none, or they cannot be read, which is logged once."""
         fs, root = self._location.fs, self._location.root
         if self._database is not None and not self._database.is_current(fs):
             self._database = None  # not closed: the snapshot may be read from it

@@ -154,7 +154,7 @@ class FileEntries(LoggedEntries):
         return entries["physical_offset"], np.where(is_plausible(entries), entries["size"], 0)
 
     def _known(self, planned: PlannedRange, start: int, stop: int) -> bytes | None:
-        """Entries that were read to find the bounds of the queue; None where they were not, or not all of them."""
+        """Entries of a range that were read to find the bounds of its queue; None unless all of them were."""
         front = self._queues.front(planned.key)
         if front is None or planned.base is None:
             return None
@@ -171,7 +171,7 @@ def from_entries(start: int, entries: Entries) -> DerivedQueue:
 
 
 def _front_bounds(log: CommitLog, data: bytes, lengths: Ints, hidden_from: int | None) -> tuple[Ints, Mask]:
-    """Return entries before the first alive one of k queues, (k,) int64, and which are certain, (k,) bool.
+    """Count the entries of k queues before the first alive one, (k,) int64; return which counts are certain, (k,) bool.
 
     ``data`` holds the entries of all queues, each up to the last one that is not zero; ``lengths`` counts them, (k,).
     `FileEntries.bounds_alone` decides about uncertain queues: the last entry names no record, a pad follows a message,
@@ -207,8 +207,8 @@ def _sound_end(log: CommitLog, queue: ConsumeQueue, end: int, *, is_live: bool) 
         return queue.first
     last = queue.entries(end - 1, end)
     if is_live and is_plausible(last)[0] and int(last["physical_offset"][0]) >= log.stop:
-        # A record after the listed segments: the queue ends where those end. All of them may be deleted by now, so
-        # that no record of theirs can be asked.
+        # A record after the listed segments: the queue ends where these segments end. They may all be deleted by now,
+        # so their records are not read.
         end = queue.end_before(log.stop, end)
         if end <= queue.first:
             return queue.first

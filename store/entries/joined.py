@@ -60,7 +60,7 @@ class JoinedEntries(LoggedEntries):
     def _bounds(self, key: QueueKey) -> QueueBounds:
         queue, after = self._queues.queue(key), self._tail.queues.get(key)
         end = self._tail.ends.get(key, queue.data_end())
-        # If it is exact, holes may follow, and entries of an unfinished batch.
+        # After the end in an exact tail, holes may follow, and entries of an unfinished batch.
         if not (self._tail.is_exact and key in self._tail.ends):
             end = self._files.visible_end(queue, end)
         start = queue.first_alive(self._log.min_offset, end)

@@ -30,7 +30,7 @@ A sound store costs the reads of one tail and one queue. So a queue whose messag
 unseen; docs/reader.md lists the limits. The records of a closed store all have entries. The owner of a live one may not
 have dispatched its last records, whatever their store times are: a replica that catches up gets old ones. So there only
 a queue without a directory can be short, of records that are older than a minute and than one that has an entry. Else a
-message would be read, and be gone until its entry is written.
+message could be read, and then disappear until its entry is written.
 """
 
 import logging
@@ -133,7 +133,7 @@ def find_undispatched_tail(
         if missing.any():
             extra[queue.key] = derived.take(np.arange(missing.size) >= missing.argmax())
             true_ends[queue.key] = max(named, int(derived.queue_offset[-1]) + 1)
-    for key, derived in derived_queues.items():  # of no queue that is there
+    for key, derived in derived_queues.items():  # of queues without a directory
         extra[key] = derived
         true_ends[key] = int(derived.queue_offset[-1]) + 1
     if extra:
@@ -153,7 +153,7 @@ def _compare(
 ) -> tuple[Mask, int]:
     """Return which derived records lack an entry, and one past the last entry that counts, of those from ``kept`` on.
 
-    Without ``log_end``, the records are all that have entries; else entries before that physical offset count as well.
+    Without ``log_end``, the queue has one entry per record. With it, all entries before that physical offset count.
     """
     if log_end is None:
         # One entry for each record, in their order: a torn one may name another record of the queue.
@@ -162,7 +162,7 @@ def _compare(
         missing = (entries["physical_offset"] != derived.physical_offset) | (entries["size"] != derived.size)
         return missing, kept + derived.size.size
     entries = queue.entries(kept, data_end)
-    # An entry that makes no sense is not for this to judge.
+    # Implausible entries count: the scan decides about them.
     counts = np.flatnonzero(~is_plausible(entries) | (entries["physical_offset"] < log_end))
     end = kept + int(counts[-1]) + 1 if counts.size else kept
     return ~np.isin(derived.physical_offset, entries["physical_offset"][is_plausible(entries)]), end
@@ -247,7 +247,7 @@ def _end_below(queue: ConsumeQueue, bound: int, end: int, log: CommitLog | None)
 
 def _before(short: DerivedQueue, undispatched: DerivedQueue | None) -> DerivedQueue:
     """Return the messages of a short queue before its ``undispatched`` ones, and these."""
-    # A crash may leave a sound entry behind lost ones: the messages after it are not all that have no entry.
+    # A crash may leave a sound entry after lost ones: messages before it lack entries, too.
     if undispatched is None:
         return short
     return joined([short.take(short.queue_offset < undispatched.queue_offset[0]), undispatched])
@@ -269,7 +269,7 @@ class QueueSearch:
     queues: ConsumeQueues
     kept: KeptQueues
     listed: ListedQueues  # listed after ``log``
-    stop: int  # physical offset near which the readable records end, and not before their end
+    stop: int  # physical offset at the end of the readable records, or shortly after it
     is_live: bool  # whether a writer may be at work
     in_doubt: bool = False  # whether files of queues are missing, or shorter than others
 
@@ -338,7 +338,7 @@ class QueueSearch:
         queue = self.queues.queue(last)
         end = self._end(queue)
         entry = queue.entries(end - 1, end) if end > queue.first else None
-        # A last entry that makes no sense is left to `files`: it asks the log about this queue alone.
+        # An implausible last entry is left to `files`, which asks the log about this queue alone.
         return entry is None or bool(is_plausible(entry)[0] and entry["physical_offset"][0] < physical)
 
     def _has_lost_queue(self) -> bool:

@@ -24,7 +24,7 @@ from .walked import in_runs
 class Pack(NamedTuple):
     """Entries of a piece."""
 
-    data: Bytes  # header and rows of `ENTRY`; nothing without records
+    data: Bytes  # header and rows of `ENTRY`; empty without records
     queues: tuple[QueueKey, ...]  # of each run, ascending
     runs: Runs  # `queue` counts in `queues`, `piece` is 0
 

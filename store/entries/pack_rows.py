@@ -43,7 +43,7 @@ class PackRows:
         self._fs.fetch_soon(self._first_expected())
 
     def _first_expected(self) -> Iterator[tuple[str, int, int]]:
-        """Spans of packs that will be read: as many as may wait without being dropped for those of the log."""
+        """Spans of packs that will be read first: so few that they stay in memory while the log is fetched, too."""
         left = _SOON_BYTES
         for piece, blocks in self._expected.items():
             path, start = self._path(piece), self._pieces[piece].pack_start

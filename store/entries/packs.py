@@ -58,7 +58,7 @@ class PackedQueues(Mapping[QueueKey, DerivedQueue], QueueEntries):
         return self.archive.manifest.stop
 
     def revision(self, data_stop: Callable[[], int], mark: object) -> object:  # noqa: ARG002 - the manifest tells
-        """As `QueueEntries.revision`: the number of this manifest at first, then of the newest, for one list."""
+        """As `QueueEntries.revision`: the number of this manifest at first, then of the newest: a list of objects."""
         is_new, self._is_new = self._is_new, False
         return self.archive.number if is_new else self.archive.newest_number()
 
@@ -166,7 +166,7 @@ class PackedQueues(Mapping[QueueKey, DerivedQueue], QueueEntries):
         return [PlannedRange(wanted.key, wanted.start, wanted.stop, rows, span)] if rows else []
 
     def narrowed(self, piece: PlannedRange) -> PlannedRange:
-        """As `QueueEntries.narrowed`: damaged queue offsets, the only ones that are `planned`, are read in any case."""
+        """As `QueueEntries.narrowed`: only queues with damaged offsets are `planned`, and are read as a whole."""
         return piece
 
     def tasks(self, ranges: Sequence[QueueRange], limits: TaskLimits) -> tuple[list[ScanTask], Sequence[QueueRange]]:

@@ -15,8 +15,8 @@ pieces of its runs, and the rows of their packs: its reader needs no manifest.
 
 A run whose queue offsets have gaps is never cut. A queue whose offsets do not rise is left to `plan.plan_tasks`.
 
-A plan of a year of 10,000 queues has too many runs for one process. Where it has more than a million, sealed parts of
-which all is asked are planned by their pieces, and their tasks read the runs: see `WholePartRanges`.
+A plan of a year of 10,000 queues has too many runs for one process. Where it has more than a million, sealed parts that
+are read as a whole are planned by their pieces, and their tasks read the runs: see `WholePartRanges`.
 """
 
 from collections.abc import Callable, Sequence
@@ -107,7 +107,7 @@ class _Stretch(Protocol):
 
 
 def _stretches(packed: "PackedQueues", ranges: Sequence[QueueRange], limits: TaskLimits) -> list[_Stretch]:
-    """Return what has the messages of some ranges, ascending by the log."""
+    """Return the stretches of the log that have the messages of some ranges, ascending."""
     numbers = np.array([packed.runs.number(wanted.key) for wanted in ranges], np.int64)
     order = np.argsort(numbers)
     asked = numbers[order]
@@ -227,8 +227,8 @@ class _WholePart:
         self._sizes = self._rows * ENTRY_BYTES if limits.entries_only else self._span
         self.rows, self.bytes = int(self._rows.sum()), int(self._sizes.sum())
 
-    def tasks(self, target: int, limits: TaskLimits) -> list[ScanTask]:  # noqa: ARG002 - none of records is asked for
-        """As `_Stretch.tasks`; the rows of a window are those that it has in the mean."""
+    def tasks(self, target: int, limits: TaskLimits) -> list[ScanTask]:  # noqa: ARG002 - there is no limit of records
+        """As `_Stretch.tasks`; a window has its share of the rows of its piece."""
         windows = np.maximum(-(-self._sizes // target), 1)
         of = np.repeat(np.arange(windows.size), windows)
         number = np.arange(of.size) - (np.cumsum(windows) - windows)[of]

@@ -40,7 +40,7 @@ class ProvenEntries(NamedTuple):
 def prove_entries(
     log: CommitLog, segment: SegmentFile, stop: int, queues: Mapping[QueueKey, DerivedQueue]
 ) -> ProvenEntries | None:
-    """Return the entries that are proven of the records before ``stop``; None if there are none."""
+    """Return entries that are proven to be those of all records before ``covered``; None if there are none."""
     if any(key.topic.startswith(LMQ_PREFIX) for key in queues):
         return None
     parts = {key: each for key, entries in queues.items() if (each := part_of(entries, segment.base, stop)).size.size}
@@ -69,7 +69,7 @@ def prove_entries(
 
 
 def part_of(entries: DerivedQueue, start: int, stop: int) -> DerivedQueue:
-    """Entries of records that begin in ``[start, stop)``, of some in the order of the log."""
+    """Entries of records that begin in ``[start, stop)``; ``entries`` are in the order of the log."""
     first, last = np.searchsorted(entries.physical_offset, [start, stop]).tolist()
     return entries.take(slice(first, last))
 

@@ -39,7 +39,7 @@ class QueueEntries(ABC):
     """The queues of one store. Not thread-safe."""
 
     look_every_s: float = 0.0
-    """A follower asks for a `revision` at most so often: each question may have its price."""
+    """Least time between two questions of a follower for the `revision`, each of which may have its price."""
     has_times: bool = False
     """True if `times` of a single message costs no read of the log."""
 
@@ -133,14 +133,14 @@ class QueueEntries(ABC):
         return None
 
     def revision(self, data_stop: Callable[[], int], mark: object) -> object:
-        """What is different when messages were added that no file of a queue tells; None where the files tell all.
+        """A value that changes when messages are added without a trace in the files of queues; None if there are none.
 
-        ``data_stop`` finds the end of the log; ``mark`` is different when other parts of it may be seen.
+        ``data_stop`` finds the end of the log; ``mark`` changes with the part of the log that may be seen.
         """
         return data_stop(), mark
 
     def files_of(self, key: QueueKey) -> ConsumeQueue | None:  # noqa: ARG002 - see `files`
-        """Return the files of a queue if they tell that a message was added to it."""
+        """Return the files of a queue if they show each message that is added to it; None otherwise."""
         return None
 
     def changed(self, before: Self, keys: Iterable[QueueKey]) -> tuple[set[QueueKey], set[QueueKey]]:  # noqa: ARG002 - see `packs`

@@ -1,4 +1,4 @@
-"""DatabaseQueues: queues that RocketMQ keeps in RocksDB, and what their database does not have of them.
+"""DatabaseQueues: queues that RocketMQ keeps in RocksDB, with the entries that their database lacks.
 
 ::
 

@@ -13,9 +13,9 @@
                 metadata  segment   its size, inode and time; header of its first and of the last covered record
                           runs      topic, queue id, rows, first and last offset and position, whether offsets rise
 
-A file is used if nothing wrote to its segment since, or if the same run of the broker did, which only appends. A crash,
-a truncation, another file under the same name and a damaged file in the directory make a walk of that segment. All
-files can be deleted at any time.
+A file is used if nothing wrote to its segment since, or if the same run of the broker did, which only appends. After a
+crash, a truncation or a replacement of the segment, and if the file is damaged, the segment is walked again. All files
+can be deleted at any time.
 """
 
 import json
@@ -95,7 +95,7 @@ class Columns(NamedTuple):
 class KeptSegment(NamedTuple):
     """Content of one file: the entries of a segment's records up to a physical offset."""
 
-    facts: Mapping[str, Any]  # of the metadata: they say for which bytes of a segment it holds
+    facts: Mapping[str, Any]  # of the metadata: they identify the bytes of the segment
     base: int
     covered: int  # physical offset
     newest: int  # store time in ms
@@ -282,7 +282,7 @@ class KeptQueues:
         if self._by_log_only and not facts["by_log"]:
             return False
         stamp = _listed(self._fs.stamp(segment.path))
-        # Only a broker that has been running since has not truncated the log before it wrote on.
+        # A later write is an append if the owner has run since: a broker truncates the log only when it starts.
         if stamp is None or (facts["stamp"] != stamp and (self._run is None or facts["run"] != self._run)):
             return False
         return all(self._header(segment, at) == header for at, header in facts["headers"])
@@ -387,7 +387,7 @@ class KeptQueues:
             return None
 
     def _drop_deleted(self) -> None:
-        """Delete the files of segments that the log has no more."""
+        """Delete the files of segments that the log no longer has."""
         there = {_name(segment.base) for segment in self._log.segments}
         before, self._before.dropped_for = self._before.dropped_for, there
         if self._files is None or (before is not None and before <= there):

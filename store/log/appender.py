@@ -13,7 +13,7 @@
 
 Space is reserved before bytes are written: all segments of a batch exist before its first byte is written. So an append
 to a full disk fails before it has written anything. Readers and brokers only see segments of full length.
-Methods that need the put lock name it. RocketMQ: ``CommitLog.asyncPutMessage``, ``DefaultAppendMessageCallback``,
+Methods that need the put lock say so. RocketMQ: ``CommitLog.asyncPutMessage``, ``DefaultAppendMessageCallback``,
 ``AllocateMappedFileService``.
 """
 
@@ -108,7 +108,7 @@ class SegmentRun(NamedTuple):
 
     @property
     def end(self) -> int:
-        """Physical offset after them."""
+        """Physical offset after these bytes."""
         return self.base + self.position + self.stop - self.start
 
 
@@ -145,8 +145,8 @@ class LogAppender:
         end: int | None = None,
     ) -> list[SegmentRun]:
         """Assign records, which end at ``stops`` in their buffer, to segments. Needs the put lock."""
-        # The caller has checked that each record fits an empty segment with its blank record; with ONE_SEGMENT all of
-        # them together. `end` is where the log will end when they are appended; None for its present end.
+        # The caller has checked that each record fits an empty segment with its blank record; with ONE_SEGMENT that all
+        # of them do together. `end` is where the log will end when they are appended; None for its present end.
         end = self.end if end is None else end
         position = end % self._bytes
         base = end - position
@@ -201,7 +201,7 @@ class LogAppender:
 
     def finish(self) -> None:
         """End the active segment with a blank record, as a roll does, before the next exists. Needs the put lock."""
-        # `sync_filler` goes before it where `fill` wrote bytes: else a power cut may end the segment without them.
+        # After `fill`, `sync_filler` comes first: else a power cut may keep the blank record without the filler.
         assert self._active is not None
         position = self.end - self.active_base
         self._active.write(position, blank_record(self._bytes - position))

@@ -11,7 +11,7 @@
     commit   the ledger's newest batch ──► batches, synced ──► ledger with one batch more, synced
     cut      batches up to the new end, synced ──► ledger made of them, synced          promotion, demotion
 
-A reader reads the marker after what it is applied to: the marker is written before any record of its batch. A batch
+A reader reads the marker after the ends of queues: the marker is written before any record of its batch. A batch
 that a crash left in flight stays hidden until the store is opened again, whether it is in the ledger or not. A batch
 that was visible once therefore stays visible. The ledger is read after the marker: a batch enters it before its marker
 is cleared.
@@ -52,7 +52,7 @@ class BatchRecords:
         self._ledger_path = paths.ledger
         self._history_path = paths.batch_history
         self._path = path
-        self._making = paths.making_batch  # not that of other small files: checkpoints are written meanwhile
+        self._making = paths.making_batch  # its own: checkpoints are written at the same time
         self._reached = 0  # physical offset that the log is known to reach
 
     @property
@@ -66,8 +66,8 @@ class BatchRecords:
 
     def ledger(self) -> Ledger:
         """Read the ledger; `FormatError` if it is damaged, or older than the store."""
-        # With an older one, existing batches would be appended again.
-        # All of them before the ledger, which may be replaced meanwhile. A replica's history is its master's.
+        # With an older ledger, existing batches would be appended again. Marker and history are read before the ledger,
+        # which may be replaced meanwhile. The history of a replica is its master's, and tells nothing here.
         mark, is_followed = self.mark(), self.is_followed
         generation, size = (0, 0) if is_followed else self._lines()
         ledger = self._read_ledger()
@@ -126,8 +126,8 @@ class BatchRecords:
 
     def incoming(self) -> BatchMark:
         """Read the mark of a replica; where its log is shorter than the mark states, the history hides the rest."""
-        # A power cut may damage the mark, or take rows of a batch that was whole. So does a copy whose log is older
-        # than its mark.
+        # A power cut may damage the mark, or take rows of a batch that was whole. In a copy, the log may be older than
+        # the mark.
         try:
             content = read_whole(self._fs, self._incoming_path, batch_mark.FILE_BYTES)
             mark = batch_mark.decode(content, self._incoming_path)
@@ -234,8 +234,8 @@ class BatchRecords:
 
     def clamp(self, fs: WritableFileSystem, ledger: Ledger, end: int) -> Ledger:
         """Return the ledger of a log that was cut at ``end`` because of damage, as it is written onto the device."""
-        # Its batches stay known, be they damaged: a job that repeats one does not append it again. Their places end
-        # with the log, since the next batch begins there.
+        # Damaged batches stay known, so that a job that repeats one does not append it again. Their places are cut at
+        # the end of the log, where the next batch begins.
         if ledger.newest is None or ledger.newest.entry.stop <= end:
             return ledger
         clamped = BatchHistory(tuple(Batch(app, _up_to(each, end)) for app, each in self.history().batches))
@@ -318,6 +318,6 @@ class Visibility:
     def _now(self) -> tuple[BatchMark, BatchMark]:
         marks = self._records.mark(), self._records.incoming()
         if any(each.in_flight for each in marks) and not is_signed(StorePaths(self._path).lock):
-            # A broker has the store since: all of its log are messages now.
+            # A broker has had the store since: all records of its log count.
             return marks[0]._replace(in_flight=False), marks[1]._replace(in_flight=False)
         return marks

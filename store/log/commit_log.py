@@ -14,9 +14,9 @@
     DLedger           [══rec══rec══rec…-1][══rec …     a header before each record, see `format.dledger`; segments of
                                                       an older CommitLog may come before the first
 
-A part is the segment as far as it is mapped: ``base`` and ``size`` are those of its bytes. Positions of records are
-within them. On a local disk a part is the whole segment. At most a few segments are mapped there at a time: any number
-of them needs few descriptors. RocketMQ: ``CommitLog``, ``DefaultMessageStore.lookMessageByOffset``.
+A part is the segment as far as it is mapped: ``base`` and ``size`` are those of the mapped bytes, and positions of
+records count from ``base``. On a local disk a part is the whole segment. At most a few segments are mapped there at a
+time: any number of them needs few descriptors. RocketMQ: ``CommitLog``, ``DefaultMessageStore.lookMessageByOffset``.
 """
 
 import logging
@@ -210,8 +210,8 @@ class CommitLog:
 
     def view(self, segment: SegmentFile, start: int = 0, stop: int | None = None) -> Bytes:
         """Bytes ``[start, stop)`` of a segment, as far as its file has them, (n,) uint8, read-only; all by default."""
-        # The array keeps the map alive, also after the file was unlinked. A map in windows is not remembered: it may
-        # be memory.
+        # The array keeps the map alive, even after the file was unlinked. A window is not remembered: it may be a copy
+        # in memory.
         if self._window_bytes is not None:
             return self._map(segment, start, segment.size if stop is None else min(stop, segment.size))
         mapped = self._maps.get(segment.path)
@@ -228,7 +228,7 @@ class CommitLog:
             return self._fs.map(segment.path) if stop is None else self._fs.map(segment.path, start, stop)
         except FileNotFoundError:
             raise DataLossError(
-                "this CommitLog segment was deleted while it was wanted",
+                "this CommitLog segment was deleted while it was read",
                 path=segment.path,
                 offset=segment.base,
                 fix="Retention removed it: start at a later offset",
@@ -240,7 +240,7 @@ class CommitLog:
         self._maps.clear()
 
     def runs(self, offsets: Ints, sizes: Ints | None = None) -> list[Run]:
-        """Cut rows, one at least, into runs: (n,) physical offsets, and what sizes of records are expected there."""
+        """Cut (n,) rows, one at least, into runs, by their physical offsets and the expected sizes of their records."""
         holder = self.locate(offsets)
         cuts = holder[1:] != holder[:-1]
         if self._window_bytes is None:
@@ -249,7 +249,7 @@ class CommitLog:
             rows = zip(pairwise(edges), holders, strict=True)
             return [Run(first, last, each, 0, each.size if each else 0) for (first, last), each in rows]
         expected = np.full(offsets.size, _HEAD_BYTES) if sizes is None else np.maximum(sizes, _LONGEST_HEADER)
-        limits = np.append(self._stops, 0)[holder]  # the last for rows that no segment holds
+        limits = np.append(self._stops, 0)[holder]  # the appended 0 for rows that no segment holds
         stops = np.where(holder < 0, offsets, np.minimum(offsets + expected, limits))
         cuts |= (offsets[1:] < offsets[:-1]) | (offsets[1:] - stops[:-1] > self._window_bytes)
         found: list[Run] = []
@@ -284,7 +284,7 @@ class CommitLog:
         return self._widened(segment, start, self.view(segment, start, stop), offsets - segment.base - start)
 
     def records(self, run: Run, offsets: Ints) -> tuple[SegmentFile, Records]:
-        """Map the records of a run, at (n,) physical offsets; return the part of its segment, and them."""
+        """Map the records of a run, at (n,) physical offsets; return the part of its segment, and the records."""
         segment = run.segment
         assert segment is not None
         if self._window_bytes is None:
@@ -300,7 +300,7 @@ class CommitLog:
         return part, records
 
     def _widened(self, segment: SegmentFile, start: int, view: Bytes, positions: Ints) -> tuple[SegmentFile, Bytes]:
-        """Map a part again if records at (n,) positions state that they are longer, within the segment, than it is."""
+        """Map a part again, longer, if records at (n,) positions state that they end after it, within the segment."""
         room = segment.size - start
         inside = positions[(positions >= 0) & (positions <= view.size - _SIZE.itemsize)]
         ends = inside + gather(view, inside, _SIZE) if inside.size else inside
@@ -356,7 +356,7 @@ class CommitLog:
         return good
 
     def record_at(self, offset: int) -> FoundRecord | None:
-        """The one record that begins at a physical offset, or None if none that is whole does, or it was deleted."""
+        """The whole record that begins at a physical offset; None if there is none, or its segment was deleted."""
         segment = self.find(offset)
         if segment is None:
             return None
@@ -404,7 +404,7 @@ class CommitLog:
             try:
                 for part, walked, _ in self._windows(segment, start - segment.base, stop - segment.base):
                     yield FoundRecords(part, walked.records)
-                    del walked  # the caller may have dropped it: its bytes are memory
+                    del walked  # frees the bytes of a window, if the caller has dropped them
             except DataLossError:
                 continue  # retention was faster; its records are gone, and the scan reports them
 
@@ -496,8 +496,8 @@ class CommitLog:
             reached = segment.stop
             try:
                 for part, walked, hi in self._windows(segment, start - segment.base, stop - segment.base):
-                    behind = stop <= segment.stop or segment is not self.segments[-1]  # something must have followed
-                    spans += self._damage_in(part, walked, hi, is_ended=not behind)
+                    is_ended = stop > segment.stop and segment is self.segments[-1]  # nothing need follow there
+                    spans += self._damage_in(part, walked, hi, is_ended=is_ended)
             except DataLossError:
                 spans.append((segment.base, segment.stop))
         return sorted(spans)
@@ -587,7 +587,7 @@ class CommitLog:
 
 
 def records_at(log: CommitLog, offsets: Ints) -> Iterator[tuple[SegmentFile, Ints, Records]]:
-    """Yield the records at (n,) ascending physical offsets that a segment holds, by part, and which offsets."""
+    """Yield, by part, the records at (n,) ascending physical offsets that a segment holds, and the rows of these."""
     # Damaged records, and those that do not state their own offset, are flagged. Offsets that no segment holds, or one
     # that retention just deleted, are left out.
     runs = [run for run in log.runs(offsets) if run.segment is not None] if offsets.size else []

@@ -41,7 +41,7 @@ class DLedgerGroup:
         self._paths = paths
 
     def committed_end(self) -> int | None:
-        """Physical offset after the last committed entry, as far as it is stated; None if no entry is."""
+        """Physical offset after the last entry that is stated to be committed; None if none is."""
         # Listed now: the entry may be in a segment that is younger than the listing of the log that asks.
         segments = list_segments(self._fs, [self._paths.data])
         index = self._committed_index()
@@ -136,6 +136,6 @@ class DLedgerGroup:
             walked = walk(view, segment.base, 0, view.size, segment.lead)
             indexes = gather(view, np.maximum(walked.positions - dledger.HEADER_BYTES, 0), dledger.HEADER)["index"]
             rows = np.flatnonzero(indexes == index)
-            if rows.size:  # of several the first: those after it are left from a former term
+            if rows.size:  # the first of several: later ones are left from a former term
                 return segment.base + int(walked.positions[rows[0]] + walked.sizes[rows[0]])
         return None

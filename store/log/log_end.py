@@ -42,8 +42,8 @@ from .commit_log import CommitLog
 _log = logging.getLogger(__name__)
 
 _DOUBTFUL: Final = (
-    "%d records of %s end in a __CRC32# that is not theirs, or lack theirs, the first at physical offset %d: "
-    "damaged properties, or a client's that were forwarded; they are kept"
+    "%d records of %s end in a wrong __CRC32#, or lack it, the first at physical offset %d: their properties are "
+    "damaged, or a client forwarded them; the records are kept"
 )
 _BEFORE: Final = 16
 _AFTER: Final = 64
@@ -55,7 +55,7 @@ _READ_AFTER: Final = 1 << 24
 _PROBES: Final = 64
 """Places to look for data that a lost stretch hides, where more than `_READ_AFTER` bytes of zeros follow the end."""
 _ZERO_BODIES_MAX: Final = 256
-"""Records to step over that are followed by data and hold zeros where the search by halves went."""
+"""Most records to step over whose own zeros the search by halves took for the end."""
 
 
 class LogState(NamedTuple):
@@ -153,8 +153,8 @@ class KnownEnd:
     def now(self) -> int:
         """Physical offset before which all whole records begin that the log has at the time of the call."""
         # Two small reads as long as nothing is appended, and some 20 after that. A log that was truncated or replaced
-        # is searched as if it was new. Where its records do not lead to an end, all zeros are read. A file system whose
-        # bytes are elsewhere mostly knows where they end, and each read takes it long.
+        # is searched as if it was new. Where its records do not lead to an end, all zeros are read. A file system in
+        # windows mostly knows where the bytes end, and its reads take long.
         if self._log.in_windows or self._log.is_agreed:
             return self._log.data_stop()
         seen = self._seen
@@ -214,7 +214,7 @@ class KnownEnd:
         return segment.base + end
 
     def _end_in(self, segment: SegmentFile, start: int) -> int | None:
-        """Position where the records of a segment end, from the end of one on; None where they do not show it."""
+        """Position where the records of a segment end, searched from a record's end on; None if they do not tell."""
         try:
             view = self._log.view(segment)
         except DataLossError:

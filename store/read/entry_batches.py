@@ -21,7 +21,7 @@ thousands of short, sound ranges are one array, each range for one read of one f
 other range is read by itself: from the ConsumeQueue, healed where it is damaged, or from the log
 where it has no entries.
 
-After a range, it has seen exactly the messages that the plan promised, or it reports what is missing.
+After a range, exactly the messages that the plan promised were seen, or the missing ones are reported.
 """
 
 import logging
@@ -98,7 +98,7 @@ def together(
 
 
 def _is_short(planned: PlannedRange) -> bool:
-    # Tags codes of delayed messages are times: no other topic is matched as theirs is.
+    # Tags codes of delayed messages are times: their topic cannot be matched together with others.
     rows = planned.stop - planned.start
     return planned.base is not None and planned.rows == rows <= SHORT_ROWS_MAX and planned.key.topic != SCHEDULE_TOPIC
 
@@ -225,7 +225,7 @@ class Chunks:
         self._walks = walks
         self._matcher = matcher
         self._spec = spec
-        # Ranges of one queue follow each other: the same number for them.
+        # A number per queue: its ranges follow each other.
         changes = [index == 0 or r.key != task.ranges[index - 1].key for index, r in enumerate(task.ranges)]
         self._groups = np.cumsum(changes)
         # A chunk has a fixed cost. But CRC check and decoder both read the bodies: small chunks stay in the cache.

@@ -59,22 +59,22 @@ PAUSE_MIN_S: Final = 0.0005
 PAUSE_MAX_S: Final = 0.02
 """Pause after some five seconds without a message."""
 _SLOWER_AFTER: Final = 256
-"""A pause is at most this part of the time since the last change."""
+"""A pause is at most the time since the last change, divided by this."""
 _SHARE_MAX: Final = 200
 """A pause is at least so many times as long as a comparison of all tails: half a percent of one core."""
 _COMPARISONS: Final = 4
-"""The shortest of so many counts: one that the scheduler interrupted for 40 µs would cost a pause of 8 ms."""
+"""The shortest of so many comparisons counts: one that was interrupted for 40 µs would cost a pause of 8 ms."""
 _WINDOW_BYTES: Final = 1 << 16
 _HOPS_MAX: Final = 64
 _FRONT: Final = struct.Struct(">ii")
 _MANY_QUEUES: Final = 64
-"""From so many on it is worth while to ask the log first."""
+"""Number of queues from which on the end of the log is looked at first."""
 _DISPATCHED_S: Final = 3.0
-"""So long after a message was put its owner has put it into its queue: ours may wait for a second, and sync before."""
+"""Time in which an owner dispatches a message: ours may wait for a second, and sync before."""
 _BELIEVED_S: Final = 5.0
-"""So long it is believed that nothing moved. An owner that takes longer to dispatch is seen so much later."""
+"""Time for which an unchanged end of the log is believed. A message that is dispatched late is seen after it."""
 _TAILS_MAX: Final = 1024
-"""Up to so many queues are mapped while they are waited for."""
+"""Most queues that are mapped while they are waited for."""
 
 
 class Piece(NamedTuple):

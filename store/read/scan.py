@@ -178,7 +178,7 @@ class RecordBatches(ABC, Generic[RowsT]):
     def _after_cut(
         self, records: Records, rows: RowsT, segment: str, inflated: Inflated | None, start: int
     ) -> Iterator[tuple[RowsT, pa.RecordBatch]]:
-        """Decode rows from one on, of which some were taken back after they had been looked at."""
+        """Decode rows from ``start`` on, some of which were zeroed after they had been checked."""
         rest = slice(start, len(records))
         cut = self._cut(records, slice(0, len(records)))
         if cut is not None:
@@ -194,7 +194,7 @@ class RecordBatches(ABC, Generic[RowsT]):
 
     @staticmethod
     def _cut(records: Records, rows: slice) -> Mask | None:
-        """Mask of all records that were taken back since they were looked at; None for none, as nearly always.
+        """Mask of all records that were zeroed since they were checked; None for none, as nearly always.
 
         Recovery and replication overwrite the end of a log with zeros, from lower offsets on, in the very pages that
         are mapped here. If the size of a record is still there, what was copied before was whole.
@@ -260,7 +260,7 @@ class _Scan(RecordBatches[Chunk]):
     # Chunks to batches
 
     def _pieces(self, chunk: Chunk) -> Iterator[_Piece]:
-        """Cut a chunk at runs: no more segments, or bytes in windows, at once than stay mapped anyway."""
+        """Cut a chunk between runs into pieces of as many segments as stay mapped, or of 15 MiB in windows."""
         # Small rows of many queues may come from hundreds of segments.
         runs = self._runs(chunk)
         if not self._log.in_windows:
@@ -275,7 +275,7 @@ class _Scan(RecordBatches[Chunk]):
             yield chunk.part(first, runs[end - 1].last), within
 
     def _fetched_ahead(self, pieces: Iterator[_Piece]) -> Iterator[_Piece]:
-        """Pass pieces on while the bytes of those that follow, some 48 MiB, are fetched."""
+        """Pass pieces on while some 48 MiB of the following pieces are fetched."""
         if not self._log.in_windows:
             yield from pieces
             return

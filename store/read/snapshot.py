@@ -163,7 +163,7 @@ def _scan_at(place: TaskPlace, task: ScanTask, spec: ScanSpec, broker_name: str)
 
 
 class _Known(NamedTuple):
-    """What a snapshot has found of the queues."""
+    """State of the queues as far as a snapshot has looked at them."""
 
     seen: Chosen | None = None
     in_doubt: bool = False  # whether queues lack files
@@ -258,7 +258,7 @@ class Snapshot:
         directories = _checked(location, given)
         if archive is not None:
             location = join(location, archive, directories, access)
-        # What is read of a DLedger log, its group has agreed on. This is before the segments are listed.
+        # Before the segments are listed. Of a DLedger log, only records are read that its group has agreed on.
         seen_from = ReadFrom.APPENDED if any(map(DLedgerPaths.of_data, directories)) else read_from
         visibility = Visibility(location.fs, location.root, seen_from)
         look = Look.of(location, visibility, directories)

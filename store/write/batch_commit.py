@@ -82,7 +82,7 @@ class BatchId:
     app
         Application that numbers the batches: a streaming query, a ``txnAppId``. None for a batch that is not repeated.
     version
-        Its number; it has been appended if the ledger has this one or a later one. Means nothing without ``app``.
+        Its number; it was appended before if the ledger has this number or a later one. Ignored without ``app``.
     contiguous
         Whether numbers have no gaps: a number that is left out is a batch that was never appended.
 

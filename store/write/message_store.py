@@ -58,7 +58,7 @@ class MessageStore:
     def __init__(self, parts: StoreParts) -> None:
         self._closing = threading.RLock()
         self._closed = False
-        # Looked at by puts alone: a replica that follows the new master has none of its own.
+        # Only puts check it: a replica that follows the new master has no puts of its own.
         self._current_until = float("-inf")
         self._parts = parts
         self._fs = parts.base.fs

@@ -417,7 +417,7 @@ class PutPath:
 
     def _put_piece(self, rows: EncodedRows, placement: BatchPlacement, now: int) -> tuple[Ints, Ints, Ints]:
         """Append one piece of a batch; the caller holds the turn."""
-        with suppress(NoSpaceError):  # room for the queues: that for all of the log is reserved
+        with suppress(NoSpaceError):  # there is no room for the queues; room for the log is reserved
             self.catch_up()
         with self._appender.lock:
             runs = self._appender.place(rows.records.positions + rows.records.sizes, placement)

@@ -13,8 +13,8 @@
                      [BLANK]            │                 written when the filler is whole; the log ends at │ then
 
 Each piece continues where the last one ended, or begins again at the end of this log. An empty log begins at any
-segment. Records are checked before they are written: sizes, physical offsets and checksums. A checksum ``__CRC32#`` is
-not, unless this store relies on it: a client may have forwarded it. RocketMQ: ``HAClient``, ``CommitLog.appendData``.
+segment. Sizes, physical offsets and checksums of records are checked before they are written. ``__CRC32#`` is checked
+only if this store relies on it: a client may have forwarded it. RocketMQ: ``HAClient``, ``CommitLog.appendData``.
 """
 
 from typing import Final
@@ -138,7 +138,7 @@ class ReplicaAppend:
             records = found.records if count == len(found.records) else Records(part, found.positions[:count])
             properties = Properties(records)
             self._check_records(records, properties, stops[1 : count + 1], physical)
-            if records.problem.any():  # a checksum that does not count: the check has forgotten the parts of its record
+            if records.problem.any():  # a wrong `__CRC32#` that does not count: the check has emptied its record
                 records = Records(part, records.positions)
                 properties = Properties(records)
             self._put_path.put_replicated(records, properties, physical, size)

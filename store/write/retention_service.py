@@ -136,7 +136,7 @@ class RetentionService:
     def _begin(self) -> Generator[float, None, Memory] | None:
         """Decide on a run, and return its steps; None if it has to wait for a batch."""
         now_ms = self._clock()
-        # The last segment of a listing stays: with one that a put has reserved it would not be the active one.
+        # Retention keeps the last segment, which has to be the active one: reserved segments after it are left out.
         active = self._active_base()
         before = self._memory.triggered() if self._triggered else self._memory
         state = State(

@@ -230,8 +230,8 @@ def _commit(
 def last_commit(path: str | os.PathLike[str], app: str | None = None) -> CommittedBatch | None:
     """Return the last batch of an application; None if it has none in this store.
 
-    ``app`` is a query's id or a ``txnAppId``; None for the last batch of all. One that a kill left in flight
-    is hidden until the store is opened.
+    ``app`` is a query's id or a ``txnAppId``; None for the last batch of all. A batch that a kill left in flight is
+    hidden until the store is opened.
     """
     applications = BatchRecords(LocalFileSystem(), os.path.abspath(path)).ledger().applications
     found = [(each, held) for each, held in applications.items() if app in {None, each} and held.newest.rows != LOST]

@@ -154,7 +154,7 @@ def test_a_store_whose_front_is_deleted_continues_in_its_archive(queue_source: Q
     assert found.physical_offset.tolist() == wanted.physical_offset.tolist()
     assert found.physical_offset.size == 3
     write_store(tmp_path / "other")
-    with pytest.raises(ConfigError, match="is another than that of the store"):
+    with pytest.raises(ConfigError, match="differs from that of the store"):
         Snapshot.open(tmp_path / "other", archive=tmp_path / "archive")
 
 

@@ -289,5 +289,5 @@ def test_an_archive_of_another_store_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="archive: this is the archive of store"):
         Snapshot.open(paths[1], archive=tmp_path / "archive")
     (paths[1] / ".segmentlog" / "id").unlink()
-    with pytest.raises(ConfigError, match="is another than that of the store"):
+    with pytest.raises(ConfigError, match="differs from that of the store"):
         Snapshot.open(paths[1], archive=tmp_path / "archive")
