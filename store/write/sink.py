@@ -25,7 +25,7 @@ from typing import Final
 
 from ..config import OnChangedReplay, StoreConfig
 from ..errors import ConfigError, NoReplicaError, Remedy, ReplicaTimeoutError, SegmentLogError, StoreInUseError
-from ..files.fs import FileSystem, LocalFileSystem
+from ..files.fs import LocalFileSystem
 from ..files.store_lock import broker_of
 from ..format.confirmation import NOT_CONFIRMED, Confirmation
 from ..format.ledger import LOST
@@ -68,9 +68,9 @@ class SyncReplication:
                 fix="Pass a positive number of seconds, and 2 or more copies",
             )
 
-    def check(self, path: str, fs: FileSystem | None = None) -> None:
+    def check(self, path: str) -> None:
         """Return when enough copies are in sync for a commit; `NoReplicaError` after the time limit."""
-        found = self._poll(path, fs or LocalFileSystem(), self._is_served)
+        found = self._poll(path, self._is_served)
         if not self._is_served(found):
             raise NoReplicaError(
                 f"SLAVE_NOT_AVAILABLE: {self._described(found)} within {self.timeout_s:g} s; nothing was appended",
@@ -78,13 +78,13 @@ class SyncReplication:
                 fix=f"Run `segmentlog serve --in-sync-replicas {self.in_sync_replicas}` on it, and enough replicas",
             )
 
-    def wait(self, path: str, stop: int, fs: FileSystem | None = None) -> None:
+    def wait(self, path: str, stop: int) -> None:
         """Return when enough copies hold the log up to ``stop``; `ReplicaTimeoutError` after the time limit."""
 
         def is_confirmed(found: Confirmation) -> bool:
             return found.needed >= self.in_sync_replicas and found.offset >= stop
 
-        found = self._poll(path, fs or LocalFileSystem(), is_confirmed)
+        found = self._poll(path, is_confirmed)
         if not is_confirmed(found):
             raise ReplicaTimeoutError(
                 f"FLUSH_SLAVE_TIMEOUT: {self._described(found)} within {self.timeout_s:g} s; the log is confirmed "
@@ -97,12 +97,12 @@ class SyncReplication:
     def _is_served(self, found: Confirmation) -> bool:
         return found.needed >= self.in_sync_replicas and found.copies >= found.needed
 
-    def _poll(self, path: str, fs: FileSystem, is_met: Callable[[Confirmation], bool]) -> Confirmation:
+    def _poll(self, path: str, is_met: Callable[[Confirmation], bool]) -> Confirmation:
         """Return the first confirmation that meets a condition, or the last one within the time limit."""
         deadline = time.monotonic() + self.timeout_s
         while True:
             late = time.monotonic() >= deadline
-            found = find_confirmation(fs, path) or NOT_CONFIRMED
+            found = find_confirmation(LocalFileSystem(), path) or NOT_CONFIRMED
             if late or is_met(found):
                 return found
             time.sleep(_CONFIRMED_POLL_S)
