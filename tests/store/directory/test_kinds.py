@@ -102,3 +102,10 @@ def test_a_link_among_the_queues_costs_only_facts_about_queues(tmp_path: Path) -
         (tmp_path / name).mkdir()
     (tmp_path / "consumequeue" / "T").symlink_to(tmp_path)
     assert [fact.name for fact in store_facts(tmp_path)] == ["release", "kind"]
+
+
+@pytest.mark.conformance
+def test_queues_that_are_in_the_database_apart_alone_are_stated(tmp_path: Path) -> None:
+    store = fixtures.unpack("queues-rocksdb-5.5.0", tmp_path)
+    apart = (store / "consumequeue").rename(store / "consumequeue_rocksdb")
+    assert [fact.path for fact in store_facts(store) if "queues in RocksDB (" in fact.text] == [str(apart)]
