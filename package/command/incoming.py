@@ -101,8 +101,8 @@ def json_lines(stdin: BinaryIO, fixed: Fixed) -> Iterator[Lines]:
         for line in data.split(b"\n")[:-1]:
             try:
                 rows.append(_message(line, columns, fixed.properties))
-            except _BadLineError as error:
-                bad = _named(first + len(rows), error)
+            except UsageError as error:
+                bad = UsageError(f"standard input: line {first + len(rows)} {error.problem}", fix=error.fix)
                 break
         yield Lines(pa.RecordBatch.from_pylist(rows, schema=_SCHEMA), bad)
         if bad is not None:
@@ -148,21 +148,11 @@ def _is_ready(stdin: BinaryIO) -> bool:
 # -- JSON
 
 
-class _BadLineError(Exception):
-    """A line that is not a message."""
-
-    def __init__(self, problem: str, fix: str) -> None:
-        super().__init__(problem)
-        self.problem = problem
-        self.fix = fix
-
-
-def _named(line: int, error: _BadLineError) -> UsageError:
-    return UsageError(f"standard input: line {line} {error.problem}", fix=error.fix)
-
-
 def _message(line: bytes, fixed: Mapping[str, Any], properties: Mapping[str, str]) -> dict[str, Any]:
-    """Return the columns of a message; ``fixed`` columns and properties are those of the command line."""
+    """Return the columns of a message; ``fixed`` columns and properties are those of the command line.
+
+    The problem of a `UsageError` follows "line N".
+    """
     row: dict[str, Any] = {}
     for name, value in _parsed(line).items():
         column = _COLUMNS.get(name)
@@ -170,18 +160,18 @@ def _message(line: bytes, fixed: Mapping[str, Any], properties: Mapping[str, str
             row[name] = None if value is None else column.read(name, value)
         elif name not in _IGNORED:
             fix = f"{did_you_mean(name, _COLUMNS)}The keys are {listing(list(_COLUMNS), most=20)}"
-            raise _BadLineError(f"has a key `{name}` that no message has", fix)
+            raise UsageError(f"has a key `{name}` that no message has", fix=fix)
     digits = row.pop("bodyHex", None)
     if (row.get("body") is None) == (digits is None):
         problem = "has no body" if digits is None else "has both `body` and `bodyHex`"
-        raise _BadLineError(problem, "Write `body` as text, or `bodyHex` as hexadecimal digits")
+        raise UsageError(problem, fix="Write `body` as text, or `bodyHex` as hexadecimal digits")
     if digits is not None:
         row["body"] = digits
     row |= fixed
     if row.get("queueId") is None:
         row["queueId"] = 0
     if row.get("topic") is None:
-        raise _BadLineError("has no topic", "Write `topic`, or name TOPIC for all lines")
+        raise UsageError("has no topic", fix="Write `topic`, or name TOPIC for all lines")
     _settle_properties(row, properties)
     return row
 
@@ -193,13 +183,13 @@ def _parsed(line: bytes) -> dict[str, Any]:
         if "\\u" in text:  # half of a character can be written in JSON, and stored nowhere
             json.dumps(found, ensure_ascii=False).encode()
     except UnicodeDecodeError as error:
-        raise _BadLineError(f"is not UTF-8 at byte {error.start}", _FORM) from None
+        raise UsageError(f"is not UTF-8 at byte {error.start}", fix=_FORM) from None
     except UnicodeEncodeError:
-        raise _BadLineError("holds half of a character (\\ud800 to \\udfff)", "Take it out") from None
+        raise UsageError("holds half of a character (\\ud800 to \\udfff)", fix="Take it out") from None
     except (ValueError, RecursionError) as error:
-        raise _BadLineError(f"is not JSON: {error}", _FORM) from None
+        raise UsageError(f"is not JSON: {error}", fix=_FORM) from None
     if not isinstance(found, dict):
-        raise _BadLineError(f"is not a JSON object, it begins with `{text[:1]}`", _FORM)
+        raise UsageError(f"is not a JSON object, it begins with `{text[:1]}`", fix=_FORM)
     return found
 
 
@@ -215,7 +205,7 @@ def _settle_properties(row: dict[str, Any], fixed: Mapping[str, str]) -> None:
 
 def _text(name: str, value: object) -> str:
     if not isinstance(value, str):
-        raise _BadLineError(f"has `{name}` that is not a text", f"Write `{name}` in quotes")
+        raise UsageError(f"has `{name}` that is not a text", fix=f"Write `{name}` in quotes")
     return value
 
 
@@ -224,22 +214,23 @@ def _body(name: str, value: object) -> bytes:
 
 
 def _hexadecimal(name: str, value: object) -> bytes:
+    text = _text(name, value)
     try:
-        return bytes.fromhex(_text(name, value))
+        return bytes.fromhex(text)
     except ValueError:
-        raise _BadLineError(f"has `{name}` that is not hexadecimal", "Write two digits per byte") from None
+        raise UsageError(f"has `{name}` that is not hexadecimal", fix="Write two digits per byte") from None
 
 
 def _number(name: str, value: object) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not -_INT_MAX - 1 <= value <= _INT_MAX:
-        raise _BadLineError(f"has `{name}` that is not a 32-bit number", f"Write `{name}` as a number without quotes")
+        raise UsageError(f"has `{name}` that is not a 32-bit number", fix=f"Write `{name}` as a number without quotes")
     return value
 
 
 def _count(name: str, value: object) -> int:
     found = _number(name, value)
     if found < 0:
-        raise _BadLineError(f"has `{name}` below 0", f"Write `{name}` from 0 on")
+        raise UsageError(f"has `{name}` below 0", fix=f"Write `{name}` from 0 on")
     return found
 
 
@@ -250,19 +241,20 @@ def _time(name: str, value: object) -> int:
     """Return ms since 1970 of ISO-8601 text with a zone, or of ms."""
     if isinstance(value, int) and not isinstance(value, bool):
         return value
+    text = _text(name, value)
     try:
-        found = _moment(_text(name, value))
+        found = _moment(text)
     except ConfigError:
         found = None
     if not isinstance(found, Instant):  # a relative time means another time whenever the file is read
         problem = f"has `{name}` that is not a time with a zone"
-        raise _BadLineError(problem, "Write such as 2026-01-31T12:00:00.000Z, or ms since 1970")
+        raise UsageError(problem, fix="Write such as 2026-01-31T12:00:00.000Z, or ms since 1970")
     return found.ms
 
 
 def _pairs(name: str, value: object) -> dict[str, str]:
     if not isinstance(value, dict) or not all(isinstance(each, str) for each in value.values()):
-        raise _BadLineError(f"has `{name}` that is not an object of texts", 'Write such as {"a":"1"}')
+        raise UsageError(f"has `{name}` that is not an object of texts", fix='Write such as {"a":"1"}')
     return value
 
 
