@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from segmentlog import Follow, JoinedRows, Scan, SystemRows
+    from segmentlog import JoinedRows, Scan, SystemRows
     from segmentlog.store import QueueKey, Snapshot
     from segmentlog.store.find import Found
     from segmentlog.store.maintenance import DissectedField
@@ -108,18 +108,21 @@ def run_cat(options: argparse.Namespace, console: Console) -> int:
         from segmentlog.jobs.spread import cores  # here: it loads multiprocessing
 
         threads = min(_THREADS_MAX, cores())
-    with closing(_first_rows(scan, options.number, threads)) as batches:
+    how = {} if threads == 1 else {"threads": threads}
+    with closing(_first_rows(scan, options.number, **how)) as batches:
         return write_messages(scan.schema, batches, options, console, nothing=partial(no_message, options))
 
 
-def _first_rows(scan: "Scan | JoinedRows", number: int | None, threads: int) -> "Generator[pa.RecordBatch, None, None]":
-    """Yield the first messages of a scan, or all of them."""
+def _first_rows(
+    rows: "Scan | JoinedRows | SystemRows", number: int | None, **how: int
+) -> "Generator[pa.RecordBatch, None, None]":
+    """Yield the first rows of a result, or all of them; ``how`` are arguments of `to_batches`."""
     if number is None:
-        yield from scan.to_batches(threads=threads)
+        yield from rows.to_batches(**how)
     elif number:
         from segmentlog.api.rows import first_rows
 
-        found = scan.head(number) if threads == 1 else first_rows(scan.to_batches(threads=threads), number, scan.schema)
+        found = first_rows(rows.to_batches(**how), number, rows.schema) if how else rows.head(number)
         yield from found.to_batches()
 
 
@@ -165,17 +168,14 @@ def _messages(selection: Selection, options: argparse.Namespace) -> "Generator[p
         ends = {key: each.max_offset for key, each in selection.queues.items()}
         yield from _last(selection, ends, options.number)
         return
-    with _follower(selection, options) as follower:
-        ends = {key: offset for key, offset in follower.positions.items() if key in selection.queues}
-        yield from _last(selection, ends, options.number)
-        yield from follower
-
-
-def _follower(selection: Selection, options: argparse.Namespace) -> "Follow":
     from segmentlog.api.follow import Follow
     from segmentlog.query.position import Latest
 
-    return Follow(selection.source, selection.followed, Latest(), selection.spec, timeout_s=options.timeout)
+    spec = selection.spec
+    with Follow(selection.source, selection.followed, Latest(), spec, timeout_s=options.timeout) as follower:
+        ends = {key: offset for key, offset in follower.positions.items() if key in selection.queues}
+        yield from _last(selection, ends, options.number)
+        yield from follower
 
 
 def _last(selection: Selection, ends: "dict[QueueKey, int]", number: int) -> "Iterable[pa.RecordBatch]":
@@ -452,15 +452,8 @@ def _print_system_rows(kind: str, options: argparse.Namespace, console: Console)
     from ..output.writers import write_rows
 
     rows = _system_rows(kind, options)
-    with closing(_system_batches(rows, options.number)) as batches:
+    with closing(_first_rows(rows, options.number)) as batches:
         return write_rows(rows.schema, batches, options, console, nothing=lambda: _NO_ROWS[kind])
-
-
-def _system_batches(rows: "SystemRows", number: int | None) -> "Generator[pa.RecordBatch, None, None]":
-    if number is None:
-        yield from rows.to_batches()
-    else:
-        yield from rows.head(number).to_batches()
 
 
 def run_delayed(options: argparse.Namespace, console: Console) -> int:
