@@ -21,10 +21,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-import pyarrow as pa
 
 from segmentlog.query.cursor import check_some, held_ranges
-from segmentlog.query.rows import table_of
+from segmentlog.query.rows import QueueSpans
 from segmentlog.query.source import StoreSource
 from segmentlog.store import ChangedReplayError, ConfigError, OnLoss, QueueKey, QueueRange, ScanSpec, Snapshot
 from segmentlog.store.sink import last_commit
@@ -48,15 +47,6 @@ _MESSAGE: Final = ("topic", "queueId", "body", "properties", "bornTimestamp", "f
 """Columns that are written: the properties hold tags, keys and unique key."""
 _ASKED: Final = ("queueOffset", "tags", "keys", "uniqKey", "storeTimestamp", "msgId", "bornHost")
 """Columns that a condition may name as well."""
-_SCHEMA: Final = pa.schema(
-    [
-        ("topic", pa.string()),
-        ("queueId", pa.int32()),
-        ("messages", pa.int64()),
-        ("firstOffset", pa.int64()),
-        ("lastOffset", pa.int64()),
-    ]
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,7 +132,7 @@ def run(
             part = plan.part(number)
             if part:
                 _append(_frame(spark, source, part, settings), target, plan.app, number, settings)
-                totals.add(last_commit(target, plan.app), number)
+                totals.add_part(last_commit(target, plan.app), number)
             done = number + 1
             _log.info("part %d of %d replayed", done, len(plan), extra={"done": done, "of": len(plan)})
     return totals.report(len(plan), min(first, len(plan)), max(0, len(plan) - done), time.monotonic() - began)
@@ -306,26 +296,20 @@ def _parts_done(target: str, plan: _Plan, settings: ReplaySettings) -> int:
     return found.version + (hidden is None or hidden >= found.stop)
 
 
-class _Totals:
+class _Totals(QueueSpans):
     """Messages that this run appended, by queue of the target."""
 
-    def __init__(self) -> None:
-        self.messages = 0
-        self.size = 0
-        self._queues: dict[tuple[str, int], tuple[int, int, int]] = {}
+    size = 0
 
-    def add(self, batch: "CommittedBatch | None", number: int) -> None:
+    def add_part(self, batch: "CommittedBatch | None", number: int) -> None:
         """Add a part, unless no message of it was chosen."""
         if batch is None or batch.version != number:
             return
-        self.messages += batch.rows
         self.size += batch.bytes
         for span in batch.queues:
-            count, first, _ = self._queues.get((span.topic, span.queue_id), (0, span.first, 0))
-            self._queues[span.topic, span.queue_id] = (count + span.rows, first, span.last)
+            self.add(span.topic, span.queue_id, span.rows, span.first, span.last)
 
     def report(self, parts: int, before: int, left: int, seconds: float) -> Report:
-        rows = [(*key, *found) for key, found in sorted(self._queues.items())]
         numbers = {
             "messages": self.messages,
             "bytes": self.size,
@@ -335,7 +319,7 @@ class _Totals:
             "seconds": round(seconds, 3),
             "perSecond": round(self.messages / max(seconds, 1e-9)),
         }
-        return Report(numbers=numbers, table=table_of(rows, _SCHEMA), has_findings=left > 0)
+        return Report(numbers=numbers, table=self.table(), has_findings=left > 0)
 
 
 def _decoded(head: Any, _: Sequence[Any]) -> _Plan:

@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from segmentlog.query.rows import table_of
+from segmentlog.query.rows import QueueSpans
 from segmentlog.query.suggestions import did_you_mean, listing
 from segmentlog.query.times import Instant, parse_time
 from segmentlog.store import COLUMN_PROPERTIES, NATIVE_COLUMNS, NATIVE_SCHEMA, ConfigError, Giver
@@ -38,16 +38,6 @@ _LINE_BYTES_MAX: Final = 64 << 20
 _INT_MAX: Final = (1 << 31) - 1
 _TEXTS: Final = pa.map_(pa.string(), pa.string())
 _FORM: Final = "Write an object per line, as `segmentlog cat -o jsonl` does"
-RECEIPT: Final = pa.schema(
-    [
-        ("topic", pa.string()),
-        ("queueId", pa.int32()),
-        ("messages", pa.int64()),
-        ("firstOffset", pa.int64()),
-        ("lastOffset", pa.int64()),
-    ]
-)
-"""Columns of a receipt; the offsets are null if nothing was appended, or if all messages are delayed."""
 
 
 class Lines(NamedTuple):
@@ -281,14 +271,8 @@ _SCHEMA: Final = pa.schema([(name, column.type) for name, column in _COLUMNS.ite
 # Receipt
 
 
-class _Offsets(NamedTuple):
-    messages: int
-    first: int | None
-    last: int | None
-
-
-class Receipt:
-    """Messages that were appended, or checked, by queue. Not thread-safe.
+class Receipt(QueueSpans):
+    """Messages that were appended, or only checked, by queue.
 
     ::
 
@@ -297,12 +281,11 @@ class Receipt:
                                  orders        1         3            -           -      only checked, or delayed
     """
 
-    def __init__(self) -> None:
-        self._spans: dict[tuple[str, int], _Offsets] = {}
-        self.messages = 0  # number of all of them
+    def add_batch(self, batch: pa.RecordBatch, places: "AppendedBatch | None") -> None:
+        """Add the rows of a batch, and the places where they were appended; None if they were only checked.
 
-    def add(self, batch: pa.RecordBatch, places: "AppendedBatch | None") -> None:
-        """Add the rows of a batch, and the places where they were appended; None if they were only checked."""
+        Offsets are null if nothing was appended, or if all messages are delayed.
+        """
         offsets = pa.nulls(batch.num_rows, pa.int64()) if places is None else pa.array(places.queue_offsets)
         if "properties" in batch.schema.names:  # a delayed message waits in another topic, at an offset of that one
             is_delayed = pc.is_valid(pc.map_lookup(batch["properties"], "DELAY", "last"))
@@ -312,17 +295,4 @@ class Receipt:
             [("topic", "count"), ("offset", "min"), ("offset", "max")]
         )
         for row in found.to_pylist():
-            key = row["topic"], row["queueId"]
-            held = self._spans.get(key, _Offsets(0, None, None))
-            first = row["offset_min"] if held.first is None else held.first
-            last = held.last if row["offset_max"] is None else row["offset_max"]
-            self._spans[key] = _Offsets(held.messages + row["topic_count"], first, last)
-        self.messages += batch.num_rows
-
-    @property
-    def topics(self) -> set[str]:
-        return {topic for topic, _ in self._spans}
-
-    def table(self) -> pa.Table:
-        """Return a row per queue, by topic and queue."""
-        return table_of([(*key, *span) for key, span in sorted(self._spans.items())], RECEIPT)
+            self.add(row["topic"], row["queueId"], row["topic_count"], row["offset_min"], row["offset_max"])

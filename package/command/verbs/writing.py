@@ -4,13 +4,14 @@ import argparse
 from typing import TYPE_CHECKING, Final
 
 from segmentlog.query.selection import check_topics, group_progress, topics_to_write, unknown_topic
+from segmentlog.query.times import parse_time
 from segmentlog.store import ConfigError, IllegalMessageError
 
 from ..console import Console, counted, logged
 from ..errors import FLAGS, NOT_FOUND, UsageError
 from ..output.formats import Target, add_output
 from ..parser import Parser, typed, whole
-from ..selection import add_boundary, clock_of, parse_time
+from ..selection import add_boundary, clock_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -148,10 +149,10 @@ def _put(
 
     def put(batch: "pa.RecordBatch") -> None:
         if batch.num_rows and append is not None:
-            receipt.add(batch, append(batch))
+            receipt.add_batch(batch, append(batch))
         elif batch.num_rows:
             rules.check(batch)
-            receipt.add(batch, None)
+            receipt.add_batch(batch, None)
 
     for block in blocks:
         batch, error = rules.cut(block.batch)

@@ -98,6 +98,7 @@ def test_a_null_key_removes_the_property(target: Path) -> None:
         ("[]", "line 2 is not a JSON object, it begins with `[`"),
         ("{}", "line 2 has no body"),
         ({"topic": "orders", "body": "x", "bodyHex": "ff"}, "line 2 has both `body` and `bodyHex`"),
+        ({"topic": "orders", "bodyHex": 5}, "line 2 has `bodyHex` that is not a text"),
         ({"topic": "orders", "bodyHex": "f"}, "line 2 has `bodyHex` that is not hexadecimal"),
         ({"body": "x"}, "line 2 has no topic"),
         ({"topic": "orders", "body": 1}, "line 2 has `body` that is not a text"),
