@@ -13,26 +13,13 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from segmentlog.store import Snapshot
-from segmentlog.store.maintenance import RebuiltQueues, rebuild_queues
+from segmentlog.store.maintenance import rebuild_queues
 
 from .report import Report
 from .spread import spread
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-
-def rebuilt(
-    spark: "SparkSession | None",
-    store: Snapshot | str | os.PathLike[str],
-    directory: str | os.PathLike[str],
-    *,
-    entries_per_segment: int | None = None,
-    processes: int | None = None,
-) -> RebuiltQueues:
-    """Do the work of `segmentlog.admin.rebuild_queues`, spread as `run` does."""
-    work = partial(spread, spark=spark, processes=processes)
-    return rebuild_queues(store, directory, entries_per_segment=entries_per_segment, spread=work)
 
 
 def run(
@@ -59,7 +46,8 @@ def run(
     Report
         One row: the numbers of `RebuiltQueues`. Lost messages and records in no queue are findings.
     """
-    found = rebuilt(spark, store, directory, entries_per_segment=entries_per_segment, processes=processes)
+    work = partial(spread, spark=spark, processes=processes)
+    found = rebuild_queues(store, directory, entries_per_segment=entries_per_segment, spread=work)
     numbers = asdict(found)
     return Report(
         numbers=numbers, table=pa.Table.from_pylist([numbers]), has_findings=found.lost_messages + found.left_out > 0

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from segmentlog.store.maintenance import VerifyReport, verify
+from segmentlog.store.maintenance import verify
 
 from .report import Report
 from .spread import spread
@@ -19,17 +19,6 @@ if TYPE_CHECKING:
 _SCHEMA: Final = pa.schema(
     [("kind", pa.string()), ("path", pa.string()), ("offset", pa.int64()), ("count", pa.int64()), ("text", pa.string())]
 )
-
-
-def verified(
-    spark: "SparkSession | None",
-    store: str | os.PathLike[str],
-    *,
-    commit_log_paths: Sequence[str | os.PathLike[str]] = (),
-    processes: int | None = None,
-) -> VerifyReport:
-    """Return the report of `segmentlog.admin.verify`; the work is spread as `run` does."""
-    return verify(store, commit_log_paths=commit_log_paths, spread=partial(spread, spark=spark, processes=processes))
 
 
 def run(
@@ -55,7 +44,8 @@ def run(
     Report
         A row per finding.
     """
-    found = verified(spark, store, commit_log_paths=commit_log_paths, processes=processes)
+    work = partial(spread, spark=spark, processes=processes)
+    found = verify(store, commit_log_paths=commit_log_paths, spread=work)
     rows = [{**asdict(each), "kind": each.kind.value} for each in found.findings]
     numbers = {name: value for name, value in asdict(found).items() if name != "findings"}
     return Report(numbers=numbers, table=pa.Table.from_pylist(rows, _SCHEMA), has_findings=not found.is_sound)

@@ -21,6 +21,7 @@ from .errors import UsageError
 if TYPE_CHECKING:
     from segmentlog.store.ha import Tls
 
+Number = TypeVar("Number", int, float)
 T = TypeVar("T")
 _NEGATIVE: Final = re.compile(r"-\d.*", re.ASCII)
 _MEANT: Final = {
@@ -131,14 +132,14 @@ def whole(text: str) -> int:
     return int(text)
 
 
-def above_zero(meaning: str) -> Callable[[str], float]:
+def above_zero(meaning: str, number: Callable[[str], Number]) -> Callable[[str], Number]:
     """Return a type of arguments: a number above 0; ``meaning`` says in errors what the text is not."""
 
-    def parse(text: str) -> float:
+    def parse(text: str) -> Number:
         try:
-            found = float(text)
+            found = number(text)
         except ValueError:
-            found = 0.0
+            found = number("0")
         if not 0 < found < float("inf"):
             raise argparse.ArgumentTypeError(f"`{text}` is not {meaning}")
         return found
@@ -146,7 +147,7 @@ def above_zero(meaning: str) -> Callable[[str], float]:
     return parse
 
 
-seconds: Final = above_zero("a number of seconds above 0")
+seconds: Final = above_zero("a number of seconds above 0", float)
 
 
 def size(text: str) -> int:

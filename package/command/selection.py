@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from segmentlog.query.body_search import JsonScalar
     from segmentlog.query.position import AtTime, Position, Words
     from segmentlog.query.source import StoreSource
-    from segmentlog.query.times import Clock, Moment
+    from segmentlog.query.times import Clock
     from segmentlog.store import BodyFilter, QueueBounds, QueueKey, QueueRange, ScanSpec, Snapshot
 
 _FORMS: Final = (
@@ -166,11 +166,6 @@ def _parse(text: str) -> "Position":
 
     grammar = Grammar(forms=_FORMS, has_offsets=True, has_signs=True, has_times=True)
     return parse_position(_KCAT.get(text, text), "", grammar)
-
-
-def parse_time(text: str) -> "Moment":
-    """Parse a flag that takes a time alone; `clock_of` resolves it once all flags are known."""
-    return times.parse_time(text)
 
 
 def parse_at(text: str) -> "AtTime":

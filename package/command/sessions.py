@@ -11,11 +11,11 @@ import importlib.util
 import os
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, Final
 
 from .errors import UsageError
-from .parser import Parser, assignment
+from .parser import Parser, above_zero, assignment
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -35,7 +35,10 @@ def add_session(parser: Parser, *, master: str | None = "local[*]") -> None:
     """Add the flags for `session_of`; with ``master=None`` those of `spark_of`: ``--processes`` as well."""
     if master is None:
         parser.add_argument(
-            "--processes", metavar="N", type=_count, help="how many processes do the work (default: one per core)"
+            "--processes",
+            metavar="N",
+            type=above_zero("a number of processes: write 1 or more", int),
+            help="how many processes do the work (default: one per core)",
         )
     default = "this machine's cores, without Spark" if master is None else master
     parser.add_argument(
@@ -56,21 +59,14 @@ def is_submitted() -> bool:
     return _GATEWAY in os.environ
 
 
-@contextmanager
-def session_of(options: argparse.Namespace) -> "Iterator[SparkSession]":
+def session_of(options: argparse.Namespace) -> "AbstractContextManager[SparkSession]":
     """Start the session of `add_session`, with the format registered; it stops when the block ends."""
-    with session(options.master, dict(options.conf)) as spark:
-        yield spark
+    return session(options.master, dict(options.conf))
 
 
-@contextmanager
-def spark_of(options: argparse.Namespace) -> "Iterator[SparkSession | None]":
+def spark_of(options: argparse.Namespace) -> "AbstractContextManager[SparkSession | None]":
     """Start a session if ``--master`` or spark-submit asks for one, else yield None: processes do the work."""
-    if options.master is None and not is_submitted():
-        yield None
-    else:
-        with session_of(options) as spark:
-            yield spark
+    return nullcontext() if options.master is None and not is_submitted() else session_of(options)
 
 
 @contextmanager
@@ -109,9 +105,3 @@ def session(master: str, conf: Mapping[str, str]) -> "Iterator[SparkSession]":
         finally:
             with suppress(Py4JError, OSError):  # a JVM that died: the error of the block tells
                 spark.stop()
-
-
-def _count(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or not int(text):
-        raise argparse.ArgumentTypeError(f"`{text}` is not a number of processes: write 1 or more")
-    return int(text)

@@ -14,12 +14,11 @@ from segmentlog.command.selection import (
     parse_at,
     parse_end,
     parse_start,
-    parse_time,
     source_of,
 )
 from segmentlog.query.body_search import JsonEquals
 from segmentlog.query.position import At, AtTime, Earliest, Last, Latest, Position
-from segmentlog.query.times import Clock, Instant
+from segmentlog.query.times import Clock, Instant, parse_time
 from segmentlog.store import NATIVE_SCHEMA, ConfigError, NotAStoreError, OffsetOutOfRangeError, QueueKey
 from support.known_store import START_MS
 

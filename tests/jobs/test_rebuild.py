@@ -1,3 +1,4 @@
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_tasks_write_the_same_bytes(store: Path, tmp_path: Path) -> None:
     alone = rebuild_queues(store, tmp_path / "alone")
-    assert rebuild.rebuilt(Tasks(), store, tmp_path / "both") == alone
+    assert rebuild.run(Tasks(), store, tmp_path / "both").numbers == asdict(alone)
     assert tree(tmp_path / "both") == tree(tmp_path / "alone") == tree(store / "consumequeue")
 
 

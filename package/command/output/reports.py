@@ -55,6 +55,15 @@ def print_report(work: Callable[[], Report], options: argparse.Namespace, consol
     return NOT_FOUND if found.has_findings else FOUND
 
 
+def reported(work: Callable[[argparse.Namespace], Report]) -> Callable[[argparse.Namespace, Console], int]:
+    """Make ``run_VERB`` of a function that returns the report of the verb, which is printed."""
+
+    def run(options: argparse.Namespace, console: Console) -> int:
+        return print_report(lambda: work(options), options, console)
+
+    return run
+
+
 def camel_case(report: "DataclassInstance") -> dict[str, Any]:
     """Return the fields of a dataclass under their names in JSON: ``lost_messages`` is ``lostMessages``."""
     return {_AFTER_UNDERSCORE.sub(lambda found: found[1].upper(), name): each for name, each in asdict(report).items()}

@@ -22,7 +22,7 @@ from urllib.parse import quote
 
 from segmentlog.connector.options.values import duration_ms
 from segmentlog.output import json_text, text_table
-from segmentlog.query.times import iso
+from segmentlog.query.times import iso, parse_time
 from segmentlog.store import ConfigError, SegmentLogError
 
 from ..console import Console, ended_by_signals, log_line
@@ -31,7 +31,7 @@ from ..output.formats import add_json
 from ..output.reports import Report, camel_case, print_report
 from ..output.scrapes import scraped
 from ..parser import Parser, above_zero, add_commit_log, add_storage_options, size, typed
-from ..selection import add_zone, clock_of, parse_time
+from ..selection import add_zone, clock_of
 
 if TYPE_CHECKING:
     from segmentlog.store.maintenance import ArchiveContent, PushReport, PushTurns
@@ -139,7 +139,7 @@ def _every(text: str) -> float:
 
 def _age_ms(text: str) -> int:
     if text.isascii() and text.replace(".", "").isdigit():
-        return round(above_zero("a number of days")(text) * _DAY_MS)
+        return round(above_zero("a number of days", float)(text) * _DAY_MS)
     return duration_ms("--keep", text)
 
 

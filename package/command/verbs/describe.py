@@ -5,12 +5,13 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from segmentlog.output import printable
+from segmentlog.query.times import parse_time
 from segmentlog.store import ConfigError
 
 from ..console import Console, signalled
 from ..errors import FOUND
 from ..output.formats import Format, Pace, Target, add_json, add_output
-from ..output.reports import Report, print_report
+from ..output.reports import Report, reported
 from ..output.scrapes import scraped
 from ..parser import Parser, add_store, seconds, typed
 from ..selection import (
@@ -22,7 +23,6 @@ from ..selection import (
     known_topics,
     open_stores,
     opened,
-    parse_time,
     read_conf,
     source_of,
 )
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
 _MINUTE_MS: Final = 60_000
 _DAY_MS: Final = 24 * 60 * _MINUTE_MS
-_STOP_S: Final = 0.2
 
 # Verbs `topics`, `queues`, `segments` and `groups`
 
@@ -315,30 +314,23 @@ def add_profile(parser: Parser) -> None:
     add_json(parser)
 
 
-def run_profile(options: argparse.Namespace, console: Console) -> int:
+@reported
+def run_profile(options: argparse.Namespace) -> Report:
     from segmentlog.jobs import statistics
 
     topics = known_topics(source_of(options).open(), options.topic) if options.topic else ()
-
-    def work() -> Report:
-        with spark_of(options) as spark:
-            found = statistics.run(
-                spark,
-                source_of(options),
-                topics=topics,
-                commit_log_paths=options.commit_log,
-                processes=options.processes,
-            )
-        if options.html is not None:
-            page = statistics.page_of(found, f"Messages of {options.store}")
-            try:
-                with open(options.html, "x", encoding="utf-8") as file:
-                    file.write(page)
-            except OSError as error:
-                raise ConfigError(f"--html: {error.strerror}", path=options.html, fix="Name a new file") from None
-        return Report.of(found)
-
-    return print_report(work, options, console)
+    with spark_of(options) as spark:
+        found = statistics.run(
+            spark, source_of(options), topics=topics, commit_log_paths=options.commit_log, processes=options.processes
+        )
+    if options.html is not None:
+        page = statistics.page_of(found, f"Messages of {options.store}")
+        try:
+            with open(options.html, "x", encoding="utf-8") as file:
+                file.write(page)
+        except OSError as error:
+            raise ConfigError(f"--html: {error.strerror}", path=options.html, fix="Name a new file") from None
+    return Report.of(found)
 
 
 # Verb `metrics`
@@ -391,6 +383,5 @@ def _serve(options: argparse.Namespace, metrics: "Metrics", console: Console) ->
 
     metrics.rows()  # a wrong path is an error now, not at the first scrape
     with signalled() as stop, scraped(options.listen, metrics.rows, METRICS, console):
-        while not stop.wait(_STOP_S):
-            pass
+        stop.wait()
     return FOUND

@@ -2,14 +2,14 @@
 
 import argparse
 import os
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from segmentlog.output import text_table
 
-from ..console import Console
 from ..errors import UsageError
 from ..output.formats import add_json
-from ..output.reports import Report, camel_case, print_report
+from ..output.reports import Report, camel_case, reported
 from ..parser import Parser, add_commit_log, add_directory, add_queue_segment_entries
 from ..sessions import add_session, spark_of
 
@@ -38,15 +38,15 @@ def add_verify(parser: Parser) -> None:
     add_json(parser)
 
 
-def run_verify(options: argparse.Namespace, console: Console) -> int:
-    from segmentlog.jobs.verify import verified
+@reported
+def run_verify(options: argparse.Namespace) -> Report:
+    from segmentlog.jobs.spread import spread
+    from segmentlog.store.maintenance import verify
 
-    def work() -> Report:
-        with spark_of(options) as spark:
-            found = verified(spark, options.store, commit_log_paths=options.commit_log, processes=options.processes)
-        return Report(_text(found), camel_case(found), not found.is_sound)
-
-    return print_report(work, options, console)
+    with spark_of(options) as spark:
+        work = partial(spread, spark=spark, processes=options.processes)
+        found = verify(options.store, commit_log_paths=options.commit_log, spread=work)
+    return Report(_text(found), camel_case(found), not found.is_sound)
 
 
 def _text(found: "VerifyReport") -> str:
@@ -102,14 +102,11 @@ def add_diff(parser: Parser) -> None:
     add_json(parser)
 
 
-def run_diff(options: argparse.Namespace, console: Console) -> int:
+@reported
+def run_diff(options: argparse.Namespace) -> Report:
     _check(options)
-
-    def work() -> Report:
-        with spark_of(options) as spark:
-            return Report.of(_compared(options, spark))
-
-    return print_report(work, options, console)
+    with spark_of(options) as spark:
+        return Report.of(_compared(options, spark))
 
 
 def _check(options: argparse.Namespace) -> None:
@@ -157,29 +154,26 @@ def add_salvage(parser: Parser) -> None:
     add_json(parser)
 
 
-def run_salvage(options: argparse.Namespace, console: Console) -> int:
+@reported
+def run_salvage(options: argparse.Namespace) -> Report:
     from segmentlog.store.maintenance import salvage
 
-    def work() -> Report:
-        copied = salvage(
-            options.store,
-            options.to,
-            segment_bytes=options.segment_bytes,
-            queue_segment_entries=options.queue_segment_entries,
-        )
-        text = (
-            f"{copied.records} records, {copied.queues} queues with {copied.entries} entries; "
-            f"{copied.keys} keys indexed; "
-            f"{copied.lost_bytes} bytes in {copied.lost_spans} places were no whole records; "
-            f"{copied.lost_messages} messages are lost, {copied.dropped} older records after the end were dropped, "
-            f"{copied.left_out} records are in no queue, {copied.corrected} queue offsets were corrected: "
-            f"{options.to}"
-        )
-        findings = (copied.lost_spans, copied.lost_messages, copied.dropped, copied.left_out, copied.corrected)
-        has_findings = any(findings)
-        return Report(text, {"to": options.to, **camel_case(copied)}, has_findings)
-
-    return print_report(work, options, console)
+    copied = salvage(
+        options.store,
+        options.to,
+        segment_bytes=options.segment_bytes,
+        queue_segment_entries=options.queue_segment_entries,
+    )
+    text = (
+        f"{copied.records} records, {copied.queues} queues with {copied.entries} entries; "
+        f"{copied.keys} keys indexed; "
+        f"{copied.lost_bytes} bytes in {copied.lost_spans} places were no whole records; "
+        f"{copied.lost_messages} messages are lost, {copied.dropped} older records after the end were dropped, "
+        f"{copied.left_out} records are in no queue, {copied.corrected} queue offsets were corrected: "
+        f"{options.to}"
+    )
+    findings = (copied.lost_spans, copied.lost_messages, copied.dropped, copied.left_out, copied.corrected)
+    return Report(text, {"to": options.to, **camel_case(copied)}, any(findings))
 
 
 # Verb `rebuild`
@@ -204,25 +198,21 @@ def add_rebuild(parser: Parser) -> None:
     add_json(parser)
 
 
-def run_rebuild(options: argparse.Namespace, console: Console) -> int:
-    from segmentlog.jobs.rebuild import rebuilt
+@reported
+def run_rebuild(options: argparse.Namespace) -> Report:
+    from segmentlog.jobs.spread import spread
     from segmentlog.store import QueueSource, Snapshot
+    from segmentlog.store.maintenance import rebuild_queues
 
-    def work() -> Report:
-        snapshot = Snapshot.open(
-            options.store, commit_log_paths=options.commit_log, queue_source=QueueSource.COMMIT_LOG
-        )
-        to = os.path.abspath(options.to or os.path.join(snapshot.path, "consumequeue"))
-        with spark_of(options) as spark:
-            written = rebuilt(
-                spark, snapshot, to, entries_per_segment=options.queue_segment_entries, processes=options.processes
-            )
-        text = f"{written.queues} queues, {written.entries} entries, {written.files} files of {written.bytes} bytes"
-        if written.lost_messages:
-            text += f"; {written.lost_messages} messages are lost in damaged parts of the CommitLog (see the warnings)"
-        if written.left_out:
-            text += f"; {written.left_out} records are in no queue (see the warnings)"
-        has_findings = written.lost_messages + written.left_out > 0
-        return Report(f"{text}: {to}", {"directory": to, **camel_case(written)}, has_findings)
-
-    return print_report(work, options, console)
+    snapshot = Snapshot.open(options.store, commit_log_paths=options.commit_log, queue_source=QueueSource.COMMIT_LOG)
+    to = os.path.abspath(options.to or os.path.join(snapshot.path, "consumequeue"))
+    with spark_of(options) as spark:
+        work = partial(spread, spark=spark, processes=options.processes)
+        written = rebuild_queues(snapshot, to, entries_per_segment=options.queue_segment_entries, spread=work)
+    text = f"{written.queues} queues, {written.entries} entries, {written.files} files of {written.bytes} bytes"
+    if written.lost_messages:
+        text += f"; {written.lost_messages} messages are lost in damaged parts of the CommitLog (see the warnings)"
+    if written.left_out:
+        text += f"; {written.left_out} records are in no queue (see the warnings)"
+    has_findings = written.lost_messages + written.left_out > 0
+    return Report(f"{text}: {to}", {"directory": to, **camel_case(written)}, has_findings)

@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from segmentlog.query.suggestions import listing
-from segmentlog.query.times import parse_day
+from segmentlog.query.times import parse_day, parse_time
 
 from ..console import Console, signalled
 from ..errors import UsageError
@@ -26,7 +26,6 @@ from ..parser import (
     seconds,
     size,
     typed,
-    whole,
 )
 from ..selection import (
     MESSAGE_COLUMNS,
@@ -42,7 +41,6 @@ from ..selection import (
     clock_of,
     identity_of,
     known_topics,
-    parse_time,
     source_of,
 )
 from ..sessions import add_session, session_of
@@ -63,7 +61,8 @@ COLUMNS: Final = tuple(name for name in MESSAGE_COLUMNS if name != "flag")
 _WINDOWS: Final = ("day", "hour")
 _COLUMN_NAMES: Final = {"queue": "queueId"}
 _MIB: Final = 1 << 20
-_PACE: Final = above_zero("a pace: write a number above 0, such as 1.0")
+_PACE: Final = above_zero("a pace: write a number above 0, such as 1.0", float)
+_RATE: Final = above_zero("a rate: write 1 or more", int)
 _SEARCH: Final = ("grep", "regex", "ignore_case", "json_path", "equals")
 
 
@@ -423,7 +422,7 @@ def add_resend(parser: Parser) -> None:
     add("--namesrv", metavar="HOST:PORT", help="send to all masters that have the topic, by a name server")
     add("--state", metavar="FILE", help="what was acknowledged; a job that was stopped or killed continues from it")
     add_map_topic(parser, "dead letters and retries to their original topic, others to the same")
-    add("--rate", metavar="N", type=_rate, help="at most N messages per second")
+    add("--rate", metavar="N", type=_RATE, help="at most N messages per second")
     add("--timeout", metavar="S", type=seconds, default=10.0, help="seconds to wait for an answer (default: 10)")
     add("--group", metavar="NAME", default="segmentlog-resend", help="producer group (default: %(default)s)")
     add("--again", action="store_true", help="also send what was sent before, by this job or by an earlier one")
@@ -516,10 +515,3 @@ def _with_keys(selection: Selection, ranges: "Sequence[QueueRange]", keys: Seque
     if missing:
         raise UsageError(f"--key: no message between start and end has {listing(missing)}", fix="Leave these keys out")
     return tuple(QueueRange(key, offset, offset + 1) for key, offset in sorted(places))
-
-
-def _rate(text: str) -> int:
-    found = whole(text)
-    if not found:
-        raise argparse.ArgumentTypeError("`0` is not a rate: write at least 1")
-    return found

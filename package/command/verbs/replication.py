@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from ..console import Console, signalled, watched
 from ..output.formats import add_json
-from ..output.reports import Report, camel_case, print_report
+from ..output.reports import Report, camel_case, print_report, reported
 from ..parser import Parser, add_queue_segment_entries, add_tls, tls_of
 
 if TYPE_CHECKING:
@@ -239,18 +239,16 @@ def add_promote(parser: Parser) -> None:
     add_json(parser)
 
 
-def run_promote(options: argparse.Namespace, console: Console) -> int:
+@reported
+def run_promote(options: argparse.Namespace) -> Report:
     # A batch that is cut off was never committed here, so it is not a finding.
     from segmentlog.store.ha import promote
 
-    def work() -> Report:
-        made = promote(options.store)
-        text = f"{options.store}: master of epoch {made.epoch}, which begins at physical offset {made.start}"
-        if made.copy is not None:
-            text += f"; of a batch it had the first rows only: they were cut off, and a copy is {made.copy}"
-        return Report(text, {"store": options.store, "epoch": made.epoch, "start": made.start, "copy": made.copy})
-
-    return print_report(work, options, console)
+    made = promote(options.store)
+    text = f"{options.store}: master of epoch {made.epoch}, which begins at physical offset {made.start}"
+    if made.copy is not None:
+        text += f"; of a batch it had the first rows only: they were cut off, and a copy is {made.copy}"
+    return Report(text, {"store": options.store, "epoch": made.epoch, "start": made.start, "copy": made.copy})
 
 
 # Verb `demote`
@@ -275,16 +273,14 @@ def add_demote(parser: Parser) -> None:
     add_json(parser)
 
 
-def run_demote(options: argparse.Namespace, console: Console) -> int:
+@reported
+def run_demote(options: argparse.Namespace) -> Report:
     from segmentlog.store.ha import Address, demote
 
-    def work() -> Report:
-        master, dry_run = Address.parse(options.master), options.dry_run
-        demoted = demote(options.store, master, tls=tls_of(options), dry_run=dry_run)
-        document = {**camel_case(demoted), "dryRun": dry_run}
-        return Report(_text(demoted, dry_run=dry_run), document, demoted.copy is not None)
-
-    return print_report(work, options, console)
+    master, dry_run = Address.parse(options.master), options.dry_run
+    demoted = demote(options.store, master, tls=tls_of(options), dry_run=dry_run)
+    document = {**camel_case(demoted), "dryRun": dry_run}
+    return Report(_text(demoted, dry_run=dry_run), document, demoted.copy is not None)
 
 
 def _text(demoted: "Demotion", *, dry_run: bool) -> str:

@@ -18,14 +18,13 @@ from segmentlog.connector.options.values import duration_ms
 from segmentlog.output import text_table
 from segmentlog.store import ConfigError, RetentionSettings, RocketMQRelease
 
-from ..console import Console
 from ..output.formats import add_json
-from ..output.reports import Report, print_report
+from ..output.reports import Report, reported
 from ..parser import Parser, add_commit_log
 from ..selection import read_conf
 
 if TYPE_CHECKING:
-    from segmentlog.store.maintenance import Conditions, Retained
+    from segmentlog.store.maintenance import Retained
 
 PLAN: Final = "plan"
 _HARD_LIMIT_PERCENT: Final = RetentionSettings().hard_limit_percent
@@ -98,13 +97,10 @@ def _add_conditions(parser: Parser) -> None:
     add("--rounds", metavar="N", type=int, default=1, help="number of runs (default: 1)")
 
 
-def run_retention(options: argparse.Namespace, console: Console) -> int:
-    return print_report(lambda: _retain(options), options, console)
-
-
-def _retain(options: argparse.Namespace) -> Report:
+@reported
+def run_retention(options: argparse.Namespace) -> Report:
     """List or delete. A finding is a file that could not be deleted or archived, or a wrong ``deleteWhen``."""
-    from segmentlog.store.maintenance import apply_retention, configured_paths, plan_retention
+    from segmentlog.store.maintenance import Conditions, apply_retention, configured_paths, plan_retention
 
     conf = "" if options.config is None else read_conf(options.config)
     settings = replace(
@@ -119,17 +115,8 @@ def _retain(options: argparse.Namespace) -> Report:
     if not commit_logs:
         commit_logs, notes = configured_paths(conf, options.store)
     act = plan_retention if options.action == PLAN else apply_retention
-    found = act(options.store, settings, _conditions(options), commit_log_paths=commit_logs)
-    document = {"action": options.action, "store": options.store, "notes": list(notes), **_document(found)}
-    has_findings = found.failures > 0 or any(run.problem for run in found.runs)
-    return Report("\n".join([*notes, *_lines(found, is_plan=options.action == PLAN)]), document, has_findings)
-
-
-def _conditions(options: argparse.Namespace) -> "Conditions":
-    from segmentlog.store.maintenance import Conditions
-
     log_used, queues_used = options.disk_usage
-    return Conditions(
+    conditions = Conditions(
         now_ms=options.now,
         hour=options.hour,
         log_used=log_used,
@@ -137,6 +124,10 @@ def _conditions(options: argparse.Namespace) -> "Conditions":
         manual=options.manual,
         rounds=options.rounds,
     )
+    found = act(options.store, settings, conditions, commit_log_paths=commit_logs)
+    document = {"action": options.action, "store": options.store, "notes": list(notes), **_document(found)}
+    has_findings = found.failures > 0 or any(run.problem for run in found.runs)
+    return Report("\n".join([*notes, *_lines(found, is_plan=options.action == PLAN)]), document, has_findings)
 
 
 def _min_ages(texts: Sequence[str]) -> dict[str, int]:

@@ -17,7 +17,7 @@ from segmentlog.store import ConfigError
 from ..console import Console
 from ..errors import FOUND
 from ..output.formats import add_json
-from ..output.reports import Report, print_report
+from ..output.reports import Report, reported
 from ..parser import Parser
 from ..sessions import session
 
@@ -50,14 +50,12 @@ def add_doctor(parser: Parser) -> None:
     add_json(parser)
 
 
-def run_doctor(options: argparse.Namespace, console: Console) -> int:
+@reported
+def run_doctor(options: argparse.Namespace) -> Report:
     from segmentlog.connector.doctor import document, examine, has_failed, render
 
-    def work() -> Report:
-        checks = examine(store=options.store, start=options.start, master=options.master)
-        return Report(render(checks), document(checks), has_failed(checks))
-
-    return print_report(work, options, console)
+    checks = examine(store=options.store, start=options.start, master=options.master)
+    return Report(render(checks), document(checks), has_failed(checks))
 
 
 # Verb `demo`
