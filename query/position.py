@@ -25,7 +25,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from segmentlog.store import (
     Boundary,
@@ -39,7 +39,6 @@ from segmentlog.store import (
     ScanSpec,
     SegmentLogError,
     Snapshot,
-    StoreLocation,
     TimeWindow,
     UnknownQueueError,
 )
@@ -47,7 +46,7 @@ from segmentlog.store import (
 from .selection import unknown_group
 from .suggestions import listing
 from .table_names import TableName, parse_table_name
-from .times import Clock, Instant, Moment, StartAfterEndError, check_window, hint_ms, parse_time
+from .times import Clock, Instant, Moment, StartAfterEndError, check_window, hint_ms, parse_time, shown_text
 
 if TYPE_CHECKING:
     from .tables import TableEnd
@@ -274,9 +273,7 @@ def parse_json(raw: str) -> Any:
 
 def bad_text(name: str, text: str, wanted: str, *, is_whole: bool = False) -> ConfigError:
     """Make the error for a text that is not a position; ``is_whole`` if ``wanted`` is a whole sentence."""
-    shown = text if len(text) <= 200 else text[:200] + "…"
-    prefix = f"{name}: " if name else ""
-    return ConfigError(f"{prefix}`{shown}` is not a position", fix=wanted if is_whole else f"Pass {wanted}")
+    return ConfigError(f"{shown_text(text, name)} is not a position", fix=wanted if is_whole else f"Pass {wanted}")
 
 
 def _is_number(text: str) -> bool:
@@ -330,33 +327,7 @@ def check_tables(named: Mapping[str, Position], read: Collection[tuple[str, Queu
                 raise UnknownQueueError(f"{name} names {key}{of_broker}, which is not read", fix=fix)
 
 
-class Queried(Protocol):
-    """The part of `Snapshot` that positions are resolved with."""
-
-    @property
-    def path(self) -> str:
-        """Store directory."""
-
-    @property
-    def location(self) -> StoreLocation:
-        """Its file system and root."""
-
-    @property
-    def broker_name(self) -> str:
-        """Name of the broker."""
-
-    def offset_at(self, key: QueueKey, time_ms: int, boundary: Boundary = ..., /) -> int:
-        """Find the queue offset of a time."""
-
-    @property
-    def times_fall(self) -> bool:
-        """True if store times are known to fall."""
-
-    def end_at(self, key: QueueKey, time_ms: int, /) -> int:
-        """Find the queue offset after the last message before a time."""
-
-
-def check_group(position: Position, stores: Sequence[Queried]) -> None:
+def check_group(position: Position, stores: Sequence[Snapshot]) -> None:
     """Refuse a consumer group without a position in any of the stores."""
     if isinstance(position, OfGroup) and not any(_group_offsets(store, position.group) for store in stores):
         from segmentlog.store.groups import list_groups  # noqa: PLC0415 - loads the writer of groups
@@ -365,19 +336,19 @@ def check_group(position: Position, stores: Sequence[Queried]) -> None:
         raise unknown_group(position.group, known, path=", ".join(store.path for store in stores))
 
 
-def _group_offsets(store: Queried, group: str) -> dict[QueueKey, int]:
+def _group_offsets(store: Snapshot, group: str) -> dict[QueueKey, int]:
     from segmentlog.store.groups import group_offsets  # noqa: PLC0415 - few positions are those of a group
 
     return group_offsets(store.path, group, fs=store.location.fs)
 
 
-def _table_end(store: Queried, name: TableName) -> "TableEnd":
+def _table_end(store: Snapshot, name: TableName) -> "TableEnd":
     from .tables import table_end  # noqa: PLC0415 - loads what reads tables
 
     return table_end(name, store.location)
 
 
-def listed(store: Queried, queues: Iterable[QueueBounds], named: Mapping[str, Position]) -> list[QueueBounds]:
+def listed(store: Snapshot, queues: Iterable[QueueBounds], named: Mapping[str, Position]) -> list[QueueBounds]:
     """Return the queues that every table lists, after `check_tables` and `check_group`."""
     queues = list(queues)
     check_tables(named, {(store.broker_name, each.key) for each in queues})
@@ -387,7 +358,7 @@ def listed(store: Queried, queues: Iterable[QueueBounds], named: Mapping[str, Po
     return [each for each in queues if all(table.of(store.broker_name, each.key) is not None for table in tables)]
 
 
-def search_times(store: Queried, find: Callable[[], T]) -> T:
+def search_times(store: Snapshot, find: Callable[[], T]) -> T:
     """Return the result of ``find``, which asks for the offsets of times in several queues."""
     # Times may be found to fall at a later queue: those before were searched as if times rose.
     fell = store.times_fall
@@ -398,7 +369,7 @@ def search_times(store: Queried, find: Callable[[], T]) -> T:
 class Resolver:
     """Positions as queue offsets of one store. Reads the offsets of each consumer group once."""
 
-    def __init__(self, store: Queried, rules: Rules, words: Words) -> None:
+    def __init__(self, store: Snapshot, rules: Rules, words: Words) -> None:
         self._store = store
         self._rules = rules
         self._words = words

@@ -17,7 +17,7 @@ import json
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime, timedelta, tzinfo
+from datetime import UTC, datetime, timedelta, tzinfo
 from enum import Enum
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -25,7 +25,7 @@ from segmentlog.query.parts import Offsets, Part, Window, Written, ends_of, held
 from segmentlog.query.position import search_times
 from segmentlog.query.selection import Topics, select
 from segmentlog.query.source import StoreSource
-from segmentlog.query.times import StartAfterEndError, iso
+from segmentlog.query.times import StartAfterEndError, iso, midnight_ms
 from segmentlog.store import ConfigError, DataLossError, QueueBounds, QueueKey, QueueRange, Remedy, Snapshot
 
 if TYPE_CHECKING:
@@ -72,14 +72,9 @@ def windows(start_ms: int, end_ms: int, length: Length, zone: tzinfo = UTC) -> I
             yield Window(first, first + _HOUR_MS)
         return
     day = datetime.fromtimestamp(start_ms / 1000, zone).date()
-    while (first := _midnight_ms(day, zone)) < end_ms:
+    while (first := midnight_ms(day, zone)) < end_ms:
         day += timedelta(days=1)
-        yield Window(first, _midnight_ms(day, zone))
-
-
-def _midnight_ms(day: date, zone: tzinfo) -> int:
-    found = datetime.combine(day, datetime.min.time(), zone)
-    return round(found.timestamp() * 1000)
+        yield Window(first, midnight_ms(day, zone))
 
 
 # Planning
