@@ -178,9 +178,7 @@ def run(
     UnknownQueueError
         If a topic does not exist.
     """
-    source = (
-        store if isinstance(store, StoreSource) else StoreSource.of(store, [*commit_log_paths], None, None, "appended")
-    )
+    source = store if isinstance(store, StoreSource) else StoreSource.of(store, commit_log_paths=[*commit_log_paths])
     snapshot = source.open()
     ranges = [
         QueueRange(each.key, each.min_offset, each.max_offset)

@@ -49,13 +49,14 @@ class StoreSource:
     access: RemoteAccess = NO_OPTIONS
 
     @classmethod
-    def of(  # noqa: PLR0917 - the arguments of `segmentlog.open`
+    def of(
         cls,
         path: object,
-        commit_log_paths: object,
-        broker_name: object,
-        archive: object,
-        read_from: object,
+        *,
+        commit_log_paths: object = (),
+        broker_name: object = None,
+        archive: object = None,
+        read_from: object = ReadFrom.APPENDED,
         queue_cache: object = None,
         storage: object = None,
         cache_dir: object = None,
@@ -67,24 +68,20 @@ class StoreSource:
             raise ConfigError(f"commit_log_paths={commit_log_paths!r} is not a list", fix="Pass a list of paths")
         if broker_name is not None and not isinstance(broker_name, str):
             raise ConfigError(f"broker_name={broker_name!r} is not text", fix="Pass the broker's name")
-        if archive is not None and not isinstance(archive, str | os.PathLike):
-            raise ConfigError(f"archive={archive!r} is not a path", fix="Pass the directory of the archive")
-        if queue_cache is not None and not isinstance(queue_cache, str | os.PathLike):
-            raise ConfigError(f"queue_cache={queue_cache!r} is not a path", fix=f"Pass a directory, or {NO_CACHE!r}")
         if storage is not None and not (
             isinstance(storage, Mapping) and all(isinstance(each, str) for pair in storage.items() for each in pair)
         ):
             raise ConfigError("storage is not a mapping of texts", fix='Pass storage={"aws_region": "eu-west-1"}')
-        if cache_dir is not None and not isinstance(cache_dir, str | os.PathLike):
-            raise ConfigError(f"cache_dir={cache_dir!r} is not a path", fix=f"Pass a directory, or {NO_CACHE!r}")
+        archived = _path("archive", archive, "the directory of the archive")
+        cache = _path("cache_dir", cache_dir, f"a directory, or {NO_CACHE!r}")
         return cls(
             path=place_of(path),
             commit_log_paths=tuple(os.path.expanduser(each) for each in commit_log_paths),
-            archive=None if archive is None else place_of(archive),
+            archive=None if archived is None else place_of(archived),
             broker_name=broker_name,
             read_from=choice("read_from", read_from, ReadFrom),
-            queue_cache=None if queue_cache is None else os.fspath(queue_cache),
-            access=RemoteAccess.of(storage, None if cache_dir is None else os.fspath(cache_dir)),
+            queue_cache=_path("queue_cache", queue_cache, f"a directory, or {NO_CACHE!r}"),
+            access=RemoteAccess.of(storage, cache),
         )
 
     @property
@@ -133,9 +130,9 @@ class StoreSource:
         return self.open().scan(task, spec) if found is None else found
 
 
-def open_all(sources: Sequence[StoreSource]) -> list[Snapshot]:
+def open_all(sources: Sequence[StoreSource]) -> list[tuple[StoreSource, Snapshot]]:
     """Open several stores at the same time."""
-    return at_once(StoreSource.open, sources)
+    return list(zip(sources, at_once(StoreSource.open, sources), strict=True))
 
 
 class OpenedSource:
@@ -170,6 +167,13 @@ class OpenedSource:
 
     def __reduce__(self) -> tuple[object, ...]:
         return type(self), (self.source,)
+
+
+def _path(argument: str, value: object, wanted: str) -> str | None:
+    """Check a path or None; `ConfigError` names the argument."""
+    if value is not None and not isinstance(value, str | os.PathLike):
+        raise ConfigError(f"{argument}={value!r} is not a path", fix=f"Pass {wanted}")
+    return None if value is None else os.fspath(value)
 
 
 def _cache(asked: str | None) -> str | None:

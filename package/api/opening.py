@@ -114,7 +114,8 @@ def open(  # noqa: A001 - used as segmentlog.open, as gzip.open is
     ExistingFileError, StoreInUseError, DamagedLogError
         For writing: if it exists (mode ``"x"``), is open elsewhere, or has damage in its middle.
     """
-    source = StoreSource.of(path, commit_log_paths, broker_name, archive, read_from, queue_cache, storage, cache_dir)
+    asked = {"broker_name": broker_name, "archive": archive, "queue_cache": queue_cache, "storage": storage}
+    source = StoreSource.of(path, commit_log_paths=commit_log_paths, read_from=read_from, cache_dir=cache_dir, **asked)
     zone = zone_of("tz", tz)
     return _opened(mode, source, zone, on_damage, config=config, retention=retention, create_topics=create_topics)
 
@@ -151,9 +152,8 @@ def open_stores(
     UnreadableError, UnsupportedStoreError, ConfigError
         As of ``open``.
     """
-    return Stores(
-        StoreSource.of(pattern, (), None, None, read_from, queue_cache, storage, cache_dir), zone_of("tz", tz)
-    )
+    source = StoreSource.of(pattern, read_from=read_from, queue_cache=queue_cache, storage=storage, cache_dir=cache_dir)
+    return Stores(source, zone_of("tz", tz))
 
 
 def _opened(mode: str, source: StoreSource, zone: tzinfo | None, on_damage: OnDamage | str, **writing: Any) -> Store:

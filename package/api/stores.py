@@ -79,11 +79,8 @@ class Stores(Mapping[str, Store]):
         self.path = source.path
         """The pattern."""
         self._zone = zone
-        sources = source.each()
-        self._opened = {
-            snapshot.broker_name: OpenedSource(each, snapshot)
-            for each, snapshot in zip(sources, open_all(sources), strict=True)
-        }
+        opened = open_all(source.each())
+        self._opened = {snapshot.broker_name: OpenedSource(each, snapshot) for each, snapshot in opened}
         self._stores = {name: Store(each.source, zone, each) for name, each in self._opened.items()}
 
     def __repr__(self) -> str:

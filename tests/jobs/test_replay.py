@@ -205,7 +205,7 @@ def test_bad_input_is_refused_before_spark_is_asked(path: Path, target: str, pro
     with pytest.raises(ConfigError, match=problem):
         replay.run(
             None,  # type: ignore[arg-type] # it is not asked
-            StoreSource.of(str(path), (), None, None, "appended"),
+            StoreSource.of(str(path)),
             [],
             str(path.parent / target),
             str(path.parent / "state"),
@@ -218,7 +218,7 @@ def test_bad_input_is_refused_before_spark_is_asked(path: Path, target: str, pro
 
 @pytest.mark.parametrize("speed", [None, 0.001])
 def test_parts_follow_each_other_and_cover_all_messages(path: Path, speed: float | None) -> None:
-    reader = StoreSource.of(str(path), (), None, None, "appended").open()
+    reader = StoreSource.of(str(path)).open()
     scan = segmentlog.open(path).scan(["orders", "payments"])
     cuts, times = replay._cut(reader, scan.ranges, ReplaySettings(speed=speed, part_bytes=PART_BYTES))
     plan = replay._Plan("app", cuts, times)

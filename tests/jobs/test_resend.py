@@ -74,7 +74,7 @@ def sent(
     where = {"name_server": address} if by_name_server else {"broker": address}
     chosen = ResendSettings(map_topic=map_topic or {}, **settings)
     cluster = Cluster(**where, timeout_s=chosen.timeout_s)
-    source, spec = StoreSource.of(str(path), (), None, None, "appended"), scan_spec(columns=["queueOffset"], sql=sql)
+    source, spec = StoreSource.of(str(path)), scan_spec(columns=["queueOffset"], sql=sql)
     if dry_run:
         return resend.survey(source, scan.ranges, spec, cluster, chosen)
     return resend.run(

@@ -203,7 +203,7 @@ def test_values_on_a_page_have_units(name: str, value: object, shown: str) -> No
 def test_an_object_store_has_no_disk_to_fill(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     here = statistics.run(None, store, processes=1)
     monkeypatch.setattr(statistics, "is_remote", lambda _: True)
-    there = statistics.run(None, StoreSource.of(store, [], None, None, "appended"), processes=1)
+    there = statistics.run(None, StoreSource.of(store), processes=1)
     assert there.numbers == here.numbers | {"freeBytes": None, "daysUntilFull": None}
     assert there.table.equals(here.table)
     assert there.tables["retention"].schema == here.tables["retention"].schema

@@ -18,8 +18,9 @@ def test_a_source_opens_the_store_as_it_is(path: Path) -> None:
 
 
 def test_checked_arguments(path: Path) -> None:
-    assert StoreSource.of("~/s", (), None, None, "appended").path == str(Path.home() / "s")
-    found = StoreSource.of(path, [path / "commitlog"], "b", path / "a", "confirmed")
+    assert StoreSource.of("~/s").path == str(Path.home() / "s")
+    asked = {"commit_log_paths": [path / "commitlog"], "broker_name": "b", "archive": path / "a"}
+    found = StoreSource.of(path, **asked, read_from="confirmed")
     logs, archive = (f"{path}/commitlog",), f"{path}/a"
     assert found == StoreSource(
         path=str(path), commit_log_paths=logs, archive=archive, broker_name="b", read_from=ReadFrom.CONFIRMED
@@ -29,16 +30,18 @@ def test_checked_arguments(path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        ((7, (), None, None, "appended"), "path=7 is not a path"),
-        (("x", "y", None, None, "appended"), "commit_log_paths='y' is not a list"),
-        (("x", (), 7, None, "appended"), "broker_name=7 is not text"),
-        (("x", (), None, 7, "appended"), "archive=7 is not a path"),
-        (("x", (), None, None, "all"), "read_from='all' is unknown.*'appended', 'confirmed'"),
+        ({"path": 7}, "path=7 is not a path"),
+        ({"commit_log_paths": "y"}, "commit_log_paths='y' is not a list"),
+        ({"broker_name": 7}, "broker_name=7 is not text"),
+        ({"archive": 7}, "archive=7 is not a path"),
+        ({"queue_cache": 7}, "queue_cache=7 is not a path"),
+        ({"cache_dir": 7}, "cache_dir=7 is not a path"),
+        ({"read_from": "all"}, "read_from='all' is unknown.*'appended', 'confirmed'"),
     ],
 )
-def test_wrong_arguments(arguments: tuple[Any, ...], text: str) -> None:
+def test_wrong_arguments(arguments: dict[str, Any], text: str) -> None:
     with pytest.raises(ConfigError, match=text):
-        StoreSource.of(*arguments)
+        StoreSource.of(**{"path": "x", **arguments})
 
 
 @pytest.mark.parametrize(
@@ -58,7 +61,7 @@ def test_derived_queues_are_kept_in_the_cache_of_the_user(
         monkeypatch.delenv(name, raising=False)
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    assert StoreSource.of(path, (), None, None, "appended", asked).open().sources.cache == expected
+    assert StoreSource.of(path, queue_cache=asked).open().sources.cache == expected
 
 
 def test_an_opened_source_hands_its_reader_over_once_and_looks_again(tmp_path: Path) -> None:

@@ -104,7 +104,7 @@ def backfill(store: str, target: str, start_ms: int, hours: int, mode: str = "fi
     """Run the job by the hour; a job that follows ends when there is a file ``TARGET.stop``."""
     topics = TOPICS if mode != "follow" else TOPICS[:1]
     request = Request(
-        source=StoreSource.of(store, [], None, None, "appended"),
+        source=StoreSource.of(store),
         topics=topics,
         start_ms=start_ms,
         end_ms=start_ms + hours * HOUR_MS,

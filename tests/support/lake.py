@@ -102,7 +102,7 @@ def part_of(number: int, rows: int = ROWS) -> Part:
 
 
 def request(topics: Sequence[str] = ("orders",), store: str | Path = "/data/store", **options: str) -> Request:
-    source = StoreSource.of(store, (), None, None, "appended")
+    source = StoreSource.of(store)
     return Request(
         source=source, topics=tuple(topics), start_ms=0, end_ms=1, columns=tuple(COLUMNS.names), options=options
     )

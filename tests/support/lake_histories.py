@@ -202,7 +202,7 @@ class History:
         asked = found[first : first + count]
         early_ms = asked[-1].end_ms - self.chance.choice([7, 13, 19]) * HOUR_MS  # the last window grows
         now_ms = _END_MS + 48 * HOUR_MS if quiet or self.chance.random() < 0.7 else early_ms
-        source = StoreSource.of("/data/store", (), None, None, "appended")
+        source = StoreSource.of("/data/store")
         request = Request(
             source=source,
             topics=("orders",),

@@ -53,7 +53,7 @@ def replayed(
     chosen: dict[str, Any] = {"write": SINK, "part_bytes": PART_BYTES, **settings}
     return replay.run(
         spark,
-        StoreSource.of(str(path), (), None, None, "appended"),
+        StoreSource.of(str(path)),
         scan.ranges,
         str(folder / target),
         str(folder / state),

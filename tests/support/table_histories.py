@@ -134,7 +134,7 @@ class TableHistory:
 
     def _request(self) -> Request:
         return Request(
-            source=StoreSource.of(str(self.path), (), None, None, "appended"),
+            source=StoreSource.of(str(self.path)),
             topics=("orders",),
             start_ms=START_MS,
             end_ms=self.now_ms,

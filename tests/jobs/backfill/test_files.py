@@ -14,7 +14,7 @@ from segmentlog.store import ConfigError, QueueKey, StoreInUseError
 from support.dated_store import DAY_MS, HOUR_MS, START_MS
 
 REQUEST = Request(
-    source=StoreSource.of("/data/store", (), None, None, "appended"),
+    source=StoreSource.of("/data/store"),
     topics=("orders",),
     start_ms=START_MS,
     end_ms=START_MS + DAY_MS,
@@ -96,8 +96,7 @@ def test_a_store_is_the_same_by_another_path(lake: Path, tmp_path: Path) -> None
     (store / ".segmentlog").mkdir(parents=True)
     (tmp_path / "link").symlink_to(store)
     first, second, moved = (
-        replace(REQUEST, source=StoreSource.of(tmp_path / name, (), None, None, "appended"))
-        for name in ("store", "link", "moved")
+        replace(REQUEST, source=StoreSource.of(tmp_path / name)) for name in ("store", "link", "moved")
     )
     files = _opened(lake, first)
     files.write(PART, None)
@@ -186,7 +185,7 @@ def test_a_run_that_was_killed_while_its_request_was_written(lake: Path, control
         (replace(REQUEST, columns=("body", "topic")), Layout(), "columns"),
         (replace(REQUEST, options={"tags": "a"}), Layout(), "options"),
         (replace(REQUEST, length=Length.HOUR), Layout(), "window"),
-        (replace(REQUEST, source=StoreSource.of("/other", (), None, None, "appended")), Layout(), "store"),
+        (replace(REQUEST, source=StoreSource.of("/other")), Layout(), "store"),
         (REQUEST, Layout(output="orc"), "output"),
         (REQUEST, Layout(by=("topic",)), "by"),
     ],

@@ -35,7 +35,7 @@ def parsed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def _parsed_request(parsed: Path, *columns: str) -> Request:
     return Request(
-        source=StoreSource.of(parsed, (), None, None, "appended"),
+        source=StoreSource.of(parsed),
         topics=("orders",),
         start_ms=START_MS,
         end_ms=START_MS + DAY_MS,
@@ -145,7 +145,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def _request(path: Path, days: int = 2, **changes: Any) -> Request:
     request = Request(
-        source=StoreSource.of(path, (), None, None, "appended"),
+        source=StoreSource.of(path),
         topics=("orders",),
         start_ms=START_MS,
         end_ms=START_MS + days * DAY_MS,

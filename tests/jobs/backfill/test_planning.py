@@ -102,7 +102,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _request(path: Path, days: int = 3, **changes: object) -> Request:
-    source = StoreSource.of(path, (), None, None, "appended")
+    source = StoreSource.of(path)
     request = Request(
         source=source, topics=("orders",), start_ms=START_MS, end_ms=START_MS + days * DAY_MS, columns=("body",)
     )

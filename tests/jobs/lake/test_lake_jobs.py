@@ -29,7 +29,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def request_of(store: Path) -> Request:
-    source = StoreSource.of(store, (), None, None, "appended")
+    source = StoreSource.of(store)
     end_ms = START_MS + DAYS * DAY_MS
     return Request(source=source, topics=("orders",), start_ms=START_MS, end_ms=end_ms, columns=COLUMNS)
 
