@@ -176,8 +176,9 @@ def _queue_windows(a: Side, b: Side) -> tuple[list[_QueueWindow], list[Differenc
             first = max(start, lacks)
             if has > first:
                 kind = f"missing in {name}"
-                run_ = Difference(kind, key.topic, key.queue_id, first, has, has - first, None, None, None, None)
-                missing.append(_located(run_, (b if name == "A" else a).open(), in_a=name == "B"))
+                place = place_in((b if name == "A" else a).open(), key, first)
+                places = (None, None, *place) if name == "A" else (*place, None, None)
+                missing.append(Difference(kind, *key, first, has, has - first, *places))
         for at in range(start, min(ends), _ROWS):
             ranges.append(QueueRange(key, at, min(at + _ROWS, *ends)))
             rows += len(ranges[-1])
@@ -190,14 +191,6 @@ def _queue_windows(a: Side, b: Side) -> tuple[list[_QueueWindow], list[Differenc
 def bounds_of(snapshot: Snapshot) -> dict[QueueKey, QueueBounds]:
     """Return the bounds of each queue."""
     return {each.key: each for topic in snapshot.topics() for each in snapshot.queues(topic)}
-
-
-def _located(found: Difference, snapshot: Snapshot, *, in_a: bool) -> Difference:
-    """Add the place of the first message of a run that only one store has."""
-    assert found.topic is not None
-    assert found.queue_id is not None
-    place, path = place_in(snapshot, QueueKey(found.topic, found.queue_id), found.start)
-    return found._replace(offset_a=place, file_a=path) if in_a else found._replace(offset_b=place, file_b=path)
 
 
 def place_in(snapshot: Snapshot, key: QueueKey | None, offset: int) -> tuple[int | None, str | None]:

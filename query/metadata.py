@@ -409,8 +409,7 @@ class Metrics:
         full = [bounds for bounds in queues if len(bounds)]
         firsts = follow.store_times(snapshot, {bounds.key: bounds.min_offset for bounds in full}).values()
         lasts = follow.store_times(snapshot, {bounds.key: bounds.max_offset - 1 for bounds in full}).values()
-        oldest = min((ms for ms in firsts if ms is not None), default=None)
-        newest = max((ms for ms in lasts if ms is not None), default=None)
+        oldest, newest = min(firsts, default=None), max(lasts, default=None)
         values = {
             "log_bytes": health.log_stop - health.log_start,
             "log_end_offset": health.log_stop,

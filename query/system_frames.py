@@ -271,7 +271,7 @@ def delayed_rows(
     for batch in messages_of(store, LEVELS, window, columns=(*_SHARED, "tagsCode"), properties=_REAL):
         yield from _level_rows(batch, asked)
     if TIMERS in store.topics():
-        fates = _TimerFates.read(store, window)
+        fates = _TimerFates(store, window)
         for batch in messages_of(
             store, TIMERS, window, columns=_SHARED, properties=(*_REAL, _OUT, _DELETED, ROLLS, "TIMER_DELAY_LEVEL")
         ):
@@ -327,16 +327,12 @@ def _arrived(batch: pa.RecordBatch, finder: Finder) -> Mask:
 class _TimerFates:
     """Deletions and rolls in the timer topic: what later records say of earlier ones."""
 
-    def __init__(self, deletions: set[tuple[str, str]], rolls: dict[tuple[str, str], int]) -> None:
-        self._deletions = deletions
-        self._rolls = rolls
-
-    @classmethod
-    def read(cls, store: Snapshot, window: SystemWindow) -> "_TimerFates":
+    def __init__(self, store: Snapshot, window: SystemWindow) -> None:
+        self._deletions: set[tuple[str, str]] = set()
+        self._rolls: dict[tuple[str, str], int] = {}
         only = Sql92Filter.compile(f"{_DELETED} IS NOT NULL OR {ROLLS} IS NOT NULL")
         # A record that decides the fate of another is stored after it, and may be stored after the window.
         open_end = SystemWindow(start_ms=window.start_ms)
-        deletions, rolls = set[tuple[str, str]](), dict[tuple[str, str], int]()
         for batch in messages_of(
             store, TIMERS, open_end, columns=("physicalOffset", "uniqKey"), properties=(_OUT, _DELETED), only=only
         ):
@@ -344,10 +340,9 @@ class _TimerFates:
             for out, target, key, place in zip(*columns, strict=True):
                 if target is not None:
                     # Later releases write `topic+key`, earlier ones the key alone.
-                    deletions.add((out, target))
+                    self._deletions.add((out, target))
                 elif key is not None:
-                    rolls[key, out] = max(place, rolls.get((key, out), -1))
-        return cls(deletions, rolls)
+                    self._rolls[key, out] = max(place, self._rolls.get((key, out), -1))
 
     def deleted(self, batch: pa.RecordBatch) -> Mask:
         """Return which timers a deletion names: same unique key, same second of delivery, (n,) bool."""
@@ -475,11 +470,7 @@ def _commits(finder: Finder, topics: pa.Array, keys: pa.Array, place: pa.Array) 
     # By the type, too: ordinary messages have offset 0, which may be the place of a half message.
     table = table.filter(pc.equal(pc.bit_wise_and(table["sysFlag"], _TYPE_MASK), _TYPE_COMMIT)).combine_chunks()
     row = pc.index_in(place, value_set=table["preparedTransactionOffset"])
-    return tuple(_only(table[name]).take(row) for name in ("physicalOffset", "queueOffset"))
-
-
-def _only(column: pa.ChunkedArray) -> pa.Array:
-    return column.combine_chunks()
+    return tuple(table[name].combine_chunks().take(row) for name in ("physicalOffset", "queueOffset"))
 
 
 class _Answers:

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 import segmentlog
 from segmentlog.query import times
-from segmentlog.query.selection import Topics, check_topics, select, topic_pattern, topics_in, topics_of
+from segmentlog.query.selection import Topics, select, topic_pattern, topics_in, topics_of
 from segmentlog.query.suggestions import listing
 from segmentlog.store import ConfigError
 
@@ -71,17 +71,20 @@ def source_of(options: argparse.Namespace) -> "StoreSource":
     """Return the store or pattern of `add_store`; only verbs that print messages by position have ``--read-from``."""
     from segmentlog.query.source import StoreSource
 
-    read_from = getattr(options, "read_from", "appended")
-    storage, cache_dir = dict(options.storage), options.cache_dir
-    return StoreSource.of(options.store, options.commit_log, None, None, read_from, None, storage, cache_dir)
+    return StoreSource.of(
+        options.store,
+        commit_log_paths=options.commit_log,
+        read_from=getattr(options, "read_from", "appended"),
+        storage=dict(options.storage),
+        cache_dir=options.cache_dir,
+    )
 
 
 def open_stores(options: argparse.Namespace) -> "list[tuple[StoreSource, Snapshot]]":
     """Open the store of `add_store`, or the stores of a pattern."""
     from segmentlog.query.source import open_all
 
-    sources = source_of(options).each()
-    return list(zip(sources, open_all(sources), strict=True))
+    return open_all(source_of(options).each())
 
 
 def opened(options: argparse.Namespace) -> "segmentlog.Store | segmentlog.Stores":
@@ -114,12 +117,6 @@ def no_message(options: argparse.Namespace) -> str:
         return f"no message was found: {who} none"
     start, stop = (times.iso(times.store_ms(each)) for each in (min(first), max(last)))
     return f"no message was found: {who} {count:,} messages, stored from {start} to {stop}"
-
-
-def known_topics(snapshot: "Snapshot", topics: Sequence[str]) -> tuple[str, ...]:
-    """Check names of topics, and return each once."""
-    check_topics(topics, snapshot.topics(), path=snapshot.path, argument="TOPIC")
-    return tuple(dict.fromkeys(topics))
 
 
 def held_topics(snapshots: "Sequence[Snapshot]", topics: Sequence[str] | None, path: str) -> "list[tuple[str, ...]]":

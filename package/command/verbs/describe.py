@@ -20,7 +20,6 @@ from ..selection import (
     bounds_of,
     clock_of,
     held_topics,
-    known_topics,
     open_stores,
     opened,
     read_conf,
@@ -161,10 +160,13 @@ def _stats(options: argparse.Namespace) -> "pa.Table":
     now = clock.now_ms if options.at is None else clock.ms(options.at)
     topics = held_topics(snapshots, options.topic, options.store)
     rows = [
-        _stats_row(snapshot, topic, now) for snapshot, some in zip(snapshots, topics, strict=True) for topic in some
+        row
+        for snapshot, some in zip(snapshots, topics, strict=True)
+        for topic in some
+        for row in _stats_rows(snapshot, topic, now)
     ]
     columns = {
-        "at": pa.timestamp("ms", "UTC"),
+        "at": pa.timestamp("us", "UTC"),
         "brokerName": pa.string(),
         "topic": pa.string(),
         "queues": pa.int32(),
@@ -172,14 +174,14 @@ def _stats(options: argparse.Namespace) -> "pa.Table":
         "bytes": pa.int64(),
         "messagesPerSecond": pa.float64(),
         "messages24h": pa.int64(),
-        "lastStoreTimestamp": pa.timestamp("ms", "UTC"),
+        "lastStoreTimestamp": pa.timestamp("us", "UTC"),
     }
     return pa.Table.from_pylist(rows, pa.schema(list(columns.items())))
 
 
-def _stats_row(snapshot: "Snapshot", topic: str, now: int) -> dict[str, object]:
-    from segmentlog.store import QueueRange
-    from segmentlog.store.follow import store_times
+def _stats_rows(snapshot: "Snapshot", topic: str, now: int) -> "Iterator[dict[str, object]]":
+    """Yield the row of a topic, unless it has no queue."""
+    from segmentlog.query.metadata import topic_rows
 
     queues = bounds_of(snapshot, [topic])
 
@@ -187,20 +189,12 @@ def _stats_row(snapshot: "Snapshot", topic: str, now: int) -> dict[str, object]:
         spans = (snapshot.offset_at(key, now + 1) - snapshot.offset_at(key, ms + 1) for key in queues)
         return sum(spans)
 
-    last = store_times(snapshot, {key: each.max_offset - 1 for key, each in queues.items() if len(each)})
-    return {
-        "at": now,
-        "brokerName": snapshot.broker_name,
-        "topic": topic,
-        "queues": len(queues),
-        "messages": sum(map(len, queues.values())),
-        "bytes": sum(
-            snapshot.stored_bytes(QueueRange(key, each.min_offset, each.max_offset)) for key, each in queues.items()
-        ),
-        "messagesPerSecond": round(stored_since(now - _MINUTE_MS) * 1000 / _MINUTE_MS, 3),
-        "messages24h": stored_since(now - _DAY_MS),
-        "lastStoreTimestamp": max((ms for ms in last.values() if ms is not None), default=None),
-    }
+    for row in topic_rows(snapshot, list(queues.values()), {"bytes", "lastStoreTimestamp"}):
+        yield row | {
+            "at": now * 1000,
+            "messagesPerSecond": round(stored_since(now - _MINUTE_MS) * 1000 / _MINUTE_MS, 3),
+            "messages24h": stored_since(now - _DAY_MS),
+        }
 
 
 # Verb `offsets`
@@ -318,10 +312,11 @@ def add_profile(parser: Parser) -> None:
 def run_profile(options: argparse.Namespace) -> Report:
     from segmentlog.jobs import statistics
 
-    topics = known_topics(source_of(options).open(), options.topic) if options.topic else ()
+    source = source_of(options)
+    (topics,) = held_topics([source.open()], options.topic, source.path) if options.topic else ((),)
     with spark_of(options) as spark:
         found = statistics.run(
-            spark, source_of(options), topics=topics, commit_log_paths=options.commit_log, processes=options.processes
+            spark, source, topics=topics, commit_log_paths=options.commit_log, processes=options.processes
         )
     if options.html is not None:
         page = statistics.page_of(found, f"Messages of {options.store}")

@@ -9,6 +9,7 @@ from datetime import UTC
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from segmentlog.query.selection import check_topics
 from segmentlog.query.suggestions import listing
 from segmentlog.query.times import parse_day, parse_time
 
@@ -40,7 +41,6 @@ from ..selection import (
     bodies_of,
     clock_of,
     identity_of,
-    known_topics,
     source_of,
 )
 from ..sessions import add_session, session_of
@@ -165,7 +165,8 @@ def run_backfill(options: argparse.Namespace, console: Console) -> int:
     request = _request(options)
     bodies = _bodies(options, request)
     target_of = _target(options, request, bodies)
-    known_topics(request.source.open(), options.topic)  # before Spark takes its seconds to start
+    snapshot = request.source.open()
+    check_topics(options.topic, snapshot.topics(), path=snapshot.path, argument="TOPIC")  # Spark takes seconds to start
 
     def work() -> Report:
         with ExitStack() as stack:
