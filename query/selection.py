@@ -12,7 +12,7 @@ Loaded by every start of the command: numpy and Arrow are imported by the functi
 
 import logging
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import cached_property
@@ -86,12 +86,13 @@ class Queues:
         return frozenset(self.keys)
 
     @cached_property
-    def _topics(self) -> frozenset[str]:
-        return frozenset(key.topic for key in self.keys)
+    def names(self) -> dict[str, None]:
+        """Topics of the queues, in order, each once."""
+        return dict.fromkeys(key.topic for key in self.keys)
 
     def wants(self, topic: str) -> bool:
         """Return whether any queue of the topic is read."""
-        return topic in self._topics
+        return topic in self.names
 
     def wants_queue(self, key: "QueueKey") -> bool:
         """Return whether the queue is read."""
@@ -107,15 +108,10 @@ def select(
     """Return the bounds of the wanted queues of each store; a topic or queue need not be in all stores, but in one."""
     topics = [store.topics() for store in stores]
     path = _paths(stores)
-    match wanted:
-        case Topics(names):
-            check_topics(names, sorted(set().union(*topics)), path=path, argument=argument)
-            chosen: Sequence[str] = names
-        case Queues(keys):
-            chosen = tuple(dict.fromkeys(key.topic for key in keys))
-            check_topics(chosen, sorted(set().union(*topics)), path=path, argument=argument)
-        case TopicPattern():
-            chosen = list(filter(wanted.wants, sorted(set().union(*topics))))
+    known = sorted(set().union(*topics))
+    chosen: Collection[str] = list(filter(wanted.wants, known)) if isinstance(wanted, TopicPattern) else wanted.names
+    if not isinstance(wanted, TopicPattern):
+        check_topics(chosen, known, path=path, argument=argument)
     held = [
         [bounds for topic in chosen if topic in there for bounds in store.queues(topic)]
         for store, there in zip(stores, map(frozenset, topics), strict=True)

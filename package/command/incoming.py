@@ -38,6 +38,13 @@ _LINE_BYTES_MAX: Final = 64 << 20
 _INT_MAX: Final = (1 << 31) - 1
 _TEXTS: Final = pa.map_(pa.string(), pa.string())
 _FORM: Final = "Write an object per line, as `segmentlog cat -o jsonl` does"
+_TAKEN: Final = [column for column in NATIVE_COLUMNS if column.giver is Giver.WRITER]
+_SCHEMA: Final = pa.schema(
+    [
+        (column.name, pa.int64() if column.type == "timestamp" else NATIVE_SCHEMA.field(column.name).type)
+        for column in _TAKEN
+    ]
+)
 
 
 class Lines(NamedTuple):
@@ -145,11 +152,11 @@ def _message(line: bytes, fixed: Mapping[str, Any], properties: Mapping[str, str
     """
     row: dict[str, Any] = {}
     for name, value in _parsed(line).items():
-        column = _COLUMNS.get(name)
-        if column is not None:
-            row[name] = None if value is None else column.read(name, value)
+        read = _KEYS.get(name)
+        if read is not None:
+            row[name] = None if value is None else read(name, value)
         elif name not in _IGNORED:
-            fix = f"{did_you_mean(name, _COLUMNS)}The keys are {listing(list(_COLUMNS), most=20)}"
+            fix = f"{did_you_mean(name, _KEYS)}The keys are {listing(list(_KEYS), most=20)}"
             raise UsageError(f"has a key `{name}` that no message has", fix=fix)
     digits = row.pop("bodyHex", None)
     if (row.get("body") is None) == (digits is None):
@@ -248,24 +255,15 @@ def _pairs(name: str, value: object) -> dict[str, str]:
     return value
 
 
-class _Column(NamedTuple):
-    type: pa.DataType
-    read: Callable[[str, object], Any]
-
-
 _READERS: Final = {"string": _text, "int32": _number, "timestamp": _time, "map": _pairs, "binary": _body}
-_COLUMNS: Final = {
-    column.name: _Column(
-        pa.int64() if column.type == "timestamp" else NATIVE_SCHEMA.field(column.name).type,
-        _count if column.name == "queueId" else _READERS[column.type],
-    )
-    for column in NATIVE_COLUMNS
-    if column.giver is Giver.WRITER
-} | {"bodyHex": _Column(pa.binary(), _hexadecimal)}
-"""Keys that a message takes."""
-_IGNORED: Final = frozenset(NATIVE_SCHEMA.names) - _COLUMNS.keys()
+_KEYS: Final[dict[str, Callable[[str, object], Any]]] = {
+    **{column.name: _READERS[column.type] for column in _TAKEN},
+    "queueId": _count,
+    "bodyHex": _hexadecimal,
+}
+"""Keys that a message takes, each with the function that reads its value."""
+_IGNORED: Final = frozenset(NATIVE_SCHEMA.names) - _KEYS.keys()
 """Keys of ``cat`` that the store decides, as in the sink of the connector."""
-_SCHEMA: Final = pa.schema([(name, column.type) for name, column in _COLUMNS.items() if name != "bodyHex"])
 
 
 # Receipt

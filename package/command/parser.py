@@ -160,6 +160,16 @@ def size(text: str) -> int:
         raise argparse.ArgumentTypeError(f"`{text}` is not a size: write bytes, or such as 64m or 1g") from None
 
 
+def duration_ms(text: str) -> int:
+    """Parse an argument that is a duration, as options of Spark are."""
+    from segmentlog.connector.options import values
+
+    try:
+        return values.duration_ms("", text)
+    except ConfigError as error:
+        raise argparse.ArgumentTypeError(f"`{text}` is not a duration{_REMEDY}{error.fix}") from None
+
+
 def names(text: str) -> tuple[str, ...]:
     """Parse an argument that is a list of names between commas."""
     found = tuple(each.strip() for each in text.split(","))

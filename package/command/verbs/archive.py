@@ -20,7 +20,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
-from segmentlog.connector.options.values import duration_ms
 from segmentlog.output import json_text, text_table
 from segmentlog.query.times import iso, parse_time
 from segmentlog.store import ConfigError, SegmentLogError
@@ -30,7 +29,7 @@ from ..errors import FLAGS, FOUND, UsageError
 from ..output.formats import add_json
 from ..output.reports import Report, camel_case, print_report
 from ..output.scrapes import scraped
-from ..parser import Parser, above_zero, add_commit_log, add_storage_options, size, typed
+from ..parser import Parser, above_zero, add_commit_log, add_storage_options, duration_ms, size, typed
 from ..selection import add_zone, clock_of
 
 if TYPE_CHECKING:
@@ -85,6 +84,7 @@ def add_archive(parser: Parser) -> None:
     add(
         "--orphans-after",
         metavar="DURATION",
+        type=duration_ms,
         help="push, prune: age from which objects that no manifest names are deleted, such as 6h (default: 1d)",
     )
     add("--topic", action="append", default=[], help="pull: queues of this topic only; repeatable (default: all)")
@@ -92,7 +92,7 @@ def add_archive(parser: Parser) -> None:
     add("--to", dest="end", metavar="TIME", type=typed(parse_time), help="pull: store time after the last messages")
     add("--deep", action="store_true", help="verify: read all objects, and compare digests, CRCs and packs")
     add("--before", metavar="TIME", type=typed(parse_time), help="prune: segments go whose messages are all older")
-    add("--keep", metavar="AGE", type=typed(_age_ms), help="prune: the same, by age: a number of days, or such as 90d")
+    add("--keep", metavar="AGE", type=_age_ms, help="prune: the same, by age: a number of days, or such as 90d")
     add("--max-bytes", metavar="SIZE", type=size, help="prune: the oldest segments beyond such as 10t go")
     add("--dry-run", action="store_true", help="prune: report, and change nothing")
     add_zone(parser)
@@ -131,7 +131,7 @@ def _is_pattern(place: str) -> bool:
 
 
 def _every(text: str) -> float:
-    found = duration_ms("--every", text)
+    found = duration_ms(text)
     if not 0 < found <= _LONGEST_MS:
         raise ConfigError(f"`{text}` is not an interval of up to a year", fix="Write such as 10m")
     return found / 1000
@@ -140,11 +140,7 @@ def _every(text: str) -> float:
 def _age_ms(text: str) -> int:
     if text.isascii() and text.replace(".", "").isdigit():
         return round(above_zero("a number of days", float)(text) * _DAY_MS)
-    return duration_ms("--keep", text)
-
-
-def _age_s(options: argparse.Namespace) -> float | None:
-    return None if options.orphans_after is None else duration_ms("--orphans-after", options.orphans_after) / 1000
+    return duration_ms(text)
 
 
 def _push(options: argparse.Namespace) -> Report:
@@ -163,7 +159,7 @@ def _pushed(options: argparse.Namespace) -> "PushReport":
         commit_log_paths=options.commit_log,
         keep_damage=options.damaged == "keep",
         check_crcs=not options.no_crc,
-        orphans_after_s=_age_s(options),
+        orphans_after_s=options.orphans_after and options.orphans_after / 1000,
     )
 
 
@@ -321,8 +317,7 @@ def _prune(options: argparse.Namespace) -> Report:
         before_ms = clock_of(options).ms(options.before)
     elif options.keep is not None:
         before_ms = time.time_ns() // 1_000_000 - options.keep
-    age = _age_s(options)
-    grace: dict[str, Any] = {} if age is None else {"grace_s": age}
+    grace: dict[str, Any] = {} if options.orphans_after is None else {"grace_s": options.orphans_after / 1000}
     found = archive_prune(
         options.places[0],
         before_ms,

@@ -9,18 +9,16 @@ Both answer what-if questions: another time, hour or use of the disks, a manual 
 """
 
 import argparse
-from collections.abc import Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from segmentlog.connector.options.values import duration_ms
 from segmentlog.output import text_table
+from segmentlog.query.times import iso
 from segmentlog.store import ConfigError, RetentionSettings, RocketMQRelease
 
 from ..output.formats import add_json
 from ..output.reports import Report, reported
-from ..parser import Parser, add_commit_log
+from ..parser import Parser, add_directory, assignment, duration_ms
 from ..selection import read_conf
 
 if TYPE_CHECKING:
@@ -32,10 +30,9 @@ _HARD_LIMIT_PERCENT: Final = RetentionSettings().hard_limit_percent
 
 def add_retention(parser: Parser) -> None:
     parser.add_argument("action", choices=[PLAN, "apply"], help="plan changes nothing")
-    parser.add_argument("store", metavar="STORE", help="the broker's storePathRootDir")
+    add_directory(parser)
     _add_rules(parser)
     _add_conditions(parser)
-    add_commit_log(parser)
     add_json(parser)
 
 
@@ -64,6 +61,7 @@ def _add_rules(parser: Parser) -> None:
     add(
         "--min-age",
         metavar="TOPIC=DURATION",
+        type=_min_age,
         action="append",
         default=[],
         help="keep segments with younger messages of a topic, such as orders=7d; repeatable; not in RocketMQ",
@@ -102,12 +100,15 @@ def run_retention(options: argparse.Namespace) -> Report:
     """List or delete. A finding is a file that could not be deleted or archived, or a wrong ``deleteWhen``."""
     from segmentlog.store.maintenance import Conditions, apply_retention, configured_paths, plan_retention
 
+    ages, topics = dict(options.min_age), [topic for topic, _ in options.min_age]
+    if twice := [topic for topic in ages if topics.count(topic) > 1]:
+        raise ConfigError(f"--min-age names topic {twice[0]} twice", fix="Name each topic once")
     conf = "" if options.config is None else read_conf(options.config)
     settings = replace(
         RetentionSettings.from_conf(conf, RocketMQRelease(options.release)),
         log_bytes_max=options.max_bytes,
         protected_groups=tuple(options.protect),
-        min_age_ms=_min_ages(options.min_age),
+        min_age_ms=ages,
         archive=options.archive,
         hard_limit_percent=options.hard_limit_percent,
     )
@@ -130,17 +131,10 @@ def run_retention(options: argparse.Namespace) -> Report:
     return Report("\n".join([*notes, *_lines(found, is_plan=options.action == PLAN)]), document, has_findings)
 
 
-def _min_ages(texts: Sequence[str]) -> dict[str, int]:
-    """Parse each ``TOPIC=DURATION``: ms by topic."""
-    found: dict[str, int] = {}
-    for text in texts:
-        topic, equals, age = text.partition("=")
-        if not equals:
-            raise ConfigError(f"--min-age is {text!r}", fix="Name a topic and a duration with its unit: orders=7d")
-        if topic in found:
-            raise ConfigError(f"--min-age names topic {topic} twice", fix="Name each topic once")
-        found[topic] = duration_ms("--min-age", age)
-    return found
+def _min_age(text: str) -> tuple[str, int]:
+    """Parse ``TOPIC=DURATION``, the duration in ms."""
+    topic, age = assignment("a topic and a duration", "orders=7d")(text)
+    return topic, duration_ms(age)
 
 
 def _usage(text: str) -> tuple[float, float]:
@@ -226,4 +220,4 @@ def _lines(found: "Retained", *, is_plan: bool) -> list[str]:
 
 
 def _shown(ms: int | None) -> str:
-    return "" if ms is None else datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="seconds")
+    return "" if ms is None else iso(ms // 1000 * 1000)

@@ -10,7 +10,7 @@ from segmentlog.store import ConfigError, IllegalMessageError
 from ..console import Console, counted, logged
 from ..errors import FLAGS, NOT_FOUND, UsageError
 from ..output.formats import Target, add_output
-from ..parser import Parser, typed, whole
+from ..parser import Parser, assignment, typed, whole
 from ..selection import add_boundary, clock_of
 
 if TYPE_CHECKING:
@@ -55,7 +55,12 @@ def add_put(parser: Parser) -> None:
     parser.add_argument("--tag", metavar="TAG", help="the tag of all messages")
     parser.add_argument("--keys", metavar="'K1 K2'", help="the keys of all messages, between blanks")
     parser.add_argument(
-        "--property", metavar="NAME=VALUE", action="append", default=[], help="a property of all messages; repeatable"
+        "--property",
+        metavar="NAME=VALUE",
+        type=assignment("a property and its value", "region=eu"),
+        action="append",
+        default=[],
+        help="a property of all messages; repeatable",
     )
     parser.add_argument("--create", action="store_true", help="create topics, and the store, that do not exist")
     parser.add_argument(
@@ -187,13 +192,8 @@ def _noted(error: "SegmentLogError", problem: str, appended: int, *, is_dry: boo
 def _fixed(options: argparse.Namespace) -> "Fixed":
     from ..incoming import Fixed
 
-    pairs = {}
-    for text in options.property:
-        name, equals, value = text.partition("=")
-        if not equals or not name:
-            raise UsageError(f"--property is `{text}`", fix="Name a property and its value: region=eu")
-        pairs[name] = value
-    return Fixed(topic=options.topic, queue=options.queue, tags=options.tag, keys=options.keys, properties=pairs)
+    properties = dict(options.property)
+    return Fixed(topic=options.topic, queue=options.queue, tags=options.tag, keys=options.keys, properties=properties)
 
 
 def _known_topics(options: argparse.Namespace) -> frozenset[str]:

@@ -74,7 +74,7 @@ def test_plan_and_apply_report_the_same(store: Path, conf: Path) -> None:
 def test_the_table_names_file_time_and_reason(store: Path, conf: Path) -> None:
     lines = text("plan", store, "--config", conf, "--now", NOW, "--hour", 6, "--disk-usage", 95).splitlines()
     assert lines[0].split() == ["run", "file", "bytes", "modified", "reason"]
-    assert lines[1].split() == ["1", f"commitlog/{0:020d}", "16384", "2025-11-17T00:40:00+00:00", "expired", "(space)"]
+    assert lines[1].split() == ["1", f"commitlog/{0:020d}", "16384", "2025-11-17T00:40:00Z", "expired", "(space)"]
     assert lines[-1].endswith("puts are refused")
     assert " to delete; the log starts at " in lines[-1]
 
