@@ -57,14 +57,14 @@ class AvroBodies(RowBodies):
 
     @cached_property
     def schema(self) -> pa.Schema:
-        _, named, top = self._parsed()
-        struct = _Types(named).of(top, ())
+        parsed, named = self._parsed()
+        struct = _Types(named).of(parsed, ())
         if not pa.types.is_struct(struct):
             raise ValueError("it is not a record")
         return pa.schema(list(struct))
 
     def decoder(self) -> Callable[[bytes], dict[str, Any]]:
-        parsed, _, _ = self._parsed()
+        parsed, _ = self._parsed()
         canonical = fastavro.schema.to_parsing_canonical_form(parsed)
         mark = _SINGLE_OBJECT + bytes.fromhex(fastavro.schema.fingerprint(canonical, "CRC-64-AVRO"))
 
@@ -81,14 +81,14 @@ class AvroBodies(RowBodies):
 
         return decode
 
-    def _parsed(self) -> tuple[Any, dict[str, Any], Any]:
-        """Return the schema for fastavro, its named types, and the schema itself."""
+    def _parsed(self) -> tuple[Any, dict[str, Any]]:
+        """Return the schema as fastavro parses it, and its named types."""
         named: dict[str, Any] = {}
         readers = fastavro.read.LOGICAL_READERS
         for kind in ("bytes", "fixed"):
             readers.setdefault(f"{kind}-{_DECIMAL}", _bounded(readers[f"{kind}-decimal"]))
         parsed = fastavro.parse_schema(_with_own_types(json.loads(self.definition)), named_schemas=named)
-        return parsed, named, parsed
+        return parsed, named
 
 
 class _Stream(io.BytesIO):

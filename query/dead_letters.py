@@ -12,7 +12,7 @@ RocketMQ: ``AbstractSendMessageProcessor.consumerSendMsgBack``, ``SendMessagePro
 """
 
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from segmentlog.store import Snapshot
 
-from .metadata import SCHEMAS
+from .metadata import SCHEMAS, best
 from .system_frames import SystemWindow, messages_of
 from .times import iso
 
@@ -131,15 +131,11 @@ def _count(batch: pa.RecordBatch, topic: str, found: dict[str | None, _Letters])
         letters.messages += row["retries_count"]
         letters.exhausted += row["exhausted_sum"]
         letters.retries = max(letters.retries, row["retries_max"])
-        letters.first_born = _best(min, letters.first_born, row["bornTimestamp_min"])
-        letters.first_stored = _best(min, letters.first_stored, row["storeTimestamp_min"])
-        letters.last_stored = _best(max, letters.last_stored, row["storeTimestamp_max"])
+        letters.first_born = best(min, (letters.first_born, row["bornTimestamp_min"]))
+        letters.first_stored = best(min, (letters.first_stored, row["storeTimestamp_min"]))
+        letters.last_stored = best(max, (letters.last_stored, row["storeTimestamp_max"]))
         name = RETRY_TOPIC if row[RETRY_TOPIC] else DLQ_TOPIC
         letters.named.add((name, named) if named else None)
-
-
-def _best(choose: Callable[..., Any], *times: Any) -> Any:
-    return choose((each for each in times if each is not None), default=None)
 
 
 def _command(

@@ -12,7 +12,7 @@ Every column is nullable; null is unknown, and never 0. Sizes are sums over the 
 
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -232,8 +232,8 @@ def topic_rows(store: Snapshot, queues: Sequence[QueueBounds], columns: Abstract
             "queues": len(rows),
             "messages": sum(row["messages"] for row in rows),
             "bytes": sum(row.get("bytes", 0) for row in rows),
-            "firstStoreTimestamp": _best(min, rows, "firstStoreTimestamp"),
-            "lastStoreTimestamp": _best(max, rows, "lastStoreTimestamp"),
+            "firstStoreTimestamp": best(min, (row.get("firstStoreTimestamp") for row in rows)),
+            "lastStoreTimestamp": best(max, (row.get("lastStoreTimestamp") for row in rows)),
         }
 
 
@@ -336,8 +336,9 @@ def _spans(store: Snapshot, queues: Sequence[QueueBounds], columns: AbstractSet[
     return rows
 
 
-def _best(choose: Callable[..., Any], rows: Sequence[Row], name: str) -> Any:
-    return choose((row[name] for row in rows if row.get(name) is not None), default=None)
+def best(choose: Callable[..., Any], values: Iterable[Any]) -> Any:
+    """Return the least or greatest of the values that are known, None if there is none."""
+    return choose((each for each in values if each is not None), default=None)
 
 
 def _whose(store: Snapshot, progress: "GroupProgress") -> Row:

@@ -26,7 +26,7 @@ from segmentlog.query.position import AtTime, ByQueue, Fallback, Grammar, Place,
 from segmentlog.query.request import checked_names
 from segmentlog.query.selection import topics_of
 from segmentlog.query.suggestions import listing, suggest
-from segmentlog.query.times import Clock, Instant, parse_time, parse_zone, store_ms
+from segmentlog.query.times import Clock, Instant, check_window, parse_time, parse_zone, store_ms
 from segmentlog.store import ConfigError, OnLoss, QueueKey, Remedy, SegmentLogError
 
 P = ParamSpec("P")
@@ -132,6 +132,13 @@ def time_of(argument: str, value: object, clock: Clock) -> Time:
             raise ConfigError(f"{argument}={value!r} has no time zone", fix=fix)
         return Time(ms=store_ms(value.replace(tzinfo=clock.zone)))
     return Time(ms=store_ms(value))
+
+
+def window_of(start: object, end: object, clock: Clock) -> tuple[int | None, int | None]:
+    """Check the arguments ``start`` and ``end`` of a half-open window of store times; return ms since 1970."""
+    ms = [None if at is None else time_of(name, at, clock).ms for name, at in (("start", start), ("end", end))]
+    check_window(("start", "end"), *ms)
+    return ms[0], ms[1]
 
 
 def parsed(argument: str, value: object, default: Place, topics: Sequence[str], clock: Clock) -> query.Position:

@@ -9,11 +9,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from segmentlog.query.times import Clock, check_window
+from segmentlog.query.times import Clock
 from segmentlog.store import ConfigError, Message, QueueKey, ScanSpec, Snapshot
 from segmentlog.store.find import Coverage, Finder, Found, KeyField, Order, Window
 
-from .arguments import Moment, checked_topics, in_api_words, time_of
+from .arguments import Moment, checked_topics, in_api_words, window_of
 from .kept import KeptFinder
 from .rows import SHOWN_ROWS, Rows, checked_number, first_rows, html_table
 
@@ -96,9 +96,7 @@ def look_up(
     argument, texts, field = "keys", keys, KeyField.KEYS
     if keys is None:
         argument, texts, field = "unique_keys", unique_keys, KeyField.UNIQUE
-    asked_times = (("start", start), ("end", end))
-    window = Window(*(None if at is None else time_of(name, at, clock).ms for name, at in asked_times))
-    check_window(("start", "end"), window.start_ms, window.stop_ms)
+    window = Window(*window_of(start, end, clock))
     order = Order.NEWEST_FIRST if newest_first else Order.OLDEST_FIRST
     found = finder.by_keys(topics, _texts(argument, texts), field, window=window, order=order)
     return Lookup(found, spec)

@@ -24,7 +24,7 @@ from segmentlog.query.position import Earliest, Latest, Resolver, Words, asked_t
 from segmentlog.query.request import Names, body_format_of, checked_names, scan_spec
 from segmentlog.query.selection import Topics, group_progress, select, topic_pattern
 from segmentlog.query.source import OpenedSource, StoreSource
-from segmentlog.query.times import Clock, check_window
+from segmentlog.query.times import Clock
 from segmentlog.store import (
     ConfigError,
     Message,
@@ -36,7 +36,7 @@ from segmentlog.store import (
     StoreClosedError,
 )
 
-from .arguments import Moment, Position, api_call, checked_topics, parsed, rules_of, time_of
+from .arguments import Moment, Position, api_call, checked_topics, parsed, rules_of, window_of
 from .kept import KeptFinder
 from .rows import MetadataTable, html_table
 from .scan import Scan
@@ -427,11 +427,7 @@ class Store:
 
         from .system_rows import SystemRows  # noqa: PLC0415 - as above
 
-        clock = self._clock()
-        start_ms, stop_ms = (
-            None if at is None else time_of(name, at, clock).ms for name, at in (("start", start), ("end", end))
-        )
-        check_window(("start", "end"), start_ms, stop_ms)
+        start_ms, stop_ms = window_of(start, end, self._clock())
         wanted = None if topics is None else Topics(checked_names("topics", topics))
         return SystemRows(self._source, kind, SystemWindow(topics=wanted, start_ms=start_ms, stop_ms=stop_ms))
 

@@ -53,9 +53,6 @@ class _Collector:
         self._families = import_module("prometheus_client.core")
         self._lock = threading.Lock()
 
-    def describe(self) -> Iterator[Any]:
-        return iter(())
-
     def collect(self) -> Iterator[Any]:
         with self._lock:  # the server has a thread per scrape, and a reader is for one at a time
             rows = self._rows()

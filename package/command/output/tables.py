@@ -13,6 +13,7 @@ the widths of plain text, which is the same wherever it goes.
 """
 
 import io
+from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import BinaryIO, Final
@@ -37,22 +38,34 @@ _CLEAR_LINE: Final = "\x1b[K"
 _CLEAR_BELOW: Final = "\x1b[J"
 
 
-class TextTable(Writer):
-    """A table as plain text."""
+class _Table(Writer):
+    """Rows in blocks."""
+
+    _is_empty = True
 
     def __init__(self, sink: BinaryIO, schema: pa.Schema) -> None:
         self._sink = sink
         self._schema = schema
-        self._layout: PlainTable | None = None
 
     def write(self, batch: pa.RecordBatch) -> None:
         for rows in _blocks(batch):
+            self._is_empty = False
             self._write_block(rows)
 
     def close(self) -> None:
         """Write the head, if there was no row."""
-        if self._layout is None:
+        if self._is_empty:
             self._write_block([])
+
+    @abstractmethod
+    def _write_block(self, rows: Sequence[Sequence[str]]) -> None:
+        """Write rows, with a head where the table needs one."""
+
+
+class TextTable(_Table):
+    """A table as plain text."""
+
+    _layout: PlainTable | None = None
 
     def _write_block(self, rows: Sequence[Sequence[str]]) -> None:
         lines = []
@@ -63,24 +76,12 @@ class TextTable(Writer):
         self._sink.write("".join(line + "\n" for line in lines).encode())
 
 
-class RichTable(Writer):
-    """A table on a terminal, by rich."""
+class RichTable(_Table):
+    """A table on a terminal, by rich, with a head for each block."""
 
     def __init__(self, sink: BinaryIO, schema: pa.Schema, console: Console) -> None:
-        self._sink = sink
-        self._schema = schema
+        super().__init__(sink, schema)
         self._console = console
-        self._is_empty = True
-
-    def write(self, batch: pa.RecordBatch) -> None:
-        """Write the rows of a batch, with a head for each block."""
-        for rows in _blocks(batch):
-            self._is_empty = False
-            self._write_block(rows)
-
-    def close(self) -> None:
-        if self._is_empty:
-            self._write_block([])
 
     def _write_block(self, rows: Sequence[Sequence[str]]) -> None:
         from rich import box
