@@ -382,7 +382,7 @@ class _Sender:
             return True
         if now < self._next_send:
             return False
-        # What was not sent in time is not made up for later.
+        # Messages that could have been sent earlier do not raise the rate later.
         self._next_send = max(self._next_send, now - 0.1) + 1 / self._settings.rate
         return True
 
@@ -415,7 +415,7 @@ class _Sender:
         self._in_flight[lane.queue.broker, opaque] = lane, now + self._settings.timeout_s
 
     def _receive(self) -> None:
-        """Wait for answers, and settle the messages that they are of."""
+        """Wait for answers, and settle their messages."""
         alive = [each for each in self._connections.values() if each.problem is None]
         for connection, answers in wait(alive, self._pause()):
             for answer in answers:
@@ -426,7 +426,7 @@ class _Sender:
                 self._lose(connection, connection.problem)
 
     def _pause(self) -> float:
-        """Return the seconds until something is to be done without an answer."""
+        """Return the seconds until a send, a time limit or a line of progress is due."""
         now = time.monotonic()
         until = now + _SHOWN_S
         if self._in_flight:

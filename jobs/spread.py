@@ -5,7 +5,7 @@
     parts ──► spark:  one task per part, in one job ──► results in the order of the parts
           └─► else:   a process per core, of which this is one: it has nothing to import
 
-A result is handed out as soon as those before it were. So other processes work while this one uses it.
+A result is yielded as soon as all results before it were: other processes work on while the caller uses it.
 """
 
 import logging

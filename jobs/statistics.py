@@ -160,7 +160,7 @@ def run(
     spark
         Whose tasks read; None for the cores of this machine.
     topics
-        The topics; all if there are none. Of some topics it is not known when they fill the disk.
+        The topics; all if there are none. ``daysUntilFull`` is null unless all are read.
     commit_log_paths
         Directories of CommitLog segments, if not ``commitlog`` in the store.
     now_ms

@@ -49,7 +49,7 @@ _QUOTED: Final = '"(?:[^"]|"")*"'
 _CSV_FIELD: Final = rf'(?:[^",\r\n]*|{_QUOTED})'
 _CSV_RECORD: Final = f"^{_CSV_FIELD}(?:,{_CSV_FIELD})*$"
 _PATH: Final = re.compile(r"(?![{\"\[])\S*(/\S*|\.(avsc|json|ddl|sql|txt|csv|proto|desc|pb|schema))", re.IGNORECASE)
-"""Text that is no schema but the path of a file."""
+"""Texts that are paths of files, and not schemas."""
 _FORMS: Final = {
     "json": "the columns, such as 'id string, total double', or a file with them",
     "csv": "the columns, such as 'id string, total double', or a file with them",
@@ -162,7 +162,7 @@ class ArrowBodies(BodyFormat):
                 raise ConfigError(problem, fix=fix) from None
 
     def _read_or_check(self, bodies: pa.BinaryArray) -> ParsedBodies:
-        """Read bodies at once, or those again that are not certain to fail."""
+        """Read all bodies at once; if that fails, read again those that are not certain to fail."""
         found = self._at_once(bodies)
         if isinstance(found, ParsedBodies):
             return found

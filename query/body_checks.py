@@ -4,7 +4,7 @@
 
     bodies ──► Arrow, all at once ── refused ──► reason of each body, or null ──► Arrow, those without a reason
 
-A body without a reason may still be refused. A body with a reason never is accepted: what is not certain has none.
+A body with a reason is certainly refused. A body without a reason may still be refused by Arrow.
 """
 
 import json

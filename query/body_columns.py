@@ -57,7 +57,7 @@ class BodyFormat(ABC):
         return found
 
     def _described(self, body: bytes) -> str:  # noqa: ARG002 - formats that name their fields in a body know more
-        """Say what a body has, without its values, which may be secret; empty if that cannot be told."""
+        """Describe the fields of a body without their values, which may be secret; empty if unknown."""
         return ""
 
     def _watch(self, bodies: pa.BinaryArray, errors: pa.StringArray) -> None:
@@ -119,7 +119,7 @@ class RowBodies(BodyFormat):
                 for at, reason in _refused(values, field.type, 0, len(rows)):
                     rows[at], reasons[at] = None, reason
             structs = pa.array(rows, kind)
-        # Not the fields: these have values where the struct is null.
+        # Not `field`, which keeps values where the struct is null.
         columns = pa.RecordBatch.from_arrays(structs.flatten(), schema=self.schema)
         return ParsedBodies(columns, pa.array(reasons, pa.string()))
 

@@ -28,7 +28,7 @@ from .times import iso
 RETRY_TOPIC: Final = "RETRY_TOPIC"
 DLQ_TOPIC: Final = "DLQ_ORIGIN_TOPIC"
 ORIGIN_GROUP: Final = "ORIGIN_GROUP"
-"""Property with the group of a pop consumer, which brokers of 5.5 set where it gets a message again."""
+"""Property with the group of a pop consumer; brokers of 5.5 set it in messages that they deliver again."""
 _RETRY: Final = "%RETRY%"
 _DLQ: Final = "%DLQ%"
 _COPIES: Final = (_RETRY, _DLQ)
@@ -40,7 +40,7 @@ _COUNTED: Final = ["bornTimestamp", "storeTimestamp", "reconsumeTimes"]
 
 
 def is_retry_topic(topic: str) -> bool:
-    """Tell whether a topic is that of one group: consumers of other groups do not read it."""
+    """Return whether a topic has the retries of one group."""
     return topic.startswith(_RETRY)
 
 

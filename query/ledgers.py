@@ -45,7 +45,7 @@ _KEY_TYPES: Final = pa.schema([("topic", pa.string()), ("queueId", pa.int64()), 
 _MESSAGES: Final = attrgetter("messages")
 _SPAN_TYPES: Final = pa.schema([*([*_KEY_TYPES][:2]), ("first", pa.int64()), ("end", pa.int64())])
 Bounds: TypeAlias = Mapping[str, tuple[Any, Any]]
-"""Lowest value of some columns, and the one after the highest."""
+"""Lowest value of some columns, and the value after the highest."""
 
 
 class TargetUnclearError(SegmentLogError):
@@ -75,7 +75,7 @@ class Ledger(ABC):
 
     @abstractmethod
     def state(self) -> object:
-        """Return what changes with each change of the table."""
+        """Return a value that differs after each change of the table."""
 
     @abstractmethod
     def jobs(self) -> Mapping[str, str]:
@@ -98,7 +98,7 @@ class Ledger(ABC):
         """Return the names of the loaded table's columns that this job writes."""
 
     def forget(self) -> None:
-        """Forget the parts of the job, before another one is named."""
+        """Forget the parts of this job, before ``job_id`` names another one."""
         self._state = None
 
     def is_shared(self) -> bool:

@@ -303,7 +303,7 @@ def segment_rows(store: Snapshot) -> Iterator[Row]:
     for segment in store.log.segments:
         held = None if archived is None else archived[segment.base]
         try:
-            disk_bytes = os.lstat(segment.path).st_blocks * 512 if held is None else held.bytes  # what stat counts in
+            disk_bytes = os.lstat(segment.path).st_blocks * 512 if held is None else held.bytes  # stat counts these
         except FileNotFoundError:
             continue  # retention took it since it was listed
         first_ms = store.log.store_time_at(segment.first) if held is None else held.first_time
@@ -443,8 +443,7 @@ class Metrics:
         """Count the bytes of a queue; entries of messages that are still there are not read again."""
         start, stop = bounds.min_offset, bounds.max_offset
         known = self._counted.get(bounds.key)
-        # Entries of messages that retention deleted may be gone: the queue is counted again then. So it is if its end
-        # went back.
+        # Counted again if retention deleted messages, whose entries may be gone, or if the end of the queue went back.
         if known is None or known.start != start or known.stop > stop:
             known = _Counted(start, start, 0)
         more = snapshot.stored_bytes(QueueRange(bounds.key, known.stop, stop)) if known.stop < stop else 0

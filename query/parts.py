@@ -123,7 +123,7 @@ def ends_of(parts: Sequence[Part]) -> dict[QueueKey, int]:
 
 
 class StoreIdentity(NamedTuple):
-    """What tells the store of a job from another one: its id, which it keeps when it is moved, or else its path."""
+    """Identity of the store of a job: its id, which it keeps when it is moved, else its path."""
 
     path: str
     """Without symbolic links; a URL as it is."""

@@ -129,7 +129,7 @@ Position: TypeAlias = Place | OfGroup | OfTable | ByQueue
 
 
 class Grammar(NamedTuple):
-    """Text forms that a door takes, beside those that all take."""
+    """Text forms that a door accepts in addition to those of all doors."""
 
     forms: str
     """Remedy of a text in none of the forms."""
@@ -360,7 +360,7 @@ def listed(store: Snapshot, queues: Iterable[QueueBounds], named: Mapping[str, P
 
 def search_times(store: Snapshot, find: Callable[[], T]) -> T:
     """Return the result of ``find``, which asks for the offsets of times in several queues."""
-    # Times may be found to fall at a later queue: those before were searched as if times rose.
+    # If times are found to fall in a later queue, the queues before it were searched as if times rose.
     fell = store.times_fall
     found = find()
     return found if store.times_fall == fell else find()
@@ -528,7 +528,7 @@ def _asker(position: Position, name: str) -> str:
 
 
 def asked_times(start: Position, end: Position, rules: Rules) -> TimeWindow | None:
-    """Return the store times outside of which no message makes a difference; None if any message may."""
+    """Return the store times of all messages that can affect the ranges; None if any message can."""
     match start:
         case AtTime() if rules.boundary is Boundary.UPPER or rules.unmatched_time is Fallback.EARLIEST:
             return None

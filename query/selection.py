@@ -177,7 +177,7 @@ def topics_of(names: Sequence[str], known: Iterable[str], *, path: str, argument
 
 
 def topics_in(stores: "Sequence[Snapshot]", choose: Callable[[Sequence[str]], Sequence[str]]) -> list[tuple[str, ...]]:
-    """Return the topics of each store, of those that ``choose`` takes from the topics of all of them."""
+    """Return the topics of each store that ``choose`` takes from the topics of all stores."""
     there = [frozenset(store.topics()) for store in stores]
     chosen = choose(sorted(frozenset().union(*there)))
     return [tuple(filter(topics.__contains__, chosen)) for topics in there]

@@ -7,8 +7,8 @@
     table:files:/lake/orders                     orders/0  [0, 140)  [140, 200)[200, 231)      ──► 231
 
 The position of a queue is the end of its offsets in the last window. Every message before it is in the table, and none
-from it on. Where that is not so, it is an error: offsets that no part has, as those of a window that was left out;
-late messages after the end; and messages that a clock that was set back stored before the end.
+from it on. Anything else is an error: offsets that no part has, such as those of a window that was left out; late
+messages after the end; and messages that were stored before the end because a clock was set back.
 """
 
 import json

@@ -4,7 +4,7 @@ import pyarrow as pa
 
 
 def are_utf8(values: pa.BinaryArray) -> pa.BooleanArray:
-    """Tell which values are UTF-8; null is."""
+    """Return which values are UTF-8; null counts as UTF-8."""
     try:
         values.view(pa.string()).validate(full=True)
     except pa.ArrowInvalid:

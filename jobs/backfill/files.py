@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from segmentlog.query.file_parts import FileParts
-from segmentlog.query.parts import Part, StoreIdentity, Window, Written
+from segmentlog.query.parts import Part, StoreIdentity, Written
 from segmentlog.query.suggestions import did_you_mean
 from segmentlog.store import ConfigError, StoreInUseError
 
@@ -157,7 +157,7 @@ class Files(FileParts):
 
     def write(self, part: Part, frame: "DataFrame | None") -> Written:
         """Write the files of a part aside, and move them in by one rename."""
-        place = self._place(part.window, part.number)
+        place = os.path.join(self.path, *self.names(part.window.start_ms), f"part={part.number}")
         if os.path.lexists(place):  # a rename would replace it if it is empty
             raise FileExistsError(errno.EEXIST, "the target has this part already", place)
         name = uuid.uuid4().hex
@@ -212,9 +212,6 @@ class Files(FileParts):
             if not name.startswith(("_", ".")):
                 os.rename(os.path.join(written, name), os.path.join(ready, name))
         return int(counted.get["messages"])
-
-    def _place(self, window: Window, number: int) -> str:
-        return os.path.join(self.path, *self.names(window.start_ms), f"part={number}")
 
 
 def _wrong_name(column: str) -> "Column":

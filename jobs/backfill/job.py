@@ -49,7 +49,7 @@ SCHEMA: Final = pa.schema(
 )
 """Columns of a report: a row per part that was written, and per window that was finished before.
 
-``rejected`` is there if bodies are parsed.
+``rejected`` is left out unless bodies are parsed.
 """
 _LOOK_S: Final = 1.0
 """Pause between two looks at how many bytes wait."""
@@ -169,7 +169,7 @@ def run(
     catches_up : bool
         Add messages of finished windows that were appended after these were written.
     every_s, commit_bytes : float and int, optional
-        Go on, and write what is new so often, or once so many stored bytes wait; ``request.end_ms`` is not used.
+        Follow the store, without an end: write what is new at this interval, or once so many stored bytes wait.
     stop : threading.Event, optional
         Ends the job after the part that it writes.
 

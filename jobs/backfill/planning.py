@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 _HOUR_MS: Final = 3_600_000
 SETTLED_MS: Final = 10_000
-"""A window is over so long after its end: a broker stores a message somewhat after it has read its clock."""
+"""A window is over this long after its end: a broker stores a message somewhat after it has read its clock."""
 _TIME: Final = "storeTimestamp"
 
 
@@ -149,11 +149,11 @@ class Planner:
         ((_, self._queues),) = select([self._snapshot], Topics(request.topics), argument="TOPIC")
 
     def missing(self, parts: Sequence[Part], *, is_open: bool = False) -> Plan:
-        """Return what a target lacks that holds some parts; ``is_open`` allows windows that are not over."""
+        """Return the plan for a target that holds some parts; ``is_open`` allows windows that are not over."""
         return search_times(self._snapshot, lambda: self._missing(parts, is_open=is_open))
 
     def waiting(self) -> "Waiting":
-        """Return the messages that are appended after the look at the store; nothing is planned any more then."""
+        """Return a counter of the messages that were appended since the look at the store; planning ends with it."""
         self._snapshot.drop_maps()  # while messages are waited for, the space of deleted files must not be held
         return Waiting(self._snapshot, self._request.topics, self._queues)
 

@@ -151,7 +151,7 @@ class Attempts:
 
 
 class Job:
-    """Messages that a job is asked for, as far as it is the same job when they are equal.
+    """Identity of a job: requests with the same store, topics and options are the same job.
 
     Parameters
     ----------
@@ -220,7 +220,7 @@ class LakeTarget(Ledger):
 
     @abstractmethod
     def check(self) -> None:
-        """Raise `ConfigError` if the frames do not fit into the table, or it asks of writers what is not done here."""
+        """Raise `ConfigError` if the frames do not fit into the table, or it has rules that are not followed here."""
 
     @abstractmethod
     def layout(self) -> TableLayout:
@@ -228,7 +228,7 @@ class LakeTarget(Ledger):
 
     @abstractmethod
     def commit(self, row: Row, rows: Sequence[Row], attempt: Attempt, files: Sequence[DataFile]) -> bool:
-        """Add files and a part to the loaded table, whose ledger is ``rows``; tell that nothing came in between."""
+        """Add files and a part to the table, whose ledger is ``rows``; return False if another was in between."""
 
     def clean(self) -> None:
         """Remove files of killed runs, as far as the file system allows it."""

@@ -6,8 +6,8 @@
          ▲                                                                                      │
          └── QueueWatch.wait: the next entry of a queue, poll_s, or close() ◄── nothing waits ◄─┘
 
-A position moves on when all batches of its range were taken. So `Follow.positions` is where to go on after a failure of
-the caller: messages of batches that were not worked through come again.
+A position advances when the caller has taken all batches of its range. After a failure, start from `Follow.positions`:
+the messages of unfinished batches are read again.
 """
 
 import logging
@@ -38,7 +38,7 @@ _log = logging.getLogger(__name__)
 
 _TASK_BYTES: Final = 8 << 20
 _AGAIN: Final = "Follow the topic again, from a new start"
-_QUIET_S: Final = 2.0  # so long after the last message all queues are looked at less often
+_QUIET_S: Final = 2.0  # after the last message, from which on all queues are polled less often
 _QUIET_POLLS: Final = 4
 
 
@@ -76,7 +76,7 @@ class Follow:
             key: message_identity(self._snapshot, key, position - 1) if position else None
             for key, position in self._positions.items()
         }
-        """By which message a queue is known again."""
+        """Last message read of each queue: if its offset has another message, the queue was recreated."""
         self._moved = set(moved)
         self._batches = self._follow()
 
@@ -149,7 +149,7 @@ class Follow:
         self._moved |= sighting.moved
 
     def _waiting(self, key: QueueKey) -> QueueRange | None:
-        """The messages of a queue that wait; None for nothing."""
+        """Return the range of unread messages of a queue; None if there are none."""
         bounds = self._watch.bounds(key)
         position = self._positions.get(key)
         if position is None:  # a new queue: all of its messages came after the start, unless that is a later time
@@ -168,7 +168,7 @@ class Follow:
 
     def _scan(self, ranges: Sequence[QueueRange]) -> Iterable[pa.RecordBatch]:
         for task in self._snapshot.plan(ranges, max_bytes=_TASK_BYTES, spec=self._spec):
-            # Before the caller has a batch: while it is worked through, the queue may be recreated.
+            # Before the caller gets a batch: the queue may be recreated while the caller works.
             last = {piece.key: message_identity(self._snapshot, piece.key, piece.stop - 1) for piece in task.ranges}
             yield from self._snapshot.scan(task, self._spec)
             self._positions |= {piece.key: piece.stop for piece in task.ranges}

@@ -7,7 +7,7 @@
                                             no  ──► new ones, which are kept from now on
                    another thread has them      ──► new ones, for this look-up alone
 
-To open a store and its index takes milliseconds, and a look-up in an open one a tenth of one. A store is longer if its
+Opening a store and its index takes milliseconds; a look-up in an open store takes 0.1 ms. A store is longer if its
 records end later, and its directories have the same files. Otherwise files were added, deleted or replaced.
 """
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from segmentlog.store.find import Finder, StoreState
 
 _TRUSTED_S: Final = 1.0
-"""Seconds after which the store is listed again: a change of the same tick of the clock, or of another host, shows."""
+"""Seconds after which the directories are listed again, to see changes of another host or of the same clock tick."""
 
 
 class _Kept(NamedTuple):

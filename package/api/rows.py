@@ -266,7 +266,7 @@ def _cell(value: object) -> str:
 
 
 def _text(text: str) -> str:
-    """Escape a text; what a page would not show as it is, such as changes of the text direction, is a dot."""
+    """Escape a text; characters that cannot be printed, such as changes of the text direction, become dots."""
     from html import escape  # noqa: PLC0415 - only notebooks need its table of entities
 
     return escape("".join(each if each.isprintable() else "\N{MIDDLE DOT}" for each in text))

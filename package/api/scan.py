@@ -54,7 +54,7 @@ _log = logging.getLogger(__name__)
 _TASK_BYTES: Final = 32 << 20
 _BATCHES_A_TASK: Final = 4
 _LOOK_S: Final = 0.1
-"""A thread that waits for room looks so often whether the caller has gone."""
+"""Interval at which a thread that waits for room checks whether the scan was closed."""
 
 
 class Scan(Rows):
@@ -244,7 +244,7 @@ class Scan(Rows):
     def _held(
         self, snapshot: Snapshot, ranges: Sequence[QueueRange], spec: ScanSpec
     ) -> tuple[Snapshot, list[QueueRange]]:
-        """Return the parts of the ranges that the store still holds, and what reads them."""
+        """Return a snapshot, and the parts of the ranges that it still holds."""
         if self._window is not None:
             part = snapshot.within(self._window)
             with suppress(SegmentLogError):
@@ -272,7 +272,7 @@ class _TaskBatches:
             self._give(error)
 
     def _give(self, item: pa.RecordBatch | Exception | None) -> bool:
-        """Wait for room; return False once the caller has gone."""
+        """Wait for room; return False once the scan was closed."""
         while not self._closed.is_set():
             with suppress(Full):
                 self._found.put(item, timeout=_LOOK_S)

@@ -8,7 +8,7 @@
                                       ├─ get ───► Message        find ──► Lookup ──► as a scan
                                       └─ follow ► Follow ──► batches as a broker appends
 
-No lock is taken. Every call sees the store as it is then. All but look-ups open it again.
+No lock is taken. Every call sees the current store: look-ups keep it open, all other calls open it again.
 """
 
 import threading

@@ -58,7 +58,7 @@ _MEANT: Final = {
     "show": "cat",
     "write": "put",
 }
-"""Verbs of other programs."""
+"""Verbs of other programs, each with ours."""
 _EPILOGUE: Final = """\
 segmentlog VERB --help lists the flags of a verb.
 

@@ -101,7 +101,7 @@ def logged(console: Console, level: int = logging.INFO) -> Iterator[None]:
 
 
 def log_line(console: Console, text: str, level: int = logging.INFO) -> None:
-    """Write one line as of the log to stderr, also to a terminal, which has no lines of progress."""
+    """Write one log line to stderr, also to a terminal."""
     _Lines(console).emit(logging.LogRecord(_LOGGER, level, __file__, 0, text, None, None))
 
 
@@ -239,9 +239,10 @@ def signalled() -> Iterator[threading.Event]:
 
 @contextmanager
 def ended_by_signals(stop: Callable[[], bool], grace_s: float) -> Iterator[None]:
-    """Let SIGINT and SIGTERM end the block as Ctrl-C does; at once, unless ``stop`` returns that it ends by itself.
+    """Interrupt the block on SIGINT and SIGTERM as Ctrl-C does: at once, unless ``stop`` returns True.
 
-    It then has a while, which a second signal ends. For the main thread.
+    True means that the block ends by itself: it is interrupted after ``grace_s``, or by a second signal. For the main
+    thread.
     """
 
     def interrupt(*_: object) -> None:

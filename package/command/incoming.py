@@ -8,7 +8,8 @@ r"""Messages on standard input, as batches for ``MessageStore.append_batch``: li
                                                    │
     values of the command line ──► replace the column, or add a property
 
-A batch has up to 4 MiB of lines. A pipe is waited for 10 ms, so that what a slow writer sends is appended soon.
+A batch has up to 4 MiB of lines. It ends when a pipe is empty for 10 ms, so that lines of a slow writer are appended
+soon.
 """
 
 import json
@@ -124,7 +125,7 @@ def _whole_lines(stdin: BinaryIO) -> Iterator[bytes]:
 
 
 def _read(stdin: BinaryIO) -> bytes:
-    """Return what the stream has, at least a byte before its end; a batch of 64 KiB, a pipe's, costs too much."""
+    """Return up to 4 MiB, nothing only at the end of the stream; batches as small as a pipe, 64 KiB, are slow."""
     read = getattr(stdin, "read1", stdin.read)
     parts: list[bytes] = [read(_READ_BYTES)]
     rest = _READ_BYTES - len(parts[0])
@@ -135,7 +136,7 @@ def _read(stdin: BinaryIO) -> bytes:
 
 
 def _is_ready(stdin: BinaryIO) -> bool:
-    """Return whether a process's stream can be read within 10 ms; one in memory is read at once."""
+    """Return whether a file or pipe can be read within 10 ms; False for a stream in memory."""
     try:
         return bool(select.select([stdin.fileno()], [], [], _WAIT_S)[0])
     except OSError:
@@ -177,7 +178,7 @@ def _parsed(line: bytes) -> dict[str, Any]:
     try:
         text = line.decode()
         found = json.loads(text)
-        if "\\u" in text:  # half of a character can be written in JSON, and stored nowhere
+        if "\\u" in text:  # JSON can write half of a surrogate pair, UTF-8 cannot
             json.dumps(found, ensure_ascii=False).encode()
     except UnicodeDecodeError as error:
         raise UsageError(f"is not UTF-8 at byte {error.start}", fix=_FORM) from None
@@ -191,7 +192,7 @@ def _parsed(line: bytes) -> dict[str, Any]:
 
 
 def _settle_properties(row: dict[str, Any], fixed: Mapping[str, str]) -> None:
-    """Let a key win over the property of its column, also if it is null; and drop what the store writes itself."""
+    """Remove the properties that keys of the line replace, even with null, and add those of the command line."""
     properties = row.get("properties") or {}
     for name, prop in COLUMN_PROPERTIES.items():
         if name in row:

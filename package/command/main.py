@@ -32,8 +32,8 @@ _COLLECTED_OBJECTS = 100_000
 
 def process(*words: str) -> int:
     """Run the command line of this process, after some words; the entry point of the installed command and of jobs."""
-    # A third of the time of a short verb was spent on what it does not need. numpy starts threads for linear algebra,
-    # and imports cause garbage collections. At its exit Python looks at all objects once more.
+    # These took a third of the time of a short verb: numpy's threads for linear algebra, garbage collections during
+    # imports, and the last one at the exit of Python.
     sys.meta_path.insert(0, _WithoutPandas())
     os.environ.setdefault(_BLAS_THREADS, "1")
     gc.set_threshold(_COLLECTED_OBJECTS, *gc.get_threshold()[1:])

@@ -42,7 +42,7 @@ _MEANT: Final = {
     "--where": "--sql",
     "--zone": "--tz",
 }
-"""Flags of other programs."""
+"""Flags of other programs, each with ours."""
 _REMEDY: Final = "\0"
 """Separates problem and remedy in texts that pass through argparse. No argument can have this character."""
 
@@ -103,7 +103,7 @@ class Parser(argparse.ArgumentParser):
         raise UsageError(problem, fix=fix or f"Write `{self.shape}`; --help lists all flags")
 
     def _shape(self) -> str:
-        """Return the verb, its arguments, and the flags without which it does nothing."""
+        """Return the verb, its arguments, and the flags that it requires."""
         words = [self.prog]
         for action in self._actions:
             name = action.metavar if isinstance(action.metavar, str) else (action.dest or "").upper()

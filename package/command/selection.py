@@ -277,7 +277,7 @@ def add_selection(parser: Parser, *, or_pattern: bool = False) -> None:
 def add_messages(parser: Parser, *, to: str | None = None, or_pattern: bool = False) -> None:
     """Add the flags of `Selection` that choose messages, without those that choose columns.
 
-    ``to`` is the help of an argument TO after STORE, which is not there without it.
+    ``to`` is the help of an argument TO after STORE; without it there is no such argument.
     """
     add_store(parser, or_pattern=or_pattern)
     if to is not None:
@@ -353,7 +353,7 @@ def _bytes_unless_text(argument: str | None) -> str | bytes | None:
 
 
 def _values(text: str) -> "tuple[JsonScalar, ...]":
-    """Return what an argument may mean: a text, and what JSON reads in it."""
+    """Return the values that an argument may mean: its text, and its value as JSON."""
     try:
         value = json.loads(text, parse_constant=str)
     except ValueError:
@@ -414,7 +414,7 @@ def message_columns(options: argparse.Namespace, console: Console) -> tuple[str,
 
 
 def identity_of(options: argparse.Namespace, selection: "Selection", flags: Sequence[str]) -> dict[str, object]:
-    """Return the flags by which a job is told from another one, as values of JSON."""
+    """Return the flags that identify a job, as values of JSON."""
     names = ("topic", "queue", "tag", "sql", "key", "read_from", "map_topic", *flags)
     times = {name: getattr(options, name) for name in ("start", "end", "day", "tz")}
     return {

@@ -71,7 +71,7 @@ def bodies(values: pa.BinaryArray) -> BodyTexts:
     except pa.ArrowInvalid:
         is_text = are_utf8(values)
     unset = pa.scalar(None, pa.binary())
-    # First without bytes: Arrow keeps those of a null, and they would be searched as text is.
+    # Emptied before they become null: Arrow keeps the bytes of a null, and they would be searched as text.
     text = pc.if_else(is_text, pc.if_else(is_text, values, b""), unset).cast(pa.string())
     return BodyTexts(text, hexadecimal(pc.if_else(is_text, unset, values)))
 

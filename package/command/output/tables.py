@@ -131,11 +131,11 @@ class _Column:
 
 
 def _fitted(schema: pa.Schema, rows: Sequence[Sequence[str]], width: int) -> tuple[list[_Column], list[str]]:
-    """Return the columns that have room in a terminal, and lines that tell about the others."""
+    """Return the columns that have room in a terminal, and lines about the others."""
     columns = [_column(field, [row[at] for row in rows]) for at, field in enumerate(schema)]
     shown = list(columns)
     while len(shown) > 1 and sum(column.least + _GAP for column in shown) - _GAP > width:
-        # Of columns that are as wide as each other, first and last one tell most: a topic, and a body.
+        # Of equally wide columns the first and the last say most: a topic, and a body.
         ranks = [(each.has_one_value, each.least, min(at, len(shown) - 1 - at)) for at, each in enumerate(shown)]
         del shown[ranks.index(max(ranks))]
     room = width - sum(column.least + _GAP for column in shown) + _GAP

@@ -60,7 +60,7 @@ class _Valve(io.RawIOBase):
         return True
 
     def write(self, data: Any) -> int:
-        """Write bytes, or take them if it is shut."""
+        """Write bytes, or discard them once it is shut."""
         return len(data) if self.is_shut else self._sink.write(data)
 
 
@@ -304,7 +304,7 @@ def write_rows(
 
 
 def _ended(count: int, console: Console, nothing: Callable[[], str]) -> int:
-    """Return the exit code; tell what there is if no row was found."""
+    """Return the exit code; without a row, write the text of ``nothing`` to stderr."""
     if not count:
         console.stderr.write(printable(nothing()) + "\n")
     return FOUND if count else NOT_FOUND
@@ -318,7 +318,7 @@ def _written(writer: Writer, batches: Iterable[pa.RecordBatch], console: Console
 
 
 def _flushed(batches: Iterable[pa.RecordBatch], console: Console) -> Iterator[pa.RecordBatch]:
-    """Yield batches, and flush stdout before it is waited for the next one."""
+    """Yield batches, and flush stdout before waiting for the next one."""
     for batch in batches:
         yield batch
         console.stdout.flush()

@@ -184,7 +184,7 @@ def run_serve(options: argparse.Namespace, console: Console) -> int:
 
 def serve(options: argparse.Namespace, console: Console, stop: threading.Event) -> Report:
     """Serve the store until ``stop`` is set, or the server ends by itself."""
-    # Findings are an end by itself, and a peer's claim that another master has replaced the store.
+    # Findings: the server ended by itself, or a peer claims that another master has replaced the store.
     from segmentlog.store.ha import Address, FollowedLog, Quorum, ReplicationServer, ServerConfig
 
     address = Address.parse(options.listen, least_port=0)
