@@ -55,8 +55,8 @@ class Bench:
         What the sizes of sections that do not use the workload are multiplied by.
     peers
         Peers that are measured beside segmentlog.
-    fills_memory
-        Whether free memory is filled before each timing.
+    memory
+        A sparse file that free memory is filled with before each timing; None: memory stays as it is.
     skipped
         Peers and cases that were left out, and why.
     figures
@@ -69,7 +69,7 @@ class Bench:
     rounds: int
     scale: float
     peers: Sequence[str]
-    fills_memory: bool
+    memory: Path | None
     skipped: dict[str, str] = field(default_factory=dict)
     figures: dict[str, float] = field(default_factory=dict)
     _stack: ExitStack = field(default_factory=ExitStack)
@@ -92,7 +92,7 @@ class Bench:
     @cached_property
     def fill_memory(self) -> Callable[[], None]:
         """Make memory what it is for each timing."""
-        return memory_filler(self.folder / "memory") if self.fills_memory else nothing
+        return memory_filler(self.memory) if self.memory else nothing
 
     def from_peer(self, peer: str, make: Callable[["Bench"], list[Case]]) -> list[Case]:
         """Return the cases of a peer; an empty list if it is not requested or cannot be measured here."""

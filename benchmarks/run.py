@@ -86,7 +86,11 @@ def main() -> int:
     with (
         tempfile.TemporaryDirectory(prefix="segmentlog-bench-", ignore_cleanup_errors=True) as folder,
         Bench(
-            folder=Path(folder), **shape, scale=args.scale, peers=args.peers.split(","), fills_memory=not args.quick
+            folder=Path(folder),
+            **shape,
+            scale=args.scale,
+            peers=args.peers.split(","),
+            memory=None if args.quick else Path(folder) / "memory",
         ) as bench,
     ):
         for name in sections:
