@@ -3,28 +3,25 @@
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from harness import Case, counts, nothing
+from bench import Bench
+from harness import Case, expect, nothing
 from machine import bring_in
 from peers.prebuilt import ddl
+from pyspark.sql import DataFrame
 from test_support import support
 from workload import TOPIC
-
-if TYPE_CHECKING:
-    from bench import Bench
-    from pyspark.sql import DataFrame
 
 COUNTED = {"queueOffset": "long"}
 
 
-def read(bench: "Bench", store: Path, columns: Mapping[str, str], **options: object) -> "DataFrame":
+def read(bench: Bench, store: Path, columns: Mapping[str, str], **options: object) -> DataFrame:
     """Read a store's one topic with exactly these columns."""
     source = bench.spark.read.format("segmentlog").schema(ddl(dict(columns))).option("subscribe", TOPIC)
     return source.options(**options).load(str(store))
 
 
-def stream(bench: "Bench", store: Path, columns: Mapping[str, str], **options: object) -> "DataFrame":
+def stream(bench: Bench, store: Path, columns: Mapping[str, str], **options: object) -> DataFrame:
     """Read a store's one topic from its beginning, as a stream."""
     source = bench.spark.readStream.format("segmentlog").schema(ddl(dict(columns))).option("subscribe", TOPIC)
     return source.option("startingOffsets", "earliest").options(**options).load(str(store))
@@ -39,19 +36,24 @@ def spread(folder: Path, rows: int, queues: int) -> Path:
     return folder
 
 
-def checkpoint(bench: "Bench") -> str:
+def checkpoint(bench: Bench) -> str:
     """Return a folder for a query's checkpoint that no other query had."""
     place = bench.folder / "checkpoints"
     place.mkdir(exist_ok=True)
     return str(place / str(len(list(place.iterdir()))))
 
 
-def save(frame: "DataFrame") -> None:
+def save(frame: DataFrame) -> None:
     """Read all of a frame."""
     frame.write.format("noop").mode("overwrite").save()
 
 
-def saved(name: str, rows: int, frame: "DataFrame", files: Path | None = None) -> Case:
+def counts(frame: DataFrame, rows: int) -> None:
+    """Count the rows of a frame, and fail if they are not as many as they should be."""
+    expect(frame.count(), rows)
+
+
+def saved(name: str, rows: int, frame: DataFrame, files: Path | None = None) -> Case:
     """Read all of a frame; ``files`` are those that it reads, if they are many."""
     before = partial(bring_in, files) if files else nothing
     return Case(name=name, rows=rows, action=partial(save, frame), check=partial(counts, frame, rows), before=before)

@@ -18,12 +18,8 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
 import numpy as np
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 OURS = "segmentlog"
 SHORT_SECONDS, SHORT_TIMINGS = 0.2, 5
@@ -180,11 +176,6 @@ def expect(found: int, wanted: int) -> None:
     """Fail if a case moves other rows than it should."""
     if found != wanted:
         raise ValueError(f"{found} rows were moved, and there are {wanted}")
-
-
-def counts(frame: "DataFrame", rows: int) -> None:
-    """Count the rows of a frame, and fail if they are not as many as they should be."""
-    expect(frame.count(), rows)
 
 
 def environment() -> dict[str, str]:

@@ -1,18 +1,15 @@
 """Small plots of a report: rates beside the peers, latencies, growth. Needs matplotlib (extra ``bench``)."""
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import matplotlib as mpl
 import numpy as np
 from harness import Result, Unit
 from matplotlib import pyplot as plt
 from matplotlib import ticker
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from report import Report
+from report import Report
 
 COLOURS = {"segmentlog": "#0b6e4f", "transport": "#9aa0a6", "parquet": "#d98e04", "kafka": "#b23a48"}
 OTHER = "#444444"
@@ -20,14 +17,15 @@ RATED = ("read", "sink", "drain")
 WIDE = 20
 """An axis that spans more times than this is logarithmic; bars on a shorter one begin at 0."""
 COLUMNS = 3
+Plot = Callable[[list[Result]], Any]
 
 
-def draw(report: "Report", folder: Path) -> list[Path]:
+def draw(report: Report, folder: Path) -> list[Path]:
     """Draw the results into SVG files in a folder; return the files."""
     mpl.use("Agg")
     mpl.rcParams.update({"svg.hashsalt": "segmentlog", "svg.fonttype": "none", "font.size": 9})
     sections = {name: section for name, section in report.sections.items() if name in RATED}
-    plots: dict[str, tuple[Callable[[list[Result]], Any], list[Result]]] = {
+    plots: dict[str, tuple[Plot, list[Result]]] = {
         name: (_rates, [each for each in section.results if each.rows == section.rows])
         for name, section in sections.items()
     }

@@ -3,9 +3,8 @@
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -24,9 +23,6 @@ from segmentlog.store import (
     Snapshot,
     StoreConfig,
 )
-
-if TYPE_CHECKING:
-    from concurrent.futures import Future
 
 TOPIC = "BenchTopic"
 BATCH_ROWS = 8192

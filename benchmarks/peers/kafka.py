@@ -17,13 +17,11 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from harness import UnavailableError, tell
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-    from workload import Workload
+from pyspark.sql import DataFrame, SparkSession
+from workload import Workload
 
 POMS = Path(__file__).parent / "kafka_jars"
 MAVEN_SECONDS, START_SECONDS = 600, 60
@@ -66,7 +64,7 @@ class Kafka:
         Where the broker keeps its topics.
     """
 
-    def __init__(self, server: str, spark: Callable[[], "SparkSession"], log: Path) -> None:
+    def __init__(self, server: str, spark: Callable[[], SparkSession], log: Path) -> None:
         self.server = server
         self.log = log
         self._spark = spark
@@ -76,12 +74,12 @@ class Kafka:
 
     @classmethod
     @contextmanager
-    def running(cls, folder: Path, spark: Callable[[], "SparkSession"]) -> Iterator[Self]:
+    def running(cls, folder: Path, spark: Callable[[], SparkSession]) -> Iterator[Self]:
         """Start a broker, and stop it in the end."""
         with broker(folder) as server:
             yield cls(server, spark, folder / "log")
 
-    def topic(self, work: "Workload") -> str:
+    def topic(self, work: Workload) -> str:
         """Return the topic with all rows in their order, properties as headers; loaded on the first call."""
         if not self._loaded:
             tell("  kafka: loading the rows")
@@ -91,19 +89,19 @@ class Kafka:
             self._loaded = True
         return TOPIC
 
-    def read(self, topic: str, *, headers: bool = False, tuned: bool = False) -> "DataFrame":
+    def read(self, topic: str, *, headers: bool = False, tuned: bool = False) -> DataFrame:
         """Read a topic from its beginning."""
         # Spark keeps the newer of its two scans switched off for batch queries of Kafka.
         newer = ",".join(name for name in self._v1_sources.split(",") if name != "kafka")
         self._spark().conf.set(V1_SOURCES, newer if tuned else self._v1_sources)
         return self._spark().read.format("kafka").options(**self._source(topic, tuned), includeHeaders=headers).load()
 
-    def stream(self, topic: str, *, tuned: bool = False, **options: object) -> "DataFrame":
+    def stream(self, topic: str, *, tuned: bool = False, **options: object) -> DataFrame:
         """Read a topic from its beginning, as a stream."""
         source = self._spark().readStream.format("kafka").options(**self._source(topic, tuned))
         return source.options(**options).load()
 
-    def write(self, frame: "DataFrame", topic: str, options: dict[str, int], *, headers: bool = False) -> None:
+    def write(self, frame: DataFrame, topic: str, options: dict[str, int], *, headers: bool = False) -> None:
         """Append a frame of Kafka's columns to a topic."""
         self._spark().conf.set(V1_SOURCES, self._v1_sources)
         # Spark keeps a producer for each set of options. As in a job of a user, each write has one of its own.

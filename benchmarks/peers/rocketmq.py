@@ -15,16 +15,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
+from bench import Bench
 from harness import UnavailableError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from bench import Bench
 
 VERSION = "5.3.3"
 NAME = f"RocketMQ {VERSION}"
@@ -39,7 +35,7 @@ POLL_S = 0.005
 WAIT_S = 300
 
 
-def check_available(bench: "Bench") -> None:
+def check_available(bench: Bench) -> None:
     """Raise `UnavailableError` if RocketMQ is left out, or cannot run here."""
     if "rocketmq" not in bench.peers:
         raise UnavailableError("RocketMQ is left out")
@@ -48,7 +44,7 @@ def check_available(bench: "Bench") -> None:
         raise UnavailableError(f"RocketMQ needs {', '.join(missing)}")
 
 
-def side(bench: "Bench", run: "Callable[[Path], float]", name: str = NAME) -> dict[str, "Callable[[Path], float]"]:
+def side(bench: Bench, run: Callable[[Path], float], name: str = NAME) -> dict[str, Callable[[Path], float]]:
     """Return RocketMQ's side of a comparison; empty if it is left out."""
     try:
         check_available(bench)

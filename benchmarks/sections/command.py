@@ -18,16 +18,13 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
+from bench import Bench
 from harness import OURS, Case, Result, Unit, environment, expect
 
 from segmentlog.store import Flush, MessageStore, Outgoing, StoreConfig
-
-if TYPE_CHECKING:
-    from bench import Bench
 
 TOPIC, QUEUES = "bench", 4
 MESSAGES, BODY_BYTES, BATCH_ROWS = 1_000_000, 1024, 10_000
@@ -45,13 +42,13 @@ print(sum(batch.num_rows for batch in scan.to_batches()))
 """
 
 
-def commands(bench: "Bench") -> list[Result]:
+def commands(bench: Bench) -> list[Result]:
     """Measure the command in stores that are made for it."""
     store, lines = bench.place("commanded"), bench.place("commanded.txt")
     count = max(BATCH_ROWS, bench.scaled(MESSAGES))
     written(store, count, lines)
 
-    def kcat(bench: "Bench") -> list[Case]:
+    def kcat(bench: Bench) -> list[Case]:
         return _kcat(bench, lines, count)
 
     cat = [PROGRAM, "cat", store, TOPIC, "--columns", FIELDS, "-o"]
@@ -98,7 +95,7 @@ def written(path: Path, count: int, lines: Path = Path(os.devnull)) -> None:
         store.wait_dispatched()
 
 
-def _kcat(bench: "Bench", lines: Path, count: int) -> list[Case]:
+def _kcat(bench: Bench, lines: Path, count: int) -> list[Case]:
     program = shutil.which("kcat")
     if program is None:
         bench.skip("kcat", "it is not on the PATH; on Debian and Ubuntu: apt-get install kcat")
@@ -108,7 +105,7 @@ def _kcat(bench: "Bench", lines: Path, count: int) -> list[Case]:
     return [_case("kcat: cat to JSON lines", count, *kcat, "-C", "-o", "beginning", "-e", "-q", "-J")]
 
 
-def _tail(bench: "Bench") -> Result:
+def _tail(bench: Bench) -> Result:
     path, waits = bench.place("tailed"), []
     with MessageStore.open(path) as store:
         store.append(Outgoing(topic=TOPIC, queue_id=0, body=b"0"))

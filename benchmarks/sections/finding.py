@@ -18,10 +18,10 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
+from bench import Bench
 from harness import OURS, Case, Result, Unit, environment, expect
 from peers import rocketmq
 from peers.rocketmq import PASSES
@@ -30,9 +30,6 @@ from store_work import ASYNC, BATCH_ROWS, TOPIC, key, messages
 from sections.storing import compare
 from segmentlog.store import MessageStore, Snapshot
 from segmentlog.store.find import Finder, KeyField
-
-if TYPE_CHECKING:
-    from bench import Bench
 
 KEYS, SINGLES, WARM = 100_000, 100, 10
 LARGE, LARGE_BODY_BYTES = 1 << 20, 880  # messages: 1 GiB
@@ -47,7 +44,7 @@ assert len(Finder(Snapshot.open(path)).by_keys([topic], [key], KeyField.UNIQUE))
 """Program of a new process."""
 
 
-def finds(bench: "Bench") -> list[Result]:
+def finds(bench: Bench) -> list[Result]:
     """Measure look-ups in stores that are made for them."""
     small, large = bench.place("keyed"), bench.place("large")
     keys = keyed_store(small, max(BATCH_ROWS, bench.scaled(KEYS)), 100)

@@ -9,14 +9,14 @@ import time
 from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import store_work
 import workload
-from bench import clear
+from bench import Bench, clear
 from frames import read, save
 from harness import OURS, Case, Result, Unit, tell
 from peers.prebuilt import COLUMNS
@@ -26,9 +26,6 @@ from workload import TOPIC
 from sections.sinking import PLAIN
 from segmentlog.store import Flush, MessageStore, QueueSource, Services, StoreConfig
 from segmentlog.store.find import Finder, KeyField
-
-if TYPE_CHECKING:
-    from bench import Bench
 
 GIB = 1 << 30
 STORED_PER_BODY = 1.25
@@ -57,7 +54,7 @@ class Size(NamedTuple):
     batch_rows: int
 
 
-def store_sizes(bench: "Bench") -> list[Result]:
+def store_sizes(bench: Bench) -> list[Result]:
     """Scan a store of each size, append to it, and look keys up in it."""
     cases: list[Case] = []
     for size in SIZES_GIB:
@@ -82,12 +79,12 @@ def store_sizes(bench: "Bench") -> list[Result]:
     return bench.measure(cases)
 
 
-def _batches(bench: "Bench", rows: int) -> Iterable[pa.RecordBatch]:
+def _batches(bench: Bench, rows: int) -> Iterable[pa.RecordBatch]:
     for _, batch in workload.batches(rows=rows, queues=workload.QUEUES, body_bytes=bench.body_bytes):
         yield batch.drop_columns(["storeTimestamp"])
 
 
-def _append(bench: "Bench", store: Path) -> float:
+def _append(bench: Bench, store: Path) -> float:
     ready = list(_batches(bench, APPENDED))
     with MessageStore.open(store, store_work.ASYNC) as writer:
         started = time.perf_counter()
@@ -109,7 +106,7 @@ def _look_up(store: Path, rows: int) -> float:
         return time.perf_counter() - started
 
 
-def queue_numbers(bench: "Bench") -> list[Result]:
+def queue_numbers(bench: Bench) -> list[Result]:
     """Append to so many queues, and scan them, by the ConsumeQueues and by the log alone."""
     batches = bench.scaled(400_000, QUEUES_BATCH_ROWS) // QUEUES_BATCH_ROWS
     sizes = [
@@ -120,7 +117,7 @@ def queue_numbers(bench: "Bench") -> list[Result]:
     return _grown(bench, sizes, "number of queues", scans)
 
 
-def body_sizes(bench: "Bench") -> list[Result]:
+def body_sizes(bench: Bench) -> list[Result]:
     """Append bodies of each size, and scan them."""
     sizes = []
     for size in BODIES:
@@ -130,7 +127,7 @@ def body_sizes(bench: "Bench") -> list[Result]:
     return _grown(bench, sizes, "bytes of body", {"scan": QueueSource.AUTO})
 
 
-def _grown(bench: "Bench", sizes: list[Size], by: str, scan_by: dict[str, QueueSource]) -> list[Result]:
+def _grown(bench: Bench, sizes: list[Size], by: str, scan_by: dict[str, QueueSource]) -> list[Result]:
     """Append to an empty store, then scan what the last round appended."""
     appends, scans = [], []
     for size in sizes:
@@ -149,7 +146,7 @@ def _grown(bench: "Bench", sizes: list[Size], by: str, scan_by: dict[str, QueueS
     return results
 
 
-def cores(bench: "Bench") -> list[Result]:
+def cores(bench: Bench) -> list[Result]:
     """Read and write with one core and with two; each has a session of its own."""
     work, target, results = bench.workload, bench.place("sink/store"), list[Result]()
     some = sorted(work.parquet.iterdir())[:SINK_FILES]

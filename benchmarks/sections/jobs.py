@@ -7,24 +7,20 @@ also compares queues and index.
 import os
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from bench import clear
+from bench import Bench, clear
 from harness import OURS, Case, Result, Unit, expect
 from store_work import BATCH_ROWS, everything, fill, made
 
 from segmentlog.jobs import rebuild, verify
 from segmentlog.store import Flush, Snapshot, StoreConfig
 
-if TYPE_CHECKING:
-    from bench import Bench
-
 LARGE, SMALL = 1024, 100  # bytes of a body
 MESSAGES = {LARGE: 1_500_000, SMALL: 8_000_000}
 QUEUES = 8
 
 
-def maintenance(bench: "Bench") -> list[Result]:
+def maintenance(bench: Bench) -> list[Result]:
     """Verify and rebuild stores that are made for it."""
     folder = bench.place("jobs")
     folder.mkdir()

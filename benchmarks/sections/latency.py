@@ -20,23 +20,19 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from multiprocessing import get_context
-from typing import TYPE_CHECKING
+from multiprocessing.synchronize import Event
+from pathlib import Path
 
+from bench import Bench
 from frames import checkpoint, spread, stream
 from harness import OURS, Result, UnavailableError, Unit, tell
 from peers.prebuilt import COLUMNS, prebuilt
+from pyspark.sql import DataFrame
 from workload import TOPIC
 
 import segmentlog
 from sections.streaming import until, until_idle
 from segmentlog.store import Flush, MessageStore, Outgoing, StoreConfig
-
-if TYPE_CHECKING:
-    from multiprocessing.synchronize import Event
-    from pathlib import Path
-
-    from bench import Bench
-    from pyspark.sql import DataFrame
 
 BODY = b"x" * 1024
 WARM_ROWS, ROWS = 5, 30
@@ -48,7 +44,7 @@ FOLLOW = f"{OURS}: latency of follow, without Spark"
 Append = Callable[[], object]
 
 
-def latencies(bench: "Bench") -> list[Result]:
+def latencies(bench: Bench) -> list[Result]:
     """Measure single rows with each source, and with a follower."""
     seconds, rows = defaultdict[str, list[float]](list), bench.scaled(ROWS, 5)
     for _ in range(bench.rounds):
@@ -67,11 +63,11 @@ def latencies(bench: "Bench") -> list[Result]:
     return [Result(name=name, rows=1, seconds=took, unit=Unit.LATENCY) for name, took in seconds.items()]
 
 
-def _block(bench: "Bench", frame: "DataFrame", append: Append, rows: int) -> Iterator[tuple[float, float]]:
+def _block(bench: Bench, frame: DataFrame, append: Append, rows: int) -> Iterator[tuple[float, float]]:
     """Run one query; for each row, seconds until the function was called and until it held the row."""
     arrived: queue.Queue[tuple[float, float]] = queue.Queue()
 
-    def receive(batch: "DataFrame", number: int) -> None:
+    def receive(batch: DataFrame, number: int) -> None:
         del number
         called = time.perf_counter()
         if batch.collect():
@@ -97,7 +93,7 @@ def _block(bench: "Bench", frame: "DataFrame", append: Append, rows: int) -> Ite
 
 
 @contextmanager
-def _ours(bench: "Bench") -> Iterator[tuple["DataFrame", Append]]:
+def _ours(bench: Bench) -> Iterator[tuple[DataFrame, Append]]:
     store = spread(bench.place("latency"), 1, 1)
     with MessageStore.open(store, StoreConfig(flush=Flush.ASYNC)) as writer:
         frame = stream(bench, store, COLUMNS, startingOffsets="latest")
@@ -105,20 +101,20 @@ def _ours(bench: "Bench") -> Iterator[tuple["DataFrame", Append]]:
 
 
 @contextmanager
-def _prebuilt(bench: "Bench") -> Iterator[tuple["DataFrame", Append]]:
+def _prebuilt(bench: Bench) -> Iterator[tuple[DataFrame, Append]]:
     with bench.place("counter").open("ab", buffering=0) as file:
         source = prebuilt(bench, "all columns", bench.spark.readStream, tasks=1, counter=file.name)
         yield source.load(), partial(file.write, b"+")
 
 
 @contextmanager
-def _kafka(bench: "Bench") -> Iterator[tuple["DataFrame", Append]]:
+def _kafka(bench: Bench) -> Iterator[tuple[DataFrame, Append]]:
     broker = bench.kafka
     topic = broker.fresh("latency", 1)
     yield broker.stream(topic, startingOffsets="latest"), partial(broker.send, topic, BODY)
 
 
-def _followed(path: "Path", rows: int) -> list[float]:
+def _followed(path: Path, rows: int) -> list[float]:
     """Follow a store that another process appends to; seconds from each append to the batch that has it."""
     context = get_context("spawn")
     is_open, goes = context.Event(), context.Event()
@@ -140,7 +136,7 @@ def _followed(path: "Path", rows: int) -> list[float]:
         writer.kill()
 
 
-def _append_rows(path: str, rows: int, is_open: "Event", goes: "Event") -> None:
+def _append_rows(path: str, rows: int, is_open: Event, goes: Event) -> None:
     """Append rows whose bodies are the time of their append, in a process of its own."""
     pauses = random.Random(12)
     with MessageStore.open(path, StoreConfig(flush=Flush.ASYNC)) as store:

@@ -4,11 +4,12 @@ That is: thousands of queues, a narrow time window, many keys, memory.
 """
 
 from functools import partial
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
-from frames import COUNTED, read, save, saved, spread
-from harness import OURS, Case, Result, Unit, counts, expect
+from bench import Bench
+from frames import COUNTED, counts, read, save, saved, spread
+from harness import OURS, Case, Result, Unit, expect
 from machine import bring_in, peak_memory, spark_workers
 from peers.prebuilt import SCHEMAS, prebuilt
 from workload import STORE_TIME_START, TOPIC
@@ -17,11 +18,6 @@ from segmentlog.spark import find_by_keys
 from segmentlog.store import Snapshot
 from segmentlog.store.maintenance import rebuild_index
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from bench import Bench
-
 OFFSETS = {"queueId": "int", "queueOffset": "long"}
 SMALL_QUEUES, ROWS_PER_SMALL_QUEUE = 1_000, 5
 MANY_QUEUES = (10_000, 50_000)
@@ -29,7 +25,7 @@ FRAME_KEYS = 1_000
 WORKER_BYTES = "private memory of a worker, bytes"
 
 
-def reads(bench: "Bench") -> list[Result]:
+def reads(bench: Bench) -> list[Result]:
     """Read all rows."""
     work = bench.workload
     cases = [
@@ -43,12 +39,12 @@ def reads(bench: "Bench") -> list[Result]:
     return bench.measure(cases)
 
 
-def _transport(bench: "Bench") -> list[Case]:
+def _transport(bench: Bench) -> list[Case]:
     frames = {name: prebuilt(bench, name, bench.spark.read).load() for name in SCHEMAS}
     return [saved(f"transport: {name}", bench.workload.rows, frame) for name, frame in frames.items()]
 
 
-def _parquet(bench: "Bench") -> list[Case]:
+def _parquet(bench: Bench) -> list[Case]:
     work = bench.workload
     frame = bench.spark.read.parquet(str(work.parquet))
     return [
@@ -56,7 +52,7 @@ def _parquet(bench: "Bench") -> list[Case]:
     ]
 
 
-def _kafka(bench: "Bench") -> list[Case]:
+def _kafka(bench: Bench) -> list[Case]:
     kafka, rows = bench.kafka, bench.workload.rows
     topic = kafka.topic(bench.workload)
 
@@ -78,7 +74,7 @@ def _kafka(bench: "Bench") -> list[Case]:
     ]
 
 
-def memory(bench: "Bench") -> list[Result]:
+def memory(bench: Bench) -> list[Result]:
     """Read all columns with properties, and look at the private memory of the workers."""
     frame = read(bench, bench.workload.store, SCHEMAS["all columns, properties"])
     with peak_memory(spark_workers) as peak:
@@ -87,7 +83,7 @@ def memory(bench: "Bench") -> list[Result]:
     return []
 
 
-def queues(bench: "Bench") -> list[Result]:
+def queues(bench: Bench) -> list[Result]:
     """Read the same rows out of many short queues and out of one."""
     rows = SMALL_QUEUES * ROWS_PER_SMALL_QUEUE
     cases = []
@@ -97,10 +93,10 @@ def queues(bench: "Bench") -> list[Result]:
     return bench.measure(cases)
 
 
-def planning(bench: "Bench") -> list[Result]:
+def planning(bench: Bench) -> list[Result]:
     """Plan reads of very many queues: from the options to the list of tasks."""
 
-    def plan(store: "Path") -> None:
+    def plan(store: Path) -> None:
         # A new frame each time: Spark plans one only once.
         assert read(bench, store, SCHEMAS["all columns"]).rdd.getNumPartitions() > 0
 
@@ -113,7 +109,7 @@ def planning(bench: "Bench") -> list[Result]:
     )
 
 
-def window(bench: "Bench") -> list[Result]:
+def window(bench: Bench) -> list[Result]:
     """Read all bodies, those of one percent of the time in the middle, and of a single millisecond."""
     work, body = bench.workload, SCHEMAS["body only"]
     middle = (STORE_TIME_START + work.store_time_stop) // 2
@@ -125,7 +121,7 @@ def window(bench: "Bench") -> list[Result]:
     return bench.measure(cases)
 
 
-def look_ups(bench: "Bench") -> list[Result]:
+def look_ups(bench: Bench) -> list[Result]:
     """Find messages by their keys, as a DataFrame."""
     work = bench.workload
     rebuild_index(Snapshot.open(work.store), bench.place("rows/store/index"))

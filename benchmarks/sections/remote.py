@@ -20,9 +20,10 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import obstore
+from bench import Bench
 from harness import OURS, Case, Result, UnavailableError, Unit, expect
 from machine import peak_memory, this_process
 from remote_planning import Counting
@@ -34,12 +35,8 @@ from segmentlog.store import Boundary, Flush, MessageStore, QueueRange, ScanSpec
 from segmentlog.store.archive.push import push
 from segmentlog.store.directory.layout import StoreLocation
 from segmentlog.store.objects.access import NO_CACHE, RemoteAccess
+from segmentlog.store.objects.object_store import ObjectStore
 from segmentlog.store.objects.opening import open_objects
-
-if TYPE_CHECKING:
-    from bench import Bench
-
-    from segmentlog.store.objects.object_store import ObjectStore
 
 MINUTE_ROWS = 1024
 MINUTES, BODY_BYTES, QUEUES = 512, 1024, 8
@@ -59,7 +56,7 @@ class Archive(NamedTuple):
     options: dict[str, str]
     minutes: int
 
-    def objects(self) -> "ObjectStore":
+    def objects(self) -> ObjectStore:
         """Open the object store."""
         return open_objects(self.url, self.options)
 
@@ -105,7 +102,7 @@ def planned(snapshot: Snapshot) -> list[ScanTask]:
     return snapshot.plan(everything(snapshot), max_bytes=TASK_BYTES, spec=SPEC)
 
 
-def archives(bench: "Bench") -> list[Result]:
+def archives(bench: Bench) -> list[Result]:
     """Measure reads of one archive; `UnavailableError` without versitygw."""
     servers = support("s3_servers")
     if servers.versitygw_program() is None:
@@ -130,7 +127,7 @@ def _write(path: Path, minutes: int) -> None:
         store.wait_dispatched()
 
 
-def _measured(bench: "Bench", archive: Archive) -> list[Result]:
+def _measured(bench: Bench, archive: Archive) -> list[Result]:
     cpu: dict[str, list[float]] = defaultdict(list)
     size = Snapshot.open(archive.path).log.data_stop()
     cache = bench.place("cache")

@@ -16,9 +16,9 @@ from collections import defaultdict
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from bench import clear
+from bench import Bench, clear
 from harness import OURS, Case, Result, UnavailableError, Unit
 from machine import MIB
 from peers.kafka import free_port
@@ -27,9 +27,6 @@ from store_work import ASYNC, made, put_in_flight, put_singles
 
 from segmentlog.store import MessageStore
 from segmentlog.store.ha import Attachments, Quorum, ReplicationServer, ServerConfig
-
-if TYPE_CHECKING:
-    from bench import Bench
 
 BODY_BYTES = 1024
 LOG_MESSAGES = 600_000  # below 1 GiB of log: a slave of RocketMQ begins at the last segment
@@ -41,7 +38,7 @@ DOUBLE_BATCHES, DOUBLE_BATCH_ROWS = 400, 1024
 STARTS: dict[str, Callable[[Path, int], Process]] = {OURS: Process.replica, NAME: Process.slave}
 
 
-def replication(bench: "Bench") -> list[Result]:
+def replication(bench: Bench) -> list[Result]:
     """Measure everything beside RocketMQ."""
     check_available(bench)
     _steady(bench)
@@ -54,7 +51,7 @@ def _load(master: Process, count: int, *, rate: int = 0, mark: str = "L") -> int
     return int(line["maxPhyOffset"])
 
 
-def _catching_up(bench: "Bench") -> list[Result]:
+def _catching_up(bench: Bench) -> list[Result]:
     """Time the last part of a log that a new replica gets."""
     port, path = free_port(), bench.folder / "ha-replica"
     with Process.master(bench.place("ha-master"), port) as master:
@@ -84,7 +81,7 @@ def _catching_up(bench: "Bench") -> list[Result]:
         )
 
 
-def _steady(bench: "Bench") -> None:
+def _steady(bench: Bench) -> None:
     """Compare the CPU time of replicas that follow the same master at the same time."""
     port, cpu, count = free_port(), defaultdict[str, list[float]](list), bench.scaled(STEADY_RATE * STEADY_SECONDS)
     with (
@@ -105,7 +102,7 @@ def _steady(bench: "Bench") -> None:
     bench.figures |= {f"{who}: {what}": statistics.median(took) * 1e6 for who, took in cpu.items()}
 
 
-def _async_puts(bench: "Bench") -> list[Result]:
+def _async_puts(bench: Bench) -> list[Result]:
     """Time puts as fast as the master takes them, alone and until our replica has them."""
     count, alone, replicated = bench.scaled(LOG_MESSAGES), list[float](), list[float]()
     for _ in range(bench.rounds):
@@ -133,7 +130,7 @@ class _DoubleWrites(NamedTuple):
     append: Callable[..., None]
 
 
-def _double_writes(bench: "Bench") -> list[Result]:
+def _double_writes(bench: Bench) -> list[Result]:
     """Time appends that wait for a replica: one in flight per thread, many in one thread, and a batch in flight."""
     many = DOUBLE_IN_FLIGHT
     singles = bench.scaled(DOUBLE_WRITES, many) // many * many
@@ -156,7 +153,7 @@ def _double_writes(bench: "Bench") -> list[Result]:
     return bench.measure(cases)
 
 
-def _their_double_writes(bench: "Bench", work: _DoubleWrites) -> float:
+def _their_double_writes(bench: Bench, work: _DoubleWrites) -> float:
     port = free_port()
     with (
         Process.master(bench.place("ha-master"), port, "--role", "SYNC_MASTER", inSyncReplicas=2) as master,
@@ -173,7 +170,7 @@ def _their_double_writes(bench: "Bench", work: _DoubleWrites) -> float:
         return float(line["seconds"])
 
 
-def _our_double_writes(bench: "Bench", work: _DoubleWrites) -> float:
+def _our_double_writes(bench: Bench, work: _DoubleWrites) -> float:
     quorum = Quorum(2, timeout_s=30)
     attached = Attachments(acknowledgers=[quorum], listeners=[quorum])
     with (

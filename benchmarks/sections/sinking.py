@@ -9,19 +9,15 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
 
-from bench import clear
-from frames import COUNTED, read
-from harness import OURS, Case, Result, counts, nothing
+from bench import Bench, clear
+from frames import COUNTED, counts, read
+from harness import OURS, Case, Result, nothing
 from peers.kafka import COLUMNS as KAFKA_COLUMNS
 from peers.kafka import DURABLE, HEADERS, NO_CONFIG, TUNED_SINK
 from peers.prebuilt import PrebuiltSource, register_prebuilt
+from pyspark.sql import DataFrame
 from workload import QUEUES, TOPIC
-
-if TYPE_CHECKING:
-    from bench import Bench
-    from pyspark.sql import DataFrame
 
 PLAIN = ("queueId", "keys", "body")
 PROPERTIES = (*PLAIN, "properties")
@@ -35,7 +31,7 @@ KAFKA_SINKS = {
 """Options of the sink, columns beside key and value, and the configuration of the topic."""
 
 
-def sinks(bench: "Bench") -> list[Result]:
+def sinks(bench: Bench) -> list[Result]:
     """Write all rows with each sink."""
     cases = [_ours(bench, "sink", PLAIN), _ours(bench, "sink, properties", PROPERTIES)]
     for peer, make in (("transport", _ceiling), ("parquet", _parquet), ("kafka", _kafka)):
@@ -49,12 +45,12 @@ def sinks(bench: "Bench") -> list[Result]:
 class Sink:
     """Target of a write: functions that write a frame, empty the target, and read it to be counted."""
 
-    write: Callable[["DataFrame"], None]
+    write: Callable[[DataFrame], None]
     empty: Callable[[], object] = nothing
     read: "Callable[[], DataFrame] | None" = None
 
 
-def _case(bench: "Bench", name: str, frame: "DataFrame", sink: Sink) -> Case:
+def _case(bench: Bench, name: str, frame: DataFrame, sink: Sink) -> Case:
     """Write a frame, each time to an empty place; warmed up with few of its rows, which are counted there."""
     few = max(1, bench.workload.rows // WARM_SHARE)
 
@@ -70,25 +66,25 @@ def _case(bench: "Bench", name: str, frame: "DataFrame", sink: Sink) -> Case:
     return Case(name=name, rows=bench.workload.rows, action=partial(sink.write, frame), warm=warm, before=before)
 
 
-def _rows(bench: "Bench") -> "DataFrame":
+def _rows(bench: Bench) -> DataFrame:
     return bench.spark.read.parquet(str(bench.workload.parquet))
 
 
-def _ours(bench: "Bench", what: str, columns: tuple[str, ...]) -> Case:
+def _ours(bench: Bench, what: str, columns: tuple[str, ...]) -> Case:
     store = bench.folder / "sink" / "store"
 
-    def write(rows: "DataFrame") -> None:
+    def write(rows: DataFrame) -> None:
         rows.write.format("segmentlog").mode("append").option("topic", TOPIC).save(str(store))
 
     sink = Sink(write=write, empty=partial(clear, store), read=partial(read, bench, store, COUNTED))
     return _case(bench, f"{OURS}: {what}", _rows(bench).select(*columns), sink)
 
 
-def _ceiling(bench: "Bench") -> list[Case]:
+def _ceiling(bench: Bench) -> list[Case]:
     register_prebuilt(bench.spark)
     target, plain = bench.folder / "sink" / "bytes", _rows(bench).select(*PLAIN)
 
-    def write(rows: "DataFrame", **options: object) -> None:
+    def write(rows: DataFrame, **options: object) -> None:
         rows.write.format(PrebuiltSource.name()).mode("append").options(**options).save()
 
     def empty() -> None:
@@ -103,28 +99,28 @@ def _ceiling(bench: "Bench") -> list[Case]:
     ]
 
 
-def _parquet(bench: "Bench") -> list[Case]:
+def _parquet(bench: Bench) -> list[Case]:
     target = bench.folder / "sink" / "parquet"
 
-    def write(rows: "DataFrame") -> None:
+    def write(rows: DataFrame) -> None:
         rows.write.mode("overwrite").option("compression", "none").parquet(str(target))
 
-    def read_back() -> "DataFrame":
+    def read_back() -> DataFrame:
         return bench.spark.read.parquet(str(target))
 
     sink = Sink(write=write, empty=partial(clear, target), read=read_back)
     return [_case(bench, "parquet: sink", _rows(bench).select(*PLAIN), sink)]
 
 
-def _kafka(bench: "Bench") -> list[Case]:
+def _kafka(bench: Bench) -> list[Case]:
     broker = bench.kafka
     cases = []
     for what, (options, more, config) in KAFKA_SINKS.items():
 
-        def write(rows: "DataFrame", options: dict[str, int] = options, more: tuple[str, ...] = more) -> None:
+        def write(rows: DataFrame, options: dict[str, int] = options, more: tuple[str, ...] = more) -> None:
             broker.write(rows, broker.newest("sunk"), options, headers=bool(more))
 
-        def read_back() -> "DataFrame":
+        def read_back() -> DataFrame:
             return broker.read(broker.newest("sunk"))
 
         rows = _rows(bench).selectExpr("queueId AS partition", *KAFKA_COLUMNS, *more)

@@ -9,17 +9,14 @@ import subprocess
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
+from bench import Bench
 from harness import OURS, Case, Result, Unit, nothing
 from peers import rocketmq
 from store_work import BATCH_ROWS, DRAIN_COLUMNS, append, append_singles, drain, fill, made, opened, sparse_log
 
 from segmentlog.store import Flush, MessageStore, Predicate, Services, Sql92Filter, StoreConfig
-
-if TYPE_CHECKING:
-    from bench import Bench
 
 SYNC_ROWS = 1024
 THREADS = 64
@@ -31,12 +28,12 @@ MANY_QUEUES, MANY_QUEUES_ROWS = 10_000, 65_536
 Sides = Mapping[str, Callable[[Path], float]]
 
 
-def whole(bench: "Bench", count: int) -> int:
+def whole(bench: Bench, count: int) -> int:
     """Scale a number of messages, in whole batches."""
     return max(BATCH_ROWS, bench.scaled(count) // BATCH_ROWS * BATCH_ROWS)
 
 
-def compare(bench: "Bench", what: str, count: int, sides: Sides, unit: Unit = Unit.ROWS) -> list[Result]:
+def compare(bench: Bench, what: str, count: int, sides: Sides, unit: Unit = Unit.ROWS) -> list[Result]:
     """Time all sides in turns, each in an empty directory."""
     store = bench.folder / "store"
     return bench.measure(
@@ -54,7 +51,7 @@ def compare(bench: "Bench", what: str, count: int, sides: Sides, unit: Unit = Un
     )
 
 
-def puts(bench: "Bench") -> list[Result]:
+def puts(bench: Bench) -> list[Result]:
     """Append asynchronously."""
     results = []
     for size, wanted in ((1024, 800_000), (4096, 320_000)):
@@ -65,7 +62,7 @@ def puts(bench: "Bench") -> list[Result]:
     return results
 
 
-def sync_batches(bench: "Bench") -> list[Result]:
+def sync_batches(bench: Bench) -> list[Result]:
     """Append synchronously, 1,024 at a time, against 1,024 in flight."""
     count = whole(bench, 200_000)
     ours = partial(append, size=1024, count=count, rows=SYNC_ROWS, synced=True)
@@ -74,7 +71,7 @@ def sync_batches(bench: "Bench") -> list[Result]:
     return compare(bench, "append sync, batches of 1,024", count, {OURS: ours, **rocketmq.side(bench, theirs)})
 
 
-def singles(bench: "Bench") -> list[Result]:
+def singles(bench: Bench) -> list[Result]:
     """Append one by one: synchronously from many threads, asynchronously from one."""
     count = whole(bench, 40_000)
     ours = partial(append_singles, count=count, threads=THREADS, flush=Flush.SYNC)
@@ -85,7 +82,7 @@ def singles(bench: "Bench") -> list[Result]:
     return results + compare(bench, "append async, one by one, one thread", count, {OURS: alone})
 
 
-def drains(bench: "Bench") -> list[Result]:
+def drains(bench: Bench) -> list[Result]:
     """Read back what was appended, on one core."""
     count, results = whole(bench, 400_000), list[Result]()
     for size in (1024, 4096):
@@ -106,7 +103,7 @@ def drains(bench: "Bench") -> list[Result]:
     return results
 
 
-def filters(bench: "Bench") -> list[Result]:
+def filters(bench: Bench) -> list[Result]:
     """Scan with filters of properties, and without; a rate counts all messages, matching or not."""
     count, source = whole(bench, 400_000), bench.place("filtered")
     pairs = [
@@ -122,7 +119,7 @@ def filters(bench: "Bench") -> list[Result]:
     return compare(bench, "scan, 100 B", count, sides)
 
 
-def logs(bench: "Bench") -> list[Result]:
+def logs(bench: Bench) -> list[Result]:
     """Append to longer and longer logs; the part before the appends is sparse."""
     count, store = whole(bench, 400_000), bench.folder / "store"
 
@@ -146,7 +143,7 @@ def logs(bench: "Bench") -> list[Result]:
     )
 
 
-def recoveries(bench: "Bench") -> list[Result]:
+def recoveries(bench: Bench) -> list[Result]:
     """Open after a crash, and with many queues."""
     count = whole(bench, 900_000)
     config = StoreConfig(flush=Flush.ASYNC, services=Services.ON_CALL, queue_flush_log_bytes=1 << 40)

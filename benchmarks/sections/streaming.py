@@ -10,21 +10,19 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
+from bench import Bench
 from frames import checkpoint, spread, stream
 from harness import OURS, Case, Result, expect, nothing
 from machine import bring_in
 from peers.prebuilt import COLUMNS, prebuilt
+from pyspark.sql import DataFrame
+from pyspark.sql.streaming import StreamingQuery
 from workload import TOPIC
 
 from segmentlog.store import Flush, MessageStore, StoreConfig
-
-if TYPE_CHECKING:
-    from bench import Bench
-    from pyspark.sql import DataFrame
-    from pyspark.sql.streaming import StreamingQuery
 
 MANY_QUEUES, MOVED = 10_000, 10
 PLANNING = ("latestOffset", "getBatch", "queryPlanning")
@@ -32,7 +30,7 @@ WAIT_SECONDS = 60
 ONE_ROW = "drain of one row"
 
 
-def drains(bench: "Bench") -> list[Result]:
+def drains(bench: Bench) -> list[Result]:
     """Drain all rows, and sources of a single one."""
     work, single = bench.workload, spread(bench.folder / "single", 1, 1)
     cases = [
@@ -44,7 +42,7 @@ def drains(bench: "Bench") -> list[Result]:
     return bench.measure(cases)
 
 
-def _drain(bench: "Bench", name: str, frame: "DataFrame", rows: int, files: Path | None = None) -> Case:
+def _drain(bench: Bench, name: str, frame: DataFrame, rows: int, files: Path | None = None) -> Case:
     """Drain a frame, each time from the beginning; ``files`` are those it reads, if they are many."""
 
     def run() -> None:
@@ -56,7 +54,7 @@ def _drain(bench: "Bench", name: str, frame: "DataFrame", rows: int, files: Path
     return Case(name=name, rows=rows, action=run, before=partial(bring_in, files) if files else nothing)
 
 
-def _prebuilt(bench: "Bench") -> list[Case]:
+def _prebuilt(bench: Bench) -> list[Case]:
     return [
         _drain(
             bench, f"transport: {what}", prebuilt(bench, "all columns", bench.spark.readStream, rows=rows).load(), rows
@@ -65,14 +63,14 @@ def _prebuilt(bench: "Bench") -> list[Case]:
     ]
 
 
-def _parquet(bench: "Bench") -> list[Case]:
+def _parquet(bench: Bench) -> list[Case]:
     work = bench.workload
     source = bench.spark.readStream.schema(bench.spark.read.parquet(str(work.parquet)).schema)
     frame = source.parquet(str(work.parquet)).select(*COLUMNS)
     return [_drain(bench, "parquet: drain", frame, work.rows, work.parquet)]
 
 
-def _kafka(bench: "Bench") -> list[Case]:
+def _kafka(bench: Bench) -> list[Case]:
     broker, rows = bench.kafka, bench.workload.rows
     topic, single = broker.topic(bench.workload), broker.fresh("single", 1)
     broker.send(single, b"one")
@@ -83,7 +81,7 @@ def _kafka(bench: "Bench") -> list[Case]:
     ]
 
 
-def plans(bench: "Bench") -> list[Result]:
+def plans(bench: Bench) -> list[Result]:
     """Plan micro-batches of a store of very many queues, few of which moved."""
     store = spread(bench.folder / "moving", MANY_QUEUES, MANY_QUEUES)
     frame = stream(bench, store, COLUMNS, startingOffsets="latest")
@@ -119,7 +117,7 @@ def plans(bench: "Bench") -> list[Result]:
             query.stop()
 
 
-def _batch_after(query: "StreamingQuery", batch: int) -> Any:
+def _batch_after(query: StreamingQuery, batch: int) -> Any:
     """Wait for the report on the first batch with rows after one."""
     found: list[Any] = []
 
@@ -132,7 +130,7 @@ def _batch_after(query: "StreamingQuery", batch: int) -> Any:
     return found[0]
 
 
-def until_idle(query: "StreamingQuery") -> None:
+def until_idle(query: StreamingQuery) -> None:
     """Wait until a query has nothing to do; stopped in a batch it would complain."""
     until(lambda: not query.isActive or query.status["message"].startswith("Waiting"))
 
