@@ -172,6 +172,15 @@ def tell(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
+def until(is_so: Callable[[], bool], *, seconds: float = 60, pause_s: float = 0.01) -> None:
+    """Wait, and fail if it takes too long."""
+    give_up = time.monotonic() + seconds
+    while not is_so():
+        if time.monotonic() > give_up:
+            raise TimeoutError(f"what was waited for did not come within {seconds} s")
+        time.sleep(pause_s)
+
+
 def expect(found: int, wanted: int) -> None:
     """Fail if a case moves other rows than it should."""
     if found != wanted:

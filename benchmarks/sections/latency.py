@@ -25,13 +25,13 @@ from pathlib import Path
 
 from bench import Bench
 from frames import checkpoint, spread, stream
-from harness import OURS, Result, UnavailableError, Unit, tell
+from harness import OURS, Result, UnavailableError, Unit, tell, until
 from peers.prebuilt import COLUMNS, prebuilt
 from pyspark.sql import DataFrame
 from workload import TOPIC
 
 import segmentlog
-from sections.streaming import until, until_idle
+from sections.streaming import until_idle
 from segmentlog.store import Flush, MessageStore, Outgoing, StoreConfig
 
 BODY = b"x" * 1024

@@ -16,13 +16,11 @@ from collections import defaultdict
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 from bench import Bench, clear
-from harness import OURS, Case, Result, UnavailableError, Unit
+from harness import OURS, Case, Result, UnavailableError, Unit, until
 from machine import MIB
-from peers.kafka import free_port
-from peers.rocketmq import NAME, Process, check_available
+from peers.rocketmq import NAME, Process, check_available, free_port
 from store_work import ASYNC, made, put_in_flight, put_singles
 
 from segmentlog.store import MessageStore
@@ -120,16 +118,6 @@ def _async_puts(bench: Bench) -> list[Result]:
     return [Result(name=f"{OURS}: {name}", rows=count, seconds=took) for name, took in names.items()]
 
 
-class _DoubleWrites(NamedTuple):
-    """Appends that wait for a replica: RocketMQ's threads and puts in flight for each, and a function of ours."""
-
-    name: str
-    rows: int
-    threads: int
-    window: int
-    append: Callable[..., None]
-
-
 def _double_writes(bench: Bench) -> list[Result]:
     """Time appends that wait for a replica: one in flight per thread, many in one thread, and a batch in flight."""
     many = DOUBLE_IN_FLIGHT
@@ -142,21 +130,25 @@ def _double_writes(bench: Bench) -> list[Result]:
             store.append_batch(batch)
 
     cases: list[Case] = []
-    for work in (
-        _DoubleWrites(f"{many} threads", singles, many, 1, partial(put_singles, threads=many)),
-        _DoubleWrites(f"{many} in flight in one thread", singles, 1, many, partial(put_in_flight, window=many)),
-        _DoubleWrites(f"batches of {DOUBLE_BATCH_ROWS:,}", in_batches, 1, DOUBLE_BATCH_ROWS, put_batches),
+    for name, rows, threads, window, append in (
+        (f"{many} threads", singles, many, 1, partial(put_singles, threads=many)),
+        (f"{many} in flight in one thread", singles, 1, many, partial(put_in_flight, window=many)),
+        (f"batches of {DOUBLE_BATCH_ROWS:,}", in_batches, 1, DOUBLE_BATCH_ROWS, put_batches),
     ):
-        for who, action in ((OURS, _our_double_writes), (NAME, _their_double_writes)):
-            name = f"{who}: synchronous double write, {work.name}"
-            cases.append(Case(name=name, rows=work.rows, action=partial(action, bench, work)))
+        sides = {
+            OURS: partial(_our_double_writes, bench, rows, append),
+            NAME: partial(_their_double_writes, bench, rows, threads, window),
+        }
+        cases += [
+            Case(name=f"{who}: synchronous double write, {name}", rows=rows, action=side) for who, side in sides.items()
+        ]
     return bench.measure(cases)
 
 
-def _their_double_writes(bench: Bench, work: _DoubleWrites) -> float:
+def _their_double_writes(bench: Bench, rows: int, threads: int, window: int) -> float:
     port = free_port()
     with (
-        Process.master(bench.place("ha-master"), port, "--role", "SYNC_MASTER", inSyncReplicas=2) as master,
+        Process.master(bench.place("ha-master"), port, role="SYNC_MASTER", inSyncReplicas=2) as master,
         Process.slave(bench.place("ha-replica"), port) as slave,
     ):
         slave.await_log(0)
@@ -164,13 +156,13 @@ def _their_double_writes(bench: Bench, work: _DoubleWrites) -> float:
             if not master.ask("load", count=1, size=BODY_BYTES, threads=1, window=1, mark="V")["failed"]:
                 break
         master.ask("load", count=20_000, size=BODY_BYTES, threads=DOUBLE_IN_FLIGHT, window=1, mark="W")
-        line = master.ask("load", count=work.rows, size=BODY_BYTES, threads=work.threads, window=work.window, mark="D")
+        line = master.ask("load", count=rows, size=BODY_BYTES, threads=threads, window=window, mark="D")
         if line["failed"] or line["retries"]:
             raise UnavailableError(f"RocketMQ refused {line['failed'] + line['retries']} double writes")
         return float(line["seconds"])
 
 
-def _our_double_writes(bench: Bench, work: _DoubleWrites) -> float:
+def _our_double_writes(bench: Bench, rows: int, append: Callable[..., None]) -> float:
     quorum = Quorum(2, timeout_s=30)
     attached = Attachments(acknowledgers=[quorum], listeners=[quorum])
     with (
@@ -178,9 +170,8 @@ def _our_double_writes(bench: Bench, work: _DoubleWrites) -> float:
         ReplicationServer(store, quorum, ServerConfig(port=0)) as server,
         Process.replica(bench.place("ha-replica"), server.port),
     ):
-        while not any(each is not None for each in server.replicas.values()):
-            time.sleep(0.01)
-        work.append(store, count=work.rows // 20)
+        until(lambda: any(each is not None for each in server.replicas.values()))
+        append(store, count=rows // 20)
         since = time.perf_counter()
-        work.append(store, count=work.rows)
+        append(store, count=rows)
         return time.perf_counter() - since

@@ -6,8 +6,6 @@
     plan            10,000 queues, 10 of them moved                         as Spark reports it
 """
 
-import time
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 from bench import Bench
 from frames import checkpoint, spread, stream
-from harness import OURS, Case, Result, expect, nothing
+from harness import OURS, Case, Result, expect, nothing, until
 from machine import bring_in
 from peers.prebuilt import COLUMNS, prebuilt
 from pyspark.sql import DataFrame
@@ -26,7 +24,6 @@ from segmentlog.store import Flush, MessageStore, StoreConfig
 
 MANY_QUEUES, MOVED = 10_000, 10
 PLANNING = ("latestOffset", "getBatch", "queryPlanning")
-WAIT_SECONDS = 60
 ONE_ROW = "drain of one row"
 
 
@@ -133,12 +130,3 @@ def _batch_after(query: StreamingQuery, batch: int) -> Any:
 def until_idle(query: StreamingQuery) -> None:
     """Wait until a query has nothing to do; stopped in a batch it would complain."""
     until(lambda: not query.isActive or query.status["message"].startswith("Waiting"))
-
-
-def until(is_so: Callable[[], bool]) -> None:
-    """Wait, and fail if it takes too long."""
-    give_up = time.monotonic() + WAIT_SECONDS
-    while not is_so():
-        if time.monotonic() > give_up:
-            raise TimeoutError(f"the query was not ready within {WAIT_SECONDS} s")
-        time.sleep(0.01)

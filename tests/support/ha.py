@@ -5,7 +5,8 @@ import os
 import signal
 import socket
 import subprocess
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -37,13 +38,17 @@ def free_port() -> int:
 class Peer:
     """A store with RocketMQ's replication service; a context manager that kills it in the end."""
 
+    command: Sequence[str | Path] = (oracle.RUN,)
+    java = oracle.BRIEF
+
     def __init__(self, version: str, *arguments: str | Path) -> None:
+        self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed with the process
         self._process = subprocess.Popen(
-            [oracle.RUN, *arguments],
-            env={"ORACLE_JAVA_OPTS": oracle.BRIEF, **os.environ, "ROCKETMQ_VERSION": version},
+            [*self.command, *arguments],
+            env={"ORACLE_JAVA_OPTS": self.java, **os.environ, "ROCKETMQ_VERSION": version},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            stderr=self._errors,
             text=True,
             start_new_session=True,
         )
@@ -75,6 +80,10 @@ class Peer:
             for each in range(first, first + count)
         ]
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
     def quit(self) -> None:
         assert self.ask("quit")["event"] == "closed"
         self._process.wait(_SECONDS)
@@ -88,10 +97,9 @@ class Peer:
         assert self._process.stdout is not None
         text = self._process.stdout.readline()
         if not text:
-            assert self._process.stderr is not None
-            raise AssertionError(
-                f"the oracle ended ({self._process.wait(_SECONDS)}): {self._process.stderr.read()[-4000:]}"
-            )
+            ended = self._process.wait(_SECONDS)
+            self._errors.seek(0)
+            raise AssertionError(f"{self.command[-1]} ended ({ended}): {self._errors.read()[-4000:]}")
         found: dict[str, Any] = json.loads(text)
         return found
 
@@ -99,10 +107,8 @@ class Peer:
         return self
 
     def __exit__(self, *error: object) -> None:
-        self.kill()
-        for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
-            if pipe is not None:
-                pipe.close()
+        with self._process, self._errors:  # closes the pipes
+            self.kill()
 
 
 def _file(store: Path, config: Mapping[str, object]) -> Path:
