@@ -14,10 +14,10 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Self
+from typing import Self, TypeVar
 
 import workload
-from harness import Case, Result, UnavailableError, measure, nothing, tell
+from harness import OURS, Case, Result, UnavailableError, measure, nothing, tell
 from machine import memory_filler
 from peers.kafka import Kafka, connector_jars
 from pyspark.sql import SparkSession
@@ -26,6 +26,7 @@ from segmentlog.spark import prepare_java, prepare_workers, register
 
 CORES = 2
 KAFKA = "kafka"
+Found = TypeVar("Found")
 SPARK = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.memory": "4g",  # with 2 GiB, Kafka's tuned consumers once filled it, and all later sections failed
@@ -94,9 +95,9 @@ class Bench:
         """Make memory what it is for each timing."""
         return memory_filler(self.memory) if self.memory else nothing
 
-    def from_peer(self, peer: str, make: Callable[["Bench"], list[Case]]) -> list[Case]:
-        """Return the cases of a peer; an empty list if it is not requested or cannot be measured here."""
-        if peer not in self.peers:
+    def from_peer(self, peer: str, make: Callable[["Bench"], list[Found]]) -> list[Found]:
+        """Return the cases of a peer, or what it took; nothing if it is not requested or cannot be measured here."""
+        if peer not in (OURS, *self.peers):
             return []
         try:
             return make(self)

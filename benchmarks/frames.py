@@ -1,5 +1,6 @@
 """Frames of our source, and the case that reads all of a frame."""
 
+import tempfile
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -38,9 +39,7 @@ def spread(folder: Path, rows: int, queues: int) -> Path:
 
 def checkpoint(bench: Bench) -> str:
     """Return a folder for a query's checkpoint that no other query had."""
-    place = bench.folder / "checkpoints"
-    place.mkdir(exist_ok=True)
-    return str(place / str(len(list(place.iterdir()))))
+    return tempfile.mkdtemp(dir=bench.folder)
 
 
 def save(frame: DataFrame) -> None:

@@ -13,6 +13,7 @@ all timings; nothing is thrown away.
 
 import os
 import statistics
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -187,6 +188,14 @@ def expect(found: int, wanted: int) -> None:
         raise ValueError(f"{found} rows were moved, and there are {wanted}")
 
 
-def environment() -> dict[str, str]:
-    """Return the environment for a new process of Python: what is installed is compiled once, and not at each start."""
-    return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+def cpu_seconds(action: Callable[[], object]) -> float:
+    """Seconds of CPU of this process that something takes."""
+    started = time.process_time()
+    action()
+    return time.process_time() - started
+
+
+def run_program(*command: object) -> None:
+    """Run a program to its end, and drop its output; modules of Python are compiled once, and not at each start."""
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    subprocess.run([*map(str, command)], check=True, stdout=subprocess.DEVNULL, env=environment)

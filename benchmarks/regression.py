@@ -16,13 +16,14 @@ figures of an earlier state of the code. What is 25 % below is warned of; nothin
 import argparse
 import json
 import tempfile
-import time
-from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
+import harness
 import numpy as np
 import pyarrow as pa
 import workload
+from harness import Case, cpu_seconds, nothing
 from store_work import DRAIN_COLUMNS, everything, scanned
 from test_support import support
 
@@ -44,6 +45,7 @@ def main() -> None:
     """Measure, print, warn."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--write", action="store_true", help="make what is measured now the baseline")
+    pa.set_cpu_count(1)
     found = measure()
     if parser.parse_args().write:
         BASELINE.write_text(json.dumps(found, indent=2) + "\n")
@@ -76,13 +78,15 @@ def measure() -> dict[str, float]:
         with support("store_builder").StoreBuilder(store) as builder:
             builder.append(made)
         snapshot = Snapshot.open(store)
-        actions: dict[str, Callable[[], object]] = {
+        actions = {
             "copy": copy,
             "rows decoded": lambda: scan(snapshot, DRAIN_COLUMNS),
             "rows decoded, with properties": lambda: scan(snapshot, (*DRAIN_COLUMNS, "properties")),
             "rows encoded": lambda: encode_batch(outgoing, config),
         }
-        least = {name: min(times) for name, times in _timed(actions).items()}
+        cases = [Case(name=name, action=partial(cpu_seconds, action)) for name, action in actions.items()]
+        timed = harness.measure(cases, ROUNDS, ready=nothing, tell=lambda _: None)
+        least = {each.name: min(each.seconds) for each in timed}
     copied = COPIES * COPY_BYTES / GIB / least.pop("copy")
     return {f"{name} for each GiB copied": round(ROWS / seconds / copied) for name, seconds in least.items()}
 
@@ -92,23 +96,6 @@ def scan(snapshot: Snapshot, columns: tuple[str, ...]) -> None:
     spec = ScanSpec(columns=columns)
     tasks = snapshot.plan(everything(snapshot, workload.TOPIC), max_bytes=GIB, spec=spec)
     assert scanned(snapshot, tasks, spec) == ROWS
-
-
-def _timed(actions: Mapping[str, Callable[[], object]]) -> dict[str, list[float]]:
-    """Seconds of CPU of this process that each needs, in turns; the first time of each does not count."""
-    seconds: dict[str, list[float]] = {name: [] for name in actions}
-    threads = pa.cpu_count()
-    pa.set_cpu_count(1)
-    try:
-        for turn in range(ROUNDS + 1):
-            for name, action in actions.items():
-                started = time.process_time()
-                action()
-                if turn:
-                    seconds[name].append(time.process_time() - started)
-    finally:
-        pa.set_cpu_count(threads)
-    return seconds
 
 
 if __name__ == "__main__":

@@ -12,14 +12,13 @@ in the region of S3.
 """
 
 import argparse
-import json
 import pickle
-import subprocess
-import sys
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -152,11 +151,7 @@ def main() -> None:
     sizes = (("--pushes", 8760), ("--queues", 10_000), ("--push-mib", 4), ("--segment-mib", 1024), ("--hours", 1))
     for name, value in sizes:
         parser.add_argument(name, type=int, default=value)
-    parser.add_argument("--ask", nargs=2, help=argparse.SUPPRESS)
     args = parser.parse_args()
-    if args.ask:
-        print(asked(args.ask[0], *json.loads(args.ask[1])))
-        return
     with tempfile.TemporaryDirectory() as folder:
         url = f"file://{folder}"
         broker = Broker(Counting(open_objects(url)), args.queues, args.push_mib << 20, args.segment_mib << 20)
@@ -167,9 +162,8 @@ def main() -> None:
         print("| query | tasks | metadata objects | gets | MB | waits, s | CPU, s | peak, MiB |", flush=True)
         print("|---|---:|---:|---:|---:|---:|---:|---:|")
         for name, query in QUERIES.items():
-            command = [sys.executable, __file__, "--ask", url, json.dumps(query)]
-            told = subprocess.run(command, capture_output=True, text=True, check=True)
-            print(f"| {name} | {told.stdout.strip()} |", flush=True)
+            with ProcessPoolExecutor(1, get_context("spawn")) as process:
+                print(f"| {name} | {process.submit(asked, url, *query).result()} |", flush=True)
 
 
 def report(broker: Broker, took: float) -> None:

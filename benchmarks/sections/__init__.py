@@ -1,1 +1,1 @@
-"""Sections, a module for each kind; a section is a function that takes a `Bench` and returns a `Found`."""
+"""Sections, a module for each kind; a section is a function that takes a `Bench` and returns results."""

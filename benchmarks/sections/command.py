@@ -17,14 +17,17 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 from bench import Bench
-from harness import OURS, Case, Result, Unit, environment, expect
+from harness import OURS, Case, Result, Unit, expect, run_program
+from store_work import fill
 
-from segmentlog.store import Flush, MessageStore, Outgoing, StoreConfig
+from segmentlog.store import MessageStore, Outgoing
 
 TOPIC, QUEUES = "bench", 4
 MESSAGES, BODY_BYTES, BATCH_ROWS = 1_000_000, 1024, 10_000
@@ -46,7 +49,7 @@ def commands(bench: Bench) -> list[Result]:
     """Measure the command in stores that are made for it."""
     store, lines = bench.place("commanded"), bench.place("commanded.txt")
     count = max(BATCH_ROWS, bench.scaled(MESSAGES))
-    written(store, count, lines)
+    fill(store, printable(count, lines))
 
     def kcat(bench: Bench) -> list[Case]:
         return _kcat(bench, lines, count)
@@ -63,7 +66,7 @@ def commands(bench: Bench) -> list[Result]:
         ]
     )
     expect(int(subprocess.check_output(scan)), count)
-    written(bench.place("commanded"), max(BATCH_ROWS, bench.scaled(LARGE_BYTES // (BODY_BYTES + 200))))
+    fill(bench.place("commanded"), printable(max(BATCH_ROWS, bench.scaled(LARGE_BYTES // (BODY_BYTES + 200)))))
     get = ("get", store, "--key", "order-599", "--json")
     results += bench.measure([_case(f"{OURS}: start for get --key", 1, PROGRAM, *get)])
     shutil.rmtree(store)
@@ -71,16 +74,14 @@ def commands(bench: Bench) -> list[Result]:
 
 
 def _case(name: str, rows: int, *command: object) -> Case:
-    def run() -> None:
-        subprocess.run([*map(str, command)], check=True, stdout=subprocess.DEVNULL, env=environment())
-
-    return Case(name=name, rows=rows, action=run, unit=Unit.CALLS if rows == 1 else Unit.ROWS)
+    unit = Unit.CALLS if rows == 1 else Unit.ROWS
+    return Case(name=name, rows=rows, action=partial(run_program, *command), unit=unit)
 
 
-def written(path: Path, count: int, lines: Path = Path(os.devnull)) -> None:
-    """Append messages of printable bodies with a key each, in whole batches; and the same as lines for kcat."""
+def printable(count: int, lines: Path = Path(os.devnull)) -> Iterator[pa.RecordBatch]:
+    """Yield messages of printable bodies with a key each, in whole batches; write the same as lines for kcat."""
     rng = np.random.default_rng(7)
-    with lines.open("wb") as text, MessageStore.open(path, StoreConfig(flush=Flush.ASYNC)) as store:
+    with lines.open("wb") as text:
         for first in range(0, count, BATCH_ROWS):
             bodies = [row.tobytes() for row in rng.choice(CHARACTERS, (BATCH_ROWS, BODY_BYTES))]
             keys = [f"order-{first + row}" for row in range(BATCH_ROWS)]
@@ -90,9 +91,8 @@ def written(path: Path, count: int, lines: Path = Path(os.devnull)) -> None:
                 "body": pa.array(bodies, pa.binary()),
                 "keys": pa.array(keys),
             }
-            store.append_batch(pa.RecordBatch.from_pydict(columns))
+            yield pa.RecordBatch.from_pydict(columns)
             text.writelines(b"%s\t%s\n" % (key.encode(), body) for key, body in zip(keys, bodies, strict=True))
-        store.wait_dispatched()
 
 
 def _kcat(bench: Bench, lines: Path, count: int) -> list[Case]:

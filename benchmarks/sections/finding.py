@@ -14,7 +14,6 @@ One thread each. A hit of ours counts once its record was read and its topic and
 """
 
 import shutil
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -22,13 +21,13 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 from bench import Bench
-from harness import OURS, Case, Result, Unit, environment, expect
+from harness import OURS, Case, Result, Unit, expect, run_program
 from peers import rocketmq
 from peers.rocketmq import PASSES
-from store_work import ASYNC, BATCH_ROWS, TOPIC, key, messages
+from store_work import BATCH_ROWS, TOPIC, fill, key, messages
 
 from sections.storing import compare
-from segmentlog.store import MessageStore, Snapshot
+from segmentlog.store import Snapshot
 from segmentlog.store.find import Finder, KeyField
 
 KEYS, SINGLES, WARM = 100_000, 100, 10
@@ -61,8 +60,7 @@ def finds(bench: Bench) -> list[Result]:
     some = keyed_store(large, max(BATCH_ROWS, bench.scaled(LARGE)), LARGE_BODY_BYTES)
 
     def look_up() -> None:
-        command = [sys.executable, "-c", ONE_KEY, large, TOPIC, some.pop()]
-        subprocess.run(command, check=True, env=environment())
+        run_program(sys.executable, "-c", ONE_KEY, large, TOPIC, some.pop())
 
     results += bench.measure(
         [Case(name=f"{OURS}: look-up of one key in a new process", action=look_up, unit=Unit.CALLS)]
@@ -74,10 +72,7 @@ def finds(bench: Bench) -> list[Result]:
 def keyed_store(path: Path, count: int, body_bytes: int) -> list[str]:
     """Append messages with a unique key each, in whole batches; return the keys, shuffled."""
     numbers = range(0, count, BATCH_ROWS)
-    with MessageStore.open(path, ASYNC) as store:
-        for first in numbers:
-            store.append_batch(messages(first, body_bytes, BATCH_ROWS, 4))
-        store.wait_dispatched()
+    fill(path, (messages(first, body_bytes, BATCH_ROWS, 4) for first in numbers))
     return [key(row) for row in np.random.default_rng(5).permutation(len(numbers) * BATCH_ROWS).tolist()]
 
 

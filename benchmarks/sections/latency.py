@@ -17,7 +17,7 @@ import random
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from multiprocessing import get_context
 from multiprocessing.synchronize import Event
@@ -25,7 +25,7 @@ from pathlib import Path
 
 from bench import Bench
 from frames import checkpoint, spread, stream
-from harness import OURS, Result, UnavailableError, Unit, tell, until
+from harness import OURS, Result, Unit, tell, until
 from peers.prebuilt import COLUMNS, prebuilt
 from pyspark.sql import DataFrame
 from workload import TOPIC
@@ -42,29 +42,24 @@ WAIT_SECONDS = 60
 FOLLOW = f"{OURS}: latency of follow, without Spark"
 
 Append = Callable[[], object]
+Source = Callable[[Bench], AbstractContextManager[tuple[DataFrame, Append]]]
 
 
 def latencies(bench: Bench) -> list[Result]:
     """Measure single rows with each source, and with a follower."""
     seconds, rows = defaultdict[str, list[float]](list), bench.scaled(ROWS, 5)
     for _ in range(bench.rounds):
-        for peer, make in {OURS: _ours, "transport": _prebuilt, "kafka": _kafka}.items():
-            if peer not in (OURS, *bench.peers):
-                continue
-            try:
-                with make(bench) as (frame, append):
-                    for called, held in _block(bench, frame, append, rows):
-                        seconds[f"{peer}: latency to foreachBatch"].append(called)
-                        seconds[f"{peer}: latency to its rows"].append(held)
-            except UnavailableError as problem:
-                bench.skip(peer, str(problem))
+        for peer, source in {OURS: _ours, "transport": _prebuilt, "kafka": _kafka}.items():
+            for called, held in bench.from_peer(peer, partial(_block, source, rows)):
+                seconds[f"{peer}: latency to foreachBatch"].append(called)
+                seconds[f"{peer}: latency to its rows"].append(held)
             tell(f"  {peer} done")
         seconds[FOLLOW] += _followed(spread(bench.place("followed"), 1, 1), bench.scaled(FOLLOWED_ROWS, 10))
     return [Result(name=name, rows=1, seconds=took, unit=Unit.LATENCY) for name, took in seconds.items()]
 
 
-def _block(bench: Bench, frame: DataFrame, append: Append, rows: int) -> Iterator[tuple[float, float]]:
-    """Run one query; for each row, seconds until the function was called and until it held the row."""
+def _block(source: Source, rows: int, bench: Bench) -> list[tuple[float, float]]:
+    """Run one query of a source; for each row, seconds until the function was called and until it held the row."""
     arrived: queue.Queue[tuple[float, float]] = queue.Queue()
 
     def receive(batch: DataFrame, number: int) -> None:
@@ -73,23 +68,24 @@ def _block(bench: Bench, frame: DataFrame, append: Append, rows: int) -> Iterato
         if batch.collect():
             arrived.put((called, time.perf_counter()))
 
-    query = frame.writeStream.foreachBatch(receive).option("checkpointLocation", checkpoint(bench)).start()
-    try:
-        # What is appended before the query has found where it begins would belong to its past.
-        until(lambda: bool(query.lastProgress) or query.status["message"].startswith("Waiting"))
-        pauses = random.Random(11)
-        for number in range(WARM_ROWS + rows):
-            time.sleep(pauses.uniform(*PAUSE_SECONDS))
-            started = time.perf_counter()
-            append()
-            called, held = arrived.get(timeout=WAIT_SECONDS)
-            if number >= WARM_ROWS:
-                yield called - started, held - started
-            done = query.lastProgress
-            until(lambda: query.lastProgress != done or query.status["message"].startswith("Waiting"))  # noqa: B023
-        until_idle(query)
-    finally:
-        query.stop()
+    seconds, pauses = list[tuple[float, float]](), random.Random(11)
+    with source(bench) as (frame, append):
+        query = frame.writeStream.foreachBatch(receive).option("checkpointLocation", checkpoint(bench)).start()
+        try:
+            # What is appended before the query has found where it begins would belong to its past.
+            until(lambda: bool(query.lastProgress) or query.status["message"].startswith("Waiting"))
+            for _ in range(WARM_ROWS + rows):
+                time.sleep(pauses.uniform(*PAUSE_SECONDS))
+                started = time.perf_counter()
+                append()
+                called, held = arrived.get(timeout=WAIT_SECONDS)
+                seconds.append((called - started, held - started))
+                done = query.lastProgress
+                until(lambda: query.lastProgress != done or query.status["message"].startswith("Waiting"))  # noqa: B023
+            until_idle(query)
+        finally:
+            query.stop()
+    return seconds[WARM_ROWS:]
 
 
 @contextmanager

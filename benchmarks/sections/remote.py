@@ -14,7 +14,6 @@ The client, the server and the decoder share the cores. So CPU time of this proc
 
 import shutil
 import threading
-import time
 from collections import defaultdict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -24,7 +23,7 @@ from typing import Any, NamedTuple
 
 import obstore
 from bench import Bench
-from harness import OURS, Case, Result, UnavailableError, Unit, expect
+from harness import OURS, Case, Result, UnavailableError, Unit, cpu_seconds, expect
 from machine import peak_memory, this_process
 from remote_planning import Counting
 from store_work import TASK_BYTES, TOPIC, everything, made
@@ -134,9 +133,7 @@ def _measured(bench: Bench, archive: Archive) -> list[Result]:
 
     def case(name: str, action: Callable[[], object], unit: Unit = Unit.BYTES) -> Case:
         def timed() -> None:
-            began = time.process_time()
-            action()
-            cpu[name].append(time.process_time() - began)
+            cpu[name].append(cpu_seconds(action))
 
         return Case(name=name, rows=size if unit == Unit.BYTES else 1, action=timed, unit=unit)
 

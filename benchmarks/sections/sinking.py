@@ -7,7 +7,6 @@ and syncs them. No sink whose rows are on the device at the end of the job can b
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 
 from bench import Bench, clear
@@ -30,6 +29,8 @@ KAFKA_SINKS = {
 }
 """Options of the sink, columns beside key and value, and the configuration of the topic."""
 
+Write = Callable[[DataFrame], None]
+
 
 def sinks(bench: Bench) -> list[Result]:
     """Write all rows with each sink."""
@@ -41,29 +42,28 @@ def sinks(bench: Bench) -> list[Result]:
     return results
 
 
-@dataclass(frozen=True, kw_only=True)
-class Sink:
-    """Target of a write: functions that write a frame, empty the target, and read it to be counted."""
-
-    write: Callable[[DataFrame], None]
-    empty: Callable[[], object] = nothing
-    read: "Callable[[], DataFrame] | None" = None
-
-
-def _case(bench: Bench, name: str, frame: DataFrame, sink: Sink) -> Case:
+def _case(
+    bench: Bench,
+    name: str,
+    frame: DataFrame,
+    write: Write,
+    *,
+    empty: Callable[[], object] = nothing,
+    read_back: Callable[[], DataFrame] | None = None,
+) -> Case:
     """Write a frame, each time to an empty place; warmed up with few of its rows, which are counted there."""
     few = max(1, bench.workload.rows // WARM_SHARE)
 
     def warm() -> None:
-        sink.write(frame.limit(few))
-        if sink.read is not None:
-            counts(sink.read(), few)
+        write(frame.limit(few))
+        if read_back is not None:
+            counts(read_back(), few)
 
     def before() -> None:
-        sink.empty()
+        empty()
         os.sync()  # no case pays for what the one before left behind
 
-    return Case(name=name, rows=bench.workload.rows, action=partial(sink.write, frame), warm=warm, before=before)
+    return Case(name=name, rows=bench.workload.rows, action=partial(write, frame), warm=warm, before=before)
 
 
 def _rows(bench: Bench) -> DataFrame:
@@ -76,8 +76,8 @@ def _ours(bench: Bench, what: str, columns: tuple[str, ...]) -> Case:
     def write(rows: DataFrame) -> None:
         rows.write.format("segmentlog").mode("append").option("topic", TOPIC).save(str(store))
 
-    sink = Sink(write=write, empty=partial(clear, store), read=partial(read, bench, store, COUNTED))
-    return _case(bench, f"{OURS}: {what}", _rows(bench).select(*columns), sink)
+    rows, read_back = _rows(bench).select(*columns), partial(read, bench, store, COUNTED)
+    return _case(bench, f"{OURS}: {what}", rows, write, empty=partial(clear, store), read_back=read_back)
 
 
 def _ceiling(bench: Bench) -> list[Case]:
@@ -91,11 +91,10 @@ def _ceiling(bench: Bench) -> list[Case]:
         clear(target)
         target.mkdir()
 
-    synced = Sink(write=partial(write, folder=str(target)), empty=empty)
     return [
-        _case(bench, "transport: sink", plain, Sink(write=write)),
-        _case(bench, "transport: sink, properties", _rows(bench).select(*PROPERTIES), Sink(write=write)),
-        _case(bench, "transport: sink, bodies synced", plain, synced),
+        _case(bench, "transport: sink", plain, write),
+        _case(bench, "transport: sink, properties", _rows(bench).select(*PROPERTIES), write),
+        _case(bench, "transport: sink, bodies synced", plain, partial(write, folder=str(target)), empty=empty),
     ]
 
 
@@ -108,8 +107,8 @@ def _parquet(bench: Bench) -> list[Case]:
     def read_back() -> DataFrame:
         return bench.spark.read.parquet(str(target))
 
-    sink = Sink(write=write, empty=partial(clear, target), read=read_back)
-    return [_case(bench, "parquet: sink", _rows(bench).select(*PLAIN), sink)]
+    empty, rows = partial(clear, target), _rows(bench).select(*PLAIN)
+    return [_case(bench, "parquet: sink", rows, write, empty=empty, read_back=read_back)]
 
 
 def _kafka(bench: Bench) -> list[Case]:
@@ -124,6 +123,6 @@ def _kafka(bench: Bench) -> list[Case]:
             return broker.read(broker.newest("sunk"))
 
         rows = _rows(bench).selectExpr("queueId AS partition", *KAFKA_COLUMNS, *more)
-        sink = Sink(write=write, empty=partial(broker.fresh, "sunk", QUEUES, config), read=read_back)
-        cases.append(_case(bench, f"kafka: {what}", rows, sink))
+        empty = partial(broker.fresh, "sunk", QUEUES, config)
+        cases.append(_case(bench, f"kafka: {what}", rows, write, empty=empty, read_back=read_back))
     return cases
