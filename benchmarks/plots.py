@@ -29,8 +29,8 @@ def draw(report: Report, folder: Path) -> list[Path]:
         name: (_rates, [each for each in section.results if each.rows == section.rows])
         for name, section in sections.items()
     }
-    plots["latency"] = _latencies, [each for each in report.results() if each.unit == Unit.LATENCY]
-    plots["growth"] = _growth, [each for each in report.results() if each.curve]
+    plots["latency"] = _latencies, [each for each in report.results.values() if each.unit == Unit.LATENCY]
+    plots["growth"] = _growth, [each for each in report.results.values() if each.curve]
     paths = []
     for name, (make, results) in plots.items():
         if results:

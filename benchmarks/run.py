@@ -20,6 +20,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
+import page
 from bench import Bench
 from harness import Result, UnavailableError, tell
 from report import Report, Section
@@ -117,10 +118,10 @@ def main() -> int:
             if args.json:
                 report.save(args.json)
     if args.page:
-        report.put_into_page(args.page)
+        page.put_into_page(report, args.page)
     else:
-        print(report.markdown())
-        report.write_cases(sys.stdout)
+        print(page.markdown(report))
+        page.write_cases(report, sys.stdout)
     return int(failed)
 
 

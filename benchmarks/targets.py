@@ -4,13 +4,13 @@ A rule looks cases up by name, and raises `KeyError` if one was not measured. Co
 section, and so in turns.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 
-from harness import OURS, Result
+from harness import OURS
 from machine import MIB
 from peers.prebuilt import SCHEMAS
 from peers.rocketmq import KEYS_COMPARED, NAME
+from report import Report
 from sections.committing import COMMIT_BYTES, RECORD_BYTES, UNSYNCED
 from sections.reading import WORKER_BYTES
 from sections.storing import FILTERS
@@ -23,28 +23,8 @@ REPLICATED_PUTS, PUTS = "asynchronous puts until the replica has them, 1024 B", 
 LOOK_UPS, VERIFY = "look-ups of all keys", "verify, one process"
 
 
-@dataclass(frozen=True, slots=True)
-class Measured:
-    """All results: timings by name of their case, and figures."""
-
-    results: Mapping[str, Result]
-    figures: Mapping[str, float]
-
-    def case(self, name: str) -> Result:
-        """Return the result of a case; one that names no peer is ours."""
-        return self.results[name if ": " in name else f"{OURS}: {name}"]
-
-    def ratio(self, ours: str, theirs: str) -> float:
-        """Relate the rates of two cases."""
-        return self.case(ours).rate / self.case(theirs).rate
-
-    def seconds(self, name: str) -> float:
-        """Median of a case's timings."""
-        return self.case(name).median_seconds
-
-
-Value = Callable[[Measured], float]
-Rule = Callable[[Measured], tuple[str, bool]]
+Value = Callable[[Report], float]
+Rule = Callable[[Report], tuple[str, bool]]
 """What was measured, as text, and whether the target is met."""
 Target = tuple[str, Rule]
 
@@ -95,39 +75,39 @@ def soon(text: str, name: str, limit_ms: float) -> Target:
 
 def memory(text: str, figure: str, mib: int) -> Target:
     """A figure in bytes is below so many MiB."""
-    return f"{text}: below {mib} MiB", _at_most(mib, lambda m: m.figures[figure] / MIB, "{:.0f} MiB")
+    return f"{text}: below {mib} MiB", _at_most(mib, lambda m: m.figure(figure) / MIB, "{:.0f} MiB")
 
 
 def late(what: str, percent: int) -> Target:
     """A row comes not much later than from the prebuilt source."""
 
-    def rule(measured: Measured) -> tuple[str, bool]:
-        ours, ceiling = (measured.case(name).milliseconds(percent / 100)[0] for name in (what, f"transport: {what}"))
+    def rule(report: Report) -> tuple[str, bool]:
+        ours, ceiling = (report.case(name).milliseconds(percent / 100)[0] for name in (what, f"transport: {what}"))
         return f"{ours - ceiling:+.0f} ms ({ours:.0f})", ours - ceiling <= LATENCY_MS
 
     return f"{what}, p{percent}: at most {LATENCY_MS} ms above the prebuilt source", rule
 
 
-def _window(measured: Measured) -> tuple[str, bool]:
+def _window(report: Report) -> tuple[str, bool]:
     """One percent of the time costs one percent of a scan, and a constant."""
-    full, one_percent, least = map(measured.seconds, ("full scan", "1 % time window", "1 ms time window"))
+    full, one_percent, least = map(report.seconds, ("full scan", "1 % time window", "1 ms time window"))
     allowed = WINDOW_SHARE * full + least
     # A window of one task is not spread over the cores, and no timing of a few hundred ms repeats exactly.
     return f"{one_percent:.2f} s of {allowed:.2f} s", one_percent <= WINDOW_TOLERANCE * allowed
 
 
-def _less_cpu(measured: Measured) -> tuple[str, bool]:
+def _less_cpu(report: Report) -> tuple[str, bool]:
     """Our replica needs less CPU time per MiB of log than RocketMQ's slave beside it."""
-    value = measured.figures[f"{OURS}: {STEADY}"] / measured.figures[f"{NAME}: {STEADY}"]
+    value = report.figure(f"{OURS}: {STEADY}") / report.figure(f"{NAME}: {STEADY}")
     return f"{value:.2f} times", value < 1
 
 
-def _short_queues(measured: Measured) -> float:
-    return measured.ratio("5000 rows in 1 queue", "5000 rows in 1000 queues")
+def _short_queues(report: Report) -> float:
+    return report.ratio("5000 rows in 1 queue", "5000 rows in 1000 queues")
 
 
-def _commit(measured: Measured) -> float:
-    return measured.case(UNSYNCED).rate * measured.figures[RECORD_BYTES] / 1e9
+def _commit(report: Report) -> float:
+    return report.case(UNSYNCED).rate * report.figure(RECORD_BYTES) / 1e9
 
 
 SPARK: tuple[Target, ...] = (
