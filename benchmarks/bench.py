@@ -95,15 +95,15 @@ class Bench:
         """Make memory what it is for each timing."""
         return memory_filler(self.memory) if self.memory else nothing
 
-    def from_peer(self, peer: str, make: Callable[["Bench"], list[Found]]) -> list[Found]:
-        """Return the cases of a peer, or what it took; nothing if it is not requested or cannot be measured here."""
-        if peer not in (OURS, *self.peers):
-            return []
-        try:
-            return make(self)
-        except UnavailableError as problem:
-            self.skip(peer, str(problem))
-            return []
+    def from_peers(self, **make: Callable[["Bench"], list[Found]]) -> list[Found]:
+        """Return the cases of peers, or what they took; nothing of one that is not requested or cannot run here."""
+        found = list[Found]()
+        for peer in (each for each in make if each in (OURS, *self.peers)):
+            try:
+                found += make[peer](self)
+            except UnavailableError as problem:
+                self.skip(peer, str(problem))
+        return found
 
     def skip(self, what: str, why: str) -> None:
         """Note what is left out."""

@@ -21,6 +21,7 @@ from typing import Any, Self
 
 from harness import UnavailableError, tell
 from pyspark.sql import DataFrame, SparkSession
+from test_support import support
 from workload import Workload
 
 POMS = Path(__file__).parent / "kafka_jars"
@@ -83,11 +84,11 @@ class Kafka:
         """Return the topic with all rows in their order, properties as headers; loaded on the first call."""
         if not self._loaded:
             tell("  kafka: loading the rows")
-            self.make(TOPIC, work.queues)
+            topic = self.fresh(TOPIC, work.queues)
             frame = self._spark().read.parquet(str(work.parquet))
-            self.write(frame.selectExpr("queueId AS partition", *COLUMNS, HEADERS), TOPIC, TUNED_SINK, headers=True)
+            self.write(frame.selectExpr("queueId AS partition", *COLUMNS, HEADERS), topic, TUNED_SINK, headers=True)
             self._loaded = True
-        return TOPIC
+        return self.newest(TOPIC)
 
     def read(self, topic: str, *, headers: bool = False, tuned: bool = False) -> DataFrame:
         """Read a topic from its beginning."""
@@ -109,19 +110,15 @@ class Kafka:
         sink = frame.write.format("kafka").mode("append").options(**client)
         sink.options(includeHeaders=headers, **options).save()
 
-    def make(self, topic: str, partitions: int, config: Mapping[str, str] = NO_CONFIG) -> None:
-        """Make a topic with a configuration of its own."""
-        optional, new = self._jvm.java.util.Optional, self._jvm.org.apache.kafka.clients.admin.NewTopic
-        wanted = new(topic, optional.of(partitions), optional.empty()).configs(dict(config))
-        self._admin.createTopics([wanted]).all().get()
-
     def fresh(self, name: str, partitions: int, config: Mapping[str, str] = NO_CONFIG) -> str:
         """Delete the topic that the last call created for a name, and create an empty one; return its name."""
         last = self._fresh.get(name)
         if last is not None:
             self._admin.deleteTopics([f"{name}-{last}"]).all().get()
         self._fresh[name] = (last or 0) + 1
-        self.make(self.newest(name), partitions, config)
+        optional, new = self._jvm.java.util.Optional, self._jvm.org.apache.kafka.clients.admin.NewTopic
+        wanted = new(self.newest(name), optional.of(partitions), optional.empty()).configs(dict(config))
+        self._admin.createTopics([wanted]).all().get()
         return self.newest(name)
 
     def newest(self, name: str) -> str:
@@ -160,7 +157,7 @@ def broker(folder: Path) -> Iterator[str]:
     classes = os.pathsep.join(map(str, _jars("broker")))
     java = [f"{os.environ['JAVA_HOME']}/bin/java", "-Xms1g", "-Xmx1g", "-cp", classes]
     folder.mkdir()
-    port, controller_port = free_port(), free_port()
+    port, controller_port = (support("ha").free_port() for _ in range(2))
     server = f"127.0.0.1:{port}"
     properties, log = folder / "server.properties", folder / "broker.log"
     settings = {
@@ -200,13 +197,6 @@ def _await(port: int, log: Path) -> None:
                 return
         time.sleep(0.1)
     raise UnavailableError(f"the Kafka broker did not start: {log.read_text(errors='replace')[-1000:]}")
-
-
-def free_port() -> int:
-    """Return a port of loopback on which nothing listens."""
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def connector_jars() -> list[Path]:

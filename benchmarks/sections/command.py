@@ -48,11 +48,8 @@ print(sum(batch.num_rows for batch in scan.to_batches()))
 def commands(bench: Bench) -> list[Result]:
     """Measure the command in stores that are made for it."""
     store, lines = bench.place("commanded"), bench.place("commanded.txt")
-    count = max(BATCH_ROWS, bench.scaled(MESSAGES))
+    count = bench.scaled(MESSAGES, BATCH_ROWS)
     fill(store, printable(count, lines))
-
-    def kcat(bench: Bench) -> list[Case]:
-        return _kcat(bench, lines, count)
 
     cat = [PROGRAM, "cat", store, TOPIC, "--columns", FIELDS, "-o"]
     scan = [sys.executable, "-c", SCANS, store, TOPIC, FIELDS]
@@ -62,11 +59,11 @@ def commands(bench: Bench) -> list[Result]:
             _case(f"{OURS}: cat to JSON lines", count, *cat, "jsonl"),
             _case(f"{OURS}: cat to Arrow", count, *cat, "arrow"),
             _case("Store.scan: scan in a process", count, *scan),
-            *bench.from_peer("kafka", kcat),
+            *bench.from_peers(kafka=partial(_kcat, lines, count)),
         ]
     )
     expect(int(subprocess.check_output(scan)), count)
-    fill(bench.place("commanded"), printable(max(BATCH_ROWS, bench.scaled(LARGE_BYTES // (BODY_BYTES + 200)))))
+    fill(bench.place("commanded"), printable(bench.scaled(LARGE_BYTES // (BODY_BYTES + 200), BATCH_ROWS)))
     get = ("get", store, "--key", "order-599", "--json")
     results += bench.measure([_case(f"{OURS}: start for get --key", 1, PROGRAM, *get)])
     shutil.rmtree(store)
@@ -95,7 +92,7 @@ def printable(count: int, lines: Path = Path(os.devnull)) -> Iterator[pa.RecordB
             text.writelines(b"%s\t%s\n" % (key.encode(), body) for key, body in zip(keys, bodies, strict=True))
 
 
-def _kcat(bench: Bench, lines: Path, count: int) -> list[Case]:
+def _kcat(lines: Path, count: int, bench: Bench) -> list[Case]:
     program = shutil.which("kcat")
     if program is None:
         bench.skip("kcat", "it is not on the PATH; on Debian and Ubuntu: apt-get install kcat")

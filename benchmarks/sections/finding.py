@@ -46,7 +46,7 @@ assert len(Finder(Snapshot.open(path)).by_keys([topic], [key], KeyField.UNIQUE))
 def finds(bench: Bench) -> list[Result]:
     """Measure look-ups in stores that are made for them."""
     small, large = bench.place("keyed"), bench.place("large")
-    keys = keyed_store(small, max(BATCH_ROWS, bench.scaled(KEYS)), 100)
+    keys = keyed_store(small, bench.scaled(KEYS, BATCH_ROWS), 100)
     single = one_by_one(small, keys[: WARM + bench.scaled(SINGLES, 50)])
     results = [Result(name=f"{OURS}: look-up of one key", rows=1, seconds=single, unit=Unit.CALLS)]
 
@@ -57,7 +57,7 @@ def finds(bench: Bench) -> list[Result]:
     sides = {OURS: lambda _: all_at_once(small, keys), **rocketmq.side(bench, theirs, rocketmq.KEYS_COMPARED)}
     results += compare(bench, "look-ups of all keys", len(keys), sides, Unit.CALLS)
 
-    some = keyed_store(large, max(BATCH_ROWS, bench.scaled(LARGE)), LARGE_BODY_BYTES)
+    some = keyed_store(large, bench.scaled(LARGE, BATCH_ROWS), LARGE_BODY_BYTES)
 
     def look_up() -> None:
         run_program(sys.executable, "-c", ONE_KEY, large, TOPIC, some.pop())

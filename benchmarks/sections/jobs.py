@@ -26,7 +26,7 @@ def maintenance(bench: Bench) -> list[Result]:
     folder.mkdir()
 
     def store(name: str, size: int, *, record_crc: bool = False) -> Path:
-        batches = made(size, max(BATCH_ROWS, bench.scaled(MESSAGES[size])), BATCH_ROWS, QUEUES)
+        batches = made(size, bench.scaled(MESSAGES[size], BATCH_ROWS), BATCH_ROWS, QUEUES)
         fill(folder / name, batches, StoreConfig(flush=Flush.ASYNC, record_crc=record_crc))
         return folder / name
 

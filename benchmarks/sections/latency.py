@@ -28,11 +28,12 @@ from frames import checkpoint, spread, stream
 from harness import OURS, Result, Unit, tell, until
 from peers.prebuilt import COLUMNS, prebuilt
 from pyspark.sql import DataFrame
+from store_work import ASYNC
 from workload import TOPIC
 
 import segmentlog
 from sections.streaming import until_idle
-from segmentlog.store import Flush, MessageStore, Outgoing, StoreConfig
+from segmentlog.store import MessageStore, Outgoing
 
 BODY = b"x" * 1024
 WARM_ROWS, ROWS = 5, 30
@@ -50,7 +51,7 @@ def latencies(bench: Bench) -> list[Result]:
     seconds, rows = defaultdict[str, list[float]](list), bench.scaled(ROWS, 5)
     for _ in range(bench.rounds):
         for peer, source in {OURS: _ours, "transport": _prebuilt, "kafka": _kafka}.items():
-            for called, held in bench.from_peer(peer, partial(_block, source, rows)):
+            for called, held in bench.from_peers(**{peer: partial(_block, source, rows)}):
                 seconds[f"{peer}: latency to foreachBatch"].append(called)
                 seconds[f"{peer}: latency to its rows"].append(held)
             tell(f"  {peer} done")
@@ -91,7 +92,7 @@ def _block(source: Source, rows: int, bench: Bench) -> list[tuple[float, float]]
 @contextmanager
 def _ours(bench: Bench) -> Iterator[tuple[DataFrame, Append]]:
     store = spread(bench.place("latency"), 1, 1)
-    with MessageStore.open(store, StoreConfig(flush=Flush.ASYNC)) as writer:
+    with MessageStore.open(store, ASYNC) as writer:
         frame = stream(bench, store, COLUMNS, startingOffsets="latest")
         yield frame, partial(writer.append, Outgoing(topic=TOPIC, body=BODY))
 
@@ -135,7 +136,7 @@ def _followed(path: Path, rows: int) -> list[float]:
 def _append_rows(path: str, rows: int, is_open: Event, goes: Event) -> None:
     """Append rows whose bodies are the time of their append, in a process of its own."""
     pauses = random.Random(12)
-    with MessageStore.open(path, StoreConfig(flush=Flush.ASYNC)) as store:
+    with MessageStore.open(path, ASYNC) as store:
         is_open.set()
         goes.wait(WAIT_SECONDS)
         for _ in range(rows):

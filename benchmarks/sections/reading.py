@@ -34,8 +34,7 @@ def reads(bench: Bench) -> list[Result]:
     ]
     counted = partial(counts, read(bench, work.store, COUNTED), work.rows)
     cases.append(Case(name=f"{OURS}: count", rows=work.rows, action=counted))
-    for peer, make in (("transport", _transport), ("parquet", _parquet), ("kafka", _kafka)):
-        cases += bench.from_peer(peer, make)
+    cases += bench.from_peers(transport=_transport, parquet=_parquet, kafka=_kafka)
     return bench.measure(cases)
 
 

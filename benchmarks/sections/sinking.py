@@ -35,8 +35,7 @@ Write = Callable[[DataFrame], None]
 def sinks(bench: Bench) -> list[Result]:
     """Write all rows with each sink."""
     cases = [_ours(bench, "sink", PLAIN), _ours(bench, "sink, properties", PROPERTIES)]
-    for peer, make in (("transport", _ceiling), ("parquet", _parquet), ("kafka", _kafka)):
-        cases += bench.from_peer(peer, make)
+    cases += bench.from_peers(transport=_ceiling, parquet=_parquet, kafka=_kafka)
     results = bench.measure(cases)
     bench.place("sink")
     return results

@@ -30,7 +30,7 @@ Sides = Mapping[str, Callable[[Path], float]]
 
 def whole(bench: Bench, count: int) -> int:
     """Scale a number of messages, in whole batches."""
-    return max(BATCH_ROWS, bench.scaled(count) // BATCH_ROWS * BATCH_ROWS)
+    return bench.scaled(count, BATCH_ROWS) // BATCH_ROWS * BATCH_ROWS
 
 
 def compare(bench: Bench, what: str, count: int, sides: Sides, unit: Unit = Unit.ROWS) -> list[Result]:

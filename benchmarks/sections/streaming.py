@@ -18,9 +18,10 @@ from machine import bring_in
 from peers.prebuilt import COLUMNS, prebuilt
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming import StreamingQuery
+from store_work import ASYNC
 from workload import TOPIC
 
-from segmentlog.store import Flush, MessageStore, StoreConfig
+from segmentlog.store import MessageStore
 
 MANY_QUEUES, MOVED = 10_000, 10
 PLANNING = ("latestOffset", "getBatch", "queryPlanning")
@@ -34,8 +35,7 @@ def drains(bench: Bench) -> list[Result]:
         _drain(bench, f"{OURS}: drain", stream(bench, work.store, COLUMNS), work.rows, work.store),
         _drain(bench, f"{OURS}: {ONE_ROW}", stream(bench, single, COLUMNS), 1),
     ]
-    for peer, make in (("transport", _prebuilt), ("parquet", _parquet), ("kafka", _kafka)):
-        cases += bench.from_peer(peer, make)
+    cases += bench.from_peers(transport=_prebuilt, parquet=_parquet, kafka=_kafka)
     return bench.measure(cases)
 
 
@@ -82,7 +82,7 @@ def plans(bench: Bench) -> list[Result]:
     """Plan micro-batches of a store of very many queues, few of which moved."""
     store = spread(bench.folder / "moving", MANY_QUEUES, MANY_QUEUES)
     frame = stream(bench, store, COLUMNS, startingOffsets="latest")
-    with MessageStore.open(store, StoreConfig(flush=Flush.ASYNC)) as writer:
+    with MessageStore.open(store, ASYNC) as writer:
         first = writer.snapshot().queues(TOPIC)[0].key.queue_id
         batch = pa.record_batch(
             {
