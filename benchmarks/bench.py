@@ -98,7 +98,7 @@ class Bench:
     def from_peers(self, **make: Callable[["Bench"], list[Found]]) -> list[Found]:
         """Return the cases of peers, or what they took; nothing of one that is not requested or cannot run here."""
         found = list[Found]()
-        for peer in (each for each in make if each in (OURS, *self.peers)):
+        for peer in (each for each in make if each in (OURS, *self.peers) and each not in self.skipped):
             try:
                 found += make[peer](self)
             except UnavailableError as problem:
@@ -114,7 +114,7 @@ class Bench:
     def workload(self) -> workload.Workload:
         """The rows."""
         tell(f"  writing {self.rows:,} rows")
-        return workload.write(self.folder / "rows", rows=self.rows, queues=workload.QUEUES, body_bytes=self.body_bytes)
+        return workload.write(self.folder / "rows", rows=self.rows, body_bytes=self.body_bytes)
 
     @property
     def spark(self) -> SparkSession:
@@ -141,15 +141,9 @@ class Bench:
         register(self._spark)
         return self._spark
 
-    @property
-    def kafka(self) -> Kafka:
-        """The broker; raises `UnavailableError` where there is none, each time for the same reason."""
-        if KAFKA in self.skipped:
-            raise UnavailableError(self.skipped[KAFKA])
-        return self._kafka
-
     @cached_property
-    def _kafka(self) -> Kafka:
+    def kafka(self) -> Kafka:
+        """The broker."""
         assert self.spark  # finds a Java as well
         return self._stack.enter_context(Kafka.running(self.place("kafka"), lambda: self.spark))
 

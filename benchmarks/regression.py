@@ -35,7 +35,7 @@ TOLERANCE = 0.25
 ROUNDS = 9
 TRIES = 3
 """Number of measurements before a warning: a busy neighbour passes, slower code does not."""
-ROWS, BODY_BYTES, QUEUES = 32_768, 1024, 4
+ROWS, BODY_BYTES = 32_768, 1024
 COPY_BYTES, COPIES = 8 << 20, 16
 GIB = 1 << 30
 WRITTEN = ("topic", "queueId", "body", "tags", "keys", "uniqKey", "properties")
@@ -66,7 +66,7 @@ def measure() -> dict[str, float]:
     """Measure all figures: rows for each GiB that memory copies in the same time."""
     source = np.random.default_rng(1).integers(0, 256, COPY_BYTES, np.uint8)
     target = np.empty_like(source)
-    _, made = next(workload.batches(rows=ROWS, queues=QUEUES, body_bytes=BODY_BYTES))
+    _, made = next(workload.batches(rows=ROWS, body_bytes=BODY_BYTES))
     outgoing, config = made.select(WRITTEN), StoreConfig()
 
     def copy() -> None:

@@ -102,10 +102,6 @@ def _less_cpu(report: Report) -> tuple[str, bool]:
     return f"{value:.2f} times", value < 1
 
 
-def _short_queues(report: Report) -> float:
-    return report.ratio("5000 rows in 1 queue", "5000 rows in 1000 queues")
-
-
 def _commit(report: Report) -> float:
     return report.case(UNSYNCED).rate * report.figure(RECORD_BYTES) / 1e9
 
@@ -115,7 +111,7 @@ SPARK: tuple[Target, ...] = (
     *(times(name, name, "kafka: count", 10, "Kafka's count") for name in ("count", "offsets only")),
     (
         "many short queues: at most 2 times the time of the same rows in one queue",
-        _at_most(2, _short_queues, "{:.1f} times"),
+        _at_most(2, lambda m: m.ratio("5000 rows in 1 queue", "5000 rows in 1000 queues"), "{:.1f} times"),
     ),
     below("planning 10,000 queues", "plan 10000 queues", 2),
     below("planning 50,000 queues", "plan 50000 queues", 3),

@@ -1,7 +1,7 @@
 """The rows that every peer reads, written once as a RocketMQ store and once as Parquet.
 
 A row is a body of random bytes that begins with the row's number, and five properties: TAGS, KEYS, UNIQ_KEY, region,
-trace. Row i goes to queue i mod ``queues``; ten rows share a millisecond.
+trace. Row i goes to queue i mod `QUEUES`; ten rows share a millisecond.
 """
 
 from collections.abc import Iterator, Mapping
@@ -30,7 +30,6 @@ class Workload:
     """Paths of the rows, and their properties."""
 
     rows: int
-    queues: int
     body_bytes: int
     store: Path
     parquet: Path
@@ -47,25 +46,23 @@ class Workload:
         return min(last, self.rows) - min(first, self.rows)
 
 
-def write(folder: Path, *, rows: int, queues: int, body_bytes: int) -> Workload:
+def write(folder: Path, *, rows: int, body_bytes: int) -> Workload:
     """Make the rows and write them in both forms below ``folder``."""
     store, parquet = folder / "store", folder / "parquet"
     parquet.mkdir(parents=True)
     some: list[pa.RecordBatch] = []
     with support("store_builder").StoreBuilder(store) as builder:
-        for first, batch in batches(rows=rows, queues=queues, body_bytes=body_bytes):
+        for first, batch in batches(rows=rows, body_bytes=body_bytes):
             builder.append(batch)
-            some.append(as_columns(batch, first, queues))
+            some.append(as_columns(batch, first))
             if (first + len(batch)) * PARQUET_FILES // rows > first * PARQUET_FILES // rows:
                 path = parquet / f"part-{first:010d}.parquet"
                 pq.write_table(pa.Table.from_batches(some), path, compression="none")
                 some = []
-    return Workload(
-        rows=rows, queues=queues, body_bytes=body_bytes, store=store, parquet=parquet, store_bytes=builder.end
-    )
+    return Workload(rows=rows, body_bytes=body_bytes, store=store, parquet=parquet, store_bytes=builder.end)
 
 
-def batches(*, rows: int, queues: int, body_bytes: int) -> Iterator[tuple[int, pa.RecordBatch]]:
+def batches(*, rows: int, body_bytes: int) -> Iterator[tuple[int, pa.RecordBatch]]:
     """Yield the rows for the store builder, each batch with the number of its first row."""
     random = np.random.default_rng(4)
     bodies = random.integers(0, 256, (BATCH_ROWS, body_bytes), np.uint8)
@@ -80,7 +77,7 @@ def batches(*, rows: int, queues: int, body_bytes: int) -> Iterator[tuple[int, p
         )
         columns = {
             "topic": pa.repeat(TOPIC, count),
-            "queueId": pa.array((numbers % queues).astype(np.int32)),
+            "queueId": pa.array((numbers % QUEUES).astype(np.int32)),
             "body": body.cast(pa.binary()),
             "tags": TAGS.take(pa.array(numbers % len(TAGS))),
             "keys": pc.binary_join_element_wise("order-", text, ""),
@@ -92,14 +89,14 @@ def batches(*, rows: int, queues: int, body_bytes: int) -> Iterator[tuple[int, p
         yield first, pa.record_batch(columns)
 
 
-def as_columns(batch: pa.RecordBatch, first: int, queues: int) -> pa.RecordBatch:
+def as_columns(batch: pa.RecordBatch, first: int) -> pa.RecordBatch:
     """Return the rows of the segmentlog source with properties: its default columns and the full map."""
     own = batch["properties"].items
     properties = {"TAGS": batch["tags"], "KEYS": batch["keys"], "UNIQ_KEY": batch["uniqKey"]}
     columns = {
         "topic": batch["topic"],
         "queueId": batch["queueId"],
-        "queueOffset": pa.array(np.arange(first, first + len(batch)) // queues),
+        "queueOffset": pa.array(np.arange(first, first + len(batch)) // QUEUES),
         "body": batch["body"],
         "tags": batch["tags"],
         "keys": batch["keys"],

@@ -22,7 +22,7 @@ from typing import Any, Self
 from harness import UnavailableError, tell
 from pyspark.sql import DataFrame, SparkSession
 from test_support import support
-from workload import Workload
+from workload import QUEUES, Workload
 
 POMS = Path(__file__).parent / "kafka_jars"
 MAVEN_SECONDS, START_SECONDS = 600, 60
@@ -84,7 +84,7 @@ class Kafka:
         """Return the topic with all rows in their order, properties as headers; loaded on the first call."""
         if not self._loaded:
             tell("  kafka: loading the rows")
-            topic = self.fresh(TOPIC, work.queues)
+            topic = self.fresh(TOPIC, QUEUES)
             frame = self._spark().read.parquet(str(work.parquet))
             self.write(frame.selectExpr("queueId AS partition", *COLUMNS, HEADERS), topic, TUNED_SINK, headers=True)
             self._loaded = True

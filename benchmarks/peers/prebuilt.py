@@ -77,8 +77,8 @@ def prebuilt(bench: "Bench", name: str, source: "DataStreamReader", **options: o
     register_prebuilt(bench.spark)
     work, path = bench.workload, bench.folder / f"prebuilt-{list(SCHEMAS).index(name)}.arrow"
     if not path.exists():
-        first, sample = next(batches(rows=work.rows, queues=work.queues, body_bytes=work.body_bytes))
-        chosen = as_columns(sample, first, work.queues).select(list(SCHEMAS[name]))
+        first, sample = next(batches(rows=work.rows, body_bytes=work.body_bytes))
+        chosen = as_columns(sample, first).select(list(SCHEMAS[name]))
         batch = chosen.slice(0, max(1, BATCH_BYTES * len(chosen) // chosen.nbytes))
         with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, batch.schema) as writer:
             writer.write_batch(batch)

@@ -66,7 +66,7 @@ def commit(store: str, rows: int, body_bytes: int, name: str, memory: str) -> di
     config, encoding, staging = StoreConfig(flush=Flush.ASYNC), 0.0, 0.0
     prepare_store(store, config)
     files = [Staging.open(store, "job", task, "attempt", config) for task in range(TASKS)]
-    for number, (_, made) in enumerate(workload.batches(rows=rows, queues=workload.QUEUES, body_bytes=body_bytes)):
+    for number, (_, made) in enumerate(workload.batches(rows=rows, body_bytes=body_bytes)):
         batch = made.select(COLUMNS)
         started = time.perf_counter()
         encode_batch(batch, config)

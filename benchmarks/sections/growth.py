@@ -80,7 +80,7 @@ def store_sizes(bench: Bench) -> list[Result]:
 
 
 def _batches(bench: Bench, rows: int) -> Iterable[pa.RecordBatch]:
-    for _, batch in workload.batches(rows=rows, queues=workload.QUEUES, body_bytes=bench.body_bytes):
+    for _, batch in workload.batches(rows=rows, body_bytes=bench.body_bytes):
         yield batch.drop_columns(["storeTimestamp"])
 
 
