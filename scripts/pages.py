@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from pyspark.sql.types import DataType
 
 from segmentlog.command.catalogue import VERBS
-from segmentlog.command.incoming import RECEIPT
 from segmentlog.command.parser import Parser
 from segmentlog.connector.options.option import Mode, Option
 from segmentlog.connector.options.read_table import SOURCE, SchemaMode
@@ -25,6 +24,7 @@ from segmentlog.connector.options.write_table import SINK
 from segmentlog.connector.read import COLUMNS_BY_DEFAULT, KAFKA, NATIVE
 from segmentlog.connector.write.schema import FIELDS, IGNORED
 from segmentlog.query.metadata import SCHEMAS
+from segmentlog.query.rows import QUEUE_SPANS
 from segmentlog.store import NATIVE_COLUMNS
 
 if TYPE_CHECKING:
@@ -310,7 +310,7 @@ def _meaning(action: argparse.Action) -> str:
 def _schemas() -> list[str]:
     """Write the columns of verbs whose rows always have the same."""
     lines = ["## Columns", "", "`cat`, `tail` and `get` print [columns of messages](options.md#columns).", ""]
-    tables: dict[str, pa.Schema] = dict(SCHEMAS) | {"put": RECEIPT}
+    tables: dict[str, pa.Schema] = dict(SCHEMAS) | {"put": QUEUE_SPANS}
     lines += ["Columns without a type are strings. Timestamps have microseconds, in UTC.", ""]
     lines += ["| rows | columns, with types of Arrow |", "|---|---|"]
     return [*lines, *(f"| {name} | {'; '.join(map(_column, schema))} |" for name, schema in tables.items()), ""]
