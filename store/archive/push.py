@@ -30,6 +30,7 @@ from urllib.parse import unquote
 import numpy as np
 
 from ..config import StoreConfig
+from ..directory.archive import check_ids
 from ..directory.documents import iso_seconds
 from ..directory.file_sizes import stored_sizes
 from ..directory.group_offsets import offsets_path
@@ -74,6 +75,7 @@ _CHECKED_ROWS: Final = 1 << 17
 _OBJECT_BYTES_MIN: Final = 4 << 20
 """Objects of a full segment that are smaller in the mean become one: larger ones are sent once, and cost no more."""
 _INDEX_BYTES_MAX: Final = 64 << 20  # of an index file that is being written: it is sent again by each push
+_OTHER_PLACE: Final = "Name the archive of this store, or an empty place"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -264,13 +266,9 @@ class _Push:
     # Whose archive it is
 
     def _check_owner(self, manifest: Manifest) -> None:
-        owner, known = manifest.store.get("id", ""), store_id(self.snapshot.path)
-        if is_store_id(owner) and known is not None and owner != known:
-            raise ConfigError(
-                f"archive: this is the archive of store {owner}, and the store is {known}",
-                path=self.objects.url,
-                fix="Name the archive of this store, or an empty place",
-            )
+        owner = manifest.store.get("id", "")
+        if is_store_id(owner):
+            check_ids(owner, store_id(self.snapshot.path), self.objects.url, _OTHER_PLACE)
 
     def _agreeing(self, manifest: Manifest, pieces: "_Pieces", stop: int) -> int:
         """Return how many pieces the log still has, or had; `ConfigError` if the archive is of another log."""
@@ -294,7 +292,7 @@ class _Push:
                     f"archive: its log [{manifest.start}, {manifest.stop}) is not the log of this store, which has "
                     f"[{log.min_offset}, {stop})",
                     path=self.objects.url,
-                    fix="Name the archive of this store, or an empty place",
+                    fix=_OTHER_PLACE,
                 )
         if kept == held:
             if pieces and not compared:
@@ -312,7 +310,7 @@ class _Push:
                 f"archive: this is the archive of {manifest.store.get('path')}, which ends at {manifest.stop}, and the "
                 f"log of {self.snapshot.path} begins at {self.snapshot.log.min_offset}",
                 path=self.objects.url,
-                fix="Name the archive of this store, or an empty place",
+                fix=_OTHER_PLACE,
             )
 
     def _holds(self, piece: Piece, stop: int) -> bool:

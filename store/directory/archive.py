@@ -57,24 +57,21 @@ def check_owner(fs: FileSystem, archive: str, path: str) -> str | None:
                 fix=f"Name a directory that is neither in {path} nor around it",
             )
     owner = owner_of(fs, archive)
-    if owner is not None:
-        _check_id(owner, store_id(path, fs), archive)
+    if owner is not None and is_store_id(owner):
+        check_ids(owner, store_id(path, fs), archive)
     return owner
 
 
-def _check_id(owner: str, known: str | None, archive: str) -> None:
-    """Raise `ConfigError` if an archive and a store both have an id, and the ids differ."""
-    if is_store_id(owner) and known not in {None, owner}:
-        raise ConfigError(
-            f"archive: this is the archive of store {owner}, and the store is {known}",
-            path=archive,
-            fix="Name the archive of this store",
-        )
+def check_ids(owner: str, known: str | None, archive: str, fix: str = "Name the archive of this store") -> None:
+    """Raise `ConfigError` if the id of an archive's store, empty if it has none, is not that of a store."""
+    if owner and known is not None and owner != known:
+        problem = f"archive: this is the archive of store {owner}, and the store is {known}"
+        raise ConfigError(problem, path=archive, fix=fix)
 
 
 def check_same_log(fs: FileSystem, path: str, commit_logs: Sequence[str], archived: "ArchivedStore") -> None:
     """Raise `ConfigError` unless an archive in object storage is of this store: by its id, and by a record of both."""
-    _check_id(archived.manifest.store.get("id", ""), store_id(path, fs), archived.root)
+    check_ids(archived.manifest.store.get("id", ""), store_id(path, fs), archived.root)
     for segment in list_segments(fs, commit_logs):
         for piece in archived.pieces:
             if segment.base <= piece.start < segment.stop:
