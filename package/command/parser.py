@@ -138,7 +138,7 @@ def above_zero(meaning: str, number: Callable[[str], Number]) -> Callable[[str],
     def parse(text: str) -> Number:
         try:
             found = number(text)
-        except ValueError:
+        except (ValueError, argparse.ArgumentTypeError):
             found = number("0")
         if not 0 < found < float("inf"):
             raise argparse.ArgumentTypeError(f"`{text}` is not {meaning}")

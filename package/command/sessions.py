@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from typing import TYPE_CHECKING, Final
 
 from .errors import UsageError
-from .parser import Parser, above_zero, assignment
+from .parser import Parser, above_zero, assignment, whole
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -37,7 +37,7 @@ def add_session(parser: Parser, *, master: str | None = "local[*]") -> None:
         parser.add_argument(
             "--processes",
             metavar="N",
-            type=above_zero("a number of processes: write 1 or more", int),
+            type=above_zero("a number of processes: write 1 or more", whole),
             help="how many processes do the work (default: one per core)",
         )
     default = "this machine's cores, without Spark" if master is None else master

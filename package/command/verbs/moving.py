@@ -27,6 +27,7 @@ from ..parser import (
     seconds,
     size,
     typed,
+    whole,
 )
 from ..selection import (
     MESSAGE_COLUMNS,
@@ -62,7 +63,7 @@ _WINDOWS: Final = ("day", "hour")
 _COLUMN_NAMES: Final = {"queue": "queueId"}
 _MIB: Final = 1 << 20
 _PACE: Final = above_zero("a pace: write a number above 0, such as 1.0", float)
-_RATE: Final = above_zero("a rate: write 1 or more", int)
+_RATE: Final = above_zero("a rate: write 1 or more", whole)
 _SEARCH: Final = ("grep", "regex", "ignore_case", "json_path", "equals")
 
 
