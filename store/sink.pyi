@@ -3,6 +3,7 @@ from .directory.own_state import ensure_store_id as ensure_store_id
 from .directory.topics import DEFAULT_QUEUES as DEFAULT_QUEUES
 from .directory.topics import topic_queues as topic_queues
 from .encode.batch import encode_batch as encode_batch
+from .format.buffers import has_text as has_text
 from .format.hashing import java_hash_array as java_hash_array
 from .format.naming import topic_problem as topic_problem
 from .format.property_encode import shared_names as shared_names

@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 from segmentlog.query.selection import UnknownTopicError
 from segmentlog.query.utf8 import are_utf8
 from segmentlog.store import NATIVE_COLUMNS, Giver, IllegalMessageError, is_system_topic
-from segmentlog.store.sink import java_hash_array, shared_names, values_by_name
+from segmentlog.store.sink import has_text, java_hash_array, shared_names, values_by_name
 
 from ..options.write_options import SYSTEM_TOPIC_FIX, WriteOptions
 from ..options.write_table import OnNull, Selector
@@ -380,12 +380,12 @@ class SinkRows:
 
     def _uniq_keys(self, given: pa.StringArray | None, properties: pa.MapArray | None, rows: Ints) -> pa.StringArray:
         """Make keys for the rows that have none, neither in the column nor among the properties."""
-        if given is not None and (has_given := _has_text(given)).all():
+        if given is not None and (has_given := has_text(given)).all():
             return given
         made = number_keys(self._prefix, rows)
         named = {} if properties is None else values_by_name(properties, [UNIQ_KEY])
         if named:
-            made = pc.if_else(pa.array(_has_text(named[UNIQ_KEY])), pa.scalar(None, pa.string()), made)
+            made = pc.if_else(pa.array(has_text(named[UNIQ_KEY])), pa.scalar(None, pa.string()), made)
         return made if given is None else pc.if_else(pa.array(has_given), given, made)
 
     # -- properties
@@ -450,14 +450,9 @@ def _properties(found: Pairs | None, sharding: pa.StringArray | None, rows: int)
     """Return the properties as maps, with the sharding key of a column in place of one that a map brings along."""
     if sharding is not None:
         if found is not None:
-            found = found.where(~(found.named(SHARDING_KEY) & _has_text(sharding)[found.rows]))
+            found = found.where(~(found.named(SHARDING_KEY) & has_text(sharding)[found.rows]))
         found = with_property(found, SHARDING_KEY, sharding)
     return None if found is None else maps_of_pairs(found, rows).cast(MAP)
-
-
-def _has_text(values: pa.StringArray) -> Mask:
-    """Mask of rows with a text that is not empty: RocketMQ stores no empty values."""
-    return _bools(pc.fill_null(pc.greater(pc.binary_length(values), 0), fill_value=False))
 
 
 def _joined(lists: pa.Array) -> pa.Array:

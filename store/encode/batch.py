@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 
 from ..config import BatchPlacement, StoreConfig
 from ..errors import ConfigError, IllegalMessageError
-from ..format.buffers import FALSE, numbers, only_chunk, value_bytes, value_lengths
+from ..format.buffers import booleans, has_text, numbers, only_chunk, value_bytes, value_lengths
 from ..format.checksums import RecordCrc
 from ..format.encoded_batch import EncodedBatch
 from ..format.hashing import java_hash_array, key_hashes
@@ -330,8 +330,7 @@ def _looked_up(named: dict[str, pa.StringArray], pairs: pa.MapArray | None) -> d
         return named
     paired = values_by_name(pairs, (TAGS, KEYS, UNIQ_KEY))
     for name in named.keys() & paired.keys():
-        has_text = pc.greater(pc.binary_length(named[name]), 0)
-        paired[name] = pc.if_else(pc.fill_null(has_text, FALSE), named[name], paired[name])
+        paired[name] = pc.if_else(booleans(has_text(named[name])), named[name], paired[name])
     return named | paired
 
 

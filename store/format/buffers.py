@@ -113,6 +113,12 @@ def truths(values: pa.BooleanArray) -> Mask:
     return bits[values.offset :].view(np.bool_) & present(values)
 
 
+def has_text(values: pa.StringArray | pa.BinaryArray) -> Mask:
+    """Mask, (n,), of values that are neither null nor empty: RocketMQ cannot read empty properties back."""
+    has: Mask = present(values) & (value_lengths(values) > 0)
+    return has
+
+
 def booleans(values: Mask) -> pa.BooleanArray:
     """Copy (n,) bool into an Arrow array."""
     return pa.Array.from_buffers(pa.bool_(), values.size, [None, pa.py_buffer(np.packbits(values, bitorder="little"))])

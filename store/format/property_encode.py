@@ -25,8 +25,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..errors import ConfigError
-from .buffers import FALSE, binary_array, integers, present, value_bounds, value_bytes, value_lengths, value_offsets
-from .message import Bytes, Ints, Mask, gather, scatter
+from .buffers import (
+    FALSE,
+    binary_array,
+    has_text,
+    integers,
+    present,
+    value_bounds,
+    value_bytes,
+    value_lengths,
+    value_offsets,
+)
+from .message import Bytes, Ints, gather, scatter
 from .properties import PAIR_END, RECORD_CRC
 
 _WINDOW_BYTES_MAX: Final = 128  # of a separator, a name and a value
@@ -96,7 +106,7 @@ def values_by_name(maps: pa.MapArray, names: Iterable[str]) -> dict[str, pa.Stri
         every = np.arange(len(values))
         return {name: values.take(pa.array(every[place :: len(texts)])) for name, place in places.items()}
     rows = np.repeat(np.arange(len(maps)), np.diff(offsets))
-    stored = _has_text(values) & present(maps)[rows]
+    stored = has_text(values) & present(maps)[rows]
     found = {}
     for name in names:
         pairs = np.flatnonzero(pc.fill_null(pc.equal(keys, name), FALSE).to_numpy(zero_copy_only=False) & stored)
@@ -135,7 +145,7 @@ def _alike_pairs(
     for text, at, length in zip(texts, start.reshape(shape).T, lengths.reshape(shape).T, strict=True):
         name = text.decode(errors="replace")
         if name != RECORD_CRC:  # a checksum that is brought along was another record's: RocketMQ takes it away, too
-            kept = np.where(_has_text(columns[name]), 0, length) if name in columns else length
+            kept = np.where(has_text(columns[name]), 0, length) if name in columns else length
             pairs.append(_Pairs(b"\x02" + text + b"\x01", at - start[0], kept))
     used = value_bytes(values)
     data = np.zeros(used.size + longest, np.uint8)  # with room for a window at the last value
@@ -193,11 +203,6 @@ def _encode_map(properties: pa.MapArray, columns: Mapping[str, pa.StringArray]) 
     return _join_map(properties, columns) if laid is None else laid
 
 
-def _has_text(values: pa.StringArray) -> Mask:
-    has: Mask = present(values) & (value_lengths(values) > 0)
-    return has
-
-
 def _join_map(properties: pa.MapArray, columns: Mapping[str, pa.StringArray]) -> pa.BinaryArray:
     """Encode maps of any names and values."""
     offsets = integers(properties.offsets).astype(np.int64)
@@ -213,7 +218,7 @@ def _join_map(properties: pa.MapArray, columns: Mapping[str, pa.StringArray]) ->
         kept = kept & np.repeat(present(properties), np.diff(offsets))
     if pc.any(pc.is_in(names, pa.array(list(columns), pa.string()))).as_py():
         for name, column in columns.items():
-            said = _has_text(column)
+            said = has_text(column)
             named = pc.equal(names, name).to_numpy(zero_copy_only=False)
             kept = kept & ~(named & np.repeat(said, np.diff(offsets)))
     if not kept.all():
