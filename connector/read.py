@@ -34,7 +34,6 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from segmentlog.query.patterns import at_once
 from segmentlog.query.position import (
     AtTime,
     ByQueue,
@@ -48,7 +47,7 @@ from segmentlog.query.position import (
 )
 from segmentlog.query.request import EVERY_COLUMN
 from segmentlog.query.selection import TopicPattern, select
-from segmentlog.query.source import StoreSource
+from segmentlog.query.source import StoreSource, open_all
 from segmentlog.query.suggestions import did_you_mean, listing
 from segmentlog.store import (
     DEFAULT_COLUMNS,
@@ -293,7 +292,7 @@ ANY_TIME: Final[Window] = (None, None)
 
 
 def open_stores(options: ReadOptions) -> list[Snapshot]:
-    return at_once(StoreSource.open, options.sources)
+    return [store for _, store in open_all(options.sources)]
 
 
 def worker_source(store: Snapshot, options: ReadOptions) -> StoreSource:

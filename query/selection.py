@@ -109,8 +109,10 @@ def select(
     topics = [store.topics() for store in stores]
     path = _paths(stores)
     known = sorted(set().union(*topics))
-    chosen: Collection[str] = list(filter(wanted.wants, known)) if isinstance(wanted, TopicPattern) else wanted.names
-    if not isinstance(wanted, TopicPattern):
+    if isinstance(wanted, TopicPattern):
+        chosen: Collection[str] = list(filter(wanted.wants, known))
+    else:
+        chosen = wanted.names
         check_topics(chosen, known, path=path, argument=argument)
     held = [
         [bounds for topic in chosen if topic in there for bounds in store.queues(topic)]

@@ -38,7 +38,7 @@ _log = logging.getLogger(__name__)
 
 _TASK_BYTES: Final = 8 << 20
 _AGAIN: Final = "Follow the topic again, from a new start"
-_QUIET_S: Final = 2.0  # after the last message, from which on all queues are polled less often
+_QUIET_S: Final = 2.0  # without a message, after which all queues are polled less often
 _QUIET_POLLS: Final = 4
 
 

@@ -193,7 +193,7 @@ class WritableStore(Store):
         return self._appended(topics, partial(self._engine.append_batch, rows, placement=how))
 
     def _appended(self, topics: Sequence[object], append: Callable[[], T]) -> T:
-        """Append messages of some topics; then create the topics that the store lacks, or raise if it may not."""
+        """Append messages of some topics, and create those that the store lacks; an error if it may not create them."""
         new = self._new_topics(topics)
         appended = append()
         if new:
