@@ -1,3 +1,4 @@
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -5,12 +6,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from chispa import assert_df_equality
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 import segmentlog
 from segmentlog.spark import register
 from segmentlog.store import MessageStore
+from segmentlog.store.archive.prune import prune
 from segmentlog.store.archive.push import push
 from segmentlog.store.objects.opening import open_objects
 from support.fault_server import Fault, serving
@@ -43,17 +45,24 @@ def s3a(spark: SparkSession, moto: S3Server) -> Iterator[str]:
     register(spark)
 
 
-def followed(spark: SparkSession, url: str, folder: Path, options: Mapping[str, str]) -> StreamingQuery:
-    """Write all rows of a stream into ``found``, and return the query, which has ended."""
-    query = (
+def started(
+    spark: SparkSession, url: str, folder: Path, options: Mapping[str, str], **trigger: bool | str
+) -> StreamingQuery:
+    """Write the rows of a stream into ``found``."""
+    return (
         spark.readStream.format("segmentlog")
         .options(startingOffsets="earliest", **options)
         .load(url)
         .writeStream.format("parquet")
         .option("checkpointLocation", str(folder / "checkpoint"))
-        .trigger(availableNow=True)
+        .trigger(**trigger)  # type: ignore[arg-type] # one of its arguments
         .start(str(folder / "found"))
     )
+
+
+def followed(spark: SparkSession, url: str, folder: Path, options: Mapping[str, str]) -> StreamingQuery:
+    """Write all rows of a stream into ``found``, and return the query, which has ended."""
+    query = started(spark, url, folder, options, availableNow=True)
     query.awaitTermination()
     return query
 
@@ -129,3 +138,41 @@ def test_an_archive_is_loaded_and_followed(spark: SparkSession, tmp_path: Path, 
     assert run() == ROWS * 2 // 3 + 3
     written = [each.read_bytes() for each in (tmp_path / "checkpoint").rglob("*") if each.is_file()]
     assert not any(hush.encode() in each for each in written)
+
+
+@pytest.mark.scaled(quick=0)
+def test_a_restarted_stream_has_each_row_once_beside_pushes_and_prunes(
+    spark: SparkSession, tmp_path: Path, moto: S3Server
+) -> None:
+    path, url = write_small_store(tmp_path / "store"), moto.url()
+    objects = open_objects(url, moto.options)
+    push(path, objects)
+    options = {"subscribe": "orders", "cacheDir": str(tmp_path / "cache")}
+    options |= {f"storage.{name}": value for name, value in moto.options.items()}
+    sent, pruned = ROWS * 2 // 3, 0
+    (tmp_path / "found").mkdir()
+    columns = "queueId INT, queueOffset BIGINT, body BINARY"
+
+    def found() -> DataFrame:  # looked for again: a frame keeps its list of files
+        return spark.read.schema(columns).parquet(str(tmp_path / "found"))
+
+    for _ in range(3):
+        query = started(spark, url, tmp_path, options, processingTime="0 seconds")
+        for _ in range(2):
+            bodies = [b"%d %s" % (number, b"." * 200) for number in range(sent, sent + 200)]
+            with MessageStore.open(path, CONFIG) as store:
+                columns_of = {"topic": ["orders"] * 200, "queueId": pa.array([0, 1] * 100, pa.int32()), "body": bodies}
+                store.append_batch(pa.RecordBatch.from_pydict(columns_of))
+            push(path, objects)
+            sent += 200
+            give_up = time.monotonic() + 60
+            while found().count() < sent and time.monotonic() < give_up:
+                assert query.isActive, str(query.exception())
+                time.sleep(0.1)
+            pruned += prune(objects, 1 << 60, grace_s=0).pieces  # all but the last segment, which the stream has read
+        query.stop()
+    assert pruned > 6
+    with segmentlog.open(path) as opened:
+        expected = opened.scan("orders", columns=["queueId", "queueOffset", "body"]).to_arrow().to_pylist()
+    wanted = spark.createDataFrame([tuple(row.values()) for row in expected], columns)
+    assert_df_equality(found(), wanted, ignore_row_order=True)
