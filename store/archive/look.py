@@ -17,7 +17,7 @@ import numpy as np
 from ..entries.pack_making import made_pack
 from ..errors import SegmentLogError
 from ..files.segments import SegmentFile
-from ..format.archive_manifest import ArchivedFile, Manifest
+from ..format.archive_manifest import ArchivedFile, Manifest, PrunedQueue
 from ..format.archive_part import NO_TIME, PACK_HEADER, ArchivedQueue, Part, Piece, Runs
 from ..format.checksums import check_crcs
 from ..format.message import Bytes, Problem
@@ -41,7 +41,7 @@ class PushedManifest(NamedTuple):
 
 
 class ArchivedRange(NamedTuple):
-    """Messages of one queue in an archive."""
+    """Messages of one queue in an archive; none if all are pruned."""
 
     topic: str
     queue_id: int
@@ -129,7 +129,7 @@ def describe(objects: ObjectStore) -> ArchiveContent:
         stop=manifest.stop,
         gaps=gaps,
         pieces=pieces,
-        queues=tuple(sorted(_ranges(parts))),
+        queues=tuple(sorted([*_ranges(parts), *map(_pruned, manifest.pruned)])),
         files=manifest.files,
         pushes=pushes,
     )
@@ -144,6 +144,10 @@ def _ranges(parts: Sequence[Part]) -> Iterator[ArchivedRange]:
             known[:] = [min(known[0], first), max(known[1], last + 1), known[2] + rows, known[3] + size]
     for queue, values in found.items():
         yield ArchivedRange(*queue, *values)
+
+
+def _pruned(queue: PrunedQueue) -> ArchivedRange:
+    return ArchivedRange(*queue.queue, queue.max_offset, queue.max_offset, 0, 0)
 
 
 def fetched(objects: ObjectStore, key: str, size: int) -> Iterator[tuple[int, Bytes]]:

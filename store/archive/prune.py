@@ -6,20 +6,27 @@
                                                               or the objects of all segments are too many bytes
     manifest 13               [ segment 1 ][ segment 2 …      published; objects stay while one of the last manifests
                                                               names them, and for the grace time
+    queue A/0     [ 0 to 499  ][ 500 to 699 ]                 all of its messages are pruned: the manifest keeps its
+                                                              end, 700, until a push has its next message
+
+A stream that has read A/0 to its end has lost nothing. A directory tells that by the last file of a queue, which
+retention never deletes.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+import numpy as np
+
 from ..errors import StoreInUseError
-from ..format.archive_manifest import ArchivedFile
-from ..format.archive_part import Piece
+from ..format.archive_manifest import ArchivedFile, Manifest, PrunedQueue
+from ..format.archive_part import Part, Piece
 from ..format.index_file import HEADER, decode_header
 from ..format.store_paths import INDEX
 from ..objects.manifests import heads_of, newest, publish
 from ..objects.object_store import ObjectStore
-from .content import names_of_pieces, orphans, parts_with, remove_orphans, settled
+from .content import Held, names_of_pieces, orphans, parts_with, remove_orphans, settled
 from .push import ORPHANS_AFTER_S
 
 _ROUNDS_MAX: Final = 100
@@ -59,13 +66,15 @@ def prune(
     """Leave out the oldest segments of an archive, by age, by size, or by both; at least one stays."""
     for _ in range(_ROUNDS_MAX):
         number, former = newest(objects)
-        pieces = [piece for part in heads_of(objects, former) for piece in part.pieces]
+        heads = heads_of(objects, former)
+        pieces = [piece for part in heads for piece in part.pieces]
         count = max(_expired(pieces, before_ms), _beyond(pieces, max_bytes))
         start = pieces[count].start if pieces else 0
         files = tuple(each for each in former.files if not count or not _is_old(objects, start, each))
         if count and not dry_run:
-            parts = settled(objects, parts_with(objects, former, count, len(pieces)), objects.put)
-            if not publish(objects, number + 1, replace(former, parts=parts, files=files, own_part=None)):
+            held = parts_with(objects, former, count, len(pieces))
+            changed = replace(former, files=files, own_part=None, pruned=_pruned(former, heads, held))
+            if not publish(objects, number + 1, replace(changed, parts=settled(objects, held, objects.put))):
                 continue
         gone = dict(names_of_pieces(pieces[:count])) | {each.key: each.size for each in {*former.files} - {*files}}
         removed = len(orphans(objects, grace_s)) if dry_run else remove_orphans(objects, grace_s)
@@ -79,6 +88,18 @@ def prune(
     raise StoreInUseError(
         "other archivers published manifests all the time", path=objects.url, fix="Run one archiver at a time"
     )
+
+
+def _pruned(former: Manifest, heads: Sequence[Part], held: Sequence[Held]) -> tuple[PrunedQueue, ...]:
+    """Queues that none of the parts that are kept has, by the heads of all former parts."""
+    by_name = dict(zip(former.parts, heads, strict=False))
+    left = {queue for each in held for queue in (each if isinstance(each, Part) else by_name[each]).queues}
+    ends = {each.queue: each.max_offset for each in former.pruned}
+    for part in heads:
+        # Where damage made offsets fall, the last one says nothing: such a queue is gone.
+        known = np.where(part.totals["rises"], part.totals["last"] + 1, 0).tolist()
+        ends |= dict(zip(part.queues, known, strict=True))
+    return tuple(PrunedQueue(*queue, end) for queue, end in sorted(ends.items()) if end and queue not in left)
 
 
 def _beyond(pieces: Sequence[Piece], max_bytes: int | None) -> int:

@@ -372,7 +372,9 @@ class _Push:
             return former
         held: list[Held] = parts_with(self.objects, former, 0, kept)
         parts = settled(self.objects, [*held, *(made.part for made in part.made)], self._put)
-        return replace(changed, parts=parts, own_part=None)
+        queues = {queue for made in part.made for queue in made.part.queues}
+        pruned = tuple(each for each in former.pruned if count and each.queue not in queues)
+        return replace(changed, parts=parts, own_part=None, pruned=pruned)
 
     def _start(self, former: Manifest, kept: int) -> int:
         """The first physical offset of the next manifest."""

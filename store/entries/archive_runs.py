@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from ..format.archive_part import RUN, SEALED_RUNS, TOTAL, Part, Runs, continues
+from ..format.archive_part import NO_TIME, RUN, SEALED_RUNS, TOTAL, Part, Runs, continues
 from ..format.message import Ints
 from ..types import QueueKey
 
@@ -37,6 +37,8 @@ class ArchiveRuns:
             np.array([self._numbers.setdefault(queue, len(self._numbers)) for queue in part.queues], np.int64)
             for part in archived.parts
         ]
+        self._pruned = [each for each in archived.manifest.pruned if each.queue not in self._numbers]
+        self._numbers |= {each.queue: number for number, each in enumerate(self._pruned, len(self._numbers))}
         counts = np.array([len(part.pieces) for part in archived.parts], np.int64)
         self._first_piece = np.cumsum(counts) - counts
         self._kept: dict[int, Runs] = {}
@@ -48,12 +50,12 @@ class ArchiveRuns:
         return [QueueKey(*name) for name in self._numbers]
 
     def number(self, key: QueueKey) -> int | None:
-        """Number of a queue; None if the archive has no record of it."""
+        """Number of a queue; None if the archive has, and had, no record of it."""
         return self._numbers.get(key)
 
     @cached_property
     def totals(self) -> Runs:
-        """Statistics of each queue, (n,) `TOTAL`."""
+        """Statistics of each queue, (n,) `TOTAL`. Queues whose messages are all pruned end before they begin."""
         found = np.zeros(len(self._numbers), TOTAL)
         for part, numbers in zip(self._archived.parts, self._of_part, strict=True):
             total, known = part.totals.copy(), found[numbers]
@@ -64,6 +66,11 @@ class ArchiveRuns:
             for name in ("first", "first_offset", "first_time"):
                 total[name][is_known] = known[name][is_known]
             found[numbers] = total
+        pruned = found[len(found) - len(self._pruned) :]
+        pruned["first"] = [each.max_offset for each in self._pruned]
+        pruned["last"] = pruned["first"] - 1
+        pruned["first_time"] = pruned["last_time"] = NO_TIME
+        pruned["rises"] = True
         return found
 
     def of(self, queues: Ints, starts: Ints | None = None, stops: Ints | None = None) -> Runs:

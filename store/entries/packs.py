@@ -142,9 +142,9 @@ class PackedQueues(Mapping[QueueKey, DerivedQueue], QueueEntries):
 
     def __getitem__(self, key: QueueKey) -> DerivedQueue:
         """All entries of a queue, which may be many: `entries` reads a part."""
-        runs = self.runs_of(key)
-        if not runs.size:
+        if self.runs.number(key) is None:
             raise KeyError(key)
+        runs = self.runs_of(key)
         if key not in self._whole:
             parts = [self._derived(run, 0, int(run["rows"])) for run in runs]
             self._whole = {key: rising_of(self.archive.root, key, joined(parts))}
@@ -228,9 +228,9 @@ class PackedQueues(Mapping[QueueKey, DerivedQueue], QueueEntries):
         """As `QueueEntries.around`, by the times of pieces."""
         # Times of runs, and of pieces, bound those of their records, unless the clock of the broker was set back.
         key = bounds.key
-        if not self.rises(key) or not self.times_rise():
-            return super().around(bounds, time_ms)
         runs = self.runs_of(key)
+        if not runs.size or not self.rises(key) or not self.times_rise():
+            return super().around(bounds, time_ms)
         firsts, lasts = runs["first_time"], runs["last_time"]
         both = np.stack([firsts, lasts], axis=1).ravel()
         if firsts[0] == NO_TIME or (both[1:] < both[:-1]).any():

@@ -11,7 +11,8 @@ A directory keeps the newest files: `JoinedFileSystem` asks it first.
 """
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 
 import numpy as np
 
@@ -29,6 +30,7 @@ from ..format.naming import parse_queue_id, segment_name
 from ..format.store_paths import StorePaths, archived_log
 from ..types import QueueKey
 from .packs import PackedQueues
+from .queue_entries import ids_of
 
 
 def join_packed(
@@ -80,9 +82,9 @@ class PackedFiles:
         if names is None:
             return self._fs.list_dir(path)
         if not names:
-            return [_directory(topic) for topic in sorted(self._queues.ids)]
+            return [_directory(topic) for topic in sorted(self._ids)]
         if len(names) == 1:
-            return sorted(_directory(str(queue_id)) for queue_id in self._queues.ids.get(names[0], ()))
+            return sorted(_directory(str(queue_id)) for queue_id in self._ids.get(names[0], ()))
         bounds = self._bounds(names)
         if len(names) > 2 or bounds is None:
             return []
@@ -152,6 +154,12 @@ class PackedFiles:
     def fetch_soon(self, pieces: Iterable[tuple[str, int, int]]) -> None:
         self._fs.fetch_soon([each for each in pieces if self._names(each[0]) is None])
 
+    @cached_property
+    def _ids(self) -> Mapping[str, Sequence[int]]:
+        """As `QueueEntries.ids`, without queues whose messages are all pruned: the directory tells where they end."""
+        runs = self._queues.runs
+        return ids_of(key for key, rows in zip(runs.keys, runs.totals["rows"].tolist(), strict=True) if rows)
+
     def _names(self, path: str) -> list[str] | None:
         """Names below ``consumequeue/``; None for a path elsewhere."""
         path = path.rstrip("/")
@@ -161,7 +169,9 @@ class PackedFiles:
 
     def _bounds(self, names: list[str]) -> tuple[int, int] | None:
         queue_id = parse_queue_id(names[1]) if len(names) > 1 else None
-        return None if queue_id is None else self._queues.span(QueueKey(names[0], queue_id))
+        if queue_id is None or queue_id not in self._ids.get(names[0], ()):
+            return None
+        return self._queues.span(QueueKey(names[0], queue_id))
 
 
 def _directory(name: str) -> Listed:

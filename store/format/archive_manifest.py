@@ -10,6 +10,7 @@
                 last       the newest piece: a push compares it with the log
                 parts      of the pieces, ascending: what a reader plans with, see `archive_part`
                 files      other files of the store: index, config, checkpoint
+                pruned     queues whose messages are all pruned, and the offsets of their next ones
 
     12        [ part: segments 0 to 499   ][ part: 500 to 563 ][ part: the last push ]
     13        [ the same object           ][ the same object  ][ part: the last two pushes, merged ]
@@ -32,6 +33,7 @@ from . import archive_format1
 from .archive_part import (
     HEADER_BYTES,
     PIECE,
+    ArchivedQueue,
     Part,
     Piece,
     are_digests,
@@ -78,6 +80,13 @@ _FILE: Final = pa.struct(
         pa.field("digest", pa.string(), nullable=False),
     ]
 )
+_PRUNED: Final = pa.struct(
+    [
+        pa.field("topic", pa.string(), nullable=False),
+        pa.field("queue_id", pa.int32(), nullable=False),
+        pa.field("max_offset", pa.int64(), nullable=False),
+    ]
+)
 _SCHEMA: Final = pa.schema(
     [
         pa.field("reader", pa.int32(), nullable=False),
@@ -86,8 +95,11 @@ _SCHEMA: Final = pa.schema(
         pa.field("last", pa.list_(PIECE), nullable=False),
         pa.field("parts", pa.list_(_PART), nullable=False),
         pa.field("files", pa.list_(_FILE), nullable=False),
+        pa.field("pruned", pa.list_(_PRUNED), nullable=False),
     ]
 )
+_ADDED: Final = frozenset({"pruned"})
+"""Columns that the first manifests of this format lack."""
 _LAST: Final = _SCHEMA.get_field_index("last")
 
 
@@ -123,6 +135,19 @@ class ArchivedFile(NamedTuple):
         return f"files/{self.path}.{self.digest[:16]}"
 
 
+class PrunedQueue(NamedTuple):
+    """A queue whose messages are all pruned."""
+
+    topic: str
+    queue_id: int
+    max_offset: int  # queue offset of its next message
+
+    @property
+    def queue(self) -> ArchivedQueue:
+        """Its name."""
+        return ArchivedQueue(self.topic, self.queue_id)
+
+
 @dataclass(frozen=True, slots=True)
 class Manifest:
     """Content of an archive; of format 1 it holds its only part itself."""
@@ -132,6 +157,7 @@ class Manifest:
     parts: tuple[PartName, ...] = ()
     files: tuple[ArchivedFile, ...] = ()
     own_part: Part | None = None
+    pruned: tuple[PrunedQueue, ...] = ()
 
     @property
     def start(self) -> int:
@@ -202,6 +228,7 @@ class Manifest:
             "store": list(self.store.items()),
             "parts": [each._asdict() for each in self.parts],
             "files": [each._asdict() for each in self.files],
+            "pruned": [each._asdict() for each in self.pruned],
         }
         last = list_of_pieces([] if self.last is None else [self.last])
         schema = _SCHEMA.set(_LAST, _SCHEMA.field(_LAST).with_type(last.type))
@@ -246,17 +273,23 @@ class Manifest:
                 path=place,
                 fix="Install the release of segmentlog that wrote it, or a later one",
             )
-        row = only_row(data, HEADER_BYTES, _SCHEMA)
+        row = only_row(data, HEADER_BYTES, _SCHEMA, _ADDED)
         made = cls(
             dict(row["store"]),
             next(iter(pieces_of(row["last"])), None),
             tuple(PartName(*each) for each in rows_of(row["parts"])),
             tuple(ArchivedFile(*each) for each in rows_of(row["files"])),
+            pruned=tuple(PrunedQueue(*each) for each in rows_of(row["pruned"])),
         )
         require(are_digests(row["parts"], "digest") & _parts_fit(columns_of(row["parts"])), "part", made.parts)
         if len(row["last"]) > 1 or (made.parts[-1].stop if made.parts else 0) != made.stop:
             raise ValueError("its last piece is not the end of its parts")
         made._check(row["files"])
+        queue = columns_of(row["pruned"])
+        fits = (queue["queue_id"] >= 0) & (queue["max_offset"] > 0) & (queue["max_offset"] <= _OFFSET_MAX)
+        require(fits, "pruned queue", made.pruned)
+        if len({each.queue for each in made.pruned}) < len(made.pruned):
+            raise ValueError("it names a pruned queue twice")
         return made
 
     def _check(self, files: pa.StructArray) -> None:

@@ -24,7 +24,7 @@ Whoever may write to the bucket may write a part: names and numbers are compared
 """
 
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final, NamedTuple
@@ -447,10 +447,11 @@ def check_seal(magic: bytes, data: bytes, name: str, place: str, fix: str) -> in
     return int.from_bytes(data[12:16], "big")
 
 
-def only_row(data: bytes, at: int, schema: pa.Schema) -> dict[str, Any]:
+def only_row(data: bytes, at: int, schema: pa.Schema, added: Collection[str] = ()) -> dict[str, Any]:
     """Read the one row of a stream: lists by name as arrays, other values as Python has them.
 
-    Columns that ``schema`` lacks are left out: a later release may have added them.
+    Columns that ``schema`` lacks are left out: a later release may have added them. The lists of ``added`` are empty
+    in a stream of an earlier one.
     """
     batch = next(iter(pa.ipc.open_stream(pa.py_buffer(data)[at:])), None)
     if batch is None or batch.num_rows != 1:
@@ -459,6 +460,9 @@ def only_row(data: bytes, at: int, schema: pa.Schema) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for field in schema:
         at = batch.schema.get_field_index(field.name)
+        if at < 0 and field.name in added:
+            found[field.name] = pa.array([], field.type.value_type)
+            continue
         if at < 0 or batch.schema.field(at).type not in {field.type, _LED.get(field.type)}:
             raise ValueError(f"it has no column {field.name} of its type")
         column = batch.column(at)

@@ -8,7 +8,7 @@ import pytest
 
 from segmentlog.store.errors import CorruptError, UnsupportedStoreError
 from segmentlog.store.format import archive_manifest
-from segmentlog.store.format.archive_manifest import ArchivedFile, Manifest, PartName, manifest_key
+from segmentlog.store.format.archive_manifest import ArchivedFile, Manifest, PartName, PrunedQueue, manifest_key
 from segmentlog.store.format.durable_point import FileSizes
 from segmentlog.store.format.index_file import Geometry, IndexProof
 
@@ -21,9 +21,12 @@ PARTS = (
 )
 
 
+PRUNED = PrunedQueue("größe", 3, 700)
+
+
 def filled() -> Manifest:
     facts = {"id": "f00", "path": "/data/größe"}
-    return Manifest(facts, piece(1, stop=SEGMENT + 99, rows=1), PARTS, (FILES,))
+    return Manifest(facts, piece(1, stop=SEGMENT + 99, rows=1), PARTS, (FILES,), pruned=(PRUNED,))
 
 
 @pytest.mark.parametrize("manifest", [filled(), Manifest()])
@@ -56,12 +59,13 @@ def test_a_manifest_that_needs_a_newer_reader_is_refused(monkeypatch: pytest.Mon
         Manifest.decode(data, "here")
 
 
-def with_column(name: str, values: pa.Array, monkeypatch: pytest.MonkeyPatch) -> bytes:
-    """Return a manifest of a later release, in which a column is another one, or added."""
+def with_column(name: str, values: pa.Array | None, monkeypatch: pytest.MonkeyPatch) -> bytes:
+    """Return a manifest of another release, in which a column is another one, added, or not there."""
     whole = archive_manifest.sealed
 
     def changed(magic: bytes, version: int, row: pa.RecordBatch) -> bytes:
         columns = dict(zip(row.schema.names, row.columns, strict=True)) | {name: values}
+        columns = {each: column for each, column in columns.items() if column is not None}
         return whole(
             magic,
             version,
@@ -79,6 +83,12 @@ def with_column(name: str, values: pa.Array, monkeypatch: pytest.MonkeyPatch) ->
 
 def test_columns_that_a_later_release_added_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     assert Manifest.decode(with_column("colour", pa.array(["red"]), monkeypatch), "here") == filled()
+
+
+def test_the_first_manifests_of_the_format_state_no_pruned_queues(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert Manifest.decode(with_column("pruned", None, monkeypatch), "here") == replace(filled(), pruned=())
+    with pytest.raises(CorruptError, match="it has no column files of its type"):
+        Manifest.decode(with_column("files", None, monkeypatch), "here")
 
 
 def test_a_feature_that_is_not_known_is_refused_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,6 +121,17 @@ def test_a_part_with_an_impossible_value_is_refused(change: dict[str, Any]) -> N
     with pytest.raises(CorruptError, match="impossible name or number") as caught:
         rewritten(replace(filled(), parts=(PARTS[0]._replace(**change), PARTS[1])))
     assert caught.value.path == "s3://bucket/manifests/1"
+
+
+@pytest.mark.parametrize("change", [{"queue_id": -1}, {"max_offset": 0}, {"max_offset": -1}, {"max_offset": HUGE}])
+def test_a_pruned_queue_with_an_impossible_number_is_refused(change: dict[str, int]) -> None:
+    with pytest.raises(CorruptError, match="pruned queue 1 of 2 has an impossible name or number"):
+        rewritten(replace(filled(), pruned=(PRUNED._replace(queue_id=0), PRUNED._replace(**change))))
+
+
+def test_a_pruned_queue_that_is_named_twice_is_refused() -> None:
+    with pytest.raises(CorruptError, match="it names a pruned queue twice"):
+        rewritten(replace(filled(), pruned=(PRUNED, PRUNED._replace(max_offset=9))))
 
 
 @pytest.mark.parametrize("path", HOSTILE_NAMES)

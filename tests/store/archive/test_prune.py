@@ -1,20 +1,25 @@
 import contextlib
 from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
+from segmentlog.store import MessageStore, QueueKey, QueueRange, Snapshot
 from segmentlog.store.archive.look import describe, verify
 from segmentlog.store.archive.prune import prune
 from segmentlog.store.archive.push import push
+from segmentlog.store.directory.layout import StoreLocation
 from segmentlog.store.errors import StoreIOError
 from segmentlog.store.objects import manifests
 from segmentlog.store.objects.manifests import newest
-from support.archived_store import START_MS, STEP_MS
+from support.archived_store import CONFIG, START_MS, STEP_MS
 from support.archives import content, of_manifest
 from support.faulty_objects import Fault, FaultyObjects, Killed
 from support.scale import scale, spread
 
 FAR_MS = 1 << 60
+ROWS = 150
 
 
 def test_segments_with_older_messages_alone_are_left_out(objects: FaultyObjects) -> None:
@@ -60,6 +65,45 @@ def test_pruned_segments_are_not_pushed_again(store: Path, objects: FaultyObject
     pieces = content(objects).pieces
     push(store, objects)
     assert content(objects).pieces == pieces
+
+
+def test_a_queue_keeps_its_end_once_all_of_its_messages_are_pruned(store: Path, objects: FaultyObjects) -> None:
+    refunds, idle = QueueKey("refunds", 0), QueueKey("orders", 1)
+    ends = {refunds: ROWS // 5, idle: ROWS * 2 // 5}
+
+    def push_more(topic: str, count: int) -> None:
+        with MessageStore.open(store, CONFIG) as opened:
+            columns = {"topic": [topic] * count, "queueId": pa.array([0] * count, pa.int32())}
+            opened.append_batch(pa.RecordBatch.from_pydict({**columns, "body": [b"." * 200] * count}))
+        push(store, objects)
+
+    def bounds(snapshot: Snapshot) -> dict[QueueKey, tuple[int, int]]:
+        every = [each for topic in snapshot.topics() for each in snapshot.queues(topic)]
+        return {each.key: (each.min_offset, each.max_offset) for each in every}
+
+    for _ in range(2):
+        push_more("orders", 100)
+        assert prune(objects, FAR_MS).pieces
+        archived = Snapshot.open(StoreLocation.on_objects(objects))
+        found, stored = bounds(archived), bounds(Snapshot.open(store))
+        assert {key: found[key] for key in ends} == {key: (end, end) for key, end in ends.items()}
+        assert {key: end for key, (_, end) in found.items()} == {key: end for key, (_, end) in stored.items()}
+    for time_ms in (START_MS, FAR_MS):
+        assert archived.offset_at(refunds, time_ms) == ends[refunds]
+    nothing = QueueRange(refunds, ends[refunds], ends[refunds])
+    assert not archived.plan([nothing], max_bytes=1 << 20)
+    assert not archived.stored_bytes(nothing)
+    asked = np.arange(ends[refunds] + 1)
+    assert not archived.entries.entries(refunds, 0, ends[refunds] + 1).size.size
+    assert not (archived.entries.places(refunds, asked) >= 0).any()
+    described = {(each.topic, each.queue_id): each for each in describe(objects).queues}
+    assert described["refunds", 0][2:] == (ends[refunds], ends[refunds], 0, 0)
+
+    push_more("refunds", 1)
+    archived = Snapshot.open(StoreLocation.on_objects(objects))
+    assert bounds(archived)[refunds] == (ends[refunds], ends[refunds] + 1)
+    assert [each.queue for each in newest(objects)[1].pruned] == [idle]
+    assert verify(objects, deep=True).is_sound
 
 
 def test_objects_are_deleted_once_no_kept_manifest_names_them(
