@@ -3,6 +3,7 @@ from collections.abc import Callable
 
 import pytest
 
+from segmentlog.store.archive import turns as service
 from segmentlog.store.archive.push import PushReport
 from segmentlog.store.archive.turns import PushTurns
 from segmentlog.store.errors import (
@@ -15,6 +16,7 @@ from segmentlog.store.errors import (
     UnreadableError,
     UnsupportedStoreError,
 )
+from support.delegating import patch_import
 
 REPORT = PushReport(
     manifest=1,
@@ -37,8 +39,7 @@ class Clock:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, sleeps: int = 3) -> None:
         self.now, self.woken, self.sleeps = 1000.25, [], sleeps
-        monkeypatch.setattr("time.monotonic", lambda: self.now)
-        monkeypatch.setattr("time.sleep", self.sleep)
+        patch_import(monkeypatch, service, "time", monotonic=lambda: self.now, sleep=self.sleep)
 
     woken: list[float]
 

@@ -20,6 +20,7 @@ from segmentlog.store.objects.object_store import ObjectStore
 from segmentlog.store.objects.obstore_objects import _classified
 from segmentlog.store.objects.opening import open_objects
 from segmentlog.store.objects.retries import FailureKind
+from support.delegating import patch_import
 from support.fault_server import Fault, FaultServer, serving
 
 DATA = np.random.default_rng(3).integers(0, 256, 3_000_000, dtype=np.uint8)
@@ -176,8 +177,9 @@ def test_a_server_that_never_answered_is_an_error_after_five_seconds_and_one_tha
     monkeypatch.setattr(retries, "_reached", set())
     waits: list[float] = []
     now = iter(range(1, 1000))
-    monkeypatch.setattr(retries.time, "monotonic", lambda: float(next(now)))  # a second per attempt
-    monkeypatch.setattr(retries.time, "sleep", waits.append)
+    patch_import(
+        monkeypatch, retries, "time", monotonic=lambda: float(next(now)), sleep=waits.append
+    )  # 1 s per attempt
     refused = {"aws_endpoint": "http://127.0.0.1:9"}
     for ask in (lambda store: store.get("a", 0, 10), lambda store: list(store.list()), lambda store: store.head("a")):
         store = open_objects("s3://bucket/p", server.options(**refused))

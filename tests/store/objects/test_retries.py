@@ -1,4 +1,3 @@
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -6,6 +5,7 @@ import pytest
 from segmentlog.store.errors import MissingFileError, SegmentLogError, StoreIOError, UnreadableError
 from segmentlog.store.objects import retries
 from segmentlog.store.objects.retries import Failure, FailureKind, Request, Retries, attempted
+from support.delegating import patch_import
 
 REQUEST = Request("reading [0, 5)", "s3://bucket/a", 0)
 
@@ -13,7 +13,7 @@ REQUEST = Request("reading [0, 5)", "s3://bucket/a", 0)
 @pytest.fixture(autouse=True)
 def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     found: list[float] = []
-    monkeypatch.setattr(retries.time, "sleep", found.append)
+    patch_import(monkeypatch, retries, "time", sleep=found.append)
     return found
 
 
@@ -80,6 +80,6 @@ def test_expired_credentials_are_renewed_once(waits: list[float]) -> None:
 
 def test_no_attempt_begins_after_the_time_is_used_up(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter(range(0, 1000, 10))
-    monkeypatch.setattr(time, "monotonic", lambda: float(next(clock)))
+    patch_import(monkeypatch, retries, "time", monotonic=lambda: float(next(clock)))
     with pytest.raises(StoreIOError, match=r"after 3 attempts in 30.0 s"):
         _run(FailureKind.BUSY, 100, Retries(100, 30.0))
