@@ -11,7 +11,7 @@ A run has the number of its piece among all pieces, and of its queue among all q
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
@@ -25,6 +25,15 @@ if TYPE_CHECKING:
 _KEPT_RUNS_MAX: Final = 1 << 20
 _PLANNED_RUNS_MAX: Final = 1 << 20
 _NOWHERE: Final = -1
+
+
+class SealedPart(NamedTuple):
+    """A part of which a plan has all runs of its queues."""
+
+    number: int
+    queues: Ints  # (n,) those that are asked for, by their numbers within the part
+    begins: Ints  # the ends of all queues before the part
+    ends: Ints  # and after it: it has all queue offsets in between
 
 
 class ArchiveRuns:
@@ -80,7 +89,7 @@ class ArchiveRuns:
         """
         found = [np.empty(0, RUN)]
         for at, (part, numbers) in enumerate(zip(self._archived.parts, self._of_part, strict=True)):
-            local = np.flatnonzero(np.isin(numbers, queues))
+            local = self._local(at, queues)
             if starts is not None and stops is not None:
                 place = np.searchsorted(queues, numbers[local])
                 total = part.totals[local]
@@ -93,20 +102,19 @@ class ArchiveRuns:
         runs = np.concatenate(found)
         return runs[np.lexsort((runs["piece"], runs["queue"]))]
 
-    def whole_parts(self, queues: Ints, starts: Ints, stops: Ints) -> list[tuple[int, Ints, Ints]]:
-        """Return the sealed parts that lie within the ranges of (n,) ascending queues as a whole; none of a small plan.
-
-        Each comes as its number, and the ends of all queues before and after it: it has all queue offsets in between.
-        """
+    def sealed_parts(self, queues: Ints, starts: Ints, stops: Ints) -> list[SealedPart]:
+        """Return the sealed parts whose runs of (n,) ascending queues are all in their ranges; none of a small plan."""
         low, high = np.full((2, len(self._numbers)), _NOWHERE, np.int64)
         low[queues], high[queues] = starts, stops
         whole = np.zeros(len(self._of_part), np.bool_)
         ends, before = np.full((2, len(self._numbers)), -1, np.int64)
-        edges, asked = [ends.copy()], 0
-        for at, (part, numbers) in enumerate(zip(self._archived.parts, self._of_part, strict=True)):
-            first, last = part.totals["first"], part.totals["last"]
-            asked += int(part.totals["runs"][(last >= low[numbers]) & (first < high[numbers])].sum())
-            whole[at] = _is_sealed(part) and bool(((first >= low[numbers]) & (last < high[numbers])).all())
+        edges, asked, local = [ends.copy()], 0, [self._local(at, queues) for at in range(whole.size)]
+        for at, part in enumerate(self._archived.parts):
+            numbers, total = self._of_part[at][local[at]], part.totals[local[at]]
+            first, last = total["first"], total["last"]
+            asked += int(total["runs"][(last >= low[numbers]) & (first < high[numbers])].sum())
+            is_within = (first >= low[numbers]) & (last < high[numbers])
+            whole[at] = _is_sealed(part) and numbers.size > 0 and bool(is_within.all())
             lost = (ends[numbers] >= 0) & (first != ends[numbers])
             whole[before[numbers[lost]]] = False
             whole[at] &= not lost.any()
@@ -114,7 +122,12 @@ class ArchiveRuns:
             edges.append(ends.copy())
         if asked <= _PLANNED_RUNS_MAX:
             return []
-        return [(at, edges[at], edges[at + 1]) for at in np.flatnonzero(whole).tolist()]
+        return [SealedPart(at, local[at], edges[at], edges[at + 1]) for at in np.flatnonzero(whole).tolist()]
+
+    def _local(self, at: int, queues: Ints) -> Ints:
+        """Numbers of queues within a part."""
+        found: Ints = np.flatnonzero(np.isin(self._of_part[at], queues))
+        return found
 
     def load(self, queues: Sequence[int]) -> None:
         """Read the runs of some queues together, for `of_one`."""

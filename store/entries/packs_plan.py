@@ -15,8 +15,8 @@ pieces of its runs, and the rows of their packs: its reader needs no manifest.
 
 A run whose queue offsets have gaps is never cut. A queue whose offsets do not rise is left to `plan.plan_tasks`.
 
-A plan of a year of 10,000 queues has too many runs for one process. Where it has more than a million, sealed parts that
-are read as a whole are planned by their pieces, and their tasks read the runs: see `WholePartRanges`.
+A plan of a year of 10,000 queues has too many runs for one process. Where it has more than a million, sealed parts of
+which it has all runs of its queues are planned by their pieces, and their tasks read the runs: see `PartRanges`.
 """
 
 from collections.abc import Callable, Sequence
@@ -32,7 +32,7 @@ from ..errors import DataLossError
 from ..format.archive_manifest import PartName
 from ..format.archive_part import Part, Piece, Runs
 from ..format.consume_queue import ENTRY_BYTES
-from ..format.message import Ints, Mask
+from ..format.message import Bytes, Ints, Mask
 from ..objects.manifests import whole_part
 from ..types import QueueKey, QueueRange
 from .tasks import ArchivedColumns, ArchivedRanges, ScanTask, TaskLimits, TaskPlace, smallest_task
@@ -114,12 +114,12 @@ def _stretches(packed: "PackedQueues", ranges: Sequence[QueueRange], limits: Tas
     starts = np.array([wanted.start for wanted in ranges], np.int64)[order]
     stops = np.array([wanted.stop for wanted in ranges], np.int64)[order]
     found: list[_Stretch] = []
-    for at, begins, ends in packed.runs.whole_parts(asked, starts, stops) if limits.max_records is None else ():
-        before = np.minimum(stops, begins[asked])
+    for part in packed.runs.sealed_parts(asked, starts, stops) if limits.max_records is None else ():
+        before = np.minimum(stops, part.begins[asked])
         if (starts < before).any():
             found.append(_Runs(packed, _parts(packed, asked, starts, before), limits))
-        found.append(_WholePart(packed, at, limits))
-        starts = np.maximum(starts, ends[asked])
+        found.append(_PartOfQueues(packed, part.number, part.queues, limits))
+        starts = np.maximum(starts, part.ends[asked])
     return [*found, _Runs(packed, _parts(packed, asked, starts, stops), limits)]
 
 
@@ -211,20 +211,23 @@ class _Runs:
         return _made(self._packed, cut, units, _packed(units, target, limits.max_records))
 
 
-class _WholePart:
-    """All pieces of a part, by their rows and sizes."""
+class _PartOfQueues:
+    """All messages that a part has of (n,) queues: each piece has its share of them, by its rows and its size."""
 
-    def __init__(self, packed: "PackedQueues", at: int, limits: TaskLimits) -> None:
+    def __init__(self, packed: "PackedQueues", at: int, queues: Ints, limits: TaskLimits) -> None:
         archive = packed.archive
         part = archive.parts[at]
-        pieces = part.piece_columns
+        pieces, total = part.piece_columns, part.totals
+        chosen = np.zeros(total.size, np.bool_)
+        chosen[queues] = True
         place = TaskPlace(archive.objects, archive.root, archive.cache)
-        self._ranges = partial(WholePartRanges, archive.manifest.parts[at], place)
-        self._queues = len(part.queues)
+        self._ranges = partial(PartRanges, archive.manifest.parts[at], np.packbits(chosen), place=place)
+        self._queues = queues.size
         self._pieces = np.flatnonzero(pieces.rows)
-        self._low, self._rows = pieces.start[self._pieces], pieces.rows[self._pieces]
+        self._low = pieces.start[self._pieces]
         self._span = pieces.stop[self._pieces] - self._low
-        self._sizes = self._rows * ENTRY_BYTES if limits.entries_only else self._span
+        self._rows = _shares(pieces.rows[self._pieces], total["rows"], chosen)
+        self._sizes = self._rows * ENTRY_BYTES if limits.entries_only else _shares(self._span, total["bytes"], chosen)
         self.rows, self.bytes = int(self._rows.sum()), int(self._sizes.sum())
 
     def tasks(self, target: int, limits: TaskLimits) -> list[ScanTask]:  # noqa: ARG002 - there is no limit of records
@@ -242,7 +245,7 @@ class _WholePart:
         stops = _packed(_Units(np.zeros(of.size, np.int64), ranges, low, high, rows, sizes), target, None)
         return [
             ScanTask(
-                self._ranges(self._pieces[of[start:stop]], low[start:stop], high[start:stop]),
+                self._ranges((self._pieces[of[start:stop]], low[start:stop], high[start:stop])),
                 int(rows[start:stop].sum()),
                 int(sizes[start:stop].sum()),
             )
@@ -250,46 +253,58 @@ class _WholePart:
         ]
 
 
-class WholePartRanges(ArchivedRanges):
-    """Ranges of all queues in some windows of pieces of a sealed part: the task that is read asks the part for them.
+def _shares(values: Ints, totals: Ints, chosen: Mask) -> Ints:
+    """Return the shares that chosen queues have in (n,) values; the shares add up to that of the sum."""
+    of_queues, of_all = int(totals[chosen].sum()), max(int(totals.sum()), 1)
+    ends = [value * of_queues // of_all for value in np.cumsum(values).tolist()]  # the products may be above 2^63
+    return np.array(ends, np.int64) - np.array([0, *ends[:-1]], np.int64)
 
-    A sealed part is never merged with others, so that its object stays as long as its messages do.
+
+class PartRanges(ArchivedRanges):
+    """Ranges of some queues in windows of pieces of a sealed part: the task that is read asks the part for them.
+
+    A sealed part is never merged with others, so that its object stays as long as its messages do. ``queues`` has a bit
+    for each queue of the part, see ``numpy.packbits``; ``windows`` are pieces, and where each window begins and ends.
     """
 
-    def __init__(self, name: PartName, place: TaskPlace | None, pieces: Ints, lows: Ints, highs: Ints) -> None:
+    def __init__(
+        self, name: PartName, queues: Bytes, windows: tuple[Ints, Ints, Ints], place: TaskPlace | None = None
+    ) -> None:
         super().__init__(self._read)
-        self._name, self._place, self._windows = name, place, (pieces, lows, highs)
+        self._name, self._queues, self._windows, self._place = name, queues, windows, place
 
     def at(self, place: TaskPlace) -> ArchivedRanges:
         """As `ArchivedRanges.at`."""
-        return WholePartRanges(self._name, place, *self._windows)
+        return PartRanges(self._name, self._queues, self._windows, place)
 
     def _read(self) -> ArchivedColumns:
         assert self._place is not None
-        part, parts = _whole_part(self._place, self._name)
+        part, parts = _part_of_queues(self._place, self._name, self._queues)
         pieces, lows, highs = self._windows
         first, stop = np.searchsorted(parts.piece, pieces), np.searchsorted(parts.piece, pieces, side="right")
         units = _Units(first, stop, lows, highs, np.zeros_like(first), np.zeros_like(first))
         return _columns([QueueKey(*each) for each in part.queues], part.pieces, parts, units)
 
     def __reduce__(self) -> tuple[Callable[..., ArchivedRanges], tuple[Any, ...]]:
-        return WholePartRanges, (self._name, None, *self._windows)
+        return PartRanges, (self._name, self._queues, self._windows)
 
 
-_known: tuple[str, PartName, tuple[Part, _Parts]] | None = None
+_known: tuple[tuple[str, PartName, bytes], tuple[Part, _Parts]] | None = None
 
 
-def _whole_part(place: TaskPlace, name: PartName) -> tuple[Part, _Parts]:
-    """Read a part, and its runs as a plan has them; the last one of this process is kept for the next task."""
+def _part_of_queues(place: TaskPlace, name: PartName, queues: Bytes) -> tuple[Part, _Parts]:
+    """Read a part, and the runs of some queues as a plan has them; the last one of this process is kept."""
     global _known  # noqa: PLW0603 - tasks of a process follow the log, and share what they read
-    known = _known
-    if known is None or known[:2] != (place.root, name):
+    known, wanted = _known, (place.root, name, queues.tobytes())
+    if known is None or known[0] != wanted:
         part = whole_part(place.objects, name)
         assert part.runs is not None
-        first, last = part.totals["first"].astype(np.int64), part.totals["last"].astype(np.int64)
-        parts = _parts_of(part.runs, np.arange(len(part.queues)), first, last + 1, lambda *_: 0)
-        _known = known = place.root, name, (replace(part, runs=None), parts)
-    return known[2]
+        chosen = np.flatnonzero(np.unpackbits(queues, count=len(part.queues)))
+        first, last = (part.totals[name][chosen].astype(np.int64) for name in ("first", "last"))
+        runs = part.runs[np.isin(part.runs["queue"], chosen)]
+        parts = _parts_of(runs, chosen, first, last + 1, lambda *_: 0)
+        _known = known = wanted, (replace(part, runs=None), parts)
+    return known[1]
 
 
 def _windows(parts: _Parts, target: int) -> _Units:

@@ -2,6 +2,7 @@ import pickle
 import sys
 import tracemalloc
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from segmentlog.store.archive.content import cut
 from segmentlog.store.archive.push import push
 from segmentlog.store.directory.layout import StoreLocation
 from segmentlog.store.entries import archive_runs
-from segmentlog.store.entries.packs_plan import WholePartRanges
+from segmentlog.store.entries.packs_plan import PartRanges
 from segmentlog.store.entries.tasks import TaskPlace
 from segmentlog.store.format.archive_part import RUN, Part
 from segmentlog.store.objects import manifests
@@ -134,10 +135,12 @@ def in_parts(tmp_path: Path) -> MemoryObjects:
     return objects
 
 
-def rows_of(objects: MemoryObjects, lost: int, max_bytes: int) -> tuple[list[ScanTask], list[tuple[Any, ...]]]:
-    """Return the tasks of all queues but for some messages at both ends, and the messages in their order."""
+def rows_of(
+    objects: MemoryObjects, queues: slice, lost: int, max_bytes: int
+) -> tuple[list[ScanTask], list[tuple[Any, ...]]]:
+    """Return the tasks of some queues but for some messages at both ends, and the messages in their order."""
     snapshot = Snapshot.open(StoreLocation.on_objects(objects))
-    bounds = [each for topic in snapshot.topics() for each in snapshot.queues(topic)]
+    bounds = [each for topic in snapshot.topics() for each in snapshot.queues(topic)][queues]
     ranges = [QueueRange(each.key, each.min_offset + lost, each.max_offset - lost) for each in bounds]
     tasks = snapshot.plan(ranges, max_bytes=max_bytes)
     place = TaskPlace(objects, objects.url, None)
@@ -148,17 +151,18 @@ def rows_of(objects: MemoryObjects, lost: int, max_bytes: int) -> tuple[list[Sca
     return tasks, found
 
 
+@pytest.mark.parametrize("queues", [slice(None), slice(None, None, 2), slice(1, 2)], ids=["all", "some", "one"])
 @pytest.mark.parametrize("lost", [0, 45])
 @pytest.mark.parametrize("max_bytes", [600, 9_000, 1 << 20])
-def test_whole_parts_are_planned_by_their_pieces_and_read_as_their_runs(
-    in_parts: MemoryObjects, lost: int, max_bytes: int, monkeypatch: pytest.MonkeyPatch
+def test_sealed_parts_are_planned_by_their_pieces_and_read_as_their_runs(
+    in_parts: MemoryObjects, queues: slice, lost: int, max_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    expected_tasks, expected = rows_of(in_parts, lost, max_bytes)
+    expected_tasks, expected = rows_of(in_parts, queues, lost, max_bytes)
     monkeypatch.setattr(archive_runs, "_PLANNED_RUNS_MAX", 0)
     monkeypatch.setattr(archive_runs, "SEALED_RUNS", 1)
     gets = in_parts.calls["get"]
-    tasks, found = rows_of(in_parts, lost, max_bytes)
-    of_parts = [task for task in tasks if isinstance(task.ranges, WholePartRanges)]
+    tasks, found = rows_of(in_parts, queues, lost, max_bytes)
+    of_parts = [task for task in tasks if isinstance(task.ranges, PartRanges)]
     assert 0 < len(of_parts) < len(tasks)  # the last part grows
     assert max(len(pickle.dumps(task)) for task in of_parts) < 2_000
     assert sum(task.rows for task in tasks) == sum(task.rows for task in expected_tasks) == len(expected)
@@ -179,23 +183,25 @@ def test_parts_beside_missing_queue_offsets_are_planned_by_their_runs(
     monkeypatch.setattr(archive_runs, "SEALED_RUNS", 1)
     runs = Snapshot.open(StoreLocation.on_objects(in_parts)).entries.runs  # type: ignore[attr-defined]
     asked = np.arange(len(runs.keys))
-    whole = [at for at, _, _ in runs.whole_parts(asked, runs.totals["first"], runs.totals["last"] + 1)]
-    assert whole == [0, *range(3, len(manifest.parts) - 2)]
+    sealed = runs.sealed_parts(asked, runs.totals["first"], runs.totals["last"] + 1)
+    assert [part.number for part in sealed] == [0, *range(3, len(manifest.parts) - 2)]
 
 
-def test_a_plan_of_whole_parts_reads_the_heads_of_parts_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("step", [1, 2])
+def test_a_plan_of_sealed_parts_reads_the_heads_of_parts_alone(step: int, monkeypatch: pytest.MonkeyPatch) -> None:
     objects = made(50, 100)
-    monkeypatch.setattr(archive_runs, "_PLANNED_RUNS_MAX", 4_999)
+    monkeypatch.setattr(archive_runs, "_PLANNED_RUNS_MAX", 5_000 // step - 1)
     monkeypatch.setattr(archive_runs, "SEALED_RUNS", 5_000)
     snapshot = Snapshot.open(StoreLocation.on_objects(objects))
     bounds = [each for topic in snapshot.topics() for each in snapshot.queues(topic)]
-    wanted = [QueueRange(each.key, each.min_offset, each.max_offset) for each in bounds]
+    wanted = [QueueRange(each.key, each.min_offset, each.max_offset) for each in bounds[::step]]
     tasks = snapshot.plan(wanted, max_bytes=128 << 20)
     assert objects.calls["get"] == 2  # the manifest, and the head of its part
-    assert sum(task.rows for task in tasks) == 50 * RUNS_PER_PIECE * ROWS_PER_RUN
-    assert all(isinstance(task.ranges, WholePartRanges) for task in tasks)
-    planned = [each for task in tasks for each in task.ranges]
-    assert sum(each.rows for each in planned) == 50 * RUNS_PER_PIECE * ROWS_PER_RUN
+    rows = sum(len(each) for each in wanted)
+    assert sum(task.rows for task in tasks) == rows
+    assert all(isinstance(task.ranges, PartRanges) for task in tasks)
+    assert sum(each.rows for task in tasks for each in task.ranges) == rows
     objects.calls.clear()
-    snapshot.plan(wanted[1:], max_bytes=128 << 20)  # not all of the part
+    one = replace(wanted[0], start=wanted[0].start + 1)
+    snapshot.plan([one, *wanted[1:]], max_bytes=128 << 20)  # not all that the part has of this queue
     assert objects.calls["get"] > 0
