@@ -1,5 +1,6 @@
 """Fixtures for all tests."""
 
+import atexit
 import gc
 import os
 import time
@@ -39,12 +40,15 @@ settings.register_profile(
 settings.load_profile("segmentlog")
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
     """Leave the processor to the processes with a JVM: Spark gives a Python process 10 s to start, by a constant."""
+    config.add_cleanup(gc.unfreeze)  # the first one added is called last: after the garbage collections of pytest
     if not hasattr(config, "workerinput"):
         return
     from support.spread import WITH_JVM  # noqa: PLC0415 - a run in one process needs no xdist
 
+    atexit.register(os._exit, 0)  # called last: to free every object takes longer than to collect the tests
     if config.workerinput["workerid"] not in WITH_JVM:
         os.nice(5)
 
@@ -118,13 +122,11 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 def pytest_collection_finish() -> None:
-    """Take thousands of collected tests out of each garbage collection of the run: tests ask for hundreds."""
+    """Take thousands of collected tests out of each garbage collection of the run: tests ask for hundreds.
+
+    They return at the end, so that libraries that count their objects find none left.
+    """
     gc.freeze()
-
-
-def pytest_unconfigure() -> None:
-    """Return them, so that libraries that count their objects at the end find none left."""
-    gc.unfreeze()
 
 
 @pytest.hookimpl(tryfirst=True)
