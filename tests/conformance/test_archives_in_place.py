@@ -22,13 +22,13 @@ ALL = {"subscribePattern": ".*", "includeSystemTopics": "true", "brokerNames": "
 SKIPPED = {"corruptRecord": "skip", "failOnDataLoss": "false"}
 
 
-@pytest.mark.parametrize("name", fixtures.cases())
+@pytest.mark.parametrize("name", fixtures.names())
 def test_each_door_reads_an_archive_as_the_directory(name: str, tmp_path: Path) -> None:
     check_doors(fixtures.unpack(name, tmp_path), f"file://{tmp_path}/archive", {})
 
 
 @pytest.mark.scaled(quick=1)
-@pytest.mark.parametrize("name", fixtures.cases()[::4])
+@pytest.mark.parametrize("name", fixtures.names()[::4])
 def test_each_door_reads_an_archive_in_s3_as_the_directory(name: str, tmp_path: Path, moto: S3Server) -> None:
     check_doors(fixtures.unpack(name, tmp_path), moto.url(), moto.options)
 

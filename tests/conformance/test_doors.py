@@ -25,14 +25,15 @@ from segmentlog.store import OffsetOutOfRangeError, QueueSource, Snapshot
 from segmentlog.store.find import Finder, KeyField, Window
 from support import conformance, fixtures, reading
 from support.commands import run_command
-from support.scale import scale, spread
+from support.scale import SPREAD_CASES, sample, scale, spread
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = pytest.mark.conformance
 
-NAMES = scale(fixtures.kinds(), fixtures.names(), fixtures.names())
+NAMES = sample(fixtures.names(), SPREAD_CASES)
+"""Stores of this run, which are those of the cases that a quick run has of each test."""
 PAGE = Path(__file__).parents[2] / "docs" / "compatibility.md"
 TIMES = ("bornTimestamp", "storeTimestamp")
 Rows = list[reading.Row]
@@ -115,19 +116,19 @@ def check_rows(name: str, rows: Rows, *, checks_crc: bool) -> None:
 
 
 @pytest.mark.parametrize("read", [by_python, by_command])
-@pytest.mark.parametrize("name", fixtures.cases())
+@pytest.mark.parametrize("name", fixtures.names())
 def test_rows_are_rocketmqs(name: str, read: Callable[[Path], Rows], stores: dict[str, Path]) -> None:
     check_rows(name, read(stores[name]), checks_crc=False)
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("name", fixtures.cases())
+@pytest.mark.parametrize("name", fixtures.names())
 def test_rows_of_batches_are_rocketmqs(name: str, by_batch: dict[str, Rows]) -> None:
     check_rows(name, by_batch[name], checks_crc=True)
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("name", fixtures.cases())
+@pytest.mark.parametrize("name", fixtures.names())
 def test_rows_of_streams_are_rocketmqs(name: str, by_stream: dict[str, Rows]) -> None:
     check_rows(name, by_stream[name], checks_crc=True)
 
@@ -137,7 +138,7 @@ def check_queues(name: str, rows: Iterable[dict[str, Any]]) -> None:
     conformance.check_queues(name, found)
 
 
-@pytest.mark.parametrize("name", fixtures.cases())
+@pytest.mark.parametrize("name", fixtures.names())
 def test_topics_and_queues_are_rocketmqs(name: str, stores: dict[str, Path]) -> None:
     with segmentlog.open(stores[name]) as store:
         queues, topics = (table.to_arrow().to_pylist() for table in (store.queues(), store.topics()))
@@ -162,7 +163,7 @@ def test_queues_in_spark_are_rocketmqs(spark: "SparkSession", stores: dict[str, 
         check_queues(name, [row for row in rows if row["brokerName"] == name])
 
 
-@pytest.mark.parametrize("name", fixtures.cases())
+@pytest.mark.parametrize("name", fixtures.names())
 def test_keys_are_found_as_by_the_finder(name: str, stores: dict[str, Path]) -> None:
     """The finder is compared with RocketMQ's answers by ``test_find.py``."""
     snapshot = Snapshot.open(stores[name])
@@ -199,7 +200,7 @@ def iso(milliseconds: int) -> str:
     return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="milliseconds")
 
 
-@pytest.mark.parametrize("name", fixtures.cases())
+@pytest.mark.parametrize("name", fixtures.names())
 def test_records_are_found_by_their_places_as_rocketmq_finds_them(name: str, stores: dict[str, Path]) -> None:
     answers = {query["phyOffset"]: query["answer"] for query in fixtures.queries(name, "messageByOffset")}
     answers = {
@@ -225,7 +226,7 @@ def test_records_are_found_by_their_places_as_rocketmq_finds_them(name: str, sto
     assert len(python) == len(expected) or difference.more or difference.fewer
 
 
-@pytest.mark.parametrize("name", fixtures.cases())
+@pytest.mark.parametrize("name", fixtures.names())
 def test_messages_from_an_offset_are_rocketmqs(name: str, stores: dict[str, Path]) -> None:
     if conformance.DIFFERENCES.get(name, conformance.NONE).times:
         pytest.skip("RocketMQ lost messages")

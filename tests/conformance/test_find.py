@@ -70,7 +70,7 @@ def test_keys_are_found_as_rocketmq_finds_them(name: str, unpacked: Callable[[st
             assert not beyond
 
 
-@pytest.mark.parametrize("name", fixtures.cases())
+@pytest.mark.parametrize("name", fixtures.names())
 def test_all_keys_at_once_are_found_as_one_at_a_time(name: str, unpacked: Callable[[str], Path]) -> None:
     path = unpacked(name)
     snapshot = Snapshot.open(path)
@@ -91,7 +91,7 @@ def of_the_record(row: dict[str, Any]) -> dict[str, Any]:
     return {**row, "queueOffset": None, "tagsCode": None}
 
 
-@pytest.mark.parametrize("name", fixtures.cases())
+@pytest.mark.parametrize("name", fixtures.names())
 def test_messages_are_found_by_their_places_and_ids_as_scanned(name: str, unpacked: Callable[[str], Path]) -> None:
     snapshot = Snapshot.open(unpacked(name))
     rows = [row for row in read(snapshot, on_corrupt=OnCorrupt.SKIP, check_crc=False) if row["msgId"] is not None]

@@ -81,7 +81,7 @@ def as_rocketmq_changes_it(name: str) -> Callable[[dict[str, Any], list[int]], l
 
 
 @pytest.mark.conformance
-@pytest.mark.parametrize("name", fixtures.cases(LOST))
+@pytest.mark.parametrize("name", [name for name in fixtures.names() if name not in LOST])
 def test_keys_are_answered_as_rocketmq_answers(name: str, tmp_path: Path) -> None:
     index = Index.open(fixtures.unpack(name, tmp_path) / "index", configured(name))
     headers = [index.header(path) for path in index.files()]

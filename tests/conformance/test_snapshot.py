@@ -26,7 +26,7 @@ pytestmark = pytest.mark.conformance
 UNSETTLED = ("dledger-crash-5.3.3", "dledger-truncated-5.3.3", "dledger-uncommitted-5.3.3")
 
 
-@pytest.fixture(params=fixtures.cases(), scope="module")
+@pytest.fixture(params=fixtures.names(), scope="module")
 def name(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 

@@ -4,13 +4,11 @@ import functools
 import json
 import os
 import tarfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 from segmentlog.store.format.hashing import java_hash
 
@@ -84,8 +82,9 @@ def _light(queue: Line, place: int, line: Line) -> Line:
     }
 
 
-def names() -> list[str]:
-    return sorted(path.parent.name for path in FOLDER.glob("*/fixture.json"))
+@functools.cache
+def names() -> tuple[str, ...]:
+    return tuple(sorted(path.parent.name for path in FOLDER.glob("*/fixture.json")))
 
 
 def in_rocksdb() -> list[str]:
@@ -104,16 +103,6 @@ def kinds() -> list[str]:
     for name in names():
         versions.setdefault(name.rpartition("-")[0], []).append(name)
     return [of_kind[-(number % 2)] for number, of_kind in enumerate(versions.values())]
-
-
-def cases(but: Sequence[str] = ()) -> list[Any]:
-    """All fixtures ``but`` some as parameters of a test; a quick run has one of each kind, an attack the others."""
-    chosen = set(kinds())
-    return [
-        name if name in chosen else pytest.param(name, marks=pytest.mark.scaled(quick=0))
-        for name in names()
-        if name not in but
-    ]
 
 
 @functools.cache

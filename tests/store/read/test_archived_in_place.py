@@ -73,7 +73,7 @@ def small(tmp_path: Path) -> tuple[Snapshot, MemoryObjects]:
 
 @pytest.mark.scaled(quick=6)
 @pytest.mark.conformance
-@pytest.mark.parametrize("name", fixtures.cases())
+@pytest.mark.parametrize("name", fixtures.names())
 def test_a_pushed_store_of_rocketmq_reads_as_its_directory(name: str, tmp_path: Path) -> None:
     path = fixtures.unpack(name, tmp_path)
     objects = MemoryObjects()
