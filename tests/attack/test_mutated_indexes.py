@@ -28,7 +28,7 @@ from support.scale import Report, scale
 pytestmark = [pytest.mark.attack, pytest.mark.scaled]
 
 PARTS = scale(1, 6, 20)
-CASES = scale(12, 60, 1_000)
+CASES = scale(7, 60, 1_000)
 """Of each part."""
 SINGLES = 4
 CHAINS = 90  # of two topics, fewer than slots: chains are followed

@@ -24,7 +24,7 @@ from segmentlog.store.format.checksums import RecordCrc
 from support import fixtures
 from support.attack_stores import build
 from support.mutations import DRAWN, FIELD
-from support.scale import Report, scale
+from support.scale import Report, sample, scale
 from support.store_builder import Queues
 
 pytestmark = [pytest.mark.attack, pytest.mark.scaled]
@@ -38,20 +38,24 @@ PROCESSES = min(os.cpu_count() or 1, scale(1, 8, 8))
 
 BUILT_WEIGHT, REAL_WEIGHT, LARGE_WEIGHT = 10, 1, 0.3
 LARGE = 300  # messages: from here on a copy takes long to read
-REAL = (
-    "basic-4.9.1",
-    "batch-5.3.3",
-    "compressed-5.3.3",
-    "cq-ext-4.9.1",
-    "crash-garbage-5.3.3",
-    "crash-properties-4.9.1",
-    "delay-4.9.1",
-    "edges-5.3.3",
-    "hosts-ipv6-5.3.3",
-    "long-topic-5.3.3",
-    "retention-5.3.3",
-    "transactions-5.3.3",
+REAL = sample(
+    [
+        "basic-4.9.1",
+        "batch-5.3.3",
+        "compressed-5.3.3",
+        "cq-ext-4.9.1",
+        "crash-garbage-5.3.3",
+        "crash-properties-4.9.1",
+        "delay-4.9.1",
+        "edges-5.3.3",
+        "hosts-ipv6-5.3.3",
+        "long-topic-5.3.3",
+        "retention-5.3.3",
+        "transactions-5.3.3",
+    ],
+    3,
 )
+"""Each process first reads all stores undamaged, in all ways: with few copies that is most of its time."""
 
 TABLED = ("edges-5.3.3", "hosts-ipv6-5.3.3")
 

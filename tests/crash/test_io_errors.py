@@ -26,7 +26,7 @@ CONFIGS = {
 }
 LEAST = scale(10, 110, 6000)
 """Runs with a fault, by configuration."""
-STRIDE = scale(97, 6, 1)
+STRIDE = scale(131, 6, 1)
 """Step from one call that fails to the next."""
 OF_FIVE = scale(2, 1, 5)
 """Of five ways in which a call can fail so many are tried, by turns."""

@@ -335,7 +335,7 @@ def _staged_rows_are_released_after_they_were_read(patch: Patch) -> None:
     patch(batch_commit, "take_staged", take_staged)
 
 
-@pytest.mark.scaled(quick=3)
+@pytest.mark.scaled(quick=2)
 @pytest.mark.parametrize("promise", BUGS)
 def test_a_broken_promise_is_seen(promise: str, monkeypatch: pytest.MonkeyPatch) -> None:
     trial, plant = BUGS[promise]

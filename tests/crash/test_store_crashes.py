@@ -20,7 +20,7 @@ BREADTH = Breadth(
     per_point=scale(1, 1, 400),
 )
 """States that are tried besides the fixed ones."""
-STRIDE = {"flushed": scale(101, 6, 1), "late": scale(67, 8, 1)}
+STRIDE = {"flushed": scale(101, 6, 1), "late": scale(127, 8, 1)}
 """Step from one call at which the power is cut to the next. Most calls of both geometries are the same."""
 ALL = [case for case in product(WORKLOADS, GEOMETRIES) if case != ("killed", "late")]
 """`killed` opens its store before 8 KiB were written: both geometries make the same calls."""
