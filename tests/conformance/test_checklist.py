@@ -16,6 +16,7 @@ import pytest
 from segmentlog.store import MessageStore
 from support import oracle, releases, writing
 from support.store_builder import java_hash
+from support.tampering import segments
 from support.writing import Journal
 from support.written_stores import Record
 
@@ -54,10 +55,6 @@ def store(built: Built, request: pytest.FixtureRequest) -> Path:
     return built.store if request.param == "closed" else built.opened
 
 
-def _segments(store: Path) -> list[Path]:
-    return sorted((store / "commitlog").iterdir())
-
-
 def _records(segment: Path) -> Iterator[Record]:
     """Records of a segment up to its blank or its zeros."""
     data, at = segment.read_bytes(), 0
@@ -72,7 +69,7 @@ def _records(segment: Path) -> Iterator[Record]:
 
 
 def _log(store: Path) -> list[Record]:
-    return [record for segment in _segments(store) for record in _records(segment)]
+    return [record for segment in segments(store) for record in _records(segment)]
 
 
 def _queues(store: Path) -> dict[tuple[str, int], list[Path]]:
@@ -85,14 +82,14 @@ def _queues(store: Path) -> dict[tuple[str, int], list[Path]]:
 def test_1_full_size_files_with_names_of_their_offsets_and_nothing_else(store: Path) -> None:
     queue_bytes = CONFIG.queue_segment_entries * 20
     directories = [
-        (_segments(store), CONFIG.segment_bytes),
+        (segments(store), CONFIG.segment_bytes),
         *((files, queue_bytes) for files in _queues(store).values()),
     ]
     assert all(len(files) > 0 for files, _ in directories)
     for files, size in directories:
         assert [file.name for file in files] == [f"{number * size:020d}" for number in range(len(files))]
         assert {file.stat().st_size for file in files} == {size}
-    assert len(_segments(store)) > 4
+    assert len(segments(store)) > 4
     assert max(len(files) for files in _queues(store).values()) > 4
     index = list((store / "index").iterdir())
     assert len(index) > 4
@@ -117,7 +114,7 @@ def test_2_records_of_version_1_that_say_where_they_are(built: Built, store: Pat
 
 
 def test_3_finished_segments_end_with_a_blank_and_the_last_with_zeros(store: Path) -> None:
-    *finished, last = _segments(store)
+    *finished, last = segments(store)
     for segment in finished:
         data = segment.read_bytes()
         end = sum(record.size for record in _records(segment))

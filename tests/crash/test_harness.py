@@ -11,7 +11,7 @@ import pytest
 from segmentlog.store.errors import NoSpaceError, NotAStoreError, SegmentLogError, UnsafeFileError
 from segmentlog.store.files.writable_fs import LocalWritableFileSystem, WritableFileSystem
 from support.crash import promises
-from support.crash.campaign import prepare
+from support.crash.campaign import new_disk, prepare
 from support.crash.disk_model import SECTOR_BYTES, FileModel
 from support.crash.faults import Failure, Fault, FaultyFileSystem
 from support.crash.memory_fs import MemoryFileSystem
@@ -21,14 +21,8 @@ from support.crash.states import Breadth, CrashState, States
 from support.crash.workloads import batches
 
 
-def _disk() -> MemoryFileSystem:
-    disk = MemoryFileSystem()
-    disk.make_dir("/disk")
-    return disk
-
-
 def test_failed_sync_cannot_be_retried() -> None:
-    fs = RecordingFileSystem(_disk())
+    fs = RecordingFileSystem(new_disk())
     faulty = FaultyFileSystem(fs, Fault(error=Failure.EIO, at=1, calls=("sync",)))
     file = faulty.create("/disk/log")
     fs.sync_dir("/disk")
@@ -57,13 +51,13 @@ def test_rename_of_an_unsynced_file_can_leave_it_empty() -> None:
 
 
 def _states(act: Callable[[RecordingFileSystem], None], breadth: Breadth | None = None) -> list[CrashState]:
-    fs = RecordingFileSystem(_disk())
+    fs = RecordingFileSystem(new_disk())
     act(fs)
     return list(States(fs.recording, breadth or Breadth()))
 
 
 def _contents(act: Callable[[RecordingFileSystem], None], path: str) -> set[bytes | None]:
-    fs = RecordingFileSystem(_disk())
+    fs = RecordingFileSystem(new_disk())
     act(fs)
     fs.mark("end")
     return {state.disk().files().get(path) for state in States(fs.recording, Breadth()) if state.marks}
@@ -89,7 +83,7 @@ def test_sectors_are_lost_in_every_subset() -> None:
 
 def test_each_sector_may_hold_the_bytes_of_any_write() -> None:
     def contents(breadth: Breadth, *, synced: bool) -> set[bytes]:
-        fs = RecordingFileSystem(_disk())
+        fs = RecordingFileSystem(new_disk())
         _durable(fs, "/disk/f", b"o" * 2 * SECTOR_BYTES)
         file = fs.open("/disk/f")
         for letter in (b"a", b"b", b"o"):  # the last one leaves what was there at first, so the others are between
@@ -166,7 +160,7 @@ def test_states_are_distinct_and_the_same_each_time() -> None:
             fs.create(f"/disk/{number}").write(0, bytes([number]) * 3000)
 
     breadth = Breadth(exhaustive_bits=3, random_subsets=20, per_point=30, seed=7)
-    fs = RecordingFileSystem(_disk())
+    fs = RecordingFileSystem(new_disk())
     act(fs)
     first = [(s.point, s.description, s.disk().files()) for s in States(fs.recording, breadth)]
     second = [(s.point, s.description, s.disk().files()) for s in States(fs.recording, breadth)]
@@ -179,7 +173,7 @@ def test_states_are_distinct_and_the_same_each_time() -> None:
 
 
 def test_a_state_is_judged_again_after_each_acknowledgement() -> None:
-    fs = RecordingFileSystem(_disk())
+    fs = RecordingFileSystem(new_disk())
     file = fs.create("/disk/f")
     fs.mark("a")
     file.sync()
@@ -203,7 +197,7 @@ def test_a_reader_of_queues_opens_no_index(monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.fixture(params=["memory", "local"])
 def place(request: pytest.FixtureRequest, tmp_path: object) -> tuple[WritableFileSystem, str]:
     if request.param == "memory":
-        return _disk(), "/disk"
+        return new_disk(), "/disk"
     return LocalWritableFileSystem(), str(tmp_path)
 
 
@@ -289,7 +283,7 @@ def test_errors_are_the_errors_of_the_real_file_system(place: tuple[WritableFile
 
 
 def test_a_full_disk_takes_the_part_of_a_write_that_fits() -> None:
-    disk = _disk()
+    disk = new_disk()
     disk.capacity = 3 * 4096
     file = disk.create("/disk/f")
     file.allocate(2 * 4096)

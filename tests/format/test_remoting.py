@@ -8,11 +8,7 @@ from hypothesis import strategies as st
 
 from segmentlog.store import FormatError
 from segmentlog.store.format.remoting import Answer, AnswerReader, encode_request
-
-
-def answer(body: bytes, **header: object) -> bytes:
-    data = json.dumps({"code": 0, "opaque": 7, "flag": 1, **header}).encode()
-    return struct.pack(">ii", 4 + len(data) + len(body), len(data)) + data + body
+from support.scripted_broker import answer
 
 
 @given(st.integers(1, 999), st.integers(0, 1 << 30), st.dictionaries(st.text(), st.text()), st.binary())

@@ -45,9 +45,12 @@ Script = Callable[[Request], bytes | None]
 
 
 def frame(request: Request, code: int = 0, body: bytes = b"", remark: str = "", **fields: object) -> bytes:
-    header = {"code": code, "opaque": request.opaque, "flag": 1, "language": "JAVA", "remark": remark}
-    header["extFields"] = {name: str(value) for name, value in fields.items()}
-    data = json.dumps(header).encode()
+    texts = {name: str(value) for name, value in fields.items()}
+    return answer(body, code=code, opaque=request.opaque, language="JAVA", remark=remark, extFields=texts)
+
+
+def answer(body: bytes, **header: object) -> bytes:
+    data = json.dumps({"code": 0, "opaque": 7, "flag": 1, **header}).encode()
     return struct.pack(">ii", 4 + len(data) + len(body), len(data)) + data + body
 
 

@@ -1,5 +1,6 @@
 import errno
 from collections.abc import Callable
+from unittest.mock import Mock
 
 import pytest
 
@@ -81,15 +82,8 @@ def test_turns_are_multiples_of_the_interval(monkeypatch: pytest.MonkeyPatch) ->
 )
 def test_an_error_that_may_pass_is_tried_again(monkeypatch: pytest.MonkeyPatch, error: SegmentLogError) -> None:
     Clock(monkeypatch)
-    results, failed = iter([error, REPORT, error, REPORT]), list[tuple[Exception, float]]()
-
-    def push() -> PushReport:
-        result = next(results)
-        if isinstance(result, Exception):
-            raise result
-        return result
-
-    made = turns(push, failed)
+    failed = list[tuple[Exception, float]]()
+    made = turns(Mock(side_effect=[error, REPORT, error, REPORT]), failed)
     assert made.age_s is None
     with pytest.raises(KeyboardInterrupt):
         made.run()
@@ -112,15 +106,7 @@ def test_a_wrong_argument_ends_the_turns(
     monkeypatch: pytest.MonkeyPatch, error: Exception, ends_later: bool, is_first: bool
 ) -> None:
     Clock(monkeypatch)
-    results = iter([error] if is_first else [REPORT, error, REPORT, REPORT])
-
-    def push() -> PushReport:
-        result = next(results)
-        if isinstance(result, Exception):
-            raise result
-        return result
-
-    made = turns(push, [])
+    made = turns(Mock(side_effect=[error] if is_first else [REPORT, error, REPORT, REPORT]), [])
     with pytest.raises(type(error) if is_first or ends_later else KeyboardInterrupt):
         made.run()
     assert made.failures == 1

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from segmentlog.store import MessageStore, Outgoing, ReplicationError
 from segmentlog.store.ha import Address, MetadataCopier
 from segmentlog.store.ha.metadata import BrokerDocument, decode_document, receive_answer
-from support.scripted_broker import Request, ScriptedBroker, frame
+from support.scripted_broker import Request, ScriptedBroker, answer, frame
 from support.written_stores import SMALL
 
 TOPICS = {"dataVersion": {"counter": 3}, "topicConfigTable": {"T": {"topicName": "T", "writeQueueNums": 4}}}
@@ -104,11 +104,6 @@ def test_a_failed_copy_is_repeated(store: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 # Answers
-
-
-def answer(body: bytes, **header: object) -> bytes:
-    data = json.dumps({"code": 0, "opaque": 7, "flag": 1, **header}).encode()
-    return struct.pack(">ii", 4 + len(data) + len(body), len(data)) + data + body
 
 
 def decoded(data: bytes, document: BrokerDocument = BrokerDocument.TOPICS) -> object:

@@ -267,14 +267,10 @@ BORN = datetime(2026, 3, 1, 12, 0, 0, 250_000, tzinfo=UTC)
 STORED = BORN + timedelta(seconds=2, milliseconds=125)
 
 
-def ms(time: datetime) -> int:
-    return (time - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
-
-
 @pytest.fixture
 def written(tmp_path: Path) -> Path:
     config = dataclasses.replace(SMALL, compress_over_bytes=400, record_crc=False)
-    with MessageStore.open(tmp_path / "written", config, clock=lambda: ms(STORED)) as made:
+    with MessageStore.open(tmp_path / "written", config, clock=lambda: reading.millis(STORED)) as made:
         made.append(
             Outgoing(
                 topic="orders",
@@ -283,7 +279,7 @@ def written(tmp_path: Path) -> Path:
                 tags="t",
                 keys="k1 k2",
                 properties={"a": "1", "UNIQ_KEY": "U"},
-                born_timestamp=ms(BORN),
+                born_timestamp=reading.millis(BORN),
                 flag=7,
             )
         )
@@ -344,7 +340,7 @@ def test_a_time_in_no_calendar_year_is_an_error(written: Path, field: str, milli
 @pytest.mark.parametrize("millis", [-62_135_596_800_000, 253_402_300_799_999])
 def test_the_first_and_the_last_year_can_be_read(written: Path, millis: int) -> None:
     patch(written, 40, millis.to_bytes(8, "big", signed=True))
-    assert ms(read(written, 0).born_timestamp) == millis
+    assert reading.millis(read(written, 0).born_timestamp) == millis
 
 
 @pytest.mark.parametrize("source", list(QueueSource))

@@ -22,6 +22,7 @@ from support.broker_index import query_index
 from support.parted_store import PartedStore
 from support.reading import read
 from support.records import one
+from support.replicas import log_bytes
 from support.written_stores import SMALL, message
 
 SEGMENT = SMALL.segment_bytes
@@ -163,10 +164,6 @@ def with_filler(log: bytes, first: int = 0) -> bytes:
     return bytes(data)
 
 
-def segments(path: Path) -> bytes:
-    return b"".join(file.read_bytes() for file in sorted((path / "commitlog").iterdir()))
-
-
 @pytest.mark.slow
 @pytest.mark.scaled(quick=1)
 @pytest.mark.parametrize("most", [300, 5_000, 3 * SEGMENT])
@@ -178,9 +175,9 @@ def test_bytes_after_blank_records_are_copied(tmp_path: Path, written: Written, 
             copy.append_encoded(at, piece)
         assert copy.end_offset == end
         copy.wait_dispatched()
-        assert segments(tmp_path / "copy")[:end] == log
+        assert log_bytes(tmp_path / "copy")[:end] == log
         assert read(copy.snapshot())
-    assert not any(segments(tmp_path / "copy")[end:])
+    assert not any(log_bytes(tmp_path / "copy")[end:])
     with MessageStore.open(tmp_path / "copy", SMALL) as copy:
         assert copy.recovered.was_clean
         assert copy.end_offset == end
@@ -194,13 +191,13 @@ def test_filler_that_is_begun_again_leaves_nothing(tmp_path: Path, written: Writ
     with MessageStore.open(tmp_path / "copy", SMALL) as copy:
         held = copy.append_encoded(0, log[: SEGMENT - 1])
         assert held < SEGMENT - 8, "the filler is short: no case"
-        assert segments(tmp_path / "copy")[held + 8 : SEGMENT - 1] == log[held + 8 : SEGMENT - 1]
+        assert log_bytes(tmp_path / "copy")[held + 8 : SEGMENT - 1] == log[held + 8 : SEGMENT - 1]
         assert copy.append_encoded(held, b"") == held  # the sender begins again
-        assert not any(segments(tmp_path / "copy")[held:])
+        assert not any(log_bytes(tmp_path / "copy")[held:])
         for at in range(held, SEGMENT + 1000, 97):
             copy.append_encoded(at, log[at : at + 97])
         copy.append_encoded(copy.end_offset, log[copy.end_offset :])
-    assert segments(tmp_path / "copy")[:end] == log
+    assert log_bytes(tmp_path / "copy")[:end] == log
     assert stop < SEGMENT
 
 
@@ -216,7 +213,7 @@ def test_an_empty_log_begins_at_any_segment(tmp_path: Path, written: Written) ->
     assert [file.name for file in (tmp_path / "copy" / "commitlog").iterdir()] == [f"{base:020d}"]
     with MessageStore.open(tmp_path / "copy", SMALL) as copy:
         assert copy.append_encoded(copy.end_offset, log[copy.end_offset :]) == end
-    assert segments(tmp_path / "copy")[: end - base] == log[base:]
+    assert log_bytes(tmp_path / "copy")[: end - base] == log[base:]
     key, ours, theirs = QueueKey("Orders", 1), Snapshot.open(tmp_path / "copy"), Snapshot.open(first)
     assert ours.bounds(key).max_offset == theirs.bounds(key).max_offset
     assert ours.bounds(key).min_offset > theirs.bounds(key).min_offset == 0
