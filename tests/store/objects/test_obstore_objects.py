@@ -294,10 +294,11 @@ def test_put_if_absent_is_refused_where_the_server_overwrites(server: FaultServe
     assert sorted(server.objects) == ["bucket/p/a", "bucket/p/manifests/1"]
 
 
-@pytest.mark.slow
-def test_parts_of_a_large_object_are_sent_again(server: FaultServer) -> None:
+def test_parts_of_a_large_object_are_sent_again(server: FaultServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(obstore_objects, "_PARTS_FROM", 1 << 20)
+    monkeypatch.setattr(obstore_objects, "_PART_BYTES", 1 << 18)
     store = _open(server)
-    data = np.arange(9 << 20, dtype="<u8").view(np.uint8)  # 72 MiB
+    data = np.arange(9 << 14, dtype="<u8").view(np.uint8)  # four parts and a half
     server.fail(Fault("PUT", status=503, code="SlowDown", times=2), Fault("POST", status=500, times=1))
     info = store.put("big", data)
     assert info is not None
