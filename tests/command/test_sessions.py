@@ -48,7 +48,7 @@ def test_a_machine_without_pyspark(monkeypatch: pytest.MonkeyPatch) -> None:
         pass
 
 
-@pytest.mark.slow
+@pytest.mark.scaled(quick=0)
 def test_a_wrong_master(store: Path) -> None:
     command = [INSTALLED, "verify", str(store), "--master", "lokal"]
     ran = subprocess.run(command, check=False, capture_output=True, text=True, timeout=300)

@@ -16,7 +16,7 @@ from support.streams import Stream
 pytestmark = [*oracle.MARKS, pytest.mark.slow]
 RELEASES = ("4.9.1", "5.1.0", "5.3.3", "5.5.1")
 GROUPS = scale(RELEASES[::3], RELEASES[::3], RELEASES)  # the code asks for no release: the ends stand for all
-STORES = scale(2, 8, 120)
+STORES = scale(1, 8, 120)
 
 
 def some_message(draw: random.Random, number: int) -> dict[str, object]:
