@@ -22,7 +22,7 @@ from support.written_stores import SMALL, Judge, Tally
 pytestmark = [pytest.mark.attack, pytest.mark.scaled]
 
 SEED = int(os.environ.get("SEGMENTLOG_ATTACK_SEED", "20261121"))
-KILLS = scale(20, 200, 100_000)
+KILLS = scale(12, 200, 100_000)
 KILLS_PER_STORE = 20
 
 

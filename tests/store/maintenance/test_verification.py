@@ -123,6 +123,7 @@ def numbered(path: Path, *stated: int, segment_bytes: int = 1 << 16) -> list[int
     return got
 
 
+@pytest.mark.scaled(quick=23)
 @pytest.mark.parametrize("row", [0, 1, 5, 8, 9])
 @pytest.mark.parametrize("stated", [-1, 0, 3, 4, 7, 10, 11, 1 << 40])
 @pytest.mark.parametrize("segment_bytes", [1 << 10, 1 << 16])
