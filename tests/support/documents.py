@@ -12,7 +12,7 @@
 
 Blocks of one page share their Python names, and a directory that stands for ``/data``. In shell blocks ``STORE`` and
 ``DIR`` are directories in it, and a target of ``make`` only has to exist: the tests are started by one. A block of
-plain commands runs in this process, and a verb with Spark in the session of the test. The README's run as they are.
+plain commands runs in this process, and a verb with Spark in the session of the test.
 """
 
 import ast
@@ -22,7 +22,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Mapping
-from contextlib import nullcontext
+from contextlib import chdir, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -98,7 +98,7 @@ class Reader:
                 return self._python(text, str(block))
             if block.language == "sql":
                 return [self.names["spark"].sql(each).collect() for each in text.split(";") if each.strip()]
-            return self._shell(text, has_processes=block.page.name == "README.md")
+            return self._shell(text)
         except Exception as error:
             error.add_note(f"in {block}")
             raise
@@ -111,7 +111,7 @@ class Reader:
         exec(compile(ast.Module(statements, []), name, "exec"), self.names)
         return eval(compile(ast.Expression(last.value), name, "eval"), self.names)
 
-    def _shell(self, text: str, *, has_processes: bool) -> str | None:
+    def _shell(self, text: str) -> str:
         text = re.sub(r"\bSTORE\b", str(self._folder / "store"), text)
         text = re.sub(r"\b(TO|DIR)\b", str(self._folder / "elsewhere"), text)
         for target in re.findall(r"^make ([a-z-]+)", text, re.MULTILINE):
@@ -119,13 +119,16 @@ class Reader:
             assert re.search(rf"^{target}:", makefile, re.MULTILINE), f"the Makefile has no target `{target}`"
         text = re.sub(r"^make [^\n]*", "", text, flags=re.MULTILINE)
         lines = [shlex.split(line, comments=True) for line in text.splitlines()] if _is_plain(text) else [["bash"]]
-        if has_processes or any(words[:1] != ["segmentlog"] for words in lines):
+        if any(words[:1] != ["segmentlog"] for words in lines):
             return run_shell(text, self._folder)
-        with patch("segmentlog.command.sessions.session", lambda *_: nullcontext(self.names["spark"])):
+        printed = ""
+        session = patch("segmentlog.command.sessions.session", lambda *_: nullcontext(self.names["spark"]))
+        with chdir(self._folder), session:
             for words in lines:
                 ran = run_command(*words[1:])
                 assert ran.code == 0, f"exit code {ran.code} of:\n{words}\n{ran.err[-4_000:]}"
-        return None
+                printed += ran.text
+        return printed
 
 
 def _is_plain(text: str) -> bool:
