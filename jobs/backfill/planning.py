@@ -248,7 +248,14 @@ class Planner:
             if first > queue.max_offset or not self._request.skips_lost:
                 raise DataLossError(problem, path=snapshot.path, fix=fix, remedies=[Remedy.SKIP_LOST])
             first = queue.min_offset
-        return first, max(first, snapshot.end_at(queue.key, window.end_ms))
+        end = max(first, snapshot.end_at(queue.key, window.end_ms))
+        # The message after the window's last one may be of the window, too, if it was deleted.
+        gone = snapshot.entries.deleted([QueueRange(queue.key, first, min(end + 1, queue.max_offset))])
+        if gone and not self._request.skips_lost:
+            lacks = f"the archive lacks offset {gone[0].start} of {queue.key}"
+            problem, fix = f"messages of {window} may have been deleted: {lacks}", "Leave this window out"
+            raise DataLossError(problem, path=snapshot.path, fix=fix, remedies=[Remedy.SKIP_LOST])
+        return first, end
 
     def _check_kept(self, window: Window) -> None:
         segments = self._snapshot.log.segments

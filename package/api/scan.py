@@ -180,7 +180,7 @@ class Scan(Rows):
         spec = replace(self._spec, columns=("queueOffset",), property_columns=())
         with in_api_words():
             snapshot, there = self._held(self._source.open([each.key for each in self.ranges]), self.ranges, spec)
-            known = None if spec.predicate.reads_records else snapshot.entries.count(there)
+            known = None if spec.predicate.reads_records else snapshot.count(there, spec)
             if known is not None:
                 return known
             with closing(self._batches(snapshot, there, spec, 1)) as batches:

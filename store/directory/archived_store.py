@@ -132,6 +132,15 @@ class ArchivedStore:
             found[piece.segment] = HeldSegment(size + piece.stop - piece.start, first)
         return found
 
+    def holes(self) -> list[int]:
+        """Numbers of the pieces before which the archive lacks a part of the log that retention deleted."""
+        damage = set(self.manifest.damage)  # segments that are missing for another reason
+        return [
+            number
+            for number, (one, other) in enumerate(pairwise(self.pieces), 1)
+            if one.stop < other.start and (one.stop, other.start) not in damage
+        ]
+
     def newest_number(self) -> int:
         """Number of the newest manifest. Costs a list of objects."""
         found = latest(self.objects)

@@ -111,6 +111,24 @@ class PackedQueues(Mapping[QueueKey, DerivedQueue], QueueEntries):
         self.runs.load([number for number in parts if number is not None])
         return sum(self._measured(each)[0] for each in ranges)
 
+    def deleted(self, ranges: Sequence[QueueRange]) -> list[QueueRange]:
+        """As `QueueEntries.deleted`: offsets that a queue lacks between pieces that do not follow each other."""
+        holes = self.archive.holes()
+        if not holes:
+            return []
+        rising = [wanted for wanted in ranges if self.rises(wanted.key)]
+        self.runs.load([number for each in rising if (number := self.runs.number(each.key)) is not None])
+        found = []
+        for wanted in rising:
+            runs = self.runs_of(wanted.key)
+            before = np.searchsorted(holes, runs["piece"], side="right")
+            starts, stops = runs["last"][:-1] + 1, runs["first"][1:]
+            for at in np.flatnonzero((before[1:] > before[:-1]) & (stops > starts)).tolist():
+                start, stop = max(wanted.start, int(starts[at])), min(wanted.stop, int(stops[at]))
+                if start < stop:
+                    found.append(QueueRange(wanted.key, start, stop))
+        return found
+
     def _is_whole(self, wanted: QueueRange) -> bool:
         return self.rises(wanted.key) and self.span(wanted.key) == (wanted.start, wanted.stop)
 

@@ -132,6 +132,10 @@ class QueueEntries(ABC):
         """Number of messages of some ranges, exactly, where statistics have it; None where entries have to be read."""
         return None
 
+    def deleted(self, ranges: Sequence[QueueRange]) -> list[QueueRange]:  # noqa: ARG002 - archives have holes
+        """Parts of ranges whose messages were deleted between others, where that is known before they are read."""
+        return []
+
     def revision(self, data_stop: Callable[[], int], mark: object) -> object:
         """A value that changes when messages are added without a trace in the files of queues; None if there are none.
 

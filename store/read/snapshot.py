@@ -48,6 +48,7 @@ from ..log.commit_log import CommitLog, FoundRecord
 from ..objects.access import RemoteAccess
 from ..queues.consume_queue import ConsumeQueue
 from ..types import Boundary, QueueBounds, QueueKey, QueueRange, QueueSource, ReadFrom
+from .entry_batches import report_loss
 from .plan import plan_tasks
 from .scan import scan
 from .spec import MAX_BODY_BYTES, ScanSpec
@@ -477,6 +478,8 @@ class Snapshot:
         ------
         OffsetOutOfRangeError
             If a range leaves its queue.
+        DataLossError
+            If an archive lacks messages of a range, and ``spec`` does not skip them.
         """
         limits = TaskLimits(
             max_bytes=max_bytes,
@@ -486,6 +489,8 @@ class Snapshot:
             entries_only=spec is not None and spec.entries_only,
         )
         entries = self.entries
+        if spec is not None:
+            self._report_deleted(ranges, spec)
         for wanted, bounds in zip(ranges, self.bounds_of([each.key for each in ranges]), strict=True):
             if not bounds.min_offset <= wanted.start <= wanted.stop <= bounds.max_offset:
                 raise OffsetOutOfRangeError(
@@ -498,6 +503,23 @@ class Snapshot:
         if any(piece.walk is not None for piece in planned):
             cut = [ScanTask(tuple(map(entries.narrowed, task.ranges)), task.rows, task.bytes) for task in cut]
         return [*tasks, *cut]
+
+    def count(self, ranges: Sequence[QueueRange], spec: ScanSpec) -> int | None:
+        """As `QueueEntries.count`; messages that are gone are reported as by `plan`."""
+        known = self.entries.count(ranges)
+        if known is not None:
+            self._report_deleted(ranges, spec)
+        return known
+
+    def _report_deleted(self, ranges: Sequence[QueueRange], spec: ScanSpec) -> None:
+        for gone in self.entries.deleted(ranges):
+            offsets = f"{len(gone)} messages of {gone.key}, offsets {gone.start} to {gone.stop - 1}"
+            report_loss(
+                self,
+                spec,
+                f"{offsets}, are not in the archive: retention deleted them before they were pushed",
+                "Read other offsets, and push more often than retention deletes",
+            )
 
     def scan(self, task: ScanTask, spec: ScanSpec) -> Iterator[pa.RecordBatch]:
         """Read the messages of a task; see `scan.scan`."""

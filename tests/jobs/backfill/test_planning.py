@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from segmentlog.admin import archive_push
 from segmentlog.jobs.backfill import Request
 from segmentlog.jobs.backfill.planning import (
     SETTLED_MS,
@@ -196,6 +197,22 @@ def test_deleted_messages_are_an_error_unless_they_are_skipped(tmp_path: Path) -
         Planner(_request(store), NOW_MS).missing([])
     assert caught.value.path == str(segments[1])
     assert len(Planner(_request(store, skips_lost=True), NOW_MS).missing([]).parts) == 3
+
+
+def test_windows_of_messages_that_no_push_has_are_an_error_unless_they_are_skipped(tmp_path: Path) -> None:
+    store, archive = tmp_path / "store", f"file://{tmp_path}/archive"
+    append_at(store, [START_MS] * 50)
+    archive_push(store, archive)
+    append_at(store, [START_MS + DAY_MS] * 600 + [START_MS + 2 * DAY_MS] * 600)
+    for segment in sorted((store / "commitlog").iterdir())[:-1]:  # all of the second day was never pushed
+        segment.unlink()
+    archive_push(store, archive)
+    request = replace(_request(store), source=StoreSource.of(archive))
+    day = replace(request, start_ms=START_MS + DAY_MS, end_ms=START_MS + 2 * DAY_MS)
+    for asked in (request, day):
+        with pytest.raises(DataLossError, match="may have been deleted: the archive lacks offset 25 of orders/0"):
+            Planner(asked, NOW_MS).missing([])
+    assert len(Planner(replace(day, skips_lost=True), NOW_MS).missing([]).parts) == 1
 
 
 def test_a_store_that_ends_before_the_parts_is_refused(path: Path) -> None:

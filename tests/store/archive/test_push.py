@@ -1,15 +1,28 @@
 import os
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from segmentlog.store import ConfigError, CorruptError, MessageStore, Snapshot
+from segmentlog.store import (
+    ConfigError,
+    CorruptError,
+    DataLossError,
+    MessageStore,
+    OnLoss,
+    QueueKey,
+    QueueRange,
+    ScanSpec,
+    Snapshot,
+)
 from segmentlog.store.archive.look import verify
 from segmentlog.store.archive.push import PushReport, push
+from segmentlog.store.directory.layout import StoreLocation
 from segmentlog.store.errors import StoreIOError
 from segmentlog.store.format.archive_part import ENTRY, PACK_HEADER
 from segmentlog.store.format.message import Bytes
@@ -240,6 +253,35 @@ def test_a_log_that_begins_beyond_the_archive_is_a_gap_that_is_reported_once(
     assert "retention deleted" in report.warnings[0]
     assert push(store, objects).is_complete
     assert is_sound(objects)
+
+
+def test_messages_that_no_push_has_are_reported_by_each_read_of_their_offsets(
+    store: Path, objects: FaultyObjects, caplog: pytest.LogCaptureFixture
+) -> None:
+    key = QueueKey("orders", 0)
+    end = Snapshot.open(store).bounds_of([key])[0].max_offset
+    grow(store, ROWS, 200)
+    stop = newest(objects)[1].stop
+    for each in sorted((store / "commitlog").iterdir())[: stop // SEGMENT + 2]:
+        each.unlink()
+    push(store, objects)
+    archived = Snapshot.open(StoreLocation.on_objects(objects))
+    (found,) = archived.entries.deleted([QueueRange(key, 0, archived.bounds_of([key])[0].max_offset)])
+    assert found.start == end
+    assert archived.entries.place_of(key, found.stop) is not None
+    asked = [QueueRange(key, end - 1, found.stop + 1)]
+    fails = ScanSpec(columns=("queueOffset",))
+    skips = replace(fails, on_loss=OnLoss.SKIP)
+    for wanted in ([found], asked, [QueueRange(key, found.start + 1, found.stop - 1)]):
+        for read in (archived.count, partial(archived.plan, max_bytes=1 << 20)):
+            with pytest.raises(DataLossError, match=r"messages of orders/0, offsets .* are not in the archive"):
+                read(wanted, spec=fails)
+    for each in (QueueRange(key, 0, end), QueueRange(key, found.stop, found.stop + 1)):
+        assert sum(task.rows for task in archived.plan([each], max_bytes=1 << 20, spec=fails)) == len(each)
+    caplog.clear()
+    assert archived.count(asked, skips) == 2
+    assert sum(task.rows for task in archived.plan(asked, max_bytes=1 << 20, spec=skips)) == 2
+    assert f"{len(found)} messages of orders/0" in caplog.text
 
 
 # Damage
