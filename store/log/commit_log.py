@@ -488,12 +488,9 @@ class CommitLog:
     def damage(self, start: int, stop: int) -> list[tuple[int, int]]:
         """Spans of the log that begin in ``[start, stop)`` and hold no records, or records that their CRC denies."""
         # Zeros after the last record of the log are not damage. A file that is missing between two others is.
-        spans: list[tuple[int, int]] = []
-        reached: int | None = None
+        holes = ((one.stop, other.base) for one, other in pairwise(self.segments))
+        spans = [each for each in holes if start <= each[0] < min(stop, each[1])]
         for segment in self.overlapping(start, stop):
-            if reached is not None and reached < segment.base:
-                spans.append((reached, segment.base))
-            reached = segment.stop
             try:
                 for part, walked, hi in self._windows(segment, start - segment.base, stop - segment.base):
                     is_ended = stop > segment.stop and segment is self.segments[-1]  # nothing need follow there

@@ -195,7 +195,10 @@ def test_an_empty_file_in_the_middle_is_a_gap(built: tuple[Path, Appended], capl
     assert [each.path for each in found.empty] == [str(second)]
     assert not found.is_incomplete
     assert f"{second} has 0 bytes" in caplog.text
-    assert found.damage(found.min_offset, found.data_stop()) == [(4 * BYTES, 5 * BYTES)]
+    gap = (4 * BYTES, 5 * BYTES)
+    assert found.damage(found.min_offset, found.data_stop()) == [gap]
+    assert found.damage(4 * BYTES, 5 * BYTES) == [gap], "the record after it may be the first of its segment"
+    assert found.damage(found.min_offset, 4 * BYTES) == found.damage(5 * BYTES, found.data_stop()) == []
     assert found.corrupt(Problem.PHYSICAL_OFFSET, 4 * BYTES + 7, "a record").path == str(second)
     assert walked(found, 0, found.stop) == [
         each for each in appended.physical_offsets.tolist() if not 4 * BYTES <= each < 5 * BYTES
