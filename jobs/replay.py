@@ -115,7 +115,7 @@ def run(
     ConfigError, FormatError
         If the state file is of another job or damaged, or lost while the target has parts of this job.
     """
-    if os.path.abspath(target) == source.path:
+    if os.path.realpath(target) == os.path.realpath(source.path):
         raise ConfigError("the target of the replay is its source", fix="Name another directory as TO")
     with StateFile.open(state) as file:
         plan = file.load("replay", asked, _decoded)

@@ -199,9 +199,14 @@ def test_a_pace_follows_store_times(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize(
     ("target", "problem"),
-    [("source", "the target of the replay is its source"), ("target", "no messages found between start and end")],
+    [
+        ("source", "the target of the replay is its source"),
+        ("link", "the target of the replay is its source"),
+        ("target", "no messages found between start and end"),
+    ],
 )
 def test_bad_input_is_refused_before_spark_is_asked(path: Path, target: str, problem: str) -> None:
+    (path.parent / "link").symlink_to(path)
     with pytest.raises(ConfigError, match=problem):
         replay.run(
             None,  # type: ignore[arg-type] # it is not asked
@@ -213,7 +218,7 @@ def test_bad_input_is_refused_before_spark_is_asked(path: Path, target: str, pro
             asked={},
             stop=threading.Event(),
         )
-    assert sorted(each.name for each in path.parent.iterdir()) == ["source"]
+    assert sorted(each.name for each in path.parent.iterdir()) == ["link", "source"]
 
 
 @pytest.mark.parametrize("speed", [None, 0.001])
