@@ -110,6 +110,7 @@ def _chosen(
     wanted = np.ones(len(pieces), np.bool_)
     if topics is not None:
         known = {queue.topic for part in parts for queue in part.queues}
+        known |= {each.topic for each in manifest.pruned}
         unknown = [topic for topic in topics if topic not in known]
         if unknown:
             raise UnknownQueueError(f"topic {unknown[0]} is not in this archive", path=objects.url)

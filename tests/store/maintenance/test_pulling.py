@@ -24,7 +24,7 @@ from segmentlog.store import (
 )
 from segmentlog.store.archive.push import push
 from segmentlog.store.errors import NotAStoreError, StoreIOError
-from segmentlog.store.format.archive_manifest import ArchivedFile
+from segmentlog.store.format.archive_manifest import ArchivedFile, PrunedQueue
 from segmentlog.store.maintenance import archive_push, verify
 from segmentlog.store.maintenance.archives import pull
 from segmentlog.store.objects.manifests import newest, publish
@@ -116,6 +116,10 @@ def test_a_window_without_messages_and_an_unknown_topic_are_refused(objects: Fau
         pull(objects, tmp_path / "part", window=Window(1, 2))
     with pytest.raises(UnknownQueueError, match="topic ordrs is not in this archive"):
         pull(objects, tmp_path / "part", topics=["ordrs"])
+    number, manifest = newest(objects)
+    publish(objects, number + 1, replace(manifest, pruned=(PrunedQueue("returns", 0, 9),)))
+    with pytest.raises(ConfigError, match="no such messages"):
+        pull(objects, tmp_path / "part", topics=["returns"])
     with pytest.raises(NotAStoreError, match="no archive here"):
         pull(MemoryObjects(), tmp_path / "part")
     assert not list(tmp_path.glob("part*"))
