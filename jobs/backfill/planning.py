@@ -8,12 +8,15 @@
                the window's end
     over       a part planned after it      nothing; with catch-up a part for messages that were appended since
     still open anything                     an error; a job that follows writes a part with what is there
+    over, not  anything                     a part with what is there
+    pushed yet
 
 Offsets come from the same binary searches as those of readers, so that a backfill has the messages of a read with
 ``startingTimestamp`` and ``endingTimestamp``.
 """
 
 import json
+import logging
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -30,6 +33,8 @@ from segmentlog.store import ConfigError, DataLossError, QueueBounds, QueueKey, 
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+_log = logging.getLogger(__name__)
 
 # Windows and parts
 
@@ -144,8 +149,11 @@ class Planner:
 
     def __init__(self, request: Request, now_ms: int) -> None:
         self._request = request
-        self._seen_ms = now_ms - SETTLED_MS
         self._snapshot = request.source.open()
+        self._now_ms, self._seen_ms = now_ms, now_ms - SETTLED_MS
+        archived = self._snapshot.location.archived
+        if archived is not None:  # messages that came after its last push are not in it
+            self._seen_ms = min(self._seen_ms, archived.manifest.pushed_ms or self._seen_ms)
         ((_, self._queues),) = select([self._snapshot], Topics(request.topics), argument="TOPIC")
 
     def missing(self, parts: Sequence[Part], *, is_open: bool = False) -> Plan:
@@ -168,10 +176,13 @@ class Planner:
             if any(part.finishes for part in there):
                 finished.append(window)
                 continue
-            if not is_open and window.end_ms > self._seen_ms:
+            if not is_open and window.end_ms > self._now_ms - SETTLED_MS:
                 problem = f"the window {window} is not over, or has been for less than {SETTLED_MS // 1000} seconds"
                 raise ConfigError(problem, fix="End the period before it, or follow the store")
             part = self._part(window, there)
+            if not (is_open or part.finishes):
+                text = "%s was last pushed at %s, before the window %s was over, which stays open: run it again later"
+                _log.warning(text, self._snapshot.path, iso(self._seen_ms), window)
             if part.finishes or any(first < end for first, end in part.offsets.values()):
                 planned.append(part)
         done = set(finished)
@@ -222,7 +233,7 @@ class Planner:
         ]
 
     def _windows(self, is_open: bool) -> list[Window]:  # noqa: FBT001 - of the callers' keyword
-        return self._request.windows(self._seen_ms + SETTLED_MS if is_open else None)
+        return self._request.windows(self._now_ms if is_open else None)
 
     def _part(self, window: Window, there: Sequence[Part]) -> Part:
         if not there:

@@ -1,4 +1,5 @@
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC
 from itertools import pairwise
@@ -197,6 +198,27 @@ def test_deleted_messages_are_an_error_unless_they_are_skipped(tmp_path: Path) -
         Planner(_request(store), NOW_MS).missing([])
     assert caught.value.path == str(segments[1])
     assert len(Planner(_request(store, skips_lost=True), NOW_MS).missing([]).parts) == 3
+
+
+def test_a_window_that_ended_after_the_last_push_stays_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    store, archive = tmp_path / "store", f"file://{tmp_path}/archive"
+    request = replace(_request(store, 1), source=StoreSource.of(archive))
+
+    def planned(pushed_ms: int, held: Sequence[Part]) -> Part:
+        monkeypatch.setattr("segmentlog.store.archive.push._now_ms", lambda: pushed_ms)
+        append_at(store, [START_MS] * 4)
+        archive_push(store, archive)
+        (part,) = Planner(request, NOW_MS).missing(held).parts
+        return part
+
+    first = planned(START_MS + DAY_MS - 1, [])
+    assert "before the window" in caplog.text
+    caplog.clear()
+    last = planned(START_MS + DAY_MS, [first])
+    assert (first.finishes, last.finishes, caplog.text) == (False, True, "")
+    assert [each.offsets[QueueKey("orders", 0)] for each in (first, last)] == [(0, 2), (2, 4)]
 
 
 def test_windows_of_messages_that_no_push_has_are_an_error_unless_they_are_skipped(tmp_path: Path) -> None:
