@@ -102,6 +102,27 @@ class ArchiveRuns:
         runs = np.concatenate(found)
         return runs[np.lexsort((runs["piece"], runs["queue"]))]
 
+    def beside(self, piece: int, queues: Ints) -> tuple[Ints, Ints]:
+        """Queue offsets of the last message before a piece, and of the first one from there on, of (n,) queues.
+
+        -1 for no message. The queues rise. Runs are read of the part with the piece alone.
+        """
+        before, after = np.full((2, len(self._numbers)), _NOWHERE, np.int64)
+        for at in reversed(range(len(self._of_part))):
+            part, numbers = self._archived.parts[at], self._of_part[at]
+            first = int(self._first_piece[at])
+            if first >= piece:
+                after[numbers] = part.totals["first"]
+            elif first + len(part.pieces) > piece:
+                runs = self._archived.runs(at, self._local(at, queues))
+                is_after = runs["piece"] >= piece - first
+                late, early = runs[is_after][::-1], runs[~is_after]  # of equal indices the last one stays
+                after[numbers[late["queue"]]], before[numbers[early["queue"]]] = late["first"], early["last"]
+            else:
+                is_unknown = before[numbers] == _NOWHERE
+                before[numbers[is_unknown]] = part.totals["last"][is_unknown]
+        return before[queues], after[queues]
+
     def sealed_parts(self, queues: Ints, starts: Ints, stops: Ints) -> list[SealedPart]:
         """Return the sealed parts whose runs of (n,) ascending queues are all in their ranges; none of a small plan."""
         low, high = np.full((2, len(self._numbers)), _NOWHERE, np.int64)

@@ -114,17 +114,14 @@ class PackedQueues(Mapping[QueueKey, DerivedQueue], QueueEntries):
     def deleted(self, ranges: Sequence[QueueRange]) -> list[QueueRange]:
         """As `QueueEntries.deleted`: offsets that a queue lacks between pieces that do not follow each other."""
         holes = self.archive.holes()
-        if not holes:
-            return []
-        rising = [wanted for wanted in ranges if self.rises(wanted.key)]
-        self.runs.load([number for each in rising if (number := self.runs.number(each.key)) is not None])
+        rising = [wanted for wanted in ranges if self.rises(wanted.key)] if holes else []
+        numbers = np.array([self.runs.number(wanted.key) for wanted in rising], np.int64)
         found = []
-        for wanted in rising:
-            runs = self.runs_of(wanted.key)
-            before = np.searchsorted(holes, runs["piece"], side="right")
-            starts, stops = runs["last"][:-1] + 1, runs["first"][1:]
-            for at in np.flatnonzero((before[1:] > before[:-1]) & (stops > starts)).tolist():
-                start, stop = max(wanted.start, int(starts[at])), min(wanted.stop, int(stops[at]))
+        for piece in holes:
+            before, after = self.runs.beside(piece, numbers)
+            for at in np.flatnonzero((before >= 0) & (before + 1 < after)).tolist():
+                wanted = rising[at]
+                start, stop = max(wanted.start, int(before[at]) + 1), min(wanted.stop, int(after[at]))
                 if start < stop:
                     found.append(QueueRange(wanted.key, start, stop))
         return found
