@@ -24,7 +24,7 @@ from typing import Final
 import numpy as np
 
 from ..errors import SegmentLogError
-from ..format.archive_manifest import Manifest, PartName
+from ..format.archive_manifest import Manifest, PartName, PrunedQueue
 from ..format.archive_part import SEALED_RUNS, ArchivedQueue, Part, Piece
 from ..format.message import Bytes
 from ..format.store_paths import MANIFESTS, PARTS
@@ -78,6 +78,23 @@ def parts_with(objects: ObjectStore, manifest: Manifest, first: int, stop: int) 
         elif low < high:
             found.append(cut(manifests.whole_part(objects, name), low, high))
     return found
+
+
+def ends_without(
+    manifest: Manifest, heads: Sequence[Part], held: Sequence[Held], *, is_cut: bool = False
+) -> tuple[PrunedQueue, ...]:
+    """Return the queues that none of the held parts has, with their ends, by the heads of all parts of a manifest.
+
+    Where the log was cut, a queue ends where its first message in the archive was: those before that one are pruned.
+    """
+    by_name = dict(zip(manifest.parts, heads, strict=False))
+    left = {queue for each in held for queue in (each if isinstance(each, Part) else by_name[each]).queues}
+    ends = {each.queue: each.max_offset for each in manifest.pruned}
+    for part in heads[::-1] if is_cut else heads:
+        # Where damage made offsets fall, they say nothing: such a queue is gone.
+        edge = part.totals["first"] if is_cut else part.totals["last"] + 1
+        ends |= dict(zip(part.queues, np.where(part.totals["rises"], edge, 0).tolist(), strict=True))
+    return tuple(PrunedQueue(*queue, end) for queue, end in sorted(ends.items()) if end > 0 and queue not in left)
 
 
 def settled(objects: ObjectStore, held: Sequence[Held], put: Callable[[str, Bytes], object]) -> tuple[PartName, ...]:

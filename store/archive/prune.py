@@ -17,16 +17,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-import numpy as np
-
 from ..errors import StoreInUseError
-from ..format.archive_manifest import ArchivedFile, Manifest, PrunedQueue
-from ..format.archive_part import Part, Piece
+from ..format.archive_manifest import ArchivedFile
+from ..format.archive_part import Piece
 from ..format.index_file import HEADER, decode_header
 from ..format.store_paths import INDEX
 from ..objects.manifests import heads_of, newest, publish
 from ..objects.object_store import ObjectStore
-from .content import Held, names_of_pieces, orphans, parts_with, remove_orphans, settled
+from .content import ends_without, names_of_pieces, orphans, parts_with, remove_orphans, settled
 from .push import ORPHANS_AFTER_S
 
 _ROUNDS_MAX: Final = 100
@@ -73,7 +71,7 @@ def prune(
         files = tuple(each for each in former.files if not count or not _is_old(objects, start, each))
         if count and not dry_run:
             held = parts_with(objects, former, count, len(pieces))
-            changed = replace(former, files=files, own_part=None, pruned=_pruned(former, heads, held))
+            changed = replace(former, files=files, own_part=None, pruned=ends_without(former, heads, held))
             if not publish(objects, number + 1, replace(changed, parts=settled(objects, held, objects.put))):
                 continue
         gone = dict(names_of_pieces(pieces[:count])) | {each.key: each.size for each in {*former.files} - {*files}}
@@ -88,18 +86,6 @@ def prune(
     raise StoreInUseError(
         "other archivers published manifests all the time", path=objects.url, fix="Run one archiver at a time"
     )
-
-
-def _pruned(former: Manifest, heads: Sequence[Part], held: Sequence[Held]) -> tuple[PrunedQueue, ...]:
-    """Queues that none of the parts that are kept has, by the heads of all former parts."""
-    by_name = dict(zip(former.parts, heads, strict=False))
-    left = {queue for each in held for queue in (each if isinstance(each, Part) else by_name[each]).queues}
-    ends = {each.queue: each.max_offset for each in former.pruned}
-    for part in heads:
-        # Where damage made offsets fall, the last one says nothing: such a queue is gone.
-        known = np.where(part.totals["rises"], part.totals["last"] + 1, 0).tolist()
-        ends |= dict(zip(part.queues, known, strict=True))
-    return tuple(PrunedQueue(*queue, end) for queue, end in sorted(ends.items()) if end and queue not in left)
 
 
 def _beyond(pieces: Sequence[Piece], max_bytes: int | None) -> int:

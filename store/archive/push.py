@@ -64,7 +64,7 @@ from ..log.commit_log import FoundRecords
 from ..objects.manifests import heads_of, newest_or_empty, publish
 from ..objects.object_store import ObjectStore
 from ..read.snapshot import Snapshot
-from .content import Held, Span, parts_with, remove_orphans, settled
+from .content import Held, Span, ends_without, parts_with, remove_orphans, settled
 
 _log = logging.getLogger(__name__)
 
@@ -370,10 +370,13 @@ class _Push:
         changed = Manifest(self._state(former), last, former.parts, files, former.own_part)
         if not part.made and count == len(pieces) and changed.files == former.files:
             return former
-        held: list[Held] = parts_with(self.objects, former, 0, kept)
-        parts = settled(self.objects, [*held, *(made.part for made in part.made)], self._put)
-        queues = {queue for made in part.made for queue in made.part.queues}
-        pruned = tuple(each for each in former.pruned if count and each.queue not in queues)
+        held: list[Held] = [*parts_with(self.objects, former, 0, kept), *(made.part for made in part.made)]
+        parts = settled(self.objects, held, self._put)
+        if part.replaced:
+            pruned = ends_without(former, heads_of(self.objects, former), held, is_cut=True)
+        else:
+            queues = {queue for made in part.made for queue in made.part.queues}
+            pruned = tuple(each for each in former.pruned if each.queue not in queues)
         return replace(changed, parts=parts, own_part=None, pruned=pruned)
 
     def _start(self, former: Manifest, kept: int) -> int:

@@ -5,7 +5,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from segmentlog.store import MessageStore, QueueKey, QueueRange, Snapshot
+from segmentlog.store import MessageStore, Outgoing, QueueKey, QueueRange, Snapshot
 from segmentlog.store.archive.look import describe, verify
 from segmentlog.store.archive.prune import prune
 from segmentlog.store.archive.push import push
@@ -13,6 +13,7 @@ from segmentlog.store.directory.layout import StoreLocation
 from segmentlog.store.errors import StoreIOError
 from segmentlog.store.objects import manifests
 from segmentlog.store.objects.manifests import newest
+from support import writing
 from support.archived_store import CONFIG, START_MS, STEP_MS
 from support.archives import content, of_manifest
 from support.faulty_objects import Fault, FaultyObjects, Killed
@@ -104,6 +105,32 @@ def test_a_queue_keeps_its_end_once_all_of_its_messages_are_pruned(store: Path, 
     assert bounds(archived)[refunds] == (ends[refunds], ends[refunds] + 1)
     assert [each.queue for each in newest(objects)[1].pruned] == [idle]
     assert verify(objects, deep=True).is_sound
+
+
+@pytest.mark.parametrize("is_whole", [False, True], ids=["some pieces", "the only piece"])
+def test_a_queue_keeps_its_end_in_an_archive_whose_log_was_cut(
+    store: Path, objects: FaultyObjects, tmp_path: Path, *, is_whole: bool
+) -> None:
+    def append(topic: str) -> None:
+        with MessageStore.open(store, CONFIG) as opened:
+            opened.append(Outgoing(topic=topic, body=b"."))
+
+    append("orders")  # in the last segment
+    if not is_whole:
+        push(store, objects)
+        prune(objects, FAR_MS)
+    archived = FaultyObjects() if is_whole else objects
+    writing.copied(store, tmp_path / "former")
+    append("orders" if is_whole else "refunds")
+    push(store, archived)
+    prune(archived, FAR_MS)
+    writing.copied(tmp_path / "former", store)
+    append("new")
+    for segment in sorted((store / "commitlog").iterdir())[:-1]:  # retention; else all of it would be pushed again
+        segment.unlink()
+    assert push(store, archived).replaced
+    end = ROWS // 5
+    assert {tuple(each)[2:] for each in describe(archived).queues if each.topic == "refunds"} == {(end, end, 0, 0)}
 
 
 def test_objects_are_deleted_once_no_kept_manifest_names_them(
