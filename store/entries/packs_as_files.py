@@ -24,7 +24,7 @@ from ..files.fs import FileSystem, Listed
 from ..files.joined_fs import JoinedFileSystem
 from ..files.plain_reads import Front
 from ..files.segments import lead_in
-from ..format.consume_queue import ENTRY, ENTRY_BYTES, from_columns
+from ..format.consume_queue import ENTRY, ENTRY_BYTES, from_columns, pads
 from ..format.message import Bytes
 from ..format.naming import parse_queue_id, segment_name
 from ..format.store_paths import StorePaths, archived_log
@@ -113,6 +113,9 @@ class PackedFiles:
         first, last = (base + offset) // ENTRY_BYTES, -(-(base + stop) // ENTRY_BYTES)
         found = self._queues.entries(QueueKey(names[0], int(names[1])), first, last)
         entries = np.zeros(last - first, ENTRY)
+        bounds = self._bounds(names)
+        before = 0 if bounds is None else min(max(bounds[0] - first, 0), last - first)
+        entries[:before] = pads(before)
         columns = found.physical_offset, found.size, found.tags_code
         entries[found.queue_offset - first] = from_columns(ENTRY, *columns)
         skipped = base + offset - first * ENTRY_BYTES

@@ -24,6 +24,7 @@ from segmentlog.store import (
     ScanSpec,
     Snapshot,
 )
+from segmentlog.store.archive.prune import prune
 from segmentlog.store.archive.push import push
 from segmentlog.store.directory.layout import StoreLocation
 from segmentlog.store.entries.files import FileEntries
@@ -266,6 +267,21 @@ def test_a_directory_continues_in_its_archive(tmp_path: Path) -> None:
     archive_some(tmp_path / "store", None, 1)
     both = both.newer()
     check_both(both, Snapshot.open(whole))
+
+
+def test_a_directory_continues_in_an_archive_whose_front_was_pruned(tmp_path: Path) -> None:
+    whole, archive = write_whole(tmp_path / "whole"), str(tmp_path / "archive")
+    shutil.copytree(whole, tmp_path / "store")
+    objects = open_objects(f"file://{archive}")
+    push(whole, objects)
+    start = prune(objects, None, max_bytes=80 << 10).start
+    archive_some(tmp_path / "store", None)
+    for segment in (whole / "commitlog").iterdir():
+        if int(segment.name) < start:
+            segment.unlink()
+    expected = Snapshot.open(whole)
+    assert all(each.start % archived_store.CONFIG.queue_segment_entries for each in ranges(expected))
+    check_both(Snapshot.open(tmp_path / "store", archive=archive), expected)
 
 
 def check_both(both: Snapshot, expected: Snapshot) -> None:
