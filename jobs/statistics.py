@@ -323,7 +323,8 @@ def _statistics(
     rows = sorted(_topic_rows(found), key=lambda row: -row["bytes"])
     tables = {name: _shown(found.tables[name], name) for name in DIMENSIONS if name != "topics" and found.tables}
     free, plans = None, list[dict[str, int]]()
-    if not is_remote(snapshot.path):  # an object store is not full, and no broker deletes there
+    # An object store is not full, and no broker deletes there, nor in the directory of an archive.
+    if not is_remote(snapshot.path) and snapshot.held_segments() is None:
         free = shutil.disk_usage(snapshot.log.directories[0] if snapshot.log.segments else snapshot.path).free
         plans = list(_retention(snapshot, now_ms, commit_log_paths))
     rate = _bytes_per_day(found)

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import segmentlog
+from segmentlog.admin import archive_push
 from segmentlog.jobs import statistics
 from segmentlog.jobs.statistics import (
     DIMENSIONS,
@@ -200,10 +201,16 @@ def test_values_on_a_page_have_units(name: str, value: object, shown: str) -> No
     assert statistics._value(name, value) == shown
 
 
-def test_an_object_store_has_no_disk_to_fill(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("is_archive", [False, True], ids=["an object store", "an archive in a directory"])
+def test_an_object_store_and_an_archive_have_no_disk_to_fill(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_archive: bool
+) -> None:
     here = statistics.run(None, store, processes=1)
-    monkeypatch.setattr(statistics, "is_remote", lambda _: True)
-    there = statistics.run(None, StoreSource.of(store), processes=1)
+    if is_archive:
+        archive_push(store, f"file://{tmp_path / 'archive'}")
+    else:
+        monkeypatch.setattr(statistics, "is_remote", lambda _: True)
+    there = statistics.run(None, StoreSource.of(tmp_path / "archive" if is_archive else store), processes=1)
     assert there.numbers == here.numbers | {"freeBytes": None, "daysUntilFull": None}
     assert there.table.equals(here.table)
     assert there.tables["retention"].schema == here.tables["retention"].schema
