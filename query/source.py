@@ -64,6 +64,8 @@ class StoreSource:
         """Check arguments of any type; `ConfigError` names the wrong one."""
         if not isinstance(path, str | os.PathLike):
             raise ConfigError(f"path={path!r} is not a path", fix="Pass the store directory")
+        if path == "":
+            raise ConfigError("path is empty", fix="Pass the store directory, or '.' for the current directory")
         if not isinstance(commit_log_paths, list | tuple):
             raise ConfigError(f"commit_log_paths={commit_log_paths!r} is not a list", fix="Pass a list of paths")
         if broker_name is not None and not isinstance(broker_name, str):

@@ -124,7 +124,6 @@ class StoreConfig:
             ("index_entries", 2),
             ("max_body_bytes", 0),
         ):
-            if not least <= getattr(self, name) < 1 << 31:
-                raise ConfigError(
-                    f"{name} is {getattr(self, name)}", fix=f"Pass a number from {least} to {(1 << 31) - 1}"
-                )
+            number = getattr(self, name)
+            if not isinstance(number, int) or not least <= number < 1 << 31:
+                raise ConfigError(f"{name} is {number!r}", fix=f"Pass a number from {least} to {(1 << 31) - 1}")

@@ -19,10 +19,12 @@ import pyarrow as pa
 from segmentlog.query.selection import topics_to_write, unknown_topic
 from segmentlog.query.source import StoreSource
 from segmentlog.store import (
+    NATIVE_COLUMNS,
     Appended,
     AppendedBatch,
     BatchPlacement,
     ConfigError,
+    Giver,
     MessageStore,
     OnDamage,
     Outgoing,
@@ -40,6 +42,9 @@ T = TypeVar("T")
 Config: TypeAlias = StoreConfig
 """Write configuration of a store, as the door names it."""
 _NONE: Final[Mapping[str, str]] = {}
+_OPTIONAL: Final = frozenset({"tags", "unique_key", "born_ms"})
+_LEFT_OUT: Final = frozenset(column.name for column in NATIVE_COLUMNS if column.giver is not Giver.WRITER)
+"""Columns that sinks leave out: the store decides them, and bodies of a scan are not as `sysFlag` says."""
 
 
 class WritableStore(Store):
@@ -171,7 +176,8 @@ class WritableStore(Store):
         ----------
         batch
             A table or batch of Arrow, or any object with an Arrow stream, such as a frame of Polars. Columns ``topic``,
-            ``body`` and others are those of a scan; ``docs/options.md`` lists them. The rows are held in memory.
+            ``body`` and others are those of a scan; ``docs/options.md`` lists them, and those that the store decides,
+            which are left out. The rows are held in memory.
         placement
             ``"run-on"``, or ``"one-segment"`` for RocketMQ's placement of a client's batch.
 
@@ -188,8 +194,9 @@ class WritableStore(Store):
         if not hasattr(batch, "__arrow_c_stream__") and not isinstance(batch, pa.RecordBatch):
             raise ConfigError(f"batch is a {type(batch).__name__}, not a table", fix="Pass a table or batch of Arrow")
         rows = batch if isinstance(batch, pa.RecordBatch | pa.Table) else pa.table(batch)
+        rows = rows.select([at for at, name in enumerate(rows.schema.names) if name not in _LEFT_OUT])
         how = choice("placement", placement, BatchPlacement)
-        topics = rows["topic"].unique().to_pylist() if "topic" in rows.schema.names else []
+        topics = rows["topic"].unique().to_pylist() if rows.schema.names.count("topic") == 1 else []
         return self._appended(topics, partial(self._engine.append_batch, rows, placement=how))
 
     def _appended(self, topics: Sequence[object], append: Callable[[], T]) -> T:
@@ -238,6 +245,15 @@ def _message(  # noqa: PLR0917 - the arguments of `append` and `submit`, in thei
     born_ms: int | None,
     born_host: str,
 ) -> Outgoing:
+    texts = {"topic": topic, "tags": tags, "unique_key": unique_key, "born_host": born_host}
+    numbers = {"queue": queue, "flag": flag, "born_ms": born_ms}
+    for kind, wanted, given in ((str, "text", texts), (int, "a whole number", numbers)):
+        for name, value in given.items():
+            if not isinstance(value, kind) and (value is not None or name not in _OPTIONAL):
+                raise ConfigError(f"{name}={value!r} is not {wanted}", fix=f"Pass {wanted}")
+    pairs = properties.items() if isinstance(properties, Mapping) else [(properties, None)]
+    if not all(isinstance(each, str) for pair in pairs for each in pair):
+        raise ConfigError("properties is not a mapping of texts", fix="Pass such as properties={'region': 'eu'}")
     return Outgoing(
         topic=topic,
         body=body,
@@ -255,6 +271,8 @@ def _message(  # noqa: PLR0917 - the arguments of `append` and `submit`, in thei
 def _keys(keys: str | Iterable[str] | None) -> str | None:
     if keys is None or isinstance(keys, str):
         return keys
+    if not isinstance(keys, Iterable):
+        raise ConfigError(f"keys={keys!r} is not a text or a list of texts", fix="Pass such as keys=['order-17']")
     several = list(keys)
     for key in several:
         if not isinstance(key, str) or not key or " " in key:

@@ -43,6 +43,7 @@ FLAGS: Final[Mapping[Remedy, str]] = {
 """Remedies of the store that verbs have flags for."""
 
 _ARGUMENTS: Final = {
+    "path": "STORE",
     "topics": "TOPIC",
     "topic": "TOPIC",
     "start": "--from",

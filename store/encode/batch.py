@@ -80,6 +80,9 @@ class BatchColumns:
 
     def __init__(self, batch: pa.RecordBatch | pa.Table) -> None:
         self.names = set(batch.schema.names)
+        for name in self.names:
+            if batch.schema.names.count(name) > 1:
+                raise ConfigError(f"column {name!r} is there twice", fix="Rename or drop one of them")
         self.rows = len(batch)
         self._batch = batch
         unknown = sorted(self.names - COLUMN_TYPES.keys())

@@ -153,6 +153,57 @@ def test_rows_of_a_scan_are_appended(written: WritableStore, store: segmentlog.S
     assert written.scan("orders", columns=scan.schema.names).to_arrow() == scan.to_arrow()
 
 
+def test_columns_of_a_scan_that_the_store_decides_are_left_out(written: WritableStore, tmp_path: Path) -> None:
+    config = segmentlog.Config(segment_bytes=1 << 20, compress_over_bytes=1)
+    with segmentlog.open(tmp_path / "compressed", "x", config=config) as source:
+        source.append("orders", b"x" * 1000, tags="paid")
+        source.flush()
+        written.append_batch(source.scan("orders", columns="*"))
+    written.flush()
+    assert written.scan("orders", columns=["body", "tags"]).to_arrow().to_pylist()[-1:] == [
+        {"body": b"x" * 1000, "tags": "paid"}
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ({"topic": 5}, "topic=5 is not text"),
+        ({"tags": 5}, "tags=5 is not text"),
+        ({"tags": ["a"]}, r"tags=\['a'\] is not text"),
+        ({"keys": 5}, "keys=5 is not a text or a list of texts"),
+        ({"unique_key": 5}, "unique_key=5 is not text"),
+        ({"queue": "0"}, "queue='0' is not a whole number"),
+        ({"queue": None}, "queue=None is not a whole number"),
+        ({"born_ms": 1.5}, "born_ms=1.5 is not a whole number"),
+        ({"properties": "a"}, "properties is not a mapping of texts"),
+        ({"properties": {"a": 5}}, "properties is not a mapping of texts"),
+    ],
+)
+def test_an_argument_of_a_wrong_type_is_named(written: WritableStore, arguments: dict[str, Any], text: str) -> None:
+    given = {"topic": "orders", "body": b"x", **arguments}
+    for append in (written.append, written.submit):
+        with pytest.raises(ConfigError, match=text):
+            append(**given)
+
+
+@pytest.mark.parametrize("name", ["topic", "body"])
+def test_a_column_that_is_there_twice_is_refused(written: WritableStore, name: str) -> None:
+    batch = pa.Table.from_arrays([pa.array(["orders"])] * 3, names=["topic", "body", name])
+    with pytest.raises(ConfigError, match=f"column '{name}' is there twice"):
+        written.append_batch(batch)
+
+
+def test_an_empty_path_is_refused() -> None:
+    with pytest.raises(ConfigError, match="path is empty"):
+        segmentlog.open("")
+
+
+def test_a_size_that_is_not_a_number_is_refused() -> None:
+    with pytest.raises(ConfigError, match="segment_bytes is '64m'"):
+        segmentlog.Config(segment_bytes="64m")  # type: ignore[arg-type]
+
+
 def test_a_closed_store_appends_nothing(written: WritableStore) -> None:
     written.close()
     written.close()
