@@ -236,7 +236,7 @@ def parse_table(name: str, raw: str, place: Callable[[str, object], Place]) -> T
         has_brokers = bool(inner) and all(isinstance(each, dict) for each in inner.values())
         for topic, queues in (inner if has_brokers else {outer: inner}).items():
             for queue_id, value in queues.items():
-                if not _is_number(queue_id) or len(queue_id) > 10 or int(queue_id) >= 1 << 31:
+                if not _is_number(queue_id) or queue_id != str(int(queue_id)) or int(queue_id) >= 1 << 31:
                     raise bad_text(name, raw, f"a queue id as key under `{topic}`, not `{queue_id}`")
                 key = QueueKey(topic, int(queue_id))
                 at = f"{name}, {key}" if name else str(key)

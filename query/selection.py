@@ -237,7 +237,7 @@ def unknown_group(group: str, known: Iterable[str], *, path: str) -> ConfigError
     names = sorted(known)
     fix = f"{did_you_mean(group, names)}The groups with a position are {listing(names)}"
     if not names:
-        fix = "No group has a position here"
+        fix = "No group has one: pass the store of the broker that the group consumes from, or an offset or time"
     return ConfigError(f"consumer group `{group}` has no position here", path=path, fix=fix)
 
 

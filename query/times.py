@@ -19,6 +19,7 @@ import logging
 import os
 import re
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta, timezone, tzinfo
 from functools import cache
@@ -182,9 +183,10 @@ def parse_day(text: str, name: str = "") -> Moment:
     """Parse a day: a date with or without a zone, today or yesterday; `Clock.day` returns its window."""
     word = text.strip()
     if isinstance(_WORDS.get(word), Day) or _DATE.fullmatch(word):
-        found = parse_time(word, name)
-        if not isinstance(found, Local) or found.moment.date() < date.max:  # the day after must exist, too
-            return found
+        with suppress(ConfigError):  # a day that no month has
+            found = parse_time(word, name)
+            if not isinstance(found, Local) or found.moment.date() < date.max:  # the day after must exist, too
+                return found
     raise ConfigError(f"{shown_text(text, name)} is not a day", fix=_DAY_FORMS)
 
 
@@ -212,7 +214,8 @@ def _zone_meant(word: str) -> str:
     """Ask for a region that ends in a word, as Europe/Berlin in berlin, or that is near."""
     from zoneinfo import available_timezones  # noqa: PLC0415 - as above
 
-    every = sorted(available_timezones())
+    # Etc/GMT+2 is two hours west of Greenwich, and PST is an hour from MST: only regions are suggested.
+    every = sorted(each for each in available_timezones() if "/" in each and not each.startswith("Etc/"))
     ends = [each for each in every if each.lower().endswith("/" + word.lower().replace(" ", "_"))]
     return f"Did you mean `{ends[0]}`? " if ends else did_you_mean(word, every)
 

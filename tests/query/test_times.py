@@ -217,3 +217,14 @@ def test_a_variable_sets_the_zone_where_nothing_else_does(monkeypatch: pytest.Mo
     monkeypatch.setenv("SEGMENTLOG_TZ", "Mars")
     with pytest.raises(ConfigError, match="SEGMENTLOG_TZ: `Mars` is not a time zone"):
         Clock.system()
+
+
+@pytest.mark.parametrize("text", ["GMT+2", "UTC-5", "PST"])
+def test_no_other_time_zone_is_suggested_for_an_offset_or_an_abbreviation(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"is not a time zone. Use a time zone such as .* or \+02:00"):
+        parse_zone(text)
+
+
+def test_a_day_that_no_month_has_is_not_a_day() -> None:
+    with pytest.raises(ConfigError, match=r"--day: `2026-11-31` is not a day.*Use a date such as"):
+        parse_day("2026-11-31", "--day")
