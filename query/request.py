@@ -50,13 +50,15 @@ def scan_spec(
     chosen = DEFAULT_COLUMNS if columns is None else every_column(checked_names("columns", columns))
     for name in chosen:
         if name not in _EVERY:
-            fix = f"{did_you_mean(name, _EVERY)}The columns are {listing(_EVERY, most=30)}; properties=… takes others"
+            known = f"The columns are {listing(_EVERY, most=30)}; `properties` names properties of messages"
+            fix = did_you_mean(name, _EVERY) + known
             raise ConfigError(f"columns: there is no column `{name}`", fix=fix)
     single = checked_names("properties", properties)
     every = [*chosen, *single]
     twice = sorted({name for name in every if every.count(name) > 1})
     if twice:
-        raise ConfigError(f"columns and properties name {listing(twice)} twice", fix="Leave one of them out")
+        where = "columns and properties name" if single else "columns names"
+        raise ConfigError(f"{where} {listing(twice)} twice", fix="Name it once")
     if not every:
         raise ConfigError("columns names no column", fix="Name at least one, such as queueOffset")
     return ScanSpec(

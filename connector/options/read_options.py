@@ -435,7 +435,7 @@ def parse_metadata_options(given: Mapping[str, str], session_zone: tzinfo | None
     if strangers:
         raise ConflictingOptionsError(
             f"option {listing(strangers)} has no meaning with `metadata={kind.value}`",
-            fix=f"Leave it out; with it go {listing(sorted(set(table.names()) - {asked.name}), most=20)}",
+            fix=f"Leave it out. Such a read takes {listing(sorted(set(table.names()) - {asked.name}), most=20)}",
         )
     places = found.only((*_STORES, *_TOPICS, *_FRAME_TIMES))
     has_topics = bool(places.of(_NAMED))

@@ -10,7 +10,8 @@ argparse takes 10 ms to import, click 30 and typer 90; see ``docs/adr/0024-a-com
 
 import argparse
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
 from segmentlog.query.suggestions import did_you_mean, listing
@@ -19,7 +20,7 @@ from segmentlog.store import ConfigError
 from .errors import UsageError
 
 if TYPE_CHECKING:
-    from segmentlog.store.ha import Tls
+    from segmentlog.store.ha import Address, Tls
 
 Number = TypeVar("Number", int, float)
 T = TypeVar("T")
@@ -265,7 +266,7 @@ def add_queue_segment_entries(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--queue-segment-entries",
         metavar="N",
-        type=int,
+        type=whole,
         help="entries in a file of a queue, the broker's mappedFileSizeConsumeQueue / 20 (default: the store's own, "
         "else 300000)",
     )
@@ -289,6 +290,16 @@ def tls_of(options: argparse.Namespace) -> "Tls | None":
         return None
     certificate, key, authority = options.tls
     return Tls(certificate=certificate, key=key, authority=authority)
+
+
+@contextmanager
+def listening(address: "Address") -> Iterator[None]:
+    """Name ``--listen`` in the error of a socket that cannot be opened at its address."""
+    try:
+        yield
+    except OSError as error:
+        problem = f"--listen: nothing can listen at {address}: {error.strerror or error}"
+        raise UsageError(problem, fix="Pass an address of this machine, and a port that is free") from None
 
 
 def typed(parse: Callable[[str], T]) -> Callable[[str], Any]:

@@ -114,6 +114,7 @@ _HINTS: Final = {
     "-": "SQL92 filters of RocketMQ have no arithmetic",
     "LIKE": "Write CONTAINS, STARTSWITH or ENDSWITH in place of LIKE",
 }
+_EXAMPLE: Final = "Correct it there; a filter is such as amount > 100 AND region IN ('eu', 'us')"
 # RocketMQ reads a line comment without a line end as minus signs.
 _OPEN_COMMENT: Final = "--"
 _LONG_MAX: Final = (1 << 63) - 1
@@ -145,7 +146,7 @@ def parse(text: str) -> Condition:
     except UnexpectedToken as error:
         if error.token.type == "$END":
             problem = f"SQL92 filter {_shown(text)} ends in place of {_expected(interactive)}"
-            raise FilterSyntaxError(problem, position=len(text)) from None
+            raise FilterSyntaxError(problem, position=len(text), fix=_EXAMPLE) from None
         return _ended_early(text, error.token, interactive)
     assert not isinstance(part.node, Property | Text | Number | Negative)
     return part.node
@@ -173,7 +174,7 @@ def _unexpected(
 def _error(text: str, start: int, found: str, reason: str, fix: str | None = None) -> FilterSyntaxError:
     first = max(0, start - _SHOWN_BEFORE)
     problem = f"SQL92 filter {_shown(text, first)}: {_shown(found)} at character {start + 1} {reason}"
-    return FilterSyntaxError(problem, position=start, fix=fix)
+    return FilterSyntaxError(problem, position=start, fix=fix or _EXAMPLE)
 
 
 def _shown(text: str, first: int = 0) -> str:

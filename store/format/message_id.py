@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ..errors import FormatError
+from ..errors import ConfigError, FormatError
 
 _HEX: Final = np.frombuffer("".join(f"{byte:02X}" for byte in range(256)).encode(), np.uint16)  # two digits a byte
 _ADDRESS_BYTES: Final = (4, 16)
@@ -61,12 +61,12 @@ def encode_offset_id(host: bytes, physical_offset: int) -> str:
 
 
 def decode_offset_ids(texts: pa.StringArray) -> npt.NDArray[np.int64]:
-    """Decode the physical offsets of offset ids without nulls; `FormatError` names the first text that is not an id."""
+    """Decode the physical offsets of offset ids without nulls; `ConfigError` names the first text that is not an id."""
     import pyarrow.compute as pc  # noqa: PLC0415 - only look-ups come here, and loading it takes long
 
     sound = pc.match_substring_regex(texts, "^(?:[0-9A-Fa-f]{32}|[0-9A-Fa-f]{56})$").to_numpy(zero_copy_only=False)
     if not sound.all():
-        raise FormatError(_NO_ID.format(texts[int(np.argmin(sound))].as_py()[:80]), fix=_NO_ID_FIX)
+        raise ConfigError(_NO_ID.format(texts[int(np.argmin(sound))].as_py()[:80]), fix=_NO_ID_FIX)
     tails = pc.utf8_slice_codeunits(texts, -2 * _OFFSET_BYTES)
     digits = np.frombuffer("".join(tails.to_pylist()).encode(), np.uint8)
     nibbles = np.where(digits <= ord("9"), digits - ord("0"), (digits | 0x20) - (ord("a") - 10)).astype(np.uint8)
@@ -74,7 +74,7 @@ def decode_offset_ids(texts: pa.StringArray) -> npt.NDArray[np.int64]:
     offsets = packed.view(">i8").astype(np.int64)
     if (offsets < 0).any():
         first = int(np.argmax(offsets < 0))
-        raise FormatError(
+        raise ConfigError(
             f"message id {texts[first].as_py()!r} holds the physical offset {offsets[first]}, which cannot be one",
             fix="Is it the id that the producer made (UNIQ_KEY)? That one is found through the index",
         )

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from segmentlog.store.errors import FormatError
+from segmentlog.store.errors import ConfigError, FormatError
 from segmentlog.store.format.message_id import decode_offset_ids, encode_offset_ids
 from support import fixtures
 
@@ -67,5 +67,5 @@ def test_no_ids_are_an_empty_column_and_an_address_of_another_size_is_refused() 
     ],
 )
 def test_a_text_that_is_not_a_message_id_is_refused(text: str, says: str) -> None:
-    with pytest.raises(FormatError, match=says):
+    with pytest.raises(ConfigError, match=says):
         decode_offset_ids(pa.array(["7F00000100002A9F0000000000000081", text]))

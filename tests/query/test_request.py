@@ -63,7 +63,7 @@ def test_sql_alone_and_with_tags() -> None:
         ({"columns": 7}, "columns=7 is not a list of names"),
         ({"columns": [7]}, r"columns=\[7\] is not a list of names"),
         ({"columns": []}, "columns names no column"),
-        ({"columns": ["body", "body"]}, "name `body` twice"),
+        ({"columns": ["body", "body"]}, "columns names `body` twice"),
         ({"columns": ["body"], "properties": ["body"]}, "columns and properties name `body` twice"),
         ({"properties": 1}, "properties=1 is not a list of names"),
         ({"tags": []}, "has an empty tag"),

@@ -13,6 +13,7 @@ from importlib import import_module
 from typing import Any, Final
 
 from ..console import Console
+from ..parser import listening
 
 _PREFIX: Final = "segmentlog_"
 _COUNTER: Final = "_total"
@@ -33,7 +34,8 @@ def scraped(
     address = Address.parse(listen, least_port=0)
     registry = prometheus.CollectorRegistry(auto_describe=False)
     registry.register(_Collector(rows, texts))
-    server, thread = prometheus.start_http_server(address.port, address.host, registry)
+    with listening(address):
+        server, thread = prometheus.start_http_server(address.port, address.host, registry)
     try:
         console.stderr.write(f"metrics at http://{address.host}:{server.server_port}/metrics\n")
         console.stderr.flush()

@@ -10,7 +10,7 @@ from segmentlog.output import text_table
 from ..errors import UsageError
 from ..output.formats import add_json
 from ..output.reports import Report, camel_case, reported
-from ..parser import Parser, add_commit_log, add_directory, add_queue_segment_entries
+from ..parser import Parser, add_commit_log, add_directory, add_queue_segment_entries, size
 from ..sessions import add_session, spark_of
 
 if TYPE_CHECKING:
@@ -148,7 +148,7 @@ def add_salvage(parser: Parser) -> None:
     parser.add_argument("store", metavar="STORE", help="the damaged store")
     parser.add_argument("to", metavar="TO", help="a path that is not there, or an empty directory")
     parser.add_argument(
-        "--segment-bytes", metavar="N", type=int, help="size of the segments (default: the store's own)"
+        "--segment-bytes", metavar="SIZE", type=size, help="size of the segments (default: the store's own)"
     )
     add_queue_segment_entries(parser)
     add_json(parser)

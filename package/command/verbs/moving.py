@@ -144,7 +144,11 @@ def _add_output(parser: Parser) -> None:
         help="write into a table that gets messages of these topics from another store, such as another broker's",
     )
     parser.add_argument(
-        "--file-mib", metavar="N", type=int, default=256, help="stored MiB of the messages of a file (default: 256)"
+        "--file-mib",
+        metavar="N",
+        type=above_zero("a number of MiB above 0", whole),
+        default=256,
+        help="stored MiB of the messages of a file (default: 256)",
     )
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from ..console import Console, signalled, watched
 from ..output.formats import add_json
 from ..output.reports import Report, camel_case, print_report, reported
-from ..parser import Parser, add_queue_segment_entries, add_tls, tls_of
+from ..parser import Parser, add_queue_segment_entries, add_tls, listening, size, tls_of, whole
 
 if TYPE_CHECKING:
     from segmentlog.store import StoreConfig
@@ -46,8 +46,8 @@ def add_replicate(parser: Parser) -> None:
     )
     parser.add_argument(
         "--segment-bytes",
-        metavar="N",
-        type=int,
+        metavar="SIZE",
+        type=size,
         help="the broker's mappedFileSizeCommitLog (default: the store's own, else 1073741824)",
     )
     add_queue_segment_entries(parser)
@@ -57,7 +57,7 @@ def add_replicate(parser: Parser) -> None:
         default="async",
         help="acknowledge what is on the device, or what was written, as RocketMQ's slave (default: %(default)s)",
     )
-    parser.add_argument("--limit", metavar="BYTES", type=int, help="receive at most so many bytes per second")
+    parser.add_argument("--limit", metavar="SIZE", type=size, help="receive at most so many bytes per second")
     add_tls(parser)
     parser.add_argument("--watch", action="store_true", help="show position and lag while it runs")
     add_json(parser)
@@ -167,7 +167,7 @@ def add_serve(parser: Parser) -> None:
     parser.add_argument(
         "--in-sync-replicas",
         metavar="N",
-        type=int,
+        type=whole,
         default=1,
         help="copies that confirm a record, the store's own included; from 2 on, readFrom=confirmed and "
         "replication=sync work (default: %(default)s)",
@@ -192,7 +192,9 @@ def serve(options: argparse.Namespace, console: Console, stop: threading.Event) 
     if options.allowed:
         config = replace(config, allowed=tuple(options.allowed))
     log = FollowedLog(options.store)
-    with ReplicationServer(log, Quorum(options.in_sync_replicas), config) as server:
+    with listening(address):
+        made = ReplicationServer(log, Quorum(options.in_sync_replicas), config)
+    with made as server:
         _log.info("%s: listening at %s:%d", log.path, address.host, server.port)
         with watched(lambda: _status(log.path, server), console, is_on=options.watch):
             while not server.problem and not stop.wait(_STOP_S):

@@ -18,7 +18,7 @@ from segmentlog.store import ConfigError, RetentionSettings, RocketMQRelease
 
 from ..output.formats import add_json
 from ..output.reports import Report, reported
-from ..parser import Parser, add_directory, assignment, duration_ms
+from ..parser import Parser, add_directory, assignment, duration_ms, size, whole
 from ..selection import read_conf
 
 if TYPE_CHECKING:
@@ -47,9 +47,9 @@ def _add_rules(parser: Parser) -> None:
     )
     add(
         "--max-bytes",
-        metavar="N",
-        type=int,
-        help="bytes of all segments above which the oldest are deleted, too; not in RocketMQ",
+        metavar="SIZE",
+        type=size,
+        help="size of all segments, such as 500g, above which the oldest are deleted, too; not in RocketMQ",
     )
     add(
         "--protect",
@@ -74,7 +74,7 @@ def _add_rules(parser: Parser) -> None:
     add(
         "--hard-limit-percent",
         metavar="P",
-        type=int,
+        type=whole,
         default=_HARD_LIMIT_PERCENT,
         help="used percent of a disk above which --protect, --min-age, --archive keep nothing (default: %(default)s)",
     )
@@ -82,8 +82,8 @@ def _add_rules(parser: Parser) -> None:
 
 def _add_conditions(parser: Parser) -> None:
     add = parser.add_argument
-    add("--now", metavar="MS", type=int, help="time of the first run, ms since 1970 (default: now)")
-    add("--hour", metavar="H", type=int, help="local hour of the first run (default: that of the time)")
+    add("--now", metavar="MS", type=whole, help="time of the first run, ms since 1970 (default: now)")
+    add("--hour", metavar="H", type=whole, help="local hour of the first run (default: that of the time)")
     add(
         "--disk-usage",
         metavar="P[,Q]",
@@ -92,7 +92,7 @@ def _add_conditions(parser: Parser) -> None:
         help="used percent of the disks of CommitLog and ConsumeQueues (default: the disks' own)",
     )
     add("--manual", action="store_true", help="as after a manual trigger, which starts 20 runs")
-    add("--rounds", metavar="N", type=int, default=1, help="number of runs (default: 1)")
+    add("--rounds", metavar="N", type=whole, default=1, help="number of runs (default: 1)")
 
 
 @reported

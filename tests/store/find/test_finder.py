@@ -5,7 +5,7 @@ import pyarrow as pa
 import pytest
 
 from segmentlog.store import BatchId, MessageStore, Outgoing, QueueKey, ScanSpec, Snapshot, StoreConfig
-from segmentlog.store.errors import FormatError
+from segmentlog.store.errors import ConfigError
 from segmentlog.store.find import ASKED, Finder, Found, KeyField, Order, Source, Window
 from segmentlog.store.find.finder import places_in_queue, whole
 from segmentlog.store.format.index_file import Geometry
@@ -64,7 +64,7 @@ def test_by_message_id_in_either_case(finder: Finder, path: Path) -> None:
     assert keys(found) == ["key-5", "key-9"]
     assert asked(found) == [ids[5], ids[9]]
     assert found.coverage is None
-    with pytest.raises(FormatError, match="is not a message id"):
+    with pytest.raises(ConfigError, match="is not a message id"):
         finder.by_message_ids([ids[5], ids[5][:-1]])
 
 
