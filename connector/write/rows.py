@@ -323,7 +323,7 @@ class SinkRows:
                 continue
             null = _is_null(values)
             if on_null is OnNull.FAIL:
-                also = ", give onNullBody=empty," if name == "body" else ""
+                also = " give onNullBody=empty," if name == "body" else ""
                 raise self._refusal(
                     rows,
                     null,
