@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from datetime import tzinfo
 from functools import partial
-from typing import Final, NoReturn, TypeAlias, TypeVar
+from typing import Final, NoReturn, SupportsIndex, TypeAlias, TypeVar
 
 import pyarrow as pa
 
@@ -247,7 +247,7 @@ def _message(  # noqa: PLR0917 - the arguments of `append` and `submit`, in thei
 ) -> Outgoing:
     texts = {"topic": topic, "tags": tags, "unique_key": unique_key, "born_host": born_host}
     numbers = {"queue": queue, "flag": flag, "born_ms": born_ms}
-    for kind, wanted, given in ((str, "text", texts), (int, "a whole number", numbers)):
+    for kind, wanted, given in ((str, "text", texts), (SupportsIndex, "a whole number", numbers)):
         for name, value in given.items():
             if not isinstance(value, kind) and (value is not None or name not in _OPTIONAL):
                 raise ConfigError(f"{name}={value!r} is not {wanted}", fix=f"Pass {wanted}")

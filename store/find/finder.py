@@ -102,7 +102,7 @@ class Finder:
     def by_message_ids(self, ids: Texts) -> Found:
         """Find messages by offset message ids (column ``msgId``), IPv4 or IPv6, in upper or lower case.
 
-        A record is found if its own id is equal. An id of another broker finds nothing. `FormatError` for other texts.
+        A record is found if its own id is equal. An id of another broker finds nothing. `ConfigError` for other texts.
         """
         distinct = pc.unique(pc.utf8_upper(_texts(ids)))
         places = places_of_ids(self.store.log, distinct, self.store.readable_stop())

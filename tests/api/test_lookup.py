@@ -7,7 +7,7 @@ import pytest
 
 import segmentlog
 from segmentlog import Time
-from segmentlog.store import ConfigError, FormatError, Snapshot, UnknownQueueError
+from segmentlog.store import ConfigError, Snapshot, UnknownQueueError
 from segmentlog.store.maintenance import rebuild_index
 from support.reading import read
 
@@ -113,5 +113,5 @@ def test_ways_that_name_no_message(store: segmentlog.Store, arguments: dict[str,
 def test_names_that_do_not_exist(store: segmentlog.Store) -> None:
     with pytest.raises(UnknownQueueError, match="Did you mean `orders`"):
         store.get(topic="order", queue=0, offset=0)
-    with pytest.raises(FormatError):
+    with pytest.raises(ConfigError):
         store.get(message_id="no id")

@@ -157,7 +157,7 @@ WRONG: dict[str, str] = {
     "retention plan STORE --min-age orders=7": "its unit",
     "retention plan STORE --min-age orders=soon": "duration",
     "retention plan STORE --min-age orders=1d --min-age orders=2d": "topic orders twice",
-    "retention plan STORE --max-bytes 0": "log_bytes_max",
+    "retention plan STORE --max-bytes 0": "--max-bytes: `0` is not a size",
     "salvage STORE NEW --segment-bytes 65536": "--segment-bytes is 65536",
     "salvage STORE NEW --segment-bytes many": "--segment-bytes: ",
     "serve STORE --listen nowhere": "the address 'nowhere' is not host:port",
