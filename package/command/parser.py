@@ -215,8 +215,16 @@ def assignment(
 
 def add_directory(parser: argparse.ArgumentParser) -> None:
     """Add ``STORE``, a directory, and ``--commit-log``: ``options.store`` and the list ``options.commit_log``."""
-    parser.add_argument("store", metavar="STORE", help="the broker's storePathRootDir, or a copy of it")
+    parser.add_argument("store", metavar="STORE", type=directory, help="the broker's storePathRootDir, or a copy of it")
     add_commit_log(parser)
+
+
+def directory(text: str) -> str:
+    """Parse an argument that is a directory of this machine."""
+    if "://" in text:
+        fix = "Pass a directory. Of an archive: `segmentlog archive` has verify, ls and pull"
+        raise argparse.ArgumentTypeError(f"`{text}` is a URL, and this verb takes a directory alone{_REMEDY}{fix}")
+    return text
 
 
 def add_store(parser: argparse.ArgumentParser, *, or_pattern: bool = False) -> None:

@@ -27,6 +27,7 @@ from ..errors import SegmentLogError
 from ..format.archive_manifest import Manifest, PartName, PrunedQueue
 from ..format.archive_part import SEALED_RUNS, ArchivedQueue, Part, Piece
 from ..format.message import Bytes
+from ..format.naming import LMQ_PREFIX
 from ..format.store_paths import MANIFESTS, PARTS
 from ..objects import manifests
 from ..objects.object_store import ObjectInfo, ObjectStore
@@ -86,6 +87,7 @@ def ends_without(
     """Return the queues that none of the held parts has, with their ends, by the heads of all parts of a manifest.
 
     Where the log was cut, a queue ends where its first message in the archive was: those before that one are pruned.
+    Light queues are left out: there may be one for each device that ever connected.
     """
     by_name = dict(zip(manifest.parts, heads, strict=False))
     left = {queue for each in held for queue in (each if isinstance(each, Part) else by_name[each]).queues}
@@ -94,7 +96,8 @@ def ends_without(
         # Where damage made offsets fall, they say nothing: such a queue is gone.
         edge = part.totals["first"] if is_cut else part.totals["last"] + 1
         ends |= dict(zip(part.queues, np.where(part.totals["rises"], edge, 0).tolist(), strict=True))
-    return tuple(PrunedQueue(*queue, end) for queue, end in sorted(ends.items()) if end > 0 and queue not in left)
+    ended = sorted((queue, end) for queue, end in ends.items() if end > 0 and queue not in left)
+    return tuple(PrunedQueue(*queue, end) for queue, end in ended if not queue.topic.startswith(LMQ_PREFIX))
 
 
 def settled(objects: ObjectStore, held: Sequence[Held], put: Callable[[str, Bytes], object]) -> tuple[PartName, ...]:

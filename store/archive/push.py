@@ -136,7 +136,11 @@ def push(
     """Copy what is new in a store into its archive."""
     snapshot = Snapshot.open(store, commit_log_paths=commit_log_paths)
     if objects.url.startswith("file://"):
-        make_like(unquote(objects.url.removeprefix("file://")), snapshot.path)
+        place = unquote(objects.url.removeprefix("file://"))
+        store_path = os.path.realpath(snapshot.path)
+        if os.path.commonpath([store_path, os.path.realpath(place)]) == store_path:
+            raise ConfigError("archive: this place is within the store", path=place, fix="Name a directory elsewhere")
+        make_like(place, snapshot.path)
     return _Push(objects=objects, snapshot=snapshot, keep_damage=keep_damage, check_crcs=check_crcs).run(
         orphans_after_s
     )

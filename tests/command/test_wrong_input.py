@@ -158,6 +158,7 @@ WRONG: dict[str, str] = {
     "retention plan STORE --min-age orders=soon": "duration",
     "retention plan STORE --min-age orders=1d --min-age orders=2d": "topic orders twice",
     "retention plan STORE --max-bytes 0": "--max-bytes: `0` is not a size",
+    "salvage s3://b/a NEW": "STORE: `s3://b/a` is a URL, and this verb takes a directory alone",
     "salvage STORE NEW --segment-bytes 65536": "--segment-bytes is 65536",
     "salvage STORE NEW --segment-bytes many": "--segment-bytes: ",
     "serve STORE --listen nowhere": "the address 'nowhere' is not host:port",

@@ -10,7 +10,7 @@ from segmentlog.output import text_table
 from ..errors import UsageError
 from ..output.formats import add_json
 from ..output.reports import Report, camel_case, reported
-from ..parser import Parser, add_commit_log, add_directory, add_queue_segment_entries, size
+from ..parser import Parser, add_commit_log, add_directory, add_queue_segment_entries, directory, size
 from ..sessions import add_session, spark_of
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ def add_salvage(parser: Parser) -> None:
 
     The damaged store is only read. A broker started on the copy must have the same file sizes.
     """
-    parser.add_argument("store", metavar="STORE", help="the damaged store")
+    parser.add_argument("store", metavar="STORE", type=directory, help="the damaged store")
     parser.add_argument("to", metavar="TO", help="a path that is not there, or an empty directory")
     parser.add_argument(
         "--segment-bytes", metavar="SIZE", type=size, help="size of the segments (default: the store's own)"
@@ -190,7 +190,7 @@ def add_rebuild(parser: Parser) -> None:
     For a store that lost its ConsumeQueues, or that is read repeatedly without them: each such read walks the whole
     log. Some releases (5.1.0) never dispatch earlier records again, and show nothing of a store without ConsumeQueues.
     """
-    parser.add_argument("store", metavar="STORE", help="the broker's storePathRootDir")
+    parser.add_argument("store", metavar="STORE", type=directory, help="the broker's storePathRootDir")
     parser.add_argument("--to", metavar="DIR", help="where they go (default: STORE/consumequeue)")
     add_commit_log(parser)
     add_queue_segment_entries(parser)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from ..console import Console, signalled, watched
 from ..output.formats import add_json
 from ..output.reports import Report, camel_case, print_report, reported
-from ..parser import Parser, add_queue_segment_entries, add_tls, listening, size, tls_of, whole
+from ..parser import Parser, add_queue_segment_entries, add_tls, directory, listening, size, tls_of, whole
 
 if TYPE_CHECKING:
     from segmentlog.store import StoreConfig
@@ -149,7 +149,7 @@ def add_serve(parser: Parser) -> None:
     Takes no lock that a writer needs, and writes the confirmed offset. Runs until it is interrupted, or until a replica
     by TLS knows of a newer master: that is noted in the store.
     """
-    parser.add_argument("store", metavar="STORE", help="store directory that segmentlog writes")
+    parser.add_argument("store", metavar="STORE", type=directory, help="store directory that segmentlog writes")
     parser.add_argument(
         "--listen",
         metavar="HOST:PORT",
@@ -237,7 +237,9 @@ def add_promote(parser: Parser) -> None:
 
     Run it before the first write and before `serve`. Replicas that connect learn of the epoch.
     """
-    parser.add_argument("store", metavar="STORE", help="store directory; its replica or its writers have ended")
+    parser.add_argument(
+        "store", metavar="STORE", type=directory, help="store directory; its replica or its writers have ended"
+    )
     add_json(parser)
 
 
@@ -266,7 +268,9 @@ def add_demote(parser: Parser) -> None:
     The part that was cut off is a store in .segmentlog/cut-EPOCH-START-STOP. The new master is only asked for its
     epochs.
     """
-    parser.add_argument("store", metavar="STORE", help="store directory of the former master; its writers have ended")
+    parser.add_argument(
+        "store", metavar="STORE", type=directory, help="store directory of the former master; its writers have ended"
+    )
     parser.add_argument(
         "--master", metavar="HOST:PORT", required=True, help="address at which the new master is served to replicas"
     )

@@ -10,7 +10,7 @@ from segmentlog.store import ConfigError, IllegalMessageError
 from ..console import Console, counted, logged
 from ..errors import FLAGS, NOT_FOUND, UsageError
 from ..output.formats import Target, add_output
-from ..parser import Parser, assignment, typed, whole
+from ..parser import Parser, assignment, directory, typed, whole
 from ..selection import add_boundary, clock_of
 
 if TYPE_CHECKING:
@@ -42,7 +42,9 @@ def add_put(parser: Parser) -> None:
 
     The first bad line ends it. All lines before are appended, and the error states their number.
     """
-    parser.add_argument("store", metavar="STORE", help="a store that no broker or other process has open")
+    parser.add_argument(
+        "store", metavar="STORE", type=directory, help="a store that no broker or other process has open"
+    )
     parser.add_argument("topic", metavar="TOPIC", nargs="?", help="the topic (default: that of each JSON line)")
     parser.add_argument(
         "--input",
@@ -225,7 +227,7 @@ def add_reset_offset(parser: Parser) -> None:
     consumers do not. Column ``recorded`` is then ``sidecar``, and the exit code 1 unless ``--beside-broker`` asked for
     it.
     """
-    parser.add_argument("store", metavar="STORE", help="the broker's storePathRootDir, or a copy of it")
+    parser.add_argument("store", metavar="STORE", type=directory, help="the broker's storePathRootDir, or a copy of it")
     parser.add_argument("group", metavar="GROUP", help="the consumer group")
     parser.add_argument(
         "--topic",

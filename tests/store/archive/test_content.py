@@ -1,13 +1,14 @@
 import numpy as np
 import pytest
 
-from segmentlog.store.archive.content import cut, joined, names_of, parts_with, settled
-from segmentlog.store.format.archive_manifest import Manifest, PartName
+from segmentlog.store.archive.content import cut, ends_without, joined, names_of, parts_with, settled
+from segmentlog.store.format.archive_manifest import Manifest, PartName, PrunedQueue
 from segmentlog.store.format.archive_part import RUN, Part, Piece
 from support.archives import of_manifest, simple_piece
 from support.memory_objects import MemoryObjects
 
 KEYS = [("a", 0), ("b", 1), ("c", 2)]
+LIGHT = ("%LMQ%device", 0)
 
 
 def piece(at: int, rows: int = 1) -> Piece:
@@ -21,7 +22,7 @@ def made(at: int, *queues: int) -> Part:
     runs["first"] = runs["last"] = at
     runs["first_time"] = runs["last_time"] = at
     runs["rises"] = True
-    return Part.of([piece(at, len(queues))], [KEYS[queue] for queue in queues], runs)
+    return Part.of([piece(at, len(queues))], [[*KEYS, LIGHT][queue] for queue in queues], runs)
 
 
 def test_runs_are_ascending_by_queue_and_piece_and_queues_by_name() -> None:
@@ -40,6 +41,14 @@ def test_pieces_that_are_left_out_take_their_runs_and_unused_queues_along() -> N
     assert rest.runs[["queue", "piece"]].tolist() == [(0, 0), (0, 1), (1, 1)]
     empty = cut(whole, 0, 0)
     assert (empty.pieces, empty.queues, empty.run_count) == ((), (), 0)
+
+
+def test_queues_that_no_part_has_keep_their_ends_but_for_light_ones() -> None:
+    former = Manifest(pruned=(PrunedQueue("a", 0, 9), PrunedQueue("d", 4, 7)))
+    heads = [made(3, 0, 1, 2, 3), made(5, 1, 2)]
+    after, cut_back = (ends_without(former, heads, [made(9, 2)], is_cut=is_cut) for is_cut in (False, True))
+    assert after == (("a", 0, 4), ("b", 1, 6), ("d", 4, 7))
+    assert cut_back == (("a", 0, 3), ("b", 1, 3), ("d", 4, 7))
 
 
 def test_a_piece_without_records_has_no_pack() -> None:

@@ -218,6 +218,14 @@ def test_pieces_that_a_failover_cut_off_are_replaced_with_a_warning(
     assert push(store, objects).is_complete
 
 
+@pytest.mark.parametrize("inside", ["", "/archive", "/../store/archive"])
+def test_a_place_within_the_store_is_refused(store: Path, inside: str) -> None:
+    before = sorted(store.rglob("*"))
+    with pytest.raises(ConfigError, match="this place is within the store"):
+        push(store, open_objects(f"file://{store}{inside}"))
+    assert sorted(store.rglob("*")) == before
+
+
 def test_a_cut_within_the_only_piece_of_a_segment_is_found_by_its_first_bytes(store: Path, tmp_path: Path) -> None:
     small = write_whole(tmp_path / "small", 10)
     shutil.copytree(small, tmp_path / "base")
