@@ -77,7 +77,7 @@ class FollowedLog:
             raise NotAStoreError(
                 "no store that segmentlog wrote last is here, so its end is not known",
                 path=self.path,
-                fix="Open it once with MessageStore.open or a Spark write. A broker serves replicas itself",
+                fix="Write to it once, as by `segmentlog put`. A broker serves replicas itself",
             )
         self.config = StoreConfig(segment_bytes=point.sizes.segment_bytes)
         """Configuration of the store, as far as a server needs it."""

@@ -7,7 +7,7 @@ import argparse
 import io
 import os
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from typing import Any, BinaryIO, Final
 
 import numpy as np
@@ -285,22 +285,29 @@ def write_rows(
     if target.file is None:
         writer = writer_of(target.format, console.stdout, schema, console if console.is_terminal else None, pace)
         return _ended(_written(writer, batches, console), console, nothing)
-    if os.path.lexists(target.file):
-        raise UsageError(f"-w: `{target.file}` exists", path=target.file, fix="Remove it, or name another file")
-    unfinished = f"{target.file}.{os.getpid()}.part"
+    with new_file(target.file, "-w") as file:
+        count = _write(writer_of(target.format, file, schema, None, pace), batches, console)
+    return _ended(count, console, nothing)
+
+
+@contextmanager
+def new_file(path: str, flag: str) -> Iterator[BinaryIO]:
+    """Yield a file that gets its name at the end of the block; `UsageError` names the flag if it cannot have it."""
+    if os.path.lexists(path):
+        raise UsageError(f"{flag}: `{path}` exists", path=path, fix="Remove it, or name another file")
+    unfinished = f"{path}.{os.getpid()}.part"
     try:
         opened = open(unfinished, "xb")  # noqa: SIM115 - closed below
     except OSError as error:
         fix = "Name a file in a directory that exists and can be written"
-        raise UsageError(f"-w: {error.strerror}", path=target.file, fix=fix) from None
+        raise UsageError(f"{flag}: {error.strerror}", path=path, fix=fix) from None
     try:
         with opened as file:
-            count = _write(writer_of(target.format, file, schema, None, pace), batches, console)
-        os.link(unfinished, target.file)  # unlike a rename it replaces no file that appeared meanwhile
+            yield file
+        os.link(unfinished, path)  # unlike a rename it replaces no file that appeared meanwhile
     finally:
         if os.path.lexists(unfinished):
             os.unlink(unfinished)
-    return _ended(count, console, nothing)
 
 
 def _ended(count: int, console: Console, nothing: Callable[[], str]) -> int:

@@ -2,11 +2,11 @@
 
 import argparse
 import time
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Final
 
 from segmentlog.output import printable
 from segmentlog.query.times import parse_time
-from segmentlog.store import ConfigError
 
 from ..console import Console, signalled
 from ..errors import FOUND
@@ -312,19 +312,17 @@ def add_profile(parser: Parser) -> None:
 def run_profile(options: argparse.Namespace) -> Report:
     from segmentlog.jobs import statistics
 
+    from ..output.writers import new_file
+
     source = source_of(options)
     (topics,) = held_topics([source.open()], options.topic, source.path) if options.topic else ((),)
-    with spark_of(options) as spark:
-        found = statistics.run(
-            spark, source, topics=topics, commit_log_paths=options.commit_log, processes=options.processes
-        )
-    if options.html is not None:
-        page = statistics.page_of(found, f"Messages of {options.store}")
-        try:
-            with open(options.html, "x", encoding="utf-8") as file:
-                file.write(page)
-        except OSError as error:
-            raise ConfigError(f"--html: {error.strerror}", path=options.html, fix="Name a new file") from None
+    with nullcontext() if options.html is None else new_file(options.html, "--html") as page:
+        with spark_of(options) as spark:
+            found = statistics.run(
+                spark, source, topics=topics, commit_log_paths=options.commit_log, processes=options.processes
+            )
+        if page is not None:
+            page.write(statistics.page_of(found, f"Messages of {options.store}").encode())
     return Report.of(found)
 
 

@@ -120,12 +120,18 @@ def test_a_replica_is_suggested_for_a_backlog_that_does_not_fit_into_memory(
     assert "segmentlog replicate" in ran.err
 
 
-def test_a_report_of_all_and_of_some_topics_and_a_page_in_a_new_file(tmp_path: Path) -> None:
+def test_a_report_of_all_and_of_some_topics_and_a_page_in_a_new_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     store, page = write_small_store(tmp_path / "store"), tmp_path / "page.html"
     ran = run_command("profile", store, "--processes", 1, "--html", page)
     assert (ran.code, "orders" in ran.text, page.read_text()[:15]) == (0, True, "<!doctype html>")
-    again = run_command("profile", store, "--processes", 1, "--html", page)
-    assert (again.code, "--html" in again.err) == (2, True)
+    with monkeypatch.context() as patch:
+        patch.setattr("segmentlog.jobs.statistics.run", None)  # it reads all messages
+        for taken in (page, tmp_path / "nowhere" / "page.html"):
+            refused = run_command("profile", store, "--processes", 1, "--html", taken)
+            assert (refused.code, "--html" in refused.err) == (2, True)
+    assert [each.name for each in tmp_path.glob("page*")] == ["page.html"]
     found = json.loads(run_command("profile", store, "orders", "--processes", 1, "--json").out)
     assert found["messages"] == ROWS * 2 // 3
     assert {"rows", "queues", "tags", "hosts", "minutes", "sizes", "lateness", "retention"} <= set(found)
