@@ -193,8 +193,9 @@ def unknown_topic(
     prefix = f"{argument}: " if argument else ""
     the = f"{make} makes it; the" if make else "The"
     others = f"{the} topics are {listing(names)}" if names else f"{the} store has no topics"
-    fix = f"{did_you_mean(topic, names)}{others}"
-    return UnknownTopicError(f"{prefix}there is no topic `{topic}`", path=path, fix=fix)
+    is_list = "," in topic and {each.strip() for each in topic.split(",")} <= {*names}
+    near = "Name the topics one by one, not in one text. " if is_list else did_you_mean(topic, names)
+    return UnknownTopicError(f"{prefix}there is no topic `{topic}`", path=path, fix=f"{near}{others}")
 
 
 def topics_to_write(snapshot: "Snapshot") -> set[str]:

@@ -51,6 +51,7 @@ WRONG: dict[str, str] = {
     "offsets STORE orders": "Write `segmentlog offsets STORE [TOPIC …] --at TIME`",
     "backfill STORE": "Write `segmentlog backfill STORE TOPIC … --to TARGET`",
     "demote": "Write `segmentlog demote STORE --master HOST:PORT`",
+    "cat STORE orders,payments": "Name the topics one by one, not in one text.",
     "cat STORE orders -p 4": "there is no queue 4 of topic `orders`",
     "cat STORE orders -p x": "-p/--queue: `x` is not a list of queue numbers",
     "cat STORE orders --columns bdy": "columns: there is no column `bdy`",
