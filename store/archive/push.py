@@ -30,7 +30,7 @@ from urllib.parse import unquote
 import numpy as np
 
 from ..config import StoreConfig
-from ..directory.archive import check_ids
+from ..directory.archive import check_beside, check_ids
 from ..directory.documents import iso_seconds
 from ..directory.file_sizes import stored_sizes
 from ..directory.group_offsets import offsets_path
@@ -136,10 +136,8 @@ def push(
     """Copy what is new in a store into its archive."""
     snapshot = Snapshot.open(store, commit_log_paths=commit_log_paths)
     if objects.url.startswith("file://"):
-        place = unquote(objects.url.removeprefix("file://"))
-        store_path = os.path.realpath(snapshot.path)
-        if os.path.commonpath([store_path, os.path.realpath(place)]) == store_path:
-            raise ConfigError("archive: this place is within the store", path=place, fix="Name a directory elsewhere")
+        place = os.path.abspath(unquote(objects.url.removeprefix("file://")))
+        check_beside(place, snapshot.path)
         make_like(place, snapshot.path)
     return _Push(objects=objects, snapshot=snapshot, keep_damage=keep_damage, check_crcs=check_crcs).run(
         orphans_after_s

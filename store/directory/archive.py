@@ -49,6 +49,15 @@ def check_owner(fs: FileSystem, archive: str, path: str) -> str | None:
     """Return the owner of an archive; `ConfigError` if it is another store, or the archive is within the store."""
     # An archive that was begun before its store had an id knows only the store's path. Paths are not compared: they
     # differ where the store is mounted elsewhere.
+    check_beside(archive, path)
+    owner = owner_of(fs, archive)
+    if owner is not None and is_store_id(owner):
+        check_ids(owner, store_id(path, fs), archive)
+    return owner
+
+
+def check_beside(archive: str, path: str) -> None:
+    """Raise `ConfigError` if one of the directories of an archive and of its store is in the other one."""
     for one, two in ((archive, path), (path, archive)):
         if os.path.commonpath([one, two]) == one:
             raise ConfigError(
@@ -56,10 +65,6 @@ def check_owner(fs: FileSystem, archive: str, path: str) -> str | None:
                 path=archive,
                 fix=f"Name a directory that is neither in {path} nor around it",
             )
-    owner = owner_of(fs, archive)
-    if owner is not None and is_store_id(owner):
-        check_ids(owner, store_id(path, fs), archive)
-    return owner
 
 
 def check_ids(owner: str, known: str | None, archive: str, fix: str = "Name the archive of this store") -> None:

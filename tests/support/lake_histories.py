@@ -30,7 +30,7 @@ from pyiceberg.catalog import load_catalog
 from pyiceberg.expressions import AlwaysTrue
 
 from segmentlog.jobs.backfill import Length, Part, Request, Window
-from segmentlog.jobs.backfill.planning import Planner, windows
+from segmentlog.jobs.backfill.planning import SETTLED_MS, Planner, windows
 from segmentlog.jobs.lake import target as target_module
 from segmentlog.jobs.lake.target import Attempt, Job
 from segmentlog.query.ledgers import TargetUnclearError
@@ -104,7 +104,7 @@ class _Planner(Planner):
     """Planner of a store that exists as a rule: every queue has a message each six hours."""
 
     def __init__(self, request: Request, now_ms: int) -> None:
-        self._request, self._seen_ms = request, now_ms
+        self._request, self._now_ms, self._seen_ms = request, now_ms + SETTLED_MS, now_ms
         end = min(_OF_A_QUEUE, -(-(now_ms - START_MS) // _STEP_MS))
         self._queues = [QueueBounds(QueueKey("orders", each), 0, end) for each in _QUEUES]
 
@@ -117,6 +117,7 @@ class _Planner(Planner):
             times_fall=False,
             path="/data/store",
             log=SimpleNamespace(segments=()),
+            entries=SimpleNamespace(deleted=lambda _: []),
         )
 
 
