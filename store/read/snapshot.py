@@ -489,13 +489,13 @@ class Snapshot:
             entries_only=spec is not None and spec.entries_only,
         )
         entries = self.entries
-        if spec is not None:
-            self._report_deleted(ranges, spec)
         for wanted, bounds in zip(ranges, self.bounds_of([each.key for each in ranges]), strict=True):
             if not bounds.min_offset <= wanted.start <= wanted.stop <= bounds.max_offset:
                 raise OffsetOutOfRangeError(
                     f"asked for {wanted}, the queue holds [{bounds.min_offset}, {bounds.max_offset})", path=self.path
                 )
+        if spec is not None:  # a scan would take the places of deleted messages for damage
+            ranges = _without(ranges, self._report_deleted(ranges, spec))
         tasks, rest = entries.tasks(ranges, limits)
         planned = [piece for wanted in rest for piece in entries.planned(wanted)]
         cut = plan_tasks(planned, limits, entries.extents)
@@ -511,8 +511,9 @@ class Snapshot:
             self._report_deleted(ranges, spec)
         return known
 
-    def _report_deleted(self, ranges: Sequence[QueueRange], spec: ScanSpec) -> None:
-        for gone in self.entries.deleted(ranges):
+    def _report_deleted(self, ranges: Sequence[QueueRange], spec: ScanSpec) -> list[QueueRange]:
+        deleted = self.entries.deleted(ranges)
+        for gone in deleted:
             offsets = f"{len(gone)} messages of {gone.key}, offsets {gone.start} to {gone.stop - 1}"
             report_loss(
                 self,
@@ -520,6 +521,7 @@ class Snapshot:
                 f"{offsets}, are not in the archive: retention deleted them before they were pushed",
                 "Read other offsets, and push more often than retention deletes",
             )
+        return deleted
 
     def scan(self, task: ScanTask, spec: ScanSpec) -> Iterator[pa.RecordBatch]:
         """Read the messages of a task; see `scan.scan`."""
@@ -570,3 +572,19 @@ class Snapshot:
         if self._seen is None:
             self._seen = self.sources.choose(self._window, in_doubt=self._in_doubt)
         return self._seen.entries
+
+
+def _without(ranges: Sequence[QueueRange], parts: Sequence[QueueRange]) -> Sequence[QueueRange]:
+    """Return ranges without parts of them; those of one queue ascend."""
+    of_queue: dict[QueueKey, list[QueueRange]] = {}
+    for part in parts:
+        of_queue.setdefault(part.key, []).append(part)
+    left = []
+    for wanted in ranges:
+        start = wanted.start
+        for part in of_queue.get(wanted.key, ()):
+            if start <= part.start and part.stop <= wanted.stop:
+                left.append(QueueRange(wanted.key, start, part.start))
+                start = part.stop
+        left.append(QueueRange(wanted.key, start, wanted.stop))
+    return left

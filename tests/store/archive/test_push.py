@@ -290,6 +290,9 @@ def test_messages_that_no_push_has_are_reported_by_each_read_of_their_offsets(
     assert archived.count(asked, skips) == 2
     assert sum(task.rows for task in archived.plan(asked, max_bytes=1 << 20, spec=skips)) == 2
     assert f"{len(found)} messages of orders/0" in caplog.text
+    tasks = archived.plan(asked, max_bytes=1 << 20, spec=skips)
+    rows = [row for task in tasks for batch in archived.scan(task, skips) for row in batch.to_pylist()]
+    assert rows == [{"queueOffset": end - 1}, {"queueOffset": found.stop}]
 
 
 # Damage
