@@ -79,10 +79,11 @@ class BatchColumns:
     """Columns of one batch by name. Each is returned as one array of a type of `COLUMN_TYPES`."""
 
     def __init__(self, batch: pa.RecordBatch | pa.Table) -> None:
-        self.names = set(batch.schema.names)
-        for name in self.names:
-            if batch.schema.names.count(name) > 1:
-                raise ConfigError(f"column {name!r} is there twice", fix="Rename or drop one of them")
+        names = batch.schema.names
+        self.names = set(names)
+        if len(self.names) < len(names):
+            twice = next(name for name in names if names.count(name) > 1)
+            raise ConfigError(f"column {twice!r} is there twice", fix="Rename or drop one of them")
         self.rows = len(batch)
         self._batch = batch
         unknown = sorted(self.names - COLUMN_TYPES.keys())

@@ -113,11 +113,10 @@ class PackedQueues(Mapping[QueueKey, DerivedQueue], QueueEntries):
 
     def deleted(self, ranges: Sequence[QueueRange]) -> list[QueueRange]:
         """As `QueueEntries.deleted`: offsets that a queue lacks between pieces that do not follow each other."""
-        holes = self.archive.holes()
-        rising = [wanted for wanted in ranges if self.rises(wanted.key)] if holes else []
+        rising = [wanted for wanted in ranges if self.rises(wanted.key)] if self._holes else []
         numbers = np.array([self.runs.number(wanted.key) for wanted in rising], np.int64)
         found = []
-        for piece in holes:
+        for piece in self._holes:
             before, after = self.runs.beside(piece, numbers)
             for at in np.flatnonzero((before >= 0) & (before + 1 < after)).tolist():
                 wanted = rising[at]
@@ -125,6 +124,10 @@ class PackedQueues(Mapping[QueueKey, DerivedQueue], QueueEntries):
                 if start < stop:
                     found.append(QueueRange(wanted.key, start, stop))
         return found
+
+    @cached_property
+    def _holes(self) -> list[int]:
+        return self.archive.holes()
 
     def _is_whole(self, wanted: QueueRange) -> bool:
         return self.rises(wanted.key) and self.span(wanted.key) == (wanted.start, wanted.stop)

@@ -494,8 +494,8 @@ class Snapshot:
                 raise OffsetOutOfRangeError(
                     f"asked for {wanted}, the queue holds [{bounds.min_offset}, {bounds.max_offset})", path=self.path
                 )
-        if spec is not None:  # a scan would take the places of deleted messages for damage
-            ranges = _without(ranges, self._report_deleted(ranges, spec))
+        if spec is not None and (deleted := self._report_deleted(ranges, spec)):
+            ranges = _without(ranges, deleted)  # a scan would take the places of deleted messages for damage
         tasks, rest = entries.tasks(ranges, limits)
         planned = [piece for wanted in rest for piece in entries.planned(wanted)]
         cut = plan_tasks(planned, limits, entries.extents)
