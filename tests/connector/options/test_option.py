@@ -6,8 +6,7 @@ import pytest
 
 from segmentlog.connector.errors import ConflictingOptionsError, UnknownOptionError
 from segmentlog.connector.options import option as module
-from segmentlog.connector.options import values
-from segmentlog.connector.options.option import STRICT_OPTIONS, Given, Option, OptionTable, local_path, match
+from segmentlog.connector.options.option import STRICT_OPTIONS, Given, OptionTable, local_path, match
 from segmentlog.connector.options.read_options import parse_read_options
 from segmentlog.connector.options.read_table import SOURCE, SourceOptions
 from segmentlog.connector.options.write_table import SINK, SinkOptions
@@ -23,13 +22,6 @@ def test_a_value_has_the_type_of_its_field() -> None:
     assert assert_type(sink.flush, Flush) is Flush.ASYNC
     assert assert_type(source.tags, frozenset[str] | None) is None
     assert assert_type(source.batch_rows, int) == 65536
-
-
-def test_an_option_is_named_as_its_field() -> None:
-    assert (TAGS.name, BATCH_ROWS.name, BATCH_ROWS.field) == ("tags", "batchRows", "batch_rows")
-    assert SOURCE.pick("corruptRecord")[0].field == "on_corrupt"
-    with pytest.raises(KeyError):
-        SOURCE.pick("subscribed")
 
 
 @pytest.mark.parametrize(("table", "declared"), [(SOURCE, SourceOptions), (SINK, SinkOptions)])
@@ -59,26 +51,6 @@ def test_given_options_can_be_looked_up_selected_and_extended() -> None:
     assert (SUBSCRIBE in only, STRICT_OPTIONS in only) == (True, False)
     assert only.also(TAGS, "x")[TAGS] == frozenset({"x"})
     assert TAGS not in only
-
-
-def test_a_table_keeps_the_order_and_knows_aliases() -> None:
-    added = Option(name="subExpr", value="text", parse=values.text, default=None, meaning="…", aliases=("Sub",))
-    table = OptionTable("source", [STRICT_OPTIONS, added])
-    assert list(table) == [STRICT_OPTIONS, added]
-    assert table.names() == ["strictOptions", "subExpr"]
-    assert table.by_name() == {"strictoptions": STRICT_OPTIONS, "subexpr": added, "sub": added}
-    assert added in table
-    assert TAGS not in table
-
-
-def test_names_are_matched_in_any_case_and_by_alias() -> None:
-    found = match({"PATH": "/a", "Topics": "x"}, SOURCE, elsewhere=(SINK,))
-    assert (found[SOURCE.pick("path")[0]], found[SOURCE.pick("subscribe")[0]]) == ("/a", ("x",))
-
-
-def test_options_of_spark_are_left_out() -> None:
-    found = match({"checkpointLocation": "/c", "option.path": "/a", "path": "/a"}, SOURCE, elsewhere=())
-    assert found.of(SOURCE) == [SOURCE.pick("path")[0]]
 
 
 def test_two_names_of_one_option_exclude_each_other() -> None:
