@@ -1,4 +1,4 @@
-from dataclasses import FrozenInstanceError, replace
+from dataclasses import FrozenInstanceError
 
 import pytest
 
@@ -21,11 +21,6 @@ def test_sizes_have_bounds_and_an_error_names_them(name: str, least: int) -> Non
         assert raised.value.fix == f"Pass a number from {least} to 2147483647"
     for right in (least, (1 << 31) - 1):
         assert getattr(StoreConfig(**{name: right}), name) == right  # type: ignore[arg-type]
-
-
-def test_a_changed_copy_is_checked_as_well() -> None:
-    with pytest.raises(ConfigError, match="index_entries is 1"):
-        replace(StoreConfig(), index_entries=1)
 
 
 def test_defaults_are_rocketmqs_but_for_durability() -> None:
