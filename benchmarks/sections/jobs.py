@@ -6,14 +6,16 @@ also compares queues and index.
 
 import os
 import shutil
+from functools import partial
 from pathlib import Path
 
 from bench import Bench, clear
 from harness import OURS, Case, Result, Unit, expect
 from store_work import BATCH_ROWS, everything, fill, made
 
-from segmentlog.jobs import rebuild, verify
+from segmentlog.jobs.spread import spread
 from segmentlog.store import Flush, Snapshot, StoreConfig
+from segmentlog.store.maintenance import rebuild_queues, verify
 
 LARGE, SMALL = 1024, 100  # bytes of a body
 MESSAGES = {LARGE: 1_500_000, SMALL: 8_000_000}
@@ -47,7 +49,7 @@ def maintenance(bench: Bench) -> list[Result]:
 
 def _verify(name: str, store: Path, processes: int) -> Case:
     def verify_all() -> None:
-        assert not verify.run(None, store, processes=processes).has_findings
+        assert verify(store, spread=partial(spread, processes=processes)).is_sound
 
     size = Snapshot.open(store).log.data_stop()
     return Case(name=f"{OURS}: {name}", rows=size, action=verify_all, unit=Unit.BYTES)
@@ -61,6 +63,6 @@ def _rebuild(name: str, store: Path, target: Path) -> Case:
         os.sync()
 
     def rebuild_all() -> None:
-        expect(rebuild.run(None, store, target, processes=2).numbers["entries"], held)
+        expect(rebuild_queues(store, target, spread=partial(spread, processes=2)).entries, held)
 
     return Case(name=f"{OURS}: {name}", rows=held, action=rebuild_all, before=before)

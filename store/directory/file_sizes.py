@@ -31,7 +31,7 @@ from .own_state import read_durable_point
 if TYPE_CHECKING:
     from ..config import StoreConfig
 
-_REBUILD: Final = "ConsumeQueues can be deleted, and written with the store's own sizes by the job `rebuild`"
+_REBUILD: Final = "ConsumeQueues can be deleted, and written with the store's own sizes by `segmentlog rebuild`"
 
 
 def stored_sizes(fs: FileSystem, path: str, config: "StoreConfig") -> FileSizes:

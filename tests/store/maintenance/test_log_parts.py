@@ -10,16 +10,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from segmentlog.jobs.spread import spread
 from segmentlog.store import MessageStore, Outgoing, Snapshot
 from segmentlog.store.files.fs import LocalFileSystem
 from segmentlog.store.log.commit_log import CommitLog
-from segmentlog.store.maintenance import VerifyReport, rebuild_queues, repair, verification, verify
+from segmentlog.store.maintenance import VerifyReport, log_parts, rebuild_queues, repair, verification, verify
 from segmentlog.store.maintenance.index_check import IndexCheck
 from segmentlog.store.maintenance.log_parts import by_segment, parts_of, walk_part
 from support import fixtures
 from support.scale import scale
 from support.small_store import CONFIG, ROWS, write_small_store
-from support.tampering import put_at
+from support.tampering import put_at, segments
+from support.tasks import Tasks
 from support.written_stores import tree
 
 
@@ -120,3 +122,16 @@ def test_damage_anywhere_is_reported_the_same(
         small_parts(patch, part_bytes)
         check(store, scratch)
     shutil.rmtree(scratch)
+
+
+def test_tasks_verify_and_rebuild_as_one_process_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_parts, "_NEAR_BYTES", 0)
+    by_tasks = partial(spread, spark=Tasks())
+    store = write_small_store(tmp_path / "store")
+    alone = rebuild_queues(store, tmp_path / "alone")
+    assert rebuild_queues(store, tmp_path / "both", spread=by_tasks) == alone
+    assert tree(tmp_path / "both") == tree(tmp_path / "alone") == tree(store / "consumequeue")
+    put_at(segments(store)[1], 1000, b"\xff" * 250)
+    found = verify(store, spread=by_tasks)
+    assert found == verify(store)
+    assert not found.is_sound
