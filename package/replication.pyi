@@ -14,7 +14,6 @@ from .store.ha.server import ReplicationServer as ReplicationServer
 from .store.ha.settings import Address as Address
 from .store.ha.settings import Begin as Begin
 from .store.ha.settings import ReplicaConfig as ReplicaConfig
-from .store.ha.settings import ReplicaMetrics as ReplicaMetrics
 from .store.ha.settings import ReplicaState as ReplicaState
 from .store.ha.settings import ReplicaStatus as ReplicaStatus
 from .store.ha.settings import ServerConfig as ServerConfig

@@ -78,7 +78,7 @@ archive_content archive_prune archive_pull archive_push archive_verify
 CorruptQueueError CorruptRecordError DamagedLogError
 """
 REPLICATION = """
-Address Attachments Begin Demotion MessageStore MetadataCopier Promotion Quorum Replica ReplicaConfig ReplicaMetrics
+Address Attachments Begin Demotion MessageStore MetadataCopier Promotion Quorum Replica ReplicaConfig
 ReplicaState ReplicaStatus ReplicationServer ServerConfig Tls demote promote
 DivergedLogError NoReplicaError ReplicaTimeoutError StaleMasterError UnconfirmedError
 """

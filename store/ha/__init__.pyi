@@ -15,7 +15,6 @@ from .server import ReplicationServer as ReplicationServer
 from .settings import Address as Address
 from .settings import Begin as Begin
 from .settings import ReplicaConfig as ReplicaConfig
-from .settings import ReplicaMetrics as ReplicaMetrics
 from .settings import ReplicaState as ReplicaState
 from .settings import ReplicaStatus as ReplicaStatus
 from .settings import ServerConfig as ServerConfig

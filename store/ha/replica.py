@@ -31,6 +31,7 @@ import logging
 import random
 import threading
 import time
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -58,7 +59,7 @@ from ..write.message_store import MessageStore
 from .incoming import IncomingBatches
 from .link import Link, connect
 from .protocol import Greeting, Handshake, check_greeting, question, refusal
-from .settings import Address, Begin, ReplicaConfig, ReplicaMetrics, ReplicaState, ReplicaStatus
+from .settings import Address, Begin, ReplicaConfig, ReplicaState, ReplicaStatus
 from .slave import Slave
 
 _log = logging.getLogger(__name__)
@@ -173,7 +174,6 @@ class Replica:
         newest: _NewestRecord,
         master: Address,
         config: ReplicaConfig,
-        metrics: ReplicaMetrics | None,
     ) -> None:
         self.store = store
         """The store; other threads may read it, and must not append."""
@@ -181,7 +181,6 @@ class Replica:
         self._incoming = IncomingBatches(LocalWritableFileSystem(), store)
         self._master = master
         self._config = config
-        self._metrics = metrics
         self._segment_bytes = store.config.segment_bytes
         self._first: int | None = None
         self._torn_heartbeats = 0
@@ -206,7 +205,6 @@ class Replica:
         store_config: StoreConfig | None = None,
         *,
         config: ReplicaConfig | None = None,
-        metrics: ReplicaMetrics | None = None,
         listeners: Sequence[LogListener] = (),
     ) -> Self:
         """Open the replica's store, or create it. Nothing is connected yet.
@@ -222,8 +220,6 @@ class Replica:
             ``segment_bytes`` is the master's; records are copied as they are, so ``record_crc`` has no effect.
         config
             Settings of the replica.
-        metrics
-            Collector of measurements.
         listeners
             Learn of each new end of the log, like the `Quorum` of a server that serves this replica.
 
@@ -233,7 +229,7 @@ class Replica:
         written = replace(store_config or stored_config(path, StoreConfig()), record_crc=False)
         store = MessageStore.open(path, written, attached=Attachments(listeners=[newest, *listeners]))
         try:
-            return cls(store, newest, master, config or ReplicaConfig(), metrics)
+            return cls(store, newest, master, config or ReplicaConfig())
         except BaseException:
             store.close()
             raise
@@ -266,8 +262,6 @@ class Replica:
                 problem = self._follow_once(stop)
                 if problem:
                     self._set_status(state=ReplicaState.PAUSED, problem=problem)
-                    if self._metrics is not None:
-                        self._metrics.disconnected(problem)
                     pause_s = self._backoff.next_s()
                     _log.warning("%s: %s; connecting again in %.1f s", self._master, problem, pause_s)
                     stop.wait(pause_s)
@@ -348,8 +342,6 @@ class Replica:
             self._doubts.clear()
             self._backoff.reset()
             lag_s = max(time.time() - self._newest.ms / 1000, 0.0) if self._newest.ms else None
-            if self._metrics is not None:
-                self._metrics.appended(end - before if before else len(data), lag_s)
         self._set_status(end=end, lag_s=lag_s)
 
     def _note_progress(self, slave: Slave) -> None:
@@ -361,7 +353,7 @@ class Replica:
                 f"the master has nothing after physical offset {slave.begin}, and no whole record begins here",
                 path=self.store.path,
                 offset=end,
-                fix="Examine the master's log with the job `verify`: a size in it is damaged",
+                fix="Examine the master's log with `segmentlog verify`: a size in it is damaged",
             )
         self._set_status(
             state=ReplicaState.FOLLOWING,
@@ -432,8 +424,6 @@ class Replica:
         if data is not None:
             self._bucket.count_received(len(data))
             self._set_status(received_bytes=self._status.received_bytes + len(data))
-            if self._metrics is not None:
-                self._metrics.received(len(data))
         return data
 
     def _is_served(self, base: int) -> bool:
@@ -459,14 +449,8 @@ def find_first_segment(is_served: Callable[[int], bool], last: int, segment_byte
     # A master that serves a segment has all later ones, too.
     if is_served(0):
         return 0
-    low, high = 1, last // segment_bytes
-    while low < high:
-        middle = (low + high) // 2
-        if is_served(middle * segment_bytes):
-            high = middle
-        else:
-            low = middle + 1
-    return high * segment_bytes
+    bases = range(segment_bytes, last // segment_bytes * segment_bytes, segment_bytes)
+    return segment_bytes * (1 + bisect_left(bases, True, key=is_served))  # noqa: FBT003 - what is looked for
 
 
 def serves_segment(link: Link, base: int, segment_bytes: int, wait_s: float) -> bool:

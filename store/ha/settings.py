@@ -3,7 +3,6 @@
 ::
 
     ReplicaConfig   begin, limit, time limits ──► Replica ──► ReplicaStatus    a snapshot, on request
-                                                     └──────► ReplicaMetrics   a collector, called at each event
 
     CONNECTING ──► VERIFYING ──► FOLLOWING ──► STOPPED   `stop` is set
         ▲              │             │     └─► FAILED    another log, a failed disk
@@ -14,7 +13,7 @@ import ipaddress
 import re
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final, NamedTuple, Protocol, Self
+from typing import Final, NamedTuple, Self
 
 from ..errors import ConfigError
 
@@ -194,16 +193,3 @@ class ReplicaStatus:
     received_bytes: int
     connections: int
     problem: str
-
-
-class ReplicaMetrics(Protocol):
-    """Collector of a replica's measurements; called by its thread, so it returns at once and raises nothing."""
-
-    def received(self, size: int) -> None:
-        """Receive the number of bytes that one read of the connection returned."""
-
-    def appended(self, size: int, lag_s: float | None) -> None:
-        """Receive the bytes of whole records that were appended, and `ReplicaStatus.lag_s` after it."""
-
-    def disconnected(self, problem: str) -> None:
-        """Receive the reason why a connection ended."""
