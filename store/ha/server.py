@@ -11,8 +11,8 @@
     a replica knows of a greater epoch   by TLS: StaleMasterError, noted on the device; no further append is confirmed
                                          without: logged, and `claimed_epoch`, as any process could send it
 
-    Listener  ........│spare    all descriptors in use, accept fails ──► spare closed ──► accept, close ──► spare again
-              ////////│/        no spare: `is_exhausted`, connections wait in the backlog until `restore_spare`
+    no descriptor is free ──► accept fails: connections wait in the backlog, and the next look, a second later, tries
+                              again; a listening socket that stays readable would keep the thread busy
 
     Places    connections of an address, oldest first          s silent: no request yet     r requested
     10.1.0.7  [s r s s s]                  full: its oldest silent connection is closed, and frees the place
@@ -20,10 +20,8 @@
     all       [s r s s s][r r …][s]        full: the oldest silent connection of the address with most of them is closed
 
 A connection keeps 7 bytes of a report, and views of one frame: bodies are in the page cache. Bytes of a batch in flight
-are not sent before the batch is committed, since a crash would undo them. A connection that waits in the backlog keeps
-the listening socket readable, and the server busy. So each connection is accepted, and closed at once without a
-descriptor: its peer connects again later. RocketMQ: ``DefaultHAService``; its slaves send their request 5 s after they
-connected.
+are not sent before the batch is committed, since a crash would undo them. RocketMQ: ``DefaultHAService``; its slaves
+send their request 5 s after they connected.
 """
 
 import contextlib
@@ -37,7 +35,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple, NoReturn, Self
+from typing import Final, NoReturn, Self
 
 from ..errors import ReplicationError, SegmentLogError, StaleMasterError
 from ..files.fs import LocalFileSystem
@@ -61,75 +59,17 @@ _EXHAUSTED: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _READ_BYTES: Final = 16 << 10
 _CHECK_S: Final = 1.0  # between two looks at idle connections: for heartbeats, and for silent peers
 _NO_DESCRIPTORS: Final = (
-    "connections are refused, this process may have no more files open: raise the limit (ulimit -n), or open fewer "
+    "connections wait, this process may have no more files open: raise the limit (ulimit -n), or open fewer "
     "stores at once"
 )
 _FRAMES_AT_ONCE: Final = 16  # per connection and round: no slave keeps other slaves waiting
 
 
-class Accepted(NamedTuple):
-    """Connection that was accepted; the receiver closes it."""
-
-    connection: socket.socket
-    host: str
-    port: int
-
-
-class Listener:
-    """Listening socket, and a spare descriptor; port 0 takes a free port. Not thread-safe."""
-
-    def __init__(self, host: str, port: int) -> None:
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        self._spare: socket.socket | None = socket.socket()
-        try:
-            self._socket = socket.create_server((host, port), family=family, backlog=socket.SOMAXCONN)
-        except BaseException:
-            self._close_spare()
-            raise
-        self._socket.settimeout(0.0)
-        self.port: int = self._socket.getsockname()[1]  # port at which it listens
-        self.turned_away = 0  # number of times that a connection was closed, or left to wait, without a free descriptor
-
-    def fileno(self) -> int:
-        return self._socket.fileno()
-
-    @property
-    def is_exhausted(self) -> bool:
-        """True while connections wait in the backlog, since no descriptor is free."""
-        return self._spare is None
-
-    def restore_spare(self) -> bool:
-        """Take a spare descriptor if it is missing; return whether connections can be accepted."""
-        if self._spare is None:
-            with contextlib.suppress(OSError):
-                self._spare = socket.socket()
-        return self._spare is not None
-
-    def accept(self) -> Accepted | None:
-        """Return a waiting connection; None without one, or if it was closed without a free descriptor."""
-        try:
-            connection, address = self._socket.accept()
-        except OSError as error:
-            if error.errno in _EXHAUSTED:
-                self._turn_away()
-            return None
-        return Accepted(connection, address[0], address[1])
-
-    def close(self) -> None:
-        self._socket.close()
-        self._close_spare()
-
-    def _turn_away(self) -> None:
-        self.turned_away += 1
-        self._close_spare()
-        with contextlib.suppress(OSError):  # another thread took the descriptor of the spare
-            self._socket.accept()[0].close()
-        self.restore_spare()
-
-    def _close_spare(self) -> None:
-        if self._spare is not None:
-            self._spare.close()
-            self._spare = None
+def _listener(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    made = socket.create_server((host, port), family=family, backlog=socket.SOMAXCONN)
+    made.settimeout(0.0)
+    return made
 
 
 class Places:
@@ -249,12 +189,12 @@ class ReplicationServer:
         self._lines = RareLines(_log)
         self._confirmer = None if quorum.needed < 2 else Confirmer(store.path, quorum)
         try:
-            self._listener = Listener(self._config.host, self._config.port)
+            self._listener = _listener(self._config.host, self._config.port)
         except BaseException:
             if self._confirmer is not None:
                 self._confirmer.close()
             raise
-        self.port: int = self._listener.port
+        self.port: int = self._listener.getsockname()[1]
         """Port at which it listens."""
         self._epochs = EpochWatch(self._fs, store.path)
         self._history = HistoryFeed(self._fs, store.path)
@@ -361,39 +301,33 @@ class ReplicationServer:
         return False
 
     def _accept(self) -> None:
-        turned_away, accepted = self._listener.turned_away, self._listener.accept()
-        if self._listener.turned_away > turned_away:
-            self._lines.write(logging.WARNING, "descriptors", f"{self._store.path}: {_NO_DESCRIPTORS}")
-        if self._listener.is_exhausted:
-            self._selector.unregister(self._listener)  # until `_check_listener`
-        if accepted is None:
+        try:
+            connection, (host, port, *_) = self._listener.accept()
+        except OSError as error:
+            if error.errno in _EXHAUSTED:
+                self._lines.write(logging.WARNING, "descriptors", f"{self._store.path}: {_NO_DESCRIPTORS}")
+                self._selector.unregister(self._listener)  # until the next look
             return
         try:
-            self._admit(accepted)
+            self._admit(connection, host, port)
         except (SegmentLogError, OSError) as error:
-            accepted.connection.close()
+            connection.close()
             problem = error.problem if isinstance(error, SegmentLogError) else error.strerror or str(error)
-            self._lines.write(logging.WARNING, accepted.host, f"{accepted.host}: the connection is refused: {problem}")
+            self._lines.write(logging.WARNING, host, f"{host}: the connection is refused: {problem}")
 
-    def _admit(self, accepted: Accepted) -> None:
+    def _admit(self, connection: socket.socket, host: str, port: int) -> None:
         """Assign a place to a connection, if necessary the place of a silent connection."""
-        host = accepted.host
         if not any(ipaddress.ip_address(host) in each for each in self._allowed):
             raise ReplicationError("its address is not allowed")
         victim = self._places.victim_of(host)
-        link = self._acceptor.link(accepted.connection)
+        link = self._acceptor.link(connection)
         if victim is not None:
             self._drop(victim, "it had sent no request when another connection needed its place")
         number = link.fileno()
         follower = Follower(self._segment_bytes, time.monotonic())
-        self._connections[number] = _Connection(link, host, f"{host}:{accepted.port}", follower)
+        self._connections[number] = _Connection(link, host, f"{host}:{port}", follower)
         self._places.add_connection(host, number)
         self._selector.register(link, selectors.EVENT_READ)
-
-    def _check_listener(self) -> None:
-        """Accept connections again once a descriptor is free."""
-        if self._listener.is_exhausted and self._listener.restore_spare():
-            self._selector.register(self._listener, selectors.EVENT_READ)
 
     def _read(self, connection: _Connection) -> bool:
         size = connection.link.receive(self._received)
@@ -457,7 +391,8 @@ class ReplicationServer:
             if self._confirmer is not None:
                 self._confirmer.note_end(end)
             if end != self._end or now >= self._check_at:
-                self._check_listener()
+                if self._listener not in self._selector.get_map():
+                    self._selector.register(self._listener, selectors.EVENT_READ)
                 self._look_for_changes()  # after the end: bytes of a new epoch are appended after it is noted
                 self._end, self._check_at = end, now + _CHECK_S
                 chosen = set(self._connections)

@@ -21,7 +21,7 @@ from segmentlog.store.format.batch_mark import BatchMark
 from segmentlog.store.format.epochs import Epoch, Epochs
 from segmentlog.store.ha import Attachments, Quorum, ReplicaState, ReplicationServer, ServerConfig, master, server
 from segmentlog.store.ha.protocol import Greeting, Handshake
-from segmentlog.store.ha.server import Listener, Places, RareLines
+from segmentlog.store.ha.server import Places, RareLines
 from segmentlog.store.log.confirmed import confirmed_offset
 from segmentlog.store.log.epochs import check_current, find_epochs, supersede, write_epochs
 from support import certificates, replicas
@@ -388,62 +388,19 @@ def test_a_look_that_fails_is_tried_again(tmp_path: Path, looks_at: str) -> None
         assert server.problem == ""
 
 
-# Listening socket
+def test_without_a_descriptor_connections_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "_CHECK_S", 0.01)
+    with serving(tmp_path / "first") as (store, serving_one):
+        failing = Scarce(socket.socket.accept, failures=3)
 
+        def accept(listener: socket.socket) -> object:
+            return failing(listener)
 
-@pytest.fixture
-def listener() -> Iterator[Listener]:
-    made = Listener("127.0.0.1", 0)
-    yield made
-    made.close()
-
-
-def connected(listener: Listener) -> socket.socket:
-    peer = socket.create_connection(("127.0.0.1", listener.port))
-    peer.settimeout(60)
-    return peer
-
-
-def test_a_connection_is_returned_with_its_address(listener: Listener) -> None:
-    assert listener.accept() is None
-    with connected(listener) as peer:
-        accepted = listener.accept()
-        assert accepted is not None
-        with accepted.connection:
-            assert (accepted.host, accepted.port) == peer.getsockname()
-    assert (listener.turned_away, listener.is_exhausted) == (0, False)
-
-
-def test_without_a_descriptor_connections_are_closed(listener: Listener, monkeypatch: pytest.MonkeyPatch) -> None:
-    spare = listener._spare
-    monkeypatch.setattr(listener, "_socket", Accepting(listener._socket, failures=1))
-    with connected(listener) as peer:
-        assert listener.accept() is None
-        assert peer.recv(1) == b""
-    assert (listener.turned_away, listener.is_exhausted) == (1, False)
-    assert spare is not None
-    assert spare.fileno() == -1, "the descriptor was given up, and another one taken"
-
-
-def test_without_a_spare_descriptor_connections_wait(listener: Listener, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listener, "_socket", Accepting(listener._socket, failures=2))
-    with connected(listener):
-        monkeypatch.setattr(server.socket, "socket", Scarce(socket.socket, 2))
-        assert listener.accept() is None
-        assert listener.is_exhausted
-        assert not listener.restore_spare()
-        assert listener.restore_spare()
-        assert not listener.is_exhausted
-        accepted = listener.accept()
-        assert accepted is not None
-        accepted.connection.close()
-
-
-class Accepting:
-    """Listening socket whose `accept` fails so many times."""
-
-    def __init__(self, raw: socket.socket, failures: int) -> None:
-        self.accept, self.close = Scarce(raw.accept, failures), raw.close
+        monkeypatch.setattr(socket.socket, "accept", accept)
+        put(store, 0, 5)
+        with following(tmp_path / "copy", serving_one.port) as replica:
+            until(lambda: replica.status.end == store.end_offset)
+            assert (failing.failures, replica.status.connections, serving_one.problem) == (0, 1, "")
 
 
 # Places
