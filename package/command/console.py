@@ -14,10 +14,10 @@
 import logging
 import os
 import signal
-import socket
 import sys
 import threading
 import time
+from _thread import start_new_thread
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, BinaryIO, Final, NamedTuple, Self, TextIO
@@ -213,28 +213,17 @@ def _bar(console: Console, *, has_total: bool) -> "Progress":
 def signalled() -> Iterator[threading.Event]:
     """Yield an event that SIGINT and SIGTERM set, until the block ends. For the main thread."""
     stop = threading.Event()
-    received, sent = socket.socketpair()
-    sent.setblocking(False)  # noqa: FBT003 - its signature
 
-    def watch() -> None:
-        while number := received.recv(1):
-            if number[0] in _ENDING:
-                stop.set()
+    def end(*_: object) -> None:
+        # Not here: the main thread may wait for the event, and hold the lock that setting it takes.
+        start_new_thread(stop.set, ())
 
-    # A handler runs in the main thread, which may wait for the event, and hold the lock that setting it takes.
-    watcher = threading.Thread(target=watch, daemon=True)
-    watcher.start()
-    former_fd = signal.set_wakeup_fd(sent.fileno())
-    former = [(each, signal.signal(each, lambda *_: None)) for each in _ENDING]
+    former = [(each, signal.signal(each, end)) for each in _ENDING]
     try:
         yield stop
     finally:
         for number, handler in former:
             signal.signal(number, handler)
-        signal.set_wakeup_fd(former_fd)
-        sent.close()
-        watcher.join()
-        received.close()
 
 
 @contextmanager
