@@ -45,13 +45,14 @@ class Rows(ABC):
     def to_batches(self) -> Generator[pa.RecordBatch, None, None]:
         """Read the rows as a stream of batches; none of them is empty."""
 
-    @abstractmethod
     def count(self) -> int:
-        """Count the rows."""
+        """Count the rows. This reads them all, unless the kind of rows says otherwise."""
+        with closing(self.to_batches()) as batches:
+            return sum(batch.num_rows for batch in batches)
 
-    @abstractmethod
     def head(self, n: int = 10) -> pa.Table:
         """Read the first ``n`` rows."""
+        return first_rows(self.to_batches(), checked_number("n", n), self.schema)
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         return self.to_batches()

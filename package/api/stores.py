@@ -23,7 +23,7 @@ from segmentlog.query.times import Clock
 from segmentlog.store import DEFAULT_COLUMNS, ConfigError, OnCorrupt, OnLoss, Snapshot
 
 from .arguments import Position, api_call, checked_topics
-from .rows import MetadataTable, Rows, checked_number, first_rows
+from .rows import MetadataTable, Rows
 from .scan import Scan
 from .store import Store, queues_of, scan_of
 
@@ -57,10 +57,6 @@ class JoinedRows(Rows):
     def count(self) -> int:
         """Count the rows."""
         return sum(at_once(lambda part: part.count(), self.parts))
-
-    def head(self, n: int = 10) -> pa.Table:
-        """Read the first ``n`` rows."""
-        return first_rows(self.to_batches(), checked_number("n", n), self.schema)
 
 
 def joined(scans: Sequence[Scan]) -> Scan | JoinedRows:

@@ -6,7 +6,6 @@
 """
 
 from collections.abc import Generator
-from contextlib import closing
 
 import pyarrow as pa
 
@@ -16,7 +15,7 @@ from segmentlog.query.source import StoreSource
 from segmentlog.query.system_frames import SystemWindow
 
 from .arguments import in_api_words
-from .rows import Rows, checked_number, first_rows
+from .rows import Rows
 
 
 class SystemRows(Rows):
@@ -51,12 +50,3 @@ class SystemRows(Rows):
         """Read the rows as a stream of batches; none of them is empty. To stop early, close the generator."""
         with in_api_words():
             yield from system_batches(self._kind, self._source.open(), self._window)
-
-    def count(self) -> int:
-        """Count the rows. This reads them all."""
-        with closing(self.to_batches()) as batches:
-            return sum(batch.num_rows for batch in batches)
-
-    def head(self, n: int = 10) -> pa.Table:
-        """Read the first ``n`` rows."""
-        return first_rows(self.to_batches(), checked_number("n", n), self.schema)
