@@ -115,31 +115,20 @@ class Csv(OfArrow):
     # A binary column is two columns, as in JSON: text, and ``NAMEHex``.
 
     def __init__(self, sink: BinaryIO, schema: pa.Schema, *, is_escaped: bool) -> None:
-        self._schema = csv_schema(schema)
         self._is_escaped = is_escaped
-        super().__init__(sink, lambda file: csv.CSVWriter(file, self._schema))
+        empty = csv_batch(pa.RecordBatch.from_pylist([], schema), is_escaped=is_escaped)
+        super().__init__(sink, lambda file: csv.CSVWriter(file, empty.schema))
 
     def write(self, batch: pa.RecordBatch) -> None:
-        self._writer.write_batch(csv_batch(batch, self._schema, is_escaped=self._is_escaped))
+        self._writer.write_batch(csv_batch(batch, is_escaped=self._is_escaped))
 
 
-def csv_schema(schema: pa.Schema) -> pa.Schema:
-    """Return the columns of the CSV file of some rows."""
-    fields = []
-    for field in schema:
-        if pa.types.is_binary(field.type):
-            fields += [(field.name, pa.string()), (f"{field.name}Hex", pa.string())]
-        elif pa.types.is_timestamp(field.type) or pa.types.is_nested(field.type):
-            fields.append((field.name, pa.string()))
-        else:
-            fields.append((field.name, field.type))
-    return pa.schema(fields)
-
-
-def csv_batch(batch: pa.RecordBatch, schema: pa.Schema, *, is_escaped: bool) -> pa.RecordBatch:
-    """Return rows in the columns of `csv_schema`, with control characters escaped for a terminal."""
+def csv_batch(batch: pa.RecordBatch, *, is_escaped: bool) -> pa.RecordBatch:
+    """Return rows in columns that CSV has, with control characters escaped for a terminal."""
+    names: list[str] = []
     columns: list[pa.Array] = []
-    for column in batch.columns:
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        names += [name, f"{name}Hex"] if pa.types.is_binary(column.type) else [name]
         if pa.types.is_binary(column.type):
             columns += bodies(column)
         elif pa.types.is_timestamp(column.type):
@@ -152,7 +141,7 @@ def csv_batch(batch: pa.RecordBatch, schema: pa.Schema, *, is_escaped: bool) -> 
             columns.append(column)
     if is_escaped:
         columns = [_shown(column) if pa.types.is_string(column.type) else column for column in columns]
-    return pa.RecordBatch.from_arrays([pc.cast(c, f.type) for c, f in zip(columns, schema, strict=True)], schema=schema)
+    return pa.RecordBatch.from_arrays(columns, names)
 
 
 def _shown(column: pa.StringArray) -> pa.StringArray:
