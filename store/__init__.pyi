@@ -56,8 +56,9 @@ from .format.message_decode import NATIVE_SCHEMA as NATIVE_SCHEMA
 from .format.message_decode import QUEUE_COLUMNS as QUEUE_COLUMNS
 from .format.message_table import COLUMN_PROPERTIES as COLUMN_PROPERTIES
 from .format.message_table import DEFAULT_COLUMNS as DEFAULT_COLUMNS
+from .format.message_table import LEFT_OUT as LEFT_OUT
 from .format.message_table import NATIVE_COLUMNS as NATIVE_COLUMNS
-from .format.message_table import Giver as Giver
+from .format.message_table import WRITTEN_COLUMNS as WRITTEN_COLUMNS
 from .format.message_table import NativeColumn as NativeColumn
 from .format.naming import is_system_topic as is_system_topic
 from .objects.access import RemoteAccess as RemoteAccess

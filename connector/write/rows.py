@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 
 from segmentlog.query.selection import UnknownTopicError
 from segmentlog.query.utf8 import are_utf8
-from segmentlog.store import NATIVE_COLUMNS, Giver, IllegalMessageError, is_system_topic
+from segmentlog.store import WRITTEN_COLUMNS, IllegalMessageError, is_system_topic
 from segmentlog.store.sink import has_text, java_hash_array, shared_names, values_by_name
 
 from ..options.write_options import SYSTEM_TOPIC_FIX, WriteOptions
@@ -40,9 +40,7 @@ MAP: Final = pa.map_(pa.string(), pa.string())
 SHARDING_KEY: Final = "__SHARDINGKEY"
 UNIQ_KEY: Final = "UNIQ_KEY"
 _AS_THEY_COME: Final = tuple(
-    column.name
-    for column in NATIVE_COLUMNS
-    if column.giver is Giver.WRITER and column.field is not None and column.name != "queueId"
+    column.name for column in WRITTEN_COLUMNS if column.field is not None and column.name != "queueId"
 )
 _BATCH_BYTES_MAX: Final = 256 << 20  # offsets of Arrow's narrow types end at 2 GiB; beside them, what it costs
 _PREFIX_BYTES: Final = 11

@@ -25,7 +25,7 @@ from pyspark.sql.types import (
 )
 
 from segmentlog.query.suggestions import listing, suggest
-from segmentlog.store import NATIVE_COLUMNS, Giver, NativeColumn
+from segmentlog.store import LEFT_OUT, WRITTEN_COLUMNS, NativeColumn
 
 from ..errors import SchemaError
 from ..options.write_options import WriteOptions
@@ -40,11 +40,7 @@ _ALIASES: Final = {
     "bornTimestamp": "timestamp",
 }
 """Names that columns have in Spark's Kafka source."""
-IGNORED: Final = (
-    *(column.name for column in NATIVE_COLUMNS if column.giver is not Giver.WRITER),
-    "offset",
-    "timestampType",
-)
+IGNORED: Final = (*LEFT_OUT, "offset", "timestampType")
 """Columns of our source, and of Spark's for Kafka, that the store decides: they are left out."""
 _CAST: Final = "cast it in the query"
 _CASTS: Final = {
@@ -109,7 +105,7 @@ def _field(column: NativeColumn) -> Field:
 
 
 FIELDS: Final = (
-    *(_field(column) for column in NATIVE_COLUMNS if column.giver is Giver.WRITER),
+    *map(_field, WRITTEN_COLUMNS),
     Field(("shardingKey",), _is_text, "string", "Rows with equal keys go to one queue; kept as `__SHARDINGKEY`."),
 )
 """Every field of a message that can be written; the documentation is made from this."""

@@ -19,12 +19,11 @@ import pyarrow as pa
 from segmentlog.query.selection import topics_to_write, unknown_topic
 from segmentlog.query.source import StoreSource
 from segmentlog.store import (
-    NATIVE_COLUMNS,
+    LEFT_OUT,
     Appended,
     AppendedBatch,
     BatchPlacement,
     ConfigError,
-    Giver,
     MessageStore,
     OnDamage,
     Outgoing,
@@ -43,8 +42,6 @@ Config: TypeAlias = StoreConfig
 """Write configuration of a store, as the door names it."""
 _NONE: Final[Mapping[str, str]] = {}
 _OPTIONAL: Final = frozenset({"tags", "unique_key", "born_ms"})
-_LEFT_OUT: Final = frozenset(column.name for column in NATIVE_COLUMNS if column.giver is not Giver.WRITER)
-"""Columns that sinks leave out: the store decides them, and bodies of a scan are not as `sysFlag` says."""
 
 
 class WritableStore(Store):
@@ -194,7 +191,7 @@ class WritableStore(Store):
         if not hasattr(batch, "__arrow_c_stream__") and not isinstance(batch, pa.RecordBatch):
             raise ConfigError(f"batch is a {type(batch).__name__}, not a table", fix="Pass a table or batch of Arrow")
         rows = batch if isinstance(batch, pa.RecordBatch | pa.Table) else pa.table(batch)
-        rows = rows.select([at for at, name in enumerate(rows.schema.names) if name not in _LEFT_OUT])
+        rows = rows.select([at for at, name in enumerate(rows.schema.names) if name not in LEFT_OUT])
         how = choice("placement", placement, BatchPlacement)
         topics = rows["topic"].unique().to_pylist() if rows.schema.names.count("topic") == 1 else []
         return self._appended(topics, partial(self._engine.append_batch, rows, placement=how))

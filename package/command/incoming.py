@@ -26,7 +26,7 @@ import pyarrow.compute as pc
 from segmentlog.query.rows import QueueSpans
 from segmentlog.query.suggestions import did_you_mean, listing
 from segmentlog.query.times import Instant, parse_time
-from segmentlog.store import COLUMN_PROPERTIES, NATIVE_COLUMNS, NATIVE_SCHEMA, ConfigError, Giver
+from segmentlog.store import COLUMN_PROPERTIES, LEFT_OUT, NATIVE_SCHEMA, WRITTEN_COLUMNS, ConfigError
 
 from .errors import UsageError
 
@@ -39,11 +39,10 @@ _LINE_BYTES_MAX: Final = 64 << 20
 _INT_MAX: Final = (1 << 31) - 1
 _TEXTS: Final = pa.map_(pa.string(), pa.string())
 _FORM: Final = "Write an object per line, as `segmentlog cat -o jsonl` does"
-_TAKEN: Final = [column for column in NATIVE_COLUMNS if column.giver is Giver.WRITER]
 _SCHEMA: Final = pa.schema(
     [
         (column.name, pa.int64() if column.type == "timestamp" else NATIVE_SCHEMA.field(column.name).type)
-        for column in _TAKEN
+        for column in WRITTEN_COLUMNS
     ]
 )
 
@@ -156,7 +155,7 @@ def _message(line: bytes, fixed: Mapping[str, Any], properties: Mapping[str, str
         read = _KEYS.get(name)
         if read is not None:
             row[name] = None if value is None else read(name, value)
-        elif name not in _IGNORED:
+        elif name not in LEFT_OUT:
             fix = f"{did_you_mean(name, _KEYS)}The keys are {listing(list(_KEYS), most=20)}"
             raise UsageError(f"has a key `{name}` that no message has", fix=fix)
     digits = row.pop("bodyHex", None)
@@ -258,13 +257,11 @@ def _pairs(name: str, value: object) -> dict[str, str]:
 
 _READERS: Final = {"string": _text, "int32": _number, "timestamp": _time, "map": _pairs, "binary": _body}
 _KEYS: Final[dict[str, Callable[[str, object], Any]]] = {
-    **{column.name: _READERS[column.type] for column in _TAKEN},
+    **{column.name: _READERS[column.type] for column in WRITTEN_COLUMNS},
     "queueId": _count,
     "bodyHex": _hexadecimal,
 }
 """Keys that a message takes, each with the function that reads its value."""
-_IGNORED: Final = frozenset(NATIVE_SCHEMA.names) - _KEYS.keys()
-"""Keys of ``cat`` that the store decides, as in the sink of the connector."""
 
 
 # Receipt

@@ -190,6 +190,10 @@ NATIVE_COLUMNS: Final = (
     NativeColumn("segment", "string", "file name of the CommitLog segment"),
 )
 """Every column that a scan can return, in the order of the reference."""
+WRITTEN_COLUMNS: Final = tuple(column for column in NATIVE_COLUMNS if column.giver is Giver.WRITER)
+"""Columns that every writer gives."""
+LEFT_OUT: Final = tuple(column.name for column in NATIVE_COLUMNS if column.giver is not Giver.WRITER)
+"""Columns of a scan that writers leave out: the store decides them, and bodies of a scan are not as `sysFlag` says."""
 DEFAULT_COLUMNS: Final = tuple(column.name for column in NATIVE_COLUMNS[:9])
 """Columns of a read that names none, up to ``storeTimestamp``: other columns cost time, and few reads need them."""
 
