@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, tzinfo
 from functools import wraps
-from inspect import signature
+from inspect import Parameter, Signature, signature
 from numbers import Integral
 from typing import Final, ParamSpec, TypeAlias, TypeGuard, TypeVar
 
@@ -197,9 +197,11 @@ def api_call(call: Callable[P, T]) -> Callable[P, T]:
             with in_api_words():
                 return call(*args, **kwargs)
         except TypeError:
-            known = [name for name in signature(call).parameters if name != "self"]
+            asked = signature(call)
+            known = [name for name in asked.parameters if name != "self"]
             unknown = next((name for name in kwargs if name not in known), None)
             if unknown is None:
+                _check_bound(asked, call.__name__, args, kwargs)
                 raise
             meant_here = {name: meant for (of, name), meant in _MEANT.items() if of == call.__name__}
             near = suggest(unknown, [*known, *meant_here])
@@ -210,3 +212,14 @@ def api_call(call: Callable[P, T]) -> Callable[P, T]:
             ) from None
 
     return called
+
+
+def _check_bound(asked: Signature, name: str, args: Sequence[object], kwargs: Mapping[str, object]) -> None:
+    """Raise `ConfigError` if an argument is missing, or passed by position and not by name."""
+    try:
+        asked.bind(*args, **kwargs)
+    except TypeError as error:
+        single = [each.name for each in asked.parameters.values() if each.kind is Parameter.KEYWORD_ONLY]
+        placed = [each for each in asked.parameters if each not in {"self", *single}]
+        fix = f"Its arguments by position: {listing(placed)}; by name: {listing(single, most=20)}"
+        raise ConfigError(f"{name}: {error}", fix=fix) from None

@@ -138,10 +138,13 @@ def test_an_unknown_argument_suggests_what_was_meant(tmp_path: Path, method: str
         segmentlog.open(path, zone="UTC")  # type: ignore[call-overload]
 
 
-def test_a_wrong_number_of_arguments_and_an_error_inside_stay_type_errors(tmp_path: Path) -> None:
+def test_an_argument_that_is_missing_or_lacks_its_name_is_named(tmp_path: Path) -> None:
     with segmentlog.open(write_small_store(tmp_path / "store")) as store:
-        with pytest.raises(TypeError, match="missing 1 required positional argument: 'topics'"):
+        with pytest.raises(ConfigError, match="missing a required argument: 'topics'"):
             store.scan()  # type: ignore[call-arg]
+        with pytest.raises(ConfigError, match="too many positional arguments") as raised:
+            store.get("orders", 0, 5)  # type: ignore[misc]
+        assert str(raised.value.fix).startswith("Its arguments by position: none; by name: `message_id`, ")
         with pytest.raises(AttributeError, match=r"open for reading: segmentlog.open\(path, 'a'\) opens it for append"):
             store.append("orders", b"x")  # type: ignore[attr-defined]
         assert not hasattr(store, "topic")
