@@ -405,10 +405,18 @@ def spec_of(options: argparse.Namespace, columns: Sequence[str], **filters: str 
     )
 
 
-def message_columns(options: argparse.Namespace, console: Console) -> tuple[str, ...]:
-    """Return the columns that a format of messages needs, unless ``--columns`` names others."""
+def message_columns(options: argparse.Namespace, console: Console, made: Sequence[str] = ()) -> tuple[str, ...]:
+    """Return the columns that a format of messages needs, unless ``--columns`` names others.
+
+    Columns that are ``made`` of bodies are left out. An unknown column of a template has all others beside it, so that
+    the error of its writer can name them.
+    """
     if options.format is not None:
-        return tuple(each for each in options.format.columns if each not in options.properties) or ("queueOffset",)
+        from segmentlog.store import NATIVE_SCHEMA
+
+        known = tuple(NATIVE_SCHEMA.names)
+        names = tuple(each for each in options.format.columns if each not in {*options.properties, *made})
+        return (names or ("queueOffset",)) if {*names} <= {*known} else known
     columns = TABLE_COLUMNS if Target.of(options, console).format is Format.TABLE else MESSAGE_COLUMNS
     return ("brokerName", *columns) if source_of(options).is_pattern else columns
 

@@ -29,7 +29,7 @@ from ..errors import FLAGS, FOUND, UsageError
 from ..output.formats import add_json
 from ..output.reports import Report, camel_case, print_report
 from ..output.scrapes import scraped
-from ..parser import Parser, above_zero, add_commit_log, add_storage_options, duration_ms, size, typed
+from ..parser import Parser, add_commit_log, add_storage_options, duration_ms, size, typed
 from ..selection import add_zone, clock_of
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def add_archive(parser: Parser) -> None:
     add("--to", dest="end", metavar="TIME", type=typed(parse_time), help="pull: store time after the last messages")
     add("--deep", action="store_true", help="verify: read all objects, and compare digests, CRCs and packs")
     add("--before", metavar="TIME", type=typed(parse_time), help="prune: segments go whose messages are all older")
-    add("--keep", metavar="AGE", type=_age_ms, help="prune: the same, by age: a number of days, or such as 90d")
+    add("--keep", metavar="AGE", type=typed(_age_ms), help="prune: the same, by age: a number of days, or such as 90d")
     add("--max-bytes", metavar="SIZE", type=size, help="prune: the oldest segments beyond such as 10t go")
     add("--dry-run", action="store_true", help="prune: report, and change nothing")
     add_zone(parser)
@@ -138,9 +138,13 @@ def _every(text: str) -> float:
 
 
 def _age_ms(text: str) -> int:
-    if text.isascii() and text.replace(".", "").isdigit():
-        return round(above_zero("a number of days", float)(text) * _DAY_MS)
-    return duration_ms(text)
+    try:
+        found = duration_ms(f"{text}d" if text[-1:].isdigit() else text)
+    except argparse.ArgumentTypeError:
+        found = 0
+    if not found:
+        raise ConfigError(f"`{text}` is not an age above 0", fix="Write a number of days, or such as 90d or 12h")
+    return found
 
 
 def _push(options: argparse.Namespace) -> Report:

@@ -98,9 +98,8 @@ def run_cat(options: argparse.Namespace, console: Console) -> int:
 
     start, end = asked_window(options, clock_of(options))
     bodies = bodies_of(options)
-    columns = message_columns(options, console)
-    if bodies is not None:
-        columns = tuple(name for name in columns if name not in {"body", *bodies.schema.names})
+    made = () if bodies is None else ("body", *bodies.schema.names)
+    columns = tuple(name for name in message_columns(options, console, made) if name not in made)
     selections = Selection.each(options, columns)
     scan = joined([each.scan(start, end, bodies) for each in selections])
     threads = 1
