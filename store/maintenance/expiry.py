@@ -146,21 +146,10 @@ class Expired(NamedTuple):
 
 
 class CleaningRun(NamedTuple):
-    """One run: its time, which rules started it, and the files in order of their deletion."""
-
-    # `time_up` and `space_short` are None where `problem` kept the CommitLog from being looked at. `wanted` is the
-    # reason to keep segments that are due; they are kept, unless `disk_wins`.
+    """One run: its time, the rules that started it, and the files in order of their deletion."""
 
     moment: Moment
-    time_up: bool | None
-    space_short: bool | None
-    manual: bool
-    forced: bool
-    problem: str
-    disk_full: bool
-    log_start: int
-    wanted: str
-    disk_wins: bool
+    plan: Plan
     expired: tuple[Expired, ...]
 
 
@@ -297,19 +286,7 @@ def _run(files: StoreFiles, moment: Moment, plan: Plan, archive: Archiving | Non
         )
         for each in plan.deletions
     )
-    return CleaningRun(
-        moment,
-        plan.time_up,
-        plan.space_short,
-        plan.manual,
-        plan.forced,
-        plan.failure,
-        plan.disk_full_checked,
-        plan.log_start,
-        plan.wanted,
-        plan.disk_wins,
-        expired,
-    )
+    return CleaningRun(moment, plan, expired)
 
 
 def _retained(files: StoreFiles, runs: list[CleaningRun], counts: Counts) -> Retained:
@@ -319,7 +296,7 @@ def _retained(files: StoreFiles, runs: list[CleaningRun], counts: Counts) -> Ret
         tuple(runs),
         start,
         tuple(_bounds(files, start)),
-        runs[-1].disk_full,
+        runs[-1].plan.disk_full_checked,
         counts.archived,
         counts.failures,
     )

@@ -127,7 +127,7 @@ def run_retention(options: argparse.Namespace) -> Report:
     )
     found = act(options.store, settings, conditions, commit_log_paths=commit_logs)
     document = {"action": options.action, "store": options.store, "notes": list(notes), **_document(found)}
-    has_findings = found.failures > 0 or any(run.problem for run in found.runs)
+    has_findings = found.failures > 0 or any(run.plan.failure for run in found.runs)
     return Report("\n".join([*notes, *_lines(found, is_plan=options.action == PLAN)]), document, has_findings)
 
 
@@ -153,15 +153,15 @@ def _document(found: "Retained") -> dict[str, Any]:
         {
             "now": run.moment.ms,
             "hour": run.moment.hour,
-            "timeUp": run.time_up,
-            "spaceShort": run.space_short,
-            "manual": run.manual,
-            "forced": run.forced,
-            "problem": run.problem,
-            "diskFull": run.disk_full,
-            "minPhysicalOffset": run.log_start,
-            "wanted": run.wanted,
-            "diskWins": run.disk_wins,
+            "timeUp": run.plan.time_up,
+            "spaceShort": run.plan.space_short,
+            "manual": run.plan.manual,
+            "forced": run.plan.forced,
+            "problem": run.plan.failure,
+            "diskFull": run.plan.disk_full_checked,
+            "minPhysicalOffset": run.plan.log_start,
+            "wanted": run.plan.wanted,
+            "diskWins": run.plan.disk_wins,
             "deleted": [
                 {
                     "file": each.file,
@@ -198,10 +198,10 @@ def _lines(found: "Retained", *, is_plan: bool) -> list[str]:
     rows: list[tuple[object, ...]] = []
     for number, run in enumerate(found.runs, 1):
         rows += [(number, each.file, each.bytes, _shown(each.modified_ms), each.reason) for each in run.expired]
-        if run.wanted and not run.disk_wins:
-            rows.append((number, "the rest is kept", None, "", run.wanted))
-        if run.problem:
-            rows.append((number, "CommitLog skipped", None, "", run.problem))
+        if run.plan.wanted and not run.plan.disk_wins:
+            rows.append((number, "the rest is kept", None, "", run.plan.wanted))
+        if run.plan.failure:
+            rows.append((number, "CommitLog skipped", None, "", run.plan.failure))
     lines = [text_table(rows, head=("run", "file", "bytes", "modified", "reason"))]
     expired = [each for run in found.runs for each in run.expired]
     lines.append(

@@ -51,12 +51,18 @@ def test_a_plan_changes_no_file_and_lists_the_files_to_delete(path: Path) -> Non
     found = plan_retention(path, SETTINGS, CALM)
     assert content(path) == before
     (run,) = found.runs
-    assert (run.time_up, run.space_short, run.manual, run.forced, run.problem) == (True, False, False, False, "")
+    assert (run.plan.time_up, run.plan.space_short, run.plan.manual, run.plan.forced, run.plan.failure) == (
+        True,
+        False,
+        False,
+        False,
+        "",
+    )
     assert run.expired[0].file == f"commitlog/{0:020d}"
     assert run.expired[0].bytes == CONFIG.segment_bytes
     assert run.expired[0].modified_ms == NOW - 100 * HOUR_MS
     assert run.expired[0].reason == "expired (time)"
-    assert found.log_start == run.log_start == CONFIG.segment_bytes
+    assert found.log_start == run.plan.log_start == CONFIG.segment_bytes
     assert not found.disk_full
     kinds = [each.file.partition("/")[0] for each in run.expired]
     assert kinds == sorted(kinds)
@@ -82,7 +88,7 @@ def test_apply_deletes_exactly_the_planned_files(path: Path) -> None:
 
 def test_rounds_go_on_where_the_one_before_ended_and_a_manual_trigger_starts_one_at_any_hour(path: Path) -> None:
     found = plan_retention(path, RetentionSettings(files_per_run=1), replace(FULL, rounds=3))
-    starts = [run.log_start for run in found.runs]
+    starts = [run.plan.log_start for run in found.runs]
     assert starts == [CONFIG.segment_bytes * number for number in (1, 2, 3)][: len(starts)]
     assert [run.expired[0].reason for run in found.runs[:2]] == ["expired (space)", "forced (space)"]
     assert found.disk_full
@@ -90,16 +96,16 @@ def test_rounds_go_on_where_the_one_before_ended_and_a_manual_trigger_starts_one
     quiet = replace(CALM, hour=5)
     assert deleted(plan_retention(path, SETTINGS, quiet)) == [[]]
     (run,) = plan_retention(path, SETTINGS, replace(quiet, manual=True)).runs
-    assert run.manual
+    assert run.plan.manual
     assert run.expired[0].reason == "expired (manual)"
 
 
 def test_the_real_disk_and_clock_are_asked_without_suppositions(path: Path) -> None:
     (run,) = plan_retention(path, RetentionSettings(delete_when="", disk_max_used_percent=95)).runs
-    assert "is not an hour" in run.problem
+    assert "is not an hour" in run.plan.failure
     assert abs(run.moment.ms - NOW) > HOUR_MS
     shared = plan_retention(path, RetentionSettings(brokers_per_disk=2, delete_when="4"), Conditions(now_ms=NOW))
-    assert shared.runs[0].space_short is not None
+    assert shared.runs[0].plan.space_short is not None
 
 
 def test_a_queue_without_messages_keeps_its_offsets(path: Path) -> None:
