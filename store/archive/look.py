@@ -9,7 +9,6 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
-from itertools import pairwise
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -18,7 +17,7 @@ from ..entries.pack_making import made_pack
 from ..errors import SegmentLogError
 from ..files.segments import SegmentFile
 from ..format.archive_manifest import ArchivedFile, Manifest, PrunedQueue
-from ..format.archive_part import NO_TIME, PACK_HEADER, ArchivedQueue, Part, Piece, Runs
+from ..format.archive_part import NO_TIME, PACK_HEADER, ArchivedQueue, Part, Piece, Runs, gaps
 from ..format.checksums import check_crcs
 from ..format.message import Bytes, Problem
 from ..format.properties import Properties
@@ -120,14 +119,13 @@ def describe(objects: ObjectStore) -> ArchiveContent:
     number, manifest = manifests.newest(objects)
     parts = manifests.heads_of(objects, manifest)
     pieces = tuple(piece for part in parts for piece in part.pieces)
-    gaps = tuple((one.stop, other.start) for one, other in pairwise(pieces) if one.stop < other.start)
     pushes = tuple(PushedManifest(at, info.modified_ms, info.size) for at, info in manifests.listed(objects))
     return ArchiveContent(
         manifest=number,
         store=manifest.store,
         start=manifest.start,
         stop=manifest.stop,
-        gaps=gaps,
+        gaps=tuple(gaps(pieces, manifest.start)),
         pieces=pieces,
         queues=tuple(sorted([*_ranges(parts), *map(_pruned, manifest.pruned)])),
         files=manifest.files,

@@ -25,7 +25,7 @@ import numpy as np
 
 from ..errors import MissingObjectError, NotAStoreError
 from ..format.archive_manifest import Manifest, PartName
-from ..format.archive_part import RUN, Part, Piece, Runs
+from ..format.archive_part import RUN, Part, Piece, Runs, gaps
 from ..format.message import Ints
 from ..format.naming import segment_name
 from ..format.store_paths import COMMIT_LOG, CONSUME_QUEUE, archived_log
@@ -134,12 +134,9 @@ class ArchivedStore:
 
     def holes(self) -> list[int]:
         """Numbers of the pieces before which the archive lacks a part of the log that retention deleted."""
-        damage = set(self.manifest.damage)  # segments that are missing for another reason
-        return [
-            number
-            for number, (one, other) in enumerate(pairwise(self.pieces), 1)
-            if one.stop < other.start and (one.stop, other.start) not in damage
-        ]
+        # Segments that are missing for another reason are damage.
+        ends = {end for _, end in {*gaps(self.pieces, self.manifest.start)} - {*self.manifest.damage}}
+        return [number for number, piece in enumerate(self.pieces) if piece.start in ends]
 
     def newest_number(self) -> int:
         """Number of the newest manifest. Costs a list of objects."""

@@ -218,6 +218,12 @@ class Piece(NamedTuple):
         return self.stop == self.segment + self.segment_size
 
 
+def gaps(pieces: Sequence[Piece], start: int) -> list[tuple[int, int]]:
+    """Return the ranges of the log from ``start`` on that pieces lack, before each of them."""
+    ends = [start, *(piece.stop for piece in pieces)]
+    return [(end, piece.start) for end, piece in zip(ends, pieces, strict=False) if end < piece.start]
+
+
 class ArchivedQueue(NamedTuple):
     """A queue of which the archive has records."""
 

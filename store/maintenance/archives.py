@@ -17,13 +17,13 @@ import os
 import shutil
 import stat
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Final
 
 import numpy as np
 
-from ..archive.content import Span
 from ..archive.look import ArchiveCheck, ArchiveContent, describe, fetched, verify
 from ..archive.prune import PruneReport, prune
 from ..archive.push import ORPHANS_AFTER_S, PushReport, push
@@ -32,7 +32,7 @@ from ..files.fresh_directory import locked
 from ..files.small_file import read_whole
 from ..files.writable_fs import LocalWritableFileSystem
 from ..format.archive_manifest import Manifest
-from ..format.archive_part import LogRange, Part, Piece
+from ..format.archive_part import LogRange, Part, Piece, gaps
 from ..format.index_file import Geometry
 from ..format.naming import segment_name
 from ..format.store_paths import CONFIG, OURS, DLedgerPaths, StorePaths
@@ -132,10 +132,9 @@ def _chosen(
     first = int(np.searchsorted(segments, segments[rows[0]]))
     stop = int(np.searchsorted(segments, segments[rows[-1]], side="right"))
     chosen = pieces[first:stop]
-    gap = _gap(chosen)
-    if gap is not None:
+    for start, end in gaps(chosen, chosen[0].segment):
         raise ConfigError(
-            f"the archive lacks [{gap[0]}, {gap[1]}) of the log, and a broker opens no log with a gap",
+            f"the archive lacks [{start}, {end}) of the log, and a broker opens no log with a gap",
             path=objects.url,
             fix="Name a window of times before or after the gap",
         )
@@ -155,15 +154,6 @@ def _with_topics(objects: ObjectStore, manifest: Manifest, parts: Sequence[Part]
             found += (first + np.unique(pieces)).tolist()
         first += len(part.pieces)
     return found
-
-
-def _gap(pieces: Sequence[Piece]) -> Span | None:
-    at = pieces[0].segment
-    for piece in pieces:
-        if piece.start != at:
-            return at, piece.start
-        at = piece.stop
-    return None
 
 
 class _Pull:
@@ -261,16 +251,13 @@ class _Pull:
         if size == piece.segment_size and sha256(self._fs.map(path, at, end).data).hexdigest() == span.digest:
             self._kept += end - at
             return
-        file = self._fs.create(path) if size is None else self._fs.open(path)
-        try:
+        with closing(self._fs.create(path) if size is None else self._fs.open(path)) as file:
             file.extend(piece.segment_size)  # the rest stays zero, as a broker allocates it
             digest = sha256()
             for first, data in fetched(self._objects, span.key, end - at):
                 digest.update(data.data)
                 file.write(at + first, data.data)
             file.sync()
-        finally:
-            file.close()
         if digest.hexdigest() != span.digest:
             raise self._damaged(span.key)
         self._fetched += end - at
@@ -337,12 +324,9 @@ class _Pull:
 
     def _write(self, path: str, data: bytes) -> None:
         self._fs.unlink(path)
-        file = self._fs.create(path)
-        try:
+        with closing(self._fs.create(path)) as file:
             file.write(0, data)
             file.sync()
-        finally:
-            file.close()
 
 
 # Verbs of archives
