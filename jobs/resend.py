@@ -15,6 +15,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -184,12 +185,9 @@ def run(
         if not left:
             _log.warning("%s: all messages of this job were sent before; --again sends them once more", state)
         targets = {topic: cluster.queues(topic) for _, topic in found}
-        sender = _Sender(snapshot, spec, progress, targets, settings)
-        began = time.monotonic()
-        try:
+        with closing(_Sender(snapshot, spec, progress, targets, settings)) as sender:
+            began = time.monotonic()
             sender.send(left, total, stop)
-        finally:
-            sender.close()
         seconds = time.monotonic() - began
     numbers = {
         "sent": sender.sent,

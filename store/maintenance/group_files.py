@@ -11,6 +11,7 @@ DLedger: ``DLedgerMmapFileStore``, which compares the index with the entries whe
 
 import os
 from collections.abc import Iterator
+from contextlib import closing
 
 import numpy as np
 import numpy.typing as npt
@@ -62,10 +63,7 @@ def _consecutive(rows: _Rows) -> Iterator[_Rows]:
 
 
 def _write(fs: WritableFileSystem, path: str, position: int, data: bytes, file_bytes: int) -> None:
-    file = fs.create(path) if fs.size(path) is None else fs.open(path)
-    try:
+    with closing(fs.create(path) if fs.size(path) is None else fs.open(path)) as file:
         file.extend(file_bytes)
         file.write(position, data)
         file.sync()
-    finally:
-        file.close()

@@ -12,6 +12,7 @@ The marker is one atomic write. Before it nothing is cut; after it every open cu
 
 import os
 from collections.abc import Callable
+from contextlib import closing
 from types import TracebackType
 from typing import Final, Self
 
@@ -64,14 +65,11 @@ class OfflineStore:
                 continue
             path, stop = os.path.join(directory, segment_name(segment.base)), min(segment.stop, self.end) - segment.base
             fs.unlink(path)
-            file = fs.create(path)
-            try:
+            with closing(fs.create(path)) as file:
                 file.extend(self._config.segment_bytes)
                 for at in range(0, stop, _COPY_BYTES):
                     file.write(at, fs.read(segment.path, at, min(_COPY_BYTES, stop - at)))
                 file.sync()
-            finally:
-                file.close()
         for made in (directory, target, os.path.dirname(target)):
             fs.sync_dir(made)
 
