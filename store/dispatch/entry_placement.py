@@ -22,7 +22,7 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -68,19 +68,6 @@ class QueueRun(NamedTuple):
     last: int
 
 
-class Adjacent(Protocol):
-    """Records side by side in ``[start, end)`` of the log; the next record can begin at ``after``."""
-
-    @property
-    def start(self) -> int: ...
-    @property
-    def end(self) -> int: ...
-    @property
-    def after(self) -> int: ...
-    @property
-    def runs(self) -> Sequence[QueueRun]: ...
-
-
 class Placement:
     """Follows the log segment by segment, and places the entries of records in their queues.
 
@@ -121,15 +108,15 @@ class Placement:
             if tail.waiting is not None:
                 yield key, int(tail.waiting.physical_offset[0])
 
-    def extend(self, adjacent: Adjacent, *, are_entered: bool = False) -> bool:
-        """Append the runs of adjacent records; ``are_entered`` says that their old entries are equal.
+    def extend(self, runs: Sequence[QueueRun], start: int, end: int, after: int, *, are_entered: bool = False) -> bool:
+        """Append the runs of records side by side in ``[start, end)`` of the log; the next can begin at ``after``.
 
-        Returns False, and changes nothing, if a run does not begin where its queue ends: `place` decides then.
+        ``are_entered`` says that their old entries are equal. Returns False, and changes nothing, if a run does not
+        begin where its queue ends: `place` decides then.
         """
-        runs = adjacent.runs
         # The gap before the records counts already for the start of a new queue, as in `place`.
         damage = replace(self._damage, before=[*self._damage.before], count=[*self._damage.count])
-        damage.add_gaps(np.array([adjacent.start]), np.array([adjacent.end]), adjacent.after)
+        damage.add_gaps(np.array([start]), np.array([end]), after)
         is_lone_doubtful = self._entered is not None and not are_entered
         for run in runs:
             tail = self._tails.get(run.key)

@@ -18,8 +18,8 @@ from typing import Final, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
-from ..dispatch.derive import DerivedQueue, all_entries_of, joined
-from ..dispatch.entry_placement import QueueRun
+from ..dispatch.derive import DerivedQueue, all_entries_of, joined, records_of
+from ..dispatch.entry_placement import Placement, QueueRun
 from ..files.fs import FileSystem
 from ..files.segments import SegmentFile
 from ..format.checksums import check_crcs
@@ -86,11 +86,12 @@ class LogPart:
             return np.empty(0, np.uint8)
 
 
-class WalkedPart(NamedTuple):
-    """A regular part."""
+class Regular(NamedTuple):
+    """A regular part; or a segment whose records follow each other from its start to a blank, or to the log's end."""
 
     start: int  # physical offset of the first record
     end: int  # after the last record
+    after: int  # where the next record can begin
     is_ended: bool  # by a blank record
     newest: int  # store time in ms
     records: int
@@ -98,18 +99,9 @@ class WalkedPart(NamedTuple):
     entries: tuple[bytes, ...]  # of each run, as in a file, if nothing is compared
     is_held: bool  # whether the queues and the index are as the records state
 
-
-class WalkedSegment(NamedTuple):
-    """A regular segment: its records follow each other from its start to a blank record, or to the end of the log."""
-
-    start: int
-    end: int
-    after: int  # where the next record can begin
-    newest: int
-    records: int
-    runs: tuple[QueueRun, ...]
-    entries: tuple[tuple[bytes, ...], ...]
-    is_held: bool
+    def is_placed(self, placement: Placement, *, are_entered: bool) -> bool:
+        """Append its runs to a placement, if the queues and the index are as they state and continue there."""
+        return self.is_held and placement.extend(self.runs, self.start, self.end, self.after, are_entered=are_entered)
 
 
 def near(spread: Spread, parts: Sequence[LogPart]) -> Spread:
@@ -129,7 +121,7 @@ def parts_of(log: CommitLog, fs: FileSystem, stop: int, part_bytes: int = _PART_
     return parts
 
 
-def walk_part(part: LogPart) -> WalkedPart | None:
+def walk_part(part: LogPart) -> Regular | None:
     """Examine the records of a part; None if it is not regular."""
     try:
         view = part.fs.map(part.segment.path)
@@ -212,7 +204,7 @@ class _Walked:
     def _is_indexed(self, part: LogPart, index: IndexPart) -> bool:
         return index.holds(part.fs, part.segment.base, (part.start, part.stop), np.concatenate(self.places), self.keys)
 
-    def merged(self, part: LogPart) -> WalkedPart | None:
+    def merged(self, part: LogPart) -> Regular | None:
         base = part.segment.base
         if not self.records:
             return None
@@ -232,7 +224,8 @@ class _Walked:
             else:
                 is_held &= _is_held(part, part.queues, run, derived)
         start, end = base + self.start, base + self.end
-        return WalkedPart(start, end, self.is_ended, self.newest, self.records, tuple(runs), tuple(encoded), is_held)
+        after, found = part.segment.stop if self.is_ended else end, (tuple(runs), tuple(encoded), is_held)
+        return Regular(start, end, after, self.is_ended, self.newest, self.records, *found)
 
 
 def _is_held(part: LogPart, path: str, run: QueueRun, derived: DerivedQueue) -> bool:
@@ -249,10 +242,10 @@ def _is_light(key: QueueKey) -> bool:
 
 
 def by_segment(
-    parts: Sequence[LogPart], walked: Iterable[WalkedPart | None]
-) -> Iterator[tuple[SegmentFile, WalkedSegment | None]]:
+    parts: Sequence[LogPart], walked: Iterable[Regular | None]
+) -> Iterator[tuple[SegmentFile, Regular | None]]:
     """Join the parts of each segment; None for a segment that is not regular."""
-    found: list[WalkedPart | None] = []
+    found: list[Regular | None] = []
     for number, (part, result) in enumerate(zip(parts, walked, strict=True)):
         found.append(result)
         if number + 1 == len(parts) or parts[number + 1].segment != part.segment:
@@ -261,7 +254,7 @@ def by_segment(
             found = []
 
 
-def _segment(segment: SegmentFile, found: Sequence[WalkedPart | None], *, is_last: bool) -> WalkedSegment | None:
+def _segment(segment: SegmentFile, found: Sequence[Regular | None], *, is_last: bool) -> Regular | None:
     parts = [each for each in found if each is not None]
     if len(parts) < len(found):
         return None
@@ -286,13 +279,37 @@ def _segment(segment: SegmentFile, found: Sequence[WalkedPart | None], *, is_las
     light = [key for key in runs if _is_light(key)]
     plain = sorted((key for key in runs if not _is_light(key)), key=lambda key: (topics[key.topic], key.queue_id))
     keys = [*plain, *light]
-    return WalkedSegment(
-        parts[0].start,
-        parts[-1].end,
-        segment.stop if parts[-1].is_ended else parts[-1].end,
-        max(each.newest for each in parts),
-        sum(each.records for each in parts),
-        tuple(runs[key] for key in keys),
-        tuple(tuple(entries.get(key, ())) for key in keys),
-        is_held,
+    return parts[-1]._replace(
+        start=parts[0].start,
+        newest=max(each.newest for each in parts),
+        records=sum(each.records for each in parts),
+        runs=tuple(runs[key] for key in keys),
+        entries=tuple(b"".join(entries.get(key, ())) for key in keys),
+        is_held=is_held,
     )
+
+
+def followed(
+    log: CommitLog,
+    walked: Iterable[tuple[SegmentFile, Regular | None]],
+    placement: Placement,
+    stop: int,
+    *,
+    are_entered: bool = False,
+) -> Iterator[tuple[int, SegmentFile, Regular | FoundRecords]]:
+    """Follow the queues through the log: yield the number of each segment, from 1 on, the segment, and its records.
+
+    Those of a regular segment whose queues and index are as it states are in the placement then; the caller has to
+    place the records of any other. ``are_entered`` is as of `Placement.extend`.
+    """
+    newest, is_stale = 0, False
+    for number, (segment, regular) in enumerate(walked, 1):
+        found: Regular | FoundRecords | None = regular
+        if regular is not None and regular.is_placed(placement, are_entered=are_entered):
+            newest = max(newest, regular.newest)
+        else:
+            found, newest, is_stale = records_of(log, segment, stop, newest)
+        if found is not None:
+            yield number, segment, found
+        if is_stale:
+            return

@@ -26,7 +26,7 @@ import numpy as np
 from ..config import StoreConfig
 from ..directory.file_sizes import check_queue_entries, check_segment_bytes, stored_sizes
 from ..directory.layout import refuse_dledger
-from ..dispatch.derive import all_entries_of, records_of, stale_rows, without_stale
+from ..dispatch.derive import all_entries_of, stale_rows, without_stale
 from ..dispatch.entry_placement import Placed, Placement
 from ..dispatch.rules import warn_unnamed
 from ..errors import ConfigError, StoreInUseError
@@ -67,7 +67,7 @@ from ..queues.consume_queues import ConsumeQueues
 from ..read.snapshot import Snapshot
 from ..types import QueueKey, QueueSource
 from .index_check import keeps_index
-from .log_parts import Spread, by_segment, near, one_by_one, parts_of, walk_part
+from .log_parts import Regular, Spread, by_segment, followed, near, one_by_one, parts_of, walk_part
 
 # Queues and index, written again
 
@@ -268,28 +268,22 @@ class Rebuild:
         """Physical offsets of records whose header has a damaged queue offset, and the right one."""
 
     def run(self, spread: Spread) -> None:
-        log, newest, is_stale = self._log, 0, False
+        log = self._log
         parts = parts_of(log, LocalFileSystem(), log.data_stop())
         # In rounds, since the entries of all parts would not fit into memory.
         rounds = (parts[at : at + _ROUND_PARTS] for at in range(0, len(parts), _ROUND_PARTS))
         walked = (each for some in rounds for each in near(spread, parts)(walk_part, some))
-        for number, (segment, regular) in enumerate(by_segment(parts, walked), 1):
-            if regular is not None and regular.is_held and self._placement.extend(regular):
-                newest = max(newest, regular.newest)
-                for run, entries in zip(regular.runs, regular.entries, strict=True):
-                    self._append(run.key, run.start, np.frombuffer(b"".join(entries), ENTRY))
+        for number, segment, found in followed(log, by_segment(parts, walked), self._placement, log.stop):
+            if isinstance(found, Regular):
+                for run, entries in zip(found.runs, found.entries, strict=True):
+                    self._append(run.key, run.start, np.frombuffer(entries, ENTRY))
             else:
-                found, newest, is_stale = records_of(log, segment, log.stop, newest)
-                if found is None:
-                    continue
                 for key, placed in self._placement.place(found, dict(all_entries_of(found, self._leave_out))):
                     if placed.entries.size:
                         self._append(key, placed.start, placed.entries, placed.repeated)
                     self._note(key, placed)
             so_far = f"{self._entries} entries of {len(self._begun)} queues so far"
             log_segment(_log, segment.base, number, len(log.segments), so_far)
-            if is_stale:
-                break
         for key, physical in self._placement.left_out():
             self._note_left_out(key, physical, 1)
 

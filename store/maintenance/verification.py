@@ -27,7 +27,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from ..directory.layout import rocksdb_queues
-from ..dispatch.derive import all_entries_of, records_of
+from ..dispatch.derive import all_entries_of
 from ..dispatch.entry_placement import Placed, Placement
 from ..files.fs import FileSystem, LocalFileSystem
 from ..files.segments import SegmentFile
@@ -41,7 +41,7 @@ from ..queues.consume_queues import ConsumeQueues
 from ..read.snapshot import Snapshot
 from ..types import QueueKey
 from .index_check import IndexCheck, inside, runs
-from .log_parts import Spread, WalkedSegment, by_segment, near, one_by_one, parts_of, walk_part
+from .log_parts import Regular, Spread, by_segment, followed, near, one_by_one, parts_of, walk_part
 from .repair import log_segment
 
 _log = logging.getLogger(__name__)
@@ -223,7 +223,7 @@ class _Verification:
         if len(self._findings) < _FINDINGS_MAX:
             self._findings.append(Finding(kind, path, offset, count, text))
 
-    def _damage(self, stop: int, walked: Mapping[SegmentFile, WalkedSegment | None]) -> list[tuple[int, int]]:
+    def _damage(self, stop: int, walked: Mapping[SegmentFile, Regular | None]) -> list[tuple[int, int]]:
         """Return what `CommitLog.damage` finds: regular segments have none."""
         segments = [each for each in self._log.segments if each.base < stop]
         gaps = [(one.stop, two.base) for one, two in pairwise(segments) if one.stop < two.base]
@@ -251,26 +251,22 @@ class _Verification:
             )
 
     def _segments(
-        self, stop: int, index: IndexCheck, walked: Mapping[SegmentFile, WalkedSegment | None], *, is_compared: bool
+        self, stop: int, index: IndexCheck, walked: Mapping[SegmentFile, Regular | None], *, is_compared: bool
     ) -> dict[QueueKey, int]:
         """Follow the queues through the log, and compare them and the index where a segment is not regular."""
         entered = self._held if is_compared else None
-        placement, newest = Placement(self._log, self._log.min_offset, entered=entered), 0
-        for number, segment in enumerate(self._log.segments, 1):
-            regular, is_stale = walked.get(segment), False
-            is_regular = regular is not None and regular.is_held
-            if regular is not None and is_regular and placement.extend(regular, are_entered=is_compared):
-                newest, self._end = max(newest, regular.newest), regular.end
-                self._records += regular.records
-                self._entries += sum(run.stop - run.start for run in regular.runs) if is_compared else 0
+        placement = Placement(self._log, self._log.min_offset, entered=entered)
+        segments = followed(self._log, walked.items(), placement, stop, are_entered=is_compared)
+        for number, segment, found in segments:
+            if isinstance(found, Regular):
+                self._end = found.end
+                self._records += found.records
+                self._entries += sum(run.stop - run.start for run in found.runs) if is_compared else 0
                 index.note_sound(segment.base, min(segment.stop, stop))
-                for run in regular.runs if self._doubts or self._ahead else ():
+                for run in found.runs if self._doubts or self._ahead else ():
                     self._settle(run.key, 0)
                     self._ahead.pop(run.key, None)
             else:
-                found, newest, is_stale = records_of(self._log, segment, stop, newest)
-                if found is None:
-                    continue
                 self._add_records(found, index)
                 for key, placed in placement.place(found, dict(all_entries_of(found, self._add_unnamed))):
                     self._add_offsets(key, placed)
@@ -278,8 +274,6 @@ class _Verification:
                         self._compare(self._held.queue(key), placed)
             so_far = f"{self._entries} entries of {len(placement.ends)} queues, {len(self._findings)} findings so far"
             log_segment(_log, segment.base, number, len(self._log.segments), so_far)
-            if is_stale:
-                break
         for key, physical in placement.left_out():
             self._add_left_out(key, physical, 1)
         for key, doubt in self._doubts.items():
