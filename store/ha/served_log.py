@@ -22,7 +22,7 @@ get no history.
 """
 
 import os
-from typing import Final, Protocol
+from typing import Final
 
 from ..config import StoreConfig
 from ..directory.layout import refuse_dledger
@@ -37,26 +37,6 @@ from ..format.store_paths import StorePaths
 from ..log.batch_state import BatchRecords
 
 _LOOKS: Final = 4  # reads of both files until they agree; batches may begin between the reads
-
-
-class ServedLog(Protocol):
-    """Log that a server sends: of a `MessageStore` in this process, or a `FollowedLog` of other processes."""
-
-    @property
-    def path(self) -> str:
-        """Store directory."""
-
-    @property
-    def config(self) -> StoreConfig:
-        """Configuration of the store."""
-
-    @property
-    def end_offset(self) -> int:
-        """Physical offset after the last record."""
-
-    @property
-    def settled_offset(self) -> int:
-        """Physical offset before which no recovery undoes a record; the end of a record, and never within a batch."""
 
 
 class FollowedLog:

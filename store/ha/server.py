@@ -35,7 +35,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final, NoReturn, Self
+from typing import TYPE_CHECKING, Final, NoReturn, Self
 
 from ..errors import ReplicationError, SegmentLogError, StaleMasterError
 from ..files.fs import LocalFileSystem
@@ -47,8 +47,11 @@ from .link import Acceptor, Link, left_of
 from .master import Follower
 from .protocol import Greeting
 from .quorum import Confirmer, Quorum
-from .served_log import HistoryFeed, ServedLog
+from .served_log import FollowedLog, HistoryFeed
 from .settings import ServerConfig
+
+if TYPE_CHECKING:
+    from ..write.message_store import MessageStore
 
 _log = logging.getLogger(__name__)
 
@@ -153,7 +156,7 @@ class ReplicationServer:
     Parameters
     ----------
     store
-        The log to serve. A `MessageStore` stays open longer than the server.
+        The log to serve: of a store in this process, which stays open longer than the server, or of other processes.
     quorum
         Receives the acknowledgements. It is attached to the store if appends have to wait for replicas. The offset that
         enough copies hold, two or more, is published for readers with ``readFrom=confirmed`` and commits with
@@ -171,7 +174,7 @@ class ReplicationServer:
         If another master has replaced this store.
     """
 
-    def __init__(self, store: ServedLog, quorum: Quorum, config: ServerConfig | None = None) -> None:
+    def __init__(self, store: "MessageStore | FollowedLog", quorum: Quorum, config: ServerConfig | None = None) -> None:
         self._fs = LocalWritableFileSystem()
         check_current(self._fs, store.path)
         self._config = config or ServerConfig()
