@@ -1,12 +1,27 @@
 """Configuration of a store that is open for writing: choices as types, defaults in one place."""
 
-from dataclasses import dataclass
-from enum import Enum
-from typing import TypeVar
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from enum import Enum, EnumMeta
+from types import NoneType, UnionType
+from typing import TYPE_CHECKING, Any, Final, TypeVar, get_args, get_origin
 
 from .errors import ConfigError
 
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
 E = TypeVar("E", bound=Enum)
+_WORDS: Final[Mapping[object, str]] = {
+    bool: "True or False",
+    int: "a whole number",
+    float: "a number",
+    str: "text",
+    NoneType: "None",
+    tuple: "a list of texts",
+    Mapping: "a mapping of texts to whole numbers",
+}
+"""Types of fields, as `check_fields` names them."""
 
 
 def choice(argument: str, value: object, kind: type[E]) -> E:
@@ -16,6 +31,29 @@ def choice(argument: str, value: object, kind: type[E]) -> E:
     except ValueError:
         values = ", ".join(repr(each.value) for each in kind)
         raise ConfigError(f"{argument}={value!r} is unknown", fix=f"Pass one of {values}") from None
+
+
+def check_fields(config: "DataclassInstance") -> None:
+    """Turn values of enums into members, and raise a `ConfigError` for a field of another type than its annotation."""
+    for each in fields(config):
+        value: object = getattr(config, each.name)
+        if isinstance(each.type, EnumMeta):
+            object.__setattr__(config, each.name, choice(each.name, value, each.type))
+        elif not _fits(value, each.type):
+            kinds = get_args(each.type) if isinstance(each.type, UnionType) else (each.type,)
+            words = (_WORDS.get(get_origin(kind) or kind) or f"a {kind.__name__}" for kind in kinds)
+            raise ConfigError(f"{each.name}={value!r} is a {type(value).__name__}", fix=f"Pass {' or '.join(words)}")
+
+
+def _fits(value: object, kind: Any) -> bool:
+    """Tell whether a value is of a type: a list of texts is a tuple, too, and a whole number a float."""
+    if isinstance(kind, UnionType):
+        return any(_fits(value, each) for each in get_args(kind))
+    if get_origin(kind) is tuple:
+        return isinstance(value, list | tuple) and all(_fits(each, get_args(kind)[0]) for each in value)
+    if get_origin(kind) is Mapping:
+        return isinstance(value, Mapping) and all(all(map(_fits, pair, get_args(kind))) for pair in value.items())
+    return isinstance(value, int | float if kind is float else kind) and (kind is bool or not isinstance(value, bool))
 
 
 class Flush(Enum):
@@ -115,8 +153,7 @@ class StoreConfig:
     services: Services = Services.BACKGROUND
 
     def __post_init__(self) -> None:
-        for name, kind in (("flush", Flush), ("services", Services)):
-            object.__setattr__(self, name, choice(name, getattr(self, name), kind))
+        check_fields(self)
         for name, least in (
             ("segment_bytes", 1 << 10),
             ("queue_segment_entries", 1),
@@ -125,5 +162,5 @@ class StoreConfig:
             ("max_body_bytes", 0),
         ):
             number = getattr(self, name)
-            if not isinstance(number, int) or not least <= number < 1 << 31:
+            if not least <= number < 1 << 31:
                 raise ConfigError(f"{name} is {number!r}", fix=f"Pass a number from {least} to {(1 << 31) - 1}")

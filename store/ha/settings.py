@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final, NamedTuple, Self
 
+from ..config import check_fields
 from ..errors import ConfigError
 
 _HOST_MAX: Final = 253
@@ -102,6 +103,9 @@ class ServerConfig:
     poll_s: float = 0.1
 
     def __post_init__(self) -> None:
+        check_fields(self)
+        if not 0 <= self.port < 1 << 16:
+            raise ConfigError(f"port is {self.port}", fix="Pass a number from 1 to 65535, or 0 for a free port")
         for text in self.allowed:
             try:
                 ipaddress.ip_network(text)
@@ -159,6 +163,7 @@ class ReplicaConfig:
     tls: Tls | None = None
 
     def __post_init__(self) -> None:
+        check_fields(self)
         if self.bytes_per_s is not None and self.bytes_per_s < 1:
             raise ConfigError(f"bytes_per_s is {self.bytes_per_s}", fix="Pass 1 or more, or None for no limit")
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, fields
 from enum import Enum
 from typing import Final, NamedTuple
 
+from ..config import check_fields
 from ..errors import ConfigError
 from ..format.broker_config import parse_properties
 from ..format.naming import is_readable_topic
@@ -137,6 +138,7 @@ class RetentionSettings:
     hard_limit_percent: int = 85
 
     def __post_init__(self) -> None:
+        check_fields(self)
         if not 0 <= self.hard_limit_percent <= 100:
             raise ConfigError(f"hard_limit_percent is {self.hard_limit_percent}", fix="Name a percentage from 0 to 100")
         if self.archive is not None and not self.archive:
