@@ -66,8 +66,13 @@ class StoreSource:
             raise ConfigError(f"path={path!r} is not a path", fix="Pass the store directory")
         if path == "":
             raise ConfigError("path is empty", fix="Pass the store directory, or '.' for the current directory")
-        if not isinstance(commit_log_paths, list | tuple):
-            raise ConfigError(f"commit_log_paths={commit_log_paths!r} is not a list", fix="Pass a list of paths")
+        if not (
+            isinstance(commit_log_paths, list | tuple)
+            and all(isinstance(each, str | os.PathLike) for each in commit_log_paths)
+        ):
+            raise ConfigError(
+                f"commit_log_paths={commit_log_paths!r} is not a list of paths", fix="Pass a list of directories"
+            )
         if broker_name is not None and not isinstance(broker_name, str):
             raise ConfigError(f"broker_name={broker_name!r} is not text", fix="Pass the broker's name")
         if storage is not None and not (

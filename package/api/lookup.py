@@ -143,7 +143,7 @@ def get_message(
 
 def _message_in_queue(snapshot: Snapshot, topic: str | None, queue: int | None, offset: int | None) -> Message | None:
     if topic is not None:
-        checked_topics(topic, snapshot.topics(), snapshot.path)
+        checked_topics(_text("topic", topic), snapshot.topics(), snapshot.path)
     if topic is None or queue is None or offset is None:
         raise ConfigError("queue and offset name a message together with topic", fix="Pass all three")
     key = QueueKey(topic, checked_number("queue", queue))

@@ -166,7 +166,7 @@ def _opened(mode: str, source: StoreSource, zone: tzinfo | None, on_damage: OnDa
 
 
 def _check_mode(mode: str, source: StoreSource, writing: Mapping[str, object]) -> None:
-    if mode not in {"r", "a", "x"}:
+    if not isinstance(mode, str) or mode not in {"r", "a", "x"}:
         raise ConfigError(f"mode={mode!r} is unknown", fix="Pass 'r', 'a' or 'x'")
     reading = {"commit_log_paths": source.commit_log_paths}
     for name, value in (writing if mode == "r" else reading).items():

@@ -100,6 +100,7 @@ def test_one_message_by_each_way_to_name_it(store: segmentlog.Store, path: Path)
         ({"topic": "orders", "queue": 0}, "queue and offset name a message together with topic"),
         ({"topic": "orders", "queue": 0, "offset": -1}, "offset=-1 is not a whole number"),
         ({"topic": "orders", "queue": "0", "offset": 1}, "queue='0' is not a whole number"),
+        ({"topic": iter(["orders"]), "queue": 0, "offset": 1}, "topic=.* is not text"),
         ({"physical_offset": "0"}, "physical_offset='0' is not a whole number"),
         ({"physical_offset": 1 << 63}, "physical_offset=9223372036854775808 is not a whole number"),
         ({"unique_key": 7}, "unique_key=7 is not text"),

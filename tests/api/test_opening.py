@@ -47,7 +47,11 @@ def test_an_existing_store_keeps_its_sizes(tmp_path: Path) -> None:
     ("arguments", "text"),
     [
         ({"mode": "w"}, "mode='w' is unknown.*'r', 'a' or 'x'"),
+        ({"mode": ["a"]}, r"mode=\['a'\] is unknown"),
         ({"config": SMALL}, "config is passed with mode 'r'"),
+        ({"mode": "a", "config": {"segment_bytes": 1 << 20}}, r"config=.* is a dict.*Pass segmentlog\.Config"),
+        ({"mode": "a", "retention": 72}, r"retention=72 is a int.*Pass segmentlog\.admin\.RetentionSettings"),
+        ({"commit_log_paths": [1]}, r"commit_log_paths=\[1\] is not a list of paths"),
         ({"retention": RetentionSettings()}, "retention is passed with mode 'r'"),
         ({"mode": "a", "commit_log_paths": ["/log"]}, "commit_log_paths is passed with mode 'a'"),
         ({"mode": "a", "on_damage": "drop"}, "on_damage='drop' is unknown.*Pass one of 'refuse', 'cut'"),
