@@ -66,6 +66,9 @@ _ARGUMENTS: Final = {
     "queues_used": "--disk-usage",
     "segment_bytes": "--segment-bytes",
     "queue_segment_entries": "--queue-segment-entries",
+    "in_sync_replicas": "--in-sync-replicas",
+    "allowed": "--allow",
+    "tls": "--tls",
 }
 """Arguments of the Python API, as flags."""
 _LEADING: Final = re.compile(rf"^({'|'.join(_ARGUMENTS)})(?=[:= ])")

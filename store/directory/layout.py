@@ -302,6 +302,13 @@ def check_is_store(location: StoreLocation, names: Mapping[str, Listed], commit_
     raise NotAStoreError(problem, path=root, fix=_place_meant(fs, root, names, above), remedies=remedies)
 
 
+def require_store(path: str | os.PathLike[str], fs: FileSystem | None = None) -> str:
+    """Return the absolute path of a store directory; errors as of `check_is_store`."""
+    location = StoreLocation.of(path, fs)
+    check_is_store(location, {entry.name: entry for entry in location.fs.list_dir(location.root)})
+    return location.root
+
+
 def _place_meant(fs: FileSystem, root: str, names: Mapping[str, Listed], above: Mapping[str, Listed]) -> str:
     """Return the advice for a directory without a store: a store below or above it, or one of a similar name."""
     from difflib import get_close_matches  # noqa: PLC0415 - only errors suggest something

@@ -16,8 +16,9 @@ import errno
 import select
 import socket
 import ssl
-from collections.abc import Sequence
-from typing import Any, Self
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NoReturn, Self
 
 from ..errors import ConfigError, ReplicationError
 from .settings import Address, Tls
@@ -130,6 +131,8 @@ class _TlsLink(Link):
 
 def connect(address: Address, seconds: float, tls: Tls | None) -> Link:
     """Connect to a peer; with ``tls`` its certificate has to name the address, and be of the same authority."""
+    if not isinstance(address, Address):
+        raise ConfigError(f"{address!r} is not an Address", fix="Pass such as Address('broker-a', 10912)")
     connection = socket.create_connection(address, timeout=seconds)
     try:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -163,15 +166,30 @@ def _context(tls: Tls, protocol: int) -> ssl.SSLContext:
     context.sslsocket_class = _TlsSocket
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.verify_mode = ssl.CERT_REQUIRED
-    try:
-        context.load_cert_chain(tls.certificate, tls.key)
+    for name in ("certificate", "key", "authority"):  # OpenSSL does not say which file it cannot read
+        with _named(f"the {name} {getattr(tls, name)}"), open(getattr(tls, name), "rb"):
+            pass
+    with _named(f"the certificate {tls.certificate} with the key {tls.key}"):
+        context.load_cert_chain(tls.certificate, tls.key, _refuse_passphrase)
+    with _named(f"the authority {tls.authority}"):
         context.load_verify_locations(tls.authority)
-    except (OSError, ValueError) as error:
-        raise ConfigError(
-            f"tls names {tls.certificate}, {tls.key} and {tls.authority}, and cannot be used: {error}",
-            fix="Name PEM files: a certificate, its private key without a passphrase, and the authority's certificate",
-        ) from error
     return context
+
+
+@contextmanager
+def _named(files: str) -> Iterator[None]:
+    """Name files of a `Tls` in the error of the system or of OpenSSL."""
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        fix = "Name PEM files: a certificate, its private key without a passphrase, and the authority's certificate"
+        raise ConfigError(
+            f"tls: {files} cannot be used: {getattr(error, 'strerror', None) or error}", fix=fix
+        ) from error
+
+
+def _refuse_passphrase() -> NoReturn:
+    raise ValueError("the key has a passphrase")  # without such a function OpenSSL asks the terminal for it
 
 
 def left_of(pieces: Sequence[memoryview], sent: int) -> list[memoryview]:

@@ -167,15 +167,13 @@ def demote(
     Raises
     ------
     ReplicationError
-        If the master does not answer in time.
+        If the master cannot be reached, or does not answer in time.
     StaleMasterError
         If this store knows of a greater epoch than the master's.
     DivergedLogError
         If the logs part and the master's epoch is not greater, or if the logs have no common byte.
     StoreInUseError
         If a process has the store open.
-    OSError
-        If the master cannot be reached.
     """
     fs = fs or LocalWritableFileSystem()
     snapshot = Snapshot.open(path, fs=fs)
@@ -198,11 +196,17 @@ def ask_epochs(master: Address, tls: Tls | None, wait_s: float) -> Greeting:
     """Ask a master for its epochs."""
     deadline = time.monotonic() + wait_s
     handshake, buffer = Handshake(), memoryview(bytearray(_READ_BYTES))
-    with connect(master, wait_s, tls) as link:
-        link.send_all(question(), wait_s)
-        while not handshake.is_over and (left := deadline - time.monotonic()) > 0:
-            if link.wait(left):
-                handshake.strip_answer(buffer[: link.receive(buffer)])
+    try:
+        with connect(master, wait_s, tls) as link:
+            link.send_all(question(), wait_s)
+            while not handshake.is_over and (left := deadline - time.monotonic()) > 0:
+                if link.wait(left):
+                    handshake.strip_answer(buffer[: link.receive(buffer)])
+    except OSError as error:
+        raise ReplicationError(
+            f"the master {master} cannot be asked for its epochs: {error.strerror or error}",
+            fix="Name the address at which `segmentlog serve` listens. Both sides use TLS, or neither",
+        ) from error
     if handshake.greeting is None:
         raise ReplicationError(
             f"the master {master} states no epochs within {wait_s:g} s",

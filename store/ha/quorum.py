@@ -21,6 +21,7 @@ other processes read, is the end of a record, and a batch is confirmed as a whol
 ``haMaxGapNotInSync``.
 """
 
+import sys
 import threading
 import time
 from collections import deque
@@ -51,11 +52,13 @@ class Quorum:
     """
 
     def __init__(self, in_sync_replicas: int = 1, timeout_s: float = 3.0, gap_bytes: int = 256 << 20) -> None:
-        if in_sync_replicas < 1 or timeout_s <= 0 or gap_bytes < 0:
-            raise ConfigError(
-                f"in_sync_replicas, timeout_s and gap_bytes are {in_sync_replicas}, {timeout_s} and {gap_bytes}",
-                fix="Pass 1 or more, a positive number of seconds, and 0 or more",
-            )
+        for name, number, least, words in (
+            ("in_sync_replicas", in_sync_replicas, 1, "1 or more copies, the store's own included"),
+            ("timeout_s", timeout_s, sys.float_info.min, "a number of seconds above 0"),
+            ("gap_bytes", gap_bytes, 0, "0 bytes or more"),
+        ):
+            if not isinstance(number, int | float) or not number >= least:
+                raise ConfigError(f"{name} is {number!r}", fix=f"Pass {words}")
         self.needed = in_sync_replicas
         """Copies that an append waits for, this store's own included."""
         self._needed = in_sync_replicas - 1

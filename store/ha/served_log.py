@@ -25,7 +25,7 @@ import os
 from typing import Final
 
 from ..config import StoreConfig
-from ..directory.layout import refuse_dledger
+from ..directory.layout import refuse_dledger, require_store
 from ..errors import NotAStoreError, ReplicationError
 from ..files.fs import FileSystem, LocalFileSystem
 from ..files.small_file import ReplacedFile, read_front
@@ -54,6 +54,7 @@ class FollowedLog:
         refuse_dledger(self._fs, self.path, "this store cannot be served")
         point = self._point()
         if point is None or not point.sizes.segment_bytes or not is_signed(self._paths.lock):
+            require_store(self.path, self._fs)
             raise NotAStoreError(
                 "no store that segmentlog wrote last is here, so its end is not known",
                 path=self.path,

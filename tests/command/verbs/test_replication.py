@@ -183,8 +183,9 @@ def test_allowed_networks_are_taken(path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "found"),
     [
-        (("{none}", "--listen", "127.0.0.1:0"), "no store that segmentlog wrote last is here"),
-        (("{store}", "--listen", "127.0.0.1:0", "--allow", "nowhere"), "nowhere"),
+        (("{none}", "--listen", "127.0.0.1:0"), "this directory holds no RocketMQ store"),
+        (("{store}", "--listen", "127.0.0.1:0", "--in-sync-replicas", "0"), "--in-sync-replicas is 0"),
+        (("{store}", "--listen", "127.0.0.1:0", "--allow", "nowhere"), "--allow names 'nowhere'"),
         (("{store}", "--listen", "127.0.0.1:0", "--tls", "{store}/a.pem", "k", "ca"), "{store}/a.pem"),
     ],
 )

@@ -4,6 +4,7 @@ import select
 import socket
 import ssl
 import struct
+import subprocess
 import threading
 import warnings
 from collections.abc import Callable, Iterator
@@ -123,8 +124,24 @@ def test_a_file_that_is_not_a_certificate_or_key_is_named_in_the_error(tmp_path:
     (tmp_path / "text").write_text("text")
     for wrong in ("certificate", "key", "authority"):
         for file in (str(tmp_path / "text"), str(tmp_path / "missing")):
-            with pytest.raises(ConfigError, match="tls names"):
+            with pytest.raises(ConfigError, match=f"tls: the .*{wrong} {file}.* cannot be used"):
                 Acceptor(replace(tls, **{wrong: file}))
+
+
+@needs_openssl
+def test_a_key_with_a_passphrase_is_refused_and_nothing_is_asked_for(tmp_path: Path, tls: Tls) -> None:
+    key = str(tmp_path / "encrypted.key")
+    words = ["openssl", "ec", "-in", tls.key, "-out", key, "-aes256", "-passout", "pass:secret"]
+    subprocess.run(words, check=True, capture_output=True)
+    with pytest.raises(ConfigError, match=f"with the key {key} cannot be used: the key has a passphrase"):
+        Acceptor(replace(tls, key=key))
+
+
+def test_an_address_as_text_is_refused() -> None:
+    with pytest.raises(
+        ConfigError, match=r"'host-b:10912' is not an Address\. Pass such as Address\('broker-a', 10912\)"
+    ):
+        connect("host-b:10912", 1.0, None)  # type: ignore[arg-type]
 
 
 @contextmanager

@@ -186,3 +186,11 @@ def test_a_master_that_does_not_answer_is_refused_in_time(pair: Pair) -> None:
         address = Address("127.0.0.1", silent.getsockname()[1])
         with pytest.raises(ReplicationError, match=r"states no epochs within 0\.2 s"):
             demote(pair.old, address, wait_s=0.2)
+
+
+def test_a_master_that_cannot_be_reached_is_named(pair: Pair) -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))  # and does not listen
+        address = Address("127.0.0.1", unused.getsockname()[1])
+        with pytest.raises(ReplicationError, match=f"{address} cannot be asked for its epochs: Connection refused"):
+            demote(pair.old, address, wait_s=0.2)

@@ -131,8 +131,13 @@ def test_a_log_that_was_cut_is_an_error(path: Path) -> None:
 
 
 def test_other_directories_are_refused(path: Path, tmp_path: Path) -> None:
-    with pytest.raises(NotAStoreError, match="no store that segmentlog wrote last"):
+    with pytest.raises(NotAStoreError, match="this directory holds no RocketMQ store"):
         FollowedLog(tmp_path)
+    with pytest.raises(NotAStoreError, match=f"no such directory.*Did you mean {path}"):
+        FollowedLog(f"{path}s")
+    (tmp_path / "brokers" / "commitlog").mkdir(parents=True)
+    with pytest.raises(NotAStoreError, match="no store that segmentlog wrote last"):
+        FollowedLog(tmp_path / "brokers")
     (path / "lock").write_bytes(b"lock")  # as a broker does at its start
     with pytest.raises(NotAStoreError, match="A broker serves replicas itself"):
         FollowedLog(path)
