@@ -39,7 +39,7 @@ from ..format.naming import LMQ_PREFIX, is_safe_path_component
 from ..format.store_paths import CONFIG, OURS, StorePaths
 from ..types import QueueKey
 from .documents import load_document, version_number
-from .layout import require_directory
+from .layout import require_directory, require_store
 from .rocksdb_config import OFFSETS, load_config
 
 _ONE_COPY_NS: Final = 2_000_000_000
@@ -100,9 +100,10 @@ def group_offsets(path: str | os.PathLike[str], group: str, *, fs: FileSystem | 
 
     Broadcasting consumers have positions of their own, see `list_groups`. Raises `FormatError` if neither a document
     nor its backup can be read, or a database is damaged. `FileTooLargeError` for more than 64 MiB, `UnsafeFileError` if
-    ``config`` is a link. `MissingExtraError` if offsets are in RocksDB and the extra is not installed.
+    ``config`` is a link. `MissingExtraError` if offsets are in RocksDB and the extra is not installed. `NotAStoreError`
+    if the directory, unless ``fs`` is passed, holds no store.
     """
-    root = os.path.abspath(path) if fs is None else os.fspath(path)
+    root = require_store(path) if fs is None else os.fspath(path)
     return by_queue(read_progress(fs or LocalFileSystem(), root).merged(), group)
 
 

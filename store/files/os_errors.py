@@ -125,6 +125,8 @@ def _other(error: OSError, doing: str, path: str, offset: int | None) -> StoreIO
         fix = "The file was deleted, or its directory was moved: open the store again"
         if number == errno.ENOTDIR:
             fix = "A part of this path is a file or a link: put the directory itself there"
+        elif number == errno.ENAMETOOLONG:
+            fix = "Pass a path whose parts have at most 255 bytes"
         problem = f"{doing} failed: {os.strerror(number)}"
         return MissingFileError(problem, path=path, offset=offset, fix=fix, errno=number)
     fix = _FIXES.get(number, _UNSTABLE)

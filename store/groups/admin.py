@@ -14,7 +14,6 @@ into its document. RocketMQ: ``ConsumerOffsetManager``, ``ConfigManager``, ``Loc
 """
 
 import logging
-import os
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from enum import Enum
 from typing import Final, TypeAlias
 
 from ..directory.group_offsets import Table, by_queue, group_offsets, read_progress
+from ..directory.layout import require_store
 from ..errors import ConfigError
 from ..files.fs import FileSystem
 from ..files.writable_fs import LocalWritableFileSystem, WritableFileSystem
@@ -265,9 +265,8 @@ def delete_group(
 
 
 def list_groups(path: str, *, fs: FileSystem | None = None) -> list[GroupProgress]:
-    """List every group with an offset, by name; broadcasting consumers follow their group."""
-    chosen = fs or LocalWritableFileSystem()
-    progress = read_progress(chosen, os.path.abspath(path) if fs is None else path)
+    """List every group with an offset, by name; broadcasting consumers follow their group. Errors: `group_offsets`."""
+    progress = read_progress(fs or LocalWritableFileSystem(), require_store(path) if fs is None else path)
     merged = progress.merged()
     found = [
         GroupProgress(group, MessageModel.CLUSTERING, None, by_queue(merged, group))

@@ -1,10 +1,11 @@
 import json
 import logging
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from segmentlog.store import Boundary, ConfigError, MessageStore, Outgoing, QueueKey, UnknownQueueError
+from segmentlog.store import Boundary, ConfigError, MessageStore, NotAStoreError, Outgoing, QueueKey, UnknownQueueError
 from segmentlog.store.groups import MessageModel, Move, ToEarliest, ToLatest, ToOffset, ToTime, group_offsets
 from segmentlog.store.groups.admin import (
     ResetTarget,
@@ -160,6 +161,12 @@ def test_invalid_positions_are_refused(path: str, key: QueueKey, offset: int) ->
     with pytest.raises(ConfigError):
         publish_progress(path, "g", {key: offset})
     assert list_groups(path) == []
+
+
+def test_a_directory_without_a_store_is_an_error(tmp_path: Path) -> None:
+    for call in (list_groups, partial(group_offsets, group="g"), partial(delete_group, group="g")):
+        with pytest.raises(NotAStoreError, match="there is no such directory"):
+            call(str(tmp_path / "missing"))
 
 
 def test_a_consumer_needs_an_id(path: str) -> None:
