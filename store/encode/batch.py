@@ -50,6 +50,7 @@ from .message import (
     DELAY_LEVELS,
     MESSAGE_ILLEGAL,
     PROPERTIES_SIZE_EXCEEDED,
+    QUEUES_MAX,
     REAL_QUEUE,
     REAL_TOPIC,
     check_body,
@@ -237,10 +238,11 @@ def _checked_rows(columns: BatchColumns, config: StoreConfig) -> _Rows:
     topics = _encode_dictionary(topic)
     _check_rows(topics, body, config)
     queue_id = columns.integers("queueId")
-    if (queue_id < 0).any():
-        row = int((queue_id < 0).argmax())
+    wrong = (queue_id < 0) | (queue_id >= QUEUES_MAX)
+    if wrong.any():
+        row = int(wrong.argmax())
         raise IllegalMessageError(
-            f"{MESSAGE_ILLEGAL}: row {row} has queue id {int(queue_id[row])}, below zero", fix="Give 0 or more"
+            f"{MESSAGE_ILLEGAL}: row {row} has queue id {int(queue_id[row])}", fix=f"Give 0 to {QUEUES_MAX - 1}"
         )
     sys_flag = columns.integers("sysFlag")
     transaction = sys_flag & SYS_TRANSACTION

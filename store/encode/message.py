@@ -36,6 +36,7 @@ DELAY_LEVELS: Final = len(DELAYS_MS) - 1
 DELAY, REAL_TOPIC, REAL_QUEUE = "DELAY", "REAL_TOPIC", "REAL_QID"
 DEFLATE_LEVEL: Final = 5
 MESSAGE_ILLEGAL: Final = "MESSAGE_ILLEGAL"
+QUEUES_MAX: Final = (1 << 31) - 1  # queues of a topic: topics.json states their number, which has 32 bits in RocketMQ
 PROPERTIES_SIZE_EXCEEDED: Final = "PROPERTIES_SIZE_EXCEEDED"
 _PORT: Final = re.compile(r"[0-9]{1,5}")
 _PORT_MAX: Final = (1 << 16) - 1
@@ -114,8 +115,8 @@ def encode_message(message: Outgoing, config: StoreConfig) -> Encoded:
     check_topic(topic)
     if LIGHT_QUEUES in properties:
         raise light_queues_refused("the message")
-    if queue_id < 0:
-        raise IllegalMessageError(f"{MESSAGE_ILLEGAL}: queue id {queue_id} is below zero", fix="Use 0 or more")
+    if not 0 <= queue_id < QUEUES_MAX:
+        raise IllegalMessageError(f"{MESSAGE_ILLEGAL}: the queue id is {queue_id}", fix=f"Use 0 to {QUEUES_MAX - 1}")
     named = {TAGS: message.tags, KEYS: message.keys, UNIQ_KEY: message.uniq_key}
     transaction = message.sys_flag & SYS_TRANSACTION
     counts = transaction in {0, SYS_COMMIT}

@@ -73,8 +73,9 @@ def pairs(name: str, value: str) -> pa.Array:
 @pytest.mark.parametrize(
     ("further", "message"),
     [
-        ({"queueId": pa.array([0, -3], pa.int32())}, "MESSAGE_ILLEGAL: row 1 has queue id -3, below zero"),
-        ({"queueId": [0, 1 << 31]}, "queue_id holds a number of more than 32 bits"),
+        ({"queueId": pa.array([0, -3], pa.int32())}, "MESSAGE_ILLEGAL: row 1 has queue id -3"),
+        ({"queueId": pa.array([0, (1 << 31) - 1], pa.int32())}, "row 1 has queue id 2147483647. Give 0 to 2147483646"),
+        ({"queueId": [0, 1 << 31]}, "row 1 has queue id 2147483648. Give 0 to 2147483646"),
         ({"flag": [0, 1 << 40]}, "flag holds a number of more than 32 bits"),
         ({"topic": ["T", None]}, "MESSAGE_ILLEGAL: row 1 has no topic"),
         ({"topic": ["T", "a/b"]}, "MESSAGE_ILLEGAL: topic 'a/b' holds '/'"),
