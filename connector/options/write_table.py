@@ -56,9 +56,10 @@ def _topic(name: str, raw: str) -> str:
 
 
 def _version(name: str, raw: str) -> int:
-    """Read a whole number from 0 to 2**63 - 1."""
-    if not re.fullmatch(r"\+?\d{1,19}", raw.strip(), re.ASCII) or int(raw) >= 1 << 63:
-        raise values.bad_value(name, raw, "a whole number, 0 or more, that grows from one write to the next")
+    """Read a whole number that the ledger can hold."""
+    if not re.fullmatch(r"\+?\d{1,19}", raw.strip(), re.ASCII) or int(raw) > 1 << 62:
+        wanted = f"a whole number from 0 to {1 << 62}, that grows from one write to the next"
+        raise values.bad_value(name, raw, wanted)
     return int(raw)
 
 
@@ -74,13 +75,15 @@ def _queues(name: str, raw: str) -> int:
     return count
 
 
-def _int32(parse: Callable[[str, str], int]) -> Callable[[str, str], int]:
+def _int32(parse: Callable[[str, str], int], least: int = 1) -> Callable[[str, str], int]:
     """Make a parser of numbers that the store keeps in 32 bits."""
 
     def parse_int32(name: str, raw: str) -> int:
         number = parse(name, raw)
         if number >= 1 << 31:
             raise ConfigError(f"option `{name}` is {number}, the store keeps it in 32 bits", fix="Use less than 2g")
+        if number < least:
+            raise ConfigError(f"option `{name}` is {number}", fix=f"Use {least} or more")
         return number
 
     return parse_int32
@@ -255,7 +258,7 @@ class SinkOptions:
     )
     segment_bytes: int | None = option(
         SIZE,
-        _int32(values.size),
+        _int32(values.size, least=1 << 10),
         "Bytes of a CommitLog segment of a new store. An existing store keeps its size; another value is an error.",
         default=None,
         name="mappedFileSizeCommitLog",
@@ -279,7 +282,7 @@ class SinkOptions:
     )
     index_entries: int | None = option(
         COUNT,
-        _int32(values.positive),
+        _int32(values.positive, least=2),
         "Entries of an index file; as above.",
         default=None,
         name="maxIndexNum",

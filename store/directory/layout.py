@@ -324,7 +324,7 @@ def _place_meant(fs: FileSystem, root: str, names: Mapping[str, Listed], above: 
         outer = os.path.dirname(outer)
         if _has_log(fs, outer, COMMIT_LOG) or _has_log(fs, outer, DLEDGER):
             return f"This is a part of the store {outer}: pass that"
-    directories = [name for name, each in above.items() if each.is_dir]
+    directories = [name for name, each in above.items() if each.is_dir and name != os.path.basename(root)]
     near = get_close_matches(os.path.basename(root), directories, n=1) if not names else []
     meant = f"Did you mean {os.path.join(os.path.dirname(root), near[0])}? " if near else ""
     return f"{meant}Pass the broker's storePathRootDir, the directory that holds commitlog/ and consumequeue/"

@@ -125,6 +125,7 @@ def test_a_directory_that_is_not_a_store_is_refused_with_the_reason(
         ("store/checkpoint", "this is a file.*part of the store .*/store: pass"),
         ("strore", "there is no such directory.*Did you mean .*/store\\?"),
         ("note.txt", "this is a file.*storePathRootDir"),
+        ("empty", "holds no RocketMQ store [^.]*\\. Pass the broker's storePathRootDir"),
     ],
 )
 def test_a_path_beside_a_store_leads_to_it(tmp_path: Path, asked: str, text: str) -> None:
@@ -132,6 +133,7 @@ def test_a_path_beside_a_store_leads_to_it(tmp_path: Path, asked: str, text: str
         (tmp_path / "store" / directory).mkdir(parents=True)
     (tmp_path / "store" / "checkpoint").touch()
     (tmp_path / "note.txt").touch()
+    (tmp_path / "empty").mkdir()
     with pytest.raises(NotAStoreError, match=f"(?s){text}"):
         check(tmp_path / asked)
 
