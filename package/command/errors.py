@@ -12,6 +12,7 @@
 Both go to stderr: stdout has data only. Exit codes are the same for all verbs.
 """
 
+import errno
 import json
 import re
 import shlex
@@ -72,6 +73,8 @@ _ARGUMENTS: Final = {
 }
 """Arguments of the Python API, as flags."""
 _LEADING: Final = re.compile(rf"^({'|'.join(_ARGUMENTS)})(?=[:= ])")
+_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+"""Errors of a file system or quota without room."""
 _INTERNAL: Final = "SEGMENTLOG_INTERNAL"
 _OS_ERROR: Final = "OS_ERROR"
 _SPARK: Final = frozenset({"pyspark", "py4j", "grpc"})
@@ -98,6 +101,8 @@ def describe(error: BaseException, arguments: Sequence[str]) -> dict[str, object
     elif isinstance(error, OSError):
         code, found = _OS_ERROR, error.strerror or str(error)
         path = error.filename if isinstance(error.filename, str) else None
+        if error.errno in _FULL:
+            remedy = "Make room where stdout or --write leads to, or raise the limit there, and run the command again"
     elif is_sparks(error):
         code, found, remedy = _of_spark(error)
     else:

@@ -35,6 +35,9 @@ def process(*words: str) -> int:
     # These took a third of the time of a short verb: numpy's threads for linear algebra, garbage collections during
     # imports, and the last one at the exit of Python.
     sys.meta_path.insert(0, _WithoutPandas())
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:  # the caller closed it, and the next file that is opened would get its number
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115 - until the process ends
     os.environ.setdefault(_BLAS_THREADS, "1")
     gc.set_threshold(_COLLECTED_OBJECTS, *gc.get_threshold()[1:])
     try:

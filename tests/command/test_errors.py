@@ -80,3 +80,8 @@ def test_an_error_of_spark_with_a_condition_has_it_as_code() -> None:
     raised = type("Lost", (Exception,), {"__module__": "pyspark.errors", "getCondition": lambda _: "TABLE_NOT_FOUND"})
     described = describe(raised("[TABLE_NOT_FOUND] `t`"), ["backfill"])
     assert (described["code"], described["found"]) == ("TABLE_NOT_FOUND", "Lost: [TABLE_NOT_FOUND] `t`")
+
+
+def test_output_without_room_has_a_remedy() -> None:
+    described = describe(OSError(errno.EFBIG, "File too large"), ["cat", "store", "orders", "-w", "rows.jsonl"])
+    assert str(described["remedy"]).startswith("Make room where stdout or --write leads to")

@@ -186,3 +186,10 @@ def test_warnings_have_level_and_path_and_are_written_once(tmp_path: Path) -> No
     (line,) = ran.err.splitlines()
     assert f"WARNING ignoring {str(strange)!r}" in line
     assert run_command("topics", store).err == ""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_a_standard_stream_that_is_closed_is_no_error(closed: str) -> None:
+    ran = subprocess.run(["bash", "-c", f"{INSTALLED} --version {closed}"], check=False, capture_output=True)
+    assert (ran.returncode, ran.stderr) == (0, b"")
