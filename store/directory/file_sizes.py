@@ -68,10 +68,14 @@ def check_queue_entries(fs: FileSystem, path: str, entries: int) -> None:
 
 
 def check_segment_bytes(fs: FileSystem, path: str, segment_bytes: int) -> None:
-    """Raise `ConfigError` if a store is known to have segments of another size."""
-    held = known_sizes(fs, path).segment_bytes
-    if held and held != segment_bytes:
-        raise _other("segment_bytes", segment_bytes, held, path)
+    """Raise `ConfigError` if a store states another size of its segments, or no cut of its files explains the size."""
+    durable = read_durable_point(fs, path)
+    stated = 0 if durable is None else durable.sizes.segment_bytes
+    log = list_segments(fs, StorePaths(path).log_directories)
+    longest = max((each.size for each in log), default=0)
+    is_possible = longest <= segment_bytes and not any(each.base % segment_bytes for each in log)
+    if not is_possible or stated not in {0, segment_bytes}:
+        raise _other("segment_bytes", segment_bytes, stated or longest, path)
 
 
 def check_file_sizes(

@@ -391,7 +391,8 @@ def salvage(
     target
         A new path, or an empty directory.
     segment_bytes
-        Size of the segments, where neither the store states it nor a segment is as long.
+        Size of the segments, where the store does not state it and all of its segments were cut short. By default the
+        size that the store states, else that of the longest segment.
     queue_segment_entries
         Entries in a file of a queue: the broker's ``mappedFileSizeConsumeQueue`` / 20. By default the known
         size of the store, else RocketMQ's default.
@@ -399,7 +400,7 @@ def salvage(
     Raises
     ------
     ConfigError
-        If ``target`` is not empty, or the source has no segment, or its known segment size is another one.
+        If ``target`` is not empty, or the source has no segment, or its segments cannot have ``segment_bytes``.
 
     Notes
     -----
@@ -412,7 +413,10 @@ def salvage(
     if segment_bytes is not None:
         check_segment_bytes(files, snapshot.path, segment_bytes)
     sizes = stored_sizes(files, snapshot.path, StoreConfig())
-    sizes = sizes._replace(queue_segment_entries=queue_segment_entries or sizes.queue_segment_entries)
+    sizes = sizes._replace(
+        segment_bytes=segment_bytes or sizes.segment_bytes,
+        queue_segment_entries=queue_segment_entries or sizes.queue_segment_entries,
+    )
     with FreshDirectory(os.fspath(target), like=snapshot.path) as fresh:
         report = _salvage_into(fresh, files, snapshot, sizes)
         fresh.publish()

@@ -148,7 +148,10 @@ def add_salvage(parser: Parser) -> None:
     parser.add_argument("store", metavar="STORE", type=directory, help="the damaged store")
     parser.add_argument("to", metavar="TO", help="a path that is not there, or an empty directory")
     parser.add_argument(
-        "--segment-bytes", metavar="SIZE", type=size, help="size of the segments (default: the store's own)"
+        "--segment-bytes",
+        metavar="SIZE",
+        type=size,
+        help="size of the segments, if all of them were cut short (default: the store's own)",
     )
     add_queue_segment_entries(parser)
     add_json(parser)

@@ -198,6 +198,22 @@ def test_all_whole_records_beside_damage_are_kept_and_a_second_salvage_changes_n
     assert tree(tmp_path / "again") == tree(tmp_path / "copy")
 
 
+def test_a_segment_that_was_cut_short_gets_the_size_that_is_passed(tmp_path: Path) -> None:
+    with StoreBuilder(tmp_path / "store", geometry=StoreGeometry(segment_bytes=4096)) as builder:
+        appended = builder.append(messages(6, queues=1, body_bytes=31))
+    (segment,) = segments(tmp_path / "store")
+    os.truncate(segment, int(appended.physical_offsets[5]) + 20)
+    for other in (512, 0):
+        with pytest.raises(ConfigError, match=f"segment_bytes is {other}, the store's files are made for"):
+            salvage(tmp_path / "store", tmp_path / "copy", segment_bytes=other)
+    report = salvage(tmp_path / "store", tmp_path / "copy", segment_bytes=4096)
+    assert (report.records, report.entries) == (5, 5)
+    (copied,) = segments(tmp_path / "copy")
+    assert copied.stat().st_size == 4096
+    with pytest.raises(ConfigError, match="segment_bytes is 8192, the store's files are made for 4096"):
+        salvage(tmp_path / "copy", tmp_path / "again", segment_bytes=8192)  # which states its size
+
+
 def test_records_left_by_a_truncation_are_not_revived(tmp_path: Path) -> None:
     old, new = tmp_path / "old", tmp_path / "new"
     geometry = StoreGeometry(segment_bytes=4096, queue_segment_entries=20)
