@@ -31,6 +31,10 @@ from ..format.walk import walk
 _log = logging.getLogger(__name__)
 
 _NONE: Final = -1
+_CUT: Final = (
+    "%s states committedIndex=%d, and this entry is damaged or missing: %s. "
+    "Read the store of another broker of the group"
+)
 
 
 class DLedgerGroup:
@@ -42,9 +46,9 @@ class DLedgerGroup:
 
     def committed_end(self) -> int | None:
         """Physical offset after the last entry that is stated to be committed; None if none is."""
+        index = self._committed_index()
         # Listed now: the entry may be in a segment that is younger than the listing of the log that asks.
         segments = list_segments(self._fs, [self._paths.data])
-        index = self._committed_index()
         if index is None or index == _NONE:
             self._warn(index, segments)
             return None
@@ -110,8 +114,8 @@ class DLedgerGroup:
             return None
         position, size = int(found["position"]), int(found["size"])
         header = self._read(segments, position, dledger.HEADER)
-        stated = (dledger.MAGIC, size, index, position)
-        if header is None or tuple(int(header[name]) for name in ("magic", "size", "index", "position")) != stated:
+        stated = (dledger.MAGIC, size, index, int(found["term"]), position)
+        if header is None or header.item()[: len(stated)] != stated:
             return None
         return position + size
 
@@ -127,15 +131,27 @@ class DLedgerGroup:
         return np.frombuffer(data, kind)[0] if len(data) == kind.itemsize else None
 
     def _by_entries(self, index: int, segments: list[SegmentFile]) -> int | None:
-        """End of an entry by a walk over the segments from the last one on; None if none has it."""
+        """End of an entry by a walk over the segments from the last one on; None if none has it.
+
+        If the entry is damaged or cut off, the end of the last one before it that the index files have, too.
+        """
+        row = self._row(list_segments(self._fs, [self._paths.index]), index)
+        end = None
         for segment in reversed(segments):
             try:
                 view = self._fs.map(segment.path)
             except FileNotFoundError:
                 continue
             walked = walk(view, segment.base, 0, view.size, segment.lead)
-            indexes = gather(view, np.maximum(walked.positions - dledger.HEADER_BYTES, 0), dledger.HEADER)["index"]
-            rows = np.flatnonzero(indexes == index)
+            headers = gather(view, np.maximum(walked.positions - dledger.HEADER_BYTES, 0), dledger.HEADER)
+            indexes = headers["index"]
+            rows = np.flatnonzero((indexes == index) & (row is None or headers["term"] == row["term"]))
             if rows.size:  # the first of several: later ones are left from a former term
                 return segment.base + int(walked.positions[rows[0]] + walked.sizes[rows[0]])
-        return None
+            before = [] if row is None else indexes[indexes < index][::-1].tolist()
+            end = next((at for at in (self._by_index(each, segments) for each in before) if at is not None), None)
+            if end is not None:
+                break
+        text = "no message of the group is read" if end is None else f"messages are read up to physical offset {end}"
+        warn_once(_log, self._paths.checkpoints[0], _CUT, self._paths.checkpoints[0], index, text)
+        return end

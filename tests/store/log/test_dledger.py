@@ -37,12 +37,40 @@ def test_the_log_ends_with_the_last_committed_entry(tmp_path: Path, entries: lis
     assert log.check_crc(record) is Problem.OK
 
 
-def test_without_index_files_the_entries_are_looked_at(tmp_path: Path, entries: list[Entry]) -> None:
+def test_without_index_files_the_entries_are_looked_at(
+    tmp_path: Path, entries: list[Entry], caplog: pytest.LogCaptureFixture
+) -> None:
     path = write_log(tmp_path, entries, SEGMENT, 9)
     (path / "index" / f"{0:020d}").unlink()
     assert log_of(path).data_stop() == entries[9].stop
     (path / "checkpoint").write_text("committedIndex=900")
-    assert log_of(path).data_stop() == 0  # a log that was cut does not hold it
+    assert log_of(path).data_stop() == 0  # nothing tells that entries of a log that was cut are those of its group
+    assert "committedIndex=900, and this entry is damaged or missing: no message of the group is read" in caplog.text
+
+
+@pytest.mark.parametrize("cut", [1, 3, 11])
+@pytest.mark.parametrize("how", ["zeros", "header"])
+def test_a_log_whose_last_committed_entry_is_lost_ends_with_the_entry_before_it(
+    tmp_path: Path, entries: list[Entry], cut: int, how: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = write_log(tmp_path, entries, SEGMENT, len(entries) - 1)
+    for each in entries[-cut:]:
+        file = path / "data" / f"{each.position - each.position % SEGMENT:020d}"
+        at, data = each.position % SEGMENT, file.read_bytes()
+        damaged = b"\xee" * 48 if how == "header" else bytes(len(each.data))
+        file.write_bytes(data[:at] + damaged + data[at + len(damaged) :])
+    assert log_of(path).data_stop() == entries[-cut - 1].stop
+    assert "committedIndex=35, and this entry is damaged or missing: messages are read up to" in caplog.text
+
+
+def test_entries_of_a_former_term_do_not_stand_for_a_lost_one(tmp_path: Path) -> None:
+    records = [record for _ in range(4) for record in run(9)]
+    former, new = entries_of(records, SEGMENT), entries_of(records[:20], SEGMENT, term=2)
+    path = write_log(tmp_path, new, SEGMENT, 19)
+    indexed = (path / "index" / f"{0:020d}").read_bytes()
+    write_log(tmp_path, [*new[:18], *former[18:]], SEGMENT, 19)  # the last two are lost
+    (path / "index" / f"{0:020d}").write_bytes(indexed)
+    assert log_of(path).data_stop() == new[17].stop
 
 
 @pytest.mark.parametrize("has_index", [True, False])
