@@ -209,6 +209,8 @@ def _all_have_entries(log: CommitLog, at: int, ends: Mapping[ConsumeQueue, int])
 
 def _log_end(log: CommitLog, own: OwnState, begin: int, data_stop: int) -> _LogEnd:
     """Follow the log to its end; as recovery would decide, except that damage is left for the scan."""
+    if log.is_agreed:  # whole records that the group has not agreed on may be before ``begin``, and have entries
+        begin = min(begin, data_stop)
     state = examine_log(log, begin, own.sealed_from, data_stop)
     point = own.crash_point
     if point is None:

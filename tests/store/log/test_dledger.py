@@ -7,6 +7,7 @@ from segmentlog.store.files.fs import LocalFileSystem
 from segmentlog.store.format.message import Problem
 from segmentlog.store.log.commit_log import CommitLog
 from segmentlog.store.log.log_end import KnownEnd
+from support import reading
 from support.dledger import Entry, entries_of, write_log, write_store
 from support.records import run
 from support.small_store import write_small_store
@@ -146,6 +147,19 @@ def test_a_log_that_was_abandoned_is_an_error(tmp_path: Path) -> None:
     write_log(store, entries_of(run(9), SEGMENT), SEGMENT, 8)
     with pytest.raises(UnsupportedStoreError, match="One of the two logs was abandoned"):
         Snapshot.open(store)
+
+
+@pytest.mark.parametrize("source", QueueSource)
+@pytest.mark.parametrize("committed", [-1, 5])
+def test_segments_after_the_committed_end_are_not_read_after_a_crash(
+    tmp_path: Path, source: QueueSource, committed: int
+) -> None:
+    store = tmp_path / "store"
+    write_store(store, committed=committed)
+    (store / "abort").touch()
+    snapshot = Snapshot.open(store, queue_source=source)
+    assert len(snapshot.log.segments) > 2
+    assert len(list(reading.read(snapshot))) == committed + 1
 
 
 def test_messages_after_the_committed_end_are_not_found_by_their_place(tmp_path: Path) -> None:
