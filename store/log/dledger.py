@@ -18,6 +18,7 @@ from bisect import bisect_left
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
 from ..files.fs import FileSystem
 from ..files.notices import warn_once
@@ -135,23 +136,32 @@ class DLedgerGroup:
 
         If the entry is damaged or cut off, the end of the last one before it that the index files have, too.
         """
-        row = self._row(list_segments(self._fs, [self._paths.index]), index)
-        end = None
+        files = list_segments(self._fs, [self._paths.index])
+        row, end = self._row(files, index), None
         for segment in reversed(segments):
             try:
                 view = self._fs.map(segment.path)
             except FileNotFoundError:
                 continue
             walked = walk(view, segment.base, 0, view.size, segment.lead)
-            headers = gather(view, np.maximum(walked.positions - dledger.HEADER_BYTES, 0), dledger.HEADER)
-            indexes = headers["index"]
-            rows = np.flatnonzero((indexes == index) & (row is None or headers["term"] == row["term"]))
+            begins = walked.positions - dledger.HEADER_BYTES
+            headers = gather(view, np.maximum(begins, 0), dledger.HEADER)
+            rows = np.flatnonzero((headers["index"] == index) & (row is None or headers["term"] == row["term"]))
             if rows.size:  # the first of several: later ones are left from a former term
                 return segment.base + int(walked.positions[rows[0]] + walked.sizes[rows[0]])
-            before = [] if row is None else indexes[indexes < index][::-1].tolist()
-            end = next((at for at in (self._by_index(each, segments) for each in before) if at is not None), None)
+            if row is not None:
+                before = (headers["index"] < index) & (headers["position"] == segment.base + begins)
+                end = self._last_indexed(files, headers[before])
             if end is not None:
                 break
         text = "no message of the group is read" if end is None else f"messages are read up to physical offset {end}"
         warn_once(_log, self._paths.checkpoints[0], _CUT, self._paths.checkpoints[0], index, text)
         return end
+
+    def _last_indexed(self, files: list[SegmentFile], headers: npt.NDArray[np.void]) -> int | None:
+        """End of the last of some entries that the index files have with its position, size and term."""
+        for header in reversed(headers):
+            row = self._row(files, int(header["index"]))
+            if row is not None and all(row[name] == header[name] for name in ("position", "size", "term")):
+                return int(header["position"] + header["size"])
+        return None
