@@ -31,6 +31,7 @@ CALLERS: Final = {
 }
 """Modules of ``store/files`` that may call the operating system."""
 APART: Final = {
+    "store/ha/link.py": "certificates and keys",
     "store/maintenance/archives.py": "a directory that no other process knows yet",
     "store/objects/arrow_objects.py": "objects that are files: written aside, synced and linked",
     "store/objects/block_cache.py": "files of a cache outside of any store, which can be fetched again",

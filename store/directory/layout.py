@@ -25,7 +25,17 @@ from ..files.fs import FileSystem, Listed, LocalFileSystem
 from ..files.notices import warn_once
 from ..files.rocksdb import holds_database, is_rocksdb
 from ..format.naming import is_readable_topic, parse_queue_id
-from ..format.store_paths import CHECKPOINT, COMMIT_LOG, CONSUME_QUEUE, DLEDGER, MANIFESTS, DLedgerPaths, StorePaths
+from ..format.store_paths import (
+    CHECKPOINT,
+    COMMIT_LOG,
+    CONFIG,
+    CONSUME_QUEUE,
+    DLEDGER,
+    MANIFESTS,
+    OURS,
+    DLedgerPaths,
+    StorePaths,
+)
 from ..objects.access import RemoteAccess
 from ..objects.object_store import ObjectStore, is_object_url
 
@@ -303,9 +313,11 @@ def check_is_store(location: StoreLocation, names: Mapping[str, Listed], commit_
 
 
 def require_store(path: str | os.PathLike[str], fs: FileSystem | None = None) -> str:
-    """Return the absolute path of a store directory; errors as of `check_is_store`."""
+    """Return the absolute path of a store directory, or of one with its documents alone; errors: `check_is_store`."""
     location = StoreLocation.of(path, fs)
-    check_is_store(location, {entry.name: entry for entry in location.fs.list_dir(location.root)})
+    names = {entry.name: entry for entry in location.fs.list_dir(location.root)}
+    if {CONFIG, OURS}.isdisjoint(names):
+        check_is_store(location, names)
     return location.root
 
 

@@ -199,11 +199,6 @@ def test_an_empty_path_is_refused() -> None:
         segmentlog.open("")
 
 
-def test_a_size_that_is_not_a_number_is_refused() -> None:
-    with pytest.raises(ConfigError, match="segment_bytes is '64m'"):
-        segmentlog.Config(segment_bytes="64m")  # type: ignore[arg-type]
-
-
 def test_a_closed_store_appends_nothing(written: WritableStore) -> None:
     written.close()
     written.close()

@@ -27,6 +27,7 @@ def test_sizes_have_bounds_and_an_error_names_them(name: str, least: int) -> Non
 @pytest.mark.parametrize(
     ("kind", "wrong", "fix"),
     [
+        (StoreConfig, {"segment_bytes": "64m"}, "Pass a whole number"),
         (StoreConfig, {"segment_bytes": True}, "Pass a whole number"),
         (StoreConfig, {"flush_interval_ms": "500"}, "Pass a whole number"),
         (StoreConfig, {"compress_over_bytes": "4k"}, "Pass a whole number or None"),
