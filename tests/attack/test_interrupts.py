@@ -27,7 +27,7 @@ from support.batches import batch_of
 from support.interrupting import Interrupter, own_threads, points_of
 from support.reading import read
 from support.scale import Report, scale
-from support.written_stores import SMALL, message
+from support.written_stores import SMALL, message, open_files
 
 pytestmark = pytest.mark.attack
 
@@ -35,14 +35,6 @@ SEED = int(os.environ.get("SEGMENTLOG_ATTACK_SEED", "20261123"))
 POINTS = scale(3, 20, 1_000_000)
 """Of each operation at most, spread evenly; all of them in the long run."""
 BACKGROUND = replace(SMALL, services=Services.BACKGROUND)
-
-
-def open_files() -> list[str]:
-    found = []
-    for entry in Path("/proc/self/fd").iterdir():
-        with suppress(FileNotFoundError):
-            found.append(str(entry.readlink()))
-    return sorted(target for target in found if target.startswith("/"))
 
 
 def bodies(path: Path) -> Counter[bytes]:
@@ -104,14 +96,14 @@ class Scene:
         self.acknowledged[body] += 20
 
 
-def settle(scene: Scene, before: list[str], wait_s: float = 10) -> None:
+def settle(scene: Scene, wait_s: float = 10) -> None:
     scene.store = None
     gc.collect()
     until = time.monotonic() + wait_s
-    while (own_threads() or open_files() != before) and time.monotonic() < until:
+    while (own_threads() or open_files(scene.path)) and time.monotonic() < until:
         time.sleep(0.001)  # a store that is dropped is torn down in a thread of its own
     assert own_threads() == []
-    assert open_files() == before
+    assert not open_files(scene.path)
     MessageStore.open(scene.path, BACKGROUND).close()
     found = bodies(scene.path)
     assert not scene.acknowledged - found
@@ -167,15 +159,15 @@ def only_new_objects() -> Iterator[None]:
     gc.unfreeze()
 
 
-def closed_scene(folder: Path) -> tuple[Scene, set[str]]:
-    """Write a store and close it; return it, and the files that stay open."""
+def closed_scene(folder: Path) -> Scene:
+    """Write a store and close it."""
     scene = Scene(folder / "store")
     scene.open()
     scene.append()
     scene.close()
     scene.store = None
     gc.collect()
-    return scene, open_files()
+    return scene
 
 
 # A directory that is being listed is closed by reference counting, with this warning.
@@ -185,13 +177,13 @@ def closed_scene(folder: Path) -> tuple[Scene, set[str]]:
 @pytest.mark.parametrize("act", ACTS)
 def test_a_ctrl_c_at_each_point(tmp_path: Path, act: str, report: Report) -> None:
     prepare, do = ACTS[act]
-    scene, before = closed_scene(tmp_path)
+    scene = closed_scene(tmp_path)
     total = 0
     for _ in range(2):  # the first time, modules are imported
         prepare(scene)
         total = points_of(lambda: do(scene))
         finish(scene)
-        settle(scene, before)
+        settle(scene)
     came, places = 0, Counter[str]()
     offset = random.Random(SEED).randrange(1 + total // POINTS)
     for at in range(1 + offset, total + 20, max(1, total // POINTS)):
@@ -200,7 +192,7 @@ def test_a_ctrl_c_at_each_point(tmp_path: Path, act: str, report: Report) -> Non
         try:
             came += interrupter.run(lambda: do(scene))
             finish(scene)
-            settle(scene, before)
+            settle(scene)
         except BaseException as error:
             error.add_note(f"{act} interrupted at point {at} of {total}: {interrupter.where}")
             raise
@@ -214,7 +206,7 @@ def test_a_ctrl_c_at_each_point(tmp_path: Path, act: str, report: Report) -> Non
 @pytest.mark.usefixtures("only_new_objects")
 def test_planted_bug_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Threads are not ended before the files are closed and the lock is released."""
-    scene, before = closed_scene(tmp_path)
+    scene = closed_scene(tmp_path)
     with monkeypatch.context() as patched:
         patched.setattr(BackgroundServices, "stop", lambda self: None)
         patched.setattr(BackgroundServices, "_halt", lambda self: None)  # else a closed store ends them by its error
@@ -223,10 +215,10 @@ def test_planted_bug_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         assert scene.store is not None
         services = scene.store._services
         with pytest.raises(AssertionError, match="segmentlog-dispatch"):
-            settle(scene, before, wait_s=0.1)
+            settle(scene, wait_s=0.1)
     assert services is not None
     services.stop()
-    settle(scene, before)
+    settle(scene)
 
 
 def finish(scene: Scene) -> None:

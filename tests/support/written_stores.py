@@ -16,6 +16,7 @@ import random
 import struct
 import zlib
 from collections.abc import Collection, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple, Self
@@ -153,14 +154,13 @@ def tree(path: Path) -> dict[str, str]:
     return found
 
 
-def open_files() -> set[str]:
-    names = set()
+def open_files(below: Path) -> list[str]:
+    """Files below a directory that this process has open: of other tests, some may be closed at any time."""
+    found = []
     for fd in os.listdir("/proc/self/fd"):
-        try:
-            names.add(f"{fd} {os.readlink(f'/proc/self/fd/{fd}')}")
-        except FileNotFoundError:
-            continue  # the listing's own
-    return names
+        with suppress(FileNotFoundError):  # of the listing's own
+            found.append(os.readlink(f"/proc/self/fd/{fd}"))
+    return sorted(each for each in found if each.startswith(f"{below}/"))
 
 
 @dataclass(slots=True)
