@@ -25,6 +25,7 @@ from segmentlog.store import (
     StorageOptions,
     Tags,
 )
+from segmentlog.store.groups import GROUP_CHARS, is_group_name
 
 from . import values
 from .option import COUNT, NAMES, SIZE, STRICT_OPTIONS, SWITCH, Mode, OptionTable, option, switch
@@ -47,6 +48,13 @@ TIME = "a [time](times.md)"
 def parse_offsets(name: str, raw: str) -> Position:
     """Read a position; in JSON, -2 is the earliest and -1 the latest, as in Kafka's source."""
     return parse_position(raw, f"option `{name}`", _POSITIONS)
+
+
+def parse_group(name: str, raw: str) -> str:
+    """Read the name of a consumer group that progress can be published for."""
+    if not is_group_name(raw):
+        raise values.bad_value(name, raw, f"the name of a consumer group: {GROUP_CHARS}")
+    return raw
 
 
 def parse_times(name: str, raw: str) -> ByQueue:
@@ -339,7 +347,7 @@ class SourceOptions:
     )
     consumer_group: str | None = option(
         "a name",
-        values.single_name,
+        parse_group,
         "Publish [the stream's progress](streaming.md#progress-as-a-consumer-group) as offsets of this group.",
         default=None,
         mode=Mode.STREAM,

@@ -24,6 +24,7 @@ LMQ_PREFIX: Final = "%LMQ%"  # begins the name of a light queue: a further Consu
 RETRY_PREFIX: Final = "%RETRY%"
 DLQ_PREFIX: Final = "%DLQ%"
 
+GROUP_CHARS: Final = f"a to z, A to Z, 0 to 9 and % | _ -, at most {STORED_TOPIC_BYTES_MAX} of them"
 _TOPIC: Final = re.compile(r"[%|a-zA-Z0-9_-]+")
 _OFFSET_MAX: Final = (1 << 63) - 1
 _QUEUE_ID_MAX: Final = (1 << 31) - 1
@@ -100,6 +101,11 @@ def topic_problem(topic: str) -> str | None:
     if len(topic) > most:
         return f"topic {topic[:80]!r}… has {len(topic)} characters, at most {most} can be"
     return None
+
+
+def is_group_name(name: str) -> bool:
+    """Return whether RocketMQ takes a name for a consumer group: characters of a topic, at most 255 of them."""
+    return _TOPIC.fullmatch(name) is not None and len(name) <= STORED_TOPIC_BYTES_MAX
 
 
 def is_readable_topic(name: str) -> bool:

@@ -1,6 +1,8 @@
 from ..directory.group_offsets import client_progress as client_progress
 from ..directory.group_offsets import group_offsets as group_offsets
 from ..format.broker_config import ClientQueue as ClientQueue
+from ..format.naming import GROUP_CHARS as GROUP_CHARS
+from ..format.naming import is_group_name as is_group_name
 from .admin import GroupChange as GroupChange
 from .admin import GroupProgress as GroupProgress
 from .admin import MessageModel as MessageModel

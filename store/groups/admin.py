@@ -14,11 +14,10 @@ into its document. RocketMQ: ``ConsumerOffsetManager``, ``ConfigManager``, ``Loc
 """
 
 import logging
-import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 from ..directory.group_offsets import Table, by_queue, group_offsets, read_progress
 from ..directory.layout import require_store
@@ -26,14 +25,12 @@ from ..errors import ConfigError
 from ..files.fs import FileSystem
 from ..files.writable_fs import LocalWritableFileSystem, WritableFileSystem
 from ..format.broker_config import GroupTopic, is_position
-from ..format.naming import is_readable_topic
+from ..format.naming import GROUP_CHARS, is_group_name, is_readable_topic
 from ..read.snapshot import Snapshot
 from ..types import Boundary, QueueKey
 from .writer import GroupWriter, Recorded
 
 _log = logging.getLogger(__name__)
-
-_GROUP: Final = re.compile(r"[%|a-zA-Z0-9_-]{1,255}")
 
 
 class MessageModel(Enum):
@@ -322,11 +319,8 @@ def _by_owner(group: str, offsets: Mapping[QueueKey, int]) -> Table:
 
 
 def _check_group(group: str) -> None:
-    if not _GROUP.fullmatch(group):
-        raise ConfigError(
-            f"{group[:80]!r} cannot be a consumer group",
-            fix="Use a to z, A to Z, 0 to 9 and % | _ -, at most 255 of them",
-        )
+    if not is_group_name(group):
+        raise ConfigError(f"{group[:80]!r} cannot be a consumer group", fix=f"Use {GROUP_CHARS}")
 
 
 def _checked_consumer(consumer: str) -> str:

@@ -214,6 +214,7 @@ NO_LOOK_UP = {
         ({"startingTimestamp": str(MS + 6), "endingTimestamp": str(MS + 5)}, StartAfterEndError, BACKWARDS),
         ({"startingTimestamp": "2026-01-01T00:00:00"}, ConfigError, "has no time zone.*or set `timeZone`"),
         *(({"keys": raw}, ConfigError, "keys") for raw in ("", "a,,b", "[]", '["a", ""]', "[1]", "[")),
+        ({"consumerGroup": "a/b c"}, ConfigError, "Give the name of a consumer group: a to z"),
         (BY_STORE | {"brokerNames": "x"}, ConfigError, "1 name for 2 stores"),
         (BY_STORE | {"commitLogPaths": "/c"}, ConfigError, "does not say which of 2 stores"),
         (BY_STORE | {"commitLogPaths": '{"/z": "/c"}'}, ConfigError, "names `/z`, which this query does not read"),
