@@ -134,8 +134,14 @@ class BatchColumns:
         if name not in self.names:
             return packed_host("127.0.0.1:0")
         values = pc.fill_null(self.get(name), "127.0.0.1:0").dictionary_encode()
-        packed = pa.array([packed_host(host) for host in values.dictionary.to_pylist()], pa.binary())
-        return packed.take(values.indices)
+        packed = []
+        for number, host in enumerate(values.dictionary.to_pylist()):
+            try:
+                packed.append(packed_host(host, name))
+            except ConfigError as error:
+                row = pc.index(values.indices, number).as_py()
+                raise IllegalMessageError(f"{MESSAGE_ILLEGAL}: row {row}: {error.problem}", fix=error.fix) from None
+        return pa.array(packed, pa.binary()).take(values.indices)
 
 
 def _may_cast(kind: pa.DataType, wanted: pa.DataType) -> bool:
