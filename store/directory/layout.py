@@ -149,7 +149,7 @@ def place_of(path: str | os.PathLike[str]) -> str:
     text = os.fspath(path)
     parts = urlsplit(text)
     if is_remote(text):
-        return text.rstrip("/")
+        return text.rstrip("/") if parts.path.strip("/") or parts.netloc else text
     if parts.scheme and parts.scheme != "file" and ":/" in text:
         raise ConfigError(
             f"`{text}` is neither a directory nor the URL of an object store",

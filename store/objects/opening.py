@@ -100,6 +100,8 @@ def _checked(url: str, scheme: str) -> tuple[str, str]:
             "the URL of the object store has credentials or a query in it",
             fix="Pass credentials as options, or in the environment: docs/remote.md lists them",
         )
+    if KINDS.get(scheme) and not parts.netloc:
+        raise ConfigError(f"`{url}` names no bucket", fix=f"Write it like {scheme}://bucket/prefix")
     names = parts.path.strip("/").split("/")
     if scheme != _LOCAL and ({"?", "#"} & set(url) or {".", ".."} & set(names) or "" in names[1:]):
         raise ConfigError(

@@ -160,7 +160,7 @@ def test_places_are_absolute_paths_or_urls_of_object_stores() -> None:
         "file:///data/store/": "/data/store",
     }
     roots |= {"/data/a%20b": "/data/a%20b", "~/s": os.path.expanduser("~/s"), "broker:1": os.path.abspath("broker:1")}
-    roots |= {"s3a://bucket/store/": "s3a://bucket/store", "hdfs://x/y": "hdfs://x/y"}
+    roots |= {"s3a://bucket/store/": "s3a://bucket/store", "hdfs://x/y": "hdfs://x/y", "s3://": "s3://"}
     assert {url: place_of(url) for url in roots} == roots
     for url in ("ftp://x/y", "abfss:/x"):
         with pytest.raises(ConfigError, match=f"`{url}` is neither a directory nor the URL of an object store"):

@@ -55,6 +55,12 @@ def test_a_url_that_means_another_place_than_it_names_is_refused(url: str) -> No
         open_objects(url)
 
 
+@pytest.mark.parametrize("url", ["s3://", "s3:///prefix", "gs:///", "abfss://"])
+def test_a_url_without_a_bucket_is_refused(url: str) -> None:
+    with pytest.raises(ConfigError, match=f"`{url}` names no bucket. Write it like {url.partition(':')[0]}://bucket/"):
+        open_objects(url)
+
+
 @pytest.mark.parametrize(
     "url", ["s3://AKIA:s3cret@bucket/a", "https://user:s3cret@host/a", "https://acc.blob.core.windows.net/c?sig=s3cret"]
 )
