@@ -95,7 +95,6 @@ def test_a_stream_beside_a_group_has_each_row_once_over_leader_changes(version: 
         for _ in range(3):  # each ends with a leader change
             for number in range(60):
                 answer = group.put({"topic": "Orders", "queueId": number % 3, "size": 200 + number, "seed": "s"})
-                assert answer["status"] == "PUT_OK"
                 ends[number % 3] += 1
                 assert answer["queueOffset"] == ends[number % 3] - 1
                 if number % 20 == 0:

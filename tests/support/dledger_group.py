@@ -66,8 +66,13 @@ class DLedgerGroup:
         return str(self.tell("leader")["node"])
 
     def put(self, message: Mapping[str, object]) -> dict[str, Any]:
-        """Put a message, as in a plan; return RocketMQ's answer."""
-        return self.tell("put", **message)
+        """Put a message, as in a plan; return RocketMQ's answer. See ``AGAIN`` in the Makefile."""
+        try:
+            answer = self.tell("put", **message)
+        except AssertionError as error:
+            raise AssertionError(f"the group did not answer the put: {error}") from None
+        assert answer["status"] == "PUT_OK", f"the group did not answer the put: {answer['status']}"
+        return answer
 
     def crash(self) -> None:
         """Halt all brokers."""
