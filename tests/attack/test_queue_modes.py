@@ -43,8 +43,11 @@ PATHS: dict[str, list[tuple[str, dict[str, object]]]] = {
 Place = tuple[str, int, int]
 
 
-def written(store: Path, draw: random.Random) -> dict[Place, bytes]:
-    """Write a store by some of the runs of a path; return the body of each acknowledged message by its place."""
+def written(store: Path, draw: random.Random) -> dict[Place, bytes] | None:
+    """Write a store by some of the runs of a path; return the body of each acknowledged message by its place.
+
+    None if RocketMQ gave one place to two of them: on a busy machine, after a crash.
+    """
     name = draw.choice(list(PATHS))
     runs = PATHS[name][: draw.randrange(1, len(PATHS[name]) + 1)]
     bodies: dict[Place, bytes] = {}
@@ -59,6 +62,8 @@ def written(store: Path, draw: random.Random) -> dict[Place, bytes]:
             put = messages[answer["index"]]
             if answer["status"] == "PUT_OK":
                 place = put["topic"], put["queueId"], answer["queueOffset"]
+                if place in bodies:
+                    return None
                 bodies[place] = put["body"].encode()
     return bodies
 
@@ -96,12 +101,15 @@ def check(store: Path, bodies: dict[Place, bytes], snapshot: Snapshot) -> None:
 def test_stores_of_all_queue_modes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, report: Report) -> None:
     monkeypatch.setattr(choose, "WORTH_BYTES", 1)
     monkeypatch.setattr(rocksdb, "_WORTH_ENTRIES", 1)
-    messages = 0
+    messages = doubled = 0
     first = int(os.environ.get("SEGMENTLOG_FIRST_SEED", "0"))
     count = scale(1, 10, 200)
     for seed in range(first, first + count):
         draw, store = random.Random(seed), tmp_path / f"store{seed}"
         bodies = written(store, draw)
+        if bodies is None:
+            doubled += 1
+            continue
         what = removed(store, draw)
         try:
             for source in QueueSource:
@@ -116,4 +124,5 @@ def test_stores_of_all_queue_modes(tmp_path: Path, monkeypatch: pytest.MonkeyPat
             raise
         messages += len(bodies)
         shutil.rmtree(store)
-    report("stores of all queue modes", f"{count}, {messages} messages")
+    assert doubled <= max(count // 2, 1)
+    report("stores of all queue modes", f"{count - doubled}, {messages} messages")
