@@ -43,14 +43,14 @@ PATHS: dict[str, list[tuple[str, dict[str, object]]]] = {
 Place = tuple[str, int, int]
 
 
-def written(store: Path, draw: random.Random) -> dict[Place, bytes] | None:
-    """Write a store by some of the runs of a path; return the body of each acknowledged message by its place.
+def written(store: Path, draw: random.Random) -> dict[Place, set[bytes]]:
+    """Write a store by some of the runs of a path; return the bodies of the acknowledged messages by their place.
 
-    None if RocketMQ gave one place to two of them: on a busy machine, after a crash.
+    After a crash on a busy machine RocketMQ may give a place again, and nothing tells whose it is.
     """
     name = draw.choice(list(PATHS))
     runs = PATHS[name][: draw.randrange(1, len(PATHS[name]) + 1)]
-    bodies: dict[Place, bytes] = {}
+    bodies: dict[Place, set[bytes]] = {}
     for number, (version, mode) in enumerate(runs):
         messages: list[dict[str, Any]] = []
         for _ in range(draw.randrange(1, 120)):
@@ -62,9 +62,7 @@ def written(store: Path, draw: random.Random) -> dict[Place, bytes] | None:
             put = messages[answer["index"]]
             if answer["status"] == "PUT_OK":
                 place = put["topic"], put["queueId"], answer["queueOffset"]
-                if place in bodies:
-                    return None
-                bodies[place] = put["body"].encode()
+                bodies.setdefault(place, set()).add(put["body"].encode())
     return bodies
 
 
@@ -87,11 +85,12 @@ def removed(store: Path, draw: random.Random) -> str:
     return "something"
 
 
-def check(store: Path, bodies: dict[Place, bytes], snapshot: Snapshot) -> None:
+def check(store: Path, bodies: dict[Place, set[bytes]], snapshot: Snapshot) -> None:
     rows = list(read(snapshot))
     found = {(row["topic"], row["queueId"], row["queueOffset"]): bytes(row["body"] or b"") for row in rows}
     assert len(found) == len(rows)
-    assert found == bodies
+    assert found.keys() == bodies.keys()
+    assert {place: body for place, body in found.items() if body not in bodies[place]} == {}
     places = sorted(bodies)
     for before, after in pairwise(places):
         if before[:2] == after[:2]:
@@ -101,15 +100,12 @@ def check(store: Path, bodies: dict[Place, bytes], snapshot: Snapshot) -> None:
 def test_stores_of_all_queue_modes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, report: Report) -> None:
     monkeypatch.setattr(choose, "WORTH_BYTES", 1)
     monkeypatch.setattr(rocksdb, "_WORTH_ENTRIES", 1)
-    messages = doubled = 0
+    messages = 0
     first = int(os.environ.get("SEGMENTLOG_FIRST_SEED", "0"))
     count = scale(1, 10, 200)
     for seed in range(first, first + count):
         draw, store = random.Random(seed), tmp_path / f"store{seed}"
         bodies = written(store, draw)
-        if bodies is None:
-            doubled += 1
-            continue
         what = removed(store, draw)
         try:
             for source in QueueSource:
@@ -124,5 +120,4 @@ def test_stores_of_all_queue_modes(tmp_path: Path, monkeypatch: pytest.MonkeyPat
             raise
         messages += len(bodies)
         shutil.rmtree(store)
-    assert doubled <= max(count // 2, 1)
-    report("stores of all queue modes", f"{count - doubled}, {messages} messages")
+    report("stores of all queue modes", f"{count}, {messages} messages")
