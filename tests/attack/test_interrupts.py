@@ -100,10 +100,10 @@ def settle(scene: Scene, wait_s: float = 10) -> None:
     scene.store = None
     gc.collect()
     until = time.monotonic() + wait_s
-    while (own_threads() or open_files(scene.path)) and time.monotonic() < until:
+    while (own_threads() or open_files(scene.path.parent)) and time.monotonic() < until:
         time.sleep(0.001)  # a store that is dropped is torn down in a thread of its own
     assert own_threads() == []
-    assert not open_files(scene.path)
+    assert not open_files(scene.path.parent)
     MessageStore.open(scene.path, BACKGROUND).close()
     found = bodies(scene.path)
     assert not scene.acknowledged - found

@@ -55,7 +55,7 @@ class Filling:
             store = MessageStore.open(path, config)
         except NoSpaceError:
             self.refused_open += 1
-            assert not open_files(path), "a store that could not be opened left files open"
+            assert not open_files(self.folder), "a store that could not be opened left files open"
             self._make_room(ballast)
             store = MessageStore.open(path, config)
         said, saying = os.pipe()
@@ -94,7 +94,7 @@ class Filling:
                 store.close()
             except NoSpaceError:
                 self.refused_close += 1
-            assert not open_files(path)
+            assert not open_files(self.folder)
             self._make_room(ballast)
             store = MessageStore.open(path, config)
         else:

@@ -155,12 +155,12 @@ def tree(path: Path) -> dict[str, str]:
 
 
 def open_files(below: Path) -> list[str]:
-    """Files below a directory that this process has open: of other tests, some may be closed at any time."""
+    """Return the files below a directory, and itself, that this process has open; those of other tests come and go."""
     found = []
     for fd in os.listdir("/proc/self/fd"):
         with suppress(FileNotFoundError):  # of the listing's own
             found.append(os.readlink(f"/proc/self/fd/{fd}"))
-    return sorted(each for each in found if each.startswith(f"{below}/"))
+    return sorted(each for each in found if each == str(below) or each.startswith(f"{below}/"))
 
 
 @dataclass(slots=True)
