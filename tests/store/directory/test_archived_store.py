@@ -11,7 +11,7 @@ from segmentlog.store import MessageStore, QueueRange, Snapshot
 from segmentlog.store.archive.push import push
 from segmentlog.store.directory.archived_store import ArchivedStore
 from segmentlog.store.directory.layout import StoreLocation
-from segmentlog.store.read import snapshot
+from segmentlog.store.read import snapshot as snapshots
 from support import archive_costs, archives
 from support.archive_costs import Place, Shape
 from support.archived_store import CONFIG, all_rows, append_rows, write_whole
@@ -30,7 +30,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
 def test_a_question_costs_one_list_and_what_it_needs_and_nothing_the_second_time(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(snapshot, "_LOOKED_S", math.inf)  # a busy machine may need longer for a question
+    monkeypatch.setattr(snapshots, "_LOOKED_S", math.inf)  # a busy machine may need longer for a question
     costs = archive_costs.costs(place, "topic-7", TASKS)
     log_bytes = sum(len(data) for key, (data, _, _) in place.server.objects.items() if "/log/" in key)
     for name, (cold, warm) in costs.items():
