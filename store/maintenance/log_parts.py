@@ -99,10 +99,6 @@ class Regular(NamedTuple):
     entries: tuple[bytes, ...]  # of each run, as in a file, if nothing is compared
     is_held: bool  # whether the queues and the index are as the records state
 
-    def is_placed(self, placement: Placement, *, are_entered: bool) -> bool:
-        """Append its runs to a placement, if the queues and the index are as they state and continue there."""
-        return self.is_held and placement.extend(self.runs, self.start, self.end, self.after, are_entered=are_entered)
-
 
 def near(spread: Spread, parts: Sequence[LogPart]) -> Spread:
     """Return where to do the work: a short log costs less than to start other processes."""
@@ -305,7 +301,11 @@ def followed(
     newest, is_stale = 0, False
     for number, (segment, regular) in enumerate(walked, 1):
         found: Regular | FoundRecords | None = regular
-        if regular is not None and regular.is_placed(placement, are_entered=are_entered):
+        if (
+            regular is not None
+            and regular.is_held
+            and placement.extend(regular.runs, regular.start, regular.end, regular.after, are_entered=are_entered)
+        ):
             newest = max(newest, regular.newest)
         else:
             found, newest, is_stale = records_of(log, segment, stop, newest)
