@@ -61,10 +61,12 @@ class WritableStore(Store):
         retention: RetentionSettings | None,
         create_topics: bool | None,
     ) -> None:
-        for name, given, kind in (("config", config, StoreConfig), ("retention", retention, RetentionSettings)):
+        for name, given, kind, fix in (
+            ("config", config, StoreConfig, "Pass segmentlog.Config(…)"),
+            ("retention", retention, RetentionSettings, "Pass segmentlog.admin.RetentionSettings(…)"),
+        ):
             if not isinstance(given, kind | None):
-                shown = "segmentlog.Config(…)" if name == "config" else "segmentlog.admin.RetentionSettings(…)"
-                raise ConfigError(f"{name}={given!r} is a {type(given).__name__}", fix=f"Pass {shown}")
+                raise ConfigError(f"{name}={given!r} is a {type(given).__name__}", fix=fix)
         sized = stored_config(source.path, config or StoreConfig())
         damage = choice("on_damage", on_damage, OnDamage)
         self._engine = MessageStore.open(source.path, sized, on_damage=damage, retention=retention)

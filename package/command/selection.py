@@ -416,9 +416,11 @@ def message_columns(options: argparse.Namespace, console: Console, made: Sequenc
 
         known = tuple(NATIVE_SCHEMA.names)
         names = tuple(each for each in options.format.columns if each not in {*options.properties, *made})
-        return (names or ("queueOffset",)) if {*names} <= {*known} else known
-    columns = TABLE_COLUMNS if Target.of(options, console).format is Format.TABLE else MESSAGE_COLUMNS
-    return ("brokerName", *columns) if source_of(options).is_pattern else columns
+        columns = (names or ("queueOffset",)) if {*names} <= {*known} else known
+    else:
+        columns = TABLE_COLUMNS if Target.of(options, console).format is Format.TABLE else MESSAGE_COLUMNS
+        columns = ("brokerName", *columns) if source_of(options).is_pattern else columns
+    return tuple(each for each in columns if each not in made)
 
 
 def identity_of(options: argparse.Namespace, selection: "Selection", flags: Sequence[str]) -> dict[str, object]:

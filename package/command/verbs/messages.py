@@ -99,8 +99,7 @@ def run_cat(options: argparse.Namespace, console: Console) -> int:
     start, end = asked_window(options, clock_of(options))
     bodies = bodies_of(options)
     made = () if bodies is None else ("body", *bodies.schema.names)
-    columns = tuple(name for name in message_columns(options, console, made) if name not in made)
-    selections = Selection.each(options, columns)
+    selections = Selection.each(options, message_columns(options, console, made))
     scan = joined([each.scan(start, end, bodies) for each in selections])
     threads = 1
     if selections[0].spec.predicate.bodies:  # searched without Python's lock, and so by several threads at once
