@@ -46,7 +46,8 @@ Place = tuple[str, int, int]
 def written(store: Path, draw: random.Random) -> dict[Place, set[bytes]]:
     """Write a store by some of the runs of a path; return the bodies of the acknowledged messages by their place.
 
-    After a crash on a busy machine RocketMQ may give a place again, and nothing tells whose it is.
+    After a crash on a busy machine RocketMQ may give a place again. Its queue files keep the first message, and RocksDB
+    mostly the second: the log does not tell which of the two consumers get.
     """
     name = draw.choice(list(PATHS))
     runs = PATHS[name][: draw.randrange(1, len(PATHS[name]) + 1)]
