@@ -27,7 +27,7 @@ from ..format.checksums import CRC_NAME
 from ..format.consume_queue import ENTRY_BYTES
 from ..format.message import MAGIC_V1, MAGIC_V2, RECORD_CRC_BYTES
 from ..format.naming import LMQ_PREFIX
-from ..format.store_paths import CONSUME_QUEUE_EXTENSION, DLEDGER, OURS, StorePaths
+from ..format.store_paths import BATCH_QUEUES, CONSUME_QUEUE_EXTENSION, DLEDGER, OURS, StorePaths
 from .documents import load_document
 from .group_offsets import offsets_path
 from .layout import log_directories, look_at_queues
@@ -47,7 +47,7 @@ _NAMES: Final = (
     (DLEDGER, "DLedger", "read, streamed and archived, as far as the group has agreed; not written or retained"),
     ("tieredstore", "tiered storage", "files on this disk are read; messages that are only in remote storage are not"),
     ("epochFileCheckpoint", "controller mode", "read as other stores; its epochs are not those of our replicas"),
-    ("batchconsumequeue", "batch queues", "not read"),
+    (BATCH_QUEUES, "batch queues", "messages that were sent in batches to topics with queue.type=BatchCQ are not read"),
     (CONSUME_QUEUE_EXTENSION, "enableConsumeQueueExt", "tags are looked for in the records"),
     ("timerwheel", "timerWheelEnable, the default of 5.x", "timer messages are listed as delayed ones"),
     (OURS, "segmentlog", "was opened for writing by this library"),

@@ -26,6 +26,7 @@ from ..files.notices import warn_once
 from ..files.rocksdb import holds_database, is_rocksdb
 from ..format.naming import is_readable_topic, parse_queue_id
 from ..format.store_paths import (
+    BATCH_QUEUES,
     CHECKPOINT,
     COMMIT_LOG,
     CONFIG,
@@ -199,6 +200,25 @@ def look_at_queues(fs: FileSystem, path: str) -> ListedQueues:
         if ids:
             found.ids[topic.name] = ids
     return found
+
+
+def list_batch_topics(fs: FileSystem, root: str) -> set[str]:
+    """Topics that ``batchconsumequeue/`` of a store has directories for."""
+    return {each.name for each in fs.list_dir(StorePaths(root).batch_queues) if each.is_dir}
+
+
+def warn_of_batch_queues(fs: FileSystem, root: str, names: Collection[str]) -> None:
+    """Warn once of a store, whose root has these names, with messages that are in batch queues alone."""
+    topics = sorted(list_batch_topics(fs, root)) if BATCH_QUEUES in names else []
+    if topics:
+        warn_once(
+            _log,
+            root,
+            "%s: messages that producers sent in batches to %s are not read: such topics have batch queues "
+            "(queue.type=BatchCQ)",
+            root,
+            ", ".join(topics),
+        )
 
 
 def list_queue_ids(fs: FileSystem, directory: str) -> tuple[set[int], list[str]]:

@@ -8,12 +8,13 @@ The store itself does not need the document, since queues exist by their directo
 store needs it for its clients' routes. Entries and fields that are unknown here stay. RocketMQ: ``TopicConfigManager``.
 """
 
+import contextlib
 import logging
 import os
 import threading
 from collections.abc import Iterable
 
-from ..errors import FileTooLargeError, FormatError, MissingExtraError
+from ..errors import FileTooLargeError, FormatError, MissingExtraError, UnsupportedStoreError
 from ..files.notices import warn_once
 from ..files.writable_fs import WritableFileSystem
 from ..format.documents import Document
@@ -21,7 +22,7 @@ from ..format.naming import LMQ_PREFIX, is_broker_topic
 from ..format.store_paths import StorePaths
 from ..types import QueueKey
 from .documents import load_document, replace_document
-from .layout import StoreLocation
+from .layout import StoreLocation, list_batch_topics
 from .rocksdb_config import TOPICS, load_config
 
 DEFAULT_QUEUES = 8
@@ -93,6 +94,34 @@ def topic_table(location: StoreLocation) -> dict[str, int]:
     Topics that a broker keeps in RocksDB are left out without the extra ``rocksdb``, with a warning: messages can be
     read without them.
     """
+    counts = {topic: entry.get("writeQueueNums") for topic, entry in _entries(location).items()}
+    return {topic: count if isinstance(count, int) and count > 0 else 0 for topic, count in counts.items()}
+
+
+def batch_topics(location: StoreLocation) -> set[str]:
+    """Topics with ``queue.type=BatchCQ``; a broker does not start if ``consumequeue/`` has a queue of one."""
+    found = list_batch_topics(location.fs, location.root)
+    with contextlib.suppress(FormatError, FileTooLargeError):  # a broker would not read it either
+        for topic, entry in _entries(location).items():
+            attributes = entry.get("attributes")
+            if isinstance(attributes, dict) and attributes.get("queue.type") == "BatchCQ":
+                found.add(topic)
+    return found
+
+
+def refuse_batch_topics(location: StoreLocation, what: str, fix: str) -> None:
+    """Raise `UnsupportedStoreError` for a store with `batch_topics`."""
+    topics = batch_topics(location)
+    if topics:
+        raise UnsupportedStoreError(
+            f"{what}: {', '.join(sorted(topics))} have batch queues (queue.type=BatchCQ), which are not written",
+            path=location.root,
+            fix=fix,
+        )
+
+
+def _entries(location: StoreLocation) -> dict[str, Document]:
+    """Entries of the topics, as a broker has them in its document or in RocksDB."""
     fs, path = location.fs, location.paths.topics
     try:
         loaded = load_config(fs, location.root, path, TOPICS, lambda found: found)
@@ -101,8 +130,7 @@ def topic_table(location: StoreLocation) -> dict[str, int]:
         loaded = load_document(fs, path, lambda found: found)
     table = loaded.document.get("topicConfigTable")
     entries = table.items() if isinstance(table, dict) else ()
-    counts = {str(topic): entry.get("writeQueueNums") for topic, entry in entries if isinstance(entry, dict)}
-    return {topic: count if isinstance(count, int) and count > 0 else 0 for topic, count in counts.items()}
+    return {str(topic): entry for topic, entry in entries if isinstance(entry, dict)}
 
 
 def _entry(topic: str) -> Document:

@@ -4,6 +4,7 @@
 
     root/  commitlog/                     CommitLog segments
            consumequeue/TOPIC/QUEUE_ID/   ConsumeQueue files
+           batchconsumequeue/             BatchConsumeQueue files of topics whose queue.type is BatchCQ
            consumequeue_ext/              of a broker with enableConsumeQueueExt
            consumequeue_rocksdb/          queues in RocksDB, with useSeparateStorePathForRocksdbCQ; else in consumequeue
            index/                         IndexFiles
@@ -37,6 +38,7 @@ from ..types import QueueKey
 
 COMMIT_LOG: Final = "commitlog"
 CONSUME_QUEUE: Final = "consumequeue"
+BATCH_QUEUES: Final = "batchconsumequeue"
 CONSUME_QUEUE_EXTENSION: Final = "consumequeue_ext"
 CONSUME_QUEUE_ROCKSDB: Final = "consumequeue_rocksdb"
 INDEX: Final = "index"
@@ -114,6 +116,7 @@ class StorePaths:
     # Directory in which new CommitLog segments are made (``storePathCommitLog``); `log_directories` are all of them
     commit_log = _Path(COMMIT_LOG)
     consume_queues = _Path(CONSUME_QUEUE)  # directory of the topics' directories
+    batch_queues = _Path(BATCH_QUEUES)  # those of topics with ``queue.type=BatchCQ``
     consume_queue_extension = _Path(CONSUME_QUEUE_EXTENSION)  # directory of ``ConsumeQueueExt``
     # Directory of the queues in RocksDB, if they are not in `consumequeue`
     consume_queue_rocksdb = _Path(CONSUME_QUEUE_ROCKSDB)

@@ -26,6 +26,7 @@ import numpy as np
 from ..config import StoreConfig
 from ..directory.file_sizes import check_queue_entries, check_segment_bytes, stored_sizes
 from ..directory.layout import refuse_dledger
+from ..directory.topics import batch_topics, refuse_batch_topics
 from ..dispatch.derive import all_entries_of, stale_rows, without_stale
 from ..dispatch.entry_placement import Placed, Placement
 from ..dispatch.rules import warn_unnamed
@@ -151,10 +152,13 @@ def rebuild_queues(
 
     Notes
     -----
-    Not rebuilt: light queues (``%LMQ%…``) and batch queues, and the filter bits of ``consumequeue_ext``. Entries of
+    Not rebuilt: light queues (``%LMQ%…``) and the filter bits of ``consumequeue_ext``. Entries of
     the schedule topic have the times of RocketMQ's default ``messageDelayLevel``.
     """
-    return write_queues(_opened(store), directory, entries_per_segment, spread).report()
+    snapshot = _opened(store)
+    fix = "Move consumequeue/ and batchconsumequeue/ away, and start its broker, which makes all queues"
+    refuse_batch_topics(snapshot.location, "its queues cannot be rebuilt", fix)
+    return write_queues(snapshot, directory, entries_per_segment, spread).report()
 
 
 def write_queues(
@@ -164,7 +168,10 @@ def write_queues(
     spread: Spread = one_by_one,
     entered: ConsumeQueues | None = None,
 ) -> "Rebuild":
-    """As `rebuild_queues`, of any store; ``entered`` are its former queues."""
+    """As `rebuild_queues`, of any store, but nothing is written if a topic has batch queues.
+
+    ``entered`` are the former queues.
+    """
     if entries_per_segment is not None and entries_per_segment < 1:
         raise ConfigError(f"a file of {entries_per_segment} entries cannot be", fix="Give 1 or more")
     files = LocalFileSystem()
@@ -172,10 +179,11 @@ def write_queues(
     with _target(snapshot, directory) as (target, own), FreshDirectory(target, like=snapshot.path) as fresh:
         if _is_inside(snapshot, target):
             check_queue_entries(files, snapshot.path, entries)
-        rebuild = Rebuild(snapshot.log, fresh, entries, entered)
+        rebuild = Rebuild(snapshot, fresh, entries, entered)
         rebuild.run(spread)
         own()
-        fresh.publish()
+        if rebuild.is_wanted:
+            fresh.publish()
     return rebuild
 
 
@@ -256,9 +264,11 @@ class Rebuild:
     """Queues on their way into a new directory."""
 
     def __init__(
-        self, log: CommitLog, fresh: FreshDirectory, entries_per_segment: int, entered: ConsumeQueues | None
+        self, snapshot: Snapshot, fresh: FreshDirectory, entries_per_segment: int, entered: ConsumeQueues | None
     ) -> None:
-        self._log = log
+        self._log = log = snapshot.log
+        self.is_wanted = not batch_topics(snapshot.location)
+        """False for a store with batch queues: its broker makes all queues, or none if it finds some of them."""
         self._fresh = fresh
         self._file_entries = entries_per_segment
         self._placement = Placement(log, log.min_offset, entered=entered)
@@ -318,6 +328,8 @@ class Rebuild:
         _log.warning(text, count, key, path, first)
 
     def _append(self, key: QueueKey, start: int, entries: Entries, repeated: int = 0) -> None:
+        if not self.is_wanted:
+            return
         if key not in self._begun:
             self._begun.add(key)
             missing = start % self._file_entries
@@ -428,13 +440,13 @@ def _salvage_into(fresh: FreshDirectory, files: LocalFileSystem, snapshot: Snaps
     entered = ConsumeQueues(files, snapshot.path, log)
     copy = _Copy(log, fresh, sizes.segment_bytes, _stop(files, snapshot.path, log), entered)
     copy.run()
+    _copy_configuration(files, snapshot.path, fresh)
     copied = Snapshot.open(fresh.place(""), queue_source=QueueSource.COMMIT_LOG)
     made = write_queues(copied, fresh.place(CONSUME_QUEUE), sizes.queue_segment_entries, entered=entered)
     corrected, queues = copy.correct(copied.log, made.corrected), made.report()
     keys = 0
     if keeps_index(files, snapshot.path):
         keys = write_index(copied, fresh.place(INDEX), Geometry(sizes.index_slots, sizes.index_entries))
-    _copy_configuration(files, snapshot.path, fresh)
     for name, data in description(fresh.place(""), copy.end, copy.newest_ms, sizes).items():
         fresh.write(name, 0, data, file_bytes=len(data))
     return SalvageReport(

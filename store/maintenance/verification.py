@@ -27,6 +27,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from ..directory.layout import rocksdb_queues
+from ..directory.topics import batch_topics
 from ..dispatch.derive import all_entries_of
 from ..dispatch.entry_placement import Placed, Placement
 from ..files.fs import FileSystem, LocalFileSystem
@@ -182,6 +183,7 @@ class _Verification:
         self._findings: list[Finding] = []
         self._positions: list[Ints] = []  # of segments that are not regular
         self._held = ConsumeQueues(fs, snapshot.path, snapshot.log)
+        self._without = batch_topics(snapshot.location)
         self._doubts: dict[QueueKey, _Doubt] = {}
         self._ahead: dict[QueueKey, int] = {}  # queue offset of a queue's last record less its place, if not 0
         self._end = self._log.min_offset
@@ -270,7 +272,7 @@ class _Verification:
                 self._add_records(found, index)
                 for key, placed in placement.place(found, dict(all_entries_of(found, self._add_unnamed))):
                     self._add_offsets(key, placed)
-                    if is_compared and placed.entries.size:
+                    if is_compared and placed.entries.size and key.topic not in self._without:
                         self._compare(self._held.queue(key), placed)
             so_far = f"{self._entries} entries of {len(placement.ends)} queues, {len(self._findings)} findings so far"
             log_segment(_log, segment.base, number, len(self._log.segments), so_far)

@@ -30,6 +30,7 @@ from ..directory.layout import (
     log_directories,
     place_of,
     require_directory,
+    warn_of_batch_queues,
 )
 from ..dispatch.derive import derive_queue
 from ..entries.choose import Chosen, DirectorySources, Look, join, sources_of
@@ -153,6 +154,7 @@ def _checked(location: StoreLocation, commit_logs: Sequence[str]) -> Sequence[st
     check_is_store(location, names, commit_logs)
     directories = commit_logs or log_directories(location.root, names)
     check_has_log(location, directories, named=bool(commit_logs))
+    warn_of_batch_queues(location.fs, location.root, names)
     return directories
 
 

@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 from ..config import OnDamage, StoreConfig
 from ..directory.file_sizes import check_file_sizes
-from ..directory.layout import refuse_read_only
+from ..directory.layout import StoreLocation, refuse_read_only
 from ..directory.own_state import ensure_store_id
-from ..directory.topics import TopicTable
+from ..directory.topics import TopicTable, refuse_batch_topics
 from ..files.writable_fs import Lock, WritableFileSystem
 from ..format.index_file import EMPTY_INDEX, Geometry
 from ..format.store_paths import StorePaths
@@ -97,6 +97,8 @@ class _Opening:
         undo: Callable[[Callable[[], None]], None],
     ) -> None:
         refuse_read_only(fs, path, "this store cannot be opened for writing")
+        fix = "Send messages to its broker, or delete these topics there"
+        refuse_batch_topics(StoreLocation(fs, path), "this store cannot be opened for writing", fix)
         self._fs = fs
         self._path = path
         self._paths = paths = StorePaths(path)

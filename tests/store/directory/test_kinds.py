@@ -56,7 +56,7 @@ def test_the_kind_of_a_fixture_is_recognised(name: str, tmp_path: Path) -> None:
         ("timerwheel", "timerWheelEnable"),
         ("tieredstore", "tiered storage"),
         ("epochFileCheckpoint", "controller mode"),
-        ("batchconsumequeue", "batch queues: not read"),
+        ("batchconsumequeue", "batch queues: messages that were sent in batches"),
         (".segmentlog", "segmentlog: was opened for writing"),
         ("compaction/compactionLog/T", "compacted topics"),
     ],

@@ -1,3 +1,5 @@
+import json
+import logging
 import os
 import shutil
 import stat
@@ -20,6 +22,7 @@ from segmentlog.store import (
     Remedy,
     ScanSpec,
     Snapshot,
+    UnsupportedStoreError,
 )
 from segmentlog.store.files.writable_fs import LocalWritableFileSystem
 from segmentlog.store.format import batch_mark
@@ -293,3 +296,27 @@ def test_records_of_a_clock_that_was_set_back_are_kept_if_the_queue_holds_them(t
     report = salvage(tmp_path / "store", tmp_path / "copy")
     assert (report.records, report.entries, report.lost_messages, report.dropped) == (8, 8, 1, 0)
     assert [row["queueOffset"] for row in rows(tmp_path / "copy", on_loss=OnLoss.SKIP)] == [0, 1, 2, 3, 5, 6, 7, 8]
+
+
+def test_queues_of_a_store_with_batch_queues_are_left_to_its_broker(
+    store: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    table = {"topicConfigTable": {"B": {"attributes": {"queue.type": "BatchCQ"}}, "orders": {}}}
+    (store / "config" / "topics.json").write_text(json.dumps(table))
+    with pytest.raises(UnsupportedStoreError, match=r"B have batch queues .* delete these topics"):
+        MessageStore.open(store, CONFIG)
+    with pytest.raises(UnsupportedStoreError, match="start its broker, which makes all queues"):
+        rebuild_queues(store, tmp_path / "queues")
+    before = rows(store)
+    salvage(store, tmp_path / "copy")
+    assert not (tmp_path / "copy" / "consumequeue").exists()
+    assert rows(tmp_path / "copy") == before
+
+    (store / "config" / "topics.json").unlink()
+    (store / "batchconsumequeue" / "orders" / "0").mkdir(parents=True)
+    shutil.rmtree(store / "consumequeue" / "orders" / "0")
+    with caplog.at_level(logging.WARNING):
+        assert verify(store).is_sound
+    assert "messages that producers sent in batches to orders are not read" in caplog.text
+    with pytest.raises(UnsupportedStoreError, match="orders have batch queues"):
+        MessageStore.open(store, CONFIG)
