@@ -20,7 +20,7 @@ import numpy as np
 
 from ..files.notices import warn_once
 from ..files.segments import SegmentFile
-from ..format.message import BURNT_OFFSETS_MAX, MIN_RECORD_BYTES, Ints, Mask, Records
+from ..format.message import BURNT_OFFSETS_MAX, MIN_RECORD_BYTES, SYS_INNER_BATCH, Ints, Mask, Records
 from ..format.naming import LMQ_PREFIX, SCHEDULE_TOPIC, is_dispatched_topic
 from ..format.properties import Properties
 from ..log.commit_log import CommitLog, FoundRecords
@@ -62,7 +62,7 @@ def derive_queues(log: CommitLog, start: int, stop: int, newest: int = 0) -> dic
     """
 
     def entries(found: FoundRecords) -> Iterator[tuple[QueueKey, DerivedQueue]]:
-        queued = _queued(found.records)
+        queued = _queued(found)
         return _entries(found, _grouped(found.records, queued), queued, with_codes=False)
 
     return _collect(log, start, stop, entries, newest)
@@ -169,9 +169,12 @@ def stale_rows(found: FoundRecords, newest: int, reached: int | None = None) -> 
     return gaps.stale(newest), max(newest, gaps.newest)
 
 
-def _queued(records: Records) -> Ints:
-    """Rows of records that are in a queue."""
-    return np.flatnonzero(is_queued(records))
+def _queued(found: FoundRecords) -> Ints:
+    """Rows of records that are in a queue; a warning says once that a log has batches, which are in none."""
+    if (found.records.field("sys_flag") & SYS_INNER_BATCH).any():
+        place = os.path.dirname(found.segment.path)
+        warn_once(_log, place, "%s: messages that producers sent in batches (queue.type=BatchCQ) are not read", place)
+    return np.flatnonzero(is_queued(found.records))
 
 
 def _groups_of(records: Records, wanted: AbstractSet[QueueKey]) -> Iterator[tuple[QueueKey, Ints]]:
@@ -201,7 +204,7 @@ def all_entries_of(
     ``unnamed`` gets such a topic and the physical offsets of its records; None warns of them.
     """
     groups: list[tuple[QueueKey, Ints]] = []
-    queued = _queued(found.records)
+    queued = _queued(found)
     for key, rows in _grouped(found.records, queued):
         if is_dispatched_topic(key.topic):
             groups.append((key, rows))
@@ -221,7 +224,7 @@ def entries_of(found: FoundRecords, wanted: AbstractSet[QueueKey]) -> Iterator[t
         yield from _entries(found, _groups_of(found.records, plain), None, with_codes=True)
     if len(plain) < len(wanted):
         # Any record may be in a light queue as well.
-        every = _entries(found, (), _queued(found.records), with_codes=True)
+        every = _entries(found, (), _queued(found), with_codes=True)
         yield from ((key, light) for key, light in every if key in wanted)
 
 

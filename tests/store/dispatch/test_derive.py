@@ -141,3 +141,15 @@ def test_records_that_are_left_out_are_warned_of_once_with_their_place(
     assert "queue Orders/0 are left out" in left_out[0]
     assert f"physical offset {place};" in left_out[0]
     assert "physical offset 0" in unnamed[0]
+
+
+def test_a_log_with_batches_is_said_to_have_them_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    store = tmp_path / "s"
+    (appended,) = build(store, messages(20, topic="t", queues=1))
+    assert whole(store)
+    assert caplog.text == ""
+    for place in appended.physical_offsets[:2].tolist():
+        overwrite(store, place + 36, struct.pack(">i", 0x80))
+    for _ in range(2):
+        assert [queue.queue_offset[0] for queue in whole(store).values()] == [2]
+    assert caplog.text.count("messages that producers sent in batches (queue.type=BatchCQ) are not read") == 1
