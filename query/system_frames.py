@@ -53,8 +53,6 @@ _REAL: Final = ("REAL_TOPIC", "REAL_QID")
 _OUT: Final = "TIMER_OUT_MS"
 _DELETED: Final = "TIMER_DEL_UNIQKEY"
 ROLLS: Final = "TIMER_ROLL_TIMES"
-_HALVES: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
-_ANSWERS: Final = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 _DISCARDED: Final = "TRANS_CHECK_MAX_TIME_TOPIC"
 _HALF_COLUMNS: Final = ("brokerName", "physicalOffset", "tags", "keys", "uniqKey", "msgId", "storeTimestamp")
 _PROPERTIES: Final = ("REAL_TOPIC", "REAL_QID", "PGROUP", "TRANSACTION_CHECK_TIMES")
@@ -65,6 +63,7 @@ _COMMITTED: Final = ScanSpec(
 )
 _TYPE_MASK: Final = 0xC
 _TYPE_COMMIT: Final = 0x8
+_ANSWERED: Final = "TRANS_OFFSET"
 _TRACES: Final = "RMQ_SYS_TRACE_TOPIC"
 _RECORD: Final = ("brokerName", "storeTimestamp", "queueId", "queueOffset", "physicalOffset")
 _ENTRY_END: Final = b"\x02"
@@ -397,6 +396,7 @@ def transaction_batches(store: Snapshot, window: SystemWindow) -> Iterator[pa.Re
 
         RMQ_SYS_TRANS_HALF_TOPIC/0      half message: REAL_TOPIC, REAL_QID, PGROUP, UNIQ_KEY
         RMQ_SYS_TRANS_OP_HALF_TOPIC/0   TAGS d, body "12" or "12,13,": half messages that were answered, by queue offset
+        RMQ_SYS_ROCKSDB_TRANS_…         the same two with transRocksDBEnable: TRANS_OFFSET is the half message's place
         REAL_TOPIC                      committed message: its prepared transaction offset is the half message's place
 
         committed message ──► commit     answered without one ──► rollback     later half message of its key ──► checked
@@ -406,21 +406,36 @@ def transaction_batches(store: Snapshot, window: SystemWindow) -> Iterator[pa.Re
     message is found by its unique key: an answered half message without one has outcome null. Answers take 16 bytes of
     memory each.
 
-    Yield the half messages of a store, by queue offset.
+    Yield the half messages of a store, by topic and queue offset.
     """
-    answers = _Answers(store, window)
     finder = Finder(store)
-    for batch in messages_of(
-        store, _HALVES, window, columns=(*_HALF_COLUMNS, "queueId", "queueOffset"), properties=_PROPERTIES
-    ):
-        kept = batch.filter(pa.array(window.keeps(batch["REAL_TOPIC"])))
-        if kept.num_rows:
-            yield _rows(kept, answers, finder)
+    columns = (*_HALF_COLUMNS, "queueId", "queueOffset")
+    for topics in (_IN_QUEUES, _IN_ROCKSDB):
+        answers = _Answers(store, window, topics)
+        for batch in messages_of(store, topics.halves, window, columns=columns, properties=_PROPERTIES):
+            kept = batch.filter(pa.array(window.keeps(batch["REAL_TOPIC"])))
+            if kept.num_rows:
+                yield _rows(kept, answers, finder)
+
+
+class _TransactionTopics(NamedTuple):
+    """Topics of half messages and of answers to them."""
+
+    halves: str
+    answers: str
+    named: str  # column of half messages that an answer names them by
+    name: str  # column of answers with this
+
+
+_IN_QUEUES: Final = _TransactionTopics("RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC", "queueOffset", "body")
+_IN_ROCKSDB: Final = _TransactionTopics(
+    "RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC", "RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC", "physicalOffset", _ANSWERED
+)
 
 
 def _rows(batch: pa.RecordBatch, answers: "_Answers", finder: Finder) -> pa.RecordBatch:
     keys, place = batch["uniqKey"], batch["physicalOffset"]
-    answered = answers.of(batch["queueId"].to_numpy(), batch["queueOffset"].to_numpy())
+    answered = answers.of(batch)
     commit, commit_offset = _commits(finder, batch["REAL_TOPIC"], keys, place)
 
     def later(topic: str) -> pa.Array:
@@ -432,7 +447,7 @@ def _rows(batch: pa.RecordBatch, answers: "_Answers", finder: Finder) -> pa.Reco
             pc.is_valid(commit),
             pc.and_(is_answered, pc.is_null(keys)),
             is_answered,
-            later(_HALVES),
+            later(answers.topics.halves),
             later(_DISCARDED),
         ),
         "commit",
@@ -474,25 +489,28 @@ def _commits(finder: Finder, topics: pa.Array, keys: pa.Array, place: pa.Array) 
 
 
 class _Answers:
-    """Half messages that were answered: queue id and queue offset of each, with the place of the answer."""
+    """Half messages that were answered: queue id of each and what names it, with the place of the answer."""
 
-    def __init__(self, store: Snapshot, window: SystemWindow) -> None:
+    def __init__(self, store: Snapshot, window: SystemWindow, topics: _TransactionTopics) -> None:
+        self.topics = topics
         self._by_queue: dict[int, tuple[Ints, Ints]] = {}
         found: dict[int, list[tuple[Ints, Ints]]] = {}
         after = SystemWindow(start_ms=window.start_ms)  # an answer is stored after its half message
-        for batch in messages_of(store, _ANSWERS, after, columns=("queueId", "physicalOffset", "body", "tags")):
+        columns = ("queueId", "physicalOffset", "body", "tags")
+        for batch in messages_of(store, topics.answers, after, columns=columns, properties=(_ANSWERED,)):
             done = batch.filter(pc.equal(batch["tags"], "d"))
             for queue_id in pc.unique(done["queueId"]).to_pylist():
                 of_queue = done.filter(pc.equal(done["queueId"], queue_id))
-                found.setdefault(queue_id, []).append(_halves(of_queue))
+                found.setdefault(queue_id, []).append(_halves(of_queue[topics.name], of_queue["physicalOffset"]))
         for queue_id, pieces in found.items():
             offsets, places = (np.concatenate(each) for each in zip(*pieces, strict=True))
             offsets, first = np.unique(offsets, return_index=True)
             if offsets.size:
                 self._by_queue[queue_id] = offsets, places[first]
 
-    def of(self, queue_ids: Ints, offsets: Ints) -> pa.Array:
+    def of(self, halves: pa.RecordBatch) -> pa.Array:
         """Return the physical offset of the answer to each of (n,) half messages; null for none."""
+        queue_ids, offsets = (halves[name].to_numpy() for name in ("queueId", self.topics.named))
         places = np.full(offsets.size, -1, np.int64)
         for queue_id, (answered, answers) in self._by_queue.items():
             rows = np.flatnonzero(queue_ids == queue_id)
@@ -503,14 +521,14 @@ class _Answers:
         return pa.array(places, mask=places < 0)
 
 
-def _halves(batch: pa.RecordBatch) -> tuple[Ints, Ints]:
-    """Queue offsets of half messages in the bodies of answers, and the place of each answer."""
-    parts = pc.split_pattern(batch["body"], b",")
+def _halves(named: pa.Array, places: pa.Array) -> tuple[Ints, Ints]:
+    """Offsets of half messages that answers name, and the place of each answer."""
+    parts = pc.split_pattern(named.cast(pa.binary()), b",")
     rows = pc.list_parent_indices(parts)
     texts = pc.list_flatten(parts)
     digits = pc.match_substring_regex(texts, "^[0-9]{1,18}$")
     offsets = texts.filter(digits).cast(pa.string()).cast(pa.int64())
-    return offsets.to_numpy(), batch["physicalOffset"].take(rows.filter(digits)).to_numpy()
+    return offsets.to_numpy(), places.take(rows.filter(digits)).to_numpy()
 
 
 # Traces

@@ -59,6 +59,29 @@ def test_each_half_message_has_its_outcome(tmp_path: Path) -> None:
     assert found[3]["answerPhysicalOffset"] is found[3]["commitPhysicalOffset"] is None
 
 
+def test_half_messages_that_a_broker_keeps_for_rocksdb_have_their_outcome(tmp_path: Path) -> None:
+    made = SystemStore(tmp_path)
+    made.half("queued")
+    halves = {
+        key: made.put("RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC", key=key, REAL_TOPIC="orders", REAL_QID=2, PGROUP="shop")
+        for key in ("commit", "rollback", "open")
+    }
+    commit = made.commit(halves["commit"], "commit")
+    answers = [
+        made.put("RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC", tags="d", TRANS_OFFSET=halves[key].physical_offset)
+        for key in ("commit", "rollback")
+    ]
+    found = rows(made.close())
+    assert [(row["uniqKey"], row["outcome"]) for row in found] == [
+        ("queued", "pending"),
+        ("commit", "commit"),
+        ("rollback", "rollback"),
+        ("open", "pending"),
+    ]
+    assert [row["answerPhysicalOffset"] for row in found[1:3]] == [answer.physical_offset for answer in answers]
+    assert found[1]["commitPhysicalOffset"] == commit.physical_offset
+
+
 def test_answers_after_the_window_count(tmp_path: Path) -> None:
     made = SystemStore(tmp_path)
     for key in "abc":
