@@ -3,7 +3,7 @@
 ::
 
     parts ──► spark:  one task per part, in one job ──► results in the order of the parts
-          └─► else:   a process per core, of which this is one: it has nothing to import
+          └─► else:   a process per core, each with some parts ahead of the result that the caller waits for
 
 A result is yielded as soon as all results before it were: other processes work on while the caller uses it.
 """
@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from itertools import islice
 from multiprocessing import get_context, parent_process
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-_AHEAD: Final = 2  # parts of each process of the pool: it has its next one while this process is busy
+_AHEAD: Final = 4  # parts of each process that have begun or wait: results in their order may be late
 _SCHEMA: Final = "part bigint, result binary"
 
 Part = TypeVar("Part")
@@ -75,9 +76,15 @@ def _by_processes(work: Callable[[Part], Result], parts: Sequence[Part], count: 
     context = get_context("forkserver")  # the caller may have threads, and a fork copies the locks that they hold
     # Imported once, not by each process of each pool. Without effect if the caller has started the server before.
     context.set_forkserver_preload(["__main__", work.__module__])
-    with ProcessPoolExecutor(count - 1, mp_context=context, initializer=_end_with_parent) as pool:
+    with ProcessPoolExecutor(count, mp_context=context, initializer=_end_with_parent) as pool:
+        begun: deque[Future[Result]] = deque()
+        left = iter(parts)
         try:
-            yield from _shared(pool, count - 1, work, parts)
+            for number in range(1, len(parts) + 1):
+                begun.extend(pool.submit(work, part) for part in islice(left, count * _AHEAD - len(begun)))
+                result = begun.popleft().result()
+                _log.info("part %d of %d", number, len(parts), extra={"done": number, "of": len(parts)})
+                yield result
         except BrokenProcessPool as error:
             problem = "a process that worked on a part ended before its result"
             fix = (
@@ -88,29 +95,6 @@ def _by_processes(work: Callable[[Part], Result], parts: Sequence[Part], count: 
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
-
-
-def _shared(
-    pool: ProcessPoolExecutor, others: int, work: Callable[[Part], Result], parts: Sequence[Part]
-) -> Iterator[Result]:
-    """Yield the results of a pool of ``others`` processes and this one."""
-    begun: dict[int, Future[Result]] = {}
-    own: dict[int, Result] = {}
-    rest = deque(range(len(parts)))
-    for number in range(len(parts)):
-        while True:
-            waiting = sum(not future.done() for future in begun.values())
-            while rest and waiting < others * _AHEAD:
-                each = rest.popleft()
-                begun[each] = pool.submit(work, parts[each])
-                waiting += 1
-            if number in own or begun[number].done() or not rest:
-                break
-            taken = rest.popleft()
-            own[taken] = work(parts[taken])
-        result = own.pop(number) if number in own else begun.pop(number).result()
-        _log.info("part %d of %d", number + 1, len(parts), extra={"done": number + 1, "of": len(parts)})
-        yield result
 
 
 def _end_with_parent() -> None:
