@@ -25,7 +25,9 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from segmentlog.query.cursor import held_ranges
-from segmentlog.query.source import OpenedSource
+from segmentlog.query.position import Position, Resolver, Rules, Words, asked_times, in_parts, within_times
+from segmentlog.query.selection import Selection, select
+from segmentlog.query.source import OpenedSource, StoreSource
 from segmentlog.store import (
     NATIVE_SCHEMA,
     ConfigError,
@@ -250,6 +252,33 @@ class Scan(Rows):
             with suppress(SegmentLogError):
                 return part, held_ranges(part, ranges, OnLoss.FAIL)
         return snapshot, held_ranges(snapshot, ranges, spec.on_loss)
+
+
+def settled_scan(
+    source: StoreSource,
+    snapshot: Snapshot,
+    wanted: Callable[[Snapshot], Selection],
+    window: tuple[Position, Position],
+    spec: ScanSpec,
+    *,
+    bodies: "BodyFormat | None",
+    rules: Rules,
+    words: Words,
+) -> Scan:
+    """Settle the queue offsets of a scan between two positions, and the store times of its messages.
+
+    ``wanted`` returns what is read of the store, or of the part of it that holds these times.
+    """
+    start, end = window
+
+    def ranges(stores: Sequence[Snapshot]) -> tuple[Snapshot, list[QueueRange]]:
+        ((store, queues),) = select(stores, wanted(stores[0]))
+        return store, Resolver(store, rules, words).plan(start, end, queues)
+
+    times = asked_times(start, end, rules)
+    store, found = in_parts([snapshot], times, ranges)
+    spec = within_times(spec, store, start, end)
+    return Scan(OpenedSource(source, snapshot), found, spec, bodies=bodies, window=times)
 
 
 # Tasks read by several threads

@@ -20,9 +20,9 @@ from weakref import WeakSet
 import pyarrow as pa
 
 from segmentlog.query.metadata import SCHEMAS, Metrics, Row, group_rows, lag_rows, queue_rows, segment_rows, topic_rows
-from segmentlog.query.position import Earliest, Latest, Resolver, Words, asked_times, in_parts, within_times
+from segmentlog.query.position import Earliest, Latest, Words
 from segmentlog.query.request import Names, body_format_of, checked_names, scan_spec
-from segmentlog.query.selection import Topics, group_progress, select, topic_pattern
+from segmentlog.query.selection import Topics, group_progress, topic_pattern
 from segmentlog.query.source import OpenedSource, StoreSource
 from segmentlog.query.times import Clock
 from segmentlog.store import (
@@ -30,7 +30,6 @@ from segmentlog.store import (
     Message,
     OnCorrupt,
     OnLoss,
-    QueueRange,
     ScanSpec,
     Snapshot,
     StoreClosedError,
@@ -39,13 +38,12 @@ from segmentlog.store import (
 from .arguments import Moment, Position, api_call, checked_topics, parsed, rules_of, window_of
 from .kept import KeptFinder
 from .rows import MetadataTable, html_table
-from .scan import Scan
+from .scan import Scan, settled_scan
 
 if TYPE_CHECKING:
     import os
 
     from segmentlog.query.body_columns import BodyFormat
-    from segmentlog.query.position import Position as AskedPosition
 
     from .follow import Follow
     from .lookup import Lookup
@@ -463,20 +461,16 @@ def scan_of(  # noqa: PLR0917 - the arguments of `Store.scan`, checked
     bodies: "BodyFormat | None",
     clock: Clock,
 ) -> Scan:
-    """Settle the queue offsets of a scan, and the store times of its messages; arguments as of `Store.scan`."""
-    rules = rules_of(spec.on_loss)
-
-    def positions(names: Sequence[str]) -> "tuple[AskedPosition, AskedPosition]":
-        first = parsed("start", start, Earliest(), names, clock)
-        return first, parsed("end", end, Latest(), names, clock)
-
-    def ranges(stores: Sequence[Snapshot]) -> tuple[Snapshot, list[QueueRange]]:
-        names = checked_topics(topics, stores[0].topics(), source.path)
-        ((store, queues),) = select(stores, Topics(names))
-        return store, Resolver(store, rules, Words()).plan(*positions(names), queues)
-
+    """Check topics and positions, and settle the scan; arguments as of `Store.scan`."""
     by_queue = isinstance(start, Mapping) or isinstance(end, Mapping)
-    window = None if by_queue else asked_times(*positions(()), rules)
-    store, found = in_parts([snapshot], window, ranges)
-    spec = spec if by_queue else within_times(spec, store, *positions(()))
-    return Scan(OpenedSource(source, snapshot), found, spec, bodies=bodies, window=window)
+    names = checked_topics(topics, snapshot.topics(), source.path) if by_queue else ()
+    return settled_scan(
+        source,
+        snapshot,
+        lambda held: Topics(checked_topics(topics, held.topics(), source.path)),
+        (parsed("start", start, Earliest(), names, clock), parsed("end", end, Latest(), names, clock)),
+        spec,
+        bodies=bodies,
+        rules=rules_of(spec.on_loss),
+        words=Words(),
+    )

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from segmentlog.query.position import AtTime, Position, Words
     from segmentlog.query.source import StoreSource
     from segmentlog.query.times import Clock
-    from segmentlog.store import BodyFilter, QueueBounds, QueueKey, QueueRange, ScanSpec, Snapshot
+    from segmentlog.store import BodyFilter, QueueBounds, QueueKey, ScanSpec, Snapshot
 
 _FORMS: Final = (
     "Pass a queue offset, -N for the last N messages, earliest, latest, group:NAME, table:KIND:NAME, JSON of queues, "
@@ -479,22 +479,22 @@ class Selection:
 
     def scan(self, start: "Position", end: "Position", bodies: "BodyFormat | None" = None) -> "Scan":
         """Return the messages between two positions, with columns of their bodies if a format is passed."""
-        from segmentlog.api.scan import Scan
-        from segmentlog.query.position import Fallback, Resolver, Rules, asked_times, in_parts, within_times
-        from segmentlog.query.source import OpenedSource
+        from segmentlog.api.scan import settled_scan
+        from segmentlog.query.position import Fallback, Rules
 
         rules = Rules(
             unlisted=Fallback.EARLIEST, unmatched_time=Fallback.LATEST, on_loss=self.spec.on_loss, is_lenient=True
         )
-
-        def ranges(stores: "Sequence[Snapshot]") -> "tuple[Snapshot, list[QueueRange]]":
-            ((store, queues),) = select(stores, self.topics, argument="TOPIC")
-            return store, Resolver(store, rules, words()).plan(start, end, queues)
-
-        window = asked_times(start, end, rules)
-        store, found = in_parts([self._snapshot], window, ranges)
-        spec = within_times(self.spec, store, start, end)
-        return Scan(OpenedSource(self.source, self._snapshot), found, spec, bodies=bodies, window=window)
+        return settled_scan(
+            self.source,
+            self._snapshot,
+            lambda _: self.topics,
+            (start, end),
+            self.spec,
+            bodies=bodies,
+            rules=rules,
+            words=words(),
+        )
 
     def between(
         self, starts: "Mapping[QueueKey, int]", stops: "Mapping[QueueKey, int]", columns: Sequence[str]

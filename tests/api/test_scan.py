@@ -27,6 +27,8 @@ from segmentlog.store import (
     StoreConfig,
 )
 from support.reading import read
+from support.store_builder import StoreBuilder, messages
+from support.tampering import put_at, segments
 
 START_MS = 1_769_817_600_000
 START = datetime(2026, 1, 31, tzinfo=UTC)
@@ -240,3 +242,17 @@ def test_a_store_that_cannot_be_opened_is_an_error() -> None:
 
     with pytest.raises(OSError, match="no"):
         list(read_in_order(broken, tasks(3), SPEC, 2))
+
+
+def test_a_time_limits_rows_beside_offsets_where_times_fall(tmp_path: Path) -> None:
+    times = [10, 40, 20, 30]
+    with StoreBuilder(tmp_path) as builder:
+        done = builder.append(messages(4, queues=1, body_bytes=20, store_time_start=START_MS))
+    (segment,) = segments(tmp_path)
+    for place, ms in zip(done.physical_offsets.tolist(), times, strict=True):
+        put_at(segment, place + 56, (START_MS + ms).to_bytes(8, "big"))
+    with segmentlog.open(tmp_path) as opened:
+        end = segmentlog.Time(ms=START_MS + 35)
+        for start in (None, {0: 0}):
+            found = opened.scan("Orders", start=start, end=end, columns="queueOffset").to_arrow()
+            assert found["queueOffset"].to_pylist() == [0, 2, 3]
