@@ -21,12 +21,9 @@ from segmentlog.output import json_text, text_table
 from .setup.checks import (
     Check,
     Status,
-    check_beside,
-    check_kinds,
-    check_owner,
-    check_store,
     environment_checks,
     session_checks,
+    store_checks,
 )
 from .setup.java import JavaNotFoundError, prepare_java
 
@@ -39,7 +36,7 @@ def examine(*, store: str | None = None, start: bool = False, master: str | None
     if start or master is not None:
         found += session_checks(master)
     if store is not None:
-        found += [check_store(store), check_owner(store), *check_kinds(store), *check_beside(store)]
+        found += store_checks(store)
     return found
 
 

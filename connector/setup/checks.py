@@ -7,7 +7,7 @@
       with a master      the session that an application with these settings would get
                          ├── driver's machine    `check_workers`    where Spark plans
                          └── executors           `check_executors`  where tasks run
-    check_store          STORE/commitlog, consumequeue, …   opened as any reader does, without a lock
+    store_checks         STORE/commitlog, consumequeue, …   opened as any reader does, without a lock
     check_owner          STORE/abort   there while a broker runs, and after one was killed
                          STORE/lock    byte 0 is locked by the process that runs on the store, byte 8 by one of ours
 
@@ -27,6 +27,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
@@ -37,6 +38,8 @@ from .workers import is_local, prepare_workers
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
+
+    from segmentlog.store import Snapshot
 
 WORKER_MODULES: Final = ("segmentlog", "numpy", "pyarrow", "isal", "lark")
 """Top-level modules that a worker imports to read or write; PySpark itself comes from Spark."""
@@ -287,49 +290,41 @@ def _first_line(error: Exception) -> str:
     return lines[0]
 
 
-def check_store(path: str) -> Check:
-    """Open a store as a reader does, and measure its content."""
+def store_checks(path: str) -> Iterator[Check]:
+    """Open a store as a reader does: its content, its owner, what wrote it, and messages that no read of it finds."""
     try:
-        from segmentlog.store import SegmentLogError, Snapshot  # noqa: PLC0415 - needs numpy and pyarrow
+        # Both need numpy and pyarrow.
+        from segmentlog.store import SegmentLogError, Snapshot  # noqa: PLC0415
+        from segmentlog.store.maintenance import store_facts  # noqa: PLC0415
     except ImportError as error:
-        found = f"cannot be opened: {error}"
-        return Check("store", Status.FAIL, found, "See the failed checks above")
+        yield Check("store", Status.FAIL, f"cannot be opened: {error}", "See the failed checks above")
+        return
+    snapshot = None
     try:
         snapshot = Snapshot.open(path)
         topics = snapshot.topics()
         queues = sum(len(snapshot.queues(topic)) for topic in topics)
     except (SegmentLogError, OSError) as error:
         fix = str(getattr(error, "fix", None) or "Check the path and its permissions")
-        return Check("store", Status.FAIL, str(error), fix)
-    size_bytes, disk_bytes = _tree_bytes(path)
-    found = f"{len(topics)} topics, {queues} queues, {_human(size_bytes)} ({_human(disk_bytes)} on disk)"
-    return Check("store", Status.OK, found)
+        yield Check("store", Status.FAIL, str(error), fix)
+    else:
+        size_bytes, disk_bytes = _tree_bytes(path)
+        found = f"{len(topics)} topics, {queues} queues, {_human(size_bytes)} ({_human(disk_bytes)} on disk)"
+        yield Check("store", Status.OK, found)
+    yield check_owner(path)
+    with suppress(OSError):  # the first check has said why
+        for fact in store_facts(path):
+            yield Check(fact.name, Status.OK, f"{fact.text} ({fact.path})")
+    if snapshot is not None:
+        yield from _beside(snapshot)
 
 
-def check_kinds(path: str) -> Iterator[Check]:
-    """Say which release and settings wrote a store, and what works with it."""
-    try:
-        from segmentlog.store.maintenance import store_facts  # noqa: PLC0415 - needs numpy and pyarrow
-
-        found = store_facts(path)
-    except (ImportError, OSError):  # `check_store` has said why
-        return
-    for fact in found:
-        yield Check(fact.name, Status.OK, f"{fact.text} ({fact.path})")
-
-
-def check_beside(path: str) -> Iterator[Check]:
+def _beside(snapshot: "Snapshot") -> Iterator[Check]:
     """Say which messages a store keeps beside its CommitLog, where no read of the store finds them."""
-    try:
-        from segmentlog.query.times import iso  # noqa: PLC0415 - as below
-        from segmentlog.store import SegmentLogError, Snapshot  # noqa: PLC0415 - needs numpy and pyarrow
-        from segmentlog.store.maintenance import beside_log  # noqa: PLC0415 - as above
-    except ImportError:  # `check_store` has said why
-        return
-    try:
-        snapshot = Snapshot.open(path)
-    except (SegmentLogError, OSError):  # as above
-        return
+    from segmentlog.query.times import iso  # noqa: PLC0415 - needs numpy and pyarrow
+    from segmentlog.store import SegmentLogError  # noqa: PLC0415 - as above
+    from segmentlog.store.maintenance import beside_log  # noqa: PLC0415 - as above
+
     try:
         found = beside_log(snapshot)
     except (SegmentLogError, OSError) as error:
@@ -347,19 +342,18 @@ def check_beside(path: str) -> Iterator[Check]:
 
 def check_owner(path: str) -> Check:
     """Check whether a broker runs on a store, or was killed on it. Takes no lock."""
-    was_killed_or_runs = (Path(path) / "abort").exists()
+    from segmentlog.store.maintenance import lock_owner  # noqa: PLC0415 - needs numpy and pyarrow
+
     if not sys.platform.startswith("linux"):
         return Check("owner", Status.WARN, f"cannot be told on {sys.platform}")
     try:
-        from segmentlog.store.maintenance import lock_owner  # noqa: PLC0415 - needs numpy and pyarrow
-
         owner = lock_owner(str(Path(path) / "lock"))
-    except (ImportError, OSError) as error:
+    except OSError as error:
         return Check("owner", Status.WARN, f"cannot be told: {error}")
     if owner is not None:
         who = f"process {owner}" if owner else "another process"
         return Check("owner", Status.OK, f"{who} has it open; reading beside it is safe")
-    if was_killed_or_runs:
+    if (Path(path) / "abort").exists():
         fix = "Nothing to do for reading; the last record may be cut off, which the broker's next start mends"
         return Check("owner", Status.WARN, "abort file, but no process: it was killed", fix)
     return Check("owner", Status.OK, "no process; it was shut down cleanly")

@@ -239,7 +239,7 @@ def test_executors_are_told_apart(answers: Any, status: Status, found: str) -> N
 
 
 def test_a_path_without_a_store_fails_with_the_reason(tmp_path: Path) -> None:
-    found = checks.check_store(str(tmp_path / "nothing"))
+    found = next(checks.store_checks(str(tmp_path / "nothing")))
     assert found.status is Status.FAIL
     assert str(tmp_path / "nothing") in found.found
     assert found.fix
