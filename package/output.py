@@ -13,7 +13,7 @@ Standard library only: the doctor, which reports missing packages, uses it, too.
 import json
 import unicodedata
 from collections.abc import Sequence
-from dataclasses import fields, is_dataclass
+from dataclasses import fields
 from enum import Enum
 from typing import Any, Final
 
@@ -79,17 +79,13 @@ def printable(text: str, most: int | None = None) -> str:
 
 def json_text(value: object, *, indent: int | None = None) -> str:
     """Write a report as JSON: dataclasses as objects of their fields, enums by value, tuples as arrays."""
-    return json.dumps(_plain(value), indent=indent)
+    return json.dumps(value, indent=indent, default=_plain)
 
 
 def _plain(value: Any) -> Any:
-    if is_dataclass(value) and not isinstance(value, type):
-        return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
-    if isinstance(value, Enum):
-        return value.value
-    if isinstance(value, dict):
-        return {key: _plain(each) for key, each in value.items()}
-    return [_plain(each) for each in value] if isinstance(value, list | tuple) else value
+    return (
+        value.value if isinstance(value, Enum) else {field.name: getattr(value, field.name) for field in fields(value)}
+    )
 
 
 def _are_numbers(column: Sequence[object]) -> bool:

@@ -35,13 +35,6 @@ def text(name: str, raw: str) -> str:
     return raw
 
 
-def single_name(name: str, raw: str) -> str:
-    """Take one name as it is; white space around it is an error, because it may be meant or not."""
-    if not raw or raw != raw.strip():
-        raise bad_value(name, raw, "a name without white space around it")
-    return raw
-
-
 def boolean(name: str, raw: str) -> bool:
     """Read ``true`` or ``false``, in any case."""
     match raw.strip().lower():

@@ -28,7 +28,6 @@ from pyspark.sql.types import StructType
 
 from segmentlog.store import (
     BatchId,
-    CommittedBatch,
     ConfigError,
     FormatError,
     IllegalMessageError,
@@ -190,8 +189,8 @@ class _Writer(SentToWorkers):
         )
 
     @in_spark_words()
-    def _append(self, batch_id: BatchId, messages: Sequence[StagedMessage]) -> CommittedBatch | None:
-        """Append the staged rows; None if tasks appended them, or there is nothing to record."""
+    def _append(self, batch_id: BatchId, messages: Sequence[StagedMessage]) -> None:
+        """Append the staged rows, unless tasks appended them, or there is nothing to record."""
         options = self._plan.options
         rows, skipped = sum(each.rows for each in messages), sum(each.skipped for each in messages)
         if skipped:
@@ -200,9 +199,9 @@ class _Writer(SentToWorkers):
         for message in messages:
             topics |= message.made_topics
         if options.exactly_once and not rows and batch_id.app is None:
-            return None  # of a stream a batch without a row counts, too: the next one follows on it
+            return  # of a stream a batch without a row counts, too: the next one follows on it
         if not options.exactly_once and not topics:
-            return None  # topics are all that tasks leave to do
+            return  # topics are all that tasks leave to do
         staged = [each.staged for each in sorted(messages, key=lambda each: each.partition) if each.staged is not None]
         committed = commit_batch(
             options.path,
@@ -224,7 +223,6 @@ class _Writer(SentToWorkers):
                 committed.start,
                 committed.stop,
             )
-        return committed
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int = 0) -> None:  # noqa: ARG002, N803 - Spark's name
         """Delete the staged files of this job and of all attempts that reported one, failed ones included."""

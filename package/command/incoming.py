@@ -19,7 +19,6 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -69,22 +68,16 @@ def text_lines(stdin: BinaryIO, fixed: Fixed) -> Iterator[Lines]:
     """Yield a message per line: its body is the line without its line end, also if empty; at most 64 MiB."""
     assert fixed.topic is not None
     for data in _whole_lines(stdin):
-        ends = np.flatnonzero(np.frombuffer(data, np.uint8) == ord("\n"))
-        offsets = np.append(0, ends + 1 - np.arange(1, ends.size + 1)).astype(np.int32)
-        bodies = pa.BinaryArray.from_buffers(
-            pa.binary(), ends.size, [None, pa.py_buffer(offsets), pa.py_buffer(data.replace(b"\n", b""))]
-        )
-        columns: dict[str, pa.Array] = {
-            "topic": pa.repeat(pa.scalar(fixed.topic), ends.size),
-            "queueId": pa.repeat(pa.scalar(fixed.queue or 0, pa.int32()), ends.size),
-            "body": bodies,
+        bodies = pa.array(data.split(b"\n")[:-1], pa.binary())
+        values = {
+            "topic": pa.scalar(fixed.topic),
+            "queueId": pa.scalar(fixed.queue or 0, pa.int32()),
+            "tags": None if fixed.tags is None else pa.scalar(fixed.tags),
+            "keys": None if fixed.keys is None else pa.scalar(fixed.keys),
+            "properties": pa.scalar(list(fixed.properties.items()), _TEXTS) if fixed.properties else None,
         }
-        for name, value in (("tags", fixed.tags), ("keys", fixed.keys)):
-            if value is not None:
-                columns[name] = pa.repeat(pa.scalar(value), ends.size)
-        if fixed.properties:
-            columns["properties"] = pa.array([list(fixed.properties.items())] * ends.size, _TEXTS)
-        yield Lines(pa.record_batch(columns))
+        repeated = {name: pa.repeat(value, len(bodies)) for name, value in values.items() if value is not None}
+        yield Lines(pa.record_batch({"body": bodies, **repeated}))
 
 
 def json_lines(stdin: BinaryIO, fixed: Fixed) -> Iterator[Lines]:

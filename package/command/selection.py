@@ -23,7 +23,6 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
-import segmentlog
 from segmentlog.query import times
 from segmentlog.query.selection import Topics, select, topic_pattern, topics_in, topics_of
 from segmentlog.query.suggestions import listing
@@ -35,6 +34,7 @@ from .output.formats import Format, Target
 from .parser import Parser, add_store, names, typed
 
 if TYPE_CHECKING:
+    import segmentlog
     from segmentlog import Scan
     from segmentlog.query.body_columns import BodyFormat
     from segmentlog.query.body_search import JsonScalar
@@ -94,12 +94,9 @@ def opened(options: argparse.Namespace) -> "segmentlog.Store | segmentlog.Stores
         from segmentlog.api.stores import Stores
 
         return Stores(source)
-    return segmentlog.open(
-        options.store,
-        commit_log_paths=options.commit_log,
-        storage=dict(options.storage),
-        cache_dir=options.cache_dir,
-    )
+    from segmentlog.api.store import Store
+
+    return Store(source)
 
 
 def no_message(options: argparse.Namespace) -> str:

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any, BinaryIO, Final
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv
@@ -213,7 +212,8 @@ class Templated(Writer):
                 lengths = pc.binary_length(column.cast(pa.binary())).fill_null(-1)
                 return lengths.cast(pa.string()).cast(pa.binary())
             case "R":
-                return _big_endian(pc.binary_length(column).fill_null(-1))
+                lengths = pc.binary_length(column).fill_null(-1)
+                return pa.array([each.to_bytes(4, "big", signed=True) for each in lengths.to_pylist()], pa.binary())
             case "T":
                 ms = column.cast(pa.timestamp("ms", "UTC"), safe=False).cast(pa.int64())
                 return ms.cast(pa.string()).cast(pa.binary())
@@ -223,12 +223,6 @@ class Templated(Writer):
             return column.cast(pa.binary())
         separator = "," if code == "h" else " "
         return pa.array(cells(column, null="", most=None, separator=separator), pa.string()).cast(pa.binary())
-
-
-def _big_endian(lengths: pa.Int32Array) -> pa.BinaryArray:
-    data = lengths.to_numpy(zero_copy_only=False).astype(">i4")
-    starts = np.arange(len(data) + 1, dtype=np.int32) * 4
-    return pa.BinaryArray.from_buffers(pa.binary(), len(data), [None, pa.py_buffer(starts), pa.py_buffer(data)])
 
 
 # Rows of a verb

@@ -20,7 +20,6 @@ DURATIONS = SECONDS | {"15m": 900, " 2 MIN ": 120, "1h": 3600, "1d": 86_400}
         *((values.boolean, raw, found) for raw, found in (("true", True), (" FALSE ", False), ("True", True))),
         *((values.names, raw, found) for raw, found in ((" a, b ,c", ("a", "b", "c")), ('["a,b", "c"]', ("a,b", "c")))),
         *((values.moment, raw, Instant(MS)) for raw in (str(MS), f"@{MS}")),
-        (values.single_name, "a b", "a b"),
         (values.text, "/data/store ", "/data/store "),  # never changed
         (values.regex, "a ", "a "),
     ],
@@ -43,7 +42,6 @@ REFUSED: list[tuple[Callable[[str, str], object], str, tuple[str, ...]]] = [
     (values.names, NAMES, ("", "a,,b", '[""]', "a\n", "\ta", "a,b\r\n", '["a "]', '["a\\n"]', "a\u3000", " \n")),
     (values.names, "JSON array", ("[]", '["a", 1]')),
     (values.names, "every name once: `a` is there twice", ("a,b,a",)),
-    (values.single_name, "a name without white space around it", ("g\n", " g", "g\t", "g\u00a0")),
     (values.text, "a text that is not empty", (" ",)),
     (values.json_value, "JSON", ("{", '{"a": 1, "a": 2}', "[" * 100_000)),
     (values.moment, "is not a time", ("noon",)),
