@@ -8,6 +8,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from hashlib import sha256
 from typing import Final, NamedTuple
 
@@ -25,6 +26,7 @@ from ..format.walk import walk
 from ..log.commit_log import FoundRecords
 from ..objects import manifests
 from ..objects.object_store import ObjectStore
+from ..objects.requests import at_once
 from .content import MANIFESTS_KEPT, KnownParts, Span, names_of
 
 _FETCH_BYTES: Final = 8 << 20
@@ -153,7 +155,8 @@ def fetched(objects: ObjectStore, key: str, size: int) -> Iterator[tuple[int, By
     ranges = [(at, min(at + _FETCH_BYTES, size)) for at in range(0, size, _FETCH_BYTES)]
     for first in range(0, len(ranges), _FETCHES):
         some = ranges[first : first + _FETCHES]
-        for (start, _), data in zip(some, objects.get_ranges(key, some), strict=True):
+        gets = [partial(objects.get, key, *each) for each in some]
+        for (start, _), data in zip(some, at_once(gets), strict=True):
             yield start, data
 
 

@@ -45,7 +45,7 @@ class ObjectInfo(NamedTuple):
 
 
 class ObjectStore(Protocol):
-    """Six calls, modelled on obspec, and `delete` for what nothing refers to any more.
+    """Five calls, modelled on obspec, and `delete` for what nothing refers to any more.
 
     All calls raise `StoreIOError` after their retries, with the object and the range. A missing object is a
     `MissingFileError`. An object whose etag is not the asked one, or whose bytes are too few, is an error, never data.
@@ -70,9 +70,6 @@ class ObjectStore(Protocol):
 
     def get(self, key: str, start: int, stop: int, etag: str | None = None) -> Bytes:
         """Bytes ``[start, stop)`` of an object, all of them, (n,) uint8, read-only."""
-
-    def get_ranges(self, key: str, ranges: Sequence[tuple[int, int]], etag: str | None = None) -> Sequence[Bytes]:
-        """Several ranges of one object, as `get` returns each; fetched at the same time."""
 
     def put(self, key: str, data: Bytes, *, if_absent: bool = False) -> ObjectInfo | None:
         """Write an object, visible as a whole or not at all; None if it exists and ``if_absent`` is set.

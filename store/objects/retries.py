@@ -21,14 +21,12 @@ import random
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Callable
 from typing import Final, NamedTuple, TypeVar
 
 from ..errors import MissingFileError, Remedy, SegmentLogError, StoreClosedError, StoreIOError, UnreadableError
-from ..format.message import Bytes
 from .object_store import ObjectInfo
-from .requests import GAP_BYTES, at_once
+from .requests import GAP_BYTES
 
 T = TypeVar("T")
 
@@ -161,13 +159,6 @@ class RepeatedObjects(ABC):
 
     def __reduce__(self) -> tuple[object, ...]:
         raise TypeError("an object store is opened in the process that uses it")
-
-    @abstractmethod
-    def get(self, key: str, start: int, stop: int, etag: str | None = None) -> Bytes:
-        """As `ObjectStore.get`."""
-
-    def get_ranges(self, key: str, ranges: Sequence[tuple[int, int]], etag: str | None = None) -> Sequence[Bytes]:
-        return at_once([partial(self.get, key, start, stop, etag) for start, stop in ranges])
 
     @staticmethod
     def _check(info: ObjectInfo | None, stop: int, etag: str | None) -> None:

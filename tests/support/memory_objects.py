@@ -58,9 +58,6 @@ class MemoryObjects:
         self.bytes_read += stop - start
         return np.frombuffer(data, np.uint8)[start:stop]
 
-    def get_ranges(self, key: str, ranges: Sequence[tuple[int, int]], etag: str | None = None) -> Sequence[Bytes]:
-        return [self.get(key, start, stop, etag) for start, stop in ranges]
-
     def put(self, key: str, data: Bytes, *, if_absent: bool = False) -> ObjectInfo | None:
         self.calls["put"] += 1
         content = bytes(data)

@@ -73,9 +73,6 @@ def test_ranges_are_whole_and_read_only(store: ObjectStore) -> None:
             found = store.get("a", start, stop, etag)
             assert np.array_equal(found, data[start:stop])
             assert not found.flags.writeable
-        ranges = [(number * 1000, number * 1000 + 10) for number in range(20)]
-        found_all = store.get_ranges("a", ranges, etag)
-        assert [bytes(each) for each in found_all] == [bytes(data[start:stop]) for start, stop in ranges]
 
 
 def test_a_missing_object_and_a_range_beyond_the_end_are_errors(store: ObjectStore) -> None:
@@ -102,8 +99,6 @@ def test_a_replaced_object_is_an_error_for_its_old_etag(store: ObjectStore) -> N
     assert old.etag != new.etag
     with pytest.raises(StoreIOError, match="replaced"):
         store.get("a", 0, 2, old.etag)
-    with pytest.raises(StoreIOError, match="replaced"):
-        store.get_ranges("a", [(0, 2), (3, 4)], old.etag)
     assert bytes(store.get("a", 0, 2, new.etag)) == b"67"
 
 

@@ -3,6 +3,7 @@ import os
 import pickle
 import time
 from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from segmentlog.store.objects import obstore_objects, retries
 from segmentlog.store.objects.object_store import ObjectStore
 from segmentlog.store.objects.obstore_objects import _classified
 from segmentlog.store.objects.opening import open_objects
+from segmentlog.store.objects.requests import at_once
 from segmentlog.store.objects.retries import FailureKind
 from support.delegating import patch_import
 from support.fault_server import Fault, FaultServer, serving
@@ -317,7 +319,7 @@ def test_ranges_are_fetched_at_the_same_time(server: FaultServer) -> None:
     store = _open(server)
     server.latency_s = 0.2
     began = time.monotonic()
-    found = store.get_ranges("a", [(number * 1000, number * 1000 + 10) for number in range(8)])
+    found = at_once([partial(store.get, "a", number * 1000, number * 1000 + 10) for number in range(8)])
     assert [bytes(each) for each in found] == [DATA[start : start + 10].tobytes() for start in range(0, 8000, 1000)]
     assert time.monotonic() - began < 1.0
 
