@@ -162,7 +162,7 @@ def run(
     topics
         The topics; all if there are none. ``daysUntilFull`` is null unless all are read.
     commit_log_paths
-        Directories of CommitLog segments, if not ``commitlog`` in the store.
+        Directories of CommitLog segments, if not ``commitlog`` in the store; a source has its own.
     now_ms
         Time of the retention that is planned, ms since the epoch; the clock's if None.
     processes
@@ -191,7 +191,7 @@ def run(
     parts = [_StoreTask(source, task) for task in tasks]
     found = merged(spread(_count, parts, spark, processes=1 if near else processes))
     now = int(time.time() * 1000) if now_ms is None else now_ms
-    return _statistics(snapshot, found, now, commit_log_paths, is_whole=not topics)
+    return _statistics(snapshot, found, now, source.commit_log_paths, is_whole=not topics)
 
 
 def _count(part: _StoreTask) -> Partial:
@@ -318,7 +318,7 @@ def cardinality(registers: bytes) -> int:
 
 
 def _statistics(
-    snapshot: Snapshot, found: Partial, now_ms: int, commit_log_paths: Sequence[str], *, is_whole: bool
+    snapshot: Snapshot, found: Partial, now_ms: int, commit_log_paths: tuple[str, ...], *, is_whole: bool
 ) -> Statistics:
     rows = sorted(_topic_rows(found), key=lambda row: -row["bytes"])
     tables = {name: _shown(found.tables[name], name) for name in DIMENSIONS if name != "topics" and found.tables}
@@ -402,7 +402,7 @@ def _bytes_per_day(found: Partial) -> int:
     return int(sizes[recent].sum() * (_DAY_MS / span))
 
 
-def _retention(snapshot: Snapshot, now_ms: int, commit_log_paths: Sequence[str]) -> Iterator[dict[str, int]]:
+def _retention(snapshot: Snapshot, now_ms: int, commit_log_paths: tuple[str, ...]) -> Iterator[dict[str, int]]:
     """Yield what a broker with some settings of ``fileReservedTime`` would delete now, of the CommitLog."""
     if snapshot.log.is_agreed:  # a DLedger group deletes by rules of its own
         return
@@ -413,7 +413,7 @@ def _retention(snapshot: Snapshot, now_ms: int, commit_log_paths: Sequence[str])
             snapshot.path,
             settings,
             Conditions(now_ms=now_ms, manual=True, log_used=0.0, queues_used=0.0),
-            commit_log_paths=tuple(commit_log_paths),
+            commit_log_paths=commit_log_paths,
         )
         freed = [size for base, size in sizes.items() if base < plan.log_start] if plan.log_start >= 0 else []
         yield {"reservedHours": hours, "freedSegments": len(freed), "freedBytes": sum(freed)}

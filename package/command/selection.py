@@ -265,7 +265,7 @@ def asked_times(options: argparse.Namespace) -> tuple[int | None, int | None]:
 
 
 def add_selection(parser: Parser, *, or_pattern: bool = False) -> None:
-    """Add the flags for `Selection`."""
+    """Add the flags for `Selection` and `selected_spec`."""
     add_messages(parser, or_pattern=or_pattern)
     add_body_search(parser)
     add_columns(parser)
@@ -402,6 +402,16 @@ def spec_of(options: argparse.Namespace, columns: Sequence[str], **filters: str 
     )
 
 
+def selected_spec(options: argparse.Namespace, columns: Sequence[str]) -> "ScanSpec":
+    """Return the request of `add_selection`."""
+    return searching(options, spec_of(options, columns, tags=options.tag, sql=options.sql))
+
+
+def searching(options: argparse.Namespace, spec: "ScanSpec") -> "ScanSpec":
+    """Return a request with the conditions of `add_body_search`."""
+    return replace(spec, predicate=replace(spec.predicate, bodies=body_filters_of(options)))
+
+
 def message_columns(options: argparse.Namespace, console: Console, made: Sequence[str] = ()) -> tuple[str, ...]:
     """Return the columns that a format of messages needs, unless ``--columns`` names others.
 
@@ -432,15 +442,16 @@ def identity_of(options: argparse.Namespace, selection: "Selection", flags: Sequ
 
 
 class Selection:
-    """The messages that a command line names. Not thread-safe."""
+    """The messages that a command line names by `add_messages`. Not thread-safe."""
 
     def __init__(
         self,
         options: argparse.Namespace,
-        columns: Sequence[str],
+        spec: "ScanSpec",
         opened: "tuple[StoreSource, Snapshot] | None" = None,
         topics: Topics | None = None,
     ) -> None:
+        self.spec = spec
         source = source_of(options)
         self.source, self._snapshot = opened or (source, source.open())
         if topics is None:
@@ -448,14 +459,12 @@ class Selection:
             topics = Topics(names, options.queue)
         self.topics = topics
         self.followed = topic_pattern(options.topic) or self.topics
-        spec = spec_of(options, columns, tags=options.tag, sql=options.sql)
-        self.spec = replace(spec, predicate=replace(spec.predicate, bodies=body_filters_of(options)))
 
     @classmethod
-    def each(cls, options: argparse.Namespace, columns: Sequence[str]) -> "list[Self]":
+    def each(cls, options: argparse.Namespace, spec: "ScanSpec") -> "list[Self]":
         """Return a selection for each store of a pattern that has some of the topics and queues; one for a store."""
         if not source_of(options).is_pattern:
-            return [cls(options, columns)]
+            return [cls(options, spec)]
         snapshots = open_stores(options)
         names = held_topics([each for _, each in snapshots], options.topic, options.store)
         wanted = Topics(tuple(dict.fromkeys(chain(*names))), options.queue)
@@ -465,7 +474,7 @@ class Selection:
             topics = tuple(dict.fromkeys(bounds.key.topic for bounds in queues))
             ids = None if options.queue is None else tuple(sorted({bounds.key.queue_id for bounds in queues}))
             if queues:
-                found.append(cls(options, columns, opened, Topics(topics, ids)))
+                found.append(cls(options, spec, opened, Topics(topics, ids)))
         return found
 
     @cached_property

@@ -14,6 +14,7 @@ from segmentlog.command.selection import (
     parse_at,
     parse_end,
     parse_start,
+    selected_spec,
     source_of,
 )
 from segmentlog.query.body_search import JsonEquals
@@ -102,7 +103,8 @@ def test_a_flag_of_a_time_alone() -> None:
 def selection(store: Path, *arguments: str) -> Selection:
     parser = Parser("cat", "messages")
     add_selection(parser)
-    return Selection(parser.parse([str(store), *arguments]), ("queueId", "queueOffset"))
+    options = parser.parse([str(store), *arguments])
+    return Selection(options, selected_spec(options, ("queueId", "queueOffset")))
 
 
 def test_queues_and_positions(store: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 import segmentlog
 from segmentlog.command.parser import Parser
-from segmentlog.command.selection import Selection, asked_window, clock_of
+from segmentlog.command.selection import Selection, asked_window, clock_of, selected_spec
 from segmentlog.command.verbs.messages import add_cat
 from segmentlog.connector.options.read_options import parse_read_options
 from segmentlog.connector.read import plan_partitions
@@ -84,7 +84,7 @@ def command(path: Path, topic: str, window: Window) -> set[str]:
     add_cat(parser)
     flags = [f"{flag}={text}" for flag, text in zip(("--from", "--to"), window, strict=True) if text is not None]
     options = parser.parse([str(path), topic, *flags])
-    scan = Selection(options, ("body",)).scan(*asked_window(options, clock_of(options)))
+    scan = Selection(options, selected_spec(options, ("body",))).scan(*asked_window(options, clock_of(options)))
     return set(map(str, scan.ranges))
 
 

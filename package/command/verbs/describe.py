@@ -318,9 +318,7 @@ def run_profile(options: argparse.Namespace) -> Report:
     (topics,) = held_topics([source.open()], options.topic, source.path) if options.topic else ((),)
     with nullcontext() if options.html is None else new_file(options.html, "--html") as page:
         with spark_of(options) as spark:
-            found = statistics.run(
-                spark, source, topics=topics, commit_log_paths=options.commit_log, processes=options.processes
-            )
+            found = statistics.run(spark, source, topics=topics, processes=options.processes)
         if page is not None:
             page.write(statistics.page_of(found, f"Messages of {options.store}").encode())
     return Report.of(found)

@@ -32,6 +32,7 @@ from ..selection import (
     no_message,
     open_stores,
     parse_at,
+    selected_spec,
     source_of,
     spec_of,
 )
@@ -99,7 +100,7 @@ def run_cat(options: argparse.Namespace, console: Console) -> int:
     start, end = asked_window(options, clock_of(options))
     bodies = bodies_of(options)
     made = () if bodies is None else ("body", *bodies.schema.names)
-    selections = Selection.each(options, message_columns(options, console, made))
+    selections = Selection.each(options, selected_spec(options, message_columns(options, console, made)))
     scan = joined([each.scan(start, end, bodies) for each in selections])
     threads = 1
     if selections[0].spec.predicate.bodies:  # searched without Python's lock, and so by several threads at once
@@ -154,7 +155,7 @@ def add_tail(parser: Parser) -> None:
 def run_tail(options: argparse.Namespace, console: Console) -> int:
     from ..output.writers import write_messages
 
-    selection = Selection(options, message_columns(options, console))
+    selection = Selection(options, selected_spec(options, message_columns(options, console)))
     with closing(_messages(selection, options)) as batches:
         schema = selection.between({}, {}, selection.spec.columns).schema
         pace = Pace.LIVE if options.follow else Pace.BULK

@@ -42,6 +42,7 @@ from ..selection import (
     bodies_of,
     clock_of,
     identity_of,
+    searching,
     source_of,
 )
 from ..sessions import add_session, session_of
@@ -353,16 +354,15 @@ def add_replay(parser: Parser) -> None:
     )
     add("--again", action="store_true", help="append all messages of a finished job once more")
     add_session(parser)
-    parser.set_defaults(columns=None, properties=(), on_corrupt="fail", on_loss="fail", check_crc=False)
-    # Spark reads the messages: --where takes the place of a search in bodies.
-    parser.set_defaults(grep=None, regex=None, ignore_case=False, json_path=None, equals=None)
     add_json(parser)
 
 
 def run_replay(options: argparse.Namespace, console: Console) -> int:
+    from segmentlog.query.request import scan_spec
+
     if options.tag is not None and options.sql is not None:
         raise UsageError("--tag and --sql are passed together", fix="Write --sql \"TAGS = 'paid' AND …\" alone")
-    selection = Selection(options, ("queueOffset",))
+    selection = Selection(options, scan_spec(columns="queueOffset", tags=options.tag, sql=options.sql))
     ranges = selection.scan(*asked_window(options, clock_of(options))).ranges
     # Spark takes the signals when it starts: ours come after it.
     with session_of(options) as spark, signalled() as stop:
@@ -447,7 +447,6 @@ def add_resend(parser: Parser) -> None:
         default="fail",
         help="messages that are gone: fail or skip (default: fail)",
     )
-    parser.set_defaults(columns=None, properties=(), check_crc=False)
     add_json(parser)
 
 
@@ -464,9 +463,12 @@ def run_resend(options: argparse.Namespace, console: Console) -> int:
 def resend(options: argparse.Namespace, stop: threading.Event) -> Report:
     """Send until all is acknowledged or ``stop`` is set. Findings are messages that are left."""
     from segmentlog.jobs import resend as job
+    from segmentlog.query.request import scan_spec
 
     window = asked_window(options, clock_of(options))
-    selection = Selection(options, ("queueOffset",))
+    rules = {"on_corrupt": options.on_corrupt, "on_loss": options.on_loss}
+    spec = scan_spec(columns="queueOffset", tags=options.tag, sql=options.sql, **rules)
+    selection = Selection(options, searching(options, spec))
     ranges = selection.scan(*window).ranges
     if options.key is not None:
         ranges = _with_keys(selection, ranges, options.key)
