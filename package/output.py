@@ -83,9 +83,9 @@ def json_text(value: object, *, indent: int | None = None) -> str:
 
 
 def _plain(value: Any) -> Any:
-    return (
-        value.value if isinstance(value, Enum) else {field.name: getattr(value, field.name) for field in fields(value)}
-    )
+    if isinstance(value, Enum):
+        return value.value
+    return {field.name: getattr(value, field.name) for field in fields(value)}
 
 
 def _are_numbers(column: Sequence[object]) -> bool:
