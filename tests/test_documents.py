@@ -38,6 +38,15 @@ def test_every_block_is_executed_or_says_why_not(page: Path) -> None:
         assert block.skip is None or not block.cluster
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_row_of_a_table_has_all_cells(page: Path) -> None:
+    text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+    for table in re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE):
+        assert re.search(r"^\|[-:| ]+\|$", table, re.MULTILINE), f"no table, since it has no head:\n{table}"
+        rows = [re.split(r"(?<!\\)\|", row) for row in table.splitlines()]
+        assert [row for row in rows if len(row) != len(rows[0]) or row[-1].strip()] == []
+
+
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
     """A directory as the pages have it in ``/data``: a store with two topics and two consumer groups."""
