@@ -36,6 +36,8 @@ class DeltaLedger(Ledger):
     _folder: str
 
     def __init__(self, table: str, storage_options: Mapping[str, str] | None = None) -> None:
+        if not table:
+            raise ConfigError("the path of the table is empty", fix="Write delta:PATH")
         self.name = table.rstrip("/") if "://" in table else os.path.abspath(os.path.expanduser(table))
         self._storage = dict(storage_options or {}) or None
 

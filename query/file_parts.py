@@ -31,6 +31,8 @@ class FileParts:
     """
 
     def __init__(self, path: str, *, by_hour: bool, zone: tzinfo = UTC) -> None:
+        if not path:
+            raise ConfigError("the path of the target is empty", fix="Name a directory, or one to be created")
         self._by_hour, self._zone = by_hour, zone
         self.path = os.path.abspath(os.path.expanduser(path))
         parent, name = os.path.split(self.path)

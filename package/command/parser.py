@@ -44,6 +44,8 @@ _MEANT: Final = {
     "--zone": "--tz",
 }
 """Flags of other programs, each with ours."""
+_PLACES: Final = frozenset({"DIR", "DIR|URL", "DIRECTORY", "FILE", "PATH", "TAR", "TARGET"})
+"""Flags' names for files and directories."""
 _REMEDY: Final = "\0"
 """Separates problem and remedy in texts that pass through argparse. No argument can have this character."""
 
@@ -93,7 +95,9 @@ class Parser(argparse.ArgumentParser):
                 raise UsageError(f"there is no flag `{flag}`", fix=fix)
 
     def _check_value(self, action: argparse.Action, value: str) -> None:
-        """Refuse a value that is not one of the choices of an argument."""
+        """Refuse a value that is not one of the choices of an argument, and an empty path: an unset variable."""
+        if value == "" and (not action.option_strings or action.metavar in _PLACES):
+            raise argparse.ArgumentError(action, f"the text is empty{_REMEDY}Pass a name, or `.` for this directory")
         if action.choices is not None and value not in action.choices:
             known = list(action.choices)
             fix = f"{did_you_mean(value, known)}The choices are {listing(known)}"

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import quote, unquote, urlsplit
 
 from ..errors import ConfigError, NotAStoreError, Remedy, UnsafeFileError, UnsupportedStoreError
-from ..files.fs import FileSystem, Listed, LocalFileSystem
+from ..files.fs import FileSystem, Listed, LocalFileSystem, absolute
 from ..files.notices import warn_once
 from ..files.rocksdb import holds_database, is_rocksdb
 from ..format.naming import is_readable_topic, parse_queue_id
@@ -72,7 +72,7 @@ class StoreLocation:
                 path=os.fspath(path),
                 fix=_DIRECTORY_ONLY,
             )
-        return cls(fs or LocalFileSystem(), os.path.abspath(os.fspath(path)))
+        return cls(fs or LocalFileSystem(), absolute(path))
 
     @classmethod
     def at_place(cls, place: str, access: RemoteAccess) -> "StoreLocation":
@@ -156,7 +156,7 @@ def place_of(path: str | os.PathLike[str]) -> str:
             f"`{text}` is neither a directory nor the URL of an object store",
             fix="Pass a directory, or a URL such as s3://bucket/prefix, gs://…, az://… or hdfs://…",
         )
-    return os.path.abspath(os.path.expanduser(unquote(parts.path) if parts.scheme == "file" else text))
+    return absolute(os.path.expanduser(unquote(parts.path) if parts.scheme == "file" else text))
 
 
 class ListedQueues(NamedTuple):

@@ -20,7 +20,7 @@ from contextlib import suppress
 from typing import NoReturn, Self
 
 from ..errors import ConfigError
-from .fs import directory_mode, file_mode
+from .fs import absolute, directory_mode, file_mode
 from .os_errors import Writing
 
 _log = logging.getLogger(__name__)
@@ -36,7 +36,7 @@ class FreshDirectory:
     # and on publishing. Permissions are bounded by those of the directory `like`.
 
     def __init__(self, target: str, *, like: str | None = None) -> None:
-        self.target = os.path.abspath(target)
+        self.target = absolute(target)
         self._like = like
         self._work = f"{self.target}.unfinished-{secrets.token_hex(4)}"
         self._published = False

@@ -31,7 +31,7 @@ from typing import Final, NamedTuple, Protocol
 
 import numpy as np
 
-from ..errors import StoreIOError
+from ..errors import ConfigError, StoreIOError
 from ..format.message import Bytes
 from .lock_owner import lock_owner
 from .os_errors import ABSENT, read_error
@@ -43,6 +43,13 @@ _OWN_DIRECTORY: Final = 0o755
 _SETTLED_NS: Final = 2_000_000_000
 """Two changes within one tick of the file system's clock leave the same time. For so long after a change a directory is
 listed again."""
+
+
+def absolute(path: str | os.PathLike[str]) -> str:
+    """Return the absolute form of a path; `ConfigError` if it is empty, as is a variable that is not set."""
+    if not os.fspath(path):  # os.path.abspath takes it for the working directory
+        raise ConfigError("the path is empty", fix="Pass a path, or `.` for the working directory")
+    return os.path.abspath(os.fspath(path))
 
 
 def file_mode(path: str) -> int:

@@ -20,6 +20,7 @@ from ..directory.documents import replace_document
 from ..directory.group_offsets import Progress, Table, is_light, owner_key, read_progress, sidecar_document
 from ..directory.layout import StoreLocation, check_is_store, refuse_dledger
 from ..errors import StoreInUseError
+from ..files.fs import absolute
 from ..files.small_file import DOCUMENT_BYTES_MAX, check_size, replace_file
 from ..files.writable_fs import LocalWritableFileSystem, WritableFileSystem
 from ..format.documents import Document, Loaded, render
@@ -42,7 +43,7 @@ class GroupWriter:
 
     def __init__(self, path: str, fs: WritableFileSystem | None) -> None:
         self._fs = fs or LocalWritableFileSystem()
-        self.path = os.path.abspath(path)
+        self.path = absolute(path)
         self._paths = StorePaths(self.path)
         self.recorded = Recorded.NOWHERE  # document that the change was written to, so far
 

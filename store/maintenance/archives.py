@@ -29,6 +29,7 @@ from ..archive.prune import PruneReport, prune
 from ..archive.push import ORPHANS_AFTER_S, PushReport, push
 from ..errors import ConfigError, CorruptError, StoreInUseError, UnknownQueueError
 from ..files.fresh_directory import locked
+from ..files.fs import absolute
 from ..files.small_file import read_whole
 from ..files.writable_fs import LocalWritableFileSystem
 from ..format.archive_manifest import Manifest
@@ -91,7 +92,7 @@ def pull(
     number, manifest = newest(objects)
     parts = heads_of(objects, manifest)
     pieces, chosen = _chosen(objects, manifest, parts, topics, window)
-    target = os.path.abspath(directory)
+    target = absolute(directory)
     request = {"url": objects.url, "topics": topics and sorted(topics), "from": window.start_ms, "to": window.stop_ms}
     made = _Pull(objects, manifest, chosen, target, json.dumps(request).encode())
     is_whole = topics is None and len(chosen) == len(pieces)

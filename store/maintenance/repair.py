@@ -32,7 +32,7 @@ from ..dispatch.entry_placement import Placed, Placement
 from ..dispatch.rules import warn_unnamed
 from ..errors import ConfigError, StoreInUseError
 from ..files.fresh_directory import FreshDirectory
-from ..files.fs import FileSystem, LocalFileSystem
+from ..files.fs import FileSystem, LocalFileSystem, absolute
 from ..files.segments import SegmentFile
 from ..files.store_lock import held_lock, is_signed
 from ..files.writable_fs import LocalWritableFileSystem
@@ -250,7 +250,7 @@ def _target(snapshot: Snapshot, directory: str | os.PathLike[str]) -> Iterator[t
     """Yield the path to write to, and a check that a store that is written into is still locked."""
     if snapshot.is_live:
         raise StoreInUseError("another process has this store open", path=snapshot.path, fix="Stop the broker first")
-    target = os.path.abspath(directory)
+    target = absolute(directory)
     inside = _is_inside(snapshot, target)
     with held_lock(StorePaths(snapshot.path).lock) if inside else contextlib.nullcontext() as lock:
         yield target, (lock.ensure_held if lock is not None else lambda: None)

@@ -38,7 +38,7 @@ from ..entries.queue_entries import QueueEntries
 from ..entries.tasks import ScanTask, TaskLimits, TaskPlace
 from ..entries.walk_span import TimeWindow
 from ..errors import CorruptRecordError, OffsetOutOfRangeError, UnknownQueueError
-from ..files.fs import FileSystem
+from ..files.fs import FileSystem, absolute
 from ..format.message import SYS_COMPRESSED, Ints, Problem
 from ..format.message_decode import host_text, inflate
 from ..format.message_id import encode_offset_id
@@ -142,7 +142,7 @@ def _located(path: str, access: RemoteAccess, fs: FileSystem | None) -> StoreLoc
     """Locate a store by a path, or a URL unless a file system is given."""
     if fs is not None:
         return StoreLocation.of(path, fs)
-    return StoreLocation.at_place(place_of(path) if is_remote(path) else os.path.abspath(path), access)
+    return StoreLocation.at_place(place_of(path) if is_remote(path) else absolute(path), access)
 
 
 def _checked(location: StoreLocation, commit_logs: Sequence[str]) -> Sequence[str]:

@@ -33,6 +33,7 @@ from ..directory.topics import DEFAULT_QUEUES
 from ..encode.batch import encode_batch
 from ..encode.message import Appended, Outgoing, encode_message
 from ..errors import SegmentLogError, StoreClosedError
+from ..files.fs import absolute
 from ..files.writable_fs import LocalWritableFileSystem, WritableFileSystem
 from ..format.store_paths import StorePaths
 from ..log.batch_state import end_following
@@ -117,7 +118,7 @@ class MessageStore:
         NoSpaceError
             If the disk has no room for the files that opening writes.
         """
-        path = os.path.abspath(path)
+        path = absolute(path)
         fs = fs or LocalWritableFileSystem()
         make_directory(fs, path)
         teardown = Teardown()

@@ -25,7 +25,7 @@ from typing import Final
 
 from ..config import OnChangedReplay, StoreConfig
 from ..errors import ConfigError, NoReplicaError, Remedy, ReplicaTimeoutError, SegmentLogError, StoreInUseError
-from ..files.fs import LocalFileSystem
+from ..files.fs import LocalFileSystem, absolute
 from ..files.store_lock import broker_of
 from ..format.confirmation import NOT_CONFIRMED, Confirmation
 from ..format.ledger import LOST
@@ -118,7 +118,7 @@ def prepare_store(path: str | os.PathLike[str], config: StoreConfig) -> None:
     """Create a store unless it exists, and make sure that it can be written; raises as `MessageStore.open`."""
     # Another process of this library may have it open: a commit waits for it. A broker may not, nor may another master
     # have replaced the store.
-    path = os.path.abspath(path)
+    path = absolute(path)
     refuse_broker(path)
     check_current(LocalFileSystem(), path)
     try:
@@ -137,7 +137,7 @@ def refuse_broker(path: str) -> None:
 
 def open_in_turn(path: str | os.PathLike[str], config: StoreConfig, *, wait_s: float) -> MessageStore:
     """Open a store as soon as no other process has it open; `StoreInUseError` after ``wait_s``, or for a broker."""
-    path = os.path.abspath(path)
+    path = absolute(path)
     begun, pause = time.monotonic(), _POLL_S
     while True:
         try:
@@ -173,7 +173,7 @@ def commit_batch(
     batch is not committed then. After a `ReplicaTimeoutError` it is. An error of closing the store after the commit is
     only logged: opening the store again completes the remaining steps.
     """
-    path = os.path.abspath(path)
+    path = absolute(path)
     if replication is not None:
         replication.check(path)
     committed, end = _commit(

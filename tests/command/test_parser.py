@@ -30,6 +30,8 @@ def test_arguments_are_parsed(parser: Parser) -> None:
         (["/s", "t"], "unexpected argument `t`", "--help"),
         (["/s", "-x"], "unexpected argument `-x`", "--help"),
         ([], "the following arguments are required: STORE", "--help"),
+        ([""], "STORE: the text is empty", "for this directory"),
+        (["/s", "--commit-log", ""], "--commit-log: the text is empty", "for this directory"),
         (["/s", "-n", "-1"], "-n/--number: `-1` is not a whole number from 0 on", "--help"),
         (["/s", "-n", "\u0661"], "-n/--number: `\u0661` is not a whole number from 0 on", "--help"),
         (["/s", "-n"], "-n/--number: expected one argument", "--help"),
