@@ -364,7 +364,7 @@ class _Push:
             part.damage += made.damage
             last = made.piece
             size += end - start
-            _log.info("%d bytes of the log are to be archived", stop - end, extra={"done": end - at, "of": stop - at})
+            _log.info("%d bytes of the log are still to archive", stop - end, extra={"done": end - at, "of": stop - at})
             if size >= _PUBLISH_BYTES:
                 part.is_partial = True
                 break

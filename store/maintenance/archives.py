@@ -50,6 +50,7 @@ _log = logging.getLogger(__name__)
 
 _ALWAYS: Final = Window()
 _REQUEST_BYTES_MAX: Final = 1 << 20
+_SHOWN: Final = 12  # topics in an error
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -114,7 +115,9 @@ def _chosen(
         known |= {each.topic for each in manifest.pruned}
         unknown = [topic for topic in topics if topic not in known]
         if unknown:
-            raise UnknownQueueError(f"topic {unknown[0]} is not in this archive", path=objects.url)
+            names = ", ".join(f"`{each}`" for each in sorted(known)[:_SHOWN]) + (", …" if len(known) > _SHOWN else "")
+            problem = f"topic `{unknown[0]}` is not in this archive"
+            raise UnknownQueueError(problem, path=objects.url, fix=f"Its topics are {names or 'none'}")
         wanted[:] = False
         wanted[_with_topics(objects, manifest, parts, set(topics))] = True
     for at, piece in enumerate(pieces):

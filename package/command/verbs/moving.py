@@ -63,6 +63,7 @@ COLUMNS: Final = tuple(name for name in MESSAGE_COLUMNS if name != "flag")
 _WINDOWS: Final = ("day", "hour")
 _COLUMN_NAMES: Final = {"queue": "queueId"}
 _MIB: Final = 1 << 20
+_PAUSE_S: Final = 60.0
 _PACE: Final = above_zero("a pace: write a number above 0, such as 1.0", float)
 _RATE: Final = above_zero("a rate: write 1 or more", whole)
 _SEARCH: Final = ("grep", "regex", "ignore_case", "json_path", "equals")
@@ -93,9 +94,7 @@ def add_backfill(parser: Parser) -> None:
         "--catch-up", action="store_true", help="add messages of finished windows that were appended since"
     )
     parser.add_argument("--follow", action="store_true", help="go on until Ctrl-C, also within the window of now")
-    parser.add_argument(
-        "--every", metavar="SECONDS", type=seconds, default=60.0, help="pause of --follow (default: 60)"
-    )
+    parser.add_argument("--every", metavar="SECONDS", type=seconds, help="pause of --follow (default: 60)")
     parser.add_argument(
         "--commit-bytes",
         metavar="SIZE",
@@ -166,8 +165,9 @@ def _add_messages(parser: Parser) -> None:
 def run_backfill(options: argparse.Namespace, console: Console) -> int:
     from segmentlog.jobs import backfill
 
-    if options.commit_bytes is not None and not options.follow:
-        raise UsageError("--commit-bytes is for --follow", fix="Add --follow, or leave it out")
+    for flag, value in (("--every", options.every), ("--commit-bytes", options.commit_bytes)):
+        if value is not None and not options.follow:
+            raise UsageError(f"{flag} is for --follow", fix="Add --follow, or leave it out")
     request = _request(options)
     bodies = _bodies(options, request)
     target_of = _target(options, request, bodies)
@@ -183,7 +183,7 @@ def run_backfill(options: argparse.Namespace, console: Console) -> int:
                 target_of(),
                 bodies=bodies,
                 catches_up=options.catch_up,
-                every_s=options.every if options.follow else None,
+                every_s=(options.every or _PAUSE_S) if options.follow else None,
                 commit_bytes=options.commit_bytes,
                 stop=stop,
             )

@@ -105,6 +105,7 @@ def test_following_needs_no_end(calls: list[Call], store: Path, tmp_path: Path) 
     assert "`0` is not a size" in run_command(*follow, "--commit-bytes", "0").err
     day = ["backfill", store, "orders", "--day", "2026-01-31", "--to", tmp_path]
     assert "Add --follow" in run_command(*day, "--commit-bytes", "4m").err
+    assert "--every is for --follow" in run_command(*day, "--every", "5").err
 
 
 @pytest.fixture
