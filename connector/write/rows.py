@@ -163,9 +163,10 @@ class QueueChooser:
 
     # `start` is where each topic's turn begins: any number that is the same in the next attempt.
 
-    def __init__(self, rules: QueueRules, start: int) -> None:
+    def __init__(self, rules: QueueRules, partition: int, batch: int) -> None:
         self._rules = rules
-        self._start = start
+        self._start = partition + batch
+        self._where = f"of Spark partition {partition}"
         self._turns: dict[str, int] = {}
         self.made: dict[str, int] = {}
 
@@ -197,12 +198,13 @@ class QueueChooser:
         for code, name in enumerate(names):
             if is_system_topic(name) and not rules.system_topics:
                 row = int(rows[(codes == code).argmax()])
-                raise IllegalMessageError(f"row {row} is for the system topic `{name}`", fix=SYSTEM_TOPIC_FIX)
+                problem = f"row {row} {self._where} is for the system topic `{name}`"
+                raise IllegalMessageError(problem, fix=SYSTEM_TOPIC_FIX)
             known = rules.counts.get(name)
             if known is None:
                 if not rules.create_topic:
                     row = int(rows[(codes == code).argmax()])
-                    raise unknown_topic(name, f"row {row} asks for")
+                    raise unknown_topic(name, f"row {row} {self._where} asks for")
                 self.made[name] = known = rules.default_queues
             counts[code] = known
         return counts
@@ -212,14 +214,15 @@ class QueueChooser:
         if wrong.any():
             at = int(wrong.argmax())
             raise IllegalMessageError(
-                f"row {int(rows[at])} has queue id {int(chosen[at])}, below zero",
+                f"row {int(rows[at])} {self._where} has queue id {int(chosen[at])}, below zero",
                 fix="Use 0 or more, or null for the queue whose turn it is",
             )
         wrong = given & (chosen >= counts)
         if not self._rules.create_topic and wrong.any():
             at = int(wrong.argmax())
             raise IllegalMessageError(
-                f"row {int(rows[at])} has queue id {int(chosen[at])}, and its topic has {int(counts[at])} queues",
+                f"row {int(rows[at])} {self._where} has queue id {int(chosen[at])}, and its topic has "
+                f"{int(counts[at])} queues",
                 fix="Use a lower one, or leave createTopic=false out: the topic then gets the queues it needs",
             )
 
@@ -264,7 +267,7 @@ class SinkRows:
         self._options = options
         self._origin = origin
         self._prefix = key_prefix(origin)
-        self._chooser = QueueChooser(rules, origin.partition + origin.version)
+        self._chooser = QueueChooser(rules, origin.partition, origin.version)
         self.rows = 0
         self.skipped = 0
 

@@ -14,9 +14,9 @@ All rows are checked before any is put. RocketMQ: ``DefaultMessageStore.putMessa
 
 import time
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from itertools import pairwise
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -61,6 +61,8 @@ from .message import (
     packed_host,
     record_crc,
 )
+
+T = TypeVar("T")
 
 _GIVEN: Final = tuple(column for column in NATIVE_COLUMNS if column.giver is not Giver.STORE)
 _ACCEPTED: Final = {"int32": (pa.int32(), pa.int64()), "timestamp": (pa.int64(),)}
@@ -134,14 +136,21 @@ class BatchColumns:
         if name not in self.names:
             return packed_host("127.0.0.1:0")
         values = pc.fill_null(self.get(name), "127.0.0.1:0").dictionary_encode()
-        packed = []
-        for number, host in enumerate(values.dictionary.to_pylist()):
-            try:
-                packed.append(packed_host(host, name))
-            except ConfigError as error:
-                row = pc.index(values.indices, number).as_py()
-                raise IllegalMessageError(f"{MESSAGE_ILLEGAL}: row {row}: {error.problem}", fix=error.fix) from None
+        packed = _each_text(values, lambda host: packed_host(host, name))
         return pa.array(packed, pa.binary()).take(values.indices)
+
+
+def _each_text(texts: pa.DictionaryArray, read: Callable[[str], T]) -> list[T]:
+    """Read each text of a dictionary; `IllegalMessageError` names the first row with a text that cannot be read."""
+    found = []
+    for code, text in enumerate(texts.dictionary.to_pylist()):
+        try:
+            found.append(read(text))
+        except (ConfigError, IllegalMessageError) as error:
+            row = pc.index(texts.indices, code).as_py()
+            problem = f"{MESSAGE_ILLEGAL}: row {row}: {error.problem.removeprefix(f'{MESSAGE_ILLEGAL}: ')}"
+            raise IllegalMessageError(problem, fix=error.fix) from None
+    return found
 
 
 def _may_cast(kind: pa.DataType, wanted: pa.DataType) -> bool:
@@ -399,8 +408,7 @@ def _check_rows(topics: pa.DictionaryArray, body: pa.BinaryArray, config: StoreC
         raise IllegalMessageError(
             f"{MESSAGE_ILLEGAL}: row {row} has no body", fix="Set a body in every row; it may be empty"
         )
-    for name in topics.dictionary.to_pylist():
-        check_topic(name)
+    _each_text(topics, check_topic)
     if len(body):
         sizes = value_lengths(body)
         row = int(sizes.argmax())
@@ -413,7 +421,7 @@ def _delay_levels(pairs: pa.MapArray | None, names: pa.StringArray | None, count
     if names is None or not pc.any(pc.equal(names, DELAY)).as_py():
         return np.zeros(counts.size, np.int64)
     asked = pc.if_else(pa.array(counts), pc.map_lookup(pairs, DELAY, "last").fill_null(""), "").dictionary_encode()
-    levels: Ints = np.array([delay_level(text) for text in asked.dictionary.to_pylist()], np.int64)
+    levels: Ints = np.array(_each_text(asked, delay_level), np.int64)
     which: Ints = asked.indices.to_numpy(zero_copy_only=False)
     return levels[which]
 

@@ -93,7 +93,7 @@ def chooser(
     **counts: int,
 ) -> QueueChooser:
     rules = QueueRules(selector=selector, counts=counts, default_queues=8, create_topic=create, system_topics=system)
-    return QueueChooser(rules, start)
+    return QueueChooser(rules, 0, start)
 
 
 def choose(
@@ -166,14 +166,14 @@ def test_topics_that_are_not_there_are_made() -> None:
 def test_or_not() -> None:
     one = chooser(create=False, t=2)
     choose(one, ["t"])
-    with pytest.raises(UnknownTopicError, match="row 12 asks for topic `new`, which the store does not have"):
+    with pytest.raises(UnknownTopicError, match="row 12 of Spark partition 0 asks for topic `new`, which"):
         choose(one, ["t", "t", "new"], first=10)
 
 
 def test_queue_ids_that_cannot_be() -> None:
-    with pytest.raises(IllegalMessageError, match="row 11 has queue id -1, below zero"):
+    with pytest.raises(IllegalMessageError, match="row 11 of Spark partition 0 has queue id -1, below zero"):
         choose(chooser(Selector.COLUMN, t=2), ["t", "t"], [0, -1], first=10)
-    with pytest.raises(IllegalMessageError, match="row 11 has queue id 2, and its topic has 2 queues"):
+    with pytest.raises(IllegalMessageError, match=r"row 11 of Spark partition 0 .* 2, and its topic has 2 queues"):
         choose(chooser(Selector.COLUMN, create=False, t=2), ["t", "t"], [1, 2], first=10)
 
 
@@ -183,7 +183,9 @@ def test_no_rows_choose_no_queue() -> None:
 
 @pytest.mark.parametrize("topic", ["SCHEDULE_TOPIC_XXXX", "TBW102", "RMQ_SYS_TRANS_HALF_TOPIC", "%RETRY%g", "%DLQ%g"])
 def test_system_topics_are_written_to_if_asked_alone(topic: str) -> None:
-    with pytest.raises(IllegalMessageError, match=f"row 12 is for the system topic `{topic}`.*allowSystemTopics"):
+    with pytest.raises(
+        IllegalMessageError, match=f"row 12 of Spark partition 0 is for the system topic `{topic}`.*allowSystemTopics"
+    ):
         choose(chooser(t=2), ["t", "t", topic, "t", topic], first=10)
     with pytest.raises(IllegalMessageError, match="system topic"):  # also where the store has it
         choose(chooser(**{topic: 1}), [topic])

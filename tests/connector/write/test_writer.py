@@ -303,8 +303,8 @@ def test_without_a_version_each_write_is_another(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("topic", "value", "problem"),
     [
-        ("a b", "y", "topic 'a b'"),
-        ("TBW102", "y", "row 0 is for the system topic `TBW102`"),
+        ("a b", "y", "MESSAGE_ILLEGAL: row 0: topic 'a b' holds .*row 0 of Spark partition 1"),
+        ("TBW102", "y", "row 0 of Spark partition 1 is for the system topic `TBW102`"),
         ("t", "z" * 40_000, "PROPERTIES_SIZE_EXCEEDED: the properties of row 27 take .*row 0 of Spark partition 1"),
     ],
 )
