@@ -102,6 +102,15 @@ def test_flags_become_settings_and_conditions(store: Path, conf: Path, monkeypat
     assert conditions == Conditions(now_ms=NOW, hour=6, log_used=10, queues_used=20, manual=True, rounds=2)
 
 
+@pytest.mark.parametrize("action", ["plan", "apply"])
+def test_a_misspelt_topic_does_not_lose_its_protection(store: Path, conf: Path, action: str) -> None:
+    found = run_command("retention", action, store, "--config", conf, "--hour", 5, "--min-age", "order=9999d")
+    assert found.code == 2
+    assert "--min-age: there is no topic `order`" in found.err
+    assert "Did you mean `orders`?" in found.err
+    assert (store / "commitlog" / f"{0:020d}").exists()
+
+
 def test_a_wrong_hour_is_a_finding(store: Path, conf: Path) -> None:
     conf.write_text("deleteWhen= 04;4h\n")
     code, plan = ran("plan", store, "--config", conf, "--now", NOW, "--hour", 6)
