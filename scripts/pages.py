@@ -43,8 +43,8 @@ Names are read in any case. An unknown option is an error, with a suggestion, un
 Ranges are half-open: a start is read, an end is not.
 
 A size is `64m`, `1g` or a number of bytes. A duration has a unit: `500ms`, `30s`, `15m`, `1h`, `1d`. Names are
-separated by commas; other white space around a name is an error. Options limit what is read, a `where` does not
-([reasons](reader.md#filters-of-a-query)).
+separated by commas, with or without blanks; other white space around a name is an error. Options limit what is
+read, a `where` does not ([reasons](reader.md#filters-of-a-query)).
 """
 _SECTIONS: Final = (
     (

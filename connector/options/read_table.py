@@ -414,7 +414,7 @@ class SourceOptions:
     min_offsets_per_trigger: int | None = option(
         COUNT,
         values.positive,
-        "Wait until so many messages are there, or `maxTriggerDelay` has passed. Not with AvailableNow.",
+        "Wait until so many messages are there, or `maxTriggerDelay` has passed. No effect with AvailableNow.",
         default=None,
         mode=Mode.STREAM,
     )
