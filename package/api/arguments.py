@@ -103,6 +103,13 @@ def is_whole(value: object) -> TypeGuard[int]:
     return isinstance(value, Integral) and not isinstance(value, bool)
 
 
+def checked_flag(argument: str, value: object) -> bool:
+    """Return True or False; `ConfigError` for anything else, such as the text ``"false"``, which is true for Python."""
+    if not isinstance(value, bool):
+        raise ConfigError(f"{argument}={value!r} is neither True nor False", fix="Pass one of them")
+    return value
+
+
 def zone_of(argument: str, value: object) -> tzinfo | None:
     """Check a time zone: a ``tzinfo``, or its name as in `query.times`."""
     if isinstance(value, str):

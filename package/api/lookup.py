@@ -13,7 +13,7 @@ from segmentlog.query.times import Clock
 from segmentlog.store import ConfigError, Message, QueueKey, ScanSpec, Snapshot
 from segmentlog.store.find import Coverage, Finder, Found, KeyField, Order, Window
 
-from .arguments import Moment, checked_topics, in_api_words, window_of
+from .arguments import Moment, checked_flag, checked_topics, in_api_words, window_of
 from .kept import KeptFinder
 from .rows import SHOWN_ROWS, Rows, checked_number, first_rows, html_table
 
@@ -97,7 +97,7 @@ def look_up(
     if keys is None:
         argument, texts, field = "unique_keys", unique_keys, KeyField.UNIQUE
     window = Window(*window_of(start, end, clock))
-    order = Order.NEWEST_FIRST if newest_first else Order.OLDEST_FIRST
+    order = Order.NEWEST_FIRST if checked_flag("newest_first", newest_first) else Order.OLDEST_FIRST
     found = finder.by_keys(topics, _texts(argument, texts), field, window=window, order=order)
     return Lookup(found, spec)
 

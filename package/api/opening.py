@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 from segmentlog.query.source import PathLike, StoreSource
 from segmentlog.store import ConfigError, ExistingFileError, OnDamage, ReadFrom, is_remote
 
-from .arguments import api_call, zone_of
+from .arguments import api_call, checked_flag, zone_of
 from .store import Store
 from .stores import Stores
 
@@ -117,6 +117,8 @@ def open(  # noqa: A001 - used as segmentlog.open, as gzip.open is
     asked = {"broker_name": broker_name, "archive": archive, "queue_cache": queue_cache, "storage": storage}
     source = StoreSource.of(path, commit_log_paths=commit_log_paths, read_from=read_from, cache_dir=cache_dir, **asked)
     zone = zone_of("tz", tz)
+    if create_topics is not None:
+        checked_flag("create_topics", create_topics)
     return _opened(mode, source, zone, on_damage, config=config, retention=retention, create_topics=create_topics)
 
 

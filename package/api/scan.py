@@ -40,7 +40,7 @@ from segmentlog.store import (
     TimeWindow,
 )
 
-from .arguments import in_api_words
+from .arguments import checked_flag, in_api_words
 from .rows import SHOWN_ROWS, Rows, checked_number, first_rows, html_table
 
 if TYPE_CHECKING:
@@ -140,7 +140,11 @@ class Scan(Rows):
         from segmentlog.query.body_search import body_filters  # noqa: PLC0415 - few scans search bodies
 
         added = body_filters(
-            contains=contains, regex=regex, json_path=json_path, equals=equals, ignore_case=ignore_case
+            contains=contains,
+            regex=regex,
+            json_path=json_path,
+            equals=equals,
+            ignore_case=checked_flag("ignore_case", ignore_case),
         )
         if not added:
             raise ConfigError("where_body has no condition", fix="Pass contains, regex, or json_path and equals")

@@ -35,7 +35,7 @@ from segmentlog.store import (
     StoreClosedError,
 )
 
-from .arguments import Moment, Position, api_call, checked_topics, parsed, rules_of, window_of
+from .arguments import Moment, Position, api_call, checked_flag, checked_topics, parsed, rules_of, window_of
 from .kept import KeptFinder
 from .rows import MetadataTable, html_table
 from .scan import Scan, settled_scan
@@ -260,7 +260,7 @@ class Store:
             sql=sql,
             on_corrupt=on_corrupt,
             on_loss=on_loss,
-            check_crc=check_crc,
+            check_crc=checked_flag("check_crc", check_crc),
         )
         bodies = body_format_of(body_as, schema)
         return scan_of(self._source, self._snapshot(), topics, start, end, spec, bodies, self._clock())

@@ -2,6 +2,7 @@
 
 import inspect
 import re
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 
@@ -150,3 +151,18 @@ def test_an_argument_that_is_missing_or_lacks_its_name_is_named(tmp_path: Path) 
         assert not hasattr(store, "topic")
         with pytest.raises(ConfigError, match="group=5 is not text"):
             store.lag(5)  # type: ignore[arg-type]
+
+
+CALLS: dict[str, Callable[[segmentlog.Store], object]] = {
+    "check_crc": lambda store: store.scan("^.", check_crc="false"),  # type: ignore[arg-type]
+    "newest_first": lambda store: store.find("^.", keys="a", newest_first="false").count(),  # type: ignore[arg-type]
+    "ignore_case": lambda store: store.scan("^.").where_body(contains="a", ignore_case="false"),  # type: ignore[arg-type]
+    "create_topics": lambda store: segmentlog.open(store.path, "a", create_topics="false"),  # type: ignore[call-overload]
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_text_is_not_taken_for_true(tmp_path: Path, name: str) -> None:
+    write_small_store(tmp_path / "store")
+    with segmentlog.open(tmp_path / "store") as store, pytest.raises(ConfigError, match=f"{name}='false' is neither"):
+        CALLS[name](store)
