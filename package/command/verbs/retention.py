@@ -98,7 +98,7 @@ def _add_conditions(parser: Parser) -> None:
 @reported
 def run_retention(options: argparse.Namespace) -> Report:
     """List or delete. A finding is a file that could not be deleted or archived, or a wrong ``deleteWhen``."""
-    from segmentlog.query.selection import check_topics
+    from segmentlog.query.selection import check_topics, topics_to_write
     from segmentlog.store import Snapshot
     from segmentlog.store.maintenance import Conditions, apply_retention, configured_paths, plan_retention
 
@@ -119,7 +119,7 @@ def run_retention(options: argparse.Namespace) -> Report:
         commit_logs, notes = configured_paths(conf, options.store)
     if ages:
         snapshot = Snapshot.open(options.store, commit_log_paths=commit_logs)
-        check_topics(ages, snapshot.topics(), path=snapshot.path, argument="--min-age")
+        check_topics(ages, sorted(topics_to_write(snapshot)), path=snapshot.path, argument="--min-age")
     act = plan_retention if options.action == PLAN else apply_retention
     log_used, queues_used = options.disk_usage
     conditions = Conditions(
