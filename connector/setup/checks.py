@@ -333,11 +333,11 @@ def _beside(snapshot: "Snapshot") -> Iterator[Check]:
     for each in found:
         kept, lacking = f"{each.place.value}, topic {each.topic}: {each.kept.messages} messages", each.left_out
         if lacking.first_ms is None or lacking.last_ms is None:
-            yield Check("beside", Status.OK, f"{kept}, all of them in the CommitLog, too ({each.path})")
+            yield Check("beside", Status.OK, f"{kept}, all of which are read ({each.path})")
             continue
         span = f"stored from {iso(lacking.first_ms)} to {iso(lacking.last_ms)}"
-        problem = f"{kept}, of which {lacking.messages} are no longer in the CommitLog: {span} ({each.path})"
-        yield Check("beside", Status.WARN, problem, "No read of the store has these; consume them from the broker")
+        problem = f"{kept}, of which no read of the store has {lacking.messages}: {span} ({each.path})"
+        yield Check("beside", Status.WARN, problem, "Consume them from the broker")
 
 
 def check_owner(path: str) -> Check:

@@ -1,9 +1,9 @@
-"""Queue of a compacted topic: units of 46 bytes, big-endian, one per message that compaction has kept so far.
+"""Queue of a compacted topic, or with batches: units of 46 bytes, big-endian, one per message kept, or per record.
 
 ::
 
     physical offset i64 │ size i32 │ tags code i64 │ store time i64 │ queue offset i64 │ messages i16 │ i32 │ i32
-    └ in the compacted log of the queue                              1 ┘             compacted offset ┘   reserved ┘
+    └ in the compacted log, or in the CommitLog           1, or a batch ┘             compacted offset ┘   reserved ┘
 
 Files are as long as their queue is configured; behind the last unit there are zeros, or a unit with physical offset -1.
 RocketMQ: ``SparseConsumeQueue``, ``BatchConsumeQueue``.

@@ -1,8 +1,9 @@
-"""Messages that a broker keeps beside its CommitLog, in compacted topics and in tiered storage.
+"""Messages that a broker keeps beside its CommitLog, in compacted topics and in tiered storage, or in batches.
 
 ::
 
     compaction/compactionCq/TOPIC/QUEUE/N     a unit per message (format/compaction_queue.py)
+    batchconsumequeue/TOPIC/QUEUE/N           a unit per record, which is a message, or a batch of them
     config/tieredStoreMetadata.json           consumeQueueFileSegmentTable
                                                 BROKER/TOPIC/QUEUE → offset in bytes of 20 → size, times of its messages
 
@@ -10,8 +11,8 @@
                        kept there    │ in the queue of the CommitLog: read
                        left out      │
 
-Both keep messages that retention has deleted from the CommitLog.
-RocketMQ: ``CompactionStore``, ``DefaultMetadataStore``.
+Compacted topics and tiered storage keep messages that retention has deleted from the CommitLog. No read has those that
+a producer sent in batches. RocketMQ: ``CompactionStore``, ``DefaultMetadataStore``, ``BatchConsumeQueue``.
 """
 
 import os
@@ -28,7 +29,9 @@ from ..files.segments import list_segments
 from ..format.compaction_queue import decode_units
 from ..format.consume_queue import ENTRY_BYTES
 from ..format.documents import Json
+from ..format.message import SYS_INNER_BATCH
 from ..format.store_paths import CONFIG
+from ..log.commit_log import records_at
 from ..read.snapshot import Snapshot
 from ..types import QueueKey
 
@@ -43,6 +46,7 @@ class Place(Enum):
 
     COMPACTION = "compaction"
     TIERED = "tiered storage"
+    BATCHES = "batch queues"
 
 
 class Span(NamedTuple):
@@ -69,8 +73,8 @@ class Beside:
     kept
         All messages there.
     left_out
-        Those that are not in the CommitLog, so that no read of the store has them. Times of tiered storage are those
-        of its files.
+        Those that no read of the store has: they are not in the CommitLog, or in batches. Times of tiered storage are
+        those of its files.
     path
         File or directory that states them.
     """
@@ -94,7 +98,7 @@ def beside_log(snapshot: Snapshot) -> list[Beside]:
     fs, root = snapshot.location.fs, snapshot.path
     first = _first_offsets(snapshot)
     found: dict[tuple[Place, str], Beside] = {}
-    for each in (*_compacted(fs, root, first), *_tiered(fs, root, first)):
+    for each in (*_compacted(fs, root, first), *_tiered(fs, root, first), *_batched(snapshot)):
         at = each.place, each.topic
         found[at] = each if at not in found else found[at].with_more(each)
     return [found[each] for each in sorted(found, key=lambda each: (each[0].value, each[1]))]
@@ -105,26 +109,38 @@ def _first_offsets(snapshot: Snapshot) -> Mapping[QueueKey, int]:
 
 
 def _compacted(fs: FileSystem, root: str, first: Mapping[QueueKey, int]) -> Iterator[Beside]:
-    folder = os.path.join(root, _QUEUES)
+    for key, path, units in _queues_of_units(fs, os.path.join(root, _QUEUES)):
+        is_out = units["queue_offset"] < first.get(key, np.iinfo(np.int64).max)
+        yield Beside(Place.COMPACTION, key.topic, _span(units), _span(units[is_out]), path)
+
+
+def _batched(snapshot: Snapshot) -> Iterator[Beside]:
+    log = snapshot.log
+    for key, path, units in _queues_of_units(snapshot.location.fs, snapshot.location.paths.batch_queues):
+        held = units[units["physical_offset"] >= log.min_offset]
+        in_batch = np.zeros(held.size, np.bool_)
+        for _, rows, records in records_at(log, held["physical_offset"].astype(np.int64)):
+            in_batch[rows] = records.field("sys_flag") & SYS_INNER_BATCH != 0
+        yield Beside(Place.BATCHES, key.topic, _span(held), _span(held[in_batch]), path)
+
+
+def _queues_of_units(fs: FileSystem, folder: str) -> Iterator[tuple[QueueKey, str, Any]]:
+    """Yield each queue with the directory of its topic and its units."""
     for topic in fs.list_dir(folder):
-        for queue in fs.list_dir(os.path.join(folder, topic.name)) if topic.is_dir else ():
+        path = os.path.join(folder, topic.name)
+        for queue in fs.list_dir(path) if topic.is_dir else ():
             if not (queue.is_dir and queue.name.isascii() and queue.name.isdigit()):
                 continue
-            key = QueueKey(topic.name, int(queue.name))
-            path = os.path.join(folder, topic.name, queue.name)
-            # Its subdirectories have what is being compacted or copied from a master, and is here, too.
-            files = [decode_units(fs.read(each.path, 0, each.size)) for each in list_segments(fs, [path])]
-            if not files:
-                continue
-            units = np.concatenate(files)
-            times = units["store_time"]
-            is_out = units["queue_offset"] < first.get(key, np.iinfo(np.int64).max)
-            path = os.path.join(folder, topic.name)
-            yield Beside(Place.COMPACTION, topic.name, _span(times), _span(times[is_out]), path)
+            # Subdirectories have what is being compacted or copied from a master, and is here, too.
+            segments = list_segments(fs, [os.path.join(path, queue.name)])
+            files = [decode_units(fs.read(each.path, 0, each.size)) for each in segments]
+            if files:
+                yield QueueKey(topic.name, int(queue.name)), path, np.concatenate(files)
 
 
-def _span(times: Any) -> Span:
-    return Span(times.size, int(times.min()), int(times.max())) if times.size else Span()
+def _span(units: Any) -> Span:
+    times = units["store_time"]
+    return Span(int(units["messages"].sum()), int(times.min()), int(times.max())) if times.size else Span()
 
 
 def _tiered(fs: FileSystem, root: str, first: Mapping[QueueKey, int]) -> Iterator[Beside]:

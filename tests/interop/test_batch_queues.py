@@ -7,7 +7,7 @@ import pytest
 
 from segmentlog.store import Snapshot, UnsupportedStoreError
 from segmentlog.store.archive.push import push
-from segmentlog.store.maintenance import rebuild_queues, salvage, verify
+from segmentlog.store.maintenance import beside_log, rebuild_queues, salvage, verify
 from segmentlog.store.maintenance.archives import pull
 from segmentlog.store.write.message_store import MessageStore
 from support import full_broker, oracle, reading
@@ -38,6 +38,8 @@ def test_a_broker_starts_on_what_is_made_of_its_store_and_delivers_all(
     assert "sent in batches to Batches" in caplog.text
     assert [row["topic"] for row in reading.read(snapshot)].count("Plain") == 7
     assert verify(store).is_sound
+    (beside,) = beside_log(snapshot)
+    assert (beside.topic, beside.kept.messages, beside.left_out.messages) == ("Batches", 23, 20)
     with pytest.raises(UnsupportedStoreError, match="Batches have batch queues"):
         MessageStore.open(store)
     with pytest.raises(UnsupportedStoreError, match="Batches have batch queues"):
