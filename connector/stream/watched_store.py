@@ -95,7 +95,9 @@ class WatchedStore:
         steps = [step for topic, known in before.topics.items() for step in self._of_known(topic, known, remade)]
         steps += self._of_new(before)
         if target is not None:
-            steps = [self._up_to(step, target[step.key]) for step in steps if step.key in target or step.jumps]
+            # A queue that came later and has lost its front jumps, too, and none of its messages are of this run.
+            wanted = [step for step in steps if step.key in target or step.jumps]
+            steps = [self._up_to(step, target.get(step.key, step.begin)) for step in wanted]
         return steps
 
     def settle(self) -> None:

@@ -113,6 +113,17 @@ def test_a_target_ends_steps_and_leaves_out_queues_without_a_target(store: Messa
     assert [(each.key, each.end) for each in watched.steps(before, {T0: 9, T1: 0})] == [(T0, 3), (T1, 1)]
 
 
+def test_the_lost_front_of_a_queue_that_came_after_the_target_is_noted_and_the_rest_waits(store: MessageStore) -> None:
+    watched = watch(store.path, failOnDataLoss="false")
+    read = at(watched, read_last(watched, 2), q0=3)
+    put(store, 200, body=b"x" * 600)
+    min(Path(store.path, "commitlog").iterdir()).unlink()
+    watched.look()
+    begin = watched.bounds(T1).min_offset
+    assert begin > 0
+    assert [each[2:] for each in watched.steps(read, {T0: 3}) if each.key == T1] == [(0, begin, begin)]
+
+
 def test_bounds_of_watched_and_of_other_queues(store: MessageStore) -> None:
     put(store, 2, topic="Other", queues=1)
     watched = watch(store.path)
