@@ -178,11 +178,13 @@ class _Pull:
         self._fetched = self._kept = 0
 
     def run(self, number: int, topics: Sequence[str] | None, *, is_whole: bool) -> PullReport:
-        self._begin()
+        self._check_target()
+        self._fs.make_dir(self._aside)
         lock = locked(self._aside)
         if lock is None:
             raise StoreInUseError("another process pulls into this directory", path=self._aside, fix="Wait for it")
         try:
+            self._begin()
             self._restore_log()
             self._restore_files(is_whole=is_whole)
             report = self._rebuild(number, topics)
@@ -196,28 +198,35 @@ class _Pull:
             os.close(lock)
         return report
 
-    def _begin(self) -> None:
-        """Create the directory, or find one of the same pull."""
+    def _check_target(self) -> None:
         if any(self._fs.list_dir(self._target)) or self._fs_is_file(self._target):
             raise ConfigError(
                 "this is where a store is to be restored, and something is there",
                 path=self._target,
                 fix="Nothing is overwritten: move it away first, or name another directory",
             )
-        if any(self._fs.list_dir(self._aside)):
-            found = read_whole(self._fs, self._paths.pulled_from, _REQUEST_BYTES_MAX)
-            if found != self._request:
-                raise ConfigError(
-                    "another pull was begun here",
-                    path=self._aside,
-                    fix="Repeat it to its end, or delete the directory",
-                )
+
+    def _begin(self) -> None:
+        """Begin in the locked directory, or continue the same pull."""
+        self._check_target()  # the pull that had the lock may have ended
+        found = read_whole(self._fs, self._paths.pulled_from, _REQUEST_BYTES_MAX) or b""
+        if found == self._request:
             return
-        self._fs.make_dir(self._aside)
+        # The request is written first: a pull that was killed within that has left nothing else.
+        names = {*self._names(self._aside), *self._names(self._paths.ours)}
+        names -= {OURS, os.path.basename(self._paths.pulled_from)}
+        if names or not self._request.startswith(found):
+            raise ConfigError(
+                "another pull was begun here",
+                path=self._aside,
+                fix="Repeat it to its end, or delete the directory",
+            )
         os.chmod(self._aside, stat.S_IMODE(os.stat(self._aside).st_mode) & self._manifest.mode)
-        # The request is written first, and under its name at once: a killed pull is recognised by it.
         self._fs.make_dir(self._paths.ours)
         self._write(self._paths.pulled_from, self._request)
+
+    def _names(self, directory: str) -> list[str]:
+        return [each.name for each in self._fs.list_dir(directory)]
 
     def _fs_is_file(self, path: str) -> bool:
         return self._fs.stamp(path) is not None and not os.path.isdir(path)
@@ -225,14 +234,15 @@ class _Pull:
     # The log
 
     def _restore_log(self) -> None:
-        paths = {self._path_of(piece) for piece in self._pieces}
+        stops = {self._path_of(piece): piece.stop - piece.segment for piece in self._pieces}
         if self._group is not None:
             self._fs.make_dir(self._group.root)
-        for directory in {os.path.dirname(path) for path in paths}:
+        for directory in {os.path.dirname(path) for path in stops}:
             self._fs.make_dir(directory)
             for listed in self._fs.list_dir(directory):
                 path = os.path.join(directory, listed.name)
-                if path not in paths:  # the archive was pruned since the pull was begun
+                # Since the pull was begun, the archive was pruned, or the log was cut within this segment.
+                if path not in stops or self._fs.data_end(path) > stops[path]:
                     self._fs.unlink(path)
         for piece in self._pieces:
             for span in piece.ranges:
@@ -279,6 +289,9 @@ class _Pull:
         """Write the configuration, and the state of a whole store."""
         for path in (CONFIG, self._paths.consume_queues, self._paths.index):
             shutil.rmtree(os.path.join(self._aside, path), ignore_errors=True)  # of a pull that was killed
+        for name in self._names(self._paths.ours):  # the same: it may have been of the whole store then
+            if (path := os.path.join(self._paths.ours, name)) != self._paths.pulled_from:
+                self._fs.unlink(path)
         if self._group is not None:
             shutil.rmtree(self._group.index, ignore_errors=True)
             write_group_files(self._fs, self._group)

@@ -23,14 +23,15 @@ from segmentlog.store import (
     UnknownQueueError,
 )
 from segmentlog.store.archive.push import push
-from segmentlog.store.errors import NotAStoreError, StoreIOError
+from segmentlog.store.errors import NotAStoreError, StoreInUseError, StoreIOError
+from segmentlog.store.files.fresh_directory import locked
 from segmentlog.store.format.archive_manifest import ArchivedFile, PrunedQueue
 from segmentlog.store.maintenance import archive_push, verify
 from segmentlog.store.maintenance.archives import pull
 from segmentlog.store.objects.manifests import newest, publish
 from segmentlog.store.sink import commit_batch
 from segmentlog.store.types import Window
-from support.archived_store import CONFIG, all_rows, append_rows, write_whole
+from support.archived_store import CONFIG, START_MS, all_rows, append_rows, write_whole
 from support.archives import content
 from support.batches import stage_messages
 from support.faulty_objects import Fault, FaultyObjects, Killed
@@ -184,6 +185,58 @@ def test_a_directory_with_something_in_it_is_refused_and_unchanged(objects: Faul
         pull(objects, tmp_path / "other")
     (tmp_path / "empty").mkdir()
     assert pull(objects, tmp_path / "empty").segments > 1
+
+
+@pytest.mark.parametrize("begun", [None, b"", b'{"url": "mem'])
+def test_a_pull_that_was_killed_as_it_began_is_begun_again(
+    objects: FaultyObjects, tmp_path: Path, begun: bytes | None
+) -> None:
+    ours = tmp_path / "restored.pulling" / ".segmentlog"
+    ours.mkdir(parents=True)
+    if begun is not None:
+        (ours / "pulled-from").write_bytes(begun)
+    assert pull(objects, tmp_path / "restored").segments > 1
+    assert not ours.exists()
+
+
+def test_a_second_pull_into_a_directory_is_refused_before_it_changes_anything(
+    objects: FaultyObjects, tmp_path: Path
+) -> None:
+    (tmp_path / "restored.pulling").mkdir()
+    lock = locked(str(tmp_path / "restored.pulling"))
+    assert lock is not None
+    with pytest.raises(StoreInUseError, match="another process pulls"):
+        pull(objects, tmp_path / "restored")
+    assert not any((tmp_path / "restored.pulling").iterdir())
+    os.close(lock)
+    assert pull(objects, tmp_path / "restored").segments > 1
+
+
+def test_a_continued_pull_has_nothing_of_a_log_that_was_cut_meanwhile(store: Path, tmp_path: Path) -> None:
+    shorter = shutil.copytree(store, tmp_path / "shorter")
+    with MessageStore.open(store, CONFIG) as opened:
+        append_rows(opened, ROWS, 5)
+    objects = FaultyObjects()
+    push(store, objects)
+    pull(objects, tmp_path / "whole")
+    (tmp_path / "whole").rename(tmp_path / "restored.pulling")  # killed before this
+    assert push(shorter, objects).replaced is not None
+    pull(objects, tmp_path / "restored")
+    assert is_same(shorter, tmp_path / "restored")
+
+
+def test_a_continued_pull_of_a_part_has_no_identity_of_the_whole_store(store: Path, tmp_path: Path) -> None:
+    objects = FaultyObjects()
+    push(store, objects)
+    window = Window(None, START_MS + 10**9)
+    pull(objects, tmp_path / "whole", window=window)
+    (tmp_path / "whole").rename(tmp_path / "restored.pulling")  # killed before this
+    assert (tmp_path / "restored.pulling" / ".segmentlog" / "id").exists()
+    with MessageStore.open(store, CONFIG, clock=lambda: START_MS + 10**9) as opened:
+        append_rows(opened, ROWS, 100)
+    push(store, objects)
+    pull(objects, tmp_path / "restored", window=window)
+    assert not (tmp_path / "restored" / ".segmentlog" / "id").exists()
 
 
 def test_a_damaged_object_is_an_error_with_its_name(objects: FaultyObjects, tmp_path: Path) -> None:
