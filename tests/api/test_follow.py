@@ -161,6 +161,7 @@ def test_messages_deleted_before_they_were_read(tmp_path: Path, on_loss: OnLoss)
         assert found[0] > 0
 
 
+@pytest.mark.parametrize("is_derived", [False, True])
 @pytest.mark.parametrize(
     ("count", "problem"),
     [
@@ -169,8 +170,11 @@ def test_messages_deleted_before_they_were_read(tmp_path: Path, on_loss: OnLoss)
         (0, "was read up to offset 40, and"),
     ],
 )
-def test_a_recreated_queue_is_an_error(tmp_path: Path, count: int, problem: str) -> None:
+def test_a_recreated_queue_is_an_error(tmp_path: Path, count: int, problem: str, *, is_derived: bool) -> None:
+    queues = tmp_path / "store" / "consumequeue"
     small_store(tmp_path / "store", 40)
+    if is_derived:
+        shutil.rmtree(queues)
     follower = segmentlog.open(tmp_path / "store").follow("orders", start="earliest", poll_s=0.01)
     assert next(follower).num_rows == 40
     shutil.rmtree(tmp_path / "store")
@@ -179,6 +183,8 @@ def test_a_recreated_queue_is_an_error(tmp_path: Path, count: int, problem: str)
     else:
         with StoreBuilder(tmp_path / "store") as builder:
             builder.append(messages(1, topic="payments"))
+    if is_derived:
+        shutil.rmtree(queues)
     with pytest.raises(DataLossError, match=f"orders/0 {problem}"):
         next(follower)
 

@@ -324,6 +324,18 @@ def test_another_store_in_its_place(tmp_path: Path) -> None:
     assert spans(after.all()) == {"T/0": (0, 29, 30), "T/1": (0, 29, 30)}
 
 
+@pytest.mark.parametrize("source", ["auto", "commitlog"])
+def test_another_store_in_its_place_while_the_query_runs(tmp_path: Path, source: str) -> None:
+    path = anonymous(written(tmp_path / "store", 12))
+    stream = Stream(path, subscribe="T", queueSource=source, queueCache="none", **EARLIEST)
+    stream.batch()
+    shutil.rmtree(path)
+    anonymous(written(path, 60))
+    # A writer that comes with it changes what a look compares.
+    with MessageStore.open(path, SMALL), pytest.raises(OtherStoreError, match="topic `T` was recreated"):
+        stream.batch()
+
+
 @pytest.mark.parametrize("is_same_store", [False, True])
 def test_a_smaller_store_in_its_place(tmp_path: Path, caplog: pytest.LogCaptureFixture, *, is_same_store: bool) -> None:
     path = written(tmp_path / "store", 12, ROOMY)
